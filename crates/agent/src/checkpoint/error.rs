@@ -1,0 +1,147 @@
+//! What can go wrong between a directory and a durable store, said so that a person knows what to change.
+
+use std::path::PathBuf;
+
+use super::manifest::Ref;
+
+/// What of the outside world is to blame for a failed store operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Culprit {
+    /// Nothing answers at that address.
+    Endpoint,
+    /// The bucket is in another region than the one asked.
+    Region,
+    /// No credentials, or credentials that the store does not know.
+    Credentials,
+    /// Known credentials that may not do this.
+    Permission,
+    /// The bucket or container does not exist.
+    Bucket,
+    /// The local disk or directory.
+    Disk,
+    /// The store lacks something that is needed (create-only writes).
+    Feature,
+    /// Anything else; the source says what.
+    Other,
+}
+
+/// The cause below a store failure.
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// An error of saving, restoring, listing or watching checkpoints.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// The store's address or its settings cannot be read.
+    #[error("the checkpoint store cannot be used: {what}")]
+    Address {
+        /// What is wrong with it.
+        what: String,
+        /// What to write instead.
+        hint: String,
+    },
+    /// The store refused or failed.
+    #[error("{what}")]
+    Store {
+        /// What was tried, where, and what came back.
+        what: String,
+        /// Which part of the set-up is to blame.
+        culprit: Culprit,
+        /// What to do about it.
+        hint: String,
+        /// The store's own words.
+        #[source]
+        source: Cause,
+    },
+    /// A local file or directory could not be read or written.
+    #[error("{what}: {}", path.display())]
+    Local {
+        /// What was tried.
+        what: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// The system's error.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A file changed while it was read: the save was given up, nothing counts, try again when it is quiet.
+    #[error("changed while it was being saved: {}", path.display())]
+    Changed {
+        /// The file, relative to the checkpoint directory.
+        path: PathBuf,
+    },
+    /// A later stint has begun: nothing this stint saves will count.
+    #[error("stint {epoch} is fenced off: stint {by} has begun")]
+    Fenced {
+        /// The stint that asked.
+        epoch: u64,
+        /// The stint that took over.
+        by: u64,
+    },
+    /// A checkpoint of that name exists already.
+    #[error("checkpoint {name} exists already")]
+    Taken {
+        /// Its name.
+        name: Ref,
+    },
+    /// `save` was called for a stint that never began.
+    #[error("stint {epoch} has not begun, so it has no fence to save behind")]
+    NotBegun {
+        /// The stint.
+        epoch: u64,
+    },
+    /// A manifest of a newer Windfall: an older one must not lose its progress by ignoring it.
+    #[error("checkpoint {name} has format {format}, this agent reads up to {ours}")]
+    TooNew {
+        /// Which checkpoint.
+        name: Ref,
+        /// Its format.
+        format: u32,
+        /// The newest format known here.
+        ours: u32,
+    },
+    /// A task of the agent itself ended abnormally.
+    #[error("a checkpoint task ended abnormally: {0}")]
+    Task(String),
+}
+
+impl CheckpointError {
+    /// What a person can do about it, where that is known.
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Self::Address { hint, .. } | Self::Store { hint, .. } => Some(hint),
+            Self::TooNew { .. } => Some("update the agent, or start the job afresh"),
+            _ => None,
+        }
+    }
+
+    /// Whether trying the same thing again may help.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Store { culprit, .. } => matches!(
+                culprit,
+                Culprit::Endpoint | Culprit::Other | Culprit::Disk | Culprit::Credentials
+            ),
+            Self::Local { .. } | Self::Changed { .. } | Self::Task(_) => true,
+            _ => false,
+        }
+    }
+
+    pub(crate) fn local(what: &'static str, path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Local { what, path, source }
+    }
+}
+
+impl From<tokio::task::JoinError> for CheckpointError {
+    fn from(error: tokio::task::JoinError) -> Self {
+        Self::Task(error.to_string())
+    }
+}
+
+pub(crate) type Result<T, E = CheckpointError> = std::result::Result<T, E>;
+
+/// Runs file work off the runtime's thread, which may be the only one.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work).await?
+}

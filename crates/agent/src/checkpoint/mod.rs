@@ -1,0 +1,265 @@
+//! Checkpoints: moves what a user's program saves in a directory to a durable store, and back before the
+//! next stint. It decides what counts as saved and what a stint may resume from; it never decides whether
+//! a stint runs, and it never looks inside the program's files.
+//!
+//! # What lies on the store
+//!
+//! ```text
+//! <job>/claims/<epoch>                      a stint is about to begin: older stints stop deleting
+//! <job>/blobs/<epoch>-<seq>-<writer>-<n>    content: one large file, or many small ones end to end
+//! <job>/manifests/<epoch>-<seq>.json        what one checkpoint consists of (numbers padded to 20 digits)
+//! ```
+//!
+//! A manifest is written last and created, never updated: a checkpoint is there whole or not at all.
+//! Files that did not change point to blobs of earlier checkpoints. The writer's random word keeps two
+//! savers of one name from overwriting each other's blobs before the manifest picks the winner.
+//!
+//! # Fencing
+//!
+//! A checkpoint is named (epoch, seq), and the highest wins. A stint `E` restores the newest checkpoint of
+//! an epoch below `E` and repeats it as (E, 0), its *fence*, before the program starts. Whatever an older
+//! stint still uploads is below the fence and never wins, whatever the store's clock or the network do.
+//! Every manifest of `E` also says what `E` began from, so that even when all of `E`'s own checkpoints are
+//! damaged, what a stale stint saved behind its back is not taken for its past.
+
+mod depot;
+mod directory;
+mod error;
+mod manifest;
+mod mover;
+mod place;
+mod probe;
+mod prune;
+mod remote;
+mod restore;
+mod save;
+mod tree;
+mod watch;
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use error::{CheckpointError, Culprit};
+pub use manifest::{FORMAT, Ref};
+pub use mover::{Finished, Mover, MoverEvent, MoverOptions, WorkAt};
+pub use restore::{Begun, Choose};
+pub use save::Saved;
+pub use tree::{Snapshot, paths_in};
+pub use watch::{Habits, WatchOptions, Watcher};
+
+use depot::Depot;
+use error::Result;
+use manifest::{FileEntry, Manifest, Name};
+use place::{Patience, Place};
+use tree::Stamp;
+
+/// How checkpoints are moved.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The job's environment: credentials and endpoints of the store.
+    pub env: Vec<(String, String)>,
+    /// How many files are sent or fetched at the same time.
+    pub files_at_once: usize,
+}
+
+impl Options {
+    /// The usual settings, with a job's environment.
+    pub fn with_env(env: impl IntoIterator<Item = (String, String)>) -> Self {
+        Self { env: env.into_iter().collect(), files_at_once: 4 }
+    }
+}
+
+/// One checkpoint on the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub name: Ref,
+    /// When it was saved, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// The progress it holds, where the job told.
+    pub work: Option<u64>,
+    /// How many files it has.
+    pub files: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The checkpoint it repeats, if it is a fence.
+    pub copy_of: Option<Ref>,
+    /// A fence of a stint that started from nothing.
+    pub fresh: bool,
+}
+
+/// The checkpoints of one job in one store.
+#[derive(Debug)]
+pub struct Checkpoints {
+    place: Place,
+    job_key: String,
+    depot: Box<dyn Depot>,
+    files_at_once: usize,
+    /// What of the local files is on the store already.
+    known: Mutex<Known>,
+    /// One save or prune at a time: a prune would take a running save's blobs for left-overs.
+    writing: tokio::sync::Mutex<()>,
+    sent: Arc<std::sync::atomic::AtomicU64>,
+}
+
+/// What this process knows to be stored, so that it is not sent again.
+#[derive(Debug, Default)]
+struct Known {
+    stint: Option<Stint>,
+    /// The newest saved or restored version of each path, and the local file it was.
+    files: BTreeMap<PathBuf, (Option<Stamp>, FileEntry)>,
+    by_size: HashMap<u64, Vec<FileEntry>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Stint {
+    epoch: u64,
+    began_from: Option<Ref>,
+}
+
+impl Known {
+    /// Only what the newest manifest refers to may be pointed to again: older blobs may be pruned.
+    fn replace(&mut self, files: impl IntoIterator<Item = (PathBuf, Option<Stamp>, FileEntry)>) {
+        self.files.clear();
+        self.by_size.clear();
+        for (path, stamp, entry) in files {
+            self.by_size.entry(entry.size).or_default().push(entry.clone());
+            self.files.insert(path, (stamp, entry));
+        }
+    }
+}
+
+impl Checkpoints {
+    /// The checkpoints of job `job_key` in the store at `address` (a path, `file://`, `s3://bucket/prefix`,
+    /// `gs://…`, `az://…`). Nothing is contacted yet.
+    pub fn open(address: &str, job_key: &str, options: Options) -> Result<Self> {
+        let plain = |part: &str| {
+            !part.is_empty() && !part.starts_with('.') && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+        };
+        if !job_key.split('/').all(plain) {
+            return Err(CheckpointError::Address {
+                what: format!("not a job's key: {job_key}"),
+                hint: "use letters, digits, '-', '_' and '.'".into(),
+            });
+        }
+        let place = Place::read(address, options.env)?;
+        let depot = connect(&place, job_key, Patience::Work)?;
+        Ok(Self {
+            place,
+            job_key: job_key.to_owned(),
+            depot,
+            files_at_once: options.files_at_once.max(1),
+            known: Mutex::default(),
+            writing: tokio::sync::Mutex::default(),
+            sent: Arc::default(),
+        })
+    }
+
+    /// Every checkpoint on the store, oldest first. Unreadable manifests are left out.
+    pub async fn list(&self) -> Result<Vec<Listed>> {
+        let mut listed = Vec::new();
+        for name in self.names().await? {
+            if let Some(Ok(manifest)) = self.read_manifest(name).await? {
+                listed.push(Listed {
+                    name,
+                    at_ms: manifest.at_ms,
+                    work: manifest.work,
+                    files: manifest.files.len(),
+                    bytes: manifest.bytes(),
+                    copy_of: manifest.copy_of,
+                    fresh: manifest.fresh,
+                });
+            }
+        }
+        Ok(listed)
+    }
+
+    /// Bytes handed to the store since this was opened; moves while a save runs.
+    pub fn bytes_sent(&self) -> u64 {
+        self.sent.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The names of all manifests, oldest first.
+    async fn names(&self) -> Result<Vec<Ref>> {
+        let mut names: Vec<Ref> = self.depot.list("manifests").await?.iter().filter_map(|name| Ref::from_file_name(name)).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// None: it is gone. Some(Err): it is there and cannot be used, for this reason.
+    async fn read_manifest(&self, name: Ref) -> Result<Option<std::result::Result<Manifest, String>>> {
+        let Some(body) = self.depot.get(&manifest_key(name)).await? else { return Ok(None) };
+        #[derive(serde::Deserialize)]
+        struct Version {
+            format: u32,
+        }
+        if let Ok(Version { format }) = serde_json::from_slice(&body)
+            && format > FORMAT
+        {
+            return Err(CheckpointError::TooNew { name, format, ours: FORMAT });
+        }
+        let read = serde_json::from_slice::<Manifest>(&body).map_err(|e| format!("its manifest cannot be read: {e}"));
+        Ok(Some(read.and_then(|manifest| {
+            if manifest.name != name {
+                return Err(format!("its manifest names another: {}", manifest.name));
+            }
+            manifest.check().map(|()| manifest)
+        })))
+    }
+
+    async fn create_manifest(&self, manifest: &Manifest) -> Result<()> {
+        let body = serde_json::to_vec(manifest).map_err(|e| CheckpointError::Task(e.to_string()))?;
+        if self.depot.create(&manifest_key(manifest.name), body.into()).await? {
+            Ok(())
+        } else {
+            Err(CheckpointError::Taken { name: manifest.name })
+        }
+    }
+
+    /// The highest stint above `epoch` that has begun or is about to.
+    async fn successor(&self, epoch: u64) -> Result<Option<u64>> {
+        let claims = self.depot.list("claims").await?;
+        let claimed = claims.iter().filter_map(|name| name.parse::<u64>().ok()).max();
+        let begun = self.names().await?.last().map(|name| name.epoch);
+        Ok(claimed.max(begun).filter(|&highest| highest > epoch))
+    }
+}
+
+fn connect(place: &Place, job_key: &str, patience: Patience) -> Result<Box<dyn Depot>> {
+    Ok(match place {
+        Place::Directory(path) => Box::new(directory::DirectoryDepot::new(path.join(job_key))),
+        Place::Remote(remote) => {
+            let base = format!("{}/{job_key}", remote.prefix).trim_start_matches('/').to_owned();
+            Box::new(remote::RemoteDepot::connect(remote.clone(), base, patience)?)
+        }
+    })
+}
+
+fn manifest_key(name: Ref) -> String {
+    format!("manifests/{}", name.file_name())
+}
+
+fn blob_key(blob: &str) -> String {
+    format!("blobs/{blob}")
+}
+
+/// A random word. The standard library's hasher seed is random enough to tell writers apart.
+fn token() -> String {
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write_u32(std::process::id());
+    hasher.write_u64(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+    hasher.write_u64(now_ms());
+    format!("{:016x}", hasher.finish())
+}
+
+fn now_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

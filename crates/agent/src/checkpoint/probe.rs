@@ -1,0 +1,59 @@
+//! The probe: before money is spent on a lease, a small object is written, read, guarded and deleted.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::error::{CheckpointError, Culprit, Result};
+use super::place::{Patience, Place};
+use super::{Checkpoints, connect, token};
+
+/// Above the client's own time limits, below what a person waits for.
+const WITHIN: Duration = Duration::from_secs(12);
+
+impl Checkpoints {
+    /// Whether this store can hold checkpoints: write, read, create-only write, list and delete.
+    pub async fn probe(&self) -> Result<()> {
+        let depot = connect(&self.place, &self.job_key, Patience::Probe)?;
+        let key = format!("probe/{}", token());
+        let tried = tokio::time::timeout(WITHIN, async {
+            let body = Bytes::from(token());
+            if !depot.create(&key, body.clone()).await? {
+                return Err(self.unfit("a new name was said to exist"));
+            }
+            if depot.get(&key).await?.as_ref() != Some(&body) {
+                return Err(self.unfit("what was written did not come back"));
+            }
+            // Fencing rests on this: a store that overwrites would let a stale stint win.
+            if depot.create(&key, Bytes::from(token())).await? {
+                return Err(self.unfit("it overwrites where only creating was allowed"));
+            }
+            depot.list("probe").await?;
+            depot.delete(vec![key]).await
+        });
+        match tried.await {
+            Ok(done) => done,
+            Err(late) => {
+                let (at, hint) = match &self.place {
+                    Place::Directory(path) => (path.display().to_string(), "check that the file system is mounted and answers".to_owned()),
+                    Place::Remote(remote) => (remote.label(), format!("check {} and the network", remote.kind.endpoint_word())),
+                };
+                let what = format!("the store did not answer within {} s: {at}", WITHIN.as_secs());
+                Err(CheckpointError::Store { what, culprit: Culprit::Endpoint, hint, source: Box::new(late) })
+            }
+        }
+    }
+
+    fn unfit(&self, why: &str) -> CheckpointError {
+        let at = match &self.place {
+            Place::Directory(path) => path.display().to_string(),
+            Place::Remote(remote) => remote.label(),
+        };
+        CheckpointError::Store {
+            what: format!("this store cannot hold checkpoints: {at}"),
+            culprit: Culprit::Feature,
+            hint: "use a store with conditional writes (If-None-Match), or a directory".into(),
+            source: why.into(),
+        }
+    }
+}

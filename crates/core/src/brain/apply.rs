@@ -1,0 +1,397 @@
+//! The fold: one function for each thing that can happen. Stale, repeated and impossible records leave
+//! the state as it is; nothing here decides.
+
+use super::job::{Stopping, Worker};
+use super::{Brain, Job, Lease, LeasePhase, Progress, RECENT_KEYS, Stint, StintPhase, Verdict};
+use crate::ids::{CheckpointId, DecisionId, LeaseId, StintId, WorkloadId};
+use crate::ledger::{Beneficiary, Meter};
+use crate::offer::Offer;
+use crate::record::{Body, Decision, Event, LeaseEnd, Outcome, Record, Refusal, WorkerEnd};
+use crate::spec::Workload;
+use crate::units::{Rate, Span, Time, Work};
+
+impl Brain {
+    /// Takes a record in. Total: any record, in any order, without panic.
+    pub fn apply(&mut self, record: &Record) {
+        self.now = self.now.max(record.at);
+        self.last_seq = self.last_seq.max(record.seq);
+        self.last_batch = self.last_batch.max(record.batch);
+        self.undecided = true;
+        match &record.body {
+            Body::Event(event) => self.on_event(record.seq, event),
+            Body::Decision(decision, _) => self.on_decision(record.seq, decision),
+        }
+    }
+
+    /// Whether an event would change anything: what is not news is not logged.
+    pub fn is_news(&self, event: &Event) -> bool {
+        let stint_of =
+            |id: &StintId| self.jobs.get(&id.workload).and_then(|job| job.stint.as_ref()).filter(|s| s.id == *id);
+        match event {
+            Event::Submitted { key, .. } => self.submitted_as(key).is_none(),
+            Event::CancelRequested { workload, .. } => {
+                self.jobs.get(workload).is_some_and(|job| job.cancelled_by.is_none() && job.ended.is_none())
+            }
+            Event::OfferSeen { offer } => self.offers.get(&offer.id) != Some(offer),
+            Event::LeaseUp { lease, .. } => self.leases.get(lease).is_some_and(|l| l.meter.is_none()),
+            Event::LeaseFailed { lease, .. } => self.leases.get(lease).is_some_and(|l| l.meter.is_none()),
+            Event::LeaseNoticed { lease, .. } => {
+                self.leases.get(lease).is_some_and(|l| matches!(l.phase, LeasePhase::Up | LeasePhase::Asked))
+            }
+            Event::LeaseGone { lease, .. } => self.leases.contains_key(lease),
+            Event::WorkerStarted { stint, rank, .. } => stint_of(stint)
+                .and_then(|s| s.workers.get(*rank as usize))
+                .is_some_and(|worker| !worker.started && worker.end.is_none()),
+            Event::WorkerEnded { stint, rank, .. } => {
+                stint_of(stint).and_then(|s| s.workers.get(*rank as usize)).is_some_and(|worker| worker.end.is_none())
+            }
+            Event::Progress { stint, done, total } => match (stint_of(stint), self.jobs.get(&stint.workload)) {
+                (Some(s), Some(job)) => {
+                    (s.reported.is_none_or(|(_, known)| job.in_own_unit(*done, *total).is_some_and(|w| w > known)))
+                        || (total.is_some() && job.progress.total != *total)
+                }
+                _ => false,
+            },
+            Event::CheckpointDurable { stint, checkpoint, .. } => {
+                stint_of(stint).is_some()
+                    && self.jobs.get(&stint.workload).is_some_and(|job| Some(*checkpoint) > job.progress.checkpoint)
+            }
+        }
+    }
+
+    fn on_event(&mut self, seq: u64, event: &Event) {
+        if !self.is_news(event) {
+            return;
+        }
+        match event {
+            Event::Submitted { workload, key } => self.on_submitted(seq, workload, key),
+            Event::CancelRequested { workload, by } => {
+                if let Some(job) = self.jobs.get_mut(workload) {
+                    job.cancelled_by = Some(by.clone());
+                }
+            }
+            Event::OfferSeen { offer } => self.on_offer_seen(seq, offer),
+            Event::LeaseUp { lease, at } => self.on_lease_up(*lease, *at),
+            Event::LeaseFailed { lease, refusal } => self.on_lease_failed(*lease, *refusal),
+            Event::LeaseNoticed { lease, ends_at } => self.on_lease_noticed(*lease, *ends_at),
+            Event::LeaseGone { lease, at, end } => self.on_lease_gone(seq, *lease, *at, *end),
+            Event::WorkerStarted { stint, rank, restored, work } => {
+                self.on_worker_started(*stint, *rank, *restored, *work)
+            }
+            Event::WorkerEnded { stint, rank, end } => self.on_worker_ended(*stint, *rank, end),
+            Event::Progress { stint, done, total } => self.on_progress(*stint, *done, *total),
+            Event::CheckpointDurable { stint, checkpoint, work } => self.on_checkpoint(*stint, *checkpoint, *work),
+        }
+    }
+
+    fn on_submitted(&mut self, seq: u64, workload: &Workload, key: &str) {
+        let id = WorkloadId(seq);
+        self.jobs.insert(id, Job::new(id, workload.job().clone(), self.now));
+        self.keys.push_back((key.to_owned(), id));
+        while self.keys.len() > RECENT_KEYS.max(self.jobs.len()) {
+            self.keys.pop_front();
+        }
+    }
+
+    fn on_offer_seen(&mut self, seq: u64, offer: &Offer) {
+        let before = self.offers.insert(offer.id.clone(), offer.clone());
+        let more = before.as_ref().is_none_or(|before| offer.capacity > before.capacity);
+        if more {
+            self.refused.remove(&offer.id);
+        }
+        if before.is_some_and(|before| before.price_per_hour == offer.price_per_hour) {
+            return;
+        }
+        let now = self.now;
+        for lease in self.leases.values_mut().filter(|lease| lease.offer == offer.id) {
+            let beneficiary = Beneficiary::Workload(lease.workload);
+            if let Some(meter) = &mut lease.meter {
+                self.fresh_ledger.extend(meter.close(now, seq, lease.id, beneficiary));
+                meter.rate = offer.price_per_hour;
+            }
+        }
+    }
+
+    fn on_lease_up(&mut self, id: LeaseId, at: Time) {
+        let Some(lease) = self.leases.get_mut(&id) else { return };
+        let at = at.clamp(lease.asked_at, self.now);
+        let rate = self.offers.get(&lease.offer).map(|offer| offer.price_per_hour).unwrap_or_default();
+        lease.up_at = Some(at);
+        lease.meter = Some(Meter::start(at, rate));
+        if lease.phase == LeasePhase::Asked {
+            lease.phase = LeasePhase::Up;
+        }
+    }
+
+    fn on_lease_failed(&mut self, id: LeaseId, refusal: Refusal) {
+        let Some(lease) = self.leases.remove(&id) else { return };
+        let pause = match refusal {
+            Refusal::NoCapacity => self.config.refusal_pause,
+            Refusal::Retry { after } => after,
+            Refusal::Quota | Refusal::Auth | Refusal::Invalid | Refusal::Bug => Span(self.config.refusal_pause.0 * 10),
+        };
+        let until = self.now + Span(pause.0.clamp(1_000, Span::hours(1).0));
+        let known = self.refused.entry(lease.offer).or_insert(until);
+        *known = (*known).max(until);
+        self.forget_if_over(lease.workload);
+    }
+
+    fn on_lease_noticed(&mut self, id: LeaseId, ends_at: Time) {
+        let Some(lease) = self.leases.get_mut(&id) else { return };
+        lease.phase = LeasePhase::Noticed { ends_at };
+        if let Some(stint) = self.jobs.get_mut(&lease.workload).and_then(|job| job.stint.as_mut())
+            && stint.leases.contains(&id)
+        {
+            stint.interrupted = true;
+        }
+    }
+
+    fn on_lease_gone(&mut self, seq: u64, id: LeaseId, at: Time, end: LeaseEnd) {
+        let Some(mut lease) = self.leases.remove(&id) else { return };
+        let now = self.now;
+        let Some(job) = self.jobs.get_mut(&lease.workload) else { return };
+        if let (Some(meter), Some(up_at)) = (&mut lease.meter, lease.up_at) {
+            let at = at.clamp(up_at, now);
+            let beneficiary = Beneficiary::Workload(lease.workload);
+            self.fresh_ledger.extend(meter.close(at, seq, id, beneficiary));
+            let paid = meter.cost_at(at);
+            job.paid += paid;
+            *job.paid_by.entry(lease.market).or_default() += paid;
+            *job.held.entry(lease.market).or_default() += at - up_at;
+        }
+        if let Some(stint) = &mut job.stint
+            && let Some(rank) = stint.leases.iter().position(|lease| *lease == id)
+        {
+            // Whatever ran on it is dead, and did not end by itself as far as anyone knows.
+            stint.interrupted |= end != LeaseEnd::Released || stint.stopping.is_none();
+            stint.workers[rank].end.get_or_insert(WorkerEnd::Stopped);
+        }
+        self.close_stint_if_over(lease.workload);
+        self.forget_if_over(lease.workload);
+    }
+
+    fn on_worker_started(&mut self, id: StintId, rank: u32, restored: Option<CheckpointId>, work: Option<Work>) {
+        let now = self.now;
+        let Some(job) = self.jobs.get_mut(&id.workload) else { return };
+        let Some(stint) = job.stint.as_mut().filter(|stint| stint.id == id) else { return };
+        stint.workers[rank as usize].started = true;
+        if rank == 0 {
+            stint.restored = restored;
+            // What was really restored is the truth, also when it is older than what was last durable.
+            job.progress.durable = match restored {
+                None => Work(0),
+                Some(_) => work.unwrap_or(job.progress.durable),
+            };
+            job.progress.done = job.progress.durable;
+        }
+        if stint.phase == StintPhase::Starting && stint.workers.iter().all(|worker| worker.started) {
+            stint.phase = StintPhase::Running { since: now };
+        }
+    }
+
+    fn on_worker_ended(&mut self, id: StintId, rank: u32, end: &WorkerEnd) {
+        let Some(job) = self.jobs.get_mut(&id.workload) else { return };
+        if let Some(stint) = job.stint.as_mut().filter(|stint| stint.id == id) {
+            stint.workers[rank as usize].end = Some(end.clone());
+        }
+        self.close_stint_if_over(id.workload);
+    }
+
+    fn on_progress(&mut self, id: StintId, done: Work, total: Option<Work>) {
+        let now = self.now;
+        let Some(job) = self.jobs.get_mut(&id.workload) else { return };
+        if total.is_some() {
+            job.progress.total = total;
+        }
+        let Some(work) = job.in_own_unit(done, total) else { return };
+        let Some(stint) = job.stint.as_mut().filter(|stint| stint.id == id) else { return };
+        if let Some((before, known)) = stint.reported {
+            learn_speed(&mut job.progress, work.minus(known), now - before);
+        } else {
+            job.restarts = (job.restarts.0.saturating_add(1), job.restarts.1 + (now - stint.ordered_at));
+        }
+        stint.reported = Some((now, work));
+        stint.fruitful |= work > job.progress.durable;
+        job.progress.done = work;
+    }
+
+    fn on_checkpoint(&mut self, id: StintId, checkpoint: CheckpointId, work: Option<Work>) {
+        let now = self.now;
+        let Some(job) = self.jobs.get_mut(&id.workload) else { return };
+        let own = work.and_then(|work| job.in_own_unit(work, job.progress.total)).unwrap_or_else(|| job.done_at(now));
+        let counted = own.min(job.done_at(now)).max(job.progress.durable);
+        job.progress.checkpoint = Some(checkpoint);
+        job.progress.durable = counted;
+        job.progress.done = job.progress.done.max(counted);
+        // The fence of a stint is a copy, not something that the program saved.
+        if checkpoint.seq > 0 {
+            job.fruitless = 0;
+            job.interruptions_in_row = 0;
+            job.avoid = None;
+            if let Some(stint) = &mut job.stint {
+                stint.fruitful = true;
+            }
+        }
+    }
+
+    fn on_decision(&mut self, seq: u64, decision: &Decision) {
+        let by = DecisionId { installation: self.installation, seq };
+        match decision {
+            Decision::Acquire { lease, workload, offer, market, max_price } => {
+                let (now, Some(job)) = (self.now, self.jobs.get_mut(workload)) else { return };
+                job.began_at.get_or_insert(now);
+                self.leases.entry(*lease).or_insert_with(|| Lease {
+                    id: *lease,
+                    workload: *workload,
+                    offer: offer.clone(),
+                    market: *market,
+                    max_price: *max_price,
+                    asked_at: now,
+                    phase: LeasePhase::Asked,
+                    meter: None,
+                    up_at: None,
+                });
+            }
+            Decision::Release { lease } => {
+                if let Some(lease) = self.leases.get_mut(lease)
+                    && !lease.is_releasing()
+                {
+                    lease.phase = LeasePhase::Releasing { by };
+                }
+            }
+            Decision::Start { stint, leases, resume } => {
+                let (now, Some(job)) = (self.now, self.jobs.get_mut(&stint.workload)) else { return };
+                if job.stint.is_some() || stint.epoch <= job.epoch {
+                    return;
+                }
+                job.epoch = stint.epoch;
+                job.stint = Some(Stint {
+                    id: *stint,
+                    by,
+                    leases: leases.clone(),
+                    resume: *resume,
+                    phase: StintPhase::Starting,
+                    ordered_at: now,
+                    workers: vec![Worker::default(); leases.len()],
+                    restored: None,
+                    reported: None,
+                    fruitful: false,
+                    interrupted: false,
+                    stopping: None,
+                });
+            }
+            Decision::Stop { stint: id, grace } => {
+                let now = self.now;
+                if let Some(stint) = self.jobs.get_mut(&id.workload).and_then(|job| job.stint.as_mut())
+                    && stint.id == *id
+                {
+                    stint.stopping.get_or_insert(Stopping { by, grace: *grace, at: now });
+                }
+            }
+            Decision::End { workload, outcome } => {
+                if let Some(job) = self.jobs.get_mut(workload) {
+                    job.ended.get_or_insert((self.now, outcome.clone()));
+                }
+                self.forget_if_over(*workload);
+            }
+            Decision::Notify { workload, text } => {
+                if let Some(job) = self.jobs.get_mut(workload) {
+                    job.told_late |= text.starts_with(super::decide::LATE);
+                    job.told_infeasible |= text.starts_with(super::decide::INFEASIBLE);
+                }
+            }
+        }
+    }
+
+    /// Folds the end of a stint into its job once nothing of it can run any more.
+    fn close_stint_if_over(&mut self, workload: WorkloadId) {
+        let (now, patience) = (self.now, self.config.patience);
+        let Some(job) = self.jobs.get_mut(&workload).filter(|job| job.is_stint_over()) else { return };
+        let done = job.done_at(now);
+        let Some(stint) = job.stint.take() else { return };
+        if let StintPhase::Running { since } = stint.phase {
+            job.ran += now - since;
+        }
+        let ends: Vec<&WorkerEnd> = stint.workers.iter().filter_map(|worker| worker.end.as_ref()).collect();
+        if ends.iter().all(|end| **end == WorkerEnd::Exited { code: 0 }) {
+            job.progress.done = job.total().unwrap_or(done).max(done);
+            job.verdict = Some(Verdict::Done);
+            return;
+        }
+        let lost = done.minus(job.progress.durable);
+        job.lost_work = Work(job.lost_work.0.saturating_add(lost.0));
+        job.lost += job.rate("").unwrap_or(Rate::REAL_TIME).time_for(lost);
+        job.progress.done = job.progress.durable;
+        if stint.interrupted {
+            job.interruptions += 1;
+            job.interruptions_in_row += 1;
+            return;
+        }
+        job.judge(&stint, patience);
+    }
+
+    /// A job is forgotten here once it is over and nothing of it is paid for; the read model keeps it.
+    fn forget_if_over(&mut self, workload: WorkloadId) {
+        let over = self.jobs.get(&workload).is_some_and(|job| job.ended.is_some() && job.stint.is_none());
+        if over && !self.leases.values().any(|lease| lease.workload == workload) {
+            self.jobs.remove(&workload);
+            self.wake_at.remove(&workload);
+        }
+    }
+}
+
+impl Job {
+    /// What a stint's end means when neither the market nor we ended it.
+    fn judge(&mut self, stint: &Stint, patience: u32) {
+        let failed = stint.workers.iter().filter_map(|w| w.end.as_ref()).find(|end| !matches!(end, WorkerEnd::Stopped));
+        let Some(end) = failed else { return };
+        if !stint.fruitful {
+            self.fruitless += 1;
+        }
+        let tired = self.fruitless >= patience;
+        let verdict = match end {
+            WorkerEnd::Exited { code: 0 } | WorkerEnd::Stopped => None,
+            // A program that fails on a restored checkpoint before it gets anywhere may have been fed a bad one.
+            WorkerEnd::Exited { .. } if !stint.fruitful && stint.restored.is_some() && !tired => {
+                self.avoid = stint.restored;
+                None
+            }
+            WorkerEnd::Exited { code } => {
+                self.failures += 1;
+                (self.failures > self.spec.retries)
+                    .then(|| Verdict::Failed { code: *code, why: format!("the program exited with code {code}") })
+            }
+            WorkerEnd::Killed { signal } => tired.then(|| Verdict::Failed {
+                code: 128 + signal,
+                why: format!("the program was killed by signal {signal}, {} times without progress", self.fruitless),
+            }),
+            WorkerEnd::NeverRan { why } => {
+                (self.fruitless >= patience.min(3)).then(|| Verdict::Failed { code: 127, why: why.clone() })
+            }
+        };
+        self.verdict = verdict;
+    }
+}
+
+/// Keeps a decayed average of the speed: old reports fade over about twenty minutes of running.
+fn learn_speed(progress: &mut Progress, work: Work, span: Span) {
+    const MEMORY: Span = Span::minutes(20);
+    progress.measured_work = progress.measured_work.saturating_add(work.0);
+    progress.measured_span += Span(span.0.max(0));
+    if progress.measured_span > MEMORY {
+        progress.measured_work /= 2;
+        progress.measured_span = Span(progress.measured_span.0 / 2);
+    }
+}
+
+impl Outcome {
+    /// One word for tables and scripts.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Outcome::Succeeded => "succeeded",
+            Outcome::Failed { .. } => "failed",
+            Outcome::Cancelled { .. } => "cancelled",
+            Outcome::StoppedByRule { .. } => "stopped",
+        }
+    }
+}

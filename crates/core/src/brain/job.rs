@@ -1,0 +1,268 @@
+//! A job as the brain knows it: what was asked, how far it is, the stint it is in, what it has cost.
+
+use super::{Config, Open};
+use crate::ids::{CheckpointId, DecisionId, Installation, LeaseId, StintId, WorkloadId};
+use crate::offer::Market;
+use crate::record::{Decision, Outcome, Resume, WorkerEnd};
+use crate::spec::{JobSpec, WorkUnit};
+use crate::units::{NanoUsd, Rate, Span, Time, Work};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// How far a job is, and how fast it goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Work done in the present stint and before; falls back to `durable` when a stint is interrupted.
+    pub done: Work,
+    /// Work in the newest durable checkpoint.
+    pub durable: Work,
+    /// That checkpoint.
+    pub checkpoint: Option<CheckpointId>,
+    /// The total as the program said it.
+    pub total: Option<Work>,
+    /// Work and time of recent reports: the measured speed.
+    pub measured_work: u64,
+    /// See `measured_work`.
+    pub measured_span: Span,
+}
+
+/// Where a stint stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StintPhase {
+    /// Ordered; not every worker runs yet.
+    Starting,
+    /// Every worker runs.
+    Running {
+        /// Since when.
+        since: Time,
+    },
+}
+
+/// One worker of a stint.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Worker {
+    /// It was seen running.
+    pub started: bool,
+    /// How it ended.
+    pub end: Option<WorkerEnd>,
+}
+
+/// A stop that was ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stopping {
+    /// The decision.
+    pub by: DecisionId,
+    /// Time to save.
+    pub grace: Span,
+    /// When it was ordered.
+    pub at: Time,
+}
+
+/// One unbroken run of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stint {
+    /// Its name.
+    pub id: StintId,
+    /// The decision that ordered it.
+    pub by: DecisionId,
+    /// Its leases in order of rank; a lease that is gone stays in the list.
+    pub leases: Vec<LeaseId>,
+    /// What it was told to resume from.
+    pub resume: Resume,
+    /// Where it stands.
+    pub phase: StintPhase,
+    /// When it was ordered.
+    pub ordered_at: Time,
+    /// Its workers in order of rank.
+    pub workers: Vec<Worker>,
+    /// What rank 0 resumed from.
+    pub restored: Option<CheckpointId>,
+    /// The last report: when, and how far.
+    pub reported: Option<(Time, Work)>,
+    /// It saved or got further than what it resumed from.
+    pub fruitful: bool,
+    /// A lease of it was noticed, taken or lost.
+    pub interrupted: bool,
+    /// It was told to stop.
+    pub stopping: Option<Stopping>,
+}
+
+/// What the end of a stint means for its job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// The work is done.
+    Done,
+    /// The program failed for good.
+    Failed {
+        /// Its code.
+        code: i32,
+        /// For people.
+        why: String,
+    },
+}
+
+/// A job and all that the brain remembers of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// Its name in the log.
+    pub id: WorkloadId,
+    /// What was asked.
+    pub spec: JobSpec,
+    /// When.
+    pub submitted_at: Time,
+    /// Who wants it ended.
+    pub cancelled_by: Option<String>,
+    /// How and when it ended.
+    pub ended: Option<(Time, Outcome)>,
+    /// The last stint's epoch.
+    pub epoch: u64,
+    /// The present stint.
+    pub stint: Option<Stint>,
+    /// What the last stint's end means, when it means the end.
+    pub verdict: Option<Verdict>,
+    /// How far it is.
+    pub progress: Progress,
+    /// The program failed on this checkpoint: resume before it.
+    pub avoid: Option<CheckpointId>,
+    /// Stints ended by the market or by a lost machine.
+    pub interruptions: u32,
+    /// Interruptions since the last durable progress.
+    pub interruptions_in_row: u32,
+    /// Failures with a code of the program's own.
+    pub failures: u32,
+    /// Deaths in a row that brought nothing.
+    pub fruitless: u32,
+    /// Running time whose work was lost.
+    pub lost: Span,
+    /// Work that was lost.
+    pub lost_work: Work,
+    /// Time in which all workers ran.
+    pub ran: Span,
+    /// Paid time by market, of leases that are gone.
+    pub held: BTreeMap<Market, Span>,
+    /// Paid, of leases that are gone.
+    pub paid: NanoUsd,
+    /// Paid by market, of leases that are gone.
+    pub paid_by: BTreeMap<Market, NanoUsd>,
+    /// Measured from asking to progress: how often, and in total.
+    pub restarts: (u32, Span),
+    /// People were told that the deadline is missed.
+    pub told_late: bool,
+    /// People were told that the deadline cannot be met.
+    pub told_infeasible: bool,
+    /// When its first lease was asked for.
+    pub began_at: Option<Time>,
+}
+
+impl Job {
+    pub(super) fn new(id: WorkloadId, spec: JobSpec, at: Time) -> Job {
+        Job {
+            id,
+            spec,
+            submitted_at: at,
+            cancelled_by: None,
+            ended: None,
+            epoch: 0,
+            stint: None,
+            verdict: None,
+            progress: Progress::default(),
+            avoid: None,
+            interruptions: 0,
+            interruptions_in_row: 0,
+            failures: 0,
+            fruitless: 0,
+            lost: Span::ZERO,
+            lost_work: Work(0),
+            ran: Span::ZERO,
+            held: BTreeMap::new(),
+            paid: NanoUsd(0),
+            paid_by: BTreeMap::new(),
+            restarts: (0, Span::ZERO),
+            told_late: false,
+            told_infeasible: false,
+            began_at: None,
+        }
+    }
+
+    /// All there is to do, where it is known.
+    pub fn total(&self) -> Option<Work> {
+        self.spec.work.total.or(self.progress.total)
+    }
+
+    /// Speed: measured when there is enough of it, else what the user said.
+    pub fn rate(&self, accelerator: &str) -> Option<Rate> {
+        const ENOUGH: Span = Span::minutes(3);
+        let said = self.spec.work.rates.get(accelerator).or_else(|| self.spec.work.rates.values().min()).copied();
+        let prior = said.or((self.spec.work.unit == WorkUnit::Time).then_some(Rate::REAL_TIME));
+        let measured = Rate::of(Work(self.progress.measured_work), self.progress.measured_span);
+        if self.progress.measured_span >= ENOUGH {
+            measured.filter(|rate| rate.0 > 0).or(prior)
+        } else {
+            prior.or(measured)
+        }
+    }
+
+    /// A report in the job's own unit: programs count steps, the user may have counted hours.
+    pub(super) fn in_own_unit(&self, done: Work, total: Option<Work>) -> Option<Work> {
+        match (self.spec.work.unit, self.spec.work.total, total) {
+            (WorkUnit::Steps, _, _) => Some(done),
+            (WorkUnit::Time, Some(hours), Some(total)) if total.0 > 0 => {
+                let scaled = u128::from(hours.0) * u128::from(done.0.min(total.0)) / u128::from(total.0);
+                u64::try_from(scaled).ok().map(Work)
+            }
+            (WorkUnit::Time, None, Some(_)) => Some(done),
+            // Steps of an unknown total say nothing about hours: running time stands in.
+            (WorkUnit::Time, _, _) => None,
+        }
+    }
+
+    /// Work done by `now`, counting time where the program says nothing.
+    pub fn done_at(&self, now: Time) -> Work {
+        let Some(stint) = &self.stint else { return self.progress.done };
+        match (stint.phase, stint.reported) {
+            (StintPhase::Running { since }, None) if self.counts_time() => {
+                let ran = Rate::REAL_TIME.work_in(now - since);
+                Work(self.progress.durable.0.saturating_add(ran.0)).min(self.total().unwrap_or(Work(u64::MAX)))
+            }
+            _ => self.progress.done,
+        }
+    }
+
+    /// Whether running time stands in for progress that is not reported.
+    fn counts_time(&self) -> bool {
+        self.spec.work.unit == WorkUnit::Time && self.progress.measured_work == 0
+    }
+
+    /// From asking for a lease to progress: measured, else said, else assumed.
+    pub fn restart(&self, config: &Config) -> Span {
+        let said = self.spec.checkpoint.restart.unwrap_or(config.restart_prior);
+        match self.restarts {
+            (0, _) => said,
+            // The user's figure weighs like two measurements, so one slow start does not rule.
+            (n, total) => Span((said.0 * 2 + total.0) / (i64::from(n) + 2)),
+        }
+    }
+
+    /// Whether all of the present stint is over.
+    pub(super) fn is_stint_over(&self) -> bool {
+        self.stint.as_ref().is_some_and(|stint| stint.workers.iter().all(|worker| worker.end.is_some()))
+    }
+
+    pub(super) fn open(&self, installation: Installation) -> Vec<Open> {
+        let Some(stint) = &self.stint else { return Vec::new() };
+        debug_assert_eq!(stint.by.installation, installation);
+        let mut open = Vec::new();
+        if stint.phase == StintPhase::Starting && stint.stopping.is_none() {
+            open.push(Open {
+                id: stint.by,
+                decision: Decision::Start { stint: stint.id, leases: stint.leases.clone(), resume: stint.resume },
+            });
+        }
+        if let Some(stopping) = stint.stopping {
+            open.push(Open { id: stopping.by, decision: Decision::Stop { stint: stint.id, grace: stopping.grace } });
+        }
+        open
+    }
+}

@@ -1,0 +1,205 @@
+//! The brain: a pure fold over what happened and what was decided, and the next decisions.
+//!
+//! `apply` is total: any record, in any order, any number of times, without panic. `decide` reads the
+//! state and changes nothing but caches; a decision takes effect when it comes back through `apply`.
+
+mod apply;
+mod decide;
+mod explain;
+mod job;
+mod lease;
+#[cfg(test)]
+mod tests;
+
+pub use explain::Explanation;
+pub use job::{Job, Progress, Stint, StintPhase, Verdict};
+pub use lease::{Lease, LeasePhase};
+
+use crate::ids::{DecisionId, Installation, LeaseId, WorkloadId};
+use crate::ledger::LedgerRow;
+use crate::offer::{Offer, OfferId};
+use crate::reason::Reason;
+use crate::record::Decision;
+use crate::units::{Span, Time};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Limits and habits of a brain: facts reach it as configuration, never by asking.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Config {
+    /// The market policy of jobs that name none.
+    pub policy: String,
+    /// A lease that is not up after this long is given back.
+    pub boot_timeout: Span,
+    /// A lease that outlives its notice by this much is given back.
+    pub notice_overrun: Span,
+    /// An offer that had no capacity is left alone for this long, unless capacity is seen.
+    pub refusal_pause: Span,
+    /// From asking for a lease to progress, until it has been measured.
+    pub restart_prior: Span,
+    /// Kept on top of every other margin before a deadline.
+    pub deadline_margin: Span,
+    /// Deaths without progress (kills, checkpoints that fail) before a job has failed.
+    pub patience: u32,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            policy: crate::market::DEFAULT.to_owned(),
+            boot_timeout: Span::minutes(15),
+            notice_overrun: Span::minutes(2),
+            refusal_pause: Span::seconds(60),
+            restart_prior: Span::minutes(3),
+            deadline_margin: Span::seconds(30),
+            patience: 5,
+        }
+    }
+}
+
+/// Submissions of ended jobs that are still recognised when a client sends them again.
+const RECENT_KEYS: usize = 1_024;
+
+/// The state of one world. Serialised whole as a snapshot.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Brain {
+    installation: Installation,
+    config: Config,
+    now: Time,
+    last_seq: u64,
+    last_batch: u64,
+    offers: BTreeMap<OfferId, Offer>,
+    /// Offers that refused, and until when they are left alone.
+    refused: BTreeMap<OfferId, Time>,
+    jobs: BTreeMap<WorkloadId, Job>,
+    leases: BTreeMap<LeaseId, Lease>,
+    keys: VecDeque<(String, WorkloadId)>,
+    #[serde(skip)]
+    fresh_ledger: Vec<LedgerRow>,
+    #[serde(skip)]
+    wake_at: BTreeMap<WorkloadId, Time>,
+    #[serde(skip)]
+    undecided: bool,
+}
+
+/// A decision that is still waiting for its effect to be seen: the outbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Open {
+    /// Orders what is dispatched, and names it.
+    pub id: DecisionId,
+    /// What is to be done.
+    pub decision: Decision,
+}
+
+impl Brain {
+    /// An empty world.
+    pub fn new(installation: Installation, config: Config) -> Brain {
+        Brain {
+            installation,
+            config,
+            now: Time(0),
+            last_seq: 0,
+            last_batch: 0,
+            offers: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            keys: VecDeque::new(),
+            fresh_ledger: Vec::new(),
+            wake_at: BTreeMap::new(),
+            undecided: true,
+        }
+    }
+
+    /// Its limits and habits.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Takes another configuration: a restart may bring one.
+    pub fn configure(&mut self, config: Config) {
+        self.config = config;
+        self.undecided = true;
+    }
+
+    /// The latest moment that a record told of.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+    /// The sequence of the last record applied.
+    pub fn last_seq(&self) -> u64 {
+        self.last_seq
+    }
+    /// The batch of the last record applied.
+    pub fn last_batch(&self) -> u64 {
+        self.last_batch
+    }
+    /// Who decides.
+    pub fn installation(&self) -> Installation {
+        self.installation
+    }
+    /// Jobs that are not over, or whose leases are not yet gone.
+    pub fn jobs(&self) -> impl Iterator<Item = &Job> {
+        self.jobs.values()
+    }
+    /// One of them.
+    pub fn job(&self, id: WorkloadId) -> Option<&Job> {
+        self.jobs.get(&id)
+    }
+    /// Leases that are not known to be gone.
+    pub fn leases(&self) -> impl Iterator<Item = &Lease> {
+        self.leases.values()
+    }
+    /// One of them.
+    pub fn lease(&self, id: LeaseId) -> Option<&Lease> {
+        self.leases.get(&id)
+    }
+    /// Offers as last seen.
+    pub fn offers(&self) -> impl Iterator<Item = &Offer> {
+        self.offers.values()
+    }
+    /// One of them.
+    pub fn offer(&self, id: &OfferId) -> Option<&Offer> {
+        self.offers.get(id)
+    }
+    /// The job that was submitted with this key, if it is remembered.
+    pub fn submitted_as(&self, key: &str) -> Option<WorkloadId> {
+        self.keys.iter().rev().find(|(known, _)| known == key).map(|(_, id)| *id)
+    }
+
+    /// Ledger rows that records applied since the last call gave rise to.
+    pub fn take_ledger(&mut self) -> Vec<LedgerRow> {
+        std::mem::take(&mut self.fresh_ledger)
+    }
+
+    /// When `decide` wants to be asked again even if nothing happens.
+    pub fn next_wakeup(&self) -> Option<Time> {
+        if self.undecided {
+            return Some(self.now);
+        }
+        self.wake_at.values().min().copied()
+    }
+
+    /// Every decision whose effect has not been seen. It is part of the state, so the transaction that
+    /// writes a decision writes the outbox; a restart dispatches it again under the same id.
+    pub fn outbox(&self) -> Vec<Open> {
+        let mut open: Vec<Open> = self.leases.values().filter_map(|lease| lease.open()).collect();
+        open.extend(self.jobs.values().flat_map(|job| job.open(self.installation)));
+        open.sort_by_key(|open| open.id);
+        open
+    }
+
+    /// Whether one decision still waits for its effect.
+    pub fn is_open(&self, id: DecisionId) -> bool {
+        self.outbox().iter().any(|open| open.id == id)
+    }
+}
+
+/// A decision on its way into the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decided {
+    /// What.
+    pub decision: Decision,
+    /// Why.
+    pub reason: Reason,
+}

@@ -1,0 +1,1 @@
+//! Worlds in one line, and what the brain makes of them.

@@ -1,0 +1,83 @@
+//! Stored formats and their versions. A payload says its version beside it; each older one has a step
+//! that lifts it to the next, so any released log is read by any later binary.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// The version written by this binary.
+pub const VERSION: u16 = 1;
+
+/// A payload that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum CodecError {
+    /// Written by a newer binary.
+    #[error("payload version {found} is newer than this binary knows: {VERSION}")]
+    Newer {
+        /// What it says.
+        found: u16,
+    },
+    /// Not what its version promises.
+    #[error("a stored payload cannot be read")]
+    Malformed(#[from] serde_json::Error),
+}
+
+/// Lifts a payload from version `i + 1` to `i + 2`.
+type Upgrade = fn(Value) -> Value;
+
+/// One step per released version but the newest.
+const UPGRADES: &[Upgrade] = &[];
+
+/// Text of a payload in the present version.
+pub fn encode<T: Serialize>(payload: &T) -> String {
+    serde_json::to_string(payload).expect("stored types have string keys and no failing serializers")
+}
+
+/// Reads a payload of any version up to the present one.
+pub fn decode<T: DeserializeOwned>(version: u16, payload: &str) -> Result<T, CodecError> {
+    decode_with(UPGRADES, version, payload)
+}
+
+fn decode_with<T: DeserializeOwned>(upgrades: &[Upgrade], version: u16, payload: &str) -> Result<T, CodecError> {
+    let newest = upgrades.len() as u16 + 1;
+    if version > newest || version == 0 {
+        return Err(CodecError::Newer { found: version });
+    }
+    if version == newest {
+        return Ok(serde_json::from_str(payload)?);
+    }
+    let mut value: Value = serde_json::from_str(payload)?;
+    for upgrade in &upgrades[usize::from(version) - 1..] {
+        value = upgrade(value);
+    }
+    Ok(serde_json::from_value(value)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_payload_is_lifted_step_by_step() {
+        let upgrades: &[Upgrade] = &[
+            |mut v| {
+                v["b"] = v["a"].take();
+                v.as_object_mut().expect("object").remove("a");
+                v
+            },
+            |mut v| {
+                v["c"] = 7.into();
+                v
+            },
+        ];
+        let read: std::collections::BTreeMap<String, u32> =
+            decode_with(upgrades, 1, r#"{"a":3}"#).expect("version 1 is read");
+        assert_eq!(read["b"], 3);
+        assert_eq!(read["c"], 7);
+    }
+
+    #[test]
+    fn a_newer_payload_is_refused() {
+        assert!(matches!(decode::<u32>(VERSION + 1, "1"), Err(CodecError::Newer { .. })));
+    }
+}

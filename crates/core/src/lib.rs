@@ -1,0 +1,28 @@
+//! The words of Windfall as types, and the brain that decides with them.
+//!
+//! Everything here is a pure function of its inputs: no clock, no I/O, no threads, no randomness, no
+//! iteration order that depends on a hash. The server drives it with the real world, the simulator and
+//! the explorer with invented ones.
+
+pub mod brain;
+pub mod codec;
+pub mod ids;
+pub mod laws;
+pub mod ledger;
+pub mod market;
+pub mod offer;
+pub mod reason;
+pub mod record;
+pub mod spec;
+pub mod units;
+pub mod view;
+pub mod worker;
+
+pub use brain::Brain;
+pub use ids::{CheckpointId, DecisionId, Installation, LeaseId, StintId, WorkloadId};
+pub use ledger::LedgerRow;
+pub use offer::{Market, Offer, OfferId};
+pub use reason::{Number, Reason};
+pub use record::{Body, Decision, Event, LeaseEnd, Outcome, Record, Refusal, WorkerEnd};
+pub use spec::{JobSpec, Workload};
+pub use units::{NanoUsd, Rate, Span, Time, Work};

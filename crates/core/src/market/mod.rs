@@ -1,0 +1,42 @@
+//! Which market, and when to switch. A policy is a small pure function of what can be seen now; the
+//! safety net around every policy is what makes a deadline a promise.
+
+mod policies;
+mod sight;
+
+pub use policies::{greedy, levi_safe, on_demand, uniform_progress};
+pub use sight::{Choice, Present, Seen, Sight};
+
+use crate::reason::Reason;
+
+/// A policy by name.
+pub type Policy = fn(&Sight) -> (Choice, Reason);
+
+/// The policy of a job that names none.
+pub const DEFAULT: &str = "levi-safe";
+
+const POLICIES: &[(&str, Policy)] =
+    &[("on-demand", on_demand), ("greedy", greedy), ("uniform-progress", uniform_progress), ("levi-safe", levi_safe)];
+
+/// The policy of that name.
+pub fn policy(name: &str) -> Option<Policy> {
+    POLICIES.iter().find(|(known, _)| *known == name).map(|(_, policy)| *policy)
+}
+
+/// All names, in the order they are listed to people.
+pub fn names() -> Vec<&'static str> {
+    POLICIES.iter().map(|(name, _)| *name).collect()
+}
+
+/// What to do: the policy's choice, unless the deadline no longer leaves it one.
+pub fn choose(policy: Policy, sight: &Sight) -> (Choice, Reason) {
+    if let Some(forced) = sight.safety_net() {
+        return forced;
+    }
+    let (choice, reason) = policy(sight);
+    match sight.net_at() {
+        // A wait must never sleep through the moment at which the net has to act.
+        Some(net) => (choice.no_later_than(net), reason),
+        None => (choice, reason),
+    }
+}

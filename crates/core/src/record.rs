@@ -1,0 +1,333 @@
+//! What is written to the log: what happened, and what was decided.
+//!
+//! Applying records is all that a restart does, so these types are a stored format: variants are added,
+//! never changed, and the codec upgrades older versions.
+
+use crate::ids::{CheckpointId, LeaseId, StintId, WorkloadId};
+use crate::offer::{Market, Offer, OfferId};
+use crate::reason::Reason;
+use crate::spec::Workload;
+use crate::units::{NanoUsd, Span, Time, Work};
+use serde::{Deserialize, Serialize};
+
+/// One line of the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Place in the log, from 1, without gaps.
+    pub seq: u64,
+    /// The batch it belongs to: `decide` ran once after the events of a batch.
+    pub batch: u64,
+    /// The world's clock when it was written; never goes back.
+    pub at: Time,
+    /// What it says.
+    pub body: Body,
+}
+
+/// An event or a decision.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Body {
+    /// What happened.
+    Event(Event),
+    /// What was decided, and why.
+    Decision(Decision, Reason),
+}
+
+/// What happened. Engines and agents report states again and again; only news is logged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Event {
+    /// A workload was accepted. Its id is the sequence of this record.
+    Submitted {
+        /// What was asked for.
+        workload: Box<Workload>,
+        /// The client's own key: the same key twice is the same submission.
+        key: String,
+    },
+    /// A person wants it ended.
+    CancelRequested {
+        /// Which.
+        workload: WorkloadId,
+        /// Who.
+        by: String,
+    },
+    /// A price or a capacity was seen.
+    OfferSeen {
+        /// The offer as it is now.
+        offer: Offer,
+    },
+    /// A lease is there and paid for.
+    LeaseUp {
+        /// Which.
+        lease: LeaseId,
+        /// Since when, by the engine's account.
+        at: Time,
+    },
+    /// A lease could not be had.
+    LeaseFailed {
+        /// Which.
+        lease: LeaseId,
+        /// Why, as a class that can be decided on.
+        refusal: Refusal,
+    },
+    /// A lease will be taken away.
+    LeaseNoticed {
+        /// Which.
+        lease: LeaseId,
+        /// When it ends.
+        ends_at: Time,
+    },
+    /// A lease is gone and no longer paid for.
+    LeaseGone {
+        /// Which.
+        lease: LeaseId,
+        /// Since when, by the engine's account.
+        at: Time,
+        /// How it ended.
+        end: LeaseEnd,
+    },
+    /// A worker's program runs.
+    WorkerStarted {
+        /// Its stint.
+        stint: StintId,
+        /// Its place in the gang.
+        rank: u32,
+        /// What it resumed from.
+        restored: Option<CheckpointId>,
+        /// The work in that checkpoint, where known.
+        work: Option<Work>,
+    },
+    /// A worker's program is over, and nothing of it is left running.
+    WorkerEnded {
+        /// Its stint.
+        stint: StintId,
+        /// Its place in the gang.
+        rank: u32,
+        /// How.
+        end: WorkerEnd,
+    },
+    /// A stint got further.
+    Progress {
+        /// Which.
+        stint: StintId,
+        /// Work done since the job began.
+        done: Work,
+        /// The total, where the program says it.
+        total: Option<Work>,
+    },
+    /// A checkpoint is complete and durable.
+    CheckpointDurable {
+        /// Whose.
+        stint: StintId,
+        /// Which.
+        checkpoint: CheckpointId,
+        /// The work in it, where known.
+        work: Option<Work>,
+    },
+}
+
+/// Why an engine did not give a lease, as classes that the brain can decide on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Refusal {
+    /// The market has none now.
+    NoCapacity,
+    /// The account's limit is reached.
+    Quota,
+    /// A passing fault; may work after this long.
+    Retry {
+        /// How long to leave it alone.
+        after: Span,
+    },
+    /// Credentials are wrong.
+    Auth,
+    /// The request can never work.
+    Invalid,
+    /// The engine itself is at fault.
+    Bug,
+}
+
+/// How a lease ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LeaseEnd {
+    /// We gave it back.
+    Released,
+    /// The market took it.
+    Taken,
+    /// The machine is gone for another reason.
+    Lost,
+}
+
+/// How a worker's program ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WorkerEnd {
+    /// By itself, with this code.
+    Exited {
+        /// 0 for success.
+        code: i32,
+    },
+    /// By a signal that we did not send.
+    Killed {
+        /// Which.
+        signal: i32,
+    },
+    /// After we asked it to, whatever code it gave.
+    Stopped,
+    /// It never ran: its folder, its command or its checkpoint could not be used.
+    NeverRan {
+        /// What went wrong, for people.
+        why: String,
+    },
+}
+
+/// What is to be done. A decision takes effect when it is applied as a record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Decision {
+    /// Get a lease.
+    Acquire {
+        /// Its name: this decision's id.
+        lease: LeaseId,
+        /// For whom.
+        workload: WorkloadId,
+        /// What to buy.
+        offer: OfferId,
+        /// How.
+        market: Market,
+        /// At most this much an hour.
+        max_price: Option<NanoUsd>,
+    },
+    /// Give a lease back, with everything on it.
+    Release {
+        /// Which.
+        lease: LeaseId,
+    },
+    /// Start a gang, one worker a lease, whole or not at all.
+    Start {
+        /// Its name.
+        stint: StintId,
+        /// In order of rank.
+        leases: Vec<LeaseId>,
+        /// What to resume from.
+        resume: Resume,
+    },
+    /// SIGTERM to every worker, SIGKILL after the grace.
+    Stop {
+        /// Which.
+        stint: StintId,
+        /// How long the program may take to save.
+        grace: Span,
+    },
+    /// The workload is over.
+    End {
+        /// Which.
+        workload: WorkloadId,
+        /// How.
+        outcome: Outcome,
+    },
+    /// Tell people something that needs no answer.
+    Notify {
+        /// About what.
+        workload: WorkloadId,
+        /// What.
+        text: String,
+    },
+}
+
+/// What a stint resumes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Resume {
+    /// The newest complete checkpoint of an earlier stint.
+    Newest,
+    /// The one before this: the program failed on it.
+    Before(CheckpointId),
+}
+
+/// How a workload ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Done.
+    Succeeded,
+    /// The program failed.
+    Failed {
+        /// Its own exit code (128 + signal when killed).
+        code: i32,
+        /// What happened, for people.
+        why: String,
+    },
+    /// A person ended it.
+    Cancelled {
+        /// Who.
+        by: String,
+    },
+    /// Its own `late: stop` or `budget` ended it.
+    StoppedByRule {
+        /// `late` or `budget`.
+        rule: String,
+    },
+}
+
+impl Body {
+    /// A short stable name of what the record says.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Body::Event(event) => event.kind(),
+            Body::Decision(decision, _) => decision.kind(),
+        }
+    }
+}
+
+impl Event {
+    /// Every kind there is; the explorer checks that it reached all of them.
+    pub const KINDS: [&str; 11] = [
+        "submitted",
+        "cancel-requested",
+        "offer-seen",
+        "lease-up",
+        "lease-failed",
+        "lease-noticed",
+        "lease-gone",
+        "worker-started",
+        "worker-ended",
+        "progress",
+        "checkpoint-durable",
+    ];
+
+    /// A short stable name.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Event::Submitted { .. } => "submitted",
+            Event::CancelRequested { .. } => "cancel-requested",
+            Event::OfferSeen { .. } => "offer-seen",
+            Event::LeaseUp { .. } => "lease-up",
+            Event::LeaseFailed { .. } => "lease-failed",
+            Event::LeaseNoticed { .. } => "lease-noticed",
+            Event::LeaseGone { .. } => "lease-gone",
+            Event::WorkerStarted { .. } => "worker-started",
+            Event::WorkerEnded { .. } => "worker-ended",
+            Event::Progress { .. } => "progress",
+            Event::CheckpointDurable { .. } => "checkpoint-durable",
+        }
+    }
+}
+
+impl Decision {
+    /// Every kind there is; the explorer checks that it reached all of them.
+    pub const KINDS: [&str; 6] = ["acquire", "release", "start", "stop", "end", "notify"];
+
+    /// A short stable name.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Decision::Acquire { .. } => "acquire",
+            Decision::Release { .. } => "release",
+            Decision::Start { .. } => "start",
+            Decision::Stop { .. } => "stop",
+            Decision::End { .. } => "end",
+            Decision::Notify { .. } => "notify",
+        }
+    }
+}

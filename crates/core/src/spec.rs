@@ -1,0 +1,198 @@
+//! What a user asked for, after the job file has been read and checked: nothing here is optional by
+//! accident, and every unit is explicit.
+
+use crate::units::{NanoUsd, Rate, Span, Time, Work};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What demand, leases and the ledger refer to. Fleets will be a second variant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Workload {
+    /// Finite work.
+    Job(JobSpec),
+}
+
+impl Workload {
+    /// The job in it.
+    pub fn job(&self) -> &JobSpec {
+        match self {
+            Workload::Job(job) => job,
+        }
+    }
+}
+
+/// Accelerators that a worker can use: one alternative of several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ask {
+    /// The accelerator's name as offers give it.
+    pub accelerator: String,
+    /// How many of them in one instance.
+    pub count: u32,
+}
+
+/// How much there is to do, as far as the user said.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkSpec {
+    /// Total, in steps or in milliseconds; none when it has to be learnt.
+    pub total: Option<Work>,
+    /// What the unit is called when shown: `steps`, or `ms` for time.
+    pub unit: WorkUnit,
+    /// Speed by accelerator, where the user gave it.
+    pub rates: BTreeMap<String, Rate>,
+}
+
+/// The unit of a job's work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WorkUnit {
+    /// Training steps, or whatever the program counts.
+    Steps,
+    /// Milliseconds of running on the reference accelerator.
+    #[default]
+    Time,
+}
+
+/// What happens when a deadline can no longer be met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Late {
+    /// Finish on whatever is cheapest.
+    Cheapest,
+    /// Finish as soon as possible, on on-demand capacity.
+    #[default]
+    Soonest,
+    /// Stop at the deadline.
+    Stop,
+}
+
+/// After so many spot failures in a row, what else to use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fallback {
+    /// Interruptions before the fallback applies.
+    pub after: u32,
+    /// Choices in order: `on-demand`, `smaller+bf16`.
+    pub to: Vec<String>,
+}
+
+/// Where the program saves, and where that is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointSpec {
+    /// Absolute directory that the program writes to; none gives each stint a directory of its own.
+    pub path: Option<String>,
+    /// The durable store: a directory or an object-store address.
+    pub store: String,
+    /// Complete checkpoints kept.
+    pub keep: u32,
+    /// How long a file written in place must be unchanged before it is taken.
+    pub settle_ms: u64,
+    /// Bytes of one checkpoint, where the user knows.
+    pub size_bytes: Option<u64>,
+    /// How often the program saves, where the user knows.
+    pub every: Option<Span>,
+    /// From asking for a lease until the program makes progress again, where the user knows.
+    pub restart: Option<Span>,
+}
+
+/// The program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunSpec {
+    /// What is executed; a shell line is `["/bin/sh", "-c", line]`.
+    pub command: Vec<String>,
+    /// The folder it runs in.
+    pub folder: String,
+    /// Names a file beside the log with the submitting terminal's environment: secrets stay out of the log.
+    pub environment: String,
+    /// Settings of the job file, on top of that environment.
+    pub env: BTreeMap<String, String>,
+    /// A regular expression over the program's output; group 1 is the work done, group 2 the total.
+    pub progress: Option<String>,
+    /// Time between SIGTERM and SIGKILL when a person or the brain stops it.
+    pub grace: Span,
+}
+
+/// A job as the brain knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSpec {
+    /// The user's name for it; need not be unique.
+    pub name: String,
+    /// Who submitted it.
+    pub owner: String,
+    /// The team that it is charged to.
+    pub team: String,
+    /// 1 production, 2 guaranteed, 3 best effort.
+    pub tier: u8,
+    /// Workers that start together or not at all, one a lease.
+    pub gang: u32,
+    /// Alternatives; empty means that any offer will do.
+    pub resources: Vec<Ask>,
+    /// How much there is to do.
+    pub work: WorkSpec,
+    /// When it must be done.
+    pub deadline: Option<Time>,
+    /// What then.
+    pub late: Late,
+    /// Most that a spot lease may cost an hour.
+    pub max_price: Option<NanoUsd>,
+    /// Most that the whole job may cost.
+    pub budget: Option<NanoUsd>,
+    /// What to do after repeated interruptions.
+    pub fallback: Option<Fallback>,
+    /// Where checkpoints go.
+    pub checkpoint: CheckpointSpec,
+    /// Precision handed to the program as `WINDFALL_PRECISION`.
+    pub precision: Option<String>,
+    /// The market policy by name; none for the default.
+    pub policy: Option<String>,
+    /// How often the program may fail with a code of its own before the job has failed.
+    pub retries: u32,
+    /// The program.
+    pub run: RunSpec,
+}
+
+/// A job that cannot be accepted; the message says what was expected.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct Unacceptable {
+    /// The field as the job file names it.
+    pub field: &'static str,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+impl JobSpec {
+    /// What must hold of any job, whoever made the spec: the server checks it again at its door.
+    pub fn check(&self) -> Result<(), Unacceptable> {
+        let fail = |field, problem: &str| Err(Unacceptable { field, problem: problem.to_owned() });
+        if self.name.is_empty() || self.name.len() > 200 {
+            return fail("name", "expected 1 to 200 characters");
+        }
+        if self.run.command.is_empty() {
+            return fail("run", "expected a command");
+        }
+        if self.gang == 0 || self.gang > 4096 {
+            return fail("nodes", "expected 1 to 4096");
+        }
+        if !(1..=3).contains(&self.tier) {
+            return fail("tier", "expected 1, 2 or 3");
+        }
+        if self.checkpoint.keep == 0 {
+            return fail("checkpoint.keep", "expected at least 1");
+        }
+        if self.max_price.is_some_and(|p| p.0 <= 0) {
+            return fail("max_price", "expected more than 0 dollars an hour");
+        }
+        if self.budget.is_some_and(|b| b.0 <= 0) {
+            return fail("budget", "expected more than 0 dollars");
+        }
+        if self.work.total == Some(Work(0)) {
+            return fail("work", "expected more than nothing to do");
+        }
+        if let Some(name) = &self.policy
+            && crate::market::policy(name).is_none()
+        {
+            return fail("policy", &format!("expected one of {}", crate::market::names().join(", ")));
+        }
+        Ok(())
+    }
+}

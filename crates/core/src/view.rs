@@ -1,0 +1,282 @@
+//! A job as people and scripts see it: the read model of the store, the answer of the API, `--json`.
+
+use crate::brain::{Brain, Job, LeasePhase, StintPhase};
+use crate::ids::{LeaseId, WorkloadId};
+use crate::offer::Market;
+use crate::record::Outcome;
+use crate::spec::{JobSpec, WorkUnit};
+use crate::units::{NanoUsd, Span, Time, Work};
+use serde::{Deserialize, Serialize};
+
+/// Where a job stands, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// It holds nothing.
+    Waiting,
+    /// Leases were asked for.
+    Acquiring,
+    /// Leases are up; the program is being restored and started.
+    Starting,
+    /// The program runs.
+    Running,
+    /// It was told to save and stop.
+    Draining,
+    /// Done.
+    Succeeded,
+    /// The program failed.
+    Failed,
+    /// A person ended it.
+    Cancelled,
+    /// Its own rule ended it.
+    Stopped,
+}
+
+impl State {
+    /// Whether nothing more will happen to it.
+    pub fn is_over(self) -> bool {
+        matches!(self, State::Succeeded | State::Failed | State::Cancelled | State::Stopped)
+    }
+    /// The word.
+    pub fn word(self) -> &'static str {
+        match self {
+            State::Waiting => "waiting",
+            State::Acquiring => "acquiring",
+            State::Starting => "starting",
+            State::Running => "running",
+            State::Draining => "draining",
+            State::Succeeded => "succeeded",
+            State::Failed => "failed",
+            State::Cancelled => "cancelled",
+            State::Stopped => "stopped",
+        }
+    }
+}
+
+/// The lease that a job holds, as shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseView {
+    /// Its name.
+    pub id: String,
+    /// Where it is.
+    pub zone: String,
+    /// What it is.
+    pub instance_type: String,
+    /// How it was bought.
+    pub market: Market,
+    /// Price of the whole gang an hour.
+    pub price_per_hour: NanoUsd,
+    /// When it will be taken away.
+    pub ends_at: Option<Time>,
+}
+
+/// A job, complete enough to show it, bill it and end a script on it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobView {
+    /// Its number.
+    pub id: WorkloadId,
+    /// Its name.
+    pub name: String,
+    /// Who submitted it.
+    pub owner: String,
+    /// Where it stands.
+    pub state: State,
+    /// How it ended.
+    pub outcome: Option<Outcome>,
+    /// The world's clock when this was true.
+    pub at: Time,
+    /// When it was submitted.
+    pub submitted_at: Time,
+    /// When its first lease was asked for.
+    pub began_at: Option<Time>,
+    /// When it ended.
+    pub ended_at: Option<Time>,
+    /// When it must be done.
+    pub deadline: Option<Time>,
+    /// Work done.
+    pub done: Work,
+    /// Work in the newest durable checkpoint.
+    pub durable: Work,
+    /// All the work, where known.
+    pub total: Option<Work>,
+    /// The unit of work.
+    pub unit: WorkUnit,
+    /// Time to the deadline minus the time that the rest needs.
+    pub slack: Option<Span>,
+    /// What it holds.
+    pub lease: Option<LeaseView>,
+    /// Stints so far.
+    pub stints: u64,
+    /// Stints that the market or a lost machine ended.
+    pub interruptions: u32,
+    /// Running time whose work was lost.
+    pub lost: Span,
+    /// Time in which the program ran.
+    pub ran: Span,
+    /// Cost so far.
+    pub cost: NanoUsd,
+    /// Paid spot time.
+    pub spot: Span,
+    /// Paid time on everything that stays.
+    pub firm: Span,
+    /// Cost of spot.
+    pub spot_cost: NanoUsd,
+    /// Cost of the rest.
+    pub firm_cost: NanoUsd,
+    /// Cheapest on-demand price an hour of the whole gang that the job could have used.
+    pub on_demand_price: Option<NanoUsd>,
+    /// Mean changeover.
+    pub restart: Span,
+    /// Workers.
+    pub gang: u32,
+    /// The program's exit code, when it failed.
+    pub exit_code: Option<i32>,
+}
+
+impl JobView {
+    /// Whether the deadline was kept; none while that is open or there is none.
+    pub fn deadline_met(&self) -> Option<bool> {
+        match (self.deadline, self.ended_at) {
+            (Some(deadline), Some(ended)) if self.state == State::Succeeded => Some(ended <= deadline),
+            (Some(deadline), _) if self.at > deadline || self.state.is_over() => Some(false),
+            _ => None,
+        }
+    }
+
+    /// Running time that an undisturbed run would have taken.
+    pub fn useful(&self) -> Span {
+        Span((self.ran - self.lost).0.max(0))
+    }
+
+    /// What on-demand alone would have cost: one start, then the useful running time.
+    pub fn on_demand_only(&self) -> Option<NanoUsd> {
+        self.on_demand_price.map(|price| price.for_span(self.useful() + self.restart))
+    }
+}
+
+impl Brain {
+    /// A job as shown at `now`; none when the brain has forgotten it (the store has not).
+    pub fn view(&self, id: WorkloadId, now: Time) -> Option<JobView> {
+        let job = self.job(id)?;
+        let now = self.now().max(now);
+        let now = job.ended.as_ref().map_or(now, |(at, _)| if self.leases_of(id).next().is_none() { *at } else { now });
+        let mut view = blank(job, now);
+        view.state = self.state_of(job);
+        view.slack = if view.state.is_over() { None } else { self.sight(job, now).slack() };
+        if let Some(StintPhase::Running { since }) = job.stint.as_ref().map(|stint| stint.phase) {
+            view.ran += now - since;
+        }
+        for lease in self.leases_of(id) {
+            let (held, cost) = (lease.held_at(now), lease.cost_at(now));
+            view.count(lease.market, held, cost);
+        }
+        view.lease = self.lease_view(job);
+        view.restart = job.restart(self.config());
+        view.on_demand_price = self
+            .sight(job, now)
+            .offers
+            .iter()
+            .filter(|seen| seen.market == Market::OnDemand)
+            .map(|seen| seen.price)
+            .min()
+            .map(|price| NanoUsd(price.0.saturating_mul(i64::from(job.spec.gang))));
+        Some(view)
+    }
+
+    fn state_of(&self, job: &Job) -> State {
+        if let Some((_, outcome)) = &job.ended {
+            return over(outcome);
+        }
+        let noticed = self.leases_of(job.id).any(|lease| matches!(lease.phase, LeasePhase::Noticed { .. }));
+        match &job.stint {
+            Some(stint) if stint.stopping.is_some() || noticed => State::Draining,
+            Some(stint) if stint.phase == StintPhase::Starting => State::Starting,
+            Some(_) => State::Running,
+            None if self.leases_of(job.id).any(|lease| !lease.is_releasing()) => State::Acquiring,
+            None => State::Waiting,
+        }
+    }
+
+    fn lease_view(&self, job: &Job) -> Option<LeaseView> {
+        let held: Vec<_> = self.leases_of(job.id).filter(|lease| !lease.is_releasing()).collect();
+        let first = held.first()?;
+        let offer = self.offer(&first.offer)?;
+        let ends_at = held.iter().filter_map(|lease| match lease.phase {
+            LeasePhase::Noticed { ends_at } => Some(ends_at),
+            _ => None,
+        });
+        Some(LeaseView {
+            id: LeaseId::to_string(&first.id),
+            zone: offer.zone.clone(),
+            instance_type: offer.instance_type.clone(),
+            market: first.market,
+            price_per_hour: NanoUsd(offer.price_per_hour.0.saturating_mul(i64::from(job.spec.gang))),
+            ends_at: ends_at.min(),
+        })
+    }
+}
+
+fn over(outcome: &Outcome) -> State {
+    match outcome {
+        Outcome::Succeeded => State::Succeeded,
+        Outcome::Failed { .. } => State::Failed,
+        Outcome::Cancelled { .. } => State::Cancelled,
+        Outcome::StoppedByRule { .. } => State::Stopped,
+    }
+}
+
+fn blank(job: &Job, now: Time) -> JobView {
+    let JobSpec { name, owner, deadline, gang, work, .. } = &job.spec;
+    let mut view = JobView {
+        id: job.id,
+        name: name.clone(),
+        owner: owner.clone(),
+        state: State::Waiting,
+        outcome: job.ended.as_ref().map(|(_, outcome)| outcome.clone()),
+        at: now,
+        submitted_at: job.submitted_at,
+        began_at: job.began_at,
+        ended_at: job.ended.as_ref().map(|(at, _)| *at),
+        deadline: *deadline,
+        done: job.done_at(now),
+        durable: job.progress.durable,
+        total: job.total(),
+        unit: work.unit,
+        slack: None,
+        lease: None,
+        stints: job.epoch,
+        interruptions: job.interruptions,
+        lost: job.lost,
+        ran: job.ran,
+        cost: NanoUsd(0),
+        spot: Span::ZERO,
+        firm: Span::ZERO,
+        spot_cost: NanoUsd(0),
+        firm_cost: NanoUsd(0),
+        on_demand_price: None,
+        restart: Span::ZERO,
+        gang: *gang,
+        exit_code: match &job.ended {
+            Some((_, Outcome::Failed { code, .. })) => Some(*code),
+            _ => None,
+        },
+    };
+    for (market, held) in &job.held {
+        let paid = job.paid_by.get(market).copied().unwrap_or_default();
+        view.count(*market, *held, paid);
+    }
+    view
+}
+
+impl JobView {
+    fn count(&mut self, market: Market, held: Span, cost: NanoUsd) {
+        self.cost += cost;
+        if market.can_be_taken() {
+            self.spot += held;
+            self.spot_cost += cost;
+        } else {
+            self.firm += held;
+            self.firm_cost += cost;
+        }
+    }
+}

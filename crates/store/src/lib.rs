@@ -1,0 +1,101 @@
+//! The durable memory of the control plane: an append-only log, snapshots of the state it folds to, the jobs as lists
+//! show them, and the ledger. Three backends keep one contract, the comments of [`Store`], and one suite checks all three.
+//!
+//! The store decides nothing and never looks into a payload. There is one writer, the leader; each of its writes shows
+//! the fencing epoch that [`Store::lead`] gave it. Readers need no epoch and never wait for the writer.
+
+mod error;
+mod filesystem;
+mod installation;
+mod memory;
+mod postgres;
+mod reads;
+mod sequence;
+mod sqlite;
+mod statements;
+mod types;
+
+use async_trait::async_trait;
+
+pub use error::StoreError;
+pub use filesystem::network_kind;
+pub use memory::MemoryStore;
+pub use postgres::PostgresStore;
+pub use sqlite::SqliteStore;
+pub use types::{Commit, JobQuery, JobRow, LedgerRow, LedgerTotal, Loaded, Row, Snapshot};
+
+/// What every operation of a store gives.
+pub type Result<T, E = StoreError> = std::result::Result<T, E>;
+
+/// The contract of a store. Operations that write are not to be dropped half-way: let them end, or load again.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// Become the one writer. Gives an epoch above every earlier one, and every write that shows an earlier one is
+    /// refused from then on ([`StoreError::Fenced`]). With PostgreSQL it fails with [`StoreError::Led`] as long as
+    /// another leader is connected.
+    async fn lead(&self) -> Result<u64>;
+
+    /// The newest snapshot and all rows after it, as they were at one moment.
+    async fn load(&self) -> Result<Loaded> {
+        self.load_before(u64::MAX).await
+    }
+
+    /// As [`Store::load`], from the newest snapshot of a row before `seq`: for when the newest cannot be understood.
+    async fn load_before(&self, seq: u64) -> Result<Loaded>;
+
+    /// Write everything in one transaction, and return when it is durable. Rows must continue the log exactly and
+    /// ledger rows the ledger ([`StoreError::Gap`]). After [`StoreError::Unsure`] or [`StoreError::Crashed`] the
+    /// commit is whole or absent; after any other error it is absent.
+    async fn commit(&self, epoch: u64, commit: &Commit) -> Result<()>;
+
+    /// Keep a snapshot, and of all snapshots the newest two.
+    async fn snapshot(&self, epoch: u64, snapshot: &Snapshot) -> Result<()>;
+
+    /// Delete log rows that are before `before_seq`, covered by every snapshot kept, written before `older_than_ms`, and
+    /// not of a live job; gives how many. Jobs and the ledger stay. A long cut is many short transactions, so that
+    /// commits pass between them.
+    async fn cut(&self, epoch: u64, before_seq: u64, older_than_ms: i64) -> Result<u64>;
+
+    /// Jobs, newest first.
+    async fn jobs(&self, query: &JobQuery) -> Result<Vec<JobRow>>;
+
+    /// One job.
+    async fn job(&self, workload: u64) -> Result<Option<JobRow>>;
+
+    /// Log rows after a number, in order.
+    async fn rows_after(&self, after_seq: u64, limit: u32) -> Result<Vec<Row>>;
+
+    /// Log rows of one job or fleet after a number, in order.
+    async fn rows_of(&self, workload: u64, after_seq: u64, limit: u32) -> Result<Vec<Row>>;
+
+    /// Ledger rows after a number, in order, whoever they are charged to.
+    async fn ledger_after(&self, after_seq: u64, limit: u32) -> Result<Vec<LedgerRow>>;
+
+    /// Every ledger row of one job or fleet, in order.
+    async fn ledger_of(&self, workload: u64) -> Result<Vec<LedgerRow>>;
+
+    /// The whole ledger, added up.
+    async fn ledger_total(&self) -> Result<LedgerTotal>;
+
+    /// Give back connections and files (and leadership, with PostgreSQL). Everything acknowledged is durable already.
+    async fn close(&self);
+}
+
+/// Open a store, and make it where there is none: a path or `sqlite:PATH`, `postgres://…` (with `?schema=NAME` for
+/// another schema than `windfall`), or `memory:`.
+pub async fn open(url: &str) -> Result<Box<dyn Store>> {
+    if url == "memory:" {
+        return Ok(Box::new(MemoryStore::with_installation(installation::mint())));
+    }
+    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+        return Ok(Box::new(PostgresStore::open(url).await?));
+    }
+    let path = url.strip_prefix("sqlite:").map_or(url, |rest| rest.strip_prefix("//").unwrap_or(rest));
+    if path.is_empty() {
+        return Err(StoreError::Address { detail: "it is empty".into() });
+    }
+    if let Some((scheme, _)) = path.split_once("://") {
+        return Err(StoreError::Address { detail: format!("nothing is known as {scheme}") });
+    }
+    Ok(Box::new(SqliteStore::open(path).await?))
+}

@@ -1,0 +1,237 @@
+//! The store in PostgreSQL, for several servers: one leads, all read. The leader writes through the very connection that
+//! holds the advisory lock, so who has lost the lock cannot write; the epoch fences what was already under way.
+
+mod fault;
+mod schema;
+mod write;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::{
+    ConnectOptions, Connection, PgConnection, PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+use tokio::{sync::Mutex, time::timeout};
+
+use crate::{
+    Commit, JobQuery, JobRow, LedgerRow, LedgerTotal, Loaded, Result, Row, Snapshot, Store, StoreError,
+    reads::postgres as reads,
+};
+use fault::fault;
+use write::Failure;
+
+/// A server that does not answer for so long is taken for gone.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A store in a schema of a PostgreSQL database.
+pub struct PostgresStore {
+    schema: String,
+    options: PgConnectOptions,
+    /// The connection that holds the lock, where this process leads.
+    leader: Mutex<Option<PgConnection>>,
+    readers: PgPool,
+}
+
+impl PostgresStore {
+    /// Connect, and make the tables where there are none.
+    pub async fn open(url: &str) -> Result<Self> {
+        let (url, schema) = split_schema(url)?;
+        let parsed: Result<PgConnectOptions, sqlx::Error> = url.parse();
+        let options = parsed
+            .map_err(|error| StoreError::Address { detail: error.to_string() })?
+            .application_name("windfall")
+            // The lock of a leader whose machine vanished is free again after half a minute.
+            .options([
+                ("search_path", schema.as_str()),
+                ("tcp_keepalives_idle", "15"),
+                ("tcp_keepalives_interval", "5"),
+                ("tcp_keepalives_count", "3"),
+            ])
+            .disable_statement_logging();
+        let mut connection = connect(&options).await?;
+        schema::bring_up(&mut connection, &schema).await?;
+        let _ = connection.close().await;
+        let readers = PgPoolOptions::new()
+            .max_connections(8)
+            .acquire_timeout(PATIENCE)
+            .idle_timeout(Duration::from_secs(300))
+            .connect_lazy_with(options.clone());
+        Ok(Self { schema, options, leader: Mutex::new(None), readers })
+    }
+
+    fn read<T>(&self, doing: &'static str, outcome: sqlx::Result<T>) -> Result<T> {
+        outcome.map_err(|error| fault(doing, error))
+    }
+
+    /// What to say to who writes without leading.
+    async fn not_leading<T>(&self, held: u64) -> Result<T> {
+        let mut connection = self.readers.acquire().await.map_err(|error| fault("writing", error))?;
+        let epoch: i64 = sqlx::query_scalar("SELECT epoch FROM meta")
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(|error| fault("writing", error))?;
+        Err(StoreError::Fenced { held, current: epoch.cast_unsigned() })
+    }
+
+    /// Judge how a write ended. A connection that failed is let go, and its lock with it: there is no way to know
+    /// what the server still does for it.
+    fn ended<T>(
+        leader: &mut Option<PgConnection>,
+        doing: &'static str,
+        outcome: Result<Result<T, Failure>, tokio::time::error::Elapsed>,
+    ) -> Result<T> {
+        let failure = match outcome {
+            Ok(Ok(value)) => return Ok(value),
+            Ok(Err(failure)) => failure,
+            Err(_) => {
+                *leader = None;
+                return Err(StoreError::Unsure { source: None });
+            }
+        };
+        if failure.is_disconnect() {
+            *leader = None;
+        }
+        Err(failure.name(doing))
+    }
+}
+
+async fn connect(options: &PgConnectOptions) -> Result<PgConnection> {
+    match timeout(PATIENCE, options.connect()).await {
+        Ok(connected) => connected.map_err(|error| fault("connecting", error)),
+        Err(_) => Err(StoreError::Unreachable { doing: "connecting", source: sqlx::Error::PoolTimedOut }),
+    }
+}
+
+/// Take our own `schema=NAME` out of the address; the driver does not know it.
+fn split_schema(url: &str) -> Result<(String, String)> {
+    let Some((base, query)) = url.split_once('?') else { return Ok((url.into(), "windfall".into())) };
+    let (own, rest): (Vec<&str>, Vec<&str>) = query.split('&').partition(|pair| pair.starts_with("schema="));
+    let schema = own.last().map_or("windfall", |pair| &pair["schema=".len()..]);
+    // It becomes part of statements: a plain lower-case name needs no quoting.
+    let plain = schema.len() <= 63
+        && schema.starts_with(|first: char| first.is_ascii_lowercase())
+        && schema.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
+    if !plain {
+        return Err(StoreError::Address { detail: format!("not a plain schema name: {schema}") });
+    }
+    let base = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
+    Ok((base, schema.to_owned()))
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn lead(&self) -> Result<u64> {
+        let mut leader = self.leader.lock().await;
+        let had_led = leader.is_some();
+        if let Some(connection) = leader.as_mut() {
+            match Self::ended(&mut None, "leading", timeout(PATIENCE, write::lead(connection)).await) {
+                Err(StoreError::Unreachable { .. } | StoreError::Unsure { .. }) => *leader = None,
+                epoch => return epoch,
+            }
+        }
+        // The server takes a moment to see that our own former connection is gone.
+        let mut tries = if had_led { 20 } else { 1 };
+        let mut connection = connect(&self.options).await?;
+        while !write::take_lock(&mut connection, &self.schema).await.map_err(|error| fault("leading", error))? {
+            tries -= 1;
+            if tries == 0 {
+                let _ = connection.close().await;
+                return Err(StoreError::Led);
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let connection = leader.insert(connection);
+        let outcome = timeout(PATIENCE, write::lead(connection)).await;
+        Self::ended(&mut leader, "leading", outcome)
+    }
+
+    async fn load_before(&self, seq: u64) -> Result<Loaded> {
+        let (heads, installation, snapshot, tail) = self.read("loading", reads::load(&self.readers, seq).await)?;
+        heads.loaded(installation, snapshot, tail, || format!("schema {}", self.schema))
+    }
+
+    async fn commit(&self, epoch: u64, commit: &Commit) -> Result<()> {
+        let mut leader = self.leader.lock().await;
+        let Some(connection) = leader.as_mut() else { return self.not_leading(epoch).await };
+        let outcome = timeout(PATIENCE, write::commit(connection, epoch, commit)).await;
+        Self::ended(&mut leader, "committing", outcome)
+    }
+
+    async fn snapshot(&self, epoch: u64, snapshot: &Snapshot) -> Result<()> {
+        let mut leader = self.leader.lock().await;
+        let Some(connection) = leader.as_mut() else { return self.not_leading(epoch).await };
+        let outcome = timeout(PATIENCE, write::snapshot(connection, epoch, snapshot)).await;
+        Self::ended(&mut leader, "keeping a snapshot", outcome)
+    }
+
+    async fn cut(&self, epoch: u64, before_seq: u64, older_than_ms: i64) -> Result<u64> {
+        let (mut deleted, mut done_to) = (0, 0);
+        loop {
+            // The connection is given up between steps: commits go first.
+            let mut leader = self.leader.lock().await;
+            let Some(connection) = leader.as_mut() else { return self.not_leading(epoch).await };
+            let step = write::cut_step(connection, epoch, done_to, before_seq, older_than_ms);
+            let outcome = timeout(PATIENCE, step).await;
+            let Some((end, gone)) = Self::ended(&mut leader, "cutting the log", outcome)? else { return Ok(deleted) };
+            deleted += gone;
+            done_to = end;
+        }
+    }
+
+    async fn jobs(&self, query: &JobQuery) -> Result<Vec<JobRow>> {
+        self.read("listing jobs", reads::jobs(&self.readers, query).await)
+    }
+
+    async fn job(&self, workload: u64) -> Result<Option<JobRow>> {
+        self.read("reading a job", reads::job(&self.readers, workload).await)
+    }
+
+    async fn rows_after(&self, after_seq: u64, limit: u32) -> Result<Vec<Row>> {
+        self.read("reading the log", reads::rows_after(&self.readers, after_seq, limit).await)
+    }
+
+    async fn rows_of(&self, workload: u64, after_seq: u64, limit: u32) -> Result<Vec<Row>> {
+        self.read("reading the log of a job", reads::rows_of(&self.readers, workload, after_seq, limit).await)
+    }
+
+    async fn ledger_after(&self, after_seq: u64, limit: u32) -> Result<Vec<LedgerRow>> {
+        self.read("reading the ledger", reads::ledger_after(&self.readers, after_seq, limit).await)
+    }
+
+    async fn ledger_of(&self, workload: u64) -> Result<Vec<LedgerRow>> {
+        self.read("reading the ledger of a job", reads::ledger_of(&self.readers, workload).await)
+    }
+
+    async fn ledger_total(&self) -> Result<LedgerTotal> {
+        self.read("adding up the ledger", reads::ledger_total(&self.readers).await)
+    }
+
+    async fn close(&self) {
+        self.readers.close().await;
+        if let Some(connection) = self.leader.lock().await.take() {
+            let _ = connection.close().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split_schema;
+
+    #[test]
+    fn the_schema_is_taken_out_of_the_address() {
+        let split = |url| split_schema(url).expect("an address");
+        assert_eq!(split("postgres://h/d"), ("postgres://h/d".into(), "windfall".into()));
+        assert_eq!(split("postgres://h/d?schema=a_1"), ("postgres://h/d".into(), "a_1".into()));
+        let both = split("postgres://h/d?sslmode=disable&schema=b");
+        assert_eq!(both, ("postgres://h/d?sslmode=disable".into(), "b".into()));
+    }
+
+    #[test]
+    fn a_schema_name_that_would_need_quotes_is_refused() {
+        for name in ["", "1a", "a-b", "a;drop", "A"] {
+            assert!(split_schema(&format!("postgres://h/d?schema={name}")).is_err(), "{name}");
+        }
+    }
+}

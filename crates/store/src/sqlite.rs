@@ -1,0 +1,157 @@
+//! The store in one SQLite file: the default. One connection writes, others read; the write-ahead log lets neither wait
+//! for the other. Every commit is on the disk (`synchronous=FULL`) before it is acknowledged.
+
+mod fault;
+mod schema;
+mod write;
+
+use std::{
+    fs::OpenOptions,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use sqlx::{
+    ConnectOptions, SqlitePool,
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
+};
+use tokio::sync::Mutex;
+
+use crate::{
+    Commit, JobQuery, JobRow, LedgerRow, LedgerTotal, Loaded, Result, Row, Snapshot, Store, StoreError, filesystem,
+    reads::sqlite as reads,
+};
+use fault::fault;
+use write::Writer;
+
+/// A store in a SQLite file.
+pub struct SqliteStore {
+    path: PathBuf,
+    writer: Mutex<Writer>,
+    readers: SqlitePool,
+}
+
+impl SqliteStore {
+    /// Open the file, and make it where there is none. A file that is refused is not changed.
+    pub async fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with(path.as_ref(), |options| options).await
+    }
+
+    /// As [`SqliteStore::open`], with room for so many pages of 4 KiB: what a full disk does, without filling one.
+    pub async fn open_limited(path: impl AsRef<Path>, pages: u32) -> Result<Self> {
+        Self::open_with(path.as_ref(), |options| options.pragma("max_page_count", pages.to_string())).await
+    }
+
+    async fn open_with(
+        path: &Path,
+        adjust: impl FnOnce(SqliteConnectOptions) -> SqliteConnectOptions,
+    ) -> Result<Self> {
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        filesystem::check(directory, path)?;
+        if schema::is_absent(path)? {
+            // A job's environment may be in its log: for the owner's eyes. SQLite gives its side files the same mode.
+            OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .open(path)
+                .map_err(|source| fault::open(path, source))?;
+        }
+        let options = SqliteConnectOptions::new()
+            .filename(path)
+            .busy_timeout(Duration::from_secs(5))
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .foreign_keys(true)
+            // After a burst (a long cut, a reader that slept) the write-ahead log shrinks back to this.
+            .pragma("journal_size_limit", "67108864")
+            .disable_statement_logging();
+        let writing = adjust(options.clone());
+        let mut connection = writing.connect().await.map_err(|error| fault(path, "opening", error))?;
+        schema::bring_up(&mut connection, path).await?;
+        let readers = SqlitePoolOptions::new()
+            .max_connections(8)
+            .test_before_acquire(false)
+            .idle_timeout(Duration::from_secs(60))
+            .connect_lazy_with(options.pragma("query_only", "ON"));
+        Ok(Self { path: path.to_owned(), writer: Mutex::new(Writer::new(connection, path)), readers })
+    }
+
+    fn read<T>(&self, doing: &'static str, outcome: sqlx::Result<T>) -> Result<T> {
+        outcome.map_err(|error| fault(&self.path, doing, error))
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn lead(&self) -> Result<u64> {
+        let mut writer = self.writer.lock().await;
+        let outcome = write::lead(writer.begin().await?).await;
+        writer.end("leading", outcome).await
+    }
+
+    async fn load_before(&self, seq: u64) -> Result<Loaded> {
+        let (heads, installation, snapshot, tail) = self.read("loading", reads::load(&self.readers, seq).await)?;
+        heads.loaded(installation, snapshot, tail, || self.path.display().to_string())
+    }
+
+    async fn commit(&self, epoch: u64, commit: &Commit) -> Result<()> {
+        let mut writer = self.writer.lock().await;
+        let outcome = write::commit(writer.begin().await?, epoch, commit).await;
+        writer.end("committing", outcome).await
+    }
+
+    async fn snapshot(&self, epoch: u64, snapshot: &Snapshot) -> Result<()> {
+        let mut writer = self.writer.lock().await;
+        let outcome = write::snapshot(writer.begin().await?, epoch, snapshot).await;
+        writer.end("keeping a snapshot", outcome).await
+    }
+
+    async fn cut(&self, epoch: u64, before_seq: u64, older_than_ms: i64) -> Result<u64> {
+        let (mut deleted, mut done_to) = (0, 0);
+        loop {
+            // The lock is given up between steps: commits go first.
+            let mut writer = self.writer.lock().await;
+            let outcome = write::cut_step(writer.begin().await?, epoch, done_to, before_seq, older_than_ms).await;
+            let Some(step) = writer.end("cutting the log", outcome).await? else { return Ok(deleted) };
+            deleted += step.deleted;
+            done_to = step.end;
+        }
+    }
+
+    async fn jobs(&self, query: &JobQuery) -> Result<Vec<JobRow>> {
+        self.read("listing jobs", reads::jobs(&self.readers, query).await)
+    }
+
+    async fn job(&self, workload: u64) -> Result<Option<JobRow>> {
+        self.read("reading a job", reads::job(&self.readers, workload).await)
+    }
+
+    async fn rows_after(&self, after_seq: u64, limit: u32) -> Result<Vec<Row>> {
+        self.read("reading the log", reads::rows_after(&self.readers, after_seq, limit).await)
+    }
+
+    async fn rows_of(&self, workload: u64, after_seq: u64, limit: u32) -> Result<Vec<Row>> {
+        self.read("reading the log of a job", reads::rows_of(&self.readers, workload, after_seq, limit).await)
+    }
+
+    async fn ledger_after(&self, after_seq: u64, limit: u32) -> Result<Vec<LedgerRow>> {
+        self.read("reading the ledger", reads::ledger_after(&self.readers, after_seq, limit).await)
+    }
+
+    async fn ledger_of(&self, workload: u64) -> Result<Vec<LedgerRow>> {
+        self.read("reading the ledger of a job", reads::ledger_of(&self.readers, workload).await)
+    }
+
+    async fn ledger_total(&self) -> Result<LedgerTotal> {
+        self.read("adding up the ledger", reads::ledger_total(&self.readers).await)
+    }
+
+    async fn close(&self) {
+        self.readers.close().await;
+        self.writer.lock().await.close().await;
+    }
+}

@@ -1,0 +1,26 @@
+//! Statements that both databases take as they are.
+
+/// Become the leader.
+pub(crate) const LEAD: &str = "UPDATE meta SET epoch = epoch + 1 RETURNING epoch";
+
+/// Move the heads; the caller has read them in the same transaction.
+pub(crate) const ADVANCE: &str = "UPDATE meta SET next_seq = $1, next_batch = $2, next_ledger_seq = $3";
+
+/// Keep a snapshot; taking one again at the same row replaces it.
+pub(crate) const SNAPSHOT: &str = "INSERT INTO snapshots (seq, at_ms, version, payload) VALUES ($1, $2, $3, $4) \
+     ON CONFLICT (seq) DO UPDATE SET at_ms = excluded.at_ms, version = excluded.version, payload = excluded.payload";
+
+/// Two are kept: the newest, and one to fall back on when the newest cannot be understood.
+pub(crate) const PRUNE_SNAPSHOTS: &str =
+    "DELETE FROM snapshots WHERE seq NOT IN (SELECT seq FROM snapshots ORDER BY seq DESC LIMIT 2)";
+
+/// The last row that every kept snapshot covers.
+pub(crate) const COVERED: &str = "SELECT MIN(seq) FROM snapshots";
+
+/// Where the next step of a cut ends: so many rows that are there, however far apart their numbers.
+pub(crate) const CUT_END: &str = "SELECT MAX(seq) FROM \
+     (SELECT seq FROM log WHERE seq > $1 AND seq < $2 ORDER BY seq LIMIT 2000) AS step";
+
+/// One step of a cut.
+pub(crate) const CUT: &str = "DELETE FROM log WHERE seq > $1 AND seq <= $2 AND at_ms < $3 AND NOT EXISTS \
+     (SELECT 1 FROM jobs WHERE jobs.workload = log.workload AND jobs.live = 1)";

@@ -1,0 +1,138 @@
+//! What is stored. Payloads are JSON text with a version number: who writes them reads them, the store never looks
+//! inside. Texts that travel often are shared (`Arc<str>`), so a row can be copied for the price of two counters.
+
+use std::{borrow::Cow, sync::Arc};
+
+/// One line of the append-only log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Place in the log: the first row has 1, each next row one more.
+    pub seq: u64,
+    /// The batch that this row was decided in; a replay keeps its boundaries.
+    pub batch: u64,
+    /// When it was written, milliseconds since 1970.
+    pub at_ms: i64,
+    /// The job or fleet it belongs to.
+    pub workload: Option<u64>,
+    /// What the payload is, such as `job-submitted`.
+    pub kind: Cow<'static, str>,
+    /// Version of the payload's format.
+    pub version: u16,
+    /// JSON.
+    pub payload: Arc<str>,
+}
+
+/// What lists and pages show of a job or fleet; the newest writing counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobRow {
+    /// The job's id; a later job has a higher one.
+    pub workload: u64,
+    /// Its name, not unique.
+    pub name: String,
+    /// Who submitted it.
+    pub owner: String,
+    /// Its state, in words.
+    pub state: String,
+    /// Whether it still may change; the log of a live job is never cut.
+    pub live: bool,
+    /// When it was submitted, milliseconds since 1970.
+    pub submitted_at_ms: i64,
+    /// When it ended.
+    pub ended_at_ms: Option<i64>,
+    /// Version of the summary's format.
+    pub version: u16,
+    /// JSON.
+    pub summary: Arc<str>,
+}
+
+/// Money for one lease over one interval. Ledger rows outlive the log; a correction is another row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerRow {
+    /// Place in the ledger: the first row has 1, each next row one more (its own count, apart from the log's).
+    pub seq: u64,
+    /// The lease that was paid for.
+    pub lease: String,
+    /// Who it is charged to; `None` is idle or overhead.
+    pub workload: Option<u64>,
+    /// Start of the interval.
+    pub from_ms: i64,
+    /// End of the interval.
+    pub to_ms: i64,
+    /// Amount in nano-dollars (an `i64` holds 9.2 thousand million dollars); negative where a correction gives back.
+    pub nanousd: i64,
+    /// Version of the payload's format.
+    pub version: u16,
+    /// JSON.
+    pub payload: Arc<str>,
+}
+
+/// What is written together: all of it, or nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Commit {
+    /// Log rows; their numbers continue the log.
+    pub rows: Vec<Row>,
+    /// Jobs to insert or replace; of two with one id the later counts.
+    pub jobs: Vec<JobRow>,
+    /// Ledger rows; their numbers continue the ledger.
+    pub ledger: Vec<LedgerRow>,
+}
+
+/// The whole state after a row, so that a start does not replay the log from its beginning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// It covers every row up to and including this one.
+    pub seq: u64,
+    /// When it was taken.
+    pub at_ms: i64,
+    /// Version of the payload's format.
+    pub version: u16,
+    /// JSON.
+    pub payload: Arc<str>,
+}
+
+/// What a start needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// Random id minted when the store was made: 16 hexadecimal digits.
+    pub installation: String,
+    /// The newest snapshot.
+    pub snapshot: Option<Snapshot>,
+    /// Every row after the snapshot, in order and without a hole.
+    pub tail: Vec<Row>,
+    /// The number the next log row must have.
+    pub next_seq: u64,
+    /// A batch number above every one used so far.
+    pub next_batch: u64,
+    /// The number the next ledger row must have.
+    pub next_ledger_seq: u64,
+}
+
+/// Which jobs to list, newest first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobQuery {
+    /// Only jobs that have not ended.
+    pub live_only: bool,
+    /// Only this owner's.
+    pub owner: Option<String>,
+    /// Only those of this name.
+    pub name: Option<String>,
+    /// Only jobs older than this one: the last id of the page before.
+    pub before: Option<u64>,
+    /// At most so many.
+    pub limit: u32,
+}
+
+impl Default for JobQuery {
+    fn default() -> Self {
+        Self { live_only: false, owner: None, name: None, before: None, limit: 100 }
+    }
+}
+
+/// The ledger, added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LedgerTotal {
+    /// How many rows.
+    pub rows: u64,
+    /// Their sum in nano-dollars.
+    pub nanousd: i128,
+}
