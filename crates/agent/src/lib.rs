@@ -1,1 +1,35 @@
-//! stub
+//! On a worker machine: keeps a worker and everything below it together, moves its checkpoints, and
+//! tells the engine how it goes. An agent decides nothing about jobs.
+//!
+//! Three processes stand on a lease. The *guard* is the session's leader and adopts every orphan below
+//! it; the *agent* is its child and does the work; the *worker* is the user's program. When any of them
+//! is killed, one of the others, or the engine's sweep, ends what is left.
+
+pub mod checkpoint;
+mod folder;
+mod guard;
+mod processes;
+mod progress;
+mod serve;
+mod worker;
+
+pub use folder::foreign_paths;
+pub use guard::{exec_worker, guard, launch};
+pub use processes::sweep;
+pub use serve::serve;
+
+/// Why a part of the agent could not do its work; it ends with this.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+pub struct AgentError {
+    what: String,
+    #[source]
+    source: std::io::Error,
+}
+
+impl AgentError {
+    fn new(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> AgentError {
+        let what = what.into();
+        move |source| AgentError { what, source }
+    }
+}

@@ -1,1 +1,5 @@
-fn main() {}
+//! `windfall`.
+
+fn main() -> std::process::ExitCode {
+    windfall_cli::run()
+}

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 /// A Windfall installation: minted once when its store is created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Installation(pub u32);
+pub struct Installation(pub u64);
 
 /// A job or a fleet: the log sequence of its submission.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -48,7 +48,7 @@ pub struct CheckpointId {
 
 impl fmt::Display for Installation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:08x}", self.0)
+        write!(f, "{:016x}", self.0)
     }
 }
 impl fmt::Display for WorkloadId {
@@ -83,7 +83,7 @@ impl FromStr for LeaseId {
         let bad = || NotALeaseId(text.to_owned());
         let (installation, seq) = text.split_once('-').ok_or_else(bad)?;
         Ok(LeaseId(DecisionId {
-            installation: Installation(u32::from_str_radix(installation, 16).map_err(|_| bad())?),
+            installation: Installation(u64::from_str_radix(installation, 16).map_err(|_| bad())?),
             seq: seq.parse().map_err(|_| bad())?,
         }))
     }

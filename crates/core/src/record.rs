@@ -281,6 +281,47 @@ impl Body {
     }
 }
 
+/// What a record is about: a workload, or a lease that belongs to one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// The workload that this very record creates.
+    New,
+    /// A workload.
+    Workload(WorkloadId),
+    /// A lease.
+    Lease(LeaseId),
+    /// The market at large.
+    World,
+}
+
+impl Body {
+    /// What it is about.
+    pub fn subject(&self) -> Subject {
+        match self {
+            Body::Event(event) => match event {
+                Event::Submitted { .. } => Subject::New,
+                Event::CancelRequested { workload, .. } => Subject::Workload(*workload),
+                Event::OfferSeen { .. } => Subject::World,
+                Event::LeaseUp { lease, .. }
+                | Event::LeaseFailed { lease, .. }
+                | Event::LeaseNoticed { lease, .. }
+                | Event::LeaseGone { lease, .. } => Subject::Lease(*lease),
+                Event::WorkerStarted { stint, .. }
+                | Event::WorkerEnded { stint, .. }
+                | Event::Progress { stint, .. }
+                | Event::CheckpointDurable { stint, .. } => Subject::Workload(stint.workload),
+            },
+            Body::Decision(decision, _) => match decision {
+                Decision::Acquire { workload, .. }
+                | Decision::End { workload, .. }
+                | Decision::Notify { workload, .. } => Subject::Workload(*workload),
+                Decision::Release { lease } => Subject::Lease(*lease),
+                Decision::Start { stint, .. } | Decision::Stop { stint, .. } => Subject::Workload(stint.workload),
+            },
+        }
+    }
+}
+
 impl Event {
     /// Every kind there is; the explorer checks that it reached all of them.
     pub const KINDS: [&str; 11] = [

@@ -77,6 +77,8 @@ pub struct JobView {
     pub id: WorkloadId,
     /// Its name.
     pub name: String,
+    /// Names its folder beside the log: output, environment.
+    pub key: String,
     /// Who submitted it.
     pub owner: String,
     /// Where it stands.
@@ -226,10 +228,11 @@ fn over(outcome: &Outcome) -> State {
 }
 
 fn blank(job: &Job, now: Time) -> JobView {
-    let JobSpec { name, owner, deadline, gang, work, .. } = &job.spec;
+    let JobSpec { name, owner, deadline, gang, work, run, .. } = &job.spec;
     let mut view = JobView {
         id: job.id,
         name: name.clone(),
+        key: run.environment.clone(),
         owner: owner.clone(),
         state: State::Waiting,
         outcome: job.ended.as_ref().map(|(_, outcome)| outcome.clone()),

@@ -1,1 +1,21 @@
-//! stub
+//! The control plane: the loop that owns the brain, and the API in front of it.
+
+mod api;
+pub mod api_types;
+mod bill;
+pub mod cycle;
+pub mod dispatch;
+mod history;
+pub mod home;
+mod keeper;
+mod logs;
+mod outfit;
+mod serve;
+
+pub use serve::{ServeError, Settings, serve};
+
+use api_types::Problem;
+
+fn problem(status: u16, code: &str, title: &str) -> Problem {
+    Problem { code: code.to_owned(), title: title.to_owned(), status, detail: None, hint: None }
+}

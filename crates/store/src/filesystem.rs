@@ -30,8 +30,25 @@ const FUSE: u64 = 0x6573_5546;
 /// What says, in a FUSE mount's type or source, that it is remote. A FUSE file system that is not named here may well be
 /// local (NTFS, an encrypted folder, an overlay), and is let through.
 const REMOTE_FUSE: &[&str] = &[
-    "sshfs", "s3fs", "mountpoint-s3", "goofys", "gcsfuse", "rclone", "blobfuse", "glusterfs", "ceph", "juicefs", "davfs",
-    "curlftpfs", "hdfs", "moosefs", "lizardfs", "seaweedfs", "nfs", "smbnetfs", "afp",
+    "sshfs",
+    "s3fs",
+    "mountpoint-s3",
+    "goofys",
+    "gcsfuse",
+    "rclone",
+    "blobfuse",
+    "glusterfs",
+    "ceph",
+    "juicefs",
+    "davfs",
+    "curlftpfs",
+    "hdfs",
+    "moosefs",
+    "lizardfs",
+    "seaweedfs",
+    "nfs",
+    "smbnetfs",
+    "afp",
 ];
 
 /// The network file system that a `statfs` type number stands for; `mount` is the type and source of the mount, which

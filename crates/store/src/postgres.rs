@@ -209,7 +209,9 @@ impl Store for PostgresStore {
 
     async fn close(&self) {
         self.readers.close().await;
-        if let Some(connection) = self.leader.lock().await.take() {
+        if let Some(mut connection) = self.leader.lock().await.take() {
+            // The server ends a closed connection in its own time; the next leader must not wait for that.
+            let _ = timeout(PATIENCE, sqlx::query("SELECT pg_advisory_unlock_all()").execute(&mut connection)).await;
             let _ = connection.close().await;
         }
     }

@@ -107,7 +107,8 @@ macro_rules! reads {
                 let mut connection = pool.acquire().await?;
                 let mut moment = connection.begin_with($begin).await?;
                 let (heads, installation) = heads(&mut moment).await?;
-                let newest = "SELECT seq, at_ms, version, payload FROM snapshots WHERE seq < $1 ORDER BY seq DESC LIMIT 1";
+                let newest =
+                    "SELECT seq, at_ms, version, payload FROM snapshots WHERE seq < $1 ORDER BY seq DESC LIMIT 1";
                 let snapshot = match sqlx::query(newest).bind(bound(before_seq)).fetch_optional(&mut *moment).await? {
                     None => None,
                     Some(row) => Some(Snapshot {
@@ -123,17 +124,23 @@ macro_rules! reads {
                 Ok((heads, installation, snapshot, tail))
             }
 
-            /// Decoded row by row: a long tail is never held twice.
+            /// In pages: of a long tail, only one page is held twice (as the driver's rows and as ours).
             async fn tail(connection: &mut Conn, covered: u64) -> Result<Vec<Row>> {
-                use futures::TryStreamExt as _;
-                let mut query = QueryBuilder::<$database>::new(LOG);
-                query.push("WHERE seq > ").push_bind(bound(covered)).push(" ORDER BY seq");
-                let mut stream = query.build().fetch(connection);
-                let mut tail = Vec::new();
-                while let Some(row) = stream.try_next().await? {
-                    tail.push(log_row(&row)?);
+                const PAGE: i64 = 4_096;
+                let mut tail: Vec<Row> = Vec::new();
+                loop {
+                    let last = tail.last().map_or(covered, |row| row.seq);
+                    let mut query = QueryBuilder::<$database>::new(LOG);
+                    query.push("WHERE seq > ").push_bind(bound(last));
+                    query.push(" ORDER BY seq LIMIT ").push_bind(PAGE);
+                    let page = query.build().fetch_all(&mut *connection).await?;
+                    for row in &page {
+                        tail.push(log_row(row)?);
+                    }
+                    if (page.len() as i64) < PAGE {
+                        return Ok(tail);
+                    }
                 }
-                Ok(tail)
             }
 
             pub(crate) async fn rows_after(pool: &Pool<$database>, after_seq: u64, limit: u32) -> Result<Vec<Row>> {
@@ -209,4 +216,10 @@ macro_rules! reads {
 }
 
 reads!(sqlite, sqlx::Sqlite, sqlx::sqlite::SqliteRow, "BEGIN", "");
-reads!(postgres, sqlx::Postgres, sqlx::postgres::PgRow, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", " FOR UPDATE");
+reads!(
+    postgres,
+    sqlx::Postgres,
+    sqlx::postgres::PgRow,
+    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+    " FOR UPDATE"
+);

@@ -17,6 +17,13 @@ impl Heads {
     /// The store before its first commit.
     pub const NEW: Self = Self { epoch: 0, next_seq: 1, next_batch: 1, next_ledger_seq: 1 };
 
+    /// Where the writer of a commit takes them to stand.
+    pub fn claimed(epoch: u64, commit: &Commit) -> Self {
+        let next_seq = commit.rows.first().map_or(1, |row| row.seq);
+        let next_ledger_seq = commit.ledger.first().map_or(1, |row| row.seq);
+        Self { epoch, next_seq, next_batch: 1, next_ledger_seq }
+    }
+
     /// Refuse who does not lead.
     pub fn fence(&self, held: u64) -> Result<()> {
         if held == self.epoch { Ok(()) } else { Err(StoreError::Fenced { held, current: self.epoch }) }
@@ -25,6 +32,14 @@ impl Heads {
     /// Where they stand after this commit, if the commit may be written.
     pub fn after(&self, held: u64, commit: &Commit) -> Result<Self> {
         self.fence(held)?;
+        // Here, and not only where SQL has no such number: what one backend refuses, all refuse.
+        let batches = commit.rows.iter().map(|row| ("batch", row.batch));
+        let rows = commit.rows.iter().filter_map(|row| row.workload);
+        let charged = commit.ledger.iter().filter_map(|row| row.workload);
+        let workloads = rows.chain(charged).chain(commit.jobs.iter().map(|job| job.workload));
+        for (field, value) in batches.chain(workloads.map(|workload| ("workload", workload))) {
+            signed(field, value)?;
+        }
         let next_seq = continued("log", self.next_seq, commit.rows.iter().map(|row| row.seq))?;
         let next_ledger_seq = continued("ledger", self.next_ledger_seq, commit.ledger.iter().map(|row| row.seq))?;
         let batch_above = commit.rows.iter().map(|row| row.batch.saturating_add(1)).max().unwrap_or(0);

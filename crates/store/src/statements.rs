@@ -3,9 +3,6 @@
 /// Become the leader.
 pub(crate) const LEAD: &str = "UPDATE meta SET epoch = epoch + 1 RETURNING epoch";
 
-/// Move the heads; the caller has read them in the same transaction.
-pub(crate) const ADVANCE: &str = "UPDATE meta SET next_seq = $1, next_batch = $2, next_ledger_seq = $3";
-
 /// Keep a snapshot; taking one again at the same row replaces it.
 pub(crate) const SNAPSHOT: &str = "INSERT INTO snapshots (seq, at_ms, version, payload) VALUES ($1, $2, $3, $4) \
      ON CONFLICT (seq) DO UPDATE SET at_ms = excluded.at_ms, version = excluded.version, payload = excluded.payload";

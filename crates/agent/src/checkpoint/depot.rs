@@ -40,6 +40,8 @@ pub(crate) trait Depot: Send + Sync + std::fmt::Debug {
     async fn list(&self, prefix: &str) -> Result<Vec<String>>;
     /// Deletes what is there of these keys.
     async fn delete(&self, keys: Vec<String>) -> Result<()>;
+    /// Removes what crashed writers left behind, where the store itself does not.
+    async fn sweep(&self) -> Result<()>;
 }
 
 /// A file on its way out: read once, hashed as it is read, and compared with its stamp at the end.

@@ -6,19 +6,23 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use rustix::fs::{Advice, RenameFlags, CWD};
+use rustix::fs::{Advice, CWD, RenameFlags};
 
-use super::depot::{count, Depot, Fetched, Source};
-use super::error::{blocking, CheckpointError, Culprit, Result};
+use super::depot::{Depot, Fetched, Source, count};
+use super::error::{CheckpointError, Culprit, Result, blocking};
 
 const BUFFER: usize = 1 << 20;
 /// How much is copied before the disk is told to begin: small enough that the final sync finds little left.
 const PUSH_EVERY: u64 = 16 << 20;
+
+/// A draft that nobody has written to for this long has no writer any more.
+const ABANDONED_AFTER: Duration = Duration::from_secs(6 * 3600);
 
 #[derive(Debug)]
 pub(crate) struct DirectoryDepot {
@@ -35,7 +39,7 @@ impl DirectoryDepot {
     }
 }
 
-fn failed(what: &str, path: &Path) -> impl FnOnce(std::io::Error) -> CheckpointError {
+fn failed(what: &str, path: &Path) -> impl FnOnce(std::io::Error) -> CheckpointError + use<> {
     let what = format!("{what} in the checkpoint directory: {}", path.display());
     move |source| {
         let hint = match source.kind() {
@@ -124,7 +128,6 @@ fn sync_directory(path: &Path) -> Result<()> {
 }
 
 fn copy(mut source: Source, draft: &mut Draft, sent: &AtomicU64) -> Result<String> {
-    let broken = |path: &Path| failed("cannot write", path);
     // A clone shares the blocks, so only the hash has to be computed. Not copy_file_range: where it cannot
     // share, it copies in the kernel and the hash would read everything a second time.
     let cloned = source.size() > 0 && rustix::fs::ioctl_ficlone(&draft.file, source.file()).is_ok();
@@ -138,7 +141,7 @@ fn copy(mut source: Source, draft: &mut Draft, sent: &AtomicU64) -> Result<Strin
         if cloned {
             continue;
         }
-        draft.file.write_all(&buffer[..n]).map_err(broken(&draft.path))?;
+        draft.file.write_all(&buffer[..n]).map_err(failed("cannot write", &draft.path))?;
         if at - pushed >= PUSH_EVERY {
             // Linux starts to write dirty pages out when told that they are not needed.
             let length = std::num::NonZeroU64::new(at - pushed);
@@ -255,6 +258,21 @@ impl Depot for DirectoryDepot {
                 match fs::remove_file(&path) {
                     Err(e) if e.kind() != ErrorKind::NotFound => return Err(failed("cannot delete", &path)(e)),
                     _ => {}
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn sweep(&self) -> Result<()> {
+        let dirs = ["blobs", "manifests", "claims"].map(|dir| self.path(dir));
+        blocking(move || {
+            for entry in dirs.iter().filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten() {
+                let is_draft = entry.file_name().to_string_lossy().starts_with('.');
+                let age = entry.metadata().and_then(|meta| meta.modified()).ok().and_then(|at| at.elapsed().ok());
+                if is_draft && age.is_some_and(|age| age > ABANDONED_AFTER) {
+                    let _ = fs::remove_file(entry.path());
                 }
             }
             Ok(())

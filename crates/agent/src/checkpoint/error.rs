@@ -118,16 +118,15 @@ impl CheckpointError {
     /// Whether trying the same thing again may help.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Store { culprit, .. } => matches!(
-                culprit,
-                Culprit::Endpoint | Culprit::Other | Culprit::Disk | Culprit::Credentials
-            ),
+            Self::Store { culprit, .. } => {
+                matches!(culprit, Culprit::Endpoint | Culprit::Other | Culprit::Disk | Culprit::Credentials)
+            }
             Self::Local { .. } | Self::Changed { .. } | Self::Task(_) => true,
             _ => false,
         }
     }
 
-    pub(crate) fn local(what: &'static str, path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self {
+    pub(crate) fn local(what: &'static str, path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self + use<> {
         let path = path.to_owned();
         move |source| Self::Local { what, path, source }
     }

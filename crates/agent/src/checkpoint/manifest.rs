@@ -87,7 +87,7 @@ pub(crate) struct Manifest {
     pub work: Option<u64>,
     /// The checkpoint whose content a fence repeats; never itself a copy.
     pub copy_of: Option<Ref>,
-    /// What the stint restored. What an older stint saved after that is fenced off for good.
+    /// The content that the stint restored. What an older stint saved after that is fenced off for good.
     pub began_from: Option<Ref>,
     /// A fence of a stint that started from nothing.
     #[serde(default)]
@@ -101,6 +101,11 @@ impl Manifest {
     /// The identity of the content: a copy counts as what it copies.
     pub fn origin(&self) -> Ref {
         self.copy_of.unwrap_or(self.name)
+    }
+
+    /// Whether a later stint, which began from `base`, does not have this in its past.
+    pub fn is_fenced_by(&self, epoch: u64, base: Option<Ref>) -> bool {
+        epoch > self.name.epoch && base.is_none_or(|base| self.origin() > base)
     }
 
     pub fn bytes(&self) -> u64 {

@@ -34,6 +34,7 @@ mod remote;
 mod restore;
 mod save;
 mod tree;
+mod unpack;
 mod watch;
 
 use std::collections::{BTreeMap, HashMap};
@@ -44,6 +45,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use error::{CheckpointError, Culprit};
 pub use manifest::{FORMAT, Ref};
 pub use mover::{Finished, Mover, MoverEvent, MoverOptions, WorkAt};
+pub use prune::Pruned;
 pub use restore::{Begun, Choose};
 pub use save::Saved;
 pub use tree::{Snapshot, paths_in};
@@ -51,7 +53,7 @@ pub use watch::{Habits, WatchOptions, Watcher};
 
 use depot::Depot;
 use error::Result;
-use manifest::{FileEntry, Manifest, Name};
+use manifest::{FileEntry, Manifest};
 use place::{Patience, Place};
 use tree::Stamp;
 
@@ -129,6 +131,21 @@ impl Known {
             self.files.insert(path, (stamp, entry));
         }
     }
+
+    fn learn(&mut self, stored: &[(PathBuf, Option<Stamp>, FileEntry)]) {
+        for (path, stamp, entry) in stored {
+            self.by_size.entry(entry.size).or_default().push(entry.clone());
+            self.files.insert(path.clone(), (*stamp, entry.clone()));
+        }
+    }
+
+    /// Blobs that are gone must not be pointed to again.
+    fn forget(&mut self, gone: impl Fn(&str) -> bool) {
+        self.files.retain(|_, (_, entry)| !gone(&entry.blob));
+        for alike in self.by_size.values_mut() {
+            alike.retain(|entry| !gone(&entry.blob));
+        }
+    }
 }
 
 impl Checkpoints {
@@ -136,7 +153,9 @@ impl Checkpoints {
     /// `gs://…`, `az://…`). Nothing is contacted yet.
     pub fn open(address: &str, job_key: &str, options: Options) -> Result<Self> {
         let plain = |part: &str| {
-            !part.is_empty() && !part.starts_with('.') && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+            !part.is_empty()
+                && !part.starts_with('.')
+                && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
         };
         if !job_key.split('/').all(plain) {
             return Err(CheckpointError::Address {
@@ -187,7 +206,8 @@ impl Checkpoints {
 
     /// The names of all manifests, oldest first.
     async fn names(&self) -> Result<Vec<Ref>> {
-        let mut names: Vec<Ref> = self.depot.list("manifests").await?.iter().filter_map(|name| Ref::from_file_name(name)).collect();
+        let mut names: Vec<Ref> =
+            self.depot.list("manifests").await?.iter().filter_map(|name| Ref::from_file_name(name)).collect();
         names.sort();
         Ok(names)
     }

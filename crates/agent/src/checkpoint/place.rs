@@ -78,16 +78,24 @@ impl Place {
         if !address.contains("://") {
             return directory(Path::new(address));
         }
-        let url = Url::parse(address).map_err(|e| bad(format!("{e}: {address}"), "write it as s3://bucket/prefix, gs://…, az://… or a path"))?;
+        let url = Url::parse(address)
+            .map_err(|e| bad(format!("{e}: {address}"), "write it as s3://bucket/prefix, gs://…, az://… or a path"))?;
         let kind = match url.scheme() {
             "file" => {
-                let path = url.to_file_path().map_err(|()| bad(format!("not a path: {address}"), "write it as file:///path"))?;
+                let path = url
+                    .to_file_path()
+                    .map_err(|()| bad(format!("not a path: {address}"), "write it as file:///path"))?;
                 return directory(&path);
             }
             "s3" | "s3a" => Kind::S3,
             "gs" => Kind::Gcs,
             "az" | "azure" | "abfs" | "abfss" => Kind::Azure,
-            other => return Err(bad(format!("unknown kind of store: {other}"), "known are s3, gs, az, file and plain paths")),
+            other => {
+                return Err(bad(
+                    format!("unknown kind of store: {other}"),
+                    "known are s3, gs, az, file and plain paths",
+                ));
+            }
         };
         let bucket = url.host_str().unwrap_or_default().to_owned();
         if bucket.is_empty() {
@@ -111,7 +119,12 @@ fn bad(what: String, hint: &str) -> CheckpointError {
 }
 
 impl Remote {
-    fn read(kind: Kind, bucket: String, prefix: String, env: impl IntoIterator<Item = (String, String)>) -> Result<Self> {
+    fn read(
+        kind: Kind,
+        bucket: String,
+        prefix: String,
+        env: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self> {
         let mut settings = Vec::new();
         let (mut endpoint, mut region) = (String::new(), String::new());
         for (key, value) in env {
@@ -128,7 +141,8 @@ impl Remote {
                 (Kind::Gcs, "STORAGE_EMULATOR_HOST") if endpoint.is_empty() => {
                     endpoint = if value.contains("://") { value.clone() } else { format!("http://{value}") };
                     settings.push(("GOOGLE_BASE_URL".into(), endpoint.clone()));
-                    settings.push(("GOOGLE_SKIP_SIGNATURE".into(), "true".into()));
+                    // Not SKIP_SIGNATURE: object_store 0.14 asks the metadata server for a token all the same.
+                    settings.push(("GOOGLE_BEARER_TOKEN".into(), "emulator".into()));
                 }
                 (Kind::Azure, "AZURE_STORAGE_ENDPOINT" | "AZURE_ENDPOINT") => endpoint.clone_from(&value),
                 (Kind::Azure, "AZURE_STORAGE_CONNECTION_STRING") => {
@@ -195,11 +209,17 @@ impl Remote {
             .with_timeout(Duration::from_secs(request))
             .with_allow_http(self.is_loopback() || self.says_http());
         let retry = RetryConfig {
-            backoff: BackoffConfig { init_backoff: Duration::from_millis(100), max_backoff: Duration::from_secs(5), base: 2.0 },
+            backoff: BackoffConfig {
+                init_backoff: Duration::from_millis(100),
+                max_backoff: Duration::from_secs(5),
+                base: 2.0,
+            },
             max_retries: retries,
             retry_timeout: Duration::from_secs(retry_within),
         };
-        let wrong = |e: object_store::Error| bad(format!("{e}"), &format!("check {} and {}", self.kind.credential_words(), self.kind.endpoint_word()));
+        let wrong = |e: object_store::Error| {
+            bad(format!("{e}"), &format!("check {} and {}", self.kind.credential_words(), self.kind.endpoint_word()))
+        };
         let settings = self.env.iter().map(|(key, value)| (key.to_ascii_lowercase(), value));
         Ok(match self.kind {
             Kind::S3 => {
@@ -249,6 +269,7 @@ fn connection_string(text: &str) -> impl Iterator<Item = (&'static str, String)>
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 mod tests {
     use super::*;
 
@@ -262,11 +283,16 @@ mod tests {
 
     #[test]
     fn an_address_is_read_with_its_endpoint() {
-        let s3 = remote("s3://b/some/prefix/", &[("AWS_ENDPOINT_URL", "http://127.0.0.1:1"), ("AWS_REGION", "eu-west-1")]).unwrap();
+        let s3 =
+            remote("s3://b/some/prefix/", &[("AWS_ENDPOINT_URL", "http://127.0.0.1:1"), ("AWS_REGION", "eu-west-1")])
+                .unwrap();
         assert_eq!(s3.label(), "s3://b/some/prefix at http://127.0.0.1:1");
         assert_eq!(s3.region, "eu-west-1");
         let azure = "BlobEndpoint=http://127.0.0.1:2/acc;AccountName=acc;AccountKey=a2V5";
-        assert_eq!(remote("az://c", &[("AZURE_STORAGE_CONNECTION_STRING", azure)]).unwrap().endpoint, "http://127.0.0.1:2/acc");
+        assert_eq!(
+            remote("az://c", &[("AZURE_STORAGE_CONNECTION_STRING", azure)]).unwrap().endpoint,
+            "http://127.0.0.1:2/acc"
+        );
     }
 
     #[test]

@@ -17,6 +17,8 @@ impl Checkpoints {
         let depot = connect(&self.place, &self.job_key, Patience::Probe)?;
         let key = format!("probe/{}", token());
         let tried = tokio::time::timeout(WITHIN, async {
+            // First, because some stores make a missing bucket when something is written to it.
+            depot.list("probe").await?;
             let body = Bytes::from(token());
             if !depot.create(&key, body.clone()).await? {
                 return Err(self.unfit("a new name was said to exist"));
@@ -28,15 +30,18 @@ impl Checkpoints {
             if depot.create(&key, Bytes::from(token())).await? {
                 return Err(self.unfit("it overwrites where only creating was allowed"));
             }
-            depot.list("probe").await?;
             depot.delete(vec![key]).await
         });
         match tried.await {
             Ok(done) => done,
             Err(late) => {
                 let (at, hint) = match &self.place {
-                    Place::Directory(path) => (path.display().to_string(), "check that the file system is mounted and answers".to_owned()),
-                    Place::Remote(remote) => (remote.label(), format!("check {} and the network", remote.kind.endpoint_word())),
+                    Place::Directory(path) => {
+                        (path.display().to_string(), "check that the file system is mounted and answers".to_owned())
+                    }
+                    Place::Remote(remote) => {
+                        (remote.label(), format!("check {} and the network", remote.kind.endpoint_word()))
+                    }
                 };
                 let what = format!("the store did not answer within {} s: {at}", WITHIN.as_secs());
                 Err(CheckpointError::Store { what, culprit: Culprit::Endpoint, hint, source: Box::new(late) })

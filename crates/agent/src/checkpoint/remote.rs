@@ -187,7 +187,11 @@ impl Depot for RemoteDepot {
             left = left.saturating_sub(body.len() as u64);
             (into, hasher) = blocking(move || {
                 hasher.update(&body);
-                into.write_all(&body).map_err(|source| CheckpointError::Local { what: "cannot restore", path: "a file".into(), source })?;
+                into.write_all(&body).map_err(|source| CheckpointError::Local {
+                    what: "cannot restore",
+                    path: "a file".into(),
+                    source,
+                })?;
                 Ok((into, hasher))
             })
             .await?;
@@ -200,7 +204,9 @@ impl Depot for RemoteDepot {
         let under = self.key(prefix);
         let listed: Result<Vec<_>, Error> = self.store.list(Some(&under)).try_collect().await;
         match listed {
-            Ok(objects) => Ok(objects.iter().filter_map(|object| object.location.filename().map(str::to_owned)).collect()),
+            Ok(objects) => {
+                Ok(objects.iter().filter_map(|object| object.location.filename().map(str::to_owned)).collect())
+            }
             Err(e) => Err(self.failed("cannot list", e)),
         }
     }
@@ -216,6 +222,12 @@ impl Depot for RemoteDepot {
         }
         Ok(())
     }
+
+    /// Unfinished uploads of a machine that vanished: the bucket's lifecycle rule is the only one who can
+    /// tell them from running ones.
+    async fn sweep(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Names what is to blame, so that a person changes the right thing. The stores agree on status codes
@@ -224,20 +236,45 @@ pub(crate) fn explain(remote: &Remote, what: &str, error: Error) -> CheckpointEr
     let words = chain(&error);
     let has = |any: &[&str]| any.iter().any(|word| words.contains(word));
     let kind = remote.kind;
-    let culprit = if has(&["AuthorizationHeaderMalformed", "PermanentRedirect", "redirect without LOCATION", "IllegalLocation"]) {
+    let culprit = if has(&[
+        "AuthorizationHeaderMalformed",
+        "PermanentRedirect",
+        "redirect without LOCATION",
+        "IllegalLocation",
+    ]) {
         Culprit::Region
     } else if has(&["NoSuchBucket", "ContainerNotFound", "specified bucket does not exist"]) {
         Culprit::Bucket
-    } else if has(&["InvalidAccessKeyId", "SignatureDoesNotMatch", "AuthenticationFailed", "InvalidToken", "ExpiredToken", "169.254.169.254", "metadata.google"])
+    } else if has(&[
+        "NotSignedUp",
+        "AuthorizationFailure",
+        "InvalidAccessKeyId",
+        "SignatureDoesNotMatch",
+        "AuthenticationFailed",
+        "InvalidToken",
+        "ExpiredToken",
+        "169.254.169.254",
+        "metadata.google",
+    ]) || has(&["401 Unauthorized"])
         || matches!(error, Error::Unauthenticated { .. })
     {
         Culprit::Credentials
-    } else if has(&["AccessDenied", "AuthorizationPermissionMismatch"]) || matches!(error, Error::PermissionDenied { .. }) {
+    } else if has(&["AccessDenied", "AuthorizationPermissionMismatch", "403 Forbidden"])
+        || matches!(error, Error::PermissionDenied { .. })
+    {
         Culprit::Permission
-    } else if matches!(error, Error::NotFound { .. }) {
+    } else if has(&["404 Not Found"]) || matches!(error, Error::NotFound { .. }) {
         // An object of ours that is missing is told apart before; what is left is the bucket.
         Culprit::Bucket
-    } else if has(&["error sending request", "tcp connect", "dns error", "Connect", "timed out", "operation timed out", "client error"]) {
+    } else if has(&[
+        "error sending request",
+        "tcp connect",
+        "dns error",
+        "Connect",
+        "timed out",
+        "operation timed out",
+        "client error",
+    ]) {
         Culprit::Endpoint
     } else if matches!(error, Error::NotImplemented { .. } | Error::NotSupported { .. }) {
         Culprit::Feature
@@ -251,11 +288,15 @@ pub(crate) fn explain(remote: &Remote, what: &str, error: Error) -> CheckpointEr
         }
         Culprit::Bucket => {
             let word = kind.bucket_word();
-            (format!("there is no {word} {}", remote.bucket), format!("create the {word}, or correct its name in the store's address"))
+            (
+                format!("there is no {word} {}", remote.bucket),
+                format!("create the {word}, or correct its name in the store's address"),
+            )
         }
-        Culprit::Credentials => {
-            ("the credentials are missing or not accepted".to_owned(), format!("set {} in the job's environment", kind.credential_words()))
-        }
+        Culprit::Credentials => (
+            "the credentials are missing or not accepted".to_owned(),
+            format!("set {} in the job's environment", kind.credential_words()),
+        ),
         Culprit::Permission => (
             "the credentials lack the permission".to_owned(),
             "grant read, write, list and delete on this prefix".to_owned(),
@@ -264,7 +305,9 @@ pub(crate) fn explain(remote: &Remote, what: &str, error: Error) -> CheckpointEr
             let at = if remote.endpoint.is_empty() { "the provider's endpoint" } else { &remote.endpoint };
             (format!("nothing answers at {at}"), format!("check {} and the network", kind.endpoint_word()))
         }
-        Culprit::Feature | Culprit::Disk | Culprit::Other => ("the store refused".to_owned(), "see the cause".to_owned()),
+        Culprit::Feature | Culprit::Disk | Culprit::Other => {
+            ("the store refused".to_owned(), "see the cause".to_owned())
+        }
     };
     let what = format!("{what}: {reason}: {}", remote.label());
     CheckpointError::Store { what, culprit, hint, source: Box::new(error) }

@@ -82,6 +82,8 @@ impl Checkpoints {
         while let Some((entries, sent)) = done.try_next().await? {
             before.fetch_add(sent, Ordering::Relaxed);
             bytes_reused += entries.iter().map(|(_, _, entry)| entry.size).sum::<u64>() - sent;
+            // Known at once, not only when all is saved: a save that fails near its end is not sent again.
+            self.known().learn(&entries);
             stored.extend(entries);
         }
         drop(done);
@@ -99,7 +101,11 @@ impl Checkpoints {
             fresh: false,
             files: stored.iter().map(|(_, _, entry)| entry.clone()).collect(),
             dirs: snapshot.dirs.iter().map(|(path, mode)| DirEntry { path: Name::of(path), mode: *mode }).collect(),
-            links: snapshot.links.iter().map(|(path, to)| LinkEntry { path: Name::of(path), to: Name::of(to) }).collect(),
+            links: snapshot
+                .links
+                .iter()
+                .map(|(path, to)| LinkEntry { path: Name::of(path), to: Name::of(to) })
+                .collect(),
         };
         self.create_manifest(&manifest).await?;
         let files = stored.len();
@@ -184,7 +190,13 @@ fn open(root: &Path, path: &Path) -> Result<File> {
 }
 
 /// Stores a part; returns its entries and how many bytes were sent for them.
-async fn send(depot: &dyn Depot, root: &Path, blob: String, part: Part, sent: &Arc<AtomicU64>) -> Result<(Vec<Stored>, u64)> {
+async fn send(
+    depot: &dyn Depot,
+    root: &Path,
+    blob: String,
+    part: Part,
+    sent: &Arc<AtomicU64>,
+) -> Result<(Vec<Stored>, u64)> {
     match part {
         Part::Large(item) => send_large(depot, root, blob, item, sent).await,
         Part::Pack(items) => {
@@ -200,7 +212,13 @@ async fn send(depot: &dyn Depot, root: &Path, blob: String, part: Part, sent: &A
     }
 }
 
-async fn send_large(depot: &dyn Depot, root: &Path, blob: String, item: Item, sent: &Arc<AtomicU64>) -> Result<(Vec<Stored>, u64)> {
+async fn send_large(
+    depot: &dyn Depot,
+    root: &Path,
+    blob: String,
+    item: Item,
+    sent: &Arc<AtomicU64>,
+) -> Result<(Vec<Stored>, u64)> {
     let Item { file, held, alike } = item;
     let root = root.to_owned();
     let (file, source, sample, same) = blocking(move || {

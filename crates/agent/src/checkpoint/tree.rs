@@ -68,7 +68,8 @@ pub struct Snapshot {
 impl Snapshot {
     /// The tree as it is now. Blocks on the disk.
     pub fn of(root: &Path) -> Result<Self> {
-        let root = std::fs::canonicalize(root).map_err(CheckpointError::local("cannot open the checkpoint directory", root))?;
+        let root = std::fs::canonicalize(root)
+            .map_err(CheckpointError::local("cannot open the checkpoint directory", root))?;
         let mut snapshot = Self { root, files: vec![], dirs: vec![], links: vec![], left_out: vec![] };
         snapshot.walk(Path::new(""))?;
         Ok(snapshot)
@@ -130,7 +131,12 @@ impl Snapshot {
     }
 
     fn add_file(&mut self, path: PathBuf, meta: &Metadata) {
-        self.files.push(SnapFile { path, stamp: Stamp::of(meta), mode: meta.mode() & 0o7777, standing: Standing::Present });
+        self.files.push(SnapFile {
+            path,
+            stamp: Stamp::of(meta),
+            mode: meta.mode() & 0o7777,
+            standing: Standing::Present,
+        });
     }
 
     /// A link inside the tree stays a link, so that nothing is stored twice; one that leaves it would

@@ -173,6 +173,7 @@ impl Brain {
     fn on_worker_started(&mut self, id: StintId, rank: u32, restored: Option<CheckpointId>, work: Option<Work>) {
         let now = self.now;
         let Some(job) = self.jobs.get_mut(&id.workload) else { return };
+        let own = work.and_then(|work| job.in_own_unit(work, job.progress.total));
         let Some(stint) = job.stint.as_mut().filter(|stint| stint.id == id) else { return };
         stint.workers[rank as usize].started = true;
         if rank == 0 {
@@ -180,7 +181,7 @@ impl Brain {
             // What was really restored is the truth, also when it is older than what was last durable.
             job.progress.durable = match restored {
                 None => Work(0),
-                Some(_) => work.unwrap_or(job.progress.durable),
+                Some(_) => own.unwrap_or(job.progress.durable),
             };
             job.progress.done = job.progress.durable;
         }
@@ -334,6 +335,7 @@ impl Brain {
     fn forget_if_over(&mut self, workload: WorkloadId) {
         let over = self.jobs.get(&workload).is_some_and(|job| job.ended.is_some() && job.stint.is_none());
         if over && !self.leases.values().any(|lease| lease.workload == workload) {
+            self.final_views.extend(self.view(workload, self.now));
             self.jobs.remove(&workload);
             self.wake_at.remove(&workload);
         }

@@ -77,6 +77,8 @@ pub struct Brain {
     #[serde(skip)]
     fresh_ledger: Vec<LedgerRow>,
     #[serde(skip)]
+    final_views: Vec<crate::view::JobView>,
+    #[serde(skip)]
     wake_at: BTreeMap<WorkloadId, Time>,
     #[serde(skip)]
     undecided: bool,
@@ -106,6 +108,7 @@ impl Brain {
             leases: BTreeMap::new(),
             keys: VecDeque::new(),
             fresh_ledger: Vec::new(),
+            final_views: Vec::new(),
             wake_at: BTreeMap::new(),
             undecided: true,
         }
@@ -170,6 +173,11 @@ impl Brain {
     /// Ledger rows that records applied since the last call gave rise to.
     pub fn take_ledger(&mut self) -> Vec<LedgerRow> {
         std::mem::take(&mut self.fresh_ledger)
+    }
+
+    /// Last views of jobs that records applied since the last call made the brain forget.
+    pub fn take_final_views(&mut self) -> Vec<crate::view::JobView> {
+        std::mem::take(&mut self.final_views)
     }
 
     /// When `decide` wants to be asked again even if nothing happens.

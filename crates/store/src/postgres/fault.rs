@@ -7,7 +7,9 @@ use crate::StoreError;
 /// Whether the connection is of no more use.
 pub(super) fn is_disconnect(error: &sqlx::Error) -> bool {
     match error {
-        sqlx::Error::Database(said) => said.code().is_some_and(|code| code.starts_with("57P") || code.starts_with("08")),
+        sqlx::Error::Database(said) => {
+            said.code().is_some_and(|code| code.starts_with("57P") || code.starts_with("08"))
+        }
         sqlx::Error::Io(_)
         | sqlx::Error::Tls(_)
         | sqlx::Error::Protocol(_)

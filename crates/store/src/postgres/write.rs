@@ -1,4 +1,4 @@
-//! Everything that writes to PostgreSQL, each inside one transaction on the leader's connection. Rows go as arrays, so one
+//! Everything that writes to PostgreSQL, each in one transaction on the leader's connection. Rows go as arrays, so one
 //! prepared statement takes any number of them.
 
 use sqlx::{Connection, PgConnection};
@@ -8,7 +8,7 @@ use crate::{
     Commit, Snapshot, StoreError,
     error::Problem,
     reads::postgres::locked_heads,
-    sequence::{bound, newest_of_each, signed},
+    sequence::{Heads, bound, newest_of_each, signed},
     statements,
 };
 
@@ -62,27 +62,85 @@ pub(super) async fn lead(connection: &mut PgConnection) -> Result<u64, Failure> 
     Ok(epoch.cast_unsigned())
 }
 
+/// One statement is one transaction and one journey to the server. Where the writer does not lead or its numbers do not
+/// continue, no row of `meta` matches and nothing is inserted.
+const COMMIT: &str = "
+WITH guard AS (
+    UPDATE meta SET next_seq = next_seq + $4, next_ledger_seq = next_ledger_seq + $5,
+        next_batch = GREATEST(next_batch, $6)
+    WHERE epoch = $1 AND next_seq = COALESCE($2, next_seq) AND next_ledger_seq = COALESCE($3, next_ledger_seq)
+    RETURNING 1
+), new_rows AS (
+    INSERT INTO log (seq, batch, at_ms, workload, kind, version, payload)
+    SELECT new.* FROM UNNEST ($7::BIGINT[], $8::BIGINT[], $9::BIGINT[], $10::BIGINT[], $11::TEXT[], $12::INTEGER[],
+        $13::TEXT[]) AS new, guard
+), new_jobs AS (
+    INSERT INTO jobs (workload, name, owner, state, live, submitted_at_ms, ended_at_ms, version, summary)
+    SELECT new.* FROM UNNEST ($14::BIGINT[], $15::TEXT[], $16::TEXT[], $17::TEXT[], $18::INTEGER[], $19::BIGINT[],
+        $20::BIGINT[], $21::INTEGER[], $22::TEXT[]) AS new, guard
+    ON CONFLICT (workload) DO UPDATE SET name = excluded.name, owner = excluded.owner, state = excluded.state,
+        live = excluded.live, submitted_at_ms = excluded.submitted_at_ms, ended_at_ms = excluded.ended_at_ms,
+        version = excluded.version, summary = excluded.summary
+), new_ledger AS (
+    INSERT INTO ledger (seq, lease, workload, from_ms, to_ms, nanousd, version, payload)
+    SELECT new.* FROM UNNEST ($23::BIGINT[], $24::TEXT[], $25::BIGINT[], $26::BIGINT[], $27::BIGINT[], $28::BIGINT[],
+        $29::INTEGER[], $30::TEXT[]) AS new, guard
+)
+SELECT COUNT(*) FROM guard";
+
 pub(super) async fn commit(connection: &mut PgConnection, epoch: u64, commit: &Commit) -> Result<(), Failure> {
-    let mut transaction = connection.begin().await?;
-    let next = locked_heads(&mut transaction).await?.after(epoch, commit)?;
-    if !commit.rows.is_empty() || !commit.ledger.is_empty() {
-        sqlx::query(statements::ADVANCE)
-            .bind(signed("seq", next.next_seq)?)
-            .bind(signed("batch", next.next_batch)?)
-            .bind(signed("ledger seq", next.next_ledger_seq)?)
-            .execute(&mut *transaction)
-            .await?;
+    let Ok(claimed) = Heads::claimed(epoch, commit).after(epoch, commit) else {
+        return Err(refusal(connection, epoch, commit).await);
+    };
+    let (rows, jobs, ledger) = (&commit.rows, &newest_of_each(&commit.jobs), &commit.ledger);
+    let (seqs, ledger_seqs) = (numbers("seq", rows, |row| row.seq)?, numbers("ledger seq", ledger, |row| row.seq)?);
+    let written: i64 = sqlx::query_scalar(COMMIT)
+        .bind(signed("epoch", epoch)?)
+        .bind(seqs.first().copied())
+        .bind(ledger_seqs.first().copied())
+        .bind(rows.len() as i64)
+        .bind(ledger.len() as i64)
+        .bind(signed("batch", claimed.next_batch)?)
+        .bind(seqs)
+        .bind(numbers("batch", rows, |row| row.batch)?)
+        .bind(column(rows, |row| row.at_ms))
+        .bind(workloads(rows, |row| row.workload)?)
+        .bind(column(rows, |row| row.kind.as_ref()))
+        .bind(column(rows, |row| i32::from(row.version)))
+        .bind(column(rows, |row| row.payload.as_ref()))
+        .bind(numbers("workload", jobs, |job| job.workload)?)
+        .bind(column(jobs, |job| job.name.as_str()))
+        .bind(column(jobs, |job| job.owner.as_str()))
+        .bind(column(jobs, |job| job.state.as_str()))
+        .bind(column(jobs, |job| i32::from(job.live)))
+        .bind(column(jobs, |job| job.submitted_at_ms))
+        .bind(column(jobs, |job| job.ended_at_ms))
+        .bind(column(jobs, |job| i32::from(job.version)))
+        .bind(column(jobs, |job| job.summary.as_ref()))
+        .bind(ledger_seqs)
+        .bind(column(ledger, |row| row.lease.as_str()))
+        .bind(workloads(ledger, |row| row.workload)?)
+        .bind(column(ledger, |row| row.from_ms))
+        .bind(column(ledger, |row| row.to_ms))
+        .bind(column(ledger, |row| row.nanousd))
+        .bind(column(ledger, |row| i32::from(row.version)))
+        .bind(column(ledger, |row| row.payload.as_ref()))
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(Failure::AtCommit)?;
+    if written == 1 { Ok(()) } else { Err(refusal(connection, epoch, commit).await) }
+}
+
+/// Which rule a commit broke, told from where the log really stands.
+async fn refusal(connection: &mut PgConnection, epoch: u64, commit: &Commit) -> Failure {
+    let broken = match locked_heads(connection).await {
+        Ok(heads) => heads.after(epoch, commit),
+        Err(error) => return error.into(),
+    };
+    match broken {
+        Err(error) => error.into(),
+        Ok(_) => sqlx::Error::Protocol("a commit was refused that breaks no rule".into()).into(),
     }
-    if !commit.rows.is_empty() {
-        insert_rows(&mut transaction, commit).await?;
-    }
-    if !commit.jobs.is_empty() {
-        upsert_jobs(&mut transaction, commit).await?;
-    }
-    if !commit.ledger.is_empty() {
-        insert_ledger(&mut transaction, commit).await?;
-    }
-    transaction.commit().await.map_err(Failure::AtCommit)
 }
 
 fn column<'r, R, T>(rows: &'r [R], value: impl Fn(&'r R) -> T) -> Vec<T> {
@@ -95,67 +153,6 @@ fn numbers<R>(field: &'static str, rows: &[R], value: impl Fn(&R) -> u64) -> cra
 
 fn workloads<R>(rows: &[R], value: impl Fn(&R) -> Option<u64>) -> crate::Result<Vec<Option<i64>>> {
     rows.iter().map(|row| value(row).map(|id| signed("workload", id)).transpose()).collect()
-}
-
-async fn insert_rows(connection: &mut PgConnection, commit: &Commit) -> Result<(), Failure> {
-    let rows = &commit.rows;
-    sqlx::query(
-        "INSERT INTO log (seq, batch, at_ms, workload, kind, version, payload) SELECT * FROM UNNEST \
-         ($1::BIGINT[], $2::BIGINT[], $3::BIGINT[], $4::BIGINT[], $5::TEXT[], $6::INTEGER[], $7::TEXT[])",
-    )
-    .bind(numbers("seq", rows, |row| row.seq)?)
-    .bind(numbers("batch", rows, |row| row.batch)?)
-    .bind(column(rows, |row| row.at_ms))
-    .bind(workloads(rows, |row| row.workload)?)
-    .bind(column(rows, |row| row.kind.as_ref()))
-    .bind(column(rows, |row| i32::from(row.version)))
-    .bind(column(rows, |row| row.payload.as_ref()))
-    .execute(connection)
-    .await?;
-    Ok(())
-}
-
-async fn upsert_jobs(connection: &mut PgConnection, commit: &Commit) -> Result<(), Failure> {
-    let jobs = &newest_of_each(&commit.jobs);
-    sqlx::query(
-        "INSERT INTO jobs (workload, name, owner, state, live, submitted_at_ms, ended_at_ms, version, summary) \
-         SELECT * FROM UNNEST ($1::BIGINT[], $2::TEXT[], $3::TEXT[], $4::TEXT[], $5::INTEGER[], $6::BIGINT[], \
-         $7::BIGINT[], $8::INTEGER[], $9::TEXT[]) \
-         ON CONFLICT (workload) DO UPDATE SET name = excluded.name, owner = excluded.owner, \
-         state = excluded.state, live = excluded.live, submitted_at_ms = excluded.submitted_at_ms, \
-         ended_at_ms = excluded.ended_at_ms, version = excluded.version, summary = excluded.summary",
-    )
-    .bind(numbers("workload", jobs, |job| job.workload)?)
-    .bind(column(jobs, |job| job.name.as_str()))
-    .bind(column(jobs, |job| job.owner.as_str()))
-    .bind(column(jobs, |job| job.state.as_str()))
-    .bind(column(jobs, |job| i32::from(job.live)))
-    .bind(column(jobs, |job| job.submitted_at_ms))
-    .bind(column(jobs, |job| job.ended_at_ms))
-    .bind(column(jobs, |job| i32::from(job.version)))
-    .bind(column(jobs, |job| job.summary.as_ref()))
-    .execute(connection)
-    .await?;
-    Ok(())
-}
-
-async fn insert_ledger(connection: &mut PgConnection, commit: &Commit) -> Result<(), Failure> {
-    let rows = &commit.ledger;
-    sqlx::query(
-        "INSERT INTO ledger (seq, lease, workload, from_ms, to_ms, nanousd, version, payload) SELECT * FROM UNNEST \
-         ($1::BIGINT[], $2::TEXT[], $3::BIGINT[], $4::BIGINT[], $5::BIGINT[], $6::BIGINT[], $7::INTEGER[], $8::TEXT[])",
-    )
-    .bind(numbers("ledger seq", rows, |row| row.seq)?)
-    .bind(column(rows, |row| row.lease.as_str()))
-    .bind(workloads(rows, |row| row.workload)?)
-    .bind(column(rows, |row| row.from_ms))
-    .bind(column(rows, |row| row.to_ms))
-    .bind(column(rows, |row| row.nanousd))
-    .bind(column(rows, |row| i32::from(row.version)))
-    .bind(column(rows, |row| row.payload.as_ref()))
-    .execute(connection)
-    .await?;
-    Ok(())
 }
 
 pub(super) async fn snapshot(connection: &mut PgConnection, epoch: u64, snapshot: &Snapshot) -> Result<(), Failure> {

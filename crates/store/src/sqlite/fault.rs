@@ -29,9 +29,7 @@ pub(super) fn fault(path: &Path, doing: &'static str, error: sqlx::Error) -> Sto
         // The shared-memory file cannot grow on a full disk either, and says so with another code.
         Some(IOERR | CANTOPEN) if filesystem::is_full(&path) => StoreError::Full { path },
         Some(CANTOPEN) => StoreError::Open { path, source: std::io::Error::other(error) },
-        Some(CORRUPT | NOTADB) => {
-            StoreError::Corrupt { place: path.display().to_string(), detail: error.to_string() }
-        }
+        Some(CORRUPT | NOTADB) => StoreError::Corrupt { place: path.display().to_string(), detail: error.to_string() },
         _ => StoreError::Database { doing, source: error },
     }
 }

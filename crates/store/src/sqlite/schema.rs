@@ -79,9 +79,9 @@ pub(super) fn is_absent(path: &Path) -> Result<bool> {
     let mut header = Vec::new();
     match File::open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(true),
-        file => file
-            .and_then(|file| file.take(100).read_to_end(&mut header))
-            .map_err(|source| fault::open(path, source))?,
+        file => {
+            file.and_then(|file| file.take(100).read_to_end(&mut header)).map_err(|source| fault::open(path, source))?
+        }
     };
     if header.is_empty() {
         return Ok(true);
@@ -108,8 +108,13 @@ fn judge(path: &Path, format: u32, application: u32) -> Result<()> {
 
 /// Make the tables, or bring them to today's format, in one transaction.
 pub(super) async fn bring_up(connection: &mut SqliteConnection, path: &Path) -> Result<()> {
-    // What the header said can be older than what the write-ahead log says.
-    let format = format(connection, path).await?;
+    // What the header said can be older than what the write-ahead log says. In a transaction: another process may be
+    // making the tables between two of these reads.
+    let reading = |error| fault(path, "reading the format of the store", error);
+    sqlx::raw_sql("BEGIN").execute(&mut *connection).await.map_err(reading)?;
+    let format = format(connection, path).await;
+    sqlx::raw_sql("ROLLBACK").execute(&mut *connection).await.map_err(reading)?;
+    let format = format?;
     if format == known() {
         return Ok(());
     }
@@ -120,6 +125,7 @@ pub(super) async fn bring_up(connection: &mut SqliteConnection, path: &Path) -> 
     migrated
 }
 
+/// The format of the store, inside a transaction.
 async fn format(connection: &mut SqliteConnection, path: &Path) -> Result<u32> {
     let number = async |connection: &mut SqliteConnection, pragma: &'static str| {
         let row = sqlx::query(pragma).fetch_one(connection).await;

@@ -1,18 +1,20 @@
 //! Everything that writes to the SQLite file, each inside one transaction of the one writing connection.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::{Arc, LazyLock},
+use std::path::{Path, PathBuf};
+
+use sqlx::{
+    AssertSqlSafe, Connection, Sqlite, SqliteConnection, error::ErrorKind, query::Query, sqlite::SqliteArguments,
 };
 
-use sqlx::{AssertSqlSafe, Connection, Sqlite, SqliteConnection, query::Query, sqlite::SqliteArguments};
-
-use super::fault::{commit_fault, fault};
+use super::{
+    fault::{commit_fault, fault},
+    insert::{BEGIN_AND_LOG, JOB_COLUMNS, JOBS, LARGEST, LEDGER, LEDGER_COLUMNS, LOG, LOG_COLUMNS, SIZES, size_index},
+};
 use crate::{
-    Commit, Result, Snapshot, StoreError,
+    Commit, Result, Row, Snapshot, StoreError,
     error::Problem,
     reads::sqlite::locked_heads,
-    sequence::{bound, newest_of_each, signed},
+    sequence::{Heads, bound, newest_of_each, signed},
     statements,
 };
 
@@ -30,28 +32,38 @@ impl Writer {
         Self { connection: Some(connection), path: path.to_owned(), open: false }
     }
 
-    /// Take the write lock now: a transaction that reads first and writes later can be refused in between.
-    pub async fn begin(&mut self) -> Result<&mut SqliteConnection> {
+    /// The connection, outside of any transaction.
+    pub async fn ready(&mut self) -> Result<&mut SqliteConnection> {
         let closed = || StoreError::Database { doing: "writing to a closed store", source: sqlx::Error::PoolClosed };
         let connection = self.connection.as_mut().ok_or_else(closed)?;
         if std::mem::replace(&mut self.open, true) {
             let _ = sqlx::query("ROLLBACK").execute(&mut *connection).await;
         }
-        sqlx::query("BEGIN IMMEDIATE")
-            .execute(&mut *connection)
-            .await
-            .map_err(|error| fault(&self.path, "taking the write lock", error))?;
+        Ok(connection)
+    }
+
+    /// Take the write lock now: a transaction that reads first and writes later can be refused in between.
+    pub async fn begin(&mut self) -> Result<&mut SqliteConnection> {
+        let path = self.path.clone();
+        let connection = self.ready().await?;
+        let begun = sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await;
+        begun.map_err(|error| fault(&path, "taking the write lock", error))?;
         Ok(connection)
     }
 
     /// Commit what succeeded; undo what did not.
     pub async fn end<T>(&mut self, doing: &'static str, outcome: Result<T, Problem>) -> Result<T> {
-        let Some(connection) = self.connection.as_mut() else { return outcome.map_err(|problem| self.name(doing, problem)) };
+        let path = &self.path;
+        let name = |problem| match problem {
+            Problem::Store(error) => error,
+            Problem::Sql(error) => fault(path, doing, error),
+        };
+        let Some(connection) = self.connection.as_mut() else { return outcome.map_err(name) };
         let outcome = match outcome {
-            Err(problem) => Err(self.name(doing, problem)),
+            Err(problem) => Err(name(problem)),
             Ok(value) => match sqlx::query("COMMIT").execute(&mut *connection).await {
                 Ok(_) => Ok(value),
-                Err(error) => Err(commit_fault(&self.path, doing, error)),
+                Err(error) => Err(commit_fault(path, doing, error)),
             },
         };
         if outcome.is_err() {
@@ -60,13 +72,6 @@ impl Writer {
         }
         self.open = false;
         outcome
-    }
-
-    fn name(&self, doing: &'static str, problem: Problem) -> StoreError {
-        match problem {
-            Problem::Store(error) => error,
-            Problem::Sql(error) => fault(&self.path, doing, error),
-        }
     }
 
     pub async fn close(&mut self) {
@@ -82,32 +87,74 @@ pub(super) async fn lead(connection: &mut SqliteConnection) -> Result<u64, Probl
     Ok(epoch.cast_unsigned())
 }
 
+/// Begins the transaction itself: each command to SQLite's thread is a hand-over, and the common commit is two of them,
+/// this one and the COMMIT.
 pub(super) async fn commit(connection: &mut SqliteConnection, epoch: u64, commit: &Commit) -> Result<(), Problem> {
-    let next = locked_heads(connection).await?.after(epoch, commit)?;
-    if !commit.rows.is_empty() || !commit.ledger.is_empty() {
-        sqlx::query(statements::ADVANCE)
-            .bind(signed("seq", next.next_seq)?)
-            .bind(signed("batch", next.next_batch)?)
-            .bind(signed("ledger seq", next.next_ledger_seq)?)
-            .execute(&mut *connection)
-            .await?;
+    let Ok(claimed) = Heads::claimed(epoch, commit).after(epoch, commit) else {
+        sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await?;
+        return Err(refusal(connection, epoch, commit).await);
+    };
+    let (first, later) = commit.rows.split_at(commit.rows.len().min(LARGEST));
+    let statement = BEGIN_AND_LOG[size_index(first.len())].clone();
+    let mut query = sqlx::query(AssertSqlSafe(statement))
+        .bind(signed("seq", commit.rows.len() as u64)?)
+        .bind(signed("ledger seq", commit.ledger.len() as u64)?)
+        .bind(signed("batch", claimed.next_batch)?)
+        .bind(signed("epoch", epoch)?)
+        .bind(commit.rows.first().map(|row| signed("seq", row.seq)).transpose()?)
+        .bind(commit.ledger.first().map(|row| signed("ledger seq", row.seq)).transpose()?);
+    query = bind_rows(query, first)?;
+    if let Err(error) = query.execute(&mut *connection).await {
+        let broke_a_rule = error.as_database_error().is_some_and(|said| said.kind() == ErrorKind::NotNullViolation);
+        return Err(if broke_a_rule { refusal(connection, epoch, commit).await } else { error.into() });
     }
-    for (statement, rows) in LOG.chunks(&commit.rows) {
-        let mut query = sqlx::query(AssertSqlSafe(statement));
-        for row in rows {
-            query = query
-                .bind(signed("seq", row.seq)?)
-                .bind(signed("batch", row.batch)?)
-                .bind(row.at_ms)
-                .bind(workload(row.workload)?)
-                .bind(row.kind.as_ref())
-                .bind(i32::from(row.version))
-                .bind(row.payload.clone());
-        }
-        query.execute(&mut *connection).await?;
+    for rows in later.chunks(LARGEST) {
+        let query = sqlx::query(AssertSqlSafe(LOG[size_index(rows.len())].clone()));
+        bind_rows(query, rows)?.execute(&mut *connection).await?;
     }
-    for (statement, jobs) in JOBS.chunks(&newest_of_each(&commit.jobs)) {
-        let mut query: Query<'_, Sqlite, SqliteArguments> = sqlx::query(AssertSqlSafe(statement));
+    write_jobs(connection, commit).await?;
+    write_ledger(connection, commit).await
+}
+
+/// Which rule a commit broke, told from where the log really stands.
+async fn refusal(connection: &mut SqliteConnection, epoch: u64, commit: &Commit) -> Problem {
+    let broken = match locked_heads(connection).await {
+        Ok(heads) => heads.after(epoch, commit),
+        Err(error) => return error.into(),
+    };
+    match broken {
+        Err(error) => error.into(),
+        Ok(_) => sqlx::Error::Protocol("a commit was refused that breaks no rule".into()).into(),
+    }
+}
+
+type Binding<'q> = Query<'q, Sqlite, SqliteArguments>;
+
+fn bind_rows<'q>(mut query: Binding<'q>, rows: &[Row]) -> Result<Binding<'q>> {
+    for row in rows {
+        query = query
+            .bind(signed("seq", row.seq)?)
+            .bind(signed("batch", row.batch)?)
+            .bind(row.at_ms)
+            .bind(workload(row.workload)?)
+            .bind(row.kind.as_ref())
+            .bind(i32::from(row.version))
+            .bind(row.payload.clone());
+    }
+    Ok(pad(query, rows.len(), LOG_COLUMNS))
+}
+
+/// What is missing to the size of the statement is null, and passed over.
+fn pad(mut query: Binding<'_>, rows: usize, columns: usize) -> Binding<'_> {
+    for _ in 0..(SIZES[size_index(rows)] - rows) * columns {
+        query = query.bind(None::<i64>);
+    }
+    query
+}
+
+async fn write_jobs(connection: &mut SqliteConnection, commit: &Commit) -> Result<(), Problem> {
+    for jobs in newest_of_each(&commit.jobs).chunks(LARGEST) {
+        let mut query = sqlx::query(AssertSqlSafe(JOBS[size_index(jobs.len())].clone()));
         for job in jobs {
             query = query
                 .bind(signed("workload", job.workload)?)
@@ -120,10 +167,14 @@ pub(super) async fn commit(connection: &mut SqliteConnection, epoch: u64, commit
                 .bind(i32::from(job.version))
                 .bind(job.summary.clone());
         }
-        query.execute(&mut *connection).await?;
+        pad(query, jobs.len(), JOB_COLUMNS).execute(&mut *connection).await?;
     }
-    for (statement, rows) in LEDGER.chunks(&commit.ledger) {
-        let mut query = sqlx::query(AssertSqlSafe(statement));
+    Ok(())
+}
+
+async fn write_ledger(connection: &mut SqliteConnection, commit: &Commit) -> Result<(), Problem> {
+    for rows in commit.ledger.chunks(LARGEST) {
+        let mut query = sqlx::query(AssertSqlSafe(LEDGER[size_index(rows.len())].clone()));
         for row in rows {
             query = query
                 .bind(signed("ledger seq", row.seq)?)
@@ -135,7 +186,7 @@ pub(super) async fn commit(connection: &mut SqliteConnection, epoch: u64, commit
                 .bind(i32::from(row.version))
                 .bind(row.payload.clone());
         }
-        query.execute(&mut *connection).await?;
+        pad(query, rows.len(), LEDGER_COLUMNS).execute(&mut *connection).await?;
     }
     Ok(())
 }
@@ -186,58 +237,4 @@ pub(super) async fn cut_step(
 
 fn workload(id: Option<u64>) -> Result<Option<i64>> {
     id.map(|id| signed("workload", id)).transpose()
-}
-
-/// Inserts of 1, 2, 4 … 256 rows: any number of rows is a few of them, and each stays prepared.
-struct Insert {
-    by_size: Vec<Arc<str>>,
-}
-
-const LARGEST_POWER: u32 = 8;
-
-static LOG: LazyLock<Insert> =
-    LazyLock::new(|| Insert::new("log (seq, batch, at_ms, workload, kind, version, payload)", 7, ""));
-static JOBS: LazyLock<Insert> = LazyLock::new(|| {
-    Insert::new(
-        "jobs (workload, name, owner, state, live, submitted_at_ms, ended_at_ms, version, summary)",
-        9,
-        " ON CONFLICT (workload) DO UPDATE SET name = excluded.name, owner = excluded.owner, \
-         state = excluded.state, live = excluded.live, submitted_at_ms = excluded.submitted_at_ms, \
-         ended_at_ms = excluded.ended_at_ms, version = excluded.version, summary = excluded.summary",
-    )
-});
-static LEDGER: LazyLock<Insert> = LazyLock::new(|| {
-    Insert::new("ledger (seq, lease, workload, from_ms, to_ms, nanousd, version, payload)", 8, "")
-});
-
-impl Insert {
-    fn new(into: &str, columns: usize, conflict: &str) -> Self {
-        let marks = format!("({})", vec!["?"; columns].join(","));
-        let values = |power: u32| vec![marks.as_str(); 1 << power].join(",");
-        let statement = |power| format!("INSERT INTO {into} VALUES {}{conflict}", values(power)).into();
-        Self { by_size: (0..=LARGEST_POWER).map(statement).collect() }
-    }
-
-    fn chunks<'r, T>(&'static self, mut rows: &'r [T]) -> impl Iterator<Item = (Arc<str>, &'r [T])> {
-        std::iter::from_fn(move || {
-            let power = rows.len().checked_ilog2()?.min(LARGEST_POWER);
-            let (chunk, rest) = rows.split_at(1 << power);
-            rows = rest;
-            Some((self.by_size[power as usize].clone(), chunk))
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn any_number_of_rows_is_a_few_statements() {
-        let rows: Vec<u32> = (0..839).collect();
-        let chunks: Vec<usize> = LOG.chunks(&rows).map(|(_, chunk)| chunk.len()).collect();
-        assert_eq!(chunks, [256, 256, 256, 64, 4, 2, 1]);
-        let back: Vec<u32> = LOG.chunks(&rows).flat_map(|(_, chunk)| chunk.to_vec()).collect();
-        assert_eq!(back, rows);
-    }
 }

@@ -1,0 +1,224 @@
+//! Beginning a stint: picks the checkpoint to resume from, brings it back verified, and sets the fence.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, TryStreamExt, stream};
+
+use super::depot::Fetched;
+use super::error::{CheckpointError, Result, blocking};
+use super::manifest::{FORMAT, FileEntry, Manifest, Ref};
+use super::save::SMALL;
+use super::tree::Stamp;
+use super::{Checkpoints, Stint, blob_key, now_ms, token, unpack};
+
+/// Which checkpoint a stint resumes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choose {
+    /// The newest that is whole.
+    Newest,
+    /// The newest whose content is older than this one's: the program failed on it.
+    Before(Ref),
+    /// None: the program starts from the beginning.
+    Nothing,
+}
+
+/// How a stint began.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Begun {
+    /// The checkpoint that was restored; none for a fresh start.
+    pub restored: Option<Ref>,
+    /// The progress it holds, where it was told.
+    pub work: Option<u64>,
+    /// How many files were restored.
+    pub files: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// Newer checkpoints that were not used, and why.
+    pub skipped: Vec<(Ref, String)>,
+}
+
+impl Checkpoints {
+    /// Restores into `into` and sets the fence of stint `epoch`. `foreign` are paths below `into` that
+    /// were there before the job's first stint: they stay, and all else that is not in the checkpoint goes.
+    pub async fn begin(&self, epoch: u64, into: &Path, choose: Choose, foreign: &BTreeSet<PathBuf>) -> Result<Begun> {
+        let began = Instant::now();
+        let _one = self.writing.lock().await;
+        if let Some(by) = self.successor(epoch).await? {
+            return Err(CheckpointError::Fenced { epoch, by });
+        }
+        // From here on older stints delete nothing, so what is chosen below stays.
+        self.depot.put(&format!("claims/{epoch:020}"), token().into()).await?;
+        let names = self.names().await?;
+        if let Some(&name) = names.iter().find(|name| name.epoch == epoch) {
+            return Err(CheckpointError::Taken { name });
+        }
+
+        let into = into.to_owned();
+        let draft = into.join(format!("{}{}", unpack::DRAFT, token()));
+        let mut skipped = Vec::new();
+        let chosen = match choose {
+            Choose::Nothing => None,
+            Choose::Newest => self.pick(&names, None, &into, &draft, &mut skipped).await?,
+            Choose::Before(bad) => {
+                let origin = match self.read_manifest(bad).await? {
+                    Some(Ok(manifest)) => manifest.origin(),
+                    _ => bad,
+                };
+                self.pick(&names, Some(origin), &into, &draft, &mut skipped).await?
+            }
+        };
+
+        let stamps = {
+            let (manifest, foreign) = (chosen.clone(), foreign.clone());
+            blocking(move || unpack::move_in(&into, &draft, manifest.as_ref(), &foreign)).await?
+        };
+        let fence = fence(epoch, chosen.as_ref());
+        self.create_manifest(&fence).await?;
+
+        let mut known = self.known();
+        known.stint = Some(Stint { epoch, began_from: fence.began_from });
+        known.replace(fence.files.into_iter().map(|entry| {
+            let path = entry.path.to_path();
+            let stamp: Option<Stamp> = stamps.get(&path).copied();
+            (path, stamp, entry)
+        }));
+        Ok(Begun {
+            restored: chosen.as_ref().map(|manifest| manifest.name),
+            work: chosen.as_ref().and_then(|manifest| manifest.work),
+            files: chosen.as_ref().map_or(0, |manifest| manifest.files.len()),
+            bytes: chosen.as_ref().map_or(0, Manifest::bytes),
+            elapsed: began.elapsed(),
+            skipped,
+        })
+    }
+
+    /// The newest usable checkpoint, its files already in the draft directory. Only what is damaged is
+    /// skipped; a store that fails is an error, because to go on would lose progress that is there.
+    async fn pick(
+        &self,
+        names: &[Ref],
+        before: Option<Ref>,
+        into: &Path,
+        draft: &Path,
+        skipped: &mut Vec<(Ref, String)>,
+    ) -> Result<Option<Manifest>> {
+        let mut fences: BTreeMap<u64, Option<Ref>> = BTreeMap::new();
+        for &name in names.iter().rev() {
+            let manifest = match self.read_manifest(name).await? {
+                None => {
+                    skipped.push((name, "it was deleted meanwhile".into()));
+                    continue;
+                }
+                Some(Err(why)) => {
+                    skipped.push((name, why));
+                    continue;
+                }
+                Some(Ok(manifest)) => manifest,
+            };
+            if let Some((epoch, _)) = fences.iter().find(|(epoch, base)| manifest.is_fenced_by(**epoch, **base)) {
+                skipped.push((name, format!("fenced off by stint {epoch}, which did not begin from it")));
+                continue;
+            }
+            fences.insert(name.epoch, manifest.began_from);
+            if before.is_some_and(|bad| manifest.origin() >= bad) {
+                skipped.push((name, "the program failed on it, or it is newer than the one it failed on".into()));
+                continue;
+            }
+            if manifest.fresh {
+                return Ok(None);
+            }
+            match self.fetch_all(&manifest, into, draft).await? {
+                Ok(()) => return Ok(Some(manifest)),
+                Err(why) => skipped.push((name, why)),
+            }
+        }
+        Ok(None)
+    }
+
+    async fn fetch_all(
+        &self,
+        manifest: &Manifest,
+        into: &Path,
+        draft: &Path,
+    ) -> Result<std::result::Result<(), String>> {
+        let (target, layout) = (draft.to_owned(), manifest.clone());
+        blocking(move || unpack::lay_out(&target, &layout)).await?;
+        let mut packs: BTreeMap<String, Vec<FileEntry>> = BTreeMap::new();
+        let mut large = Vec::new();
+        for file in &manifest.files {
+            if file.size < SMALL {
+                packs.entry(file.blob.clone()).or_default().push(file.clone());
+            } else {
+                large.push(file.clone());
+            }
+        }
+        large.sort_by_key(|file| std::cmp::Reverse(file.size));
+        let large =
+            stream::iter(large).map(|file| self.fetch_large(file, into, draft)).buffer_unordered(self.files_at_once);
+        if let Some(why) = first_fault(large).await? {
+            return Ok(Err(why));
+        }
+        let packs = stream::iter(packs)
+            .map(|(blob, files)| self.fetch_pack(blob, files, draft))
+            .buffer_unordered(self.files_at_once);
+        Ok(first_fault(packs).await?.map_or(Ok(()), Err))
+    }
+
+    async fn fetch_large(&self, entry: FileEntry, into: &Path, draft: &Path) -> Result<Option<String>> {
+        let path = entry.path.to_path();
+        let (here, target) = (into.join(&path), draft.join(&path));
+        let wanted = entry.clone();
+        // A stint that starts again on the same machine has most of it on disk.
+        let Some(file) = blocking(move || unpack::take_local(&here, &target, &wanted)).await? else { return Ok(None) };
+        Ok(match self.depot.fetch(&blob_key(&entry.blob), entry.offset, entry.size, file).await? {
+            Fetched::Whole(hash) if hash == entry.hash => None,
+            Fetched::Whole(_) => Some(format!("damaged: {}", path.display())),
+            Fetched::Missing => Some(format!("its blob is missing: {}", path.display())),
+            Fetched::Short => Some(format!("its blob is cut short: {}", path.display())),
+        })
+    }
+
+    async fn fetch_pack(&self, blob: String, files: Vec<FileEntry>, draft: &Path) -> Result<Option<String>> {
+        let body = match blob.is_empty() {
+            true => Some(bytes::Bytes::new()),
+            false => self.depot.get(&blob_key(&blob)).await?,
+        };
+        let Some(body) = body else {
+            let path = files.first().map(|file| file.path.to_path()).unwrap_or_default();
+            return Ok(Some(format!("its blob is missing: {}", path.display())));
+        };
+        let draft = draft.to_owned();
+        blocking(move || unpack::write_pack(&draft, &files, &body)).await
+    }
+}
+
+async fn first_fault(
+    mut results: impl stream::Stream<Item = Result<Option<String>>> + Unpin,
+) -> Result<Option<String>> {
+    while let Some(fault) = results.try_next().await? {
+        if fault.is_some() {
+            return Ok(fault);
+        }
+    }
+    Ok(None)
+}
+
+fn fence(epoch: u64, of: Option<&Manifest>) -> Manifest {
+    Manifest {
+        format: FORMAT,
+        name: Ref::new(epoch, 0),
+        writer: token(),
+        at_ms: now_ms(),
+        work: of.and_then(|manifest| manifest.work),
+        copy_of: of.map(Manifest::origin),
+        began_from: of.map(Manifest::origin),
+        fresh: of.is_none(),
+        files: of.map(|manifest| manifest.files.clone()).unwrap_or_default(),
+        dirs: of.map(|manifest| manifest.dirs.clone()).unwrap_or_default(),
+        links: of.map(|manifest| manifest.links.clone()).unwrap_or_default(),
+    }
+}

@@ -1,0 +1,370 @@
+//! Watches the directory a program saves in, and decides when what is there is *taken* as a snapshot. It also
+//! notes how the program saves, which a rehearsal reports. It never reads or changes a file.
+
+mod ears;
+mod rules;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::error::{CheckpointError, Result, blocking};
+use super::tree::{Snapshot, Stamp, Standing};
+use ears::Ears;
+use rules::{Limits, Rules, Sign};
+
+/// Events come in bursts; one look for all of them.
+const GATHER: Duration = Duration::from_millis(30);
+/// Memory-mapped writes and a replaced root make no events, so once in a while everything is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(20);
+/// A tree that changes under every look is looked at again later.
+const TRIES: usize = 3;
+
+/// How a directory is watched.
+#[derive(Debug, Clone)]
+pub struct WatchOptions {
+    /// How long a file written in place must be left alone before it is taken.
+    pub settle: Duration,
+    /// After how long without a pause a slowly growing file counts as a stream.
+    pub stream_after: Duration,
+    /// How long a fast growing file is waited for.
+    pub patience: Duration,
+    /// How often to look where inotify is refused.
+    pub poll_every: Duration,
+    /// Look instead of listening, even where inotify works.
+    pub poll: bool,
+    /// Paths that were there before the job: not saved unless the job changes them.
+    pub foreign: BTreeSet<PathBuf>,
+}
+
+impl Default for WatchOptions {
+    fn default() -> Self {
+        Self {
+            settle: Duration::from_secs(2),
+            stream_after: Duration::from_secs(15),
+            patience: Duration::from_secs(600),
+            poll_every: Duration::from_secs(1),
+            poll: false,
+            foreign: BTreeSet::new(),
+        }
+    }
+}
+
+/// How a program was seen to save.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Habits {
+    /// Files or directories renamed into place.
+    pub renames: u64,
+    /// Times an existing file was written over in place: a kill at that moment loses it.
+    pub in_place_rewrites: u64,
+    /// From the start of watching to the first snapshot.
+    pub first_save_after_ms: Option<u64>,
+    /// Snapshots taken.
+    pub saves: u64,
+    /// The longest time from the first write of a file to its close or rename.
+    pub longest_save_ms: u64,
+    /// Whether something is being written now.
+    pub mid_write_now: bool,
+}
+
+/// Watches one directory.
+#[derive(Debug)]
+pub struct Watcher {
+    scout: Scout,
+    readable: Option<AsyncFd<Arc<OwnedFd>>>,
+    poll_every: Duration,
+}
+
+/// The part of a watcher that can be asked from elsewhere.
+#[derive(Debug, Clone)]
+pub(super) struct Scout(Arc<Mutex<Inner>>);
+
+#[derive(Debug)]
+struct Inner {
+    root: PathBuf,
+    start: Instant,
+    rules: Rules,
+    ears: Option<Ears>,
+    foreign: BTreeMap<PathBuf, Stamp>,
+    /// What the last look saw, to tell a rename from a new file when polling.
+    seen: BTreeMap<PathBuf, Stamp>,
+    looked: Instant,
+    poll_every: Duration,
+    /// A snapshot that nobody has fetched yet: whoever waited for it was cancelled.
+    ready: Option<Snapshot>,
+}
+
+impl Watcher {
+    /// Starts to watch. What is there already counts as taken. Must be called on a tokio runtime.
+    pub async fn start(dir: &Path, options: WatchOptions) -> Result<Self> {
+        let dir = dir.to_owned();
+        let poll_every = options.poll_every;
+        let inner = blocking(move || Inner::start(&dir, options)).await?;
+        #[expect(
+            deprecated,
+            reason = "deprecated for types that may close their descriptor early; an Arc<OwnedFd> cannot, and the new one is unsafe"
+        )]
+        let readable = match &inner.ears {
+            Some(ears) => Some(
+                AsyncFd::with_interest(ears.fd(), Interest::READABLE)
+                    .map_err(|e| CheckpointError::Task(e.to_string()))?,
+            ),
+            None => None,
+        };
+        Ok(Self { scout: Scout(Arc::new(Mutex::new(inner))), readable, poll_every })
+    }
+
+    /// The next snapshot. May be cancelled and called again; nothing is lost.
+    pub async fn next(&mut self) -> Result<Snapshot> {
+        loop {
+            let wait = match self.scout.step().await? {
+                Ok(snapshot) => return Ok(snapshot),
+                Err(wait) => wait,
+            };
+            match &self.readable {
+                Some(readable) => {
+                    if let Ok(guard) = tokio::time::timeout(wait.min(LOOK_EVERY), readable.readable()).await {
+                        guard.map_err(|e| CheckpointError::Task(e.to_string()))?.clear_ready();
+                        tokio::time::sleep(GATHER).await;
+                    }
+                }
+                None => tokio::time::sleep(self.poll_every).await,
+            }
+        }
+    }
+
+    /// Everything as it is, for when the program has ended and nothing is mid-write any more.
+    pub async fn final_snapshot(&mut self) -> Result<Snapshot> {
+        self.scout
+            .with(|inner| {
+                inner.listen()?;
+                inner.ready = None;
+                inner.take(&BTreeSet::new())
+            })
+            .await
+    }
+
+    /// How the program saves, up to now.
+    pub async fn habits(&self) -> Habits {
+        self.scout.habits().await
+    }
+
+    /// The last snapshot was of no use: another one is due as soon as it is quiet.
+    pub async fn again(&self) -> Result<()> {
+        self.scout
+            .with(|inner| {
+                inner.rules.owe();
+                Ok(())
+            })
+            .await
+    }
+
+    pub(super) fn scout(&self) -> Scout {
+        self.scout.clone()
+    }
+}
+
+impl Scout {
+    async fn with<T: Send + 'static>(&self, act: impl FnOnce(&mut Inner) -> Result<T> + Send + 'static) -> Result<T> {
+        let inner = Arc::clone(&self.0);
+        blocking(move || act(&mut lock(&inner))).await
+    }
+
+    async fn step(&self) -> Result<std::result::Result<Snapshot, Duration>> {
+        let wait = self.with(Inner::step).await?;
+        // Only here does it leave: a future dropped before this line leaves it for the next.
+        Ok(lock(&self.0).ready.take().ok_or(wait))
+    }
+
+    pub(super) async fn habits(&self) -> Habits {
+        let asked = self.with(|inner| {
+            inner.listen()?;
+            Ok(inner.rules.habits(inner.now()))
+        });
+        asked.await.unwrap_or_default()
+    }
+}
+
+fn lock(inner: &Arc<Mutex<Inner>>) -> MutexGuard<'_, Inner> {
+    inner.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn stamps(snapshot: &Snapshot) -> BTreeMap<PathBuf, Stamp> {
+    snapshot.files.iter().map(|file| (file.path.clone(), file.stamp)).collect()
+}
+
+impl Inner {
+    fn start(dir: &Path, options: WatchOptions) -> Result<Self> {
+        std::fs::create_dir_all(dir).map_err(CheckpointError::local("cannot make", dir))?;
+        let root = std::fs::canonicalize(dir).map_err(CheckpointError::local("cannot open", dir))?;
+        // Refused in some containers, and limited per user: then look instead of listening.
+        let ears = if options.poll { None } else { Ears::open(&root).ok() };
+        let there = stamps(&Snapshot::of(&root)?);
+        let foreign = there
+            .iter()
+            .filter(|(path, _)| options.foreign.contains(*path))
+            .map(|(path, stamp)| (path.clone(), *stamp))
+            .collect();
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let limits = Limits {
+            settle_ms: ms(options.settle),
+            stream_after_ms: ms(options.stream_after),
+            patience_ms: ms(options.patience),
+        };
+        let now = Instant::now();
+        let rules = Rules::new(limits, 0, there.clone());
+        Ok(Self {
+            root,
+            start: now,
+            rules,
+            ears,
+            foreign,
+            seen: there,
+            looked: now,
+            poll_every: options.poll_every,
+            ready: None,
+        })
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Puts a snapshot in `ready` if one is due; otherwise says how long to wait.
+    fn step(&mut self) -> Result<Duration> {
+        for _ in 0..TRIES {
+            self.listen()?;
+            let now = self.now();
+            if let Err(at) = self.rules.due(now) {
+                let quiet = match &self.ears {
+                    Some(ears) if ears.is_waiting() => GATHER,
+                    Some(_) => LOOK_EVERY,
+                    None => self.poll_every,
+                };
+                return Ok(at.map_or(quiet, |at| Duration::from_millis(at.saturating_sub(now))).min(quiet));
+            }
+            let streams = self.rules.busy_streams(now);
+            let snapshot = Snapshot::of(&self.root)?;
+            // What happened during the look may be half in it.
+            if !self.listen()? {
+                self.ready = Some(self.dress(snapshot, &streams));
+                return Ok(Duration::ZERO);
+            }
+        }
+        Ok(GATHER)
+    }
+
+    fn take(&mut self, streams: &BTreeSet<PathBuf>) -> Result<Snapshot> {
+        let snapshot = Snapshot::of(&self.root)?;
+        self.rules.forget_open(0);
+        Ok(self.dress(snapshot, streams))
+    }
+
+    fn dress(&mut self, mut snapshot: Snapshot, streams: &BTreeSet<PathBuf>) -> Snapshot {
+        for file in &mut snapshot.files {
+            if streams.contains(&file.path) {
+                file.standing = Standing::Stream;
+            } else if self.foreign.get(&file.path) == Some(&file.stamp) {
+                file.standing = Standing::Foreign;
+            }
+        }
+        let files = stamps(&snapshot);
+        self.seen.clone_from(&files);
+        self.rules.on_taken(files, self.now());
+        snapshot
+    }
+
+    /// Takes in what happened; true if any of it is news about a file that counts.
+    fn listen(&mut self) -> Result<bool> {
+        let Some(ears) = &mut self.ears else { return self.look(true) };
+        let Ok(heard) = ears.listen() else {
+            self.ears = None;
+            return self.look(true);
+        };
+        let replaced = ears.root_was_replaced();
+        if (heard.lost || replaced) && ears.watch_all().is_err() {
+            self.ears = None;
+        }
+        for _ in 0..heard.directories_moved {
+            self.rules.on_directory_moved();
+        }
+        let mut news = heard.directories_moved > 0;
+        let now = self.now();
+        for sign in heard.signs {
+            news |= self.on_sign(sign, now);
+        }
+        if heard.lost {
+            self.rules.forget_open(now);
+        }
+        if heard.lost || replaced || self.looked.elapsed() > LOOK_EVERY {
+            news |= self.look(false)?;
+        }
+        Ok(news)
+    }
+
+    fn on_sign(&mut self, sign: Sign, now: u64) -> bool {
+        let path = match &sign {
+            Sign::Gone(path) => {
+                let path = path.clone();
+                // A directory that left took its files along.
+                for below in self.rules.known_paths().into_iter().filter(|known| known.starts_with(&path)) {
+                    self.rules.on_sign(Sign::Gone(below), None, now);
+                }
+                return false;
+            }
+            Sign::Written(path)
+            | Sign::Touched(path)
+            | Sign::Closed(path)
+            | Sign::MovedIn(path, _)
+            | Sign::Carried(path, _) => path.clone(),
+        };
+        let stamp = std::fs::metadata(self.root.join(&path)).ok().map(|meta| Stamp::of(&meta));
+        let is_news = !stamp.is_some_and(|stamp| self.rules.is_taken(&path, &stamp));
+        if !is_news && !self.rules.is_changing(&path) {
+            return false;
+        }
+        self.rules.on_sign(sign, stamp.map(|stamp| stamp.size), now);
+        !self.rules.is_stream(&path)
+    }
+
+    /// Compares the tree with what the last look saw. When polling this is all there is; otherwise it only
+    /// finds what made no event.
+    fn look(&mut self, polling: bool) -> Result<bool> {
+        self.looked = Instant::now();
+        let Ok(snapshot) = Snapshot::of(&self.root) else { return Ok(false) };
+        let there = stamps(&snapshot);
+        let now = self.now();
+        let mut news = false;
+        let vanished: BTreeMap<u64, PathBuf> = self
+            .seen
+            .iter()
+            .filter(|(path, _)| !there.contains_key(*path))
+            .map(|(path, stamp)| (stamp.inode, path.clone()))
+            .collect();
+        for (path, stamp) in &there {
+            let before = self.seen.get(path);
+            let unseen = if polling { before != Some(stamp) } else { !self.rules.is_changing(path) };
+            if unseen && !self.rules.is_taken(path, stamp) {
+                let renamed = polling && before.is_none_or(|before| before.inode != stamp.inode);
+                let sign = match vanished.get(&stamp.inode).filter(|_| renamed) {
+                    Some(from) => Sign::MovedIn(path.clone(), Some(from.clone())),
+                    None => Sign::Touched(path.clone()),
+                };
+                self.rules.on_sign(sign, Some(stamp.size), now);
+                news |= !self.rules.is_stream(path);
+            }
+        }
+        for path in self.rules.known_paths() {
+            if !there.contains_key(&path) && std::fs::symlink_metadata(self.root.join(&path)).is_err() {
+                self.rules.on_sign(Sign::Gone(path), None, now);
+            }
+        }
+        self.seen = there;
+        Ok(news)
+    }
+}

@@ -1,0 +1,97 @@
+//! The guard, and how the three processes of a lease come to be. Each step is a process of its own that
+//! sets itself up and then goes on, because that needs no code between fork and exec.
+
+use crate::{AgentError, processes};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getppid, set_child_subreaper, set_parent_process_death_signal, setsid, wait,
+};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The running binary, also after its file was replaced by a newer build.
+const SELF: &str = "/proc/self/exe";
+
+/// Starts guard and agent in a lease's folder and returns when the agent listens.
+pub fn launch(dir: &Path) -> Result<(), AgentError> {
+    if answers(dir) {
+        return Ok(());
+    }
+    let log = File::options().create(true).append(true).open(dir.join("agent.log"));
+    let log = log.map_err(AgentError::new("the agent's log cannot be written"))?;
+    let err = log.try_clone().map_err(AgentError::new("the agent's log cannot be written"))?;
+    let mut child = Command::new(SELF)
+        .args(["agent", "guard"])
+        .arg(dir)
+        .stdin(Stdio::null())
+        .stdout(log)
+        .stderr(err)
+        .spawn()
+        .map_err(AgentError::new("the guard cannot be started"))?;
+    let until = Instant::now() + Duration::from_secs(25);
+    while !answers(dir) {
+        if let Ok(Some(status)) = child.try_wait() {
+            // Another guard may hold the folder: then its agent answers soon.
+            if !status.success() {
+                let why = std::io::Error::other(format!("the guard ended with {status}"));
+                return Err(AgentError::new("the agent did not start")(why));
+            }
+        }
+        if Instant::now() > until {
+            return Err(AgentError::new("the agent does not answer")(std::io::ErrorKind::TimedOut.into()));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+fn answers(dir: &Path) -> bool {
+    let Ok(folder) = File::open(dir) else { return false };
+    std::os::unix::net::UnixStream::connect(format!("/proc/self/fd/{}/agent.sock", folder.as_raw_fd())).is_ok()
+}
+
+/// Leads the lease's session, adopts every orphan below it, and ends them all when the agent ends.
+pub fn guard(dir: &Path) -> Result<(), AgentError> {
+    let failed = |what: &'static str| move |error: rustix::io::Errno| AgentError::new(what)(error.into());
+    // Fails only for a process that leads its group already, which is as good.
+    let _ = setsid();
+    set_child_subreaper(Some(rustix::process::getpid())).map_err(failed("orphans cannot be adopted"))?;
+    let lock = File::options().create(true).append(true).open(dir.join("agent.lock"));
+    let lock = lock.map_err(AgentError::new("the lease's lock cannot be opened"))?;
+    if lock.try_lock().is_err() {
+        return Ok(());
+    }
+    let agent = Command::new(SELF).args(["agent", "serve"]).arg(dir).stdin(Stdio::null()).spawn();
+    let agent = agent.map_err(AgentError::new("the agent cannot be started"))?;
+    let agent = Pid::from_raw(agent.id() as i32);
+    loop {
+        match wait(WaitOptions::empty()) {
+            Ok(Some((pid, _))) if Some(pid) == agent => break,
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => break,
+        }
+    }
+    processes::end_descendants();
+    Ok(())
+}
+
+/// Becomes the user's program, bound to die when the agent dies. Returns only on failure.
+pub fn exec_worker(command: &[String]) -> AgentError {
+    let parent = getppid();
+    if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
+        return AgentError::new("the program cannot be bound to its agent")(error.into());
+    }
+    // The agent may have died before the line above took effect.
+    if getppid() != parent {
+        return AgentError::new("the agent is gone")(std::io::ErrorKind::BrokenPipe.into());
+    }
+    let Some((program, arguments)) = command.split_first() else {
+        return AgentError::new("no command")(std::io::ErrorKind::InvalidInput.into());
+    };
+    let error = Command::new(program).args(arguments).exec();
+    AgentError::new(format!("{program} cannot be run"))(error)
+}

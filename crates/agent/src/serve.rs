@@ -1,0 +1,88 @@
+//! The agent: answers on the lease's socket, one request and one answer at a time. One task owns the
+//! worker; whoever asks is told the state as it is.
+
+use crate::{AgentError, processes, worker::Supervisor};
+use rustix::process::{Signal, getppid, set_child_subreaper, set_parent_process_death_signal};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, oneshot, watch};
+use windfall_core::worker::{AgentRequest, AgentView};
+
+/// A watch is answered after this long even when nothing changed, so that a dead peer is noticed.
+const HOLD: Duration = Duration::from_secs(5);
+
+pub(crate) type Order = (AgentRequest, oneshot::Sender<()>);
+
+/// Serves a lease's folder until told to quit, or until the guard is gone.
+pub fn serve(dir: &Path) -> Result<(), AgentError> {
+    let failed = |what: &'static str| move |error: rustix::io::Errno| AgentError::new(what)(error.into());
+    let parent = getppid();
+    set_parent_process_death_signal(Some(Signal::TERM)).map_err(failed("the agent cannot be bound to its guard"))?;
+    set_child_subreaper(Some(rustix::process::getpid())).map_err(failed("orphans cannot be adopted"))?;
+    if getppid() != parent {
+        return Ok(());
+    }
+    // One thread: a worker is bound to the thread that started it.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(AgentError::new("the agent cannot start"))?;
+    let served = runtime.block_on(answer(dir));
+    processes::end_descendants();
+    served
+}
+
+async fn answer(dir: &Path) -> Result<(), AgentError> {
+    let folder = File::open(dir).map_err(AgentError::new("the lease's folder cannot be opened"))?;
+    let socket = format!("/proc/self/fd/{}/agent.sock", folder.as_raw_fd());
+    let _ = std::fs::remove_file(dir.join("agent.sock"));
+    let write = |name: &str, text: String| {
+        let new = dir.join(format!("{name}.new"));
+        std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, dir.join(name)))
+    };
+    write("agent.pid", std::process::id().to_string())
+        .map_err(AgentError::new("the lease's folder is not writable"))?;
+    let listener = UnixListener::bind(socket).map_err(AgentError::new("the agent cannot listen"))?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(AgentError::new("signals cannot be heard"))?;
+
+    let (orders, supervisor_orders) = mpsc::channel(16);
+    let (supervisor, view) = Supervisor::new(dir.to_owned(), supervisor_orders);
+    let mut supervisor = tokio::spawn(supervisor.run());
+    loop {
+        tokio::select! {
+            connection = listener.accept() => if let Ok((stream, _)) = connection {
+                tokio::spawn(converse(stream, orders.clone(), view.clone()));
+            },
+            _ = terminate.recv() => return Ok(()),
+            _ = &mut supervisor => {
+                // Lets the last answer reach its asker.
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                return Ok(());
+            }
+        }
+    }
+}
+
+async fn converse(stream: UnixStream, orders: mpsc::Sender<Order>, mut view: watch::Receiver<AgentView>) {
+    let (read, mut write) = stream.into_split();
+    let mut lines = BufReader::new(read).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let Ok(request) = serde_json::from_str::<AgentRequest>(&line) else { return };
+        if let AgentRequest::Watch { above } = request {
+            let _ = tokio::time::timeout(HOLD, view.wait_for(|view| view.version > above)).await;
+        } else {
+            let (done, heard) = oneshot::channel();
+            if orders.send((request, done)).await.is_err() || heard.await.is_err() {
+                return;
+            }
+        }
+        let mut answer = serde_json::to_vec(&*view.borrow()).expect("a view has string keys");
+        answer.push(b'\n');
+        if write.write_all(&answer).await.is_err() {
+            return;
+        }
+    }
+}

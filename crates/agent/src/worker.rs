@@ -1,0 +1,428 @@
+//! One worker's life: restore, start, watch, warn, end, last save. The supervisor owns it and publishes
+//! a view after every change; the view's end is set only when nothing of the worker runs any more.
+
+use crate::checkpoint::{CheckpointError, Checkpoints, Choose, Mover, MoverEvent, MoverOptions, Options, Ref};
+use crate::progress::Reader;
+use crate::serve::Order;
+use crate::{folder, processes};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::collections::BTreeSet;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::process::{Child, Command};
+use tokio::sync::{mpsc, watch};
+use windfall_core::record::Resume;
+use windfall_core::worker::{AgentRequest, AgentView, Evidence, StartOrder, WorkerView};
+use windfall_core::{CheckpointId, StintId, WorkerEnd};
+
+/// How often progress is read.
+const READ: Duration = Duration::from_millis(200);
+/// Time for the last upload when nobody is in a hurry.
+const LAST_UPLOAD: Duration = Duration::from_secs(24 * 3_600);
+
+pub(crate) struct Supervisor {
+    dir: PathBuf,
+    orders: mpsc::Receiver<Order>,
+    view: watch::Sender<AgentView>,
+}
+
+/// What the running worker is told.
+#[derive(Clone, Copy, Debug)]
+enum Tell {
+    /// Save and stop; killed at that time.
+    Stop(Instant),
+}
+
+impl Supervisor {
+    pub fn new(dir: PathBuf, orders: mpsc::Receiver<Order>) -> (Supervisor, watch::Receiver<AgentView>) {
+        let (view, seen) = watch::channel(AgentView { version: 1, pid: std::process::id(), worker: None });
+        (Supervisor { dir, orders, view }, seen)
+    }
+
+    /// Serves orders until `Quit`. Between workers it is idle; during one it serves orders as well.
+    pub async fn run(mut self) {
+        let mut worker: Option<(mpsc::UnboundedSender<Tell>, tokio::task::JoinHandle<()>)> = None;
+        let mut notice: Option<Instant> = None;
+        while let Some((request, done)) = self.orders.recv().await {
+            match request {
+                AgentRequest::Start(order) => {
+                    if self.accepts(&order) {
+                        publish(&self.dir, &self.view, |view| *view = Some(blank(order.stint, order.rank)));
+                        let (tell, told) = mpsc::unbounded_channel();
+                        let life = Life { dir: self.dir.clone(), order: *order, view: self.view.clone(), told };
+                        worker = Some((tell.clone(), tokio::spawn(life.run())));
+                        // A machine that is about to go tells a late-comer at once.
+                        if let Some(ends) = notice {
+                            let _ = tell.send(Tell::Stop(ends));
+                        }
+                    }
+                }
+                AgentRequest::Stop { stint, rank, grace_ms } => {
+                    if self.view.borrow().worker.as_ref().is_none_or(|worker| worker.stint.epoch < stint.epoch) {
+                        publish(&self.dir, &self.view, |view| {
+                            *view = Some(WorkerView { end: Some(WorkerEnd::Stopped), ..blank(stint, rank) });
+                        });
+                    } else if let Some((tell, _)) = &worker {
+                        let _ = tell.send(Tell::Stop(Instant::now() + Duration::from_millis(grace_ms)));
+                    }
+                }
+                AgentRequest::Notice { in_ms } => {
+                    let ends = Instant::now() + Duration::from_millis(in_ms);
+                    notice = Some(ends);
+                    if let Some((tell, _)) = &worker {
+                        let _ = tell.send(Tell::Stop(ends));
+                    }
+                }
+                AgentRequest::Watch { .. } => {}
+                AgentRequest::Quit => {
+                    if let Some((_, life)) = worker.take() {
+                        life.abort();
+                    }
+                    let _ = done.send(());
+                    return;
+                }
+            }
+            let _ = done.send(());
+        }
+    }
+
+    /// A new worker may start when there is none, or when the last one is over and of an older stint.
+    fn accepts(&self, order: &StartOrder) -> bool {
+        match &self.view.borrow().worker {
+            None => true,
+            Some(last) => last.end.is_some() && order.stint.epoch > last.stint.epoch,
+        }
+    }
+}
+
+fn blank(stint: StintId, rank: u32) -> WorkerView {
+    WorkerView {
+        stint,
+        rank,
+        pid: None,
+        restored: None,
+        restored_work: None,
+        done: None,
+        total: None,
+        durable: None,
+        durable_work: None,
+        end: None,
+        evidence: Evidence::default(),
+        trouble: None,
+    }
+}
+
+/// Changes the view; an end is written to the folder first, so that it outlives the agent.
+fn publish(dir: &Path, view: &watch::Sender<AgentView>, change: impl FnOnce(&mut Option<WorkerView>)) {
+    view.send_if_modified(|view| {
+        let before = view.worker.clone();
+        change(&mut view.worker);
+        if view.worker == before {
+            return false;
+        }
+        view.version += 1;
+        let durable = |worker: &Option<WorkerView>| worker.as_ref().and_then(|worker| worker.durable);
+        if view.worker.as_ref().is_some_and(|worker| worker.end.is_some()) || durable(&before) != durable(&view.worker)
+        {
+            let text = serde_json::to_vec(view).expect("a view has string keys");
+            let new = dir.join("view.json.new");
+            let _ = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, dir.join("view.json")));
+        }
+        true
+    });
+}
+
+struct Life {
+    dir: PathBuf,
+    order: StartOrder,
+    view: watch::Sender<AgentView>,
+    told: mpsc::UnboundedReceiver<Tell>,
+}
+
+/// A worker that could not run, for people.
+struct NeverRan(String);
+
+impl From<CheckpointError> for NeverRan {
+    fn from(error: CheckpointError) -> NeverRan {
+        let hint = error.hint().map(|hint| format!(" (hint: {hint})")).unwrap_or_default();
+        NeverRan(format!("{error}{hint}"))
+    }
+}
+
+impl Life {
+    async fn run(mut self) {
+        let end = match self.live().await {
+            Ok(end) => end,
+            Err(NeverRan(why)) => WorkerEnd::NeverRan { why },
+        };
+        self.change(|worker| worker.end = Some(end));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut WorkerView)) {
+        publish(&self.dir, &self.view, |view| {
+            if let Some(worker) = view {
+                change(worker);
+            }
+        });
+    }
+
+    async fn live(&mut self) -> Result<WorkerEnd, NeverRan> {
+        let saves = match &self.order.checkpoint_dir {
+            Some(dir) => PathBuf::from(dir),
+            None => self.dir.join(format!("saves-{}", self.order.stint.epoch)),
+        };
+        let cwd = self.prepare_folder(&saves)?;
+        let foreign: BTreeSet<PathBuf> = self.order.foreign.iter().map(PathBuf::from).collect();
+        let checkpoints = self.restore(&saves, &foreign).await?;
+        // A stop that came during the restore: nothing ran, so nothing is to be saved.
+        if self.told.try_recv().is_ok() {
+            return Ok(WorkerEnd::Stopped);
+        }
+        let helper = self.dir.join(format!("progress-{}", self.order.stint.epoch));
+        let mut reader = Reader::new(helper.clone(), PathBuf::from(&self.order.output), self.order.progress.as_deref());
+        let mover = match &checkpoints {
+            Some(checkpoints) => Some(self.start_mover(checkpoints, &saves, &foreign, &reader).await?),
+            None => None,
+        };
+        let mut child = self.spawn(&cwd, &saves, &helper)?;
+        let began = Instant::now();
+        let pid = child.id();
+        self.change(|worker| worker.pid = pid);
+        let (mover, mut events) = mover.map_or((None, None), |(mover, events)| (Some(mover), Some(events)));
+        let (end, asked) = self.watch(&mut child, &mut reader, mover.as_ref(), events.as_mut(), began).await;
+        let left_behind = processes::end_descendants();
+        self.report_progress(&mut reader, began);
+        self.change(|worker| worker.evidence.left_behind = left_behind);
+        if let Some(mover) = mover {
+            // Killed without a word, as by a lost machine: what was not uploaded by then may be torn.
+            let whole = !matches!(end, WorkerEnd::Killed { .. });
+            if whole {
+                self.last_save(mover, events, asked.unwrap_or_else(|| Instant::now() + LAST_UPLOAD)).await;
+            }
+        }
+        Ok(end)
+    }
+
+    fn prepare_folder(&self, saves: &Path) -> Result<PathBuf, NeverRan> {
+        let folder = PathBuf::from(&self.order.folder);
+        if !folder.is_dir() {
+            return Err(NeverRan(format!("the folder is gone: {}", folder.display())));
+        }
+        if !self.order.fresh_folder {
+            return Ok(folder);
+        }
+        let fresh = self.dir.join(format!("folder-{}", self.order.stint.epoch));
+        folder::copy_fresh(&folder, &fresh, saves)
+            .map_err(|error| NeverRan(format!("the folder cannot be copied: {error}")))?;
+        Ok(fresh)
+    }
+
+    /// Brings the checkpoint back and sets the stint's fence. Only rank 0 moves the gang's checkpoints:
+    /// the ranks of a gang on one machine share its directory.
+    async fn restore(&self, saves: &Path, foreign: &BTreeSet<PathBuf>) -> Result<Option<Arc<Checkpoints>>, NeverRan> {
+        std::fs::create_dir_all(saves).map_err(|error| {
+            NeverRan(format!("the checkpoint directory {} cannot be made: {error}", saves.display()))
+        })?;
+        if self.order.rank > 0 {
+            return Ok(None);
+        }
+        let env = self.order.env.iter().map(|(name, value)| (name.clone(), value.clone()));
+        let checkpoints = Arc::new(Checkpoints::open(
+            &self.order.checkpoint_store,
+            &self.order.checkpoint_key,
+            Options::with_env(env),
+        )?);
+        let choose = match self.order.resume {
+            Resume::Newest => Choose::Newest,
+            Resume::Before(id) => Choose::Before(Ref { epoch: id.epoch, seq: id.seq }),
+        };
+        let begun = checkpoints.begin(self.order.stint.epoch, saves, choose, foreign).await?;
+        self.change(|worker| {
+            worker.restored = begun.restored.map(|name| CheckpointId { epoch: name.epoch, seq: name.seq });
+            worker.restored_work = begun.work;
+            worker.evidence.restore_ms = begun.elapsed.as_millis() as u64;
+            worker.evidence.skipped =
+                begun.skipped.iter().map(|(name, why)| format!("{}.{}: {why}", name.epoch, name.seq)).collect();
+        });
+        Ok(Some(checkpoints))
+    }
+
+    async fn start_mover(
+        &self,
+        checkpoints: &Arc<Checkpoints>,
+        saves: &Path,
+        foreign: &BTreeSet<PathBuf>,
+        reader: &Reader,
+    ) -> Result<(Mover, mpsc::UnboundedReceiver<MoverEvent>), NeverRan> {
+        let mut options = MoverOptions::new(self.order.stint.epoch, saves);
+        options.keep = self.order.keep as usize;
+        options.watch.settle = Duration::from_millis(self.order.settle_ms);
+        options.watch.foreign = foreign.clone();
+        let history = reader.history.clone();
+        let (sender, events) = mpsc::unbounded_channel();
+        let work_at = Arc::new(move |ms| history.at(ms));
+        Ok((Mover::start(Arc::clone(checkpoints), options, work_at, sender).await?, events))
+    }
+
+    fn spawn(&self, cwd: &Path, saves: &Path, helper: &Path) -> Result<Child, NeverRan> {
+        let order = &self.order;
+        let open = std::fs::File::options().create(true).append(true).open(&order.output);
+        let output =
+            open.map_err(|error| NeverRan(format!("its output cannot be written to {}: {error}", order.output)))?;
+        let errors = output.try_clone().map_err(|error| NeverRan(error.to_string()))?;
+        let view = self.view.borrow().worker.clone();
+        let restored = view.as_ref().and_then(|worker| worker.restored).is_some();
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["agent", "exec", "--"]).args(&order.command).current_dir(cwd).env_clear().envs(&order.env);
+        command
+            .env("WINDFALL_LEASE", std::env::var_os("WINDFALL_LEASE").unwrap_or_default())
+            .env("WINDFALL_JOB", order.stint.workload.to_string())
+            .env("WINDFALL_STINT", order.stint.epoch.to_string())
+            .env("WINDFALL_CHECKPOINT_DIR", saves)
+            .env("WINDFALL_RESUME", if restored { saves.as_os_str() } else { "".as_ref() })
+            .env("WINDFALL_PROGRESS", helper)
+            .env("RANK", order.rank.to_string())
+            .env("WORLD_SIZE", order.world_size.to_string())
+            .env("LOCAL_RANK", "0")
+            .env("MASTER_ADDR", &order.master.0)
+            .env("MASTER_PORT", order.master.1.to_string());
+        command.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
+        command.spawn().map_err(|error| NeverRan(format!("the program cannot be started: {error}")))
+    }
+
+    /// Waits for the program's end and answers what comes meanwhile. Returns how it ended and, when it was
+    /// asked to, until when the last save may take.
+    async fn watch(
+        &mut self,
+        child: &mut Child,
+        reader: &mut Reader,
+        mover: Option<&Mover>,
+        mut events: Option<&mut mpsc::UnboundedReceiver<MoverEvent>>,
+        began: Instant,
+    ) -> (WorkerEnd, Option<Instant>) {
+        let group = child.id().and_then(|pid| Pid::from_raw(pid as i32));
+        let mut asked: Option<(Instant, Instant)> = None;
+        let mut killed = false;
+        let mut tick = tokio::time::interval(READ);
+        loop {
+            let kill_at = asked.filter(|_| !killed).map(|(_, deadline)| deadline);
+            tokio::select! {
+                status = child.wait() => {
+                    let end = match (asked, status) {
+                        (Some((at, _)), _) => {
+                            let took = at.elapsed().as_millis() as u64;
+                            self.change(|worker| {
+                                worker.evidence.ignored_sigterm = killed;
+                                worker.evidence.stop_took_ms = (!killed).then_some(took);
+                            });
+                            WorkerEnd::Stopped
+                        }
+                        (None, Ok(status)) => match (status.code(), status.signal()) {
+                            (Some(code), _) => WorkerEnd::Exited { code },
+                            (None, signal) => WorkerEnd::Killed { signal: signal.unwrap_or(9) },
+                        },
+                        (None, Err(_)) => WorkerEnd::Killed { signal: 9 },
+                    };
+                    return (end, asked.map(|(_, deadline)| deadline));
+                }
+                Some(Tell::Stop(deadline)) = self.told.recv() => match &mut asked {
+                    // A notice may shorten the grace of a stop, never lengthen it.
+                    Some((_, known)) => *known = (*known).min(deadline),
+                    None => {
+                        asked = Some((Instant::now(), deadline));
+                        signal(group, Signal::TERM);
+                    }
+                },
+                () = sleep_until(kill_at), if kill_at.is_some() => {
+                    killed = true;
+                    signal(group, Signal::KILL);
+                }
+                Some(event) = next(&mut events) => self.on_mover_event(event),
+                _ = tick.tick() => {
+                    self.report_progress(reader, began);
+                    if let Some(mover) = mover {
+                        self.report_habits(mover).await;
+                    }
+                }
+            }
+        }
+    }
+
+    fn report_progress(&self, reader: &mut Reader, began: Instant) {
+        if let Some((done, total)) = reader.poll() {
+            self.change(|worker| {
+                worker.done = Some(done);
+                worker.total = total;
+                worker.evidence.first_progress_ms.get_or_insert(began.elapsed().as_millis() as u64);
+            });
+        }
+    }
+
+    async fn report_habits(&self, mover: &Mover) {
+        let habits = mover.habits().await;
+        self.change(|worker| {
+            let evidence = &mut worker.evidence;
+            evidence.renamed_saves = habits.renames;
+            evidence.in_place_saves = habits.in_place_rewrites;
+            evidence.saves = habits.saves;
+            evidence.longest_save_ms = habits.longest_save_ms;
+            evidence.first_save_ms = habits.first_save_after_ms;
+            evidence.saving_now = habits.mid_write_now;
+        });
+    }
+
+    fn on_mover_event(&self, event: MoverEvent) {
+        self.change(|worker| match event {
+            MoverEvent::Durable { epoch, seq, work, elapsed_ms, .. } => {
+                worker.durable = Some(CheckpointId { epoch, seq });
+                worker.durable_work = work;
+                worker.evidence.upload_ms = elapsed_ms;
+                worker.trouble = None;
+            }
+            MoverEvent::Failed { why, retry_in } => {
+                worker.trouble =
+                    Some(format!("a checkpoint could not be saved: {why}; next try in {} s", retry_in.as_secs()));
+            }
+            MoverEvent::Fenced { by } => worker.trouble = Some(format!("fenced off: stint {by} has begun")),
+            MoverEvent::NotPruned { why } => worker.trouble = Some(format!("old checkpoints stay: {why}")),
+            MoverEvent::Abandoned => {}
+        });
+    }
+
+    async fn last_save(&self, mover: Mover, events: Option<mpsc::UnboundedReceiver<MoverEvent>>, deadline: Instant) {
+        self.report_habits(&mover).await;
+        let finished = mover.finish(deadline).await;
+        if let Some(mut events) = events {
+            while let Ok(event) = events.try_recv() {
+                self.on_mover_event(event);
+            }
+        }
+        if let Some(error) = finished.error {
+            self.change(|worker| worker.trouble = Some(format!("the last save is not durable: {error}")));
+        }
+    }
+}
+
+fn signal(group: Option<Pid>, signal: Signal) {
+    if let Some(group) = group {
+        // A group that is gone already has heard everything.
+        let _ = kill_process_group(group, signal);
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn next(events: &mut Option<&mut mpsc::UnboundedReceiver<MoverEvent>>) -> Option<MoverEvent> {
+    match events {
+        Some(events) => events.recv().await,
+        None => std::future::pending().await,
+    }
+}

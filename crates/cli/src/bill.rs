@@ -1,0 +1,109 @@
+//! The bill: for people and for scripts.
+
+use crate::exit::Code;
+use serde_json::{Value, json};
+use windfall_core::view::{JobView, State};
+use windfall_core::{NanoUsd, Outcome, Span};
+use windfall_server::api_types::{Bill, JobAnswer};
+
+/// The exit code that a job's end means.
+pub fn code(job: &JobView) -> Code {
+    match (job.state, job.deadline_met()) {
+        (State::Succeeded, Some(false)) => Code::Late,
+        (State::Succeeded, _) => Code::Done,
+        _ => Code::JobFailed,
+    }
+}
+
+/// One JSON object: the last line of `windfall run --json`.
+pub fn json(answer: &JobAnswer) -> Value {
+    let (job, bill) = (&answer.job, &answer.bill);
+    let dollars = |money: Option<NanoUsd>| money.map(NanoUsd::dollars);
+    let seconds = |span: Span| span.0 as f64 / 1_000.0;
+    json!({
+        "type": "bill",
+        "id": job.id,
+        "name": job.name,
+        "state": job.state,
+        "exit_code": job.exit_code,
+        "deadline_met": job.deadline_met(),
+        "interruptions": job.interruptions,
+        "stints": job.stints,
+        "lost_work_seconds": seconds(job.lost),
+        "seconds": job.ended_at.map(|ended| seconds(ended - job.submitted_at)),
+        "seconds_spot": seconds(job.spot),
+        "seconds_on_demand": seconds(job.firm),
+        "spot_usd": job.spot_cost.dollars(),
+        "on_demand_usd": job.firm_cost.dollars(),
+        "cost_usd": job.cost.dollars(),
+        "on_demand_only_usd": dollars(bill.as_ref().and_then(|bill| bill.on_demand_only)),
+        "omniscient_usd": dollars(bill.as_ref().and_then(|bill| bill.omniscient)),
+    })
+}
+
+/// The bill in words.
+pub fn text(answer: &JobAnswer) -> String {
+    let job = &answer.job;
+    let mut text = headline(job);
+    text.push_str("\n\n");
+    if let Some(bill) = &answer.bill {
+        text.push_str(&sums(job, bill));
+    }
+    text.push_str(&format!(
+        "\n  {} interruption{} · {} of work lost · {} stint{} · restarts took {} on average\n",
+        job.interruptions,
+        plural(job.interruptions.into()),
+        job.lost,
+        job.stints,
+        plural(job.stints),
+        job.restart,
+    ));
+    text
+}
+
+fn headline(job: &JobView) -> String {
+    let took = job.ended_at.map_or(Span::ZERO, |ended| ended - job.submitted_at);
+    let mut text = format!("{} (job {}) ", job.name, job.id);
+    text.push_str(&match &job.outcome {
+        Some(Outcome::Succeeded) => format!("succeeded in {took}"),
+        Some(Outcome::Failed { why, code }) => format!("failed after {took}: {why} (code {code})"),
+        Some(Outcome::Cancelled { by }) => format!("was cancelled by {by} after {took}"),
+        Some(Outcome::StoppedByRule { rule }) => format!("was stopped by its own rule `{rule}` after {took}"),
+        None => format!("is {}", job.state.word()),
+    });
+    if let (Some(deadline), Some(ended), State::Succeeded) = (job.deadline, job.ended_at, job.state) {
+        let (span, word) = if ended <= deadline { (deadline - ended, "before") } else { (ended - deadline, "after") };
+        text.push_str(&format!(", {span} {word} its deadline"));
+    }
+    text.push('.');
+    text
+}
+
+fn sums(job: &JobView, bill: &Bill) -> String {
+    let row = |what: &str, time: String, money: NanoUsd, remark: String| {
+        format!("  {what:<20}{time:>9}{:>11}   {remark}", money.to_string()).trim_end().to_owned() + "\n"
+    };
+    let mut text = row("spot", job.spot.to_string(), bill.spot_cost, String::new());
+    text.push_str(&row("on-demand", job.firm.to_string(), bill.firm_cost, String::new()));
+    text.push_str(&format!("  {}\n", "─".repeat(40)));
+    text.push_str(&row("paid", (job.spot + job.firm).to_string(), bill.cost, String::new()));
+    if let Some(only) = bill.on_demand_only.filter(|only| only.0 > 0) {
+        let share = bill.cost.dollars() / only.dollars() * 100.0;
+        let remark = if share <= 100.0 {
+            format!("you paid {:.0} % less", 100.0 - share)
+        } else {
+            format!("you paid {:.0} % more", share - 100.0)
+        };
+        text.push_str(&row("on-demand only", (job.useful() + job.restart).to_string(), only, remark));
+    }
+    if let Some(least) = bill.omniscient.filter(|least| least.0 > 0) {
+        let above = bill.cost.dollars() / least.dollars() * 100.0 - 100.0;
+        let remark = format!("knowing the market beforehand; you are {above:.0} % above");
+        text.push_str(&row("omniscient minimum", String::new(), least, remark));
+    }
+    text
+}
+
+fn plural(count: u64) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}

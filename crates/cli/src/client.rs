@@ -1,0 +1,250 @@
+//! A client of a state directory's server: finds it, starts it where none answers, asks it.
+
+use crate::exit::{Code, Failure};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+use tokio::net::UnixStream;
+use windfall_server::api_types::{Hello, Problem};
+use windfall_server::home::Home;
+
+/// How long a server may take until it answers, a long log to replay included.
+const START: Duration = Duration::from_secs(60);
+
+/// A client.
+#[derive(Clone, Debug)]
+pub struct Client {
+    home: PathBuf,
+    serve_args: Vec<String>,
+}
+
+/// The body of an answer, read as it comes.
+pub struct Lines {
+    body: Incoming,
+    rest: Vec<u8>,
+}
+
+impl Client {
+    /// A client for a state directory; `serve_args` go to a server that it has to start.
+    pub fn new(home: &Path, serve_args: Vec<String>) -> Client {
+        Client { home: home.to_owned(), serve_args }
+    }
+
+    /// The server's greeting; starts one where none answers, and replaces one that is older than this client.
+    pub async fn ensure(&self) -> Result<Hello, Failure> {
+        for _ in 0..3 {
+            let hello = match self.hello().await {
+                Some(hello) => hello,
+                None => self.start().await?,
+            };
+            match version(&hello.version).cmp(&version(env!("CARGO_PKG_VERSION"))) {
+                std::cmp::Ordering::Equal => return Ok(hello),
+                std::cmp::Ordering::Greater => {
+                    let text = format!(
+                        "the server is newer ({}) than this command ({})",
+                        hello.version,
+                        env!("CARGO_PKG_VERSION")
+                    );
+                    return Err(Failure::new(Code::Unreachable, text)
+                        .hint("use the newer windfall, or end the server with it: windfall down"));
+                }
+                std::cmp::Ordering::Less => {
+                    self.post::<_, ()>("/v1/shutdown", &()).await?;
+                    self.wait_until_gone().await;
+                }
+            }
+        }
+        Err(Failure::new(Code::Unreachable, "the server does not stay up").hint(self.look_at_log()))
+    }
+
+    /// The server's greeting, if one answers.
+    pub async fn hello(&self) -> Option<Hello> {
+        let ask = self.get("/v1/hello");
+        tokio::time::timeout(Duration::from_secs(10), ask).await.ok()?.ok()
+    }
+
+    /// Waits until no server answers.
+    pub async fn wait_until_gone(&self) {
+        let until = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < until && self.connect().await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn start(&self) -> Result<Hello, Failure> {
+        let home = Home::open(&self.home).map_err(home_failure)?;
+        let unusable = |error: std::io::Error| {
+            Failure::new(
+                Code::Unreachable,
+                format!("the state directory cannot be written: {}: {error}", self.home.display()),
+            )
+            .hint("choose another with --home or WINDFALL_HOME")
+        };
+        let log = File::options().create(true).append(true).open(home.path.join("server.log")).map_err(unusable)?;
+        let mut child = std::process::Command::new("/proc/self/exe")
+            .arg("serve")
+            .args(&self.serve_args)
+            .arg("--home")
+            .arg(&home.path)
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .map_err(|error| Failure::new(Code::Unreachable, format!("the server cannot be started: {error}")))?;
+        // The server says on its first line whether it could start; then it closes its output.
+        let said = child.stdout.take();
+        let said = tokio::task::spawn_blocking(move || {
+            let mut line = String::new();
+            said.map(|out| BufReader::new(out).read_line(&mut line));
+            line
+        });
+        let until = Instant::now() + START;
+        let line = tokio::time::timeout(START, said).await.ok().and_then(Result::ok).unwrap_or_default();
+        let died = line.is_empty() && child.wait().is_ok_and(|status| !status.success());
+        if died {
+            return Err(Failure::new(Code::Unreachable, "the server ended at once").hint(self.look_at_log()));
+        }
+        // Reaps the child when it ends before this command does.
+        std::thread::spawn(move || child.wait());
+        if let Ok(problem) = serde_json::from_str::<Problem>(&line) {
+            let mut failure = Failure::new(Code::Unreachable, problem.title);
+            failure.hint = problem.hint;
+            return Err(failure);
+        }
+        while Instant::now() < until {
+            if let Some(hello) = self.hello().await {
+                return Ok(hello);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Err(Failure::new(Code::Unreachable, "the server does not answer").hint(self.look_at_log()))
+    }
+
+    fn look_at_log(&self) -> String {
+        format!("its log is {}", self.home.join("server.log").display())
+    }
+
+    async fn connect(&self) -> std::io::Result<UnixStream> {
+        let folder = File::open(&self.home)?;
+        UnixStream::connect(Home::socket(&folder)).await
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Response<Incoming>, Failure> {
+        let unreachable = |what: String| {
+            Failure::new(Code::Unreachable, format!("the server cannot be reached: {what}"))
+                .hint("start one with `windfall up`, or look at its log in the state directory")
+        };
+        let stream = self.connect().await.map_err(|error| match error.kind() {
+            std::io::ErrorKind::PermissionDenied => {
+                Failure::new(Code::Unreachable, format!("no permission to use {}", self.home.display()))
+                    .hint("it belongs to another user: choose another with --home or WINDFALL_HOME")
+            }
+            _ => unreachable(error.to_string()),
+        })?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| unreachable(error.to_string()))?;
+        tokio::spawn(connection);
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "windfall")
+            .header("content-type", "application/json")
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
+        let response = sender.send_request(request).await.map_err(|error| unreachable(error.to_string()))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status();
+        let bytes = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        Err(refusal(status, &bytes))
+    }
+
+    /// Reads an answer.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        decode(self.send(Method::GET, path, Vec::new()).await?).await
+    }
+
+    /// Asks for something to be done.
+    pub async fn post<B: Serialize, T: DeserializeOwned>(&self, path: &str, body: &B) -> Result<T, Failure> {
+        let body = serde_json::to_vec(body).map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
+        decode(self.send(Method::POST, path, body).await?).await
+    }
+
+    /// Follows an answer that comes in parts.
+    pub async fn stream(&self, path: &str) -> Result<Lines, Failure> {
+        Ok(Lines { body: self.send(Method::GET, path, Vec::new()).await?.into_body(), rest: Vec::new() })
+    }
+}
+
+impl Lines {
+    /// The next part as it came; none at the end.
+    pub async fn part(&mut self) -> Option<Result<Bytes, Failure>> {
+        loop {
+            match self.body.frame().await? {
+                Ok(frame) => {
+                    if let Ok(bytes) = frame.into_data() {
+                        return Some(Ok(bytes));
+                    }
+                }
+                Err(error) => {
+                    return Some(Err(Failure::new(Code::Unreachable, format!("the server went away: {error}"))));
+                }
+            }
+        }
+    }
+
+    /// The next line as JSON; none at the end or when the server went away.
+    pub async fn next<T: DeserializeOwned>(&mut self) -> Option<T> {
+        loop {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.rest.drain(..=end).collect();
+                return serde_json::from_slice(&line).ok();
+            }
+            let part = self.part().await?.ok()?;
+            self.rest.extend_from_slice(&part);
+        }
+    }
+}
+
+async fn decode<T: DeserializeOwned>(response: Response<Incoming>) -> Result<T, Failure> {
+    let bytes = response.into_body().collect().await;
+    let bytes =
+        bytes.map_err(|error| Failure::new(Code::Unreachable, format!("the server went away: {error}")))?.to_bytes();
+    let text: &[u8] = if bytes.is_empty() { b"null" } else { &bytes };
+    serde_json::from_slice(text).map_err(|error| Failure::new(Code::Bug, format!("an answer cannot be read: {error}")))
+}
+
+fn refusal(status: StatusCode, body: &[u8]) -> Failure {
+    let code = match status.as_u16() {
+        400..=499 => Code::BadInput,
+        _ => Code::Unreachable,
+    };
+    match serde_json::from_slice::<Problem>(body) {
+        Ok(problem) => Failure { code, message: problem.title, hint: problem.hint, shown: false },
+        Err(_) => Failure::new(code, format!("the server answered {status}: {}", String::from_utf8_lossy(body))),
+    }
+}
+
+/// What a state directory that cannot be used means for a user.
+pub fn home_failure(error: windfall_server::home::HomeError) -> Failure {
+    let mut text = error.to_string();
+    if let Some(cause) = std::error::Error::source(&error) {
+        text = format!("{text}: {cause}");
+    }
+    Failure::new(Code::Unreachable, text).hint("choose another directory with --home or WINDFALL_HOME")
+}
+
+fn version(text: &str) -> Vec<u64> {
+    text.split(['.', '-']).map_while(|part| part.parse().ok()).collect()
+}

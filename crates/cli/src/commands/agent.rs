@@ -1,0 +1,28 @@
+//! What stands on a lease: started by an engine, never by people.
+
+use crate::args::AgentCommand;
+use crate::exit::{Code, Failure};
+use windfall_agent::AgentError;
+
+pub fn agent(command: AgentCommand) -> Result<Code, Failure> {
+    let done = match command {
+        AgentCommand::Launch { folder } => windfall_agent::launch(&folder),
+        AgentCommand::Guard { folder } => windfall_agent::guard(&folder),
+        AgentCommand::Serve { folder } => windfall_agent::serve(&folder),
+        AgentCommand::Sweep { lease } => windfall_agent::sweep(&lease),
+        AgentCommand::Exec { command } => {
+            let error = windfall_agent::exec_worker(&command);
+            eprintln!("windfall: {}", cause(&error));
+            // What a shell says when a command cannot be run.
+            std::process::exit(127);
+        }
+    };
+    done.map(|()| Code::Done).map_err(|error| Failure::new(Code::Bug, cause(&error)))
+}
+
+fn cause(error: &AgentError) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,114 @@
+//! Questions and orders about jobs that exist.
+
+use super::{Here, user};
+use crate::args::{ExplainArgs, JobArgs, JobsArgs, LogsArgs};
+use crate::client::Client;
+use crate::exit::{Code, Failure};
+use crate::show;
+use std::io::Write;
+use windfall_core::view::JobView;
+use windfall_server::api_types::{ExplainAnswer, Line};
+
+/// The number of a job that is named by number or by name; of several with one name, the newest.
+pub async fn resolve(client: &Client, job: &str) -> Result<u64, Failure> {
+    if let Ok(id) = job.parse() {
+        return Ok(id);
+    }
+    let unknown =
+        || Failure::new(Code::BadInput, format!("no job is called {job}")).hint("windfall jobs --all lists them");
+    let known: Vec<JobView> = client.get("/v1/jobs?all=true&limit=1000").await?;
+    known.iter().filter(|view| view.name == job).map(|view| view.id.0).max().ok_or_else(unknown)
+}
+
+pub async fn jobs(here: &Here, args: &JobsArgs) -> Result<Code, Failure> {
+    let client = here.client();
+    client.ensure().await?;
+    let jobs: Vec<JobView> = client.get(&format!("/v1/jobs?all={}&limit={}", args.all, args.limit)).await?;
+    if here.json {
+        println!("{}", serde_json::to_string(&jobs).map_err(|error| Failure::new(Code::Bug, error.to_string()))?);
+        return Ok(Code::Done);
+    }
+    if jobs.is_empty() {
+        println!("{}", if args.all { "no jobs yet" } else { "no live jobs; ended ones with --all" });
+        return Ok(Code::Done);
+    }
+    let rows: Vec<Vec<String>> = jobs
+        .iter()
+        .map(|job| {
+            let slack = job.slack.map_or("-".to_owned(), |slack| slack.to_string());
+            vec![
+                job.id.to_string(),
+                job.name.clone(),
+                job.state.word().to_owned(),
+                show::percent(job),
+                slack,
+                job.interruptions.to_string(),
+                job.cost.to_string(),
+                if job.state.is_over() { "-".to_owned() } else { show::lease(job) },
+            ]
+        })
+        .collect();
+    print!("{}", show::table(&["JOB", "NAME", "STATE", "DONE", "SLACK", "INT", "COST", "LEASE"], &rows));
+    Ok(Code::Done)
+}
+
+pub async fn logs(here: &Here, args: &LogsArgs) -> Result<Code, Failure> {
+    let client = here.client();
+    client.ensure().await?;
+    let id = resolve(&client, &args.job).await?;
+    let mut parts = client.stream(&format!("/v1/jobs/{id}/logs?follow={}&rank={}", args.follow, args.rank)).await?;
+    let mut out = std::io::stdout();
+    while let Some(part) = parts.part().await {
+        let part = part?;
+        let written = if here.json {
+            writeln!(out, "{}", serde_json::json!({ "type": "output", "text": String::from_utf8_lossy(&part) }))
+        } else {
+            out.write_all(&part)
+        };
+        // A reader that has seen enough is not an error.
+        if written.and_then(|()| out.flush()).is_err() {
+            break;
+        }
+    }
+    Ok(Code::Done)
+}
+
+pub async fn cancel(here: &Here, args: &JobArgs) -> Result<Code, Failure> {
+    let client = here.client();
+    client.ensure().await?;
+    let id = resolve(&client, &args.job).await?;
+    client.post::<_, ()>(&format!("/v1/jobs/{id}/cancel"), &serde_json::json!({ "by": user() })).await?;
+    if here.json {
+        println!("{}", serde_json::json!({ "type": "cancelling", "id": id }));
+    } else {
+        println!("job {id} is being cancelled: its program may save first");
+    }
+    Ok(Code::Done)
+}
+
+pub async fn explain(here: &Here, args: &ExplainArgs) -> Result<Code, Failure> {
+    let client = here.client();
+    client.ensure().await?;
+    let id = resolve(&client, &args.job).await?;
+    let answer: ExplainAnswer = client.get(&format!("/v1/jobs/{id}/explain")).await?;
+    if here.json {
+        println!("{}", serde_json::to_string(&answer).map_err(|error| Failure::new(Code::Bug, error.to_string()))?);
+        return Ok(Code::Done);
+    }
+    println!("{} · job {} · {}", answer.job.name, answer.job.id, answer.job.state.word());
+    for line in answer.lines.iter().filter(|line| args.all || line.kind != "progress") {
+        println!("{}", explained(line, &answer.job));
+    }
+    if let (Some(policy), Some(present)) = (&answer.policy, &answer.present) {
+        println!("now: {policy} says: {present}");
+    }
+    Ok(Code::Done)
+}
+
+fn explained(line: &Line, job: &JobView) -> String {
+    let at = line.at - job.submitted_at;
+    match &line.reason {
+        Some(reason) => format!("{at:>8}  → {}\n{:>12}{reason} [{}]", line.text, "", reason.rule),
+        None => format!("{at:>8}    {}", line.text),
+    }
+}

@@ -1,0 +1,156 @@
+//! Each command in a file of its own; here is only who does what.
+
+mod agent;
+mod init;
+mod jobs;
+mod pages;
+mod servers;
+mod watch;
+
+use crate::args::{Cli, Command};
+use crate::client::Client;
+use crate::exit::{Code, Failure};
+use crate::jobfile::{Context, JobFileError, Look};
+use clap::Parser;
+use clap::error::ErrorKind;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Parses the command line and does it.
+pub fn run() -> ExitCode {
+    // A reader that goes away (`| head`) ends this process like any other tool, not with a panic.
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            return ExitCode::from(if asked { Code::Done } else { Code::BadInput } as u8);
+        }
+    };
+    let json = cli.json;
+    let code = match dispatch(cli) {
+        Ok(code) => code,
+        Err(failure) => {
+            report(&failure, json);
+            failure.code
+        }
+    };
+    ExitCode::from(code as u8)
+}
+
+fn report(failure: &Failure, json: bool) {
+    if failure.shown {
+        return;
+    }
+    if json {
+        let error = serde_json::json!({ "type": "error", "error": failure.message, "hint": failure.hint, "code": failure.code as u8 });
+        println!("{error}");
+    }
+    eprintln!("{failure}");
+}
+
+fn dispatch(cli: Cli) -> Result<Code, Failure> {
+    let Cli { home, json, command } = cli;
+    let here = Here { home: home_directory(home)?, json };
+    match command {
+        Command::Agent(command) => agent::agent(command),
+        Command::Serve(args) => servers::serve(&here, &args),
+        Command::Schema => pages::schema(),
+        Command::Completions { shell } => pages::completions(shell),
+        Command::Man { folder } => pages::man(&folder),
+        Command::Init(args) => init::init(&here, &args),
+        command => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
+            runtime.block_on(client_command(&here, command))
+        }
+    }
+}
+
+async fn client_command(here: &Here, command: Command) -> Result<Code, Failure> {
+    match command {
+        Command::Run(args) => watch::run(here, &args).await,
+        Command::Submit(args) => watch::submit(here, &args).await,
+        Command::Attach(args) => watch::attach(here, &args).await,
+        Command::Jobs(args) => jobs::jobs(here, &args).await,
+        Command::Logs(args) => jobs::logs(here, &args).await,
+        Command::Cancel(args) => jobs::cancel(here, &args).await,
+        Command::Explain(args) => jobs::explain(here, &args).await,
+        Command::Status => servers::status(here).await,
+        Command::Up(args) => servers::up(here, &args).await,
+        Command::Down(args) => servers::down(here, &args).await,
+        Command::Rehearse(_) => Err(Failure::new(Code::Bug, "rehearse is not wired")),
+        _ => Ok(Code::Done),
+    }
+}
+
+/// What every command knows.
+pub(crate) struct Here {
+    pub home: PathBuf,
+    pub json: bool,
+}
+
+impl Here {
+    pub fn client(&self) -> Client {
+        Client::new(&self.home, Vec::new())
+    }
+
+    /// What a job file means when it is read here and now.
+    pub fn context(&self) -> Result<Context, Failure> {
+        let folder = std::env::current_dir()
+            .map_err(|error| Failure::new(Code::BadInput, format!("the present folder cannot be used: {error}")))?;
+        Ok(Context {
+            folder,
+            home: std::env::var_os("HOME").map(PathBuf::from),
+            owner: user(),
+            now_ms: jiff::Timestamp::now().as_millisecond(),
+            zone: jiff::tz::TimeZone::system(),
+            store: self.home.join("checkpoints").to_string_lossy().into_owned(),
+        })
+    }
+
+    /// Shows what is wrong with a job file, where.
+    pub fn bad_file(&self, error: &JobFileError) -> Failure {
+        if self.json {
+            println!("{}", error.to_json());
+            for line in error.lines() {
+                eprintln!("{line}");
+            }
+        } else {
+            let terminal = std::io::stderr().is_terminal();
+            let colour = terminal && std::env::var_os("NO_COLOR").is_none();
+            let look = if colour {
+                Look::Colour
+            } else if terminal {
+                Look::Unicode
+            } else {
+                Look::Ascii
+            };
+            eprint!("{}", error.render(look, crate::live::size().0));
+        }
+        Failure { shown: true, ..Failure::new(Code::BadInput, "the job file is wrong") }
+    }
+}
+
+/// Who is at the terminal.
+pub(crate) fn user() -> String {
+    std::env::var("USER")
+        .or_else(|_| std::env::var("LOGNAME"))
+        .unwrap_or_else(|_| format!("uid-{}", rustix::process::getuid().as_raw()))
+}
+
+fn home_directory(flag: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = flag
+        .or_else(|| from("WINDFALL_HOME"))
+        .or_else(|| from("XDG_STATE_HOME").map(|state| state.join("windfall")))
+        .or_else(|| from("HOME").map(|home| home.join(".local/state/windfall")));
+    let home =
+        home.ok_or_else(|| Failure::new(Code::BadInput, "no state directory").hint("set WINDFALL_HOME or HOME"))?;
+    absolute(&home)
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path).map_err(|error| Failure::new(Code::BadInput, format!("{}: {error}", path.display())))
+}

@@ -1,0 +1,27 @@
+//! What comes out of the definition of the command line and of job files.
+
+use crate::args::Cli;
+use crate::exit::{Code, Failure};
+use crate::jobfile;
+use clap::CommandFactory;
+use std::path::Path;
+
+pub fn schema() -> Result<Code, Failure> {
+    let text =
+        serde_json::to_string_pretty(&jobfile::schema()).map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
+    println!("{text}");
+    Ok(Code::Done)
+}
+
+pub fn completions(shell: clap_complete::Shell) -> Result<Code, Failure> {
+    clap_complete::generate(shell, &mut Cli::command(), "windfall", &mut std::io::stdout());
+    Ok(Code::Done)
+}
+
+pub fn man(folder: &Path) -> Result<Code, Failure> {
+    let failed = |error: std::io::Error| Failure::new(Code::BadInput, format!("{}: {error}", folder.display()));
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    clap_mangen::generate_to(Cli::command(), folder).map_err(failed)?;
+    println!("man pages are in {}", folder.display());
+    Ok(Code::Done)
+}

@@ -1,0 +1,223 @@
+//! Servers: the one in the foreground, and starting, asking and ending those in the background.
+
+use super::Here;
+use crate::args::{DownArgs, UpArgs};
+use crate::client::Client;
+use crate::exit::{Code, Failure};
+use crate::show;
+use std::io::Write;
+use std::time::Duration;
+use windfall_core::Span;
+use windfall_core::view::JobView;
+use windfall_server::api_types::{Hello, Problem};
+use windfall_server::home::{Home, HomeError, World};
+use windfall_server::{ServeError, Settings};
+use windfall_store::StoreError;
+
+/// Without jobs and clients for so long, a server ends itself.
+const IDLE: Duration = Duration::from_secs(600);
+
+fn world(args: &UpArgs) -> Option<World> {
+    let UpArgs { market, zones, from_hours, speed, store, fresh_folder } = args;
+    let asked = market.is_some()
+        || !zones.is_empty()
+        || from_hours.is_some()
+        || speed.is_some()
+        || store.is_some()
+        || *fresh_folder;
+    if !asked {
+        return None;
+    }
+    let mut world = World::default();
+    if let Some(market) = market {
+        world.replay.market.clone_from(market);
+        world.replay.zones = Vec::new();
+        world.replay.from = Span::ZERO;
+    }
+    if !zones.is_empty() {
+        world.replay.zones.clone_from(zones);
+    }
+    if let Some(hours) = from_hours {
+        world.replay.from = Span((hours * 3_600_000.0) as i64);
+    }
+    if let Some(speed) = speed {
+        world.speed = *speed;
+    }
+    world.store.clone_from(store);
+    world.fresh_folder = *fresh_folder;
+    Some(world)
+}
+
+/// A server in this process. Its first line of output says whether it could start; then output is closed.
+pub fn serve(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
+    // Its own session: nothing that happens to a terminal reaches it. Fails only if it leads one already.
+    let _ = rustix::process::setsid();
+    close_inherited();
+    let idle_after =
+        std::env::var("WINDFALL_IDLE").ok().and_then(|text| text.parse().ok()).map_or(IDLE, Duration::from_secs);
+    let settings = Settings {
+        home: here.home.clone(),
+        world: world(args),
+        idle_after,
+        policy: std::env::var("WINDFALL_POLICY").ok(),
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
+    let ready = || {
+        let mut out = std::io::stdout();
+        let _ = writeln!(out, "ready");
+        let _ = out.flush();
+    };
+    match runtime.block_on(windfall_server::serve(settings, ready)) {
+        Ok(()) => Ok(Code::Done),
+        Err(error) => {
+            let problem = startup_problem(&error);
+            println!("{}", serde_json::to_string(&problem).unwrap_or_default());
+            let mut failure = Failure::new(Code::Unreachable, problem.title);
+            failure.hint = problem.hint;
+            Err(failure)
+        }
+    }
+}
+
+/// Whatever else the terminal had open is not ours to keep open.
+#[expect(unsafe_code, reason = "closing descriptors that nothing in this process owns has no safe form")]
+fn close_inherited() {
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return };
+    let open: Vec<i32> = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    let still_open = |fd: &i32| std::fs::read_link(format!("/proc/self/fd/{fd}")).is_ok();
+    for fd in open.into_iter().filter(|fd| *fd > 2).filter(still_open) {
+        // SAFETY: called first thing in the process, before it opened anything but the directory above,
+        // which is closed by now.
+        unsafe { rustix::io::close(fd) };
+    }
+}
+
+fn startup_problem(error: &ServeError) -> Problem {
+    let mut title = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        title = format!("{title}: {cause}");
+        source = cause.source();
+    }
+    let elsewhere = "choose another directory with --home or WINDFALL_HOME";
+    let hint = match error {
+        ServeError::Store(error) => store_hint(error),
+        ServeError::Home(HomeError::OtherWorld { .. }) => "use another state directory for another world: --home DIR",
+        ServeError::Home(_) => elsewhere,
+        ServeError::Engine(_) => "see the names above, or leave --market and --zones out",
+        _ => "its log is server.log in the state directory",
+    };
+    Problem { code: "cannot-start".to_owned(), title, status: 503, detail: None, hint: Some(hint.to_owned()) }
+}
+
+fn store_hint(error: &StoreError) -> &'static str {
+    match error {
+        StoreError::Newer { .. } => "this state was written by a newer windfall: use that one",
+        StoreError::NetworkFilesystem { .. } => {
+            "choose a local directory with --home, or keep the state in PostgreSQL: windfall up --store postgres://…"
+        }
+        StoreError::Full { .. } => "free some space, then try again: nothing was changed",
+        StoreError::ReadOnly { .. } => "choose a directory that can be written, with --home or WINDFALL_HOME",
+        _ => "its log is server.log in the state directory",
+    }
+}
+
+pub async fn up(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
+    let mut serve_args = Vec::new();
+    let mut add = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            serve_args.extend([format!("--{name}"), value]);
+        }
+    };
+    add("market", args.market.clone());
+    add("zones", (!args.zones.is_empty()).then(|| args.zones.join(",")));
+    add("from-hours", args.from_hours.map(|hours| hours.to_string()));
+    add("speed", args.speed.map(|speed| speed.to_string()));
+    add("store", args.store.clone());
+    if args.fresh_folder {
+        serve_args.push("--fresh-folder".to_owned());
+    }
+    if let Some(wanted) = world(args)
+        && here.home.join("world.json").exists()
+    {
+        let home = Home::open(&here.home).map_err(crate::client::home_failure)?;
+        home.world(Some(wanted)).map_err(|error| {
+            Failure::new(Code::BadInput, error.to_string())
+                .hint("use another state directory for another world: --home DIR")
+        })?;
+    }
+    let hello = Client::new(&here.home, serve_args).ensure().await?;
+    tell(here, &hello, "a server runs");
+    Ok(Code::Done)
+}
+
+pub async fn status(here: &Here) -> Result<Code, Failure> {
+    let client = here.client();
+    let Some(hello) = client.hello().await else {
+        if here.json {
+            println!("{}", serde_json::json!({ "running": false, "home": here.home }));
+        } else {
+            println!("no server runs on {}", here.home.display());
+        }
+        return Ok(Code::Done);
+    };
+    let jobs: Vec<JobView> = client.get("/v1/jobs").await?;
+    if here.json {
+        println!("{}", serde_json::json!({ "running": true, "home": here.home, "server": hello, "jobs": jobs }));
+        return Ok(Code::Done);
+    }
+    tell(here, &hello, "a server runs");
+    for job in &jobs {
+        println!(
+            "  job {:<5} {:<20} {:<9} {:>5}  {}",
+            job.id,
+            job.name,
+            job.state.word(),
+            show::percent(job),
+            show::lease(job)
+        );
+    }
+    Ok(Code::Done)
+}
+
+fn tell(here: &Here, hello: &Hello, what: &str) {
+    if here.json {
+        println!("{}", serde_json::json!({ "running": true, "home": here.home, "server": hello }));
+        return;
+    }
+    println!("{what}: version {}, pid {}, on {}", hello.version, hello.pid, here.home.display());
+    println!("its world: a {}× replay of {} in {}", hello.speed, hello.market, hello.zones.join(", "));
+    println!("{} live job(s), {} lease(s)", hello.live_jobs, hello.leases);
+}
+
+pub async fn down(here: &Here, args: &DownArgs) -> Result<Code, Failure> {
+    let client = here.client();
+    let Some(_) = client.hello().await else {
+        println!("no server runs on {}", here.home.display());
+        return Ok(Code::Done);
+    };
+    let mut jobs: Vec<JobView> = client.get("/v1/jobs").await?;
+    if args.cancel {
+        for job in jobs.iter().filter(|job| !job.state.is_over()) {
+            let by = serde_json::json!({ "by": super::user() });
+            // One that ended meanwhile needs no cancelling.
+            let _ = client.post::<_, ()>(&format!("/v1/jobs/{}/cancel", job.id), &by).await;
+        }
+        while !jobs.is_empty() {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            jobs = client.get("/v1/jobs").await?;
+        }
+    }
+    client.post::<_, ()>("/v1/shutdown", &()).await?;
+    client.wait_until_gone().await;
+    if here.json {
+        println!("{}", serde_json::json!({ "running": false, "home": here.home, "live_jobs": jobs.len() }));
+    } else if jobs.is_empty() {
+        println!("the server has ended");
+    } else {
+        println!("the server has ended; the programs of {} job(s) go on", jobs.len());
+        println!("hint: `windfall up` adopts them; the replayed market stands still until then");
+    }
+    Ok(Code::Done)
+}

@@ -1,0 +1,213 @@
+//! Submitting a job and watching it until it ends, or until the watcher has seen enough.
+
+use super::Here;
+use super::jobs::resolve;
+use crate::args::{JobArgs, RunArgs, SubmitArgs};
+use crate::client::Client;
+use crate::exit::{Code, Failure};
+use crate::live::View;
+use crate::{bill, jobfile};
+use std::io::IsTerminal;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
+use windfall_server::api_types::{Accepted, Hello, JobAnswer, Submission};
+
+/// A second Ctrl-C within this time cancels the job.
+const AGAIN: Duration = Duration::from_secs(5);
+
+pub async fn run(here: &Here, args: &RunArgs) -> Result<Code, Failure> {
+    let client = here.client();
+    let (hello, accepted) = send(here, &client, &args.file).await?;
+    if here.json {
+        println!(
+            "{}",
+            serde_json::json!({ "type": "submitted", "id": accepted.id, "speed": hello.speed, "market": hello.market, "notes": accepted.notes })
+        );
+    } else {
+        println!("job {} accepted; leave with Ctrl-C, come back with: windfall attach {}", accepted.id, accepted.id);
+    }
+    watch(here, &client, &hello, accepted.id, args.plain).await
+}
+
+pub async fn submit(here: &Here, args: &SubmitArgs) -> Result<Code, Failure> {
+    let client = here.client();
+    let (_, accepted) = send(here, &client, &args.file).await?;
+    if here.json {
+        println!("{}", serde_json::json!({ "type": "submitted", "id": accepted.id, "notes": accepted.notes }));
+    } else {
+        println!("job {} accepted; watch it with: windfall attach {}", accepted.id, accepted.id);
+    }
+    Ok(Code::Done)
+}
+
+pub async fn attach(here: &Here, args: &JobArgs) -> Result<Code, Failure> {
+    let client = here.client();
+    let hello = client.ensure().await?;
+    let id = resolve(&client, &args.job).await?;
+    watch(here, &client, &hello, id, false).await
+}
+
+/// Reads the file before anything is started: a wrong one changes nothing.
+async fn send(here: &Here, client: &Client, file: &Path) -> Result<(Hello, Accepted), Failure> {
+    let read = jobfile::read(file, &here.context()?).map_err(|error| here.bad_file(&error))?;
+    let env = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        // What an outer job was told is not for this one.
+        .filter(|(name, _)| !name.starts_with("WINDFALL_") || name == "WINDFALL_HOME")
+        .collect();
+    let submission = Submission { key: key(), spec: read.spec, deadline_in: read.deadline_in, env };
+    let hello = client.ensure().await?;
+    let accepted: Accepted = match client.post("/v1/jobs", &submission).await {
+        // The server died under the question: its successor knows by the key whether it was accepted.
+        Err(failure) if failure.code == Code::Unreachable => {
+            client.ensure().await?;
+            client.post("/v1/jobs", &submission).await?
+        }
+        other => other?,
+    };
+    if !here.json {
+        for note in read.notes.iter().chain(&accepted.notes) {
+            eprintln!("note: {note}");
+        }
+    }
+    Ok((hello, accepted))
+}
+
+/// A name that no other submission has.
+fn key() -> String {
+    let mut bytes = [0; 12];
+    // Where there is no randomness, time and process number are different enough.
+    let read =
+        std::fs::File::open("/dev/urandom").and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes));
+    if read.is_err() {
+        let now = jiff::Timestamp::now().as_nanosecond() as u64;
+        bytes[..8].copy_from_slice(&now.to_le_bytes());
+        bytes[8..].copy_from_slice(&std::process::id().to_le_bytes());
+    }
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+enum Ended {
+    Over(Box<JobAnswer>),
+    ServerGone,
+}
+
+/// Watches a job to its end. A server that dies meanwhile is started again: the job is in its log.
+async fn watch(here: &Here, client: &Client, hello: &Hello, id: u64, plain: bool) -> Result<Code, Failure> {
+    let mut view = View::new(hello, plain);
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
+    let mut asked: Option<Instant> = None;
+    let mut cancelled = false;
+    let mut following = Box::pin(follow(client, id));
+    let (send, mut answers) = tokio::sync::mpsc::unbounded_channel();
+    let mut feed = send;
+    loop {
+        let leave_at = asked.filter(|_| !cancelled).map(|at| at + AGAIN);
+        tokio::select! {
+            ended = following.as_mut().run(&mut feed) => match ended? {
+                Ended::Over(answer) => {
+                    while let Ok(answer) = answers.try_recv() {
+                        show(here, &mut view, &answer);
+                    }
+                    show(here, &mut view, &answer);
+                    view.leave();
+                    if here.json {
+                        println!("{}", bill::json(&answer));
+                    } else {
+                        print!("\n{}", bill::text(&answer));
+                    }
+                    return Ok(bill::code(&answer.job));
+                }
+                Ended::ServerGone => {
+                    client.ensure().await?;
+                    following = Box::pin(follow(client, id));
+                }
+            },
+            Some(answer) = answers.recv() => show(here, &mut view, &answer),
+            _ = interrupt.recv() => {
+                if !std::io::stdin().is_terminal() && asked.is_none() {
+                    return Ok(detach(here, &mut view, id));
+                }
+                if asked.is_some_and(|at| at.elapsed() < AGAIN) && !cancelled {
+                    cancelled = true;
+                    view.say("cancelling: the program may save first");
+                    client.post::<_, ()>(&format!("/v1/jobs/{id}/cancel"), &serde_json::json!({ "by": super::user() })).await?;
+                } else if cancelled {
+                    return Ok(detach(here, &mut view, id));
+                } else {
+                    asked = Some(Instant::now());
+                    view.say("the job goes on; press Ctrl-C again within five seconds to cancel it");
+                }
+            }
+            _ = hangup.recv() => return Ok(detach(here, &mut view, id)),
+            _ = terminate.recv() => return Ok(detach(here, &mut view, id)),
+            () = sleep_until(leave_at), if leave_at.is_some() => return Ok(detach(here, &mut view, id)),
+        }
+    }
+}
+
+fn show(here: &Here, view: &mut View, answer: &JobAnswer) {
+    if here.json {
+        let job = &answer.job;
+        println!("{}", serde_json::json!({ "type": "job", "job": job, "trouble": answer.trouble }));
+    } else {
+        view.show(answer);
+    }
+}
+
+fn detach(here: &Here, view: &mut View, id: u64) -> Code {
+    view.leave();
+    if here.json {
+        println!("{}", serde_json::json!({ "type": "detached", "id": id }));
+    } else {
+        eprintln!("detached: the job goes on. Come back with: windfall attach {id}; end it with: windfall cancel {id}");
+    }
+    Code::Detached
+}
+
+struct Following<'a> {
+    client: &'a Client,
+    id: u64,
+    lines: Option<crate::client::Lines>,
+}
+
+fn follow(client: &Client, id: u64) -> Following<'_> {
+    Following { client, id, lines: None }
+}
+
+impl Following<'_> {
+    /// Sends what it sees until the bill is settled. May be dropped between two answers and run again.
+    async fn run(
+        self: std::pin::Pin<&mut Self>,
+        seen: &mut tokio::sync::mpsc::UnboundedSender<JobAnswer>,
+    ) -> Result<Ended, Failure> {
+        let this = self.get_mut();
+        loop {
+            let lines = match &mut this.lines {
+                Some(lines) => lines,
+                None => match this.client.stream(&format!("/v1/jobs/{}/watch", this.id)).await {
+                    Ok(lines) => this.lines.insert(lines),
+                    Err(failure) if failure.code == Code::Unreachable => return Ok(Ended::ServerGone),
+                    Err(failure) => return Err(failure),
+                },
+            };
+            match lines.next::<JobAnswer>().await {
+                Some(answer) if answer.bill.is_some() => return Ok(Ended::Over(Box::new(answer))),
+                Some(answer) => {
+                    let _ = seen.send(answer);
+                }
+                None => return Ok(Ended::ServerGone),
+            }
+        }
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,249 @@
+//! Checked values to a job: defaults, and what only several keys together can get wrong.
+
+use super::Context;
+use super::error::{Class, Problem, Problems, Quoted};
+use super::nearest::nearest;
+use super::place;
+use super::value::{Fields, Value};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use windfall_core::spec::{Ask, CheckpointSpec, Fallback, JobSpec, Late, RunSpec, WorkSpec, WorkUnit};
+use windfall_core::{Rate, Span, Work};
+
+const GRACE: Span = Span::seconds(30);
+const SETTLE_MS: u64 = 2_000;
+const KEEP: u32 = 3;
+const TEAM: &str = "default";
+/// Best effort: nobody is pushed aside by a job that did not ask for it.
+const TIER: u64 = 3;
+
+/// A job made of the values of a file, as far as they are right; none without a program.
+pub(super) struct Assemble<'a, 'p> {
+    pub context: &'a Context,
+    pub problems: &'p mut Problems<'a>,
+    pub notes: Vec<String>,
+}
+
+impl Assemble<'_, '_> {
+    /// The job; its deadline is left to the caller, who knows the world's clock.
+    pub fn job(&mut self, top: &Fields, name: String) -> Option<JobSpec> {
+        let resources: Vec<Ask> = top.fields("resources").map(asks).unwrap_or_default();
+        let work = self.work(top.fields("work"), &resources);
+        let fallback = self.fallback(top.fields("fallback"));
+        let checkpoint = self.checkpoint(top.fields("checkpoint"));
+        let run = self.run(top)?;
+        if top.has("late") && !top.has("deadline") {
+            self.notes.push("late says what to do after a deadline, and there is no deadline".to_owned());
+        }
+        Some(JobSpec {
+            name: top.text("name").map_or(name, str::to_owned),
+            owner: self.context.owner.clone(),
+            team: top.text("team").unwrap_or(TEAM).to_owned(),
+            tier: top.count("tier").unwrap_or(TIER) as u8,
+            gang: top.count("nodes").unwrap_or(1) as u32,
+            resources,
+            work,
+            deadline: None,
+            late: match top.text("late") {
+                Some("cheapest") => Late::Cheapest,
+                Some("stop") => Late::Stop,
+                _ => Late::Soonest,
+            },
+            max_price: top.money("max_price"),
+            budget: top.money("budget"),
+            fallback,
+            checkpoint,
+            precision: match top.get("precision") {
+                Some(Value::Text(precision)) => Some(precision.clone()),
+                Some(Value::Fields(fields)) => fields.text("prefer").map(str::to_owned),
+                _ => None,
+            },
+            policy: top.text("policy").map(str::to_owned),
+            retries: top.count("retries").unwrap_or(0) as u32,
+            run,
+        })
+    }
+
+    fn run(&mut self, top: &Fields) -> Option<RunSpec> {
+        if !top.has("run") {
+            let problem = Problem::new(Class::MissingKey, "no `run`: what should the job run?")
+                .expected("a command, such as `run: python train.py`")
+                .hint("add a line with `run:` and the command that you would type");
+            self.problems.add(&(0..0), problem);
+        }
+        let command = match top.get("run")? {
+            Value::List(words) => {
+                let words: Vec<String> = words.iter().filter_map(as_text).collect();
+                if words.first().is_none_or(|program| program.trim().is_empty()) {
+                    let problem = Problem::new(Class::BadValue, "run: no program").expected("the program first");
+                    self.problems.add(&top.span("run"), problem);
+                }
+                words
+            }
+            Value::Text(line) => vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()],
+            _ => return None,
+        };
+        let Some(folder) = self.context.folder.to_str() else {
+            let problem = Problem::new(Class::BadValue, "the folder that the job would run in is not UTF-8");
+            self.problems.add(&(0..0), problem.hint("run it from another folder"));
+            return None;
+        };
+        let env = top.named("env").iter().filter_map(|(name, _, value)| Some((name.clone(), as_text(value)?)));
+        Some(RunSpec {
+            command,
+            folder: folder.to_owned(),
+            environment: String::new(),
+            env: env.collect(),
+            progress: top.text("progress").map(str::to_owned),
+            grace: top.duration("grace").unwrap_or(GRACE),
+        })
+    }
+
+    fn work(&mut self, work: Option<&Fields>, resources: &[Ask]) -> WorkSpec {
+        let Some(work) = work else { return WorkSpec::default() };
+        let clash =
+            |one: &str, other: &str| (work.has(one) && work.has(other)).then(|| (other.to_owned(), one.to_owned()));
+        let clashes = [clash("steps", "hours"), clash("steps", "on"), clash("hours", "throughput")];
+        if let Some((one, other)) = clashes.into_iter().flatten().next() {
+            let problem = Problem::new(Class::BadValue, format!("work: `{one}` does not go with `{other}`"))
+                .expected("{ steps, throughput } or { hours, on }")
+                .hint("say how much there is to do in one way");
+            self.problems.add(&work.span(&one), problem);
+            return WorkSpec::default();
+        }
+        if work.has("hours") || work.has("on") {
+            return self.hours(work, resources);
+        }
+        let rates = self.rates(work, resources);
+        if !work.has("steps") && rates.is_empty() && !["parameters", "tokens", "benchmark"].iter().any(|k| work.has(k))
+        {
+            let problem = Problem::new(Class::MissingKey, "work: nothing is said").expected("steps, or hours");
+            self.problems.add(
+                &work.span,
+                problem.hint("write { steps: 40000 } or { hours: 40, on: A100:8 }, or leave `work` out"),
+            );
+        }
+        WorkSpec { total: work.count("steps").map(Work), unit: WorkUnit::Steps, rates }
+    }
+
+    fn rates(&mut self, work: &Fields, resources: &[Ask]) -> BTreeMap<String, Rate> {
+        let mut rates = BTreeMap::new();
+        for (name, span, value) in work.named("throughput") {
+            let Value::Speed(rate) = value else { continue };
+            self.is_asked_for(name, span, resources, "work.throughput");
+            rates.insert(name.clone(), *rate);
+        }
+        for ask in resources {
+            if !rates.is_empty() && !rates.contains_key(&ask.accelerator) {
+                self.notes.push(format!(
+                    "work.throughput has no {}: the slowest speed given is assumed until it is measured",
+                    ask.accelerator
+                ));
+            }
+        }
+        rates
+    }
+
+    /// A speed for an accelerator that is never asked for is a typing mistake.
+    fn is_asked_for(&mut self, name: &str, span: &Range<usize>, resources: &[Ask], path: &str) -> bool {
+        let asked: Vec<&str> = resources.iter().map(|ask| ask.accelerator.as_str()).collect();
+        if asked.is_empty() || asked.contains(&name) {
+            return true;
+        }
+        let problem = Problem::new(Class::BadValue, format!("{path}: {} is not among the resources", Quoted(name)))
+            .expected(format!("one of {}", asked.join(", ")))
+            .maybe_hint(nearest(name, asked.iter().copied()).map(|near| format!("did you mean `{near}`?")));
+        self.problems.add(span, problem);
+        false
+    }
+
+    /// Hours on a reference: other numbers of the same accelerator are assumed to be in proportion.
+    fn hours(&mut self, work: &Fields, resources: &[Ask]) -> WorkSpec {
+        if !work.has("hours") {
+            let problem =
+                Problem::new(Class::MissingKey, "work: `on` without `hours`").expected("{ hours: 40, on: A100:8 }");
+            self.problems.add(&work.span("on"), problem.hint("add `hours:`, or remove `on`"));
+            return WorkSpec::default();
+        }
+        let mut rates = BTreeMap::new();
+        if let Some(Value::Ask(on)) = work.get("on") {
+            let same: Vec<u32> =
+                resources.iter().filter(|ask| ask.accelerator == on.accelerator).map(|ask| ask.count).collect();
+            // The slowest alternative is the safe one: speeds are known by the accelerator's name alone.
+            let count = same.iter().copied().min().unwrap_or(on.count);
+            let rate = u128::from(Rate::REAL_TIME.0) * u128::from(count) / u128::from(on.count);
+            rates.insert(on.accelerator.clone(), Rate(u64::try_from(rate).unwrap_or(Rate::REAL_TIME.0).max(1)));
+            if count != on.count {
+                self.notes.push(format!(
+                    "work: {0}:{count} is assumed to be {count}/{1} as fast as {0}:{1} until it is measured",
+                    on.accelerator, on.count
+                ));
+            }
+            if let Some(other) = resources.iter().find(|ask| ask.accelerator != on.accelerator) {
+                self.notes.push(format!(
+                    "work: {} is assumed to be as fast as {} until it is measured",
+                    other.accelerator, on.accelerator
+                ));
+            }
+        }
+        let total = work.duration("hours").map(|hours| Work(hours.0.unsigned_abs()));
+        WorkSpec { total, unit: WorkUnit::Time, rates }
+    }
+
+    fn fallback(&mut self, fields: Option<&Fields>) -> Option<Fallback> {
+        let fields = fields?;
+        for key in ["after", "to"] {
+            if !fields.has(key) {
+                let problem = Problem::new(Class::MissingKey, format!("fallback: no `{key}`"))
+                    .expected("{ after: 3, to: [on-demand] }")
+                    .hint(format!("add `{key}:`"));
+                self.problems.add(&fields.span, problem);
+            }
+        }
+        let to = fields.list("to").iter().filter_map(as_text).collect();
+        Some(Fallback { after: fields.count("after")? as u32, to })
+    }
+
+    fn checkpoint(&mut self, fields: Option<&Fields>) -> CheckpointSpec {
+        let empty = Fields::default();
+        let fields = fields.unwrap_or(&empty);
+        let store = fields.text("store").unwrap_or(&self.context.store).to_owned();
+        let path = fields.text("path").map(str::to_owned);
+        if let Some(path) = &path
+            && place::overlap(path, &store)
+        {
+            let problem =
+                Problem::new(Class::BadValue, "checkpoint: the folder and the store are one inside the other")
+                    .expected("two folders apart from each other")
+                    .hint(format!("the store is {}; choose another path or store", Quoted(&store)));
+            self.problems.add(&fields.span("path"), problem);
+        }
+        CheckpointSpec {
+            path,
+            store,
+            keep: fields.count("keep").map_or(KEEP, |keep| keep as u32),
+            settle_ms: fields.duration("settle").map_or(SETTLE_MS, |settle| settle.0.unsigned_abs()),
+            size_bytes: match fields.get("size") {
+                Some(Value::Bytes(bytes)) => Some(*bytes),
+                _ => None,
+            },
+            every: fields.duration("every"),
+            restart: fields.duration("restart"),
+        }
+    }
+}
+
+fn asks(fields: &Fields) -> Vec<Ask> {
+    let ask = |value: &Value| match value {
+        Value::Ask(ask) => Some(ask.clone()),
+        _ => None,
+    };
+    fields.list("accelerators").iter().filter_map(ask).collect()
+}
+
+fn as_text(value: &Value) -> Option<String> {
+    match value {
+        Value::Text(text) => Some(text.clone()),
+        _ => None,
+    }
+}

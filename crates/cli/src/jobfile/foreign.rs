@@ -1,0 +1,73 @@
+//! Files of other tools that people hand over: recognised, so that the message can say so.
+
+use super::error::{Class, Problem, Problems, Quoted};
+use super::node::Node;
+
+/// A script, with or without `#SBATCH` lines; none when it may be a job file.
+pub(super) fn script(text: &str) -> Option<(std::ops::Range<usize>, Problem)> {
+    let first = text.lines().next().unwrap_or_default();
+    if !first.starts_with("#!") || first.contains("windfall") {
+        return None;
+    }
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        if line.starts_with("#SBATCH") {
+            let problem = Problem::new(Class::Unsupported, "this looks like an #SBATCH script")
+                .expected("a windfall job file (YAML)")
+                .hint("#SBATCH scripts will be read later; for now write a job file with `windfall init`");
+            return Some((at..at + line.trim_end().len(), problem));
+        }
+        at += line.len();
+    }
+    let problem = Problem::new(Class::Unsupported, "this is a script, not a job file")
+        .expected("a windfall job file (YAML)")
+        .hint("write a job file whose `run:` starts the script; `windfall init` makes one");
+    Some((0..first.len(), problem))
+}
+
+/// Keys that only SkyPilot's task files have, at the top and under `resources`.
+const TOP: &[&str] = &["setup", "file_mounts", "num_nodes", "envs", "workdir", "secrets", "service", "storage_mounts"];
+const RESOURCES: &[&str] = &[
+    "cloud",
+    "infra",
+    "region",
+    "zone",
+    "use_spot",
+    "instance_type",
+    "image_id",
+    "any_of",
+    "ordered",
+    "disk_size",
+    "disk_tier",
+    "job_recovery",
+    "spot_recovery",
+    "ports",
+    "autostop",
+];
+
+/// Says that the file is SkyPilot's, if it is.
+pub(super) fn is_skypilot(root: &Node, problems: &mut Problems) -> bool {
+    let resources = root.entries().iter().find(|(key, _)| key.text() == Some("resources"));
+    let top = root.entries().iter().map(|(key, _)| (key, TOP));
+    let below = resources.iter().flat_map(|(_, value)| value.entries()).map(|(key, _)| (key, RESOURCES));
+    let Some((key, _)) = top.chain(below).find(|(key, list)| key.text().is_some_and(|name| list.contains(&name)))
+    else {
+        return false;
+    };
+    let name = key.text().unwrap_or_default();
+    let instead = match name {
+        "num_nodes" => "write `nodes` instead",
+        "envs" => "write `env` instead",
+        "workdir" => "remove it: the job runs in the folder of your terminal",
+        "setup" => "remove it: the job runs with the environment of your terminal",
+        _ => "remove it",
+    };
+    let problem = Problem::new(
+        Class::Unsupported,
+        format!("this looks like a SkyPilot task: {} is a key of SkyPilot", Quoted(name)),
+    )
+    .expected("a windfall job file")
+    .hint(format!("SkyPilot tasks will be read later; if this is a job file, {instead}"));
+    problems.add(&key.span, problem);
+    true
+}

@@ -1,0 +1,184 @@
+//! Job files: YAML written by people to a job that the brain knows, or a list of everything that is wrong
+//! with the file and how to put it right. Reads the one file it is given, and never changes anything.
+//!
+//! The text becomes a tree that knows its places (`node`); the one table of keys (`keys`) says what each
+//! value must be (`value`); then defaults and rules between keys make a job (`assemble`).
+
+mod assemble;
+mod error;
+mod foreign;
+mod init;
+mod keys;
+mod nearest;
+mod node;
+mod place;
+mod quantity;
+mod schema;
+mod show;
+mod value;
+mod when;
+
+pub use error::{Class, JobFileError, Place, Problem};
+pub use init::{Answers, Question, template};
+pub use schema::schema;
+pub use show::Look;
+
+use error::{Problems, Quoted};
+use node::Yaml;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use windfall_core::{JobSpec, Span};
+
+/// Larger files are not job files.
+const LARGEST: usize = 1 << 20;
+
+/// What a file means depends on where and when it is read.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// Absolute folder of the terminal: the job runs there, and relative paths begin there.
+    pub folder: PathBuf,
+    /// The user's home, for `~/` and so that it is never taken for checkpoints.
+    pub home: Option<PathBuf>,
+    /// Who submits.
+    pub owner: String,
+    /// The real time, in milliseconds since the Unix epoch.
+    pub now_ms: i64,
+    /// The terminal's time zone: dates are read in it.
+    pub zone: jiff::tz::TimeZone,
+    /// Where checkpoints are kept when the file does not say: an absolute folder or an address.
+    pub store: String,
+}
+
+/// A file that was read.
+#[derive(Clone, Debug)]
+pub struct Read {
+    /// The job, without a deadline: the world that it will run in may have another clock.
+    pub spec: JobSpec,
+    /// Time from now to the deadline.
+    pub deadline_in: Option<Span>,
+    /// What the user should know, one line each.
+    pub notes: Vec<String>,
+}
+
+/// Reads the job file at `path`.
+pub fn read(path: &Path, context: &Context) -> Result<Read, JobFileError> {
+    let name = path.to_string_lossy();
+    let bytes = contents(path).map_err(|problem| JobFileError::unreadable(&name, problem))?;
+    match String::from_utf8(bytes) {
+        Ok(text) => parse(&text, &name, context),
+        Err(error) => {
+            let at = error.utf8_error().valid_up_to();
+            let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
+            let mut problems = Problems::new(&text);
+            problems.add(&(at..at), not_text("a byte that is not UTF-8"));
+            Err(problems.into_error(&name))
+        }
+    }
+}
+
+fn contents(path: &Path) -> Result<Vec<u8>, Problem> {
+    let unreadable = |message: String| Problem::new(Class::Unreadable, message).expected("a job file (YAML)");
+    let failed = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::NotFound => unreadable("there is no such file".to_owned())
+            .hint("check the name, or write a job file with `windfall init`"),
+        std::io::ErrorKind::PermissionDenied => {
+            unreadable("the file may not be read".to_owned()).hint("check its permissions")
+        }
+        _ => unreadable(format!("the file cannot be read: {error}")),
+    };
+    let about = std::fs::metadata(path).map_err(failed)?;
+    if about.is_dir() {
+        return Err(unreadable("this is a folder, not a file".to_owned()).hint("name the job file in it"));
+    }
+    let mut bytes = Vec::new();
+    // One byte more than allowed tells a file that is too large, also where its length is not known before.
+    let file = std::fs::File::open(path).map_err(failed)?;
+    file.take(LARGEST as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() > LARGEST {
+        return Err(unreadable("the file is larger than 1 MiB".to_owned()).hint("is this really a job file?"));
+    }
+    Ok(bytes)
+}
+
+fn not_text(what: &str) -> Problem {
+    Problem::new(Class::Syntax, format!("{what}: this is not a text file"))
+        .expected("a job file (YAML, in UTF-8)")
+        .hint("check that this is the right file, and save it as UTF-8")
+}
+
+/// Reads a job file's text; `name` is the file's name for messages, and its stem the job's name by default.
+pub fn parse(text: &str, name: &str, context: &Context) -> Result<Read, JobFileError> {
+    let mut problems = Problems::new(text);
+    let read = walk(text, name, context, &mut problems);
+    match read {
+        Some(read) if problems.is_empty() => Ok(read),
+        _ => Err(problems.into_error(name)),
+    }
+}
+
+/// The job, as far as it can be made; what is wrong is in `problems`, which is not empty when there is none.
+fn walk<'a>(text: &'a str, name: &str, context: &'a Context, problems: &mut Problems<'a>) -> Option<Read> {
+    if text.len() > LARGEST {
+        problems.add(
+            &(0..0),
+            Problem::new(Class::Unreadable, "the file is larger than 1 MiB").expected("a job file (YAML)"),
+        );
+        return None;
+    }
+    if let Some(at) = text.find('\0') {
+        problems.add(&(at..at + 1), not_text("a zero byte"));
+        return None;
+    }
+    if let Some((span, problem)) = foreign::script(text) {
+        problems.add(&span, problem);
+        return None;
+    }
+    let root = match node::tree(text, problems) {
+        Some(root) if !root.is_nothing() => root,
+        _ => {
+            if problems.is_empty() {
+                let problem = Problem::new(Class::Syntax, "the file is empty").expected("at least `run: command`");
+                problems.add(&(0..0), problem.hint("write a job file with `windfall init`"));
+            }
+            return None;
+        }
+    };
+    if !matches!(root.yaml, Yaml::Map(_)) {
+        let problem = Problem::new(Class::WrongType, format!("the file is {}, not a job", root.what()))
+            .expected("`key: value` lines, such as `run: python train.py`")
+            .hint(match root.yaml {
+                Yaml::List(_) => "remove the `- `; several jobs go in a file each",
+                _ => "put `run:` before the command, or write a job file with `windfall init`",
+            });
+        problems.add(&root.span, problem);
+        return None;
+    }
+    if foreign::is_skypilot(&root, problems) {
+        return None;
+    }
+    let mut walk = value::Walk { context, problems, notes: Vec::new(), text };
+    let top = walk.group(&root, keys::KEYS, "");
+    let notes = walk.notes;
+    let mut assemble = assemble::Assemble { context, problems, notes };
+    let spec = assemble.job(&top, default_name(name));
+    let notes = assemble.notes;
+    let spec = spec?;
+    if problems.is_empty()
+        && let Err(left) = spec.check()
+    {
+        // The server checks the same at its door; here it can still be shown on its line.
+        let key = left.field.split('.').next().unwrap_or_default();
+        let problem = Problem::new(Class::BadValue, format!("{}: {}", left.field, Quoted(&left.problem)));
+        problems.add(&top.span(key), problem);
+    }
+    Some(Read { spec, deadline_in: top.duration("deadline"), notes })
+}
+
+fn default_name(file: &str) -> String {
+    let stem = Path::new(file).file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let mut name: String = stem.chars().filter(|c| !c.is_control()).collect();
+    while name.len() > 200 {
+        name.pop();
+    }
+    if name.trim().is_empty() || name == "-" { "job".to_owned() } else { name }
+}

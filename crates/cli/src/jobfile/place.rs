@@ -1,0 +1,118 @@
+//! Folders and stores that a file names: made absolute, and refused where the agent, which clears what an
+//! interrupted stint left in the checkpoint folder, could delete something that is not a checkpoint.
+
+use super::Context;
+use super::error::{Class, Problem, Quoted};
+use super::nearest::nearest;
+use std::path::{Component, Path, PathBuf};
+
+/// The folder that the program saves to.
+pub(super) fn checkpoint_path(text: &str, context: &Context) -> Result<String, Problem> {
+    const EXPECTED: &str = "a folder of its own for checkpoints, such as out/";
+    let refuse = |why: &str| {
+        Err(Problem::new(Class::BadValue, format!("{} {why}", Quoted(text)))
+            .expected(EXPECTED)
+            .hint("files that an interrupted run leaves there are deleted: name a folder that holds nothing else"))
+    };
+    if text.contains("://") {
+        return Err(Problem::new(Class::BadValue, format!("{} is not a folder of this machine", Quoted(text)))
+            .expected(EXPECTED)
+            .hint("`path` is where the program saves; say where that is kept with `store`"));
+    }
+    let path = absolute(text, context)?;
+    // A link can lead to the same folders by another name; where nothing is yet, the name is all there is.
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let (folder, home) = (normal(&context.folder), context.home.as_deref().map(normal));
+    for (path, folder, home) in
+        [(path.clone(), folder.clone(), home.clone()), (real(&path), real(&folder), home.as_deref().map(real))]
+    {
+        if path == Path::new("/") {
+            return refuse("is the root of this machine");
+        }
+        if home.as_ref() == Some(&path) {
+            return refuse("is your home folder");
+        }
+        if path == folder {
+            return refuse("is the folder that the job runs in");
+        }
+        if folder.starts_with(&path) {
+            return refuse("contains the folder that the job runs in");
+        }
+        if home.is_some_and(|home| home.starts_with(&path)) {
+            return refuse("contains your home folder");
+        }
+    }
+    into_text(path)
+}
+
+/// Where checkpoints are kept.
+pub(super) fn store(text: &str, context: &Context) -> Result<String, Problem> {
+    const SCHEMES: &[&str] = &["s3", "gs", "az", "file"];
+    const EXPECTED: &str = "a folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix";
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return absolute(text, context).and_then(into_text);
+    };
+    let fail = |why: String| Problem::new(Class::BadValue, why).expected(EXPECTED);
+    if !SCHEMES.contains(&scheme) {
+        let meant = if scheme == "gcs" { Some("gs") } else { nearest(scheme, SCHEMES.iter().copied()) };
+        let hint = meant.map(|near| format!("did you mean {}?", Quoted(&format!("{near}://{rest}"))));
+        return Err(fail(format!("{} is an unknown kind of store: {}", Quoted(text), Quoted(scheme))).maybe_hint(hint));
+    }
+    if rest.trim_start_matches('/').is_empty() || (scheme != "file" && rest.starts_with('/')) {
+        return Err(fail(format!("{} names no bucket", Quoted(text))));
+    }
+    if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return Err(fail(format!("{} has a space in it", Quoted(text))));
+    }
+    Ok(text.to_owned())
+}
+
+/// Whether a store and the checkpoint folder are one inside the other, which would copy copies.
+pub(super) fn overlap(path: &str, store: &str) -> bool {
+    let store = store.strip_prefix("file://").unwrap_or(store);
+    let (path, store) = (Path::new(path), Path::new(store));
+    store.is_absolute() && (path.starts_with(store) || store.starts_with(path))
+}
+
+fn absolute(text: &str, context: &Context) -> Result<PathBuf, Problem> {
+    let fail =
+        |why: &str| Problem::new(Class::BadValue, format!("{} {why}", Quoted(text))).expected("the path of a folder");
+    if text.trim().is_empty() {
+        return Err(fail("is not a path"));
+    }
+    if text.chars().any(char::is_control) {
+        return Err(fail("has a control character"));
+    }
+    if text.contains('$') {
+        return Err(fail("has a variable in it").hint("variables are not replaced in paths; write the path out"));
+    }
+    let path = match (text.strip_prefix("~/"), &context.home) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ if text.starts_with('~') => {
+            return Err(fail("names a home folder").hint("write ~/folder, or the path from /"));
+        }
+        _ => context.folder.join(text),
+    };
+    Ok(normal(&path))
+}
+
+/// Without `.` and `..`, by name alone: the folder need not exist yet.
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                normal.pop();
+            }
+            other => normal.push(other),
+        }
+    }
+    normal
+}
+
+fn into_text(path: PathBuf) -> Result<String, Problem> {
+    path.into_os_string().into_string().map_err(|_| {
+        Problem::new(Class::BadValue, "the folder's path is not UTF-8").expected("a path that can be written as text")
+    })
+}

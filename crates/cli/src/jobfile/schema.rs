@@ -1,0 +1,156 @@
+//! The JSON Schema of job files, made from the table of keys, for editors that complete and check YAML.
+
+use super::keys::{KEYS, Key, Kind, Status};
+use serde_json::{Map, Value, json};
+
+/// The schema, draft 2020-12; `docs/job.schema.json` is this.
+pub fn schema() -> Value {
+    let mut schema = group(KEYS);
+    let top = json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Windfall job",
+        "description": "A job file: what to run, on what, by when, and at what price.",
+        "required": ["run"],
+    });
+    merge(&mut schema, top);
+    schema
+}
+
+fn group(keys: &[Key]) -> Value {
+    let properties: Map<String, Value> = keys.iter().map(|key| (key.name.to_owned(), property(key))).collect();
+    json!({ "type": "object", "additionalProperties": false, "properties": properties })
+}
+
+fn property(key: &Key) -> Value {
+    let mut schema = of_kind(&key.kind);
+    let doc = match key.status {
+        Status::Used => key.doc.to_owned(),
+        Status::Ignored => format!("{} Not used yet.", key.doc),
+        Status::Unavailable(_) => format!("{} Not available yet.", key.doc),
+    };
+    merge(&mut schema, json!({ "description": doc, "examples": [example(key)] }));
+    schema
+}
+
+/// The example as JSON: it is written in YAML for people, in the table.
+fn example(key: &Key) -> Value {
+    let mut problems = super::error::Problems::new(key.example);
+    super::node::tree(key.example, &mut problems).map_or(Value::Null, |node| node.to_json())
+}
+
+fn of_kind(kind: &Kind) -> Value {
+    const TIME: &str = r"^\s*(\d+(\.\d+)?\s*(ms|s|m|h|d|w)\s*)+$";
+    const AMOUNT: &str = r"^\s*\d+(\.\d+)?\s*([KMGT]i?)?B\s*$";
+    let number_or = |pattern: &str| json!({ "type": ["number", "string"], "pattern": pattern });
+    match kind {
+        Kind::Text { most } => json!({ "type": ["string", "number", "boolean"], "minLength": 1, "maxLength": most }),
+        Kind::Word => json!({ "type": ["string", "number"], "pattern": r"^[\w./@-]+$" }),
+        Kind::Count { least, most } => json!({ "type": "integer", "minimum": least, "maximum": most }),
+        Kind::Hours => json!({ "type": "number", "exclusiveMinimum": 0 }),
+        Kind::Duration { .. } => json!({ "type": "string", "pattern": TIME }),
+        Kind::AutoOrDuration => json!({ "anyOf": [{ "const": "auto" }, { "type": "string", "pattern": TIME }] }),
+        Kind::Deadline => json!({ "anyOf": [
+            { "type": "string", "pattern": TIME },
+            { "type": "string", "pattern": r"^\s*\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?$" },
+        ] }),
+        Kind::Dollars => {
+            json!({ "type": ["number", "string"], "exclusiveMinimum": 0, "pattern": r"^\s*\$?\d+(\.\d+)?\s*(USD)?$" })
+        }
+        Kind::Bytes => json!({ "type": "string", "pattern": AMOUNT }),
+        Kind::Speed => json!({ "type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*/\s*(s|min|m|h)\s*$" }),
+        Kind::Accelerators => json!({ "type": "string", "pattern": r"^[\w.-]+(:\d+)?$" }),
+        Kind::AtLeast { unit } => number_or(&format!(r"^\s*\d+(\.\d+)?({unit})?\+?$")),
+        Kind::Choice(choices) => json!({ "enum": choices() }),
+        Kind::FallbackStep => json!({ "type": "string", "pattern": r"^(on-demand|smaller(\+[\w./@-]+)?)$" }),
+        Kind::Folder | Kind::Store => json!({ "type": "string", "minLength": 1 }),
+        Kind::Pattern => json!({ "type": "string", "format": "regex" }),
+        Kind::Setting => json!({ "type": ["string", "number", "boolean"] }),
+        Kind::Command => json!({ "anyOf": [
+            { "type": "string", "minLength": 1 },
+            { "type": "array", "minItems": 1, "items": { "type": ["string", "number", "boolean"] } },
+        ] }),
+        Kind::OneOrMany(one) => {
+            let one = of_kind(one);
+            json!({ "anyOf": [one.clone(), { "type": "array", "minItems": 1, "items": one }] })
+        }
+        Kind::Group(keys) => group(keys),
+        Kind::Named { value, .. } => json!({ "type": "object", "additionalProperties": of_kind(value) }),
+        Kind::Either(one, keys) => json!({ "anyOf": [of_kind(one), group(keys)] }),
+    }
+}
+
+fn merge(into: &mut Value, from: Value) {
+    if let (Value::Object(into), Value::Object(from)) = (into, from) {
+        into.extend(from);
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+
+    fn context() -> crate::jobfile::Context {
+        crate::jobfile::Context {
+            folder: "/work/project".into(),
+            home: None,
+            owner: "ada".into(),
+            now_ms: 1_794_715_200_000,
+            zone: jiff::tz::TimeZone::UTC,
+            store: "/var/windfall/checkpoints".into(),
+        }
+    }
+
+    /// A file that holds one example, with what it needs beside it.
+    fn file(path: &[&str], example: &str) -> String {
+        let run = if path == ["run"] { "" } else { "run: echo\n" };
+        match path {
+            ["work", "on"] => format!("{run}work: {{ hours: 1, on: {example} }}\n"),
+            ["fallback", "after"] => format!("{run}fallback: {{ after: {example}, to: smaller }}\n"),
+            ["fallback", "to"] => format!("{run}fallback: {{ after: 1, to: {example} }}\n"),
+            [group, key] => format!("{run}{group}: {{ {key}: {example} }}\n"),
+            [key] => format!("{run}{key}: {example}\n"),
+            _ => String::new(),
+        }
+    }
+
+    #[test]
+    fn every_example_of_the_table_parses_or_is_said_to_be_unavailable() {
+        for key in KEYS {
+            let below = key.kind.group().unwrap_or_default();
+            let all = std::iter::once((vec![key.name], key)).chain(below.iter().map(|k| (vec![key.name, k.name], k)));
+            for (path, key) in all {
+                let text = file(&path, key.example);
+                let read = crate::jobfile::parse(&text, "job.yaml", &context());
+                match key.status {
+                    Status::Unavailable(_) => {
+                        let error = read.unwrap_err();
+                        assert!(
+                            error.problems().iter().all(|p| p.class == crate::jobfile::Class::Unsupported),
+                            "{error}"
+                        );
+                    }
+                    _ => assert!(read.is_ok(), "{text}{}", read.unwrap_err()),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_key_has_a_line_of_explanation_and_an_example() {
+        fn check(schema: &Value) {
+            for (name, property) in schema["properties"].as_object().unwrap() {
+                let doc = property["description"].as_str().unwrap_or_default();
+                assert!(doc.ends_with('.') && !doc.contains('\n') && doc.len() < 130, "{name}: {doc}");
+                assert!(!property["examples"][0].is_null(), "{name}");
+                for below in std::iter::once(property).chain(property["anyOf"].as_array().into_iter().flatten()) {
+                    if below["properties"].is_object() {
+                        assert_eq!(below["additionalProperties"], json!(false), "{name}");
+                        check(below);
+                    }
+                }
+            }
+        }
+        check(&schema());
+    }
+}

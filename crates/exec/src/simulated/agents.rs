@@ -1,0 +1,84 @@
+//! Speaks to agents on this machine: starts one in a lease's folder, asks it, and makes sure that it and
+//! everything below it is gone.
+
+use super::folder::Folder;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::process::Command;
+use windfall_core::worker::{AgentRequest, AgentView};
+
+/// Longer than the agent holds a watch.
+const ANSWER: Duration = Duration::from_secs(15);
+
+pub(super) struct Agents {
+    pub program: PathBuf,
+}
+
+impl Agents {
+    /// Starts the agent of a lease and returns when it listens. Started twice, there is one agent.
+    pub async fn launch(&self, folder: &Folder) -> io::Result<()> {
+        let run = self.command(folder, "launch").arg(&folder.path).output();
+        let output = tokio::time::timeout(Duration::from_secs(30), run).await.map_err(io::Error::other)??;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(io::Error::other(format!("the agent did not start: {}", said.trim())))
+    }
+
+    /// One request, one answer.
+    pub async fn ask(&self, folder: &Folder, request: &AgentRequest) -> io::Result<AgentView> {
+        let exchange = async {
+            // A socket's path is limited to 108 bytes; one through an open folder never reaches that.
+            let dir = std::fs::File::open(&folder.path)?;
+            let stream = UnixStream::connect(format!("/proc/self/fd/{}/agent.sock", dir.as_raw_fd())).await?;
+            let (read, mut write) = stream.into_split();
+            let mut line = serde_json::to_vec(request)?;
+            line.push(b'\n');
+            write.write_all(&line).await?;
+            let mut answer = String::new();
+            BufReader::new(read).read_line(&mut answer).await?;
+            Ok(serde_json::from_str(&answer)?)
+        };
+        tokio::time::timeout(ANSWER, exchange).await.map_err(io::Error::other)?
+    }
+
+    /// Whether the agent's process is there.
+    pub fn is_alive(&self, folder: &Folder) -> bool {
+        let Some(pid) = folder.pid() else { return folder.socket().exists() };
+        let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        // A process number may have been given to somebody else since.
+        let mark = format!("WINDFALL_LEASE={}", folder.lease);
+        environ.split(|byte| *byte == 0).any(|pair| pair == mark.as_bytes())
+    }
+
+    /// Ends the agent and everything that carries the lease's mark. Returns only when nothing is left.
+    pub async fn end(&self, folder: &Folder, gently: bool) -> io::Result<()> {
+        if gently && self.is_alive(folder) {
+            // Lets the agent write down how its worker ended.
+            let _ = self.ask(folder, &AgentRequest::Quit).await;
+        }
+        let sweep = self.command(folder, "sweep").arg(folder.lease.to_string()).output();
+        let output = tokio::time::timeout(Duration::from_secs(60), sweep).await.map_err(io::Error::other)??;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+    }
+
+    fn command(&self, folder: &Folder, verb: &str) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["agent", verb]).stdin(Stdio::null()).kill_on_drop(false).current_dir("/");
+        if verb == "launch" {
+            command.env("WINDFALL_LEASE", folder.lease.to_string());
+        } else {
+            command.env_remove("WINDFALL_LEASE");
+        }
+        command
+    }
+}

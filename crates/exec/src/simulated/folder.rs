@@ -1,0 +1,79 @@
+//! A lease's folder: its marks (what the engine knows), its agent's socket, and the last view that the
+//! agent wrote before it ended.
+
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::{Path, PathBuf};
+use windfall_core::worker::{AgentView, WorkerView};
+use windfall_core::{LeaseEnd, LeaseId, OfferId, Time};
+
+/// What the engine knows of a lease; survives it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Marks {
+    pub offer: OfferId,
+    pub up_at: Option<Time>,
+    pub ends_at: Option<Time>,
+    pub gone: Option<(Time, LeaseEnd)>,
+}
+
+impl Default for Marks {
+    fn default() -> Marks {
+        Marks { offer: OfferId::new(""), up_at: None, ends_at: None, gone: None }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Folder {
+    pub lease: LeaseId,
+    pub path: PathBuf,
+}
+
+impl Folder {
+    pub fn create(root: &Path, lease: LeaseId) -> io::Result<Folder> {
+        let path = root.join(lease.to_string());
+        std::fs::create_dir_all(&path)?;
+        Ok(Folder { lease, path })
+    }
+
+    pub fn all(root: &Path) -> io::Result<Vec<Folder>> {
+        let mut folders = Vec::new();
+        for entry in std::fs::read_dir(root)? {
+            let entry = entry?;
+            if let Some(lease) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
+                folders.push(Folder { lease, path: entry.path() });
+            }
+        }
+        folders.sort_by_key(|folder| folder.lease);
+        Ok(folders)
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.path.join("agent.sock")
+    }
+
+    pub fn pid(&self) -> Option<i32> {
+        std::fs::read_to_string(self.path.join("agent.pid")).ok()?.trim().parse().ok()
+    }
+
+    pub fn read_marks(&self) -> Option<Marks> {
+        let text = std::fs::read_to_string(self.path.join("marks.json")).ok()?;
+        serde_json::from_str(&text).ok()
+    }
+
+    /// Written whole and renamed: a server that dies here leaves the old marks or the new ones.
+    pub fn write_marks(&self, marks: &Marks) {
+        let (new, old) = (self.path.join("marks.json.new"), self.path.join("marks.json"));
+        let text = serde_json::to_vec(marks).expect("marks have string keys");
+        // A mark that cannot be written is found again by looking at the agent, so this is not fatal.
+        let _ = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &old));
+    }
+
+    pub fn read_worker(&self) -> Option<WorkerView> {
+        let text = std::fs::read_to_string(self.path.join("view.json")).ok()?;
+        serde_json::from_str::<AgentView>(&text).ok()?.worker
+    }
+
+    pub fn delete(&self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}

@@ -1,0 +1,374 @@
+//! The simulated engine: a replayed market whose leases are agents and programs on this machine.
+//!
+//! Capacity and prices follow a recorded tape at the world's speed. A lease is a folder with an agent in
+//! it, so it outlives the server; the folder is also the engine's only memory, so a new server finds
+//! every lease, and every release, where the old one left them.
+
+mod agents;
+mod folder;
+mod market;
+
+pub use market::Replay;
+
+use crate::clock::WorldClock;
+use crate::engine::{Capabilities, Engine, EngineError, LeaseState, Observed, Want};
+use agents::Agents;
+use async_trait::async_trait;
+use folder::{Folder, Marks};
+use market::Position;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use windfall_core::worker::{AgentRequest, StartOrder, WorkerView};
+use windfall_core::{LeaseEnd, LeaseId, Market, Offer, Refusal, Span, StintId, Time};
+use windfall_sim::TapeError;
+
+/// How often the market is looked at. At sixty times life this is three seconds of the market.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The engine could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum SimulatedError {
+    /// The recorded market cannot be used.
+    #[error(transparent)]
+    Tape(#[from] TapeError),
+    /// The folder of its leases cannot be used.
+    #[error("the lease folder {path} cannot be used")]
+    Folder {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// An interruption that a rehearsal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Interrupt {
+    /// Announced this long before, in the world's time.
+    WithNotice(Span),
+    /// The machine is simply gone.
+    Without,
+}
+
+struct Held {
+    folder: Folder,
+    marks: Marks,
+    worker: Option<WorkerView>,
+    told: bool,
+}
+
+/// The engine.
+pub struct Simulated {
+    clock: Arc<WorldClock>,
+    position: Position,
+    agents: Agents,
+    root: PathBuf,
+    held: Mutex<BTreeMap<LeaseId, Held>>,
+    /// Rung whenever something may have changed.
+    changed: Arc<Notify>,
+}
+
+impl Simulated {
+    /// Opens the engine on `root`, adopts the leases it finds there, and starts to follow the market.
+    /// `agent_program` is the binary that knows the `agent` subcommands.
+    pub async fn open(
+        root: PathBuf,
+        replay: Replay,
+        clock: Arc<WorldClock>,
+        agent_program: PathBuf,
+    ) -> Result<Arc<Simulated>, SimulatedError> {
+        let unusable = |source| SimulatedError::Folder { path: root.clone(), source };
+        std::fs::create_dir_all(&root).map_err(unusable)?;
+        let engine = Arc::new(Simulated {
+            position: Position::open(&root, replay)?,
+            agents: Agents { program: agent_program },
+            held: Mutex::new(BTreeMap::new()),
+            changed: Arc::new(Notify::new()),
+            clock,
+            root: root.clone(),
+        });
+        for folder in Folder::all(&root).map_err(unusable)? {
+            engine.adopt(folder).await;
+        }
+        tokio::spawn(Arc::clone(&engine).follow());
+        Ok(engine)
+    }
+
+    /// Rung whenever an observation may differ from the one before.
+    pub fn changed(&self) -> Arc<Notify> {
+        Arc::clone(&self.changed)
+    }
+
+    /// Where on the tape the world is, and the tape.
+    pub fn position(&self) -> &Position {
+        &self.position
+    }
+
+    /// Puts the tape back to the beginning of its window. Only to be called while no job lives: then
+    /// every first run sees the same market.
+    pub fn cue(&self) {
+        self.position.cue(self.clock.now());
+    }
+
+    /// Takes a lease away on request.
+    pub async fn interrupt(&self, lease: LeaseId, how: Interrupt) -> Result<(), EngineError> {
+        match how {
+            Interrupt::Without => self.end(lease, LeaseEnd::Taken).await.map(|_| ()),
+            Interrupt::WithNotice(notice) => {
+                let ends_at = self.clock.now() + notice;
+                self.mark(lease, |marks| marks.ends_at = Some(ends_at));
+                Ok(())
+            }
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, BTreeMap<LeaseId, Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a folder of an earlier server over: alive, or gone since some time nobody saw.
+    async fn adopt(self: &Arc<Self>, folder: Folder) {
+        let Some(marks) = folder.read_marks() else { return };
+        let (lease, gone) = (folder.lease, marks.gone.is_some());
+        self.held().insert(lease, Held { worker: folder.read_worker(), folder, marks, told: false });
+        if !gone {
+            tokio::spawn(Arc::clone(self).watch(lease));
+        }
+    }
+
+    fn mark(&self, lease: LeaseId, change: impl FnOnce(&mut Marks)) {
+        if let Some(held) = self.held().get_mut(&lease) {
+            change(&mut held.marks);
+            held.folder.write_marks(&held.marks);
+        }
+        self.changed.notify_one();
+    }
+
+    fn folder(&self, lease: LeaseId) -> Option<Folder> {
+        self.held().get(&lease).map(|held| held.folder.clone())
+    }
+
+    /// Follows one agent's view until the lease is gone.
+    async fn watch(self: Arc<Self>, lease: LeaseId) {
+        let mut above = 0;
+        let mut silent = 0;
+        loop {
+            let Some(folder) = self.folder(lease) else { return };
+            if self.state_of(lease).is_some_and(|state| matches!(state, LeaseState::Gone { .. })) {
+                return;
+            }
+            match self.agents.ask(&folder, &AgentRequest::Watch { above }).await {
+                Ok(view) => {
+                    (above, silent) = (view.version, 0);
+                    if let Some(held) = self.held().get_mut(&lease) {
+                        held.worker = view.worker;
+                    }
+                    self.changed.notify_one();
+                }
+                // An agent that cannot be reached and has no process is a machine that is gone.
+                Err(_) if !self.agents.is_alive(&folder) => {
+                    if let Some(worker) = folder.read_worker()
+                        && let Some(held) = self.held().get_mut(&lease)
+                    {
+                        held.worker = Some(worker);
+                    }
+                    if self.end(lease, LeaseEnd::Lost).await.is_ok() {
+                        return;
+                    }
+                }
+                Err(_) => {
+                    silent += 1;
+                    tokio::time::sleep(Duration::from_millis(50 * silent.min(20))).await;
+                }
+            }
+        }
+    }
+
+    /// Follows the market: notices, and the end of what the market takes.
+    async fn follow(self: Arc<Self>) {
+        let mut quotes = Vec::new();
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let now = self.clock.now();
+            for (lease, ends_at) in self.doomed(now) {
+                self.mark(lease, |marks| marks.ends_at = Some(ends_at));
+            }
+            for (lease, folder, ends_at) in self.untold() {
+                let in_ms = self.clock.real_time(ends_at - now).as_millis() as u64;
+                if self.agents.ask(&folder, &AgentRequest::Notice { in_ms }).await.is_ok()
+                    && let Some(held) = self.held().get_mut(&lease)
+                {
+                    held.told = true;
+                }
+            }
+            for lease in self.overdue(now) {
+                let engine = Arc::clone(&self);
+                tokio::spawn(async move { engine.end(lease, LeaseEnd::Taken).await });
+            }
+            let seen = self.position.offers(now);
+            if seen != quotes {
+                quotes = seen;
+                self.changed.notify_one();
+            }
+        }
+    }
+
+    /// Spot leases whose capacity ends within the notice, and when.
+    fn doomed(&self, now: Time) -> Vec<(LeaseId, Time)> {
+        let held = self.held();
+        let live = held.iter().filter(|(_, held)| held.marks.gone.is_none() && held.marks.up_at.is_some());
+        let unannounced = live.filter(|(_, held)| held.marks.ends_at.is_none());
+        unannounced
+            .filter_map(|(id, held)| Some((*id, self.position.ends_within_notice(&held.marks.offer, now)?)))
+            .collect()
+    }
+
+    fn untold(&self) -> Vec<(LeaseId, Folder, Time)> {
+        let held = self.held();
+        let live = held.iter().filter(|(_, held)| held.marks.gone.is_none() && !held.told);
+        live.filter_map(|(id, held)| Some((*id, held.folder.clone(), held.marks.ends_at?))).collect()
+    }
+
+    fn overdue(&self, now: Time) -> Vec<LeaseId> {
+        let held = self.held();
+        let live = held.iter().filter(|(_, held)| held.marks.gone.is_none());
+        live.filter(|(_, held)| held.marks.ends_at.is_some_and(|at| at <= now)).map(|(id, _)| *id).collect()
+    }
+
+    /// Ends a lease and everything on it; the first end counts.
+    async fn end(&self, lease: LeaseId, end: LeaseEnd) -> Result<LeaseState, EngineError> {
+        let folder = match self.folder(lease) {
+            Some(folder) => folder,
+            None => self.bury(lease)?,
+        };
+        if let Some(gone @ LeaseState::Gone { .. }) = self.state_of(lease) {
+            return Ok(gone);
+        }
+        let at = self.clock.now();
+        let gently = end == LeaseEnd::Released;
+        self.agents.end(&folder, gently).await.map_err(|why| EngineError::Unreachable { why: why.to_string() })?;
+        if let Some(worker) = folder.read_worker()
+            && let Some(held) = self.held().get_mut(&lease)
+        {
+            held.worker = Some(worker);
+        }
+        self.mark(lease, |marks| {
+            marks.gone.get_or_insert((marks.ends_at.map_or(at, |ends| ends.min(at)), end));
+        });
+        self.state_of(lease).ok_or(EngineError::NoLease(lease))
+    }
+
+    /// A folder for a lease that was released before it was ever acquired, so that it never will be.
+    fn bury(&self, lease: LeaseId) -> Result<Folder, EngineError> {
+        let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
+        let folder = Folder::create(&self.root, lease).map_err(why)?;
+        let marks = Marks { gone: Some((self.clock.now(), LeaseEnd::Released)), ..Marks::default() };
+        folder.write_marks(&marks);
+        self.held().insert(lease, Held { folder: folder.clone(), marks, worker: None, told: false });
+        Ok(folder)
+    }
+
+    fn state_of(&self, lease: LeaseId) -> Option<LeaseState> {
+        self.held().get(&lease).map(|held| match (held.marks.gone, held.marks.up_at) {
+            (Some((at, end)), _) => LeaseState::Gone { at, end },
+            (None, Some(since)) => LeaseState::Up { since, ends_at: held.marks.ends_at },
+            (None, None) => LeaseState::Pending,
+        })
+    }
+}
+
+#[async_trait]
+impl Engine for Arc<Simulated> {
+    fn describe(&self) -> Capabilities {
+        Capabilities {
+            name: "simulated".to_owned(),
+            markets: vec![Market::Spot, Market::OnDemand],
+            notice: self.position.tape().notice,
+            speed: self.clock.speed(),
+        }
+    }
+
+    async fn offers(&self) -> Result<Vec<Offer>, EngineError> {
+        Ok(self.position.offers(self.clock.now()))
+    }
+
+    async fn acquire(&self, lease: LeaseId, want: &Want) -> Result<LeaseState, EngineError> {
+        match self.state_of(lease) {
+            Some(LeaseState::Gone { .. }) => return Err(EngineError::Refused(Refusal::Invalid)),
+            Some(up @ LeaseState::Up { .. }) => return Ok(up),
+            Some(LeaseState::Pending) | None => {}
+        }
+        let offers = self.position.offers(self.clock.now());
+        let Some(offer) = offers.iter().find(|offer| offer.id == want.offer) else {
+            return Err(EngineError::Refused(Refusal::Invalid));
+        };
+        let dear = want.max_price.is_some_and(|max| offer.price_per_hour > max);
+        if dear || offer.capacity == Some(0) {
+            return Err(EngineError::Refused(Refusal::NoCapacity));
+        }
+        let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
+        let folder = Folder::create(&self.root, lease).map_err(why)?;
+        let marks = Marks { offer: want.offer.clone(), ..Marks::default() };
+        folder.write_marks(&marks);
+        self.held().entry(lease).or_insert(Held { folder: folder.clone(), marks, worker: None, told: false });
+        self.agents.launch(&folder).await.map_err(why)?;
+        let now = self.clock.now();
+        self.mark(lease, |marks| {
+            marks.up_at.get_or_insert(now);
+        });
+        tokio::spawn(Arc::clone(self).watch(lease));
+        self.state_of(lease).ok_or(EngineError::NoLease(lease))
+    }
+
+    async fn observe(&self, leases: &[LeaseId]) -> Result<Vec<Observed>, EngineError> {
+        let states: Vec<_> = leases.iter().filter_map(|lease| Some((*lease, self.state_of(*lease)?))).collect();
+        let held = self.held();
+        let worker = |lease: &LeaseId| held.get(lease).and_then(|held| held.worker.clone());
+        Ok(states.into_iter().map(|(lease, state)| Observed { lease, state, worker: worker(&lease) }).collect())
+    }
+
+    async fn list_owned(&self) -> Result<Vec<LeaseId>, EngineError> {
+        Ok(self.held().iter().filter(|(_, held)| held.marks.gone.is_none()).map(|(lease, _)| *lease).collect())
+    }
+
+    async fn start(&self, lease: LeaseId, order: &StartOrder) -> Result<(), EngineError> {
+        self.order(lease, &AgentRequest::Start(Box::new(order.clone()))).await
+    }
+
+    async fn stop(&self, lease: LeaseId, stint: StintId, rank: u32, grace: Span) -> Result<(), EngineError> {
+        let grace_ms = self.clock.real_time(grace).as_millis() as u64;
+        self.order(lease, &AgentRequest::Stop { stint, rank, grace_ms }).await
+    }
+
+    async fn release(&self, lease: LeaseId) -> Result<LeaseState, EngineError> {
+        self.end(lease, LeaseEnd::Released).await
+    }
+
+    async fn forget(&self, leases: &[LeaseId]) -> Result<(), EngineError> {
+        for lease in leases {
+            let gone = matches!(self.state_of(*lease), Some(LeaseState::Gone { .. }));
+            if gone && let Some(held) = self.held().remove(lease) {
+                held.folder.delete();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Simulated {
+    async fn order(&self, lease: LeaseId, request: &AgentRequest) -> Result<(), EngineError> {
+        let folder = self.folder(lease).ok_or(EngineError::NoLease(lease))?;
+        let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
+        let view = self.agents.ask(&folder, request).await.map_err(why)?;
+        if let Some(held) = self.held().get_mut(&lease) {
+            held.worker = view.worker;
+        }
+        self.changed.notify_one();
+        Ok(())
+    }
+}

@@ -1,0 +1,157 @@
+//! A second reader of the log: every committed row is decoded once, counted, and billed by its own arithmetic,
+//! to be compared with the ledger and with what the world charged.
+
+use crate::world::World;
+use std::collections::BTreeMap;
+use windfall_core::{Body, Decision, Event, LeaseId, NanoUsd, OfferId, Outcome, Time, WorkloadId, codec};
+use windfall_store::{LedgerRow, Row};
+
+struct Bill {
+    offer: OfferId,
+    asked_at: Time,
+    up: Option<Time>,
+    /// Price from a moment on.
+    prices: Vec<(Time, NanoUsd)>,
+}
+
+/// What the log says so far.
+#[derive(Default)]
+pub(crate) struct Audit {
+    pub last_seq: u64,
+    pub last_ledger: u64,
+    pub kinds: BTreeMap<&'static str, u64>,
+    prices: BTreeMap<OfferId, NanoUsd>,
+    bills: BTreeMap<LeaseId, Bill>,
+    ledger: BTreeMap<String, i64>,
+    /// Job number by the key it was submitted with.
+    pub ids: BTreeMap<WorkloadId, usize>,
+    pub ends: Vec<(Time, WorkloadId, Outcome)>,
+    pub epochs: BTreeMap<WorkloadId, u64>,
+    /// When leases were asked for, by job.
+    pub asks: BTreeMap<WorkloadId, Vec<Time>>,
+    pub leases_billed: u64,
+    pub digest: u64,
+}
+
+impl Audit {
+    pub fn ledger_row(&mut self, row: &LedgerRow) {
+        self.last_ledger = row.seq;
+        *self.ledger.entry(row.lease.clone()).or_default() += row.nanousd;
+        self.mix(row.nanousd as u64 ^ row.from_ms as u64 ^ row.to_ms as u64);
+    }
+
+    fn mix(&mut self, value: u64) {
+        self.digest = (self.digest ^ value).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(17);
+    }
+
+    /// Takes a row in; a violated law comes back.
+    pub fn row(&mut self, row: &Row, world: &World) -> Result<(), (u8, String)> {
+        self.last_seq = row.seq;
+        for chunk in row.payload.as_bytes().chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.mix(u64::from_le_bytes(word));
+        }
+        self.mix(row.at_ms as u64 ^ row.batch);
+        let body: Body = codec::decode(row.version, &row.payload).map_err(|e| (11, format!("row {}: {e}", row.seq)))?;
+        *self.kinds.entry(body.kind()).or_default() += 1;
+        let at = Time(row.at_ms);
+        match body {
+            Body::Event(event) => self.event(row.seq, at, event, world),
+            Body::Decision(decision, _) => self.decision(at, decision),
+        }
+    }
+
+    fn event(&mut self, seq: u64, at: Time, event: Event, world: &World) -> Result<(), (u8, String)> {
+        match event {
+            Event::Submitted { workload, key } => {
+                let number: usize = workload.job().run.environment.parse().unwrap_or(usize::MAX);
+                if self.ids.values().any(|known| *known == number) {
+                    return Err((1, format!("one submission became two jobs: {key}")));
+                }
+                self.ids.insert(WorkloadId(seq), number);
+            }
+            Event::OfferSeen { offer } => {
+                let price = offer.price_per_hour;
+                let before = self.prices.insert(offer.id.clone(), price);
+                if before.is_some_and(|before| before != price) {
+                    for bill in self.bills.values_mut().filter(|bill| bill.offer == offer.id && bill.up.is_some()) {
+                        bill.prices.push((at, price));
+                    }
+                }
+            }
+            Event::LeaseUp { lease, at: since } => {
+                if let Some(bill) = self.bills.get_mut(&lease) {
+                    // The price of the stretch before it was seen is the one known when it was seen.
+                    let since = since.clamp(bill.asked_at, at);
+                    bill.up = Some(since);
+                    bill.prices = vec![(since, self.prices.get(&bill.offer).copied().unwrap_or_default())];
+                }
+            }
+            Event::LeaseFailed { lease, .. } => {
+                self.bills.remove(&lease);
+            }
+            Event::LeaseGone { lease, .. } => return self.settle(lease, world),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn decision(&mut self, at: Time, decision: Decision) -> Result<(), (u8, String)> {
+        match decision {
+            Decision::Acquire { lease, workload, offer, .. } => {
+                self.bills.insert(lease, Bill { offer, asked_at: at, up: None, prices: Vec::new() });
+                self.asks.entry(workload).or_default().push(at);
+            }
+            Decision::Start { stint, .. } => {
+                let known = self.epochs.entry(stint.workload).or_default();
+                if stint.epoch <= *known {
+                    return Err((2, format!("stint {stint} was decided after stint {known}")));
+                }
+                *known = stint.epoch;
+            }
+            Decision::End { workload, outcome } => {
+                if self.ends.iter().any(|(_, known, _)| *known == workload) {
+                    return Err((1, format!("job {workload} ended twice")));
+                }
+                self.ends.push((at, workload, outcome));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Law 6 for one lease: ledger rows against the world's own clock at the prices that were published.
+    fn settle(&mut self, lease: LeaseId, world: &World) -> Result<(), (u8, String)> {
+        let Some(bill) = self.bills.remove(&lease) else { return Ok(()) };
+        let written = self.ledger.get(&lease.to_string()).copied().unwrap_or(0);
+        let Some(machine) = world.machines.get(&lease).or_else(|| world.past.get(&lease)) else { return Ok(()) };
+        let (Some(since), Some((until, _))) = (machine.since, machine.gone) else {
+            return match written {
+                0 => Ok(()),
+                paid => Err((6, format!("lease {lease} never came up and {paid} n$ are in the ledger"))),
+            };
+        };
+        self.leases_billed += 1;
+        let mut charged: i128 = 0;
+        for (i, (from, price)) in bill.prices.iter().enumerate() {
+            let from = if i == 0 { since } else { (*from).min(until) };
+            let to = bill.prices.get(i + 1).map_or(until, |(next, _)| (*next).min(until));
+            charged += i128::from((to - from).0) * i128::from(price.0);
+        }
+        let charged = charged * i128::from(machine.copies) / 3_600_000;
+        if bill.up.is_none() {
+            let span = until - since;
+            return if span.0 == 0 { Ok(()) } else { Err((6, format!("lease {lease} was paid for {span}, not shown"))) };
+        }
+        if charged != i128::from(written) {
+            return Err((6, format!("lease {lease}: {written} n$ in the ledger, {charged} n$ were charged")));
+        }
+        Ok(())
+    }
+
+    /// All that the ledger holds.
+    pub fn ledger_sum(&self) -> i64 {
+        self.ledger.values().sum()
+    }
+}

@@ -1,0 +1,93 @@
+//! Every fault that a world can suffer, and whether it strikes. Each chance has an index; a shrunk world
+//! lets only some indexes strike.
+
+use crate::random;
+use std::collections::BTreeSet;
+use windfall_core::Time;
+
+macro_rules! kinds {
+    ($($kind:ident $name:literal $permille:literal,)*) => {
+        /// What can go wrong.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub(crate) enum Kind { $($kind,)* }
+
+        impl Kind {
+            pub const ALL: &[Kind] = &[$(Kind::$kind,)*];
+            pub fn name(self) -> &'static str { match self { $(Kind::$kind => $name,)* } }
+            /// How often it strikes when it could, in a thousand.
+            fn permille(self) -> u64 { match self { $(Kind::$kind => $permille,)* } }
+        }
+    };
+}
+
+kinds! {
+    CallLostBefore "engine call lost before it was done" 60,
+    CallLostAfter "engine call done, answer lost" 60,
+    CallDelayed "engine call delayed" 70,
+    CallAfterDeath "engine call arrives after its server died" 300,
+    OddRefusal "engine refuses for an odd reason" 30,
+    ObserveFails "observation call fails" 15,
+    ObservationDropped "observation dropped" 20,
+    ObservationStale "observation delayed, arrives stale" 25,
+    ObservationTwice "observation duplicated" 20,
+    EventsShuffled "events of a batch shuffled" 15,
+    NoticeMissing "lease taken without its notice" 250,
+    NoticeFalse "notice that no loss follows" 150,
+    NeverUp "lease never comes up" 60,
+    Limbo "machine runs on after it was reported gone" 150,
+    SubmittedTwice "submission sent twice with one key" 250,
+    BadInput "submission that must be refused" 250,
+    DiesBeforeCommit "server dies before a commit" 6,
+    DiesAfterCommit "server dies after a commit" 6,
+    DiesBetween "server dies between two dispatches" 12,
+    TwoServers "an old leader goes on beside the new one" 4,
+    ClockJump "clock jumps by hours" 1,
+    StoreRefuses "store refuses commits for a while" 6,
+}
+
+/// One fault that struck.
+#[derive(Clone, Debug)]
+pub(crate) struct Struck {
+    pub index: u64,
+    pub kind: Kind,
+    pub at: Time,
+}
+
+/// Decides which chances strike.
+#[derive(Clone, Debug)]
+pub(crate) struct Faults {
+    seed: u64,
+    next: u64,
+    /// Only these may strike; none lets all.
+    only: Option<BTreeSet<u64>>,
+    /// Nothing strikes any more.
+    pub over: bool,
+    /// Kinds that this world does not know.
+    pub without: BTreeSet<Kind>,
+    /// In a thousand, on top of each kind's own chance.
+    pub weight: u64,
+    pub struck: Vec<Struck>,
+}
+
+impl Faults {
+    pub fn new(seed: u64, only: Option<BTreeSet<u64>>) -> Faults {
+        let without = BTreeSet::new();
+        Faults { seed, next: 0, only, over: false, without, weight: 1_000, struck: Vec::new() }
+    }
+
+    /// Whether this chance strikes.
+    pub fn strike(&mut self, kind: Kind, at: Time) -> bool {
+        self.next += 1;
+        if self.over || self.without.contains(&kind) {
+            return false;
+        }
+        let index = self.next;
+        let chance = kind.permille() * self.weight;
+        let strikes = random::of(self.seed, &[7, kind as u64, index]).below(1_000_000) < chance
+            && self.only.as_ref().is_none_or(|only| only.contains(&index));
+        if strikes {
+            self.struck.push(Struck { index, kind, at });
+        }
+        strikes
+    }
+}

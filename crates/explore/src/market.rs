@@ -1,0 +1,107 @@
+//! What an invented market sells and when that changes: spells of capacity, moving prices, or a recorded tape.
+
+use crate::random;
+use std::sync::OnceLock;
+use windfall_core::{Market, NanoUsd, Offer, OfferId, Span, Time};
+use windfall_sim::{Tape, embedded};
+
+/// One offer, its capacity and its next change.
+#[derive(Clone, Debug)]
+pub(crate) struct Stall {
+    pub offer: Offer,
+    /// Instances in all, held ones included; none is without end.
+    pub capacity: Option<u32>,
+    pub next_change: Option<Time>,
+    /// Whether it may refuse although it is on-demand.
+    pub moody: bool,
+    number: u64,
+    changes: u64,
+    base: NanoUsd,
+    tape: Option<(Time, Span)>,
+}
+
+fn tape() -> Option<&'static Tape> {
+    static TAPE: OnceLock<Option<Tape>> = OnceLock::new();
+    TAPE.get_or_init(|| embedded("aws-v100-us-west-2-2023").ok()).as_ref()
+}
+
+fn offer(zone: &str, market: Market, price: NanoUsd, notice: Span) -> Offer {
+    Offer {
+        id: OfferId::new(&format!("invented/{zone}/p3/{market}")),
+        engine: "invented".to_owned(),
+        cloud: "aws".to_owned(),
+        zone: zone.to_owned(),
+        instance_type: "p3".to_owned(),
+        market,
+        accelerator: "V100".to_owned(),
+        accelerators: 1,
+        price_per_hour: price,
+        capacity: None,
+        notice,
+    }
+}
+
+/// The stalls of a world.
+pub(crate) fn stalls(seed: u64, now: Time, moody: bool) -> Vec<Stall> {
+    let mut random = random::of(seed, &[1]);
+    let on_demand = NanoUsd(random.between(500_000_000, 5_000_000_000));
+    let notice = Span::seconds(random.pick(&[30, 120, 120]));
+    let taped = random.permille(250);
+    let mut stalls = Vec::new();
+    for number in 0..random.between(1, 3) as u64 {
+        let zone = ["us-west-2a", "us-west-2b", "us-west-2c"][number as usize];
+        let base = NanoUsd(on_demand.0 * random.between(15, 70) / 100);
+        let start = Span(random.between(0, 3_000) * 600_000);
+        stalls.push(Stall {
+            offer: offer(zone, Market::Spot, base, notice),
+            capacity: Some(0),
+            next_change: Some(now),
+            moody: false,
+            number,
+            changes: 0,
+            base,
+            tape: taped.then_some((now, start)),
+        });
+    }
+    stalls.push(Stall {
+        offer: offer("us-west-2a", Market::OnDemand, on_demand, notice),
+        capacity: None,
+        next_change: None,
+        moody,
+        number: 9,
+        changes: 0,
+        base: on_demand,
+        tape: None,
+    });
+    stalls
+}
+
+impl Stall {
+    /// Goes through the change that is due.
+    pub fn change(&mut self, seed: u64, at: Time, calm: bool) {
+        self.changes += 1;
+        let mut random = random::of(seed, &[2, self.number, self.changes]);
+        if calm {
+            self.next_change = None;
+            self.capacity = self.capacity.map(|_| 64);
+            self.offer.price_per_hour = self.base.min(NanoUsd(100_000_000));
+            return;
+        }
+        if let (Some((began, start)), Some(tape)) = (self.tape, tape()) {
+            let offset = start + (at - began);
+            if let Some(quote) = tape.quote(&self.offer.zone, offset) {
+                self.capacity = Some(quote.capacity);
+                self.offer.price_per_hour = quote.price;
+            }
+            let tick = Span((offset.0.div_euclid(tape.tick.0) + 1) * tape.tick.0) - offset;
+            self.next_change = Some(at + tick);
+            return;
+        }
+        self.capacity = Some(if random.permille(350) { 0 } else { random.between(1, 6) as u32 });
+        if random.permille(500) {
+            self.offer.price_per_hour = NanoUsd(self.base.0 * random.between(60, 180) / 100);
+        }
+        let lasts = if random.permille(250) { random.between(60, 600) } else { random.between(1_200, 14_400) };
+        self.next_change = Some(at + Span::seconds(lasts));
+    }
+}

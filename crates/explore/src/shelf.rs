@@ -1,0 +1,104 @@
+//! The store that a world's servers share: the memory store, which drops what was not committed, behind a
+//! thin layer that can be made to lie.
+
+use crate::planted::Bug;
+use async_trait::async_trait;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use windfall_core::codec;
+use windfall_store::{
+    Commit, JobQuery, JobRow, LedgerRow, LedgerTotal, Loaded, MemoryStore, Result, Row, Snapshot, Store,
+};
+
+/// A memory store that knows its leader's epoch.
+pub(crate) struct Shelf {
+    pub memory: MemoryStore,
+    bug: Option<Bug>,
+    epoch: AtomicU64,
+    commits: AtomicU64,
+}
+
+impl Shelf {
+    pub fn new(bug: Option<Bug>) -> Arc<Shelf> {
+        let memory = MemoryStore::with_installation("00000000000000ab");
+        Arc::new(Shelf { memory, bug, epoch: AtomicU64::new(0), commits: AtomicU64::new(0) })
+    }
+
+    /// The epoch of whoever leads now.
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    fn lie(&self, commit: &Commit) -> Option<Commit> {
+        let count = self.commits.fetch_add(1, Ordering::Relaxed);
+        let mut changed = commit.clone();
+        match self.bug? {
+            Bug::LedgerRowLost => {
+                for row in changed.ledger.iter_mut().filter(|row| row.seq % 10 == 0) {
+                    row.nanousd = 0;
+                }
+            }
+            Bug::LogAltered => {
+                for row in changed.rows.iter_mut().filter(|row| row.seq % 50 == 0) {
+                    row.at_ms += 1;
+                }
+            }
+            Bug::AckWithoutWriting if count % 40 == 30 => changed = Commit::default(),
+            _ => return None,
+        }
+        Some(changed)
+    }
+}
+
+#[async_trait]
+impl Store for Shelf {
+    async fn lead(&self) -> Result<u64> {
+        let epoch = self.memory.lead().await?;
+        self.epoch.store(epoch, Ordering::Relaxed);
+        Ok(epoch)
+    }
+    async fn load_before(&self, seq: u64) -> Result<Loaded> {
+        self.memory.load_before(seq).await
+    }
+    async fn commit(&self, epoch: u64, commit: &Commit) -> Result<()> {
+        let epoch = if self.bug == Some(Bug::FencedCommit) { self.epoch() } else { epoch };
+        match self.lie(commit) {
+            Some(changed) => self.memory.commit(epoch, &changed).await,
+            None => self.memory.commit(epoch, commit).await,
+        }
+    }
+    async fn snapshot(&self, epoch: u64, snapshot: &Snapshot) -> Result<()> {
+        self.memory.snapshot(epoch, snapshot).await
+    }
+    async fn cut(&self, epoch: u64, before_seq: u64, older_than_ms: i64) -> Result<u64> {
+        self.memory.cut(epoch, before_seq, older_than_ms).await
+    }
+    async fn jobs(&self, query: &JobQuery) -> Result<Vec<JobRow>> {
+        self.memory.jobs(query).await
+    }
+    async fn job(&self, workload: u64) -> Result<Option<JobRow>> {
+        self.memory.job(workload).await
+    }
+    async fn rows_after(&self, after_seq: u64, limit: u32) -> Result<Vec<Row>> {
+        self.memory.rows_after(after_seq, limit).await
+    }
+    async fn rows_of(&self, workload: u64, after_seq: u64, limit: u32) -> Result<Vec<Row>> {
+        self.memory.rows_of(workload, after_seq, limit).await
+    }
+    async fn ledger_after(&self, after_seq: u64, limit: u32) -> Result<Vec<LedgerRow>> {
+        self.memory.ledger_after(after_seq, limit).await
+    }
+    async fn ledger_of(&self, workload: u64) -> Result<Vec<LedgerRow>> {
+        self.memory.ledger_of(workload).await
+    }
+    async fn ledger_total(&self) -> Result<LedgerTotal> {
+        self.memory.ledger_total().await
+    }
+    async fn close(&self) {}
+}
+
+/// A snapshot of a state, as the server writes it.
+pub(crate) fn snapshot_of(brain: &windfall_core::Brain) -> Snapshot {
+    let payload = codec::encode(brain).into();
+    Snapshot { seq: brain.last_seq(), at_ms: brain.now().0, version: codec::VERSION, payload }
+}

@@ -1,0 +1,646 @@
+//! The invented world: machines, what runs on them, and the market, in virtual time. It knows the truth that
+//! engines only report; it decides nothing.
+
+use crate::fault::{Faults, Kind};
+use crate::market::{self, Stall};
+use crate::planted::Bug;
+use crate::program::{OnTerm, Plot, Run, Saved, Truth};
+use crate::random;
+use std::collections::BTreeMap;
+use windfall_core::record::Resume;
+use windfall_core::worker::StartOrder;
+use windfall_core::{CheckpointId, LeaseEnd, LeaseId, OfferId, Span, StintId, Time, WorkerEnd};
+
+/// A worker on a machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Worker {
+    pub stint: StintId,
+    pub rank: u32,
+    pub job: usize,
+    /// Runs from then on.
+    pub ready_at: Time,
+    pub running: bool,
+    pub asked: bool,
+    /// Ends then, like that.
+    pub doom: Option<(Time, WorkerEnd)>,
+    pub end: Option<WorkerEnd>,
+}
+
+/// One machine, from asked for until forgotten.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    pub offer: usize,
+    /// Comes up then; never when none.
+    pub up_at: Option<Time>,
+    pub since: Option<Time>,
+    pub notice_at: Option<Time>,
+    pub ends_at: Option<Time>,
+    pub taken_at: Option<Time>,
+    pub gone: Option<(Time, LeaseEnd)>,
+    /// Its processes really end then, after it was reported gone.
+    pub limbo_until: Option<Time>,
+    pub worker: Option<Worker>,
+    /// How often it was made: more than once only with a planted bug.
+    pub copies: i64,
+    pub unwanted_since: Option<Time>,
+}
+
+impl Machine {
+    pub fn is_alive(&self) -> bool {
+        self.gone.is_none() || self.limbo_until.is_some()
+    }
+}
+
+/// What broke a law inside the world itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Wrong {
+    pub law: u8,
+    pub what: String,
+}
+
+/// The world.
+pub(crate) struct World {
+    pub seed: u64,
+    pub now: Time,
+    pub stalls: Vec<Stall>,
+    pub machines: BTreeMap<LeaseId, Machine>,
+    /// Machines that the engine has forgotten.
+    pub past: BTreeMap<LeaseId, Machine>,
+    pub jobs: Vec<Truth>,
+    pub faults: Faults,
+    pub bug: Option<Bug>,
+    pub calm: bool,
+    /// How long a machine takes to come up.
+    pub boot: Span,
+    /// Something that can be observed has changed since it was last observed.
+    pub dirty_since: Option<Time>,
+    /// Time that faults have cost so far, at most.
+    pub delay: Span,
+    /// The last moment at which a fault was felt.
+    pub trouble_at: Time,
+    pub interruptions: u64,
+    pub wrongs: Vec<Wrong>,
+    pub trace: Option<Vec<String>>,
+}
+
+impl World {
+    pub fn new(seed: u64, now: Time, boot: Span, moody: bool, faults: Faults, bug: Option<Bug>) -> World {
+        World {
+            seed,
+            now,
+            stalls: market::stalls(seed, now, moody),
+            machines: BTreeMap::new(),
+            past: BTreeMap::new(),
+            jobs: Vec::new(),
+            faults,
+            bug,
+            calm: false,
+            boot,
+            dirty_since: None,
+            delay: Span::ZERO,
+            trouble_at: now,
+            interruptions: 0,
+            wrongs: Vec::new(),
+            trace: None,
+        }
+    }
+
+    pub fn say(&mut self, text: impl FnOnce() -> String) {
+        let now = self.now;
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!("{:>9.1}s  {}", (now - crate::driver::BEGIN).0 as f64 / 1e3, text()));
+        }
+    }
+
+    pub fn strike(&mut self, kind: Kind) -> bool {
+        let strikes = self.faults.strike(kind, self.now);
+        if strikes {
+            self.trouble_at = self.now;
+            self.say(|| format!("FAULT {}", kind.name()));
+        }
+        strikes
+    }
+
+    pub fn wrong(&mut self, law: u8, what: String) {
+        self.wrongs.push(Wrong { law, what });
+    }
+
+    fn touch(&mut self) {
+        let now = self.now;
+        self.dirty_since.get_or_insert(now);
+    }
+
+    pub fn stall(&self, id: &OfferId) -> Option<usize> {
+        self.stalls.iter().position(|stall| stall.offer.id == *id)
+    }
+
+    /// Instances of an offer that are held.
+    pub fn held(&self, offer: usize) -> u32 {
+        self.machines.values().filter(|machine| machine.offer == offer && machine.gone.is_none()).count() as u32
+    }
+
+    /// When something happens by itself.
+    pub fn next_change(&self) -> Option<Time> {
+        let mut next: Option<Time> = None;
+        let mut at = |time: Option<Time>| {
+            if let Some(time) = time {
+                next = Some(next.map_or(time, |known| known.min(time)));
+            }
+        };
+        self.stalls.iter().for_each(|stall| at(stall.next_change));
+        for machine in self.machines.values().filter(|machine| machine.is_alive()) {
+            if machine.gone.is_none() {
+                at(machine.up_at.filter(|_| machine.since.is_none()));
+                at(machine.notice_at.filter(|_| machine.ends_at.is_none()));
+                at(machine.taken_at);
+            }
+            at(machine.limbo_until);
+            if let Some(worker) = machine.worker.as_ref().filter(|worker| worker.end.is_none()) {
+                at((!worker.running).then_some(worker.ready_at));
+                at(worker.doom.as_ref().map(|(time, _)| *time));
+            }
+        }
+        for truth in &self.jobs {
+            for run in truth.runs.values().filter(|run| run.since.is_some() || run.saving.is_some()) {
+                at(run.next_save);
+                at(run.saving.map(|(time, _)| time));
+                at(climax_at(truth, run));
+            }
+        }
+        next
+    }
+
+    /// Lives through everything up to `to`.
+    pub fn advance(&mut self, to: Time) {
+        while let Some(at) = self.next_change().filter(|at| *at <= to) {
+            self.now = self.now.max(at);
+            self.happen();
+        }
+        self.now = self.now.max(to);
+    }
+
+    fn happen(&mut self) {
+        let now = self.now;
+        for offer in 0..self.stalls.len() {
+            if self.stalls[offer].next_change.is_some_and(|at| at <= now) {
+                self.stalls[offer].change(self.seed, now, self.calm);
+                self.evict(offer);
+                self.touch();
+            }
+        }
+        let ids: Vec<LeaseId> = self.machines.iter().filter(|(_, m)| m.is_alive()).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.happen_to_machine(id);
+            self.happen_to_worker(id);
+        }
+        for job in 0..self.jobs.len() {
+            self.happen_to_runs(job);
+        }
+    }
+
+    /// Takes machines that the market has no more room for.
+    fn evict(&mut self, offer: usize) {
+        let Some(capacity) = self.stalls[offer].capacity else { return };
+        let notice = self.stalls[offer].offer.notice;
+        let mut held = self.held(offer);
+        let ids: Vec<LeaseId> = self.machines.keys().copied().collect();
+        for id in ids {
+            let Some(machine) = self.machines.get(&id) else { continue };
+            if held <= capacity || machine.offer != offer || machine.gone.is_some() || machine.taken_at.is_some() {
+                continue;
+            }
+            held -= 1;
+            let sudden = self.strike(Kind::NoticeMissing);
+            let now = self.now;
+            if let Some(machine) = self.machines.get_mut(&id) {
+                machine.taken_at = Some(if sudden { now } else { now + notice });
+                machine.notice_at = (!sudden).then_some(now);
+            }
+        }
+    }
+
+    fn happen_to_machine(&mut self, id: LeaseId) {
+        let now = self.now;
+        let Some(machine) = self.machines.get(&id).cloned() else { return };
+        if machine.gone.is_some() {
+            if machine.limbo_until.is_some_and(|at| at <= now) {
+                self.bury_worker(id);
+            }
+            return;
+        }
+        if machine.since.is_none() && machine.up_at.is_some_and(|at| at <= now) {
+            self.come_up(id, &machine);
+        }
+        let Some(machine) = self.machines.get_mut(&id) else { return };
+        let notice = self.stalls[machine.offer].offer.notice;
+        if machine.ends_at.is_none() && machine.notice_at.is_some_and(|at| at <= now) {
+            let ends_at = machine.taken_at.unwrap_or(now + notice);
+            machine.ends_at = Some(ends_at);
+            self.say(|| format!("notice for {id}: ends in {}", ends_at - now));
+            self.ask_to_stop(id, ends_at);
+            self.touch();
+        }
+        if self.machines.get(&id).and_then(|machine| machine.taken_at).is_some_and(|at| at <= now) {
+            let lost = random::of(self.seed, &[11, id.0.seq]).permille(200);
+            self.interruptions += 1;
+            self.end_machine(id, if lost { LeaseEnd::Lost } else { LeaseEnd::Taken });
+        }
+    }
+
+    fn come_up(&mut self, id: LeaseId, machine: &Machine) {
+        let now = self.now;
+        let spot = self.stalls[machine.offer].capacity.is_some();
+        let notice = self.stalls[machine.offer].offer.notice;
+        let mut random = random::of(self.seed, &[3, id.0.seq]);
+        // Young machines die more often: what was just freed by the market is soon wanted back.
+        let life = match random.below(100) {
+            0..25 => Some(Span::seconds(random.between(40, 900))),
+            25..50 => Some(Span::seconds(random.between(900, 7_200))),
+            _ => None,
+        };
+        let life = life.filter(|_| spot && !self.calm && machine.taken_at.is_none());
+        let falsely = spot && life.is_none() && machine.taken_at.is_none() && self.strike(Kind::NoticeFalse);
+        let sudden = life.is_some() && self.strike(Kind::NoticeMissing);
+        self.say(|| format!("{id} is up"));
+        if let Some(machine) = self.machines.get_mut(&id) {
+            machine.since = Some(now);
+            if let Some(life) = life {
+                machine.taken_at = Some(now + life);
+                machine.notice_at = (!sudden).then_some((now + life - notice).max(now));
+            } else if falsely {
+                machine.notice_at = Some(now + Span::seconds(random.between(10, 3_000)));
+            }
+        }
+        self.touch();
+    }
+
+    /// The machine is gone for the engine, and its processes with it, unless they linger.
+    pub fn end_machine(&mut self, id: LeaseId, end: LeaseEnd) {
+        let now = self.now;
+        let lingers = end != LeaseEnd::Released && self.strike(Kind::Limbo);
+        let minutes = random::of(self.seed, &[4, id.0.seq]).between(1, 30);
+        self.say(|| format!("{id} is gone: {end:?}"));
+        let Some(machine) = self.machines.get_mut(&id) else { return };
+        machine.gone = Some((now, end));
+        let stint = machine.worker.as_ref().filter(|worker| worker.end.is_none()).map(|w| (w.job, w.stint.epoch));
+        if lingers && stint.is_some() {
+            machine.limbo_until = Some(now + Span::minutes(minutes));
+            if let Some(run) = stint.and_then(|(job, epoch)| self.jobs[job].runs.get_mut(&epoch)) {
+                run.limbo = true;
+            }
+        } else {
+            self.bury_worker(id);
+        }
+        self.touch();
+    }
+
+    /// Whatever ran there is dead; nobody is told how it ended.
+    fn bury_worker(&mut self, id: LeaseId) {
+        let Some(machine) = self.machines.get_mut(&id) else { return };
+        machine.limbo_until = None;
+        if let Some(worker) = machine.worker.as_mut().filter(|worker| worker.end.is_none()) {
+            worker.running = false;
+            worker.doom = None;
+            let (job, epoch) = (worker.job, worker.stint.epoch);
+            self.settle(job, epoch);
+        }
+    }
+
+    fn happen_to_worker(&mut self, id: LeaseId) {
+        let now = self.now;
+        let Some(machine) = self.machines.get_mut(&id).filter(|machine| machine.is_alive()) else { return };
+        let Some(worker) = machine.worker.as_mut().filter(|worker| worker.end.is_none()) else { return };
+        let (job, stint, rank) = (worker.job, worker.stint, worker.rank);
+        if let Some((_, end)) = worker.doom.clone().filter(|(at, _)| *at <= now) {
+            worker.end = Some(end.clone());
+            worker.running = false;
+            self.worker_ended(id, job, stint, rank, end);
+        } else if !worker.running && worker.ready_at <= now {
+            worker.running = true;
+            if rank == 0 {
+                self.begin(id, job, stint.epoch);
+            }
+            self.settle(job, stint.epoch);
+            self.touch();
+        }
+    }
+
+    /// Rank 0 picks the checkpoint and sets the fence.
+    fn begin(&mut self, id: LeaseId, job: usize, epoch: u64) {
+        let never_runs = self.jobs[job].program.plot == Plot::NeverRuns;
+        let fenced = self.jobs[job].saves.keys().next_back().is_some_and(|newest| newest.epoch >= epoch);
+        if fenced || never_runs {
+            let why = if fenced { "fenced off" } else { "the folder is gone" };
+            if let Some(worker) = self.machines.get_mut(&id).and_then(|machine| machine.worker.as_mut()) {
+                worker.running = false;
+                worker.end = Some(WorkerEnd::NeverRan { why: why.to_owned() });
+            }
+            self.jobs[job].ends.push(WorkerEnd::NeverRan { why: why.to_owned() });
+            return;
+        }
+        let Some(resume) = self.jobs[job].runs.get(&epoch).map(|run| run.resume) else { return };
+        let expected = self.jobs[job].choose(resume);
+        let chosen = match (self.bug, expected) {
+            (Some(Bug::OldCheckpointRestored), Some((newest, _))) => self.jobs[job].choose(Resume::Before(newest)),
+            (Some(Bug::StaleSavesCount), Some(_)) => {
+                self.jobs[job].saves.iter().filter(|(_, s)| !s.fresh).max_by_key(|(_, s)| s.work).map(|(i, s)| (*i, *s))
+            }
+            _ => expected,
+        };
+        self.judge_restore(job, epoch, resume, expected.map(|(id, _)| id), chosen.map(|(id, _)| id));
+        let name = CheckpointId { epoch, seq: 0 };
+        let began_from = chosen.map(|(_, saved)| saved.origin);
+        let fence = match chosen {
+            Some((_, saved)) => Saved { began_from, ..saved },
+            None => Saved { work: 0, origin: name, fresh: true, began_from: None, bad: false },
+        };
+        let truth = &mut self.jobs[job];
+        truth.saves.insert(name, fence);
+        if let Some(run) = truth.runs.get_mut(&epoch) {
+            run.fenced = true;
+            run.restored = chosen.map(|(id, _)| id);
+            run.base = fence.work;
+            run.work = fence.work;
+        }
+        let restored = chosen.map(|(id, _)| id);
+        self.say(|| format!("job {job} stint {epoch} resumes from {restored:?} with {}", fence.work));
+    }
+
+    /// Law 8 (and 2), at the moment it matters: what a stint goes on from.
+    fn judge_restore(
+        &mut self,
+        job: usize,
+        epoch: u64,
+        resume: Resume,
+        expected: Option<CheckpointId>,
+        chosen: Option<CheckpointId>,
+    ) {
+        if chosen != expected {
+            let stale = chosen > expected || self.bug == Some(Bug::StaleSavesCount);
+            let what = format!("job {job} stint {epoch} went on from {chosen:?}, the store says {expected:?}");
+            self.wrong(if stale { 2 } else { 8 }, what);
+        }
+        if let Resume::Before(bad) = resume {
+            let origin = |id: CheckpointId| self.jobs[job].saves.get(&id).map_or(id, |saved| saved.origin);
+            if !self.jobs[job].failed_on.iter().any(|known| origin(*known) == origin(bad)) {
+                self.wrong(8, format!("job {job} stint {epoch} avoids {bad}, on which no program failed"));
+            }
+        }
+    }
+
+    fn worker_ended(&mut self, id: LeaseId, job: usize, stint: StintId, rank: u32, end: WorkerEnd) {
+        let now = self.now;
+        self.say(|| format!("job {job} stint {} rank {rank} on {id} ended: {end:?}", stint.epoch));
+        let rate = self.jobs[job].program.rate;
+        let saves = matches!(self.jobs[job].program.on_term, OnTerm::Saves(_));
+        if let Some(run) = self.jobs[job].runs.get_mut(&stint.epoch)
+            && rank == 0
+        {
+            let work = run.work_at(rate, now);
+            if end == WorkerEnd::Stopped && saves && run.fenced && run.saving.is_none() && work > run.base {
+                run.saving = Some((now, work));
+                self.save(job, stint.epoch);
+            }
+            if let Some(run) = self.jobs[job].runs.get_mut(&stint.epoch) {
+                run.saving = None;
+                run.next_save = None;
+                if matches!(end, WorkerEnd::Exited { code } if code != 0)
+                    && let Some(restored) = run.restored
+                {
+                    self.jobs[job].failed_on.insert(restored);
+                }
+            }
+        }
+        self.jobs[job].ends.push(end);
+        if let Some(run) = self.jobs[job].runs.get_mut(&stint.epoch)
+            && run.climax
+            && self.jobs[job].ends.last() == Some(&WorkerEnd::Exited { code: 0 })
+        {
+            run.zeroes += 1;
+            self.jobs[job].completed |= run.zeroes == run.size;
+        }
+        self.settle(job, stint.epoch);
+        self.touch();
+    }
+
+    fn workers_of(&self, job: usize, epoch: u64) -> impl Iterator<Item = &Worker> {
+        let workers = self.machines.values().filter_map(|machine| machine.worker.as_ref());
+        workers.filter(move |worker| worker.job == job && worker.stint.epoch == epoch)
+    }
+
+    /// A run makes progress while every rank of it runs and none was asked to stop.
+    fn settle(&mut self, job: usize, epoch: u64) {
+        let now = self.now;
+        let active = self.workers_of(job, epoch).filter(|w| w.running && w.end.is_none() && !w.asked).count();
+        let alive = self.workers_of(job, epoch).filter(|w| w.running && w.end.is_none()).count();
+        let rate = self.jobs[job].program.rate;
+        let every = self.jobs[job].program.saves_every;
+        let Some(run) = self.jobs[job].runs.get_mut(&epoch) else { return };
+        let whole = run.size as usize;
+        if active == whole && run.fenced && !run.climax {
+            if run.since.is_none() {
+                run.since = Some(now);
+                run.next_save = every.map(|every| now + every);
+            }
+        } else if run.since.is_some() {
+            run.work = run.work_at(rate, now);
+            run.since = None;
+            run.next_save = None;
+        }
+        run.half_since = if alive == 0 || alive == whole || run.limbo { None } else { run.half_since.or(Some(now)) };
+    }
+
+    fn happen_to_runs(&mut self, job: usize) {
+        let now = self.now;
+        let moving = self.jobs[job].runs.values().filter(|run| run.since.is_some() || run.saving.is_some());
+        let epochs: Vec<u64> = moving.map(|run| run.epoch).collect();
+        for epoch in epochs {
+            let rate = self.jobs[job].program.rate;
+            let takes = self.jobs[job].program.save_takes;
+            let Some(run) = self.jobs[job].runs.get_mut(&epoch) else { continue };
+            if run.saving.is_some_and(|(at, _)| at <= now) {
+                self.save(job, epoch);
+            }
+            let Some(run) = self.jobs[job].runs.get_mut(&epoch) else { continue };
+            if run.since.is_some() && run.next_save.is_some_and(|at| at <= now) {
+                run.saving.get_or_insert((now + takes, run.work_at(rate, now)));
+                run.next_save = None;
+            }
+            let run = run.clone();
+            if climax_at(&self.jobs[job], &run).is_some_and(|at| at <= now) {
+                self.climax(job, &run);
+            }
+        }
+    }
+
+    fn save(&mut self, job: usize, epoch: u64) {
+        let now = self.now;
+        let random = random::of(self.seed, &[5, job as u64, epoch]);
+        let truth = &mut self.jobs[job];
+        let (every, bad_saves) = (truth.program.saves_every, truth.program.bad_saves);
+        let Some(run) = truth.runs.get_mut(&epoch) else { return };
+        let Some((_, work)) = run.saving.take() else { return };
+        run.seq += 1;
+        let name = CheckpointId { epoch, seq: run.seq };
+        let bad = { random }.permille(bad_saves);
+        let base = run.restored.and_then(|id| truth.saves.get(&id)).map(|saved| saved.origin);
+        truth.saves.insert(name, Saved { work, origin: name, fresh: false, began_from: base, bad });
+        run.durable = Some((name, work));
+        run.next_save = every.filter(|_| run.since.is_some()).map(|every| now + every);
+        self.say(|| format!("job {job} saved {name} with {work}{}", if bad { " (bad)" } else { "" }));
+        self.touch();
+    }
+
+    /// The program comes to its end, or to where it fails.
+    fn climax(&mut self, job: usize, run: &Run) {
+        let now = self.now;
+        let truth = &mut self.jobs[job];
+        let work = run.work_at(truth.program.rate, now);
+        let bad = run.restored.and_then(|id| truth.saves.get(&id)).is_some_and(|saved| saved.bad);
+        let strikes = truth.strikes;
+        let total = truth.program.total;
+        let (first, last) = match truth.program.plot {
+            _ if bad && work < total => (WorkerEnd::Exited { code: 9 }, None),
+            Plot::Fails { at, code, times } if work >= at && strikes < times => (WorkerEnd::Exited { code }, None),
+            Plot::Killed { at, signal, times } if work >= at && strikes < times => (WorkerEnd::Killed { signal }, None),
+            Plot::RankFails { code } if run.size > 1 => {
+                (WorkerEnd::Exited { code: 0 }, Some(WorkerEnd::Exited { code }))
+            }
+            _ => (WorkerEnd::Exited { code: 0 }, Some(WorkerEnd::Exited { code: 0 })),
+        };
+        if !bad && last.is_none() {
+            truth.strikes += 1;
+        }
+        if let Some(run) = truth.runs.get_mut(&run.epoch) {
+            run.work = work;
+            run.since = None;
+            run.next_save = None;
+            run.climax = true;
+            if last.is_none() {
+                run.saving = None;
+            }
+        }
+        let mut random = random::of(self.seed, &[6, job as u64, run.epoch]);
+        for machine in self.machines.values_mut() {
+            let Some(worker) = machine.worker.as_mut() else { continue };
+            if worker.job != job || worker.stint.epoch != run.epoch || worker.end.is_some() || worker.asked {
+                continue;
+            }
+            let later = now + Span(if worker.rank == 0 { 0 } else { random.between(0, 3_000) });
+            let end = if worker.rank == 0 {
+                Some(first.clone())
+            } else if worker.rank + 1 == run.size {
+                last.clone()
+            } else {
+                last.as_ref().map(|_| WorkerEnd::Exited { code: 0 })
+            };
+            // The other ranks of a gang that failed hang until they are stopped.
+            worker.doom = end.map(|end| (later, end));
+        }
+    }
+
+    /// SIGTERM now, SIGKILL at `kill_at`.
+    pub fn ask_to_stop(&mut self, id: LeaseId, kill_at: Time) {
+        let now = self.now;
+        let Some(machine) = self.machines.get_mut(&id) else { return };
+        let Some(worker) = machine.worker.as_mut().filter(|worker| worker.end.is_none()) else { return };
+        let (job, epoch) = (worker.job, worker.stint.epoch);
+        let took = match self.jobs[job].program.on_term {
+            _ if !worker.running => Span::ZERO,
+            OnTerm::Saves(took) | OnTerm::Stops(took) => took,
+            OnTerm::Ignores => Span::hours(1_000),
+        };
+        let known = worker.doom.as_ref().filter(|_| worker.asked).map(|(at, _)| *at);
+        let at = (now + took).min(kill_at).max(now);
+        let end = match self.bug {
+            Some(Bug::StoppedIsDone) => WorkerEnd::Exited { code: 0 },
+            _ => WorkerEnd::Stopped,
+        };
+        worker.doom = Some((known.map_or(at, |known| known.min(at)), end));
+        worker.asked = true;
+        self.settle(job, epoch);
+        self.touch();
+    }
+
+    /// A worker is ordered; the same order twice is the same worker.
+    pub fn start_worker(&mut self, id: LeaseId, order: &StartOrder) {
+        let now = self.now;
+        let Ok(job) = order.checkpoint_key.parse::<usize>() else { return };
+        let Some(machine) = self.machines.get_mut(&id) else { return };
+        let accepts = machine
+            .worker
+            .as_ref()
+            .is_none_or(|last| last.end.is_some() && order.stint.epoch > last.stint.epoch);
+        if !accepts {
+            return;
+        }
+        let restore = self.jobs[job].program.restore;
+        let ready_at = now + if order.rank == 0 { restore } else { Span(restore.0 / 2) };
+        machine.worker = Some(Worker {
+            stint: order.stint,
+            rank: order.rank,
+            job,
+            ready_at,
+            running: false,
+            asked: false,
+            doom: None,
+            end: None,
+        });
+        let ends_at = machine.ends_at;
+        let (size, resume, epoch) = (order.world_size, order.resume, order.stint.epoch);
+        self.jobs[job].runs.entry(epoch).or_insert(Run {
+            epoch,
+            size,
+            resume,
+            fenced: false,
+            restored: None,
+            base: 0,
+            work: 0,
+            since: None,
+            seq: 0,
+            next_save: None,
+            saving: None,
+            durable: None,
+            limbo: false,
+            half_since: None,
+            climax: false,
+            zeroes: 0,
+        });
+        self.say(|| format!("job {job} stint {epoch} rank {} starts on {id}", order.rank));
+        // A machine that is about to go tells a late-comer at once.
+        if let Some(ends_at) = ends_at {
+            self.ask_to_stop(id, ends_at);
+        }
+        self.touch();
+    }
+
+    /// From now on nothing goes wrong, and there is room for everybody.
+    pub fn calm_down(&mut self) {
+        self.calm = true;
+        self.faults.over = true;
+        self.trouble_at = self.now;
+        let now = self.now;
+        for stall in &mut self.stalls {
+            stall.moody = false;
+            if stall.capacity.is_some() {
+                stall.next_change = Some(now);
+            }
+        }
+    }
+}
+
+/// When a run's program ends or fails by itself, if it goes on like this.
+fn climax_at(truth: &Truth, run: &Run) -> Option<Time> {
+    let since = run.since?;
+    let program = &truth.program;
+    let reach = |work: u64| since + program.rate.time_for(windfall_core::Work(work.saturating_sub(run.work)));
+    if run.restored.and_then(|id| truth.saves.get(&id)).is_some_and(|saved| saved.bad) && run.work < program.total {
+        return Some(since + Span::seconds(1));
+    }
+    Some(match program.plot {
+        Plot::Fails { at, times, .. } | Plot::Killed { at, times, .. } if truth.strikes < times => {
+            reach(at.min(program.total))
+        }
+        _ => reach(program.total),
+    })
+}

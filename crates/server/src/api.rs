@@ -1,0 +1,190 @@
+//! The HTTP API on the state directory's socket. Handlers translate; the keeper answers.
+
+use crate::api_types::{Accepted, ExplainAnswer, Hello, InterruptRequest, JobAnswer, Problem, Submission};
+use crate::home::Home;
+use crate::keeper::Ask;
+use crate::{logs, problem};
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use futures::stream;
+use serde::Deserialize;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use windfall_agent::checkpoint::{Checkpoints, Options};
+use windfall_core::view::JobView;
+use windfall_core::{WorkloadId, codec};
+use windfall_store::{JobQuery, Store};
+
+/// How often a watched job is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+/// A job file and an environment fit many times into this.
+const LARGEST_BODY: usize = 8 << 20;
+
+/// What handlers need.
+#[derive(Clone)]
+pub struct Desk {
+    pub(crate) asks: mpsc::Sender<Ask>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) home: Arc<Home>,
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = serde_json::to_string(&self).expect("a problem has string keys");
+        (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response()
+    }
+}
+
+/// All routes.
+pub fn routes(desk: Desk) -> Router {
+    Router::new()
+        .route("/v1/hello", get(hello))
+        .route("/v1/shutdown", post(shutdown))
+        .route("/v1/interrupt", post(interrupt))
+        .route("/v1/jobs", get(jobs).post(submit))
+        .route("/v1/jobs/{id}", get(job))
+        .route("/v1/jobs/{id}/cancel", post(cancel))
+        .route("/v1/jobs/{id}/explain", get(explain))
+        .route("/v1/jobs/{id}/watch", get(watch))
+        .route("/v1/jobs/{id}/logs", get(output))
+        .layer(DefaultBodyLimit::max(LARGEST_BODY))
+        .with_state(desk)
+}
+
+impl Desk {
+    async fn ask<T>(&self, ask: impl FnOnce(oneshot::Sender<Result<T, Problem>>) -> Ask) -> Result<T, Problem> {
+        let gone = || problem(503, "server-ending", "the server is ending");
+        let (reply, answer) = oneshot::channel();
+        self.asks.send(ask(reply)).await.map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+}
+
+async fn hello(State(desk): State<Desk>) -> Result<Json<Hello>, Problem> {
+    desk.ask(Ask::Hello).await.map(Json)
+}
+
+async fn shutdown(State(desk): State<Desk>) -> Result<(), Problem> {
+    desk.ask(Ask::Shutdown).await
+}
+
+async fn interrupt(State(desk): State<Desk>, Json(request): Json<InterruptRequest>) -> Result<(), Problem> {
+    desk.ask(|reply| Ask::Interrupt(request, reply)).await
+}
+
+/// Checks the checkpoint store before the first lease is paid for, then hands the job over.
+async fn submit(State(desk): State<Desk>, Json(submission): Json<Submission>) -> Result<Json<Accepted>, Problem> {
+    let plain =
+        |key: &str| !key.is_empty() && key.len() <= 64 && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    if !plain(&submission.key) {
+        return Err(problem(422, "bad-key", "a submission's key is letters, digits and dashes"));
+    }
+    let spec = &submission.spec.checkpoint;
+    let address =
+        if spec.store.is_empty() { desk.home.checkpoints().to_string_lossy().into_owned() } else { spec.store.clone() };
+    let env = submission.env.iter().chain(&submission.spec.run.env);
+    let options = Options::with_env(env.map(|(name, value)| (name.clone(), value.clone())));
+    let checked = match Checkpoints::open(&address, &submission.key, options) {
+        Ok(checkpoints) => checkpoints.probe().await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = checked {
+        let mut refusal = problem(422, "checkpoint-store", &crate::keeper::chain(&error));
+        refusal.hint = error.hint().map(str::to_owned);
+        return Err(refusal);
+    }
+    desk.ask(|reply| Ask::Submit(Box::new(submission), reply)).await.map(Json)
+}
+
+#[derive(Deserialize)]
+struct JobsQuery {
+    #[serde(default)]
+    all: bool,
+    name: Option<String>,
+    limit: Option<u32>,
+}
+
+async fn jobs(State(desk): State<Desk>, Query(query): Query<JobsQuery>) -> Result<Json<Vec<JobView>>, Problem> {
+    let mut live = desk.ask(Ask::Live).await?;
+    live.retain(|view| query.name.as_ref().is_none_or(|name| *name == view.name));
+    if query.all {
+        let wanted = JobQuery { name: query.name, limit: query.limit.unwrap_or(100), ..JobQuery::default() };
+        let rows = desk.store.jobs(&wanted).await.map_err(|error| problem(503, "store-refused", &error.to_string()))?;
+        let ended = rows.into_iter().filter(|row| !live.iter().any(|view| view.id.0 == row.workload));
+        let ended: Vec<JobView> = ended.filter_map(|row| codec::decode(row.version, &row.summary).ok()).collect();
+        live.extend(ended);
+    }
+    live.sort_by_key(|view| std::cmp::Reverse(view.id));
+    Ok(Json(live))
+}
+
+async fn job(State(desk): State<Desk>, Path(id): Path<u64>) -> Result<Json<JobAnswer>, Problem> {
+    desk.ask(|reply| Ask::Job(WorkloadId(id), reply)).await.map(Json)
+}
+
+#[derive(Deserialize)]
+struct CancelBody {
+    by: String,
+}
+
+async fn cancel(State(desk): State<Desk>, Path(id): Path<u64>, Json(body): Json<CancelBody>) -> Result<(), Problem> {
+    desk.ask(|reply| Ask::Cancel(WorkloadId(id), body.by, reply)).await
+}
+
+async fn explain(State(desk): State<Desk>, Path(id): Path<u64>) -> Result<Json<ExplainAnswer>, Problem> {
+    desk.ask(|reply| Ask::Explain(WorkloadId(id), reply)).await.map(Json)
+}
+
+/// One JSON object a line whenever the job changes, until its bill is settled.
+async fn watch(State(desk): State<Desk>, Path(id): Path<u64>) -> Result<Response, Problem> {
+    let first = desk.ask(|reply| Ask::Job(WorkloadId(id), reply)).await?;
+    let lines = stream::unfold((desk, Some(first), true), move |(desk, known, first)| async move {
+        let mut known = known?;
+        if !first {
+            loop {
+                tokio::time::sleep(LOOK).await;
+                let next = desk.ask(|reply| Ask::Job(WorkloadId(id), reply)).await.ok()?;
+                if next != known {
+                    known = next;
+                    break;
+                }
+            }
+        }
+        let mut line = serde_json::to_vec(&known).ok()?;
+        line.push(b'\n');
+        let next = known.bill.is_none().then_some(known);
+        Some((Ok::<_, std::io::Error>(Bytes::from(line)), (desk, next, false)))
+    });
+    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
+}
+
+#[derive(Deserialize)]
+struct LogsQuery {
+    #[serde(default)]
+    follow: bool,
+    rank: Option<u32>,
+}
+
+async fn output(
+    State(desk): State<Desk>,
+    Path(id): Path<u64>,
+    Query(query): Query<LogsQuery>,
+) -> Result<Response, Problem> {
+    let answer = desk.ask(|reply| Ask::Job(WorkloadId(id), reply)).await?;
+    let folder = desk.home.job(&answer.job.key);
+    let over = move || {
+        let desk = desk.clone();
+        async move {
+            let answer = desk.ask(|reply| Ask::Job(WorkloadId(id), reply)).await;
+            answer.map_or(true, |answer| answer.bill.is_some())
+        }
+    };
+    let body = Body::from_stream(logs::follow(folder, query.rank.unwrap_or(0), query.follow, over));
+    Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response())
+}

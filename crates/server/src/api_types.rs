@@ -1,0 +1,141 @@
+//! What clients and server say to each other: JSON over HTTP on the state directory's socket.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use windfall_core::view::JobView;
+use windfall_core::{JobSpec, NanoUsd, Reason, Span, Time};
+use windfall_exec::Interrupt;
+
+/// Who answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// The server's version.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// This installation.
+    pub installation: String,
+    /// How many times faster than life its world runs.
+    pub speed: u32,
+    /// The market it replays.
+    pub market: String,
+    /// The zones it sells in.
+    pub zones: Vec<String>,
+    /// The world's clock.
+    pub now: Time,
+    /// Jobs that are not over.
+    pub live_jobs: usize,
+    /// Leases that are not known to be gone.
+    pub leases: usize,
+}
+
+/// A job to accept.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Submission {
+    /// The client's own key: the same twice is the same job.
+    pub key: String,
+    /// What to do. Its deadline is ignored: see `deadline_in`.
+    pub spec: JobSpec,
+    /// Time from now to the deadline, in the world's time.
+    pub deadline_in: Option<Span>,
+    /// The terminal's environment.
+    pub env: BTreeMap<String, String>,
+}
+
+/// A job was accepted.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Accepted {
+    /// Its number.
+    pub id: u64,
+    /// What the user should know: promises that cannot be given, for example.
+    pub notes: Vec<String>,
+}
+
+/// A job, with its bill once it is over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobAnswer {
+    /// The job.
+    pub job: JobView,
+    /// What it cost and what else it might have cost.
+    pub bill: Option<Bill>,
+    /// Processes of its workers, for those who look.
+    pub pids: Vec<u32>,
+    /// What went wrong last in moving its checkpoints.
+    pub trouble: Option<String>,
+    /// What was seen of its program's habits.
+    pub evidence: Option<windfall_core::worker::Evidence>,
+}
+
+/// What a job cost, and what else it might have cost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bill {
+    /// Paid.
+    pub cost: NanoUsd,
+    /// Of that, for spot.
+    pub spot_cost: NanoUsd,
+    /// Of that, for everything else.
+    pub firm_cost: NanoUsd,
+    /// Spot time.
+    pub spot: Span,
+    /// Time on everything else.
+    pub firm: Span,
+    /// On-demand alone.
+    pub on_demand_only: Option<NanoUsd>,
+    /// The least that one who knew the market beforehand would have paid.
+    pub omniscient: Option<NanoUsd>,
+}
+
+/// One line of a job's history.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Line {
+    /// Its place in the log.
+    pub seq: u64,
+    /// The world's clock.
+    pub at: Time,
+    /// What kind of record.
+    pub kind: String,
+    /// What happened or was decided, in words.
+    pub text: String,
+    /// Why, for decisions.
+    pub reason: Option<Reason>,
+}
+
+/// Everything about a job's decisions.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ExplainAnswer {
+    /// The job.
+    pub job: JobView,
+    /// What happened and was decided, in order.
+    pub lines: Vec<Line>,
+    /// The policy that decides.
+    pub policy: Option<String>,
+    /// Why it stands where it stands.
+    pub present: Option<Reason>,
+    /// When it will be thought about again at the latest.
+    pub next_wakeup: Option<Time>,
+}
+
+/// Takes a job's lease away (rehearsals).
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct InterruptRequest {
+    /// Which job.
+    pub job: u64,
+    /// How.
+    pub how: Interrupt,
+}
+
+/// RFC 9457 problem details.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Problem {
+    /// Stable code, such as `no-such-job`.
+    #[serde(rename = "type")]
+    pub code: String,
+    /// One line.
+    pub title: String,
+    /// HTTP status.
+    pub status: u16,
+    /// More.
+    pub detail: Option<String>,
+    /// What to do.
+    pub hint: Option<String>,
+}

@@ -1,0 +1,151 @@
+//! Carries decisions to an engine, and what an engine shows back to events. Nothing here chooses: a
+//! decision becomes calls, an observation becomes events, and what is not sure is asked again.
+
+use windfall_core::brain::Open;
+use windfall_core::worker::StartOrder;
+use windfall_core::{Brain, Decision, Event, LeaseEnd, LeaseId, Span, StintId, Time, Work};
+use windfall_exec::{Engine, EngineError, LeaseState, Observed, Want};
+
+/// A decision made ready to be carried out: everything copied out of the state.
+#[derive(Clone, Debug)]
+pub enum Task {
+    /// Get a lease.
+    Acquire(LeaseId, Want),
+    /// Give one back.
+    Release(LeaseId),
+    /// Start workers.
+    Start(Vec<(LeaseId, StartOrder)>),
+    /// Stop workers.
+    Stop(StintId, Vec<(LeaseId, u32)>, Span),
+}
+
+/// Makes the order that starts a worker: knows the job's environment and folders.
+pub trait Outfit: Send + Sync {
+    /// The order for one rank, but for what the stint itself says; none when the job's folder is lost.
+    fn order(&self, brain: &Brain, stint: StintId, rank: u32) -> Option<StartOrder>;
+}
+
+/// What came of a task.
+#[derive(Debug, Default)]
+pub struct Performed {
+    /// What happened.
+    pub events: Vec<Event>,
+    /// The engine did not answer for sure: the same again later, if it is still open.
+    pub again: bool,
+}
+
+/// Makes an open decision ready; none when it is no longer open or needs nothing.
+pub fn task(brain: &Brain, outfit: &dyn Outfit, open: &Open) -> Option<Task> {
+    match &open.decision {
+        Decision::Acquire { lease, offer, max_price, .. } => {
+            Some(Task::Acquire(*lease, Want { offer: offer.clone(), max_price: *max_price }))
+        }
+        Decision::Release { lease } => Some(Task::Release(*lease)),
+        Decision::Start { stint, leases, .. } => {
+            let orders = leases.iter().zip(0..);
+            let orders = orders.map(|(lease, rank)| Some((*lease, outfit.order(brain, *stint, rank)?)));
+            orders.collect::<Option<Vec<_>>>().map(Task::Start)
+        }
+        Decision::Stop { stint, grace } => {
+            let known = brain.job(stint.workload)?.stint.as_ref().filter(|known| known.id == *stint)?;
+            let live = known.leases.iter().copied().zip(0..).filter(|(lease, _)| brain.lease(*lease).is_some());
+            Some(Task::Stop(*stint, live.collect(), *grace))
+        }
+        Decision::End { .. } | Decision::Notify { .. } => None,
+    }
+}
+
+/// Carries a task out.
+pub async fn perform(engine: &dyn Engine, task: &Task) -> Performed {
+    let mut performed = Performed::default();
+    match task {
+        Task::Acquire(lease, want) => match engine.acquire(*lease, want).await {
+            Ok(state) => performed.events.extend(lease_event(*lease, &state)),
+            Err(EngineError::Refused(refusal)) => performed.events.push(Event::LeaseFailed { lease: *lease, refusal }),
+            Err(_) => performed.again = true,
+        },
+        Task::Release(lease) => match engine.release(*lease).await {
+            Ok(state) => performed.events.extend(lease_event(*lease, &state)),
+            Err(_) => performed.again = true,
+        },
+        Task::Start(orders) => {
+            for (lease, order) in orders {
+                performed.again |= engine.start(*lease, order).await.is_err();
+            }
+        }
+        Task::Stop(stint, workers, grace) => {
+            for (lease, rank) in workers {
+                performed.again |= engine.stop(*lease, *stint, *rank, *grace).await.is_err();
+            }
+        }
+    }
+    performed
+}
+
+fn lease_event(lease: LeaseId, state: &LeaseState) -> Option<Event> {
+    match *state {
+        LeaseState::Pending => None,
+        LeaseState::Up { since, .. } => Some(Event::LeaseUp { lease, at: since }),
+        LeaseState::Gone { at, end } => Some(Event::LeaseGone { lease, at, end }),
+    }
+}
+
+/// All that an observation says, in an order in which each part makes sense: a worker's last words come
+/// before the end of its machine.
+pub fn events_of(observed: &Observed) -> Vec<Event> {
+    let lease = observed.lease;
+    let mut events = Vec::new();
+    if let LeaseState::Up { since, ends_at } = observed.state {
+        events.push(Event::LeaseUp { lease, at: since });
+        if let Some(ends_at) = ends_at {
+            events.push(Event::LeaseNoticed { lease, ends_at });
+        }
+    }
+    if let Some(worker) = &observed.worker {
+        let (stint, rank) = (worker.stint, worker.rank);
+        if worker.pid.is_some() {
+            let (restored, work) = (worker.restored, worker.restored_work.map(Work));
+            events.push(Event::WorkerStarted { stint, rank, restored, work });
+        }
+        if rank == 0 {
+            if let Some(done) = worker.done {
+                events.push(Event::Progress { stint, done: Work(done), total: worker.total.map(Work) });
+            }
+            if let Some(checkpoint) = worker.durable {
+                events.push(Event::CheckpointDurable { stint, checkpoint, work: worker.durable_work.map(Work) });
+            }
+        }
+        if let Some(end) = &worker.end {
+            events.push(Event::WorkerEnded { stint, rank, end: end.clone() });
+        }
+    }
+    if let LeaseState::Gone { at, end } = observed.state {
+        events.push(Event::LeaseGone { lease, at, end });
+    }
+    events
+}
+
+/// Everything an engine shows about the leases that a brain holds. A lease that came up and that the
+/// engine does not know any more is lost.
+pub async fn observe(brain: &Brain, engine: &dyn Engine, now: Time) -> Result<Vec<Event>, EngineError> {
+    let mut events: Vec<Event> = engine.offers().await?.into_iter().map(|offer| Event::OfferSeen { offer }).collect();
+    let leases: Vec<LeaseId> = brain.leases().map(|lease| lease.id).collect();
+    if leases.is_empty() {
+        return Ok(events);
+    }
+    let observed = engine.observe(&leases).await?;
+    for lease in brain.leases().filter(|lease| lease.up_at.is_some()) {
+        if !observed.iter().any(|observed| observed.lease == lease.id) {
+            events.push(Event::LeaseGone { lease: lease.id, at: now, end: LeaseEnd::Lost });
+        }
+    }
+    events.extend(observed.iter().flat_map(events_of));
+    Ok(events)
+}
+
+/// Leases that the engine holds and the log does not know: nobody will ever give them back but us.
+pub async fn orphans(brain: &Brain, engine: &dyn Engine) -> Result<Vec<LeaseId>, EngineError> {
+    let owned = engine.list_owned().await?;
+    let ours = owned.into_iter().filter(|lease| lease.0.installation == brain.installation());
+    Ok(ours.filter(|lease| brain.lease(*lease).is_none()).collect())
+}

@@ -1,0 +1,72 @@
+//! A job's records as lines for people.
+
+use crate::api_types::Line;
+use windfall_core::{Body, Decision, Event, Reason, Time, WorkerEnd, codec};
+use windfall_store::Row;
+
+/// Lines of a job's history, in order. Rows of a newer binary are named but not read.
+pub fn lines(rows: &[Row], submitted_at: Time) -> Vec<Line> {
+    rows.iter()
+        .map(|row| {
+            let (text, reason) = match codec::decode::<Body>(row.version, &row.payload) {
+                Ok(body) => describe(&body, submitted_at),
+                Err(error) => (format!("cannot be shown: {error}"), None),
+            };
+            Line { seq: row.seq, at: Time(row.at_ms), kind: row.kind.to_string(), text, reason }
+        })
+        .collect()
+}
+
+fn describe(body: &Body, submitted_at: Time) -> (String, Option<Reason>) {
+    match body {
+        Body::Event(event) => (event_text(event, submitted_at), None),
+        Body::Decision(decision, reason) => (decision_text(decision), Some(reason.clone())),
+    }
+}
+
+fn event_text(event: &Event, submitted_at: Time) -> String {
+    match event {
+        Event::Submitted { workload, .. } => format!("submitted as {}", workload.job().name),
+        Event::CancelRequested { by, .. } => format!("{by} asked to cancel it"),
+        Event::OfferSeen { offer } => format!("{} at {} an hour", offer.id, offer.price_per_hour),
+        Event::LeaseUp { lease, .. } => format!("lease {} is up", lease.0.seq),
+        Event::LeaseFailed { lease, refusal } => format!("lease {} could not be had: {refusal:?}", lease.0.seq),
+        Event::LeaseNoticed { lease, ends_at } => {
+            format!("notice: lease {} is taken away at {}", lease.0.seq, *ends_at - submitted_at)
+        }
+        Event::LeaseGone { lease, end, .. } => format!("lease {} is gone ({end:?})", lease.0.seq).to_lowercase(),
+        Event::WorkerStarted { stint, rank, restored, .. } => match restored {
+            Some(checkpoint) => format!("stint {} rank {rank} runs from checkpoint {checkpoint}", stint.epoch),
+            None => format!("stint {} rank {rank} runs from the beginning", stint.epoch),
+        },
+        Event::WorkerEnded { stint, rank, end } => format!("stint {} rank {rank} {}", stint.epoch, end_text(end)),
+        Event::Progress { done, total, .. } => match total {
+            Some(total) => format!("progress {} of {}", done.0, total.0),
+            None => format!("progress {}", done.0),
+        },
+        Event::CheckpointDurable { checkpoint, work, .. } => match work {
+            Some(work) => format!("checkpoint {checkpoint} is durable, with {} done", work.0),
+            None => format!("checkpoint {checkpoint} is durable"),
+        },
+    }
+}
+
+fn end_text(end: &WorkerEnd) -> String {
+    match end {
+        WorkerEnd::Exited { code } => format!("exited with code {code}"),
+        WorkerEnd::Killed { signal } => format!("was killed by signal {signal}"),
+        WorkerEnd::Stopped => "stopped as asked".to_owned(),
+        WorkerEnd::NeverRan { why } => format!("never ran: {why}"),
+    }
+}
+
+fn decision_text(decision: &Decision) -> String {
+    match decision {
+        Decision::Acquire { lease, offer, .. } => format!("acquire lease {}: {offer}", lease.0.seq),
+        Decision::Release { lease } => format!("release lease {}", lease.0.seq),
+        Decision::Start { stint, leases, .. } => format!("start stint {} on {} lease(s)", stint.epoch, leases.len()),
+        Decision::Stop { stint, grace } => format!("stop stint {} within {grace}", stint.epoch),
+        Decision::End { outcome, .. } => format!("end: {}", outcome.word()),
+        Decision::Notify { text, .. } => format!("notify: {text}"),
+    }
+}

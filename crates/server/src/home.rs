@@ -1,0 +1,168 @@
+//! The state directory: what is in it, who may use it, and which world it holds.
+
+use rustix::fs::{FlockOperation, Mode, flock};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use windfall_core::Span;
+use windfall_exec::Replay;
+
+/// Why a state directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum HomeError {
+    /// It cannot be made or written.
+    #[error("the state directory cannot be used: {}", path.display())]
+    Unusable {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It belongs to somebody else.
+    #[error("the state directory belongs to another user: {}", path.display())]
+    Foreign {
+        /// Which.
+        path: PathBuf,
+    },
+    /// Another server holds it.
+    #[error("another server runs on {}", path.display())]
+    Busy {
+        /// Which.
+        path: PathBuf,
+    },
+    /// Its description of the world cannot be read.
+    #[error("the world cannot be read: {}", path.display())]
+    World {
+        /// The file.
+        path: PathBuf,
+        /// Where and what.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// It holds another world than the one asked for.
+    #[error("{} holds another world already", path.display())]
+    OtherWorld {
+        /// Which.
+        path: PathBuf,
+    },
+}
+
+/// What the brain is connected to. One world, one clock, one brain, one state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct World {
+    /// The market that is replayed.
+    pub replay: Replay,
+    /// How many times faster than life, at most 60: a notice must leave a program time to save.
+    pub speed: u32,
+    /// Where the state is kept when not in the directory itself: a `postgres://` address.
+    pub store: Option<String>,
+    /// Every stint gets a fresh copy of the job's folder, as on a new machine (rehearsals).
+    pub fresh_folder: bool,
+}
+
+impl Default for World {
+    /// The world of a first run: two hours of us-west-2c in March 2023 that lose capacity three times.
+    fn default() -> World {
+        World {
+            replay: Replay {
+                market: "aws-v100-us-west-2-2023".to_owned(),
+                zones: vec!["us-west-2c".to_owned()],
+                from: Span::seconds(8_461 * 195),
+            },
+            speed: 60,
+            store: None,
+            fresh_folder: false,
+        }
+    }
+}
+
+/// An opened state directory.
+#[derive(Debug)]
+pub struct Home {
+    /// Where.
+    pub path: PathBuf,
+}
+
+impl Home {
+    /// Makes the directory if need be, readable by its owner alone.
+    pub fn open(path: &Path) -> Result<Home, HomeError> {
+        let unusable = |source| HomeError::Unusable { path: path.to_owned(), source };
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(unusable)?;
+        let meta = std::fs::metadata(path).map_err(unusable)?;
+        if !meta.is_dir() {
+            return Err(unusable(std::io::ErrorKind::NotADirectory.into()));
+        }
+        if meta.uid() != rustix::process::geteuid().as_raw() {
+            return Err(HomeError::Foreign { path: path.to_owned() });
+        }
+        let path = std::fs::canonicalize(path).map_err(unusable)?;
+        Ok(Home { path })
+    }
+
+    /// The world that the directory holds, or `wanted` (else the default) when it holds none yet.
+    pub fn world(&self, wanted: Option<World>) -> Result<World, HomeError> {
+        let file = self.path.join("world.json");
+        let known: Option<World> = match std::fs::read_to_string(&file) {
+            Ok(text) => {
+                Some(serde_json::from_str(&text).map_err(|source| HomeError::World { path: file.clone(), source })?)
+            }
+            Err(_) => None,
+        };
+        match (known, wanted) {
+            (Some(known), Some(wanted)) if known != wanted => Err(HomeError::OtherWorld { path: self.path.clone() }),
+            (Some(known), _) => Ok(known),
+            (None, wanted) => {
+                let world = wanted.unwrap_or_default();
+                let text = serde_json::to_string_pretty(&world).expect("a world has string keys");
+                let new = file.with_extension("new");
+                std::fs::write(&new, text)
+                    .and_then(|()| std::fs::rename(&new, &file))
+                    .map_err(|source| HomeError::Unusable { path: file, source })?;
+                Ok(world)
+            }
+        }
+    }
+
+    /// Keeps every other server out for as long as the returned file lives.
+    pub fn lock(&self) -> Result<File, HomeError> {
+        let path = self.path.join("server.lock");
+        let unusable = |source| HomeError::Unusable { path: path.clone(), source };
+        let file = File::options().create(true).append(true).open(&path).map_err(unusable)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| HomeError::Busy { path: self.path.clone() })?;
+        Ok(file)
+    }
+
+    /// The folder that holds a job's output and environment.
+    pub fn job(&self, key: &str) -> PathBuf {
+        self.path.join("jobs").join(key)
+    }
+
+    /// Where leases live.
+    pub fn leases(&self) -> PathBuf {
+        self.path.join("leases")
+    }
+
+    /// Where checkpoints go that have no other store.
+    pub fn checkpoints(&self) -> PathBuf {
+        self.path.join("checkpoints")
+    }
+
+    /// The store's address.
+    pub fn store(&self, world: &World) -> String {
+        world.store.clone().unwrap_or_else(|| format!("sqlite:{}", self.path.join("state.db").display()))
+    }
+
+    /// The socket's path through an open folder, which never exceeds the limit of 108 bytes.
+    pub fn socket(folder: &File) -> String {
+        format!("/proc/self/fd/{}/server.sock", folder.as_raw_fd())
+    }
+}
+
+/// Keeps what this process makes private to its owner.
+pub fn private() {
+    rustix::process::umask(Mode::from_raw_mode(0o077));
+}

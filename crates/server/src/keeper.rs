@@ -1,0 +1,434 @@
+//! The one task that owns the brain. It takes what was asked and what happened, lets the cycle step, and
+//! hands what was committed to the engine; nothing else touches the state.
+
+use crate::api_types::{Accepted, Bill, ExplainAnswer, Hello, InterruptRequest, JobAnswer, Problem, Submission};
+use crate::cycle::Cycle;
+use crate::dispatch::{self, Performed};
+use crate::home::{Home, World};
+use crate::outfit::{Kept, Wardrobe};
+use crate::{bill, history, problem};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, mpsc, oneshot};
+use windfall_core::view::JobView;
+use windfall_core::{DecisionId, Event, LeaseId, Span, StintId, Time, Workload, WorkloadId};
+use windfall_exec::{Engine, Simulated, WorldClock};
+
+/// Progress is logged at most this often: often enough to see, rare enough to keep.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+/// A decision that was carried out but whose effect is not seen is carried out again after this long.
+const REPEAT: Duration = Duration::from_secs(2);
+/// Longest sleep: a safety net under lost wake-ups, and the resolution of the idle timer.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// Requests taken into one batch.
+const BATCH: usize = 1_000;
+
+type Reply<T> = oneshot::Sender<Result<T, Problem>>;
+
+/// What clients ask of the keeper.
+pub enum Ask {
+    /// Who are you?
+    Hello(Reply<Hello>),
+    /// Accept a job.
+    Submit(Box<Submission>, Reply<Accepted>),
+    /// End a job.
+    Cancel(WorkloadId, String, Reply<()>),
+    /// One job, live or ended.
+    Job(WorkloadId, Reply<JobAnswer>),
+    /// Live jobs.
+    Live(Reply<Vec<JobView>>),
+    /// Why.
+    Explain(WorkloadId, Reply<ExplainAnswer>),
+    /// Take a lease away.
+    Interrupt(InterruptRequest, Reply<()>),
+    /// End the server; jobs go on.
+    Shutdown(Reply<()>),
+}
+
+/// The keeper's things.
+pub struct Keeper {
+    pub(crate) home: Arc<Home>,
+    pub(crate) world: World,
+    pub(crate) cycle: Cycle,
+    pub(crate) clock: Arc<WorldClock>,
+    pub(crate) engine: Arc<Simulated>,
+    pub(crate) wardrobe: Wardrobe,
+    pub(crate) asks: mpsc::Receiver<Ask>,
+    pub(crate) performed: mpsc::UnboundedReceiver<(DecisionId, Performed)>,
+    pub(crate) performed_sender: mpsc::UnboundedSender<(DecisionId, Performed)>,
+    /// Decisions on their way, and those carried out whose effect is awaited.
+    pub(crate) in_flight: BTreeMap<DecisionId, Option<Instant>>,
+    pub(crate) progress_logged: BTreeMap<StintId, Instant>,
+    pub(crate) idle_after: Duration,
+    pub(crate) last_used: Instant,
+    /// Rung when the server is to end.
+    pub(crate) over: Arc<Notify>,
+}
+
+enum Next {
+    GoOn,
+    End,
+}
+
+impl Keeper {
+    /// Serves until told to end, or until idle for long enough.
+    pub async fn run(mut self) {
+        self.end_orphans().await;
+        let changed = self.engine.changed();
+        loop {
+            let mut asks = Vec::new();
+            let mut results = Vec::new();
+            let sleep = self.sleep();
+            tokio::select! {
+                ask = self.asks.recv() => match ask {
+                    Some(ask) => asks.push(ask),
+                    None => break,
+                },
+                result = self.performed.recv() => results.extend(result),
+                () = changed.notified() => {}
+                () = tokio::time::sleep(sleep) => {}
+            }
+            while asks.len() < BATCH
+                && let Ok(ask) = self.asks.try_recv()
+            {
+                asks.push(ask);
+            }
+            while let Ok(result) = self.performed.try_recv() {
+                results.push(result);
+            }
+            if !asks.is_empty() || self.cycle.brain().jobs().next().is_some() {
+                self.last_used = Instant::now();
+            }
+            if let Next::End = self.turn(asks, results).await {
+                break;
+            }
+        }
+        self.over.notify_waiters();
+    }
+
+    fn sleep(&self) -> Duration {
+        let wake = self.cycle.next_wakeup().map(|at| self.clock.real_time(at - self.clock.now()));
+        wake.unwrap_or(LONGEST_SLEEP).clamp(Duration::from_millis(1), LONGEST_SLEEP)
+    }
+
+    async fn turn(&mut self, asks: Vec<Ask>, results: Vec<(DecisionId, Performed)>) -> Next {
+        let mut events = Vec::new();
+        for (id, performed) in results {
+            events.extend(performed.events);
+            let settled = (!performed.again).then(Instant::now);
+            self.in_flight.insert(id, Some(settled.unwrap_or_else(|| Instant::now() - REPEAT / 2)));
+        }
+        let now = self.clock.now();
+        // Engines are looked at before any timer fires, so a gap in time is met with the truth.
+        match dispatch::observe(self.cycle.brain(), &self.engine, now).await {
+            Ok(seen) => events.extend(self.merge_progress(seen)),
+            Err(error) => log(&format!("the engine cannot be observed: {error}")),
+        }
+        let mut submissions = Vec::new();
+        let mut end = false;
+        for ask in asks {
+            match ask {
+                Ask::Submit(submission, reply) => self.admit(*submission, reply, &mut events, &mut submissions),
+                Ask::Cancel(id, by, reply) => {
+                    let known = self.cycle.brain().job(id).is_some_and(|job| job.ended.is_none());
+                    if known {
+                        events.push(Event::CancelRequested { workload: id, by });
+                    }
+                    let _ = reply.send(if known { Ok(()) } else { Err(self.not_live(id).await) });
+                }
+                Ask::Shutdown(reply) => {
+                    end = true;
+                    let _ = reply.send(Ok(()));
+                }
+                other => self.answer(other).await,
+            }
+        }
+        self.step(now, events, submissions).await;
+        let idle = self.last_used.elapsed() > self.idle_after && self.cycle.brain().leases().next().is_none();
+        if end || idle { Next::End } else { Next::GoOn }
+    }
+
+    /// Steps the cycle, answers submitters once their jobs are durable, and dispatches.
+    async fn step(&mut self, now: Time, events: Vec<Event>, submissions: Vec<(usize, Vec<String>, Reply<Accepted>)>) {
+        match self.cycle.step(now, events).await {
+            Ok(stepped) => {
+                for (index, notes, reply) in submissions {
+                    let logged = stepped.logged.get(index).copied().flatten();
+                    let _ = reply.send(match logged {
+                        Some(id) => Ok(Accepted { id, notes }),
+                        None => Err(problem(409, "duplicate-submission", "the same submission came twice at once")),
+                    });
+                }
+                self.farewell(&stepped.gone).await;
+            }
+            Err(error) => {
+                let text = chain(&error);
+                log(&text);
+                for (_, _, reply) in submissions {
+                    let _ = reply.send(Err(problem(503, "store-refused", &text)));
+                }
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+        self.dispatch();
+    }
+
+    /// Hands over every open decision that is not on its way.
+    fn dispatch(&mut self) {
+        let open = self.cycle.brain().outbox();
+        self.in_flight.retain(|id, done| done.is_none() || open.iter().any(|open| open.id == *id));
+        for open in open {
+            let due = match self.in_flight.get(&open.id) {
+                None => true,
+                Some(None) => false,
+                Some(Some(done)) => done.elapsed() > REPEAT,
+            };
+            let task = due.then(|| dispatch::task(self.cycle.brain(), &self.wardrobe, &open)).flatten();
+            let Some(task) = task else { continue };
+            self.in_flight.insert(open.id, None);
+            let (engine, sender) = (Arc::clone(&self.engine), self.performed_sender.clone());
+            tokio::spawn(async move {
+                let performed = dispatch::perform(&engine, &task).await;
+                let _ = sender.send((open.id, performed));
+            });
+        }
+    }
+
+    /// Writes down how the workers of gone leases ended, then lets the engine forget them.
+    async fn farewell(&mut self, gone: &[LeaseId]) {
+        if gone.is_empty() {
+            return;
+        }
+        for observed in self.engine.observe(gone).await.unwrap_or_default() {
+            let Some(worker) = observed.worker else { continue };
+            if let Ok(answer) = self.find(worker.stint.workload).await {
+                let file = self.home.job(&answer.key).join("stints.jsonl");
+                let line = serde_json::to_string(&worker).expect("a view has string keys");
+                // Evidence for people; nothing depends on it.
+                let _ = std::fs::File::options()
+                    .create(true)
+                    .append(true)
+                    .open(file)
+                    .and_then(|mut f| writeln!(f, "{line}"));
+            }
+        }
+        let _ = self.engine.forget(gone).await;
+    }
+
+    fn merge_progress(&mut self, events: Vec<Event>) -> Vec<Event> {
+        let brain = self.cycle.brain();
+        let busy: Vec<StintId> = events
+            .iter()
+            .filter(|event| brain.is_news(event))
+            .filter_map(|event| match event {
+                Event::WorkerEnded { stint, .. } | Event::CheckpointDurable { stint, .. } => Some(*stint),
+                _ => None,
+            })
+            .collect();
+        let mut kept = Vec::new();
+        for event in events {
+            if let Event::Progress { stint, .. } = &event {
+                let recent = self.progress_logged.get(stint).is_some_and(|at| at.elapsed() < PROGRESS_EVERY);
+                if recent && !busy.contains(stint) {
+                    continue;
+                }
+                self.progress_logged.insert(*stint, Instant::now());
+            }
+            kept.push(event);
+        }
+        self.progress_logged.retain(|stint, _| self.cycle.brain().job(stint.workload).is_some());
+        kept
+    }
+
+    async fn end_orphans(&mut self) {
+        match dispatch::orphans(self.cycle.brain(), &self.engine).await {
+            Ok(orphans) => {
+                for lease in orphans {
+                    log(&format!("lease {lease} is not in the log: ending it"));
+                    let _ = self.engine.release(lease).await;
+                    let _ = self.engine.forget(&[lease]).await;
+                }
+            }
+            Err(error) => log(&format!("owned leases cannot be listed: {error}")),
+        }
+    }
+
+    /// Turns a submission into an event, or refuses it with nothing changed.
+    fn admit(
+        &mut self,
+        submission: Submission,
+        reply: Reply<Accepted>,
+        events: &mut Vec<Event>,
+        waiting: &mut Vec<(usize, Vec<String>, Reply<Accepted>)>,
+    ) {
+        let brain = self.cycle.brain();
+        if let Some(known) = brain.submitted_as(&submission.key) {
+            let _ = reply.send(Ok(Accepted { id: known.0, notes: Vec::new() }));
+            return;
+        }
+        let mut spec = submission.spec;
+        if let Err(refusal) = spec.check() {
+            let _ = reply.send(Err(problem(422, "unacceptable-job", &refusal.to_string())));
+            return;
+        }
+        if let Some(path) = &spec.checkpoint.path
+            && let Some(other) = brain.jobs().find(|job| job.spec.checkpoint.path.as_ref() == Some(path))
+        {
+            let text = format!("job {} saves its checkpoints in {path} already", other.id);
+            let mut refusal = problem(409, "checkpoint-path-in-use", &text);
+            refusal.hint = Some(
+                "leave `checkpoint.path` out and save in $WINDFALL_CHECKPOINT_DIR, or give each job its own".into(),
+            );
+            let _ = reply.send(Err(refusal));
+            return;
+        }
+        if brain.jobs().next().is_none() {
+            self.engine.cue();
+        }
+        let now = self.clock.now();
+        spec.deadline = submission.deadline_in.map(|span| now + span);
+        spec.run.environment = submission.key.clone();
+        let notes = bill::promises(&spec, submission.deadline_in, self.engine.position().tape());
+        let kept = Kept {
+            env: submission.env,
+            foreign: Kept::foreign(&spec),
+            tape_offset: self.engine.position().offset(now),
+        };
+        if let Err(error) = kept.write(&self.home.job(&submission.key)) {
+            let _ = reply.send(Err(problem(
+                507,
+                "state-not-writable",
+                &format!("the job's folder cannot be written: {error}"),
+            )));
+            return;
+        }
+        waiting.push((events.len(), notes, reply));
+        events.push(Event::Submitted { workload: Box::new(Workload::Job(spec)), key: submission.key });
+    }
+
+    async fn answer(&mut self, ask: Ask) {
+        let now = self.clock.now();
+        match ask {
+            Ask::Hello(reply) => {
+                let _ = reply.send(Ok(self.hello(now)));
+            }
+            Ask::Live(reply) => {
+                let brain = self.cycle.brain();
+                let _ = reply.send(Ok(brain.jobs().filter_map(|job| brain.view(job.id, now)).collect()));
+            }
+            Ask::Job(id, reply) => {
+                let _ = reply.send(self.job(id).await);
+            }
+            Ask::Explain(id, reply) => {
+                let _ = reply.send(self.explain(id, now).await);
+            }
+            Ask::Interrupt(request, reply) => {
+                let lease = self.cycle.brain().leases_of(WorkloadId(request.job)).next().map(|lease| lease.id);
+                let _ = reply.send(match lease {
+                    None => Err(problem(409, "no-lease", "the job holds no lease now")),
+                    Some(lease) => self
+                        .engine
+                        .interrupt(lease, request.how)
+                        .await
+                        .map_err(|error| problem(503, "engine-refused", &error.to_string())),
+                });
+            }
+            Ask::Submit(..) | Ask::Cancel(..) | Ask::Shutdown(..) => {}
+        }
+    }
+
+    fn hello(&self, now: Time) -> Hello {
+        let brain = self.cycle.brain();
+        Hello {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            installation: brain.installation().to_string(),
+            speed: self.clock.speed(),
+            market: self.world.replay.market.clone(),
+            zones: self.engine.position().tape().zones().map(str::to_owned).collect(),
+            now,
+            live_jobs: brain.jobs().filter(|job| job.ended.is_none()).count(),
+            leases: brain.leases().count(),
+        }
+    }
+
+    /// A job, wherever it is remembered.
+    async fn find(&self, id: WorkloadId) -> Result<JobView, Problem> {
+        if let Some(view) = self.cycle.brain().view(id, self.clock.now()) {
+            return Ok(view);
+        }
+        let row = self.cycle.store().job(id.0).await.map_err(|error| problem(503, "store-refused", &chain(&error)))?;
+        let row = row.ok_or_else(|| problem(404, "no-such-job", &format!("no job has the number {id}")))?;
+        windfall_core::codec::decode(row.version, &row.summary)
+            .map_err(|error| problem(500, "unreadable-job", &error.to_string()))
+    }
+
+    async fn not_live(&self, id: WorkloadId) -> Problem {
+        match self.find(id).await {
+            Ok(view) => problem(409, "job-is-over", &format!("job {id} is over: {}", view.state.word())),
+            Err(problem) => problem,
+        }
+    }
+
+    async fn job(&self, id: WorkloadId) -> Result<JobAnswer, Problem> {
+        let job = self.find(id).await?;
+        let leases: Vec<LeaseId> = self.cycle.brain().leases_of(id).map(|lease| lease.id).collect();
+        let observed = self.engine.observe(&leases).await.unwrap_or_default();
+        let workers: Vec<_> = observed.into_iter().filter_map(|observed| observed.worker).collect();
+        // Not over for good before its leases are gone: then the bill would still change.
+        let settled = job.state.is_over() && self.cycle.brain().job(id).is_none();
+        Ok(JobAnswer {
+            bill: settled.then(|| self.bill(&job)),
+            pids: workers.iter().filter(|worker| worker.end.is_none()).filter_map(|worker| worker.pid).collect(),
+            trouble: workers.iter().find_map(|worker| worker.trouble.clone()),
+            evidence: workers.into_iter().next().map(|worker| worker.evidence),
+            job,
+        })
+    }
+
+    fn bill(&self, job: &JobView) -> Bill {
+        let kept = Kept::read(&self.home.job(&job.key)).ok();
+        bill::bill(job, kept.map(|kept| kept.tape_offset), self.engine.position().tape())
+    }
+
+    async fn explain(&self, id: WorkloadId, now: Time) -> Result<ExplainAnswer, Problem> {
+        let job = self.find(id).await?;
+        let rows = self.cycle.store().rows_of(id.0, 0, 100_000).await;
+        let rows = rows.map_err(|error| problem(503, "store-refused", &chain(&error)))?;
+        let present = self.cycle.brain().explain(id, now);
+        Ok(ExplainAnswer {
+            lines: history::lines(&rows, job.submitted_at),
+            policy: present.as_ref().map(|present| present.policy.clone()),
+            next_wakeup: present.as_ref().and_then(|present| present.next_wakeup),
+            present: present.map(|present| present.reason),
+            job,
+        })
+    }
+}
+
+/// One line in the server's log.
+pub(crate) fn log(text: &str) {
+    eprintln!("windfall: {text}");
+}
+
+/// An error with all of its causes on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text.push_str(": ");
+        text.push_str(&next.to_string());
+        cause = next.source();
+    }
+    text
+}
+
+/// How long a job may take on on-demand capacity, as a span for promises.
+pub(crate) fn on_demand_time(spec: &windfall_core::JobSpec, accelerator: &str) -> Option<Span> {
+    let rate = spec.work.rates.get(accelerator).or_else(|| spec.work.rates.values().min()).copied();
+    let rate =
+        rate.or((spec.work.unit == windfall_core::spec::WorkUnit::Time).then_some(windfall_core::Rate::REAL_TIME))?;
+    spec.work.total.map(|total| rate.time_for(total))
+}

@@ -1,0 +1,109 @@
+//! A job's folder beside the log: the submitting terminal's environment (secrets stay out of the log),
+//! the user's own files under the checkpoint path, where on the tape it began, and the programs' output.
+
+use crate::dispatch::Outfit;
+use crate::home::Home;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use windfall_core::worker::StartOrder;
+use windfall_core::{Brain, JobSpec, Span, StintId};
+
+/// What is kept of a job beside the log.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Kept {
+    /// The environment of the terminal that submitted it.
+    pub env: BTreeMap<String, String>,
+    /// Paths under the checkpoint directory that were the user's own.
+    pub foreign: Vec<String>,
+    /// Where on the tape it began.
+    pub tape_offset: Span,
+}
+
+impl Kept {
+    /// Writes it durably, readable by the owner alone.
+    pub fn write(&self, folder: &Path) -> io::Result<()> {
+        std::fs::create_dir_all(folder)?;
+        let file = folder.join("kept.json");
+        let new = folder.join("kept.json.new");
+        std::fs::write(&new, serde_json::to_vec(self)?)?;
+        std::fs::File::open(&new)?.sync_all()?;
+        std::fs::rename(&new, &file)?;
+        std::fs::File::open(folder)?.sync_all()
+    }
+
+    /// Reads it back.
+    pub fn read(folder: &Path) -> io::Result<Kept> {
+        Ok(serde_json::from_slice(&std::fs::read(folder.join("kept.json"))?)?)
+    }
+
+    /// What a new job has under its checkpoint path.
+    pub fn foreign(spec: &JobSpec) -> Vec<String> {
+        let Some(path) = &spec.checkpoint.path else { return Vec::new() };
+        let found = windfall_agent::foreign_paths(Path::new(path)).unwrap_or_default();
+        found.into_iter().map(|path| path.to_string_lossy().into_owned()).collect()
+    }
+}
+
+/// Makes start orders from a home's job folders.
+pub struct Wardrobe {
+    /// Where the folders are.
+    pub home: Arc<Home>,
+    /// See [`crate::home::World::fresh_folder`].
+    pub fresh_folder: bool,
+}
+
+/// The file that takes the output of one worker.
+pub fn output_file(folder: &Path, epoch: u64, rank: u32) -> PathBuf {
+    folder.join(format!("stint-{epoch:05}-{rank}.log"))
+}
+
+impl Outfit for Wardrobe {
+    fn order(&self, brain: &Brain, stint: StintId, rank: u32) -> Option<StartOrder> {
+        let job = brain.job(stint.workload)?;
+        let known = job.stint.as_ref().filter(|known| known.id == stint)?;
+        let folder = self.home.job(&job.spec.run.environment);
+        let kept = Kept::read(&folder).ok()?;
+        let mut env = kept.env;
+        env.extend(job.spec.run.env.clone());
+        if let Some(precision) = &job.spec.precision {
+            env.insert("WINDFALL_PRECISION".to_owned(), precision.clone());
+        }
+        let checkpoint = &job.spec.checkpoint;
+        Some(StartOrder {
+            stint,
+            rank,
+            world_size: job.spec.gang,
+            master: ("127.0.0.1".to_owned(), master_port(stint)),
+            command: job.spec.run.command.clone(),
+            folder: job.spec.run.folder.clone(),
+            fresh_folder: self.fresh_folder,
+            env,
+            output: output_file(&folder, stint.epoch, rank).to_string_lossy().into_owned(),
+            progress: job.spec.run.progress.clone(),
+            checkpoint_dir: checkpoint.path.clone().or_else(|| shared_saves(&folder, stint, job.spec.gang)),
+            checkpoint_store: if checkpoint.store.is_empty() {
+                self.home.checkpoints().to_string_lossy().into_owned()
+            } else {
+                checkpoint.store.clone()
+            },
+            checkpoint_key: job.spec.run.environment.clone(),
+            keep: checkpoint.keep,
+            settle_ms: checkpoint.settle_ms,
+            resume: known.resume,
+            foreign: kept.foreign,
+        })
+    }
+}
+
+/// The ranks of a gang on one machine save into one directory, which rank 0 moves.
+fn shared_saves(folder: &Path, stint: StintId, gang: u32) -> Option<String> {
+    (gang > 1).then(|| folder.join(format!("saves-{}", stint.epoch)).to_string_lossy().into_owned())
+}
+
+/// A port that two stints hardly share; below the range that Linux gives to clients.
+fn master_port(stint: StintId) -> u16 {
+    20_000 + u16::try_from((stint.workload.0 * 31 + stint.epoch) % 10_000).unwrap_or(0)
+}

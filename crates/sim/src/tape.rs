@@ -1,0 +1,225 @@
+//! A recorded market: for each zone, how many instances could be had and at what price, tick by tick.
+//! A tape knows nothing of clocks; it is read at an offset from its beginning and repeats at its end.
+
+use serde::Deserialize;
+use windfall_core::{NanoUsd, Span};
+
+/// A recording that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TapeError {
+    /// No embedded market of that name.
+    #[error("no recorded market is named {name}; known: {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// No such zone on the tape.
+    #[error("{name} has no zone {zone}; it has: {known}")]
+    NoZone {
+        /// The tape.
+        name: String,
+        /// What was asked for.
+        zone: String,
+        /// What there is.
+        known: String,
+    },
+    /// Not a recording.
+    #[error("the recorded market {name} cannot be read")]
+    Malformed {
+        /// The tape.
+        name: String,
+        /// Where and what.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A recording that contradicts itself.
+    #[error("the recorded market {name} is inconsistent: {what}")]
+    Inconsistent {
+        /// The tape.
+        name: String,
+        /// How.
+        what: String,
+    },
+}
+
+const EMBEDDED: &[(&str, &str)] =
+    &[("aws-v100-us-west-2-2023", include_str!("../markets/aws-v100-us-west-2-2023.json"))];
+
+/// The embedded market of that name.
+pub fn embedded(name: &str) -> Result<Tape, TapeError> {
+    let known = || EMBEDDED.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let (name, text) = EMBEDDED
+        .iter()
+        .find(|(known, _)| *known == name)
+        .ok_or_else(|| TapeError::Unknown { name: name.to_owned(), known: known() })?;
+    Tape::read(name, text)
+}
+
+#[derive(Deserialize)]
+struct File {
+    source: String,
+    recorded: String,
+    cloud: String,
+    instance_type: String,
+    accelerator: String,
+    accelerators: u32,
+    on_demand_microusd: i64,
+    notice_seconds: i64,
+    tick_seconds: i64,
+    zones: Vec<FileZone>,
+}
+
+#[derive(Deserialize)]
+struct FileZone {
+    zone: String,
+    capacity_runs: Vec<(u32, u32)>,
+    price_runs_microusd: Vec<(u32, i64)>,
+}
+
+/// What a zone offers at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quote {
+    /// Instances that could be had.
+    pub capacity: u32,
+    /// Spot price an hour.
+    pub price: NanoUsd,
+}
+
+/// A recorded market.
+#[derive(Clone, Debug)]
+pub struct Tape {
+    /// Its name.
+    pub name: String,
+    /// Where it comes from.
+    pub source: String,
+    /// When it was recorded.
+    pub recorded: String,
+    /// The cloud.
+    pub cloud: String,
+    /// What was for sale.
+    pub instance_type: String,
+    /// What is in it.
+    pub accelerator: String,
+    /// How many of them.
+    pub accelerators: u32,
+    /// On-demand price an hour.
+    pub on_demand: NanoUsd,
+    /// Warning before a lease is taken away.
+    pub notice: Span,
+    /// Length of a tick.
+    pub tick: Span,
+    zones: Vec<(String, Vec<Quote>)>,
+}
+
+impl Tape {
+    fn read(name: &str, text: &str) -> Result<Tape, TapeError> {
+        let file: File =
+            serde_json::from_str(text).map_err(|source| TapeError::Malformed { name: name.to_owned(), source })?;
+        let wrong = |what: String| TapeError::Inconsistent { name: name.to_owned(), what };
+        if file.tick_seconds <= 0 || file.zones.is_empty() {
+            return Err(wrong("it has no ticks or no zones".to_owned()));
+        }
+        let mut zones = Vec::new();
+        for zone in file.zones {
+            let capacity = unroll(&zone.capacity_runs);
+            let price = unroll(&zone.price_runs_microusd);
+            if capacity.len() != price.len() || capacity.is_empty() {
+                return Err(wrong(format!(
+                    "{} has {} capacities and {} prices",
+                    zone.zone,
+                    capacity.len(),
+                    price.len()
+                )));
+            }
+            let quotes = capacity.into_iter().zip(price);
+            let quotes = quotes.map(|(capacity, micro)| Quote { capacity, price: NanoUsd(micro * 1_000) }).collect();
+            zones.push((zone.zone, quotes));
+        }
+        Ok(Tape {
+            name: name.to_owned(),
+            source: file.source,
+            recorded: file.recorded,
+            cloud: file.cloud,
+            instance_type: file.instance_type,
+            accelerator: file.accelerator,
+            accelerators: file.accelerators,
+            on_demand: NanoUsd(file.on_demand_microusd * 1_000),
+            notice: Span::seconds(file.notice_seconds),
+            tick: Span::seconds(file.tick_seconds),
+            zones,
+        })
+    }
+
+    /// The same market with these zones only; all of them when the list is empty.
+    pub fn with_zones(mut self, wanted: &[String]) -> Result<Tape, TapeError> {
+        for zone in wanted {
+            if !self.zones.iter().any(|(known, _)| known == zone) {
+                let known = self.zones().collect::<Vec<_>>().join(", ");
+                return Err(TapeError::NoZone { name: self.name, zone: zone.clone(), known });
+            }
+        }
+        if !wanted.is_empty() {
+            self.zones.retain(|(zone, _)| wanted.contains(zone));
+        }
+        Ok(self)
+    }
+
+    /// The zones on it.
+    pub fn zones(&self) -> impl Iterator<Item = &str> {
+        self.zones.iter().map(|(zone, _)| zone.as_str())
+    }
+
+    /// What a zone offers at an offset from the tape's beginning.
+    pub fn quote(&self, zone: &str, offset: Span) -> Option<Quote> {
+        let (_, quotes) = self.zones.iter().find(|(known, _)| known == zone)?;
+        Some(quotes[self.index(offset, quotes.len())])
+    }
+
+    /// How long from `offset` until a zone has fewer than `count` instances; none if not within `within`.
+    pub fn falls_below(&self, zone: &str, count: u32, offset: Span, within: Span) -> Option<Span> {
+        let (_, quotes) = self.zones.iter().find(|(known, _)| known == zone)?;
+        let mut at = offset;
+        loop {
+            if quotes[self.index(at, quotes.len())].capacity < count {
+                return Some(Span((at - offset).0.max(0)));
+            }
+            at = Span((at.0.div_euclid(self.tick.0) + 1) * self.tick.0);
+            if (at - offset) > within {
+                return None;
+            }
+        }
+    }
+
+    fn index(&self, offset: Span, len: usize) -> usize {
+        let tick = offset.0.div_euclid(self.tick.0);
+        usize::try_from(tick.rem_euclid(len as i64)).unwrap_or(0)
+    }
+}
+
+fn unroll<T: Copy>(runs: &[(u32, T)]) -> Vec<T> {
+    runs.iter().flat_map(|(count, value)| std::iter::repeat_n(*value, *count as usize)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_embedded_market_is_whole_and_loses_capacity_in_the_quickstart_window() {
+        let tape = embedded("aws-v100-us-west-2-2023").expect("embedded");
+        assert_eq!(tape.zones().count(), 3);
+        let start = Span(8461 * tape.tick.0);
+        let falls = tape.falls_below("us-west-2c", 1, start, Span::hours(1)).expect("falls");
+        assert_eq!(falls, Span(7 * tape.tick.0));
+        assert_eq!(tape.quote("us-west-2c", start).expect("zone").price, NanoUsd::from_dollars(0.918));
+    }
+
+    #[test]
+    fn an_unknown_market_or_zone_is_named_with_what_there_is() {
+        assert!(embedded("nope").expect_err("unknown").to_string().contains("aws-v100"));
+        let tape = embedded("aws-v100-us-west-2-2023").expect("embedded");
+        assert!(tape.with_zones(&["mars-1a".to_owned()]).expect_err("no zone").to_string().contains("us-west-2c"));
+    }
+}

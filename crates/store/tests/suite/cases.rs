@@ -1,0 +1,252 @@
+//! What every store promises to its writer.
+
+use std::time::Duration;
+
+use windfall_store::{Commit, Row, Snapshot, Store, StoreError};
+
+use crate::place::{Place, charge, ended, job, row, row_of, rows, seqs};
+
+fn snapshot(seq: u64) -> Snapshot {
+    Snapshot { seq, at_ms: 5, version: 3, payload: format!("{{\"covers\":{seq}}}").into() }
+}
+
+/// An opened store that leads and has this many rows.
+async fn led(place: &Place, count: u64) -> (Box<dyn Store>, u64) {
+    let store = place.open().await;
+    let epoch = store.lead().await.unwrap();
+    store.commit(epoch, &rows(1..=count)).await.unwrap();
+    (store, epoch)
+}
+
+pub async fn appended_rows_come_back_in_order(place: &Place) {
+    let (store, epoch) = led(place, 0).await;
+    let mut expected = Vec::new();
+    for (first, count) in [(1, 1), (2, 7), (9, 300), (309, 64)] {
+        let commit = rows(first..first + count);
+        store.commit(epoch, &commit).await.unwrap();
+        expected.extend(commit.rows);
+    }
+    let loaded = store.load().await.unwrap();
+    assert_eq!(loaded.tail, expected);
+    assert_eq!((loaded.next_seq, loaded.next_batch, loaded.next_ledger_seq), (373, 373, 1));
+    assert_eq!(loaded.snapshot, None);
+    assert_eq!(seqs(&store.rows_after(370, 2).await.unwrap()), [371, 372]);
+    store.close().await;
+
+    let again = place.open().await;
+    assert_eq!(again.load().await.unwrap().tail, expected);
+    again.close().await;
+}
+
+pub async fn a_commit_is_all_or_nothing(place: &Place) {
+    let (store, epoch) = led(place, 2).await;
+    let bad_ledger = Commit { rows: vec![row(3)], jobs: vec![job(1)], ledger: vec![charge(7, None, 1)] };
+    assert!(matches!(store.commit(epoch, &bad_ledger).await, Err(StoreError::Gap { .. })));
+    let bad_job = Commit { rows: vec![row(3)], jobs: vec![job(1), job(u64::MAX)], ledger: vec![charge(1, None, 1)] };
+    assert!(matches!(store.commit(epoch, &bad_job).await, Err(StoreError::TooLarge { .. })));
+
+    let loaded = store.load().await.unwrap();
+    assert_eq!((loaded.next_seq, loaded.next_ledger_seq, loaded.tail.len()), (3, 1, 2));
+    assert_eq!(store.job(1).await.unwrap(), None);
+    assert_eq!(store.ledger_total().await.unwrap().rows, 0);
+
+    let good = Commit { rows: vec![row(3)], jobs: vec![job(1)], ledger: vec![charge(1, None, 1)] };
+    store.commit(epoch, &good).await.unwrap();
+    assert_eq!(store.job(1).await.unwrap(), Some(job(1)));
+    assert_eq!(store.ledger_after(0, 10).await.unwrap(), good.ledger);
+    store.close().await;
+}
+
+pub async fn a_gap_in_the_log_is_refused(place: &Place) {
+    let (store, epoch) = led(place, 3).await;
+    for (wrong, bad) in [(rows([5]), 5), (rows([3]), 3), (rows([4, 6]), 6), (rows([4, 4]), 4), (rows([0]), 0)] {
+        match store.commit(epoch, &wrong).await {
+            Err(StoreError::Gap { sequence: "log", found, .. }) => assert_eq!(found, bad),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(store.load().await.unwrap().next_seq, 4);
+    store.close().await;
+}
+
+pub async fn a_gap_in_the_ledger_is_refused(place: &Place) {
+    let (store, epoch) = led(place, 0).await;
+    let charges =
+        |seqs: &[u64]| Commit { ledger: seqs.iter().map(|seq| charge(*seq, None, 1)).collect(), ..Commit::default() };
+    store.commit(epoch, &charges(&[1, 2])).await.unwrap();
+    for wrong in [&[4][..], &[2], &[3, 5]] {
+        let refused = store.commit(epoch, &charges(wrong)).await;
+        assert!(matches!(refused, Err(StoreError::Gap { sequence: "ledger", .. })), "{refused:?}");
+    }
+    store.commit(epoch, &charges(&[3])).await.unwrap();
+    assert_eq!(store.load().await.unwrap().next_ledger_seq, 4);
+    store.close().await;
+}
+
+pub async fn a_stale_epoch_is_refused(place: &Place) {
+    let (store, old) = led(place, 3).await;
+    let new = store.lead().await.unwrap();
+    assert!(new > old);
+    let fenced =
+        |outcome| matches!(outcome, Err(StoreError::Fenced { held, current }) if (held, current) == (old, new));
+    assert!(fenced(store.commit(old, &rows([4])).await));
+    assert!(fenced(store.commit(old, &Commit::default()).await));
+    assert!(fenced(store.snapshot(old, &snapshot(2)).await));
+    assert!(fenced(store.cut(old, 3, i64::MAX).await.map(drop)));
+    store.commit(new, &rows([4])).await.unwrap();
+    store.close().await;
+
+    let later = place.open().await;
+    assert!(later.lead().await.unwrap() > new);
+    later.close().await;
+}
+
+pub async fn who_never_led_cannot_write(place: &Place) {
+    let store = place.open().await;
+    for epoch in [1, 99] {
+        let refused = store.commit(epoch, &rows([1])).await;
+        assert!(matches!(refused, Err(StoreError::Fenced { current: 0, .. })), "{refused:?}");
+    }
+    assert_eq!(store.load().await.unwrap().next_seq, 1);
+    store.close().await;
+}
+
+pub async fn a_snapshot_and_the_rows_after_it_are_loaded(place: &Place) {
+    let (store, epoch) = led(place, 10).await;
+    store.snapshot(epoch, &snapshot(7)).await.unwrap();
+    let loaded = store.load().await.unwrap();
+    assert_eq!(loaded.snapshot, Some(snapshot(7)));
+    assert_eq!(loaded.tail, (8..=10).map(row).collect::<Vec<_>>());
+    assert_eq!(loaded.next_seq, 11);
+
+    store.snapshot(epoch, &snapshot(10)).await.unwrap();
+    let loaded = store.load().await.unwrap();
+    assert_eq!((loaded.tail, loaded.next_seq, loaded.next_batch), (vec![], 11, 11));
+    store.close().await;
+}
+
+pub async fn the_newest_two_snapshots_are_kept(place: &Place) {
+    let (store, epoch) = led(place, 10).await;
+    for seq in [2, 5, 9] {
+        store.snapshot(epoch, &snapshot(seq)).await.unwrap();
+    }
+    assert_eq!(store.load().await.unwrap().snapshot, Some(snapshot(9)));
+    // A cut keeps what the older of the two needs.
+    assert_eq!(store.cut(epoch, 10, i64::MAX).await.unwrap(), 5);
+    let older = store.load_before(9).await.unwrap();
+    assert_eq!((older.snapshot, seqs(&older.tail)), (Some(snapshot(5)), (6..=10).collect()));
+    // The third is gone, and the log before it was cut: that must not look like a whole log.
+    assert!(matches!(store.load_before(5).await, Err(StoreError::Corrupt { .. })));
+
+    let again = Snapshot { at_ms: 77, ..snapshot(9) };
+    store.snapshot(epoch, &again).await.unwrap();
+    assert_eq!(store.load().await.unwrap().snapshot, Some(again));
+    store.close().await;
+}
+
+pub async fn a_snapshot_of_rows_that_are_not_there_is_refused(place: &Place) {
+    let (store, epoch) = led(place, 3).await;
+    let refused = store.snapshot(epoch, &snapshot(4)).await;
+    assert!(matches!(refused, Err(StoreError::Ahead { seq: 4, next_seq: 4 })), "{refused:?}");
+    assert_eq!(store.load().await.unwrap().snapshot, None);
+    store.close().await;
+}
+
+pub async fn a_cut_spares_live_jobs_young_rows_and_the_tail(place: &Place) {
+    let (store, epoch) = led(place, 0).await;
+    // Rows 1 to 12 at 1 s to 12 s; job 1 lives, job 2 has ended, job 3 is not in the list of jobs.
+    let owner = |seq: u64| [None, Some(1), Some(2), Some(3)][(seq % 4) as usize];
+    let log = (1..=12).map(|seq| Row { workload: owner(seq), ..row(seq) }).collect();
+    store.commit(epoch, &Commit { rows: log, jobs: vec![job(1), ended(2)], ..Commit::default() }).await.unwrap();
+    store.snapshot(epoch, &snapshot(10)).await.unwrap();
+
+    assert_eq!(store.cut(epoch, 5, i64::MAX).await.unwrap(), 3);
+    assert_eq!(seqs(&store.rows_after(0, 99).await.unwrap()), [1, 5, 6, 7, 8, 9, 10, 11, 12]);
+    assert_eq!(store.cut(epoch, u64::MAX, 7_000).await.unwrap(), 1);
+    assert_eq!(seqs(&store.rows_after(0, 99).await.unwrap()), [1, 5, 7, 8, 9, 10, 11, 12]);
+    assert_eq!(store.cut(epoch, u64::MAX, i64::MAX).await.unwrap(), 3);
+    assert_eq!(seqs(&store.rows_after(0, 99).await.unwrap()), [1, 5, 9, 11, 12]);
+    assert_eq!(seqs(&store.load().await.unwrap().tail), [11, 12]);
+
+    store.commit(epoch, &Commit { jobs: vec![ended(1)], ..Commit::default() }).await.unwrap();
+    assert_eq!(store.cut(epoch, u64::MAX, i64::MAX).await.unwrap(), 3);
+    assert_eq!(store.jobs(&Default::default()).await.unwrap(), [ended(2), ended(1)]);
+    store.close().await;
+}
+
+pub async fn a_cut_without_a_snapshot_removes_nothing(place: &Place) {
+    let (store, epoch) = led(place, 5).await;
+    assert_eq!(store.cut(epoch, u64::MAX, i64::MAX).await.unwrap(), 0);
+    assert_eq!(store.load().await.unwrap().tail.len(), 5);
+    store.close().await;
+}
+
+pub async fn a_long_cut_lets_commits_pass(place: &Place) {
+    let (store, epoch) = led(place, 9_000).await;
+    store.snapshot(epoch, &snapshot(9_000)).await.unwrap();
+    let commits = async {
+        for seq in 9_001..=9_005 {
+            store.commit(epoch, &rows([seq])).await.unwrap();
+        }
+    };
+    let (cut, ()) = tokio::join!(store.cut(epoch, u64::MAX, i64::MAX), commits);
+    assert_eq!(cut.unwrap(), 9_000);
+    assert_eq!(seqs(&store.load().await.unwrap().tail), (9_001..=9_005).collect::<Vec<_>>());
+    store.close().await;
+}
+
+pub async fn the_ledger_outlives_a_cut(place: &Place) {
+    let (store, epoch) = led(place, 0).await;
+    let ledger = vec![charge(1, Some(4), 700), charge(2, None, 50), charge(3, Some(4), -200)];
+    let commit = Commit { rows: vec![row_of(1, 4)], jobs: vec![ended(4)], ledger: ledger.clone() };
+    store.commit(epoch, &commit).await.unwrap();
+    store.snapshot(epoch, &snapshot(1)).await.unwrap();
+    assert_eq!(store.cut(epoch, u64::MAX, i64::MAX).await.unwrap(), 1);
+    assert_eq!(store.ledger_of(4).await.unwrap(), [ledger[0].clone(), ledger[2].clone()]);
+    assert_eq!(store.ledger_after(1, 1).await.unwrap(), [ledger[1].clone()]);
+    let total = store.ledger_total().await.unwrap();
+    assert_eq!((total.rows, total.nanousd), (3, 550));
+    store.close().await;
+}
+
+pub async fn numbers_go_on_after_the_whole_log_was_cut(place: &Place) {
+    let (store, epoch) = led(place, 4).await;
+    store.snapshot(epoch, &snapshot(4)).await.unwrap();
+    assert_eq!(store.cut(epoch, u64::MAX, i64::MAX).await.unwrap(), 4);
+    store.close().await;
+
+    let again = place.open().await;
+    let epoch = again.lead().await.unwrap();
+    assert_eq!(again.load().await.unwrap().next_seq, 5);
+    assert!(matches!(again.commit(epoch, &rows([1])).await, Err(StoreError::Gap { expected: 5, .. })));
+    again.commit(epoch, &rows([5])).await.unwrap();
+    again.close().await;
+}
+
+pub async fn a_dropped_commit_leaves_the_store_usable(place: &Place) {
+    let (store, epoch) = led(place, 0).await;
+    for micros in (0..1_500).step_by(50) {
+        let next = store.load().await.unwrap().next_seq;
+        let commit = rows(next..next + 20);
+        let _ = tokio::time::timeout(Duration::from_micros(micros), store.commit(epoch, &commit)).await;
+        let after = store.load().await.unwrap().next_seq;
+        assert!(after == next || after == next + 20, "{next} {after}");
+    }
+    // The last one may still have been under way when it was dropped: the writer settles it first.
+    let epoch = store.lead().await.unwrap();
+    let next = store.load().await.unwrap().next_seq;
+    store.commit(epoch, &rows([next])).await.unwrap();
+    assert_eq!(store.load().await.unwrap().next_seq, next + 1);
+    store.close().await;
+}
+
+pub async fn the_installation_is_minted_once(place: &Place) {
+    let store = place.open().await;
+    let installation = store.load().await.unwrap().installation;
+    assert_eq!(installation.len(), 16);
+    store.lead().await.unwrap();
+    store.close().await;
+    let again = place.open().await;
+    assert_eq!(again.load().await.unwrap().installation, installation);
+    again.close().await;
+}

@@ -1,0 +1,119 @@
+//! What only a store with several servers can do: one leads, the others wait for it and read.
+
+use windfall_store::{PostgresStore, Store, StoreError};
+
+use crate::place::{self, rows};
+
+#[tokio::test]
+async fn a_second_leader_waits_until_the_first_is_gone() {
+    let Some(place) = place::postgres() else { return };
+    let (first, second) = (place.open().await, place.open().await);
+    let old = first.lead().await.unwrap();
+    assert!(matches!(second.lead().await, Err(StoreError::Led)));
+    first.commit(old, &rows([1, 2])).await.unwrap();
+    assert_eq!(second.load().await.unwrap().next_seq, 3, "who does not lead can read");
+    assert!(matches!(second.commit(old, &rows([3])).await, Err(StoreError::Fenced { .. })));
+
+    first.close().await;
+    let new = second.lead().await.unwrap();
+    assert!(new > old);
+    second.commit(new, &rows([3])).await.unwrap();
+    second.close().await;
+    place.remove().await;
+}
+
+const END_THE_LEADER: &str = "SELECT pg_terminate_backend(pid) FROM pg_locks \
+     WHERE locktype = 'advisory' AND pid <> pg_backend_pid() AND pid IN \
+     (SELECT pid FROM pg_stat_activity WHERE application_name = 'windfall') \
+     AND ((classid::bigint << 32) | objid::bigint) = hashtextextended('windfall leader ' || current_schema(), 0)";
+
+#[tokio::test]
+async fn a_leader_that_lost_its_connection_cannot_write_after_another_took_over() {
+    let Some(place) = place::postgres() else { return };
+    let (first, second) = (place.open().await, place.open().await);
+    let old = first.lead().await.unwrap();
+    first.commit(old, &rows([1])).await.unwrap();
+    place.sql(END_THE_LEADER).await;
+    let new = loop {
+        match second.lead().await {
+            Ok(epoch) => break epoch,
+            Err(StoreError::Led) => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
+            Err(other) => panic!("{other:?}"),
+        }
+    };
+    second.commit(new, &rows([2])).await.unwrap();
+
+    let lost = first.commit(old, &rows([3])).await;
+    assert!(matches!(lost, Err(StoreError::Unsure { .. })), "{lost:?}");
+    let fenced = first.commit(old, &rows([3])).await;
+    assert!(matches!(fenced, Err(StoreError::Fenced { current, .. }) if current == new), "{fenced:?}");
+    assert!(matches!(first.lead().await, Err(StoreError::Led)));
+    assert_eq!(first.load().await.unwrap().next_seq, 3);
+    first.close().await;
+    second.close().await;
+    place.remove().await;
+}
+
+#[tokio::test]
+async fn a_leader_that_lost_its_connection_can_lead_again() {
+    let Some(place) = place::postgres() else { return };
+    let store = place.open().await;
+    let old = store.lead().await.unwrap();
+    place.sql(END_THE_LEADER).await;
+    let new = store.lead().await.unwrap();
+    assert!(new > old);
+    store.commit(new, &rows([1])).await.unwrap();
+    store.close().await;
+    place.remove().await;
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused() {
+    let Some(place) = place::postgres() else { return };
+    place.open().await.close().await;
+    place.sql("UPDATE format SET number = 999").await;
+    let refused = PostgresStore::open(&place.url()).await.err();
+    assert!(matches!(refused, Some(StoreError::Newer { found: 999, known: 1 })), "{refused:?}");
+    place.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_start_at_the_same_moment_share_one_store() {
+    let Some(place) = place::postgres() else { return };
+    let opening: Vec<_> = (0..6)
+        .map(|_| {
+            let url = place.url();
+            tokio::spawn(async move { PostgresStore::open(&url).await })
+        })
+        .collect();
+    let mut installations = Vec::new();
+    for store in opening {
+        let store = store.await.unwrap().unwrap();
+        installations.push(store.load().await.unwrap().installation);
+        store.close().await;
+    }
+    installations.dedup();
+    assert_eq!(installations.len(), 1);
+    place.remove().await;
+}
+
+#[tokio::test]
+async fn what_the_server_refuses_is_rolled_back_whole() {
+    let Some(place) = place::postgres() else { return };
+    let store = place.open().await;
+    let epoch = store.lead().await.unwrap();
+    let mut commit = rows([1, 2]);
+    // PostgreSQL has no text with a zero byte; JSON never has one, it writes \u0000.
+    commit.rows[1].payload = "\0".into();
+    assert!(matches!(store.commit(epoch, &commit).await, Err(StoreError::Database { .. })));
+    assert_eq!(store.load().await.unwrap().next_seq, 1);
+    store.commit(epoch, &rows([1])).await.unwrap();
+    store.close().await;
+    place.remove().await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_unreachable() {
+    let refused = PostgresStore::open("postgres://nobody@127.0.0.1:1/none").await.err();
+    assert!(matches!(refused, Some(StoreError::Unreachable { .. })), "{refused:?}");
+}
