@@ -14,7 +14,7 @@ import time
 
 STEPS = 324
 SECONDS_A_STEP = 0.25  # a tiny network is quick: pace it, as a large one would be by its accelerator
-SAVE_EVERY = 20
+SAVE_EVERY = 4
 HIDDEN = 16
 RATE = 0.5
 BATCH = 64

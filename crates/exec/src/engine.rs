@@ -58,6 +58,8 @@ pub enum LeaseState {
     },
     /// Gone, with everything that ran on it.
     Gone {
+        /// Since when it was paid for; none when it never came up. A lease may come and go between two looks.
+        since: Option<Time>,
         /// Since when it is no longer paid for.
         at: Time,
         /// How it ended.

@@ -60,12 +60,12 @@ pub async fn perform(engine: &dyn Engine, task: &Task) -> Performed {
     let mut performed = Performed::default();
     match task {
         Task::Acquire(lease, want) => match engine.acquire(*lease, want).await {
-            Ok(state) => performed.events.extend(lease_event(*lease, &state)),
+            Ok(state) => performed.events.extend(lease_events(*lease, &state)),
             Err(EngineError::Refused(refusal)) => performed.events.push(Event::LeaseFailed { lease: *lease, refusal }),
             Err(_) => performed.again = true,
         },
         Task::Release(lease) => match engine.release(*lease).await {
-            Ok(state) => performed.events.extend(lease_event(*lease, &state)),
+            Ok(state) => performed.events.extend(lease_events(*lease, &state)),
             Err(_) => performed.again = true,
         },
         Task::Start(orders) => {
@@ -82,11 +82,15 @@ pub async fn perform(engine: &dyn Engine, task: &Task) -> Performed {
     performed
 }
 
-fn lease_event(lease: LeaseId, state: &LeaseState) -> Option<Event> {
+/// What a state says of the lease itself. One that came and went between two looks was paid for as well.
+fn lease_events(lease: LeaseId, state: &LeaseState) -> Vec<Event> {
     match *state {
-        LeaseState::Pending => None,
-        LeaseState::Up { since, .. } => Some(Event::LeaseUp { lease, at: since }),
-        LeaseState::Gone { at, end } => Some(Event::LeaseGone { lease, at, end }),
+        LeaseState::Pending => Vec::new(),
+        LeaseState::Up { since, .. } => vec![Event::LeaseUp { lease, at: since }],
+        LeaseState::Gone { since, at, end } => {
+            let up = since.map(|since| Event::LeaseUp { lease, at: since });
+            up.into_iter().chain([Event::LeaseGone { lease, at, end }]).collect()
+        }
     }
 }
 
@@ -119,8 +123,8 @@ pub fn events_of(observed: &Observed) -> Vec<Event> {
             events.push(Event::WorkerEnded { stint, rank, end: end.clone() });
         }
     }
-    if let LeaseState::Gone { at, end } = observed.state {
-        events.push(Event::LeaseGone { lease, at, end });
+    if let LeaseState::Gone { .. } = observed.state {
+        events.extend(lease_events(lease, &observed.state));
     }
     events
 }

@@ -4,4 +4,4 @@ mod omniscient;
 mod tape;
 
 pub use omniscient::{Errand, omniscient};
-pub use tape::{Quote, Tape, TapeError, embedded};
+pub use tape::{Quote, STEADY, Tape, TapeError, embedded};

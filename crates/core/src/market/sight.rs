@@ -163,7 +163,13 @@ impl Sight {
         if slack > least {
             return None;
         }
-        let reason = Reason::new("safety-net", "the deadline leaves no more room for spot")
+        // Saving now may be all that is missing: the same lease is then safe again.
+        let (rule, text) = if slack > least - self.at_risk {
+            ("save-now", "too much unsaved work for the slack that is left: the program saves now")
+        } else {
+            ("safety-net", "the deadline leaves no more room for spot")
+        };
+        let reason = Reason::new(rule, text)
             .span("slack", slack)
             .span("least slack", least)
             .span("work left", self.need.unwrap_or_default())

@@ -275,7 +275,7 @@ impl Simulated {
 
     fn state_of(&self, lease: LeaseId) -> Option<LeaseState> {
         self.held().get(&lease).map(|held| match (held.marks.gone, held.marks.up_at) {
-            (Some((at, end)), _) => LeaseState::Gone { at, end },
+            (Some((at, end)), since) => LeaseState::Gone { since, at, end },
             (None, Some(since)) => LeaseState::Up { since, ends_at: held.marks.ends_at },
             (None, None) => LeaseState::Pending,
         })

@@ -1,0 +1,370 @@
+//! The laws of DESIGN.md, after every step, from the world's truth. Those that a brain's state alone can
+//! show are in `windfall_core::laws`.
+
+use crate::driver::{Life, SWEEP};
+use crate::fault::Kind;
+use crate::random;
+use crate::server::now;
+use windfall_core::brain::Open;
+use windfall_core::record::Resume;
+use windfall_core::{
+    Body, Brain, CheckpointId, Decision, DecisionId, Event, Installation, LeaseEnd, LeaseId, NanoUsd, Outcome, Record,
+    Refusal, Span, StintId, Time, Work, WorkerEnd, WorkloadId, codec, laws, view::JobView,
+};
+use windfall_store::{Row, Store};
+
+/// How long a lease may go on without a purpose, or half of a gang alone, once faults have ceased.
+const BOUND: Span = Span(SWEEP.0 + 15 * 60_000);
+/// Delay by faults up to which a deadline stays a promise: the brain keeps a margin of half a minute.
+const PROMISED_DELAY: Span = Span::seconds(20);
+/// So many rounds of asking within a minute are no search any more.
+const FLAPPING: usize = 12;
+
+impl Life {
+    /// Everything that must hold now.
+    pub fn check(&mut self) {
+        self.read_log();
+        if let Some(server) = &self.server {
+            let violations = laws::check(server.cycle.brain(), &mut self.reached);
+            if let Some(violation) = violations.into_iter().next() {
+                self.fail(violation.law, violation.what);
+            }
+        }
+        if let Some(wrong) = self.shared.world().wrongs.pop() {
+            self.fail(wrong.law, wrong.what);
+        }
+        self.check_jobs();
+        self.check_one_stint();
+        self.check_gangs();
+        self.check_leases();
+        self.check_promises();
+        if self.steps.is_multiple_of(128) {
+            self.check_replay();
+            self.check_total();
+        }
+    }
+
+    fn read_log(&mut self) {
+        let memory = &self.shelf.memory;
+        let ledger = now(memory.ledger_after(self.audit.last_ledger, u32::MAX)).unwrap_or_default();
+        ledger.iter().for_each(|row| self.audit.ledger_row(row));
+        let rows = now(memory.rows_after(self.audit.last_seq, u32::MAX)).unwrap_or_default();
+        for row in rows {
+            let before = self.audit.ends.len();
+            let read = self.audit.row(&row, &self.shared.world());
+            if let Err((law, what)) = read {
+                return self.fail(law, what);
+            }
+            let payload = &row.payload;
+            self.shared.world().say(|| format!("  log {:>4} {payload}", row.seq));
+            if self.audit.ends.len() > before {
+                self.check_outcome();
+            }
+        }
+    }
+
+    /// Nothing is dispatched that the log does not hold.
+    pub fn check_committed(&mut self, open: &Open) {
+        *self.reached.entry(10).or_default() += 1;
+        let rows = now(self.shelf.memory.rows_after(open.id.seq - 1, 1)).unwrap_or_default();
+        let kind = open.decision.kind();
+        if !rows.first().is_some_and(|row: &Row| row.seq == open.id.seq && row.kind == kind) {
+            self.fail(10, format!("{kind} {} was dispatched and is not in the log", open.id.seq));
+        }
+    }
+
+    /// Law 1 (an accepted job is there) and 9 (a bad one is not).
+    fn check_jobs(&mut self) {
+        let Some(server) = &self.server else { return };
+        let brain = server.cycle.brain();
+        let there = |number: usize| self.audit.ids.values().any(|known| *known == number);
+        let lost = self.accepted.iter().copied().find(|number| !there(*number));
+        let bad = brain.jobs().find(|job| job.spec.check().is_err()).map(|job| job.id);
+        *self.reached.entry(1).or_default() += 1;
+        if let Some(number) = lost {
+            self.fail(1, format!("job {number} was accepted and is not in the log"));
+        }
+        if let Some(id) = bad {
+            self.fail(9, format!("job {id} is in the state and must have been refused"));
+        }
+    }
+
+    /// Law 1: the outcome that was decided is the one that happened.
+    fn check_outcome(&mut self) {
+        let Some((at, id, outcome)) = self.audit.ends.last().cloned() else { return };
+        let Some(number) = self.audit.ids.get(&id).copied() else { return };
+        let spec = self.scenario.jobs[number].spec.clone();
+        let mut world = self.shared.world();
+        let truth = &mut world.jobs[number];
+        let right = match &outcome {
+            Outcome::Succeeded => truth.completed,
+            Outcome::Failed { code, .. } => truth.ends.iter().any(|end| match end {
+                WorkerEnd::Exited { code: own } => own == code && *code != 0,
+                WorkerEnd::Killed { signal } => 128 + signal == *code,
+                WorkerEnd::NeverRan { .. } => *code == 127,
+                WorkerEnd::Stopped => false,
+            }),
+            Outcome::Cancelled { .. } => truth.cancel_sent,
+            Outcome::StoppedByRule { rule } if rule == "late" => spec.deadline.is_some_and(|deadline| at >= deadline),
+            Outcome::StoppedByRule { rule } => rule == "budget" && spec.budget.is_some(),
+        };
+        truth.outcome = Some((at, outcome.clone()));
+        drop(world);
+        if !right {
+            self.fail(1, format!("job {number} ended as {outcome:?}, which is not what happened"));
+        }
+    }
+
+    /// Law 2: of all stints of a job that are not fenced off, one makes progress. Law 8: the brain never
+    /// takes for safe what is not.
+    fn check_one_stint(&mut self) {
+        let mut world = self.shared.world();
+        let mut wrongs = Vec::new();
+        for (number, truth) in world.jobs.iter().enumerate() {
+            let moving: Vec<u64> =
+                truth.runs.values().filter(|run| run.since.is_some() && !run.limbo).map(|run| run.epoch).collect();
+            if !moving.is_empty() {
+                *self.reached.entry(2).or_default() += 1;
+            }
+            if moving.len() > 1 {
+                wrongs.push((2, format!("stints {moving:?} of job {number} make progress at once")));
+            }
+        }
+        if let Some(server) = &self.server {
+            for job in server.cycle.brain().jobs() {
+                let Some(number) = self.audit.ids.get(&job.id) else { continue };
+                let truth = &world.jobs[*number];
+                // Where the program does not count, running time stands in, and is an estimate.
+                let counts = truth.program.reports && job.spec.work.unit == windfall_core::spec::WorkUnit::Steps;
+                if counts && job.progress.durable.0 > truth.best_work() {
+                    let (said, best) = (job.progress.durable.0, truth.best_work());
+                    wrongs.push((8, format!("job {number}: {said} is taken for durable, {best} is")));
+                }
+            }
+        }
+        wrongs.into_iter().for_each(|(law, what)| world.wrong(law, what));
+    }
+
+    /// Law 3: part of a gang is not left alone.
+    fn check_gangs(&mut self) {
+        let world = self.shared.world();
+        let (now, calm_since) = (world.now, world.trouble_at);
+        let mut alone = None;
+        for (number, truth) in world.jobs.iter().enumerate() {
+            for run in truth.runs.values().filter(|run| run.size > 1) {
+                let Some(since) = run.half_since else { continue };
+                *self.reached.entry(3).or_default() += 1;
+                if now - since.max(calm_since) > BOUND {
+                    alone = Some(format!("part of stint {} of job {number} runs alone for {}", run.epoch, now - since));
+                }
+            }
+        }
+        drop(world);
+        if let Some(what) = alone {
+            self.fail(3, what);
+        }
+    }
+
+    /// Law 5: every machine has a purpose that the log knows, or goes soon.
+    fn check_leases(&mut self) {
+        let Some(server) = &self.server else { return };
+        let brain = server.cycle.brain();
+        let mut world = self.shared.world();
+        let (now, calm_since) = (world.now, world.trouble_at);
+        let mut useless = None;
+        for (id, machine) in world.machines.iter_mut().filter(|(_, machine)| machine.gone.is_none()) {
+            let lease = brain.lease(*id);
+            let wanted = lease.is_some_and(|lease| {
+                !lease.is_releasing() && brain.job(lease.workload).is_some_and(|job| job.ended.is_none())
+            });
+            machine.unwanted_since = if wanted { None } else { machine.unwanted_since.or(Some(now)) };
+            if let Some(since) = machine.unwanted_since {
+                *self.reached.entry(5).or_default() += 1;
+                if now - since.max(calm_since) > BOUND {
+                    useless = Some(format!("{id} is held for nothing since {}", now - since));
+                }
+            }
+        }
+        drop(world);
+        if let Some(what) = useless {
+            self.fail(5, what);
+        }
+    }
+
+    /// Law 7, and that asking does not go round in circles.
+    fn check_promises(&mut self) {
+        let delay = self.shared.world().delay;
+        let mut late = None;
+        for (id, number) in &self.audit.ids {
+            let Some(plan) = self.scenario.jobs.get(*number).filter(|plan| plan.promised) else { continue };
+            let before = self.delay_before.get(number).copied().unwrap_or_default();
+            let Some(deadline) = plan.spec.deadline.filter(|_| delay - before <= PROMISED_DELAY) else { continue };
+            let ended = self.audit.ends.iter().find(|(_, known, _)| known == id);
+            if ended.is_some_and(|(at, ..)| *at == self.now) {
+                *self.reached.entry(7).or_default() += 1;
+            }
+            let met = ended.map_or(self.now <= deadline, |(at, _, outcome)| {
+                *at != self.now || (*at <= deadline && *outcome == Outcome::Succeeded)
+            });
+            if !met {
+                late = Some(format!("job {number} could have met its deadline and did not: delay {}", delay - before));
+            }
+        }
+        if let Some(what) = late {
+            self.fail(7, what);
+        }
+        let since = self.now - Span::minutes(1);
+        let round = |id: &WorkloadId| {
+            let number = self.audit.ids.get(id).copied().unwrap_or(0);
+            self.scenario.jobs.get(number).map_or(1, |plan| plan.spec.gang as usize)
+        };
+        let mut asks = self.audit.asks.iter();
+        let flapping =
+            asks.find(|(id, asked)| asked.iter().rev().take_while(|at| **at > since).count() > FLAPPING * round(id));
+        if let Some((id, _)) = flapping {
+            let what = format!("job {id} asked for leases more than {FLAPPING} times within a minute");
+            self.fail(13, what);
+        }
+    }
+
+    /// A brain that is rebuilt from the log, or from a snapshot and what follows it, is the one that lives.
+    fn check_replay(&mut self) {
+        let Some(server) = &self.server else { return };
+        let brain = server.cycle.brain();
+        let live = codec::encode(brain);
+        let rows = now(self.shelf.memory.rows_after(0, u32::MAX)).unwrap_or_default();
+        let fresh = Brain::new(brain.installation(), self.scenario.config.clone());
+        let mut differs = replayed(fresh, &rows) != live;
+        if let Some((seq, text)) = self.kept.take()
+            && let Ok(kept) = codec::decode::<Brain>(codec::VERSION, &text)
+        {
+            let tail: Vec<Row> = rows.into_iter().filter(|row| row.seq > seq).collect();
+            differs |= replayed(kept, &tail) != live;
+        }
+        self.kept = Some((brain.last_seq(), live));
+        *self.reached.entry(11).or_default() += 1;
+        if differs {
+            self.fail(11, "a brain rebuilt from the log is not the one that lives".to_owned());
+        }
+    }
+
+    /// Nonsense in any order leaves the brain standing; a panic here ends the world and is a violation.
+    fn check_total(&mut self) {
+        let Some(server) = &self.server else { return };
+        let mut brain = server.cycle.brain().clone();
+        let mut random = random::of(self.how.seed, &[50, self.steps]);
+        *self.reached.entry(12).or_default() += 1;
+        for _ in 0..40 {
+            let body = junk(&brain, &mut random);
+            let at = random.pick(&[Time(0), Time(i64::MAX), Time(i64::MIN), brain.now()]);
+            let seq = random.pick(&[0, brain.last_seq(), brain.last_seq() + 1]);
+            brain.apply(&Record { seq, batch: 0, at, body });
+            brain.outbox();
+            brain.take_ledger();
+        }
+    }
+
+    /// The world has been calm for long, and something is still open.
+    pub fn lost(&mut self) {
+        let open: Vec<String> = match &self.server {
+            Some(server) => {
+                let brain = server.cycle.brain();
+                let jobs = brain.jobs().map(|job| format!("job {} {:?}", job.id, brain.view(job.id, self.now).map(|v| v.state)));
+                let leases = brain.leases().map(|lease| format!("lease {} {:?}", lease.id, lease.phase));
+                jobs.chain(leases).collect()
+            }
+            None => vec!["no server runs".to_owned()],
+        };
+        let ended = self.to_submit_is_empty() && self.audit.ids.len() == self.audit.ends.len();
+        self.fail(if ended { 5 } else { 1 }, format!("a calm world does not come to its end: {}", open.join(", ")));
+    }
+
+    fn to_submit_is_empty(&self) -> bool {
+        self.audit.ids.len() >= self.accepted.len()
+    }
+
+    /// Law 6 over everything, when all leases are gone.
+    pub fn check_end(&mut self) {
+        self.read_log();
+        let mut bills: i64 = 0;
+        for id in self.audit.ids.keys() {
+            let row = now(self.shelf.memory.job(id.0)).ok().flatten();
+            let view = row.and_then(|row| codec::decode::<JobView>(row.version, &row.summary).ok());
+            match view {
+                Some(view) if view.state.is_over() => bills += view.cost.0,
+                _ => return self.fail(1, format!("job {id} ended and its last view does not say so")),
+            }
+        }
+        *self.reached.entry(6).or_default() += 1 + self.audit.leases_billed;
+        let total = now(self.shelf.memory.ledger_total()).map(|total| total.nanousd).unwrap_or_default();
+        if total != i128::from(bills) || self.audit.ledger_sum() != bills {
+            self.fail(6, format!("the ledger holds {total} n$, the jobs were billed {bills} n$"));
+        }
+        self.check_replay();
+    }
+
+    /// Faults that struck, by kind.
+    pub fn faults(&self) -> Vec<Kind> {
+        self.shared.world().faults.struck.iter().map(|struck| struck.kind).collect()
+    }
+}
+
+fn replayed(mut brain: Brain, rows: &[Row]) -> String {
+    for row in rows {
+        if let Ok(body) = codec::decode::<Body>(row.version, &row.payload) {
+            brain.apply(&Record { seq: row.seq, batch: row.batch, at: Time(row.at_ms), body });
+        }
+    }
+    codec::encode(&brain)
+}
+
+fn junk(brain: &Brain, random: &mut random::Random) -> Body {
+    let ids: Vec<WorkloadId> = brain.jobs().map(|job| job.id).chain([WorkloadId(u64::MAX)]).collect();
+    let leases: Vec<LeaseId> = brain.leases().map(|lease| lease.id).collect();
+    let nowhere = LeaseId(DecisionId { installation: Installation(1), seq: 1 });
+    let lease = if leases.is_empty() { nowhere } else { random.pick(&leases) };
+    let workload = random.pick(&ids);
+    let epoch = brain.job(workload).map_or(u64::MAX, |job| job.epoch + random.below(2));
+    let stint = StintId { workload, epoch };
+    let at = random.pick(&[Time(i64::MIN), Time(0), Time(i64::MAX), brain.now()]);
+    let work = random.pick(&[Work(0), Work(1), Work(u64::MAX), Work(1 << 40)]);
+    let rank = random.pick(&[0, 0, 1, u32::MAX]);
+    let checkpoint = CheckpointId { epoch, seq: random.pick(&[0, 1, u64::MAX]) };
+    Body::Event(match random.below(13) {
+        0 => Event::LeaseUp { lease, at },
+        1 => Event::LeaseFailed { lease, refusal: Refusal::Retry { after: Span(i64::MAX) } },
+        2 => Event::LeaseNoticed { lease, ends_at: at },
+        3 => Event::LeaseGone { lease, at, end: LeaseEnd::Lost },
+        4 => Event::WorkerStarted { stint, rank, restored: Some(checkpoint), work: Some(work) },
+        5 => Event::WorkerEnded { stint, rank, end: WorkerEnd::Killed { signal: i32::MAX } },
+        6 => Event::WorkerEnded { stint, rank, end: WorkerEnd::Exited { code: i32::MIN } },
+        7 => Event::Progress { stint, done: work, total: Some(Work(random.next())) },
+        8 => Event::CheckpointDurable { stint, checkpoint, work: Some(work) },
+        9 => Event::CancelRequested { workload, by: String::new() },
+        10 => {
+            let mut offers: Vec<_> = brain.offers().cloned().collect();
+            match offers.pop() {
+                Some(mut offer) => {
+                    offer.price_per_hour = NanoUsd(random.pick(&[i64::MAX, i64::MIN, 0]));
+                    Event::OfferSeen { offer }
+                }
+                None => Event::LeaseUp { lease, at },
+            }
+        }
+        kind => {
+            let outcome = Outcome::Cancelled { by: String::new() };
+            let reason = windfall_core::Reason::new("junk", "junk");
+            let decision = match (kind, random.below(4)) {
+                (11, 0) => Decision::Release { lease },
+                (11, 1) => Decision::Stop { stint, grace: Span(i64::MAX) },
+                (11, _) => Decision::Start {
+                    stint: StintId { workload, epoch: epoch.saturating_add(1).min(1 << 60) },
+                    leases: vec![lease],
+                    resume: Resume::Before(checkpoint),
+                },
+                _ => Decision::End { workload, outcome },
+            };
+            return Body::Decision(decision, reason);
+        }
+    })
+}
