@@ -1,1 +1,73 @@
-fn main() {}
+//! Every chore of the project: `cargo xtask test`, `bench`, `explore`.
+
+mod architecture;
+mod bench;
+mod components;
+mod licences;
+mod style;
+mod test;
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+const HELP: &str = "\
+cargo xtask test              everything that must hold: format, lints, architecture, licences, all tests
+cargo xtask test --quick      the same without what takes minutes (kill points, the whole quickstart)
+cargo xtask bench [NAME…]     every figure: store, checkpoint, explore, restart, quickstart, size
+cargo xtask explore [ARGS…]   the fault explorer: --seed N, --seeds A..B, --seconds S, --planted all
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let rest = args.get(1..).unwrap_or_default();
+    match args.first().map(String::as_str) {
+        Some("test") => test::test(rest),
+        Some("bench") => bench::bench(rest),
+        Some("explore") => {
+            let mut command = cargo(&["run", "--quiet", "--release", "--package", "windfall-explore", "--"]);
+            finish(run(command.args(rest)))
+        }
+        Some("help" | "--help" | "-h") | None => {
+            print!("{HELP}");
+            ExitCode::SUCCESS
+        }
+        Some(other) => {
+            eprintln!("error: no chore is called {other}\n\n{HELP}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The root of the workspace.
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().map(PathBuf::from).unwrap_or_default()
+}
+
+/// Cargo, in the root of the workspace.
+fn cargo(args: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(args).current_dir(root());
+    command
+}
+
+/// Runs a command and says whether it succeeded.
+fn run(command: &mut Command) -> bool {
+    match command.status() {
+        Ok(status) => status.success(),
+        Err(error) => {
+            eprintln!("error: {command:?} cannot be run: {error}");
+            false
+        }
+    }
+}
+
+fn finish(good: bool) -> ExitCode {
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What `cargo metadata` says.
+fn metadata() -> serde_json::Value {
+    let output = cargo(&["metadata", "--format-version", "1", "--locked"]).output();
+    let text = output.map(|output| output.stdout).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
+}

@@ -39,7 +39,7 @@ pub(crate) fn end_descendants() -> u32 {
         if found.is_empty() {
             break;
         }
-        kill_all(&found);
+        signal_all(&found, Signal::KILL);
         std::thread::sleep(PAUSE);
     }
     first.unwrap_or(0)
@@ -51,34 +51,55 @@ pub(crate) fn reap() {
     while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
 }
 
-/// Ends every process that carries a lease's mark. Returns only when none is left.
+/// Ends every process that carries a lease's mark, and everything below one. Returns only when none is left.
 pub fn sweep(lease: &str) -> Result<(), AgentError> {
     let mark = format!("WINDFALL_LEASE={lease}");
+    let mut clean = 0;
     for _ in 0..ROUNDS {
         let found = marked(&mark);
-        if found.is_empty() {
+        // Looked at twice: a process that forks and exits between two glances can hide from one of them.
+        clean = if found.is_empty() { clean + 1 } else { 0 };
+        if clean == 2 {
             return Ok(());
         }
-        kill_all(&found);
+        let (keepers, others): (BTreeSet<i32>, BTreeSet<i32>) = found.iter().partition(|pid| is_keeper(**pid));
+        // Guard and agent go last, and stand still until then: they adopt what loses its parent, so that a
+        // program which cleared its environment is still found, and what we kill is not taken for an end of
+        // the program's own.
+        signal_all(&keepers, if others.is_empty() { Signal::KILL } else { Signal::STOP });
+        signal_all(&others, Signal::KILL);
         std::thread::sleep(PAUSE);
     }
     let left = format!("processes of lease {lease} do not end: {:?}", marked(&mark));
     Err(AgentError::new(left)(std::io::ErrorKind::TimedOut.into()))
 }
 
+/// What carries the mark, and what is below it: a program may clear its environment.
 fn marked(mark: &str) -> BTreeSet<i32> {
     let me = std::process::id() as i32;
     let carries = |pid: &i32| {
         let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         environ.split(|byte| *byte == 0).any(|pair| pair == mark.as_bytes())
     };
-    all().into_iter().filter(|pid| *pid != me && parent_of(*pid).is_some()).filter(carries).collect()
+    let carrying: BTreeSet<i32> =
+        all().into_iter().filter(|pid| parent_of(*pid).is_some()).filter(carries).collect();
+    let mut found: BTreeSet<i32> = carrying.iter().flat_map(|pid| descendants(*pid)).collect();
+    found.extend(carrying);
+    found.remove(&me);
+    found
 }
 
-fn kill_all(pids: &BTreeSet<i32>) {
+/// Whether a process is a guard or an agent.
+fn is_keeper(pid: i32) -> bool {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let mut words = line.split(|byte| *byte == 0).skip(1);
+    words.next() == Some(b"agent") && matches!(words.next(), Some(b"guard" | b"serve"))
+}
+
+fn signal_all(pids: &BTreeSet<i32>, signal: Signal) {
     for pid in pids.iter().filter_map(|pid| Pid::from_raw(*pid)) {
         // Gone already is as good as killed.
-        let _ = kill_process(pid, Signal::KILL);
+        let _ = kill_process(pid, signal);
     }
 }
 

@@ -80,7 +80,27 @@ impl Client {
         }
     }
 
+    /// Starts a server and waits until one answers. The one that answers may be another: of several that
+    /// start at once, one stays.
     async fn start(&self) -> Result<Hello, Failure> {
+        let until = Instant::now() + START;
+        while Instant::now() < until {
+            self.spawn_server(until).await?;
+            // A server that is just ending holds the directory for a moment and answers no more: then nobody
+            // answers here either, and a new one is started.
+            let patience = Instant::now() + Duration::from_secs(1);
+            while Instant::now() < patience {
+                if let Some(hello) = self.hello().await {
+                    return Ok(hello);
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        Err(Failure::new(Code::Unreachable, "the server does not answer").hint(self.look_at_log()))
+    }
+
+    /// Starts a server and returns when it listens or has left the directory to another.
+    async fn spawn_server(&self, until: Instant) -> Result<(), Failure> {
         let home = Home::open(&self.home).map_err(home_failure)?;
         let unusable = |error: std::io::Error| {
             Failure::new(
@@ -101,15 +121,15 @@ impl Client {
             .stderr(log)
             .spawn()
             .map_err(|error| Failure::new(Code::Unreachable, format!("the server cannot be started: {error}")))?;
-        // The server says on its first line whether it could start; then it closes its output.
+        // The server says on its first line whether it could start.
         let said = child.stdout.take();
         let said = tokio::task::spawn_blocking(move || {
             let mut line = String::new();
             said.map(|out| BufReader::new(out).read_line(&mut line));
             line
         });
-        let until = Instant::now() + START;
-        let line = tokio::time::timeout(START, said).await.ok().and_then(Result::ok).unwrap_or_default();
+        let said = tokio::time::timeout(until.saturating_duration_since(Instant::now()), said).await;
+        let line = said.ok().and_then(Result::ok).unwrap_or_default();
         let died = line.is_empty() && child.wait().is_ok_and(|status| !status.success());
         if died {
             return Err(Failure::new(Code::Unreachable, "the server ended at once").hint(self.look_at_log()));
@@ -121,13 +141,7 @@ impl Client {
             failure.hint = problem.hint;
             return Err(failure);
         }
-        while Instant::now() < until {
-            if let Some(hello) = self.hello().await {
-                return Ok(hello);
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        Err(Failure::new(Code::Unreachable, "the server does not answer").hint(self.look_at_log()))
+        Ok(())
     }
 
     fn look_at_log(&self) -> String {
@@ -179,6 +193,18 @@ impl Client {
     pub async fn post<B: Serialize, T: DeserializeOwned>(&self, path: &str, body: &B) -> Result<T, Failure> {
         let body = serde_json::to_vec(body).map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
         decode(self.send(Method::POST, path, body).await?).await
+    }
+
+    /// The same, also when the server dies under the question: its successor is asked again. Only for what
+    /// may be asked twice.
+    pub async fn insist<B: Serialize, T: DeserializeOwned>(&self, path: &str, body: &B) -> Result<T, Failure> {
+        match self.post(path, body).await {
+            Err(failure) if failure.lost => {
+                self.ensure().await?;
+                self.post(path, body).await
+            }
+            other => other,
+        }
     }
 
     /// Follows an answer that comes in parts.

@@ -30,7 +30,8 @@ impl Life {
                 self.fail(violation.law, violation.what);
             }
         }
-        if let Some(wrong) = self.shared.world().wrongs.pop() {
+        let wrong = self.shared.world().wrongs.pop();
+        if let Some(wrong) = wrong {
             self.fail(wrong.law, wrong.what);
         }
         self.check_jobs();

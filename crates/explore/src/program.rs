@@ -151,11 +151,6 @@ impl Truth {
         None
     }
 
-    /// Work in the checkpoint that a new stint would resume from.
-    pub fn durable_work(&self) -> u64 {
-        self.choose(Resume::Newest).map_or(0, |(_, saved)| saved.work)
-    }
-
     /// The most work that any checkpoint ever held.
     pub fn best_work(&self) -> u64 {
         self.saves.values().map(|saved| saved.work).max().unwrap_or(0)

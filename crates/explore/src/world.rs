@@ -411,10 +411,11 @@ impl World {
                 }
             }
         }
+        let zero = end == WorkerEnd::Exited { code: 0 };
         self.jobs[job].ends.push(end);
         if let Some(run) = self.jobs[job].runs.get_mut(&stint.epoch)
             && run.climax
-            && self.jobs[job].ends.last() == Some(&WorkerEnd::Exited { code: 0 })
+            && zero
         {
             run.zeroes += 1;
             self.jobs[job].completed |= run.zeroes == run.size;

@@ -253,6 +253,10 @@ impl Keeper {
             }
             Err(error) => log(&format!("owned leases cannot be listed: {error}")),
         }
+        // An earlier server may have ended between the log's knowing that a lease is gone and the engine's forgetting it.
+        let mut known = self.engine.gone();
+        known.retain(|lease| self.cycle.brain().lease(*lease).is_none());
+        self.farewell(&known).await;
     }
 
     /// Turns a submission into an event, or refuses it with nothing changed.
@@ -410,7 +414,8 @@ impl Keeper {
 
 /// One line in the server's log.
 pub(crate) fn log(text: &str) {
-    eprintln!("windfall: {text}");
+    // A full disk must not end the server, so this may fail.
+    let _ = writeln!(std::io::stderr(), "windfall: {text}");
 }
 
 /// An error with all of its causes on one line.

@@ -200,6 +200,8 @@ impl Remote {
     }
 
     pub fn connect(&self, patience: Patience) -> Result<Arc<dyn ObjectStore>> {
+        // Fails only when one is installed already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let (connect, request, retries, retry_within) = match patience {
             Patience::Work => (10, 120, 5, 60),
             Patience::Probe => (3, 5, 1, 4),

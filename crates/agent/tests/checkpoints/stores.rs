@@ -228,8 +228,8 @@ fn make_azure_container(endpoint: &str) {
         "PUT\n\n\n\n\n\n\n\n\n\n\n\nx-ms-date:{date}\nx-ms-version:2021-08-06\n/{AZURE_ACCOUNT}/{AZURE_ACCOUNT}/{BUCKET}\nrestype:container"
     );
     let base64 = base64::engine::general_purpose::STANDARD;
-    let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &base64.decode(AZURE_KEY).unwrap());
-    let signature = base64.encode(aws_lc_rs::hmac::sign(&key, to_sign.as_bytes()));
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &base64.decode(AZURE_KEY).unwrap());
+    let signature = base64.encode(ring::hmac::sign(&key, to_sign.as_bytes()));
     let head = format!(
         "PUT /{AZURE_ACCOUNT}/{BUCKET}?restype=container HTTP/1.1\r\nx-ms-date: {date}\r\nx-ms-version: 2021-08-06\r\nContent-Length: 0\r\nAuthorization: SharedKey {AZURE_ACCOUNT}:{signature}"
     );

@@ -72,6 +72,8 @@ pub struct Brain {
     /// Offers that refused, and until when they are left alone.
     refused: BTreeMap<OfferId, Time>,
     jobs: BTreeMap<WorkloadId, Job>,
+    /// Stored as a list: a lease's name is no text, and keys of JSON objects are.
+    #[serde(with = "as_list")]
     leases: BTreeMap<LeaseId, Lease>,
     keys: VecDeque<(String, WorkloadId)>,
     #[serde(skip)]
@@ -82,6 +84,19 @@ pub struct Brain {
     wake_at: BTreeMap<WorkloadId, Time>,
     #[serde(skip)]
     undecided: bool,
+}
+
+mod as_list {
+    use super::{BTreeMap, Lease, LeaseId};
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(leases: &BTreeMap<LeaseId, Lease>, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(leases.values())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<LeaseId, Lease>, D::Error> {
+        Ok(Vec::<Lease>::deserialize(from)?.into_iter().map(|lease| (lease.id, lease)).collect())
+    }
 }
 
 /// A decision that is still waiting for its effect to be seen: the outbox.

@@ -34,6 +34,9 @@ pub fn choose(policy: Policy, sight: &Sight) -> (Choice, Reason) {
         return forced;
     }
     let (choice, reason) = policy(sight);
+    if let Some(held_back) = sight.too_late_for(&choice) {
+        return held_back;
+    }
     match sight.net_at() {
         // A wait must never sleep through the moment at which the net has to act.
         Some(net) => (choice.no_later_than(net), reason),

@@ -131,11 +131,43 @@ impl Sight {
     /// The slack below which only a firm lease keeps the promise. On a spot lease, all that is at risk
     /// and two changeovers must still fit: the one after a loss, and one that fails.
     fn least_slack(&self) -> Span {
-        let spare = self.margin + self.need.unwrap_or_default().scaled(2, 100);
         match &self.present {
-            Some(present) if present.market.can_be_taken() => spare + self.at_risk + self.restart + self.restart,
-            _ => spare,
+            Some(present) if present.market.can_be_taken() => self.least_slack_on_spot(),
+            _ => self.spare(),
         }
+    }
+
+    fn spare(&self) -> Span {
+        self.margin + self.need.unwrap_or_default().scaled(2, 100)
+    }
+
+    fn least_slack_on_spot(&self) -> Span {
+        self.spare() + self.at_risk + self.restart + self.restart
+    }
+
+    /// Holds a policy back from a spot lease on which the net would act before it runs: else the two take
+    /// turns, and ask for leases and give them back without end. A changeover lowers the slack for as long
+    /// as it takes, and leaving a lease that runs puts what is not saved at risk.
+    pub(super) fn too_late_for(&self, choice: &Choice) -> Option<(Choice, Reason)> {
+        let Choice::Take(id) = choice else { return None };
+        let (slack, firm) = (self.slack()?, self.firm()?);
+        let wanted = self.offers.iter().find(|seen| seen.id == *id)?;
+        if !wanted.market.can_be_taken() {
+            return None;
+        }
+        let running = self.present.as_ref().is_some_and(|present| present.running);
+        let stop = if running { self.restart + self.at_risk } else { Span::ZERO };
+        let least = self.least_slack_on_spot() + self.restart + stop;
+        if slack > least {
+            return None;
+        }
+        let reason = Reason::new("too-late-for-spot", "the deadline leaves no room to move to spot")
+            .span("slack", slack)
+            .span("least slack", least);
+        Some(match self.on_firm() {
+            true => (Choice::Stay { until: self.retry_at() }, reason),
+            false => (Choice::Take(firm.id.clone()), reason.money("price", firm.price)),
+        })
     }
 
     /// When the safety net will act if nothing changes.

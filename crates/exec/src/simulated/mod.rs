@@ -28,6 +28,9 @@ use windfall_sim::TapeError;
 /// How often the market is looked at. At sixty times life this is three seconds of the market.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// An agent that has not answered for this long is a machine that is gone, whatever its process table says.
+const SILENCE: Duration = Duration::from_secs(60);
+
 /// The engine could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulatedError {
@@ -69,6 +72,8 @@ pub struct Simulated {
     agents: Agents,
     root: PathBuf,
     held: Mutex<BTreeMap<LeaseId, Held>>,
+    /// One change of a lease at a time: a launch that overtakes a sweep would leave an agent that nobody ends.
+    gates: Mutex<BTreeMap<LeaseId, Arc<tokio::sync::Mutex<()>>>>,
     /// Rung whenever something may have changed.
     changed: Arc<Notify>,
 }
@@ -88,6 +93,7 @@ impl Simulated {
             position: Position::open(&root, replay)?,
             agents: Agents { program: agent_program },
             held: Mutex::new(BTreeMap::new()),
+            gates: Mutex::new(BTreeMap::new()),
             changed: Arc::new(Notify::new()),
             clock,
             root: root.clone(),
@@ -131,12 +137,22 @@ impl Simulated {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn gate(&self, lease: LeaseId) -> Arc<tokio::sync::Mutex<()>> {
+        Arc::clone(self.gates.lock().unwrap_or_else(PoisonError::into_inner).entry(lease).or_default())
+    }
+
+    /// Leases that are gone and were not forgotten yet.
+    pub fn gone(&self) -> Vec<LeaseId> {
+        self.held().iter().filter(|(_, held)| held.marks.gone.is_some()).map(|(lease, _)| *lease).collect()
+    }
+
     /// Takes a folder of an earlier server over: alive, or gone since some time nobody saw.
     async fn adopt(self: &Arc<Self>, folder: Folder) {
         let Some(marks) = folder.read_marks() else { return };
-        let (lease, gone) = (folder.lease, marks.gone.is_some());
+        // One that never came up is asked for again by the log, or ended as an orphan.
+        let (lease, up) = (folder.lease, marks.gone.is_none() && marks.up_at.is_some());
         self.held().insert(lease, Held { worker: folder.read_worker(), folder, marks, told: false });
-        if !gone {
+        if up {
             tokio::spawn(Arc::clone(self).watch(lease));
         }
     }
@@ -157,6 +173,7 @@ impl Simulated {
     async fn watch(self: Arc<Self>, lease: LeaseId) {
         let mut above = 0;
         let mut silent = 0;
+        let mut heard = tokio::time::Instant::now();
         loop {
             let Some(folder) = self.folder(lease) else { return };
             if self.state_of(lease).is_some_and(|state| matches!(state, LeaseState::Gone { .. })) {
@@ -164,14 +181,14 @@ impl Simulated {
             }
             match self.agents.ask(&folder, &AgentRequest::Watch { above }).await {
                 Ok(view) => {
-                    (above, silent) = (view.version, 0);
+                    (above, silent, heard) = (view.version, 0, tokio::time::Instant::now());
                     if let Some(held) = self.held().get_mut(&lease) {
                         held.worker = view.worker;
                     }
                     self.changed.notify_one();
                 }
                 // An agent that cannot be reached and has no process is a machine that is gone.
-                Err(_) if !self.agents.is_alive(&folder) => {
+                Err(_) if !self.agents.is_alive(&folder) || heard.elapsed() > SILENCE => {
                     if let Some(worker) = folder.read_worker()
                         && let Some(held) = self.held().get_mut(&lease)
                     {
@@ -242,6 +259,8 @@ impl Simulated {
 
     /// Ends a lease and everything on it; the first end counts.
     async fn end(&self, lease: LeaseId, end: LeaseEnd) -> Result<LeaseState, EngineError> {
+        let gate = self.gate(lease);
+        let _alone = gate.lock().await;
         let folder = match self.folder(lease) {
             Some(folder) => folder,
             None => self.bury(lease)?,
@@ -298,18 +317,18 @@ impl Engine for Arc<Simulated> {
     }
 
     async fn acquire(&self, lease: LeaseId, want: &Want) -> Result<LeaseState, EngineError> {
+        let gate = self.gate(lease);
+        let _alone = gate.lock().await;
         match self.state_of(lease) {
-            Some(LeaseState::Gone { .. }) => return Err(EngineError::Refused(Refusal::Invalid)),
+            Some(LeaseState::Gone { end: LeaseEnd::Released, .. }) => {
+                return Err(EngineError::Refused(Refusal::Invalid));
+            }
+            // It came and went; nothing is wrong with the offer.
+            Some(gone @ LeaseState::Gone { .. }) => return Ok(gone),
             Some(up @ LeaseState::Up { .. }) => return Ok(up),
-            Some(LeaseState::Pending) | None => {}
-        }
-        let offers = self.position.offers(self.clock.now());
-        let Some(offer) = offers.iter().find(|offer| offer.id == want.offer) else {
-            return Err(EngineError::Refused(Refusal::Invalid));
-        };
-        let dear = want.max_price.is_some_and(|max| offer.price_per_hour > max);
-        if dear || offer.capacity == Some(0) {
-            return Err(EngineError::Refused(Refusal::NoCapacity));
+            // Sold already, perhaps by an earlier server: its agent may run, so it is not refused any more.
+            Some(LeaseState::Pending) => {}
+            None => self.sell(want)?,
         }
         let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
         let folder = Folder::create(&self.root, lease).map_err(why)?;
@@ -354,6 +373,7 @@ impl Engine for Arc<Simulated> {
             let gone = matches!(self.state_of(*lease), Some(LeaseState::Gone { .. }));
             if gone && let Some(held) = self.held().remove(lease) {
                 held.folder.delete();
+                self.gates.lock().unwrap_or_else(PoisonError::into_inner).remove(lease);
             }
         }
         Ok(())
@@ -361,6 +381,19 @@ impl Engine for Arc<Simulated> {
 }
 
 impl Simulated {
+    /// Whether the market sells this now.
+    fn sell(&self, want: &Want) -> Result<(), EngineError> {
+        let offers = self.position.offers(self.clock.now());
+        let Some(offer) = offers.iter().find(|offer| offer.id == want.offer) else {
+            return Err(EngineError::Refused(Refusal::Invalid));
+        };
+        let dear = want.max_price.is_some_and(|max| offer.price_per_hour > max);
+        if dear || offer.capacity == Some(0) {
+            return Err(EngineError::Refused(Refusal::NoCapacity));
+        }
+        Ok(())
+    }
+
     async fn order(&self, lease: LeaseId, request: &AgentRequest) -> Result<(), EngineError> {
         let folder = self.folder(lease).ok_or(EngineError::NoLease(lease))?;
         let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };

@@ -1,0 +1,99 @@
+//! Every figure that the documentation names, each from the command that makes it.
+
+use crate::components::Components;
+use crate::{cargo, finish, root, run};
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+/// Runs the named benchmarks, or all of them.
+pub fn bench(args: &[String]) -> ExitCode {
+    let wanted = |name: &str| args.is_empty() || args.iter().any(|arg| arg == name);
+    let mut good = run(&mut cargo(&["build", "--release", "--quiet", "--workspace", "--examples", "--bins"]));
+    let needs_components = wanted("store") || wanted("checkpoint");
+    let components = needs_components.then(Components::start);
+    let env =
+        || components.iter().flat_map(|components| components.env.iter().map(|(name, value)| (*name, value.clone())));
+    if wanted("size") {
+        size();
+    }
+    if wanted("store") {
+        good &= run(release("examples/bench_append").envs(env()));
+    }
+    if wanted("checkpoint") {
+        good &= run(release("examples/bench_checkpoint").envs(env()));
+    }
+    if wanted("explore") {
+        good &= run(release("windfall-explore").args(["--seconds", "60"]));
+    }
+    if wanted("restart") {
+        good &= run(&mut release("examples/bench_restart"));
+    }
+    if wanted("quickstart") {
+        good &= quickstart();
+    }
+    finish(good)
+}
+
+fn release(program: &str) -> Command {
+    println!("\n== {program}");
+    let mut command = Command::new(root().join("target/release").join(program));
+    command.current_dir(root());
+    command
+}
+
+fn size() {
+    let binary = root().join("target/release/windfall");
+    if let Ok(meta) = std::fs::metadata(&binary) {
+        println!("binary size: {:.1} MB", meta.len() as f64 / 1e6);
+    }
+}
+
+/// The first run, again and again, half of the time with both cores busy.
+fn quickstart() -> bool {
+    let runs: u32 = std::env::var("WINDFALL_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(20);
+    let mut walls = Vec::new();
+    let mut good = 0;
+    for number in 0..runs {
+        let home = std::env::temp_dir().join(format!("windfall-bench-{}-{number}", std::process::id()));
+        let mut busy: Vec<_> = (0..if number % 2 == 1 { 2 } else { 0 })
+            .filter_map(|_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn().ok())
+            .collect();
+        let began = Instant::now();
+        let output = release("windfall")
+            .args(["run", "--json", "examples/quickstart/job.yaml"])
+            .env("WINDFALL_HOME", &home)
+            .output();
+        walls.push(began.elapsed().as_secs_f64());
+        for child in &mut busy {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+        let bill: serde_json::Value =
+            text.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
+        let kept =
+            bill["deadline_met"] == true && bill["interruptions"].as_u64() >= Some(3) && bill["state"] == "succeeded";
+        good += u32::from(kept);
+        println!(
+            "run {:>2}{}: {:.1} s, {} interruptions, ${:.2} against ${:.2} on-demand and ${:.2} at best{}",
+            number + 1,
+            if number % 2 == 1 { " (cores busy)" } else { "" },
+            walls[walls.len() - 1],
+            bill["interruptions"],
+            bill["cost_usd"].as_f64().unwrap_or(0.0),
+            bill["on_demand_only_usd"].as_f64().unwrap_or(0.0),
+            bill["omniscient_usd"].as_f64().unwrap_or(0.0),
+            if kept { "" } else { "  NOT AS PROMISED" },
+        );
+        let _ = release("windfall").arg("down").env("WINDFALL_HOME", &home).output();
+        let _ = std::fs::remove_dir_all(&home);
+    }
+    walls.sort_by(f64::total_cmp);
+    if let (Some(least), Some(most)) = (walls.first(), walls.last()) {
+        println!(
+            "quickstart: {good} of {runs} as promised, wall time {least:.1} to {most:.1} s, median {:.1} s",
+            walls[walls.len() / 2]
+        );
+    }
+    good == runs
+}

@@ -1,0 +1,42 @@
+//! House rules that a compiler does not know.
+
+use crate::root;
+use std::process::Command;
+
+/// A file longer than this does not fit in a head.
+const LONGEST_FILE: usize = 600;
+
+/// Lines and files that break a house rule.
+pub fn violations() -> Vec<String> {
+    let listed = Command::new("git")
+        .args(["ls-files", "*.rs", "*.py", "*.md", "*.sh", "*.yaml", "*.toml"])
+        .current_dir(root())
+        .output();
+    let listed = listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let mut found = Vec::new();
+    for file in listed.lines() {
+        // A file that was deleted but not committed yet is still listed.
+        let Ok(text) = std::fs::read_to_string(root().join(file)) else { continue };
+        let code = file.ends_with(".rs");
+        if code && text.lines().count() > LONGEST_FILE {
+            found.push(format!("{file} has {} lines: split it", text.lines().count()));
+        }
+        for (number, line) in text.lines().enumerate() {
+            if let Some(rule) = broken(line, code).filter(|_| !file.starts_with("xtask/src/style.rs")) {
+                found.push(format!("{file}:{}: {rule}", number + 1));
+            }
+        }
+    }
+    found
+}
+
+fn broken(line: &str, code: bool) -> Option<&'static str> {
+    let has = |word: &str| line.contains(word);
+    match () {
+        () if code && has("#[ignore") => Some("a test is run or deleted, never ignored"),
+        () if code && (has("todo!(") || has("unimplemented!(") || has("dbg!(")) => Some("unfinished"),
+        () if has("/home/") && has("/work/") => Some("a path of one machine"),
+        () if has("/work/") || has("/root/") => Some("a path of one machine"),
+        () => None,
+    }
+}
