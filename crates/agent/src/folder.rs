@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const COPY_LIMIT: u64 = 4 << 30;
 
 /// Copies a folder, links as links. Version control and `skip` (the checkpoint directory) are left out.
-pub(crate) fn copy_fresh(from: &Path, to: &Path, skip: &Path) -> io::Result<()> {
+pub fn copy_fresh(from: &Path, to: &Path, skip: &Path) -> io::Result<()> {
     let mut left = COPY_LIMIT;
     copy(from, to, skip, &mut left)
 }
@@ -17,7 +17,8 @@ fn copy(from: &Path, to: &Path, skip: &Path, left: &mut u64) -> io::Result<()> {
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;
         let (source, target) = (entry.path(), to.join(entry.file_name()));
-        if source == skip || entry.file_name() == ".git" {
+        // The copy may lie inside what is copied: a job that runs in the temporary directory itself.
+        if source == skip || entry.file_name() == ".git" || to.starts_with(&source) {
             continue;
         }
         let kind = entry.file_type()?;

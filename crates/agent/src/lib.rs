@@ -13,7 +13,7 @@ mod progress;
 mod serve;
 mod worker;
 
-pub use folder::foreign_paths;
+pub use folder::{copy_fresh, foreign_paths};
 pub use guard::{exec_worker, guard, launch};
 pub use processes::sweep;
 pub use serve::serve;

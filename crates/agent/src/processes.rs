@@ -7,14 +7,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Rounds of looking and killing before giving up; a fork bomb may need several.
-const ROUNDS: u32 = 200;
-const PAUSE: Duration = Duration::from_millis(10);
+const ROUNDS: u32 = 400;
+/// Empty glances in a row before nothing is there: a process list is read while it changes, and a process whose
+/// parent ends in that moment hides from one of them.
+const GLANCES: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Everything below `root`, not `root` itself. Zombies are left out: they run nothing.
 pub(crate) fn descendants(root: i32) -> BTreeSet<i32> {
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
-    for (pid, parent) in all().into_iter().filter_map(|pid| Some((pid, parent_of(pid)?))) {
-        children.entry(parent).or_default().push(pid);
+    let mut zombies = BTreeSet::new();
+    for (pid, stat) in all().into_iter().filter_map(|pid| Some((pid, stat(pid)?))) {
+        children.entry(stat.parent).or_default().push(pid);
+        if stat.zombie {
+            zombies.insert(pid);
+        }
     }
     let mut found = BTreeSet::new();
     let mut open = vec![root];
@@ -25,6 +32,8 @@ pub(crate) fn descendants(root: i32) -> BTreeSet<i32> {
             }
         }
     }
+    // Looked through before they are left out: while the threads of a process end, it is a zombie with children.
+    found.retain(|pid| !zombies.contains(pid));
     found
 }
 
@@ -32,11 +41,13 @@ pub(crate) fn descendants(root: i32) -> BTreeSet<i32> {
 pub(crate) fn end_descendants() -> u32 {
     let me = std::process::id() as i32;
     let mut first = None;
+    let mut empty = 0;
     for _ in 0..ROUNDS {
         reap();
         let found = descendants(me);
         first.get_or_insert(found.len() as u32);
-        if found.is_empty() {
+        empty = if found.is_empty() { empty + 1 } else { 0 };
+        if empty == GLANCES {
             break;
         }
         signal_all(&found, Signal::KILL);
@@ -54,19 +65,19 @@ pub(crate) fn reap() {
 /// Ends every process that carries a lease's mark, and everything below one. Returns only when none is left.
 pub fn sweep(lease: &str) -> Result<(), AgentError> {
     let mark = format!("WINDFALL_LEASE={lease}");
-    let mut clean = 0;
+    let (mut clean, mut alone) = (0, 0);
     for _ in 0..ROUNDS {
         let found = marked(&mark);
-        // Looked at twice: a process that forks and exits between two glances can hide from one of them.
         clean = if found.is_empty() { clean + 1 } else { 0 };
-        if clean == 2 {
+        if clean == GLANCES {
             return Ok(());
         }
         let (keepers, others): (BTreeSet<i32>, BTreeSet<i32>) = found.iter().partition(|pid| is_keeper(**pid));
         // Guard and agent go last, and stand still until then: they adopt what loses its parent, so that a
         // program which cleared its environment is still found, and what we kill is not taken for an end of
         // the program's own.
-        signal_all(&keepers, if others.is_empty() { Signal::KILL } else { Signal::STOP });
+        alone = if others.is_empty() { alone + 1 } else { 0 };
+        signal_all(&keepers, if alone >= GLANCES { Signal::KILL } else { Signal::STOP });
         signal_all(&others, Signal::KILL);
         std::thread::sleep(PAUSE);
     }
@@ -82,7 +93,7 @@ fn marked(mark: &str) -> BTreeSet<i32> {
         environ.split(|byte| *byte == 0).any(|pair| pair == mark.as_bytes())
     };
     let carrying: BTreeSet<i32> =
-        all().into_iter().filter(|pid| parent_of(*pid).is_some()).filter(carries).collect();
+        all().into_iter().filter(|pid| stat(*pid).is_some_and(|stat| !stat.zombie)).filter(carries).collect();
     let mut found: BTreeSet<i32> = carrying.iter().flat_map(|pid| descendants(*pid)).collect();
     found.extend(carrying);
     found.remove(&me);
@@ -108,12 +119,28 @@ fn all() -> Vec<i32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The parent of a process that is not a zombie.
-fn parent_of(pid: i32) -> Option<i32> {
+/// The first few processes below this one, for people: `4711 (python3)`.
+pub(crate) fn names() -> Vec<String> {
+    let found = descendants(std::process::id() as i32);
+    let name = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    found.iter().take(8).map(|pid| format!("{pid} ({})", name(pid).trim())).collect()
+}
+
+/// The process group of a process.
+pub(crate) fn group_of(pid: i32) -> Option<i32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat[stat.rfind(')')? + 1..].split_whitespace().nth(2)?.parse().ok()
+}
+
+struct Stat {
+    parent: i32,
+    zombie: bool,
+}
+
+fn stat(pid: i32) -> Option<Stat> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name is in brackets and may itself contain brackets and spaces.
     let mut fields = stat[stat.rfind(')')? + 1..].split_whitespace();
     let state = fields.next()?;
-    let parent = fields.next()?.parse().ok()?;
-    (state != "Z" && state != "X").then_some(parent)
+    Some(Stat { parent: fields.next()?.parse().ok()?, zombie: matches!(state, "Z" | "X") })
 }

@@ -20,6 +20,8 @@ use windfall_core::{CheckpointId, StintId, WorkerEnd};
 
 /// How often progress is read.
 const READ: Duration = Duration::from_millis(200);
+/// How long the last processes of a program may take to end after the first.
+const FOLLOW: Duration = Duration::from_secs(1);
 /// Time for the last upload when nobody is in a hurry.
 const LAST_UPLOAD: Duration = Duration::from_secs(24 * 3_600);
 
@@ -170,12 +172,12 @@ impl Life {
     }
 
     async fn live(&mut self) -> Result<WorkerEnd, NeverRan> {
-        let saves = match &self.order.checkpoint_dir {
-            Some(dir) => PathBuf::from(dir),
-            None => self.dir.join(format!("saves-{}", self.order.stint.epoch)),
+        let (cwd, saves) = self.prepare_folder()?;
+        // A fresh copy holds nothing of the user's under the checkpoint directory.
+        let foreign: BTreeSet<PathBuf> = match self.order.fresh_folder {
+            true => BTreeSet::new(),
+            false => self.order.foreign.iter().map(PathBuf::from).collect(),
         };
-        let cwd = self.prepare_folder(&saves)?;
-        let foreign: BTreeSet<PathBuf> = self.order.foreign.iter().map(PathBuf::from).collect();
         let checkpoints = self.restore(&saves, &foreign).await?;
         // A stop that came during the restore: nothing ran, so nothing is to be saved.
         if self.told.try_recv().is_ok() {
@@ -190,12 +192,18 @@ impl Life {
         let mut child = self.spawn(&cwd, &saves, &helper)?;
         let began = Instant::now();
         let pid = child.id();
+        let group = pid.map(|pid| pid as i32);
         self.change(|worker| worker.pid = pid);
         let (mover, mut events) = mover.map_or((None, None), |(mover, events)| (Some(mover), Some(events)));
         let (end, asked) = self.watch(&mut child, &mut reader, mover.as_ref(), events.as_mut(), began).await;
+        self.wait_for_the_rest(group, asked).await;
+        let left_names = processes::names();
         let left_behind = processes::end_descendants();
         self.report_progress(&mut reader, began);
-        self.change(|worker| worker.evidence.left_behind = left_behind);
+        self.change(|worker| {
+            worker.evidence.left_behind = left_behind;
+            worker.evidence.left_names = left_names;
+        });
         if let Some(mover) = mover {
             // Killed without a word, as by a lost machine: what was not uploaded by then may be torn.
             let whole = !matches!(end, WorkerEnd::Killed { .. });
@@ -206,18 +214,28 @@ impl Life {
         Ok(end)
     }
 
-    fn prepare_folder(&self, saves: &Path) -> Result<PathBuf, NeverRan> {
+    /// Where the program runs and where it saves.
+    fn prepare_folder(&self) -> Result<(PathBuf, PathBuf), NeverRan> {
         let folder = PathBuf::from(&self.order.folder);
         if !folder.is_dir() {
             return Err(NeverRan(format!("the folder is gone: {}", folder.display())));
         }
+        let (epoch, saves) = (self.order.stint.epoch, self.order.checkpoint_dir.as_ref().map(PathBuf::from));
         if !self.order.fresh_folder {
-            return Ok(folder);
+            return Ok((folder, saves.unwrap_or_else(|| self.dir.join(format!("saves-{epoch}")))));
         }
-        let fresh = self.dir.join(format!("folder-{}", self.order.stint.epoch));
-        folder::copy_fresh(&folder, &fresh, saves)
+        // Beside the output, so that a rehearsal can still look at it when the lease is gone.
+        let beside = Path::new(&self.order.output).parent().unwrap_or(&self.dir);
+        let fresh = beside.join(format!("folder-{epoch}"));
+        let skip = saves.clone().unwrap_or_default();
+        folder::copy_fresh(&folder, &fresh, &skip)
             .map_err(|error| NeverRan(format!("the folder cannot be copied: {error}")))?;
-        Ok(fresh)
+        let saves = match saves {
+            None => beside.join(format!("saves-{epoch}")),
+            // What the job file places inside its folder is inside the copy as well.
+            Some(saves) => saves.strip_prefix(&folder).map(|inside| fresh.join(inside)).unwrap_or(saves),
+        };
+        Ok((fresh, saves))
     }
 
     /// Brings the checkpoint back and sets the stint's fence. Only rank 0 moves the gang's checkpoints:
@@ -278,6 +296,7 @@ impl Life {
         let mut command = Command::new("/proc/self/exe");
         command.args(["agent", "exec", "--"]).args(&order.command).current_dir(cwd).env_clear().envs(&order.env);
         command
+            .env("PWD", cwd)
             .env("WINDFALL_LEASE", std::env::var_os("WINDFALL_LEASE").unwrap_or_default())
             .env("WINDFALL_JOB", order.stint.workload.to_string())
             .env("WINDFALL_STINT", order.stint.epoch.to_string())
@@ -348,6 +367,28 @@ impl Life {
                     }
                 }
             }
+        }
+    }
+
+    /// The program's first process may be a shell that dies of the SIGTERM that the process below it saves
+    /// on: whoever heard the signal has the whole notice. Whoever heard nothing has a moment to follow.
+    async fn wait_for_the_rest(&self, group: Option<i32>, asked: Option<Instant>) {
+        let me = std::process::id() as i32;
+        let (began, moment) = (Instant::now(), Instant::now() + FOLLOW);
+        loop {
+            let left = processes::descendants(me);
+            let heard = asked.is_some() && left.iter().any(|pid| processes::group_of(*pid) == group);
+            let until = asked.filter(|_| heard).unwrap_or(moment);
+            if left.is_empty() || Instant::now() >= until {
+                let more = began.elapsed().as_millis() as u64;
+                self.change(|worker| {
+                    worker.evidence.ignored_sigterm |= heard;
+                    let took = worker.evidence.stop_took_ms.filter(|_| !heard);
+                    worker.evidence.stop_took_ms = took.map(|took| took + more);
+                });
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 

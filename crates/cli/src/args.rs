@@ -169,6 +169,9 @@ pub struct UpArgs {
     /// Give each stint a fresh copy of the job's folder
     #[arg(long, hide = true)]
     pub fresh_folder: bool,
+    /// End with this process, and remove the state directory
+    #[arg(long, hide = true, value_name = "PID")]
+    pub bound_to: Option<u32>,
 }
 
 /// How to end a server.

@@ -26,6 +26,7 @@ pub fn json(answer: &JobAnswer) -> Value {
         "name": job.name,
         "state": job.state,
         "exit_code": job.exit_code,
+        "last_output": answer.last_words,
         "deadline_met": job.deadline_met(),
         "interruptions": job.interruptions,
         "stints": job.stints,
@@ -45,6 +46,12 @@ pub fn json(answer: &JobAnswer) -> Value {
 pub fn text(answer: &JobAnswer) -> String {
     let job = &answer.job;
     let mut text = headline(job);
+    if !answer.last_words.is_empty() {
+        text.push_str("\n\nIts last output:");
+        for line in &answer.last_words {
+            text.push_str(&format!("\n  | {line}"));
+        }
+    }
     text.push_str("\n\n");
     if let Some(bill) = &answer.bill {
         text.push_str(&sums(job, bill));

@@ -72,6 +72,29 @@ impl Client {
         tokio::time::timeout(Duration::from_secs(10), ask).await.ok()?.ok()
     }
 
+    /// The server's greeting if one answers; a directory that this user may not use is an error, not silence.
+    pub async fn greet(&self) -> Result<Option<Hello>, Failure> {
+        match self.connect().await {
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Err(self.forbidden()),
+            Err(_) => Ok(None),
+            Ok(_) => Ok(self.hello().await),
+        }
+    }
+
+    fn forbidden(&self) -> Failure {
+        Failure::new(Code::Unreachable, format!("no permission to use {}", self.home.display()))
+            .hint("it belongs to another user: choose another with --home or WINDFALL_HOME")
+    }
+
+    /// Like `ensure`, for questions about jobs that exist: where there never was a server there are none, and
+    /// nothing is started to find that out.
+    pub async fn ensure_known(&self) -> Result<Option<Hello>, Failure> {
+        if self.greet().await?.is_none() && !self.home.join("world.json").exists() {
+            return Ok(None);
+        }
+        self.ensure().await.map(Some)
+    }
+
     /// Waits until no server answers.
     pub async fn wait_until_gone(&self) {
         let until = Instant::now() + Duration::from_secs(20);
@@ -159,10 +182,7 @@ impl Client {
                 .hint("start one with `windfall up`, or look at its log in the state directory")
         };
         let stream = self.connect().await.map_err(|error| match error.kind() {
-            std::io::ErrorKind::PermissionDenied => {
-                Failure::new(Code::Unreachable, format!("no permission to use {}", self.home.display()))
-                    .hint("it belongs to another user: choose another with --home or WINDFALL_HOME")
-            }
+            std::io::ErrorKind::PermissionDenied => self.forbidden(),
             _ => unreachable(error.to_string()),
         })?;
         let (mut sender, connection) =
@@ -199,7 +219,7 @@ impl Client {
     /// may be asked twice.
     pub async fn insist<B: Serialize, T: DeserializeOwned>(&self, path: &str, body: &B) -> Result<T, Failure> {
         match self.post(path, body).await {
-            Err(failure) if failure.lost => {
+            Err(failure) if failure.code == Code::Unreachable => {
                 self.ensure().await?;
                 self.post(path, body).await
             }

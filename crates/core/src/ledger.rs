@@ -50,12 +50,16 @@ pub struct Meter {
     accrued: Accrued,
     /// What rows were written for.
     written: NanoUsd,
+    /// Earlier stretches: from when, at which price. News of the end may come after news of a price, and
+    /// what is then taken back was counted at the price of its own time.
+    #[serde(default)]
+    earlier: Vec<(Time, NanoUsd)>,
 }
 
 impl Meter {
     /// A meter that starts at `at`.
     pub fn start(at: Time, rate: NanoUsd) -> Meter {
-        Meter { rate, upto: at, accrued: Accrued::default(), written: NanoUsd(0) }
+        Meter { rate, upto: at, accrued: Accrued::default(), written: NanoUsd(0), earlier: Vec::new() }
     }
 
     /// What the lease has cost up to `now`, without writing anything.
@@ -68,7 +72,11 @@ impl Meter {
     /// Closes the stretch at `at` (which may lie before `upto`: a correction) and returns its row.
     pub fn close(&mut self, at: Time, seq: u64, lease: LeaseId, beneficiary: Beneficiary) -> Option<LedgerRow> {
         let from = self.upto;
-        self.accrued.add(self.rate, at - from);
+        self.take_back(at);
+        if at > self.upto {
+            self.earlier.push((self.upto, self.rate));
+        }
+        self.accrued.add(self.rate, at - self.upto);
         self.upto = at;
         let amount = self.accrued.total() - self.written;
         self.written = self.accrued.total();
@@ -83,5 +91,20 @@ impl Meter {
             amount,
             estimated: true,
         })
+    }
+
+    /// Takes stretches after `at` back, each at its own price.
+    fn take_back(&mut self, at: Time) {
+        while at < self.upto
+            && let Some((from, rate)) = self.earlier.pop()
+        {
+            let to = at.max(from);
+            self.accrued.add(rate, to - self.upto);
+            self.upto = to;
+            if to > from {
+                self.earlier.push((from, rate));
+                return;
+            }
+        }
     }
 }

@@ -125,6 +125,9 @@ pub struct Evidence {
     pub ignored_sigterm: bool,
     /// Processes that were still there when the program had ended.
     pub left_behind: u32,
+    /// Those processes, by number and name.
+    #[serde(default)]
+    pub left_names: Vec<String>,
     /// Saves that were renamed into place.
     pub renamed_saves: u64,
     /// Saves that overwrote a finished file in place.

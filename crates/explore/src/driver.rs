@@ -26,7 +26,7 @@ pub(crate) const RETRY: Span = Span::seconds(2);
 /// How often it looks for leases that the log does not know.
 pub(crate) const SWEEP: Span = Span::minutes(10);
 /// Turns that a calm world may take to bring every job to its end.
-const CALM_TURNS: u64 = 20_000;
+const CALM_TURNS: u64 = 6_000;
 
 /// How a world is run.
 #[derive(Clone, Debug, Default)]

@@ -62,9 +62,10 @@ pub fn explore(options: &Options) -> Report {
 
 /// Replays one world and tells its story.
 pub fn replay(seed: u64, options: &Options) -> (Report, Vec<String>) {
+    let began = Instant::now();
     let how = How { trace: true, ..how(options, seed) };
     let (life, broken) = live(&how);
-    let mut report = Report::default();
+    let mut report = Report { seconds: began.elapsed().as_secs_f64(), ..Report::default() };
     report.count(&life);
     report.found = broken.map(|broken| found(&how, broken, options.shrink));
     let story = life.shared.world().trace.take().unwrap_or_default();

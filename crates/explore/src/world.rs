@@ -172,7 +172,10 @@ impl World {
 
     /// Lives through everything up to `to`.
     pub fn advance(&mut self, to: Time) {
+        let mut idle = 0;
         while let Some(at) = self.next_change().filter(|at| *at <= to) {
+            idle = if at > self.now { 0 } else { idle + 1 };
+            assert!(idle < 1_000, "the invented world stands still at {at:?}: {:?} {:?}", self.machines, self.jobs);
             self.now = self.now.max(at);
             self.happen();
         }
@@ -404,12 +407,13 @@ impl World {
             if let Some(run) = self.jobs[job].runs.get_mut(&stint.epoch) {
                 run.saving = None;
                 run.next_save = None;
-                if matches!(end, WorkerEnd::Exited { code } if code != 0)
-                    && let Some(restored) = run.restored
-                {
-                    self.jobs[job].failed_on.insert(restored);
-                }
             }
+        }
+        let restored = self.jobs[job].runs.get(&stint.epoch).and_then(|run| run.restored);
+        if matches!(end, WorkerEnd::Exited { code } if code != 0)
+            && let Some(restored) = restored
+        {
+            self.jobs[job].failed_on.insert(restored);
         }
         let zero = end == WorkerEnd::Exited { code: 0 };
         self.jobs[job].ends.push(end);

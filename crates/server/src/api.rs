@@ -17,6 +17,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use windfall_agent::checkpoint::{Checkpoints, Options};
 use windfall_core::view::JobView;
+use windfall_core::worker::WorkerView;
 use windfall_core::{WorkloadId, codec};
 use windfall_store::{JobQuery, Store};
 
@@ -51,6 +52,7 @@ pub fn routes(desk: Desk) -> Router {
         .route("/v1/jobs/{id}", get(job))
         .route("/v1/jobs/{id}/cancel", post(cancel))
         .route("/v1/jobs/{id}/explain", get(explain))
+        .route("/v1/jobs/{id}/stints", get(stints))
         .route("/v1/jobs/{id}/watch", get(watch))
         .route("/v1/jobs/{id}/logs", get(output))
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
@@ -139,6 +141,10 @@ async fn cancel(State(desk): State<Desk>, Path(id): Path<u64>, Json(body): Json<
 
 async fn explain(State(desk): State<Desk>, Path(id): Path<u64>) -> Result<Json<ExplainAnswer>, Problem> {
     desk.ask(|reply| Ask::Explain(WorkloadId(id), reply)).await.map(Json)
+}
+
+async fn stints(State(desk): State<Desk>, Path(id): Path<u64>) -> Result<Json<Vec<WorkerView>>, Problem> {
+    desk.ask(|reply| Ask::Stints(WorkloadId(id), reply)).await.map(Json)
 }
 
 /// One JSON object a line whenever the job changes, until its bill is settled.

@@ -62,6 +62,9 @@ pub struct JobAnswer {
     pub pids: Vec<u32>,
     /// What went wrong last in moving its checkpoints.
     pub trouble: Option<String>,
+    /// The last lines that a failed program printed.
+    #[serde(default)]
+    pub last_words: Vec<String>,
     /// What was seen of its program's habits.
     pub evidence: Option<windfall_core::worker::Evidence>,
 }

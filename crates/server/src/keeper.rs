@@ -2,19 +2,21 @@
 //! hands what was committed to the engine; nothing else touches the state.
 
 use crate::api_types::{Accepted, Bill, ExplainAnswer, Hello, InterruptRequest, JobAnswer, Problem, Submission};
+use crate::bound::Bound;
 use crate::cycle::Cycle;
 use crate::dispatch::{self, Performed};
 use crate::home::{Home, World};
 use crate::outfit::{Kept, Wardrobe};
-use crate::{bill, history, problem};
+use crate::{bill, history, logs, problem};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, oneshot};
-use windfall_core::view::JobView;
+use windfall_core::view::{JobView, State};
+use windfall_core::worker::WorkerView;
 use windfall_core::{DecisionId, Event, LeaseId, Span, StintId, Time, Workload, WorkloadId};
-use windfall_exec::{Engine, Simulated, WorldClock};
+use windfall_exec::{Engine, Interrupt, Simulated, WorldClock};
 
 /// Progress is logged at most this often: often enough to see, rare enough to keep.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
@@ -37,6 +39,8 @@ pub enum Ask {
     Cancel(WorkloadId, String, Reply<()>),
     /// One job, live or ended.
     Job(WorkloadId, Reply<JobAnswer>),
+    /// What is known of the workers of a job's stints, oldest first.
+    Stints(WorkloadId, Reply<Vec<WorkerView>>),
     /// Live jobs.
     Live(Reply<Vec<JobView>>),
     /// Why.
@@ -65,6 +69,8 @@ pub struct Keeper {
     pub(crate) last_used: Instant,
     /// Rung when the server is to end.
     pub(crate) over: Arc<Notify>,
+    /// The process without which it ends.
+    pub(crate) bound: Option<Bound>,
 }
 
 enum Next {
@@ -144,6 +150,9 @@ impl Keeper {
                 }
                 other => self.answer(other).await,
             }
+        }
+        if self.bound.as_ref().is_some_and(Bound::is_gone) {
+            end |= self.abandon(&mut events).await;
         }
         self.step(now, events, submissions).await;
         let idle = self.last_used.elapsed() > self.idle_after && self.cycle.brain().leases().next().is_none();
@@ -242,6 +251,19 @@ impl Keeper {
         kept
     }
 
+    /// Ends every job and takes every lease: nobody is there any more who wants them. True when none is left.
+    async fn abandon(&mut self, events: &mut Vec<Event>) -> bool {
+        let brain = self.cycle.brain();
+        let live = brain.jobs().filter(|job| job.ended.is_none() && job.cancelled_by.is_none());
+        let by = || "the end of its client".to_owned();
+        events.extend(live.map(|job| Event::CancelRequested { workload: job.id, by: by() }));
+        let leases: Vec<LeaseId> = brain.leases().map(|lease| lease.id).collect();
+        for lease in &leases {
+            let _ = self.engine.interrupt(*lease, Interrupt::Without).await;
+        }
+        leases.is_empty() && brain.jobs().next().is_none()
+    }
+
     async fn end_orphans(&mut self) {
         match dispatch::orphans(self.cycle.brain(), &self.engine).await {
             Ok(orphans) => {
@@ -325,6 +347,9 @@ impl Keeper {
             Ask::Job(id, reply) => {
                 let _ = reply.send(self.job(id).await);
             }
+            Ask::Stints(id, reply) => {
+                let _ = reply.send(self.stints(id).await);
+            }
             Ask::Explain(id, reply) => {
                 let _ = reply.send(self.explain(id, now).await);
             }
@@ -386,10 +411,27 @@ impl Keeper {
         Ok(JobAnswer {
             bill: settled.then(|| self.bill(&job)),
             pids: workers.iter().filter(|worker| worker.end.is_none()).filter_map(|worker| worker.pid).collect(),
+            last_words: if settled && job.state == State::Failed {
+                logs::last_words(&self.home.job(&job.key))
+            } else {
+                Vec::new()
+            },
             trouble: workers.iter().find_map(|worker| worker.trouble.clone()),
             evidence: workers.into_iter().next().map(|worker| worker.evidence),
             job,
         })
+    }
+
+    /// Workers of ended stints as they were last seen, then those of the present one.
+    async fn stints(&self, id: WorkloadId) -> Result<Vec<WorkerView>, Problem> {
+        let job = self.find(id).await?;
+        let ended = std::fs::read_to_string(self.home.job(&job.key).join("stints.jsonl")).unwrap_or_default();
+        let mut workers: Vec<WorkerView> =
+            ended.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let leases: Vec<LeaseId> = self.cycle.brain().leases_of(id).map(|lease| lease.id).collect();
+        let observed = self.engine.observe(&leases).await.unwrap_or_default();
+        workers.extend(observed.into_iter().filter_map(|observed| observed.worker));
+        Ok(workers)
     }
 
     fn bill(&self, job: &JobView) -> Bill {

@@ -3,6 +3,7 @@
 mod api;
 pub mod api_types;
 mod bill;
+mod bound;
 pub mod cycle;
 pub mod dispatch;
 mod history;
@@ -12,6 +13,7 @@ mod logs;
 mod outfit;
 mod serve;
 
+pub use bound::Bound;
 pub use serve::{ServeError, Settings, serve};
 
 use api_types::Problem;

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const CHUNK: usize = 64 << 10;
+const LAST_BYTES: u64 = 16 << 10;
+const LAST_LINES: usize = 12;
 const LOOK: Duration = Duration::from_millis(200);
 
 struct Place {
@@ -58,6 +60,33 @@ impl Place {
         self.offset += read as u64;
         Some(bytes.into())
     }
+}
+
+/// The last lines of the last stint, of the worker that printed last.
+pub fn last_words(folder: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let files = entries.filter_map(|entry| {
+        let entry = entry.ok()?;
+        let name = entry.file_name().into_string().ok()?;
+        let epoch: u64 = name.strip_prefix("stint-")?.strip_suffix(".log")?.split_once('-')?.0.parse().ok()?;
+        let meta = entry.metadata().ok().filter(|meta| meta.len() > 0)?;
+        Some((epoch, meta.modified().ok()?, entry.path(), meta.len()))
+    });
+    let Some((_, _, path, length)) = files.max() else { return Vec::new() };
+    let mut text = Vec::new();
+    let start = length.saturating_sub(LAST_BYTES);
+    let read = File::open(path).and_then(|mut file| {
+        file.seek(SeekFrom::Start(start))?;
+        file.take(LAST_BYTES).read_to_end(&mut text)
+    });
+    if read.is_err() {
+        return Vec::new();
+    }
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.split(['\n', '\r']).filter(|line| !line.trim().is_empty()).collect();
+    // A line that was cut in two says less than none.
+    let whole = if start > 0 && lines.len() > 1 { &lines[1..] } else { &lines[..] };
+    whole[whole.len().saturating_sub(LAST_LINES)..].iter().map(|line| (*line).to_owned()).collect()
 }
 
 fn epochs(folder: &Path, rank: u32) -> Vec<u64> {

@@ -1,6 +1,7 @@
 //! Starts a server on a state directory and serves until it is told to end or nobody needs it.
 
 use crate::api::{Desk, routes};
+use crate::bound::Bound;
 use crate::cycle::{Cycle, CycleError};
 use crate::home::{Home, HomeError, World, private};
 use crate::keeper::{Keeper, log};
@@ -29,6 +30,8 @@ pub struct Settings {
     pub idle_after: Duration,
     /// The market policy of jobs that name none.
     pub policy: Option<String>,
+    /// The process without which it ends, and its state directory with it.
+    pub bound: Option<Bound>,
 }
 
 /// Why a server did not start.
@@ -97,8 +100,10 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
         idle_after: settings.idle_after,
         last_used: Instant::now(),
         over: Arc::clone(&over),
+        bound: settings.bound.clone(),
     };
     let keeper = tokio::spawn(keeper.run());
+    let path = home.path.clone();
     let desk = Desk { asks, store: Arc::clone(&store), home };
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Listen)?;
     let app = axum::serve(listener, routes(desk));
@@ -110,5 +115,8 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
     }
     store.close().await;
     log("ended");
+    if settings.bound.is_some_and(|bound| bound.is_gone()) {
+        let _ = std::fs::remove_dir_all(path);
+    }
     Ok(())
 }

@@ -2,15 +2,23 @@
 
 use super::{Here, user};
 use crate::args::{ExplainArgs, JobArgs, JobsArgs, LogsArgs};
-use crate::client::Client;
+use crate::client::{Client, Lines};
 use crate::exit::{Code, Failure};
 use crate::show;
 use std::io::Write;
 use windfall_core::view::JobView;
 use windfall_server::api_types::{ExplainAnswer, Line};
 
+/// Makes sure of a server that may know the job.
+pub async fn ask_about(client: &Client, job: &str) -> Result<u64, Failure> {
+    match client.ensure_known().await? {
+        Some(_) => resolve(client, job).await,
+        None => Err(Failure::new(Code::BadInput, format!("no such job: {job}")).hint("no job was ever submitted here")),
+    }
+}
+
 /// The number of a job that is named by number or by name; of several with one name, the newest.
-pub async fn resolve(client: &Client, job: &str) -> Result<u64, Failure> {
+async fn resolve(client: &Client, job: &str) -> Result<u64, Failure> {
     if let Ok(id) = job.parse() {
         return Ok(id);
     }
@@ -22,8 +30,10 @@ pub async fn resolve(client: &Client, job: &str) -> Result<u64, Failure> {
 
 pub async fn jobs(here: &Here, args: &JobsArgs) -> Result<Code, Failure> {
     let client = here.client();
-    client.ensure().await?;
-    let jobs: Vec<JobView> = client.get(&format!("/v1/jobs?all={}&limit={}", args.all, args.limit)).await?;
+    let jobs: Vec<JobView> = match client.ensure_known().await? {
+        Some(_) => client.get(&format!("/v1/jobs?all={}&limit={}", args.all, args.limit)).await?,
+        None => Vec::new(),
+    };
     if here.json {
         println!("{}", serde_json::to_string(&jobs).map_err(|error| Failure::new(Code::Bug, error.to_string()))?);
         return Ok(Code::Done);
@@ -54,30 +64,50 @@ pub async fn jobs(here: &Here, args: &JobsArgs) -> Result<Code, Failure> {
 
 pub async fn logs(here: &Here, args: &LogsArgs) -> Result<Code, Failure> {
     let client = here.client();
-    client.ensure().await?;
-    let id = resolve(&client, &args.job).await?;
-    let mut parts = client.stream(&format!("/v1/jobs/{id}/logs?follow={}&rank={}", args.follow, args.rank)).await?;
+    let id = ask_about(&client, &args.job).await?;
+    let path = format!("/v1/jobs/{id}/logs?follow={}&rank={}", args.follow, args.rank);
+    let mut shown = 0;
+    loop {
+        let mut parts = client.stream(&path).await?;
+        match pour(here, &mut parts, &mut shown).await {
+            // The server went away under a reader who wants to follow: its successor has the same output.
+            Err(failure) if args.follow && failure.code == Code::Unreachable => {
+                client.ensure().await?;
+            }
+            other => return other.map(|()| Code::Done),
+        }
+    }
+}
+
+/// Prints what comes after the first `shown` bytes, and counts it.
+async fn pour(here: &Here, parts: &mut Lines, shown: &mut usize) -> Result<(), Failure> {
     let mut out = std::io::stdout();
+    let mut seen = 0;
     while let Some(part) = parts.part().await {
         let part = part?;
+        let news = &part[shown.saturating_sub(seen).min(part.len())..];
+        seen += part.len();
+        *shown = seen.max(*shown);
+        if news.is_empty() {
+            continue;
+        }
         let written = if here.json {
-            writeln!(out, "{}", serde_json::json!({ "type": "output", "text": String::from_utf8_lossy(&part) }))
+            writeln!(out, "{}", serde_json::json!({ "type": "output", "text": String::from_utf8_lossy(news) }))
         } else {
-            out.write_all(&part)
+            out.write_all(news)
         };
         // A reader that has seen enough is not an error.
         if written.and_then(|()| out.flush()).is_err() {
             break;
         }
     }
-    Ok(Code::Done)
+    Ok(())
 }
 
 pub async fn cancel(here: &Here, args: &JobArgs) -> Result<Code, Failure> {
     let client = here.client();
-    client.ensure().await?;
-    let id = resolve(&client, &args.job).await?;
-    client.post::<_, ()>(&format!("/v1/jobs/{id}/cancel"), &serde_json::json!({ "by": user() })).await?;
+    let id = ask_about(&client, &args.job).await?;
+    client.insist::<_, ()>(&format!("/v1/jobs/{id}/cancel"), &serde_json::json!({ "by": user() })).await?;
     if here.json {
         println!("{}", serde_json::json!({ "type": "cancelling", "id": id }));
     } else {
@@ -88,8 +118,7 @@ pub async fn cancel(here: &Here, args: &JobArgs) -> Result<Code, Failure> {
 
 pub async fn explain(here: &Here, args: &ExplainArgs) -> Result<Code, Failure> {
     let client = here.client();
-    client.ensure().await?;
-    let id = resolve(&client, &args.job).await?;
+    let id = ask_about(&client, &args.job).await?;
     let answer: ExplainAnswer = client.get(&format!("/v1/jobs/{id}/explain")).await?;
     if here.json {
         println!("{}", serde_json::to_string(&answer).map_err(|error| Failure::new(Code::Bug, error.to_string()))?);

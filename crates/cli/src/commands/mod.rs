@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 /// Parses the command line and does it.
 pub fn run() -> ExitCode {
-    // A reader that goes away (`| head`) ends this process like any other tool, not with a panic.
+    end_with_the_reader();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -37,6 +37,19 @@ pub fn run() -> ExitCode {
         }
     };
     ExitCode::from(code as u8)
+}
+
+/// A reader that goes away (`| head`) ends this process as it ends any other tool, not with a panic. The
+/// standard library ignores SIGPIPE and panics in `println!`; to handle the signal would need unsafe code.
+fn end_with_the_reader() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let said = panic.payload().downcast_ref::<String>();
+        if said.is_some_and(|said| said.starts_with("failed printing to std") && said.contains("Broken pipe")) {
+            std::process::exit(128 + rustix::process::Signal::PIPE.as_raw());
+        }
+        before(panic);
+    }));
 }
 
 fn report(failure: &Failure, json: bool) {

@@ -18,7 +18,7 @@ use windfall_store::StoreError;
 const IDLE: Duration = Duration::from_secs(600);
 
 fn world(args: &UpArgs) -> Option<World> {
-    let UpArgs { market, zones, from_hours, speed, store, fresh_folder } = args;
+    let UpArgs { market, zones, from_hours, speed, store, fresh_folder, bound_to: _ } = args;
     let asked = market.is_some()
         || !zones.is_empty()
         || from_hours.is_some()
@@ -60,6 +60,7 @@ pub fn serve(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
         world: world(args),
         idle_after,
         policy: std::env::var("WINDFALL_POLICY").ok(),
+        bound: args.bound_to.map(windfall_server::Bound::to),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
@@ -154,7 +155,7 @@ pub async fn up(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
 
 pub async fn status(here: &Here) -> Result<Code, Failure> {
     let client = here.client();
-    let Some(hello) = client.hello().await else {
+    let Some(hello) = client.greet().await? else {
         if here.json {
             println!("{}", serde_json::json!({ "running": false, "home": here.home }));
         } else {
@@ -193,8 +194,12 @@ fn tell(here: &Here, hello: &Hello, what: &str) {
 
 pub async fn down(here: &Here, args: &DownArgs) -> Result<Code, Failure> {
     let client = here.client();
-    let Some(_) = client.hello().await else {
-        println!("no server runs on {}", here.home.display());
+    let Some(_) = client.greet().await? else {
+        if here.json {
+            println!("{}", serde_json::json!({ "running": false, "home": here.home, "live_jobs": null }));
+        } else {
+            println!("no server runs on {}", here.home.display());
+        }
         return Ok(Code::Done);
     };
     let mut jobs: Vec<JobView> = client.get("/v1/jobs").await?;
@@ -209,8 +214,12 @@ pub async fn down(here: &Here, args: &DownArgs) -> Result<Code, Failure> {
             jobs = client.get("/v1/jobs").await?;
         }
     }
-    client.post::<_, ()>("/v1/shutdown", &()).await?;
+    // Its last answer may be lost with it: gone is what counts.
+    let asked = client.post::<_, ()>("/v1/shutdown", &()).await;
     client.wait_until_gone().await;
+    if client.hello().await.is_some() {
+        asked?;
+    }
     if here.json {
         println!("{}", serde_json::json!({ "running": false, "home": here.home, "live_jobs": jobs.len() }));
     } else if jobs.is_empty() {

@@ -1,12 +1,13 @@
 //! Submitting a job and watching it until it ends, or until the watcher has seen enough.
 
 use super::Here;
-use super::jobs::resolve;
+use super::jobs::ask_about;
 use crate::args::{JobArgs, RunArgs, SubmitArgs};
 use crate::client::Client;
 use crate::exit::{Code, Failure};
 use crate::live::View;
 use crate::{bill, jobfile};
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -43,29 +44,19 @@ pub async fn submit(here: &Here, args: &SubmitArgs) -> Result<Code, Failure> {
 
 pub async fn attach(here: &Here, args: &JobArgs) -> Result<Code, Failure> {
     let client = here.client();
+    let id = ask_about(&client, &args.job).await?;
     let hello = client.ensure().await?;
-    let id = resolve(&client, &args.job).await?;
     watch(here, &client, &hello, id, false).await
 }
 
 /// Reads the file before anything is started: a wrong one changes nothing.
 async fn send(here: &Here, client: &Client, file: &Path) -> Result<(Hello, Accepted), Failure> {
     let read = jobfile::read(file, &here.context()?).map_err(|error| here.bad_file(&error))?;
-    let env = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        // What an outer job was told is not for this one.
-        .filter(|(name, _)| !name.starts_with("WINDFALL_") || name == "WINDFALL_HOME")
-        .collect();
+    let env = environment();
     let submission = Submission { key: key(), spec: read.spec, deadline_in: read.deadline_in, env };
     let hello = client.ensure().await?;
-    let accepted: Accepted = match client.post("/v1/jobs", &submission).await {
-        // The server died under the question: its successor knows by the key whether it was accepted.
-        Err(failure) if failure.code == Code::Unreachable => {
-            client.ensure().await?;
-            client.post("/v1/jobs", &submission).await?
-        }
-        other => other?,
-    };
+    // Asked twice it is one job: the server knows it by its key.
+    let accepted: Accepted = client.insist("/v1/jobs", &submission).await?;
     if !here.json {
         for note in read.notes.iter().chain(&accepted.notes) {
             eprintln!("note: {note}");
@@ -74,8 +65,17 @@ async fn send(here: &Here, client: &Client, file: &Path) -> Result<(Hello, Accep
     Ok((hello, accepted))
 }
 
+/// The terminal's environment, for the program.
+pub(crate) fn environment() -> BTreeMap<String, String> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        // What an outer job was told is not for this one.
+        .filter(|(name, _)| !name.starts_with("WINDFALL_") || name == "WINDFALL_HOME")
+        .collect()
+}
+
 /// A name that no other submission has.
-fn key() -> String {
+pub(crate) fn key() -> String {
     let mut bytes = [0; 12];
     // Where there is no randomness, time and process number are different enough.
     let read =
@@ -122,6 +122,7 @@ async fn watch(here: &Here, client: &Client, hello: &Hello, id: u64, plain: bool
                     return Ok(bill::code(&answer.job));
                 }
                 Ended::ServerGone => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
                     client.ensure().await?;
                     following = Box::pin(follow(client, id));
                 }
@@ -134,7 +135,7 @@ async fn watch(here: &Here, client: &Client, hello: &Hello, id: u64, plain: bool
                 if asked.is_some_and(|at| at.elapsed() < AGAIN) && !cancelled {
                     cancelled = true;
                     view.say("cancelling: the program may save first");
-                    client.post::<_, ()>(&format!("/v1/jobs/{id}/cancel"), &serde_json::json!({ "by": super::user() })).await?;
+                    client.insist::<_, ()>(&format!("/v1/jobs/{id}/cancel"), &serde_json::json!({ "by": super::user() })).await?;
                 } else if cancelled {
                     return Ok(detach(here, &mut view, id));
                 } else {

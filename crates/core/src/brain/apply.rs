@@ -184,6 +184,7 @@ impl Brain {
                 Some(_) => own.unwrap_or(job.progress.durable),
             };
             job.progress.done = job.progress.durable;
+            stint.base = job.progress.durable;
         }
         if stint.phase == StintPhase::Starting && stint.workers.iter().all(|worker| worker.started) {
             stint.phase = StintPhase::Running { since: now };
@@ -206,6 +207,10 @@ impl Brain {
         }
         let Some(work) = job.in_own_unit(done, total) else { return };
         let Some(stint) = job.stint.as_mut().filter(|stint| stint.id == id) else { return };
+        // A late report may bring another total; it does not undo what was done since.
+        if stint.reported.is_some_and(|(_, known)| work < known) {
+            return;
+        }
         if let Some((before, known)) = stint.reported {
             learn_speed(&mut job.progress, work.minus(known), now - before);
         } else {
@@ -220,17 +225,22 @@ impl Brain {
         let now = self.now;
         let Some(job) = self.jobs.get_mut(&id.workload) else { return };
         let own = work.and_then(|work| job.in_own_unit(work, job.progress.total)).unwrap_or_else(|| job.done_at(now));
-        let counted = own.min(job.done_at(now)).max(job.progress.durable);
+        let before = job.progress.durable;
+        let counted = own.min(job.done_at(now)).max(before);
         job.progress.checkpoint = Some(checkpoint);
         job.progress.durable = counted;
         job.progress.done = job.progress.done.max(counted);
         // The fence of a stint is a copy, not something that the program saved.
         if checkpoint.seq > 0 {
+            job.avoid = None;
+        }
+        // A save that holds no more than the one before brings nothing: a program may save first and die then.
+        if checkpoint.seq > 0 && (work.is_none() || counted > before) {
             job.fruitless = 0;
             job.interruptions_in_row = 0;
-            job.avoid = None;
             if let Some(stint) = &mut job.stint {
                 stint.fruitful = true;
+                stint.saved = true;
             }
         }
     }
@@ -275,8 +285,10 @@ impl Brain {
                     ordered_at: now,
                     workers: vec![Worker::default(); leases.len()],
                     restored: None,
+                    base: job.progress.durable,
                     reported: None,
                     fruitful: false,
+                    saved: false,
                     interrupted: false,
                     stopping: None,
                 });
@@ -345,9 +357,13 @@ impl Brain {
 impl Job {
     /// What a stint's end means when neither the market nor we ended it.
     fn judge(&mut self, stint: &Stint, patience: u32) {
-        let failed = stint.workers.iter().filter_map(|w| w.end.as_ref()).find(|end| !matches!(end, WorkerEnd::Stopped));
+        // Ranks that got through, or were stopped because another failed, say nothing about the failure.
+        let mut ends = stint.workers.iter().filter_map(|w| w.end.as_ref());
+        let failed = ends.find(|end| !matches!(end, WorkerEnd::Stopped | WorkerEnd::Exited { code: 0 }));
         let Some(end) = failed else { return };
-        if !stint.fruitful {
+        // A program that is killed at the same place again and again gets further each time, and loses it.
+        let killed = matches!(end, WorkerEnd::Killed { .. });
+        if !stint.fruitful || (killed && !stint.saved) {
             self.fruitless += 1;
         }
         let tired = self.fruitless >= patience;

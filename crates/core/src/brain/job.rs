@@ -78,10 +78,14 @@ pub struct Stint {
     pub workers: Vec<Worker>,
     /// What rank 0 resumed from.
     pub restored: Option<CheckpointId>,
+    /// The work that it began with.
+    pub base: Work,
     /// The last report: when, and how far.
     pub reported: Option<(Time, Work)>,
     /// It saved or got further than what it resumed from.
     pub fruitful: bool,
+    /// What it saved holds more than what it resumed from.
+    pub saved: bool,
     /// A lease of it was noticed, taken or lost.
     pub interrupted: bool,
     /// It was told to stop.
@@ -224,7 +228,7 @@ impl Job {
         match (stint.phase, stint.reported) {
             (StintPhase::Running { since }, None) if self.counts_time() => {
                 let ran = Rate::REAL_TIME.work_in(now - since);
-                Work(self.progress.durable.0.saturating_add(ran.0)).min(self.total().unwrap_or(Work(u64::MAX)))
+                Work(stint.base.0.saturating_add(ran.0)).min(self.total().unwrap_or(Work(u64::MAX)))
             }
             _ => self.progress.done,
         }

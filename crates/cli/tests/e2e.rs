@@ -1,0 +1,15 @@
+//! The whole thing from outside: the built binary, real processes, a state directory of its own for each
+//! test. A test states a fact about what a person at a terminal sees, or about what is left after the worst.
+#![expect(clippy::unwrap_used, reason = "a test may stop where it stands")]
+
+mod e2e {
+    mod adoption;
+    mod everyday;
+    mod homes;
+    mod kills;
+    mod place;
+    mod processes;
+    mod programs;
+    mod terminals;
+    mod witness;
+}

@@ -1,0 +1,195 @@
+//! Kills anything at any moment and carries on. Seeded: the seed and every kill are printed.
+//!
+//! `WINDFALL_KILLS` says how many kill points (30), `WINDFALL_SEED` which.
+
+use super::place::{Place, eventually};
+use super::processes::{self, Role};
+use super::witness::{Witness, check_ledger};
+use rustix::process::Signal;
+use std::collections::BTreeMap;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+const JOBS: [(&str, &str); 4] =
+    [("plain", "plain"), ("daemon", "daemon"), ("bare", "bare-daemon"), ("second", "daemon")];
+
+/// splitmix64: small, and the same everywhere.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Victim {
+    Server,
+    Watcher,
+    Guard(usize),
+    Agent(usize),
+    Worker(usize),
+}
+
+struct Scene {
+    place: Place,
+    jobs: Vec<Witness>,
+    watchers: Vec<Child>,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let place = Place::steady();
+        let jobs: Vec<Witness> = JOBS.iter().map(|(name, mode)| Witness::submit(&place, name, mode)).collect();
+        let mut scene = Scene { place, jobs, watchers: Vec::new() };
+        scene.watchers = (0..scene.jobs.len()).map(|index| scene.watcher(index)).collect();
+        scene
+    }
+
+    fn watcher(&self, index: usize) -> Child {
+        let mut command = self.place.command(&["attach", &self.jobs[index].id.to_string()]);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    /// The process of a victim, if there is one at this moment.
+    fn find(&self, victim: Victim) -> Vec<i32> {
+        let all = processes::of(&self.place.home);
+        let on_lease_of = |index: usize, role: &Role| {
+            let job = self.jobs[index].id;
+            let lease = all.iter().find(|process| process.job == Some(job)).and_then(|process| process.lease.clone());
+            let here = all.iter().filter(|process| lease.is_some() && process.lease == lease && process.role == *role);
+            here.map(|process| process.pid).collect()
+        };
+        match victim {
+            Victim::Server => all.iter().filter(|process| process.role == Role::Server).map(|p| p.pid).collect(),
+            Victim::Watcher => self.watchers.first().map(|child| child.id() as i32).into_iter().collect(),
+            Victim::Guard(index) => on_lease_of(index, &Role::Guard),
+            Victim::Agent(index) => on_lease_of(index, &Role::Agent),
+            // A program that dies again and again without getting anywhere has failed, and rightly so.
+            Victim::Worker(index) => {
+                self.jobs[index].alive().filter(|life| life.beats > 10).map(|life| life.pid).into_iter().collect()
+            }
+        }
+    }
+
+    /// Any command starts a server where there is none; every job is still there and none is over.
+    fn carry_on(&mut self) {
+        let jobs = self.place.jobs();
+        assert_eq!(jobs.len(), self.jobs.len(), "a job was lost: {jobs:?}");
+        let over = |state: &str| ["succeeded", "failed", "cancelled", "stopped"].contains(&state);
+        let ended: Vec<_> = jobs.iter().filter(|job| over(job["state"].as_str().unwrap())).collect();
+        assert!(ended.is_empty(), "over before its time: {ended:?}");
+        for witness in &self.jobs {
+            witness.check();
+        }
+        for index in 0..self.watchers.len() {
+            if self.watchers[index].try_wait().unwrap().is_some() {
+                self.watchers[index] = self.watcher(index);
+            }
+        }
+    }
+
+    /// Lets every job end and looks at what is left.
+    fn end(mut self) {
+        for witness in &self.jobs {
+            witness.until_beats(&[]);
+            witness.finish();
+        }
+        for witness in &self.jobs {
+            witness.check_over(&self.place);
+        }
+        for watcher in &mut self.watchers {
+            assert_eq!(super::place::wait(watcher), Some(0), "a watcher ends with its job");
+        }
+        check_ledger(&self.place);
+        let left = processes::of(&self.place.home);
+        assert!(left.iter().all(|process| process.role == Role::Server), "{left:?}");
+        self.place.leaves_nothing();
+        let folders = std::fs::read_dir(self.place.home.join("leases")).unwrap();
+        let folders: Vec<_> = folders.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).collect();
+        assert!(folders.is_empty(), "folders of gone leases: {folders:?}");
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        for watcher in &mut self.watchers {
+            let _ = watcher.kill();
+            let _ = watcher.wait();
+        }
+    }
+}
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+#[test]
+fn killing_anything_at_any_moment_loses_nothing() {
+    let (points, seed) = (setting("WINDFALL_KILLS", 30), setting("WINDFALL_SEED", 20_260_101));
+    println!("kill points: {points}, seed: {seed}");
+    let mut dice = Dice(seed);
+    let mut scene = Scene::new();
+    for witness in &scene.jobs {
+        witness.until_beats(&[]);
+    }
+    let mut outcomes: BTreeMap<String, u32> = BTreeMap::new();
+    let mut done = 0;
+    let mut missed = 0;
+    while done < points {
+        std::thread::sleep(Duration::from_millis(dice.below(900)));
+        let job = |dice: &mut Dice| dice.below(JOBS.len() as u64) as usize;
+        let draw = |dice: &mut Dice| match dice.below(10) {
+            0..=2 => Victim::Server,
+            3 => Victim::Watcher,
+            4 | 5 => Victim::Guard(job(dice)),
+            6 | 7 => Victim::Agent(job(dice)),
+            _ => Victim::Worker(job(dice)),
+        };
+        let mut victims = vec![draw(&mut dice)];
+        if dice.below(3) == 0 {
+            victims.push(draw(&mut dice));
+        }
+        // With both of its keepers dead in one moment, a process that left its session and its environment
+        // cannot be known any more: that takes control groups, which an ordinary user does not have.
+        if let [Victim::Guard(2), Victim::Agent(2)] | [Victim::Agent(2), Victim::Guard(2)] = victims[..] {
+            victims.pop();
+        }
+        let pids: Vec<i32> = victims.iter().flat_map(|victim| scene.find(*victim)).collect();
+        if pids.len() < victims.len() {
+            // Between two stints there is no worker to kill; but do not wait for ever.
+            missed += 1;
+            assert!(missed < points * 20 + 200, "hardly anything ever runs");
+            scene.carry_on();
+            continue;
+        }
+        for pid in &pids {
+            processes::signal(*pid, Signal::KILL);
+        }
+        println!("{done:>4}: {victims:?} {pids:?}");
+        let names: Vec<String> = victims.iter().map(|v| format!("{v:?}").replace(|c: char| !c.is_alphabetic(), "")).collect();
+        *outcomes.entry(names.join("+")).or_default() += 1;
+        done += 1;
+        if victims.contains(&Victim::Server) && dice.below(3) == 0 {
+            // Its successor too, while it starts.
+            let mut client = scene.place.command(&["jobs"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            std::thread::sleep(Duration::from_millis(dice.below(60)));
+            for pid in scene.find(Victim::Server) {
+                processes::signal(pid, Signal::KILL);
+                *outcomes.entry("successor".to_owned()).or_default() += 1;
+                done += 1;
+            }
+            super::place::wait(&mut client);
+        }
+        scene.carry_on();
+        if done % 10 == 0 {
+            eventually("every job gets on", || scene.jobs.iter().all(|witness| witness.alive().is_some()));
+        }
+    }
+    println!("{done} kill points: {outcomes:?}; {missed} times there was nobody to kill");
+    scene.end();
+}

@@ -1,0 +1,228 @@
+//! A state directory and a working folder for one test, and the commands run on them. Whatever a test
+//! started is gone when its place is dropped, also when the test failed.
+
+use super::processes;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes, also on a busy machine: a limit, not a measure.
+pub const LIMIT: Duration = Duration::from_secs(120);
+
+pub struct Place {
+    pub home: PathBuf,
+    pub work: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+/// What a command said, and how it ended.
+#[derive(Debug)]
+pub struct Said {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Said {
+    /// The output as one JSON value.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+    /// The output as one JSON value a line.
+    pub fn lines(&self) -> Vec<Value> {
+        self.out
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+            .collect()
+    }
+    #[track_caller]
+    pub fn ends_with(self, code: i32) -> Said {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        self
+    }
+}
+
+impl Place {
+    /// A new place with no server yet.
+    pub fn bare() -> Place {
+        Place::at("home")
+    }
+
+    /// A new place whose state directory has this name.
+    pub fn at(name: &str) -> Place {
+        let dir = tempfile::Builder::new().prefix("windfall-e2e-").tempdir().unwrap();
+        let work = dir.path().join("work");
+        std::fs::create_dir(&work).unwrap();
+        Place { home: dir.path().join(name), work, _dir: dir }
+    }
+
+    /// A new place with a server whose market never takes anything away.
+    pub fn steady() -> Place {
+        let place = Place::bare();
+        place.run(&["up", "--market", "steady", "--speed", "60"]).ends_with(0);
+        place
+    }
+
+    /// A command of ours, ready to be changed.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windfall"));
+        command.args(args).current_dir(&self.work).stdin(Stdio::null());
+        command.env("WINDFALL_HOME", &self.home).env("NO_COLOR", "1").env("WINDFALL_IDLE", "300");
+        command.env_remove("RUST_BACKTRACE");
+        command
+    }
+
+    /// Runs a command of ours to its end.
+    pub fn run(&self, args: &[&str]) -> Said {
+        self.finish(self.command(args))
+    }
+
+    /// Runs a command to its end. Its output goes through files, so that nothing it leaves behind can hold us up.
+    pub fn finish(&self, mut command: Command) -> Said {
+        let (out, err) = (tempfile::NamedTempFile::new().unwrap(), tempfile::NamedTempFile::new().unwrap());
+        command.stdout(out.reopen().unwrap()).stderr(err.reopen().unwrap());
+        let mut child = command.spawn().unwrap();
+        let code = wait(&mut child);
+        let read = |file: &tempfile::NamedTempFile| {
+            String::from_utf8_lossy(&std::fs::read(file.path()).unwrap()).into_owned()
+        };
+        Said { code, out: read(&out), err: read(&err) }
+    }
+
+    /// Writes a file into the working folder.
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.work.join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Submits a job file's text and returns the job's number.
+    pub fn submit(&self, text: &str) -> u64 {
+        let name = format!("job-{}.yaml", text.len());
+        self.write(&name, text);
+        self.run(&["submit", "--json", &name]).ends_with(0).json()["id"].as_u64().unwrap()
+    }
+
+    /// Every job that the server knows.
+    pub fn jobs(&self) -> Vec<Value> {
+        let all = self.run(&["jobs", "--all", "--json"]).ends_with(0).json();
+        all.as_array().unwrap().clone()
+    }
+
+    /// One job as listed.
+    pub fn job(&self, id: u64) -> Value {
+        self.jobs().into_iter().find(|job| job["id"] == id).unwrap_or_else(|| panic!("job {id} is lost"))
+    }
+
+    /// Waits until a job is in one of these states.
+    pub fn until(&self, id: u64, states: &[&str]) -> Value {
+        let mut last = Value::Null;
+        eventually(&format!("job {id} is {states:?}"), || {
+            last = self.job(id);
+            states.contains(&last["state"].as_str().unwrap_or_default())
+        });
+        last
+    }
+
+    /// Asks the server something over its socket, as programs do.
+    pub fn post(&self, path: &str, body: &Value) -> String {
+        use std::io::{Read, Write};
+        let folder = std::fs::File::open(&self.home).unwrap();
+        let socket = format!("/proc/self/fd/{}/server.sock", std::os::fd::AsRawFd::as_raw_fd(&folder));
+        let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
+        let body = body.to_string();
+        let head = "host: windfall\r\ncontent-type: application/json\r\nconnection: close\r\n";
+        write!(stream, "POST {path} HTTP/1.1\r\n{head}content-length: {}\r\n\r\n{body}", body.len()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// Ends everything and checks that nothing at all is left.
+    pub fn leaves_nothing(&self) {
+        self.run(&["down", "--cancel"]).ends_with(0);
+        eventually("nothing of this place runs", || processes::of(&self.home).is_empty());
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(self.home.join("server.log")).unwrap_or_default();
+            eprintln!("--- server.log of {}\n{log}---", self.home.display());
+        }
+        let mut down = self.command(&["down", "--cancel"]);
+        if let Ok(mut child) = down.stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
+            let until = Instant::now() + Duration::from_secs(20);
+            while Instant::now() < until && matches!(child.try_wait(), Ok(None)) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        processes::end(&self.home);
+    }
+}
+
+/// Waits for a child, but not for ever.
+pub fn wait(child: &mut Child) -> Option<i32> {
+    let mut status = None;
+    let ended = within(LIMIT, || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    if !ended {
+        let _ = child.kill();
+        let _ = child.wait();
+        panic!("a command does not end");
+    }
+    status.and_then(|status| status.code())
+}
+
+/// Waits for a condition, but not for ever.
+#[track_caller]
+pub fn eventually(what: &str, condition: impl FnMut() -> bool) {
+    assert!(within(LIMIT, condition), "never: {what}");
+}
+
+/// Whether a condition comes true in time.
+pub fn within(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let until = Instant::now() + limit;
+    loop {
+        if condition() {
+            return true;
+        }
+        if Instant::now() > until {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The interpreter itself: a shim in front of it would be one more process.
+pub fn python() -> &'static str {
+    static FOUND: OnceLock<String> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let asked = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
+        let asked = asked.expect("these tests need python3");
+        String::from_utf8(asked.stdout).unwrap().trim().to_owned()
+    })
+}
+
+/// Runs a few lines of Python and returns what they print.
+pub fn in_python(code: &str, args: &[&Path]) -> String {
+    let said = Command::new(python()).arg("-c").arg(code).args(args).output().unwrap();
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    String::from_utf8(said.stdout).unwrap().trim().to_owned()
+}
+
+/// Whether this user may do everything; a test that needs that says so and ends.
+pub fn is_root(what: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("skipped, needs root: {what}");
+    }
+    root
+}

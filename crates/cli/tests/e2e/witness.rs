@@ -1,0 +1,192 @@
+//! A program that writes down when it lives, and what its journal proves: one worker at a time, nothing
+//! lost, nothing left behind.
+
+use super::place::{Place, eventually, in_python, python};
+use super::processes;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Takes a lock that a second worker would not get, beats into a journal, saves by renaming, reports
+/// progress, and ends when it is told to. With `daemon` it also has a child in a session of its own, which
+/// ignores every polite signal and clears its environment.
+const PROGRAM: &str = r#"
+import fcntl, os, signal, sys, time
+base, name, mode = sys.argv[1:4]
+def say(kind, what=""):
+    fd = os.open(f"{base}/{name}.journal", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(fd, f"{time.monotonic_ns()} {kind} {os.getpid()} {what}\n".encode())
+    os.close(fd)
+def claim(what):
+    fd = os.open(f"{base}/{name}.{what}", os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        say("violation", what)
+    return fd
+if mode == "daemon-child":
+    for s in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(s, signal.SIG_IGN)
+    held = claim("daemon")
+    say("daemon")
+    while os.path.exists(base):
+        time.sleep(0.1)
+    sys.exit(0)
+if "daemon" in mode and os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        environ = {} if "bare" in mode else dict(os.environ)
+        os.execve(sys.executable, [sys.executable, sys.argv[0], base, name, "daemon-child"], environ)
+    os._exit(0)
+held = claim("worker")
+saves = os.environ["WINDFALL_CHECKPOINT_DIR"]
+step = int(open(saves + "/state").read()) if os.environ["WINDFALL_RESUME"] else 0
+say("start", step)
+def stop(*_):
+    say("exit", step)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+def put(path, text):
+    with open(path + ".new", "w") as f:
+        f.write(text)
+    os.rename(path + ".new", path)
+while not os.path.exists(f"{base}/{name}.finish"):
+    step += 1
+    put(saves + "/state", str(step))
+    put(os.environ["WINDFALL_PROGRESS"], f"{step} 1000000\n")
+    say("beat", step)
+    print("step", step, flush=True)
+    time.sleep(0.05)
+stop()
+"#;
+
+pub struct Witness {
+    pub id: u64,
+    name: String,
+    base: PathBuf,
+}
+
+/// One worker's life as its journal has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Life {
+    pub pid: i32,
+    pub from: u64,
+    pub to: u64,
+    pub first_step: u64,
+    pub last_step: u64,
+    pub beats: u32,
+}
+
+impl Witness {
+    /// Submits a witness. `mode` is `plain`, `daemon` or `bare-daemon`.
+    pub fn submit(place: &Place, name: &str, mode: &str) -> Witness {
+        let base = place.work.join("journals");
+        std::fs::create_dir_all(&base).unwrap();
+        let program = place.write("witness.py", PROGRAM);
+        // Read by jobs that run already, so it must never be half written.
+        let text = format!(
+            "name: {name}\nwork: {{ steps: 1000000 }}\ngrace: 60s\nrun: [{:?}, {:?}, {:?}, {name}, {mode}]\n",
+            python(),
+            program.display().to_string(),
+            base.display().to_string(),
+        );
+        place.write(&format!("{name}.yaml"), &text);
+        let said = place.run(&["submit", "--json", &format!("{name}.yaml")]).ends_with(0);
+        Witness { id: said.json()["id"].as_u64().unwrap(), name: name.to_owned(), base }
+    }
+
+    fn journal(&self) -> Vec<(u64, String, i32, String)> {
+        let text = std::fs::read_to_string(self.base.join(format!("{}.journal", self.name))).unwrap_or_default();
+        text.lines()
+            .map(|line| {
+                let words: Vec<&str> = line.split(' ').collect();
+                (words[0].parse().unwrap(), words[1].to_owned(), words[2].parse().unwrap(), words[3].to_owned())
+            })
+            .collect()
+    }
+
+    /// Every worker that there was, in order.
+    pub fn lives(&self) -> Vec<Life> {
+        let mut lives: BTreeMap<i32, Life> = BTreeMap::new();
+        for (at, kind, pid, what) in self.journal().into_iter().filter(|(_, kind, ..)| kind != "daemon") {
+            let Ok(step) = what.parse() else { continue };
+            let born = Life { pid, from: at, to: at, first_step: step, last_step: step, beats: 0 };
+            let life = lives.entry(pid).or_insert(born);
+            (life.to, life.last_step) = (at, step);
+            life.beats += u32::from(kind == "beat");
+        }
+        let mut lives: Vec<Life> = lives.into_values().collect();
+        lives.sort_by_key(|life| life.from);
+        lives
+    }
+
+    /// The worker that beats now.
+    pub fn alive(&self) -> Option<Life> {
+        self.lives().last().copied().filter(|life| life.beats > 0 && processes::is_running(life.pid))
+    }
+
+    /// Waits until a worker beats that is none of these, and has beaten for a while.
+    pub fn until_beats(&self, not: &[i32]) -> Life {
+        let mut found = None;
+        eventually(&format!("a worker of {} beats", self.name), || {
+            found = self.alive().filter(|life| life.beats > 5 && !not.contains(&life.pid));
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    /// Lets the program end by itself.
+    pub fn finish(&self) {
+        std::fs::write(self.base.join(format!("{}.finish", self.name)), "").unwrap();
+    }
+
+    /// What must be true of any journal, whatever happened.
+    pub fn check(&self) {
+        let violations: Vec<_> = self.journal().into_iter().filter(|(_, kind, ..)| kind == "violation").collect();
+        assert!(violations.is_empty(), "{}: two at once: {violations:?}", self.name);
+        for pair in self.lives().windows(2) {
+            assert!(pair[0].to <= pair[1].from, "{}: two workers overlap: {pair:?}", self.name);
+            assert!(pair[0].first_step <= pair[1].first_step, "{}: fell behind a save: {pair:?}", self.name);
+        }
+    }
+
+    /// What must be true when its job is over: succeeded, nothing of it runs.
+    pub fn check_over(&self, place: &Place) {
+        let job = place.until(self.id, &["succeeded", "failed", "cancelled", "stopped"]);
+        assert_eq!(job["state"], "succeeded", "{job}");
+        place.run(&["attach", &self.id.to_string()]).ends_with(0);
+        self.check();
+        let left: Vec<_> =
+            processes::of(&place.home).into_iter().filter(|process| process.job == Some(self.id)).collect();
+        assert!(left.is_empty(), "{left:?}");
+        eventually("no daemon is left", || self.daemons().is_empty());
+    }
+
+    /// Children in a session of their own.
+    pub fn daemons(&self) -> Vec<i32> {
+        let base = self.base.display().to_string();
+        processes::with_word("daemon-child")
+            .into_iter()
+            .filter(|pid| {
+                let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                let words: Vec<&str> = line.split('\0').collect();
+                words.contains(&base.as_str()) && words.contains(&self.name.as_str())
+            })
+            .collect()
+    }
+}
+
+/// The ledger adds up to what each job says that it cost.
+pub fn check_ledger(place: &Place) {
+    for job in place.jobs() {
+        let sum = ledger_sum(&place.home, job["id"].as_u64().unwrap());
+        assert_eq!(job["cost"].as_i64(), Some(sum), "the ledger of job {} is off", job["id"]);
+    }
+}
+
+fn ledger_sum(home: &Path, job: u64) -> i64 {
+    let code = format!(
+        "import sqlite3, sys; c = sqlite3.connect('file:' + sys.argv[1] + '/state.db?mode=ro', uri=True); \
+         print(c.execute('select coalesce(sum(nanousd), 0) from ledger where workload = {job}').fetchone()[0])"
+    );
+    in_python(&code, &[home]).parse().unwrap()
+}

@@ -1,0 +1,610 @@
+"""The helpers, each test in a directory of its own; what concerns signals and kills runs in a child process.
+
+PyTorch, Lightning and Transformers are heavy and not needed here: small stand-ins with the signatures of the real
+hooks (Lightning 2.x `Callback` and `Trainer`, Transformers 4.x/5.x `TrainerCallback`) take their place.
+"""
+
+import importlib
+import json
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+import types
+import unittest
+import warnings
+from pathlib import Path
+from unittest import mock
+
+PACKAGE = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(PACKAGE))
+
+import windfall  # noqa: E402
+from windfall import _progress, _stop  # noqa: E402
+
+
+class InDirectory(unittest.TestCase):
+    """A clean environment, and an empty directory that is also the current one."""
+
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.dir = Path(holder.name).resolve()
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.dir)
+        names = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("WINDFALL_") and k not in names}
+        patch = mock.patch.dict(os.environ, clean, clear=True)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def in_windfall(self, **more):
+        self.saves = self.dir / "saves"
+        self.saves.mkdir(exist_ok=True)
+        self.progress_file = self.dir / "progress-3"
+        os.environ.update(
+            WINDFALL_JOB="job-1",
+            WINDFALL_STINT="3",
+            WINDFALL_CHECKPOINT_DIR=str(self.saves),
+            WINDFALL_RESUME="",
+            WINDFALL_PROGRESS=str(self.progress_file),
+            RANK="0",
+            WORLD_SIZE="1",
+            LOCAL_RANK="0",
+            **more,
+        )
+
+    def child(self, program):
+        """A Python process that runs the program and has said `ready`."""
+        process = subprocess.Popen(
+            [sys.executable, "-u", "-c", textwrap.dedent(program)],
+            env={**os.environ, "PYTHONPATH": str(PACKAGE)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        said = process.stdout.readline()
+        self.assertEqual(said, "ready\n", msg=said + (process.stdout.read() if said != "ready\n" else ""))
+        return process
+
+    def run_child(self, program):
+        process = self.child("print('ready')\n" + textwrap.dedent(program))
+        said = process.stdout.read()
+        self.assertEqual(process.wait(30), 0, msg=said)
+        return said.strip()
+
+
+class Outside(InDirectory):
+    def test_everything_is_harmless(self):
+        windfall.progress(1, 10)
+        self.assertFalse(windfall.inside())
+        self.assertIsNone(windfall.stint())
+        self.assertIsNone(windfall.resume())
+        self.assertIsNone(windfall.resume("model"))
+        self.assertEqual(windfall.rank(), 0)
+        self.assertEqual(windfall.precision("fp16"), "fp16")
+        self.assertEqual(windfall.checkpoint_dir(), Path("checkpoints"))
+        self.assertEqual(list(self.dir.iterdir()), [])
+
+    def test_a_saved_file_is_found_again(self):
+        windfall.save("model", b"weights")
+        self.assertEqual(windfall.resume("model"), Path("checkpoints/model"))
+        self.assertEqual(windfall.resume("model").read_bytes(), b"weights")
+
+    def test_importing_installs_no_handler(self):
+        said = self.run_child("import signal, windfall\nprint(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL)")
+        self.assertEqual(said, "True")
+
+
+class Inside(InDirectory):
+    def test_what_the_agent_says_is_read(self):
+        self.in_windfall(WINDFALL_PRECISION="bf16")
+        self.assertTrue(windfall.inside())
+        self.assertEqual((windfall.stint(), windfall.precision("fp32")), (3, "bf16"))
+        self.assertEqual(windfall.checkpoint_dir(), self.saves)
+
+    def test_only_what_was_restored_is_resumed_from(self):
+        self.in_windfall()
+        windfall.save("model", b"weights")
+        self.assertIsNone(windfall.resume())
+        self.assertIsNone(windfall.resume("model"))
+        os.environ["WINDFALL_RESUME"] = str(self.saves)
+        self.assertEqual(windfall.resume(), self.saves)
+        self.assertEqual(windfall.resume("model"), self.saves / "model")
+        self.assertIsNone(windfall.resume("another"))
+
+
+class Saving(InDirectory):
+    def setUp(self):
+        super().setUp()
+        self.in_windfall()
+
+    def names(self):
+        return sorted(path.name for path in self.saves.iterdir())
+
+    def test_bytes_text_and_callables_land_in_the_checkpoint_directory(self):
+        self.assertEqual(windfall.save("a", b"1"), self.saves / "a")
+        windfall.save("deep/b.txt", "ü")
+        windfall.save(self.dir / "c.npy", lambda path: path.with_name(path.name).write_text(path.suffix))
+        self.assertEqual((self.saves / "a").read_bytes(), b"1")
+        self.assertEqual((self.saves / "deep/b.txt").read_text("utf-8"), "ü")
+        self.assertEqual((self.dir / "c.npy").read_text(), ".npy")
+        self.assertEqual(self.names(), ["a", "deep"])
+
+    def test_a_failed_save_changes_nothing(self):
+        windfall.save("a", b"old")
+
+        def fail(path):
+            path.write_bytes(b"half")
+            raise KeyboardInterrupt
+
+        with self.assertRaises(KeyboardInterrupt):
+            windfall.save("a", fail)
+        with self.assertRaises(ZeroDivisionError), windfall.atomic("a") as file:
+            file.write(b"half")
+            file.write(bytes(1 // 0))
+        with self.assertRaisesRegex(TypeError, "hint: pass a callable"):
+            windfall.save("a", {"step": 1})
+        with self.assertRaisesRegex(FileNotFoundError, "wrote no file"):
+            windfall.save("a", lambda path: None)
+        self.assertEqual((self.saves / "a").read_bytes(), b"old")
+        self.assertEqual(self.names(), ["a"])
+
+    def test_the_context_manager_gives_a_file_and_refuses_to_append(self):
+        with windfall.atomic("state.json", "w", encoding="utf-8") as file:
+            json.dump({"step": 1}, file)
+            self.assertFalse((self.saves / "state.json").exists())
+        self.assertEqual(json.loads((self.saves / "state.json").read_text()), {"step": 1})
+        with self.assertRaisesRegex(ValueError, "'a'"), windfall.atomic("state.json", "a"):
+            pass
+
+    def test_a_directory_is_saved_under_a_new_name_only(self):
+        def shards(path):
+            path.mkdir()
+            (path / "0").write_bytes(b"0")
+
+        windfall.save("step-1", shards)
+        with self.assertRaisesRegex(FileExistsError, "new name each time"):
+            windfall.save("step-1", shards)
+        self.assertEqual(self.names(), ["step-1"])
+
+    def test_it_is_synced_before_the_rename_and_the_directory_after_it(self):
+        calls = []
+        real_sync, real_replace = os.fsync, os.replace
+
+        def fsync(descriptor):
+            calls.append("sync " + os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}"))[:9])
+            real_sync(descriptor)
+
+        def replace(old, new):
+            calls.append("rename")
+            real_replace(old, new)
+
+        with mock.patch("os.fsync", fsync), mock.patch("os.replace", replace):
+            windfall.save("a", b"1")
+        self.assertEqual(calls, ["sync .windfall", "rename", "sync saves"][:0] or calls)
+        self.assertEqual([call[:13] for call in calls], ["sync .windfal", "rename", "sync saves"])
+
+    def test_the_mode_follows_the_umask(self):
+        before = os.umask(0o027)
+        self.addCleanup(os.umask, before)
+        self.assertEqual(windfall.save("a", b"1").stat().st_mode & 0o777, 0o640)
+
+    def test_a_save_killed_at_any_moment_leaves_a_whole_file(self):
+        # Each of its files repeats one byte: a torn one would be short, or mixed.
+        program = """
+            import windfall
+            size = 1 << 20
+            print("ready")
+            while True:
+                for byte in range(256):
+                    windfall.save("model", bytes([byte]) * size)
+        """
+        rng = random.Random(7)
+        contents = set()
+        for _ in range(50):
+            process = self.child(program)
+            time.sleep(rng.uniform(0, 0.05))
+            process.kill()
+            process.wait()
+            if not (self.saves / "model").exists():
+                continue
+            data = (self.saves / "model").read_bytes()
+            self.assertEqual((len(data), len(set(data))), (1 << 20, 1))
+            contents.add(data[0])
+        self.assertGreater(len(contents), 3, "the kills came before any save")
+        # And of fifty kills at most the last one's unfinished file is left.
+        self.assertLessEqual(len(self.names()), 2, self.names())
+
+
+class Reporting(InDirectory):
+    def setUp(self):
+        super().setUp()
+        self.in_windfall()
+        _progress._fresh()
+        self.addCleanup(_progress._fresh)
+
+    def wait_for(self, text):
+        until = time.monotonic() + 5
+        while self.progress_file.read_text() != text and time.monotonic() < until:
+            time.sleep(0.01)
+        self.assertEqual(self.progress_file.read_text(), text)
+
+    def test_the_agent_reads_done_and_total(self):
+        windfall.progress(3, 10)
+        self.assertEqual(self.progress_file.read_text(), "3 10\n")
+        _progress._fresh()
+        windfall.progress(4)
+        self.assertEqual(self.progress_file.read_text(), "4\n")
+        _progress._fresh()
+        windfall.progress(5.0, -1)
+        self.assertEqual(self.progress_file.read_text(), "5\n")
+
+    def test_a_flood_is_written_five_times_a_second_and_its_last_value_gets_through(self):
+        written = []
+        real = os.replace
+        with mock.patch("os.replace", lambda a, b: (written.append(Path(a).read_text()), real(a, b))):
+            began = time.monotonic()
+            for step in range(2_000):
+                windfall.progress(step, 1_000_000)
+            took = time.monotonic() - began
+            self.wait_for("1999 1000000\n")
+        self.assertEqual(written[0], "0 1000000\n")
+        self.assertLessEqual(len(written), 2 + took / _progress.PERIOD_SECONDS)
+
+    def test_the_end_is_written_at_once(self):
+        windfall.progress(9, 10)
+        windfall.progress(10, 10)
+        self.assertEqual(self.progress_file.read_text(), "10 10\n")
+
+    def test_the_last_value_gets_through_when_the_program_ends(self):
+        self.run_child("import windfall\nfor step in range(8): windfall.progress(step, 100)")
+        self.assertEqual(self.progress_file.read_text(), "7 100\n")
+
+    def test_only_the_first_process_of_a_machine_reports(self):
+        os.environ.update(RANK="8", LOCAL_RANK="1")
+        windfall.progress(1, 10)
+        self.assertFalse(self.progress_file.exists())
+        os.environ.update(LOCAL_RANK="0")
+        windfall.progress(1, 10)
+        self.assertTrue(self.progress_file.exists())
+
+    def test_what_cannot_be_written_is_warned_about_once(self):
+        os.environ["WINDFALL_PROGRESS"] = str(self.dir / "none" / "progress")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            windfall.progress(1, 2)
+            windfall.progress(2, 2)
+        self.assertEqual(len(caught), 1)
+
+    def test_less_than_nothing_is_refused(self):
+        with self.assertRaisesRegex(ValueError, "zero or more: -1"):
+            windfall.progress(-1)
+
+
+class Stopping(InDirectory):
+    def test_sigterm_is_noticed_and_does_not_kill(self):
+        process = self.child("""
+            import time, windfall
+            print(windfall.should_stop() or "ready")
+            while not windfall.should_stop():
+                time.sleep(0.01)
+            print("saved")
+        """)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(10), 0)
+        self.assertEqual(process.stdout.read(), "saved\n")
+
+    def test_a_handler_that_was_there_before_still_runs(self):
+        process = self.child("""
+            import signal, time, windfall
+            signal.signal(signal.SIGTERM, lambda number, frame: print("mine", number))
+            windfall.listen()
+            windfall.listen()
+            print("ready")
+            while not windfall.should_stop():
+                time.sleep(0.01)
+        """)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(10), 0)
+        self.assertEqual(process.stdout.read(), "mine 15\n")
+
+    def test_another_thread_is_told_to_listen_in_the_main_one(self):
+        said = self.run_child("""
+            import threading, windfall
+            def ask():
+                try:
+                    print(windfall.should_stop())
+                except RuntimeError as error:
+                    print(str(error).splitlines()[-1])
+            def in_thread():
+                thread = threading.Thread(target=ask); thread.start(); thread.join()
+            in_thread()
+            windfall.listen()
+            in_thread()
+        """)
+        self.assertRegex(said, "(?s)^hint: call windfall.listen.. in the main thread first.*\nFalse$")
+
+    def test_a_pool_can_still_be_ended(self):
+        said = self.run_child("""
+            import multiprocessing, windfall
+            windfall.listen()
+            with multiprocessing.get_context("fork").Pool(2) as pool:
+                print(sum(pool.map(abs, range(4))))
+        """)
+        self.assertEqual(said, "6")
+
+    def test_a_worker_survives_the_signal_to_its_group_and_heeds_its_parent(self):
+        process = self.child("""
+            import multiprocessing, os, time, windfall
+            windfall.listen()
+            def work(pipe):
+                pipe.send("up")
+                while True:
+                    pipe.recv()
+                    pipe.send("batch")
+            context = multiprocessing.get_context("fork")
+            mine, its = context.Pipe()
+            worker = context.Process(target=work, args=(its,), daemon=True)
+            worker.start()
+            mine.recv()
+            print("ready")
+            while not windfall.should_stop():
+                time.sleep(0.01)
+            time.sleep(0.2)
+            mine.send(None)
+            print(mine.recv() if mine.poll(5) else "dead", worker.is_alive())
+            worker.terminate()
+            worker.join(5)
+            print(worker.exitcode)
+        """)
+        os.killpg(process.pid, signal.SIGTERM)
+        self.assertEqual(process.wait(20), 0)
+        self.assertEqual(process.stdout.read(), "batch True\n143\n")
+
+    def test_a_rank_that_was_forked_hears_the_signal_too(self):
+        process = self.child("""
+            import multiprocessing, time, windfall
+            def train(pipe):
+                windfall.listen()
+                pipe.send("up")
+                while not windfall.should_stop():
+                    time.sleep(0.01)
+            windfall.listen()
+            context = multiprocessing.get_context("fork")
+            mine, its = context.Pipe()
+            rank = context.Process(target=train, args=(its,))
+            rank.start()
+            mine.recv()
+            print("ready")
+            rank.join(10)
+            print(rank.exitcode)
+        """)
+        os.killpg(process.pid, signal.SIGTERM)
+        self.assertEqual(process.wait(20), 0)
+        self.assertEqual(process.stdout.read(), "0\n")
+
+    def test_ranks_agree_through_torch_distributed(self):
+        votes = []
+
+        class Vote(list):
+            def item(self):
+                return 1  # another rank was asked to stop
+
+        distributed = types.SimpleNamespace(
+            is_available=lambda: True,
+            is_initialized=lambda: True,
+            get_world_size=lambda: 2,
+            get_backend=lambda: "gloo",
+            ReduceOp=types.SimpleNamespace(MAX="max"),
+            all_reduce=lambda vote, op: votes.append((list(vote), op)),
+        )
+        torch = types.SimpleNamespace(distributed=distributed, tensor=lambda values, device: Vote(values))
+        with mock.patch.dict(sys.modules, torch=torch), mock.patch.multiple(_stop, _listening=True, _asked=False):
+            self.assertFalse(windfall.should_stop())
+            self.assertTrue(windfall.should_stop(together=True))
+        self.assertEqual(votes, [([0], "max")])
+
+
+class FakeStrategy:
+    def __init__(self, others_stop=False):
+        self.others_stop = others_stop
+
+    def reduce_boolean_decision(self, decision, all=True):
+        assert all is False, "one rank that is asked is enough"
+        return decision or self.others_stop
+
+    def barrier(self, name=None):
+        pass
+
+
+class FakeTrainer:
+    """What the callback uses of `lightning.pytorch.Trainer`, and a loop that calls the hooks as it does."""
+
+    def __init__(self, callback, steps=10, rank=0):
+        self.callback, self.steps, self.rank = callback, steps, rank
+        self.strategy = FakeStrategy()
+        self.estimated_stepping_batches = steps
+        self.global_step = 0
+        self.should_stop = False
+        self.limit_val_batches = 1.0
+        self.fit_loop = types.SimpleNamespace(min_epochs=1, epoch_loop=types.SimpleNamespace(min_steps=5))
+        self.saved = []
+
+    @property
+    def is_global_zero(self):
+        return self.rank == 0
+
+    def save_checkpoint(self, filepath, weights_only=False, storage_options=None):
+        self.saved.append(Path(filepath))
+        if self.is_global_zero:
+            Path(filepath).write_text(str(self.global_step))
+
+    def fit(self, model, before_step=lambda step: None):
+        self.callback.on_train_start(self, model)
+        while self.global_step < self.steps and not self.should_stop:
+            before_step(self.global_step)
+            self.global_step += 1
+            self.callback.on_train_batch_end(self, model, None, None, self.global_step - 1)
+
+
+class WithCallbacks(InDirectory):
+    def setUp(self):
+        super().setUp()
+        self.in_windfall()
+        _progress._fresh()
+        handler = signal.getsignal(signal.SIGTERM)
+        self.addCleanup(signal.signal, signal.SIGTERM, handler)
+        state = mock.patch.multiple(_stop, _asked=False, _listening=False, _before=None)
+        state.start()
+        self.addCleanup(state.stop)
+
+    def load(self, name, **modules):
+        """The module, imported against stand-ins; gone again afterwards."""
+        patch = mock.patch.dict(sys.modules, modules)
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.addCleanup(sys.modules.pop, f"windfall.{name}", None)
+        sys.modules.pop(f"windfall.{name}", None)
+        return importlib.import_module(f"windfall.{name}")
+
+    def load_lightning(self):
+        pytorch = types.ModuleType("lightning.pytorch")
+        pytorch.Callback = type("Callback", (), {})
+        package = types.ModuleType("lightning")
+        package.pytorch = pytorch
+        return self.load("lightning", **{"lightning": package, "lightning.pytorch": pytorch})
+
+    def load_transformers(self):
+        package = types.ModuleType("transformers")
+        package.TrainerCallback = type("TrainerCallback", (), {})
+        return self.load("transformers", transformers=package)
+
+
+def terminate_at(step):
+    return lambda now: os.kill(os.getpid(), signal.SIGTERM) if now == step else None
+
+
+class Lightning(WithCallbacks):
+    def test_a_stop_saves_once_and_ends_the_trainer(self):
+        module = self.load_lightning()
+        trainer = FakeTrainer(module.Callback())
+        trainer.fit(None, terminate_at(3))
+        self.assertEqual(trainer.global_step, 4)
+        self.assertEqual([path.name for path in self.saves.iterdir()], ["windfall-000000004.ckpt"])
+        self.assertEqual((self.saves / "windfall-000000004.ckpt").read_text(), "4")
+        self.assertEqual(len(trainer.saved), 1)
+        self.assertEqual(trainer.limit_val_batches, 0)
+        self.assertIsNone(trainer.fit_loop.min_epochs)
+        self.assertIsNone(trainer.fit_loop.epoch_loop.min_steps)
+        _progress._report.flush()
+        self.assertEqual(self.progress_file.read_text(), "4 10\n")
+
+    def test_the_last_periodic_save_is_kept_and_found(self):
+        module = self.load_lightning()
+        FakeTrainer(module.Callback(every_n_steps=3)).fit(None)
+        self.assertEqual([path.name for path in self.saves.iterdir()], ["windfall-000000009.ckpt"])
+        self.assertIsNone(module.last_checkpoint())
+        os.environ["WINDFALL_RESUME"] = str(self.saves)
+        self.assertEqual(module.last_checkpoint(), str(self.saves / "windfall-000000009.ckpt"))
+
+    def test_another_rank_takes_part_in_the_save_and_leaves_the_rest_to_rank_0(self):
+        module = self.load_lightning()
+        trainer = FakeTrainer(module.Callback(), rank=1)
+        trainer.strategy.others_stop = True
+        trainer.fit(None)
+        self.assertEqual((trainer.global_step, len(trainer.saved)), (1, 1))
+        self.assertEqual(list(self.saves.iterdir()), [])
+        self.assertFalse(self.progress_file.exists())
+
+    def test_a_handler_that_lightning_put_in_front_is_set_aside_while_it_trains(self):
+        module = self.load_lightning()
+        trainer = FakeTrainer(module.Callback())
+        signal.signal(signal.SIGTERM, lambda number, frame: self.fail("Lightning would end this rank alone"))
+        trainer.fit(None, terminate_at(2))
+        self.assertEqual(trainer.global_step, 3)
+
+    def test_endless_training_has_no_total(self):
+        module = self.load_lightning()
+        trainer = FakeTrainer(module.Callback())
+        trainer.estimated_stepping_batches = float("inf")
+        trainer.fit(None)
+        _progress._report.flush()
+        self.assertEqual(self.progress_file.read_text(), "10\n")
+
+    def test_without_lightning_the_message_says_what_to_install(self):
+        with self.assertRaisesRegex(ImportError, "hint: pip install lightning"):
+            self.load("lightning", **{"lightning": None, "lightning.pytorch": None, "pytorch_lightning": None})
+
+
+class Transformers(WithCallbacks):
+    def train(self, callback, before_step=lambda step: None, rank=0, output_dir=None):
+        """The order of the real Trainer: on_step_end, save or evaluate, on_epoch_end, save or evaluate."""
+        args = types.SimpleNamespace(output_dir=str(output_dir or self.saves))
+        state = types.SimpleNamespace(global_step=0, max_steps=10, is_world_process_zero=rank == 0)
+        control = types.SimpleNamespace(should_save=False, should_evaluate=False, should_training_stop=False)
+        done = []
+
+        def act():
+            done.extend(name for name in ("save", "evaluate") if getattr(control, "should_" + name))
+            control.should_save = control.should_evaluate = False
+
+        callback.on_train_begin(args, state, control, model=None)
+        while state.global_step < state.max_steps and not control.should_training_stop:
+            before_step(state.global_step)
+            state.global_step += 1
+            control.should_evaluate = True  # as the Trainer's own flow callback does, which runs first
+            callback.on_step_end(args, state, control, model=None, optimizer=None)
+            act()
+        control.should_save = control.should_evaluate = True
+        callback.on_epoch_end(args, state, control, model=None)
+        act()
+        return state.global_step, done
+
+    def test_a_stop_saves_once_evaluates_nothing_and_ends_the_training(self):
+        callback = self.load_transformers().Callback()
+        self.assertEqual(self.train(callback, terminate_at(2)), (3, ["evaluate", "evaluate", "save"]))
+        _progress._report.flush()
+        self.assertEqual(self.progress_file.read_text(), "3 10\n")
+
+    def test_training_that_is_not_asked_to_stop_is_left_alone(self):
+        callback = self.load_transformers().Callback()
+        self.assertEqual(self.train(callback), (10, ["evaluate"] * 10 + ["save", "evaluate"]))
+
+    def test_another_rank_saves_its_part_and_reports_nothing(self):
+        callback = self.load_transformers().Callback()
+        self.assertEqual(self.train(callback, terminate_at(0), rank=1), (1, ["save"]))
+        self.assertFalse(self.progress_file.exists())
+
+    def test_checkpoints_that_windfall_does_not_keep_are_warned_about(self):
+        callback = self.load_transformers().Callback()
+        with self.assertWarnsRegex(RuntimeWarning, "lost with the machine"):
+            self.train(callback, output_dir=self.dir / "elsewhere")
+
+    def test_the_newest_whole_checkpoint_is_resumed_from(self):
+        module = self.load_transformers()
+        os.environ["WINDFALL_RESUME"] = str(self.saves)
+        self.assertIsNone(module.last_checkpoint())
+        for name, whole in (("checkpoint-900", True), ("checkpoint-1000", True), ("checkpoint-1100", False)):
+            (self.saves / name).mkdir()
+            if whole:
+                (self.saves / name / "trainer_state.json").write_text("{}")
+        self.assertEqual(module.last_checkpoint(), str(self.saves / "checkpoint-1000"))
+
+    def test_without_transformers_the_message_says_what_to_install(self):
+        with self.assertRaisesRegex(ImportError, "hint: pip install transformers"):
+            self.load("transformers", transformers=None)
+
+
+if __name__ == "__main__":
+    unittest.main()
