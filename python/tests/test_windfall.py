@@ -6,7 +6,6 @@ hooks (Lightning 2.x `Callback` and `Trainer`, Transformers 4.x/5.x `TrainerCall
 
 import importlib
 import json
-import multiprocessing
 import os
 import random
 import signal
@@ -14,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import threading
 import time
 import types
 import unittest
@@ -183,7 +181,7 @@ class Saving(InDirectory):
         real_sync, real_replace = os.fsync, os.replace
 
         def fsync(descriptor):
-            calls.append("sync " + os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}"))[:9])
+            calls.append("sync " + os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")).split("-")[0])
             real_sync(descriptor)
 
         def replace(old, new):
@@ -192,8 +190,7 @@ class Saving(InDirectory):
 
         with mock.patch("os.fsync", fsync), mock.patch("os.replace", replace):
             windfall.save("a", b"1")
-        self.assertEqual(calls, ["sync .windfall", "rename", "sync saves"][:0] or calls)
-        self.assertEqual([call[:13] for call in calls], ["sync .windfal", "rename", "sync saves"])
+        self.assertEqual(calls, ["sync .windfall", "rename", "sync saves"])
 
     def test_the_mode_follows_the_umask(self):
         before = os.umask(0o027)
@@ -335,14 +332,19 @@ class Stopping(InDirectory):
         """)
         self.assertRegex(said, "(?s)^hint: call windfall.listen.. in the main thread first.*\nFalse$")
 
-    def test_a_pool_can_still_be_ended(self):
+    def test_a_forked_child_dies_of_sigterm_as_it_would_without_this(self):
         said = self.run_child("""
-            import multiprocessing, windfall
+            import os, signal, time, windfall
             windfall.listen()
-            with multiprocessing.get_context("fork").Pool(2) as pool:
-                print(sum(pool.map(abs, range(4))))
+            child = os.fork()
+            if not child:
+                time.sleep(5)
+                os._exit(0)
+            time.sleep(0.1)
+            os.kill(child, signal.SIGTERM)
+            print(os.WTERMSIG(os.waitpid(child, 0)[1]), windfall.should_stop())
         """)
-        self.assertEqual(said, "6")
+        self.assertEqual(said, "15 False")
 
     def test_a_worker_survives_the_signal_to_its_group_and_heeds_its_parent(self):
         process = self.child("""

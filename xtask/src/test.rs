@@ -105,6 +105,9 @@ pub fn test(args: &[String]) -> ExitCode {
         tests.env("WINDFALL_QUICK", "1");
     }
     summary.tests("tests", &mut tests);
+    let mut python = Command::new("python3");
+    python.args(["-m", "unittest", "discover", "-s", "python/tests", "-t", "python"]).current_dir(root());
+    summary.step("python helper", &mut python);
     let seconds = if quick { "5" } else { "30" };
     summary.step(
         "explorer, fresh seeds",

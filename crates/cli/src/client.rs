@@ -59,7 +59,7 @@ impl Client {
                 }
                 std::cmp::Ordering::Less => {
                     self.post::<_, ()>("/v1/shutdown", &()).await?;
-                    self.wait_until_gone().await;
+                    self.wait_until_ended(hello.pid).await;
                 }
             }
         }
@@ -93,6 +93,15 @@ impl Client {
             return Ok(None);
         }
         self.ensure().await.map(Some)
+    }
+
+    /// Waits until that server has ended: it answers no more and its process is gone.
+    pub async fn wait_until_ended(&self, pid: u32) {
+        self.wait_until_gone().await;
+        let until = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < until && is_running(pid) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     /// Waits until no server answers.
@@ -289,6 +298,13 @@ pub fn home_failure(error: windfall_server::home::HomeError) -> Failure {
         text = format!("{text}: {cause}");
     }
     Failure::new(Code::Unreachable, text).hint("choose another directory with --home or WINDFALL_HOME")
+}
+
+/// Whether a process is there. A zombie is not: who should have taken its status may never do so.
+fn is_running(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rfind(')').and_then(|at| stat[at + 1..].split_whitespace().next());
+    !matches!(state, None | Some("Z" | "X"))
 }
 
 fn version(text: &str) -> Vec<u64> {

@@ -65,8 +65,10 @@ pub struct LeaseView {
     /// How it was bought.
     pub market: Market,
     /// Price of the whole gang an hour.
+    #[serde(rename = "price_per_hour_nanousd")]
     pub price_per_hour: NanoUsd,
     /// When it will be taken away.
+    #[serde(rename = "ends_at_ms")]
     pub ends_at: Option<Time>,
 }
 
@@ -86,14 +88,19 @@ pub struct JobView {
     /// How it ended.
     pub outcome: Option<Outcome>,
     /// The world's clock when this was true.
+    #[serde(rename = "at_ms")]
     pub at: Time,
     /// When it was submitted.
+    #[serde(rename = "submitted_at_ms")]
     pub submitted_at: Time,
     /// When its first lease was asked for.
+    #[serde(rename = "began_at_ms")]
     pub began_at: Option<Time>,
     /// When it ended.
+    #[serde(rename = "ended_at_ms")]
     pub ended_at: Option<Time>,
     /// When it must be done.
+    #[serde(rename = "deadline_ms")]
     pub deadline: Option<Time>,
     /// Work done.
     pub done: Work,
@@ -104,6 +111,7 @@ pub struct JobView {
     /// The unit of work.
     pub unit: WorkUnit,
     /// Time to the deadline minus the time that the rest needs.
+    #[serde(rename = "slack_ms")]
     pub slack: Option<Span>,
     /// What it holds.
     pub lease: Option<LeaseView>,
@@ -112,22 +120,31 @@ pub struct JobView {
     /// Stints that the market or a lost machine ended.
     pub interruptions: u32,
     /// Running time whose work was lost.
+    #[serde(rename = "lost_ms")]
     pub lost: Span,
     /// Time in which the program ran.
+    #[serde(rename = "ran_ms")]
     pub ran: Span,
     /// Cost so far.
+    #[serde(rename = "cost_nanousd")]
     pub cost: NanoUsd,
     /// Paid spot time.
+    #[serde(rename = "spot_ms")]
     pub spot: Span,
     /// Paid time on everything that stays.
+    #[serde(rename = "on_demand_ms")]
     pub firm: Span,
     /// Cost of spot.
+    #[serde(rename = "spot_nanousd")]
     pub spot_cost: NanoUsd,
     /// Cost of the rest.
+    #[serde(rename = "on_demand_nanousd")]
     pub firm_cost: NanoUsd,
     /// Cheapest on-demand price an hour of the whole gang that the job could have used.
+    #[serde(rename = "on_demand_price_nanousd")]
     pub on_demand_price: Option<NanoUsd>,
     /// Mean changeover.
+    #[serde(rename = "restart_ms")]
     pub restart: Span,
     /// Workers.
     pub gang: u32,

@@ -19,6 +19,8 @@ const BOUND: Span = Span(SWEEP.0 + 15 * 60_000);
 const PROMISED_DELAY: Span = Span::seconds(20);
 /// So many rounds of asking within a minute are no search any more.
 const FLAPPING: usize = 12;
+/// So many turns within ten seconds are a busy loop.
+const BUSY: u64 = 400;
 
 impl Life {
     /// Everything that must hold now.
@@ -226,6 +228,16 @@ impl Life {
         if let Some((id, _)) = flapping {
             let what = format!("job {id} asked for leases more than {FLAPPING} times within a minute");
             self.fail(13, what);
+        }
+    }
+
+    /// A server that wakes up all the time does nothing else.
+    pub fn check_pace(&mut self) {
+        let (since, turns) = self.pace;
+        self.pace = if self.now - since > Span::seconds(10) { (self.now, 0) } else { (since, turns + 1) };
+        *self.reached.entry(13).or_default() += 1;
+        if turns > BUSY {
+            self.fail(13, format!("the server woke up {turns} times within ten seconds"));
         }
     }
 

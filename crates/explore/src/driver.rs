@@ -77,6 +77,8 @@ pub(crate) struct Life {
     pub orphans: u64,
     pub restarts: u64,
     pub refused_inputs: u64,
+    /// Turns since a moment, to see that time goes on.
+    pub pace: (Time, u64),
 }
 
 impl Life {
@@ -114,6 +116,7 @@ impl Life {
             orphans: 0,
             restarts: 0,
             refused_inputs: 0,
+            pace: (BEGIN, 0),
             scenario,
             how,
         }
@@ -127,6 +130,7 @@ impl Life {
             if calm_at.is_none() && (over || self.steps >= self.how.steps) {
                 calm_at = Some(self.turns);
                 self.shared.world().calm_down();
+                self.old_leader = None;
                 self.shared.world().say(|| "the world becomes calm".to_owned());
             }
             if over && self.is_clean() {
@@ -164,6 +168,7 @@ impl Life {
         self.turns += 1;
         let next = self.next_moment();
         self.go_to(next);
+        self.check_pace();
         self.run_late_calls();
         self.run_old_leader();
         if self.server.is_none() {
@@ -366,7 +371,8 @@ impl Life {
             return;
         }
         self.shared.world().dirty_since = None;
-        self.next_poll = self.now + self.scenario.poll;
+        let calm = self.shared.world().calm;
+        self.next_poll = self.now + if calm { Span::minutes(15) } else { self.scenario.poll };
         let soon = Span::seconds(if self.scenario.gentle { 1 } else { 20 });
         let Some(server) = &mut self.server else { return };
         let seen = server.observe(&self.shared, self.now);

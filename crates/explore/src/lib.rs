@@ -62,5 +62,5 @@ pub const LAWS: &[(u8, &str)] = &[
     (10, "nothing is dispatched before it is committed, nothing by an old leader"),
     (11, "a replay of the log is exact"),
     (12, "apply is total"),
-    (13, "asking for leases does not go round in circles"),
+    (13, "time goes on: no busy loops, no asking for leases in circles"),
 ];

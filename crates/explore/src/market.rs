@@ -47,10 +47,11 @@ pub(crate) fn stalls(seed: u64, now: Time, moody: bool) -> Vec<Stall> {
     let on_demand = NanoUsd(random.between(500_000_000, 5_000_000_000));
     let notice = Span::seconds(random.pick(&[30, 120, 120]));
     let taped = random.permille(250);
+    let on_demand = tape().filter(|_| taped).map_or(on_demand, |tape| tape.on_demand);
     let mut stalls = Vec::new();
     for number in 0..random.between(1, 3) as u64 {
         let zone = ["us-west-2a", "us-west-2b", "us-west-2c"][number as usize];
-        let base = NanoUsd(on_demand.0 * random.between(15, 70) / 100);
+        let base = NanoUsd(on_demand.0 * random.between(15, 60) / 100);
         let start = Span(random.between(0, 3_000) * 600_000);
         stalls.push(Stall {
             offer: offer(zone, Market::Spot, base, notice),
@@ -99,9 +100,9 @@ impl Stall {
         }
         self.capacity = Some(if random.permille(350) { 0 } else { random.between(1, 6) as u32 });
         if random.permille(500) {
-            self.offer.price_per_hour = NanoUsd(self.base.0 * random.between(60, 180) / 100);
+            self.offer.price_per_hour = NanoUsd(self.base.0 * random.between(60, 160) / 100);
         }
-        let lasts = if random.permille(250) { random.between(60, 600) } else { random.between(1_200, 14_400) };
+        let lasts = if random.permille(300) { random.between(60, 600) } else { random.between(900, 9_000) };
         self.next_change = Some(at + Span::seconds(lasts));
     }
 }

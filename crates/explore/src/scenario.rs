@@ -46,15 +46,16 @@ impl Scenario {
         }
         let config = Config { restart_prior: Span::seconds(random.between(120, 400)), ..Config::default() };
         let boot = Span::seconds(random.spread(5, 60));
-        let poll = Span::seconds(random.pick(&[20, 60, 60, 180]));
-        let jobs = (0..random.between(1, 3)).map(|i| job(seed, i as u64, gentle, boot, &config)).collect();
+        let poll = Span::seconds(random.pick(&[30, 180, 300, 600, 900, 900]));
+        let jobs = (0..random.between(1, 4)).map(|i| job(seed, i as u64, gentle, boot, &config)).collect();
         let forgets = random.permille(700);
         Scenario { jobs, config, boot, moody, gentle, without, poll, forgets }
     }
 }
 
-fn program(random: &mut Random, honest: bool, said: Rate, total: u64, restore: Span) -> Program {
+fn program(random: &mut Random, honest: bool, said: Rate, length: Span, restore: Span) -> Program {
     let rate = if honest { said } else { Rate((said.0 * random.between(50, 150) as u64 / 100).max(1)) };
+    let total = said.work_in(length).0.max(1);
     let half = total * random.between(5, 95) as u64 / 100;
     let code = random.pick(&[1, 2, 42, 137]);
     let times = random.pick(&[1, 2, 1_000]);
@@ -75,7 +76,8 @@ fn program(random: &mut Random, honest: bool, said: Rate, total: u64, restore: S
     Program {
         total,
         rate,
-        saves_every: random.permille(900).then(|| Span::seconds(random.spread(40, 2_400))),
+        // At most some eighty saves in all, so that steps are not spent on them alone.
+        saves_every: random.permille(900).then(|| Span(random.spread(40_000, 2_400_000).max(length.0 / 80))),
         save_takes: Span::seconds(random.between(1, 30)),
         restore,
         plot,
@@ -91,7 +93,7 @@ fn job(seed: u64, number: u64, gentle: bool, boot: Span, config: &Config) -> Job
     let mut random = random::of(seed, &[20, number]);
     let honest = gentle && random.permille(750);
     let submit_at = BEGIN + Span::seconds(random.between(1, 3_600));
-    let length = Span::seconds(random.spread(300, 24_000));
+    let length = Span::seconds(random.spread(300, 30_000));
     let in_time = !honest && random.permille(250);
     let said = if in_time { Rate::REAL_TIME } else { Rate(random.spread(100, 40_000) as u64) };
     let total = said.work_in(length).0.max(1);
@@ -99,7 +101,7 @@ fn job(seed: u64, number: u64, gentle: bool, boot: Span, config: &Config) -> Job
     let told_restart = random.permille(500).then(|| boot + Span::seconds(random.between(40, 300)));
     let restart = told_restart.unwrap_or(config.restart_prior);
     let restore = Span((restart - boot - Span::seconds(15)).0.clamp(1_000, random.between(1_000, 90_000)));
-    let program = program(&mut random, honest, said, total, restore);
+    let program = program(&mut random, honest, said, length, restore);
     let grace = Span::seconds(random.pick(&[5, 30, 30, 60, 600]));
     let tight = Span(need.0 * random.pick(&[0, 5, 20, 50, 150, 400]) / 100);
     let feasible = honest || random.permille(700);
@@ -168,6 +170,7 @@ fn job(seed: u64, number: u64, gentle: bool, boot: Span, config: &Config) -> Job
 /// A spec that must be refused, made from a good one.
 pub(crate) fn spoiled(spec: &JobSpec, random: &mut Random) -> JobSpec {
     let mut bad = spec.clone();
+    bad.run.environment = "spoiled".to_owned();
     match random.below(8) {
         0 => bad.name = String::new(),
         1 => bad.run.command = Vec::new(),

@@ -116,8 +116,8 @@ fn shrunk(how: &How, broken: &Broken) -> (How, Broken) {
         Some(found) => last = found,
         None => best.steps = how.steps,
     }
-    let jobs: BTreeSet<usize> = (0..3).collect();
-    for job in 0..3 {
+    let jobs: BTreeSet<usize> = (0..4).collect();
+    for job in 0..4 {
         let mut fewer = best.only_jobs.clone().unwrap_or_else(|| jobs.clone());
         fewer.remove(&job);
         let candidate = How { only_jobs: Some(fewer), ..best.clone() };

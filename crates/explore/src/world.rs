@@ -257,8 +257,8 @@ impl World {
         let mut random = random::of(self.seed, &[3, id.0.seq]);
         // Young machines die more often: what was just freed by the market is soon wanted back.
         let life = match random.below(100) {
-            0..25 => Some(Span::seconds(random.between(40, 900))),
-            25..50 => Some(Span::seconds(random.between(900, 7_200))),
+            0..45 => Some(Span::seconds(random.between(40, 900))),
+            45..85 => Some(Span::seconds(random.between(900, 7_200))),
             _ => None,
         };
         let life = life.filter(|_| spot && !self.calm && machine.taken_at.is_none());
@@ -280,7 +280,8 @@ impl World {
     /// The machine is gone for the engine, and its processes with it, unless they linger.
     pub fn end_machine(&mut self, id: LeaseId, end: LeaseEnd) {
         let now = self.now;
-        let lingers = end != LeaseEnd::Released && self.strike(Kind::Limbo);
+        let forgotten = self.bug == Some(Bug::ReleaseLeavesRunning) && end == LeaseEnd::Released;
+        let lingers = forgotten || (end != LeaseEnd::Released && self.strike(Kind::Limbo));
         let minutes = random::of(self.seed, &[4, id.0.seq]).between(1, 30);
         self.say(|| format!("{id} is gone: {end:?}"));
         let Some(machine) = self.machines.get_mut(&id) else { return };
@@ -289,7 +290,7 @@ impl World {
         if lingers && stint.is_some() {
             machine.limbo_until = Some(now + Span::minutes(minutes));
             if let Some(run) = stint.and_then(|(job, epoch)| self.jobs[job].runs.get_mut(&epoch)) {
-                run.limbo = true;
+                run.limbo = !forgotten;
             }
         } else {
             self.bury_worker(id);

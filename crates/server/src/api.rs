@@ -97,11 +97,20 @@ async fn submit(State(desk): State<Desk>, Json(submission): Json<Submission>) ->
         Err(error) => Err(error),
     };
     if let Err(error) = checked {
-        let mut refusal = problem(422, "checkpoint-store", &crate::keeper::chain(&error));
+        // A full disk is not the submitter's mistake.
+        let status = if is_full(&error) { 507 } else { 422 };
+        let mut refusal = problem(status, "checkpoint-store", &crate::keeper::chain(&error));
         refusal.hint = error.hint().map(str::to_owned);
         return Err(refusal);
     }
     desk.ask(|reply| Ask::Submit(Box::new(submission), reply)).await.map(Json)
+}
+
+/// Whether what failed at the bottom is that there is no room.
+fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let mut kinds = causes.filter_map(|cause| cause.downcast_ref::<std::io::Error>()).map(std::io::Error::kind);
+    kinds.any(|kind| kind == std::io::ErrorKind::StorageFull)
 }
 
 #[derive(Deserialize)]

@@ -24,6 +24,8 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 const REPEAT: Duration = Duration::from_secs(2);
 /// Longest sleep: a safety net under lost wake-ups, and the resolution of the idle timer.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// Log rows of ended jobs are kept for so long.
+const KEEP_LOG: Span = Span::hours(30 * 24);
 /// Requests taken into one batch.
 const BATCH: usize = 1_000;
 
@@ -82,6 +84,10 @@ impl Keeper {
     /// Serves until told to end, or until idle for long enough.
     pub async fn run(mut self) {
         self.end_orphans().await;
+        // Log rows of ended jobs are for explaining them; after a month nobody asks. Jobs and ledger stay.
+        if let Err(error) = self.cycle.cut(self.clock.now() - KEEP_LOG).await {
+            log(&format!("old log rows stay: {}", chain(&error)));
+        }
         let changed = self.engine.changed();
         loop {
             let mut asks = Vec::new();
@@ -426,8 +432,7 @@ impl Keeper {
     async fn stints(&self, id: WorkloadId) -> Result<Vec<WorkerView>, Problem> {
         let job = self.find(id).await?;
         let ended = std::fs::read_to_string(self.home.job(&job.key).join("stints.jsonl")).unwrap_or_default();
-        let mut workers: Vec<WorkerView> =
-            ended.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let mut workers: Vec<WorkerView> = ended.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         let leases: Vec<LeaseId> = self.cycle.brain().leases_of(id).map(|lease| lease.id).collect();
         let observed = self.engine.observe(&leases).await.unwrap_or_default();
         workers.extend(observed.into_iter().filter_map(|observed| observed.worker));

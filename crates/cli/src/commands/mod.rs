@@ -4,6 +4,7 @@ mod agent;
 mod init;
 mod jobs;
 mod pages;
+mod rehearse;
 mod servers;
 mod watch;
 
@@ -45,8 +46,15 @@ fn end_with_the_reader() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let said = panic.payload().downcast_ref::<String>();
-        if said.is_some_and(|said| said.starts_with("failed printing to std") && said.contains("Broken pipe")) {
+        let because = |text: &str| {
+            said.is_some_and(|said| said.starts_with("failed printing to std") && said.contains(text))
+        };
+        if because("Broken pipe") {
             std::process::exit(128 + rustix::process::Signal::PIPE.as_raw());
+        }
+        // The terminal was closed: whatever was watched goes on.
+        if because("Input/output error") {
+            std::process::exit(Code::Detached as i32);
         }
         before(panic);
     }));
@@ -93,7 +101,7 @@ async fn client_command(here: &Here, command: Command) -> Result<Code, Failure> 
         Command::Status => servers::status(here).await,
         Command::Up(args) => servers::up(here, &args).await,
         Command::Down(args) => servers::down(here, &args).await,
-        Command::Rehearse(_) => Err(Failure::new(Code::Bug, "rehearse is not wired")),
+        Command::Rehearse(args) => rehearse::rehearse(here, &args).await,
         _ => Ok(Code::Done),
     }
 }
@@ -146,11 +154,13 @@ impl Here {
     }
 }
 
-/// Who is at the terminal.
+/// Who is at the terminal: by account, because variables can say anything.
 pub(crate) fn user() -> String {
-    std::env::var("USER")
-        .or_else(|_| std::env::var("LOGNAME"))
-        .unwrap_or_else(|_| format!("uid-{}", rustix::process::getuid().as_raw()))
+    let uid = rustix::process::getuid().as_raw().to_string();
+    let accounts = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let mut lines = accounts.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let account = lines.find(|fields| fields.get(2) == Some(&uid.as_str())).and_then(|fields| Some(fields.first()?.to_string()));
+    account.or_else(|| std::env::var("USER").ok()).unwrap_or_else(|| format!("uid-{uid}"))
 }
 
 fn home_directory(flag: Option<PathBuf>) -> Result<PathBuf, Failure> {

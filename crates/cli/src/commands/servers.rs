@@ -194,7 +194,7 @@ fn tell(here: &Here, hello: &Hello, what: &str) {
 
 pub async fn down(here: &Here, args: &DownArgs) -> Result<Code, Failure> {
     let client = here.client();
-    let Some(_) = client.greet().await? else {
+    let Some(hello) = client.greet().await? else {
         if here.json {
             println!("{}", serde_json::json!({ "running": false, "home": here.home, "live_jobs": null }));
         } else {
@@ -216,8 +216,8 @@ pub async fn down(here: &Here, args: &DownArgs) -> Result<Code, Failure> {
     }
     // Its last answer may be lost with it: gone is what counts.
     let asked = client.post::<_, ()>("/v1/shutdown", &()).await;
-    client.wait_until_gone().await;
-    if client.hello().await.is_some() {
+    client.wait_until_ended(hello.pid).await;
+    if client.hello().await.is_some_and(|now| now.pid == hello.pid) {
         asked?;
     }
     if here.json {

@@ -60,6 +60,11 @@ pub struct Read {
     pub notes: Vec<String>,
 }
 
+/// A length of time as job files write it.
+pub fn duration(text: &str) -> Option<windfall_core::Span> {
+    quantity::duration(text, windfall_core::Span(1)).ok()
+}
+
 /// Reads the job file at `path`.
 pub fn read(path: &Path, context: &Context) -> Result<Read, JobFileError> {
     let name = path.to_string_lossy();

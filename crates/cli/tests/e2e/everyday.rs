@@ -1,1 +1,200 @@
-//! todo
+//! What a person does every day, and what a script reads.
+
+use super::place::{Place, Said};
+use serde_json::Value;
+
+const QUICK: &str = "name: quick\nwork: { steps: 3 }\nprogress: 'step (\\d+)'\n\
+run: for i in 1 2 3; do echo step $i; sleep 0.1; done\n";
+const LONG: &str = "name: long\nrun: sleep 600\n";
+
+#[track_caller]
+fn has_keys(value: &Value, keys: &[&str]) {
+    for key in keys {
+        assert!(value.get(key).is_some(), "no {key} in {value}");
+    }
+}
+
+#[test]
+fn every_command_prints_json_with_the_same_keys() {
+    let place = Place::bare();
+    has_keys(&place.run(&["status", "--json"]).ends_with(0).json(), &["running", "home"]);
+    has_keys(&place.run(&["down", "--json"]).ends_with(0).json(), &["running", "home", "live_jobs"]);
+    assert!(!place.home.exists(), "asking starts nothing");
+    let up = place.run(&["up", "--market", "steady", "--speed", "60", "--json"]).ends_with(0).json();
+    has_keys(&up["server"], &["version", "pid", "installation", "speed", "market", "zones", "now", "live_jobs", "leases"]);
+    place.write("quick.yaml", QUICK);
+    place.write("long.yaml", LONG);
+    let lines = place.run(&["run", "--json", "quick.yaml"]).ends_with(0).lines();
+    has_keys(&lines[0], &["type", "id", "speed", "market", "notes"]);
+    let bill = [
+        "state", "deadline_met", "interruptions", "lost_work_seconds", "cost_usd", "on_demand_only_usd",
+        "omniscient_usd", "exit_code", "stints", "seconds",
+    ];
+    has_keys(lines.last().unwrap(), &bill);
+    assert_eq!(lines.last().unwrap()["state"], "succeeded");
+    assert!(lines[1..lines.len() - 1].iter().all(|line| line["type"] == "job"));
+    has_keys(&place.run(&["submit", "--json", "long.yaml"]).ends_with(0).json(), &["type", "id", "notes"]);
+    let jobs = place.run(&["jobs", "--all", "--json"]).ends_with(0).json();
+    assert_eq!(jobs.as_array().unwrap().len(), 2);
+    has_keys(&jobs[0], &["id", "name", "state", "cost", "interruptions", "stints", "deadline", "done", "total"]);
+    let status = place.run(&["status", "--json"]).ends_with(0).json();
+    assert_eq!((&status["running"], status["jobs"].as_array().unwrap().len()), (&Value::Bool(true), 1));
+    let explained = place.run(&["explain", "--json", "quick"]).ends_with(0).json();
+    has_keys(&explained, &["job", "lines", "policy", "present"]);
+    has_keys(&explained["lines"][0], &["seq", "at", "kind", "text", "reason"]);
+    let logs = place.run(&["logs", "--json", "quick"]).ends_with(0).lines();
+    let text: String = logs.iter().map(|line| line["text"].as_str().unwrap()).collect();
+    assert_eq!(text, "step 1\nstep 2\nstep 3\n");
+    let cancelled = place.run(&["cancel", "--json", "long"]).ends_with(0).json();
+    has_keys(&cancelled, &["type", "id"]);
+    let attached = place.run(&["attach", "--json", "long"]).ends_with(3).lines();
+    assert_eq!(attached.last().unwrap()["state"], "cancelled");
+    let unknown = place.run(&["attach", "--json", "nobody"]).ends_with(2).json();
+    has_keys(&unknown, &["type", "error", "hint", "code"]);
+    has_keys(&place.run(&["down", "--json"]).ends_with(0).json(), &["running", "home", "live_jobs"]);
+}
+
+#[test]
+fn a_program_that_fails_shows_its_code_and_its_last_words() {
+    let place = Place::steady();
+    place.write("bad.yaml", "name: bad\nrun: echo it began; echo no such dataset, corpus.txt >&2; exit 7\n");
+    let said = place.run(&["run", "bad.yaml"]).ends_with(3);
+    assert!(said.out.contains("code 7") && said.out.contains("| no such dataset, corpus.txt"), "{said:?}");
+    let said = place.run(&["attach", "--json", "bad"]).ends_with(3);
+    let bill = said.lines().pop().unwrap();
+    assert_eq!(bill["exit_code"], 7);
+    assert_eq!(bill["last_output"], serde_json::json!(["it began", "no such dataset, corpus.txt"]));
+    place.write("none.yaml", "name: none\nrun: [no-such-program-anywhere]\n");
+    let said = place.run(&["run", "none.yaml"]).ends_with(3);
+    assert!(said.out.contains("127") && said.out.contains("no-such-program-anywhere"), "{said:?}");
+}
+
+#[test]
+fn a_job_that_succeeds_after_its_deadline_ends_with_four() {
+    let place = Place::steady();
+    // Three seconds here are three minutes there.
+    place.write("late.yaml", "name: late\ndeadline: 1m\nwork: { hours: 0.05 }\nrun: sleep 3\n");
+    let said = place.run(&["run", "--json", "late.yaml"]).ends_with(4);
+    let bill = said.lines().pop().unwrap();
+    assert_eq!((&bill["state"], &bill["deadline_met"]), (&"succeeded".into(), &Value::Bool(false)));
+    assert!(said.lines()[0]["notes"][0].as_str().unwrap().contains("cannot be met"), "said beforehand");
+}
+
+#[test]
+fn bad_input_ends_with_two_and_starts_nothing() {
+    let place = Place::bare();
+    place.write("wrong.yaml", "name: wrong\nrum: python train.py\n");
+    place.write("empty.yaml", "");
+    place.write("good.yaml", QUICK);
+    let bad: [&[&str]; 12] = [
+        &["run", "wrong.yaml"],
+        &["submit", "wrong.yaml"],
+        &["run", "empty.yaml"],
+        &["run", "not-there.yaml"],
+        &["run", "--no-such-flag", "good.yaml"],
+        &["no-such-command"],
+        &["up", "--speed", "61"],
+        &["attach", "12"],
+        &["cancel", "nobody"],
+        &["logs", "-f", "12"],
+        &["explain", "12"],
+        &[],
+    ];
+    for args in bad {
+        let said = place.run(args).ends_with(2);
+        assert!(!said.err.is_empty(), "{args:?} says nothing");
+        assert!(!place.home.exists(), "{args:?} made a state directory");
+    }
+    let said: Said = place.run(&["run", "wrong.yaml"]);
+    assert!(said.err.contains("rum") && said.err.contains("run"), "{said:?}");
+    let jobs = place.run(&["jobs", "--json"]).ends_with(0);
+    assert_eq!(jobs.out.trim(), "[]");
+    assert!(!place.home.exists());
+}
+
+#[test]
+fn an_unknown_job_changes_nothing_where_there_are_jobs() {
+    let place = Place::steady();
+    place.write("quick.yaml", QUICK);
+    place.run(&["run", "quick.yaml"]).ends_with(0);
+    for args in [["attach", "999"], ["cancel", "999"], ["explain", "999"], ["logs", "999"], ["cancel", "nobody"]] {
+        let said = place.run(&args).ends_with(2);
+        assert!(said.err.contains("error: no job"), "{said:?}");
+    }
+    let over = place.run(&["cancel", "quick"]).ends_with(2);
+    assert!(over.err.contains("is over: succeeded"), "{over:?}");
+    assert_eq!(place.jobs().len(), 1);
+}
+
+#[test]
+fn explain_shows_every_decision_with_its_numbers() {
+    let place = Place::steady();
+    place.write("quick.yaml", "name: quick\nwork: { hours: 0.01 }\ndeadline: 2h\nrun: sleep 0.6\n");
+    place.run(&["run", "quick.yaml"]).ends_with(0);
+    let said = place.run(&["explain", "quick"]).ends_with(0).out;
+    for part in ["submitted as quick", "→ acquire lease", "→ start stint 1", "exited with code 0", "→ end: succeeded", "→ release lease", "slack", "$1.00"] {
+        assert!(said.contains(part), "no {part:?} in\n{said}");
+    }
+    let json = place.run(&["explain", "--json", "quick"]).ends_with(0).json();
+    let decisions: Vec<&Value> =
+        json["lines"].as_array().unwrap().iter().filter(|line| line["text"].as_str().unwrap().starts_with("acquire")).collect();
+    assert!(decisions.iter().all(|line| line["reason"]["numbers"].as_array().is_some_and(|n| !n.is_empty())), "{decisions:?}");
+}
+
+#[test]
+fn logs_follow_a_job_to_its_end_across_a_server_that_dies() {
+    let place = Place::steady();
+    place.submit("name: talker\nrun: for i in 1 2 3 4 5 6 7 8; do echo line $i; sleep 0.4; done\n");
+    let out = place.work.join("out");
+    let mut command = place.command(&["logs", "-f", "talker"]);
+    let mut child = command.stdout(std::fs::File::create(&out).unwrap()).spawn().unwrap();
+    let read = || std::fs::read_to_string(&out).unwrap();
+    super::place::eventually("the first lines", || read().contains("line 2\n"));
+    for process in super::processes::of(&place.home) {
+        if process.role == super::processes::Role::Server {
+            super::processes::signal(process.pid, rustix::process::Signal::KILL);
+        }
+    }
+    assert_eq!(super::place::wait(&mut child), Some(0));
+    let expected: String = (1..=8).map(|i| format!("line {i}\n")).collect();
+    assert_eq!(read(), expected, "every line once, in order");
+}
+
+#[test]
+fn two_runs_at_once_and_two_watchers_of_one_job_all_end_well() {
+    let place = Place::steady();
+    place.write("a.yaml", QUICK);
+    place.write("b.yaml", &QUICK.replace("quick", "other"));
+    let id = place.submit("name: shared\nrun: sleep 3\n").to_string();
+    let spawn = |args: &[&str]| place.command(args).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut children =
+        [spawn(&["run", "a.yaml"]), spawn(&["run", "b.yaml"]), spawn(&["attach", &id]), spawn(&["attach", &id])];
+    for child in &mut children {
+        assert_eq!(super::place::wait(child), Some(0));
+    }
+    assert_eq!(place.jobs().iter().filter(|job| job["state"] == "succeeded").count(), 3);
+}
+
+#[test]
+fn a_deadline_may_be_a_local_date() {
+    let place = Place::steady();
+    let year = jiff::Zoned::now().year() + 2;
+    let text = format!("name: dated\nwork: {{ hours: 1 }}\ndeadline: {year}-06-01 18:00\nrun: sleep 600\n");
+    place.write("dated.yaml", &text);
+    for (zone, utc_hour) in [("America/New_York", 22), ("Asia/Tokyo", 9)] {
+        let mut command = place.command(&["submit", "--json", "dated.yaml"]);
+        command.env("TZ", zone);
+        let before = in_ms();
+        let id = place.finish(command).ends_with(0).json()["id"].as_u64().unwrap();
+        let job = place.job(id);
+        let span = job["deadline"].as_i64().unwrap() - job["submitted_at"].as_i64().unwrap();
+        let expected: jiff::Timestamp = format!("{year}-06-01T{utc_hour:02}:00:00Z").parse().unwrap();
+        let off = expected.as_millisecond() - before - span;
+        assert!(off.abs() < 120_000, "{zone}: {off} ms off");
+    }
+    place.leaves_nothing();
+}
+
+fn in_ms() -> i64 {
+    jiff::Timestamp::now().as_millisecond()
+}

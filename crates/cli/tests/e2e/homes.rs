@@ -1,1 +1,258 @@
-//! todo
+//! State directories of every kind: odd names, other owners, full, read-only, damaged, newer, contested.
+
+use super::place::{Place, Said, eventually, in_python, is_root, wait};
+use super::processes::{self, Role};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const QUICK: &str = "name: quick\nrun: echo done\n";
+
+/// Every file with its content, to see whether anything was touched. Logs and locks are not state.
+fn picture(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut open = vec![dir.to_owned()];
+    while let Some(dir) = open.pop() {
+        for entry in std::fs::read_dir(&dir).unwrap().map(Result::unwrap) {
+            let path = entry.path();
+            let kind = entry.file_type().unwrap();
+            if kind.is_dir() {
+                open.push(path);
+            } else if kind.is_file() && !["server.log", "server.lock"].contains(&entry.file_name().to_str().unwrap()) {
+                found.insert(path.clone(), std::fs::read(path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+fn sql(place: &Place, statement: &str) {
+    let code = format!(
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1] + '/state.db'); c.execute('{statement}'); c.commit(); c.close()"
+    );
+    in_python(&code, &[&place.home]);
+}
+
+#[track_caller]
+fn refused(said: Said, words: &[&str]) {
+    let said = said.ends_with(5);
+    assert!(said.err.starts_with("error: ") && said.err.contains("\nhint: "), "{said:?}");
+    for word in words {
+        assert!(said.err.contains(word), "no {word:?} in {said:?}");
+    }
+}
+
+#[test]
+fn a_long_name_and_one_with_spaces_work_like_any_other() {
+    let long = format!("{}/{}", "a-folder-with-a-long-name".repeat(5), "and-another-inside-it".repeat(4));
+    for name in [long.as_str(), "my state (old)/wind fall's \"home\""] {
+        let place = Place::at(name);
+        std::fs::create_dir_all(place.home.parent().unwrap()).unwrap();
+        assert!(name.len() < 150 || place.home.as_os_str().len() > 150);
+        place.write("quick.yaml", QUICK);
+        place.run(&["run", "quick.yaml"]).ends_with(0);
+        assert_eq!(place.run(&["logs", "quick"]).ends_with(0).out, "done\n");
+        place.leaves_nothing();
+    }
+}
+
+#[test]
+fn of_eight_clients_that_start_at_once_one_starts_the_server() {
+    let place = Place::bare();
+    place.write("quick.yaml", QUICK);
+    let spawn = |_| {
+        let mut command = place.command(&["submit", "quick.yaml"]);
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let mut children: Vec<_> = (0..8).map(spawn).collect();
+    for child in &mut children {
+        let code = wait(child);
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
+        assert_eq!(code, Some(0), "{said}");
+    }
+    let servers = || processes::of(&place.home).into_iter().filter(|process| process.role == Role::Server).count();
+    eventually("the losers have left", || servers() == 1);
+    assert_eq!(place.jobs().len(), 8);
+    let log = std::fs::read_to_string(place.home.join("server.log")).unwrap();
+    assert_eq!(log.matches("serves").count(), 1, "{log}");
+    eventually("all are done", || place.jobs().iter().all(|job| job["state"] == "succeeded"));
+}
+
+#[test]
+fn a_command_right_behind_down_starts_the_next_server() {
+    let place = Place::steady();
+    for _ in 0..10 {
+        let mut down = place.command(&["down"]).stdout(Stdio::null()).spawn().unwrap();
+        place.run(&["up"]).ends_with(0);
+        assert_eq!(wait(&mut down), Some(0));
+    }
+}
+
+#[test]
+fn another_user_is_told_so_and_changes_nothing() {
+    if !is_root("another_user_is_told_so_and_changes_nothing") {
+        return;
+    }
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::steady();
+    let job = place.write("quick.yaml", QUICK);
+    for path in [place.work.as_path(), place.work.parent().unwrap()] {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    std::fs::set_permissions(&job, PermissionsExt::from_mode(0o644)).unwrap();
+    let other = |args: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", env!("CARGO_BIN_EXE_windfall")]);
+        command.args(args).current_dir(&place.work).stdin(Stdio::null());
+        command.env("WINDFALL_HOME", &place.home).env_remove("RUST_BACKTRACE").env("HOME", "/nonexistent");
+        place.finish(command)
+    };
+    let before = picture(&place.home);
+    for args in [&["run", "quick.yaml"][..], &["submit", "quick.yaml"], &["jobs"], &["status"], &["down"], &["cancel", "1"]] {
+        refused(other(args), &["another user"]);
+    }
+    place.run(&["down"]).ends_with(0);
+    // Without a server it is the same.
+    for args in [&["run", "quick.yaml"][..], &["jobs"], &["up"]] {
+        refused(other(args), &["another user"]);
+    }
+    let after = picture(&place.home);
+    assert!(before.keys().filter(|path| !path.to_string_lossy().contains("state.db-")).all(|path| after.contains_key(path)));
+    place.run(&["up"]).ends_with(0);
+    assert!(place.jobs().is_empty());
+}
+
+#[test]
+fn a_newer_state_is_refused_and_left_as_it_is() {
+    let place = Place::steady();
+    place.write("quick.yaml", QUICK);
+    place.run(&["run", "quick.yaml"]).ends_with(0);
+    place.run(&["down"]).ends_with(0);
+    sql(&place, "PRAGMA user_version = 9999");
+    let before = picture(&place.home);
+    for args in [&["jobs"][..], &["submit", "quick.yaml"], &["up"]] {
+        refused(place.run(args), &["newer"]);
+    }
+    assert!(before == picture(&place.home), "something was touched");
+    sql(&place, "PRAGMA user_version = 1");
+    assert_eq!(place.jobs().len(), 1, "with the right version everything is there");
+}
+
+#[test]
+fn a_damaged_state_is_refused_and_left_as_it_is() {
+    let place = Place::steady();
+    place.write("quick.yaml", QUICK);
+    place.run(&["run", "quick.yaml"]).ends_with(0);
+    place.run(&["down"]).ends_with(0);
+    let db = place.home.join("state.db");
+    let good = std::fs::read(&db).unwrap();
+    let mut torn = good.clone();
+    torn[4096..12_288].fill(0x5a);
+    for damage in [b"this is no database, it is a poem about one, long enough to be looked at".to_vec(), torn] {
+        std::fs::write(&db, &damage).unwrap();
+        let before = picture(&place.home);
+        for args in [&["jobs"][..], &["run", "quick.yaml"]] {
+            refused(place.run(args), &["state"]);
+        }
+        assert!(before == picture(&place.home), "something was touched");
+    }
+    std::fs::write(&db, good).unwrap();
+    assert_eq!(place.jobs().len(), 1);
+}
+
+#[test]
+fn another_world_is_refused_in_a_directory_that_holds_one() {
+    let place = Place::steady();
+    let said = place.run(&["up", "--market", "aws-v100-us-west-2-2023"]).ends_with(2);
+    assert!(said.err.contains("holds another world already"), "{said:?}");
+    place.run(&["up", "--market", "steady", "--speed", "60"]).ends_with(0);
+    let other = Place::bare();
+    refused(other.run(&["up", "--market", "no-such-market"]), &["no-such-market", "steady"]);
+}
+
+/// A mount that goes away with the test.
+struct Mount(PathBuf);
+
+impl Mount {
+    fn new(target: &Path, args: &[&str]) -> Mount {
+        std::fs::create_dir_all(target).unwrap();
+        let status = Command::new("mount").args(args).arg(target).status().unwrap();
+        assert!(status.success(), "mount {args:?}");
+        Mount(target.to_owned())
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        processes::end(&self.0);
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_read_only_directory_is_refused_with_a_reason() {
+    let place = Place::steady();
+    place.write("quick.yaml", QUICK);
+    place.run(&["run", "quick.yaml"]).ends_with(0);
+    place.run(&["down"]).ends_with(0);
+    let before = picture(&place.home);
+    let args = [&["jobs"][..], &["run", "quick.yaml"], &["up"]];
+    if rustix::process::geteuid().is_root() {
+        let home = place.home.display().to_string();
+        let _mount = Mount::new(&place.home, &["--bind", &home]);
+        let status = Command::new("mount").args(["-o", "remount,ro,bind", &home]).status().unwrap();
+        assert!(status.success());
+        for args in args {
+            refused(place.run(args), &[&home]);
+        }
+    } else {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(&place.home, PermissionsExt::from_mode(0o500)).unwrap();
+        for args in args {
+            refused(place.run(args), &[]);
+        }
+        std::fs::set_permissions(&place.home, PermissionsExt::from_mode(0o700)).unwrap();
+    }
+    assert!(before == picture(&place.home), "something was touched");
+    assert_eq!(place.jobs().len(), 1);
+}
+
+#[test]
+fn a_full_disk_loses_nothing_and_work_goes_on_when_there_is_room() {
+    if !is_root("a_full_disk_loses_nothing_and_work_goes_on_when_there_is_room") {
+        return;
+    }
+    let place = Place::bare();
+    let _mount = Mount::new(&place.home, &["-t", "tmpfs", "-o", "size=4m,mode=700", "tmpfs"]);
+    place.run(&["up", "--market", "steady", "--speed", "60"]).ends_with(0);
+    let quiet = format!("name: quiet\nrun: while [ ! -e {}/finish ]; do sleep 0.1; done\n", place.work.display());
+    let id = place.submit(&quiet);
+    place.until(id, &["running"]);
+    place.write("quick.yaml", QUICK);
+    let ballast = place.home.join("ballast");
+    let fill = || {
+        use std::io::Write;
+        let mut file = std::fs::File::options().create(true).append(true).open(&ballast).unwrap();
+        for size in [65_536, 4_096, 512, 1] {
+            while file.write_all(&vec![0; size]).is_ok() {}
+        }
+    };
+    fill();
+    refused(place.run(&["submit", "quick.yaml"]), &["space"]);
+    assert_eq!(place.jobs().len(), 1, "what was refused is not half there");
+    assert_eq!(place.job(id)["state"], "running");
+    // The worst: the program ends and the server dies while nothing can be written.
+    place.write("finish", "");
+    fill();
+    for process in processes::of(&place.home).iter().filter(|process| process.role == Role::Server) {
+        processes::signal(process.pid, rustix::process::Signal::KILL);
+    }
+    let said = place.run(&["jobs", "--json"]);
+    assert!(said.code == Some(5) || said.code == Some(0), "{said:?}");
+    std::fs::remove_file(&ballast).unwrap();
+    assert_eq!(place.until(id, &["succeeded", "failed", "cancelled", "stopped"])["state"], "succeeded");
+    place.run(&["run", "quick.yaml"]).ends_with(0);
+    super::witness::check_ledger(&place);
+    place.leaves_nothing();
+}

@@ -152,7 +152,8 @@ fn killing_anything_at_any_moment_loses_nothing() {
         };
         let mut victims = vec![draw(&mut dice)];
         if dice.below(3) == 0 {
-            victims.push(draw(&mut dice));
+            let second = draw(&mut dice);
+            victims.extend((second != victims[0]).then_some(second));
         }
         // With both of its keepers dead in one moment, a process that left its session and its environment
         // cannot be known any more: that takes control groups, which an ordinary user does not have.

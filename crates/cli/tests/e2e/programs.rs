@@ -1,1 +1,130 @@
-//! todo
+//! What a program finds when it runs, and what is left of it when it is over.
+
+use super::place::{Place, eventually, python, within};
+use super::processes;
+use super::witness::Witness;
+use serde_json::json;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+#[test]
+fn a_program_runs_in_the_folder_and_the_environment_of_its_submitter() {
+    // The server was started from elsewhere, with another PATH.
+    let place = Place::bare();
+    let mut up = place.command(&["up", "--market", "steady", "--speed", "60"]);
+    up.current_dir("/").env("PATH", "/usr/bin:/bin").env("FLAVOUR", "of the server").env_remove("VIRTUAL_ENV");
+    place.finish(up).ends_with(0);
+    let venv = place.work.join("venv");
+    std::fs::create_dir_all(venv.join("bin")).unwrap();
+    let tool = venv.join("bin/train");
+    std::fs::write(&tool, "#!/bin/sh\necho trained in $PWD with $VIRTUAL_ENV, $FLAVOUR, $FROM_FILE, $WINDFALL_STINT\n").unwrap();
+    std::fs::set_permissions(&tool, PermissionsExt::from_mode(0o755)).unwrap();
+    place.write("job.yaml", "name: venv\nenv: { FROM_FILE: set }\nrun: train\n");
+    let mut run = place.command(&["run", "job.yaml"]);
+    run.env("VIRTUAL_ENV", &venv).env("PATH", format!("{}:/usr/bin:/bin", venv.join("bin").display()));
+    run.env("FLAVOUR", "of the terminal").env("WINDFALL_STINT", "an outer one");
+    place.finish(run).ends_with(0);
+    let expected =
+        format!("trained in {} with {}, of the terminal, set, 1\n", place.work.display(), venv.display());
+    assert_eq!(place.run(&["logs", "venv"]).ends_with(0).out, expected);
+}
+
+#[test]
+fn a_real_virtual_environment_is_used() {
+    let place = Place::steady();
+    let venv = place.work.join("env");
+    let made = std::process::Command::new(python()).args(["-m", "venv", "--without-pip"]).arg(&venv).status();
+    if !made.is_ok_and(|status| status.success()) {
+        eprintln!("skipped, this python cannot make virtual environments: a_real_virtual_environment_is_used");
+        return;
+    }
+    place.write("job.yaml", "name: venv\nrun: python -c 'import sys; print(sys.prefix)'\n");
+    let mut run = place.command(&["run", "job.yaml"]);
+    run.env("VIRTUAL_ENV", &venv).env("PATH", format!("{}:/usr/bin:/bin", venv.join("bin").display()));
+    place.finish(run).ends_with(0);
+    assert_eq!(place.run(&["logs", "venv"]).out.trim(), venv.display().to_string());
+}
+
+/// A shell that leaves a child in its group and one in a session of its own, both marked on their command line.
+fn leaver(place: &Place, marker: &str, last: &str) -> String {
+    place.write("wait.sh", "while [ -e \"$1\" ]; do sleep 0.2; done\n");
+    let script = place.work.join("wait.sh").display().to_string();
+    let base = place.work.display().to_string();
+    format!(
+        "name: leaver\ngrace: 60s\nrun: |\n  sh {script} {base} {marker} &\n  setsid sh {script} {base} {marker} &\n  \
+         (env -i /usr/bin/setsid /bin/sh {script} {base} {marker} &) &\n  trap '' TERM\n  sleep 0.5\n  {last}\n"
+    )
+}
+
+#[test]
+fn nothing_is_left_of_a_program_that_ended() {
+    let place = Place::steady();
+    let marker = format!("leaver-end-{}", std::process::id());
+    place.write("job.yaml", &leaver(&place, &marker, "exit 0"));
+    place.run(&["run", "job.yaml"]).ends_with(0);
+    let left = processes::with_word(&marker);
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn nothing_is_left_of_a_program_that_was_cancelled_or_interrupted() {
+    for how in ["cancel", "interrupt", "notice"] {
+        let place = Place::steady();
+        let marker = format!("leaver-{how}-{}", std::process::id());
+        place.write("job.yaml", &leaver(&place, &marker, "while true; do sleep 0.2; done"));
+        let id = place.run(&["submit", "--json", "job.yaml"]).ends_with(0).json()["id"].as_u64().unwrap();
+        // The shell itself has the marker on its line too, as `sh -c`.
+        eventually("all of it runs", || processes::with_word(&marker).len() >= 4);
+        let before = processes::with_word(&marker);
+        match how {
+            "cancel" => drop(place.run(&["cancel", "leaver"]).ends_with(0)),
+            "interrupt" => drop(place.post("/v1/interrupt", &json!({ "job": id, "how": "without" }))),
+            _ => drop(place.post("/v1/interrupt", &json!({ "job": id, "how": { "with-notice": 60_000 } }))),
+        }
+        if how == "cancel" {
+            place.run(&["attach", "leaver"]).ends_with(3);
+        } else {
+            eventually("the next stint", || place.job(id)["stints"] == 2);
+        }
+        let left: Vec<&i32> = before.iter().filter(|pid| processes::is_running(**pid)).collect();
+        assert!(left.is_empty(), "{how}: {left:?}");
+        place.leaves_nothing();
+        eventually("no marker anywhere", || processes::with_word(&marker).is_empty());
+    }
+}
+
+#[test]
+fn a_cancelled_program_may_save_first() {
+    let place = Place::steady();
+    let witness = Witness::submit(&place, "saver", "daemon");
+    let life = witness.until_beats(&[]);
+    place.run(&["cancel", "saver"]).ends_with(0);
+    place.run(&["attach", "saver"]).ends_with(3);
+    assert!(!processes::is_running(life.pid));
+    let ended = witness.lives()[0];
+    let store = place.home.join("checkpoints").join(place.job(witness.id)["key"].as_str().unwrap());
+    let newest = std::fs::read_dir(store.join("manifests")).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
+    let manifest: serde_json::Value = serde_json::from_slice(&std::fs::read(newest).unwrap()).unwrap();
+    let blob = store.join("blobs").join(manifest["files"][0]["blob"].as_str().unwrap());
+    assert_eq!(std::fs::read_to_string(blob).unwrap(), ended.last_step.to_string(), "its last save is kept");
+}
+
+#[test]
+fn a_server_that_nobody_needs_ends_itself_and_one_with_a_job_does_not() {
+    let place = Place::bare();
+    let mut up = place.command(&["up", "--market", "steady"]);
+    up.env("WINDFALL_IDLE", "1");
+    place.finish(up).ends_with(0);
+    eventually("it has ended", || processes::of(&place.home).is_empty());
+    let witness = {
+        let mut up = place.command(&["up"]);
+        up.env("WINDFALL_IDLE", "1");
+        place.finish(up).ends_with(0);
+        Witness::submit(&place, "busy", "plain")
+    };
+    witness.until_beats(&[]);
+    assert!(!within(Duration::from_secs(3), || processes::of(&place.home).is_empty()), "it has a job to look after");
+    witness.finish();
+    eventually("it has ended as well", || processes::of(&place.home).is_empty());
+    witness.check_over(&place);
+}

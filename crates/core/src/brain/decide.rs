@@ -328,7 +328,11 @@ impl Plan<'_> {
 
     fn choose(&self, job: &Job, sight: &Sight) -> (Choice, Reason) {
         let late = job.spec.deadline.is_some_and(|deadline| self.now >= deadline);
+        let worn_out = job.spec.fallback.as_ref().is_some_and(|fallback| {
+            job.interruptions >= fallback.after && fallback.to.iter().any(|to| to == "on-demand")
+        });
         let name = match (&job.spec.policy, job.spec.late) {
+            _ if worn_out => "on-demand",
             (_, Late::Soonest) if late => "on-demand",
             (_, Late::Cheapest) if late => "greedy",
             (Some(name), _) => name.as_str(),

@@ -393,6 +393,16 @@ fn a_budget_ends_the_job_before_it_is_exceeded() {
 }
 
 #[test]
+fn a_fallback_gives_up_on_spot_after_so_many_interruptions() {
+    let mut world = world();
+    let fallback = Some(crate::spec::Fallback { after: 1, to: vec!["on-demand".into()] });
+    world.running(JobSpec { fallback, ..job(2, None) });
+    world.gone(LeaseEnd::Taken);
+    world.decide();
+    assert_eq!(world.market(), Market::OnDemand);
+}
+
+#[test]
 fn a_lease_that_never_comes_up_is_given_back() {
     let mut world = world();
     world.submit(job(1, None));

@@ -2,7 +2,7 @@
 
 use super::sight::{Choice, Seen, Sight};
 use crate::reason::Reason;
-use crate::units::Span;
+use crate::units::{Span, Time};
 
 /// Never anything that the market can take away.
 pub fn on_demand(sight: &Sight) -> (Choice, Reason) {
@@ -46,7 +46,7 @@ pub fn uniform_progress(sight: &Sight) -> (Choice, Reason) {
         (None, _) => {
             let behind_at =
                 Span((i128::from(done.0) * i128::from(all.0) / i128::from(whole.0.max(1))) as i64) + Span(1_000);
-            (Choice::Wait { until: Some(sight.began + behind_at) }, say("ahead of the line: waiting for spot"))
+            wait_until(sight, sight.began + behind_at, say("ahead of the line: waiting for spot"))
         }
     }
 }
@@ -75,7 +75,7 @@ pub fn levi_safe(sight: &Sight) -> (Choice, Reason) {
         }
         _ => {
             let until = sight.now + (slack - cushion);
-            (Choice::Wait { until: Some(until.max(sight.now)) }, say("no spot: waiting for it while there is slack"))
+            wait_until(sight, until, say("no spot: waiting for it while there is slack"))
         }
     }
 }
@@ -95,6 +95,11 @@ fn stay(sight: &Sight, reason: Reason) -> (Choice, Reason) {
 
 fn wait(sight: &Sight, reason: Reason) -> (Choice, Reason) {
     (Choice::Wait { until: sight.retry_at() }, reason)
+}
+
+/// Waits for a moment; one that has passed is no moment to wait for, and would be asked for again and again.
+fn wait_until(sight: &Sight, at: Time, reason: Reason) -> (Choice, Reason) {
+    (Choice::Wait { until: Some(at).filter(|at| *at > sight.now).or(sight.retry_at()) }, reason)
 }
 
 fn no_spot(sight: &Sight, rule: &str) -> (Choice, Reason) {

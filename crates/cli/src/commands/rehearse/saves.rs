@@ -91,6 +91,11 @@ impl SaveWatch {
         changed
     }
 
+    /// How many files there are, locks aside.
+    pub fn files(&self) -> usize {
+        self.files.iter().filter(|(path, seen)| seen.size > 0 && !is_lock(path)).count()
+    }
+
     /// Files that a kill in the middle of a save would destroy: written over in place, and no log.
     pub fn in_place(&self) -> Vec<&PathBuf> {
         let often = |path: &PathBuf, times: u32| times > self.appended.get(path).copied().unwrap_or(0) / 4;

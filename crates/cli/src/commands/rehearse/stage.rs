@@ -77,37 +77,30 @@ impl Stage {
 
     /// Takes the job's lease away: announced so long before, or without a word.
     pub async fn interrupt(&self, id: u64, notice: Option<Duration>) -> Result<(), Failure> {
-        let how = match notice {
-            Some(notice) => json!({ "with-notice": notice.as_millis() as u64 }),
-            None => json!("without"),
-        };
-        self.client.post("/v1/interrupt", &json!({ "job": id, "how": how })).await
+        interrupt(&self.client, id, notice).await
     }
 
     /// Ends a job by force and waits until nothing of it is left.
     pub async fn end(&self, id: u64) -> Result<JobAnswer, Failure> {
-        let until = Instant::now() + GONE;
-        // A job that ended by itself meanwhile refuses both.
-        let _ = self.client.post::<_, ()>(&format!("/v1/jobs/{id}/cancel"), &json!({ "by": "rehearse" })).await;
-        let _ = self.interrupt(id, None).await;
-        loop {
-            let answer = self.job(id).await?;
-            if answer.bill.is_some() || Instant::now() > until {
-                return Ok(answer);
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        end(&self.client, id).await
     }
 
-    /// Ends every job and the server.
-    pub async fn close(&self) {
-        if let Ok(jobs) = self.client.get::<Vec<windfall_core::view::JobView>>("/v1/jobs").await {
+    /// Ends every job of a stage, and its server.
+    pub async fn close(home: &Path) {
+        let client = Client::new(home, Vec::new());
+        if client.hello().await.is_none() {
+            return;
+        }
+        if let Ok(jobs) = client.get::<Vec<windfall_core::view::JobView>>("/v1/jobs").await {
             for job in jobs {
-                let _ = self.end(job.id.0).await;
+                let _ = end(&client, job.id.0).await;
             }
         }
-        let _ = self.client.post::<_, ()>("/v1/shutdown", &()).await;
-        self.client.wait_until_gone().await;
+        let _ = client.post::<_, ()>("/v1/shutdown", &()).await;
+        let until = Instant::now() + GONE;
+        while Instant::now() < until && client.hello().await.is_some() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// What the program printed in a stint.
@@ -148,9 +141,27 @@ impl Stage {
             }
         }
     }
+}
 
-    pub fn spec(&self) -> &JobSpec {
-        &self.spec
+async fn interrupt(client: &Client, id: u64, notice: Option<Duration>) -> Result<(), Failure> {
+    let how = match notice {
+        Some(notice) => json!({ "with-notice": notice.as_millis() as u64 }),
+        None => json!("without"),
+    };
+    client.post("/v1/interrupt", &json!({ "job": id, "how": how })).await
+}
+
+async fn end(client: &Client, id: u64) -> Result<JobAnswer, Failure> {
+    let until = Instant::now() + GONE;
+    // A job that ended by itself meanwhile refuses both.
+    let _ = client.post::<_, ()>(&format!("/v1/jobs/{id}/cancel"), &json!({ "by": "rehearse" })).await;
+    let _ = interrupt(client, id, None).await;
+    loop {
+        let answer: JobAnswer = client.get(&format!("/v1/jobs/{id}")).await?;
+        if answer.bill.is_some() || Instant::now() > until {
+            return Ok(answer);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 

@@ -1,0 +1,217 @@
+//! From what was seen to what it means: findings with stable codes, and one verdict. Every finding says what was
+//! seen, why it matters and what to do; nothing here runs anything.
+
+use super::act::{Cut, Ended, Played, Stint};
+use super::saves::{Contents, is_lock};
+use super::traces::{Baseline, Restart};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How much a finding weighs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// Good to know.
+    Info,
+    /// Costs work or time.
+    Warning,
+    /// Work is lost without bound, or the result is wrong.
+    Unsafe,
+}
+
+/// Something about the program that matters on spot capacity.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    /// Stable.
+    pub code: &'static str,
+    pub seen: String,
+    pub why: &'static str,
+    pub fix: String,
+    pub severity: Severity,
+}
+
+/// The one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    Safe,
+    SafeWithLoss,
+    Unsafe,
+    Unknown,
+}
+
+/// An act and what its restarts show.
+pub struct Scene {
+    pub name: &'static str,
+    pub played: Played,
+    pub restarts: Vec<Restart>,
+    /// The final state is that of the undisturbed run; none when that was not or cannot be compared.
+    pub equal: Option<bool>,
+}
+
+/// All that was seen.
+pub struct Seen {
+    pub base: Played,
+    pub baseline: Baseline,
+    pub scenes: Vec<Scene>,
+    /// The same interruption with the folder kept, where that was tried.
+    pub kept_folder: Option<Scene>,
+    /// Files that the program wrote in its folder, outside the checkpoint directory.
+    pub outside: Vec<PathBuf>,
+    pub deterministic: Option<bool>,
+    /// Files that differ between two undisturbed runs.
+    pub volatile: BTreeSet<PathBuf>,
+    pub notice: Duration,
+    pub limit: Duration,
+    pub settle: Duration,
+}
+
+/// What is said about the program.
+pub struct Judgement {
+    pub verdict: Verdict,
+    /// The verdict in one sentence.
+    pub line: String,
+    pub findings: Vec<Finding>,
+}
+
+impl Scene {
+    /// The stint that was interrupted first.
+    pub fn cut(&self) -> Option<&Stint> {
+        self.played.stints.iter().find(|stint| stint.cut.is_some())
+    }
+
+    /// The program went on to its end, or was killed for going on, after it had been told to stop.
+    pub fn ignored_notice(&self, baseline: &Baseline) -> bool {
+        let Some(stint) = self.cut() else { return false };
+        let Some((Cut::Notice(_), at)) = stint.cut else { return false };
+        if stint.view.evidence.ignored_sigterm {
+            return true;
+        }
+        let rest = baseline.ran - stint.age(at).as_secs_f64();
+        let took = stint.view.evidence.stop_took_ms.map_or(0.0, |ms| ms as f64 / 1_000.0);
+        baseline.finished && rest > 0.8 && took > 0.7 * rest
+    }
+
+    /// Something was saved between the notice and the end.
+    pub fn saved_on_notice(&self, baseline: &Baseline) -> bool {
+        let Some(stint) = self.cut() else { return false };
+        let Some((Cut::Notice(_), at)) = stint.cut else { return false };
+        let at_risk = baseline.every.map_or(f64::INFINITY, |every| every * 0.25).max(baseline.ran * 0.05);
+        let saved = stint.watch.saves.iter().any(|save| save.began > at);
+        // A save that was due anyway, in the moment before it died, is older than what it had done.
+        let all = self.restarts.first().is_none_or(|r| r.by != "progress" || r.lost.is_none_or(|lost| lost < at_risk));
+        saved && all && !self.ignored_notice(baseline)
+    }
+
+    pub fn hung(&self) -> bool {
+        self.played.ended == Ended::Late
+    }
+}
+
+impl Seen {
+    pub fn scene(&self, name: &str) -> Option<&Scene> {
+        self.scenes.iter().find(|scene| scene.name == name)
+    }
+
+    /// The state that a run ended with: logs and locks are no state.
+    pub fn state(&self, played: &Played) -> Contents {
+        let Some(last) = played.last() else { return Contents::new() };
+        let logs: BTreeSet<PathBuf> = played.stints.iter().flat_map(|stint| stint.watch.logs()).collect();
+        let kept = last.left.iter().filter(|(path, _)| !is_lock(path) && !self.volatile.contains(*path));
+        let state: Contents = kept.map(|(path, what)| (path.clone(), *what)).collect();
+        let only: Contents =
+            state.iter().filter(|(path, _)| !logs.contains(*path)).map(|(path, what)| (path.clone(), *what)).collect();
+        if only.is_empty() { state } else { only }
+    }
+
+    /// Paths whose content differs between two final states. A file that only one of them has is an older or an
+    /// extra checkpoint, unless they have none in common.
+    pub fn differences(&self, one: &Played, other: &Played) -> Option<Vec<PathBuf>> {
+        let (one, other) = (self.state(one), self.state(other));
+        if one.is_empty() {
+            return None;
+        }
+        let common: Vec<_> = one.iter().filter_map(|(path, what)| Some((path, what, other.get(path)?))).collect();
+        if common.is_empty() {
+            return Some(one.keys().cloned().collect());
+        }
+        Some(common.into_iter().filter(|(_, what, than)| what != than).map(|(path, ..)| path.clone()).collect())
+    }
+
+    fn restarts(&self) -> impl Iterator<Item = (&Scene, &Restart)> {
+        self.scenes.iter().flat_map(|scene| scene.restarts.iter().map(move |restart| (scene, restart)))
+    }
+
+    /// Most running time that one interruption cost, or may cost by the longest time between two saves.
+    pub fn worst_loss(&self) -> f64 {
+        let measured = self.restarts().filter_map(|(_, restart)| restart.lost).fold(0.0, f64::max);
+        if !self.baseline.saves_on_the_way() {
+            return measured.max(self.baseline.ran);
+        }
+        measured.max(self.baseline.longest_gap() + self.checkpoint_seconds(&self.base))
+    }
+
+    /// From the first write of a save until it is durable, at worst.
+    pub fn checkpoint_seconds(&self, played: &Played) -> f64 {
+        let took = played.stints.iter().map(|stint| {
+            let burst = stint.watch.saves.iter().map(|save| (save.ended - save.began).as_millis() as u64).max();
+            stint.view.evidence.longest_save_ms.max(burst.unwrap_or(0)) + stint.view.evidence.upload_ms
+        });
+        took.max().unwrap_or(0) as f64 / 1_000.0
+    }
+
+    pub fn judge(&self) -> Judgement {
+        let findings = super::findings::all(self);
+        let worst = findings.iter().map(|finding| finding.severity).max();
+        let (verdict, line) = if let Some(reason) = self.unknown(&findings) {
+            (Verdict::Unknown, format!("unknown: {reason}"))
+        } else if worst == Some(Severity::Unsafe) {
+            let codes: Vec<&str> =
+                findings.iter().filter(|f| f.severity == Severity::Unsafe).map(|finding| finding.code).collect();
+            (Verdict::Unsafe, format!("unsafe on spot capacity: {}", codes.join(", ")))
+        } else {
+            let saves = self.scenes.iter().any(|scene| scene.saved_on_notice(&self.baseline));
+            let loss = seconds(self.worst_loss());
+            if saves && worst < Some(Severity::Warning) {
+                let line = format!("safe: nothing is lost with a notice, at most {loss} of work without one");
+                (Verdict::Safe, line)
+            } else {
+                let line = format!("safe with loss: an interruption costs at most {loss} of work");
+                (Verdict::SafeWithLoss, line)
+            }
+        };
+        Judgement { verdict, line, findings }
+    }
+
+    fn unknown(&self, findings: &[Finding]) -> Option<String> {
+        if findings.iter().any(|finding| finding.code == "baseline-failed") {
+            return Some("the program fails undisturbed".to_owned());
+        }
+        if findings.iter().any(|finding| finding.severity == Severity::Unsafe) {
+            return None;
+        }
+        if self.scenes.is_empty() {
+            let ran = seconds(self.baseline.ran);
+            return Some(format!("the program ends after {ran}, too soon to interrupt it"));
+        }
+        let shown = self.restarts().any(|(_, restart)| restart.restored && restart.from_zero() == Some(false));
+        (!shown).then(|| {
+            if self.restarts().next().is_none() {
+                "no interruption came to pass before the program ended".to_owned()
+            } else if self.baseline.finished {
+                "nothing shows from where the program goes on; give the job file a `progress:` pattern".to_owned()
+            } else {
+                "the program is longer than the limit and tells no progress; give the job file a `progress:` pattern, \
+                 or the rehearsal a longer --limit"
+                    .to_owned()
+            }
+        })
+    }
+}
+
+/// Seconds for people: `0.4s`, `12s`, `3m 5s`.
+pub fn seconds(seconds: f64) -> String {
+    windfall_core::Span((seconds * 1_000.0) as i64).to_string()
+}

@@ -1,0 +1,213 @@
+//! Which acts are played, in which order, and which of them are not worth playing after what was seen.
+
+use super::act::{Cue, Cut, Ended, Stint, play};
+use super::judge::{Scene, Seen};
+use super::report::Screen;
+use super::saves::changed_files;
+use super::stage::Stage;
+use super::traces::{Baseline, restarts};
+use crate::exit::Failure;
+use regex::Regex;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use windfall_core::JobSpec;
+
+/// A program that ends sooner cannot be interrupted halfway.
+const TOO_SHORT: f64 = 0.5;
+
+/// What to rehearse, and how.
+pub struct Script {
+    pub root: PathBuf,
+    pub spec: JobSpec,
+    pub notice: Duration,
+    pub limit: Duration,
+    /// Leave everything where it is for a look.
+    pub keep: bool,
+    pub screen: Screen,
+}
+
+impl Script {
+    /// Plays every act that tells something.
+    pub async fn play(&self) -> Result<Seen, Failure> {
+        let env = crate::commands::watch::environment();
+        let stage = Stage::open(&self.root, &self.spec, &env, true).await?;
+        for note in &stage.notes {
+            eprintln!("note: {note}");
+        }
+        let pattern = self.spec.run.progress.as_deref().and_then(|pattern| Regex::new(pattern).ok());
+        self.screen.begin("undisturbed", &format!("at most {} ", super::judge::seconds(self.limit.as_secs_f64())));
+        let base = play(&stage, &[], self.limit, |_| false).await?;
+        let baseline = Baseline::of(&base);
+        let outside = base.last().map_or(Vec::new(), |stint| {
+            changed_files(Path::new(&self.spec.run.folder), &stint.folder, &stint.saves_dir)
+        });
+        if !self.keep {
+            stage.sweep(&base.key);
+        }
+        let mut seen = Seen {
+            base,
+            baseline,
+            scenes: Vec::new(),
+            kept_folder: None,
+            outside,
+            deterministic: None,
+            volatile: BTreeSet::new(),
+            notice: self.notice,
+            limit: self.limit,
+            settle: Duration::from_millis(self.spec.checkpoint.settle_ms),
+        };
+        let playable = seen.base.succeeded() || seen.base.ended == Ended::Late;
+        if !playable || (seen.baseline.finished && seen.baseline.ran < TOO_SHORT) {
+            return Ok(seen);
+        }
+        self.interruptions(&stage, &mut seen, pattern.as_ref()).await?;
+        if !resumes(&seen) && !seen.outside.is_empty() {
+            let home = self.root.join("same");
+            let kept = Stage::open(&home, &self.spec, &env, false).await?;
+            let cue = cue(&seen.baseline, 0.6, 0.6, 0);
+            seen.kept_folder =
+                Some(self.scene(&kept, &seen, "in the same folder", &[(cue, Cut::Without)], pattern.as_ref()).await?);
+        }
+        self.compare(&stage, &mut seen).await?;
+        Ok(seen)
+    }
+
+    async fn interruptions(&self, stage: &Stage, seen: &mut Seen, pattern: Option<&Regex>) -> Result<(), Failure> {
+        let periodic = seen.baseline.saves_on_the_way();
+        let durable = usize::from(periodic);
+        let at = |from, to, durable| cue(&seen.baseline, from, to, durable);
+        // Between two saves: then what is saved after the notice was saved because of it.
+        let between = seen.baseline.every.map(|every| (secs(every * 0.3), secs(every * 0.6)));
+        let notice = Cue { between, ..at(0.45, 0.75, durable) };
+        let without = at(0.55, 0.8, durable);
+        let mid_save = at(0.3, 0.8, durable);
+        let twice = at(0.35, 0.7, durable);
+        let damaged = at(0.5, 0.85, 2);
+        let torn = at(0.5, 0.85, 1);
+        let soon = seen.baseline.startup + (seen.baseline.ran * 0.1).min(2.0);
+        let soon = Cue { at_least: secs(soon), durable: 0, between: None, at_most: secs(soon) };
+
+        let scene = self.scene(stage, seen, "with notice", &[(notice, Cut::Notice(self.notice))], pattern).await?;
+        let on_notice = scene.saved_on_notice(&seen.baseline);
+        seen.scenes.push(scene);
+        let broken = |seen: &Seen| {
+            let restarts = || seen.scenes.iter().flat_map(|scene| &scene.restarts);
+            let hung = seen.baseline.finished && seen.scenes.iter().any(Scene::hung);
+            hung || restarts().any(|r| r.failed.is_some() || (r.restored && r.from_zero() == Some(true)))
+        };
+        if !(periodic || on_notice) || broken(seen) {
+            return Ok(());
+        }
+        let scene = self.scene(stage, seen, "without notice", &[(without, Cut::Without)], pattern).await?;
+        seen.scenes.push(scene);
+        if !periodic || broken(seen) {
+            return Ok(());
+        }
+        let scene = self.scene(stage, seen, "during a save", &[(mid_save, Cut::MidSave)], pattern).await?;
+        seen.scenes.push(scene);
+        let script = [(twice, Cut::Without), (soon, Cut::Without)];
+        let scene = self.scene(stage, seen, "twice in a row", &script, pattern).await?;
+        seen.scenes.push(scene);
+        let most = |seen: &Seen| seen.scenes.iter().flat_map(|s| &s.played.stints).map(|s| s.durable.len()).max();
+        let durable = seen.base.last().map_or(0, |stint| stint.durable.len()).max(most(seen).unwrap_or(0));
+        if durable >= 2 {
+            let scene = self.scene(stage, seen, "damaged checkpoint", &[(damaged, Cut::Damaged)], pattern).await?;
+            seen.scenes.push(scene);
+        }
+        let in_place = |stint: &Stint| !stint.watch.in_place().is_empty();
+        if durable >= 1 && seen.base.stints.iter().any(in_place) {
+            let scene = self.scene(stage, seen, "torn file", &[(torn, Cut::Torn)], pattern).await?;
+            seen.scenes.push(scene);
+        }
+        Ok(())
+    }
+
+    async fn scene(
+        &self,
+        stage: &Stage,
+        seen: &Seen,
+        name: &'static str,
+        script: &[(Cue, Cut)],
+        pattern: Option<&Regex>,
+    ) -> Result<Scene, Failure> {
+        let baseline = &seen.baseline;
+        self.screen.begin(name, &format!("about {} ", super::judge::seconds(baseline.ran * 1.6)));
+        let patient = secs(baseline.ran * 3.0 + 20.0) + self.notice;
+        let limit = if baseline.finished { patient.min(self.limit.max(secs(baseline.ran * 2.0 + 20.0))) } else { self.limit };
+        let finished = baseline.finished;
+        let played = play(stage, script, limit, |stints| !finished && has_gone_on(stints)).await?;
+        self.screen.end(&played);
+        if !self.keep {
+            stage.sweep(&played.key);
+        }
+        let restarts = restarts(&played, baseline, pattern);
+        Ok(Scene { name, restarts, played, equal: None })
+    }
+
+    /// Compares final states; runs the program undisturbed once more only when one of them differs.
+    async fn compare(&self, stage: &Stage, seen: &mut Seen) -> Result<(), Failure> {
+        if !seen.base.succeeded() {
+            return Ok(());
+        }
+        self.note_equal(seen);
+        if seen.scenes.iter().any(|scene| scene.equal == Some(false)) {
+            self.screen.begin("undisturbed again", &format!("about {} ", super::judge::seconds(seen.baseline.ran)));
+            let again = play(stage, &[], self.limit.max(secs(seen.baseline.ran * 3.0)), |_| false).await?;
+            let differing = seen.differences(&seen.base, &again).unwrap_or_default();
+            seen.deterministic = Some(differing.is_empty());
+            seen.volatile = differing.into_iter().collect();
+            self.note_equal(seen);
+        } else if seen.scenes.iter().any(|scene| scene.equal == Some(true)) {
+            seen.deterministic = Some(true);
+        }
+        Ok(())
+    }
+
+    fn note_equal(&self, seen: &mut Seen) {
+        let equal: Vec<Option<bool>> = seen
+            .scenes
+            .iter()
+            .map(|scene| {
+                let comparable = scene.played.succeeded() && scene.played.cuts > 0;
+                comparable.then(|| seen.differences(&seen.base, &scene.played)).flatten().map(|paths| paths.is_empty())
+            })
+            .collect();
+        for (scene, equal) in seen.scenes.iter_mut().zip(equal) {
+            scene.equal = equal;
+        }
+    }
+}
+
+/// An interruption between two parts of the undisturbed run, later where so many checkpoints take longer.
+fn cue(baseline: &Baseline, from: f64, to: f64, durable: usize) -> Cue {
+    let work = (baseline.ran - baseline.startup).max(0.0);
+    // Of a program that is longer than the limit, a third of that is enough.
+    let (from, to) = if baseline.finished { (from, to) } else { (from * 0.6, to * 0.6) };
+    let at = |part: f64| secs(baseline.startup + work * part);
+    Cue { at_least: at(from), durable, between: None, at_most: at(to) }
+}
+
+/// Whether a program that is longer than the limit has shown after its last restart from where it goes on.
+fn has_gone_on(stints: &[Stint]) -> bool {
+    let [.., before, last] = stints else { return false };
+    if before.cut.is_none() || last.cut.is_some() || last.started.is_none() || last.ended.is_some() {
+        return false;
+    }
+    match (before.view.done, last.view.done) {
+        (Some(before), Some(done)) if last.ran() > Duration::from_secs(1) => done > before,
+        (Some(_), _) => false,
+        _ => last.ran() > before.ran() + Duration::from_secs(1),
+    }
+}
+
+/// Whether any act went on from a checkpoint.
+fn resumes(seen: &Seen) -> bool {
+    let mut restarts = seen.scenes.iter().flat_map(|scene| &scene.restarts);
+    restarts.any(|restart| restart.restored && restart.from_zero() != Some(true))
+}
+
+fn secs(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds.max(0.0))
+}
+

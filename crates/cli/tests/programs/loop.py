@@ -1,0 +1,118 @@
+"""A small training loop with every habit to choose from on its command line.
+
+loop.py [habit …]: without any habit it is a good program. It saves with a rename every few steps, resumes,
+and on SIGTERM saves and exits.
+"""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+HABITS = set(sys.argv[1:])
+STEPS = 50
+SECONDS_A_STEP = 0.1
+SAVE_EVERY = 5
+DIR = os.environ["WINDFALL_CHECKPOINT_DIR"]
+if "relative" in HABITS:
+    DIR = "out"
+if "in-folder" in HABITS:
+    DIR = "."
+if "subfolder" in HABITS:
+    DIR = os.path.join(DIR, "run-1", "weights")
+PATH = os.path.join(DIR, "state.json")
+stop = False
+
+
+def has(habit):
+    return habit in HABITS
+
+
+def on_term(*_):
+    global stop
+    stop = True
+
+
+def say(*words):
+    if not has("silent"):
+        print(*words, flush=True)
+
+
+def save(step, state):
+    if has("never"):
+        return
+    os.makedirs(DIR, exist_ok=True)
+    text = json.dumps({"step": step, "state": state, "fill": state * 400})
+    if has("multi-file"):
+        with open(os.path.join(DIR, "optimiser.json.tmp"), "w") as file:
+            file.write(json.dumps({"step": step, "moments": state[::-1] * 100}))
+        os.replace(os.path.join(DIR, "optimiser.json.tmp"), os.path.join(DIR, "optimiser.json"))
+    if has("in-place"):
+        with open(PATH, "w") as file:
+            half = len(text) // 2
+            file.write(text[:half])
+            file.flush()
+            time.sleep(0.02)
+            file.write(text[half:])
+        return
+    with open(PATH + ".tmp", "w") as file:
+        file.write(text)
+        file.flush()
+        if has("slow-fsync"):
+            time.sleep(0.15)
+        os.fsync(file.fileno())
+    os.replace(PATH + ".tmp", PATH)
+
+
+def load():
+    if has("from-zero") or not os.path.exists(PATH):
+        return 0, "seed"
+    with open(PATH) as file:
+        saved = json.load(file)
+    return saved["step"], saved["state"]
+
+
+def main():
+    if has("ignore-term"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    elif not has("die-on-term"):
+        signal.signal(signal.SIGTERM, on_term)
+    if has("lock"):
+        os.makedirs(DIR, exist_ok=True)
+        lock = os.path.join(DIR, "train.lock")
+        if os.path.exists(lock):
+            sys.exit("another run holds " + lock)
+        with open(lock, "w") as file:
+            file.write(str(os.getpid()))
+    if has("needs-empty") and os.path.isdir(DIR) and os.listdir(DIR):
+        sys.exit("the output directory is not empty")
+    if has("child"):
+        subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    if has("slow-start"):
+        time.sleep(2)
+    step, state = load()
+    if has("forgets") and step:
+        state = "seed"
+    while step < STEPS:
+        noise = str(time.time()) if has("random") else ""
+        state = hashlib.sha256(f"{state} {step} {noise}".encode()).hexdigest()
+        step += 1
+        time.sleep(SECONDS_A_STEP)
+        say(f"step {step}/{STEPS} {state[:8]}")
+        if stop and not has("finish-anyway"):
+            if not has("no-save-on-term"):
+                save(step, state)
+            if has("lock"):
+                pass
+            sys.exit(143 if has("exit-143") else 0)
+        if step % SAVE_EVERY == 0 and not has("end-only") and not has("notice-only"):
+            save(step, state)
+    if not has("notice-only"):
+        save(step, state)
+    say("done")
+
+
+main()

@@ -1,0 +1,247 @@
+//! The facts, each about one promise in `engine.rs`.
+
+use crate::stage::{Stage, lease, stint};
+use std::time::{Duration, Instant};
+use windfall_core::{LeaseEnd, OfferId, Refusal, Span, WorkerEnd};
+use windfall_exec::{EngineError, LeaseState, Want};
+
+/// Goes on until the stage's folder is gone, so that a failed test leaves nothing for long.
+const FOR_EVER: &str = "while [ -d . ] && [ -n \"$(ls -d \"$PWD\" 2>/dev/null)\" ]; do sleep 0.1; done";
+/// The same, deaf to polite signals.
+const DEAF: &str = "trap '' TERM; while [ -n \"$(ls -d \"$PWD\" 2>/dev/null)\" ]; do sleep 0.1; done";
+
+fn gone(state: &LeaseState) -> bool {
+    matches!(state, LeaseState::Gone { .. })
+}
+
+fn invalid<T>(answer: Result<T, EngineError>) -> bool {
+    matches!(answer, Err(EngineError::Refused(Refusal::Invalid)))
+}
+
+pub fn an_engine_says_what_it_can_do_and_what_it_sells(stage: &mut impl Stage) {
+    let first = stage.engine().describe();
+    assert!(first.speed >= 1 && !first.markets.is_empty());
+    let offers = stage.wait_for(stage.engine().offers()).unwrap();
+    assert!(offers.iter().any(|offer| offer.id == stage.want().offer));
+    assert!(offers.iter().all(|offer| offer.engine == first.name && first.markets.contains(&offer.market)));
+    assert_eq!(stage.engine().describe(), first);
+}
+
+pub fn acquired_twice_there_is_one_lease(stage: &mut impl Stage) {
+    let (id, want) = (lease(1), stage.want());
+    let both = async { tokio::join!(stage.engine().acquire(id, &want), stage.engine().acquire(id, &want)) };
+    let (first, second) = stage.wait_for(both);
+    assert_eq!(first.unwrap(), second.unwrap());
+    let machine = stage.running(id).len();
+    let third = stage.wait_for(stage.engine().acquire(id, &want)).unwrap();
+    assert_eq!(Some(third), stage.see(id).map(|observed| observed.state));
+    assert_eq!(stage.running(id).len(), machine, "the same machine, not another");
+    assert_eq!(stage.wait_for(stage.engine().list_owned()).unwrap(), [id]);
+}
+
+pub fn what_is_not_sold_is_refused(stage: &mut impl Stage) {
+    let unknown = Want { offer: OfferId::new("nowhere"), max_price: None };
+    assert!(invalid(stage.wait_for(stage.engine().acquire(lease(1), &unknown))));
+    let cheap = Want { max_price: Some(windfall_core::NanoUsd(1)), ..stage.want() };
+    let answer = stage.wait_for(stage.engine().acquire(lease(2), &cheap));
+    assert!(matches!(answer, Err(EngineError::Refused(Refusal::NoCapacity))), "{answer:?}");
+    assert!(stage.wait_for(stage.engine().list_owned()).unwrap().is_empty());
+}
+
+pub fn released_before_it_was_acquired_it_never_will_be(stage: &mut impl Stage) {
+    let id = lease(1);
+    let state = stage.wait_for(stage.engine().release(id)).unwrap();
+    assert!(matches!(state, LeaseState::Gone { since: None, end: LeaseEnd::Released, .. }), "{state:?}");
+    assert!(invalid(stage.wait_for(stage.engine().acquire(id, &stage.want()))));
+    stage.reopen();
+    assert!(invalid(stage.wait_for(stage.engine().acquire(id, &stage.want()))), "a new engine knows it too");
+    assert!(stage.running(id).is_empty());
+}
+
+pub fn release_returns_only_when_nothing_runs(stage: &mut impl Stage) {
+    let id = stage.up(1);
+    stage.start(id, 1, &format!("setsid sh -c '{FOR_EVER}' & (setsid sh -c '{FOR_EVER}' &) ; {DEAF}"));
+    stage.until_worker("runs", id, |worker| worker.pid.is_some());
+    let state = stage.wait_for(stage.engine().release(id)).unwrap();
+    assert_eq!(stage.running(id), [0; 0], "at the moment of the answer");
+    assert!(matches!(state, LeaseState::Gone { since: Some(since), at, end: LeaseEnd::Released } if since <= at));
+    assert_eq!(stage.wait_for(stage.engine().release(id)).unwrap(), state, "asked again, it answers the same");
+    assert!(stage.wait_for(stage.engine().list_owned()).unwrap().is_empty());
+    assert!(invalid(stage.wait_for(stage.engine().acquire(id, &stage.want()))));
+}
+
+pub fn a_release_that_races_an_acquire_leaves_nothing(stage: &mut impl Stage) {
+    for seq in 1..=8 {
+        let (id, want) = (lease(seq), stage.want());
+        let late = async {
+            tokio::time::sleep(Duration::from_millis(seq * 4)).await;
+            stage.engine().release(id).await
+        };
+        let (_, released) = stage.wait_for(async { tokio::join!(stage.engine().acquire(id, &want), late) });
+        assert!(gone(&released.unwrap()));
+        assert_eq!(stage.running(id), [0; 0]);
+        assert!(gone(&stage.see(id).unwrap().state));
+    }
+}
+
+pub fn an_unknown_lease_is_missing_in_the_answer(stage: &mut impl Stage) {
+    let id = stage.up(1);
+    let seen = stage.wait_for(stage.engine().observe(&[lease(99), id])).unwrap();
+    assert_eq!(seen.iter().map(|observed| observed.lease).collect::<Vec<_>>(), [id]);
+    let order = stage.order(1, "true");
+    assert!(matches!(stage.wait_for(stage.engine().start(lease(99), &order)), Err(EngineError::NoLease(_))));
+}
+
+pub fn a_new_engine_on_the_same_ground_adopts_what_runs(stage: &mut impl Stage) {
+    let id = stage.up(1);
+    stage.start(id, 1, FOR_EVER);
+    let before = stage.until_worker("runs", id, |worker| worker.pid.is_some());
+    let state = stage.see(id).unwrap().state;
+    stage.reopen();
+    assert_eq!(stage.wait_for(stage.engine().list_owned()).unwrap(), [id]);
+    let after = stage.until_worker("is seen again", id, |worker| worker.pid.is_some());
+    assert_eq!((after.pid, after.stint), (before.pid, before.stint), "the same worker");
+    assert_eq!(stage.see(id).unwrap().state, state, "up since the same moment");
+    stage.wait_for(stage.engine().stop(id, stint(1), 0, Span::ZERO)).unwrap();
+    stage.until_worker("obeys the new engine", id, |worker| worker.end == Some(WorkerEnd::Stopped));
+}
+
+pub fn an_acquire_that_was_cut_off_is_taken_up_again(stage: &mut impl Stage) {
+    for (seq, ms) in [(1, 1), (2, 5), (3, 20), (4, 60)] {
+        let (id, want) = (lease(seq), stage.want());
+        let cut = async {
+            let acquire = stage.engine().acquire(id, &want);
+            tokio::time::timeout(Duration::from_millis(ms), acquire).await.is_ok()
+        };
+        stage.wait_for(cut);
+        stage.reopen();
+        let state = stage.wait_for(stage.engine().acquire(id, &stage.want())).unwrap();
+        assert!(matches!(state, LeaseState::Up { .. }), "{state:?}");
+        stage.start(id, seq, "exit 0");
+        stage.until_worker("works", id, |worker| worker.end == Some(WorkerEnd::Exited { code: 0 }));
+        stage.wait_for(stage.engine().release(id)).unwrap();
+        assert_eq!(stage.running(id), [0; 0]);
+    }
+}
+
+pub fn a_machine_that_died_is_observed_as_gone(stage: &mut impl Stage) {
+    let id = stage.up(1);
+    stage.start(id, 1, &format!("setsid sh -c '{FOR_EVER}' & {FOR_EVER}"));
+    stage.until_worker("runs", id, |worker| worker.pid.is_some());
+    stage.break_machine(id);
+    let seen = stage.until("is gone", id, |observed| gone(&observed.state));
+    assert!(matches!(seen.state, LeaseState::Gone { since: Some(_), end: LeaseEnd::Lost, .. }), "{seen:?}");
+    assert_eq!(stage.running(id), [0; 0], "gone means that nothing runs");
+    assert_eq!(seen.worker.and_then(|worker| worker.end), None, "it did not end by itself");
+    // The offer is as good as before: the lease is gone, not refused.
+    assert!(gone(&stage.wait_for(stage.engine().acquire(id, &stage.want())).unwrap()));
+}
+
+pub fn a_machine_that_died_unseen_is_observed_as_gone(stage: &mut impl Stage) {
+    let id = stage.up(1);
+    stage.start(id, 1, "exit 3");
+    stage.until_worker("has ended", id, |worker| worker.end.is_some());
+    stage.break_machine(id);
+    stage.reopen();
+    let seen = stage.until("is gone", id, |observed| gone(&observed.state));
+    assert_eq!(seen.worker.and_then(|worker| worker.end), Some(WorkerEnd::Exited { code: 3 }), "its last words are kept");
+}
+
+pub fn started_twice_there_is_one_worker(stage: &mut impl Stage) {
+    let id = stage.up(1);
+    let line = format!("echo one >> starts; {FOR_EVER}");
+    stage.start(id, 1, &line);
+    stage.start(id, 1, &line);
+    let first = stage.until_worker("runs", id, |worker| worker.pid.is_some());
+    stage.start(id, 1, &line);
+    wait_for_file(stage, "starts");
+    stage.wait_for(stage.engine().stop(id, stint(1), 0, Span::ZERO)).unwrap();
+    let last = stage.until_worker("has ended", id, |worker| worker.end.is_some());
+    assert_eq!(first.pid, last.pid);
+    stage.start(id, 1, &line);
+    stage.start(id, 2, "exit 0");
+    stage.until_worker("the next", id, |worker| worker.stint == stint(2) && worker.end.is_some());
+    assert_eq!(std::fs::read_to_string(stage.folder().join("starts")).unwrap(), "one\n");
+}
+
+pub fn stopped_before_it_started_it_never_starts(stage: &mut impl Stage) {
+    let id = stage.up(1);
+    stage.wait_for(stage.engine().stop(id, stint(1), 0, Span::seconds(60))).unwrap();
+    let view = stage.until_worker("is over", id, |worker| worker.end.is_some());
+    assert_eq!((view.stint, view.end, view.pid), (stint(1), Some(WorkerEnd::Stopped), None));
+    stage.start(id, 1, "echo one >> starts");
+    stage.start(id, 2, "exit 0");
+    stage.until_worker("the next runs", id, |worker| worker.stint == stint(2) && worker.end.is_some());
+    assert!(!stage.folder().join("starts").exists(), "the stopped one never ran");
+}
+
+pub fn an_old_epoch_is_refused(stage: &mut impl Stage) {
+    let id = stage.up(1);
+    stage.start(id, 5, "exit 0");
+    stage.until_worker("has ended", id, |worker| worker.end.is_some());
+    stage.start(id, 4, "echo old >> starts");
+    stage.start(id, 6, "echo new >> starts");
+    stage.until_worker("the newer runs", id, |worker| worker.stint == stint(6) && worker.end.is_some());
+    assert_eq!(std::fs::read_to_string(stage.folder().join("starts")).unwrap(), "new\n");
+}
+
+pub fn a_stop_asks_first_and_kills_after_the_grace(stage: &mut impl Stage) {
+    let id = stage.up(1);
+    stage.start(id, 1, &format!("trap 'echo heard > heard; exit 0' TERM; echo ready > ready; {FOR_EVER}"));
+    wait_for_file(stage, "ready");
+    stage.wait_for(stage.engine().stop(id, stint(1), 0, Span::hours(1))).unwrap();
+    let view = stage.until_worker("has ended", id, |worker| worker.end.is_some());
+    assert_eq!((view.end, view.evidence.ignored_sigterm), (Some(WorkerEnd::Stopped), false));
+    assert!(stage.folder().join("heard").exists());
+    stage.start(id, 2, &format!("echo deaf > deaf; {DEAF}"));
+    wait_for_file(stage, "deaf");
+    stage.wait_for(stage.engine().stop(id, stint(2), 0, Span::seconds(30))).unwrap();
+    let view = stage.until_worker("is over", id, |worker| worker.stint == stint(2) && worker.end.is_some());
+    assert_eq!((view.end, view.evidence.ignored_sigterm), (Some(WorkerEnd::Stopped), true));
+}
+
+pub fn a_notice_is_heard_and_kept(stage: &mut impl Stage) {
+    let id = stage.up(1);
+    stage.start(id, 1, &format!("trap 'echo heard > heard' TERM; echo ready > ready; {FOR_EVER}; {FOR_EVER}"));
+    wait_for_file(stage, "ready");
+    stage.take(id, Some(Span::minutes(2)));
+    let seen = stage.until("is announced", id, |observed| matches!(observed.state, LeaseState::Up { ends_at: Some(_), .. }));
+    let LeaseState::Up { ends_at: Some(ends_at), since } = seen.state else { unreachable!() };
+    wait_for_file(stage, "heard");
+    let seen = stage.until("is gone", id, |observed| gone(&observed.state));
+    assert_eq!(seen.state, LeaseState::Gone { since: Some(since), at: ends_at, end: LeaseEnd::Taken });
+    assert_eq!(stage.running(id), [0; 0]);
+}
+
+pub fn what_is_taken_away_takes_everything_with_it(stage: &mut impl Stage) {
+    let id = stage.up(1);
+    // One of them has neither our session nor our environment.
+    stage.start(id, 1, &format!("(env -i PWD=\"$PWD\" setsid sh -c 'echo > ready; {DEAF}' &); {DEAF}"));
+    wait_for_file(stage, "ready");
+    let before = stage.running(id);
+    stage.take(id, None);
+    let seen = stage.until("is gone", id, |observed| gone(&observed.state));
+    assert!(matches!(seen.state, LeaseState::Gone { end: LeaseEnd::Taken, .. }));
+    assert_eq!(seen.worker.and_then(|worker| worker.end), None, "what was taken did not end by itself");
+    assert!(before.len() >= 4 && stage.running(id).is_empty(), "{before:?}");
+}
+
+pub fn only_what_is_gone_can_be_forgotten(stage: &mut impl Stage) {
+    let (id, other) = (stage.up(1), stage.up(2));
+    stage.wait_for(stage.engine().release(other)).unwrap();
+    stage.wait_for(stage.engine().forget(&[id, other, lease(99)])).unwrap();
+    assert!(stage.see(other).is_none());
+    assert!(matches!(stage.see(id).unwrap().state, LeaseState::Up { .. }));
+    stage.reopen();
+    assert!(stage.see(other).is_none(), "a new engine does not remember it either");
+    assert_eq!(stage.wait_for(stage.engine().list_owned()).unwrap(), [id]);
+}
+
+#[track_caller]
+fn wait_for_file(stage: &impl Stage, name: &str) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while !stage.folder().join(name).exists() {
+        assert!(Instant::now() < until, "never written: {name}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

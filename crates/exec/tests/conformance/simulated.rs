@@ -1,0 +1,155 @@
+//! The simulated engine on a stage: its machines are processes here.
+
+use crate::stage::Stage;
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
+use tokio::runtime::Runtime;
+use windfall_core::{LeaseId, Market, Span, Time};
+use windfall_exec::{Engine, Interrupt, Replay, Simulated, Want, WorldClock};
+
+pub struct SimulatedStage {
+    dir: tempfile::TempDir,
+    work: PathBuf,
+    /// None only while it is opened anew.
+    runtime: Option<Runtime>,
+    engine: Option<Arc<Simulated>>,
+}
+
+/// The binary that knows the `agent` subcommands: `WINDFALL_BIN`, else the one of this build.
+fn program() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        if let Some(given) = std::env::var_os("WINDFALL_BIN") {
+            return PathBuf::from(given);
+        }
+        let here = std::env::current_exe().unwrap();
+        let target = here.parent().and_then(Path::parent).unwrap();
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--package", "windfall-cli"]);
+        build.args(target.ends_with("release").then_some("--release"));
+        assert!(build.status().unwrap().success(), "the agent's binary cannot be built");
+        target.join("windfall")
+    };
+    BUILT.get_or_init(build).clone()
+}
+
+impl SimulatedStage {
+    fn engine_on(runtime: &Runtime, root: PathBuf) -> Arc<Simulated> {
+        let replay = Replay { market: "steady".to_owned(), zones: Vec::new(), from: Span::ZERO };
+        let clock = Arc::new(WorldClock::replayed(Time(1_000_000), 60));
+        runtime.block_on(Simulated::open(root, replay, clock, program())).unwrap()
+    }
+
+    fn root(&self) -> PathBuf {
+        self.dir.path().join("leases")
+    }
+}
+
+impl Stage for SimulatedStage {
+    fn open() -> SimulatedStage {
+        let dir = tempfile::Builder::new().prefix("windfall-conformance-").tempdir().unwrap();
+        let work = dir.path().join("work");
+        std::fs::create_dir(&work).unwrap();
+        let runtime = Runtime::new().unwrap();
+        let engine = SimulatedStage::engine_on(&runtime, dir.path().join("leases"));
+        SimulatedStage { dir, work, runtime: Some(runtime), engine: Some(engine) }
+    }
+
+    fn reopen(&mut self) {
+        drop(self.engine.take());
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+        let runtime = Runtime::new().unwrap();
+        self.engine = Some(SimulatedStage::engine_on(&runtime, self.root()));
+        self.runtime = Some(runtime);
+    }
+
+    fn engine(&self) -> &dyn Engine {
+        self.engine.as_ref().unwrap()
+    }
+
+    fn wait_for<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.as_ref().unwrap().block_on(work)
+    }
+
+    fn want(&self) -> Want {
+        let offers = self.wait_for(self.engine().offers()).unwrap();
+        let spot = offers.into_iter().find(|offer| offer.market == Market::Spot).unwrap();
+        Want { offer: spot.id, max_price: None }
+    }
+
+    fn folder(&self) -> &Path {
+        &self.work
+    }
+
+    fn running(&self, lease: LeaseId) -> Vec<i32> {
+        let mark = format!("WINDFALL_LEASE={lease}");
+        // Leases of different stages have the same names: the folder tells them apart.
+        let (root, work) = (self.root().display().to_string(), self.work.display().to_string());
+        let ours = |pid: &i32| {
+            let (environ, line) = (read(*pid, "environ"), read(*pid, "cmdline"));
+            let marked = environ.iter().any(|pair| *pair == mark);
+            let here = |words: &[String]| words.iter().any(|word| word.contains(&root) || word.contains(&work));
+            (marked && (here(&line) || here(&environ))) || (here(&environ) && line.first().is_some_and(|word| word == "sh"))
+        };
+        processes().into_iter().filter(ours).collect()
+    }
+
+    fn break_machine(&self, lease: LeaseId) {
+        let agent = self.root().join(lease.to_string()).join("agent.pid");
+        let pid = std::fs::read_to_string(agent).unwrap().trim().parse().unwrap();
+        kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    }
+
+    fn take(&self, lease: LeaseId, notice: Option<Span>) {
+        let how = notice.map_or(Interrupt::Without, Interrupt::WithNotice);
+        self.wait_for(self.engine.as_ref().unwrap().interrupt(lease, how)).unwrap();
+    }
+}
+
+impl Drop for SimulatedStage {
+    fn drop(&mut self) {
+        drop(self.engine.take());
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+        let here = self.dir.path().display().to_string();
+        for _ in 0..200 {
+            let names = |pid: &i32| {
+                let words: BTreeSet<String> = read(*pid, "environ").into_iter().chain(read(*pid, "cmdline")).collect();
+                words.iter().any(|word| word.contains(&here))
+            };
+            let left: Vec<i32> = processes().into_iter().filter(names).collect();
+            if left.is_empty() {
+                return;
+            }
+            for pid in left.into_iter().filter_map(Pid::from_raw) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+}
+
+/// Every process that is not a zombie, but for this one.
+fn processes() -> Vec<i32> {
+    let entries = std::fs::read_dir("/proc").unwrap();
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| *pid != std::process::id() as i32).filter(|pid| is_running(*pid)).collect()
+}
+
+fn is_running(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rfind(')').and_then(|at| stat[at + 1..].split_whitespace().next());
+    !matches!(state, None | Some("Z" | "X"))
+}
+
+fn read(pid: i32, file: &str) -> Vec<String> {
+    let bytes = std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    bytes.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}

@@ -1,0 +1,38 @@
+//! Fixed worlds, so that a run says the same everywhere: the laws hold, everything is reached, and every
+//! planted bug is found.
+
+use windfall_explore::{Bug, Options, explore, log_digest, planted};
+
+/// Worlds in which the laws are looked at; fewer would not reach everything.
+const WORLDS: u64 = 60;
+
+#[test]
+fn the_laws_hold_and_everything_is_reached() {
+    let report = explore(&Options { seeds: 0..WORLDS, ..Options::default() });
+    if let Some(found) = &report.found {
+        panic!("{found}");
+    }
+    assert_eq!(report.unreached(), Vec::<String>::new());
+    assert!(report.faults_per_job() >= 10.0, "{} faults a job", report.faults_per_job());
+    for outcome in ["succeeded", "failed", "cancelled", "stopped by late", "stopped by budget"] {
+        assert!(report.outcomes.contains_key(outcome), "no job was {outcome}: {:?}", report.outcomes);
+    }
+}
+
+#[test]
+fn every_planted_bug_is_found() {
+    for result in planted(Bug::ALL, 400, Options::default().steps_per_world) {
+        let law = result.caught_by.unwrap_or_else(|| panic!("{} was not found", result.bug.name()));
+        assert!(result.steps < 120_000, "{} took {} steps", result.bug.name(), result.steps);
+        assert_ne!(law, 12, "{}: {}", result.bug.name(), result.what);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_log() {
+    let options = Options::default();
+    for seed in 0..8 {
+        assert_eq!(log_digest(seed, &options), log_digest(seed, &options), "seed {seed}");
+    }
+    assert_ne!(log_digest(0, &options), log_digest(1, &options));
+}
