@@ -12,6 +12,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// Carries the submitting terminal's umask, in octal, to the program's start.
+pub const UMASK: &str = "WINDFALL_UMASK";
+
 /// The running binary, also after its file was replaced by a newer build.
 const SELF: &str = "/proc/self/exe";
 
@@ -92,6 +95,11 @@ pub fn exec_worker(command: &[String]) -> AgentError {
     let Some((program, arguments)) = command.split_first() else {
         return AgentError::new("no command")(std::io::ErrorKind::InvalidInput.into());
     };
-    let error = Command::new(program).args(arguments).exec();
+    // The server keeps its own files private; the program's are as the submitting terminal would make them.
+    let umask = std::env::var(UMASK).ok().and_then(|text| u32::from_str_radix(&text, 8).ok());
+    if let Some(umask) = umask {
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask));
+    }
+    let error = Command::new(program).args(arguments).env_remove(UMASK).exec();
     AgentError::new(format!("{program} cannot be run"))(error)
 }

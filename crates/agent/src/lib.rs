@@ -14,7 +14,7 @@ mod serve;
 mod worker;
 
 pub use folder::{copy_fresh, foreign_paths};
-pub use guard::{exec_worker, guard, launch};
+pub use guard::{UMASK, exec_worker, guard, launch};
 pub use processes::sweep;
 pub use serve::serve;
 

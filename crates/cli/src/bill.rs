@@ -105,7 +105,7 @@ fn sums(job: &JobView, bill: &Bill) -> String {
     }
     if let Some(least) = bill.omniscient.filter(|least| least.0 > 0) {
         let above = bill.cost.dollars() / least.dollars() * 100.0 - 100.0;
-        let remark = format!("knowing the market beforehand; you are {above:.0} % above");
+        let remark = format!("with foresight; you are {above:.0} % above it");
         text.push_str(&row("omniscient minimum", String::new(), least, remark));
     }
     text

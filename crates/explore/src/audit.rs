@@ -142,7 +142,11 @@ impl Audit {
         let charged = charged * i128::from(machine.copies) / 3_600_000;
         if bill.up.is_none() {
             let span = until - since;
-            return if span.0 == 0 { Ok(()) } else { Err((6, format!("lease {lease} was paid for {span}, not shown"))) };
+            return if span.0 == 0 {
+                Ok(())
+            } else {
+                Err((6, format!("lease {lease} was paid for {span}, not shown")))
+            };
         }
         if charged != i128::from(written) {
             return Err((6, format!("lease {lease}: {written} n$ in the ledger, {charged} n$ were charged")));

@@ -283,7 +283,9 @@ impl Life {
         let open: Vec<String> = match &self.server {
             Some(server) => {
                 let brain = server.cycle.brain();
-                let jobs = brain.jobs().map(|job| format!("job {} {:?}", job.id, brain.view(job.id, self.now).map(|v| v.state)));
+                let jobs = brain
+                    .jobs()
+                    .map(|job| format!("job {} {:?}", job.id, brain.view(job.id, self.now).map(|v| v.state)));
                 let leases = brain.leases().map(|lease| format!("lease {} {:?}", lease.id, lease.phase));
                 jobs.chain(leases).collect()
             }

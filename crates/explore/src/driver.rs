@@ -476,7 +476,8 @@ impl Life {
         let now_ = self.now;
         let Some(server) = &mut self.server else { return };
         let brain = server.cycle.brain();
-        self.accepted.extend(self.to_submit.iter().copied().filter(|j| brain.submitted_as(&format!("key-{j}")).is_some()));
+        self.accepted
+            .extend(self.to_submit.iter().copied().filter(|j| brain.submitted_as(&format!("key-{j}")).is_some()));
         self.to_submit.retain(|job| !self.accepted.contains(job));
         let shared = &self.shared;
         self.to_cancel.retain(|job| !shared.world().jobs[*job].cancel_sent);

@@ -92,12 +92,15 @@ fn plant(name: &str, steps: u64) -> ExitCode {
         eprintln!("no such bug: {name}\nhint: one of {}", names.join(", "));
         return ExitCode::from(2);
     }
-    let results = planted(&bugs, 2_000, steps);
     println!("{:<24} {:>6} {:>7} {:>9} {:>8}  what the law said", "bug", "law", "worlds", "steps", "seconds");
-    for result in &results {
-        let law = result.caught_by.map_or("missed".to_owned(), |law| law.to_string());
-        let (worlds, steps, seconds) = (result.worlds, result.steps, result.seconds);
-        println!("{:<24} {law:>6} {worlds:>7} {steps:>9} {seconds:>8.2}  {}", result.bug.name(), result.what);
+    let mut missed = 0;
+    for bug in bugs {
+        for result in planted(&[bug], 2_000, steps) {
+            missed += u32::from(result.caught_by.is_none());
+            let law = result.caught_by.map_or("missed".to_owned(), |law| law.to_string());
+            let (worlds, steps, seconds) = (result.worlds, result.steps, result.seconds);
+            println!("{:<24} {law:>6} {worlds:>7} {steps:>9} {seconds:>8.2}  {}", bug.name(), result.what);
+        }
     }
-    if results.iter().all(|result| result.caught_by.is_some()) { ExitCode::SUCCESS } else { ExitCode::from(1) }
+    if missed == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }

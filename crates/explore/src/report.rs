@@ -1,9 +1,9 @@
 //! What an exploration saw, for people and for programs.
 
+use crate::LAWS;
 use crate::driver::Life;
 use crate::fault::Kind;
 use crate::planted::Bug;
-use crate::LAWS;
 use std::collections::BTreeMap;
 use std::fmt;
 use windfall_core::{Decision, Event, Outcome};
@@ -196,4 +196,3 @@ impl fmt::Display for Report {
         Ok(())
     }
 }
-

@@ -573,10 +573,8 @@ impl World {
         let now = self.now;
         let Ok(job) = order.checkpoint_key.parse::<usize>() else { return };
         let Some(machine) = self.machines.get_mut(&id) else { return };
-        let accepts = machine
-            .worker
-            .as_ref()
-            .is_none_or(|last| last.end.is_some() && order.stint.epoch > last.stint.epoch);
+        let accepts =
+            machine.worker.as_ref().is_none_or(|last| last.end.is_some() && order.stint.epoch > last.stint.epoch);
         if !accepts {
             return;
         }

@@ -46,9 +46,8 @@ fn end_with_the_reader() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let said = panic.payload().downcast_ref::<String>();
-        let because = |text: &str| {
-            said.is_some_and(|said| said.starts_with("failed printing to std") && said.contains(text))
-        };
+        let because =
+            |text: &str| said.is_some_and(|said| said.starts_with("failed printing to std") && said.contains(text));
         if because("Broken pipe") {
             std::process::exit(128 + rustix::process::Signal::PIPE.as_raw());
         }
@@ -159,7 +158,8 @@ pub(crate) fn user() -> String {
     let uid = rustix::process::getuid().as_raw().to_string();
     let accounts = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let mut lines = accounts.lines().map(|line| line.split(':').collect::<Vec<_>>());
-    let account = lines.find(|fields| fields.get(2) == Some(&uid.as_str())).and_then(|fields| Some(fields.first()?.to_string()));
+    let account =
+        lines.find(|fields| fields.get(2) == Some(&uid.as_str())).and_then(|fields| Some(fields.first()?.to_string()));
     account.or_else(|| std::env::var("USER").ok()).unwrap_or_else(|| format!("uid-{uid}"))
 }
 

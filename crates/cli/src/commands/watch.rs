@@ -71,7 +71,15 @@ pub(crate) fn environment() -> BTreeMap<String, String> {
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         // What an outer job was told is not for this one.
         .filter(|(name, _)| !name.starts_with("WINDFALL_") || name == "WINDFALL_HOME")
+        .chain([(windfall_agent::UMASK.to_owned(), umask())])
         .collect()
+}
+
+/// The terminal's umask. Reading it means setting it; this process makes no files meanwhile.
+fn umask() -> String {
+    let umask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    rustix::process::umask(umask);
+    format!("{:o}", umask.as_raw_mode())
 }
 
 /// A name that no other submission has.

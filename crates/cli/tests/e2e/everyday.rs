@@ -21,14 +21,25 @@ fn every_command_prints_json_with_the_same_keys() {
     has_keys(&place.run(&["down", "--json"]).ends_with(0).json(), &["running", "home", "live_jobs"]);
     assert!(!place.home.exists(), "asking starts nothing");
     let up = place.run(&["up", "--market", "steady", "--speed", "60", "--json"]).ends_with(0).json();
-    has_keys(&up["server"], &["version", "pid", "installation", "speed", "market", "zones", "now", "live_jobs", "leases"]);
+    has_keys(
+        &up["server"],
+        &["version", "pid", "installation", "speed", "market", "zones", "now", "live_jobs", "leases"],
+    );
     place.write("quick.yaml", QUICK);
     place.write("long.yaml", LONG);
     let lines = place.run(&["run", "--json", "quick.yaml"]).ends_with(0).lines();
     has_keys(&lines[0], &["type", "id", "speed", "market", "notes"]);
     let bill = [
-        "state", "deadline_met", "interruptions", "lost_work_seconds", "cost_usd", "on_demand_only_usd",
-        "omniscient_usd", "exit_code", "stints", "seconds",
+        "state",
+        "deadline_met",
+        "interruptions",
+        "lost_work_seconds",
+        "cost_usd",
+        "on_demand_only_usd",
+        "omniscient_usd",
+        "exit_code",
+        "stints",
+        "seconds",
     ];
     has_keys(lines.last().unwrap(), &bill);
     assert_eq!(lines.last().unwrap()["state"], "succeeded");
@@ -132,13 +143,29 @@ fn explain_shows_every_decision_with_its_numbers() {
     place.write("quick.yaml", "name: quick\nwork: { hours: 0.01 }\ndeadline: 2h\nrun: sleep 0.6\n");
     place.run(&["run", "quick.yaml"]).ends_with(0);
     let said = place.run(&["explain", "quick"]).ends_with(0).out;
-    for part in ["submitted as quick", "→ acquire lease", "→ start stint 1", "exited with code 0", "→ end: succeeded", "→ release lease", "slack", "$1.00"] {
+    for part in [
+        "submitted as quick",
+        "→ acquire lease",
+        "→ start stint 1",
+        "exited with code 0",
+        "→ end: succeeded",
+        "→ release lease",
+        "slack",
+        "$1.00",
+    ] {
         assert!(said.contains(part), "no {part:?} in\n{said}");
     }
     let json = place.run(&["explain", "--json", "quick"]).ends_with(0).json();
-    let decisions: Vec<&Value> =
-        json["lines"].as_array().unwrap().iter().filter(|line| line["text"].as_str().unwrap().starts_with("acquire")).collect();
-    assert!(decisions.iter().all(|line| line["reason"]["numbers"].as_array().is_some_and(|n| !n.is_empty())), "{decisions:?}");
+    let decisions: Vec<&Value> = json["lines"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|line| line["text"].as_str().unwrap().starts_with("acquire"))
+        .collect();
+    assert!(
+        decisions.iter().all(|line| line["reason"]["numbers"].as_array().is_some_and(|n| !n.is_empty())),
+        "{decisions:?}"
+    );
 }
 
 #[test]

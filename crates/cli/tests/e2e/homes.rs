@@ -109,7 +109,9 @@ fn another_user_is_told_so_and_changes_nothing() {
         place.finish(command)
     };
     let before = picture(&place.home);
-    for args in [&["run", "quick.yaml"][..], &["submit", "quick.yaml"], &["jobs"], &["status"], &["down"], &["cancel", "1"]] {
+    for args in
+        [&["run", "quick.yaml"][..], &["submit", "quick.yaml"], &["jobs"], &["status"], &["down"], &["cancel", "1"]]
+    {
         refused(other(args), &["another user"]);
     }
     place.run(&["down"]).ends_with(0);
@@ -118,7 +120,9 @@ fn another_user_is_told_so_and_changes_nothing() {
         refused(other(args), &["another user"]);
     }
     let after = picture(&place.home);
-    assert!(before.keys().filter(|path| !path.to_string_lossy().contains("state.db-")).all(|path| after.contains_key(path)));
+    assert!(
+        before.keys().filter(|path| !path.to_string_lossy().contains("state.db-")).all(|path| after.contains_key(path))
+    );
     place.run(&["up"]).ends_with(0);
     assert!(place.jobs().is_empty());
 }

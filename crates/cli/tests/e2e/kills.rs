@@ -172,12 +172,14 @@ fn killing_anything_at_any_moment_loses_nothing() {
             processes::signal(*pid, Signal::KILL);
         }
         println!("{done:>4}: {victims:?} {pids:?}");
-        let names: Vec<String> = victims.iter().map(|v| format!("{v:?}").replace(|c: char| !c.is_alphabetic(), "")).collect();
+        let names: Vec<String> =
+            victims.iter().map(|v| format!("{v:?}").replace(|c: char| !c.is_alphabetic(), "")).collect();
         *outcomes.entry(names.join("+")).or_default() += 1;
         done += 1;
         if victims.contains(&Victim::Server) && dice.below(3) == 0 {
             // Its successor too, while it starts.
-            let mut client = scene.place.command(&["jobs"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            let mut client =
+                scene.place.command(&["jobs"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
             std::thread::sleep(Duration::from_millis(dice.below(60)));
             for pid in scene.find(Victim::Server) {
                 processes::signal(pid, Signal::KILL);

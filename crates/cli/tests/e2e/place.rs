@@ -85,9 +85,8 @@ impl Place {
         command.stdout(out.reopen().unwrap()).stderr(err.reopen().unwrap());
         let mut child = command.spawn().unwrap();
         let code = wait(&mut child);
-        let read = |file: &tempfile::NamedTempFile| {
-            String::from_utf8_lossy(&std::fs::read(file.path()).unwrap()).into_owned()
-        };
+        let read =
+            |file: &tempfile::NamedTempFile| String::from_utf8_lossy(&std::fs::read(file.path()).unwrap()).into_owned();
         Said { code, out: read(&out), err: read(&err) }
     }
 

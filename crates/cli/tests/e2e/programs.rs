@@ -17,15 +17,15 @@ fn a_program_runs_in_the_folder_and_the_environment_of_its_submitter() {
     let venv = place.work.join("venv");
     std::fs::create_dir_all(venv.join("bin")).unwrap();
     let tool = venv.join("bin/train");
-    std::fs::write(&tool, "#!/bin/sh\necho trained in $PWD with $VIRTUAL_ENV, $FLAVOUR, $FROM_FILE, $WINDFALL_STINT\n").unwrap();
+    std::fs::write(&tool, "#!/bin/sh\necho trained in $PWD with $VIRTUAL_ENV, $FLAVOUR, $FROM_FILE, $WINDFALL_STINT\n")
+        .unwrap();
     std::fs::set_permissions(&tool, PermissionsExt::from_mode(0o755)).unwrap();
     place.write("job.yaml", "name: venv\nenv: { FROM_FILE: set }\nrun: train\n");
     let mut run = place.command(&["run", "job.yaml"]);
     run.env("VIRTUAL_ENV", &venv).env("PATH", format!("{}:/usr/bin:/bin", venv.join("bin").display()));
     run.env("FLAVOUR", "of the terminal").env("WINDFALL_STINT", "an outer one");
     place.finish(run).ends_with(0);
-    let expected =
-        format!("trained in {} with {}, of the terminal, set, 1\n", place.work.display(), venv.display());
+    let expected = format!("trained in {} with {}, of the terminal, set, 1\n", place.work.display(), venv.display());
     assert_eq!(place.run(&["logs", "venv"]).ends_with(0).out, expected);
 }
 

@@ -58,6 +58,7 @@ impl Brain {
             need: job.total().and_then(|total| time_for(total.minus(done))),
             whole: job.total().and_then(time_for),
             restart: job.restart(&self.config),
+            grace: job.spec.run.grace,
             at_risk: time_for(done.minus(job.progress.durable)).unwrap_or_default(),
             margin: self.config.deadline_margin,
             present: held.map(|lease| Present { offer: lease.offer.clone(), market: lease.market, running }),

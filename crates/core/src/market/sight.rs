@@ -45,6 +45,8 @@ pub struct Sight {
     pub whole: Option<Span>,
     /// Changeover: from asking for a lease to progress.
     pub restart: Span,
+    /// Longest that the program may take to stop before it moves: it may use all of it and save nothing.
+    pub grace: Span,
     /// Running time that would be lost if the lease vanished now.
     pub at_risk: Span,
     /// Kept on top before a deadline.
@@ -128,8 +130,8 @@ impl Sight {
             .min_by_key(|seen| (seen.price, held != Some(&seen.id), seen.id.clone()))
     }
 
-    /// The slack below which only a firm lease keeps the promise. On a spot lease, all that is at risk
-    /// and two changeovers must still fit: the one after a loss, and one that fails.
+    /// The slack below which only a firm lease keeps the promise. On a spot lease, all that is at risk,
+    /// a stop, and two changeovers must still fit: the one after a loss, and one that fails.
     fn least_slack(&self) -> Span {
         match &self.present {
             Some(present) if present.market.can_be_taken() => self.least_slack_on_spot(),
@@ -142,7 +144,7 @@ impl Sight {
     }
 
     fn least_slack_on_spot(&self) -> Span {
-        self.spare() + self.at_risk + self.restart + self.restart
+        self.spare() + self.at_risk + self.grace + self.restart + self.restart
     }
 
     /// Holds a policy back from a spot lease on which the net would act before it runs: else the two take

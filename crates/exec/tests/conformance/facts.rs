@@ -144,7 +144,11 @@ pub fn a_machine_that_died_unseen_is_observed_as_gone(stage: &mut impl Stage) {
     stage.break_machine(id);
     stage.reopen();
     let seen = stage.until("is gone", id, |observed| gone(&observed.state));
-    assert_eq!(seen.worker.and_then(|worker| worker.end), Some(WorkerEnd::Exited { code: 3 }), "its last words are kept");
+    assert_eq!(
+        seen.worker.and_then(|worker| worker.end),
+        Some(WorkerEnd::Exited { code: 3 }),
+        "its last words are kept"
+    );
 }
 
 pub fn started_twice_there_is_one_worker(stage: &mut impl Stage) {
@@ -205,7 +209,8 @@ pub fn a_notice_is_heard_and_kept(stage: &mut impl Stage) {
     stage.start(id, 1, &format!("trap 'echo heard > heard' TERM; echo ready > ready; {FOR_EVER}; {FOR_EVER}"));
     wait_for_file(stage, "ready");
     stage.take(id, Some(Span::minutes(2)));
-    let seen = stage.until("is announced", id, |observed| matches!(observed.state, LeaseState::Up { ends_at: Some(_), .. }));
+    let seen =
+        stage.until("is announced", id, |observed| matches!(observed.state, LeaseState::Up { ends_at: Some(_), .. }));
     let LeaseState::Up { ends_at: Some(ends_at), since } = seen.state else { unreachable!() };
     wait_for_file(stage, "heard");
     let seen = stage.until("is gone", id, |observed| gone(&observed.state));

@@ -95,7 +95,8 @@ impl Stage for SimulatedStage {
             let (environ, line) = (read(*pid, "environ"), read(*pid, "cmdline"));
             let marked = environ.iter().any(|pair| *pair == mark);
             let here = |words: &[String]| words.iter().any(|word| word.contains(&root) || word.contains(&work));
-            (marked && (here(&line) || here(&environ))) || (here(&environ) && line.first().is_some_and(|word| word == "sh"))
+            (marked && (here(&line) || here(&environ)))
+                || (here(&environ) && line.first().is_some_and(|word| word == "sh"))
         };
         processes().into_iter().filter(ours).collect()
     }

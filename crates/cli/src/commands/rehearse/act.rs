@@ -7,7 +7,7 @@ use super::stage::Stage;
 use super::trap::Trap;
 use crate::exit::Failure;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use windfall_core::record::WorkerEnd;
 use windfall_core::view::State;
 use windfall_core::worker::WorkerView;
@@ -51,6 +51,7 @@ pub struct Stint {
     pub view: WorkerView,
     /// When its program was first seen to run, and last.
     pub started: Option<Instant>,
+    pub started_at: SystemTime,
     pub ended: Option<Instant>,
     pub watch: SaveWatch,
     /// Files in its checkpoint directory when its program began.
@@ -218,6 +219,7 @@ impl Act<'_> {
             saves_dir,
             view,
             started: None,
+            started_at: SystemTime::now(),
             ended: None,
             durable: Vec::new(),
             first_done: None,
@@ -291,6 +293,7 @@ impl Stint {
     fn take(&mut self, view: WorkerView, now: Instant) {
         if view.pid.is_some() && self.started.is_none() {
             self.started = Some(now);
+            self.started_at = SystemTime::now();
             self.watch = SaveWatch::new(self.saves_dir.clone());
             // A program that has begun to save by now had found nothing; one that resumes reads first.
             self.found = if view.restored.is_some() { self.watch.files() } else { 0 };
@@ -303,7 +306,9 @@ impl Stint {
             self.durable.push(now);
         }
         let older = view.end.is_none()
-            && (view.done < self.view.done || view.evidence.saves < self.view.evidence.saves || view.pid < self.view.pid);
+            && (view.done < self.view.done
+                || view.evidence.saves < self.view.evidence.saves
+                || view.pid < self.view.pid);
         if !older {
             self.view = view;
         }

@@ -79,7 +79,7 @@ fn saving(seen: &Seen) -> Option<Finding> {
     }
     let ran = seconds(seen.baseline.ran);
     if seen.baseline.saves.is_empty() {
-        let dir = seen.base.last().map(|stint| stint.saves_dir.display().to_string()).unwrap_or_default();
+        let dir = &seen.checkpoint;
         let longer = if seen.baseline.finished { "" } else { " (its first part: it is longer than the limit)" };
         return Some(Finding {
             code: "never-checkpoints",
@@ -153,7 +153,9 @@ fn fails_on_resume(seen: &Seen) -> Option<Finding> {
             stint.left.keys().filter(|path| is_lock(path)).map(|path| path.display().to_string()).collect();
         let lock = match locks.is_empty() {
             true => String::new(),
-            false => format!("; the lock of the interrupted run was restored with its checkpoint: {}", locks.join(", ")),
+            false => {
+                format!("; the lock of the interrupted run was restored with its checkpoint: {}", locks.join(", "))
+            }
         };
         let fix = match locks.is_empty() {
             true => "run it by hand with the checkpoint directory of an interrupted run, and make it go on from there",
@@ -279,9 +281,10 @@ fn different_final_state(seen: &Seen) -> Option<Finding> {
             names.join(", ")
         ),
         why: "an interrupted run gives another result than an undisturbed one, and nobody will notice",
-        fix: "save everything that the next step depends on: the optimiser, the random generators, the position in the \
+        fix:
+            "save everything that the next step depends on: the optimiser, the random generators, the position in the \
               data; and count a step as done only when it is in the checkpoint"
-            .to_owned(),
+                .to_owned(),
         severity: Severity::Unsafe,
     })
 }
@@ -290,9 +293,8 @@ fn leaves_children(seen: &Seen) -> Option<Finding> {
     let acts = std::iter::once(("undisturbed", &seen.base));
     let mut acts = acts.chain(seen.scenes.iter().map(|scene| (scene.name, &scene.played)));
     let (name, stint) = acts.find_map(|(name, played)| {
-        let left = |stint: &&super::act::Stint| {
-            stint.view.evidence.left_behind > 0 && !stint.view.evidence.ignored_sigterm
-        };
+        let left =
+            |stint: &&super::act::Stint| stint.view.evidence.left_behind > 0 && !stint.view.evidence.ignored_sigterm;
         Some((name, played.stints.iter().find(left)?))
     })?;
     let evidence = &stint.view.evidence;
@@ -305,9 +307,10 @@ fn leaves_children(seen: &Seen) -> Option<Finding> {
         ),
         why: "what stays behind holds accelerator memory and may write into the checkpoint of the next stint; Windfall \
               ends it by force, in the middle of whatever it does",
-        fix: "end and wait for child processes before the program ends, on SIGTERM too; do not start them in a session \
+        fix:
+            "end and wait for child processes before the program ends, on SIGTERM too; do not start them in a session \
               of their own (setsid, daemon)"
-            .to_owned(),
+                .to_owned(),
         severity: Severity::Unsafe,
     })
 }
@@ -337,7 +340,9 @@ fn was_saving(scene: &Scene) -> bool {
     let Some((stint, (_, at))) = scene.cut().and_then(|stint| Some((stint, stint.cut?))) else { return false };
     let long = |save: &super::saves::Save| (save.ended - save.began).as_secs_f64() > 1.0;
     let last = stint.watch.saves.last();
-    let late = |save: &&super::saves::Save| save.ended > at && stint.ended.is_some_and(|end| (end - save.ended).as_secs_f64() < 1.0);
+    let late = |save: &&super::saves::Save| {
+        save.ended > at && stint.ended.is_some_and(|end| (end - save.ended).as_secs_f64() < 1.0)
+    };
     stint.view.evidence.ignored_sigterm && last.filter(late).is_some_and(long)
 }
 

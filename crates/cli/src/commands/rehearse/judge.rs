@@ -66,6 +66,8 @@ pub struct Seen {
     pub notice: Duration,
     pub limit: Duration,
     pub settle: Duration,
+    /// Where the program should save, as the user knows it.
+    pub checkpoint: String,
 }
 
 /// What is said about the program.
@@ -146,7 +148,10 @@ impl Seen {
 
     /// Most running time that one interruption cost, or may cost by the longest time between two saves.
     pub fn worst_loss(&self) -> f64 {
-        let measured = self.restarts().filter_map(|(_, restart)| restart.lost).fold(0.0, f64::max);
+        // A damaged checkpoint costs one more interval; that is not what an interruption costs.
+        let plain = |scene: &Scene| scene.cut().is_none_or(|s| !matches!(s.cut, Some((Cut::Damaged | Cut::Torn, _))));
+        let restarts = self.restarts().filter(|(scene, _)| plain(scene));
+        let measured = restarts.filter_map(|(_, restart)| restart.lost).fold(0.0, f64::max);
         if !self.baseline.saves_on_the_way() {
             return measured.max(self.baseline.ran);
         }

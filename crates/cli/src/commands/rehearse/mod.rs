@@ -32,7 +32,8 @@ pub async fn rehearse(here: &Here, args: &RehearseArgs) -> Result<Code, Failure>
     let (limit, notice) = (duration("--limit", &args.limit)?, duration("--notice", &args.notice)?);
     let read = jobfile::read(&args.file, &here.context()?).map_err(|error| here.bad_file(&error))?;
     let root = std::env::temp_dir().join(format!("windfall-rehearse-{}", super::watch::key()));
-    let script = Script { root: root.clone(), spec: read.spec, notice, limit, keep: args.keep, screen: report::Screen::new() };
+    let script =
+        Script { root: root.clone(), spec: read.spec, notice, limit, keep: args.keep, screen: report::Screen::new() };
     let hear = |kind| signal(kind).map_err(|error| Failure::new(Code::Bug, error.to_string()));
     let (mut interrupt, mut terminate, mut hangup) =
         (hear(SignalKind::interrupt())?, hear(SignalKind::terminate())?, hear(SignalKind::hangup())?);
@@ -92,4 +93,3 @@ fn duration(name: &str, text: &str) -> Result<Duration, Failure> {
     })?;
     Ok(Duration::from_millis(span.0.unsigned_abs()))
 }
-

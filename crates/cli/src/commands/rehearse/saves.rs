@@ -10,6 +10,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// Changes closer together than this belong to one save.
 const ONE_SAVE: Duration = Duration::from_millis(150);
+/// A file that is written to all the time, such as a database, is saved again and again.
+const LONG_SAVE: Duration = Duration::from_secs(1);
+/// A large file on its way grows by more than this between two looks.
+const FAST: u64 = 64 << 10;
 /// What is compared of a file's beginning and end to tell an append from a rewrite.
 const PAGE: u64 = 4 << 10;
 const MOST_FILES: usize = 5_000;
@@ -38,6 +42,7 @@ struct Seen {
 pub struct SaveWatch {
     root: PathBuf,
     files: BTreeMap<PathBuf, Seen>,
+    bytes: u64,
     pub saves: Vec<Save>,
     /// Files whose finished content was written over, and how often.
     pub rewritten: BTreeMap<PathBuf, u32>,
@@ -61,8 +66,7 @@ impl SaveWatch {
         let mut changed = false;
         for (path, meta) in files(&self.root) {
             let before = self.files.get(&path);
-            let (size, inode, born, modified) =
-                (meta.len(), meta.ino(), meta.created().ok(), meta.modified().ok());
+            let (size, inode, born, modified) = (meta.len(), meta.ino(), meta.created().ok(), meta.modified().ok());
             if before.is_some_and(|b| b.size == size && b.inode == inode && b.modified == modified && b.born == born) {
                 continue;
             }
@@ -83,10 +87,14 @@ impl SaveWatch {
             self.files.insert(path, Seen { size, inode, born, modified, ends });
         }
         if changed {
-            match self.saves.last_mut().filter(|save| now - save.ended < ONE_SAVE) {
+            // A large file that grows for long is one save; many small changes are many.
+            let grows = self.files.values().map(|seen| seen.size).sum::<u64>() > self.bytes + FAST;
+            let one = |save: &&mut Save| now - save.ended < ONE_SAVE && (grows || now - save.began < LONG_SAVE);
+            match self.saves.last_mut().filter(one) {
                 Some(save) => save.ended = now,
                 None => self.saves.push(Save { began: now, ended: now }),
             }
+            self.bytes = self.files.values().map(|seen| seen.size).sum();
         }
         changed
     }
@@ -133,9 +141,12 @@ pub fn contents(root: &Path) -> Contents {
     found
 }
 
-/// Files that are new or different in a copy of a folder, but for those under `skip`.
-pub fn changed_files(original: &Path, copy: &Path, skip: &Path) -> Vec<PathBuf> {
+/// Files that were written in a copy of a folder since a moment, but for those under `skip`.
+pub fn changed_files(original: &Path, copy: &Path, skip: &Path, since: SystemTime) -> Vec<PathBuf> {
     let differs = |path: &PathBuf, meta: &std::fs::Metadata| {
+        if meta.modified().is_ok_and(|at| at < since) {
+            return false;
+        }
         let before = std::fs::metadata(original.join(path));
         before.is_err() || before.is_ok_and(|before| before.len() != meta.len() || !same(original, copy, path))
     };

@@ -40,7 +40,8 @@ impl Script {
         let base = play(&stage, &[], self.limit, |_| false).await?;
         let baseline = Baseline::of(&base);
         let outside = base.last().map_or(Vec::new(), |stint| {
-            changed_files(Path::new(&self.spec.run.folder), &stint.folder, &stint.saves_dir)
+            let since = stint.started_at - Duration::from_millis(300);
+            changed_files(Path::new(&self.spec.run.folder), &stint.folder, &stint.saves_dir, since)
         });
         if !self.keep {
             stage.sweep(&base.key);
@@ -55,6 +56,7 @@ impl Script {
             volatile: BTreeSet::new(),
             notice: self.notice,
             limit: self.limit,
+            checkpoint: self.spec.checkpoint.path.clone().unwrap_or_else(|| "$WINDFALL_CHECKPOINT_DIR".to_owned()),
             settle: Duration::from_millis(self.spec.checkpoint.settle_ms),
         };
         let playable = seen.base.succeeded() || seen.base.ended == Ended::Late;
@@ -134,7 +136,8 @@ impl Script {
         let baseline = &seen.baseline;
         self.screen.begin(name, &format!("about {} ", super::judge::seconds(baseline.ran * 1.6)));
         let patient = secs(baseline.ran * 3.0 + 20.0) + self.notice;
-        let limit = if baseline.finished { patient.min(self.limit.max(secs(baseline.ran * 2.0 + 20.0))) } else { self.limit };
+        let limit =
+            if baseline.finished { patient.min(self.limit.max(secs(baseline.ran * 2.0 + 20.0))) } else { self.limit };
         let finished = baseline.finished;
         let played = play(stage, script, limit, |stints| !finished && has_gone_on(stints)).await?;
         self.screen.end(&played);
@@ -210,4 +213,3 @@ fn resumes(seen: &Seen) -> bool {
 fn secs(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds.max(0.0))
 }
-

@@ -32,7 +32,12 @@ pub struct Stage {
 impl Stage {
     /// Starts a server on `home`. With `fresh` every stint runs in a new copy of the job's folder, as on a new
     /// machine; without, all of them run in one copy, as on a machine that is kept.
-    pub async fn open(home: &Path, job: &JobSpec, env: &BTreeMap<String, String>, fresh: bool) -> Result<Stage, Failure> {
+    pub async fn open(
+        home: &Path,
+        job: &JobSpec,
+        env: &BTreeMap<String, String>,
+        fresh: bool,
+    ) -> Result<Stage, Failure> {
         let pid = std::process::id().to_string();
         let mut args = ["--market", "steady", "--speed", "1", "--bound-to", &pid].map(str::to_owned).to_vec();
         if fresh {

@@ -84,8 +84,7 @@ fn lines(stint: &Stint) -> BTreeSet<String> {
 impl Baseline {
     pub fn of(played: &Played) -> Baseline {
         let Some(stint) = played.last() else { return Baseline::default() };
-        let saves: Vec<f64> =
-            stint.watch.saves.iter().map(|save| stint.age(save.ended).as_secs_f64()).collect();
+        let saves: Vec<f64> = stint.watch.saves.iter().map(|save| stint.age(save.ended).as_secs_f64()).collect();
         let gaps: Vec<f64> = saves.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let usual = median(gaps);
         let told = stint.view.evidence.first_progress_ms.map(|ms| ms as f64 / 1_000.0);
@@ -142,7 +141,7 @@ pub fn restarts(played: &Played, baseline: &Baseline, pattern: Option<&Regex>) -
         let restored = after.view.restored.is_some() && after.found > 0;
         found.push(Restart {
             kept,
-            expected: if restored { expected(before, baseline) } else { 0.0 },
+            expected: if restored { expected(&played.stints[..=at], baseline) } else { 0.0 },
             by,
             lost: kept.map(|kept| (1.0 - kept) * work_before(&played.stints[..=at], baseline).max(ran)),
             took: after.started.map_or(Duration::ZERO, |s| s.saturating_duration_since(gone)).as_secs_f64() + startup,
@@ -154,11 +153,18 @@ pub fn restarts(played: &Played, baseline: &Baseline, pattern: Option<&Regex>) -
     found
 }
 
-/// The share of its work that a stint had saved when it was interrupted.
-fn expected(before: &Stint, baseline: &Baseline) -> f64 {
-    let ran = before.ran().as_secs_f64();
-    let safe = before.durable.last().map_or(0.0, |at| before.age(*at).as_secs_f64());
-    ((safe - baseline.startup) / (ran - baseline.startup).max(0.01)).clamp(0.0, 1.0)
+/// The share of the work reached that the stints up to an interruption had saved.
+fn expected(before: &[Stint], baseline: &Baseline) -> f64 {
+    let (mut safe, mut reached) = (0.0_f64, 0.01_f64);
+    for stint in before {
+        let began = if stint.found > 0 { safe } else { 0.0 };
+        let work = |age: f64| began + (age - baseline.startup).max(0.0);
+        reached = reached.max(work(stint.ran().as_secs_f64()));
+        if let Some(at) = stint.durable.last() {
+            safe = work(stint.age(*at).as_secs_f64()).min(reached);
+        }
+    }
+    safe / reached
 }
 
 /// Running time of all the work that the stints up to an interruption have reached.
