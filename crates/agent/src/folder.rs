@@ -3,16 +3,28 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A copy larger than this is refused: the rehearsal says so, and that a checkpoint path inside it is the likely reason.
-const COPY_LIMIT: u64 = 4 << 30;
+/// A directory larger than this, in bytes or in files, is linked instead of copied: data sets, virtual
+/// environments and build outputs are read, and a program that kept its state there would not be in a hurry.
+const LARGE: Room = Room { bytes: 64 << 20, files: 5_000 };
 
-/// Copies a folder, links as links. Version control and `skip` (the checkpoint directory) are left out.
-pub fn copy_fresh(from: &Path, to: &Path, skip: &Path) -> io::Result<()> {
-    let mut left = COPY_LIMIT;
-    copy(from, to, skip, &mut left)
+#[derive(Clone, Copy)]
+struct Room {
+    bytes: u64,
+    files: u64,
 }
 
-fn copy(from: &Path, to: &Path, skip: &Path, left: &mut u64) -> io::Result<()> {
+impl Room {
+    /// Takes a file of that size out of the room; false when it does not fit any more.
+    fn take(&mut self, size: u64) -> bool {
+        let left = self.bytes.checked_sub(size).zip(self.files.checked_sub(1));
+        (self.bytes, self.files) = left.unwrap_or((0, 0));
+        left.is_some()
+    }
+}
+
+/// Copies a folder, links as links, what is large as a link to it. Version control and `skip` (the
+/// checkpoint directory) are left out.
+pub fn copy_fresh(from: &Path, to: &Path, skip: &Path) -> io::Result<()> {
     std::fs::create_dir_all(to)?;
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;
@@ -24,15 +36,27 @@ fn copy(from: &Path, to: &Path, skip: &Path, left: &mut u64) -> io::Result<()> {
         let kind = entry.file_type()?;
         if kind.is_symlink() {
             std::os::unix::fs::symlink(std::fs::read_link(&source)?, &target)?;
-        } else if kind.is_dir() {
-            copy(&source, &target, skip, left)?;
-        } else if kind.is_file() {
-            let size = entry.metadata()?.len();
-            *left = left.checked_sub(size).ok_or_else(|| io::Error::other("the folder is larger than 4 GiB"))?;
+        } else if kind.is_dir() && (skip.starts_with(&source) || fits(&source, &mut { LARGE })?) {
+            copy_fresh(&source, &target, skip)?;
+        } else if kind.is_file() && entry.metadata()?.len() <= LARGE.bytes {
             std::fs::copy(&source, &target)?;
+        } else if kind.is_dir() || kind.is_file() {
+            std::os::unix::fs::symlink(&source, &target)?;
         }
     }
     Ok(())
+}
+
+/// Whether a directory fits into the room; looks no further once it does not.
+fn fits(dir: &Path, room: &mut Room) -> io::Result<bool> {
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() && !fits(&entry.path(), room)? || kind.is_file() && !room.take(entry.metadata()?.len()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// What is under a checkpoint directory before a job's first stint: paths that are the user's own.
@@ -40,5 +64,26 @@ pub fn foreign_paths(dir: &Path) -> io::Result<Vec<PathBuf>> {
     match crate::checkpoint::paths_in(dir) {
         Ok(paths) => Ok(paths.into_iter().collect()),
         Err(error) => Err(io::Error::other(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fresh_copy_links_what_is_large_and_leaves_the_checkpoints_out() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        std::fs::create_dir_all(from.join("data")).expect("made");
+        std::fs::create_dir_all(from.join("src/ckpt")).expect("made");
+        std::fs::write(from.join("src/train.py"), "print()").expect("written");
+        std::fs::write(from.join("src/ckpt/model"), "old").expect("written");
+        let big = std::fs::File::create(from.join("data/big")).expect("made");
+        big.set_len(LARGE.bytes + 1).expect("grown");
+        copy_fresh(&from, &to, &from.join("src/ckpt")).expect("copied");
+        assert!(to.join("data").is_symlink() && to.join("data/big").exists());
+        assert!(!to.join("src").is_symlink() && to.join("src/train.py").exists());
+        assert!(!to.join("src/ckpt").exists());
     }
 }

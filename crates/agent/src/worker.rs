@@ -172,12 +172,15 @@ impl Life {
     }
 
     async fn live(&mut self) -> Result<WorkerEnd, NeverRan> {
-        let (cwd, saves) = self.prepare_folder()?;
+        let (cwd, saves) = self.prepare_folder().await?;
         // A fresh copy holds nothing of the user's under the checkpoint directory.
         let foreign: BTreeSet<PathBuf> = match self.order.fresh_folder {
             true => BTreeSet::new(),
             false => self.order.foreign.iter().map(PathBuf::from).collect(),
         };
+        if self.order.rank > 0 {
+            self.wait_for_rank_0().await?;
+        }
         let checkpoints = self.restore(&saves, &foreign).await?;
         // A stop that came during the restore: nothing ran, so nothing is to be saved.
         if self.told.try_recv().is_ok() {
@@ -215,7 +218,7 @@ impl Life {
     }
 
     /// Where the program runs and where it saves.
-    fn prepare_folder(&self) -> Result<(PathBuf, PathBuf), NeverRan> {
+    async fn prepare_folder(&self) -> Result<(PathBuf, PathBuf), NeverRan> {
         let folder = PathBuf::from(&self.order.folder);
         if !folder.is_dir() {
             return Err(NeverRan(format!("the folder is gone: {}", folder.display())));
@@ -228,14 +231,48 @@ impl Life {
         let beside = Path::new(&self.order.output).parent().unwrap_or(&self.dir);
         let fresh = beside.join(format!("folder-{epoch}"));
         let skip = saves.clone().unwrap_or_default();
-        folder::copy_fresh(&folder, &fresh, &skip)
-            .map_err(|error| NeverRan(format!("the folder cannot be copied: {error}")))?;
+        let (from, to) = (folder.clone(), fresh.clone());
+        let copied = tokio::task::spawn_blocking(move || folder::copy_fresh(&from, &to, &skip)).await;
+        let copied = copied.map_err(std::io::Error::other).flatten();
+        copied.map_err(|error| NeverRan(format!("the folder cannot be copied: {error}")))?;
         let saves = match saves {
             None => beside.join(format!("saves-{epoch}")),
             // What the job file places inside its folder is inside the copy as well.
             Some(saves) => saves.strip_prefix(&folder).map(|inside| fresh.join(inside)).unwrap_or(saves),
         };
         Ok((fresh, saves))
+    }
+
+    /// Where rank 0 says what the gang resumes from, once that is in the directory which all of them share.
+    fn restored_file(&self) -> PathBuf {
+        let beside = Path::new(&self.order.output).parent().unwrap_or(&self.dir);
+        beside.join(format!("restored-{}.json", self.order.stint.epoch))
+    }
+
+    /// Waits until rank 0 has restored, or until this worker is told to stop. A rank that starts earlier would
+    /// find an empty directory and begin anew beside others that resume.
+    async fn wait_for_rank_0(&mut self) -> Result<(), NeverRan> {
+        let file = self.restored_file();
+        // A word to stop stays in the queue: it is heard right after the restore.
+        while self.told.is_empty() {
+            if let Some(restored) = std::fs::read(&file).ok().and_then(|text| serde_json::from_slice(&text).ok()) {
+                self.change(|worker| worker.restored = restored);
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
+    /// Lets the other ranks start.
+    fn tell_ranks(&self, restored: Option<CheckpointId>) -> Result<(), NeverRan> {
+        if self.order.world_size < 2 {
+            return Ok(());
+        }
+        let (file, text) = (self.restored_file(), serde_json::to_vec(&restored).expect("a name has string keys"));
+        let new = file.with_extension("new");
+        let told = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &file));
+        told.map_err(|error| NeverRan(format!("the gang cannot be told what it resumes from: {error}")))
     }
 
     /// Brings the checkpoint back and sets the stint's fence. Only rank 0 moves the gang's checkpoints:
@@ -258,8 +295,10 @@ impl Life {
             Resume::Before(id) => Choose::Before(Ref { epoch: id.epoch, seq: id.seq }),
         };
         let begun = checkpoints.begin(self.order.stint.epoch, saves, choose, foreign).await?;
+        let restored = begun.restored.map(|name| CheckpointId { epoch: name.epoch, seq: name.seq });
+        self.tell_ranks(restored)?;
         self.change(|worker| {
-            worker.restored = begun.restored.map(|name| CheckpointId { epoch: name.epoch, seq: name.seq });
+            worker.restored = restored;
             worker.restored_work = begun.work;
             worker.evidence.restore_ms = begun.elapsed.as_millis() as u64;
             worker.evidence.skipped =

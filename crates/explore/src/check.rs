@@ -3,6 +3,7 @@
 
 use crate::driver::{Life, SWEEP};
 use crate::fault::Kind;
+use crate::planted::Bug;
 use crate::random;
 use crate::server::now;
 use windfall_core::brain::Open;
@@ -97,7 +98,7 @@ impl Life {
     fn check_outcome(&mut self) {
         let Some((at, id, outcome)) = self.audit.ends.last().cloned() else { return };
         let Some(number) = self.audit.ids.get(&id).copied() else { return };
-        let spec = self.scenario.jobs[number].spec.clone();
+        let Some(spec) = self.scenario.jobs.get(number).map(|plan| plan.spec.clone()) else { return };
         let mut world = self.shared.world();
         let truth = &mut world.jobs[number];
         let right = match &outcome {
@@ -137,7 +138,7 @@ impl Life {
         if let Some(server) = &self.server {
             for job in server.cycle.brain().jobs() {
                 let Some(number) = self.audit.ids.get(&job.id) else { continue };
-                let truth = &world.jobs[*number];
+                let Some(truth) = world.jobs.get(*number) else { continue };
                 // Where the program does not count, running time stands in, and is an estimate.
                 let counts = truth.program.reports && job.spec.work.unit == windfall_core::spec::WorkUnit::Steps;
                 if counts && job.progress.durable.0 > truth.best_work() {
@@ -197,6 +198,10 @@ impl Life {
 
     /// Law 7, and that asking does not go round in circles.
     fn check_promises(&mut self) {
+        // Any bug makes jobs late; it is to be caught by the law that it breaks first.
+        if self.how.bug.is_some_and(|bug| bug != Bug::TimersLost) {
+            return;
+        }
         let delay = self.shared.world().delay;
         let mut late = None;
         for (id, number) in &self.audit.ids {

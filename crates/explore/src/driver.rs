@@ -373,6 +373,9 @@ impl Life {
         self.shared.world().dirty_since = None;
         let calm = self.shared.world().calm;
         self.next_poll = self.now + if calm { Span::minutes(15) } else { self.scenario.poll };
+        if self.how.bug == Some(Bug::TimersLost) {
+            self.next_poll = self.now + Span::hours(3);
+        }
         let soon = Span::seconds(if self.scenario.gentle { 1 } else { 20 });
         let Some(server) = &mut self.server else { return };
         let seen = server.observe(&self.shared, self.now);

@@ -26,7 +26,7 @@ bugs! {
     StoppedIsDone "stopped-is-done" "a program that we stopped is reported as having exited with 0",
     JobForgotten "job-forgotten" "a submission is acknowledged and never logged",
     StopNotAwaited "stop-not-awaited" "a stop is reported as over while the program still runs",
-    ReleaseLeavesRunning "release-leaves-running" "a lease is reported as given back while its program runs on",
+    GoneRunsOn "gone-runs-on" "a lease is reported gone while its program runs on, and nothing fences it off",
     StaleSavesCount "stale-saves-count" "what was saved last is restored, not what the fence allows",
     HalfGang "half-gang" "the last rank of a gang is never started",
     ReleaseForgotten "release-forgotten" "releases are acknowledged and never sent",

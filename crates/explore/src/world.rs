@@ -280,7 +280,7 @@ impl World {
     /// The machine is gone for the engine, and its processes with it, unless they linger.
     pub fn end_machine(&mut self, id: LeaseId, end: LeaseEnd) {
         let now = self.now;
-        let forgotten = self.bug == Some(Bug::ReleaseLeavesRunning) && end == LeaseEnd::Released;
+        let forgotten = self.bug == Some(Bug::GoneRunsOn) && end != LeaseEnd::Released;
         let lingers = forgotten || (end != LeaseEnd::Released && self.strike(Kind::Limbo));
         let minutes = random::of(self.seed, &[4, id.0.seq]).between(1, 30);
         self.say(|| format!("{id} is gone: {end:?}"));

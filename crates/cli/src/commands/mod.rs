@@ -72,9 +72,12 @@ fn report(failure: &Failure, json: bool) {
 
 fn dispatch(cli: Cli) -> Result<Code, Failure> {
     let Cli { home, json, command } = cli;
+    // A program's environment need not name any directory.
+    if let Command::Agent(command) = command {
+        return agent::agent(command);
+    }
     let here = Here { home: home_directory(home)?, json };
     match command {
-        Command::Agent(command) => agent::agent(command),
         Command::Serve(args) => servers::serve(&here, &args),
         Command::Schema => pages::schema(),
         Command::Completions { shell } => pages::completions(shell),

@@ -119,6 +119,35 @@ fn a_notice_lets_the_program_save_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_gang_that_loses_one_worker_resumes_whole() {
+    let place = Place::steady();
+    let gang = Witness::submit_gang(&place, "gang", 3);
+    for victim in [Role::Agent, Role::Program, Role::Guard, Role::Server] {
+        let lives: Vec<_> = gang.iter().map(|rank| rank.until_beats(&[])).collect();
+        // Only what is durable is resumed from: wait until every rank's first save is.
+        eventually("a checkpoint is durable", || place.job(gang[0].id)["durable"].as_u64() > Some(3));
+        let pid = if victim == Role::Program { lives[1].pid } else { pids(&place, &victim)[0] };
+        kill(&[pid]);
+        place.jobs();
+        let dead: Vec<i32> = lives.iter().map(|life| life.pid).collect();
+        for rank in &gang {
+            let life = rank.until_beats(if victim == Role::Server { &[] } else { &dead });
+            assert!(victim == Role::Server || life.first_step > 0, "{victim:?}: every rank resumes: {life:?}");
+            rank.check();
+        }
+    }
+    assert_eq!(place.job(gang[0].id)["stints"], 4);
+    for rank in &gang {
+        rank.finish();
+    }
+    for rank in &gang {
+        rank.check_over(&place);
+    }
+    check_ledger(&place);
+    place.leaves_nothing();
+}
+
+#[test]
 fn a_job_that_was_accepted_is_in_the_log_before_its_submitter_hears_of_it() {
     let place = Place::steady();
     let id = place.submit("name: kept\nrun: sleep 600\n");

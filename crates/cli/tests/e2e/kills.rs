@@ -6,6 +6,7 @@ use super::place::{Place, eventually};
 use super::processes::{self, Role};
 use super::witness::{Witness, check_ledger};
 use rustix::process::Signal;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -33,6 +34,8 @@ enum Victim {
     Guard(usize),
     Agent(usize),
     Worker(usize),
+    /// Not killed by us: the market takes the lease, with a notice or without.
+    Lease(usize),
 }
 
 struct Scene {
@@ -70,10 +73,42 @@ impl Scene {
             Victim::Guard(index) => on_lease_of(index, &Role::Guard),
             Victim::Agent(index) => on_lease_of(index, &Role::Agent),
             // A program that dies again and again without getting anywhere has failed, and rightly so.
-            Victim::Worker(index) => {
+            Victim::Worker(index) | Victim::Lease(index) => {
                 self.jobs[index].alive().filter(|life| life.beats > 10).map(|life| life.pid).into_iter().collect()
             }
         }
+    }
+
+    /// Kills these in one moment, unless one of them is not there.
+    fn strike(&self, victims: &[Victim], dice: &mut Dice) -> bool {
+        let found: Vec<Vec<i32>> = victims.iter().map(|victim| self.find(*victim)).collect();
+        if found.iter().any(Vec::is_empty) {
+            return false;
+        }
+        for victim in victims {
+            if let Victim::Lease(index) = victim {
+                let how = if dice.below(2) == 0 { json!("without") } else { json!({ "with-notice": 60_000 }) };
+                self.place.post("/v1/interrupt", &json!({ "job": self.jobs[*index].id, "how": how }));
+            }
+        }
+        let ours = found.iter().zip(victims).filter(|(_, victim)| !matches!(victim, Victim::Lease(_)));
+        for pid in ours.flat_map(|(pids, _)| pids) {
+            processes::signal(*pid, Signal::KILL);
+        }
+        true
+    }
+
+    /// Kills a server while it starts.
+    fn strike_successor(&self, dice: &mut Dice) -> bool {
+        let mut jobs = self.place.command(&["jobs"]);
+        let mut client = jobs.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(dice.below(60)));
+        let found = self.find(Victim::Server);
+        for pid in &found {
+            processes::signal(*pid, Signal::KILL);
+        }
+        super::place::wait(&mut client);
+        !found.is_empty()
     }
 
     /// Any command starts a server where there is none; every job is still there and none is over.
@@ -124,6 +159,39 @@ impl Drop for Scene {
     }
 }
 
+impl Victim {
+    fn draw(dice: &mut Dice) -> Victim {
+        let job = dice.below(JOBS.len() as u64) as usize;
+        match dice.below(11) {
+            0..=2 => Victim::Server,
+            3 => Victim::Watcher,
+            4 | 5 => Victim::Guard(job),
+            6 | 7 => Victim::Agent(job),
+            8 => Victim::Lease(job),
+            _ => Victim::Worker(job),
+        }
+    }
+
+    /// One, or two different ones.
+    fn draw_some(dice: &mut Dice) -> Vec<Victim> {
+        let mut victims = vec![Victim::draw(dice)];
+        if dice.below(3) == 0 {
+            let second = Victim::draw(dice);
+            victims.extend((second != victims[0]).then_some(second));
+        }
+        // With both of its keepers dead in one moment, a process that left its session and its environment
+        // cannot be known any more: that takes control groups, which an ordinary user does not have.
+        if let [Victim::Guard(2), Victim::Agent(2)] | [Victim::Agent(2), Victim::Guard(2)] = victims[..] {
+            victims.pop();
+        }
+        victims
+    }
+
+    fn name(self) -> String {
+        format!("{self:?}").replace(|letter: char| !letter.is_alphabetic(), "").to_lowercase()
+    }
+}
+
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
@@ -137,62 +205,50 @@ fn killing_anything_at_any_moment_loses_nothing() {
     for witness in &scene.jobs {
         witness.until_beats(&[]);
     }
-    let mut outcomes: BTreeMap<String, u32> = BTreeMap::new();
-    let mut done = 0;
-    let mut missed = 0;
+    let mut tried: BTreeMap<String, u32> = BTreeMap::new();
+    let (mut done, mut missed) = (0, 0);
     while done < points {
         std::thread::sleep(Duration::from_millis(dice.below(900)));
-        let job = |dice: &mut Dice| dice.below(JOBS.len() as u64) as usize;
-        let draw = |dice: &mut Dice| match dice.below(10) {
-            0..=2 => Victim::Server,
-            3 => Victim::Watcher,
-            4 | 5 => Victim::Guard(job(dice)),
-            6 | 7 => Victim::Agent(job(dice)),
-            _ => Victim::Worker(job(dice)),
-        };
-        let mut victims = vec![draw(&mut dice)];
-        if dice.below(3) == 0 {
-            let second = draw(&mut dice);
-            victims.extend((second != victims[0]).then_some(second));
-        }
-        // With both of its keepers dead in one moment, a process that left its session and its environment
-        // cannot be known any more: that takes control groups, which an ordinary user does not have.
-        if let [Victim::Guard(2), Victim::Agent(2)] | [Victim::Agent(2), Victim::Guard(2)] = victims[..] {
-            victims.pop();
-        }
-        let pids: Vec<i32> = victims.iter().flat_map(|victim| scene.find(*victim)).collect();
-        if pids.len() < victims.len() {
+        let victims = Victim::draw_some(&mut dice);
+        if scene.strike(&victims, &mut dice) {
+            println!("{done:>4}: {victims:?}");
+            *tried.entry(victims.iter().map(|victim| victim.name()).collect::<Vec<_>>().join("+")).or_default() += 1;
+            done += 1;
+        } else {
             // Between two stints there is no worker to kill; but do not wait for ever.
             missed += 1;
             assert!(missed < points * 20 + 200, "hardly anything ever runs");
-            scene.carry_on();
-            continue;
         }
-        for pid in &pids {
-            processes::signal(*pid, Signal::KILL);
-        }
-        println!("{done:>4}: {victims:?} {pids:?}");
-        let names: Vec<String> =
-            victims.iter().map(|v| format!("{v:?}").replace(|c: char| !c.is_alphabetic(), "")).collect();
-        *outcomes.entry(names.join("+")).or_default() += 1;
-        done += 1;
-        if victims.contains(&Victim::Server) && dice.below(3) == 0 {
-            // Its successor too, while it starts.
-            let mut client =
-                scene.place.command(&["jobs"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-            std::thread::sleep(Duration::from_millis(dice.below(60)));
-            for pid in scene.find(Victim::Server) {
-                processes::signal(pid, Signal::KILL);
-                *outcomes.entry("successor".to_owned()).or_default() += 1;
-                done += 1;
-            }
-            super::place::wait(&mut client);
+        if victims.contains(&Victim::Server) && dice.below(3) == 0 && scene.strike_successor(&mut dice) {
+            *tried.entry("successor".to_owned()).or_default() += 1;
+            done += 1;
         }
         scene.carry_on();
         if done % 10 == 0 {
             eventually("every job gets on", || scene.jobs.iter().all(|witness| witness.alive().is_some()));
         }
     }
-    println!("{done} kill points: {outcomes:?}; {missed} times there was nobody to kill");
+    println!("{done} kill points: {tried:?}; {missed} times there was nobody to kill");
     scene.end();
+}
+
+#[test]
+fn a_submission_survives_the_death_of_the_server() {
+    let place = Place::steady();
+    let mut dice = Dice(setting("WINDFALL_SEED", 20_260_101));
+    for round in 0..20 {
+        let name = format!("round-{round}");
+        place.write("job.yaml", &format!("name: {name}\nrun: sleep 600\n"));
+        let mut client =
+            place.command(&["submit", "job.yaml"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(dice.below(30)));
+        for process in processes::of(&place.home).iter().filter(|process| process.role == Role::Server) {
+            processes::signal(process.pid, Signal::KILL);
+        }
+        assert_eq!(super::place::wait(&mut client), Some(0), "{name}");
+        let accepted = place.jobs().iter().filter(|job| job["name"] == name.as_str()).count();
+        assert_eq!(accepted, 1, "{name}: accepted once, never twice");
+        place.run(&["cancel", &name]).ends_with(0);
+    }
+    place.leaves_nothing();
 }

@@ -20,7 +20,6 @@ pub enum Role {
 pub struct Process {
     pub pid: i32,
     pub role: Role,
-    pub line: Vec<String>,
     /// The lease that it stands on.
     pub lease: Option<String>,
     /// The job that it belongs to.
@@ -39,12 +38,12 @@ pub fn of(home: &Path) -> Vec<Process> {
         .filter_map(|pid| {
             let (line, environ) = (words(pid, "cmdline"), words(pid, "environ"));
             let mine = ours(&line) || environ.iter().any(|pair| marks.contains(pair));
-            (mine && is_running(pid)).then(|| describe(pid, line, &environ))
+            (mine && is_running(pid)).then(|| describe(pid, &line, &environ))
         })
         .collect()
 }
 
-fn describe(pid: i32, line: Vec<String>, environ: &[String]) -> Process {
+fn describe(pid: i32, line: &[String], environ: &[String]) -> Process {
     let value = |name: &str| environ.iter().find_map(|pair| pair.strip_prefix(name)).map(str::to_owned);
     let word = |at: usize| line.get(at).map_or("", String::as_str);
     let windfall = word(0).ends_with("windfall") || word(0) == "/proc/self/exe";
@@ -59,7 +58,7 @@ fn describe(pid: i32, line: Vec<String>, environ: &[String]) -> Process {
     };
     let lease = value("WINDFALL_LEASE=");
     let job = value("WINDFALL_JOB=").and_then(|text| text.parse().ok());
-    Process { pid, role, line, lease, job }
+    Process { pid, role, lease, job }
 }
 
 /// Everything alive whose command line holds this word.

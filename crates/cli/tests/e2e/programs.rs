@@ -45,6 +45,16 @@ fn a_real_virtual_environment_is_used() {
     assert_eq!(place.run(&["logs", "venv"]).out.trim(), venv.display().to_string());
 }
 
+#[test]
+fn a_program_needs_neither_a_home_nor_a_user() {
+    let place = Place::steady();
+    place.write("job.yaml", "name: bare\nrun: echo ${HOME-none} ${WINDFALL_HOME-none}\n");
+    let mut run = place.command(&["run", "job.yaml", "--home"]);
+    run.arg(&place.home).env_clear().env("PATH", "/usr/bin:/bin");
+    place.finish(run).ends_with(0);
+    assert_eq!(place.run(&["logs", "bare"]).out, "none none\n");
+}
+
 /// A shell that leaves a child in its group and one in a session of its own, both marked on their command line.
 fn leaver(place: &Place, marker: &str, last: &str) -> String {
     place.write("wait.sh", "while [ -e \"$1\" ]; do sleep 0.2; done\n");

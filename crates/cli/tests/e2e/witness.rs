@@ -39,7 +39,7 @@ if "daemon" in mode and os.fork() == 0:
     os._exit(0)
 held = claim("worker")
 saves = os.environ["WINDFALL_CHECKPOINT_DIR"]
-step = int(open(saves + "/state").read()) if os.environ["WINDFALL_RESUME"] else 0
+step = int(open(f"{saves}/state{os.environ['RANK']}").read()) if os.environ["WINDFALL_RESUME"] else 0
 say("start", step)
 def stop(*_):
     say("exit", step)
@@ -51,7 +51,7 @@ def put(path, text):
     os.rename(path + ".new", path)
 while not os.path.exists(f"{base}/{name}.finish"):
     step += 1
-    put(saves + "/state", str(step))
+    put(f"{saves}/state{os.environ['RANK']}", str(step))
     put(os.environ["WINDFALL_PROGRESS"], f"{step} 1000000\n")
     say("beat", step)
     print("step", step, flush=True)
@@ -82,7 +82,6 @@ impl Witness {
         let base = place.work.join("journals");
         std::fs::create_dir_all(&base).unwrap();
         let program = place.write("witness.py", PROGRAM);
-        // Read by jobs that run already, so it must never be half written.
         let text = format!(
             "name: {name}\nwork: {{ steps: 1000000 }}\ngrace: 60s\nrun: [{:?}, {:?}, {:?}, {name}, {mode}]\n",
             python(),
@@ -92,6 +91,17 @@ impl Witness {
         place.write(&format!("{name}.yaml"), &text);
         let said = place.run(&["submit", "--json", &format!("{name}.yaml")]).ends_with(0);
         Witness { id: said.json()["id"].as_u64().unwrap(), name: name.to_owned(), base }
+    }
+
+    /// Submits a gang of witnesses, one for each rank, that are one job.
+    pub fn submit_gang(place: &Place, name: &str, ranks: u32) -> Vec<Witness> {
+        let base = place.work.join("journals");
+        std::fs::create_dir_all(&base).unwrap();
+        let program = place.write("witness.py", PROGRAM);
+        let line = format!("exec {} {} {} {name}-$RANK daemon", python(), program.display(), base.display());
+        let text = format!("name: {name}\nnodes: {ranks}\nwork: {{ steps: 1000000 }}\ngrace: 60s\nrun: {line}\n");
+        let id = place.submit(&text);
+        (0..ranks).map(|rank| Witness { id, name: format!("{name}-{rank}"), base: base.clone() }).collect()
     }
 
     fn journal(&self) -> Vec<(u64, String, i32, String)> {

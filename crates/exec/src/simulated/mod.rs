@@ -29,7 +29,7 @@ use windfall_sim::TapeError;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// An agent that has not answered for this long is a machine that is gone, whatever its process table says.
-const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_secs(300);
 
 /// The engine could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -263,7 +263,9 @@ impl Simulated {
         let _alone = gate.lock().await;
         let folder = match self.folder(lease) {
             Some(folder) => folder,
-            None => self.bury(lease)?,
+            None if end == LeaseEnd::Released => self.bury(lease)?,
+            // Forgotten meanwhile: whoever still followed it must not bring it back.
+            None => return Err(EngineError::NoLease(lease)),
         };
         if let Some(gone @ LeaseState::Gone { .. }) = self.state_of(lease) {
             return Ok(gone);

@@ -14,6 +14,8 @@ use windfall_core::worker::WorkerView;
 
 /// How often the stage is looked at.
 const LOOK: Duration = Duration::from_millis(40);
+/// A program that does not start within this does not start.
+const UNSTARTED: Duration = Duration::from_secs(300);
 
 /// An interruption of the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +136,7 @@ pub async fn play(
 ) -> Result<Played, Failure> {
     let (id, key) = stage.submit().await?;
     let mut act = Act { stage, id, key, stints: Vec::new(), cuts: 0, hit: false, trap: None };
-    let until = Instant::now() + limit;
+    let submitted = Instant::now();
     let mut script = script.iter();
     let mut next = script.next();
     let ended = loop {
@@ -156,7 +158,9 @@ pub async fn play(
         if next.is_none() && enough(&act.stints) {
             break Ended::Enough;
         }
-        if Instant::now() > until {
+        // Its time runs while the program does, not while its folder is copied.
+        let began = act.stints.first().and_then(|stint| stint.started);
+        if began.map_or(submitted.elapsed() > UNSTARTED, |began| began.elapsed() > limit) {
             break Ended::Late;
         }
     };

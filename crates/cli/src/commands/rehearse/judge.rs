@@ -197,6 +197,9 @@ impl Seen {
         if findings.iter().any(|finding| finding.severity == Severity::Unsafe) {
             return None;
         }
+        if self.base.last().is_none_or(|stint| stint.started.is_none()) {
+            return Some("the program did not start; is its folder too large to be copied?".to_owned());
+        }
         if self.scenes.is_empty() {
             let ran = seconds(self.baseline.ran);
             return Some(format!("the program ends after {ran}, too soon to interrupt it"));

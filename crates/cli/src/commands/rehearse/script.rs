@@ -60,7 +60,8 @@ impl Script {
             settle: Duration::from_millis(self.spec.checkpoint.settle_ms),
         };
         let playable = seen.base.succeeded() || seen.base.ended == Ended::Late;
-        if !playable || (seen.baseline.finished && seen.baseline.ran < TOO_SHORT) {
+        let started = seen.base.last().is_some_and(|stint| stint.started.is_some());
+        if !playable || !started || (seen.baseline.finished && seen.baseline.ran < TOO_SHORT) {
             return Ok(seen);
         }
         self.interruptions(&stage, &mut seen, pattern.as_ref()).await?;

@@ -22,6 +22,8 @@ pub struct Baseline {
     pub finished: bool,
     /// When its saves were complete, since its start.
     pub saves: Vec<f64>,
+    /// When the first of them began.
+    pub first: Option<f64>,
     /// The usual time between two saves.
     pub every: Option<f64>,
     /// Before it does any work.
@@ -97,6 +99,7 @@ impl Baseline {
         Baseline {
             ran: stint.ran().as_secs_f64(),
             finished: played.succeeded(),
+            first: stint.watch.saves.first().map(|save| stint.age(save.began).as_secs_f64()),
             every: usual,
             startup,
             lines: output(&stint.log).lines().map(|line| line.trim().to_owned()).collect(),
@@ -107,7 +110,7 @@ impl Baseline {
     /// Whether it saves while it works, not only when it ends.
     pub fn saves_on_the_way(&self) -> bool {
         let end = if self.finished { self.ran * 0.9 } else { f64::INFINITY };
-        self.saves.iter().any(|save| *save < end)
+        self.saves.iter().any(|save| *save < end) || self.first.is_some_and(|first| first < end / 2.0)
     }
 
     /// The longest time between two saves, from its start on.
