@@ -63,12 +63,16 @@ impl Supervisor {
                     }
                 }
                 AgentRequest::Stop { stint, rank, grace_ms } => {
-                    if self.view.borrow().worker.as_ref().is_none_or(|worker| worker.stint.epoch < stint.epoch) {
-                        publish(&self.dir, &self.view, |view| {
+                    let last = self.view.borrow().worker.as_ref().map(|last| (last.stint, last.end.is_some()));
+                    match (last, &worker) {
+                        (Some((running, _)), Some((tell, _))) if running == stint => {
+                            let _ = tell.send(Tell::Stop(Instant::now() + Duration::from_millis(grace_ms)));
+                        }
+                        // A word to an older stint, or to a newer one while an older still runs, is not for anyone here.
+                        (Some((known, over)), _) if !over || known.epoch >= stint.epoch => {}
+                        _ => publish(&self.dir, &self.view, |view| {
                             *view = Some(WorkerView { end: Some(WorkerEnd::Stopped), ..blank(stint, rank) });
-                        });
-                    } else if let Some((tell, _)) = &worker {
-                        let _ = tell.send(Tell::Stop(Instant::now() + Duration::from_millis(grace_ms)));
+                        }),
                     }
                 }
                 AgentRequest::Notice { in_ms } => {

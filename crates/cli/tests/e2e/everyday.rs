@@ -47,7 +47,10 @@ fn every_command_prints_json_with_the_same_keys() {
     has_keys(&place.run(&["submit", "--json", "long.yaml"]).ends_with(0).json(), &["type", "id", "notes"]);
     let jobs = place.run(&["jobs", "--all", "--json"]).ends_with(0).json();
     assert_eq!(jobs.as_array().unwrap().len(), 2);
-    has_keys(&jobs[0], &["id", "name", "state", "cost", "interruptions", "stints", "deadline", "done", "total"]);
+    has_keys(
+        &jobs[0],
+        &["id", "name", "state", "cost_nanousd", "interruptions", "stints", "deadline_ms", "done", "total"],
+    );
     let status = place.run(&["status", "--json"]).ends_with(0).json();
     assert_eq!((&status["running"], status["jobs"].as_array().unwrap().len()), (&Value::Bool(true), 1));
     let explained = place.run(&["explain", "--json", "quick"]).ends_with(0).json();
@@ -214,7 +217,7 @@ fn a_deadline_may_be_a_local_date() {
         let before = in_ms();
         let id = place.finish(command).ends_with(0).json()["id"].as_u64().unwrap();
         let job = place.job(id);
-        let span = job["deadline"].as_i64().unwrap() - job["submitted_at"].as_i64().unwrap();
+        let span = job["deadline_ms"].as_i64().unwrap() - job["submitted_at_ms"].as_i64().unwrap();
         let expected: jiff::Timestamp = format!("{year}-06-01T{utc_hour:02}:00:00Z").parse().unwrap();
         let off = expected.as_millisecond() - before - span;
         assert!(off.abs() < 120_000, "{zone}: {off} ms off");

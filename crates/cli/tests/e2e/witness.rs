@@ -189,7 +189,7 @@ impl Witness {
 pub fn check_ledger(place: &Place) {
     for job in place.jobs() {
         let sum = ledger_sum(&place.home, job["id"].as_u64().unwrap());
-        assert_eq!(job["cost"].as_i64(), Some(sum), "the ledger of job {} is off", job["id"]);
+        assert_eq!(job["cost_nanousd"].as_i64(), Some(sum), "the ledger of job {} is off", job["id"]);
     }
 }
 

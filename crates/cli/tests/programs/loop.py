@@ -105,8 +105,6 @@ def main():
         if stop and not has("finish-anyway"):
             if not has("no-save-on-term"):
                 save(step, state)
-            if has("lock"):
-                pass
             sys.exit(143 if has("exit-143") else 0)
         if step % SAVE_EVERY == 0 and not has("end-only") and not has("notice-only"):
             save(step, state)

@@ -214,7 +214,7 @@ impl Brain {
         if let Some((before, known)) = stint.reported {
             learn_speed(&mut job.progress, work.minus(known), now - before);
         } else {
-            job.restarts = (job.restarts.0.saturating_add(1), job.restarts.1 + (now - stint.ordered_at));
+            job.restarts = (job.restarts.0.saturating_add(1), job.restarts.1 + (now - stint.wanted_at));
         }
         stint.reported = Some((now, work));
         stint.fruitful |= work > job.progress.durable;
@@ -276,13 +276,15 @@ impl Brain {
                     return;
                 }
                 job.epoch = stint.epoch;
+                let asked_at = leases.iter().filter_map(|id| self.leases.get(id)).map(|lease| lease.asked_at).min();
+                let wanted_at = asked_at.max(job.stint_over_at).unwrap_or(now);
                 job.stint = Some(Stint {
                     id: *stint,
                     by,
                     leases: leases.clone(),
                     resume: *resume,
                     phase: StintPhase::Starting,
-                    ordered_at: now,
+                    wanted_at,
                     workers: vec![Worker::default(); leases.len()],
                     restored: None,
                     base: job.progress.durable,
@@ -322,6 +324,7 @@ impl Brain {
         let Some(job) = self.jobs.get_mut(&workload).filter(|job| job.is_stint_over()) else { return };
         let done = job.done_at(now);
         let Some(stint) = job.stint.take() else { return };
+        job.stint_over_at = Some(now);
         if let StintPhase::Running { since } = stint.phase {
             job.ran += now - since;
         }
@@ -380,7 +383,7 @@ impl Job {
                     .then(|| Verdict::Failed { code: *code, why: format!("the program exited with code {code}") })
             }
             WorkerEnd::Killed { signal } => tired.then(|| Verdict::Failed {
-                code: 128 + signal,
+                code: signal.saturating_add(128),
                 why: format!("the program was killed by signal {signal}, {} times without progress", self.fruitless),
             }),
             WorkerEnd::NeverRan { why } => {

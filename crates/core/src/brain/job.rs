@@ -72,8 +72,8 @@ pub struct Stint {
     pub resume: Resume,
     /// Where it stands.
     pub phase: StintPhase,
-    /// When it was ordered.
-    pub ordered_at: Time,
+    /// Since when the job waits for it: its leases were asked for, or the stint before was over.
+    pub wanted_at: Time,
     /// Its workers in order of rank.
     pub workers: Vec<Worker>,
     /// What rank 0 resumed from.
@@ -142,6 +142,8 @@ pub struct Job {
     pub lost: Span,
     /// Work that was lost.
     pub lost_work: Work,
+    /// When the last stint was over.
+    pub stint_over_at: Option<Time>,
     /// Time in which all workers ran.
     pub ran: Span,
     /// Paid time by market, of leases that are gone.
@@ -179,6 +181,7 @@ impl Job {
             fruitless: 0,
             lost: Span::ZERO,
             lost_work: Work(0),
+            stint_over_at: None,
             ran: Span::ZERO,
             held: BTreeMap::new(),
             paid: NanoUsd(0),

@@ -1,7 +1,7 @@
 //! How far a program was when it was interrupted, and from where it went on: by the progress it tells, else by
 //! the lines it prints again, else by how long the rest takes.
 
-use super::act::{Played, Stint};
+use super::act::{Cut, Played, Stint};
 use regex::Regex;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -142,9 +142,14 @@ pub fn restarts(played: &Played, baseline: &Baseline, pattern: Option<&Regex>) -
         let startup = after.view.evidence.first_progress_ms.map_or(baseline.startup, |ms| ms as f64 / 1_000.0);
         let ran = (before.ran().as_secs_f64() - baseline.startup).max(0.0);
         let restored = after.view.restored.is_some() && after.found > 0;
+        let expected = if restored { expected(&played.stints[..=at], baseline) } else { 0.0 };
         found.push(Restart {
             kept,
-            expected: if restored { expected(&played.stints[..=at], baseline) } else { 0.0 },
+            // The lines that are compared begin after the greetings, and so does this share.
+            expected: match by {
+                "output" => (1.0 - (1.0 - expected) / (1.0 - GREETINGS)).max(0.0),
+                _ => expected,
+            },
             by,
             lost: kept.map(|kept| (1.0 - kept) * work_before(&played.stints[..=at], baseline).max(ran)),
             took: after.started.map_or(Duration::ZERO, |s| s.saturating_duration_since(gone)).as_secs_f64() + startup,
@@ -163,7 +168,9 @@ fn expected(before: &[Stint], baseline: &Baseline) -> f64 {
         let began = if stint.found > 0 { safe } else { 0.0 };
         let work = |age: f64| began + (age - baseline.startup).max(0.0);
         reached = reached.max(work(stint.ran().as_secs_f64()));
-        if let Some(at) = stint.durable.last() {
+        // Of a damaged checkpoint the one before it is what comes back.
+        let passed = usize::from(matches!(stint.cut, Some((Cut::Damaged, _))));
+        if let Some(at) = stint.durable.iter().rev().nth(passed) {
             safe = work(stint.age(*at).as_secs_f64()).min(reached);
         }
     }

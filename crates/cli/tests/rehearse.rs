@@ -1,0 +1,280 @@
+//! `windfall rehearse` on small programs with every habit, good and bad, each judged from outside: the verdict,
+//! the codes of the findings, the exit code, and that nothing is left behind.
+#![expect(clippy::unwrap_used, reason = "a test may stop where it stands")]
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+/// Rehearsals at the same time: their programs mostly sleep, but restarts cost a core.
+const AT_ONCE: usize = 4;
+
+static RUNNING: Mutex<usize> = Mutex::new(0);
+static FREE: Condvar = Condvar::new();
+
+struct Turn;
+
+impl Turn {
+    fn wait() -> Turn {
+        let mut running = FREE.wait_while(RUNNING.lock().unwrap(), |running| *running >= AT_ONCE).unwrap();
+        *running += 1;
+        Turn
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *RUNNING.lock().unwrap_or_else(std::sync::PoisonError::into_inner) -= 1;
+        FREE.notify_one();
+    }
+}
+
+struct Rehearsal {
+    dir: tempfile::TempDir,
+    _turn: Turn,
+}
+
+impl Rehearsal {
+    fn of(job: &str) -> Rehearsal {
+        let turn = Turn::wait();
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("tmp")).unwrap();
+        std::fs::create_dir_all(dir.path().join("job")).unwrap();
+        for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs")).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::copy(entry.path(), dir.path().join("job").join(entry.file_name())).unwrap();
+        }
+        std::fs::write(dir.path().join("job/job.yaml"), job).unwrap();
+        Rehearsal { dir, _turn: turn }
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.dir.path().join("job")
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windfall"));
+        command.args(["rehearse", "job.yaml", "--json", "--notice", "6s", "--limit", "2m"]).current_dir(self.folder());
+        command.env("TMPDIR", self.dir.path().join("tmp")).env("WINDFALL_HOME", self.dir.path().join("home"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn run(&self) -> (Value, i32) {
+        let output = self.command().output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let report = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+        assert!(self.is_clear(), "something is left in the temporary directory");
+        assert!(!self.dir.path().join("home").exists(), "the user's state directory was touched");
+        (report, output.status.code().unwrap())
+    }
+
+    fn is_clear(&self) -> bool {
+        std::fs::read_dir(self.dir.path().join("tmp")).unwrap().next().is_none()
+    }
+}
+
+fn codes(report: &Value) -> Vec<String> {
+    report["findings"].as_array().unwrap().iter().map(|f| f["code"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The verdict and the findings of a program, and the exit code that goes with them.
+#[track_caller]
+fn check(job: &str, verdict: &str, findings: &[&str]) -> Value {
+    let (report, code) = Rehearsal::of(job).run();
+    assert_eq!(
+        (report["verdict"].as_str(), codes(&report)),
+        (Some(verdict), findings.iter().map(|f| (*f).to_owned()).collect()),
+        "{report:#}"
+    );
+    assert_eq!(code, if verdict.starts_with("safe") { 0 } else { 3 });
+    report
+}
+
+fn loop_with(habits: &str) -> String {
+    format!("progress: 'step (\\d+)/(\\d+)'\nrun: exec python3 loop.py {habits}\n")
+}
+
+/// A program that tells nothing: only run time and saves show what it does.
+fn silent_loop_with(habits: &str) -> String {
+    format!("run: exec python3 loop.py silent {habits}\n")
+}
+
+#[test]
+fn a_program_that_saves_resumes_and_heeds_notices_is_safe() {
+    let report = check(&loop_with(""), "safe", &[]);
+    assert_eq!(report["deterministic"], true);
+    let acts = report["acts"].as_array().unwrap();
+    assert!(acts.len() >= 6, "{report:#}");
+    let interrupted = acts.iter().filter(|act| act["interruptions"].as_u64() > Some(0));
+    assert!(interrupted.clone().count() >= 4, "{report:#}");
+    for act in interrupted {
+        assert_eq!(act["final_state_equal"], true, "{report:#}");
+    }
+}
+
+#[test]
+fn a_silent_program_with_several_files_in_a_subfolder_and_a_slow_start_is_safe() {
+    check(&silent_loop_with("subfolder multi-file slow-start"), "safe", &[]);
+}
+
+#[test]
+fn a_shell_program_below_a_shell_that_forwards_nothing_is_safe() {
+    check("run: |\n  echo first\n  sh shell_loop.sh\n  echo last\n", "safe", &[]);
+}
+
+#[test]
+fn a_relative_checkpoint_path_is_rehearsed_in_a_copy_and_the_real_one_is_neither_read_nor_written() {
+    let job = format!("checkpoint: {{ path: out }}\n{}", loop_with("relative exit-143"));
+    let rehearsal = Rehearsal::of(&job);
+    let real = rehearsal.folder().join("out/state.json");
+    std::fs::create_dir_all(real.parent().unwrap()).unwrap();
+    std::fs::write(&real, "not even JSON").unwrap();
+    let (report, code) = rehearsal.run();
+    assert_eq!((report["verdict"].as_str(), code), (Some("safe"), 0), "{report:#}");
+    assert_eq!(std::fs::read_to_string(&real).unwrap(), "not even JSON");
+    assert_eq!(std::fs::read_dir(rehearsal.folder().join("out")).unwrap().count(), 1);
+}
+
+#[test]
+fn a_program_that_dies_of_sigterm_without_saving_is_safe_with_loss() {
+    check(&loop_with("die-on-term"), "safe-with-loss", &[]);
+}
+
+#[test]
+fn a_program_that_ignores_sigterm_but_saves_is_safe_with_loss() {
+    check(&loop_with("ignore-term"), "safe-with-loss", &["ignores-sigterm"]);
+}
+
+#[test]
+fn a_program_that_never_saves_is_unsafe() {
+    check(&loop_with("never"), "unsafe", &["never-checkpoints"]);
+}
+
+#[test]
+fn a_program_that_only_prints_is_unsafe() {
+    check("run: for i in 1 2 3 4 5 6 7 8; do echo line $i; sleep 0.5; done\n", "unsafe", &["never-checkpoints"]);
+}
+
+#[test]
+fn a_program_that_writes_its_checkpoint_in_place_is_unsafe() {
+    check(&loop_with("in-place"), "unsafe", &["in-place-checkpoint"]);
+}
+
+#[test]
+fn a_program_that_starts_from_zero_is_unsafe() {
+    check(&loop_with("from-zero"), "unsafe", &["restarts-from-zero"]);
+}
+
+#[test]
+fn a_silent_program_that_starts_from_zero_is_found_by_its_run_time() {
+    check(&silent_loop_with("from-zero"), "unsafe", &["restarts-from-zero"]);
+}
+
+#[test]
+fn a_program_that_leaves_children_behind_is_unsafe() {
+    let report = check(&loop_with("child"), "unsafe", &["leaves-children"]);
+    let seen = report["findings"][0]["seen"].as_str().unwrap();
+    assert!(seen.contains("(sleep)"), "names the process: {seen}");
+}
+
+#[test]
+fn a_program_that_becomes_a_daemon_is_unsafe() {
+    let (report, _) = Rehearsal::of("run: python3 daemon.py\n").run();
+    assert_eq!(report["verdict"], "unsafe");
+    assert!(codes(&report).contains(&"leaves-children".to_owned()), "{report:#}");
+}
+
+#[test]
+fn a_program_that_saves_only_at_its_end_is_unsafe() {
+    check(&loop_with("end-only no-save-on-term"), "unsafe", &["saves-only-at-end"]);
+}
+
+#[test]
+fn a_program_that_saves_only_on_notice_is_unsafe() {
+    check(&loop_with("notice-only"), "unsafe", &["saves-only-on-notice"]);
+}
+
+#[test]
+fn a_lock_in_the_checkpoint_makes_a_program_fail_on_resume() {
+    let report = check(&loop_with("lock"), "unsafe", &["fails-on-resume"]);
+    assert!(report["findings"][0]["seen"].as_str().unwrap().contains("train.lock"), "{report:#}");
+}
+
+#[test]
+fn a_program_that_hangs_on_resume_is_unsafe() {
+    check("run: python3 waits_for_lock.py\n", "unsafe", &["fails-on-resume"]);
+}
+
+#[test]
+fn a_program_that_forgets_part_of_its_state_ends_differently() {
+    let report = check(&loop_with("forgets"), "unsafe", &["different-final-state"]);
+    assert_eq!(report["deterministic"], true);
+}
+
+#[test]
+fn a_program_that_is_not_deterministic_is_not_blamed_for_it() {
+    let report = check(&loop_with("random"), "safe", &["not-deterministic"]);
+    assert_eq!(report["deterministic"], false);
+}
+
+#[test]
+fn a_program_that_saves_beside_its_checkpoint_directory_is_unsafe() {
+    let report = check(&loop_with("in-folder"), "unsafe", &["state-outside-checkpoint"]);
+    assert!(report["findings"][0]["seen"].as_str().unwrap().contains("state.json"), "{report:#}");
+}
+
+#[test]
+fn a_program_that_fails_by_itself_cannot_be_judged() {
+    check("run: 'echo broken; exit 7'\n", "unknown", &["baseline-failed"]);
+}
+
+#[test]
+fn a_wrong_job_file_starts_nothing() {
+    let rehearsal = Rehearsal::of("run: [\n");
+    assert_eq!(rehearsal.command().output().unwrap().status.code(), Some(2));
+    let mut command = rehearsal.command();
+    command.args(["--limit", "soon"]);
+    assert_eq!(command.output().unwrap().status.code(), Some(2));
+    assert!(rehearsal.is_clear());
+}
+
+/// Processes whose environment names this test's temporary directory.
+fn processes(of: &Rehearsal) -> Vec<String> {
+    let mark = format!("TMPDIR={}", of.dir.path().join("tmp").display());
+    let pids = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+    let marked = |pid: &String| {
+        let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environ.split(|byte| *byte == 0).any(|pair| pair == mark.as_bytes())
+    };
+    pids.filter(|pid| pid.bytes().all(|byte| byte.is_ascii_digit())).filter(marked).collect()
+}
+
+fn interrupted_by(signal: &str) {
+    let rehearsal = Rehearsal::of(&loop_with(""));
+    let mut child = rehearsal.command().spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while processes(&rehearsal).len() < 4 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(processes(&rehearsal).len() >= 4, "the program never ran");
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    child.wait().unwrap();
+    while !(rehearsal.is_clear() && processes(&rehearsal).is_empty()) {
+        assert!(Instant::now() < until, "left behind: {:?}", processes(&rehearsal));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn an_interrupted_rehearsal_leaves_nothing() {
+    interrupted_by("-INT");
+}
+
+#[test]
+fn a_killed_rehearsal_leaves_nothing() {
+    interrupted_by("-KILL");
+}
