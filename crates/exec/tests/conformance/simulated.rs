@@ -93,7 +93,7 @@ impl Stage for SimulatedStage {
         let (root, work) = (self.root().display().to_string(), self.work.display().to_string());
         let ours = |pid: &i32| {
             let (environ, line) = (read(*pid, "environ"), read(*pid, "cmdline"));
-            let marked = environ.iter().any(|pair| *pair == mark);
+            let marked = environ.contains(&mark);
             let here = |words: &[String]| words.iter().any(|word| word.contains(&root) || word.contains(&work));
             (marked && (here(&line) || here(&environ)))
                 || (here(&environ) && line.first().is_some_and(|word| word == "sh"))

@@ -199,10 +199,10 @@ fn restarts_from_zero(seen: &Seen) -> Option<Finding> {
     }
     let zero = |scene: &&Scene| {
         let torn = scene.played.stints.iter().any(|stint| matches!(stint.cut, Some((Cut::Torn, _))));
-        !torn && scene.restarts.iter().any(|r| r.restored && r.failed.is_none() && r.from_zero() == Some(true))
+        !torn && scene.restarts.iter().any(|r| r.restored && r.failed.is_none() && r.began_from_zero() == Some(true))
     };
     let scene = seen.scenes.iter().find(zero)?;
-    let restart = scene.restarts.iter().find(|restart| restart.from_zero() == Some(true))?;
+    let restart = scene.restarts.iter().find(|restart| restart.began_from_zero() == Some(true))?;
     let kept = restart.kept.unwrap_or(0.0) * 100.0;
     Some(Finding {
         code: "restarts-from-zero",
@@ -233,6 +233,11 @@ fn in_place(seen: &Seen) -> Option<Finding> {
     let unsettled = stints().filter(cut).find(|stint| stint.durable.is_empty() && stint.watch.saves.len() >= 3);
     if names.is_empty() && unsettled.is_none() {
         return None;
+    }
+    if names.is_empty()
+        && let Some(log) = unsettled.and_then(|stint| stint.watch.appended.keys().next())
+    {
+        return Some(log_in_checkpoint(log));
     }
     let mut text = match names.is_empty() {
         true => "its checkpoints are written under their final names, one soon after the other".to_owned(),
@@ -267,6 +272,18 @@ fn in_place(seen: &Seen) -> Option<Finding> {
         fix: ATOMIC.to_owned(),
         severity: Severity::Unsafe,
     })
+}
+
+/// Nothing is wrong with its checkpoints, but a log beside them looks like a save that never ends.
+fn log_in_checkpoint(log: &std::path::Path) -> Finding {
+    Finding {
+        code: "log-in-checkpoint",
+        seen: format!("{} in its checkpoint directory is written to all the time", log.display()),
+        why: "until a file has been written to for 15 s without a pause it may be part of a save, and the checkpoints \
+              beside it wait for its end; a program that is interrupted before that has nothing to resume from",
+        fix: "write logs outside the checkpoint directory, or close them between two saves".to_owned(),
+        severity: Severity::Warning,
+    }
 }
 
 fn different_final_state(seen: &Seen) -> Option<Finding> {

@@ -204,7 +204,7 @@ impl Seen {
             let ran = seconds(self.baseline.ran);
             return Some(format!("the program ends after {ran}, too soon to interrupt it"));
         }
-        let shown = self.restarts().any(|(_, restart)| restart.restored && restart.from_zero() == Some(false));
+        let shown = self.restarts().any(|(_, restart)| restart.restored && restart.began_from_zero() == Some(false));
         (!shown).then(|| {
             if self.restarts().next().is_none() {
                 "no interruption came to pass before the program ended".to_owned()

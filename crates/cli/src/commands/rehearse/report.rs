@@ -54,7 +54,7 @@ fn outcome(seen: &Seen, scene: &Scene) -> String {
         return "did not end after its restart".to_owned();
     }
     let Some(restart) = scene.restarts.last() else { return "ended before it was restarted".to_owned() };
-    let from = match (restart.restored, restart.from_zero(), restart.kept) {
+    let from = match (restart.restored, restart.began_from_zero(), restart.kept) {
         (false, _, Some(kept)) if kept > 0.6 => "went on, from state that is kept elsewhere",
         (false, ..) => "restarted from zero: there was no checkpoint",
         (true, Some(true), _) => "restarted from zero",

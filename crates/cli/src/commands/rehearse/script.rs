@@ -97,7 +97,7 @@ impl Script {
         let broken = |seen: &Seen| {
             let restarts = || seen.scenes.iter().flat_map(|scene| &scene.restarts);
             let hung = seen.baseline.finished && seen.scenes.iter().any(Scene::hung);
-            hung || restarts().any(|r| r.failed.is_some() || (r.restored && r.from_zero() == Some(true)))
+            hung || restarts().any(|r| r.failed.is_some() || (r.restored && r.began_from_zero() == Some(true)))
         };
         if !(periodic || on_notice) || broken(seen) {
             return Ok(());
@@ -208,7 +208,7 @@ fn has_gone_on(stints: &[Stint]) -> bool {
 /// Whether any act went on from a checkpoint.
 fn resumes(seen: &Seen) -> bool {
     let mut restarts = seen.scenes.iter().flat_map(|scene| &scene.restarts);
-    restarts.any(|restart| restart.restored && restart.from_zero() != Some(true))
+    restarts.any(|restart| restart.restored && restart.began_from_zero() != Some(true))
 }
 
 fn secs(seconds: f64) -> Duration {

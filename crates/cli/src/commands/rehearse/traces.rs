@@ -54,7 +54,7 @@ pub struct Restart {
 
 impl Restart {
     /// It had a checkpoint to go on from and did not; none when nothing tells.
-    pub fn from_zero(&self) -> Option<bool> {
+    pub fn began_from_zero(&self) -> Option<bool> {
         let kept = self.kept?;
         (self.expected > 0.15).then_some(kept < 0.35 * self.expected)
     }
