@@ -257,7 +257,8 @@ class Reporting(InDirectory):
             took = time.monotonic() - began
             self.wait_for("1999 1000000\n")
         self.assertEqual(written[0], "0 1000000\n")
-        self.assertLessEqual(len(written), 2 + took / _progress.PERIOD_SECONDS)
+        # The first, the last by its timer, and one that a slow machine may put between them.
+        self.assertLessEqual(len(written), 3 + took / _progress.PERIOD_SECONDS)
 
     def test_the_end_is_written_at_once(self):
         windfall.progress(9, 10)

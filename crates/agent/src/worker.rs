@@ -417,11 +417,14 @@ impl Life {
     /// on: whoever heard the signal has the whole notice. Whoever heard nothing has a moment to follow.
     async fn wait_for_the_rest(&self, group: Option<i32>, asked: Option<Instant>) {
         let me = std::process::id() as i32;
-        let (began, moment) = (Instant::now(), Instant::now() + FOLLOW);
+        let began = Instant::now();
+        // Part of the notice belongs to the upload, however long the last processes take.
+        let reserve = asked.map_or(Duration::MAX, |ends| ends.saturating_duration_since(began) / 4);
+        let moment = began + FOLLOW.min(reserve);
         loop {
             let left = processes::descendants(me);
             let heard = asked.is_some() && left.iter().any(|pid| processes::group_of(*pid) == group);
-            let until = asked.filter(|_| heard).unwrap_or(moment);
+            let until = asked.filter(|_| heard).map_or(moment, |ends| ends.checked_sub(reserve).unwrap_or(ends));
             if left.is_empty() || Instant::now() >= until {
                 let more = began.elapsed().as_millis() as u64;
                 self.change(|worker| {

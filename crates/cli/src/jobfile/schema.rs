@@ -92,7 +92,7 @@ mod tests {
 
     fn context() -> crate::jobfile::Context {
         crate::jobfile::Context {
-            folder: "/work/project".into(),
+            folder: "/somewhere/project".into(),
             home: None,
             owner: "ada".into(),
             now_ms: 1_794_715_200_000,
