@@ -28,7 +28,7 @@ try:
 except ImportError:
     windfall = None
 
-STEPS = 324
+STEPS = 308
 # A tiny network is quick: pace it, as a large one would be by its accelerator.
 SECONDS_A_STEP = float(os.environ.get("SECONDS_A_STEP", "0.25"))
 SAVE_EVERY = 4

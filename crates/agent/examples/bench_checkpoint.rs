@@ -168,6 +168,8 @@ async fn plain_upload(store: &Arc<dyn ObjectStore>, from: &Path, prefix: &str) -
 }
 
 fn s3(endpoint: &str, bucket: &str, bare: bool) -> Arc<dyn ObjectStore> {
+    // Fails only when one is installed already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = object_store::aws::AmazonS3Builder::new()
         .with_endpoint(endpoint)
         .with_virtual_hosted_style_request(bare)
