@@ -3,6 +3,8 @@
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
+const ABOUT: &str = "Runs finite work on the cheapest accelerator capacity that still keeps its deadline";
+
 const LONG_ABOUT: &str = "\
 Windfall runs finite work on the cheapest capacity that still keeps its deadline.
 
@@ -30,7 +32,7 @@ Linux is supported; other systems are not.";
 
 /// Finds, runs, shares and accounts for accelerator compute at the lowest cost that keeps every promise.
 #[derive(Debug, Parser)]
-#[command(name = "windfall", version, about, long_about = LONG_ABOUT, after_help = AFTER_HELP, max_term_width = 100)]
+#[command(name = "windfall", version, about = ABOUT, long_about = LONG_ABOUT, after_help = AFTER_HELP, max_term_width = 100)]
 pub struct Cli {
     /// The state directory, and so the world and the server [env: WINDFALL_HOME]
     #[arg(long, global = true, value_name = "DIR", help_heading = "Global options")]

@@ -87,6 +87,7 @@ impl JobFileError {
 
 /// One problem as miette draws it.
 struct Shown<'a> {
+    file: Option<String>,
     problem: &'a Problem,
     excerpt: Option<Excerpt>,
     label: Option<SourceSpan>,
@@ -99,6 +100,10 @@ impl fmt::Debug for Shown<'_> {
 }
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without an excerpt, nothing else would say which file this is about.
+        if let Some(file) = &self.file {
+            write!(f, "{file}: ")?;
+        }
         f.write_str(&self.problem.message)
     }
 }
@@ -129,7 +134,9 @@ struct Excerpt {
 
 impl<'a> Shown<'a> {
     fn new(error: &JobFileError, problem: &'a Problem, columns: usize, look: Look) -> Shown<'a> {
-        let Some(place) = &problem.place else { return Shown { problem, excerpt: None, label: None } };
+        let Some(place) = &problem.place else {
+            return Shown { problem, file: Some(clean(&error.file)), excerpt: None, label: None };
+        };
         let room = columns.saturating_sub(12).max(16);
         let first = place.line.saturating_sub(2);
         let mut text = String::new();
@@ -167,7 +174,7 @@ impl<'a> Shown<'a> {
             problem_line: place.line - 1 - first,
             problem_column: place.column - 1,
         };
-        Shown { problem, excerpt: Some(excerpt), label: Some(label) }
+        Shown { problem, file: None, excerpt: Some(excerpt), label: Some(label) }
     }
 }
 
