@@ -3,6 +3,9 @@
 use crate::root;
 use std::process::Command;
 
+/// Folders that only one machine has.
+const MACHINE: &[&str] = &["root", "Users"];
+
 /// A file longer than this does not fit in a head.
 const LONGEST_FILE: usize = 700;
 
@@ -35,8 +38,7 @@ fn broken(line: &str, code: bool) -> Option<&'static str> {
     match () {
         () if code && has("#[ignore") => Some("a test is run or deleted, never ignored"),
         () if code && (has("todo!(") || has("unimplemented!(") || has("dbg!(")) => Some("unfinished"),
-        () if has("/home/") && has("/work/") => Some("a path of one machine"),
-        () if has("/work/") || has("/root/") => Some("a path of one machine"),
+        () if MACHINE.iter().any(|folder| has(&format!("/{folder}/"))) => Some("a path of one machine"),
         () => None,
     }
 }
