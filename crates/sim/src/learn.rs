@@ -17,7 +17,7 @@ pub struct Lesson {
 
 impl Default for Lesson {
     fn default() -> Lesson {
-        Lesson { regimes: 4, stretch: 288, shrink: 20.0 }
+        Lesson { regimes: 4, stretch: 288, shrink: 80.0 }
     }
 }
 

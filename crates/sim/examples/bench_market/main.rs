@@ -1,6 +1,7 @@
 //! Every policy on the recorded markets, against the optimum of one who knew them beforehand.
 
 mod data;
+mod folds;
 
 use data::{Data, ON_DEMAND, SPOT, hours, teach};
 use std::sync::Arc;
@@ -12,6 +13,9 @@ use windfall_sim::{Lesson, Player, Scenario, compare, learn, mean, optima};
 
 fn main() {
     let data = Data::open().expect("data");
+    if std::env::args().any(|arg| arg == "choose") {
+        return folds::choose(&folds::folds(&data));
+    }
     let began = Instant::now();
     let scenarios = data.table();
     println!("{} scenarios read in {:?}", scenarios.len(), began.elapsed());
@@ -28,13 +32,7 @@ fn main() {
         println!("{:32} {:8.2} late {}", s.name, s.mean_cost(), s.late());
     }
     println!("in {:?}", began.elapsed());
-    let mut zones = teach(&data.zones_2023(), &[1], &[600, 1200]);
-    zones.extend(teach(&data.kept_2023(), &[1], &[600, 1200]));
-    zones.extend(teach(&data.counts(), &[1, 2, 4], &[600, 1200]));
-    let began = Instant::now();
-    let priors = learn(&zones, &Lesson::default(), 600, "x", "y");
-    println!("learnt in {:?}: {:#?}", began.elapsed(), priors.regimes.iter().map(|r| r.weight).collect::<Vec<_>>());
-    let model = Model::new(&priors);
+    let model = folds::without(&folds::folds(&data), "", &folds::Settings::default());
     let mut total = 0.0;
     for restart in [0.02, 0.05, 0.1] {
         let began = Instant::now();

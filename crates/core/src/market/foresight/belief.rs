@@ -22,10 +22,6 @@ pub struct Belief {
 }
 
 impl Belief {
-    pub(super) fn is_known(&self) -> bool {
-        self.age.is_some()
-    }
-
     /// Calls with every (class, bucket of age, weight) that is believed in.
     pub(super) fn each(&self, tick: Span, mut with: impl FnMut(usize, usize, f64)) {
         match self.age {

@@ -44,11 +44,31 @@ impl SlackGrid {
         Between { low, part: part.max(0.0) }
     }
 
-    /// For each point, where it is after a loss of `shift`; none where that is below zero.
-    pub fn shifted(&self, shift: f32) -> Vec<Option<Between>> {
+    /// Every point after a loss of `by`.
+    pub fn shifted(&self, by: f32) -> Shift {
         // Slack is a sum of whole ticks and changeovers: a rounding error must not forbid the last one.
-        let left = |point: f32| Some(point - shift).filter(|left| *left > -1e-4);
-        self.points.iter().map(|point| left(*point).map(|left| self.find(left))).collect()
+        let first = self.points.partition_point(|point| point - by <= -1e-4);
+        let places = self.points[first..].iter().map(|point| self.find((point - by).max(0.0)));
+        Shift { first, places: places.map(|place| (place.low as u32, place.part)).collect() }
+    }
+}
+
+/// All points after a loss of slack; the first ones cannot bear it.
+#[derive(Clone, Debug)]
+pub(super) struct Shift {
+    first: usize,
+    places: Vec<(u32, f32)>,
+}
+
+impl Shift {
+    /// The values of a row after the loss; `forbidden` where it would take slack below zero.
+    pub fn read(&self, row: &[f32], forbidden: f32, into: &mut [f32]) {
+        let first = self.first.min(into.len());
+        into[..first].fill(forbidden);
+        for (into, (low, part)) in into[first..].iter_mut().zip(&self.places) {
+            let pair = &row[*low as usize..*low as usize + 2];
+            *into = pair[0] + part * (pair[1] - pair[0]);
+        }
     }
 }
 

@@ -37,11 +37,12 @@ pub struct Priors {
     pub regimes: Vec<Regime>,
 }
 
-/// Copies of a regime with log-odds of (down, up) spells to end raised by so much, and their shares. The
-/// recorded markets are few, so a market that is new must be allowed to be worse.
-pub const SHIFTS: [(f64, f64, f64); 4] = [(0.7, 0.0, 0.0), (0.1, 0.7, 0.0), (0.1, 0.0, 0.7), (0.1, 0.7, 0.7)];
+/// Copies of a regime: their share, and by how much the log-odds of (down, up) spells to end are shifted. The
+/// recorded markets are few, so a market that is new must be allowed to be worse or better.
+pub const SHIFTS: [(f64, f64, f64); 5] =
+    [(0.5, 0.0, 0.0), (0.125, 0.7, 0.0), (0.125, 0.0, 0.7), (0.125, -0.7, 0.0), (0.125, 0.0, -0.7)];
 /// Chance in a tick that a market changes its class: no market stays what it was for ever.
-pub const MIXING: f64 = 0.002;
+pub const MIXING: f64 = 0.001;
 
 const EMBEDDED: &str = include_str!("priors.json");
 

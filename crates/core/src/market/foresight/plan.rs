@@ -2,7 +2,7 @@
 //! to the end, by backward induction. Slack only ever falls, a lease that nothing takes away keeps it, and no
 //! step may take it below zero: so whoever follows the plan is never late.
 
-use super::grid::{Between, SlackGrid, kept_times};
+use super::grid::{Between, Shift, SlackGrid, kept_times};
 use super::model::{BUCKETS, Model, width};
 use crate::units::{NanoUsd, Span};
 use serde::{Deserialize, Serialize};
@@ -86,12 +86,17 @@ pub struct Solving {
     shifts: Shifts,
 }
 
+/// What each change costs in slack.
 #[derive(Clone, Debug)]
 struct Shifts {
-    start: Vec<Option<Between>>,
-    swap: Vec<Option<Between>>,
-    wait: Vec<Option<Between>>,
-    leave: Vec<Option<Between>>,
+    /// From nothing to spot.
+    start: Shift,
+    /// From on-demand to spot.
+    swap: Shift,
+    /// A tick with nothing held.
+    wait: Shift,
+    /// From on-demand to nothing.
+    leave: Shift,
 }
 
 impl Plan {
@@ -235,54 +240,56 @@ impl Step<'_> {
         &self.ahead[from..from + width]
     }
 
-    /// Expected cost after a tick that leaves the job standing at `stays`, or at `flips` when the spell ends.
-    fn expect(&self, state: usize, bucket: usize, stays: Stand, flips: Stand, into: &mut [f32]) {
+    /// Expected cost of a tick that leaves the job standing at `stays`, or at `flips` when the spell ends.
+    fn expect(&self, state: usize, bucket: usize, [stays, flips]: [Stand; 2], paid: f32, into: &mut [f32]) {
         let hazard = self.hazard[state][bucket] as f32;
         let ages = width(bucket).map_or(0.0, |width| 1.0 / width as f32);
         let (same, older, flip) = ((1.0 - hazard) * (1.0 - ages), (1.0 - hazard) * ages, hazard);
         let rows = self.row(stays, bucket).iter().zip(self.row(stays, (bucket + 1).min(BUCKETS - 1)));
         for ((into, (young, old)), other) in into.iter_mut().zip(rows).zip(self.row(flips, 0)) {
-            *into = same * young + older * old + flip * other;
+            *into = paid + same * young + older * old + flip * other;
         }
     }
 
     fn fill(&self, layer: &mut [f32]) {
         let width = self.slacks.points.len();
-        let (mut firm, mut idle, mut spot) = (vec![0.0; width], vec![0.0; width], vec![0.0; width]);
-        let mut begun = vec![0.0; width];
-        // Points at which work is left: with nothing held, and with a firm lease.
-        let with_idle = self.slacks.points.partition_point(|slack| *slack < self.time - self.restart - 1e-4);
-        let with_firm = self.slacks.points.partition_point(|slack| *slack < self.time - 1e-4);
+        // Points at which work is left: with nothing held, and with a firm lease. One more is read between them.
+        let open = |until: f32| self.slacks.points.partition_point(|slack| *slack < until - 1e-4);
+        let (with_idle, with_firm) = (open(self.time - self.restart), open(self.time));
+        let count = (with_firm + 1).min(width);
+        let mut rows: [Vec<f32>; 6] = std::array::from_fn(|_| vec![0.0; width]);
+        let [firm, idle, spot, begun, wait, other] = &mut rows;
         for state in 0..2 {
             let (stand_idle, stand_firm, other_idle, other_firm) = match state {
                 0 => (Stand::DownIdle, Stand::DownFirm, Stand::UpIdle, Stand::UpFirm),
                 _ => (Stand::UpIdle, Stand::UpFirm, Stand::DownIdle, Stand::DownFirm),
             };
             for bucket in 0..BUCKETS {
-                self.expect(state, bucket, stand_firm, other_firm, &mut firm);
-                self.expect(state, bucket, stand_idle, other_idle, &mut idle);
-                if state == 1 {
-                    self.expect(1, bucket, Stand::UpSpot, Stand::DownIdle, &mut spot);
-                    self.begin(bucket, &spot, &mut begun);
-                }
-                let mut put = |stand: Stand, slack: usize, value: f32| {
-                    layer[(stand as usize * BUCKETS + bucket) * width + slack] = value;
-                };
-                for slack in 0..width {
-                    let on_firm = 1.0 + firm[slack];
-                    let (mut from_idle, mut from_firm, mut from_spot) = (on_firm, on_firm, on_firm);
-                    let wait = after(&idle, self.shifts.wait[slack]);
-                    from_idle = from_idle.min(wait);
-                    from_firm = from_firm.min(after(&idle, self.shifts.leave[slack]));
-                    if state == 1 {
-                        from_idle = from_idle.min(after(&begun, self.shifts.start[slack]));
-                        from_firm = from_firm.min(after(&begun, self.shifts.swap[slack]));
-                        from_spot = from_spot.min(self.spot + spot[slack]).min(wait);
-                        put(Stand::UpSpot, slack, if slack < with_idle { from_spot } else { 0.0 });
+                let mut put = |stand: Stand, work_left: usize, costs: [&[f32]; 3]| {
+                    let from = (stand as usize * BUCKETS + bucket) * width;
+                    let [a, b, c] = costs;
+                    let least = a.iter().zip(b).zip(c).map(|((a, b), c)| a.min(*b).min(*c));
+                    for (value, least) in layer[from..from + work_left.min(width)].iter_mut().zip(least) {
+                        *value = least;
                     }
-                    put(stand_idle, slack, if slack < with_idle { from_idle } else { 0.0 });
-                    put(stand_firm, slack, if slack < with_firm { from_firm } else { 0.0 });
+                };
+                self.expect(state, bucket, [stand_firm, other_firm], 1.0, &mut firm[..count]);
+                self.expect(state, bucket, [stand_idle, other_idle], 0.0, &mut idle[..count]);
+                self.shifts.wait.read(idle, FORBIDDEN, &mut wait[..count]);
+                if state == 0 {
+                    put(stand_idle, with_idle, [firm, wait, wait]);
+                    self.shifts.leave.read(idle, FORBIDDEN, &mut other[..count]);
+                    put(stand_firm, with_firm, [firm, other, other]);
+                    continue;
                 }
+                self.expect(1, bucket, [Stand::UpSpot, Stand::DownIdle], self.spot, &mut spot[..count]);
+                put(Stand::UpSpot, with_idle, [firm, wait, spot]);
+                self.begin(bucket, spot, &mut begun[..count]);
+                self.shifts.start.read(begun, FORBIDDEN, &mut other[..count]);
+                put(stand_idle, with_idle, [firm, wait, other]);
+                self.shifts.swap.read(begun, FORBIDDEN, &mut other[..count]);
+                self.shifts.leave.read(idle, FORBIDDEN, &mut wait[..count]);
+                put(stand_firm, with_firm, [firm, wait, other]);
             }
         }
     }
@@ -291,21 +298,14 @@ impl Step<'_> {
     /// not used all of the changeover: what was charged for the rest comes back as slack.
     fn begin(&self, bucket: usize, spot: &[f32], begun: &mut [f32]) {
         let hazard = self.hazard[1][bucket] as f32;
+        let lost = self.row(Stand::DownIdle, 0);
         for (slack, begun) in begun.iter_mut().enumerate() {
-            *begun = self.spot + spot[slack];
+            *begun = spot[slack];
             if self.restart > 1.0 {
-                let lost = self.row(Stand::DownIdle, 0);
                 let back = self.slacks.find(self.slacks.points[slack] + self.restart - 1.0);
-                *begun += hazard * (at(lost, back) - lost[slack]).min(0.0);
+                let given_back = lost[back.low] + back.part * (lost[back.low + 1] - lost[back.low]) - lost[slack];
+                *begun += hazard * given_back.min(0.0);
             }
         }
     }
-}
-
-fn at(row: &[f32], place: Between) -> f32 {
-    row[place.low] + place.part * (row[place.low + 1] - row[place.low])
-}
-
-fn after(row: &[f32], place: Option<Between>) -> f32 {
-    place.map_or(FORBIDDEN, |place| at(row, place))
 }
