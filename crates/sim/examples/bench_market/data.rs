@@ -86,6 +86,7 @@ impl Data {
         let folder = self.unpacked.join("real/ping_based/random_start_time");
         let mut zones: Vec<PathBuf> =
             std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();
+        zones.retain(|zone| zone.is_dir());
         zones.sort();
         let reading = Reading { unavailable_is_one: true, tick: None };
         // Windows end with the recording: the longest is nearly all of it.

@@ -6,6 +6,7 @@ mod belief;
 mod grid;
 mod model;
 mod plan;
+mod shelf;
 #[cfg(test)]
 mod tests;
 mod weigh;
@@ -13,4 +14,5 @@ mod weigh;
 pub use belief::Belief;
 pub use model::{BUCKET_STARTS, BUCKETS, Hazard, MIXING, Model, Priors, Regime, SHIFTS, bucket_of};
 pub use plan::{Plan, PlanTerms, Solving};
+pub use shelf::Shelf;
 pub use weigh::foresight;
