@@ -36,7 +36,8 @@ pub fn time_sliced(sight: &Sight) -> (Choice, Reason) {
     if let Some(last) = last_call(sight, "time-sliced") {
         return last;
     }
-    let late = lacking + sight.restart + sight.restart + sight.margins.tick > left;
+    let look = if sight.present.is_some() { Span::ZERO } else { sight.margins.tick };
+    let late = lacking + sight.restart + sight.restart + look > left;
     match (sight.spot(), sight.firm()) {
         (_, Some(firm)) if lacking.0 > 0 && (late || sight.on_firm()) => {
             hold_or_take(sight, firm, say("on-demand until the slice is done"))
