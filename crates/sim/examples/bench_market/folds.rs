@@ -110,6 +110,47 @@ pub fn priors(data: &Data) -> Priors {
     learn(&taught, &settings.lesson, 600, source, "2026-11-15")
 }
 
+/// The same as the text of that file.
+pub fn priors_file(data: &Data) -> String {
+    let text = serde_json::to_string(&priors(data)).expect("numbers and text");
+    // One regime on a line: the file is read by people too.
+    text.replace("{\"weight\"", "\n{\"weight\"")
+}
+
+/// What is known without the nine zones of 2023, and from what.
+pub fn without_nine_zones(data: &Data) -> (Model, &'static str) {
+    let mut taught = teach(&data.zones_2022(), &[1], LOOKS);
+    let others = folds(data);
+    let others = others.iter().filter(|fold| !fold.name.starts_with("nine zones"));
+    taught.extend(others.flat_map(|fold| teach(&fold.recordings, &fold.gangs, LOOKS)));
+    (taught_by(&taught), "eight zones of 2022, instances kept in April 2023, counts")
+}
+
+/// What is known without the recordings that count instances, and from what.
+pub fn without_counts(data: &Data) -> (Model, &'static str) {
+    let mut taught = teach(&data.zones_2022(), &[1], LOOKS);
+    taught.extend(teach(&data.zones_2023(), &[1], LOOKS));
+    taught.extend(teach(&data.kept_2023(), &[1], LOOKS));
+    (taught_by(&taught), "eight zones of 2022, nine of 2023, instances kept in April 2023")
+}
+
+fn taught_by(zones: &[Vec<bool>]) -> Model {
+    Model::new(&learn(zones, &Lesson::default(), 600, "recorded markets", ""))
+}
+
+/// Prints how far above the optimum each fold ends.
+pub fn report(folds: &[Fold]) {
+    println!("\n== cross-validation by data set: each with priors learnt from the others only");
+    for (fold, regret) in folds.iter().zip(regrets(folds, &Settings::default())) {
+        println!(
+            "{:32} {:5} scenarios  optimum {:7.2} $  foresight {regret:5.2} % above",
+            fold.name,
+            fold.scenarios.len(),
+            fold.optimum
+        );
+    }
+}
+
 /// Foresight with a plan for each kind of job among the scenarios.
 pub fn player(model: &Model, scenarios: &[Scenario]) -> Player {
     Player::foreseeing(Arc::new(model.clone()), scenarios.iter().map(|s| (&s.course, &s.terms)))

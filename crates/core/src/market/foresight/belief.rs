@@ -110,7 +110,7 @@ impl Model {
         let flips = up != belief.up;
         let state = usize::from(belief.up);
         let likelihood = |class: &Class, bucket: usize| {
-            let hazard = within(class.hazard[state][bucket], part);
+            let hazard = class.within(state, bucket, part);
             if flips { hazard } else { 1.0 - hazard }
         };
         match belief.age {
@@ -140,11 +140,6 @@ impl Model {
         }
         belief.up = up;
     }
-}
-
-/// The chance that a spell ends within a part of a tick.
-pub(super) fn within(hazard: f64, part: f64) -> f64 {
-    if part == 1.0 { hazard } else { 1.0 - libm::pow(1.0 - hazard, part) }
 }
 
 /// Ages that are only known by bucket move on by the share of the bucket that has passed.

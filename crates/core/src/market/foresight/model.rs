@@ -53,13 +53,24 @@ pub(super) struct Class {
     pub prior: f64,
     /// By state (0 down, 1 up), then by bucket.
     pub hazard: [Hazard; 2],
+    /// Logarithms of the chance to survive a tick: a part of a tick takes a part of them.
+    decay: [Hazard; 2],
     /// Ticks that a spell with capacity is expected to go on, by bucket.
     pub lifetimes: [f64; BUCKETS],
 }
 
 impl Class {
     fn new(prior: f64, hazard: [Hazard; 2]) -> Class {
-        Class { prior, hazard, lifetimes: lifetimes(&hazard[1]) }
+        let decay = hazard.map(|hazard| hazard.map(|h| libm::log1p(-h)));
+        Class { prior, hazard, decay, lifetimes: lifetimes(&hazard[1]) }
+    }
+
+    /// The chance that a spell ends within a part of a tick.
+    pub fn within(&self, state: usize, bucket: usize, part: f64) -> f64 {
+        match part == 1.0 {
+            true => self.hazard[state][bucket],
+            false => 1.0 - libm::exp(part * self.decay[state][bucket]),
+        }
     }
 }
 

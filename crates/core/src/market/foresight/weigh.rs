@@ -3,7 +3,6 @@
 
 use super::super::policies;
 use super::super::sight::{Choice, Seen, Sight};
-use super::belief::{Belief, within};
 use super::model::Model;
 use super::plan::{Plan, Stand};
 use crate::reason::Reason;
@@ -48,7 +47,8 @@ struct Outlook<'a> {
     sight: &'a Sight,
     plan: &'a Plan,
     model: &'a Model,
-    belief: &'a Belief,
+    up: bool,
+    believed: Vec<Believed>,
     left: Span,
     need: Span,
     starting: Span,
@@ -58,6 +58,15 @@ struct Outlook<'a> {
     held: Span,
     /// Until the next look.
     step: Span,
+}
+
+/// A class and an age that the market may be of, and what follows within a step.
+struct Believed {
+    class: usize,
+    /// The bucket after the step, if the spell goes on.
+    bucket: usize,
+    goes_on: f64,
+    ends: f64,
 }
 
 /// Expected costs to the end in on-demand ticks; none for what is not allowed.
@@ -78,11 +87,20 @@ impl<'a> Outlook<'a> {
         let held = if sight.on_firm() { running } else { running - sight.restart };
         let tick = plan.terms().tick;
         let step = Span(sight.margins.tick.0.clamp(tick.0 / 4, tick.0));
+        let part = step.0 as f64 / tick.0 as f64;
+        let older = belief.bucket_after(tick, step);
+        let mut believed = Vec::new();
+        belief.each(tick, |class, bucket, weight| {
+            let ends = plan.model().classes[class].within(usize::from(belief.up), bucket, part);
+            let bucket = older.unwrap_or(bucket);
+            believed.push(Believed { class, bucket, goes_on: weight * (1.0 - ends), ends: weight * ends });
+        });
         Some(Outlook {
             sight,
             plan,
             model,
-            belief,
+            up: belief.up,
+            believed,
             left,
             need,
             starting,
@@ -102,7 +120,7 @@ impl<'a> Outlook<'a> {
     }
 
     fn weigh(&self) -> Weighed<'a> {
-        let (idle, firmly, other_idle, other_firm) = match self.belief.up {
+        let (idle, firmly, other_idle, other_firm) = match self.up {
             true => (Stand::UpIdle, Stand::UpFirm, Stand::DownIdle, Stand::DownFirm),
             false => (Stand::DownIdle, Stand::DownFirm, Stand::UpIdle, Stand::UpFirm),
         };
@@ -187,15 +205,11 @@ impl<'a> Outlook<'a> {
         let ticks = |span: Span| span.0 as f32 / tick.0 as f32;
         let time = plan.find_time(ticks(self.left - self.step));
         let slack = plan.find_slack(ticks(slack));
-        let (part, state) = (self.part(), usize::from(self.belief.up));
-        let older = self.belief.bucket_after(tick, self.step);
-        let mut sum = 0.0;
-        self.belief.each(tick, |class, bucket, weight| {
-            let hazard = within(plan.model().classes[class].hazard[state][bucket], part);
-            let stay = plan.value(class, stays, older.unwrap_or(bucket), time, slack);
-            let flip = plan.value(class, flips, 0, time, slack);
-            sum += weight * ((1.0 - hazard) * f64::from(stay) + hazard * f64::from(flip));
-        });
-        sum
+        let value = |class, stand, bucket| f64::from(plan.value(class, stand, bucket, time, slack));
+        let cost = |believed: &Believed| {
+            let Believed { class, bucket, goes_on, ends } = *believed;
+            goes_on * value(class, stays, bucket) + ends * value(class, flips, 0)
+        };
+        self.believed.iter().map(cost).sum()
     }
 }
