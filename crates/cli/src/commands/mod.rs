@@ -6,9 +6,10 @@ mod jobs;
 mod pages;
 mod rehearse;
 mod servers;
+mod simulate;
 mod watch;
 
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, SimulateCommand};
 use crate::client::Client;
 use crate::exit::{Code, Failure};
 use crate::jobfile::{Context, JobFileError, Look};
@@ -83,6 +84,7 @@ fn dispatch(cli: Cli) -> Result<Code, Failure> {
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { folder } => pages::man(&folder),
         Command::Init(args) => init::init(&here, &args),
+        Command::Simulate(SimulateCommand::Market(args)) => simulate::market(&here, &args),
         command => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.map_err(|error| Failure::new(Code::Bug, error.to_string()))?;

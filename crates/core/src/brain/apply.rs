@@ -5,7 +5,7 @@ use super::job::{Stopping, Worker};
 use super::{Brain, Job, Lease, LeasePhase, Progress, RECENT_KEYS, Stint, StintPhase, Verdict};
 use crate::ids::{CheckpointId, DecisionId, LeaseId, StintId, WorkloadId};
 use crate::ledger::{Beneficiary, Meter};
-use crate::offer::Offer;
+use crate::offer::{Offer, OfferId};
 use crate::record::{Body, Decision, Event, LeaseEnd, Outcome, Record, Refusal, WorkerEnd};
 use crate::spec::Workload;
 use crate::units::{Rate, Span, Time, Work};
@@ -120,14 +120,27 @@ impl Brain {
         let at = at.clamp(lease.asked_at, self.now);
         let rate = self.offers.get(&lease.offer).map(|offer| offer.price_per_hour).unwrap_or_default();
         lease.up_at = Some(at);
+        let offer = lease.offer.clone();
         lease.meter = Some(Meter::start(at, rate));
         if lease.phase == LeasePhase::Asked {
             lease.phase = LeasePhase::Up;
+        }
+        self.heard(&offer, true);
+    }
+
+    /// A market's answer is all that is known of an offer whose capacity nobody tells.
+    fn heard(&mut self, offer: &OfferId, up: bool) {
+        let silent = self.offers.get(offer).is_some_and(|o| o.market.can_be_taken() && o.capacity.is_none());
+        if silent {
+            self.lookouts.heard(&self.model, self.config.look_every, offer, up, self.now);
         }
     }
 
     fn on_lease_failed(&mut self, id: LeaseId, refusal: Refusal) {
         let Some(lease) = self.leases.remove(&id) else { return };
+        if refusal == Refusal::NoCapacity {
+            self.heard(&lease.offer, false);
+        }
         let pause = match refusal {
             Refusal::NoCapacity => self.config.refusal_pause,
             Refusal::Retry { after } => after,
@@ -151,6 +164,9 @@ impl Brain {
 
     fn on_lease_gone(&mut self, seq: u64, id: LeaseId, at: Time, end: LeaseEnd) {
         let Some(mut lease) = self.leases.remove(&id) else { return };
+        if end == LeaseEnd::Taken {
+            self.heard(&lease.offer, false);
+        }
         let now = self.now;
         let Some(job) = self.jobs.get_mut(&lease.workload) else { return };
         if let (Some(meter), Some(up_at)) = (&mut lease.meter, lease.up_at) {
