@@ -106,9 +106,21 @@ fn feasible(work: Span, deadline: Span, restarts: &[Span]) -> Result<(), Failure
         return Ok(());
     }
     let message = format!(
-        "--deadline {deadline}: the work takes {work} and a start {restart}, so the earliest finish is after {earliest}"
+        "--deadline {}: the work takes {} and a start {}, so the earliest finish is after {}",
+        exact(deadline),
+        exact(work),
+        exact(restart),
+        exact(earliest)
     );
-    Err(bad(message, format!("give at least {earliest}, or less work")))
+    Err(bad(message, format!("give at least {}, or less work", exact(earliest))))
+}
+
+/// A length of time to the second: `48h 1m 12s`.
+fn exact(span: Span) -> String {
+    let seconds = (span.0 + 999) / 1_000;
+    let parts = [(seconds / 3_600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
+    let shown: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, unit)| format!("{n}{unit}")).collect();
+    if shown.is_empty() { "0s".to_owned() } else { shown.join(" ") }
 }
 
 fn names(wanted: &[String]) -> Result<Vec<&'static str>, Failure> {
