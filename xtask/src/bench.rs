@@ -31,7 +31,20 @@ pub fn bench(args: &[String]) -> ExitCode {
     if wanted("quickstart") {
         good &= quickstart();
     }
+    // The recorded markets are not in the tree: whoever asks for everything may not have them.
+    if wanted("market") && (!args.is_empty() || std::env::var_os("WINDFALL_DATA").is_some()) {
+        good &= run(&mut release("examples/bench_market"));
+    }
     finish(good)
+}
+
+/// Learns the priors of spot markets again, from every recording there is, and writes the fact file.
+pub fn priors() -> ExitCode {
+    let file = root().join("crates/core/src/market/foresight/priors.json");
+    let mut command = cargo(&["run", "--quiet", "--release", "--package", "windfall-sim", "--example", "bench_market"]);
+    let output = command.args(["--", "priors"]).stderr(std::process::Stdio::inherit()).output();
+    let learnt = output.ok().filter(|output| output.status.success()).map(|output| output.stdout);
+    finish(learnt.is_some_and(|learnt| std::fs::write(file, learnt).is_ok()))
 }
 
 fn release(program: &str) -> Command {

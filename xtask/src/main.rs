@@ -13,7 +13,9 @@ use std::process::{Command, ExitCode};
 const HELP: &str = "\
 cargo xtask test              everything that must hold: format, lints, architecture, licences, all tests
 cargo xtask test --quick      the same without what takes minutes (kill points, the whole quickstart)
-cargo xtask bench [NAME…]     every figure: store, checkpoint, explore, restart, quickstart, size
+cargo xtask bench [NAME…]     every figure: store, checkpoint, explore, restart, quickstart, size,
+                              market (reads WINDFALL_DATA)
+cargo xtask priors            learn the embedded priors of spot markets again from WINDFALL_DATA
 cargo xtask explore [ARGS…]   the fault explorer: --seed N, --seeds A..B, --seconds S, --planted all
 ";
 
@@ -27,6 +29,7 @@ fn main() -> ExitCode {
             let mut command = cargo(&["run", "--quiet", "--release", "--package", "windfall-explore", "--"]);
             finish(run(command.args(rest)))
         }
+        Some("priors") => bench::priors(),
         Some("help" | "--help" | "-h") | None => {
             print!("{HELP}");
             ExitCode::SUCCESS

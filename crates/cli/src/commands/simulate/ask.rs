@@ -179,7 +179,7 @@ fn course(zones: &[Recording], from: usize, (spot, on_demand): (Option<NanoUsd>,
 
 fn priors(file: &Path) -> Result<Arc<Model>, Failure> {
     let failed = |problem: String| {
-        bad(format!("{}: {problem}", file.display()), "expected a file as `cargo xtask priors` prints it")
+        bad(format!("{}: {problem}", file.display()), "expected JSON with regimes, as the embedded priors have it")
     };
     let text = std::fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
     let priors: Priors = serde_json::from_str(&text).map_err(|error| failed(error.to_string()))?;
