@@ -81,7 +81,11 @@ impl Brain {
                 offer: lease.offer.clone(),
                 market: lease.market,
                 running,
-                since: job.stint.as_ref().map_or(lease.asked_at, |stint| stint.wanted_at),
+                // A program that was stopped starts anew, also on a lease that has long been there.
+                since: match &job.stint {
+                    Some(stint) => stint.wanted_at,
+                    None => job.stint_over_at.map_or(lease.asked_at, |over| over.max(lease.asked_at)),
+                },
             }),
             offers,
             anywhere: beliefs.anywhere,

@@ -438,6 +438,16 @@ fn stale_and_repeated_reports_change_nothing() {
 }
 
 #[test]
+fn a_stopped_program_needs_a_whole_start_on_a_lease_that_has_long_been_there() {
+    let mut world = world();
+    let (id, stint) = world.running(job(10, Some(40)));
+    world.pass(Span::hours(2));
+    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Killed { signal: 9 } });
+    let sight = world.brain.sight(world.brain.job(id).expect("known"), world.now);
+    assert_eq!(sight.starting(), sight.restart);
+}
+
+#[test]
 fn the_outbox_holds_a_decision_until_its_effect_is_seen() {
     let mut world = world();
     world.submit(job(1, None));
