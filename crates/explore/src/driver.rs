@@ -74,7 +74,7 @@ pub(crate) struct Life {
     turns: u64,
     pub broken: Option<Broken>,
     pub kept: Option<(u64, String)>,
-    pub orphans: u64,
+    pub strays: u64,
     pub restarts: u64,
     pub refused_inputs: u64,
     /// Turns since a moment, to see that time goes on.
@@ -113,7 +113,7 @@ impl Life {
             turns: 0,
             broken: None,
             kept: None,
-            orphans: 0,
+            strays: 0,
             restarts: 0,
             refused_inputs: 0,
             pace: (BEGIN, 0),
@@ -311,7 +311,7 @@ impl Life {
         if self.server.is_none() {
             return events;
         }
-        self.sweep();
+        self.sweep(&mut events);
         self.observe(&mut events);
         self.hear_people(&mut events);
         if events.len() > 1 && self.strike(Kind::EventsShuffled) {
@@ -345,7 +345,7 @@ impl Life {
         }
     }
 
-    fn sweep(&mut self) {
+    fn sweep(&mut self, events: &mut Vec<Event>) {
         if self.now < self.next_sweep || self.how.bug == Some(Bug::NoSweep) {
             self.next_sweep = self.next_sweep.max(self.now + Span(1));
             if self.how.bug == Some(Bug::NoSweep) {
@@ -355,14 +355,20 @@ impl Life {
         }
         self.next_sweep = self.now + SWEEP;
         let Some(server) = &self.server else { return };
-        let orphans = now(dispatch::orphans(server.cycle.brain(), &self.shared)).unwrap_or_default();
-        for lease in orphans {
-            self.orphans += 1;
-            self.shared.world().say(|| format!("{lease} is an orphan"));
-            if self.perform(&Task::Release(lease)).again {
-                self.next_sweep = self.now + RETRY;
-            }
+        let strays = dispatch::strays(server.cycle.brain(), &now(self.shared.list_owned()).unwrap_or_default());
+        self.strays += strays.len() as u64;
+        for stray in &strays {
+            self.shared.world().say(|| format!("{stray:?}"));
         }
+        if self.how.bug == Some(Bug::StrayUnbooked) {
+            for stray in strays {
+                if let Event::LeaseFound { lease, .. } = stray {
+                    self.perform(&Task::Release(lease));
+                }
+            }
+            return;
+        }
+        events.extend(strays);
     }
 
     fn observe(&mut self, events: &mut Vec<Event>) {

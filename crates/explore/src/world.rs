@@ -6,7 +6,7 @@ use crate::market::{self, Stall};
 use crate::planted::Bug;
 use crate::program::{OnTerm, Plot, Run, Saved, Truth};
 use crate::random;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use windfall_core::record::Resume;
 use windfall_core::worker::StartOrder;
 use windfall_core::{CheckpointId, LeaseEnd, LeaseId, OfferId, Span, StintId, Time, WorkerEnd};
@@ -66,6 +66,8 @@ pub(crate) struct World {
     pub machines: BTreeMap<LeaseId, Machine>,
     /// Machines that the engine has forgotten.
     pub past: BTreeMap<LeaseId, Machine>,
+    /// Machines that were listed, and since when each was paid for: a late request may make one of the same name again.
+    pub shown: BTreeSet<(LeaseId, Time)>,
     pub jobs: Vec<Truth>,
     pub faults: Faults,
     pub bug: Option<Bug>,
@@ -91,6 +93,7 @@ impl World {
             stalls: market::stalls(seed, now, moody),
             machines: BTreeMap::new(),
             past: BTreeMap::new(),
+            shown: BTreeSet::new(),
             jobs: Vec::new(),
             faults,
             bug,

@@ -39,10 +39,14 @@ if "daemon" in mode and os.fork() == 0:
     os._exit(0)
 held = claim("worker")
 saves = os.environ["WINDFALL_CHECKPOINT_DIR"]
-step = int(open(f"{saves}/state{os.environ['RANK']}").read()) if os.environ["WINDFALL_RESUME"] else 0
+state = f"{saves}/state{os.environ['RANK']}"
+def saved():
+    return int(open(state).read()) if os.path.exists(state) else 0
+step = saved() if os.environ["WINDFALL_RESUME"] else 0
 say("start", step)
 def stop(*_):
-    say("exit", step)
+    # What is on the disk: the signal may come between a step and its save.
+    say("exit", saved())
     sys.exit(0)
 signal.signal(signal.SIGTERM, stop)
 def put(path, text):
@@ -51,7 +55,7 @@ def put(path, text):
     os.rename(path + ".new", path)
 while not os.path.exists(f"{base}/{name}.finish"):
     step += 1
-    put(f"{saves}/state{os.environ['RANK']}", str(step))
+    put(state, str(step))
     put(os.environ["WINDFALL_PROGRESS"], f"{step} 1000000\n")
     say("beat", step)
     print("step", step, flush=True)

@@ -37,6 +37,7 @@ impl Brain {
                 wakes.insert(job.id, wake);
             }
         }
+        plan.for_strays();
         let decided = plan.decided;
         self.wake_at = wakes;
         self.undecided = !decided.is_empty();
@@ -45,7 +46,7 @@ impl Brain {
 
     /// What a job's policy sees at `now`.
     pub fn sight(&self, job: &Job, now: Time) -> Sight {
-        let held = self.leases.values().find(|lease| lease.workload == job.id && !lease.is_releasing());
+        let held = self.leases.values().find(|lease| lease.workload == Some(job.id) && !lease.is_releasing());
         let offers: Vec<Seen> = self.offers.values().filter(|o| accepts(job, o)).map(|o| self.seen(job, o)).collect();
         let accelerator = held.and_then(|lease| self.offers.get(&lease.offer)).map_or("", |o| o.accelerator.as_str());
         let (rate, done) = (job.rate(accelerator), job.done_at(now));
@@ -100,7 +101,7 @@ impl Plan<'_> {
     }
 
     fn leases(&self, job: &Job) -> Vec<&Lease> {
-        self.brain.leases.values().filter(|lease| lease.workload == job.id).collect()
+        self.brain.leases.values().filter(|lease| lease.workload == Some(job.id)).collect()
     }
 
     fn for_job(&mut self, job: &Job) {
@@ -120,6 +121,15 @@ impl Plan<'_> {
         match &job.stint {
             Some(stint) => self.for_stint(job, stint),
             None => self.for_leases(job),
+        }
+    }
+
+    /// Gives back what the log did not know.
+    fn for_strays(&mut self) {
+        let brain = self.brain;
+        for lease in brain.leases.values().filter(|lease| lease.workload.is_none() && !lease.is_releasing()) {
+            let reason = Reason::new("stray", "the engine holds it and the log did not know it");
+            self.say(Decision::Release { lease: lease.id }, reason);
         }
     }
 
@@ -365,6 +375,6 @@ impl Brain {
 
     /// A job's leases that are not known to be gone.
     pub fn leases_of(&self, id: WorkloadId) -> impl Iterator<Item = &Lease> {
-        self.leases.values().filter(move |lease| lease.workload == id)
+        self.leases.values().filter(move |lease| lease.workload == Some(id))
     }
 }
