@@ -1,5 +1,8 @@
 //! Worlds in one line, and what the brain makes of them.
 
+mod leases;
+mod programs;
+
 use super::*;
 use crate::ids::{CheckpointId, StintId};
 use crate::market;
@@ -268,106 +271,6 @@ fn a_gang_with_one_noticed_lease_saves_as_a_whole() {
 }
 
 #[test]
-fn a_refused_offer_is_left_alone_for_a_while() {
-    let mut world = world();
-    world.submit(job(1, None));
-    world.decide();
-    let lease = world.leases()[0];
-    world.event(Event::LeaseFailed { lease, refusal: Refusal::NoCapacity });
-    assert!(world.decide().is_empty());
-    world.now = world.brain.next_wakeup().expect("a wake-up");
-    world.decide();
-    assert_eq!(world.market(), Market::Spot);
-}
-
-#[test]
-fn capacity_that_is_seen_again_ends_the_pause() {
-    let mut world = world();
-    world.submit(job(1, None));
-    world.decide();
-    let lease = world.leases()[0];
-    world.event(Event::LeaseFailed { lease, refusal: Refusal::NoCapacity });
-    assert!(world.decide().is_empty());
-    world.offer(SPOT, 0.9, Some(9));
-    world.decide();
-    assert_eq!(world.leases().len(), 1);
-}
-
-#[test]
-fn a_program_that_fails_with_a_code_fails_its_job_with_that_code() {
-    let mut world = world();
-    let (_, stint) = world.running(job(1, None));
-    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Exited { code: 42 } });
-    let decisions = world.decide();
-    assert!(
-        decisions.iter().any(|d| matches!(d, Decision::End { outcome: Outcome::Failed { code: 42, .. }, .. })),
-        "{decisions:?}"
-    );
-}
-
-#[test]
-fn a_killed_program_is_started_again_until_patience_ends() {
-    let mut world = world();
-    let (id, mut stint) = world.running(job(1, None));
-    for round in 1..=Config::default().patience {
-        world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Killed { signal: 9 } });
-        let decisions = world.decide();
-        if round == Config::default().patience {
-            assert!(
-                decisions.iter().any(|d| matches!(d, Decision::End { outcome: Outcome::Failed { code: 137, .. }, .. }))
-            );
-            return;
-        }
-        assert!(decisions.iter().any(|d| matches!(d, Decision::Start { .. })), "{decisions:?}");
-        stint = world.started(id);
-    }
-}
-
-#[test]
-fn a_program_that_fails_on_a_restored_checkpoint_gets_the_one_before_it() {
-    let mut world = world();
-    let (id, stint) = world.running(job(2, None));
-    world.pass(Span::minutes(5));
-    let bad = CheckpointId { epoch: 1, seq: 2 };
-    world.event(Event::CheckpointDurable { stint, checkpoint: bad, work: None });
-    world.gone(LeaseEnd::Taken);
-    world.decide();
-    world.up_all();
-    world.decide();
-    let stint = world.started(id);
-    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Exited { code: 1 } });
-    let decisions = world.decide();
-    assert!(
-        decisions.iter().any(|d| matches!(d, Decision::Start { resume: Resume::Before(id), .. } if *id == bad)),
-        "{decisions:?}"
-    );
-}
-
-#[test]
-fn a_cancelled_job_may_save_before_it_ends() {
-    let mut world = world();
-    let (id, stint) = world.running(job(1, None));
-    world.event(Event::CancelRequested { workload: id, by: "me".into() });
-    assert!(matches!(world.decide().as_slice(), [Decision::Stop { .. }]));
-    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Stopped });
-    let decisions = world.decide();
-    assert!(
-        decisions.iter().any(|d| matches!(d, Decision::End { outcome: Outcome::Cancelled { .. }, .. })),
-        "{decisions:?}"
-    );
-}
-
-#[test]
-fn a_program_that_does_not_stop_loses_its_machine() {
-    let mut world = world();
-    let (id, _) = world.running(job(1, None));
-    world.event(Event::CancelRequested { workload: id, by: "me".into() });
-    world.decide();
-    world.now = world.brain.next_wakeup().expect("a wake-up");
-    assert!(matches!(world.decide().as_slice(), [Decision::Release { .. }]));
-}
-
-#[test]
 fn late_stop_ends_at_the_deadline_and_late_soonest_goes_on_demand() {
     let mut world = world();
     let (_, stint) = world.running(JobSpec { late: Late::Stop, ..job(10, Some(2)) });
@@ -400,50 +303,6 @@ fn a_fallback_gives_up_on_spot_after_so_many_interruptions() {
     world.gone(LeaseEnd::Taken);
     world.decide();
     assert_eq!(world.market(), Market::OnDemand);
-}
-
-#[test]
-fn a_lease_that_never_comes_up_is_given_back() {
-    let mut world = world();
-    world.submit(job(1, None));
-    world.decide();
-    world.now = world.brain.next_wakeup().expect("a wake-up");
-    assert!(matches!(world.decide().as_slice(), [Decision::Release { .. }]));
-}
-
-#[test]
-fn a_stray_lease_enters_the_books_as_overhead_and_is_given_back() {
-    let mut world = world();
-    let lease = LeaseId(crate::ids::DecisionId { installation: Installation(7), seq: 99 });
-    let (since, later) = (world.now, world.now + Span::hours(1));
-    let found = |until| Event::LeaseFound { lease, offer: OfferId::new(FIRM), since: Some(since), until };
-    world.event(found(None));
-    assert_eq!(world.decide(), [Decision::Release { lease }]);
-    world.pass(Span::hours(1));
-    world.event(Event::LeaseGone { lease, at: later, end: LeaseEnd::Released });
-    assert_eq!(world.leases(), []);
-    let rows = world.brain.take_ledger();
-    assert_eq!(rows.iter().map(|row| row.amount.0).sum::<i64>(), NanoUsd::from_dollars(3.0).0);
-    assert!(rows.iter().all(|row| row.beneficiary == crate::ledger::Beneficiary::Overhead));
-    assert!(!world.brain.is_news(&found(Some(later))), "an engine that still shows it says nothing new");
-}
-
-#[test]
-fn a_stray_that_came_and_went_unseen_is_booked_once() {
-    let mut world = world();
-    let lease = LeaseId(crate::ids::DecisionId { installation: Installation(7), seq: 99 });
-    let since = world.now;
-    world.pass(Span::hours(2));
-    let found =
-        Event::LeaseFound { lease, offer: OfferId::new(SPOT), since: Some(since), until: Some(since + Span::hours(1)) };
-    world.event(found.clone());
-    assert_eq!(world.decide(), []);
-    world.event(found);
-    let paid: i64 = world.brain.take_ledger().iter().map(|row| row.amount.0).sum();
-    assert_eq!(paid, NanoUsd::from_dollars(0.9).0);
-    let foreign = LeaseId(crate::ids::DecisionId { installation: Installation(8), seq: 99 });
-    let other = Event::LeaseFound { lease: foreign, offer: OfferId::new(SPOT), since: Some(since), until: None };
-    assert!(!world.brain.is_news(&other), "another installation's lease is none of ours");
 }
 
 #[test]
