@@ -5,6 +5,7 @@ use super::place::{Place, eventually, in_python, python};
 use super::processes;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Takes a lock that a second worker would not get, beats into a journal, saves by renaming, reports
 /// progress, and ends when it is told to. With `daemon` it also has a child in a session of its own, which
@@ -83,6 +84,11 @@ pub struct Life {
 impl Witness {
     /// Submits a witness. `mode` is `plain`, `daemon` or `bare-daemon`.
     pub fn submit(place: &Place, name: &str, mode: &str) -> Witness {
+        Witness::submit_with(place, place.command(&[]), name, mode)
+    }
+
+    /// Submits a witness with a command that has no arguments yet.
+    pub fn submit_with(place: &Place, mut command: Command, name: &str, mode: &str) -> Witness {
         let base = place.work.join("journals");
         std::fs::create_dir_all(&base).unwrap();
         let program = place.write("witness.py", PROGRAM);
@@ -93,7 +99,8 @@ impl Witness {
             base.display().to_string(),
         );
         place.write(&format!("{name}.yaml"), &text);
-        let said = place.run(&["submit", "--json", &format!("{name}.yaml")]).ends_with(0);
+        command.args(["submit", "--json", &format!("{name}.yaml")]);
+        let said = place.finish(command).ends_with(0);
         Witness { id: said.json()["id"].as_u64().unwrap(), name: name.to_owned(), base }
     }
 
