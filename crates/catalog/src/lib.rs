@@ -16,6 +16,7 @@
 
 pub mod build;
 mod catalog;
+mod egress;
 mod error;
 mod facts;
 pub mod format;
@@ -27,6 +28,7 @@ mod search;
 mod words;
 
 pub use catalog::Catalog;
+pub use egress::{Site, tiered};
 pub use error::{BuildError, CatalogError};
 pub use facts::{Facts, History, PriceFact, SourceId, TypeFacts, TypeId};
 pub use knowledge::{

@@ -55,6 +55,8 @@ pub fn settle(cloud: &str, kind: &str, claim: Claim<'_>) -> Option<Chips> {
         ("nebius", "RTX6000", _) => "RTXPRO6000",
         ("lambda", "A100", _) if !kind.contains("sxm4") => "A100-PCIe",
         ("lambda", "H100", _) if kind.contains("pcie") => "H100-PCIe",
+        ("vast", "H100", _) if kind.contains("_NVL") => "H100-NVL",
+        ("vast", "H100", _) if kind.contains("_PCIE") => "H100-PCIe",
         (_, "A100", Some(mib)) if mib > 60_000 => "A100-80GB",
         (_, "V100", Some(mib)) if mib > 30_000 => "V100-32GB",
         (_, name, _) => claim.long_name.filter(|long| says_more(long, name)).unwrap_or(name),

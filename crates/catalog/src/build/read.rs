@@ -49,6 +49,7 @@ pub fn open<'w, 'f: 'w>(
     let total = inner.metadata().map_err(failed)?.len();
     let mut first = [0u8; 4];
     let known = fill(&mut inner, &mut first).map_err(failed)?;
+    watcher(name, 0, total);
     let rest = Counted { inner, name, read: known as u64, said: 0, total, watcher };
     let whole = BufReader::with_capacity(1 << 16, Cursor::new(first[..known].to_vec()).chain(rest));
     if first.starts_with(&[0x1f, 0x8b]) {

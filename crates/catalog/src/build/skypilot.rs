@@ -185,7 +185,7 @@ pub(super) fn type_facts(cloud: &str, row: &Row<'_>) -> TypeFacts {
 }
 
 /// An instance type with what `chips` and its provider say of it.
-pub(super) fn filled(
+pub(crate) fn filled(
     cloud: &str,
     kind: &str,
     chips: Option<Chips>,
