@@ -2,11 +2,11 @@
 
 use super::Context;
 use super::error::{Class, Problem, Problems, Quoted};
-use super::nearest::nearest;
 use super::place;
 use super::value::{Fields, Value};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use windfall_core::nearest::nearest;
 use windfall_core::spec::{Ask, CheckpointSpec, Fallback, JobSpec, Late, RunSpec, WorkSpec, WorkUnit};
 use windfall_core::{Rate, Span, Work};
 

@@ -9,7 +9,6 @@ mod error;
 mod foreign;
 mod init;
 mod keys;
-mod nearest;
 mod node;
 mod place;
 mod quantity;

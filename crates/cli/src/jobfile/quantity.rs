@@ -2,7 +2,7 @@
 //! decimals, never through floats; what is not understood says how to write it.
 
 use super::error::{Class, Problem, Quoted};
-use super::nearest::nearest;
+use windfall_core::nearest::nearest;
 use windfall_core::spec::Ask;
 use windfall_core::{NanoUsd, Rate, Span};
 

@@ -4,11 +4,11 @@
 use super::Context;
 use super::error::{Class, Problem, Problems, Quoted};
 use super::keys::{Key, Kind, Name, Status, home_of};
-use super::nearest::nearest;
 use super::node::{Node, Yaml};
 use super::{place, quantity, when};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use windfall_core::nearest::nearest;
 use windfall_core::spec::Ask;
 use windfall_core::{NanoUsd, Rate, Span};
 

@@ -4,7 +4,7 @@
 const LONGEST: usize = 40;
 
 /// The nearest of `known`, if it is near enough to be what was meant.
-pub(super) fn nearest<'k>(typed: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+pub fn nearest<'k>(typed: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let typed = fold(typed)?;
     known
         .into_iter()
