@@ -54,16 +54,22 @@ impl Brain {
         let time_for = |work| rate.map(|rate| rate.time_for(work));
         Sight {
             now,
-            began: job.began_at.unwrap_or(job.submitted_at),
+            began: job.submitted_at,
             deadline: deadline(job, now),
             need: job.total().and_then(|total| time_for(total.minus(done))),
             whole: job.total().and_then(time_for),
             restart: job.restart(&self.config),
             grace: job.spec.run.grace,
             at_risk: time_for(done.minus(job.progress.durable)).unwrap_or_default(),
-            margin: self.config.deadline_margin,
-            present: held.map(|lease| Present { offer: lease.offer.clone(), market: lease.market, running }),
+            margins: self.config.margins,
+            present: held.map(|lease| Present {
+                offer: lease.offer.clone(),
+                market: lease.market,
+                running,
+                since: job.stint.as_ref().map_or(lease.asked_at, |stint| stint.wanted_at),
+            }),
             offers,
+            plan: None,
         }
     }
 
@@ -72,8 +78,10 @@ impl Brain {
             id: offer.id.clone(),
             market: offer.market,
             price: offer.price_per_hour,
+            entry: NanoUsd(0),
             available: offer.capacity.is_none_or(|capacity| capacity >= job.spec.gang),
             refused_until: self.refused.get(&offer.id).copied(),
+            belief: None,
         }
     }
 }
@@ -242,9 +250,7 @@ impl Plan<'_> {
         let (choice, reason) = self.choose(job, &sight);
         match choice {
             Choice::Stay { until } => self.wake_maybe(until),
-            // Work that runs is never given up to wait.
-            Choice::Wait { until } => self.wake_maybe(until),
-            Choice::Take(_) => self.stop(job, stint, &reason),
+            Choice::Take(_) | Choice::Wait { .. } => self.stop(job, stint, &reason),
         }
     }
 
@@ -290,12 +296,12 @@ impl Plan<'_> {
         let sight = self.brain.sight(job, self.now);
         let (choice, reason) = self.choose(job, &sight);
         match choice {
-            Choice::Take(_) => self.release_all(job, &reason),
-            Choice::Stay { until } | Choice::Wait { until } if !all_up => {
+            Choice::Take(_) | Choice::Wait { .. } => self.release_all(job, &reason),
+            Choice::Stay { until } if !all_up => {
                 self.wake_at(overdue);
                 self.wake_maybe(until);
             }
-            Choice::Stay { .. } | Choice::Wait { .. } => self.start(job, ids),
+            Choice::Stay { .. } => self.start(job, ids),
         }
     }
 

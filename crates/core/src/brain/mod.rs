@@ -17,6 +17,7 @@ pub use lease::{Lease, LeasePhase};
 
 use crate::ids::{DecisionId, Installation, LeaseId, WorkloadId};
 use crate::ledger::LedgerRow;
+use crate::market::Margins;
 use crate::offer::{Offer, OfferId};
 use crate::reason::Reason;
 use crate::record::Decision;
@@ -37,8 +38,9 @@ pub struct Config {
     pub refusal_pause: Span,
     /// From asking for a lease to progress, until it has been measured.
     pub restart_prior: Span,
-    /// Kept on top of every other margin before a deadline.
-    pub deadline_margin: Span,
+    /// What this world keeps before a deadline.
+    #[serde(default)]
+    pub margins: Margins,
     /// Deaths without progress (kills, checkpoints that fail) before a job has failed.
     pub patience: u32,
 }
@@ -51,7 +53,7 @@ impl Default for Config {
             notice_overrun: Span::minutes(2),
             refusal_pause: Span::seconds(60),
             restart_prior: Span::minutes(3),
-            deadline_margin: Span::seconds(30),
+            margins: Margins::default(),
             patience: 5,
         }
     }

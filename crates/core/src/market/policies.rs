@@ -1,4 +1,4 @@
-//! The policies. Each reads like its rule; none knows about leases, engines or the log.
+//! The policies that need no model. Each reads like its rule; none knows about leases, engines or the log.
 
 use super::sight::{Choice, Seen, Sight};
 use crate::reason::Reason;
@@ -8,14 +8,17 @@ use crate::units::{Span, Time};
 pub fn on_demand(sight: &Sight) -> (Choice, Reason) {
     match sight.firm() {
         Some(firm) => hold_or_take(sight, firm, Reason::new("on-demand", "on-demand only")),
-        None => wait(sight, Reason::new("no-on-demand", "no on-demand capacity can be had")),
+        None => rest(sight, Reason::new("no-on-demand", "no on-demand capacity can be had")),
     }
 }
 
-/// Spot when there is spot, else nothing, until the safety net acts.
+/// Spot when there is spot, else nothing, until the deadline allows no more than on-demand to the end.
 pub fn greedy(sight: &Sight) -> (Choice, Reason) {
     if sight.on_firm() {
         return stay(sight, Reason::new("greedy", "on-demand until the end"));
+    }
+    if let Some(last) = last_call(sight, "greedy") {
+        return last;
     }
     match sight.spot() {
         Some(spot) => hold_or_take(sight, spot, Reason::new("greedy", "the cheapest spot that can be had")),
@@ -23,18 +26,47 @@ pub fn greedy(sight: &Sight) -> (Choice, Reason) {
     }
 }
 
-/// Keeps progress on the line from nothing at the start to everything at the deadline (Can't Be Late, NSDI'24).
+/// Cuts the time to the deadline into slices, and is greedy in each: its share of the work is done at its end.
+pub fn time_sliced(sight: &Sight) -> (Choice, Reason) {
+    const SLICE: Span = Span::hours(4);
+    let Some(line) = Line::of(sight) else { return greedy(sight) };
+    let end = Span((line.elapsed.0.div_euclid(SLICE.0) + 1) * SLICE.0).min(line.all);
+    let (left, lacking) = (end - line.elapsed, line.at(end) - line.done);
+    let say = |text: &str| Reason::new("time-sliced", text).span("slice left", left).span("work left in it", lacking);
+    if let Some(last) = last_call(sight, "time-sliced") {
+        return last;
+    }
+    let late = lacking + sight.restart + sight.restart + sight.margins.tick > left;
+    match (sight.spot(), sight.firm()) {
+        (spot, Some(firm)) if late && lacking.0 > 0 && (spot.is_none() || sight.on_firm()) => {
+            hold_or_take(sight, firm, say("the slice leaves no more room for spot"))
+        }
+        (Some(spot), _) => hold_or_take(sight, spot, say("spot can be had")),
+        (None, _) if sight.on_firm() && lacking.0 > 0 => stay(sight, say("on-demand until the slice is done")),
+        (None, _) => wait(sight, say("no spot: waiting for it within the slice")),
+    }
+}
+
+/// Keeps progress on the line from nothing at the start to everything at the deadline, and leaves on-demand
+/// only when well ahead of it (Can't Be Late, NSDI'24).
 pub fn uniform_progress(sight: &Sight) -> (Choice, Reason) {
-    let (Some(left), Some(need), Some(whole)) = (sight.left(), sight.need, sight.whole) else {
-        return greedy(sight);
-    };
-    let elapsed = sight.now - sight.began;
-    let all = elapsed + left;
-    let done = whole - need;
-    let line = |at: Span| Span((i128::from(at.0) * i128::from(whole.0) / i128::from(all.0.max(1))) as i64);
-    let say = |text: &str| Reason::new("uniform-progress", text).span("done", done).span("line", line(elapsed));
+    along_the_line(sight, sight.restart + sight.restart)
+}
+
+/// The same without hysteresis: back to spot whenever there is spot.
+pub fn uniform_progress_no_hysteresis(sight: &Sight) -> (Choice, Reason) {
+    along_the_line(sight, Span(i64::MIN / 4))
+}
+
+fn along_the_line(sight: &Sight, ahead_by: Span) -> (Choice, Reason) {
+    let Some(line) = Line::of(sight) else { return greedy(sight) };
+    if let Some(last) = last_call(sight, "uniform-progress") {
+        return last;
+    }
+    let say =
+        |text: &str| Reason::new("uniform-progress", text).span("done", line.done).span("line", line.at(line.elapsed));
     if sight.on_firm() {
-        let ahead = done > line(elapsed + sight.restart + sight.restart);
+        let ahead = line.done > line.at(line.elapsed + ahead_by);
         return match sight.spot().filter(|_| ahead) {
             Some(spot) => hold_or_take(sight, spot, say("ahead of the line, spot is back")),
             None => stay(sight, say("on-demand until ahead of the line")),
@@ -42,12 +74,10 @@ pub fn uniform_progress(sight: &Sight) -> (Choice, Reason) {
     }
     match (sight.spot(), sight.firm()) {
         (Some(spot), _) => hold_or_take(sight, spot, say("spot can be had")),
-        (None, Some(firm)) if done < line(elapsed) => hold_or_take(sight, firm, say("behind the line and no spot")),
-        (None, _) => {
-            let behind_at =
-                Span((i128::from(done.0) * i128::from(all.0) / i128::from(whole.0.max(1))) as i64) + Span(1_000);
-            wait_until(sight, sight.began + behind_at, say("ahead of the line: waiting for spot"))
+        (None, Some(firm)) if line.done < line.at(line.elapsed) => {
+            hold_or_take(sight, firm, say("behind the line and no spot"))
         }
+        (None, _) => wait_until(sight, line.behind_at(sight), say("ahead of the line: waiting for spot")),
     }
 }
 
@@ -57,17 +87,17 @@ pub fn levi_safe(sight: &Sight) -> (Choice, Reason) {
     let (Some(slack), Some(need)) = (sight.slack(), sight.need) else {
         return greedy(sight);
     };
-    let cushion = sight.restart + sight.margin + sight.margin + need.scaled(10, 100);
-    let say = |text: &str| Reason::new("levi-safe", text).span("slack", slack).span("cushion", cushion);
-    if sight.on_firm() {
-        let safe = slack > cushion + sight.at_risk + sight.restart;
-        return match sight.spot().filter(|_| safe) {
-            Some(spot) => hold_or_take(sight, spot, say("spot is back and there is slack for it")),
-            None => stay(sight, say("on-demand keeps the deadline")),
-        };
+    if let Some(last) = last_call(sight, "levi-safe") {
+        return last;
     }
+    let tick = sight.margins.tick;
+    let cushion = tick + tick + need.scaled(10, 100);
+    let say = |text: &str| Reason::new("levi-safe", text).span("slack", slack).span("cushion", cushion);
     if let Some(spot) = sight.spot() {
         return hold_or_take(sight, spot, say("the cheapest spot that can be had"));
+    }
+    if sight.on_firm() {
+        return stay(sight, say("on-demand keeps the deadline"));
     }
     match sight.firm() {
         Some(firm) if slack <= cushion => {
@@ -80,7 +110,47 @@ pub fn levi_safe(sight: &Sight) -> (Choice, Reason) {
     }
 }
 
-fn hold_or_take(sight: &Sight, seen: &Seen, reason: Reason) -> (Choice, Reason) {
+/// The straight line from nothing at the start to everything at the deadline.
+struct Line {
+    elapsed: Span,
+    all: Span,
+    done: Span,
+    whole: Span,
+}
+
+impl Line {
+    fn of(sight: &Sight) -> Option<Line> {
+        let (left, need, whole) = (sight.left()?, sight.need?, sight.whole?);
+        let elapsed = sight.now - sight.began;
+        Some(Line { elapsed, all: elapsed + left, done: whole - need, whole })
+    }
+
+    /// Where progress should be so long after the start.
+    fn at(&self, after: Span) -> Span {
+        after.scaled(self.whole.0, self.all.0)
+    }
+
+    /// When progress will be behind if none is made.
+    fn behind_at(&self, sight: &Sight) -> Time {
+        sight.began + self.done.scaled(self.all.0, self.whole.0) + Span::seconds(1)
+    }
+}
+
+/// The net that these rules bring along themselves: two changeovers before the deadline, on-demand to the end.
+fn last_call(sight: &Sight, rule: &str) -> Option<(Choice, Reason)> {
+    let (left, need, firm) = (sight.left()?, sight.need?, sight.firm()?);
+    let wait = if sight.present.is_none() { sight.margins.tick } else { Span::ZERO };
+    let least = need + sight.restart + sight.restart + wait;
+    if sight.on_firm() && left <= least + sight.restart + sight.restart {
+        return Some(stay(sight, Reason::new(rule, "on-demand to the end").span("left", left).span("needed", least)));
+    }
+    (left < least && !sight.on_firm()).then(|| {
+        let reason = Reason::new(rule, "two changeovers before the deadline: on-demand to the end");
+        hold_or_take(sight, firm, reason.span("left", left).span("needed", least))
+    })
+}
+
+pub(super) fn hold_or_take(sight: &Sight, seen: &Seen, reason: Reason) -> (Choice, Reason) {
     match &sight.present {
         Some(present) if present.offer == seen.id => stay(sight, reason),
         // Moving between spot offers for a lower price is not worth a changeover here.
@@ -89,16 +159,24 @@ fn hold_or_take(sight: &Sight, seen: &Seen, reason: Reason) -> (Choice, Reason) 
     }
 }
 
-fn stay(sight: &Sight, reason: Reason) -> (Choice, Reason) {
+pub(super) fn stay(sight: &Sight, reason: Reason) -> (Choice, Reason) {
     (Choice::Stay { until: sight.retry_at() }, reason)
 }
 
-fn wait(sight: &Sight, reason: Reason) -> (Choice, Reason) {
+pub(super) fn wait(sight: &Sight, reason: Reason) -> (Choice, Reason) {
     (Choice::Wait { until: sight.retry_at() }, reason)
+}
+
+/// Keeps what is held, if anything is.
+fn rest(sight: &Sight, reason: Reason) -> (Choice, Reason) {
+    if sight.present.is_some() { stay(sight, reason) } else { wait(sight, reason) }
 }
 
 /// Waits for a moment; one that has passed is no moment to wait for, and would be asked for again and again.
 fn wait_until(sight: &Sight, at: Time, reason: Reason) -> (Choice, Reason) {
+    if sight.present.is_some() {
+        return stay(sight, reason);
+    }
     (Choice::Wait { until: Some(at).filter(|at| *at > sight.now).or(sight.retry_at()) }, reason)
 }
 
@@ -108,5 +186,5 @@ fn no_spot(sight: &Sight, rule: &str) -> (Choice, Reason) {
         // Nothing to wait for: this world sells no spot.
         return on_demand(sight);
     }
-    wait(sight, Reason::new(rule, "no spot can be had: waiting for it").count("spot offers", known))
+    rest(sight, Reason::new(rule, "no spot can be had: waiting for it").count("spot offers", known))
 }
