@@ -1,7 +1,7 @@
 //! A catalogue that is open: its sources, instance types, offers and histories, all borrowed from the stored bytes.
 
 use crate::error::CatalogError;
-use crate::facts::History;
+use crate::facts::{History, TypeFacts};
 use crate::format::{Cursor, Section, Stored, TypeRow, says};
 use crate::knowledge::{Accelerator, DataCosts, Throughput};
 use crate::names;
@@ -145,6 +145,23 @@ impl Catalog {
         }
     }
 
+    /// An instance type as it was when the catalogue was made.
+    pub(crate) fn type_facts(&self, kind: InstanceType<'_>) -> TypeFacts {
+        let row = &self.stored.types[kind.at as usize];
+        TypeFacts {
+            cloud: kind.cloud.to_owned(),
+            name: kind.name.to_owned(),
+            accelerator: kind.accelerator.map(str::to_owned),
+            model: kind.sheet.map(|sheet| sheet.model.clone()),
+            count: kind.count,
+            vcpus_milli: row.vcpus_milli,
+            memory_mib: row.memory_mib,
+            accelerator_memory_mib: row.accelerator_memory_mib,
+            network_mbps: row.network_mbps,
+            fabric: kind.fabric.map(str::to_owned),
+        }
+    }
+
     /// Hands every offer of an instance type to `visit`. With `by_zone`, a price that holds in a whole region is
     /// handed out once for each zone where the type is sold, where these are known.
     pub fn offers_of<'c>(&'c self, kind: InstanceType<'c>, by_zone: bool, mut visit: impl FnMut(Offer<'c>)) {
@@ -198,7 +215,8 @@ impl Catalog {
     /// What an offer cost over time, as far as it is recorded.
     pub fn history(&self, offer: &Offer<'_>) -> Option<History> {
         self.histories(offer.kind).into_iter().find_map(|(region, zone, term, history)| {
-            (region == offer.region && zone == offer.zone && term == offer.term).then_some(history)
+            let here = region == offer.region && (zone.is_none() || zone == offer.zone);
+            (here && term == offer.term).then_some(history)
         })
     }
 

@@ -3,6 +3,7 @@
 //! Prices are kept by instance type, region, zone and term. Where two files price the same thing the newer one wins,
 //! whatever the order they are read in.
 
+use crate::catalog::Catalog;
 use crate::knowledge::Knowledge;
 use crate::words::{Band, Count, Source, Term};
 use std::collections::{BTreeMap, BTreeSet};
@@ -92,6 +93,32 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// Everything that an open catalogue knows, to build on.
+    pub fn from_catalog(catalog: &Catalog) -> Facts {
+        let knowledge = Knowledge {
+            accelerators: catalog.accelerators().to_vec(),
+            throughput: catalog.throughput().clone(),
+            data: catalog.data_costs().clone(),
+        };
+        let mut facts = Facts { sources: catalog.sources().to_vec(), knowledge, ..Facts::default() };
+        for kind in catalog.instance_types() {
+            let id = facts.instance(catalog.type_facts(kind));
+            catalog.offers_of(kind, false, |offer| {
+                let source = facts.source(offer.source.clone());
+                facts.price(id, offer.region, offer.zone, offer.term, offer.price, source);
+                let zones = if offer.zone.is_some() { Vec::new() } else { catalog.zones(&offer) };
+                zones.into_iter().for_each(|zone| facts.sold_in(id, offer.region, zone));
+                if let Some(band) = offer.band {
+                    facts.band(id, offer.region, band);
+                }
+            });
+            for (region, zone, term, history) in catalog.histories(kind) {
+                facts.set_history(id, region, zone, term, history);
+            }
+        }
+        facts
+    }
+
     /// Adds a source, or finds it.
     pub fn source(&mut self, source: Source) -> SourceId {
         let at = self.sources.iter().position(|known| *known == source).unwrap_or_else(|| {
@@ -182,12 +209,20 @@ impl Facts {
         self.prices.insert(key, (price, source));
     }
 
-    /// Forgets what a cloud's offers cost in a region on given terms: a full list replaces what was there.
-    pub fn forget(&mut self, cloud: &str, region: &str, term: Term) {
-        let Some(region) = self.name_index.get(region).copied() else { return };
-        let types = &self.types;
-        self.prices
-            .retain(|key, _| key.region != region || key.term != term || types[key.kind.0 as usize].cloud != cloud);
+    /// Forgets what a cloud's offers cost in a region on given terms: full lists replace what was there.
+    pub fn forget(&mut self, replaced: &BTreeSet<(String, String, Term)>) {
+        let (types, names) = (&self.types, &self.names);
+        let mut last: Option<(TypeId, NameId, Term, bool)> = None;
+        self.prices.retain(|key, _| {
+            let known =
+                last.filter(|(kind, region, term, _)| (*kind, *region, *term) == (key.kind, key.region, key.term));
+            let gone = known.map(|(.., gone)| gone).unwrap_or_else(|| {
+                let (cloud, region) = (&types[key.kind.0 as usize].cloud, &names[key.region.0 as usize]);
+                replaced.contains(&(cloud.clone(), region.clone(), key.term))
+            });
+            last = Some((key.kind, key.region, key.term, gone));
+            !gone
+        });
     }
 
     /// A price, if it is known.

@@ -38,4 +38,4 @@ pub use knowledge::{
 };
 pub use offer::{InstanceType, Offer};
 pub use search::{BadRequest, Obstacle, Query, Sort, Wanted};
-pub use words::{Band, Count, Source, Term};
+pub use words::{Band, Count, Source, Term, date_of_day};

@@ -33,12 +33,23 @@ pub fn price(text: &str) -> Result<Option<NanoUsd>, BadPrice> {
     Ok((nano > 0).then_some(NanoUsd(nano)))
 }
 
+/// Reads a sum of money that is paid over a whole term: up to a billion dollars.
+pub fn sum(text: &str) -> Result<Option<NanoUsd>, BadPrice> {
+    let text = text.trim();
+    let nano = bounded(text, ABSURD_USD * 1_000)?;
+    Ok((nano > 0).then_some(NanoUsd(nano)))
+}
+
 /// Insists on dollars.
 pub fn dollars(currency: &str) -> Result<(), BadPrice> {
     if currency == "USD" { Ok(()) } else { Err(BadPrice::Currency(currency.to_owned())) }
 }
 
 fn decimal(text: &str) -> Result<i64, BadPrice> {
+    bounded(text, ABSURD_USD)
+}
+
+fn bounded(text: &str, most_usd: u64) -> Result<i64, BadPrice> {
     let not_a_number = || BadPrice::NotANumber(text.to_owned());
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().map_err(|_| not_a_number())?),
@@ -56,7 +67,7 @@ fn decimal(text: &str) -> Result<i64, BadPrice> {
     let nano = scaled(whole, fraction, exponent).ok_or_else(|| BadPrice::Absurd(text.to_owned()))?;
     match i64::try_from(nano) {
         _ if negative && nano > 0 => Err(BadPrice::Negative(text.to_owned())),
-        Ok(nano) if nano as u64 <= ABSURD_USD * 1_000_000_000 => Ok(nano),
+        Ok(nano) if nano as u64 <= most_usd * 1_000_000_000 => Ok(nano),
         _ => Err(BadPrice::Absurd(text.to_owned())),
     }
 }

@@ -225,7 +225,7 @@ pub fn tpu_slice(name: &str) -> Option<(&'static str, u32)> {
         "v6e" => ("TPU-v6e", 1),
         _ => return None,
     };
-    (size % cores_per_chip == 0).then_some((family, size / cores_per_chip))
+    size.is_multiple_of(cores_per_chip).then_some((family, size / cores_per_chip))
 }
 
 #[cfg(test)]

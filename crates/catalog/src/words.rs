@@ -143,6 +143,20 @@ impl fmt::Display for Count {
     }
 }
 
+/// The date of a day since 1970: `2026-08-22`.
+pub fn date_of_day(day: u32) -> String {
+    // Civil calendar from days, in eras of 400 years that begin on the first of March.
+    let shifted = i64::from(day) + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,6 +175,13 @@ mod tests {
         assert!(hazards.windows(2).all(|pair| pair[0] < pair[1]));
         assert!((hazards[0] - 3.468e-5).abs() < 1e-8);
         assert_eq!(Band::new(5), None);
+    }
+
+    #[test]
+    fn days_have_dates() {
+        assert_eq!(date_of_day(0), "1970-01-01");
+        assert_eq!(date_of_day(19_782), "2024-02-29");
+        assert_eq!(date_of_day(20_687), "2026-08-22");
     }
 
     #[test]

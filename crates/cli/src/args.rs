@@ -17,6 +17,7 @@ Examples:
   windfall rehearse job.yaml          is my program safe on spot capacity?
   windfall run job.yaml               run it and watch
   windfall submit job.yaml            run it in the background
+  windfall offers H100                what it costs, where
   windfall explain 12                 every decision about job 12, with its numbers
 
 Exit codes:
@@ -24,9 +25,10 @@ Exit codes:
   5 the service cannot be reached   130 detached or interrupted
 
 Environment:
-  WINDFALL_HOME   the state directory (default: ~/.local/state/windfall)
-  WINDFALL_IDLE   seconds without jobs or clients after which a server ends itself (default: 600)
-  NO_COLOR        no colours
+  WINDFALL_HOME     the state directory (default: ~/.local/state/windfall)
+  WINDFALL_IDLE     seconds without jobs or clients after which a server ends itself (default: 600)
+  WINDFALL_CATALOG  a catalogue of prices to use instead of the embedded one
+  NO_COLOR          no colours
 
 Linux is supported; other systems are not.";
 
@@ -68,6 +70,10 @@ pub enum Command {
     Up(UpArgs),
     /// End the server; jobs go on and are adopted by the next one
     Down(DownArgs),
+    /// What can be bought: accelerators, where, for how much
+    Offers(OffersArgs),
+    /// Where the prices come from and how old they are; build a catalogue of your own
+    Catalog(CatalogArgs),
     /// Interrupt your program in every way that spot capacity does, and say whether it is safe
     Rehearse(RehearseArgs),
     /// Write a commented job file
@@ -198,6 +204,114 @@ pub struct RehearseArgs {
     /// Keep the state directory of the rehearsal for a look
     #[arg(long)]
     pub keep: bool,
+}
+
+const OFFERS_HELP: &str = "\
+Examples:
+  windfall offers                                   every accelerator with its cheapest price
+  windfall offers H100                              what an H100 costs, by instance type and market
+  windfall offers H100:8,A100-80GB:8 --market spot  either, as spot capacity
+  windfall offers --cloud gcp TPU-v5e               TPUs are counted in chips
+  windfall offers --sort price-per-tflop --all      every offer of every place
+  windfall offers L4 --max-price 0.5 --json         for programs
+
+Columns: $/PFLOPS-H is an hour of 1,000 peak bf16 TFLOP/s, $/TB-H an hour of 1,000 GB of accelerator memory,
+a share after `spot` how many such instances AWS takes back in a month, LAST YEAR the price over twelve months.
+Prices without a zone hold in their whole region. What is unknown is left empty.";
+
+/// What to look for.
+#[derive(Debug, Args)]
+#[command(after_help = OFFERS_HELP)]
+pub struct OffersArgs {
+    /// Accelerators, such as H100, A100:8 or H100:8,A100-80GB:8 (any of them)
+    #[arg(value_name = "GPU[:N]")]
+    pub gpus: Vec<String>,
+    /// The same as a flag
+    #[arg(long, value_name = "GPU[:N]")]
+    pub gpu: Vec<String>,
+    /// In these clouds: aws, azure, gcp, lambda, nebius, oci, runpod, vast
+    #[arg(long, value_delimiter = ',', value_name = "CLOUD,…")]
+    pub cloud: Vec<String>,
+    /// In these regions or zones
+    #[arg(long, value_delimiter = ',', value_name = "REGION,…")]
+    pub region: Vec<String>,
+    /// On these markets: spot, on-demand, reserved, reserved-1y, reserved-3y
+    #[arg(long, value_delimiter = ',', value_name = "MARKET,…")]
+    pub market: Vec<String>,
+    /// Of these instance types
+    #[arg(long, value_delimiter = ',', value_name = "TYPE,…")]
+    pub instance_type: Vec<String>,
+    /// With at least this much main memory
+    #[arg(long, value_name = "GB")]
+    pub min_memory: Option<String>,
+    /// With at least this much memory on each accelerator
+    #[arg(long, value_name = "GB")]
+    pub min_gpu_memory: Option<String>,
+    /// At most so many dollars an hour
+    #[arg(long, value_name = "USD")]
+    pub max_price: Option<f64>,
+    /// Instances without accelerators
+    #[arg(long, conflicts_with_all = ["gpus", "gpu"])]
+    pub cpu: bool,
+    /// In this order, cheapest first
+    #[arg(long, value_enum)]
+    pub sort: Option<OfferSort>,
+    /// At most so many lines
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Every offer of every place
+    #[arg(long)]
+    pub all: bool,
+    /// Print CSV for spreadsheets
+    #[arg(long, conflicts_with = "json")]
+    pub csv: bool,
+}
+
+/// What offers are put in order by.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum OfferSort {
+    /// An instance-hour
+    Price,
+    /// An hour of one accelerator
+    PricePerGpu,
+    /// An hour of one peak bf16 TFLOP/s
+    PricePerTflop,
+    /// An hour of one GB of accelerator memory
+    PricePerGb,
+}
+
+const CATALOG_HELP: &str = "\
+Examples:
+  windfall catalog                          sources, dates and ages
+  windfall catalog build --from prices/     a catalogue of your own from files of the providers
+  windfall catalog build --from prices/ --out team.catalog
+
+`build` reads AWS bulk offer files and spot price history replies, Google Cloud SKU lists, Azure retail price pages,
+Lambda's instance types and SkyPilot's catalogue files (in a folder for each cloud), plain, gzip or Zstandard. What no
+file speaks about is kept from the embedded catalogue. A catalogue in the state directory (`catalog`), or the file that
+WINDFALL_CATALOG names, is used instead of the embedded one.";
+
+/// The catalogue in use, or a new one.
+#[derive(Debug, Args)]
+#[command(after_help = CATALOG_HELP, args_conflicts_with_subcommands = true)]
+pub struct CatalogArgs {
+    /// What to do; without it, the catalogue in use is shown.
+    #[command(subcommand)]
+    pub command: Option<CatalogCommand>,
+}
+
+/// What to do with catalogues.
+#[derive(Debug, Subcommand)]
+pub enum CatalogCommand {
+    /// Make a catalogue from files
+    Build {
+        /// The folder with the files
+        #[arg(long, value_name = "DIR")]
+        from: PathBuf,
+        /// The file to write (default: `catalog` in the state directory)
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
 }
 
 /// Answers for a job file.

@@ -81,6 +81,32 @@ fn aws(kind: &str) -> Option<Chips> {
     }
 }
 
+/// The accelerator of an AWS family, for lists that give only their number.
+pub fn aws_family(kind: &str) -> Option<&'static str> {
+    let (family, _) = kind.split_once('.')?;
+    Some(match family {
+        "g3" | "g3s" => "M60",
+        "g4dn" => "T4",
+        "g4ad" => "V520",
+        "g5" => "A10G",
+        "g5g" => "T4G",
+        "g6" | "gr6" | "g6f" | "gr6f" => "L4",
+        "g6e" => "L40S",
+        "g7" => "RTXPRO4500",
+        "g7e" => "RTXPRO6000",
+        "p2" => "K80",
+        "p3" => "V100",
+        "p3dn" => "V100-32GB",
+        "p4d" => "A100",
+        "p4de" => "A100-80GB",
+        "p5" => "H100",
+        "p5e" | "p5en" => "H200",
+        "p6-b200" => "B200",
+        "p6-b300" => "B300",
+        _ => return None,
+    })
+}
+
 /// Azure's names say the size and the chip, but not how many.
 fn azure(kind: &str) -> Option<Chips> {
     let size = kind.strip_prefix("Standard_")?;

@@ -83,7 +83,8 @@ impl<'w, 'f> Collection<'w, 'f> {
             let what = "on-demand and spot prices by zone";
             let source = tell(facts, &format!("skypilot-catalog/{cloud}"), what, SKYPILOT_TERMS, as_of);
             let path = format!("prices/skypilot-catalog/{cloud}/{name}");
-            self.with(&path, |file, reader| skypilot::read(facts, cloud, source, file, reader))?;
+            let rows = self.with(&path, |file, reader| skypilot::read(facts, cloud, file, reader))?;
+            rows.tell(facts, source);
         }
         let what = "on-demand prices of sizes with accelerators, all regions";
         let source = tell(facts, "karpenter-provider-azure", what, APACHE, "2026-06-18");

@@ -198,10 +198,10 @@ pub fn add_commitments(facts: &mut Facts, rows: &[Commitment], source: SourceId,
 
 /// Adds the local SSD that comes with a machine, and is charged with it, to prices that lack it.
 pub fn add_local_ssd(facts: &mut Facts, pricing: &Pricing) {
-    for (kind, gib) in &pricing.local_ssd_gib {
-        if super::chips::gcp(kind).is_none() {
-            continue;
-        }
+    // The edge variant of a machine has the same disks, but is not in the list.
+    let edge = pricing.local_ssd_gib.get("a3-highgpu-8g").map(|gib| ("a3-edgegpu-8g", gib));
+    let listed = pricing.local_ssd_gib.iter().map(|(kind, gib)| (kind.as_str(), gib));
+    for (kind, gib) in listed.chain(edge).filter(|(kind, _)| super::chips::gcp(kind).is_some()) {
         let kinds: Vec<_> = facts.named("gcp", kind).collect();
         for kind in kinds {
             let priced: Vec<_> = facts

@@ -6,8 +6,9 @@
 
 use super::chips::{self, Chips, Claim};
 use super::gcp::Google;
+use super::rows::Rows;
 use crate::error::BuildError;
-use crate::facts::{Facts, SourceId, TypeFacts, TypeId};
+use crate::facts::{Facts, TypeFacts, TypeId};
 use crate::money;
 use crate::words::{Count, Term};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,30 +51,23 @@ impl Collected {
     }
 
     /// Hands everything over: a price that all zones of a region share is the region's.
-    pub fn settle(self, facts: &mut Facts, source: SourceId) {
-        for ((kind, region), zones) in &self.sold {
-            zones.iter().for_each(|zone| facts.sold_in(*kind, region, zone));
-        }
+    pub fn settle(self) -> Rows {
+        let mut rows = Rows::default();
         for ((kind, region, term), zones) in self.prices {
             let sold = self.sold.get(&(kind, region.clone())).map_or(1, BTreeSet::len);
             let first = zones.values().next().copied();
             let shared = zones.len() == sold && zones.values().all(|price| Some(*price) == first);
             match first.filter(|_| shared) {
-                Some(price) => facts.price(kind, &region, None, term, price, source),
+                Some(price) => rows.add(kind, &region, None, term, price),
                 None => {
                     for (zone, price) in &zones {
-                        facts.price(
-                            kind,
-                            &region,
-                            Some(zone).filter(|zone| !zone.is_empty()).map(String::as_str),
-                            term,
-                            *price,
-                            source,
-                        );
+                        rows.add(kind, &region, Some(zone.as_str()).filter(|zone| !zone.is_empty()), term, *price);
                     }
                 }
             }
         }
+        rows.sold = self.sold;
+        rows
     }
 }
 
@@ -145,7 +139,7 @@ fn scaled(text: &str, by: f64) -> Result<Option<u32>, String> {
 }
 
 /// Reads a `vms.csv` of a cloud.
-pub fn read(facts: &mut Facts, cloud: &str, source: SourceId, file: &str, reader: impl Read) -> Result<(), BuildError> {
+pub fn read(facts: &mut Facts, cloud: &str, file: &str, reader: impl Read) -> Result<Rows, BuildError> {
     let mut lines = csv::Reader::from_reader(reader);
     let broken = |error: csv::Error| {
         let place = error.position().map_or("start".to_owned(), |position| format!("line {}", position.line()));
@@ -169,8 +163,7 @@ pub fn read(facts: &mut Facts, cloud: &str, source: SourceId, file: &str, reader
         }
     }
     google.compose(facts, &mut collected);
-    collected.settle(facts, source);
-    Ok(())
+    Ok(collected.settle())
 }
 
 /// On AWS spot may really cost what on-demand does; elsewhere the file repeats the one for want of the other.
@@ -233,7 +226,8 @@ mod tests {
         let mut facts = Facts::default();
         let source =
             facts.source(Source { name: "t".into(), what: "".into(), licence: "".into(), as_of: "2026".into() });
-        read(&mut facts, cloud, source, "vms.csv", format!("{HEAD}{rows}").as_bytes())?;
+        let rows = read(&mut facts, cloud, "vms.csv", format!("{HEAD}{rows}").as_bytes())?;
+        rows.tell(&mut facts, source);
         Ok(facts)
     }
 
@@ -261,9 +255,9 @@ mod tests {
 
     #[test]
     fn bad_rows_are_named_by_file_and_line() {
-        let error = read_rows("aws", "x,T4,1,4,16,,0.5,0.1,r,z\ny,T4,1,4,16,,-3,0.1,r,z\n").err().expect("an error");
+        let error = read_rows("aws", "x,T4,1,4,16,,0.5,0.1,r,z\ny,T4,1,4,16,,-3,0.1,r,z\n").expect_err("an error");
         assert_eq!(error.to_string(), "vms.csv: line 3: `-3` is a negative price");
-        let error = read_rows("aws", "x,T4,1,4,16,,NaN,0.1,r,z\n").err().expect("an error");
+        let error = read_rows("aws", "x,T4,1,4,16,,NaN,0.1,r,z\n").expect_err("an error");
         assert_eq!(error.to_string(), "vms.csv: line 2: `NaN` is not a price");
         assert!(read_rows("aws", "x,T4,1\n").is_err(), "a row that breaks off");
     }

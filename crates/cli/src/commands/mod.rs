@@ -1,8 +1,11 @@
 //! Each command in a file of its own; here is only who does what.
 
 mod agent;
+mod catalog;
+mod facts;
 mod init;
 mod jobs;
+mod offers;
 mod pages;
 mod rehearse;
 mod servers;
@@ -83,6 +86,8 @@ fn dispatch(cli: Cli) -> Result<Code, Failure> {
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { folder } => pages::man(&folder),
         Command::Init(args) => init::init(&here, &args),
+        Command::Offers(args) => offers::offers(&here, &args),
+        Command::Catalog(args) => catalog::catalog(&here, &args),
         command => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
