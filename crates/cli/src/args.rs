@@ -18,6 +18,7 @@ Examples:
   windfall run job.yaml               run it and watch
   windfall submit job.yaml            run it in the background
   windfall offers H100                what it costs, where
+  windfall plan job.yaml              what the job would cost, everywhere
   windfall explain 12                 every decision about job 12, with its numbers
 
 Exit codes:
@@ -72,6 +73,10 @@ pub enum Command {
     Down(DownArgs),
     /// What can be bought: accelerators, where, for how much
     Offers(OffersArgs),
+    /// What a job would cost, everywhere: ranked ways to run it, and why the others will not do
+    Plan(Box<PlanArgs>),
+    /// Plans of several jobs side by side
+    Compare(Box<CompareArgs>),
     /// Where the prices come from and how old they are; build a catalogue of your own
     Catalog(CatalogArgs),
     /// Interrupt your program in every way that spot capacity does, and say whether it is safe
@@ -278,6 +283,117 @@ pub enum OfferSort {
     PricePerTflop,
     /// An hour of one GB of accelerator memory
     PricePerGb,
+}
+
+const PLAN_HELP: &str = "\
+Examples:
+  windfall plan job.yaml                            ranked ways to run it
+  windfall plan job.yaml --nodes 1,2,4,8            cheapest, fastest and what lies between
+  windfall plan job.yaml --why g5.xlarge            what became of one instance type
+  windfall plan job.yaml --md > plan.md             a page for a proposal or a pull request
+  windfall plan --hours 8 --on A100 --by cloud --cloud aws,gcp,azure,lambda
+                                                    the cheapest equivalent on each cloud
+  windfall plan --parameters 7e9 --tokens 3e10 --gpu H100:8,A100-80GB:8 --deadline 7d
+
+A holdings file (YAML) says what you hold already and which discounts you have:
+  commitments: [{ cloud: aws, region: us-east-1, instance_type: p4d.24xlarge, count: 2, until: 2027-03-31 }]
+  discounts: [{ cloud: gcp, market: on-demand, percent: 12 }]
+
+`spot*` marks a market without a recording of its own. What nobody can price is unknown and not in the sum.";
+
+/// What to plan.
+#[derive(Debug, Default, Args)]
+#[command(after_help = PLAN_HELP)]
+pub struct PlanArgs {
+    /// The job file; or say the work with --hours, or --parameters and --tokens
+    #[arg(value_name = "JOB.yaml")]
+    pub file: Option<PathBuf>,
+    /// What differs from the job file.
+    #[command(flatten)]
+    pub change: PlanChange,
+    /// Say what became of every offer of one instance type
+    #[arg(long, value_name = "TYPE")]
+    pub why: Option<String>,
+    /// A page in Markdown
+    #[arg(long, conflicts_with = "json")]
+    pub md: bool,
+    /// Draw cost against time into this file
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+/// Plans of several jobs.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// The job files
+    #[arg(value_name = "JOB.yaml", required = true, num_args = 2..)]
+    pub files: Vec<PathBuf>,
+    /// What differs from the job file.
+    #[command(flatten)]
+    pub change: PlanChange,
+}
+
+/// What differs from the job file.
+#[derive(Debug, Default, Args)]
+pub struct PlanChange {
+    /// Hours of running, instead of a job file's work
+    #[arg(long, value_name = "H")]
+    pub hours: Option<f64>,
+    /// The accelerators that the hours were counted on
+    #[arg(long, value_name = "GPU[:N]", requires = "hours")]
+    pub on: Option<String>,
+    /// Parameters of the model
+    #[arg(long, value_name = "N", requires = "tokens")]
+    pub parameters: Option<f64>,
+    /// Tokens to train on
+    #[arg(long, value_name = "N", requires = "parameters")]
+    pub tokens: Option<f64>,
+    /// On these accelerators
+    #[arg(long, value_name = "GPU[:N],…")]
+    pub gpu: Vec<String>,
+    /// Numbers of nodes to look at
+    #[arg(long, value_delimiter = ',', value_name = "N,…")]
+    pub nodes: Vec<u32>,
+    /// Your own measurement: share of perfect scaling by number of nodes
+    #[arg(long, value_delimiter = ',', value_name = "N=SHARE,…")]
+    pub scaling: Vec<String>,
+    /// Time to the deadline, such as 36h
+    #[arg(long, value_name = "TIME")]
+    pub deadline: Option<String>,
+    /// Number formats that the program may use
+    #[arg(long, value_delimiter = ',', value_name = "FORMAT,…")]
+    pub precision: Vec<String>,
+    /// In these clouds
+    #[arg(long, value_delimiter = ',', value_name = "CLOUD,…")]
+    pub cloud: Vec<String>,
+    /// In these regions or zones
+    #[arg(long, value_delimiter = ',', value_name = "REGION,…")]
+    pub region: Vec<String>,
+    /// On these markets: spot, on-demand
+    #[arg(long, value_delimiter = ',', value_name = "MARKET,…")]
+    pub market: Vec<String>,
+    /// Where the checkpoint store is: cloud/region
+    #[arg(long, value_name = "PLACE")]
+    pub store_at: Option<String>,
+    /// What you hold already, and your discounts
+    #[arg(long, value_name = "FILE")]
+    pub holdings: Option<PathBuf>,
+    /// Only the cheapest of each
+    #[arg(long, value_enum)]
+    pub by: Option<PlanGroup>,
+    /// At most so many lines
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Every way there is
+    #[arg(long)]
+    pub all: bool,
+}
+
+/// What candidates are grouped by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum PlanGroup {
+    /// Cloud
+    Cloud,
 }
 
 const CATALOG_HELP: &str = "\

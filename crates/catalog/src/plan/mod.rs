@@ -17,9 +17,9 @@ pub use request::{Request, Saves, Stored, Work};
 pub use speed::Evidence;
 
 use crate::catalog::Catalog;
-use crate::offer::Offer;
-use crate::search::Query;
-use crate::words::Term;
+use crate::offer::{InstanceType, Offer};
+use crate::search::{Query, Wanted};
+use crate::words::{Count, Term};
 use speed::NoNeed;
 use weigh::{Rough, Weigh};
 use windfall_core::NanoUsd;
@@ -27,6 +27,8 @@ use windfall_core::market::foresight::Model;
 
 /// Chance below which a deadline is not worth the name.
 const LEAST_CHANCE: f64 = 0.9;
+/// Speeds that are worth comparing; a whole node where a cloud sells no single accelerator is among them.
+const EQUIVALENT: std::ops::RangeInclusive<f64> = 0.4..=9.0;
 
 impl Catalog {
     /// The best `limit` ways to run a job.
@@ -77,13 +79,29 @@ impl Catalog {
         accelerators.extend(self.smaller(request));
         let terms = if request.terms.is_empty() { vec![Term::Spot, Term::OnDemand] } else { request.terms.clone() };
         let query = Query {
-            accelerators,
+            accelerators: if request.equivalents { Vec::new() } else { accelerators },
             clouds: request.clouds.clone(),
             regions: request.regions.clone(),
             terms,
             ..Query::default()
         };
-        self.search(&query)
+        let mut found = self.search(&query);
+        if request.equivalents {
+            found.retain(|offer| request.accelerators.iter().any(|asked| self.is_equivalent(asked, &offer.kind)));
+        }
+        found
+    }
+
+    /// Whether an instance has what was asked for, or has as much memory and comes near to its speed.
+    fn is_equivalent(&self, asked: &Wanted, kind: &InstanceType<'_>) -> bool {
+        let count = asked.count.map_or(1.0, Count::as_f64);
+        let memory = self.accelerator(&asked.family).map(|sheet| f64::from(sheet.memory_gb) * count);
+        let speed = |family: &str, count: f64| self.usual_tflops(family).map(|one| one * count);
+        let ratio = kind
+            .accelerator
+            .and_then(|family| Some(speed(family, kind.count.as_f64())? / speed(&asked.family, count)?));
+        let room = kind.total_accelerator_memory_gb().zip(memory).is_some_and(|(has, needs)| has >= needs * 0.99);
+        room && ratio.is_some_and(|ratio| EQUIVALENT.contains(&ratio))
     }
 
     /// What can be said without looking at the market: the ways to use an offer, or why there is none.

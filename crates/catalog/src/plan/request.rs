@@ -73,6 +73,8 @@ pub struct Request {
     pub work: Option<Work>,
     /// Accelerators that will do, with their number in an instance; empty for any whose speed is known.
     pub accelerators: Vec<Wanted>,
+    /// Also what comes near to those accelerators in speed and memory.
+    pub equivalents: bool,
     /// Numbers of nodes to look at.
     pub nodes: Vec<u32>,
     /// Time to the deadline.

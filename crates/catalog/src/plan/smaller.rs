@@ -28,7 +28,8 @@ impl Catalog {
         });
         let best = gains.min_by_key(|need| need.span);
         // An accelerator that was only considered because of the precision does not fit without it.
-        let fits = request.accelerators.is_empty() || request.accelerators.iter().any(|asked| asked.family == family);
+        let asked = request.accelerators.iter().any(|asked| asked.family == family);
+        let fits = asked || request.accelerators.is_empty() || request.equivalents;
         fits.then_some(need).into_iter().chain(best).collect()
     }
 

@@ -107,11 +107,11 @@ impl Catalog {
             Work::Tokens { parameters, tokens } => {
                 let sheet = kind.sheet.or_else(|| self.accelerator(family)).ok_or_else(|| unknown(family))?;
                 let peak = f64::from(sheet.training_tflops().ok_or_else(|| unknown(family))?);
-                let (mfu, evidence) = self.mfu(family, *parameters, here.all());
+                let (mfu, evidence) = self.mfu(family, *parameters);
                 let flops = FLOPS_PER_TOKEN * parameters * tokens;
-                // A published share of peak on this many accelerators has the scaling in it.
-                let share = if evidence == Evidence::Published { 1.0 } else { scaling.share };
-                let hours = flops / (peak * 1e12 * here.all() * mfu * share) / 3_600.0;
+                // Published shares of peak were measured on whole nodes.
+                let inside = scale::within_node(self, family, kind.count.as_f64());
+                let hours = flops / (peak * 1e12 * here.all() * mfu * scaling.share / inside) / 3_600.0;
                 Ok(need(hours, evidence, format!("{:.0} % of {peak:.0} TFLOP/s peak", mfu * 100.0)))
             }
         }
@@ -145,23 +145,21 @@ impl Catalog {
     }
 
     /// Training speed that one accelerator usually reaches.
-    fn usual_tflops(&self, family: &str) -> Option<f64> {
+    pub(super) fn usual_tflops(&self, family: &str) -> Option<f64> {
         let peak = f64::from(self.accelerator(family).and_then(Accelerator::training_tflops)?);
-        Some(peak * self.mfu(family, 7e9, 8.0).0)
+        Some(peak * self.mfu(family, 7e9).0)
     }
 
-    /// The share of peak that models of about this size reached on about this many of them.
-    pub(super) fn mfu(&self, family: &str, parameters: f64, count: f64) -> (f64, Evidence) {
-        let distance = |known: &&crate::Mfu| {
-            let size = (known.parameters as f64 / parameters.max(1.0)).ln().abs();
-            let number = (f64::from(known.count) / count.max(1.0)).ln().abs();
-            size + number / 2.0
-        };
-        let of_family = self.throughput().mfu.iter().filter(|known| known.accelerator == family);
-        let nearest = of_family.min_by(|a, b| distance(a).total_cmp(&distance(b)));
-        nearest.map_or((USUAL_MFU, Evidence::Assumed), |known| {
-            let close = distance(&known) < 2.0;
-            (f64::from(known.mfu), if close { Evidence::Published } else { Evidence::Assumed })
-        })
+    /// The share of peak that models of about this size reached: the published ones, the nearest in size counting
+    /// most. What numbers of them lose by working together is left to the scaling.
+    pub(super) fn mfu(&self, family: &str, parameters: f64) -> (f64, Evidence) {
+        let (mut sum, mut weights) = (0.0, 0.0);
+        for known in self.throughput().mfu.iter().filter(|known| known.accelerator == family) {
+            let apart = (known.parameters as f64 / parameters.max(1.0)).ln();
+            let weight = (-apart * apart / 2.0).exp() + 1e-9;
+            sum += weight * f64::from(known.mfu);
+            weights += weight;
+        }
+        if weights == 0.0 { (USUAL_MFU, Evidence::Assumed) } else { (sum / weights, Evidence::Published) }
     }
 }

@@ -3,7 +3,7 @@
 use super::candidate::{Basis, Candidate, Interval};
 use super::parts::{self, Parts};
 use super::request::Request;
-use super::speed::{Evidence, Need};
+use super::speed::Need;
 use crate::catalog::Catalog;
 use crate::offer::Offer;
 use crate::words::Term;
@@ -33,17 +33,11 @@ pub(super) struct Rough<'c> {
     pub committed: Option<String>,
 }
 
-/// What an outlook depends on.
-#[derive(Clone, Copy, PartialEq)]
-struct Key {
-    journey: Journey,
-}
-
 pub(super) struct Weigh<'c, 'r> {
     catalog: &'c Catalog,
     pub request: &'r Request,
     model: &'r Model,
-    outlooks: Vec<(Key, Outlook)>,
+    outlooks: Vec<(Journey, Outlook)>,
 }
 
 impl<'c, 'r> Weigh<'c, 'r> {
@@ -161,12 +155,11 @@ impl<'c, 'r> Weigh<'c, 'r> {
             flakiness: if spot { flakiness(&way.offer) } else { 0.0 },
             has_firm,
         };
-        let key = Key { journey };
-        if let Some(at) = self.outlooks.iter().position(|(known, _)| *known == key) {
+        if let Some(at) = self.outlooks.iter().position(|(known, _)| *known == journey) {
             return at;
         }
         let outlook = if spot { self.model.outlook(&journey) } else { Outlook::firm(&journey) };
-        self.outlooks.push((key, outlook));
+        self.outlooks.push((journey, outlook));
         self.outlooks.len() - 1
     }
 
@@ -243,12 +236,5 @@ impl Prices<'_, '_> {
         let hours = |span: Span| span.0 as f64 / 3.6e6;
         let firm = self.firm.unwrap_or(self.way.price).dollars();
         (hours(passage.spot) * self.way.price.dollars() + hours(passage.firm) * firm) * f64::from(self.way.nodes)
-    }
-}
-
-impl Evidence {
-    /// Whether it is more than a guess.
-    pub fn is_known(self) -> bool {
-        self != Evidence::Assumed
     }
 }

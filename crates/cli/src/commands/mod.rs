@@ -7,6 +7,7 @@ mod init;
 mod jobs;
 mod offers;
 mod pages;
+mod plan;
 mod rehearse;
 mod servers;
 mod watch;
@@ -87,6 +88,8 @@ fn dispatch(cli: Cli) -> Result<Code, Failure> {
         Command::Man { folder } => pages::man(&folder),
         Command::Init(args) => init::init(&here, &args),
         Command::Offers(args) => offers::offers(&here, &args),
+        Command::Plan(args) => plan::plan(&here, &args),
+        Command::Compare(args) => plan::compare(&here, &args),
         Command::Catalog(args) => catalog::catalog(&here, &args),
         command => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

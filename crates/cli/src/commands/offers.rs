@@ -38,12 +38,6 @@ fn query(catalog: &Catalog, args: &OffersArgs, for_programs: bool) -> Result<Que
     let accelerators = typed.map(|name| catalog.wanted(name)).collect::<Result<Vec<_>, _>>().map_err(bad)?;
     args.cloud.iter().try_for_each(|cloud| catalog.known_cloud(cloud)).map_err(bad)?;
     args.region.iter().try_for_each(|region| catalog.known_region(region)).map_err(bad)?;
-    let terms = args.market.iter().map(|word| {
-        Term::named(word).ok_or_else(|| {
-            Failure::new(Code::BadInput, format!("no market is called `{word}`"))
-                .hint("markets: spot, on-demand, reserved, reserved-1y, reserved-3y")
-        })
-    });
     let counted = accelerators.iter().any(|wanted| wanted.count.is_some());
     Ok(Query {
         without_accelerators: args.cpu,
@@ -51,7 +45,7 @@ fn query(catalog: &Catalog, args: &OffersArgs, for_programs: bool) -> Result<Que
         clouds: args.cloud.clone(),
         regions: args.region.clone(),
         instance_types: args.instance_type.clone(),
-        terms: terms.collect::<Result<Vec<_>, _>>()?.concat(),
+        terms: terms(&args.market)?,
         min_memory_gib: args.min_memory.as_deref().map(|text| memory("--min-memory", text)).transpose()?,
         min_accelerator_memory_gb: args
             .min_gpu_memory
@@ -74,6 +68,17 @@ fn query(catalog: &Catalog, args: &OffersArgs, for_programs: bool) -> Result<Que
     })
 }
 
+/// The terms that words of a command line stand for.
+pub fn terms(words: &[String]) -> Result<Vec<Term>, Failure> {
+    let named = words.iter().map(|word| {
+        Term::named(word).ok_or_else(|| {
+            Failure::new(Code::BadInput, format!("no market is called `{word}`"))
+                .hint("markets: spot, on-demand, reserved, reserved-1y, reserved-3y")
+        })
+    });
+    Ok(named.collect::<Result<Vec<_>, _>>()?.concat())
+}
+
 fn memory(flag: &str, text: &str) -> Result<f64, Failure> {
     let number = text.trim().trim_end_matches('+').trim_end_matches("GiB").trim_end_matches("GB").trim();
     let value: Option<f64> = number.parse().ok();
@@ -91,7 +96,8 @@ fn max_price(dollars: f64) -> Result<NanoUsd, Failure> {
         .hint("say dollars an hour, such as 20.5"))
 }
 
-fn bad(request: BadRequest) -> Failure {
+/// A request that cannot be understood, and what may have been meant.
+pub fn bad(request: BadRequest) -> Failure {
     let (nearest, otherwise) = match &request {
         BadRequest::UnknownAccelerator { nearest, .. } => (nearest.clone(), "`windfall offers` lists all accelerators"),
         BadRequest::UnknownCloud { nearest, .. } => (nearest.clone(), "`windfall catalog` lists all clouds"),
@@ -291,7 +297,8 @@ fn dollars(price: NanoUsd) -> String {
 }
 
 /// A paragraph over as many lines as it takes.
-fn wrapped(paragraph: &str, width: usize) -> String {
+/// A paragraph in lines of at most `width`.
+pub fn wrapped(paragraph: &str, width: usize) -> String {
     let mut lines = vec![String::new()];
     for word in paragraph.split_whitespace() {
         let length = lines.last().map_or(0, |line| line.chars().count());
