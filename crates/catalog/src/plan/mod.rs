@@ -101,7 +101,10 @@ impl Catalog {
             .accelerator
             .and_then(|family| Some(speed(family, kind.count.as_f64())? / speed(&asked.family, count)?));
         let room = kind.total_accelerator_memory_gb().zip(memory).is_some_and(|(has, needs)| has >= needs * 0.99);
-        room && ratio.is_some_and(|ratio| EQUIVALENT.contains(&ratio))
+        // A program for one maker's accelerators does not run on another's.
+        let maker = |family: &str| self.accelerator(family).map(|sheet| sheet.vendor.as_str());
+        let same_maker = kind.accelerator.is_some_and(|family| maker(family) == maker(&asked.family));
+        same_maker && room && ratio.is_some_and(|ratio| EQUIVALENT.contains(&ratio))
     }
 
     /// What can be said without looking at the market: the ways to use an offer, or why there is none.

@@ -39,7 +39,7 @@ pub fn plan(here: &Here, args: &PlanArgs) -> Result<Code, Failure> {
         })?;
     }
     if let Some(kind) = &args.why {
-        print!("{}", table::why(&plan, kind)?);
+        print!("{}", table::why(&catalog, &asked, &plan, kind)?);
     } else if here.json {
         println!("{}", record::plan(&asked, &plan));
     } else if args.md {

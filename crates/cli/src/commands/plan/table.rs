@@ -6,6 +6,7 @@ use crate::args::PlanChange;
 use crate::exit::{Code, Failure};
 use crate::fitted::{Column, fitted};
 use std::fmt::Write as _;
+use windfall_catalog::Catalog;
 use windfall_catalog::plan::{Basis, Candidate, Evidence, Plan};
 use windfall_core::Market;
 
@@ -203,7 +204,7 @@ pub fn hours_in(why: &str) -> f64 {
 }
 
 /// What became of every offer of one instance type.
-pub fn why(plan: &Plan<'_>, kind: &str) -> Result<String, Failure> {
+pub fn why(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>, kind: &str) -> Result<String, Failure> {
     let mut text = String::new();
     for (at, candidate) in plan.candidates.iter().enumerate().filter(|(_, c)| c.offer.kind.name == kind) {
         let place = format!("{} {}", candidate.offer.kind.cloud, candidate.offer.region);
@@ -226,14 +227,22 @@ pub fn why(plan: &Plan<'_>, kind: &str) -> Result<String, Failure> {
             offer.kind.cloud, offer.region, rejected.nodes, offer.term, rejected.why
         );
     }
-    if text.is_empty() && plan.dearer > 0 {
-        text = format!(
-            "{kind}: dearer than all that is shown, or not what the job asks for (windfall offers --instance-type {kind})\n"
-        );
+    if !text.is_empty() {
+        return Ok(text);
     }
-    if text.is_empty() {
-        return Err(Failure::new(Code::BadInput, format!("{kind} was not looked at: the job does not ask for it"))
-            .hint(format!("see it with `windfall offers --instance-type {kind}`")));
-    }
-    Ok(text)
+    let Some(known) = catalog.instance_types().find(|known| known.name == kind) else {
+        let near = windfall_core::nearest::nearest(kind, catalog.instance_types().map(|known| known.name));
+        let failure = Failure::new(Code::BadInput, format!("no instance type is called `{kind}`"));
+        return Err(match near {
+            Some(near) => failure.hint(format!("did you mean {near}?")),
+            None => failure.hint("`windfall offers --all` lists all"),
+        });
+    };
+    let has = known.accelerator.map_or("no accelerator".to_owned(), |name| format!("{}×{name}", known.count));
+    let asks = asked.request.accelerators.iter().map(|wanted| match wanted.count {
+        Some(count) => format!("{}:{count}", wanted.family),
+        None => wanted.family.clone(),
+    });
+    let asks: Vec<String> = asks.collect();
+    Ok(format!("{kind} has {has}; the job asks for {}\n", asks.join(" or ")))
 }
