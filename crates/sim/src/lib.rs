@@ -8,6 +8,7 @@ mod omniscient;
 mod play;
 mod recording;
 mod tape;
+mod whole;
 
 pub use compare::{Scenario, Standing, compare, mean, optima};
 pub use course::{Course, Terms, Zone};
@@ -16,3 +17,4 @@ pub use omniscient::{Errand, least_cost, omniscient};
 pub use play::{Played, Player, Use, margins, play};
 pub use recording::{Reading, Recording, RecordingError, read_recording, read_recordings};
 pub use tape::{Quote, STEADY, Tape, TapeError, embedded, recorded};
+pub use whole::play_whole;

@@ -4,7 +4,7 @@
 
 use crate::course::{Course, Terms};
 use std::sync::Arc;
-use windfall_core::market::foresight::Plan;
+use windfall_core::market::foresight::{Model, Plan, PlanTerms, Shelf};
 use windfall_core::market::{self, Choice, Margins, Policy, Present, Seen, Sight};
 use windfall_core::{Market, NanoUsd, OfferId, Span, Time};
 
@@ -26,8 +26,42 @@ pub struct Player {
     pub name: String,
     /// The rule.
     pub policy: Policy,
-    /// The plan that it follows, where it follows one.
-    pub plan: Option<Arc<Plan>>,
+    /// The model by which it watches markets, where it does.
+    pub model: Option<Arc<Model>>,
+    /// Plans that it may follow.
+    pub shelf: Shelf,
+}
+
+impl Player {
+    /// A policy that needs no model; none of that name, or one that does, is none.
+    pub fn named(name: &str) -> Option<Player> {
+        let policy = market::policy(name)?;
+        let model = market::watches(name).then(Model::embedded);
+        Some(Player { name: name.to_owned(), policy, model, shelf: Shelf::default() })
+    }
+
+    /// The same with a plan for every kind of job among these.
+    pub fn prepared<'a>(mut self, jobs: impl Iterator<Item = (&'a Course, &'a Terms)>) -> Player {
+        let Some(model) = self.model.clone().filter(|_| market::plans(&self.name)) else { return self };
+        let wanted = jobs.filter_map(|(course, terms)| Game::new(&self, course, terms).sight.plan_terms());
+        let mut all: Vec<PlanTerms> = Vec::new();
+        for terms in wanted.collect::<Vec<_>>() {
+            // One plan for the longest and slackest of those that differ in nothing else.
+            match all.iter_mut().find(|known| known.like(&terms)) {
+                Some(known) => *known = known.wider(&terms),
+                None => all.push(terms),
+            }
+        }
+        self.shelf = Shelf::with_room_for(all.len());
+        all.into_iter().for_each(|terms| self.shelf.put(Arc::new(Plan::solve(&model, terms))));
+        self
+    }
+
+    /// Foresight on a model of its own.
+    pub fn foreseeing<'a>(model: Arc<Model>, jobs: impl Iterator<Item = (&'a Course, &'a Terms)>) -> Player {
+        let name = "foresight".to_owned();
+        Player { name, policy: market::foresight, model: Some(model), shelf: Shelf::default() }.prepared(jobs)
+    }
 }
 
 /// How it went.
@@ -73,7 +107,7 @@ pub fn play(player: &Player, course: &Course, terms: &Terms) -> Played {
 struct Game<'a> {
     course: &'a Course,
     terms: Terms,
-    policy: Policy,
+    player: &'a Player,
     sight: Sight,
     held: Use,
     /// Where the checkpoint lies: the zone of the last spot lease.
@@ -83,7 +117,7 @@ struct Game<'a> {
 }
 
 impl<'a> Game<'a> {
-    fn new(player: &Player, course: &'a Course, terms: &Terms) -> Game<'a> {
+    fn new(player: &'a Player, course: &'a Course, terms: &Terms) -> Game<'a> {
         let seen = |id: OfferId, market, price| Seen {
             id,
             market,
@@ -94,9 +128,10 @@ impl<'a> Game<'a> {
             belief: None,
         };
         let spot = course.zones.iter().map(|zone| Seen {
-            belief: player.plan.as_ref().map(|plan| plan.model().belief(zone.is_up(0))),
+            belief: player.model.as_ref().map(|model| Arc::new(model.belief(zone.is_up(0)))),
             ..seen(zone.spot.clone(), Market::Spot, zone.price_at(0))
         });
+        let any_up = course.zones.iter().any(|zone| zone.is_up(0));
         let offers = spot.chain([seen(Course::firm(), Market::OnDemand, course.on_demand)]).collect();
         let sight = Sight {
             now: Time(0),
@@ -110,18 +145,15 @@ impl<'a> Game<'a> {
             margins: margins(course.tick),
             present: None,
             offers,
-            plan: player.plan.as_ref().map(Arc::clone),
+            anywhere: player
+                .model
+                .as_ref()
+                .filter(|_| course.zones.len() > 1)
+                .map(|model| Arc::new(model.belief(any_up))),
+            model: player.model.clone(),
+            plan: None,
         };
-        Game {
-            course,
-            terms: *terms,
-            policy: player.policy,
-            sight,
-            held: Use::Idle,
-            home: None,
-            paid: 0,
-            played: Played::default(),
-        }
+        Game { course, terms: *terms, player, sight, held: Use::Idle, home: None, paid: 0, played: Played::default() }
     }
 
     fn need(&self) -> Span {
@@ -146,11 +178,13 @@ impl<'a> Game<'a> {
             seen.available = zone.is_up(tick);
             seen.price = zone.price_at(tick);
             seen.entry = self.course.egress(home, number);
-            if let (Some(belief), Some(plan)) = (&mut seen.belief, &self.sight.plan)
-                && tick > 0
-            {
-                plan.model().observe(belief, self.course.tick, seen.available);
-            }
+        }
+        if tick > 0 {
+            self.learn();
+        }
+        if self.player.model.is_some() {
+            let terms = self.sight.plan_terms();
+            self.sight.plan = terms.and_then(|terms| self.player.shelf.find(&terms)).cloned();
         }
         if let Use::Spot(zone) = self.held
             && !self.course.zones[zone].is_up(tick)
@@ -163,9 +197,23 @@ impl<'a> Game<'a> {
         }
     }
 
+    fn learn(&mut self) {
+        let Some(model) = &self.sight.model else { return };
+        let (every, mut any_up) = (self.course.tick, false);
+        for seen in self.sight.offers.iter_mut().filter(|seen| seen.market == Market::Spot) {
+            any_up |= seen.available;
+            if let Some(belief) = &mut seen.belief {
+                model.observe(Arc::make_mut(belief), every, every, seen.available);
+            }
+        }
+        if let Some(anywhere) = &mut self.sight.anywhere {
+            model.observe(Arc::make_mut(anywhere), every, every, any_up);
+        }
+    }
+
     fn choose(&mut self) {
         let late = self.sight.deadline.is_some_and(|deadline| self.sight.now >= deadline);
-        let policy = if late { market::on_demand } else { self.policy };
+        let policy = if late { market::on_demand } else { self.player.policy };
         match market::choose(policy, &self.sight).0 {
             Choice::Stay { .. } => {}
             Choice::Wait { .. } => self.hold(Use::Idle),

@@ -94,7 +94,9 @@ impl Brain {
 
     fn on_submitted(&mut self, seq: u64, workload: &Workload, key: &str) {
         let id = WorkloadId(seq);
-        self.jobs.insert(id, Job::new(id, workload.job().clone(), self.now));
+        let spec = workload.job();
+        self.lookouts.watch(&self.model, (spec.gang, &spec.resources), self.offers.values(), self.now);
+        self.jobs.insert(id, Job::new(id, spec.clone(), self.now));
         self.keys.push_back((key.to_owned(), id));
         while self.keys.len() > RECENT_KEYS.max(self.jobs.len()) {
             self.keys.pop_front();
@@ -103,6 +105,7 @@ impl Brain {
 
     fn on_offer_seen(&mut self, seq: u64, offer: &Offer) {
         let before = self.offers.insert(offer.id.clone(), offer.clone());
+        self.lookouts.saw(&self.model, self.config.look_every, offer, self.now);
         let more = before.as_ref().is_none_or(|before| offer.capacity > before.capacity);
         if more {
             self.refused.remove(&offer.id);

@@ -1,13 +1,16 @@
 //! What to do next, job by job. Everything here reads the state; only the wake-up cache changes.
 
+use super::lookout::{Beliefs, fits};
 use super::{Brain, Decided, Job, Lease, LeasePhase, Stint, StintPhase, Verdict};
 use crate::ids::{DecisionId, LeaseId, StintId, WorkloadId};
+use crate::market::foresight::PlanTerms;
 use crate::market::{self, Choice, Present, Seen, Sight};
 use crate::offer::{Offer, OfferId};
 use crate::reason::Reason;
 use crate::record::{Decision, Outcome, Resume};
 use crate::spec::Late;
 use crate::units::{NanoUsd, Span, Time};
+use std::sync::Arc;
 
 /// How a notification about a missed deadline begins; the fold knows it by that.
 pub(super) const LATE: &str = "late:";
@@ -16,12 +19,17 @@ pub(super) const INFEASIBLE: &str = "cannot make the deadline:";
 /// A stop that is not over this long after its grace is ended by giving the leases back.
 const STOP_OVERRUN: Span = Span::minutes(2);
 
+/// Between two slices of a plan that is being solved.
+const THINK_AGAIN: Span = Span(20);
+
 /// Collects decisions and knows the sequence that each will have in the log.
 struct Plan<'a> {
     brain: &'a Brain,
     now: Time,
     decided: Vec<Decided>,
     wake: Option<Time>,
+    /// Plans that jobs would follow if they were solved.
+    wanted: Vec<PlanTerms>,
 }
 
 impl Brain {
@@ -29,7 +37,7 @@ impl Brain {
     pub fn decide(&mut self, now: Time) -> Vec<Decided> {
         let now = self.now.max(now);
         let mut wakes = std::collections::BTreeMap::new();
-        let mut plan = Plan { brain: self, now, decided: Vec::new(), wake: None };
+        let mut plan = Plan { brain: self, now, decided: Vec::new(), wake: None, wanted: Vec::new() };
         for job in self.jobs.values() {
             plan.wake = None;
             plan.for_job(job);
@@ -38,7 +46,8 @@ impl Brain {
             }
         }
         plan.for_strays();
-        let decided = plan.decided;
+        let (decided, wanted) = (plan.decided, plan.wanted);
+        self.think_at = self.shelf.think(&self.model, &wanted).then_some(now + THINK_AGAIN);
         self.wake_at = wakes;
         self.undecided = !decided.is_empty();
         decided
@@ -47,12 +56,19 @@ impl Brain {
     /// What a job's policy sees at `now`.
     pub fn sight(&self, job: &Job, now: Time) -> Sight {
         let held = self.leases.values().find(|lease| lease.workload == Some(job.id) && !lease.is_releasing());
-        let offers: Vec<Seen> = self.offers.values().filter(|o| accepts(job, o)).map(|o| self.seen(job, o)).collect();
+        let watches = market::watches(&self.policy_of(job));
+        let beliefs = watches.then(|| {
+            let wanted = (job.spec.gang, job.spec.resources.as_slice());
+            self.lookouts.beliefs(&self.model, self.config.look_every, wanted, now)
+        });
+        let beliefs = beliefs.unwrap_or_default();
+        let accepted = self.offers.values().filter(|offer| accepts(job, offer));
+        let offers: Vec<Seen> = accepted.map(|offer| self.seen(job, offer, &beliefs)).collect();
         let accelerator = held.and_then(|lease| self.offers.get(&lease.offer)).map_or("", |o| o.accelerator.as_str());
         let (rate, done) = (job.rate(accelerator), job.done_at(now));
         let running = job.stint.as_ref().is_some_and(|stint| stint.phase != StintPhase::Starting);
         let time_for = |work| rate.map(|rate| rate.time_for(work));
-        Sight {
+        let sight = Sight {
             now,
             began: job.submitted_at,
             deadline: deadline(job, now),
@@ -69,11 +85,15 @@ impl Brain {
                 since: job.stint.as_ref().map_or(lease.asked_at, |stint| stint.wanted_at),
             }),
             offers,
+            anywhere: beliefs.anywhere,
+            model: watches.then(|| Arc::clone(&self.model)),
             plan: None,
-        }
+        };
+        let plan = sight.plan_terms().filter(|_| watches).and_then(|terms| self.shelf.find(&terms)).cloned();
+        Sight { plan, ..sight }
     }
 
-    fn seen(&self, job: &Job, offer: &Offer) -> Seen {
+    fn seen(&self, job: &Job, offer: &Offer, beliefs: &Beliefs) -> Seen {
         Seen {
             id: offer.id.clone(),
             market: offer.market,
@@ -81,7 +101,7 @@ impl Brain {
             entry: NanoUsd(0),
             available: offer.capacity.is_none_or(|capacity| capacity >= job.spec.gang),
             refused_until: self.refused.get(&offer.id).copied(),
-            belief: None,
+            belief: beliefs.zones.get(&offer.id).cloned(),
         }
     }
 }
@@ -93,10 +113,8 @@ fn deadline(job: &Job, now: Time) -> Option<Time> {
 
 /// Whether a job can use an offer at its price.
 fn accepts(job: &Job, offer: &Offer) -> bool {
-    let fits = job.spec.resources.is_empty()
-        || job.spec.resources.iter().any(|a| a.accelerator == offer.accelerator && a.count <= offer.accelerators);
     let cheap = !offer.market.can_be_taken() || job.spec.max_price.is_none_or(|max| offer.price_per_hour <= max);
-    fits && cheap
+    fits(&job.spec.resources, offer) && cheap
 }
 
 impl Plan<'_> {
@@ -343,7 +361,7 @@ impl Plan<'_> {
         }
     }
 
-    fn choose(&self, job: &Job, sight: &Sight) -> (Choice, Reason) {
+    fn choose(&mut self, job: &Job, sight: &Sight) -> (Choice, Reason) {
         let late = job.spec.deadline.is_some_and(|deadline| self.now >= deadline);
         let worn_out = job.spec.fallback.as_ref().is_some_and(|fallback| {
             job.interruptions >= fallback.after && fallback.to.iter().any(|to| to == "on-demand")
@@ -355,6 +373,9 @@ impl Plan<'_> {
             (Some(name), _) => name.as_str(),
             (None, _) => self.brain.config.policy.as_str(),
         };
+        if market::plans(name) {
+            self.wanted.extend(sight.plan_terms());
+        }
         market::choose(market::policy(name).unwrap_or(market::levi_safe), sight)
     }
 

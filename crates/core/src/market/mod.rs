@@ -6,7 +6,9 @@ mod policies;
 mod sight;
 
 pub use foresight::foresight;
-pub use policies::{greedy, levi_safe, on_demand, time_sliced, uniform_progress, uniform_progress_no_hysteresis};
+pub use policies::{
+    greedy, levi_safe, on_demand, skynomad, time_sliced, uniform_progress, uniform_progress_no_hysteresis,
+};
 pub use sight::{Choice, Margins, Present, Seen, Sight};
 
 use crate::reason::Reason;
@@ -24,12 +26,23 @@ const POLICIES: &[(&str, Policy)] = &[
     ("uniform-progress", uniform_progress),
     ("uniform-progress-no-hysteresis", uniform_progress_no_hysteresis),
     ("levi-safe", levi_safe),
+    ("skynomad", skynomad),
     ("foresight", foresight),
 ];
 
 /// The policy of that name.
 pub fn policy(name: &str) -> Option<Policy> {
     POLICIES.iter().find(|(known, _)| *known == name).map(|(_, policy)| *policy)
+}
+
+/// Whether a policy looks at beliefs about markets.
+pub fn watches(name: &str) -> bool {
+    matches!(name, "foresight" | "skynomad")
+}
+
+/// Whether a policy follows a plan.
+pub fn plans(name: &str) -> bool {
+    name == "foresight"
 }
 
 /// All names, in the order they are listed to people.

@@ -2,7 +2,7 @@
 
 use super::sight::{Choice, Seen, Sight};
 use crate::reason::Reason;
-use crate::units::{Span, Time};
+use crate::units::{NanoUsd, Span, Time};
 
 /// Never anything that the market can take away.
 pub fn on_demand(sight: &Sight) -> (Choice, Reason) {
@@ -36,13 +36,13 @@ pub fn time_sliced(sight: &Sight) -> (Choice, Reason) {
     if let Some(last) = last_call(sight, "time-sliced") {
         return last;
     }
-    let late = lacking + sight.restart + sight.restart + sight.margins.tick > left;
+    let look = if sight.present.is_some() { Span::ZERO } else { sight.margins.tick };
+    let late = lacking + sight.restart + sight.restart + look > left;
     match (sight.spot(), sight.firm()) {
-        (spot, Some(firm)) if late && lacking.0 > 0 && (spot.is_none() || sight.on_firm()) => {
-            hold_or_take(sight, firm, say("the slice leaves no more room for spot"))
+        (_, Some(firm)) if lacking.0 > 0 && (late || sight.on_firm()) => {
+            hold_or_take(sight, firm, say("on-demand until the slice is done"))
         }
         (Some(spot), _) => hold_or_take(sight, spot, say("spot can be had")),
-        (None, _) if sight.on_firm() && lacking.0 > 0 => stay(sight, say("on-demand until the slice is done")),
         (None, _) => wait(sight, say("no spot: waiting for it within the slice")),
     }
 }
@@ -110,6 +110,50 @@ pub fn levi_safe(sight: &Sight) -> (Choice, Reason) {
     }
 }
 
+/// Weighs the worth of progress against each zone's price over its expected lifetime (SkyNomad, NSDI'27).
+pub fn skynomad(sight: &Sight) -> (Choice, Reason) {
+    let (Some(line), Some(firm), Some(model)) = (Line::of(sight), sight.firm(), &sight.model) else {
+        return greedy(sight);
+    };
+    if let Some(last) = last_call(sight, "skynomad") {
+        return last;
+    }
+    let hours = |span: Span| span.0 as f64 / Span::hours(1).0 as f64;
+    // Before there is progress to speak of, an hour on the line stands for it.
+    let pace = hours(line.whole) / hours(line.all).max(1e-9);
+    let so_far = (hours(line.done) + pace) / (hours(line.elapsed) + 1.0);
+    let needed = hours(line.whole - line.done) / hours(line.all - line.elapsed).max(1e-9);
+    let worth = firm.price.dollars() * needed / so_far;
+    let utility = |seen: &Seen| {
+        let held = sight.present.as_ref().is_some_and(|present| present.offer == seen.id);
+        let lasts =
+            seen.belief.as_ref().map_or(f64::INFINITY, |belief| model.lifetime_by_spells(belief) * hours(model.tick()));
+        let delay = if held { Span::ZERO } else { sight.restart };
+        let entry = if held { 0.0 } else { seen.entry.dollars() };
+        let useful = if lasts.is_finite() { (lasts - hours(delay)).max(0.0) / lasts } else { 1.0 };
+        worth * useful - seen.price.dollars() - entry / lasts
+    };
+    let say = |text: &str, utility: f64| {
+        Reason::new("skynomad", text)
+            .money("worth of an hour", NanoUsd::from_dollars(worth))
+            .money("utility", NanoUsd::from_dollars(utility))
+    };
+    let best = sight.spots().chain([firm]).map(|seen| (utility(seen), seen));
+    let best =
+        best.fold((0.0, None), |best, (utility, seen)| if utility > best.0 { (utility, Some(seen)) } else { best });
+    let held = sight.offers.iter().find(|seen| sight.present.as_ref().is_some_and(|present| present.offer == seen.id));
+    const MARGIN: f64 = 0.05;
+    match (best, held) {
+        ((most, _), Some(held)) if most <= utility(held).max(0.0) + MARGIN * firm.price.dollars() => {
+            stay(sight, say("nothing is better by enough to move", utility(held)))
+        }
+        ((most, Some(seen)), _) => {
+            (Choice::Take(seen.id.clone()), say("worth the most for its price", most).money("price", seen.price))
+        }
+        ((_, None), _) => wait(sight, say("progress is not worth any price now", 0.0)),
+    }
+}
+
 /// The straight line from nothing at the start to everything at the deadline.
 struct Line {
     elapsed: Span,
@@ -137,14 +181,13 @@ impl Line {
 }
 
 /// The net that these rules bring along themselves: two changeovers before the deadline, on-demand to the end.
+/// Whoever would leave on-demand is asked as if nothing were held: for a moment nothing will be.
 fn last_call(sight: &Sight, rule: &str) -> Option<(Choice, Reason)> {
     let (left, need, firm) = (sight.left()?, sight.need?, sight.firm()?);
-    let wait = if sight.present.is_none() { sight.margins.tick } else { Span::ZERO };
+    let on_spot = sight.present.is_some() && !sight.on_firm();
+    let wait = if on_spot { Span::ZERO } else { sight.margins.tick };
     let least = need + sight.restart + sight.restart + wait;
-    if sight.on_firm() && left <= least + sight.restart + sight.restart {
-        return Some(stay(sight, Reason::new(rule, "on-demand to the end").span("left", left).span("needed", least)));
-    }
-    (left < least && !sight.on_firm()).then(|| {
+    (left < least).then(|| {
         let reason = Reason::new(rule, "two changeovers before the deadline: on-demand to the end");
         hold_or_take(sight, firm, reason.span("left", left).span("needed", least))
     })

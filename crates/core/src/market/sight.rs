@@ -1,6 +1,6 @@
 //! What a policy sees: the time left, the work left as time, the offers, and what is held now.
 
-use super::foresight::{Belief, Plan};
+use super::foresight::{Belief, Model, Plan, PlanTerms};
 use crate::offer::{Market, OfferId};
 use crate::reason::Reason;
 use crate::units::{NanoUsd, Span, Time};
@@ -44,7 +44,7 @@ pub struct Seen {
     /// It refused, and is left alone until then.
     pub refused_until: Option<Time>,
     /// What is believed about its market, where it is watched.
-    pub belief: Option<Belief>,
+    pub belief: Option<Arc<Belief>>,
 }
 
 /// What the job holds now.
@@ -85,6 +85,10 @@ pub struct Sight {
     pub present: Option<Present>,
     /// What could be bought.
     pub offers: Vec<Seen>,
+    /// What is believed about all spot offers taken as one market; none where there is one only.
+    pub anywhere: Option<Arc<Belief>>,
+    /// The model behind beliefs.
+    pub model: Option<Arc<Model>>,
     /// The plan for jobs like this one, once it is solved.
     pub plan: Option<Arc<Plan>>,
 }
@@ -163,20 +167,38 @@ impl Sight {
         self.present.as_ref().is_some_and(|present| !present.market.can_be_taken())
     }
 
+    /// The plan that would serve this job: the same from its beginning to its end, while prices stay.
+    pub fn plan_terms(&self) -> Option<PlanTerms> {
+        let (whole, deadline, firm) = (self.whole?, self.deadline?, self.firm()?);
+        let spot = self.offers.iter().filter(|seen| seen.market == Market::Spot).map(|seen| seen.price).min()?;
+        let time = deadline - self.began;
+        Some(PlanTerms::of(self.margins.tick, self.restart, [spot, firm.price], time, time - whole))
+    }
+
     /// When the first refused offer may be asked again.
     pub fn retry_at(&self) -> Option<Time> {
         self.offers.iter().filter_map(|seen| seen.refused_until).filter(|until| *until > self.now).min()
+    }
+
+    /// Spot offers that can be had now and are worth having.
+    pub(super) fn spots(&self) -> impl Iterator<Item = &Seen> {
+        let ceiling = self.firm().map_or(NanoUsd(i64::MAX), |firm| firm.price);
+        self.offers
+            .iter()
+            .filter(move |seen| seen.market == Market::Spot && seen.price < ceiling && self.can_have(seen))
+    }
+
+    /// Whether an offer can be had now; what is held already needs no capacity.
+    pub(super) fn can_have(&self, seen: &Seen) -> bool {
+        let held = self.present.as_ref().is_some_and(|present| present.offer == seen.id);
+        held || (seen.available && seen.refused_until.is_none_or(|until| until <= self.now))
     }
 
     fn cheapest(&self, wanted: impl Fn(&Seen) -> bool) -> Option<&Seen> {
         let held = self.present.as_ref().map(|present| &present.offer);
         self.offers
             .iter()
-            .filter(|seen| wanted(seen))
-            // What is held already needs no capacity.
-            .filter(|seen| {
-                held == Some(&seen.id) || (seen.available && seen.refused_until.is_none_or(|t| t <= self.now))
-            })
+            .filter(|seen| wanted(seen) && self.can_have(seen))
             .min_by_key(|seen| (seen.price, held != Some(&seen.id), seen.id.clone()))
     }
 
@@ -205,21 +227,21 @@ impl Sight {
     /// and give them back without end.
     pub(super) fn too_late_for(&self, choice: &Choice) -> Option<(Choice, Reason)> {
         let firm = self.firm()?;
-        let (have, least, text) = match choice {
+        let (have, least, rule, text) = match choice {
             Choice::Take(id) if self.offers.iter().any(|seen| seen.id == *id && seen.market.can_be_taken()) => {
                 // What will be at risk once it runs is not known yet: worlds in which changeovers fail keep more.
                 let room = self.least_slack_on_spot() + self.restart.scaled(self.margins.changeovers - 1, 1);
-                (self.slack_without()?, room, "the deadline leaves no room to move to spot")
+                (self.slack_without()?, room, "too-late-for-spot", "the deadline leaves no room to move to spot")
             }
-            Choice::Wait { .. } if self.present.is_some() => {
-                (self.slack_without()?, self.least_slack_idle(), "the deadline leaves no room to wait")
+            Choice::Wait { .. } => {
+                (self.slack_without()?, self.least_slack_idle(), "safety-net", "the deadline leaves no room to wait")
             }
             _ => return None,
         };
         if have >= least {
             return None;
         }
-        let reason = Reason::new("too-late-for-spot", text).span("slack", have).span("least slack", least);
+        let reason = Reason::new(rule, text).span("slack", have).span("least slack", least);
         Some(match self.on_firm() {
             true => (Choice::Stay { until: self.retry_at() }, reason),
             false => (Choice::Take(firm.id.clone()), reason.money("price", firm.price)),
@@ -235,8 +257,8 @@ impl Sight {
         (at > self.now).then_some(at)
     }
 
-    /// Forces a firm lease when the deadline leaves no other choice. Says nothing when there is no
-    /// deadline, when a firm lease is held, or when none can be had.
+    /// Forces a firm lease in place of one that can be taken, when the deadline leaves no other choice. Says
+    /// nothing when there is no deadline, when a firm lease is held, or when none can be had.
     pub(super) fn safety_net(&self) -> Option<(Choice, Reason)> {
         self.deadline?;
         if self.on_firm() {
@@ -247,8 +269,8 @@ impl Sight {
             let why = "the work left is not known, so only a lease that stays can promise the deadline";
             return Some((Choice::Take(firm.id.clone()), Reason::new("unknown-work", why).money("price", firm.price)));
         };
-        let least = self.least_slack();
-        if slack >= least {
+        let least = self.least_slack_on_spot();
+        if self.present.is_none() || slack >= least {
             return None;
         }
         // Saving now may be all that is missing: the same lease is then safe again.

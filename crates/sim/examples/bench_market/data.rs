@@ -86,6 +86,7 @@ impl Data {
         let folder = self.unpacked.join("real/ping_based/random_start_time");
         let mut zones: Vec<PathBuf> =
             std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();
+        zones.retain(|zone| zone.is_dir());
         zones.sort();
         let reading = Reading { unavailable_is_one: true, tick: None };
         // Windows end with the recording: the longest is nearly all of it.
@@ -123,6 +124,25 @@ impl Data {
 
     fn plain(&self, folder: &str) -> Vec<Recording> {
         read_recordings(&self.spot.join(folder), Reading::default()).expect("recordings")
+    }
+
+    /// What it costs to take a checkpoint from each zone's region to every other's.
+    pub fn egress(&self, zones: &[Recording], gigabytes: f64) -> Vec<Vec<NanoUsd>> {
+        let file = self.spot.join("../prices/aws_egress_pricing.csv");
+        let text = std::fs::read_to_string(file).expect("egress prices");
+        let price = |from: &str, to: &str| {
+            let line = text.lines().find(|line| line.starts_with(&format!("{from},{to},")));
+            line.and_then(|line| line.rsplit(',').next()?.parse().ok()).unwrap_or(0.02)
+        };
+        let region = |zone: &Recording| {
+            let name = zone.name.split('_').next().unwrap_or_default();
+            name.trim_end_matches(|letter: char| letter.is_ascii_lowercase()).to_owned()
+        };
+        let cost = |from: &Recording, to: &Recording| match region(from) == region(to) {
+            true => NanoUsd(0),
+            false => NanoUsd::from_dollars(gigabytes * price(&region(from), &region(to))),
+        };
+        zones.iter().map(|from| zones.iter().map(|to| cost(from, to)).collect()).collect()
     }
 
     /// Nine zones side by side, a hundred windows of 2023 with prices.

@@ -7,6 +7,7 @@ mod grid;
 mod model;
 mod outlook;
 mod plan;
+mod shelf;
 #[cfg(test)]
 mod tests;
 mod weigh;
@@ -15,4 +16,5 @@ pub use belief::Belief;
 pub use model::{BUCKET_STARTS, BUCKETS, Hazard, MIXING, Model, Priors, Regime, SHIFTS, bucket_of};
 pub use outlook::{Expected, Journey, Outlook, Passage, WORLDS};
 pub use plan::{Plan, PlanTerms, Solving};
+pub use shelf::Shelf;
 pub use weigh::foresight;

@@ -4,6 +4,7 @@
 
 use crate::units::Span;
 use serde::{Deserialize, Serialize};
+use std::sync::{Arc, LazyLock};
 
 /// Ages at which buckets begin, in ticks: 1 is the tick in which a spell is first seen.
 pub const BUCKET_STARTS: [u32; BUCKETS] = [1, 2, 3, 4, 5, 6, 7, 9, 11, 14, 18, 24, 32, 48, 72, 120];
@@ -52,6 +53,25 @@ pub(super) struct Class {
     pub prior: f64,
     /// By state (0 down, 1 up), then by bucket.
     pub hazard: [Hazard; 2],
+    /// Logarithms of the chance to survive a tick: a part of a tick takes a part of them.
+    decay: [Hazard; 2],
+    /// Ticks that a spell with capacity is expected to go on, by bucket.
+    pub lifetimes: [f64; BUCKETS],
+}
+
+impl Class {
+    fn new(prior: f64, hazard: [Hazard; 2]) -> Class {
+        let decay = hazard.map(|hazard| hazard.map(|h| libm::log1p(-h)));
+        Class { prior, hazard, decay, lifetimes: lifetimes(&hazard[1]) }
+    }
+
+    /// The chance that a spell ends within a part of a tick.
+    pub fn within(&self, state: usize, bucket: usize, part: f64) -> f64 {
+        match part == 1.0 {
+            true => self.hazard[state][bucket],
+            false => 1.0 - libm::exp(part * self.decay[state][bucket]),
+        }
+    }
 }
 
 /// The model.
@@ -64,9 +84,12 @@ pub struct Model {
 
 impl Model {
     /// The model of markets never seen, from the embedded recordings.
-    pub fn embedded() -> Model {
-        let priors: Priors = serde_json::from_str(EMBEDDED).expect("the embedded priors are read by a test");
-        Model::new(&priors)
+    pub fn embedded() -> Arc<Model> {
+        static MODEL: LazyLock<Arc<Model>> = LazyLock::new(|| {
+            let priors: Priors = serde_json::from_str(EMBEDDED).expect("the embedded priors are read by a test");
+            Arc::new(Model::new(&priors))
+        });
+        Arc::clone(&MODEL)
     }
 
     /// A model from what was learnt.
@@ -77,9 +100,9 @@ impl Model {
     /// A model with other copies and another mixing: for choosing both by cross-validation.
     pub fn with_shifts(priors: &Priors, shifts: &[(f64, f64, f64)], mixing: f64) -> Model {
         let total: f64 = priors.regimes.iter().map(|regime| regime.weight).sum();
-        let class = |regime: &Regime, (share, down, up): (f64, f64, f64)| Class {
-            prior: regime.weight / total * share,
-            hazard: [regime.down.map(|h| shifted(h, down)), regime.up.map(|h| shifted(h, up))],
+        let class = |regime: &Regime, (share, down, up): (f64, f64, f64)| {
+            let hazard = [regime.down.map(|h| shifted(h, down)), regime.up.map(|h| shifted(h, up))];
+            Class::new(regime.weight / total * share, hazard)
         };
         let classes = priors.regimes.iter().flat_map(|regime| shifts.iter().map(move |shift| class(regime, *shift)));
         Model { tick: Span::seconds(priors.tick_seconds), classes: classes.collect(), mixing }
@@ -90,9 +113,8 @@ impl Model {
         if tick == self.tick || tick.0 <= 0 {
             return self.clone();
         }
-        let class = |class: &Class| Class {
-            prior: class.prior,
-            hazard: [0, 1].map(|state| resampled(&class.hazard[state], self.tick, tick)),
+        let class = |class: &Class| {
+            Class::new(class.prior, [0, 1].map(|state| resampled(&class.hazard[state], self.tick, tick)))
         };
         let mixing = 1.0 - libm::pow(1.0 - self.mixing, tick.0 as f64 / self.tick.0 as f64);
         Model { tick, classes: self.classes.iter().map(class).collect(), mixing }
@@ -128,6 +150,18 @@ pub(super) fn survival(hazard: &Hazard) -> [(f64, f64); BUCKETS] {
         reached = here * stays;
         (here, here * (1.0 - stays) / h)
     })
+}
+
+/// Ticks that a spell is expected to go on from the beginning of each bucket.
+pub(super) fn lifetimes(hazard: &Hazard) -> [f64; BUCKETS] {
+    let mut lifetimes = [0.0; BUCKETS];
+    let mut later = 0.0;
+    for bucket in (0..BUCKETS).rev() {
+        let stays = width(bucket).map_or(0.0, |width| libm::pow(1.0 - hazard[bucket], f64::from(width)));
+        later = (1.0 - stays) / hazard[bucket] + stays * later;
+        lifetimes[bucket] = later;
+    }
+    lifetimes
 }
 
 /// Hazards at another tick, from the rate of the age at the middle of each bucket.

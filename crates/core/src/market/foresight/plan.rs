@@ -39,11 +39,19 @@ pub struct PlanTerms {
 impl PlanTerms {
     /// Longest plan: beyond it a tick is made longer.
     const MOST_TICKS: i64 = 640;
+    /// Shortest plan: below it a tick is made shorter.
+    const FEWEST_TICKS: i64 = 64;
+    /// A plan's tick where neither binds: what markets were recorded at.
+    const TICK: Span = Span::seconds(600);
+    const SHORTEST_TICK: Span = Span::seconds(60);
 
-    /// The plan that serves a job, on a scale that many jobs share.
-    pub fn of(tick: Span, restart: Span, spot: NanoUsd, firm: NanoUsd, left: Span, slack: Span) -> PlanTerms {
-        let stretch = left.0.div_euclid(tick.0.max(1) * Self::MOST_TICKS) + 1;
-        let tick = Span(tick.0.max(1) * stretch);
+    /// The plan for a job, on a scale that many jobs share. `look` is how often its world is looked at.
+    pub fn of(look: Span, restart: Span, [spot, firm]: [NanoUsd; 2], time: Span, slack: Span) -> PlanTerms {
+        let wanted = (time.0 / Self::FEWEST_TICKS).clamp(Self::SHORTEST_TICK.0, Self::TICK.0);
+        let look = look.0.max(1);
+        // A whole number of looks, so that a tick of the plan ends when the world is looked at.
+        let tick = ((wanted + look / 2) / look).max(1) * look;
+        let tick = Span(tick * (time.0.max(0) / (tick * Self::MOST_TICKS) + 1));
         let ticks = |span: Span, step: u32| {
             u32::try_from(span.0.max(0) / tick.0 + 1).unwrap_or(u32::MAX).div_ceil(step).saturating_mul(step)
         };
@@ -52,16 +60,32 @@ impl PlanTerms {
             tick,
             restart,
             spot_permille: u32::try_from(permille.clamp(1, 1_000)).unwrap_or(1_000),
-            ticks: ticks(left, 32),
+            ticks: ticks(time, 32),
             slack_ticks: ticks(slack, 8),
         }
     }
 
-    /// Whether a plan on these terms serves a job on `other`.
+    /// Whether a plan on these terms may be followed by a job on `other`.
+    pub fn suits(&self, other: &PlanTerms) -> bool {
+        let off = (self.restart - other.restart).0.abs();
+        let near = off <= (self.restart.0 / 10).max(15_000);
+        near && self.tick == other.tick && self.ticks >= other.ticks && self.slack_ticks >= other.slack_ticks
+    }
+
+    /// Whether two jobs differ in their length and their slack only.
+    pub fn like(&self, other: &PlanTerms) -> bool {
+        (self.tick, self.restart, self.spot_permille) == (other.tick, other.restart, other.spot_permille)
+    }
+
+    /// Terms that serve both.
+    pub fn wider(&self, other: &PlanTerms) -> PlanTerms {
+        let (ticks, slack_ticks) = (self.ticks.max(other.ticks), self.slack_ticks.max(other.slack_ticks));
+        PlanTerms { ticks, slack_ticks, ..*self }
+    }
+
+    /// Whether nothing is to be gained from another plan.
     pub fn serves(&self, other: &PlanTerms) -> bool {
-        let same = (self.tick, self.restart) == (other.tick, other.restart);
-        let near = self.spot_permille.abs_diff(other.spot_permille) * 20 <= self.spot_permille.max(20);
-        same && near && self.ticks >= other.ticks && self.slack_ticks >= other.slack_ticks
+        self.suits(other) && self.spot_permille.abs_diff(other.spot_permille) * 20 <= self.spot_permille.max(20)
     }
 }
 
@@ -165,6 +189,11 @@ impl Solving {
             leave: slacks.shifted(1.0 + d),
         };
         Solving { plan: Plan { terms, model, slacks, times, values }, time: 0, layer, shifts }
+    }
+
+    /// What it will be for.
+    pub fn terms(&self) -> &PlanTerms {
+        &self.plan.terms
     }
 
     /// Goes on for about so many values; true when done.
