@@ -25,6 +25,7 @@ pub mod money;
 pub mod names;
 mod offer;
 mod search;
+mod throughput;
 mod words;
 
 pub use catalog::Catalog;
@@ -37,4 +38,5 @@ pub use knowledge::{
 };
 pub use offer::{InstanceType, Offer};
 pub use search::{BadRequest, Obstacle, Query, Sort, Wanted};
+pub use throughput::{GainEstimate, MfuEstimate};
 pub use words::{Band, Count, Source, Term, date_of_day};
