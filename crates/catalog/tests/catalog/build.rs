@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use windfall_catalog::build::folder::{Built, build};
 use windfall_catalog::build::{aws_bulk, read};
-use windfall_catalog::{BuildError, Catalog, Facts, Offer, Query, Term};
+use windfall_catalog::{BuildError, Catalog, Facts, Offer, Query, Term, format};
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
@@ -41,7 +41,11 @@ fn folder_with(name: &str, text: &str) -> tempfile::TempDir {
 
 fn refusal(name: &str, text: &str) -> String {
     let folder = folder_with(name, text);
-    built(folder.path()).expect_err("a refusal").to_string().replace(&*folder.path().to_string_lossy(), "FOLDER")
+    let empty = Catalog::from_bytes(Cow::Owned(format::encode(&Facts::default())), "empty", true).expect("sound");
+    build(empty, folder.path(), &mut read::nobody())
+        .expect_err("a refusal")
+        .to_string()
+        .replace(&*folder.path().to_string_lossy(), "FOLDER")
 }
 
 #[test]
