@@ -28,6 +28,9 @@ pub fn bench(args: &[String]) -> ExitCode {
     if wanted("restart") {
         good &= run(&mut release("examples/bench_restart"));
     }
+    if wanted("catalog") {
+        good &= run(&mut release("examples/bench_catalog"));
+    }
     if wanted("quickstart") {
         good &= quickstart();
     }

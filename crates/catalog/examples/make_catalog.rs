@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use windfall_catalog::build::check;
 use windfall_catalog::build::collection::Collection;
-use windfall_catalog::{BuildError, format};
+use windfall_catalog::{BuildError, Catalog, format};
 
 fn main() -> ExitCode {
     let Some(data) = std::env::var_os("WINDFALL_DATA").map(PathBuf::from) else {
@@ -29,10 +30,14 @@ fn make(data: &std::path::Path) -> Result<(), BuildError> {
             file.clone_into(&mut said);
         }
     };
-    let facts = Collection::new(data, &mut watcher).facts()?;
+    let mut collection = Collection::new(data, &mut watcher);
+    let facts = collection.facts()?;
     let bytes = format::encode(&facts);
+    let catalog = Catalog::from_bytes(bytes.clone().into(), "new", true)?;
+    let report = check::report(&mut collection, &facts, &catalog)?;
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     format::write_file(&root.join("data/catalog.bin"), &bytes)?;
+    format::write_file(&root.join("../../docs/catalog-report.md"), report.as_bytes())?;
     println!("catalog.bin: {:.2} MB, {} prices", bytes.len() as f64 / 1e6, facts.price_count());
     Ok(())
 }

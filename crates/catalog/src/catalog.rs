@@ -167,6 +167,8 @@ impl Catalog {
     pub fn offers_of<'c>(&'c self, kind: InstanceType<'c>, by_zone: bool, mut visit: impl FnMut(Offer<'c>)) {
         let row = &self.stored.types[kind.at as usize];
         let _ = self.walk(row, |listed, band| {
+            // Only bytes that nobody checked can name a source that is not there.
+            let Some(source) = self.sources.get(listed.source as usize) else { return };
             let place = &self.stored.places[listed.place as usize];
             let offer = |zone: Option<u32>| Offer {
                 kind,
@@ -176,7 +178,7 @@ impl Catalog {
                 place: listed.place,
                 term: listed.term,
                 price: listed.price,
-                source: &self.sources[listed.source as usize],
+                source,
                 band: band.filter(|_| listed.term == Term::Spot),
             };
             if listed.zone.is_some() || !by_zone || listed.mask == 0 {
@@ -197,6 +199,11 @@ impl Catalog {
                 .map(|zone| self.stored.string(*zone))
                 .collect(),
         }
+    }
+
+    /// The zones of an offer's region that are known to sell its type, whatever zone the offer itself is of.
+    pub(crate) fn all_zones<'c>(&'c self, offer: &Offer<'c>) -> Vec<&'c str> {
+        self.zones(&Offer { zone: None, ..*offer })
     }
 
     /// Every cloud and its regions.

@@ -106,8 +106,7 @@ impl Facts {
             catalog.offers_of(kind, false, |offer| {
                 let source = facts.source(offer.source.clone());
                 facts.price(id, offer.region, offer.zone, offer.term, offer.price, source);
-                let zones = if offer.zone.is_some() { Vec::new() } else { catalog.zones(&offer) };
-                zones.into_iter().for_each(|zone| facts.sold_in(id, offer.region, zone));
+                catalog.all_zones(&offer).into_iter().for_each(|zone| facts.sold_in(id, offer.region, zone));
                 if let Some(band) = offer.band {
                     facts.band(id, offer.region, band);
                 }
@@ -206,6 +205,12 @@ impl Facts {
         {
             return;
         }
+        self.prices.insert(key, (price, source));
+    }
+
+    /// Says a price against what another source says, whatever its date: for prices known to be wrong there.
+    pub fn correct(&mut self, kind: TypeId, region: &str, term: Term, price: NanoUsd, source: SourceId) {
+        let key = self.key(kind, region, None, term);
         self.prices.insert(key, (price, source));
     }
 

@@ -26,6 +26,7 @@ pub mod names;
 mod offer;
 pub mod plan;
 mod search;
+mod throughput;
 mod words;
 
 pub use catalog::Catalog;
@@ -38,4 +39,5 @@ pub use knowledge::{
 };
 pub use offer::{InstanceType, Offer};
 pub use search::{BadRequest, Obstacle, Query, Sort, Wanted};
+pub use throughput::{GainEstimate, MfuEstimate};
 pub use words::{Band, Count, Source, Term, date_of_day};

@@ -38,6 +38,7 @@ const FAMILIES: &[Family] = &[
             ("a10040gb", None),
             ("a100sxm", None),
             ("a100sxm4", None),
+            ("a100sxm40gb", None),
             ("a100sxm440gb", None),
             ("a100pcie", Some("A100-PCIe-40GB")),
             ("a100pcie40gb", Some("A100-PCIe-40GB")),
@@ -73,6 +74,7 @@ const FAMILIES: &[Family] = &[
         &[
             ("h10080gb", None),
             ("h100sxm", Some("H100-SXM5-80GB")),
+            ("h100sxm80gb", Some("H100-SXM5-80GB")),
             ("h100sxm5", Some("H100-SXM5-80GB")),
             ("h10080gbhbm3", Some("H100-SXM5-80GB")),
             ("h100mega", Some("H100-SXM5-80GB")),
@@ -88,7 +90,12 @@ const FAMILIES: &[Family] = &[
     known(
         "H200",
         "H200-SXM-141GB",
-        &[("h200sxm", Some("H200-SXM-141GB")), ("h200141gb", None), ("h200nvl", Some("H200-NVL-141GB"))],
+        &[
+            ("h200sxm", Some("H200-SXM-141GB")),
+            ("h200sxm5141gb", Some("H200-SXM-141GB")),
+            ("h200141gb", None),
+            ("h200nvl", Some("H200-NVL-141GB")),
+        ],
     ),
     known("Inferentia", "Inferentia1", &[("inferentia1", None), ("inf1", None), ("awsinferentia", None)]),
     known("Inferentia2", "Inferentia2", &[("inf2", None), ("awsinferentia2", None)]),
@@ -181,8 +188,11 @@ fn fold(name: &str) -> String {
 pub fn lookup(name: &str) -> Option<Named> {
     let folded = fold(name);
     FAMILIES.iter().find_map(|family| {
-        let by_alias = family.aliases.iter().find(|(alias, _)| *alias == folded);
-        let said = by_alias.map(|(_, model)| *model).or((fold(family.name) == folded).then_some(None))?;
+        let by_name = (fold(family.name) == folded).then_some(None);
+        let by_alias = || family.aliases.iter().find(|(alias, _)| *alias == folded).map(|(_, model)| *model);
+        let models = || family.aliases.iter().map(|(_, model)| *model).chain([family.model]).flatten();
+        let by_model = || models().find(|model| fold(model) == folded).map(Some);
+        let said = by_name.or_else(by_alias).or_else(by_model)?;
         Some(Named { family: family.name.to_owned(), model: said.or(family.model), exact: said.is_some() })
     })
 }

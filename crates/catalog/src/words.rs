@@ -61,7 +61,7 @@ impl fmt::Display for Term {
 }
 
 /// Who says so, and when it was true.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Source {
     /// Short name: `skypilot-catalog/aws`.
     pub name: String,

@@ -213,16 +213,18 @@ pub struct RehearseArgs {
 
 const OFFERS_HELP: &str = "\
 Examples:
-  windfall offers                                   every accelerator with its cheapest price
-  windfall offers H100                              what an H100 costs, by instance type and market
-  windfall offers H100:8,A100-80GB:8 --market spot  either, as spot capacity
-  windfall offers --cloud gcp TPU-v5e               TPUs are counted in chips
-  windfall offers --sort price-per-tflop --all      every offer of every place
-  windfall offers L4 --max-price 0.5 --json         for programs
+  windfall offers                            every accelerator, cheapest price
+  windfall offers H100                       by instance type and market
+  windfall offers H100:8,A100:8 --market spot        either, as spot capacity
+  windfall offers --cloud gcp TPU-v5e                TPUs count in chips
+  windfall offers --sort price-per-tflop --all       every offer, every place
+  windfall offers L4 --max-price 0.5 --json          for programs
 
-Columns: $/PFLOPS-H is an hour of 1,000 peak bf16 TFLOP/s, $/TB-H an hour of 1,000 GB of accelerator memory,
-a share after `spot` how many such instances AWS takes back in a month, LAST YEAR the price over twelve months.
-Prices without a zone hold in their whole region. What is unknown is left empty.";
+Columns: $/PFLOPS-H is an hour of 1,000 peak bf16 TFLOP/s, $/TB-H an hour of
+1,000 GB of accelerator memory. A share after `spot` is how many such instances
+AWS takes back in a month. LAST YEAR shows the price over twelve months. MORE is
+in how many more places, not cheaper, the same can be had. Prices without a zone
+hold in their whole region. What is unknown is left empty.";
 
 /// What to look for.
 #[derive(Debug, Args)]
@@ -253,7 +255,7 @@ pub struct OffersArgs {
     #[arg(long, value_name = "GB")]
     pub min_gpu_memory: Option<String>,
     /// At most so many dollars an hour
-    #[arg(long, value_name = "USD")]
+    #[arg(long, value_name = "USD", allow_negative_numbers = true)]
     pub max_price: Option<f64>,
     /// Instances without accelerators
     #[arg(long, conflicts_with_all = ["gpus", "gpu"])]
@@ -398,13 +400,16 @@ pub enum PlanGroup {
 
 const CATALOG_HELP: &str = "\
 Examples:
-  windfall catalog                          sources, dates and ages
-  windfall catalog build --from prices/     a catalogue of your own from files of the providers
+  windfall catalog                         sources, dates and ages
+  windfall catalog build --from prices/    one of your own, from files
   windfall catalog build --from prices/ --out team.catalog
 
-`build` reads AWS bulk offer files and spot price history replies, Google Cloud SKU lists, Azure retail price pages,
-Lambda's instance types and SkyPilot's catalogue files (in a folder for each cloud), plain, gzip or Zstandard. What no
-file speaks about is kept from the embedded catalogue. A catalogue in the state directory (`catalog`), or the file that
+`build` reads AWS bulk offer files and spot price history replies, Google Cloud
+SKU lists, Azure retail price pages, Lambda's instance types and SkyPilot's
+catalogue files (in a folder for each cloud); plain, gzip or Zstandard. What no
+file speaks about is kept from the embedded catalogue.
+
+A catalogue in the state directory (`catalog`), or the file that
 WINDFALL_CATALOG names, is used instead of the embedded one.";
 
 /// The catalogue in use, or a new one.

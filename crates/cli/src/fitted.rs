@@ -90,6 +90,22 @@ fn cut(text: &str, width: usize) -> String {
     text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
+/// A paragraph over as many lines as it takes.
+pub fn wrapped(paragraph: &str, width: usize) -> String {
+    let mut lines = vec![String::new()];
+    for word in paragraph.split_whitespace() {
+        let length = lines.last().map_or(0, |line| line.chars().count());
+        if length > 0 && length + 1 + word.chars().count() > width {
+            lines.push(String::new());
+        }
+        if let Some(line) = lines.last_mut() {
+            line.push_str(if line.is_empty() { "" } else { " " });
+            line.push_str(word);
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,12 +7,18 @@ use std::process::Command;
 /// Runs commands in an empty home and folder; paths of this machine are replaced by words.
 fn transcript(lines: &[&[&str]]) -> String {
     let dir = tempfile::tempdir().expect("a folder");
+    transcript_in(&dir, lines)
+}
+
+/// As above, in a folder that holds something already.
+fn transcript_in(dir: &tempfile::TempDir, lines: &[&[&str]]) -> String {
     let mut text = String::new();
     for args in lines {
         let output = Command::new(env!("CARGO_BIN_EXE_windfall"))
             .args(*args)
             .current_dir(dir.path())
             .env("WINDFALL_HOME", dir.path().join("home"))
+            .env_remove("WINDFALL_CATALOG")
             .env("COLUMNS", "80")
             .env("NO_COLOR", "1")
             .output()
@@ -73,4 +79,134 @@ fn a_job_file_is_written_once_and_not_over() {
         &["init", "--yes"],
         &["init", "--yes", "--force", "--deadline", "soon"],
     ]));
+}
+
+#[test]
+fn offers_read_well_in_eighty_columns() {
+    insta::assert_snapshot!(transcript(&[
+        &["offers"],
+        &["offers", "H100"],
+        &["offers", "H100:8,A100-80GB:8", "--market", "spot", "--cloud", "aws,gcp", "--limit", "5"],
+        &["offers", "TPU-v5e:8", "--region", "us-central1"],
+        &[
+            "offers",
+            "--gpu",
+            "L4",
+            "--cloud",
+            "gcp",
+            "--market",
+            "reserved",
+            "--sort",
+            "price-per-tflop",
+            "--limit",
+            "4"
+        ],
+        &["offers", "--instance-type", "p4d.24xlarge", "--region", "us-east-1", "--all"],
+        &["offers", "--cpu", "--cloud", "aws", "--region", "us-east-1", "--min-memory", "3000GB", "--limit", "3"],
+    ]));
+}
+
+#[test]
+fn offers_for_programs_have_every_field() {
+    insta::assert_snapshot!(transcript(&[
+        &["offers", "g5", "--json"],
+        &["offers", "A10G:1", "--json", "--cloud", "aws", "--region", "us-east-1", "--limit", "2"],
+        &["offers", "g2", "--csv"],
+        &[
+            "offers",
+            "L4:1",
+            "--csv",
+            "--cloud",
+            "gcp",
+            "--region",
+            "us-central1",
+            "--market",
+            "on-demand",
+            "--limit",
+            "2"
+        ],
+    ]));
+}
+
+#[test]
+fn impossible_requests_name_what_rules_them_out() {
+    insta::assert_snapshot!(transcript(&[
+        &["offers", "H10O"],
+        &["offers", "H100:many"],
+        &["offers", "zzz"],
+        &["offers", "H100:7"],
+        &["offers", "H100:8", "--cloud", "lambda", "--market", "spot"],
+        &["offers", "H100:8", "--cloud", "amazonn"],
+        &["offers", "H100:8", "--region", "us-esat-1"],
+        &["offers", "H100:8", "--market", "auction"],
+        &["offers", "H100:8", "--max-price", "1"],
+        &["offers", "H100:8", "--max-price", "-1"],
+        &["offers", "H100:8", "--min-memory", "lots"],
+        &["offers", "H100:8", "--sort", "beauty"],
+        &["offers", "H100:8", "--min-memory", "99999", "--json"],
+        &["offers", "Gaudi3"],
+    ]));
+}
+
+#[test]
+fn the_catalogue_says_where_its_prices_come_from() {
+    let text = transcript(&[&["catalog"], &["catalog", "--help"], &["offers", "--help"]]);
+    let mut lines: Vec<String> = Vec::new();
+    for line in text.lines() {
+        // Ages grow by the day.
+        let aged = line.split_once(" days ").and_then(|(before, after)| Some((before.rsplit_once(' ')?.0, after)));
+        lines.push(aged.map_or(line.to_owned(), |(before, after)| format!("{} N days {after}", before.trim_end())));
+    }
+    insta::assert_snapshot!(lines.join("\n"));
+}
+
+#[test]
+fn a_catalogue_of_one_s_own_is_built_or_refused() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let put = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        std::fs::write(path, text).expect("written");
+    };
+    let lambda = |price: &str| {
+        format!(
+            r#"{{"data": {{"gpu_1x_a10": {{"instance_type": {{"name": "gpu_1x_a10", "gpu_description": "A10 (24 GB PCIe)",
+            "price_cents_per_hour": {price}, "specs": {{"vcpus": 30, "memory_gib": 200, "gpus": 1}}}},
+            "regions_with_capacity_available": [{{"name": "us-west-1"}}]}}}}}}"#
+        )
+    };
+    put("good/lambda-2026-10-01.json", &lambda("75"));
+    put("good/notes.txt", "nothing");
+    put("negative/lambda-2026-10-01.json", &lambda("-75"));
+    put("torn/lambda-2026-10-01.json", &lambda("75")[..200]);
+    put("euros/azure.json", r#"{"BillingCurrency": "EUR", "Items": [{"currencyCode": "EUR", "retailPrice": 1.5}]}"#);
+    put("empty/notes.txt", "nothing");
+    put("broken.catalog", "WINDFCAT and then nothing good");
+    put("other.catalog", "#!/bin/sh");
+    insta::assert_snapshot!(transcript_in(
+        &dir,
+        &[
+            &["catalog", "build", "--from", "good", "--out", "own.catalog"],
+            &["catalog", "build", "--from", "negative", "--out", "own.catalog"],
+            &["catalog", "build", "--from", "torn", "--out", "own.catalog"],
+            &["catalog", "build", "--from", "euros", "--out", "own.catalog"],
+            &["catalog", "build", "--from", "empty", "--out", "own.catalog"],
+            &["catalog", "build", "--from", "nowhere", "--out", "own.catalog", "--json"],
+            &["catalog", "build"],
+        ]
+    ));
+    let with = |catalog: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_windfall"))
+            .args(["offers", "A10", "--cloud", "lambda", "--limit", "1"])
+            .current_dir(dir.path())
+            .env("WINDFALL_HOME", dir.path().join("home"))
+            .env("WINDFALL_CATALOG", dir.path().join(catalog))
+            .output()
+            .expect("it runs");
+        let both = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&both).replace(&*dir.path().to_string_lossy(), "FOLDER");
+        format!("WINDFALL_CATALOG={catalog}\n{text}[exit {}]\n\n", output.status.code().unwrap_or(-1))
+    };
+    let used = ["own.catalog", "broken.catalog", "other.catalog", "absent.catalog"].map(with).concat();
+    insta::assert_snapshot!("a_catalogue_of_one_s_own_is_used", used);
 }

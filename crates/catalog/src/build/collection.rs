@@ -98,6 +98,7 @@ impl<'w, 'f> Collection<'w, 'f> {
             self.with("prices/gcp_pricing_2026-07-30.yml.gz", |file, reader| cyclenerd::read_pricing(file, reader))?;
         cyclenerd::add_local_ssd(facts, &pricing);
         let rows = self.with(second::GCP, |file, reader| cyclenerd::read_commitments(file, reader))?;
+        cyclenerd::correct(facts, &rows, &pricing, source, second::GCP)?;
         cyclenerd::add_commitments(facts, &rows, source, second::GCP)?;
         facts.knowledge.data.storage = pricing.storage;
         facts.knowledge.data.licences = pricing.licences;

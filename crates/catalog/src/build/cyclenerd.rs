@@ -196,6 +196,35 @@ pub fn add_commitments(facts: &mut Facts, rows: &[Commitment], source: SourceId,
     Ok(())
 }
 
+/// Machines whose price SkyPilot has wrong: it leaves out local SSD that comes with them, and counts the shared cores
+/// of small machines as whole ones.
+pub fn is_wrong_at_skypilot(pricing: &Pricing, machine_type: &str) -> bool {
+    let shared_cores = matches!(machine_type, "e2-micro" | "e2-small" | "e2-medium");
+    let plain = super::chips::gcp(machine_type).is_none();
+    shared_cores || (plain && pricing.local_ssd_gib.contains_key(machine_type))
+}
+
+/// Puts the table's prices in the place of those that SkyPilot has wrong.
+pub fn correct(
+    facts: &mut Facts,
+    rows: &[Commitment],
+    pricing: &Pricing,
+    source: SourceId,
+    file: &str,
+) -> Result<(), BuildError> {
+    for (at, row) in rows.iter().enumerate().filter(|(_, row)| is_wrong_at_skypilot(pricing, &row.machine_type)) {
+        let Some(kind) = facts.named("gcp", &row.machine_type).next() else { continue };
+        for (term, text) in [(Term::OnDemand, &row.hour), (Term::Spot, &row.hour_spot)] {
+            let price = money::price(text).map_err(|error| BuildError::bad(file, format!("row {}", at + 1), error))?;
+            let sold = facts.price_of(kind, &row.region, None, term).is_some();
+            if let Some(price) = price.filter(|_| sold) {
+                facts.correct(kind, &row.region, term, price, source);
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Adds the local SSD that comes with a machine, and is charged with it, to prices that lack it.
 pub fn add_local_ssd(facts: &mut Facts, pricing: &Pricing) {
     // The edge variant of a machine has the same disks, but is not in the list.

@@ -7,6 +7,7 @@ pub mod advisor;
 pub mod aws_bulk;
 pub mod aws_spot;
 pub mod azure_retail;
+pub mod check;
 pub mod chips;
 pub mod collection;
 pub mod cyclenerd;

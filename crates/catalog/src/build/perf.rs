@@ -127,14 +127,15 @@ struct MlperfRow {
     division: String,
 }
 
-/// Best times to quality in MLPerf's closed division, by benchmark, accelerator and count.
+/// Best times to quality in MLPerf's closed division, by benchmark, accelerator, round and count; times of different
+/// rounds differ by their software, so scaling is told within one.
 pub fn training_times(file: &str, reader: impl Read) -> Result<Vec<TrainingTime>, BuildError> {
-    let mut best: BTreeMap<(String, String, u32), TrainingTime> = BTreeMap::new();
+    let mut best: BTreeMap<(String, String, String, u32), TrainingTime> = BTreeMap::new();
     for row in rows::<MlperfRow>(file, reader)?.into_iter().filter(|row| row.division == "closed") {
         let (Some(count), Some(minutes)) = (row.acc_total, row.olympic_mean_min) else { continue };
         let Some(accelerator) = mlperf_family(&row.accelerator) else { continue };
         let count = count as u32;
-        let key = (row.benchmark.clone(), accelerator.clone(), count);
+        let key = (row.benchmark.clone(), accelerator.clone(), row.round.clone(), count);
         let time = TrainingTime { benchmark: row.benchmark, accelerator, count, minutes, round: row.round };
         let kept = best.entry(key).or_insert_with(|| time.clone());
         if time.minutes < kept.minutes {

@@ -155,6 +155,10 @@ pub fn read(facts: &mut Facts, cloud: &str, file: &str, reader: impl Read) -> Re
         if row.region.is_empty() {
             return Err(BuildError::bad(file, format!("line {line}"), "there is no region"));
         }
+        if row.kind.ends_with("_Promo") {
+            // Azure's promotions of K80 and M60 sizes have ended.
+            continue;
+        }
         if cloud == "gcp" {
             google.add(&row);
         } else {

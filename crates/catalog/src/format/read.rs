@@ -6,6 +6,9 @@ use crate::error::CatalogError;
 use std::borrow::Cow;
 use std::ops::Range;
 
+/// A version number beyond this is noise, not a promise from the future.
+const NEWEST_IMAGINABLE: u32 = 10_000;
+
 /// A region of a cloud.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
@@ -91,6 +94,9 @@ fn header(bytes: &[u8], name: &str, check: bool) -> Result<(Vec<Range<usize>>, u
         return Err(CatalogError::Foreign { name: name.to_owned() });
     }
     let version = cursor.fixed().ok_or_else(|| corrupt("it ends in its header"))?;
+    if version > NEWEST_IMAGINABLE {
+        return Err(corrupt("its header makes no sense"));
+    }
     if version != VERSION {
         return Err(CatalogError::Version { name: name.to_owned(), found: version, known: VERSION });
     }

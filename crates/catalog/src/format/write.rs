@@ -180,7 +180,8 @@ fn encode_listings(facts: &Facts, id: TypeId, places: &Places<'_>, sources: &[u6
         let mask = mask.fold(0u64, |mask, (at, _)| mask | 1 << at);
         put_number(bytes, *number);
         put_number(bytes, mask);
-        let band = facts.band_of(id, region);
+        let has_spot = listing.wide.contains_key(&Term::Spot) || listing.by_zone.contains_key(&Term::Spot);
+        let band = facts.band_of(id, region).filter(|_| has_spot);
         bytes.push(flags(listing) | if band.is_some() { says::BAND } else { 0 });
         for term in Term::ALL {
             encode_term(listing, term, &sold, bytes);

@@ -4,7 +4,7 @@ use super::Here;
 use super::facts::{catalog as in_use, default_catalog, own_catalog};
 use crate::args::{CatalogArgs, CatalogCommand};
 use crate::exit::{Code, Failure};
-use crate::fitted::{Column, fitted};
+use crate::fitted::{Column, fitted, wrapped};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::path::Path;
@@ -103,8 +103,9 @@ fn as_text(catalog: &Catalog, origin: &str, prices: &BTreeMap<&Source, usize>, t
         crate::live::size().0,
     );
     let total: usize = prices.values().sum();
-    format!(
-        "{origin} catalogue, format {}, {:.2} MB, digest {}\n{} prices of {} instance types with {} kinds of accelerator on {}\n\n{table}",
+    let about = format!(
+        "{origin} catalogue, format {}, {:.2} MB, digest {}: {} prices of {} instance types with {} kinds of accelerator \
+         on {}",
         build::FORMAT,
         catalog.size() as f64 / 1e6,
         catalog.digest(),
@@ -112,7 +113,8 @@ fn as_text(catalog: &Catalog, origin: &str, prices: &BTreeMap<&Source, usize>, t
         grouped(catalog.instance_types().count()),
         catalog.families().len(),
         clouds(catalog).join(", "),
-    )
+    );
+    format!("{}\n{table}", wrapped(&about, crate::live::size().0))
 }
 
 fn grouped(count: usize) -> String {

@@ -4,7 +4,7 @@ use super::Here;
 use super::facts::catalog;
 use crate::args::{OfferSort, OffersArgs};
 use crate::exit::{Code, Failure};
-use crate::fitted::{Column, fitted};
+use crate::fitted::{Column, fitted, wrapped};
 use crate::sparkline::sparkline;
 use std::collections::{BTreeMap, BTreeSet};
 use windfall_catalog::{BadRequest, Catalog, Count, Offer, Query, Sort, Term};
@@ -115,10 +115,10 @@ fn nothing(catalog: &Catalog, query: &Query) -> Failure {
     let obstacles = catalog.obstacles(query);
     let words: Vec<&str> = obstacles.iter().map(|obstacle| obstacle.constraint.as_str()).collect();
     let unpriced = obstacles.iter().all(|obstacle| obstacle.instead.is_none());
-    let message = if unpriced {
-        format!("no price is known for {}", words.join(", "))
-    } else {
-        format!("nothing meets the request: {} rules everything out", words.join("; or "))
+    let message = match words.as_slice() {
+        _ if unpriced => format!("no price is known for {}", words.join(", ")),
+        [one] => format!("nothing meets the request: {one} rules out every offer"),
+        several => format!("nothing meets the request: each of {} rules out every offer", several.join(", ")),
     };
     let mut failure = Failure::new(Code::BadInput, message);
     let hints: Vec<String> = obstacles
@@ -157,8 +157,9 @@ fn families(catalog: &Catalog, found: &[Offer<'_>]) -> String {
                 1,
                 column(&|name, offers| {
                     let sheet = catalog.accelerator(name).map(|sheet| f64::from(sheet.memory_gb));
+                    let named = || windfall_catalog::names::memory_gb(name).map(f64::from);
                     let told = || offers.iter().find_map(|offer| offer.kind.accelerator_memory_gb);
-                    sheet.or_else(told).map_or(String::new(), |memory| format!("{memory:.0}"))
+                    sheet.or_else(named).or_else(told).map_or(String::new(), |memory| format!("{memory:.0}"))
                 }),
             ),
             Column::figures(
@@ -212,7 +213,7 @@ fn listing(catalog: &Catalog, query: &Query, args: &OffersArgs, found: &[Offer<'
         notes.push_str(&format!("{} of {kinds} kinds of offer; --limit {kinds} shows all of them. ", lines.len()));
     }
     if !args.all && lines.iter().any(|(_, more)| *more > 0) {
-        notes.push_str("+N: in so many more places, not cheaper; --all shows each. ");
+        notes.push_str("MORE: in so many more places, not cheaper; --all shows each. ");
     }
     if lines.iter().any(|(offer, _)| offer.band.is_some()) {
         notes.push_str("A share after `spot` is how many such instances AWS takes back in a month. ");
@@ -229,10 +230,6 @@ fn columns(catalog: &Catalog, query: &Query, lines: &[(Offer<'_>, usize)]) -> Ve
     };
     // What the lines are sorted by stays.
     let unless = |sort: Sort, leaves: u8| if query.sort == sort { 0 } else { leaves };
-    let place = |(offer, more): &(Offer<'_>, usize)| {
-        let place = offer.zone.unwrap_or(offer.region);
-        if *more > 0 { format!("{place} +{more}") } else { place.to_owned() }
-    };
     // Where all lines have the same accelerator, its number says enough.
     let first = lines.first().and_then(|(offer, _)| offer.kind.accelerator);
     let alike = lines.iter().all(|(offer, _)| offer.kind.accelerator == first);
@@ -242,7 +239,7 @@ fn columns(catalog: &Catalog, query: &Query, lines: &[(Offer<'_>, usize)]) -> Ve
     };
     vec![
         Column::words("CLOUD", 0, column(&|offer| Some(offer.kind.cloud.to_owned()))),
-        Column::words("INSTANCE TYPE", 0, column(&|offer| Some(offer.kind.name.to_owned()))).least(16),
+        Column::words("INSTANCE TYPE", 0, column(&|offer| Some(offer.kind.name.to_owned()))).least(14),
         Column::words(if alike { "GPUS" } else { "GPU" }, 1, column(&chips)),
         Column::words(
             "MARKET",
@@ -276,41 +273,29 @@ fn columns(catalog: &Catalog, query: &Query, lines: &[(Offer<'_>, usize)]) -> Ve
         ),
         Column::words(
             "LAST YEAR",
-            7,
+            5,
             column(&|offer| {
                 let until = catalog
                     .histories(offer.kind)
                     .iter()
                     .filter_map(|(.., history)| history.last().map(|(day, _)| *day))
                     .max()?;
-                sparkline(&catalog.history(offer)?, until, 12)
+                sparkline(&catalog.history(offer)?, until, 10)
             }),
         ),
-        Column::words("AS OF", 5, column(&|offer| Some(offer.source.as_of.clone()))),
-        Column::words("WHERE", 0, lines.iter().map(place)).least(12),
+        Column::words("AS OF", 7, column(&|offer| Some(offer.source.as_of.clone()))),
+        Column::words("WHERE", 0, column(&|offer| Some(offer.zone.unwrap_or(offer.region).to_owned()))).least(14),
+        Column::figures(
+            "MORE",
+            4,
+            lines.iter().map(|(_, more)| if *more > 0 { format!("+{more}") } else { String::new() }),
+        ),
     ]
 }
 
 fn dollars(price: NanoUsd) -> String {
     let text = price.to_string();
     text.trim_start_matches('$').to_owned()
-}
-
-/// A paragraph over as many lines as it takes.
-/// A paragraph in lines of at most `width`.
-pub fn wrapped(paragraph: &str, width: usize) -> String {
-    let mut lines = vec![String::new()];
-    for word in paragraph.split_whitespace() {
-        let length = lines.last().map_or(0, |line| line.chars().count());
-        if length > 0 && length + 1 + word.chars().count() > width {
-            lines.push(String::new());
-        }
-        if let Some(line) = lines.last_mut() {
-            line.push_str(if line.is_empty() { "" } else { " " });
-            line.push_str(word);
-        }
-    }
-    lines.join("\n") + "\n"
 }
 
 /// An offer for programs; the names are a promise.
@@ -322,7 +307,7 @@ struct Record<'o> {
     instance_type: &'o str,
     accelerator: Option<&'o str>,
     model: Option<&'o str>,
-    count: f64,
+    count: serde_json::Number,
     market: Market,
     commitment: Option<&'static str>,
     price_usd_per_hour: f64,
@@ -354,7 +339,7 @@ impl<'o> Record<'o> {
             instance_type: offer.kind.name,
             accelerator: offer.kind.accelerator,
             model: offer.kind.sheet.map(|sheet| sheet.model.as_str()),
-            count: offer.kind.count.as_f64(),
+            count: number(offer.kind.count),
             market: offer.term.market(),
             commitment,
             price_usd_per_hour: offer.price.dollars(),
@@ -371,6 +356,12 @@ impl<'o> Record<'o> {
             as_of: &offer.source.as_of,
         }
     }
+}
+
+/// Whole where it can be: `8`, `0.125`.
+fn number(count: Count) -> serde_json::Number {
+    let share = || serde_json::Number::from_f64(count.as_f64());
+    if count.0.is_multiple_of(1_000) { (count.0 / 1_000).into() } else { share().unwrap_or_else(|| 0.into()) }
 }
 
 fn print_json(found: &[Offer<'_>]) -> Result<(), Failure> {

@@ -4,7 +4,7 @@ use super::ask::Asked;
 use super::{LINES, machines, picture};
 use crate::args::PlanChange;
 use crate::exit::{Code, Failure};
-use crate::fitted::{Column, fitted};
+use crate::fitted::{Column, fitted, wrapped};
 use std::fmt::Write as _;
 use windfall_catalog::Catalog;
 use windfall_catalog::plan::{Basis, Candidate, Evidence, Plan};
@@ -26,7 +26,7 @@ pub fn plan(asked: &Asked, plan: &Plan<'_>, args: &PlanChange) -> String {
     }
     text.push_str(&leftovers(plan));
     for note in notes(plan) {
-        let _ = writeln!(text, "{}", super::super::offers::wrapped(&format!("assumed: {note}"), width).trim_end());
+        let _ = writeln!(text, "{}", wrapped(&format!("assumed: {note}"), width).trim_end());
     }
     text
 }
