@@ -333,11 +333,13 @@ impl Keeper {
         let now = self.clock.now();
         spec.deadline = submission.deadline_in.map(|span| now + span);
         spec.run.environment = submission.key.clone();
-        let notes = bill::promises(&spec, submission.deadline_in, self.engine.position().tape());
+        let (tape, tape_offset) = (self.engine.position().tape(), self.engine.position().offset(now));
+        let notes = bill::promises(&spec, submission.deadline_in, tape);
         let kept = Kept {
             env: submission.env,
             foreign: Kept::foreign(&spec),
-            tape_offset: self.engine.position().offset(now),
+            tape_offset,
+            forecast: bill::forecast(&spec, submission.deadline_in, tape, tape_offset),
         };
         if let Err(error) = kept.write(&self.home.job(&submission.key)) {
             let _ = reply.send(Err(problem(
@@ -452,7 +454,7 @@ impl Keeper {
 
     fn bill(&self, job: &JobView) -> Bill {
         let kept = Kept::read(&self.home.job(&job.key)).ok();
-        bill::bill(job, kept.map(|kept| kept.tape_offset), self.engine.position().tape())
+        bill::bill(job, kept.as_ref(), self.engine.position().tape())
     }
 
     async fn explain(&self, id: WorkloadId, now: Time) -> Result<ExplainAnswer, Problem> {
@@ -486,12 +488,4 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         cause = next.source();
     }
     text
-}
-
-/// How long a job may take on on-demand capacity, as a span for promises.
-pub(crate) fn on_demand_time(spec: &windfall_core::JobSpec, accelerator: &str) -> Option<Span> {
-    let rate = spec.work.rates.get(accelerator).or_else(|| spec.work.rates.values().min()).copied();
-    let rate =
-        rate.or((spec.work.unit == windfall_core::spec::WorkUnit::Time).then_some(windfall_core::Rate::REAL_TIME))?;
-    spec.work.total.map(|total| rate.time_for(total))
 }
