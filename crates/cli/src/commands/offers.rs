@@ -59,7 +59,7 @@ fn query(catalog: &Catalog, args: &OffersArgs, for_programs: bool) -> Result<Que
             .map(|text| memory("--min-gpu-memory", text))
             .transpose()?,
         min_vcpus: None,
-        max_price: args.max_price.map(|dollars| max_price(dollars)).transpose()?,
+        max_price: args.max_price.map(max_price).transpose()?,
         by_zone: for_programs,
         sort: match args.sort {
             Some(OfferSort::Price) => Sort::Price,
