@@ -36,7 +36,8 @@ pub fn offers(here: &Here, args: &OffersArgs) -> Result<Code, Failure> {
 fn query(catalog: &Catalog, args: &OffersArgs, for_programs: bool) -> Result<Query, Failure> {
     let typed = args.gpus.iter().chain(&args.gpu).flat_map(|list| list.split(',')).filter(|name| !name.is_empty());
     let accelerators = typed.map(|name| catalog.wanted(name)).collect::<Result<Vec<_>, _>>().map_err(bad)?;
-    args.cloud.iter().try_for_each(|cloud| catalog.known_cloud(cloud)).map_err(bad)?;
+    let clouds: Vec<String> = args.cloud.iter().map(|cloud| cloud.to_ascii_lowercase()).collect();
+    clouds.iter().try_for_each(|cloud| catalog.known_cloud(cloud)).map_err(bad)?;
     args.region.iter().try_for_each(|region| catalog.known_region(region)).map_err(bad)?;
     let terms = args.market.iter().map(|word| {
         Term::named(word).ok_or_else(|| {
@@ -48,7 +49,7 @@ fn query(catalog: &Catalog, args: &OffersArgs, for_programs: bool) -> Result<Que
     Ok(Query {
         without_accelerators: args.cpu,
         accelerators,
-        clouds: args.cloud.clone(),
+        clouds,
         regions: args.region.clone(),
         instance_types: args.instance_type.clone(),
         terms: terms.collect::<Result<Vec<_>, _>>()?.concat(),
