@@ -207,7 +207,7 @@ fn listing(catalog: &Catalog, query: &Query, args: &OffersArgs, found: &[Offer<'
     if lines.len() < kinds {
         notes.push_str(&format!("{} of {kinds} kinds of offer; --limit {kinds} shows all of them. ", lines.len()));
     }
-    if !args.all && lines.iter().any(|(_, more)| *more > 0) {
+    if table.lines().next().is_some_and(|head| head.ends_with("MORE")) {
         notes.push_str("MORE: in so many more places, not cheaper; --all shows each. ");
     }
     if lines.iter().any(|(offer, _)| offer.band.is_some()) {
