@@ -222,7 +222,8 @@ impl Catalog {
     /// What an offer cost over time, as far as it is recorded.
     pub fn history(&self, offer: &Offer<'_>) -> Option<History> {
         self.histories(offer.kind).into_iter().find_map(|(region, zone, term, history)| {
-            let here = region == offer.region && (zone.is_none() || zone == offer.zone);
+            // A price of the whole region has the history of any of its zones, and the other way round.
+            let here = region == offer.region && (zone.is_none() || offer.zone.is_none() || zone == offer.zone);
             (here && term == offer.term).then_some(history)
         })
     }

@@ -37,7 +37,7 @@ pub use knowledge::{
     Accelerator, DataCosts, InternetEgress, Knowledge, LicencePrices, Mfu, NodeScaling, Precision, PrecisionGain,
     RegionEgress, StoragePrices, Throughput, Tier, TrainingTime,
 };
-pub use offer::{InstanceType, Offer};
+pub use offer::{InstanceType, Offer, notice};
 pub use search::{BadRequest, Obstacle, Query, Sort, Wanted};
 pub use throughput::{GainEstimate, MfuEstimate};
 pub use words::{Band, Count, Source, Term, date_of_day};

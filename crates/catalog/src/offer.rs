@@ -2,7 +2,7 @@
 
 use crate::knowledge::Accelerator;
 use crate::words::{Band, Count, Source, Term};
-use windfall_core::NanoUsd;
+use windfall_core::{Market, NanoUsd, OfferId, Span};
 
 /// An instance type.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +39,15 @@ impl InstanceType<'_> {
     /// Peak training TFLOP/s of all accelerators together.
     pub fn training_tflops(&self) -> Option<f64> {
         Some(f64::from(self.sheet?.training_tflops()?) * self.count.as_f64())
+    }
+}
+
+/// How long before it takes spot capacity back a cloud says so, where it promises to.
+pub fn notice(cloud: &str) -> Option<Span> {
+    match cloud {
+        "aws" => Some(Span::seconds(120)),
+        "gcp" | "azure" => Some(Span::seconds(30)),
+        _ => None,
     }
 }
 
@@ -79,6 +88,35 @@ impl Offer<'_> {
     /// An hour of one GB of accelerator memory.
     pub fn price_per_gb(&self) -> Option<NanoUsd> {
         self.price_per(self.kind.total_accelerator_memory_gb()?)
+    }
+
+    /// As the brain knows offers, for a zone where it can be had; none for a share of an accelerator, which no gang
+    /// can be placed on, and where nobody says how long the warning is.
+    pub fn for_engine(&self, engine: &str, zone: &str) -> Option<windfall_core::Offer> {
+        let market = self.term.market();
+        let name = format!(
+            "{engine}/{zone}/{}/{}:{}/{market}",
+            self.kind.name,
+            self.kind.accelerator.unwrap_or_default(),
+            self.kind.count
+        );
+        let notice = match market {
+            Market::Spot => notice(self.kind.cloud)?,
+            _ => Span::ZERO,
+        };
+        Some(windfall_core::Offer {
+            id: OfferId::new(&name),
+            engine: engine.to_owned(),
+            cloud: self.kind.cloud.to_owned(),
+            zone: zone.to_owned(),
+            instance_type: self.kind.name.to_owned(),
+            market,
+            accelerator: self.kind.accelerator.unwrap_or_default().to_owned(),
+            accelerators: self.kind.count.0.is_multiple_of(1_000).then_some(self.kind.count.0 / 1_000)?,
+            price_per_hour: self.price,
+            capacity: None,
+            notice,
+        })
     }
 
     fn price_per(&self, amount: f64) -> Option<NanoUsd> {

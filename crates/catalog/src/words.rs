@@ -69,7 +69,8 @@ pub struct Source {
     pub what: String,
     /// Under which terms it may be used.
     pub licence: String,
-    /// The day its facts were true: `2026-08-22`; a month where the day is unknown.
+    /// The day its facts were true: `2026-08-22`; a month where the day is unknown; `undated` where nobody says.
+    /// Prices always have a date.
     pub as_of: String,
 }
 

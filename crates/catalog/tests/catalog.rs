@@ -12,3 +12,10 @@ mod search;
 mod stored;
 #[path = "catalog/truth.rs"]
 mod truth;
+
+/// The embedded catalogue, opened once.
+fn catalog() -> &'static windfall_catalog::Catalog {
+    static CATALOG: std::sync::LazyLock<windfall_catalog::Catalog> =
+        std::sync::LazyLock::new(windfall_catalog::Catalog::embedded);
+    &CATALOG
+}

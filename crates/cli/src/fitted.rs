@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn columns_leave_before_words_are_cut_too_short() {
         assert_eq!(table(80), "NAME              PRICE  NOTE\na-very-long-name   1.00  something\n");
-        assert_eq!(table(28), "NAME         PRICE  NOTE\na-very-lon…   1.00  something\n");
+        assert_eq!(table(28), "NAME        PRICE  NOTE\na-very-lo…   1.00  something\n");
         assert_eq!(table(15), "NAME      PRICE\na-very-…   1.00\n");
     }
 }

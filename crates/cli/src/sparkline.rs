@@ -33,7 +33,7 @@ mod tests {
     #[test]
     fn the_line_shows_the_rise_and_the_gap() {
         let history = vec![(0, Some(NanoUsd(10))), (91, Some(NanoUsd(20))), (182, None), (273, Some(NanoUsd(80)))];
-        assert_eq!(sparkline(&history, 364, 4).as_deref(), Some("▂ ██"));
+        assert_eq!(sparkline(&history, 364, 4).as_deref(), Some("▁ ██"));
         assert_eq!(sparkline(&vec![(0, Some(NanoUsd(10)))], 364, 3).as_deref(), Some("▄▄▄"));
         assert_eq!(sparkline(&vec![], 364, 3), None);
     }

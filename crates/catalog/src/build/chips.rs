@@ -53,8 +53,9 @@ pub fn settle(cloud: &str, kind: &str, claim: Claim<'_>) -> Option<Chips> {
     let name = match (cloud, claim.name, claim.memory_mib) {
         // Nebius calls the Blackwell card so; Lambda means the Turing one.
         ("nebius", "RTX6000", _) => "RTXPRO6000",
-        ("lambda", "A100", _) if !kind.contains("sxm4") => "A100-PCIe",
+        ("lambda", "A100", _) if !kind.contains("sxm4") && !kind.starts_with("gpu_8x") => "A100-PCIe",
         ("lambda", "H100", _) if kind.contains("pcie") => "H100-PCIe",
+        ("runpod", "A100-80GB", _) => "A100-PCIe-80GB",
         ("vast", "H100", _) if kind.contains("_NVL") => "H100-NVL",
         ("vast", "H100", _) if kind.contains("_PCIE") => "H100-PCIe",
         (_, "A100", Some(mib)) if mib > 60_000 => "A100-80GB",

@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 const SKYPILOT_TERMS: &str = "no licence file; facts only";
 const APACHE: &str = "Apache-2.0";
 
+/// Of facts that hardly change and whose file does not say when they were true.
+const UNDATED: &str = "undated";
+
 /// SkyPilot's files: cloud, name, day.
 const SKYPILOT: [(&str, &str, &str); 8] = [
     ("aws", "vms.csv.gz", "2026-08-22"),
@@ -109,8 +112,8 @@ impl<'w, 'f> Collection<'w, 'f> {
     fn networks(&mut self, facts: &mut Facts) -> Result<(), BuildError> {
         tell(facts, "karpenter-provider-aws", "network bandwidth by instance type", APACHE, "2026-07-20");
         self.with("prices/aws_bandwidth_mbps.csv", |file, reader| aws_bandwidth(facts, file, reader))?;
-        tell(facts, "skynomad-artifact", "egress between AWS regions", APACHE, "2026-08");
-        tell(facts, "aws-published-tiers", "egress from AWS to the internet", "published price list", "2025-09");
+        tell(facts, "skynomad-artifact", "egress between AWS regions", APACHE, UNDATED);
+        tell(facts, "aws-published-tiers", "egress from AWS to the internet", "published price list", UNDATED);
         let regions = self.with("prices/aws_egress_pricing.csv", |file, reader| transfer::aws_regions(file, reader))?;
         facts.knowledge.data.regions = vec![regions];
         facts.knowledge.data.internet.insert(0, transfer::aws_internet());
@@ -131,17 +134,17 @@ impl<'w, 'f> Collection<'w, 'f> {
     }
 
     fn performance(&mut self, facts: &mut Facts) -> Result<(), BuildError> {
-        tell(facts, "accelerator-data-sheets", "memory, peaks, bandwidth, links", "makers' data sheets", "2026-08");
-        tell(facts, "llm-foundry", "shares of peak reached in training", APACHE, "2026-08");
+        tell(facts, "accelerator-data-sheets", "memory, peaks, bandwidth, links", "makers' data sheets", UNDATED);
+        tell(facts, "llm-foundry", "shares of peak reached in training", APACHE, UNDATED);
         tell(facts, "mlcommons-training", "times to quality, rounds 2.1 to 5.1", APACHE, "2025-11");
         tell(
             facts,
             "lambdal/deeplearning-benchmark",
             "scaling inside a node, half precision",
             "no licence file; facts only",
-            "2026-08",
+            UNDATED,
         );
-        tell(facts, "NVIDIA/DeepLearningExamples", "mixed precision", "Apache-2.0, BSD-3-Clause", "2026-08");
+        tell(facts, "NVIDIA/DeepLearningExamples", "mixed precision", "Apache-2.0, BSD-3-Clause", UNDATED);
         tell(facts, "windfall/h200", "precision, measured on one H200", APACHE, "2026-11");
         let known = &mut facts.knowledge;
         known.accelerators = self.with("perf/accelerators.csv", |file, reader| perf::accelerators(file, reader))?;

@@ -1,5 +1,6 @@
 //! Catalogues from files in the providers' own formats.
 
+use proptest::prelude::*;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use windfall_catalog::build::folder::{Built, build};
@@ -39,10 +40,13 @@ fn folder_with(name: &str, text: &str) -> tempfile::TempDir {
     folder
 }
 
+fn empty() -> Catalog {
+    Catalog::from_bytes(Cow::Owned(format::encode(&Facts::default())), "empty", true).expect("sound")
+}
+
 fn refusal(name: &str, text: &str) -> String {
     let folder = folder_with(name, text);
-    let empty = Catalog::from_bytes(Cow::Owned(format::encode(&Facts::default())), "empty", true).expect("sound");
-    build(empty, folder.path(), &mut read::nobody())
+    build(empty(), folder.path(), &mut read::nobody())
         .expect_err("a refusal")
         .to_string()
         .replace(&*folder.path().to_string_lossy(), "FOLDER")
@@ -176,4 +180,28 @@ fn what_cannot_be_true_is_refused_with_file_and_place() {
 fn a_folder_without_prices_is_no_catalogue() {
     assert_eq!(refusal("notes.txt", "nothing"), "FOLDER: no file with prices in a known format");
     assert!(matches!(built(Path::new("/nowhere/at/all")), Err(BuildError::Read { .. })));
+}
+
+proptest! {
+    #[test]
+    fn noise_in_a_file_is_refused_or_read_but_never_a_panic(
+        which in prop::sample::select(vec![
+            "aws/ec2-offers.json", "aws/spot-history.json", "gcp/skus-page-1.json", "azure/retail-page-1.json",
+            "lambda/instance-types-2026-09-01.json", "skypilot/runpod/vms.csv",
+        ]),
+        at in 0usize..20_000,
+        noise in prop::collection::vec(any::<u8>(), 1..8),
+    ) {
+        let mut bytes = std::fs::read(fixtures().join(which)).expect("there");
+        let at = at % bytes.len();
+        let end = (at + noise.len()).min(bytes.len());
+        bytes.splice(at..end, noise);
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(folder.path().join("runpod")).expect("made");
+        let name = if which.ends_with("csv") { "runpod/vms.csv" } else { "file.json" };
+        std::fs::write(folder.path().join(name), bytes).expect("written");
+        if let Ok(built) = build(empty(), folder.path(), &mut read::nobody()) {
+            prop_assert!(Catalog::from_bytes(Cow::Owned(built.bytes), "built", true).is_ok());
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Moving data costs what the providers say, for every amount.
 
 use proptest::prelude::*;
-use windfall_catalog::{Catalog, Site, tiered};
+use windfall_catalog::{Site, tiered};
 use windfall_core::NanoUsd;
 
 const TIB: u64 = 1 << 40;
@@ -12,13 +12,13 @@ fn at<'s>(cloud: &'s str, region: &'s str) -> Site<'s> {
 
 #[test]
 fn twelve_tebibytes_out_of_aws_cost_1096_dollars() {
-    let cost = Catalog::embedded().internet_egress(at("aws", "us-east-1"), 12 * TIB);
+    let cost = crate::catalog().internet_egress(at("aws", "us-east-1"), 12 * TIB);
     assert_eq!(cost, Some(NanoUsd(1_095_680_000_000)));
 }
 
 #[test]
 fn tiers_apply_to_the_part_above_them_only() {
-    let catalog = Catalog::embedded();
+    let catalog = crate::catalog();
     let cost = |site, tib: u64| catalog.internet_egress(site, tib * TIB);
     let tenth_cents = |amount: i64| Some(NanoUsd(amount * 1_000_000));
     let ireland = at("aws", "eu-west-1");
@@ -34,7 +34,7 @@ fn tiers_apply_to_the_part_above_them_only() {
 
 #[test]
 fn between_regions_it_is_not_free_and_unknown_is_not_zero() {
-    let catalog = Catalog::embedded();
+    let catalog = crate::catalog();
     let gib = 1 << 30;
     assert_eq!(catalog.egress(at("aws", "us-east-1"), at("aws", "us-west-2"), gib), Some(NanoUsd(20_000_000)));
     assert_eq!(catalog.egress(at("aws", "us-east-1"), at("aws", "us-east-1"), gib), Some(NanoUsd(0)));
@@ -46,7 +46,7 @@ fn between_regions_it_is_not_free_and_unknown_is_not_zero() {
 
 #[test]
 fn storage_and_licences_are_known_where_the_data_says_them() {
-    let catalog = Catalog::embedded();
+    let catalog = crate::catalog();
     let google = at("gcp", "us-central1");
     assert_eq!(catalog.storage_per_gib_month(google, "object-standard"), Some(NanoUsd(20_000_000)));
     assert_eq!(catalog.storage_per_gib_month(google, "local-ssd"), Some(NanoUsd(80_000_000)));
@@ -58,7 +58,7 @@ fn storage_and_licences_are_known_where_the_data_says_them() {
 proptest! {
     #[test]
     fn cost_is_continuous_and_grows(bytes in 0u64..400 * TIB, more in 1u64..1 << 34, table in 0usize..64) {
-        let catalog = Catalog::embedded();
+        let catalog = crate::catalog();
         let tables = &catalog.data_costs().internet;
         let tiers = &tables[table % tables.len()].tiers;
         let (here, there) = (tiered(tiers, bytes), tiered(tiers, bytes + more));
@@ -73,7 +73,7 @@ proptest! {
 
     #[test]
     fn tier_edges_have_no_jump(edge in prop::sample::select(vec![1u64, 10, 50, 150]), table in 0usize..64) {
-        let catalog = Catalog::embedded();
+        let catalog = crate::catalog();
         let tables = &catalog.data_costs().internet;
         let tiers = &tables[table % tables.len()].tiers;
         let around = tiered(tiers, edge * TIB + 1).0 - tiered(tiers, edge * TIB - 1).0;

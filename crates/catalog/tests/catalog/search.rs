@@ -10,13 +10,13 @@ fn query(catalog: &Catalog, gpu: &str) -> Query {
 
 #[test]
 fn a_request_is_met_in_all_its_parts() {
-    let catalog = Catalog::embedded();
+    let catalog = crate::catalog();
     let found = catalog.search(&Query {
         clouds: vec!["aws".into(), "gcp".into()],
         terms: vec![Term::Spot],
         min_memory_gib: Some(1_900.0),
         max_price: Some(NanoUsd::from_dollars(60.0)),
-        ..query(&catalog, "H100:8")
+        ..query(catalog, "H100:8")
     });
     assert!(!found.is_empty());
     for offer in &found {
@@ -28,7 +28,7 @@ fn a_request_is_met_in_all_its_parts() {
 
 #[test]
 fn accelerators_of_every_maker_can_be_asked_for() {
-    let catalog = Catalog::embedded();
+    let catalog = crate::catalog();
     for name in [
         "H100",
         "A100",
@@ -49,31 +49,31 @@ fn accelerators_of_every_maker_can_be_asked_for() {
         "Inferentia",
         "Inferentia2",
     ] {
-        assert!(!catalog.search(&query(&catalog, name)).is_empty(), "{name}");
+        assert!(!catalog.search(&query(catalog, name)).is_empty(), "{name}");
     }
 }
 
 #[test]
 fn a_slice_of_tpus_is_asked_for_by_its_name_or_its_chips() {
-    let catalog = Catalog::embedded();
-    let by_name = catalog.search(&query(&catalog, "tpu-v5litepod-8"));
-    let by_chips = catalog.search(&query(&catalog, "TPU-v5e:8"));
+    let catalog = crate::catalog();
+    let by_name = catalog.search(&query(catalog, "tpu-v5litepod-8"));
+    let by_chips = catalog.search(&query(catalog, "TPU-v5e:8"));
     assert_eq!(by_name.len(), by_chips.len());
     assert!(by_name.iter().all(|offer| offer.kind.name == "v5litepod-8"));
 }
 
 #[test]
 fn a_form_narrows_a_family() {
-    let catalog = Catalog::embedded();
-    let all = catalog.search(&query(&catalog, "H100")).len();
-    let pcie = catalog.search(&query(&catalog, "H100-PCIe"));
+    let catalog = crate::catalog();
+    let all = catalog.search(&query(catalog, "H100")).len();
+    let pcie = catalog.search(&query(catalog, "H100-PCIe"));
     assert!(!pcie.is_empty() && pcie.len() < all);
     assert!(pcie.iter().all(|offer| offer.kind.sheet.is_some_and(|sheet| sheet.model == "H100-PCIe-80GB")));
 }
 
 #[test]
 fn unknown_names_are_answered_with_the_nearest() {
-    let catalog = Catalog::embedded();
+    let catalog = crate::catalog();
     let nearest = |request: BadRequest| match request {
         BadRequest::UnknownAccelerator { nearest, .. }
         | BadRequest::UnknownCloud { nearest, .. }
@@ -90,30 +90,45 @@ fn unknown_names_are_answered_with_the_nearest() {
 
 #[test]
 fn an_impossible_request_names_what_rules_it_out() {
-    let catalog = Catalog::embedded();
+    let catalog = crate::catalog();
     let obstacle = |query: Query| {
         assert!(catalog.search(&query).is_empty());
         let all = catalog.obstacles(&query);
         all.into_iter().map(|obstacle| obstacle.constraint).collect::<Vec<_>>()
     };
-    assert_eq!(obstacle(query(&catalog, "H100:7777")), ["H100:7777"]);
-    let lambda_spot = Query { clouds: vec!["lambda".into()], terms: vec![Term::Spot], ..query(&catalog, "H100") };
+    assert_eq!(obstacle(query(catalog, "H100:7777")), ["H100:7777"]);
+    let lambda_spot = Query { clouds: vec!["lambda".into()], terms: vec![Term::Spot], ..query(catalog, "H100") };
     assert_eq!(obstacle(lambda_spot), ["cloud lambda", "market spot"]);
-    let cheap = Query { max_price: Some(NanoUsd(1)), ..query(&catalog, "H100") };
+    let cheap = Query { max_price: Some(NanoUsd(1)), ..query(catalog, "H100") };
     assert_eq!(obstacle(cheap), ["at most $0.0000 an hour"]);
-    let both = Query { max_price: Some(NanoUsd(1)), min_memory_gib: Some(1e6), ..query(&catalog, "H100") };
+    let both = Query { max_price: Some(NanoUsd(1)), min_memory_gib: Some(1e6), ..query(catalog, "H100") };
     assert_eq!(obstacle(both), ["at least 1000000 GiB of memory"]);
 }
 
 #[test]
 fn a_zone_is_a_place_too() {
-    let catalog = Catalog::embedded();
-    let found = catalog.search(&Query { regions: vec!["us-central1-a".into()], ..query(&catalog, "L4:1") });
+    let catalog = crate::catalog();
+    let found = catalog.search(&Query { regions: vec!["us-central1-a".into()], ..query(catalog, "L4:1") });
     assert!(!found.is_empty());
     assert!(found.iter().all(|offer| catalog.zones(offer).contains(&"us-central1-a")));
 }
 
+#[test]
+fn an_offer_is_one_that_the_brain_knows() {
+    let catalog = crate::catalog();
+    let found =
+        catalog.search(&Query { clouds: vec!["aws".into()], terms: vec![Term::Spot], ..query(catalog, "H100:8") });
+    let offer = found[0].for_engine("aws", "use1-az6").expect("a whole accelerator");
+    assert_eq!(offer.id.to_string(), "aws/use1-az6/p5.48xlarge/H100:8/spot");
+    assert_eq!((offer.accelerators, offer.price_per_hour), (8, found[0].price));
+    assert_eq!(offer.notice, windfall_core::Span::seconds(120));
+    let share = catalog.search(&query(catalog, "L4:0.125"));
+    assert!(share.iter().all(|offer| offer.for_engine("aws", "z").is_none()) && !share.is_empty());
+}
+
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn the_order_is_kept_and_a_limit_cuts_its_end(
         sort in prop::sample::select(vec![Sort::Price, Sort::PricePerAccelerator, Sort::PricePerTflop, Sort::PricePerGb]),
@@ -121,9 +136,9 @@ proptest! {
         limit in 1usize..50,
         by_zone: bool,
     ) {
-        let catalog = Catalog::embedded();
-        let all = catalog.search(&Query { sort, by_zone, ..query(&catalog, gpu) });
-        let some = catalog.search(&Query { sort, by_zone, limit: Some(limit), ..query(&catalog, gpu) });
+        let catalog = crate::catalog();
+        let all = catalog.search(&Query { sort, by_zone, ..query(catalog, gpu) });
+        let some = catalog.search(&Query { sort, by_zone, limit: Some(limit), ..query(catalog, gpu) });
         let key = |offer: &windfall_catalog::Offer<'_>| match sort {
             Sort::Price => Some(offer.price),
             Sort::PricePerAccelerator => offer.price_per_accelerator(),

@@ -13,8 +13,8 @@ fn offers<'c>(catalog: &'c Catalog, cloud: &str, kind: &str, region: &str, term:
 }
 
 fn price(cloud: &str, kind: &str, region: &str, term: Term) -> f64 {
-    let catalog = Catalog::embedded();
-    offers(&catalog, cloud, kind, region, term).first().map_or(f64::NAN, |offer| offer.price.dollars())
+    let catalog = crate::catalog();
+    offers(catalog, cloud, kind, region, term).first().map_or(f64::NAN, |offer| offer.price.dollars())
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn google_s_machines_cost_host_and_accelerators_once() {
 
 #[test]
 fn attached_accelerators_cost_their_host_too() {
-    let catalog = Catalog::embedded();
+    let catalog = crate::catalog();
     let found = catalog.search(&Query {
         accelerators: vec![catalog.wanted("T4:1").expect("known")],
         ..Query { clouds: vec!["gcp".into()], terms: vec![Term::OnDemand], ..Query::default() }
@@ -39,7 +39,7 @@ fn attached_accelerators_cost_their_host_too() {
 
 #[test]
 fn data_sheets_say_the_memory_that_skypilot_gets_wrong() {
-    let catalog = Catalog::embedded();
+    let catalog = crate::catalog();
     let memory = |name: &str| catalog.accelerator(name).map(|sheet| sheet.memory_gb);
     assert_eq!(memory("B200"), Some(180.0));
     assert_eq!(memory("H200"), Some(141.0));
@@ -51,7 +51,7 @@ fn data_sheets_say_the_memory_that_skypilot_gets_wrong() {
 
 #[test]
 fn accelerators_are_counted_right() {
-    let catalog = Catalog::embedded();
+    let catalog = crate::catalog();
     let count = |name: &str| {
         let kind = catalog.instance_types().find(|kind| kind.name == name);
         kind.map(|kind| (kind.accelerator.unwrap_or("none"), kind.count))
@@ -66,15 +66,15 @@ fn accelerators_are_counted_right() {
 
 #[test]
 fn a_spot_price_that_only_repeats_another_is_unknown() {
-    let catalog = Catalog::embedded();
+    let catalog = crate::catalog();
     let runpod = Query { clouds: vec!["runpod".into(), "vast".into()], terms: vec![Term::Spot], ..Query::default() };
     assert!(catalog.search(&runpod).is_empty());
-    assert!(offers(&catalog, "azure", "Standard_ND96isr_H100_v5", "eastus", Term::Spot).is_empty());
+    assert!(offers(catalog, "azure", "Standard_ND96isr_H100_v5", "eastus", Term::Spot).is_empty());
 }
 
 #[test]
 fn networks_and_bands_are_known_where_said() {
-    let catalog = Catalog::embedded();
+    let catalog = crate::catalog();
     let p5 = catalog.instance_types().find(|kind| kind.name == "p5.48xlarge").expect("sold");
     assert_eq!((p5.network_gbps, p5.fabric), (Some(3_200.0), Some("EFA")));
     assert!(p5.sheet.is_some_and(|sheet| sheet.link.starts_with("NVLink")));
@@ -89,7 +89,7 @@ fn networks_and_bands_are_known_where_said() {
 
 #[test]
 fn published_training_times_come_back() {
-    let catalog = Catalog::embedded();
+    let catalog = crate::catalog();
     let known = catalog.throughput();
     let minutes = |count| known.training_minutes("llama2_70b_lora", "H100", count).unwrap_or(f32::NAN);
     assert!((minutes(8) - 27.0).abs() < 1.5, "{}", minutes(8));
@@ -99,8 +99,8 @@ fn published_training_times_come_back() {
 
 #[test]
 fn histories_show_the_price_cut_of_2025() {
-    let catalog = Catalog::embedded();
-    let found = offers(&catalog, "aws", "p5.48xlarge", "us-east-1", Term::OnDemand);
+    let catalog = crate::catalog();
+    let found = offers(catalog, "aws", "p5.48xlarge", "us-east-1", Term::OnDemand);
     let history = catalog.history(&found[0]).expect("recorded");
     let prices: Vec<f64> = history.iter().filter_map(|(_, price)| price.map(|price| price.dollars())).collect();
     assert_eq!(prices.first().map(|price| price.round()), Some(98.0));

@@ -3,6 +3,7 @@
 use super::Here;
 use super::facts::{catalog as in_use, default_catalog, own_catalog};
 use crate::args::{CatalogArgs, CatalogCommand};
+use crate::client::home_failure;
 use crate::exit::{Code, Failure};
 use crate::fitted::{Column, fitted, wrapped};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,13 +11,11 @@ use std::io::IsTerminal;
 use std::path::Path;
 use windfall_catalog::build::folder::Built;
 use windfall_catalog::{BuildError, Catalog, Source, build};
+use windfall_server::home::Home;
 
 pub fn catalog(here: &Here, args: &CatalogArgs) -> Result<Code, Failure> {
     match &args.command {
-        Some(CatalogCommand::Build { from, out }) => {
-            let out = out.clone().unwrap_or_else(|| default_catalog(here));
-            build_one(here, from, &out)
-        }
+        Some(CatalogCommand::Build { from, out }) => build_one(here, from, out.as_deref()),
         None => show(here),
     }
 }
@@ -129,7 +128,7 @@ fn grouped(count: usize) -> String {
     text
 }
 
-fn build_one(here: &Here, from: &Path, out: &Path) -> Result<Code, Failure> {
+fn build_one(here: &Here, from: &Path, out: Option<&Path>) -> Result<Code, Failure> {
     let mut said = String::new();
     let terminal = std::io::stderr().is_terminal();
     let began = std::time::Instant::now();
@@ -152,7 +151,15 @@ fn build_one(here: &Here, from: &Path, out: &Path) -> Result<Code, Failure> {
         eprint!("\r\x1b[K");
     }
     let Built { bytes, files, skipped } = built.map_err(|error| failed(&error))?;
-    build::write(out, &bytes).map_err(|error| failed(&error))?;
+    let out = match out {
+        Some(out) => out.to_owned(),
+        None => {
+            // Made the way a server would make it: private, and refused where it cannot be used.
+            Home::open(&here.home).map_err(home_failure)?;
+            default_catalog(here)
+        }
+    };
+    build::write(&out, &bytes).map_err(|error| failed(&error))?;
     if here.json {
         let read: Vec<_> = files.iter().map(|file| serde_json::json!({ "file": file.name, "format": file.format, "prices": file.prices, "as_of": file.as_of })).collect();
         println!("{}", serde_json::json!({ "catalog": out, "bytes": bytes.len(), "read": read, "skipped": skipped }));

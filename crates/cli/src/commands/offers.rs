@@ -36,13 +36,14 @@ pub fn offers(here: &Here, args: &OffersArgs) -> Result<Code, Failure> {
 fn query(catalog: &Catalog, args: &OffersArgs, for_programs: bool) -> Result<Query, Failure> {
     let typed = args.gpus.iter().chain(&args.gpu).flat_map(|list| list.split(',')).filter(|name| !name.is_empty());
     let accelerators = typed.map(|name| catalog.wanted(name)).collect::<Result<Vec<_>, _>>().map_err(bad)?;
-    args.cloud.iter().try_for_each(|cloud| catalog.known_cloud(cloud)).map_err(bad)?;
+    let clouds: Vec<String> = args.cloud.iter().map(|cloud| cloud.to_ascii_lowercase()).collect();
+    clouds.iter().try_for_each(|cloud| catalog.known_cloud(cloud)).map_err(bad)?;
     args.region.iter().try_for_each(|region| catalog.known_region(region)).map_err(bad)?;
     let counted = accelerators.iter().any(|wanted| wanted.count.is_some());
     Ok(Query {
         without_accelerators: args.cpu,
         accelerators,
-        clouds: args.cloud.clone(),
+        clouds,
         regions: args.region.clone(),
         instance_types: args.instance_type.clone(),
         terms: terms(&args.market)?,
@@ -53,7 +54,7 @@ fn query(catalog: &Catalog, args: &OffersArgs, for_programs: bool) -> Result<Que
             .map(|text| memory("--min-gpu-memory", text))
             .transpose()?,
         min_vcpus: None,
-        max_price: args.max_price.map(|dollars| max_price(dollars)).transpose()?,
+        max_price: args.max_price.map(max_price).transpose()?,
         by_zone: for_programs,
         sort: match args.sort {
             Some(OfferSort::Price) => Sort::Price,
@@ -212,7 +213,7 @@ fn listing(catalog: &Catalog, query: &Query, args: &OffersArgs, found: &[Offer<'
     if lines.len() < kinds {
         notes.push_str(&format!("{} of {kinds} kinds of offer; --limit {kinds} shows all of them. ", lines.len()));
     }
-    if !args.all && lines.iter().any(|(_, more)| *more > 0) {
+    if table.lines().next().is_some_and(|head| head.ends_with("MORE")) {
         notes.push_str("MORE: in so many more places, not cheaper; --all shows each. ");
     }
     if lines.iter().any(|(offer, _)| offer.band.is_some()) {
