@@ -380,6 +380,9 @@ pub struct PlanChange {
     /// What you hold already, and your discounts
     #[arg(long, value_name = "FILE")]
     pub holdings: Option<PathBuf>,
+    /// Only what `windfall run` can lease here: the replayed market
+    #[arg(long)]
+    pub here: bool,
     /// Only the cheapest of each
     #[arg(long, value_enum)]
     pub by: Option<PlanGroup>,

@@ -1,6 +1,6 @@
 //! Precision and size: what a smaller number format gains, and which smaller accelerators it makes room on.
 
-use super::request::Request;
+use super::request::{Request, Work};
 use super::speed::Need;
 use crate::catalog::Catalog;
 use crate::knowledge::{Precision, PrecisionGain};
@@ -17,8 +17,9 @@ impl Catalog {
     /// The work as stated, and at each precision that gains something on this accelerator.
     pub(super) fn with_precisions(&self, request: &Request, kind: &InstanceType<'_>, need: Need) -> Vec<Need> {
         let family = kind.accelerator.unwrap_or_default();
+        let class = matches!(request.work, Some(Work::Tokens { .. })).then_some("transformer");
         let gains = request.precision.iter().filter_map(|precision| {
-            let gain = self.gain(family, *precision)?;
+            let gain = self.gain(family, *precision, class)?;
             (gain > WORTHWHILE).then(|| Need {
                 span: Span((need.span.0 as f64 / gain) as i64),
                 precision: Some(*precision),
@@ -33,8 +34,9 @@ impl Catalog {
         fits.then_some(need).into_iter().chain(best).collect()
     }
 
-    /// How much faster a precision is on an accelerator: as measured on it, or on its generation.
-    pub fn gain(&self, family: &str, precision: Precision) -> Option<f64> {
+    /// How much faster a precision is on an accelerator for a class of models, or for any: as measured on it, or on
+    /// its generation.
+    pub fn gain(&self, family: &str, precision: Precision, class: Option<&str>) -> Option<f64> {
         let sheet = self.accelerator(family)?;
         sheet.peak_tflops(precision)?;
         let all = &self.throughput().precision;
@@ -42,6 +44,7 @@ impl Catalog {
             let mut speeds: Vec<f32> = all
                 .iter()
                 .filter(|gain| gain.to == precision && gain.from == Precision::Fp32 && keeps(gain))
+                .filter(|gain| class.is_none_or(|class| gain.class == class))
                 .map(|gain| gain.speed)
                 .collect();
             speeds.sort_by(f32::total_cmp);

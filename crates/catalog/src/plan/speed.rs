@@ -107,11 +107,13 @@ impl Catalog {
             Work::Tokens { parameters, tokens } => {
                 let sheet = kind.sheet.or_else(|| self.accelerator(family)).ok_or_else(|| unknown(family))?;
                 let peak = f64::from(sheet.training_tflops().ok_or_else(|| unknown(family))?);
-                let (mfu, evidence) = self.mfu(family, *parameters);
+                let published = self.published_mfu(family, *parameters, kind.count.as_f64());
+                let (mfu, evidence) =
+                    published.map_or((USUAL_MFU, Evidence::Assumed), |mfu| (mfu, Evidence::Published));
                 let flops = FLOPS_PER_TOKEN * parameters * tokens;
-                // Published shares of peak were measured on whole nodes.
-                let inside = scale::within_node(self, family, kind.count.as_f64());
-                let hours = flops / (peak * 1e12 * here.all() * mfu * scaling.share / inside) / 3_600.0;
+                // Published shares of peak are those of whole nodes: only what lies between nodes comes on top.
+                let between = scaling.share / scale::within_node(self, family, kind.count.as_f64());
+                let hours = flops / (peak * 1e12 * here.all() * mfu * between) / 3_600.0;
                 Ok(need(hours, evidence, format!("{:.0} % of {peak:.0} TFLOP/s peak", mfu * 100.0)))
             }
         }
@@ -147,19 +149,11 @@ impl Catalog {
     /// Training speed that one accelerator usually reaches.
     pub(super) fn usual_tflops(&self, family: &str) -> Option<f64> {
         let peak = f64::from(self.accelerator(family).and_then(Accelerator::training_tflops)?);
-        Some(peak * self.mfu(family, 7e9).0)
+        Some(peak * self.published_mfu(family, 7e9, 8.0).unwrap_or(USUAL_MFU))
     }
 
-    /// The share of peak that models of about this size reached: the published ones, the nearest in size counting
-    /// most. What numbers of them lose by working together is left to the scaling.
-    pub(super) fn mfu(&self, family: &str, parameters: f64) -> (f64, Evidence) {
-        let (mut sum, mut weights) = (0.0, 0.0);
-        for known in self.throughput().mfu.iter().filter(|known| known.accelerator == family) {
-            let apart = (known.parameters as f64 / parameters.max(1.0)).ln();
-            let weight = (-apart * apart / 2.0).exp() + 1e-9;
-            sum += weight * f64::from(known.mfu);
-            weights += weight;
-        }
-        if weights == 0.0 { (USUAL_MFU, Evidence::Assumed) } else { (sum / weights, Evidence::Published) }
+    fn published_mfu(&self, family: &str, parameters: f64, count: f64) -> Option<f64> {
+        let known = self.throughput().mfu_for(family, parameters as u64, count as u32, Precision::Bf16)?;
+        Some(f64::from(known.mfu))
     }
 }

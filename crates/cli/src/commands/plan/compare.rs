@@ -9,7 +9,7 @@ use crate::fitted::{Column, fitted};
 use windfall_catalog::plan::Candidate;
 
 pub fn compare(here: &Here, args: &CompareArgs) -> Result<Code, Failure> {
-    let catalog = catalog(here)?;
+    let catalog = if args.change.here { super::world::catalog()? } else { catalog(here)? };
     let mut best: Vec<(String, Candidate<'_>)> = Vec::new();
     for file in &args.files {
         let asked = ask::asked(here, &catalog, Some(file), &args.change)?;

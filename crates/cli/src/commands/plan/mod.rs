@@ -6,6 +6,7 @@ mod page;
 mod picture;
 mod record;
 mod table;
+mod world;
 
 pub use compare::compare;
 
@@ -26,7 +27,7 @@ const RECORDS: usize = 200;
 const EVERY: usize = 100_000;
 
 pub fn plan(here: &Here, args: &PlanArgs) -> Result<Code, Failure> {
-    let catalog = catalog(here)?;
+    let catalog = if args.change.here { world::catalog()? } else { catalog(here)? };
     let asked = ask::asked(here, &catalog, args.file.as_deref(), &args.change)?;
     let plan = make(&catalog, &asked, &args.change, here.json || args.why.is_some());
     if plan.candidates.is_empty() && args.why.is_none() {

@@ -106,8 +106,11 @@ fn quantile(sorted: &[f64], at: f64) -> f64 {
 impl Model {
     /// What is to be expected of a job on a market about which nothing is known but the model.
     pub fn outlook(&self, journey: &Journey) -> Outlook {
-        let laws: Vec<Law> = self.classes.iter().map(|class| Law::of(class, journey.flakiness)).collect();
-        let priors: Vec<f64> = self.classes.iter().map(|class| class.prior).collect();
+        // The copies of a regime make decisions robust; a forecast is of the markets as they were recorded.
+        let classes: Vec<&Class> = self.classes.iter().filter(|class| class.as_learnt).collect();
+        let laws: Vec<Law> = classes.iter().map(|class| Law::of(class, journey.flakiness)).collect();
+        let sum: f64 = classes.iter().map(|class| class.prior).sum();
+        let priors: Vec<f64> = classes.iter().map(|class| class.prior / sum).collect();
         let worlds = (0..WORLDS).map(|world| {
             // Classes are dealt out in even shares, not drawn: their mixture is what most of the band comes from.
             let mut random = Random(0x5EED_0000 + world as u64);
