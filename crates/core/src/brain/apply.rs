@@ -128,14 +128,27 @@ impl Brain {
         let at = at.clamp(lease.asked_at, self.now);
         let rate = self.offers.get(&lease.offer).map(|offer| offer.price_per_hour).unwrap_or_default();
         lease.up_at = Some(at);
+        let offer = lease.offer.clone();
         lease.meter = Some(Meter::start(at, rate));
         if lease.phase == LeasePhase::Asked {
             lease.phase = LeasePhase::Up;
+        }
+        self.heard(&offer, true);
+    }
+
+    /// A market's answer is all that is known of an offer whose capacity nobody tells.
+    fn heard(&mut self, offer: &OfferId, up: bool) {
+        let silent = self.offers.get(offer).is_some_and(|o| o.market.can_be_taken() && o.capacity.is_none());
+        if silent {
+            self.lookouts.heard(&self.model, self.config.look_every, offer, up, self.now);
         }
     }
 
     fn on_lease_failed(&mut self, id: LeaseId, refusal: Refusal) {
         let Some(lease) = self.leases.remove(&id) else { return };
+        if refusal == Refusal::NoCapacity {
+            self.heard(&lease.offer, false);
+        }
         let pause = match refusal {
             Refusal::NoCapacity => self.config.refusal_pause,
             Refusal::Retry { after } => after,
@@ -192,6 +205,9 @@ impl Brain {
 
     fn on_lease_gone(&mut self, seq: u64, id: LeaseId, at: Time, end: LeaseEnd) {
         let Some(mut lease) = self.leases.remove(&id) else { return };
+        if end == LeaseEnd::Taken {
+            self.heard(&lease.offer, false);
+        }
         let beneficiary = lease.beneficiary();
         let end_at = lease.up_at.map_or(at, |up_at| at.clamp(up_at, self.now));
         if let Some(meter) = &mut lease.meter {

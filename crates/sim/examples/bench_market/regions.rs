@@ -32,7 +32,7 @@ pub fn regions(data: &Data) -> bool {
     for ratio in [1.1, 1.5, 2.0] {
         for restart in [0.05, 0.2] {
             let terms = Terms { work: hours(48.0), deadline: hours(48.0 * ratio), restart: hours(restart) };
-            scenarios.extend(folds::windows(&zones[0], hours(96.0), 16).into_iter().map(|from| Scenario {
+            scenarios.extend(folds::windows(&zones[0], hours(96.0), 6).into_iter().map(|from| Scenario {
                 course: together(&zones, from, egress.clone()),
                 terms,
                 name: format!("from tick {from}"),

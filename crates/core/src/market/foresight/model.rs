@@ -38,6 +38,25 @@ pub struct Priors {
     pub regimes: Vec<Regime>,
 }
 
+impl Priors {
+    /// What must hold of any fact file, whoever wrote it.
+    pub fn check(&self) -> Result<(), String> {
+        if !(1..=86_400).contains(&self.tick_seconds) {
+            return Err(format!("tick_seconds: {} is no tick", self.tick_seconds));
+        }
+        if self.regimes.is_empty() || self.regimes.len() > 64 {
+            return Err(format!("regimes: {} of them, expected 1 to 64", self.regimes.len()));
+        }
+        for (number, regime) in self.regimes.iter().enumerate() {
+            let sure = regime.down.iter().chain(&regime.up).any(|hazard| !(1e-9..=1.0 - 1e-9).contains(hazard));
+            if sure || regime.weight.is_nan() || regime.weight <= 0.0 {
+                return Err(format!("regimes[{number}]: weights are above 0, hazards above 0 and below 1"));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Copies of a regime: their share, and by how much the log-odds of (down, up) spells to end are shifted. The
 /// recorded markets are few, so a market that is new must be allowed to be worse or better.
 pub const SHIFTS: [(f64, f64, f64); 5] =

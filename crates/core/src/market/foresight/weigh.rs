@@ -76,6 +76,21 @@ struct Weighed<'a> {
     wait: Option<f64>,
 }
 
+/// The chance that the state of all zones taken as one ends within a part of a tick, from what is believed of
+/// each: several zones are down together far more rarely than one, and never for as long.
+fn ends_by_zones(sight: &Sight, plan: &Plan, part: f64) -> f64 {
+    let (mut all_down, mut any_up) = (1.0, false);
+    for belief in sight.offers.iter().filter_map(|seen| seen.belief.as_ref()) {
+        let mut ends = 0.0;
+        belief.each(plan.terms().tick, |class, bucket, weight| {
+            ends += weight * plan.model().classes[class].within(usize::from(belief.up), bucket, part);
+        });
+        all_down *= if belief.up { ends } else { 1.0 - ends };
+        any_up |= belief.up;
+    }
+    if any_up { all_down } else { 1.0 - all_down }
+}
+
 impl<'a> Outlook<'a> {
     fn of(sight: &'a Sight, plan: &'a Plan, model: &'a Model) -> Option<Outlook<'a>> {
         let single = || sight.offers.iter().find_map(|seen| seen.belief.as_deref());
@@ -89,9 +104,11 @@ impl<'a> Outlook<'a> {
         let step = Span(sight.margins.tick.0.clamp(tick.0 / 4, tick.0));
         let part = step.0 as f64 / tick.0 as f64;
         let older = belief.bucket_after(tick, step);
+        let by_zones = sight.anywhere.as_ref().map(|_| ends_by_zones(sight, plan, part));
         let mut believed = Vec::new();
         belief.each(tick, |class, bucket, weight| {
-            let ends = plan.model().classes[class].within(usize::from(belief.up), bucket, part);
+            let own = || plan.model().classes[class].within(usize::from(belief.up), bucket, part);
+            let ends = by_zones.unwrap_or_else(own);
             let bucket = older.unwrap_or(bucket);
             believed.push(Believed { class, bucket, goes_on: weight * (1.0 - ends), ends: weight * ends });
         });
