@@ -439,6 +439,8 @@ pub enum CatalogCommand {
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
+}
+
 /// What to play again.
 #[derive(Debug, Subcommand)]
 pub enum SimulateCommand {

@@ -10,8 +10,8 @@ use windfall_server::home::DEFAULT_MARKET;
 /// The offers of the market that a new server replays, as they are at its beginning.
 pub fn catalog() -> Result<Catalog, Failure> {
     let tape = windfall_sim::embedded(DEFAULT_MARKET).map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
-    let knowledge = Facts::from_catalog(&Catalog::embedded()).knowledge;
-    let mut facts = Facts { knowledge, ..Facts::default() };
+    let mut facts = Facts::default();
+    facts.knowledge = Facts::from_catalog(&Catalog::embedded()).knowledge;
     let source = facts.source(Source {
         name: format!("replay/{}", tape.name),
         what: "a recorded spot market".to_owned(),
