@@ -134,6 +134,7 @@ fn impossible_requests_name_what_rules_them_out() {
         &["offers", "H10O"],
         &["offers", "H100:many"],
         &["offers", "zzz"],
+        &["offers", "p5.48xlarge"],
         &["offers", "H100:7"],
         &["offers", "H100:8", "--cloud", "lambda", "--market", "spot"],
         &["offers", "H100:8", "--cloud", "amazonn"],

@@ -32,7 +32,9 @@ pub fn offers(here: &Here, args: &OffersArgs) -> Result<Code, Failure> {
 
 fn query(catalog: &Catalog, args: &OffersArgs, for_programs: bool) -> Result<Query, Failure> {
     let typed = args.gpus.iter().chain(&args.gpu).flat_map(|list| list.split(',')).filter(|name| !name.is_empty());
-    let accelerators = typed.map(|name| catalog.wanted(name)).collect::<Result<Vec<_>, _>>().map_err(bad)?;
+    let accelerators = typed.map(|name| catalog.wanted(name)).collect::<Result<Vec<_>, _>>();
+    let accelerators =
+        accelerators.map_err(|request| instance_type(catalog, &request).unwrap_or_else(|| bad(request)))?;
     let clouds: Vec<String> = args.cloud.iter().map(|cloud| cloud.to_ascii_lowercase()).collect();
     clouds.iter().try_for_each(|cloud| catalog.known_cloud(cloud)).map_err(bad)?;
     args.region.iter().try_for_each(|region| catalog.known_region(region)).map_err(bad)?;
@@ -89,6 +91,14 @@ fn max_price(dollars: f64) -> Result<NanoUsd, Failure> {
         .hint("say dollars an hour, such as 20.5"))
 }
 
+/// An instance type in the place of an accelerator is a slip that has a flag.
+fn instance_type(catalog: &Catalog, request: &BadRequest) -> Option<Failure> {
+    let BadRequest::UnknownAccelerator { typed, .. } = request else { return None };
+    let kind = catalog.instance_types().find(|kind| kind.name == typed)?;
+    let message = format!("`{typed}` is an instance type of {}, not an accelerator", kind.cloud);
+    Some(Failure::new(Code::BadInput, message).hint(format!("say --instance-type {typed}")))
+}
+
 fn bad(request: BadRequest) -> Failure {
     let (nearest, otherwise) = match &request {
         BadRequest::UnknownAccelerator { nearest, .. } => (nearest.clone(), "`windfall offers` lists all accelerators"),
@@ -117,7 +127,9 @@ fn nothing(catalog: &Catalog, query: &Query) -> Failure {
         .iter()
         .filter_map(|obstacle| Some(format!("without `{}`: {}", obstacle.constraint, obstacle.instead.as_ref()?)))
         .collect();
-    if !hints.is_empty() {
+    if hints.is_empty() {
+        failure = failure.hint("it is known, but no cloud of the catalogue sells it at a known price");
+    } else {
         failure = failure.hint(hints.join("\nhint: "));
     }
     failure
