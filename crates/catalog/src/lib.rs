@@ -24,6 +24,7 @@ mod knowledge;
 pub mod money;
 pub mod names;
 mod offer;
+pub mod plan;
 mod search;
 mod throughput;
 mod words;

@@ -18,6 +18,7 @@ Examples:
   windfall run job.yaml               run it and watch
   windfall submit job.yaml            run it in the background
   windfall offers H100                what it costs, where
+  windfall plan job.yaml              what the job would cost, everywhere
   windfall explain 12                 every decision about job 12, with its numbers
 
 Exit codes:
@@ -72,10 +73,17 @@ pub enum Command {
     Down(DownArgs),
     /// What can be bought: accelerators, where, for how much
     Offers(OffersArgs),
+    /// What a job would cost, everywhere: ranked ways to run it, and why the others will not do
+    Plan(Box<PlanArgs>),
+    /// Plans of several jobs side by side
+    Compare(Box<CompareArgs>),
     /// Where the prices come from and how old they are; build a catalogue of your own
     Catalog(CatalogArgs),
     /// Interrupt your program in every way that spot capacity does, and say whether it is safe
     Rehearse(RehearseArgs),
+    /// Would another policy have been better? Play recorded markets
+    #[command(subcommand)]
+    Simulate(SimulateCommand),
     /// Write a commented job file
     Init(InitArgs),
     /// Print the JSON Schema of job files
@@ -282,6 +290,120 @@ pub enum OfferSort {
     PricePerGb,
 }
 
+const PLAN_HELP: &str = "\
+Examples:
+  windfall plan job.yaml                            ranked ways to run it
+  windfall plan job.yaml --nodes 1,2,4,8            cheapest, fastest and what lies between
+  windfall plan job.yaml --why g5.xlarge            what became of one instance type
+  windfall plan job.yaml --md > plan.md             a page for a proposal or a pull request
+  windfall plan --hours 8 --on A100 --by cloud --cloud aws,gcp,azure,lambda
+                                                    the cheapest equivalent on each cloud
+  windfall plan --parameters 7e9 --tokens 3e10 --gpu H100:8,A100-80GB:8 --deadline 7d
+
+A holdings file (YAML) says what you hold already and which discounts you have:
+  commitments: [{ cloud: aws, region: us-east-1, instance_type: p4d.24xlarge, count: 2, until: 2027-03-31 }]
+  discounts: [{ cloud: gcp, market: on-demand, percent: 12 }]
+
+`spot*` marks a market without a recording of its own. What nobody can price is unknown and not in the sum.";
+
+/// What to plan.
+#[derive(Debug, Default, Args)]
+#[command(after_help = PLAN_HELP)]
+pub struct PlanArgs {
+    /// The job file; or say the work with --hours, or --parameters and --tokens
+    #[arg(value_name = "JOB.yaml")]
+    pub file: Option<PathBuf>,
+    /// What differs from the job file.
+    #[command(flatten)]
+    pub change: PlanChange,
+    /// Say what became of every offer of one instance type
+    #[arg(long, value_name = "TYPE")]
+    pub why: Option<String>,
+    /// A page in Markdown
+    #[arg(long, conflicts_with = "json")]
+    pub md: bool,
+    /// Draw cost against time into this file
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+/// Plans of several jobs.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// The job files
+    #[arg(value_name = "JOB.yaml", required = true, num_args = 2..)]
+    pub files: Vec<PathBuf>,
+    /// What differs from the job file.
+    #[command(flatten)]
+    pub change: PlanChange,
+}
+
+/// What differs from the job file.
+#[derive(Debug, Default, Args)]
+pub struct PlanChange {
+    /// Hours of running, instead of a job file's work
+    #[arg(long, value_name = "H")]
+    pub hours: Option<f64>,
+    /// The accelerators that the hours were counted on
+    #[arg(long, value_name = "GPU[:N]", requires = "hours")]
+    pub on: Option<String>,
+    /// Parameters of the model
+    #[arg(long, value_name = "N", requires = "tokens")]
+    pub parameters: Option<f64>,
+    /// Tokens to train on
+    #[arg(long, value_name = "N", requires = "parameters")]
+    pub tokens: Option<f64>,
+    /// On these accelerators
+    #[arg(long, value_name = "GPU[:N],…")]
+    pub gpu: Vec<String>,
+    /// Numbers of nodes to look at
+    #[arg(long, value_delimiter = ',', value_name = "N,…")]
+    pub nodes: Vec<u32>,
+    /// Your own measurement: share of perfect scaling by number of nodes
+    #[arg(long, value_delimiter = ',', value_name = "N=SHARE,…")]
+    pub scaling: Vec<String>,
+    /// Time to the deadline, such as 36h
+    #[arg(long, value_name = "TIME")]
+    pub deadline: Option<String>,
+    /// Number formats that the program may use
+    #[arg(long, value_delimiter = ',', value_name = "FORMAT,…")]
+    pub precision: Vec<String>,
+    /// In these clouds
+    #[arg(long, value_delimiter = ',', value_name = "CLOUD,…")]
+    pub cloud: Vec<String>,
+    /// In these regions or zones
+    #[arg(long, value_delimiter = ',', value_name = "REGION,…")]
+    pub region: Vec<String>,
+    /// On these markets: spot, on-demand
+    #[arg(long, value_delimiter = ',', value_name = "MARKET,…")]
+    pub market: Vec<String>,
+    /// Where the checkpoint store is: cloud/region
+    #[arg(long, value_name = "PLACE")]
+    pub store_at: Option<String>,
+    /// What you hold already, and your discounts
+    #[arg(long, value_name = "FILE")]
+    pub holdings: Option<PathBuf>,
+    /// Only what `windfall run` can lease here: the replayed market
+    #[arg(long)]
+    pub here: bool,
+    /// Only the cheapest of each
+    #[arg(long, value_enum)]
+    pub by: Option<PlanGroup>,
+    /// At most so many lines
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Every way there is
+    #[arg(long)]
+    pub all: bool,
+}
+
+/// What candidates are grouped by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum PlanGroup {
+    /// Cloud
+    Cloud,
+}
+
 const CATALOG_HELP: &str = "\
 Examples:
   windfall catalog                         sources, dates and ages
@@ -317,6 +439,79 @@ pub enum CatalogCommand {
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
+}
+
+/// What to play again.
+#[derive(Debug, Subcommand)]
+pub enum SimulateCommand {
+    /// Play recorded spot markets under any set of policies, against the optimum
+    Market(SimulateMarketArgs),
+}
+
+const MARKET_EXAMPLES: &str = "\
+Each file is a market of its own: {\"metadata\": {\"gap_seconds\": 600}, \"data\": [1, 0, …], \"prices\": […]}, with \
+the number of instances that could be had in each tick; prices are optional, .json.gz is read too.
+
+A scenario is one file × start × deadline × restart. Whole ticks are paid; every start of a lease takes a restart; \
+deadlines are kept.
+
+Examples:
+  windfall simulate market traces/ --work 48h --deadline 52h,70h --restart 72s,180s --starts 30
+  windfall simulate market zone-a.json zone-b.json --together --policy foresight,skynomad --svg plots/
+  windfall simulate market counts.json --gang 16 --on-demand-price 24.48 --spot-price 7.34 --json";
+
+/// Which markets, which jobs, which policies.
+#[derive(Debug, Args)]
+#[command(after_help = MARKET_EXAMPLES)]
+pub struct SimulateMarketArgs {
+    /// Recorded markets: files, or folders of them
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Running time of the job
+    #[arg(long, default_value = "48h", value_name = "TIME")]
+    pub work: String,
+    /// Time until it must be done
+    #[arg(long, default_value = "70h", value_delimiter = ',', value_name = "TIME,…")]
+    pub deadline: Vec<String>,
+    /// From asking for a lease to progress
+    #[arg(long, default_value = "3m", value_delimiter = ',', value_name = "TIME,…")]
+    pub restart: Vec<String>,
+    /// Length of a tick, for files that do not say
+    #[arg(long, value_name = "TIME")]
+    pub tick: Option<String>,
+    /// On-demand dollars an hour of one instance
+    #[arg(long, default_value_t = 3.06, value_name = "USD")]
+    pub on_demand_price: f64,
+    /// Spot dollars an hour, in place of recorded prices [default without them: 0.9731]
+    #[arg(long, value_name = "USD")]
+    pub spot_price: Option<f64>,
+    /// Policies to play, or all
+    #[arg(long, default_value = "all", value_delimiter = ',', value_name = "NAME,…")]
+    pub policy: Vec<String>,
+    /// Instances that must be had at once
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub gang: u32,
+    /// Evenly spaced windows of each file, as long as the longest deadline; 1: from its beginning
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub starts: u32,
+    /// Moves windows a little from their even places; 0: not at all
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// The files are zones of one market, side by side
+    #[arg(long)]
+    pub together: bool,
+    /// In these files 1 means that nothing could be had
+    #[arg(long)]
+    pub unavailable_is_one: bool,
+    /// What foresight and skynomad know beforehand, in place of the embedded priors
+    #[arg(long, value_name = "FILE")]
+    pub priors: Option<PathBuf>,
+    /// Write pictures into this folder: a timeline, and cost against time
+    #[arg(long, value_name = "DIR")]
+    pub svg: Option<PathBuf>,
+    /// Threads [default: one for each core]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Option<u32>,
 }
 
 /// Answers for a job file.

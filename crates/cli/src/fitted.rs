@@ -3,7 +3,7 @@
 /// A column of a table.
 #[derive(Clone, Debug)]
 pub struct Column {
-    head: &'static str,
+    head: String,
     right: bool,
     /// Zero stays in any case; the highest leaves first.
     leaves: u8,
@@ -14,12 +14,12 @@ pub struct Column {
 
 impl Column {
     /// Words, on the left.
-    pub fn words(head: &'static str, leaves: u8, cells: impl IntoIterator<Item = String>) -> Column {
-        Column { head, right: false, leaves, least: None, cells: cells.into_iter().collect() }
+    pub fn words(head: impl Into<String>, leaves: u8, cells: impl IntoIterator<Item = String>) -> Column {
+        Column { head: head.into(), right: false, leaves, least: None, cells: cells.into_iter().collect() }
     }
 
     /// Figures, on the right.
-    pub fn figures(head: &'static str, leaves: u8, cells: impl IntoIterator<Item = String>) -> Column {
+    pub fn figures(head: impl Into<String>, leaves: u8, cells: impl IntoIterator<Item = String>) -> Column {
         Column { right: true, ..Column::words(head, leaves, cells) }
     }
 
@@ -69,7 +69,7 @@ pub fn fitted(columns: Vec<Column>, width: usize) -> String {
         }
     }
     let rows = columns.first().map_or(0, |column| column.cells.len());
-    let mut text = line(&columns, &widths, |column| column.head);
+    let mut text = line(&columns, &widths, |column| &column.head);
     for row in 0..rows {
         text.push_str(&line(&columns, &widths, |column| &column.cells[row]));
     }

@@ -1,7 +1,20 @@
-//! Recorded markets, and what one who knew them beforehand would have paid.
+//! Recorded markets, jobs played on them under any policy, and what one who knew them beforehand would have paid.
 
+mod compare;
+mod course;
+mod gunzip;
+mod learn;
 mod omniscient;
+mod play;
+mod recording;
 mod tape;
+mod whole;
 
-pub use omniscient::{Errand, omniscient};
-pub use tape::{Quote, STEADY, Tape, TapeError, embedded};
+pub use compare::{Scenario, Standing, compare, mean, optima};
+pub use course::{Course, Terms, Zone};
+pub use learn::{Lesson, learn, resample};
+pub use omniscient::{Errand, least_cost, omniscient};
+pub use play::{Played, Player, Use, margins, play};
+pub use recording::{Reading, Recording, RecordingError, read_recording, read_recordings};
+pub use tape::{Quote, STEADY, Tape, TapeError, embedded, recorded};
+pub use whole::play_whole;

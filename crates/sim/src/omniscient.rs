@@ -1,12 +1,12 @@
-//! The least that one who knew the market beforehand would have paid: an exact dynamic program over
-//! (time, work left, what is held) on a grid, under the same rules as everyone: a changeover is paid for
-//! and brings no progress, and spot can be held only while the market has it.
+//! The least that one who knew the market beforehand would have paid: an exact dynamic program over time,
+//! slack and what is held, under the same rules as everyone. Slack is time left minus work left; a wait
+//! uses a tick of it, a start a changeover, and nothing gives it back: so a table of slack used is enough.
 
+use crate::course::{Course, Terms, Zone};
 use crate::tape::Tape;
-use std::collections::VecDeque;
 use windfall_core::{NanoUsd, Span};
 
-/// What was to be done.
+/// What was to be done on a tape.
 #[derive(Clone, Copy, Debug)]
 pub struct Errand {
     /// Where on the tape it began.
@@ -21,63 +21,158 @@ pub struct Errand {
     pub gang: u32,
 }
 
-/// Cells of the grid in one dimension: fine enough for a minute in a day, small enough for milliseconds.
+/// Ticks that a tape's window is cut into: fine enough for a minute in a day, small enough for milliseconds.
 const CELLS: i64 = 720;
+/// Steps of slack at most, where ticks and changeovers have no useful common measure: a changeover is then
+/// rounded down, so that what comes out is still a lower bound.
+const MOST_STEPS: i64 = 40_000;
 const NEVER: i64 = i64::MAX / 4;
 
-/// The least cost; none when even on-demand from the start would be late.
+/// The least cost on a tape; none when even on-demand from the start would be late.
 pub fn omniscient(tape: &Tape, errand: &Errand) -> Option<NanoUsd> {
     let cell = Span((errand.deadline.0 / CELLS).max(1_000));
     let cells = usize::try_from(errand.deadline.0 / cell.0).ok()?;
-    let up = |span: Span| usize::try_from((span.0 + cell.0 / 2).div_euclid(cell.0)).unwrap_or(0);
-    let (work, restart) = (up(errand.work).max(1), up(errand.restart));
-    let zones: Vec<&str> = tape.zones().collect();
-    let modes = zones.len() + 1;
-    // prices[t][m]: cost of one cell in mode m, or none where it cannot be had.
-    let prices: Vec<Vec<Option<i64>>> = (0..cells)
-        .map(|t| {
-            let at = errand.from + Span(t as i64 * cell.0 + cell.0 / 2);
-            let spot = zones.iter().map(|zone| {
-                let quote = tape.quote(zone, at)?;
-                (quote.capacity >= errand.gang).then_some(quote.price.for_span(cell).0)
-            });
-            spot.chain([Some(tape.on_demand.for_span(cell).0)]).collect()
-        })
-        .collect();
-    // One layer per cell of time: the least cost from there on, by work left and by what is held (the last
-    // mode is "nothing"). A changeover looks `restart + 1` cells ahead, so that many layers are kept.
-    let width = modes + 1;
-    let mut layers: VecDeque<Vec<i64>> = VecDeque::new();
-    for t in (0..cells).rev() {
-        let spans: Vec<[Option<i64>; 2]> =
-            (0..modes).map(|mode| [stretch(&prices, t, 1, mode), stretch(&prices, t, restart + 1, mode)]).collect();
-        // What is left after `ahead` cells, with `left` work to do in `mode`.
-        let after = |ahead: usize, left: usize, mode: usize| match layers.get(ahead - 1) {
-            _ if left == 0 => 0,
-            Some(layer) => layer[left * width + mode],
-            None => NEVER,
-        };
-        let mut here = vec![0; (work + 1) * width];
-        for (place, least) in here.iter_mut().enumerate().skip(width) {
-            let (left, holding) = (place / width, place % width);
-            *least = after(1, left, modes);
-            for (mode, [one, start]) in spans.iter().enumerate() {
-                let (cost, ahead) = if mode == holding { (one, 1) } else { (start, restart + 1) };
-                if let Some(cost) = cost {
-                    *least = (*least).min(cost.saturating_add(after(ahead, left - 1, mode)));
-                }
-            }
-        }
-        layers.push_front(here);
-        layers.truncate(restart + 1);
-    }
-    let least = layers.front()?[work * width + modes];
-    (least < NEVER).then(|| NanoUsd(least.saturating_mul(i64::from(errand.gang))))
+    let zone = |name: &str| {
+        let quotes = (0..cells).filter_map(|t| {
+            // Read in the middle of a cell, so that a changeover of the tape near its edge is seen once.
+            tape.quote(name, errand.from + Span(t as i64 * cell.0 + cell.0 / 2))
+        });
+        let (up, price) = quotes.map(|quote| (quote.capacity >= errand.gang, quote.price)).unzip();
+        Zone { up, price, ..Zone::new(name, Vec::new(), NanoUsd(0)) }
+    };
+    let zones = tape.zones().map(zone).collect();
+    let course = Course { tick: cell, zones, on_demand: tape.on_demand, gang: errand.gang, egress: Vec::new() };
+    // Only whole cells are paid, and the work rarely fills them: half a cell is as often won as lost.
+    let round = |span: Span| Span((span.0 + cell.0 / 2).div_euclid(cell.0) * cell.0);
+    let work = round(errand.work).max(cell);
+    least_cost(&course, &Terms { work, deadline: Span(cells as i64 * cell.0), restart: round(errand.restart) })
 }
 
-/// The price of `cells` cells in one mode; none when it cannot be had all the while, or time is over.
-fn stretch(prices: &[Vec<Option<i64>>], from: usize, cells: usize, mode: usize) -> Option<i64> {
-    prices.get(from..from + cells)?.iter().map(|row| row[mode]).sum()
+/// The least cost of a course; none when even on-demand from the start would be late.
+pub fn least_cost(course: &Course, terms: &Terms) -> Option<NanoUsd> {
+    let table = Table::of(course, terms)?;
+    let mut ahead = vec![vec![NEVER; table.steps + 1]; table.stands.len()];
+    for row in &mut ahead {
+        table.end(table.ticks, row);
+    }
+    for tick in (0..table.ticks).rev() {
+        ahead = table.before(course, tick, &ahead);
+    }
+    let least = ahead[0][0];
+    (least < NEVER).then_some(NanoUsd(least))
+}
+
+/// What can be held, with the zone where the checkpoint lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stand {
+    held: Held,
+    home: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    Nothing,
+    Firm,
+    Spot,
+}
+
+struct Table {
+    terms: Terms,
+    tick: Span,
+    ticks: usize,
+    /// Slack at the start, and how many steps it is cut into.
+    slack: Span,
+    unit: i64,
+    steps: usize,
+    wait: usize,
+    start: usize,
+    stands: Vec<Stand>,
+}
+
+impl Table {
+    fn of(course: &Course, terms: &Terms) -> Option<Table> {
+        let slack = terms.deadline - terms.work;
+        if slack < terms.restart || course.tick.0 <= 0 {
+            return None;
+        }
+        let common = gcd(course.tick.0, terms.restart.0.max(0));
+        let unit = common.max(slack.0 / MOST_STEPS).max(1);
+        let size = |value: i64| usize::try_from(value).ok();
+        // Where nothing is paid for moving, it does not matter where the checkpoint lies.
+        let homes: Vec<Option<usize>> = match course.egress.is_empty() {
+            true => vec![None],
+            false => [None].into_iter().chain((0..course.zones.len()).map(Some)).collect(),
+        };
+        let of = |held| homes.iter().map(move |home| Stand { held, home: *home });
+        let spot = (0..course.zones.len()).map(|zone| Stand { held: Held::Spot, home: Some(zone) });
+        Some(Table {
+            terms: *terms,
+            tick: course.tick,
+            ticks: size((terms.deadline.0 + course.tick.0 - 1) / course.tick.0)?,
+            slack,
+            unit,
+            steps: size(slack.0 / unit)?,
+            wait: size(course.tick.0 / unit)?.max(1),
+            start: size(terms.restart.0 / unit)?,
+            stands: of(Held::Nothing).chain(of(Held::Firm)).chain(spot).collect(),
+        })
+    }
+
+    /// Puts zero where the work is done by the beginning of a tick.
+    fn end(&self, tick: usize, row: &mut [i64]) {
+        let left = self.terms.deadline - Span(self.tick.0 * tick as i64);
+        for (used, cost) in row.iter_mut().enumerate() {
+            if left <= self.slack - Span(used as i64 * self.unit) {
+                *cost = 0;
+            }
+        }
+    }
+
+    /// The row of a stand that is left from one with its home at `home`.
+    fn place(&self, held: Held, home: Option<usize>) -> usize {
+        let matches = |stand: &Stand| {
+            stand.held == held && (stand.home == home || (held != Held::Spot && self.stands[1].held == Held::Firm))
+        };
+        self.stands.iter().position(matches).unwrap_or(0)
+    }
+
+    fn before(&self, course: &Course, tick: usize, ahead: &[Vec<i64>]) -> Vec<Vec<i64>> {
+        let paid = |price: NanoUsd| {
+            let whole = i128::from(price.0) * i128::from(course.gang) * i128::from(self.tick.0) / 3_600_000;
+            i64::try_from(whole).unwrap_or(NEVER)
+        };
+        let spot: Vec<Option<i64>> =
+            course.zones.iter().map(|zone| zone.is_up(tick).then(|| paid(zone.price_at(tick)))).collect();
+        let firm = paid(course.on_demand);
+        let homes = ahead.len() - course.zones.len();
+        let row_of = |stand: &Stand| {
+            let idle = &ahead[self.place(Held::Nothing, stand.home)];
+            let on_firm = &ahead[self.place(Held::Firm, stand.home)];
+            let mut row: Vec<i64> = (0..=self.steps)
+                .map(|used| {
+                    let wait = idle.get(used + self.wait).copied().unwrap_or(NEVER);
+                    let begin = if stand.held == Held::Firm { used } else { used + self.start };
+                    wait.min(on_firm.get(begin).map_or(NEVER, |cost| cost + firm))
+                })
+                .collect();
+            for (zone, price) in spot.iter().enumerate().filter_map(|(zone, price)| Some((zone, (*price)?))) {
+                let stays = stand.held == Held::Spot && stand.home == Some(zone);
+                let shift = if stays { 0 } else { self.start };
+                let price = price + if stays { 0 } else { course.egress(stand.home, zone).0 };
+                let next = &ahead[homes + zone];
+                for (least, cost) in row.iter_mut().zip(next.iter().skip(shift)) {
+                    *least = (*least).min(cost + price);
+                }
+            }
+            self.end(tick, &mut row);
+            row
+        };
+        self.stands.iter().map(row_of).collect()
+    }
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 #[cfg(test)]

@@ -7,11 +7,13 @@ mod init;
 mod jobs;
 mod offers;
 mod pages;
+mod plan;
 mod rehearse;
 mod servers;
+mod simulate;
 mod watch;
 
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, SimulateCommand};
 use crate::client::Client;
 use crate::exit::{Code, Failure};
 use crate::jobfile::{Context, JobFileError, Look};
@@ -87,7 +89,10 @@ fn dispatch(cli: Cli) -> Result<Code, Failure> {
         Command::Man { folder } => pages::man(&folder),
         Command::Init(args) => init::init(&here, &args),
         Command::Offers(args) => offers::offers(&here, &args),
+        Command::Plan(args) => plan::plan(&here, &args),
+        Command::Compare(args) => plan::compare(&here, &args),
         Command::Catalog(args) => catalog::catalog(&here, &args),
+        Command::Simulate(SimulateCommand::Market(args)) => simulate::market(&here, &args),
         command => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.map_err(|error| Failure::new(Code::Bug, error.to_string()))?;

@@ -123,6 +123,10 @@ impl Assemble<'_, '_> {
                 problem.hint("write { steps: 40000 } or { hours: 40, on: A100:8 }, or leave `work` out"),
             );
         }
+        if ["parameters", "tokens", "benchmark"].iter().any(|key| work.has(key)) {
+            self.notes
+                .push("work: how long that takes is learnt while running; `windfall plan` estimates it".to_owned());
+        }
         WorkSpec { total: work.count("steps").map(Work), unit: WorkUnit::Steps, rates }
     }
 

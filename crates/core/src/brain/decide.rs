@@ -1,13 +1,16 @@
 //! What to do next, job by job. Everything here reads the state; only the wake-up cache changes.
 
+use super::lookout::{Beliefs, fits};
 use super::{Brain, Decided, Job, Lease, LeasePhase, Stint, StintPhase, Verdict};
 use crate::ids::{DecisionId, LeaseId, StintId, WorkloadId};
+use crate::market::foresight::PlanTerms;
 use crate::market::{self, Choice, Present, Seen, Sight};
 use crate::offer::{Offer, OfferId};
 use crate::reason::Reason;
 use crate::record::{Decision, Outcome, Resume};
 use crate::spec::Late;
 use crate::units::{NanoUsd, Span, Time};
+use std::sync::Arc;
 
 /// How a notification about a missed deadline begins; the fold knows it by that.
 pub(super) const LATE: &str = "late:";
@@ -16,12 +19,17 @@ pub(super) const INFEASIBLE: &str = "cannot make the deadline:";
 /// A stop that is not over this long after its grace is ended by giving the leases back.
 const STOP_OVERRUN: Span = Span::minutes(2);
 
+/// Between two slices of a plan that is being solved.
+const THINK_AGAIN: Span = Span(20);
+
 /// Collects decisions and knows the sequence that each will have in the log.
 struct Plan<'a> {
     brain: &'a Brain,
     now: Time,
     decided: Vec<Decided>,
     wake: Option<Time>,
+    /// Plans that jobs would follow if they were solved.
+    wanted: Vec<PlanTerms>,
 }
 
 impl Brain {
@@ -29,7 +37,7 @@ impl Brain {
     pub fn decide(&mut self, now: Time) -> Vec<Decided> {
         let now = self.now.max(now);
         let mut wakes = std::collections::BTreeMap::new();
-        let mut plan = Plan { brain: self, now, decided: Vec::new(), wake: None };
+        let mut plan = Plan { brain: self, now, decided: Vec::new(), wake: None, wanted: Vec::new() };
         for job in self.jobs.values() {
             plan.wake = None;
             plan.for_job(job);
@@ -37,7 +45,9 @@ impl Brain {
                 wakes.insert(job.id, wake);
             }
         }
-        let decided = plan.decided;
+        plan.for_strays();
+        let (decided, wanted) = (plan.decided, plan.wanted);
+        self.think_at = self.shelf.think(&self.model, &wanted).then_some(now + THINK_AGAIN);
         self.wake_at = wakes;
         self.undecided = !decided.is_empty();
         decided
@@ -45,34 +55,53 @@ impl Brain {
 
     /// What a job's policy sees at `now`.
     pub fn sight(&self, job: &Job, now: Time) -> Sight {
-        let held = self.leases.values().find(|lease| lease.workload == job.id && !lease.is_releasing());
-        let offers: Vec<Seen> = self.offers.values().filter(|o| accepts(job, o)).map(|o| self.seen(job, o)).collect();
+        let held = self.leases.values().find(|lease| lease.workload == Some(job.id) && !lease.is_releasing());
+        let watches = market::watches(&self.policy_of(job));
+        let beliefs = watches.then(|| {
+            let wanted = (job.spec.gang, job.spec.resources.as_slice());
+            self.lookouts.beliefs(&self.model, self.config.look_every, wanted, now)
+        });
+        let beliefs = beliefs.unwrap_or_default();
+        let accepted = self.offers.values().filter(|offer| accepts(job, offer));
+        let offers: Vec<Seen> = accepted.map(|offer| self.seen(job, offer, &beliefs)).collect();
         let accelerator = held.and_then(|lease| self.offers.get(&lease.offer)).map_or("", |o| o.accelerator.as_str());
         let (rate, done) = (job.rate(accelerator), job.done_at(now));
         let running = job.stint.as_ref().is_some_and(|stint| stint.phase != StintPhase::Starting);
         let time_for = |work| rate.map(|rate| rate.time_for(work));
-        Sight {
+        let sight = Sight {
             now,
-            began: job.began_at.unwrap_or(job.submitted_at),
+            began: job.submitted_at,
             deadline: deadline(job, now),
             need: job.total().and_then(|total| time_for(total.minus(done))),
             whole: job.total().and_then(time_for),
             restart: job.restart(&self.config),
             grace: job.spec.run.grace,
             at_risk: time_for(done.minus(job.progress.durable)).unwrap_or_default(),
-            margin: self.config.deadline_margin,
-            present: held.map(|lease| Present { offer: lease.offer.clone(), market: lease.market, running }),
+            margins: self.config.margins,
+            present: held.map(|lease| Present {
+                offer: lease.offer.clone(),
+                market: lease.market,
+                running,
+                since: job.stint.as_ref().map_or(lease.asked_at, |stint| stint.wanted_at),
+            }),
             offers,
-        }
+            anywhere: beliefs.anywhere,
+            model: watches.then(|| Arc::clone(&self.model)),
+            plan: None,
+        };
+        let plan = sight.plan_terms().filter(|_| watches).and_then(|terms| self.shelf.find(&terms)).cloned();
+        Sight { plan, ..sight }
     }
 
-    fn seen(&self, job: &Job, offer: &Offer) -> Seen {
+    fn seen(&self, job: &Job, offer: &Offer, beliefs: &Beliefs) -> Seen {
         Seen {
             id: offer.id.clone(),
             market: offer.market,
             price: offer.price_per_hour,
+            entry: NanoUsd(0),
             available: offer.capacity.is_none_or(|capacity| capacity >= job.spec.gang),
             refused_until: self.refused.get(&offer.id).copied(),
+            belief: beliefs.zones.get(&offer.id).cloned(),
         }
     }
 }
@@ -84,10 +113,8 @@ fn deadline(job: &Job, now: Time) -> Option<Time> {
 
 /// Whether a job can use an offer at its price.
 fn accepts(job: &Job, offer: &Offer) -> bool {
-    let fits = job.spec.resources.is_empty()
-        || job.spec.resources.iter().any(|a| a.accelerator == offer.accelerator && a.count <= offer.accelerators);
     let cheap = !offer.market.can_be_taken() || job.spec.max_price.is_none_or(|max| offer.price_per_hour <= max);
-    fits && cheap
+    fits(&job.spec.resources, offer) && cheap
 }
 
 impl Plan<'_> {
@@ -100,7 +127,7 @@ impl Plan<'_> {
     }
 
     fn leases(&self, job: &Job) -> Vec<&Lease> {
-        self.brain.leases.values().filter(|lease| lease.workload == job.id).collect()
+        self.brain.leases.values().filter(|lease| lease.workload == Some(job.id)).collect()
     }
 
     fn for_job(&mut self, job: &Job) {
@@ -120,6 +147,15 @@ impl Plan<'_> {
         match &job.stint {
             Some(stint) => self.for_stint(job, stint),
             None => self.for_leases(job),
+        }
+    }
+
+    /// Gives back what the log did not know.
+    fn for_strays(&mut self) {
+        let brain = self.brain;
+        for lease in brain.leases.values().filter(|lease| lease.workload.is_none() && !lease.is_releasing()) {
+            let reason = Reason::new("stray", "the engine holds it and the log did not know it");
+            self.say(Decision::Release { lease: lease.id }, reason);
         }
     }
 
@@ -232,9 +268,7 @@ impl Plan<'_> {
         let (choice, reason) = self.choose(job, &sight);
         match choice {
             Choice::Stay { until } => self.wake_maybe(until),
-            // Work that runs is never given up to wait.
-            Choice::Wait { until } => self.wake_maybe(until),
-            Choice::Take(_) => self.stop(job, stint, &reason),
+            Choice::Take(_) | Choice::Wait { .. } => self.stop(job, stint, &reason),
         }
     }
 
@@ -280,12 +314,12 @@ impl Plan<'_> {
         let sight = self.brain.sight(job, self.now);
         let (choice, reason) = self.choose(job, &sight);
         match choice {
-            Choice::Take(_) => self.release_all(job, &reason),
-            Choice::Stay { until } | Choice::Wait { until } if !all_up => {
+            Choice::Take(_) | Choice::Wait { .. } => self.release_all(job, &reason),
+            Choice::Stay { until } if !all_up => {
                 self.wake_at(overdue);
                 self.wake_maybe(until);
             }
-            Choice::Stay { .. } | Choice::Wait { .. } => self.start(job, ids),
+            Choice::Stay { .. } => self.start(job, ids),
         }
     }
 
@@ -327,7 +361,7 @@ impl Plan<'_> {
         }
     }
 
-    fn choose(&self, job: &Job, sight: &Sight) -> (Choice, Reason) {
+    fn choose(&mut self, job: &Job, sight: &Sight) -> (Choice, Reason) {
         let late = job.spec.deadline.is_some_and(|deadline| self.now >= deadline);
         let worn_out = job.spec.fallback.as_ref().is_some_and(|fallback| {
             job.interruptions >= fallback.after && fallback.to.iter().any(|to| to == "on-demand")
@@ -339,6 +373,9 @@ impl Plan<'_> {
             (Some(name), _) => name.as_str(),
             (None, _) => self.brain.config.policy.as_str(),
         };
+        if market::plans(name) {
+            self.wanted.extend(sight.plan_terms());
+        }
         market::choose(market::policy(name).unwrap_or(market::levi_safe), sight)
     }
 
@@ -365,6 +402,6 @@ impl Brain {
 
     /// A job's leases that are not known to be gone.
     pub fn leases_of(&self, id: WorkloadId) -> impl Iterator<Item = &Lease> {
-        self.leases.values().filter(move |lease| lease.workload == id)
+        self.leases.values().filter(move |lease| lease.workload == Some(id))
     }
 }

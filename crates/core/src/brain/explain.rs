@@ -8,7 +8,7 @@ use crate::reason::Reason;
 use crate::units::Time;
 
 /// The present of a job, explained.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Explanation {
     /// The policy that decides.
     pub policy: String,

@@ -8,6 +8,7 @@ mod decide;
 mod explain;
 mod job;
 mod lease;
+mod lookout;
 #[cfg(test)]
 mod tests;
 
@@ -17,12 +18,15 @@ pub use lease::{Lease, LeasePhase};
 
 use crate::ids::{DecisionId, Installation, LeaseId, WorkloadId};
 use crate::ledger::LedgerRow;
+use crate::market::Margins;
+use crate::market::foresight::{Model, Plan, Shelf};
 use crate::offer::{Offer, OfferId};
 use crate::reason::Reason;
 use crate::record::Decision;
 use crate::units::{Span, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 /// Limits and habits of a brain: facts reach it as configuration, never by asking.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,10 +41,18 @@ pub struct Config {
     pub refusal_pause: Span,
     /// From asking for a lease to progress, until it has been measured.
     pub restart_prior: Span,
-    /// Kept on top of every other margin before a deadline.
-    pub deadline_margin: Span,
+    /// What this world keeps before a deadline.
+    #[serde(default)]
+    pub margins: Margins,
+    /// Silence about a market counts as news once in so long.
+    #[serde(default = "look_every")]
+    pub look_every: Span,
     /// Deaths without progress (kills, checkpoints that fail) before a job has failed.
     pub patience: u32,
+}
+
+fn look_every() -> Span {
+    Span::minutes(10)
 }
 
 impl Default for Config {
@@ -51,7 +63,8 @@ impl Default for Config {
             notice_overrun: Span::minutes(2),
             refusal_pause: Span::seconds(60),
             restart_prior: Span::minutes(3),
-            deadline_margin: Span::seconds(30),
+            margins: Margins::default(),
+            look_every: look_every(),
             patience: 5,
         }
     }
@@ -59,6 +72,8 @@ impl Default for Config {
 
 /// Submissions of ended jobs that are still recognised when a client sends them again.
 const RECENT_KEYS: usize = 1_024;
+/// No engine shows a lease for longer after its end.
+const SHOWN_AFTER_END: Span = Span::hours(2);
 
 /// The state of one world. Serialised whole as a snapshot.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -76,12 +91,25 @@ pub struct Brain {
     #[serde(with = "as_list")]
     leases: BTreeMap<LeaseId, Lease>,
     keys: VecDeque<(String, WorkloadId)>,
+    /// Leases whose end is in the books, and when it was: engines show a lease for a while after its end.
+    #[serde(default)]
+    closed: VecDeque<(LeaseId, Time)>,
+    /// What is believed about spot markets.
+    #[serde(default)]
+    lookouts: lookout::Lookouts,
+    #[serde(skip, default = "Model::embedded")]
+    model: Arc<Model>,
+    #[serde(skip)]
+    shelf: Shelf,
     #[serde(skip)]
     fresh_ledger: Vec<LedgerRow>,
     #[serde(skip)]
     final_views: Vec<crate::view::JobView>,
     #[serde(skip)]
     wake_at: BTreeMap<WorkloadId, Time>,
+    /// When the next slice of a plan is to be solved.
+    #[serde(skip)]
+    think_at: Option<Time>,
     #[serde(skip)]
     undecided: bool,
 }
@@ -122,9 +150,14 @@ impl Brain {
             jobs: BTreeMap::new(),
             leases: BTreeMap::new(),
             keys: VecDeque::new(),
+            closed: VecDeque::new(),
+            lookouts: lookout::Lookouts::default(),
+            model: Model::embedded(),
+            shelf: Shelf::default(),
             fresh_ledger: Vec::new(),
             final_views: Vec::new(),
             wake_at: BTreeMap::new(),
+            think_at: None,
             undecided: true,
         }
     }
@@ -138,6 +171,12 @@ impl Brain {
     pub fn configure(&mut self, config: Config) {
         self.config = config;
         self.undecided = true;
+    }
+
+    /// Gives it a model of markets and plans that were solved on it: before the first record, or beliefs begin anew.
+    pub fn foresee(&mut self, model: Arc<Model>, plans: impl IntoIterator<Item = Arc<Plan>>) {
+        self.model = model;
+        plans.into_iter().for_each(|plan| self.shelf.put(plan));
     }
 
     /// The latest moment that a record told of.
@@ -200,7 +239,7 @@ impl Brain {
         if self.undecided {
             return Some(self.now);
         }
-        self.wake_at.values().min().copied()
+        self.wake_at.values().copied().chain(self.think_at).min()
     }
 
     /// Every decision whose effect has not been seen. It is part of the state, so the transaction that

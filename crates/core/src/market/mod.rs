@@ -1,11 +1,15 @@
 //! Which market, and when to switch. A policy is a small pure function of what can be seen now; the
 //! safety net around every policy is what makes a deadline a promise.
 
+pub mod foresight;
 mod policies;
 mod sight;
 
-pub use policies::{greedy, levi_safe, on_demand, uniform_progress};
-pub use sight::{Choice, Present, Seen, Sight};
+pub use foresight::foresight;
+pub use policies::{
+    greedy, levi_safe, on_demand, skynomad, time_sliced, uniform_progress, uniform_progress_no_hysteresis,
+};
+pub use sight::{Choice, Margins, Present, Seen, Sight};
 
 use crate::reason::Reason;
 
@@ -15,12 +19,30 @@ pub type Policy = fn(&Sight) -> (Choice, Reason);
 /// The policy of a job that names none.
 pub const DEFAULT: &str = "levi-safe";
 
-const POLICIES: &[(&str, Policy)] =
-    &[("on-demand", on_demand), ("greedy", greedy), ("uniform-progress", uniform_progress), ("levi-safe", levi_safe)];
+const POLICIES: &[(&str, Policy)] = &[
+    ("on-demand", on_demand),
+    ("greedy", greedy),
+    ("time-sliced", time_sliced),
+    ("uniform-progress", uniform_progress),
+    ("uniform-progress-no-hysteresis", uniform_progress_no_hysteresis),
+    ("levi-safe", levi_safe),
+    ("skynomad", skynomad),
+    ("foresight", foresight),
+];
 
 /// The policy of that name.
 pub fn policy(name: &str) -> Option<Policy> {
     POLICIES.iter().find(|(known, _)| *known == name).map(|(_, policy)| *policy)
+}
+
+/// Whether a policy looks at beliefs about markets.
+pub fn watches(name: &str) -> bool {
+    matches!(name, "foresight" | "skynomad")
+}
+
+/// Whether a policy follows a plan.
+pub fn plans(name: &str) -> bool {
+    name == "foresight"
 }
 
 /// All names, in the order they are listed to people.

@@ -1,21 +1,24 @@
-//! The policies. Each reads like its rule; none knows about leases, engines or the log.
+//! The policies that need no model. Each reads like its rule; none knows about leases, engines or the log.
 
 use super::sight::{Choice, Seen, Sight};
 use crate::reason::Reason;
-use crate::units::{Span, Time};
+use crate::units::{NanoUsd, Span, Time};
 
 /// Never anything that the market can take away.
 pub fn on_demand(sight: &Sight) -> (Choice, Reason) {
     match sight.firm() {
         Some(firm) => hold_or_take(sight, firm, Reason::new("on-demand", "on-demand only")),
-        None => wait(sight, Reason::new("no-on-demand", "no on-demand capacity can be had")),
+        None => rest(sight, Reason::new("no-on-demand", "no on-demand capacity can be had")),
     }
 }
 
-/// Spot when there is spot, else nothing, until the safety net acts.
+/// Spot when there is spot, else nothing, until the deadline allows no more than on-demand to the end.
 pub fn greedy(sight: &Sight) -> (Choice, Reason) {
     if sight.on_firm() {
         return stay(sight, Reason::new("greedy", "on-demand until the end"));
+    }
+    if let Some(last) = last_call(sight, "greedy") {
+        return last;
     }
     match sight.spot() {
         Some(spot) => hold_or_take(sight, spot, Reason::new("greedy", "the cheapest spot that can be had")),
@@ -23,18 +26,47 @@ pub fn greedy(sight: &Sight) -> (Choice, Reason) {
     }
 }
 
-/// Keeps progress on the line from nothing at the start to everything at the deadline (Can't Be Late, NSDI'24).
+/// Cuts the time to the deadline into slices, and is greedy in each: its share of the work is done at its end.
+pub fn time_sliced(sight: &Sight) -> (Choice, Reason) {
+    const SLICE: Span = Span::hours(4);
+    let Some(line) = Line::of(sight) else { return greedy(sight) };
+    let end = Span((line.elapsed.0.div_euclid(SLICE.0) + 1) * SLICE.0).min(line.all);
+    let (left, lacking) = (end - line.elapsed, line.at(end) - line.done);
+    let say = |text: &str| Reason::new("time-sliced", text).span("slice left", left).span("work left in it", lacking);
+    if let Some(last) = last_call(sight, "time-sliced") {
+        return last;
+    }
+    let look = if sight.present.is_some() { Span::ZERO } else { sight.margins.tick };
+    let late = lacking + sight.restart + sight.restart + look > left;
+    match (sight.spot(), sight.firm()) {
+        (_, Some(firm)) if lacking.0 > 0 && (late || sight.on_firm()) => {
+            hold_or_take(sight, firm, say("on-demand until the slice is done"))
+        }
+        (Some(spot), _) => hold_or_take(sight, spot, say("spot can be had")),
+        (None, _) => wait(sight, say("no spot: waiting for it within the slice")),
+    }
+}
+
+/// Keeps progress on the line from nothing at the start to everything at the deadline, and leaves on-demand
+/// only when well ahead of it (Can't Be Late, NSDI'24).
 pub fn uniform_progress(sight: &Sight) -> (Choice, Reason) {
-    let (Some(left), Some(need), Some(whole)) = (sight.left(), sight.need, sight.whole) else {
-        return greedy(sight);
-    };
-    let elapsed = sight.now - sight.began;
-    let all = elapsed + left;
-    let done = whole - need;
-    let line = |at: Span| Span((i128::from(at.0) * i128::from(whole.0) / i128::from(all.0.max(1))) as i64);
-    let say = |text: &str| Reason::new("uniform-progress", text).span("done", done).span("line", line(elapsed));
+    along_the_line(sight, sight.restart + sight.restart)
+}
+
+/// The same without hysteresis: back to spot whenever there is spot.
+pub fn uniform_progress_no_hysteresis(sight: &Sight) -> (Choice, Reason) {
+    along_the_line(sight, Span(i64::MIN / 4))
+}
+
+fn along_the_line(sight: &Sight, ahead_by: Span) -> (Choice, Reason) {
+    let Some(line) = Line::of(sight) else { return greedy(sight) };
+    if let Some(last) = last_call(sight, "uniform-progress") {
+        return last;
+    }
+    let say =
+        |text: &str| Reason::new("uniform-progress", text).span("done", line.done).span("line", line.at(line.elapsed));
     if sight.on_firm() {
-        let ahead = done > line(elapsed + sight.restart + sight.restart);
+        let ahead = line.done > line.at(line.elapsed + ahead_by);
         return match sight.spot().filter(|_| ahead) {
             Some(spot) => hold_or_take(sight, spot, say("ahead of the line, spot is back")),
             None => stay(sight, say("on-demand until ahead of the line")),
@@ -42,12 +74,10 @@ pub fn uniform_progress(sight: &Sight) -> (Choice, Reason) {
     }
     match (sight.spot(), sight.firm()) {
         (Some(spot), _) => hold_or_take(sight, spot, say("spot can be had")),
-        (None, Some(firm)) if done < line(elapsed) => hold_or_take(sight, firm, say("behind the line and no spot")),
-        (None, _) => {
-            let behind_at =
-                Span((i128::from(done.0) * i128::from(all.0) / i128::from(whole.0.max(1))) as i64) + Span(1_000);
-            wait_until(sight, sight.began + behind_at, say("ahead of the line: waiting for spot"))
+        (None, Some(firm)) if line.done < line.at(line.elapsed) => {
+            hold_or_take(sight, firm, say("behind the line and no spot"))
         }
+        (None, _) => wait_until(sight, line.behind_at(sight), say("ahead of the line: waiting for spot")),
     }
 }
 
@@ -57,17 +87,17 @@ pub fn levi_safe(sight: &Sight) -> (Choice, Reason) {
     let (Some(slack), Some(need)) = (sight.slack(), sight.need) else {
         return greedy(sight);
     };
-    let cushion = sight.restart + sight.margin + sight.margin + need.scaled(10, 100);
-    let say = |text: &str| Reason::new("levi-safe", text).span("slack", slack).span("cushion", cushion);
-    if sight.on_firm() {
-        let safe = slack > cushion + sight.at_risk + sight.restart;
-        return match sight.spot().filter(|_| safe) {
-            Some(spot) => hold_or_take(sight, spot, say("spot is back and there is slack for it")),
-            None => stay(sight, say("on-demand keeps the deadline")),
-        };
+    if let Some(last) = last_call(sight, "levi-safe") {
+        return last;
     }
+    let tick = sight.margins.tick;
+    let cushion = tick + tick + need.scaled(10, 100);
+    let say = |text: &str| Reason::new("levi-safe", text).span("slack", slack).span("cushion", cushion);
     if let Some(spot) = sight.spot() {
         return hold_or_take(sight, spot, say("the cheapest spot that can be had"));
+    }
+    if sight.on_firm() {
+        return stay(sight, say("on-demand keeps the deadline"));
     }
     match sight.firm() {
         Some(firm) if slack <= cushion => {
@@ -80,7 +110,90 @@ pub fn levi_safe(sight: &Sight) -> (Choice, Reason) {
     }
 }
 
-fn hold_or_take(sight: &Sight, seen: &Seen, reason: Reason) -> (Choice, Reason) {
+/// Weighs the worth of progress against each zone's price over its expected lifetime (SkyNomad, NSDI'27).
+pub fn skynomad(sight: &Sight) -> (Choice, Reason) {
+    let (Some(line), Some(firm), Some(model)) = (Line::of(sight), sight.firm(), &sight.model) else {
+        return greedy(sight);
+    };
+    if let Some(last) = last_call(sight, "skynomad") {
+        return last;
+    }
+    let hours = |span: Span| span.0 as f64 / Span::hours(1).0 as f64;
+    // Before there is progress to speak of, an hour on the line stands for it.
+    let pace = hours(line.whole) / hours(line.all).max(1e-9);
+    let so_far = (hours(line.done) + pace) / (hours(line.elapsed) + 1.0);
+    let needed = hours(line.whole - line.done) / hours(line.all - line.elapsed).max(1e-9);
+    let worth = firm.price.dollars() * needed / so_far;
+    let utility = |seen: &Seen| {
+        let held = sight.present.as_ref().is_some_and(|present| present.offer == seen.id);
+        let lasts =
+            seen.belief.as_ref().map_or(f64::INFINITY, |belief| model.lifetime_by_spells(belief) * hours(model.tick()));
+        let delay = if held { Span::ZERO } else { sight.restart };
+        let entry = if held { 0.0 } else { seen.entry.dollars() };
+        let useful = if lasts.is_finite() { (lasts - hours(delay)).max(0.0) / lasts } else { 1.0 };
+        worth * useful - seen.price.dollars() - entry / lasts
+    };
+    let say = |text: &str, utility: f64| {
+        Reason::new("skynomad", text)
+            .money("worth of an hour", NanoUsd::from_dollars(worth))
+            .money("utility", NanoUsd::from_dollars(utility))
+    };
+    let best = sight.spots().chain([firm]).map(|seen| (utility(seen), seen));
+    let best =
+        best.fold((0.0, None), |best, (utility, seen)| if utility > best.0 { (utility, Some(seen)) } else { best });
+    let held = sight.offers.iter().find(|seen| sight.present.as_ref().is_some_and(|present| present.offer == seen.id));
+    const MARGIN: f64 = 0.05;
+    match (best, held) {
+        ((most, _), Some(held)) if most <= utility(held).max(0.0) + MARGIN * firm.price.dollars() => {
+            stay(sight, say("nothing is better by enough to move", utility(held)))
+        }
+        ((most, Some(seen)), _) => {
+            (Choice::Take(seen.id.clone()), say("worth the most for its price", most).money("price", seen.price))
+        }
+        ((_, None), _) => wait(sight, say("progress is not worth any price now", 0.0)),
+    }
+}
+
+/// The straight line from nothing at the start to everything at the deadline.
+struct Line {
+    elapsed: Span,
+    all: Span,
+    done: Span,
+    whole: Span,
+}
+
+impl Line {
+    fn of(sight: &Sight) -> Option<Line> {
+        let (left, need, whole) = (sight.left()?, sight.need?, sight.whole?);
+        let elapsed = sight.now - sight.began;
+        Some(Line { elapsed, all: elapsed + left, done: whole - need, whole })
+    }
+
+    /// Where progress should be so long after the start.
+    fn at(&self, after: Span) -> Span {
+        after.scaled(self.whole.0, self.all.0)
+    }
+
+    /// When progress will be behind if none is made.
+    fn behind_at(&self, sight: &Sight) -> Time {
+        sight.began + self.done.scaled(self.all.0, self.whole.0) + Span::seconds(1)
+    }
+}
+
+/// The net that these rules bring along themselves: two changeovers before the deadline, on-demand to the end.
+/// Whoever would leave on-demand is asked as if nothing were held: for a moment nothing will be.
+fn last_call(sight: &Sight, rule: &str) -> Option<(Choice, Reason)> {
+    let (left, need, firm) = (sight.left()?, sight.need?, sight.firm()?);
+    let on_spot = sight.present.is_some() && !sight.on_firm();
+    let wait = if on_spot { Span::ZERO } else { sight.margins.tick };
+    let least = need + sight.restart + sight.restart + wait;
+    (left < least).then(|| {
+        let reason = Reason::new(rule, "two changeovers before the deadline: on-demand to the end");
+        hold_or_take(sight, firm, reason.span("left", left).span("needed", least))
+    })
+}
+
+pub(super) fn hold_or_take(sight: &Sight, seen: &Seen, reason: Reason) -> (Choice, Reason) {
     match &sight.present {
         Some(present) if present.offer == seen.id => stay(sight, reason),
         // Moving between spot offers for a lower price is not worth a changeover here.
@@ -89,16 +202,24 @@ fn hold_or_take(sight: &Sight, seen: &Seen, reason: Reason) -> (Choice, Reason) 
     }
 }
 
-fn stay(sight: &Sight, reason: Reason) -> (Choice, Reason) {
+pub(super) fn stay(sight: &Sight, reason: Reason) -> (Choice, Reason) {
     (Choice::Stay { until: sight.retry_at() }, reason)
 }
 
-fn wait(sight: &Sight, reason: Reason) -> (Choice, Reason) {
+pub(super) fn wait(sight: &Sight, reason: Reason) -> (Choice, Reason) {
     (Choice::Wait { until: sight.retry_at() }, reason)
+}
+
+/// Keeps what is held, if anything is.
+fn rest(sight: &Sight, reason: Reason) -> (Choice, Reason) {
+    if sight.present.is_some() { stay(sight, reason) } else { wait(sight, reason) }
 }
 
 /// Waits for a moment; one that has passed is no moment to wait for, and would be asked for again and again.
 fn wait_until(sight: &Sight, at: Time, reason: Reason) -> (Choice, Reason) {
+    if sight.present.is_some() {
+        return stay(sight, reason);
+    }
     (Choice::Wait { until: Some(at).filter(|at| *at > sight.now).or(sight.retry_at()) }, reason)
 }
 
@@ -108,5 +229,5 @@ fn no_spot(sight: &Sight, rule: &str) -> (Choice, Reason) {
         // Nothing to wait for: this world sells no spot.
         return on_demand(sight);
     }
-    wait(sight, Reason::new(rule, "no spot can be had: waiting for it").count("spot offers", known))
+    rest(sight, Reason::new(rule, "no spot can be had: waiting for it").count("spot offers", known))
 }

@@ -1,8 +1,32 @@
 //! What a policy sees: the time left, the work left as time, the offers, and what is held now.
 
+use super::foresight::{Belief, Model, Plan, PlanTerms};
 use crate::offer::{Market, OfferId};
 use crate::reason::Reason;
 use crate::units::{NanoUsd, Span, Time};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// What a world asks to be kept before a deadline. A live world is looked at often and keeps room for what
+/// goes wrong; a replayed one is looked at once a tick, and nothing goes wrong in it but what was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Margins {
+    /// Kept on top of everything else.
+    pub always: Span,
+    /// Hundredths of the work left that are kept as well: speed is never known exactly.
+    pub spare_percent: i64,
+    /// Changeovers that must still fit while a lease is held that can be taken: the one after a loss, and
+    /// one for each that may fail.
+    pub changeovers: i64,
+    /// How often the world is looked at: a wait lasts at least this long.
+    pub tick: Span,
+}
+
+impl Default for Margins {
+    fn default() -> Margins {
+        Margins { always: Span::seconds(30), spare_percent: 2, changeovers: 2, tick: Span::seconds(30) }
+    }
+}
 
 /// An offer as a policy sees it: acceptable to the job, with its price now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,10 +37,14 @@ pub struct Seen {
     pub market: Market,
     /// Price an hour of one instance.
     pub price: NanoUsd,
+    /// What it costs to bring the job there: its checkpoint's way out of the region where it lies.
+    pub entry: NanoUsd,
     /// The whole gang could be had now, as far as is known.
     pub available: bool,
     /// It refused, and is left alone until then.
     pub refused_until: Option<Time>,
+    /// What is believed about its market, where it is watched.
+    pub belief: Option<Arc<Belief>>,
 }
 
 /// What the job holds now.
@@ -28,10 +56,12 @@ pub struct Present {
     pub market: Market,
     /// The program runs on it.
     pub running: bool,
+    /// Since when it is wanted: a changeover that has begun needs only the rest of its time.
+    pub since: Time,
 }
 
 /// All that a policy may look at.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Sight {
     /// The world's clock.
     pub now: Time,
@@ -50,11 +80,17 @@ pub struct Sight {
     /// Running time that would be lost if the lease vanished now.
     pub at_risk: Span,
     /// Kept on top before a deadline.
-    pub margin: Span,
+    pub margins: Margins,
     /// What is held.
     pub present: Option<Present>,
     /// What could be bought.
     pub offers: Vec<Seen>,
+    /// What is believed about all spot offers taken as one market; none where there is one only.
+    pub anywhere: Option<Arc<Belief>>,
+    /// The model behind beliefs.
+    pub model: Option<Arc<Model>>,
+    /// The plan for jobs like this one, once it is solved.
+    pub plan: Option<Arc<Plan>>,
 }
 
 /// What a policy wants.
@@ -93,8 +129,26 @@ impl Sight {
 
     /// Time to the deadline minus the time that the rest of the work needs from where it stands.
     pub fn slack(&self) -> Option<Span> {
-        let starting = if self.present.as_ref().is_some_and(|p| p.running) { Span::ZERO } else { self.restart };
-        Some(self.left()? - self.need? - starting)
+        Some(self.left()? - self.need? - self.starting())
+    }
+
+    /// Time until what is held makes progress; a whole changeover when nothing is held.
+    pub fn starting(&self) -> Span {
+        match &self.present {
+            Some(present) if present.running => Span::ZERO,
+            Some(present) => Span((self.restart - (self.now - present.since)).0.max(0)),
+            None => self.restart,
+        }
+    }
+
+    /// Slack as it would be with nothing held.
+    fn slack_without(&self) -> Option<Span> {
+        Some(self.left()? - self.need? - self.restart - self.unsaved())
+    }
+
+    /// Running time lost by leaving what runs: what is not saved.
+    fn unsaved(&self) -> Span {
+        if self.present.as_ref().is_some_and(|present| present.running) { self.at_risk } else { Span::ZERO }
     }
 
     /// The cheapest spot offer that can be had now and is worth having.
@@ -113,59 +167,81 @@ impl Sight {
         self.present.as_ref().is_some_and(|present| !present.market.can_be_taken())
     }
 
+    /// The plan that would serve this job: the same from its beginning to its end, while prices stay.
+    pub fn plan_terms(&self) -> Option<PlanTerms> {
+        let (whole, deadline, firm) = (self.whole?, self.deadline?, self.firm()?);
+        let spot = self.offers.iter().filter(|seen| seen.market == Market::Spot).map(|seen| seen.price).min()?;
+        let time = deadline - self.began;
+        Some(PlanTerms::of(self.margins.tick, self.restart, [spot, firm.price], time, time - whole))
+    }
+
     /// When the first refused offer may be asked again.
     pub fn retry_at(&self) -> Option<Time> {
         self.offers.iter().filter_map(|seen| seen.refused_until).filter(|until| *until > self.now).min()
+    }
+
+    /// Spot offers that can be had now and are worth having.
+    pub(super) fn spots(&self) -> impl Iterator<Item = &Seen> {
+        let ceiling = self.firm().map_or(NanoUsd(i64::MAX), |firm| firm.price);
+        self.offers
+            .iter()
+            .filter(move |seen| seen.market == Market::Spot && seen.price < ceiling && self.can_have(seen))
+    }
+
+    /// Whether an offer can be had now; what is held already needs no capacity.
+    pub(super) fn can_have(&self, seen: &Seen) -> bool {
+        let held = self.present.as_ref().is_some_and(|present| present.offer == seen.id);
+        held || (seen.available && seen.refused_until.is_none_or(|until| until <= self.now))
     }
 
     fn cheapest(&self, wanted: impl Fn(&Seen) -> bool) -> Option<&Seen> {
         let held = self.present.as_ref().map(|present| &present.offer);
         self.offers
             .iter()
-            .filter(|seen| wanted(seen))
-            // What is held already needs no capacity.
-            .filter(|seen| {
-                held == Some(&seen.id) || (seen.available && seen.refused_until.is_none_or(|t| t <= self.now))
-            })
+            .filter(|seen| wanted(seen) && self.can_have(seen))
             .min_by_key(|seen| (seen.price, held != Some(&seen.id), seen.id.clone()))
     }
 
     /// The slack below which only a firm lease keeps the promise. On a spot lease, all that is at risk,
-    /// a stop, and two changeovers must still fit: the one after a loss, and one that fails.
+    /// a stop, and the world's changeovers must still fit; with nothing held, the wait until the next look.
     fn least_slack(&self) -> Span {
         match &self.present {
             Some(present) if present.market.can_be_taken() => self.least_slack_on_spot(),
-            _ => self.spare(),
+            _ => self.least_slack_idle(),
         }
+    }
+
+    fn least_slack_idle(&self) -> Span {
+        self.spare() + self.margins.tick
     }
 
     fn spare(&self) -> Span {
-        self.margin + self.need.unwrap_or_default().scaled(2, 100)
+        self.margins.always + self.need.unwrap_or_default().scaled(self.margins.spare_percent, 100)
     }
 
-    fn least_slack_on_spot(&self) -> Span {
-        self.spare() + self.at_risk + self.grace + self.restart + self.restart
+    pub(super) fn least_slack_on_spot(&self) -> Span {
+        self.spare() + self.at_risk + self.grace + self.restart.scaled(self.margins.changeovers, 1)
     }
 
-    /// Holds a policy back from a spot lease on which the net would act before it runs: else the two take
-    /// turns, and ask for leases and give them back without end. A changeover lowers the slack for as long
-    /// as it takes, and leaving a lease that runs puts what is not saved at risk.
+    /// Holds a policy back from what the net would undo at once: else the two take turns, and ask for leases
+    /// and give them back without end.
     pub(super) fn too_late_for(&self, choice: &Choice) -> Option<(Choice, Reason)> {
-        let Choice::Take(id) = choice else { return None };
-        let (slack, firm) = (self.slack()?, self.firm()?);
-        let wanted = self.offers.iter().find(|seen| seen.id == *id)?;
-        if !wanted.market.can_be_taken() {
+        let firm = self.firm()?;
+        let (have, least, rule, text) = match choice {
+            Choice::Take(id) if self.offers.iter().any(|seen| seen.id == *id && seen.market.can_be_taken()) => {
+                // What will be at risk once it runs is not known yet: worlds in which changeovers fail keep more.
+                let room = self.least_slack_on_spot() + self.restart.scaled(self.margins.changeovers - 1, 1);
+                (self.slack_without()?, room, "too-late-for-spot", "the deadline leaves no room to move to spot")
+            }
+            Choice::Wait { .. } => {
+                (self.slack_without()?, self.least_slack_idle(), "safety-net", "the deadline leaves no room to wait")
+            }
+            _ => return None,
+        };
+        if have >= least {
             return None;
         }
-        let running = self.present.as_ref().is_some_and(|present| present.running);
-        let stop = if running { self.restart + self.at_risk } else { Span::ZERO };
-        let least = self.least_slack_on_spot() + self.restart + stop;
-        if slack > least {
-            return None;
-        }
-        let reason = Reason::new("too-late-for-spot", "the deadline leaves no room to move to spot")
-            .span("slack", slack)
-            .span("least slack", least);
+        let reason = Reason::new(rule, text).span("slack", have).span("least slack", least);
         Some(match self.on_firm() {
             true => (Choice::Stay { until: self.retry_at() }, reason),
             false => (Choice::Take(firm.id.clone()), reason.money("price", firm.price)),
@@ -177,12 +253,12 @@ impl Sight {
         if self.on_firm() || self.firm().is_none() {
             return None;
         }
-        let at = self.now + (self.slack()? - self.least_slack());
+        let at = self.now + (self.slack()? - self.least_slack()) + Span(1);
         (at > self.now).then_some(at)
     }
 
-    /// Forces a firm lease when the deadline leaves no other choice. Says nothing when there is no
-    /// deadline, when a firm lease is held, or when none can be had.
+    /// Forces a firm lease in place of one that can be taken, when the deadline leaves no other choice. Says
+    /// nothing when there is no deadline, when a firm lease is held, or when none can be had.
     pub(super) fn safety_net(&self) -> Option<(Choice, Reason)> {
         self.deadline?;
         if self.on_firm() {
@@ -193,12 +269,12 @@ impl Sight {
             let why = "the work left is not known, so only a lease that stays can promise the deadline";
             return Some((Choice::Take(firm.id.clone()), Reason::new("unknown-work", why).money("price", firm.price)));
         };
-        let least = self.least_slack();
-        if slack > least {
+        let least = self.least_slack_on_spot();
+        if self.present.is_none() || slack >= least {
             return None;
         }
         // Saving now may be all that is missing: the same lease is then safe again.
-        let (rule, text) = if slack > least - self.at_risk {
+        let (rule, text) = if slack >= least - self.at_risk {
             ("save-now", "too much unsaved work for the slack that is left: the program saves now")
         } else {
             ("safety-net", "the deadline leaves no more room for spot")

@@ -38,12 +38,6 @@ fn query(catalog: &Catalog, args: &OffersArgs, for_programs: bool) -> Result<Que
     let clouds: Vec<String> = args.cloud.iter().map(|cloud| cloud.to_ascii_lowercase()).collect();
     clouds.iter().try_for_each(|cloud| catalog.known_cloud(cloud)).map_err(bad)?;
     args.region.iter().try_for_each(|region| catalog.known_region(region)).map_err(bad)?;
-    let terms = args.market.iter().map(|word| {
-        Term::named(word).ok_or_else(|| {
-            Failure::new(Code::BadInput, format!("no market is called `{word}`"))
-                .hint("markets: spot, on-demand, reserved, reserved-1y, reserved-3y")
-        })
-    });
     let counted = accelerators.iter().any(|wanted| wanted.count.is_some());
     Ok(Query {
         without_accelerators: args.cpu,
@@ -51,7 +45,7 @@ fn query(catalog: &Catalog, args: &OffersArgs, for_programs: bool) -> Result<Que
         clouds,
         regions: args.region.clone(),
         instance_types: args.instance_type.clone(),
-        terms: terms.collect::<Result<Vec<_>, _>>()?.concat(),
+        terms: terms(&args.market)?,
         min_memory_gib: args.min_memory.as_deref().map(|text| memory("--min-memory", text)).transpose()?,
         min_accelerator_memory_gb: args
             .min_gpu_memory
@@ -72,6 +66,17 @@ fn query(catalog: &Catalog, args: &OffersArgs, for_programs: bool) -> Result<Que
         },
         limit: args.limit.filter(|_| for_programs),
     })
+}
+
+/// The terms that words of a command line stand for.
+pub fn terms(words: &[String]) -> Result<Vec<Term>, Failure> {
+    let named = words.iter().map(|word| {
+        Term::named(word).ok_or_else(|| {
+            Failure::new(Code::BadInput, format!("no market is called `{word}`"))
+                .hint("markets: spot, on-demand, reserved, reserved-1y, reserved-3y")
+        })
+    });
+    Ok(named.collect::<Result<Vec<_>, _>>()?.concat())
 }
 
 fn memory(flag: &str, text: &str) -> Result<f64, Failure> {
@@ -99,7 +104,8 @@ fn instance_type(catalog: &Catalog, request: &BadRequest) -> Option<Failure> {
     Some(Failure::new(Code::BadInput, message).hint(format!("say --instance-type {typed}")))
 }
 
-fn bad(request: BadRequest) -> Failure {
+/// A request that cannot be understood, and what may have been meant.
+pub fn bad(request: BadRequest) -> Failure {
     let (nearest, otherwise) = match &request {
         BadRequest::UnknownAccelerator { nearest, .. } => (nearest.clone(), "`windfall offers` lists all accelerators"),
         BadRequest::UnknownCloud { nearest, .. } => (nearest.clone(), "`windfall catalog` lists all clouds"),

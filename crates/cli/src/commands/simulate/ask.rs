@@ -1,0 +1,176 @@
+//! What was asked: markets, jobs and policies, checked before anything is played.
+
+use crate::args::SimulateMarketArgs;
+use crate::exit::{Code, Failure};
+use crate::jobfile;
+use std::path::Path;
+use std::sync::Arc;
+use windfall_core::market;
+use windfall_core::market::foresight::{Model, Priors};
+use windfall_core::{NanoUsd, Span};
+use windfall_sim::{Course, Player, Reading, Recording, RecordingError, Scenario, Terms, Zone, read_recordings};
+
+/// The spot price where neither the recording nor the user gives one: AWS V100 in 2023.
+const SPOT_PRICE: f64 = 0.9731;
+
+/// What is to be played.
+pub struct Asked {
+    pub scenarios: Vec<Scenario>,
+    pub players: Vec<Player>,
+    /// In words.
+    pub what: String,
+}
+
+pub fn asked(args: &SimulateMarketArgs) -> Result<Asked, Failure> {
+    let work = time("--work", &args.work)?;
+    let deadlines = times("--deadline", &args.deadline)?;
+    let restarts = times("--restart", &args.restart)?;
+    let on_demand = price("--on-demand-price", args.on_demand_price)?;
+    let spot = args.spot_price.map(|spot| price("--spot-price", spot)).transpose()?;
+    for deadline in &deadlines {
+        feasible(work, *deadline, &restarts)?;
+    }
+    let names = names(&args.policy)?;
+    let tick = args.tick.as_deref().map(|tick| time("--tick", tick)).transpose()?;
+    let reading = Reading { unavailable_is_one: args.unavailable_is_one, tick };
+    let mut recordings = Vec::new();
+    for path in &args.paths {
+        recordings.extend(read_recordings(path, reading).map_err(|error| unreadable(&error))?);
+    }
+    let longest = deadlines.iter().copied().max().unwrap_or_default();
+    let markets: Vec<Vec<Recording>> = match args.together {
+        true => vec![recordings],
+        false => recordings.into_iter().map(|recording| vec![recording]).collect(),
+    };
+    let mut scenarios = Vec::new();
+    for zones in &markets {
+        for from in windows(zones, longest, args)? {
+            let course = course(zones, from, (spot, on_demand), args.gang);
+            for deadline in &deadlines {
+                for restart in &restarts {
+                    let terms = Terms { work, deadline: *deadline, restart: *restart };
+                    let name = format!("{} from tick {from}", zones[0].name);
+                    scenarios.push(Scenario { course: course.clone(), terms, name });
+                }
+            }
+        }
+    }
+    let model = args.priors.as_deref().map(priors).transpose()?;
+    let player = |name: &&str| {
+        let player = Player::named(name)?;
+        let model = model.clone().filter(|_| player.model.is_some()).or(player.model.clone());
+        Some(Player { model, ..player }.prepared(scenarios.iter().map(|s| (&s.course, &s.terms))))
+    };
+    let players = names.iter().filter_map(player).collect();
+    let starts = if args.starts == 1 { "start" } else { "starts" };
+    let what = format!(
+        "{} {} × {} {starts} × {} × {}, {work} of work",
+        markets.len(),
+        if markets.len() == 1 { "market" } else { "markets" },
+        args.starts,
+        args.deadline.join(", "),
+        args.restart.join(", "),
+    );
+    Ok(Asked { scenarios, players, what })
+}
+
+fn bad(message: impl Into<String>, hint: impl Into<String>) -> Failure {
+    Failure::new(Code::BadInput, message).hint(hint)
+}
+
+fn unreadable(error: &RecordingError) -> Failure {
+    bad(error.to_string(), error.hint.clone())
+}
+
+fn time(flag: &str, text: &str) -> Result<Span, Failure> {
+    let none = text == "0" || text == "0s";
+    let span = if none && flag == "--restart" { Some(Span::ZERO) } else { jobfile::duration(text) };
+    span.ok_or_else(|| bad(format!("{flag} {text}: not a length of time"), "expected such as 48h, 90m or 72s"))
+}
+
+fn times(flag: &str, texts: &[String]) -> Result<Vec<Span>, Failure> {
+    texts.iter().map(|text| time(flag, text)).collect()
+}
+
+fn price(flag: &str, dollars: f64) -> Result<NanoUsd, Failure> {
+    match dollars > 0.0 && dollars < 1e6 {
+        true => Ok(NanoUsd::from_dollars(dollars)),
+        false => Err(bad(format!("{flag} {dollars}: not a price"), "expected dollars an hour above 0")),
+    }
+}
+
+fn feasible(work: Span, deadline: Span, restarts: &[Span]) -> Result<(), Failure> {
+    let restart = restarts.iter().copied().max().unwrap_or_default();
+    let earliest = Terms { work, deadline, restart }.earliest();
+    if earliest <= deadline {
+        return Ok(());
+    }
+    let message = format!(
+        "--deadline {deadline}: the work takes {work} and a start {restart}, so the earliest finish is after {earliest}"
+    );
+    Err(bad(message, format!("give at least {earliest}, or less work")))
+}
+
+fn names(wanted: &[String]) -> Result<Vec<&'static str>, Failure> {
+    let known = market::names();
+    if wanted.iter().any(|name| name == "all") {
+        return Ok(known);
+    }
+    let find = |name: &String| {
+        let hint = format!("expected all, or some of {}", known.join(", "));
+        known.iter().copied().find(|known| known == name).ok_or_else(|| bad(format!("--policy {name}: unknown"), hint))
+    };
+    wanted.iter().map(find).collect()
+}
+
+/// Where windows begin.
+fn windows(zones: &[Recording], longest: Span, args: &SimulateMarketArgs) -> Result<Vec<usize>, Failure> {
+    let Some(first) = zones.first() else { return Ok(Vec::new()) };
+    if let Some(other) = zones.iter().find(|zone| zone.tick != first.tick) {
+        let message = format!("{} has ticks of {}, {} of {}", first.name, first.tick, other.name, other.tick);
+        return Err(bad(message, "zones that are played together need the same tick"));
+    }
+    let ticks = zones.iter().map(|zone| zone.counts.len()).min().unwrap_or(0);
+    let needed = usize::try_from((longest.0 + first.tick.0 - 1) / first.tick.0).unwrap_or(usize::MAX);
+    let Some(room) = ticks.checked_sub(needed) else {
+        let lasts = Span(first.tick.0 * ticks as i64);
+        let message = format!("{}: it lasts {lasts}, the longest deadline is {longest}", first.name);
+        return Err(bad(message, "give shorter deadlines, or leave this recording out"));
+    };
+    let starts = usize::try_from(args.starts).unwrap_or(1);
+    let gap = room / starts.max(2).saturating_sub(1).max(1);
+    let mut random = args.seed;
+    let place = |number: usize| {
+        let even = if starts == 1 { 0 } else { room * number / (starts - 1) };
+        // Steele and Vigna's SplitMix64: small, and the same everywhere.
+        random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (random ^ (random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let moved = usize::try_from((mixed ^ (mixed >> 31)) % (gap as u64 + 1)).unwrap_or(0);
+        if args.seed == 0 { even } else { (even + moved).min(room) }
+    };
+    Ok((0..starts).map(place).collect())
+}
+
+fn course(zones: &[Recording], from: usize, (spot, on_demand): (Option<NanoUsd>, NanoUsd), gang: u32) -> Course {
+    let zone = |(number, recording): (usize, &Recording)| {
+        let up = recording.counts[from..].iter().map(|count| *count >= gang).collect();
+        let recorded = recording.prices.as_ref().filter(|_| spot.is_none()).map(|prices| prices[from..].to_vec());
+        let price = recorded.unwrap_or_else(|| vec![spot.unwrap_or(NanoUsd::from_dollars(SPOT_PRICE))]);
+        // Files in different folders may share a name; offers may not.
+        let id = windfall_core::OfferId::new(&format!("{number}/{}/spot", recording.name));
+        Zone { name: recording.name.clone(), spot: id, up, price }
+    };
+    let tick = zones.first().map(|recording| recording.tick).unwrap_or_default();
+    Course { tick, zones: zones.iter().enumerate().map(zone).collect(), on_demand, gang, egress: Vec::new() }
+}
+
+fn priors(file: &Path) -> Result<Arc<Model>, Failure> {
+    let failed = |problem: String| {
+        bad(format!("{}: {problem}", file.display()), "expected a file as `cargo xtask priors` prints it")
+    };
+    let text = std::fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
+    let priors: Priors = serde_json::from_str(&text).map_err(|error| failed(error.to_string()))?;
+    priors.check().map_err(failed)?;
+    Ok(Arc::new(Model::new(&priors)))
+}

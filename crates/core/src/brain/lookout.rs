@@ -1,0 +1,149 @@
+//! What is believed about spot markets, as part of the fold: the same records give the same beliefs. Jobs
+//! that want the same thing share a lookout. Several words about one moment count as the last of them.
+
+use crate::market::foresight::{Belief, Model};
+use crate::offer::{Offer, OfferId};
+use crate::spec::Ask;
+use crate::units::{Span, Time};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Lookouts that are kept when nobody uses them any more.
+const MOST: usize = 16;
+
+/// One market under watch.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Watched {
+    belief: Belief,
+    /// Up to when the belief counts everything.
+    at: Time,
+    /// What was last said, and when: taken in once time has gone on.
+    up: bool,
+    said_at: Time,
+}
+
+impl Watched {
+    fn new(model: &Model, up: bool, now: Time) -> Watched {
+        Watched { belief: model.belief(up), at: now, up, said_at: now }
+    }
+
+    fn say(&mut self, model: &Model, every: Span, up: bool, now: Time) {
+        if !model.knows(&self.belief) {
+            *self = Watched::new(model, up, now);
+        }
+        if now > self.said_at {
+            model.observe(&mut self.belief, self.said_at - self.at, every, self.up);
+            self.at = self.said_at;
+            // Silence is counted in whole looks, up to just before now: what is said now may end the spell.
+            let looks = ((now - self.at).0 - 1) / every.0.max(1);
+            let silence = Span(looks * every.0);
+            model.observe(&mut self.belief, silence, every, self.up);
+            self.at = self.at + silence;
+        }
+        self.up = up;
+        self.said_at = now;
+    }
+
+    fn at(&self, model: &Model, every: Span, now: Time) -> Belief {
+        let mut belief = if model.knows(&self.belief) { self.belief.clone() } else { model.belief(self.up) };
+        model.observe(&mut belief, self.said_at - self.at, every, self.up);
+        model.observe(&mut belief, now - self.said_at.max(self.at), every, self.up);
+        belief
+    }
+}
+
+/// What jobs that want the same thing watch.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Lookout {
+    gang: u32,
+    resources: Vec<Ask>,
+    anywhere: Watched,
+    /// Stored as a list: an offer's name is a key of its own kind.
+    zones: BTreeMap<OfferId, Watched>,
+}
+
+/// Beliefs at a moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Beliefs {
+    pub anywhere: Option<Arc<Belief>>,
+    pub zones: BTreeMap<OfferId, Arc<Belief>>,
+}
+
+/// All lookouts.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Lookouts(Vec<Lookout>);
+
+/// Whether an offer has what is wanted, whatever it costs.
+pub(super) fn fits(resources: &[Ask], offer: &Offer) -> bool {
+    resources.is_empty()
+        || resources.iter().any(|ask| ask.accelerator == offer.accelerator && ask.count <= offer.accelerators)
+}
+
+fn can_be_had(offer: &Offer, gang: u32) -> bool {
+    offer.capacity.is_none_or(|capacity| capacity >= gang)
+}
+
+impl Lookouts {
+    /// Begins to watch for a job, unless others do already.
+    pub fn watch<'a>(
+        &mut self,
+        model: &Model,
+        (gang, resources): (u32, &[Ask]),
+        offers: impl Iterator<Item = &'a Offer>,
+        now: Time,
+    ) {
+        if self.0.iter().any(|lookout| lookout.gang == gang && lookout.resources == resources) {
+            return;
+        }
+        if self.0.len() >= MOST {
+            self.0.remove(0);
+        }
+        let watched = offers.filter(|offer| offer.market.can_be_taken() && fits(resources, offer));
+        let zones: BTreeMap<OfferId, Watched> =
+            watched.map(|offer| (offer.id.clone(), Watched::new(model, can_be_had(offer, gang), now))).collect();
+        let anywhere = Watched::new(model, zones.values().any(|zone| zone.up), now);
+        self.0.push(Lookout { gang, resources: resources.to_vec(), anywhere, zones });
+    }
+
+    /// An offer was seen.
+    pub fn saw(&mut self, model: &Model, every: Span, offer: &Offer, now: Time) {
+        if offer.market.can_be_taken() {
+            for lookout in self.0.iter_mut().filter(|lookout| fits(&lookout.resources, offer)) {
+                let up = can_be_had(offer, lookout.gang);
+                lookout.say(model, every, &offer.id, up, now);
+            }
+        }
+    }
+
+    /// What an answer of the market says about an offer whose capacity nobody tells.
+    pub fn heard(&mut self, model: &Model, every: Span, offer: &OfferId, up: bool, now: Time) {
+        for lookout in self.0.iter_mut().filter(|lookout| lookout.zones.contains_key(offer)) {
+            lookout.say(model, every, offer, up, now);
+        }
+    }
+
+    /// What is believed for a job at a moment.
+    pub fn beliefs(&self, model: &Model, every: Span, (gang, resources): (u32, &[Ask]), now: Time) -> Beliefs {
+        let matches = |lookout: &&Lookout| lookout.gang == gang && lookout.resources == resources;
+        let Some(lookout) = self.0.iter().find(matches) else { return Beliefs::default() };
+        let at = |watched: &Watched| Arc::new(watched.at(model, every, now));
+        Beliefs {
+            anywhere: (lookout.zones.len() > 1).then(|| at(&lookout.anywhere)),
+            zones: lookout.zones.iter().map(|(id, watched)| (id.clone(), at(watched))).collect(),
+        }
+    }
+}
+
+impl Lookout {
+    fn say(&mut self, model: &Model, every: Span, offer: &OfferId, up: bool, now: Time) {
+        match self.zones.get_mut(offer) {
+            Some(watched) => watched.say(model, every, up, now),
+            None => {
+                self.zones.insert(offer.clone(), Watched::new(model, up, now));
+            }
+        }
+        let any_up = self.zones.values().any(|zone| zone.up);
+        self.anywhere.say(model, every, any_up, now);
+    }
+}

@@ -1,0 +1,67 @@
+//! Solved plans that jobs share, and the one that is being solved. Memory is bounded, and solving is done in
+//! slices of a fraction of a millisecond, so that whoever owns the shelf never waits.
+
+use super::model::Model;
+use super::plan::{Plan, PlanTerms, Solving};
+use std::sync::Arc;
+
+/// Plans kept at most; each takes at most about 64 MB, most a tenth of that.
+const MOST: usize = 4;
+/// Values computed in one slice.
+const SLICE: u32 = 100_000;
+
+/// Plans by their terms.
+#[derive(Clone, Debug)]
+pub struct Shelf {
+    room: usize,
+    solved: Vec<Arc<Plan>>,
+    solving: Option<Box<Solving>>,
+}
+
+impl Default for Shelf {
+    fn default() -> Shelf {
+        Shelf::with_room_for(MOST)
+    }
+}
+
+impl Shelf {
+    /// A shelf for so many plans.
+    pub fn with_room_for(room: usize) -> Shelf {
+        Shelf { room: room.max(1), solved: Vec::new(), solving: None }
+    }
+
+    /// The plan that suits a job best; none where no plan is for its changeover and its time.
+    pub fn find(&self, terms: &PlanTerms) -> Option<&Arc<Plan>> {
+        let suits = self.solved.iter().filter(|plan| plan.terms().suits(terms));
+        suits.min_by_key(|plan| plan.terms().spot_permille.abs_diff(terms.spot_permille))
+    }
+
+    /// Every plan on it.
+    pub fn plans(&self) -> Vec<Arc<Plan>> {
+        self.solved.clone()
+    }
+
+    /// Adds a plan that was solved elsewhere.
+    pub fn put(&mut self, plan: Arc<Plan>) {
+        if self.solved.len() >= self.room {
+            self.solved.remove(0);
+        }
+        self.solved.push(plan);
+    }
+
+    /// Solves a slice of the first plan that is wanted and not there; true while there is more to do.
+    pub fn think(&mut self, model: &Model, wanted: &[PlanTerms]) -> bool {
+        let missing = |terms: &&PlanTerms| self.find(terms).is_none_or(|plan| !plan.terms().serves(terms));
+        let Some(terms) = wanted.iter().find(missing) else { return false };
+        let same = self.solving.as_ref().is_some_and(|solving| solving.terms().serves(terms));
+        let mut solving = match self.solving.take() {
+            Some(solving) if same => solving,
+            _ => Box::new(Solving::new(model, *terms)),
+        };
+        match solving.solve_some(SLICE) {
+            true => self.put(Arc::new(solving.finish())),
+            false => self.solving = Some(solving),
+        }
+        true
+    }
+}

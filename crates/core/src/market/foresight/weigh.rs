@@ -1,0 +1,232 @@
+//! What each choice is expected to cost, and the cheapest of them. Several zones are one market for the
+//! question of spot, on-demand or waiting; which zone is a question of price and of how long it will last.
+
+use super::super::policies;
+use super::super::sight::{Choice, Seen, Sight};
+use super::model::Model;
+use super::plan::{Plan, Stand};
+use crate::reason::Reason;
+use crate::units::{NanoUsd, Span};
+
+/// Differences below this many on-demand ticks are noise of the grid: there on-demand wins.
+const TIE: f64 = 1e-3;
+/// A move between zones must be better by this share of the price: indices are estimates.
+const MOVE_MARGIN: f64 = 0.05;
+
+/// The choice that is expected to cost least, among those that keep the deadline whatever the market does.
+pub fn foresight(sight: &Sight) -> (Choice, Reason) {
+    let outlook =
+        sight.plan.as_ref().zip(sight.model.as_ref()).and_then(|(plan, model)| Outlook::of(sight, plan, model));
+    let (Some(outlook), Some(firm)) = (outlook, sight.firm()) else {
+        return policies::levi_safe(sight);
+    };
+    let weighed = outlook.weigh();
+    let money = |ticks: f64| NanoUsd((ticks * firm.price.for_span(outlook.plan.terms().tick).0 as f64) as i64);
+    let say = |text: &str| {
+        let reason = Reason::new("foresight", text).span("slack", outlook.idle).money("on-demand", money(weighed.firm));
+        let spot = weighed.spot.map(|(_, cost)| cost);
+        let reason = spot.iter().fold(reason, |reason, cost| reason.money("spot", money(*cost)));
+        weighed.wait.iter().fold(reason, |reason, cost| reason.money("waiting", money(*cost)))
+    };
+    let until = Some(sight.now + outlook.step);
+    let hold = |seen: &Seen, reason: Reason| match &sight.present {
+        Some(present) if present.offer == seen.id => (Choice::Stay { until }, reason),
+        _ => (Choice::Take(seen.id.clone()), reason.money("price", seen.price)),
+    };
+    let spot = weighed.spot.map_or(f64::INFINITY, |(_, cost)| cost);
+    let wait = weighed.wait.unwrap_or(f64::INFINITY);
+    match weighed.spot {
+        _ if weighed.firm <= spot.min(wait) + TIE => hold(firm, say("on-demand is expected to cost least")),
+        Some((zone, _)) if spot <= wait => hold(zone, say("spot is expected to cost least")),
+        _ => (Choice::Wait { until }, say("waiting for spot is expected to cost least")),
+    }
+}
+
+/// A job's present, with all that the world wants kept taken off its time.
+struct Outlook<'a> {
+    sight: &'a Sight,
+    plan: &'a Plan,
+    model: &'a Model,
+    up: bool,
+    believed: Vec<Believed>,
+    left: Span,
+    need: Span,
+    starting: Span,
+    /// Slack with nothing held.
+    idle: Span,
+    /// Slack with what is held now.
+    held: Span,
+    /// Until the next look.
+    step: Span,
+}
+
+/// A class and an age that the market may be of, and what follows within a step.
+struct Believed {
+    class: usize,
+    /// The bucket after the step, if the spell goes on.
+    bucket: usize,
+    goes_on: f64,
+    ends: f64,
+}
+
+/// Expected costs to the end in on-demand ticks; none for what is not allowed.
+struct Weighed<'a> {
+    firm: f64,
+    spot: Option<(&'a Seen, f64)>,
+    wait: Option<f64>,
+}
+
+/// The chance that the state of all zones taken as one ends within a part of a tick, from what is believed of
+/// each: several zones are down together far more rarely than one, and never for as long.
+fn ends_by_zones(sight: &Sight, plan: &Plan, part: f64) -> f64 {
+    let (mut all_down, mut any_up) = (1.0, false);
+    for belief in sight.offers.iter().filter_map(|seen| seen.belief.as_ref()) {
+        let mut ends = 0.0;
+        belief.each(plan.terms().tick, |class, bucket, weight| {
+            ends += weight * plan.model().classes[class].within(usize::from(belief.up), bucket, part);
+        });
+        all_down *= if belief.up { ends } else { 1.0 - ends };
+        any_up |= belief.up;
+    }
+    if any_up { all_down } else { 1.0 - all_down }
+}
+
+impl<'a> Outlook<'a> {
+    fn of(sight: &'a Sight, plan: &'a Plan, model: &'a Model) -> Option<Outlook<'a>> {
+        let single = || sight.offers.iter().find_map(|seen| seen.belief.as_deref());
+        let belief = sight.anywhere.as_deref().or_else(single)?;
+        let reserve = sight.least_slack_on_spot() - sight.restart;
+        let (left, need) = (sight.left()? - reserve, sight.need?);
+        let starting = if sight.present.is_some() { sight.starting() } else { Span::ZERO };
+        let running = left - need - starting;
+        let held = if sight.on_firm() { running } else { running - sight.restart };
+        let tick = plan.terms().tick;
+        let step = Span(sight.margins.tick.0.clamp(tick.0 / 4, tick.0));
+        let part = step.0 as f64 / tick.0 as f64;
+        let older = belief.bucket_after(tick, step);
+        let by_zones = sight.anywhere.as_ref().map(|_| ends_by_zones(sight, plan, part));
+        let mut believed = Vec::new();
+        belief.each(tick, |class, bucket, weight| {
+            let own = || plan.model().classes[class].within(usize::from(belief.up), bucket, part);
+            let ends = by_zones.unwrap_or_else(own);
+            let bucket = older.unwrap_or(bucket);
+            believed.push(Believed { class, bucket, goes_on: weight * (1.0 - ends), ends: weight * ends });
+        });
+        Some(Outlook {
+            sight,
+            plan,
+            model,
+            up: belief.up,
+            believed,
+            left,
+            need,
+            starting,
+            idle: left - need - sight.restart,
+            held,
+            step,
+        })
+    }
+
+    /// A part of a plan's tick.
+    fn part(&self) -> f64 {
+        self.step.0 as f64 / self.plan.terms().tick.0 as f64
+    }
+
+    fn ends_within(&self, starting: Span) -> bool {
+        self.need + starting <= self.step
+    }
+
+    fn weigh(&self) -> Weighed<'a> {
+        let (idle, firmly, other_idle, other_firm) = match self.up {
+            true => (Stand::UpIdle, Stand::UpFirm, Stand::DownIdle, Stand::DownFirm),
+            false => (Stand::DownIdle, Stand::DownFirm, Stand::UpIdle, Stand::UpFirm),
+        };
+        let (starting, slack) = match self.sight.on_firm() {
+            true => (self.starting, self.held),
+            false => (self.sight.restart, self.idle),
+        };
+        let later = if self.ends_within(starting) { 0.0 } else { self.expect(slack, firmly, other_firm) };
+        let may_wait = self.idle >= self.step.max(self.sight.margins.tick);
+        Weighed {
+            firm: self.part() + later,
+            spot: self.zone().and_then(|zone| Some((zone, self.on_spot(zone)?))),
+            wait: may_wait.then(|| self.expect(self.idle - self.step, idle, other_idle)),
+        }
+    }
+
+    fn holds(&self, zone: &Seen) -> bool {
+        self.sight.present.as_ref().is_some_and(|present| present.offer == zone.id)
+    }
+
+    /// Expected cost on spot in a zone; none where slack does not allow it.
+    fn on_spot(&self, zone: &Seen) -> Option<f64> {
+        let holds = self.holds(zone);
+        let (starting, slack) =
+            if holds { (self.starting, self.held) } else { (self.sight.restart, self.idle - self.sight.restart) };
+        let firm = self.sight.firm()?.price.0.max(1) as f64;
+        let entry = if holds { 0.0 } else { zone.entry.0 as f64 / self.firm_tick() };
+        let now = self.part() * zone.price.0 as f64 / firm + entry;
+        match self.ends_within(starting) {
+            true => Some(now),
+            false if slack.0 < 0 => None,
+            false => Some(now + self.expect(slack, Stand::UpSpot, Stand::DownIdle)),
+        }
+    }
+
+    /// Nano-dollars of an on-demand tick.
+    fn firm_tick(&self) -> f64 {
+        let firm = self.sight.firm().map_or(NanoUsd(1), |firm| firm.price);
+        firm.for_span(self.plan.terms().tick).0.max(1) as f64
+    }
+
+    /// The zone to be in: its price, and what it costs to get there spread over how long it will last.
+    fn zone(&self) -> Option<&'a Seen> {
+        let mut zones = self.sight.spots();
+        let first = zones.next()?;
+        let Some(second) = zones.next() else { return Some(first) };
+        let start = self.start_cost();
+        let index = |zone: &Seen| self.index(zone, start);
+        let least = |a: &'a Seen, b: &'a Seen| if index(b) < index(a) { b } else { a };
+        let best = zones.fold(least(first, second), least);
+        let held = self.sight.spots().find(|zone| self.holds(zone));
+        // What is held stays unless the other is clearly better, and a changeover may still be lost.
+        let keep = |held: &&Seen| {
+            let near = index(held) <= index(best) * (1.0 + MOVE_MARGIN);
+            near || self.idle < self.sight.restart + self.sight.restart
+        };
+        held.filter(keep).or(Some(best))
+    }
+
+    /// What a changeover costs beyond its price: the slack that it uses up, in on-demand ticks.
+    fn start_cost(&self) -> f64 {
+        let value = |slack: Span| self.expect(slack.max(Span::ZERO), Stand::UpSpot, Stand::DownIdle);
+        (value(self.idle - self.sight.restart) - value(self.idle)).max(0.0)
+    }
+
+    /// Price of a tick, in on-demand ticks, with every changeover that the zone is expected to bring.
+    fn index(&self, zone: &Seen, start: f64) -> f64 {
+        let firm = self.sight.firm().map_or(1.0, |firm| firm.price.0.max(1) as f64);
+        let lasts = zone.belief.as_ref().map_or(1.0, |belief| self.model.lifetime(belief));
+        let scale = self.model.tick().0 as f64 / self.plan.terms().tick.0 as f64;
+        let ticks = (lasts * scale).min(self.need.0 as f64 / self.plan.terms().tick.0 as f64).max(1.0);
+        let price = zone.price.0 as f64 / firm;
+        let begins = self.sight.restart.0 as f64 / self.plan.terms().tick.0 as f64 * price + start;
+        // A loss costs a changeover wherever the job goes then; getting there costs one, and the way, once more.
+        let moves = if self.holds(zone) { 0.0 } else { begins + zone.entry.0 as f64 / self.firm_tick() };
+        price + (begins + moves) / ticks
+    }
+
+    /// Expected cost to the end after a step, over all that is believed about the market.
+    fn expect(&self, slack: Span, stays: Stand, flips: Stand) -> f64 {
+        let (plan, tick) = (self.plan, self.plan.terms().tick);
+        let ticks = |span: Span| span.0 as f32 / tick.0 as f32;
+        let time = plan.find_time(ticks(self.left - self.step));
+        let slack = plan.find_slack(ticks(slack));
+        let value = |class, stand, bucket| f64::from(plan.value(class, stand, bucket, time, slack));
+        let cost = |believed: &Believed| {
+            let Believed { class, bucket, goes_on, ends } = *believed;
+            goes_on * value(class, stays, bucket) + ends * value(class, flips, 0)
+        };
+        self.believed.iter().map(cost).sum()
+    }
+}

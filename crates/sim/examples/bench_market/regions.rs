@@ -1,0 +1,59 @@
+//! Zones to choose between: the public windows of nine zones, and the nine zones side by side with their own
+//! prices and what it costs to take a checkpoint from one region to another.
+
+use crate::data::{Data, ON_DEMAND, hours};
+use crate::folds;
+use crate::report;
+use windfall_core::NanoUsd;
+use windfall_sim::{Course, Recording, Scenario, Terms, Zone};
+
+/// A checkpoint of this size moves with the job.
+const CHECKPOINT_GB: f64 = 50.0;
+
+pub fn regions(data: &Data) -> bool {
+    let (model, from) = folds::without_nine_zones(data);
+    let public: Vec<Scenario> = data
+        .multi()
+        .iter()
+        .enumerate()
+        .flat_map(|(number, zones)| {
+            let deadlines = [52.0];
+            deadlines.map(|deadline| Scenario {
+                course: together(zones, 0, Vec::new()),
+                terms: Terms { work: hours(48.0), deadline: hours(deadline), restart: hours(0.2) },
+                name: format!("window {number}"),
+            })
+        })
+        .collect();
+    let mut good = report("the public windows of nine zones", from, &public, model.clone());
+    let zones = data.zones_2023();
+    let egress = data.egress(&zones, CHECKPOINT_GB);
+    let mut scenarios = Vec::new();
+    for ratio in [1.1, 1.5, 2.0] {
+        for restart in [0.05, 0.2] {
+            let terms = Terms { work: hours(48.0), deadline: hours(48.0 * ratio), restart: hours(restart) };
+            scenarios.extend(folds::windows(&zones[0], hours(96.0), 6).into_iter().map(|from| Scenario {
+                course: together(&zones, from, egress.clone()),
+                terms,
+                name: format!("from tick {from}"),
+            }));
+        }
+    }
+    good &= report("nine zones with real prices and egress of 50 GB", from, &scenarios, model);
+    good
+}
+
+fn together(zones: &[Recording], from: usize, egress: Vec<Vec<NanoUsd>>) -> Course {
+    let zone = |recording: &Recording| {
+        let up = recording.counts[from..].iter().map(|count| *count >= 1).collect();
+        let prices = recording.prices.as_ref().map(|prices| prices[from..].to_vec()).unwrap_or_default();
+        Zone { price: prices, ..Zone::new(&recording.name, up, NanoUsd(0)) }
+    };
+    Course {
+        tick: zones[0].tick,
+        zones: zones.iter().map(zone).collect(),
+        on_demand: NanoUsd::from_dollars(ON_DEMAND),
+        gang: 1,
+        egress,
+    }
+}

@@ -1,0 +1,271 @@
+//! One job under one policy over a recorded market, by the rules of the public harness: a choice at the
+//! beginning of every tick, whole ticks paid, a changeover on every start, deadlines enforced. This is the
+//! fast path: it shows the policy the same `Sight` as the brain does, without leases, engines and a log.
+
+use crate::course::{Course, Terms};
+use std::sync::Arc;
+use windfall_core::market::foresight::{Model, Plan, PlanTerms, Shelf};
+use windfall_core::market::{self, Choice, Margins, Policy, Present, Seen, Sight};
+use windfall_core::{Market, NanoUsd, OfferId, Span, Time};
+
+/// What a tick was used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// Nothing was held.
+    Idle,
+    /// Spot in the zone of that number.
+    Spot(usize),
+    /// On-demand.
+    OnDemand,
+}
+
+/// A policy and what it is given.
+#[derive(Clone, Debug)]
+pub struct Player {
+    /// Its name.
+    pub name: String,
+    /// The rule.
+    pub policy: Policy,
+    /// The model by which it watches markets, where it does.
+    pub model: Option<Arc<Model>>,
+    /// Plans that it may follow.
+    pub shelf: Shelf,
+}
+
+impl Player {
+    /// A policy that needs no model; none of that name, or one that does, is none.
+    pub fn named(name: &str) -> Option<Player> {
+        let policy = market::policy(name)?;
+        let model = market::watches(name).then(Model::embedded);
+        Some(Player { name: name.to_owned(), policy, model, shelf: Shelf::default() })
+    }
+
+    /// The same with a plan for every kind of job among these.
+    pub fn prepared<'a>(mut self, jobs: impl Iterator<Item = (&'a Course, &'a Terms)>) -> Player {
+        let Some(model) = self.model.clone().filter(|_| market::plans(&self.name)) else { return self };
+        let wanted = jobs.filter_map(|(course, terms)| Game::new(&self, course, terms).sight.plan_terms());
+        let mut all: Vec<PlanTerms> = Vec::new();
+        for terms in wanted.collect::<Vec<_>>() {
+            // One plan for the longest and slackest of those that differ in nothing else.
+            match all.iter_mut().find(|known| known.like(&terms)) {
+                Some(known) => *known = known.wider(&terms),
+                None => all.push(terms),
+            }
+        }
+        self.shelf = Shelf::with_room_for(all.len());
+        all.into_iter().for_each(|terms| self.shelf.put(Arc::new(Plan::solve(&model, terms))));
+        self
+    }
+
+    /// Foresight on a model of its own.
+    pub fn foreseeing<'a>(model: Arc<Model>, jobs: impl Iterator<Item = (&'a Course, &'a Terms)>) -> Player {
+        let name = "foresight".to_owned();
+        Player { name, policy: market::foresight, model: Some(model), shelf: Shelf::default() }.prepared(jobs)
+    }
+}
+
+/// How it went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Played {
+    /// What was paid.
+    pub cost: NanoUsd,
+    /// When the work was done, from the start.
+    pub finished: Span,
+    /// Done after the deadline.
+    pub late: bool,
+    /// Spot leases that the market took.
+    pub interruptions: u32,
+    /// Changeovers paid for.
+    pub starts: u32,
+    /// Time on spot.
+    pub spot: Span,
+    /// Time on on-demand.
+    pub on_demand: Span,
+    /// What each tick was used for.
+    pub uses: Vec<Use>,
+}
+
+/// What the rules of the public harness keep before a deadline: nothing fails there, and a look is a tick.
+pub fn margins(tick: Span) -> Margins {
+    Margins { always: Span::ZERO, spare_percent: 0, changeovers: 1, tick }
+}
+
+/// Plays a job.
+pub fn play(player: &Player, course: &Course, terms: &Terms) -> Played {
+    let mut game = Game::new(player, course, terms);
+    let most = course.zones.iter().map(|zone| zone.up.len()).max().unwrap_or(0);
+    let enough = most + usize::try_from(terms.earliest().0 / course.tick.0.max(1)).unwrap_or(0) + 2;
+    for tick in 0..enough {
+        if game.done() {
+            break;
+        }
+        game.step(tick);
+    }
+    game.played
+}
+
+struct Game<'a> {
+    course: &'a Course,
+    terms: Terms,
+    player: &'a Player,
+    sight: Sight,
+    held: Use,
+    /// Where the checkpoint lies: the zone of the last spot lease.
+    home: Option<usize>,
+    paid: i128,
+    played: Played,
+}
+
+impl<'a> Game<'a> {
+    fn new(player: &'a Player, course: &'a Course, terms: &Terms) -> Game<'a> {
+        let seen = |id: OfferId, market, price| Seen {
+            id,
+            market,
+            price,
+            entry: NanoUsd(0),
+            available: true,
+            refused_until: None,
+            belief: None,
+        };
+        let spot = course.zones.iter().map(|zone| Seen {
+            belief: player.model.as_ref().map(|model| Arc::new(model.belief(zone.is_up(0)))),
+            ..seen(zone.spot.clone(), Market::Spot, zone.price_at(0))
+        });
+        let any_up = course.zones.iter().any(|zone| zone.is_up(0));
+        let offers = spot.chain([seen(Course::firm(), Market::OnDemand, course.on_demand)]).collect();
+        let sight = Sight {
+            now: Time(0),
+            began: Time(0),
+            deadline: Some(Time(0) + terms.deadline),
+            need: Some(terms.work),
+            whole: Some(terms.work),
+            restart: terms.restart,
+            grace: Span::ZERO,
+            at_risk: Span::ZERO,
+            margins: margins(course.tick),
+            present: None,
+            offers,
+            anywhere: player
+                .model
+                .as_ref()
+                .filter(|_| course.zones.len() > 1)
+                .map(|model| Arc::new(model.belief(any_up))),
+            model: player.model.clone(),
+            plan: None,
+        };
+        Game { course, terms: *terms, player, sight, held: Use::Idle, home: None, paid: 0, played: Played::default() }
+    }
+
+    fn need(&self) -> Span {
+        self.sight.need.unwrap_or_default()
+    }
+
+    fn done(&self) -> bool {
+        self.need().0 <= 0
+    }
+
+    fn step(&mut self, tick: usize) {
+        self.look(tick);
+        self.choose();
+        self.run(tick);
+    }
+
+    /// The beginning of a tick: what the market has, and what it has taken.
+    fn look(&mut self, tick: usize) {
+        self.sight.now = Time(self.course.tick.0 * tick as i64);
+        let home = self.home;
+        for (number, (zone, seen)) in self.course.zones.iter().zip(&mut self.sight.offers).enumerate() {
+            seen.available = zone.is_up(tick);
+            seen.price = zone.price_at(tick);
+            seen.entry = self.course.egress(home, number);
+        }
+        if tick > 0 {
+            self.learn();
+        }
+        if self.player.model.is_some() {
+            let terms = self.sight.plan_terms();
+            self.sight.plan = terms.and_then(|terms| self.player.shelf.find(&terms)).cloned();
+        }
+        if let Use::Spot(zone) = self.held
+            && !self.course.zones[zone].is_up(tick)
+        {
+            self.played.interruptions += 1;
+            self.hold(Use::Idle);
+        }
+        if let Some(present) = &mut self.sight.present {
+            present.running = self.sight.now - present.since >= self.terms.restart;
+        }
+    }
+
+    fn learn(&mut self) {
+        let Some(model) = &self.sight.model else { return };
+        let (every, mut any_up) = (self.course.tick, false);
+        for seen in self.sight.offers.iter_mut().filter(|seen| seen.market == Market::Spot) {
+            any_up |= seen.available;
+            if let Some(belief) = &mut seen.belief {
+                model.observe(Arc::make_mut(belief), every, every, seen.available);
+            }
+        }
+        if let Some(anywhere) = &mut self.sight.anywhere {
+            model.observe(Arc::make_mut(anywhere), every, every, any_up);
+        }
+    }
+
+    fn choose(&mut self) {
+        let late = self.sight.deadline.is_some_and(|deadline| self.sight.now >= deadline);
+        let policy = if late { market::on_demand } else { self.player.policy };
+        match market::choose(policy, &self.sight).0 {
+            Choice::Stay { .. } => {}
+            Choice::Wait { .. } => self.hold(Use::Idle),
+            Choice::Take(offer) => {
+                let zone = self.course.zones.iter().position(|zone| zone.spot == offer);
+                self.hold(zone.map_or(Use::OnDemand, Use::Spot));
+            }
+        }
+    }
+
+    fn hold(&mut self, held: Use) {
+        self.held = held;
+        let present =
+            |offer, market| Present { offer, market, running: self.terms.restart.0 == 0, since: self.sight.now };
+        self.sight.present = match held {
+            Use::Idle => None,
+            Use::Spot(zone) => {
+                self.paid += i128::from(self.course.egress(self.home, zone).0) * 3_600_000;
+                self.home = Some(zone);
+                Some(present(self.course.zones[zone].spot.clone(), Market::Spot))
+            }
+            Use::OnDemand => Some(present(Course::firm(), Market::OnDemand)),
+        };
+        self.played.starts += u32::from(held != Use::Idle);
+    }
+
+    /// The tick itself: it is paid for whole, and what is left of a changeover brings nothing.
+    fn run(&mut self, tick: usize) {
+        let length = self.course.tick;
+        let price = match self.held {
+            Use::Idle => NanoUsd(0),
+            Use::Spot(zone) => {
+                self.played.spot += length;
+                self.course.zones[zone].price_at(tick)
+            }
+            Use::OnDemand => {
+                self.played.on_demand += length;
+                self.course.on_demand
+            }
+        };
+        self.played.uses.push(self.held);
+        if self.held == Use::Idle {
+            return;
+        }
+        self.paid += i128::from(price.0) * i128::from(self.course.gang) * i128::from(length.0);
+        let (starting, need) = (self.sight.starting(), self.need());
+        let ran = Span((length - starting).0.max(0));
+        if ran >= need {
+            self.played.finished = (self.sight.now - Time(0)) + starting + need;
+            self.played.late = self.played.finished > self.terms.deadline;
+            self.played.cost = NanoUsd(i64::try_from(self.paid / 3_600_000).unwrap_or(i64::MAX));
+        }
+        self.sight.need = Some(Span((need - ran).0.max(0)));
+    }
+}

@@ -1,0 +1,300 @@
+//! The same job with the whole brain: a world that is looked at once a tick hands it records and does what it
+//! decides, as the server and its engines do, in virtual time. Slower than `play`, and the measure of it.
+
+use crate::course::{Course, Terms};
+use crate::play::{Played, Player, Use, margins};
+use std::collections::BTreeMap;
+use windfall_core::brain::Config;
+use windfall_core::record::{Body, Event, LeaseEnd, Record, WorkerEnd};
+use windfall_core::spec::{CheckpointSpec, JobSpec, Late, RunSpec, WorkSpec, WorkUnit, Workload};
+use windfall_core::{
+    Brain, CheckpointId, Decision, Installation, LeaseId, Market, NanoUsd, Offer, OfferId, Span, StintId, Time, Work,
+    WorkloadId,
+};
+
+/// Decisions in a row at one moment: a move between markets takes five.
+const MOST_ROUNDS: u32 = 50;
+
+/// Plays a job with the whole brain.
+pub fn play_whole(player: &Player, course: &Course, terms: &Terms) -> Played {
+    let mut world = World::new(player, course, terms);
+    let most = course.zones.iter().map(|zone| zone.up.len()).max().unwrap_or(0);
+    let enough = most + usize::try_from(terms.earliest().0 / course.tick.0.max(1)).unwrap_or(0) + 2;
+    for tick in 0..=enough {
+        world.look(tick);
+        world.settle();
+        if world.ended() {
+            break;
+        }
+        world.note();
+    }
+    world.played
+}
+
+/// A stint as the world knows it: when its program begins to make progress, and from what.
+struct Running {
+    stint: StintId,
+    since: Time,
+    base: Work,
+    started: bool,
+}
+
+struct World<'a> {
+    brain: Brain,
+    course: &'a Course,
+    terms: Terms,
+    job: WorkloadId,
+    now: Time,
+    batch: u64,
+    leases: BTreeMap<LeaseId, OfferId>,
+    running: Option<Running>,
+    done: Work,
+    checkpoint: Option<CheckpointId>,
+    played: Played,
+}
+
+impl<'a> World<'a> {
+    fn new(player: &Player, course: &'a Course, terms: &Terms) -> World<'a> {
+        let config = Config {
+            policy: player.name.clone(),
+            margins: margins(course.tick),
+            look_every: course.tick,
+            restart_prior: terms.restart,
+            boot_timeout: Span::FOREVER,
+            ..Config::default()
+        };
+        let mut brain = Brain::new(Installation(1), config);
+        if let Some(model) = &player.model {
+            brain.foresee(model.clone(), player.shelf.plans());
+        }
+        let mut world = World {
+            brain,
+            course,
+            terms: *terms,
+            job: WorkloadId(0),
+            now: Time(0),
+            batch: 0,
+            leases: BTreeMap::new(),
+            running: None,
+            done: Work(0),
+            checkpoint: None,
+            played: Played::default(),
+        };
+        world.show_offers(0);
+        world.tell(Event::OfferSeen { offer: offer(&Course::firm(), "", Market::OnDemand, course.on_demand, None) });
+        let workload = Box::new(Workload::Job(world.spec()));
+        world.job = WorkloadId(world.tell(Event::Submitted { workload, key: "job".to_owned() }));
+        world
+    }
+
+    fn spec(&self) -> JobSpec {
+        let total = Work(u64::try_from(self.terms.work.0).unwrap_or(0));
+        JobSpec {
+            name: "job".to_owned(),
+            owner: String::new(),
+            team: String::new(),
+            tier: 3,
+            gang: self.course.gang,
+            resources: Vec::new(),
+            work: WorkSpec { total: Some(total), unit: WorkUnit::Time, ..WorkSpec::default() },
+            deadline: Some(Time(0) + self.terms.deadline),
+            late: Late::Soonest,
+            max_price: None,
+            budget: None,
+            fallback: None,
+            checkpoint: CheckpointSpec {
+                path: None,
+                store: String::new(),
+                keep: 1,
+                settle_ms: 0,
+                size_bytes: None,
+                every: None,
+                restart: Some(self.terms.restart),
+            },
+            precision: None,
+            policy: None,
+            retries: 0,
+            run: RunSpec {
+                command: vec!["true".to_owned()],
+                folder: String::new(),
+                environment: String::new(),
+                env: BTreeMap::new(),
+                progress: None,
+                grace: Span::ZERO,
+            },
+        }
+    }
+
+    fn tell(&mut self, event: Event) -> u64 {
+        self.write(Body::Event(event))
+    }
+
+    fn write(&mut self, body: Body) -> u64 {
+        let seq = self.brain.last_seq() + 1;
+        self.brain.apply(&Record { seq, batch: self.batch, at: self.now, body });
+        seq
+    }
+
+    fn show_offers(&mut self, tick: usize) {
+        for zone in &self.course.zones {
+            let capacity = if zone.is_up(tick) { self.course.gang } else { 0 };
+            let offer = offer(&zone.spot, &zone.name, Market::Spot, zone.price_at(tick), Some(capacity));
+            let event = Event::OfferSeen { offer };
+            if self.brain.is_news(&event) {
+                self.tell(event);
+            }
+        }
+    }
+
+    /// The beginning of a tick: what the program did until now, what the market has, and what it has taken.
+    fn look(&mut self, tick: usize) {
+        self.batch += 1;
+        let now = Time(self.course.tick.0 * tick as i64);
+        self.progress(now);
+        self.now = now;
+        if tick > 0 {
+            self.show_offers(tick);
+        }
+        if self.is_done() {
+            return;
+        }
+        let taken: Vec<LeaseId> =
+            self.leases.iter().filter(|(_, offer)| !self.is_up(offer, tick)).map(|(id, _)| *id).collect();
+        if !taken.is_empty() {
+            self.played.interruptions += 1;
+            self.running = None;
+        }
+        for lease in taken {
+            self.leases.remove(&lease);
+            self.tell(Event::LeaseGone { lease, at: self.now, end: LeaseEnd::Taken });
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        i64::try_from(self.done.0).is_ok_and(|done| done >= self.terms.work.0)
+    }
+
+    fn is_up(&self, offer: &OfferId, tick: usize) -> bool {
+        self.course.zones.iter().find(|zone| zone.spot == *offer).is_none_or(|zone| zone.is_up(tick))
+    }
+
+    /// What the program says up to a moment; each word at its own time.
+    fn progress(&mut self, until: Time) {
+        let Some(running) = &mut self.running else { return };
+        let (stint, since, base) = (running.stint, running.since, running.base);
+        if since > until {
+            return;
+        }
+        let total = Some(Work(u64::try_from(self.terms.work.0).unwrap_or(0)));
+        if !running.started {
+            running.started = true;
+            self.now = since;
+            let restored = self.checkpoint;
+            for rank in 0..self.course.gang {
+                self.tell(Event::WorkerStarted { stint, rank, restored, work: restored.map(|_| base) });
+            }
+            self.tell(Event::Progress { stint, done: base, total });
+        }
+        self.now = until;
+        let ran = u64::try_from((until - since).0).unwrap_or(0);
+        let done = Work((base.0 + ran).min(total.map_or(0, |total| total.0)));
+        if done > self.done {
+            self.done = done;
+            let checkpoint = CheckpointId { epoch: stint.epoch, seq: self.batch };
+            self.checkpoint = Some(checkpoint);
+            self.tell(Event::Progress { stint, done, total });
+            self.tell(Event::CheckpointDurable { stint, checkpoint, work: Some(done) });
+        }
+        if Some(done) == total {
+            self.played.finished = (since - Time(0)) + Span((self.terms.work.0 - base.0 as i64).max(0));
+            self.played.late = self.played.finished > self.terms.deadline;
+            for rank in 0..self.course.gang {
+                self.tell(Event::WorkerEnded { stint, rank, end: WorkerEnd::Exited { code: 0 } });
+            }
+            self.running = None;
+        }
+    }
+
+    /// Decides and does until nothing more is decided at this moment.
+    fn settle(&mut self) {
+        for round in 0.. {
+            let decided = self.brain.decide(self.now);
+            if decided.is_empty() {
+                return;
+            }
+            assert!(round < MOST_ROUNDS, "the brain does not come to rest at {:?}: {decided:?}", self.now);
+            for decided in decided {
+                self.write(Body::Decision(decided.decision.clone(), decided.reason));
+                self.obey(decided.decision);
+            }
+        }
+    }
+
+    fn obey(&mut self, decision: Decision) {
+        match decision {
+            Decision::Acquire { lease, offer, .. } => {
+                self.played.starts += u32::from(self.leases.is_empty());
+                self.leases.insert(lease, offer);
+                self.tell(Event::LeaseUp { lease, at: self.now });
+            }
+            Decision::Release { lease } => {
+                self.leases.remove(&lease);
+                self.tell(Event::LeaseGone { lease, at: self.now, end: LeaseEnd::Released });
+            }
+            Decision::Start { stint, .. } => {
+                let since = self.now + self.terms.restart;
+                self.running = Some(Running { stint, since, base: self.done, started: false });
+                self.progress(self.now);
+            }
+            Decision::Stop { stint, .. } => {
+                self.running = None;
+                for rank in 0..self.course.gang {
+                    self.tell(Event::WorkerEnded { stint, rank, end: WorkerEnd::Stopped });
+                }
+            }
+            Decision::End { .. } | Decision::Notify { .. } => {}
+        }
+    }
+
+    /// Whether the job is over; the bill is then the brain's own.
+    fn ended(&mut self) -> bool {
+        let views = self.brain.take_final_views();
+        if let Some(view) = views.first() {
+            self.played.cost = view.cost;
+        }
+        !views.is_empty()
+    }
+
+    /// What this tick is used for.
+    fn note(&mut self) {
+        let held = self.leases.values().next();
+        let used = match held {
+            None => Use::Idle,
+            Some(offer) => {
+                self.course.zones.iter().position(|zone| zone.spot == *offer).map_or(Use::OnDemand, Use::Spot)
+            }
+        };
+        match used {
+            Use::Idle => {}
+            Use::Spot(_) => self.played.spot += self.course.tick,
+            Use::OnDemand => self.played.on_demand += self.course.tick,
+        }
+        self.played.uses.push(used);
+    }
+}
+
+fn offer(id: &OfferId, zone: &str, market: Market, price: NanoUsd, capacity: Option<u32>) -> Offer {
+    Offer {
+        id: id.clone(),
+        engine: "recorded".to_owned(),
+        cloud: "recorded".to_owned(),
+        zone: zone.to_owned(),
+        instance_type: "recorded".to_owned(),
+        market,
+        accelerator: String::new(),
+        accelerators: 0,
+        price_per_hour: price,
+        capacity,
+        notice: Span::ZERO,
+    }
+}
