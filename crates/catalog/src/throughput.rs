@@ -1,6 +1,7 @@
 //! Questions to the tables of what programs get out of accelerators. An answer names how much it rests on; where no
 //! table speaks, there is none.
 
+use crate::catalog::Catalog;
 use crate::knowledge::{Mfu, Precision, PrecisionGain, Throughput, TrainingTime};
 
 /// A share of peak, and the run it was measured on.
@@ -23,6 +24,30 @@ pub struct GainEstimate {
     pub memory: Option<f32>,
     /// How many measurements.
     pub measurements: usize,
+    /// Whether they are of other accelerators of the same generation.
+    pub of_its_generation: bool,
+}
+
+impl Catalog {
+    /// What a smaller number format gains for a class of models (`cnn`, `transformer`, `recurrent`, `recommender`,
+    /// `vocoder`) on an accelerator: as measured on it, else on others of its generation; none where nobody measured.
+    pub fn precision_gain(
+        &self,
+        class: &str,
+        accelerator: &str,
+        from: Precision,
+        to: Precision,
+    ) -> Option<GainEstimate> {
+        let known = self.throughput();
+        let own = known.precision_gain(class, &[accelerator], from, to);
+        own.or_else(|| {
+            let generation = &self.accelerator(accelerator)?.generation;
+            let sheets = self.accelerators().iter().filter(|sheet| sheet.generation == *generation);
+            let families: Vec<&str> = sheets.map(|sheet| sheet.family.as_str()).collect();
+            let theirs = known.precision_gain(class, &families, from, to)?;
+            Some(GainEstimate { of_its_generation: true, ..theirs })
+        })
+    }
 }
 
 impl Throughput {
@@ -110,23 +135,23 @@ impl Throughput {
         median(kept)
     }
 
-    /// What a smaller number format gains for a class of models on an accelerator; none where nobody measured.
-    pub fn precision_gain(
+    fn precision_gain(
         &self,
         class: &str,
-        accelerator: &str,
+        accelerators: &[&str],
         from: Precision,
         to: Precision,
     ) -> Option<GainEstimate> {
         let asked = |row: &&PrecisionGain| {
-            row.class == class && row.accelerator == accelerator && row.from == from && row.to == to
+            row.class == class && accelerators.contains(&row.accelerator.as_str()) && row.from == from && row.to == to
         };
         let rows: Vec<&PrecisionGain> = self.precision.iter().filter(asked).collect();
         let speeds: Vec<f32> = rows.iter().map(|row| row.speed).collect();
         let least = speeds.iter().copied().reduce(f32::min)?;
         let most = speeds.iter().copied().reduce(f32::max)?;
         let memory = median(rows.iter().filter_map(|row| row.memory).collect());
-        Some(GainEstimate { speed: median(speeds)?, range: (least, most), memory, measurements: rows.len() })
+        let (speed, range, measurements) = (median(speeds)?, (least, most), rows.len());
+        Some(GainEstimate { speed, range, memory, measurements, of_its_generation: false })
     }
 }
 
@@ -139,7 +164,6 @@ fn median(mut values: Vec<f32>) -> Option<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Catalog;
 
     #[test]
     fn published_shares_of_peak_come_back() {
@@ -168,12 +192,16 @@ mod tests {
     #[test]
     fn mixed_precision_is_not_always_a_gain() {
         let catalog = Catalog::embedded();
-        let known = catalog.throughput();
-        let h200 = known.precision_gain("transformer", "H200", Precision::Tf32, Precision::Bf16).map(|gain| gain.range);
+        let h200 =
+            catalog.precision_gain("transformer", "H200", Precision::Tf32, Precision::Bf16).map(|gain| gain.range);
         assert!(h200.is_some_and(|(least, most)| least < 0.9 && most > 1.4), "{h200:?}");
-        let a100 = known.precision_gain("recurrent", "A100", Precision::Tf32, Precision::Fp16);
+        let a100 = catalog.precision_gain("recurrent", "A100", Precision::Tf32, Precision::Fp16);
         assert!(a100.is_some_and(|gain| gain.range.0 < 0.85));
-        let v100 = known.precision_gain("cnn", "V100", Precision::Fp32, Precision::Fp16).map_or(0.0, |gain| gain.speed);
+        let v100 =
+            catalog.precision_gain("cnn", "V100", Precision::Fp32, Precision::Fp16).map_or(0.0, |gain| gain.speed);
         assert!(v100 > 1.5);
+        let h100 = catalog.precision_gain("transformer", "H100", Precision::Tf32, Precision::Bf16);
+        assert!(h100.is_some_and(|gain| gain.of_its_generation && gain.memory.is_some_and(|share| share < 1.0)));
+        assert_eq!(catalog.precision_gain("transformer", "K80", Precision::Fp32, Precision::Bf16), None);
     }
 }

@@ -60,7 +60,8 @@ pub fn fitted(columns: Vec<Column>, width: usize) -> String {
     }
     let mut widths: Vec<usize> = columns.iter().map(Column::width).collect();
     let mut excess = needed(&columns, false).saturating_sub(width);
-    for (at, column) in columns.iter().enumerate() {
+    // The later columns say the less.
+    for (at, column) in columns.iter().enumerate().rev() {
         if let Some(least) = column.least {
             let cut = excess.min(widths[at].saturating_sub(least.max(column.head.len())));
             widths[at] -= cut;

@@ -134,6 +134,7 @@ fn impossible_requests_name_what_rules_them_out() {
         &["offers", "H10O"],
         &["offers", "H100:many"],
         &["offers", "zzz"],
+        &["offers", "p5.48xlarge"],
         &["offers", "H100:7"],
         &["offers", "H100:8", "--cloud", "lambda", "--market", "spot"],
         &["offers", "H100:8", "--cloud", "amazonn"],
@@ -150,14 +151,43 @@ fn impossible_requests_name_what_rules_them_out() {
 
 #[test]
 fn the_catalogue_says_where_its_prices_come_from() {
-    let text = transcript(&[&["catalog"], &["catalog", "--help"], &["offers", "--help"]]);
-    let mut lines: Vec<String> = Vec::new();
-    for line in text.lines() {
-        // Ages grow by the day.
-        let aged = line.split_once(" days ").and_then(|(before, after)| Some((before.rsplit_once(' ')?.0, after)));
-        lines.push(aged.map_or(line.to_owned(), |(before, after)| format!("{} N days {after}", before.trim_end())));
-    }
-    insta::assert_snapshot!(lines.join("\n"));
+    insta::assert_snapshot!(transcript(&[&["catalog", "--help"], &["offers", "--help"]]));
+    // Ages grow by the day, so only names and dates are golden.
+    let told = transcript(&[&["catalog", "--json"]]);
+    let json = told.lines().find(|line| line.starts_with('{')).unwrap_or_default();
+    let told: serde_json::Value = serde_json::from_str(json).expect("an object");
+    let sources = told["sources"].as_array().cloned().unwrap_or_default();
+    let word = |source: &serde_json::Value, key: &str| source[key].as_str().unwrap_or_default().to_owned();
+    let dates = sources.iter().map(|source| format!("{} {}", word(source, "name"), word(source, "as_of")));
+    insta::assert_snapshot!("sources_and_their_dates", dates.collect::<Vec<_>>().join("\n"));
+    assert!(sources.iter().all(|source| source["prices"] == 0 || source["age_days"].is_i64()));
+}
+
+#[test]
+fn a_catalogue_built_without_a_name_is_used_from_then_on() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().expect("a folder");
+    let reply = r#"{"data": {"gpu_1x_a10": {"instance_type": {"name": "gpu_1x_a10", "gpu_description": "A10 (24 GB PCIe)",
+        "price_cents_per_hour": 42, "specs": {"vcpus": 30, "memory_gib": 200, "gpus": 1}}}}}"#;
+    std::fs::create_dir(dir.path().join("files")).expect("made");
+    std::fs::write(dir.path().join("files/lambda-2026-10-01.json"), reply).expect("written");
+    let home = dir.path().join("home");
+    let windfall = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windfall"));
+        let output =
+            command.args(args).current_dir(dir.path()).env("WINDFALL_HOME", &home).env_remove("WINDFALL_CATALOG");
+        let output = output.output().expect("it runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    assert_eq!(windfall(&["catalog", "build", "--from", "files"]).0, Some(0));
+    let mode = std::fs::metadata(&home).expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    let (code, offers) = windfall(&["offers", "A10:1", "--cloud", "Lambda", "--json", "--limit", "1"]);
+    assert_eq!(code, Some(0));
+    assert!(offers.contains(r#""price_usd_per_hour":0.42"#) && offers.contains("lambda-2026-10-01.json"), "{offers}");
+    std::fs::write(home.join("catalog"), "torn").expect("written");
+    assert_eq!(windfall(&["offers", "A10"]).0, Some(2));
+    assert_eq!(windfall(&["catalog", "build", "--from", "files"]).0, Some(0), "a torn one can be built again");
 }
 
 #[test]

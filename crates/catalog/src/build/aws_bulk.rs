@@ -66,6 +66,8 @@ struct Attributes {
     tenancy: Option<String>,
     pre_installed_sw: Option<String>,
     capacitystatus: Option<String>,
+    marketoption: Option<String>,
+    operation: Option<String>,
     vcpu: Option<String>,
     memory: Option<String>,
     gpu: Option<String>,
@@ -75,12 +77,16 @@ impl Product {
     /// Instances that one can rent as they are: Linux without licences, shared hardware, no reserved capacity.
     fn is_plain(&self) -> bool {
         let is = |value: &Option<String>, wanted: &str| value.as_deref() == Some(wanted);
+        let is_or_unsaid = |value: &Option<String>, wanted: &str| value.is_none() || is(value, wanted);
         let of = &self.attributes;
         self.family.starts_with("Compute Instance")
             && is(&of.operating_system, "Linux")
             && is(&of.tenancy, "Shared")
             && is(&of.pre_installed_sw, "NA")
             && is(&of.capacitystatus, "Used")
+            // Capacity blocks are sold by the term and listed at zero or a share.
+            && is_or_unsaid(&of.marketoption, "OnDemand")
+            && is_or_unsaid(&of.operation, "RunInstances")
     }
 }
 

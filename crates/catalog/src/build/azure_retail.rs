@@ -41,7 +41,7 @@ impl Item {
     fn term(&self) -> Option<(Term, i64)> {
         let plain = self.service_name == "Virtual Machines"
             && self.unit_of_measure == "1 Hour"
-            && !self.product_name.contains("Windows")
+            && !["Windows", "CloudServices", "Cloud Services"].iter().any(|word| self.product_name.contains(word))
             && !self.sku_name.contains("Low Priority");
         match (plain, self.kind.as_str(), self.reservation_term.as_deref()) {
             (true, "Consumption", None) if self.sku_name.contains("Spot") => Some((Term::Spot, 1)),

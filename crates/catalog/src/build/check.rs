@@ -306,7 +306,7 @@ const TAIL: &str = "
 | source | says | here |
 |---|---|---|
 | SkyPilot, Google | accelerators and hosts in separate rows, accelerators without an instance type | host + accelerators, once; g2-standard-4 in us-central1 is $0.70683 |
-| SkyPilot, Google | A4 hosts cost $0 | their accelerator SKU is a slice of the whole machine, so it is the price |
+| SkyPilot, Google | A4 hosts cost $0 | the row of their accelerators, a SKU of slices of the machine, is taken as the whole price |
 | SkyPilot, Google | no local SSD in a2-ultragpu and a3 | added, as Google charges it |
 | SkyPilot, Azure | 12 accelerators in ND96isr_H100_v5 | 8 |
 | SkyPilot, Azure | a whole MI25 in NV4as_v4, NV8as_v4, NV16as_v4 | an eighth, a quarter, a half |
@@ -324,6 +324,7 @@ const TAIL: &str = "
 
 - AWS commitments: the only prices at hand are of 2021 and do not say their term, so they are unknown here.
 - Azure egress and storage, AWS storage, and egress between Google's regions: in no source at hand, so unknown.
+- Prices of A4 and A3 Ultra machines are in one source only.
 - Local SSD of a3-ultragpu: its size is in no source at hand, so it is not in the price.
 - SkyPilot lists every RunPod and OCI type in every zone; whether it can be had there is not known.
 - Spot prices of Azure are of 2025-09; interruption bands of AWS are of 2025-06-28.

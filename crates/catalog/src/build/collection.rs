@@ -110,6 +110,8 @@ impl<'w, 'f> Collection<'w, 'f> {
     }
 
     fn networks(&mut self, facts: &mut Facts) -> Result<(), BuildError> {
+        let what = "chips in instance types, networks of GCP and Azure, memory of chips without a data sheet here";
+        tell(facts, "providers-documentation", what, "published documentation", UNDATED);
         tell(facts, "karpenter-provider-aws", "network bandwidth by instance type", APACHE, "2026-07-20");
         self.with("prices/aws_bandwidth_mbps.csv", |file, reader| aws_bandwidth(facts, file, reader))?;
         tell(facts, "skynomad-artifact", "egress between AWS regions", APACHE, UNDATED);

@@ -131,9 +131,12 @@ fn grouped(count: usize) -> String {
 fn build_one(here: &Here, from: &Path, out: Option<&Path>) -> Result<Code, Failure> {
     let mut said = String::new();
     let terminal = std::io::stderr().is_terminal();
-    let began = std::time::Instant::now();
+    let mut began = std::time::Instant::now();
     let mut watcher = |file: &str, read: u64, total: u64| {
         let fresh = said != file;
+        if fresh {
+            began = std::time::Instant::now();
+        }
         if terminal {
             let left = (read > 0 && total > read)
                 .then(|| began.elapsed().as_secs_f64() * (total - read) as f64 / read as f64)
