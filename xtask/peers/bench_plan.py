@@ -14,7 +14,7 @@ from pathlib import Path
 WINDFALL, PYTHON = sys.argv[1:3]
 HERE = Path(__file__).parent
 RUNS = 40
-SIX = "H100:8,A100:8,A100-80GB:8,L4:8,T4:8,V100:8"
+SIX = "H100:8,A100:8,L4:8,T4:8,V100:8,A10G:8"
 CLOUDS = "aws,gcp,azure,lambda,oci,runpod,vast,nebius"
 
 
@@ -65,7 +65,7 @@ def main():
         cpu, wall, _ = ours(["offers", "--cloud", "aws,gcp,azure,lambda"])
         line("every accelerator, four clouds", cpu, wall, theirs(["list"], home), "<= 15 ms")
         print("\nthe cheapest by list price, where both price the same thing:")
-        for gpus, market in [("A100:8", "on-demand"), ("H100:8", "on-demand"), ("A100-80GB:8", "on-demand"), ("T4:1", "on-demand"), ("L4:1", "spot"), ("H100:8", "spot"), ("V100:1", "spot"), ("A100:1", "spot")]:
+        for gpus, market in [("A100:8", "on-demand"), ("H100:8", "on-demand"), ("T4:1", "on-demand"), ("L4:1", "spot"), ("H100:8", "spot"), ("V100:1", "spot"), ("A100:1", "spot")]:
             peer = theirs(["plan", gpus, market], home)
             _, _, offers = ours(["offers", gpus, "--market", market, "--sort", "price", "--cloud", CLOUDS])
             best = offers[0]

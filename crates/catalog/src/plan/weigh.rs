@@ -38,11 +38,13 @@ pub(super) struct Weigh<'c, 'r> {
     pub request: &'r Request,
     model: &'r Model,
     outlooks: Vec<(Journey, Outlook)>,
+    /// Mean lifetimes of leases, by flakiness: there are as many as bands.
+    lifetimes: std::cell::RefCell<Vec<(f64, Span)>>,
 }
 
 impl<'c, 'r> Weigh<'c, 'r> {
     pub fn new(catalog: &'c Catalog, request: &'r Request, model: &'r Model) -> Weigh<'c, 'r> {
-        Weigh { catalog, request, model, outlooks: Vec::new() }
+        Weigh { catalog, request, model, outlooks: Vec::new(), lifetimes: std::cell::RefCell::default() }
     }
 
     pub fn restart(&self) -> Span {
@@ -144,13 +146,13 @@ impl<'c, 'r> Weigh<'c, 'r> {
 
     fn outlook(&mut self, way: &Rough<'c>, has_firm: bool) -> usize {
         let spot = way.offer.term == Term::Spot;
-        let interval = self.interval(&way.offer);
-        let slower = 1.0 + self.save().0 as f64 / interval.every.0.max(1) as f64;
+        let every = if spot { self.every(&way.offer) } else { Span::FOREVER };
+        let slower = 1.0 + self.save().0 as f64 / every.0.max(1) as f64;
         let journey = Journey {
             need: if spot { Span((way.need.span.0 as f64 * slower) as i64) } else { way.need.span },
             left: self.request.deadline,
             restart: self.restart(),
-            undone: if spot { self.undone(&way.offer, interval.every) } else { Span::ZERO },
+            undone: if spot { self.undone(&way.offer, every) } else { Span::ZERO },
             margin: MARGIN,
             flakiness: if spot { flakiness(&way.offer) } else { 0.0 },
             has_firm,
@@ -172,12 +174,26 @@ impl<'c, 'r> Weigh<'c, 'r> {
         if let Some(every) = self.request.saves.every {
             return Interval { every, why: "as the job file says".to_owned() };
         }
-        let (save, lifetime) = (self.save(), self.model.mean_lifetime(flakiness(offer)));
-        let young = (2.0 * save.0 as f64 * lifetime.0 as f64).sqrt();
-        let every = Span((young as i64).clamp(Span::minutes(1).0, Span::hours(4).0));
-        let hours = lifetime.0 as f64 / 3.6e6;
-        let why = format!("√(2 × {:.0} s a save × {hours:.1} h between interruptions)", save.0 as f64 / 1e3);
-        Interval { every, why }
+        let hours = self.lifetime(offer).0 as f64 / 3.6e6;
+        let why = format!("√(2 × {:.0} s a save × {hours:.1} h between interruptions)", self.save().0 as f64 / 1e3);
+        Interval { every: self.every(offer), why }
+    }
+
+    fn every(&self, offer: &Offer<'_>) -> Span {
+        let young = || (2.0 * self.save().0 as f64 * self.lifetime(offer).0 as f64).sqrt();
+        let bounded = || Span((young() as i64).clamp(Span::minutes(1).0, Span::hours(4).0));
+        self.request.saves.every.unwrap_or_else(bounded)
+    }
+
+    fn lifetime(&self, offer: &Offer<'_>) -> Span {
+        let flakiness = flakiness(offer);
+        let mut known = self.lifetimes.borrow_mut();
+        if let Some((_, lifetime)) = known.iter().find(|(at, _)| *at == flakiness) {
+            return *lifetime;
+        }
+        let lifetime = self.model.mean_lifetime(flakiness);
+        known.push((flakiness, lifetime));
+        lifetime
     }
 
     /// Work that an interruption undoes: none when the notice is long enough to save, else half an interval.
@@ -191,7 +207,7 @@ impl<'c, 'r> Weigh<'c, 'r> {
         if way.offer.term != Term::Spot {
             return 1.0;
         }
-        (length.0 as f64 / self.interval(&way.offer).every.0.max(1) as f64).max(1.0)
+        (length.0 as f64 / self.every(&way.offer).0.max(1) as f64).max(1.0)
     }
 
     /// What was assumed.

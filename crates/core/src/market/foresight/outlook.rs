@@ -6,7 +6,7 @@ use super::model::{BUCKET_STARTS, BUCKETS, Class, Hazard, Model, survival, width
 use crate::units::Span;
 
 /// Worlds that are drawn: enough for a tenth and a nine-tenths quantile, few enough to plan in a blink.
-pub const WORLDS: usize = 160;
+pub const WORLDS: usize = 120;
 /// Moves of one world: a bound, not a measure.
 const MOST_MOVES: usize = 4_000;
 /// Work that is kept as slack when waiting or on the way back to spot, as `levi-safe` keeps it.
