@@ -6,6 +6,8 @@ mod build;
 mod egress;
 #[path = "catalog/embedded.rs"]
 mod embedded;
+#[path = "catalog/plan.rs"]
+mod plan;
 #[path = "catalog/search.rs"]
 mod search;
 #[path = "catalog/stored.rs"]

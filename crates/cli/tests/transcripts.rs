@@ -107,6 +107,50 @@ fn offers_read_well_in_eighty_columns() {
 }
 
 #[test]
+fn plans_read_well_in_eighty_columns() {
+    insta::assert_snapshot!(transcript(&[
+        &["plan", "--hours", "8", "--on", "A100", "--by", "cloud", "--cloud", "aws,gcp,azure,lambda"],
+        &["plan", "--hours", "40", "--on", "H100:8", "--deadline", "60h", "--limit", "5"],
+        &[
+            "plan",
+            "--parameters",
+            "7e9",
+            "--tokens",
+            "3e10",
+            "--gpu",
+            "H100:8",
+            "--nodes",
+            "1,2,4",
+            "--cloud",
+            "aws,lambda"
+        ],
+        &["plan", "--hours", "40", "--on", "A100:8", "--deadline", "60h", "--cloud", "aws", "--md"],
+        &["plan", "--hours", "8", "--on", "A100:8", "--why", "g5.xlarge"],
+        &["plan", "--hours", "1.28", "--on", "V100", "--deadline", "2h", "--here"],
+    ]));
+}
+
+#[test]
+fn plans_that_cannot_be_made_say_why() {
+    insta::assert_snapshot!(transcript(&[
+        &["plan"],
+        &["plan", "--hours", "8", "--on", "Q100"],
+        &["plan", "--hours", "-8", "--on", "A100"],
+        &["plan", "--hours", "nan", "--on", "A100"],
+        &["plan", "--hours", "8", "--on", "A100:8", "--deadline", "1h"],
+        &["plan", "--hours", "8", "--on", "A100:8", "--deadline", "soon"],
+        &["plan", "--hours", "8", "--on", "A100:8", "--cloud", "awss"],
+        &["plan", "--hours", "8", "--on", "A100:8", "--nodes", "0"],
+        &["plan", "--hours", "8", "--on", "A100:8", "--scaling", "2=perfect"],
+        &["plan", "--hours", "8", "--on", "A100:8", "--precision", "bf17"],
+        &["plan", "--hours", "8", "--on", "A100:8", "--holdings", "nothing.yaml"],
+        &["plan", "--hours", "8", "--on", "A100:8", "--why", "g5.xlage"],
+        &["plan", "nothing.yaml"],
+        &["compare", "nothing.yaml", "nobody.yaml"],
+    ]));
+}
+
+#[test]
 fn offers_for_programs_have_every_field() {
     insta::assert_snapshot!(transcript(&[
         &["offers", "g5", "--json"],

@@ -53,12 +53,12 @@ pub fn plan(here: &Here, args: &PlanArgs) -> Result<Code, Failure> {
 
 /// The plan.
 fn make<'c>(catalog: &'c Catalog, asked: &Asked, args: &PlanChange, many: bool) -> Plan<'c> {
-    let default = match (many, args.all || args.by.is_some()) {
-        (_, true) => EVERY,
-        (true, _) => RECORDS,
-        _ => LINES * 4,
+    // People see ways that differ only in their region as one line.
+    let limit = match (many, args.all || args.by.is_some(), args.limit) {
+        (_, true, _) => EVERY,
+        (true, _, limit) => limit.unwrap_or(RECORDS).max(1),
+        (false, _, limit) => limit.unwrap_or(LINES).max(1).saturating_mul(8),
     };
-    let limit = args.limit.unwrap_or(default).max(1);
     let mut plan = catalog.plan(&asked.request, &Model::embedded(), limit);
     if args.by == Some(PlanGroup::Cloud) {
         let mut seen: Vec<&str> = Vec::new();
