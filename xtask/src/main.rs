@@ -13,8 +13,10 @@ use std::process::{Command, ExitCode};
 const HELP: &str = "\
 cargo xtask test              everything that must hold: format, lints, architecture, licences, all tests
 cargo xtask test --quick      the same without what takes minutes (kill points, the whole quickstart)
-cargo xtask bench [NAME…]     every figure: store, checkpoint, explore, restart, quickstart, catalog, size
+cargo xtask bench [NAME…]     every figure: store, checkpoint, explore, restart, quickstart, catalog, size,
+                              market and plan (read WINDFALL_DATA)
 cargo xtask catalog           the embedded catalogue and its report, from the files in WINDFALL_DATA
+cargo xtask priors            learn the embedded priors of spot markets again from WINDFALL_DATA
 cargo xtask explore [ARGS…]   the fault explorer: --seed N, --seeds A..B, --seconds S, --planted all
 ";
 
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
             let mut command = cargo(&["run", "--quiet", "--release", "--package", "windfall-explore", "--"]);
             finish(run(command.args(rest)))
         }
+        Some("priors") => bench::priors(),
         Some("help" | "--help" | "-h") | None => {
             print!("{HELP}");
             ExitCode::SUCCESS

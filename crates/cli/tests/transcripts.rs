@@ -39,7 +39,8 @@ fn help_teaches() {
         &["--version"],
         &["run", "--help"],
         &["rehearse", "--help"],
-        &["up", "--help"]
+        &["up", "--help"],
+        &["simulate", "market", "--help"]
     ]));
 }
 
@@ -54,6 +55,47 @@ fn mistakes_are_answered_with_a_hint_and_code_two() {
         &["up", "--speed", "61"],
         &["rehearse", "nowhere.yaml"],
     ]));
+}
+
+#[test]
+fn recorded_markets_are_played_and_bad_ones_named() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path.to_string_lossy().into_owned()
+    };
+    let ticks: Vec<&str> = (0..120).map(|tick| if tick % 17 < 11 { "4" } else { "1" }).collect();
+    let good = file("good.json", &format!("{{\"metadata\":{{\"gap_seconds\":600}},\"data\":[{}]}}", ticks.join(",")));
+    let gap = file("gap.json", "{\"metadata\":{\"gap_seconds\":600},\"data\":[1,1,null,1]}");
+    let minus = file("minus.json", "{\"metadata\":{\"gap_seconds\":600},\"data\":[1,-1]}");
+    let tickless = file("tickless.json", "{\"data\":[1,0]}");
+    let free = file("free.json", "{\"metadata\":{\"gap_seconds\":600},\"data\":[1,0],\"prices\":[0.9,0]}");
+    let empty = dir.path().join("empty");
+    std::fs::create_dir(&empty).expect("made");
+    let empty = empty.to_string_lossy().into_owned();
+    let job = ["--work", "8h", "--deadline", "9h,12h", "--restart", "72s"];
+    let with = |path: &str, more: &[&str]| {
+        let words = [["simulate", "market", path].as_slice(), &job, more].concat();
+        words.iter().map(|word| (*word).to_owned()).collect::<Vec<String>>()
+    };
+    let lines = [
+        with(&good, &["--gang", "2", "--starts", "3"]),
+        with(&good, &["--gang", "2", "--policy", "foresight,greedy", "--json"]),
+        with(&good, &["--policy", "clairvoyant"]),
+        with(&good, &["--spot-price", "0"]),
+        with(&gap, &[]),
+        with(&minus, &[]),
+        with(&tickless, &[]),
+        with(&free, &[]),
+        with(&empty, &[]),
+        ["simulate", "market", &good, "--work", "8h", "--deadline", "7h"].map(str::to_owned).to_vec(),
+        ["simulate", "market", &good, "--deadline", "60h"].map(str::to_owned).to_vec(),
+    ];
+    let lines: Vec<Vec<&str>> = lines.iter().map(|line| line.iter().map(String::as_str).collect()).collect();
+    let lines: Vec<&[&str]> = lines.iter().map(Vec::as_slice).collect();
+    let text = transcript(&lines);
+    insta::assert_snapshot!(text.replace(&*dir.path().to_string_lossy(), "MARKETS"));
 }
 
 #[test]

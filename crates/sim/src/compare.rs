@@ -3,6 +3,7 @@
 use crate::course::{Course, Terms};
 use crate::omniscient::least_cost;
 use crate::play::{Played, Player, play};
+use crate::whole::play_whole;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use windfall_core::NanoUsd;
 
@@ -44,6 +45,9 @@ pub fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     if count == 0 { 0.0 } else { values.sum::<f64>() / count as f64 }
 }
 
+/// Up to so many runs are played by the whole brain; more, on the fast path, which decides the same.
+const WHOLE_RUNS: usize = 32;
+
 /// Plays every scenario under every policy, and says how many are done after each one.
 pub fn compare(
     scenarios: &[Scenario],
@@ -51,7 +55,11 @@ pub fn compare(
     threads: usize,
     done: &(dyn Fn(usize) + Sync),
 ) -> Vec<Standing> {
+    let few = scenarios.len() * players.len() <= WHOLE_RUNS;
+    // The brain is not told yet what it costs to move a checkpoint between regions.
+    let by_brain = |scenario: &Scenario| few && scenario.course.egress.is_empty();
     let rows = in_parallel(scenarios, threads, done, |scenario| {
+        let play = if by_brain(scenario) { play_whole } else { play };
         players.iter().map(|player| play(player, &scenario.course, &scenario.terms)).collect::<Vec<_>>()
     });
     let column = |number: usize| rows.iter().map(|row| row[number].clone()).collect();

@@ -90,11 +90,16 @@ pub fn margins(tick: Span) -> Margins {
     Margins { always: Span::ZERO, spare_percent: 0, changeovers: 1, tick }
 }
 
+/// Ticks after which any job is over: at its deadline on-demand is all that is left.
+pub(crate) fn most_ticks(course: &Course, terms: &Terms) -> usize {
+    let ticks = |span: Span| usize::try_from(span.0 / course.tick.0.max(1)).unwrap_or(0) + 1;
+    ticks(terms.deadline) + ticks(terms.earliest()) + 1
+}
+
 /// Plays a job.
 pub fn play(player: &Player, course: &Course, terms: &Terms) -> Played {
     let mut game = Game::new(player, course, terms);
-    let most = course.zones.iter().map(|zone| zone.up.len()).max().unwrap_or(0);
-    let enough = most + usize::try_from(terms.earliest().0 / course.tick.0.max(1)).unwrap_or(0) + 2;
+    let enough = most_ticks(course, terms);
     for tick in 0..enough {
         if game.done() {
             break;

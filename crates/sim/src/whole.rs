@@ -2,7 +2,7 @@
 //! decides, as the server and its engines do, in virtual time. Slower than `play`, and the measure of it.
 
 use crate::course::{Course, Terms};
-use crate::play::{Played, Player, Use, margins};
+use crate::play::{Played, Player, Use, margins, most_ticks};
 use std::collections::BTreeMap;
 use windfall_core::brain::Config;
 use windfall_core::record::{Body, Event, LeaseEnd, Record, WorkerEnd};
@@ -18,8 +18,7 @@ const MOST_ROUNDS: u32 = 50;
 /// Plays a job with the whole brain.
 pub fn play_whole(player: &Player, course: &Course, terms: &Terms) -> Played {
     let mut world = World::new(player, course, terms);
-    let most = course.zones.iter().map(|zone| zone.up.len()).max().unwrap_or(0);
-    let enough = most + usize::try_from(terms.earliest().0 / course.tick.0.max(1)).unwrap_or(0) + 2;
+    let enough = most_ticks(course, terms);
     for tick in 0..=enough {
         world.look(tick);
         world.settle();

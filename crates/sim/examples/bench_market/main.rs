@@ -1,7 +1,7 @@
 //! Every policy on the recorded markets, against the optimum of one who knew them beforehand.
 //!
-//! `bench_market [table] [zones] [regions] [gangs] [folds] [choose] [priors]`; without a word, all but the last
-//! two. Reads the folder that WINDFALL_DATA names.
+//! `bench_market [table] [zones] [regions] [gangs] [folds] [choose] [tried] [priors]`; without a word, all but the
+//! last three. Reads the folder that WINDFALL_DATA names.
 
 mod data;
 mod folds;
@@ -44,6 +44,9 @@ fn main() -> ExitCode {
     }
     if wanted("regions") {
         good &= regions::regions(&data);
+    }
+    if said("tried") {
+        regions::tried(&data);
     }
     if wanted("gangs") {
         good &= gangs(&data);

@@ -43,6 +43,33 @@ pub fn regions(data: &Data) -> bool {
     good
 }
 
+/// Eight zones of 2022 side by side at invented prices: what several zones ask of foresight was tried here.
+pub fn tried(data: &Data) {
+    const CENTS: [i64; 8] = [97, 105, 120, 92, 110, 100, 130, 95];
+    let mut zones = data.zones_2022();
+    let ticks = zones.iter().map(|zone| zone.counts.len()).min().unwrap_or(0);
+    for (zone, cents) in zones.iter_mut().zip(CENTS) {
+        zone.counts.truncate(ticks);
+        zone.prices = Some(vec![NanoUsd(cents * 10_000_000); ticks]);
+    }
+    // Few zones, or down together they would hardly ever be.
+    for few in [&zones[..2], &zones[2..5], &zones[4..8]] {
+        let mut scenarios = Vec::new();
+        for ratio in [1.1, 1.5] {
+            for restart in [0.05, 0.2] {
+                let terms = Terms { work: hours(48.0), deadline: hours(48.0 * ratio), restart: hours(restart) };
+                scenarios.extend(folds::windows(&few[0], hours(72.0), 12).into_iter().map(|from| Scenario {
+                    course: together(few, from, Vec::new()),
+                    terms,
+                    name: format!("from tick {from}"),
+                }));
+            }
+        }
+        let model = folds::without(&folds::folds(data), None, &folds::Settings::default());
+        report(&format!("{} zones of 2022 side by side", few.len()), "2023", &scenarios, model);
+    }
+}
+
 fn together(zones: &[Recording], from: usize, egress: Vec<Vec<NanoUsd>>) -> Course {
     let zone = |recording: &Recording| {
         let up = recording.counts[from..].iter().map(|count| *count >= 1).collect();

@@ -106,9 +106,21 @@ fn feasible(work: Span, deadline: Span, restarts: &[Span]) -> Result<(), Failure
         return Ok(());
     }
     let message = format!(
-        "--deadline {deadline}: the work takes {work} and a start {restart}, so the earliest finish is after {earliest}"
+        "--deadline {}: the work takes {} and a start {}, so the earliest finish is after {}",
+        exact(deadline),
+        exact(work),
+        exact(restart),
+        exact(earliest)
     );
-    Err(bad(message, format!("give at least {earliest}, or less work")))
+    Err(bad(message, format!("give at least {}, or less work", exact(earliest))))
+}
+
+/// A length of time to the second: `48h 1m 12s`.
+fn exact(span: Span) -> String {
+    let seconds = (span.0 + 999) / 1_000;
+    let parts = [(seconds / 3_600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
+    let shown: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, unit)| format!("{n}{unit}")).collect();
+    if shown.is_empty() { "0s".to_owned() } else { shown.join(" ") }
 }
 
 fn names(wanted: &[String]) -> Result<Vec<&'static str>, Failure> {
@@ -167,7 +179,7 @@ fn course(zones: &[Recording], from: usize, (spot, on_demand): (Option<NanoUsd>,
 
 fn priors(file: &Path) -> Result<Arc<Model>, Failure> {
     let failed = |problem: String| {
-        bad(format!("{}: {problem}", file.display()), "expected a file as `cargo xtask priors` prints it")
+        bad(format!("{}: {problem}", file.display()), "expected JSON with regimes, as the embedded priors have it")
     };
     let text = std::fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
     let priors: Priors = serde_json::from_str(&text).map_err(|error| failed(error.to_string()))?;

@@ -43,7 +43,7 @@ fn json(standings: &[Standing], optimum: &[f64]) -> serde_json::Value {
     let policy = |standing: &Standing| {
         serde_json::json!({
             "name": standing.name,
-            "mean_cost_usd": standing.mean_cost(),
+            "mean_cost_usd": micro(standing.mean_cost()),
             "late": standing.late(),
             "interruptions": interruptions(standing),
             "mean_seconds_spot": mean_seconds(standing, |played| played.spot),
@@ -53,8 +53,13 @@ fn json(standings: &[Standing], optimum: &[f64]) -> serde_json::Value {
     serde_json::json!({
         "scenarios": optimum.len(),
         "policies": standings.iter().map(policy).collect::<Vec<_>>(),
-        "optimum": { "mean_cost_usd": mean(optimum.iter().copied()) },
+        "optimum": { "mean_cost_usd": micro(mean(optimum.iter().copied())) },
     })
+}
+
+/// To the millionth of a dollar: averages of floats end in noise.
+fn micro(dollars: f64) -> f64 {
+    (dollars * 1e6).round() / 1e6
 }
 
 fn interruptions(standing: &Standing) -> u64 {

@@ -162,7 +162,7 @@ fn cost(asked: &Asked, standings: &[Standing], optimum: &[f64]) -> String {
     let most = points().map(|(_, cost)| cost).fold(0.0, f64::max) * 1.05;
     let (first, last) = points().fold((f64::MAX, 0.0_f64), |(low, high), (ratio, _)| (low.min(ratio), high.max(ratio)));
     let (first, last) = if last > first { (first, last) } else { (first - 0.1, last + 0.1) };
-    let (height, right, base) = (460.0, WIDTH - 250.0, 400.0);
+    let (height, right, base) = (460.0, WIDTH - 290.0, 400.0);
     let x = |ratio: f64| 70.0 + (ratio - first) / (last - first) * (right - 90.0);
     let y = |cost: f64| base - cost / most.max(1e-9) * (base - 50.0);
     let mut svg = begin(height);

@@ -76,14 +76,14 @@ pub(super) struct Class {
     pub hazard: [Hazard; 2],
     /// Logarithms of the chance to survive a tick: a part of a tick takes a part of them.
     decay: [Hazard; 2],
-    /// Ticks that a spell with capacity is expected to go on, by bucket.
+    /// Ticks of the next hours that a spell with capacity is expected to last, by bucket.
     pub lifetimes: [f64; BUCKETS],
 }
 
 impl Class {
     fn new(prior: f64, as_learnt: bool, hazard: [Hazard; 2]) -> Class {
         let decay = hazard.map(|hazard| hazard.map(|h| libm::log1p(-h)));
-        Class { prior, as_learnt, hazard, decay, lifetimes: lifetimes(&hazard[1]) }
+        Class { prior, as_learnt, hazard, decay, lifetimes: soon(&hazard[1]) }
     }
 
     /// The chance that a spell ends within a part of a tick.
@@ -184,6 +184,22 @@ pub(super) fn lifetimes(hazard: &Hazard) -> [f64; BUCKETS] {
         lifetimes[bucket] = later;
     }
     lifetimes
+}
+
+/// Zones are compared over so many ticks: the tail of long spells says nothing about the next hours.
+const HORIZON: u32 = 48;
+
+/// The same within the horizon, from the middle of each bucket.
+fn soon(hazard: &Hazard) -> [f64; BUCKETS] {
+    std::array::from_fn(|bucket| {
+        let age = BUCKET_STARTS[bucket] + width(bucket).unwrap_or(1) / 2;
+        let (mut survives, mut ticks) = (1.0, 0.0);
+        for later in 0..HORIZON {
+            ticks += survives;
+            survives *= 1.0 - hazard[bucket_of(age + later)];
+        }
+        ticks
+    })
 }
 
 /// Hazards at another tick, from the rate of the age at the middle of each bucket.

@@ -211,6 +211,11 @@ impl Solving {
         self.time >= last
     }
 
+    /// Bytes that the plan will take.
+    pub fn bytes_when_done(&self) -> usize {
+        self.layer.len() * self.plan.times.len() * std::mem::size_of::<f32>()
+    }
+
     /// The plan, once it is done.
     pub fn finish(self) -> Plan {
         debug_assert_eq!(self.plan.values.len(), self.layer.len() * self.plan.times.len());

@@ -1,1 +1,112 @@
+//! What must hold of the model, the filter and the plan, whatever the numbers.
 
+use super::belief::Belief;
+use super::plan::Stand;
+use super::*;
+use crate::units::{NanoUsd, Span};
+
+const TICK: Span = Span::seconds(600);
+
+fn terms(restart: Span) -> PlanTerms {
+    let prices = [0.97, 3.06].map(NanoUsd::from_dollars);
+    PlanTerms::of(TICK, restart, prices, Span::hours(24), Span::hours(8))
+}
+
+fn total(belief: &Belief) -> f64 {
+    let mut sum = 0.0;
+    belief.each(TICK, |_, _, weight| sum += weight);
+    sum
+}
+
+#[test]
+fn the_embedded_priors_are_sound_and_name_their_source() {
+    let priors: Priors = serde_json::from_str(include_str!("priors.json")).expect("JSON");
+    assert_eq!(priors.check(), Ok(()));
+    assert!(priors.source.contains("spot-traces") && priors.learnt.len() == 10, "{} {}", priors.source, priors.learnt);
+}
+
+#[test]
+fn a_belief_sums_to_one_whatever_is_seen() {
+    let model = Model::embedded();
+    let mut belief = model.belief(true);
+    let mut random = 7_u64;
+    for _ in 0..2_000 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let elapsed = Span::seconds(1 + i64::try_from(random >> 54).expect("small"));
+        model.observe(&mut belief, elapsed, TICK, random >> 62 != 0);
+        assert!((total(&belief) - 1.0).abs() < 1e-6, "{}", total(&belief));
+    }
+}
+
+#[test]
+fn a_market_that_stays_up_is_believed_to_last() {
+    let model = Model::embedded();
+    let (mut flaky, mut calm) = (model.belief(true), model.belief(true));
+    for tick in 0..60 {
+        model.observe(&mut flaky, TICK, TICK, tick % 3 != 0);
+        model.observe(&mut calm, TICK, TICK, true);
+    }
+    assert!(model.lifetime(&calm) > 2.0 * model.lifetime(&flaky));
+}
+
+#[test]
+fn silence_counts_the_same_however_it_is_cut() {
+    let model = Model::embedded();
+    let mut whole = model.belief(false);
+    let mut cut = whole.clone();
+    model.observe(&mut whole, Span(TICK.0 * 12), TICK, true);
+    for _ in 0..11 {
+        model.observe(&mut cut, TICK, TICK, false);
+    }
+    model.observe(&mut cut, TICK, TICK, true);
+    assert_eq!(whole, cut);
+}
+
+#[test]
+fn more_slack_never_costs_more() {
+    let model = Model::embedded();
+    for restart in [Span::ZERO, Span::seconds(180), Span::seconds(900)] {
+        let plan = Plan::solve(&model, terms(restart));
+        for time in [4.0, 20.0, 100.0] {
+            for (class, stand) in [(0, Stand::DownIdle), (3, Stand::UpSpot), (7, Stand::UpFirm), (11, Stand::UpIdle)] {
+                let value = |slack: f32| plan.value(class, stand, 2, plan.find_time(time), plan.find_slack(slack));
+                let values: Vec<f32> = (0..40).map(|step| value(step as f32 * 0.5)).collect();
+                assert!(values.windows(2).all(|pair| pair[1] <= pair[0] + 2e-3), "{restart} {stand:?} {values:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_plan_in_slices_is_the_plan_at_once() {
+    let model = Model::embedded();
+    let mut solving = Solving::new(&model, terms(Span::seconds(180)));
+    let mut slices = 0;
+    while !solving.solve_some(1_000) {
+        slices += 1;
+    }
+    assert!(slices > 50);
+    assert_eq!(solving.finish(), Plan::solve(&model, terms(Span::seconds(180))));
+}
+
+#[test]
+fn a_long_job_keeps_within_its_memory() {
+    let prices = [0.97, 3.06].map(NanoUsd::from_dollars);
+    for (hours, slack) in [(70, 22), (96, 48), (1_000, 500)] {
+        let terms = PlanTerms::of(TICK, Span::seconds(180), prices, Span::hours(hours), Span::hours(slack));
+        let layers = Solving::new(&Model::embedded(), terms).bytes_when_done();
+        assert!(layers <= 64_000_000, "{hours} h: {layers} bytes");
+    }
+}
+
+#[test]
+fn a_shelf_solves_what_is_wanted_and_forgets_the_oldest() {
+    let model = Model::embedded();
+    let mut shelf = Shelf::with_room_for(1);
+    let wanted = [terms(Span::seconds(60)), terms(Span::seconds(600))];
+    for terms in &wanted {
+        while shelf.think(&model, std::slice::from_ref(terms)) {}
+        assert!(shelf.find(terms).is_some());
+    }
+    assert!(shelf.find(&wanted[0]).is_none());
+}

@@ -10,8 +10,10 @@ use crate::units::{NanoUsd, Span};
 
 /// Differences below this many on-demand ticks are noise of the grid: there on-demand wins.
 const TIE: f64 = 1e-3;
+/// Work that could be done now is put off only for a gain of so many on-demand ticks: nobody minds an early end.
+const PUT_OFF: f64 = 0.05;
 /// A move between zones must be better by this share of the price: indices are estimates.
-const MOVE_MARGIN: f64 = 0.05;
+const MOVE_MARGIN: f64 = 0.15;
 
 /// The choice that is expected to cost least, among those that keep the deadline whatever the market does.
 pub fn foresight(sight: &Sight) -> (Choice, Reason) {
@@ -37,7 +39,7 @@ pub fn foresight(sight: &Sight) -> (Choice, Reason) {
     let wait = weighed.wait.unwrap_or(f64::INFINITY);
     match weighed.spot {
         _ if weighed.firm <= spot.min(wait) + TIE => hold(firm, say("on-demand is expected to cost least")),
-        Some((zone, _)) if spot <= wait => hold(zone, say("spot is expected to cost least")),
+        Some((zone, _)) if spot <= wait + PUT_OFF => hold(zone, say("spot is expected to cost least")),
         _ => (Choice::Wait { until }, say("waiting for spot is expected to cost least")),
     }
 }
