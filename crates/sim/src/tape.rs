@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn what_was_recorded_is_what_the_tapes_say() {
         for ((name, _), (cloud, region, kind)) in EMBEDDED.iter().zip(recorded()) {
-            let tape = embedded(name).unwrap();
+            let tape = embedded(name).expect("an embedded tape");
             assert_eq!((tape.cloud.as_str(), tape.instance_type.as_str()), (cloud, kind));
             assert!(tape.zones().all(|zone| zone.starts_with(region)));
         }
