@@ -6,13 +6,25 @@ use std::collections::BTreeMap;
 const ARROWS: &[(&str, &[&str])] = &[
     ("windfall-core", &[]),
     ("windfall-store", &["windfall-core"]),
-    ("windfall-sim", &["windfall-core"]),
+    ("windfall-catalog", &["windfall-core"]),
+    ("windfall-sim", &["windfall-core", "windfall-catalog"]),
     ("windfall-agent", &["windfall-core"]),
     ("windfall-exec", &["windfall-core", "windfall-sim"]),
-    ("windfall-server", &["windfall-core", "windfall-store", "windfall-sim", "windfall-agent", "windfall-exec"]),
+    (
+        "windfall-server",
+        &["windfall-core", "windfall-store", "windfall-catalog", "windfall-sim", "windfall-agent", "windfall-exec"],
+    ),
     (
         "windfall-cli",
-        &["windfall-core", "windfall-store", "windfall-sim", "windfall-agent", "windfall-exec", "windfall-server"],
+        &[
+            "windfall-core",
+            "windfall-store",
+            "windfall-catalog",
+            "windfall-sim",
+            "windfall-agent",
+            "windfall-exec",
+            "windfall-server",
+        ],
     ),
     ("windfall-explore", &["windfall-core", "windfall-store", "windfall-sim", "windfall-exec", "windfall-server"]),
     ("xtask", &[]),

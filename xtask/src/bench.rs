@@ -28,6 +28,12 @@ pub fn bench(args: &[String]) -> ExitCode {
     if wanted("restart") {
         good &= run(&mut release("examples/bench_restart"));
     }
+    if wanted("catalog") {
+        good &= run(&mut release("examples/bench_catalog"));
+    }
+    if wanted("plan") {
+        good &= plan();
+    }
     if wanted("quickstart") {
         good &= quickstart();
     }
@@ -52,6 +58,38 @@ fn release(program: &str) -> Command {
     let mut command = Command::new(root().join("target/release").join(program));
     command.current_dir(root());
     command
+}
+
+/// Plans beside SkyPilot's, and whether what they expect is what happens.
+fn plan() -> bool {
+    println!("\n== plan, beside SkyPilot {SKYPILOT}");
+    let Some(python) = skypilot() else {
+        println!("skipped: SkyPilot cannot be installed from PyPI here");
+        return false;
+    };
+    let script = root().join("xtask/peers/bench_plan.py");
+    let program = root().join("target/release/windfall");
+    let beside = run(Command::new("python3").arg(script).arg(program).arg(python));
+    println!("\n== what plans expect and what happens, zone by zone, learnt from the others");
+    beside & run(release("examples/calibrate_plan").arg("foresight"))
+}
+
+const SKYPILOT: &str = "0.14.1";
+
+/// A Python with SkyPilot in it, outside the tree.
+fn skypilot() -> Option<std::path::PathBuf> {
+    let folder = crate::components::cache().join(format!("skypilot-{SKYPILOT}"));
+    let python = folder.join("bin/python");
+    let ready = folder.join("ready");
+    if !ready.exists() {
+        let made = run(Command::new("python3").args(["-m", "venv"]).arg(&folder))
+            && run(Command::new(&python).args(["-m", "pip", "install", "--quiet", &format!("skypilot=={SKYPILOT}")]));
+        if !made {
+            return None;
+        }
+        std::fs::write(&ready, "").ok()?;
+    }
+    Some(python)
 }
 
 fn size() {

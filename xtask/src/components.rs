@@ -210,7 +210,7 @@ impl Components {
 }
 
 /// Built components outlive a checkout.
-fn cache() -> PathBuf {
+pub fn cache() -> PathBuf {
     let named = std::env::var_os("WINDFALL_TEST_CACHE").map(PathBuf::from);
     let usual = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/windfall-test"));
     named.or_else(usual).unwrap_or_else(|| std::env::temp_dir().join("windfall-test-cache"))

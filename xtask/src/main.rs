@@ -13,8 +13,9 @@ use std::process::{Command, ExitCode};
 const HELP: &str = "\
 cargo xtask test              everything that must hold: format, lints, architecture, licences, all tests
 cargo xtask test --quick      the same without what takes minutes (kill points, the whole quickstart)
-cargo xtask bench [NAME…]     every figure: store, checkpoint, explore, restart, quickstart, size,
-                              market (reads WINDFALL_DATA)
+cargo xtask bench [NAME…]     every figure: store, checkpoint, explore, restart, quickstart, catalog, size,
+                              market and plan (read WINDFALL_DATA)
+cargo xtask catalog           the embedded catalogue and its report, from the files in WINDFALL_DATA
 cargo xtask priors            learn the embedded priors of spot markets again from WINDFALL_DATA
 cargo xtask explore [ARGS…]   the fault explorer: --seed N, --seeds A..B, --seconds S, --planted all
 ";
@@ -25,6 +26,10 @@ fn main() -> ExitCode {
     match args.first().map(String::as_str) {
         Some("test") => test::test(rest),
         Some("bench") => bench::bench(rest),
+        Some("catalog") => {
+            let make = ["run", "--quiet", "--release", "--package", "windfall-catalog", "--example", "make_catalog"];
+            finish(run(&mut cargo(&make)))
+        }
         Some("explore") => {
             let mut command = cargo(&["run", "--quiet", "--release", "--package", "windfall-explore", "--"]);
             finish(run(command.args(rest)))

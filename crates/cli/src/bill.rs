@@ -20,6 +20,7 @@ pub fn json(answer: &JobAnswer) -> Value {
     let (job, bill) = (&answer.job, &answer.bill);
     let dollars = |money: Option<NanoUsd>| money.map(NanoUsd::dollars);
     let seconds = |span: Span| span.0 as f64 / 1_000.0;
+    let forecast = bill.as_ref().and_then(|bill| bill.forecast.as_ref());
     json!({
         "type": "bill",
         "id": job.id,
@@ -39,6 +40,10 @@ pub fn json(answer: &JobAnswer) -> Value {
         "cost_usd": job.cost.dollars(),
         "on_demand_only_usd": dollars(bill.as_ref().and_then(|bill| bill.on_demand_only)),
         "omniscient_usd": dollars(bill.as_ref().and_then(|bill| bill.omniscient)),
+        "predicted_usd": dollars(forecast.map(|forecast| forecast.cost)),
+        "predicted_usd_10": dollars(forecast.map(|forecast| forecast.low)),
+        "predicted_usd_90": dollars(forecast.map(|forecast| forecast.high)),
+        "predicted_seconds": forecast.map(|forecast| seconds(forecast.elapsed)),
     })
 }
 
@@ -102,6 +107,10 @@ fn sums(job: &JobView, bill: &Bill) -> String {
             format!("you paid {:.0} % more", share - 100.0)
         };
         text.push_str(&row("on-demand only", (job.useful() + job.restart).to_string(), only, remark));
+    }
+    if let Some(forecast) = &bill.forecast {
+        let remark = format!("between {} and {} eight times in ten", forecast.low, forecast.high);
+        text.push_str(&row("expected at first", forecast.elapsed.to_string(), forecast.cost, remark));
     }
     if let Some(least) = bill.omniscient.filter(|least| least.0 > 0) {
         let above = bill.cost.dollars() / least.dollars() * 100.0 - 100.0;

@@ -6,8 +6,10 @@ mod bill;
 mod client;
 mod commands;
 mod exit;
+mod fitted;
 pub mod jobfile;
 mod live;
 mod show;
+mod sparkline;
 
 pub use commands::run;

@@ -4,6 +4,7 @@
 
 mod e2e {
     mod adoption;
+    mod changes;
     mod everyday;
     mod homes;
     mod kills;

@@ -7,12 +7,18 @@ use std::process::Command;
 /// Runs commands in an empty home and folder; paths of this machine are replaced by words.
 fn transcript(lines: &[&[&str]]) -> String {
     let dir = tempfile::tempdir().expect("a folder");
+    transcript_in(&dir, lines)
+}
+
+/// As above, in a folder that holds something already.
+fn transcript_in(dir: &tempfile::TempDir, lines: &[&[&str]]) -> String {
     let mut text = String::new();
     for args in lines {
         let output = Command::new(env!("CARGO_BIN_EXE_windfall"))
             .args(*args)
             .current_dir(dir.path())
             .env("WINDFALL_HOME", dir.path().join("home"))
+            .env_remove("WINDFALL_CATALOG")
             .env("COLUMNS", "80")
             .env("NO_COLOR", "1")
             .output()
@@ -115,4 +121,208 @@ fn a_job_file_is_written_once_and_not_over() {
         &["init", "--yes"],
         &["init", "--yes", "--force", "--deadline", "soon"],
     ]));
+}
+
+#[test]
+fn offers_read_well_in_eighty_columns() {
+    insta::assert_snapshot!(transcript(&[
+        &["offers"],
+        &["offers", "H100"],
+        &["offers", "H100:8,A100-80GB:8", "--market", "spot", "--cloud", "aws,gcp", "--limit", "5"],
+        &["offers", "TPU-v5e:8", "--region", "us-central1"],
+        &[
+            "offers",
+            "--gpu",
+            "L4",
+            "--cloud",
+            "gcp",
+            "--market",
+            "reserved",
+            "--sort",
+            "price-per-tflop",
+            "--limit",
+            "4"
+        ],
+        &["offers", "--instance-type", "p4d.24xlarge", "--region", "us-east-1", "--all"],
+        &["offers", "--cpu", "--cloud", "aws", "--region", "us-east-1", "--min-memory", "3000GB", "--limit", "3"],
+    ]));
+}
+
+#[test]
+fn plans_read_well_in_eighty_columns() {
+    insta::assert_snapshot!(transcript(&[
+        &["plan", "--hours", "8", "--on", "A100", "--by", "cloud", "--cloud", "aws,gcp,azure,lambda"],
+        &["plan", "--hours", "40", "--on", "H100:8", "--deadline", "60h", "--limit", "5"],
+        &[
+            "plan",
+            "--parameters",
+            "7e9",
+            "--tokens",
+            "3e10",
+            "--gpu",
+            "H100:8",
+            "--nodes",
+            "1,2,4",
+            "--cloud",
+            "aws,lambda"
+        ],
+        &["plan", "--hours", "40", "--on", "A100:8", "--deadline", "60h", "--cloud", "aws", "--md"],
+        &["plan", "--hours", "8", "--on", "A100:8", "--why", "g5.xlarge"],
+        &["plan", "--hours", "1.28", "--on", "V100", "--deadline", "2h", "--here"],
+    ]));
+}
+
+#[test]
+fn plans_that_cannot_be_made_say_why() {
+    insta::assert_snapshot!(transcript(&[
+        &["plan"],
+        &["plan", "--hours", "8", "--on", "Q100"],
+        &["plan", "--hours", "-8", "--on", "A100"],
+        &["plan", "--hours", "nan", "--on", "A100"],
+        &["plan", "--hours", "8", "--on", "A100:8", "--deadline", "1h"],
+        &["plan", "--hours", "8", "--on", "A100:8", "--deadline", "soon"],
+        &["plan", "--hours", "8", "--on", "A100:8", "--cloud", "awss"],
+        &["plan", "--hours", "8", "--on", "A100:8", "--nodes", "0"],
+        &["plan", "--hours", "8", "--on", "A100:8", "--scaling", "2=perfect"],
+        &["plan", "--hours", "8", "--on", "A100:8", "--precision", "bf17"],
+        &["plan", "--hours", "8", "--on", "A100:8", "--holdings", "nothing.yaml"],
+        &["plan", "--hours", "8", "--on", "A100:8", "--why", "g5.xlage"],
+        &["plan", "nothing.yaml"],
+        &["compare", "nothing.yaml", "nobody.yaml"],
+    ]));
+}
+
+#[test]
+fn offers_for_programs_have_every_field() {
+    insta::assert_snapshot!(transcript(&[
+        &["offers", "g5", "--json"],
+        &["offers", "A10G:1", "--json", "--cloud", "aws", "--region", "us-east-1", "--limit", "2"],
+        &["offers", "g2", "--csv"],
+        &[
+            "offers",
+            "L4:1",
+            "--csv",
+            "--cloud",
+            "gcp",
+            "--region",
+            "us-central1",
+            "--market",
+            "on-demand",
+            "--limit",
+            "2"
+        ],
+    ]));
+}
+
+#[test]
+fn impossible_requests_name_what_rules_them_out() {
+    insta::assert_snapshot!(transcript(&[
+        &["offers", "H10O"],
+        &["offers", "H100:many"],
+        &["offers", "zzz"],
+        &["offers", "p5.48xlarge"],
+        &["offers", "H100:7"],
+        &["offers", "H100:8", "--cloud", "lambda", "--market", "spot"],
+        &["offers", "H100:8", "--cloud", "amazonn"],
+        &["offers", "H100:8", "--region", "us-esat-1"],
+        &["offers", "H100:8", "--market", "auction"],
+        &["offers", "H100:8", "--max-price", "1"],
+        &["offers", "H100:8", "--max-price", "-1"],
+        &["offers", "H100:8", "--min-memory", "lots"],
+        &["offers", "H100:8", "--sort", "beauty"],
+        &["offers", "H100:8", "--min-memory", "99999", "--json"],
+        &["offers", "Gaudi3"],
+    ]));
+}
+
+#[test]
+fn the_catalogue_says_where_its_prices_come_from() {
+    insta::assert_snapshot!(transcript(&[&["catalog", "--help"], &["offers", "--help"]]));
+    // Ages grow by the day, so only names and dates are golden.
+    let told = transcript(&[&["catalog", "--json"]]);
+    let json = told.lines().find(|line| line.starts_with('{')).unwrap_or_default();
+    let told: serde_json::Value = serde_json::from_str(json).expect("an object");
+    let sources = told["sources"].as_array().cloned().unwrap_or_default();
+    let word = |source: &serde_json::Value, key: &str| source[key].as_str().unwrap_or_default().to_owned();
+    let dates = sources.iter().map(|source| format!("{} {}", word(source, "name"), word(source, "as_of")));
+    insta::assert_snapshot!("sources_and_their_dates", dates.collect::<Vec<_>>().join("\n"));
+    assert!(sources.iter().all(|source| source["prices"] == 0 || source["age_days"].is_i64()));
+}
+
+#[test]
+fn a_catalogue_built_without_a_name_is_used_from_then_on() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().expect("a folder");
+    let reply = r#"{"data": {"gpu_1x_a10": {"instance_type": {"name": "gpu_1x_a10", "gpu_description": "A10 (24 GB PCIe)",
+        "price_cents_per_hour": 42, "specs": {"vcpus": 30, "memory_gib": 200, "gpus": 1}}}}}"#;
+    std::fs::create_dir(dir.path().join("files")).expect("made");
+    std::fs::write(dir.path().join("files/lambda-2026-10-01.json"), reply).expect("written");
+    let home = dir.path().join("home");
+    let windfall = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windfall"));
+        let output =
+            command.args(args).current_dir(dir.path()).env("WINDFALL_HOME", &home).env_remove("WINDFALL_CATALOG");
+        let output = output.output().expect("it runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    assert_eq!(windfall(&["catalog", "build", "--from", "files"]).0, Some(0));
+    let mode = std::fs::metadata(&home).expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    let (code, offers) = windfall(&["offers", "A10:1", "--cloud", "Lambda", "--json", "--limit", "1"]);
+    assert_eq!(code, Some(0));
+    assert!(offers.contains(r#""price_usd_per_hour":0.42"#) && offers.contains("lambda-2026-10-01.json"), "{offers}");
+    std::fs::write(home.join("catalog"), "torn").expect("written");
+    assert_eq!(windfall(&["offers", "A10"]).0, Some(2));
+    assert_eq!(windfall(&["catalog", "build", "--from", "files"]).0, Some(0), "a torn one can be built again");
+}
+
+#[test]
+fn a_catalogue_of_one_s_own_is_built_or_refused() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let put = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        std::fs::write(path, text).expect("written");
+    };
+    let lambda = |price: &str| {
+        format!(
+            r#"{{"data": {{"gpu_1x_a10": {{"instance_type": {{"name": "gpu_1x_a10", "gpu_description": "A10 (24 GB PCIe)",
+            "price_cents_per_hour": {price}, "specs": {{"vcpus": 30, "memory_gib": 200, "gpus": 1}}}},
+            "regions_with_capacity_available": [{{"name": "us-west-1"}}]}}}}}}"#
+        )
+    };
+    put("good/lambda-2026-10-01.json", &lambda("75"));
+    put("good/notes.txt", "nothing");
+    put("negative/lambda-2026-10-01.json", &lambda("-75"));
+    put("torn/lambda-2026-10-01.json", &lambda("75")[..200]);
+    put("euros/azure.json", r#"{"BillingCurrency": "EUR", "Items": [{"currencyCode": "EUR", "retailPrice": 1.5}]}"#);
+    put("empty/notes.txt", "nothing");
+    put("broken.catalog", "WINDFCAT and then nothing good");
+    put("other.catalog", "#!/bin/sh");
+    insta::assert_snapshot!(transcript_in(
+        &dir,
+        &[
+            &["catalog", "build", "--from", "good", "--out", "own.catalog"],
+            &["catalog", "build", "--from", "negative", "--out", "own.catalog"],
+            &["catalog", "build", "--from", "torn", "--out", "own.catalog"],
+            &["catalog", "build", "--from", "euros", "--out", "own.catalog"],
+            &["catalog", "build", "--from", "empty", "--out", "own.catalog"],
+            &["catalog", "build", "--from", "nowhere", "--out", "own.catalog", "--json"],
+            &["catalog", "build"],
+        ]
+    ));
+    let with = |catalog: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_windfall"))
+            .args(["offers", "A10", "--cloud", "lambda", "--limit", "1"])
+            .current_dir(dir.path())
+            .env("WINDFALL_HOME", dir.path().join("home"))
+            .env("WINDFALL_CATALOG", dir.path().join(catalog))
+            .output()
+            .expect("it runs");
+        let both = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&both).replace(&*dir.path().to_string_lossy(), "FOLDER");
+        format!("WINDFALL_CATALOG={catalog}\n{text}[exit {}]\n\n", output.status.code().unwrap_or(-1))
+    };
+    let used = ["own.catalog", "broken.catalog", "other.catalog", "absent.catalog"].map(with).concat();
+    insta::assert_snapshot!("a_catalogue_of_one_s_own_is_used", used);
 }

@@ -10,6 +10,7 @@ pub mod ids;
 pub mod laws;
 pub mod ledger;
 pub mod market;
+pub mod nearest;
 pub mod offer;
 pub mod reason;
 pub mod record;

@@ -86,6 +86,17 @@ pub enum Event {
         /// How it ended.
         end: LeaseEnd,
     },
+    /// The engine holds a lease of ours that the log does not know: it is taken into the books, and given back.
+    LeaseFound {
+        /// Which.
+        lease: LeaseId,
+        /// What was bought.
+        offer: OfferId,
+        /// Since when it is paid for; none when it never came up.
+        since: Option<Time>,
+        /// Until when; none while it is there.
+        until: Option<Time>,
+    },
     /// A worker's program runs.
     WorkerStarted {
         /// Its stint.
@@ -298,33 +309,33 @@ impl Body {
     /// What it is about.
     pub fn subject(&self) -> Subject {
         match self {
-            Body::Event(event) => match event {
-                Event::Submitted { .. } => Subject::New,
-                Event::CancelRequested { workload, .. } => Subject::Workload(*workload),
-                Event::OfferSeen { .. } => Subject::World,
-                Event::LeaseUp { lease, .. }
-                | Event::LeaseFailed { lease, .. }
-                | Event::LeaseNoticed { lease, .. }
-                | Event::LeaseGone { lease, .. } => Subject::Lease(*lease),
-                Event::WorkerStarted { stint, .. }
-                | Event::WorkerEnded { stint, .. }
-                | Event::Progress { stint, .. }
-                | Event::CheckpointDurable { stint, .. } => Subject::Workload(stint.workload),
-            },
-            Body::Decision(decision, _) => match decision {
-                Decision::Acquire { workload, .. }
-                | Decision::End { workload, .. }
-                | Decision::Notify { workload, .. } => Subject::Workload(*workload),
-                Decision::Release { lease } => Subject::Lease(*lease),
-                Decision::Start { stint, .. } | Decision::Stop { stint, .. } => Subject::Workload(stint.workload),
-            },
+            Body::Event(event) => event.subject(),
+            Body::Decision(decision, _) => decision.subject(),
         }
     }
 }
 
 impl Event {
+    /// What it is about.
+    pub fn subject(&self) -> Subject {
+        match self {
+            Event::Submitted { .. } => Subject::New,
+            Event::CancelRequested { workload, .. } => Subject::Workload(*workload),
+            Event::OfferSeen { .. } => Subject::World,
+            Event::LeaseUp { lease, .. }
+            | Event::LeaseFailed { lease, .. }
+            | Event::LeaseNoticed { lease, .. }
+            | Event::LeaseGone { lease, .. }
+            | Event::LeaseFound { lease, .. } => Subject::Lease(*lease),
+            Event::WorkerStarted { stint, .. }
+            | Event::WorkerEnded { stint, .. }
+            | Event::Progress { stint, .. }
+            | Event::CheckpointDurable { stint, .. } => Subject::Workload(stint.workload),
+        }
+    }
+
     /// Every kind there is; the explorer checks that it reached all of them.
-    pub const KINDS: [&str; 11] = [
+    pub const KINDS: [&str; 12] = [
         "submitted",
         "cancel-requested",
         "offer-seen",
@@ -332,6 +343,7 @@ impl Event {
         "lease-failed",
         "lease-noticed",
         "lease-gone",
+        "lease-found",
         "worker-started",
         "worker-ended",
         "progress",
@@ -348,6 +360,7 @@ impl Event {
             Event::LeaseFailed { .. } => "lease-failed",
             Event::LeaseNoticed { .. } => "lease-noticed",
             Event::LeaseGone { .. } => "lease-gone",
+            Event::LeaseFound { .. } => "lease-found",
             Event::WorkerStarted { .. } => "worker-started",
             Event::WorkerEnded { .. } => "worker-ended",
             Event::Progress { .. } => "progress",
@@ -357,6 +370,17 @@ impl Event {
 }
 
 impl Decision {
+    /// What it is about.
+    pub fn subject(&self) -> Subject {
+        match self {
+            Decision::Acquire { workload, .. } | Decision::End { workload, .. } | Decision::Notify { workload, .. } => {
+                Subject::Workload(*workload)
+            }
+            Decision::Release { lease } => Subject::Lease(*lease),
+            Decision::Start { stint, .. } | Decision::Stop { stint, .. } => Subject::Workload(stint.workload),
+        }
+    }
+
     /// Every kind there is; the explorer checks that it reached all of them.
     pub const KINDS: [&str; 6] = ["acquire", "release", "start", "stop", "end", "notify"];
 

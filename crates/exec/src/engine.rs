@@ -78,6 +78,19 @@ pub struct Observed {
     pub worker: Option<WorkerView>,
 }
 
+/// A lease that an engine holds for us.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owned {
+    /// Which.
+    pub lease: LeaseId,
+    /// What was bought.
+    pub offer: OfferId,
+    /// Since when it is paid for; none when it never came up.
+    pub since: Option<Time>,
+    /// Until when; none while it is there.
+    pub until: Option<Time>,
+}
+
 /// What runs leases.
 #[async_trait]
 pub trait Engine: Send + Sync {
@@ -88,14 +101,15 @@ pub trait Engine: Send + Sync {
     async fn offers(&self) -> Result<Vec<Offer>, EngineError>;
 
     /// Gets a lease. Idempotent by id: asked twice, there is one lease. Everything it makes carries the id.
-    /// After `release` of the same id it refuses, also when the release came first.
+    /// One that is gone stays gone, also when its release came first: the answer says so.
     async fn acquire(&self, lease: LeaseId, want: &Want) -> Result<LeaseState, EngineError>;
 
     /// The state of these leases. One that is missing in the answer is unknown to the engine.
     async fn observe(&self, leases: &[LeaseId]) -> Result<Vec<Observed>, EngineError>;
 
-    /// Every lease that is not gone and carries this installation's mark, known to the log or not.
-    async fn list_owned(&self) -> Result<Vec<LeaseId>, EngineError>;
+    /// Every lease that carries this installation's mark, known to the log or not. One that is gone may be
+    /// shown until it is forgotten, for an hour at most.
+    async fn list_owned(&self) -> Result<Vec<Owned>, EngineError>;
 
     /// Starts one worker on a lease. Idempotent by stint and rank; refuses an epoch that is over.
     async fn start(&self, lease: LeaseId, order: &StartOrder) -> Result<(), EngineError>;

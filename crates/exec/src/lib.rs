@@ -6,5 +6,5 @@ mod engine;
 mod simulated;
 
 pub use clock::WorldClock;
-pub use engine::{Capabilities, Engine, EngineError, LeaseState, Observed, Want};
+pub use engine::{Capabilities, Engine, EngineError, LeaseState, Observed, Owned, Want};
 pub use simulated::{Interrupt, Replay, Simulated, SimulatedError};

@@ -2,7 +2,7 @@
 //! to be compared with the ledger and with what the world charged.
 
 use crate::world::World;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use windfall_core::{Body, Decision, Event, LeaseId, NanoUsd, OfferId, Outcome, Time, WorkloadId, codec};
 use windfall_store::{LedgerRow, Row};
 
@@ -23,6 +23,12 @@ pub(crate) struct Audit {
     prices: BTreeMap<OfferId, NanoUsd>,
     bills: BTreeMap<LeaseId, Bill>,
     ledger: BTreeMap<String, i64>,
+    /// What was written for the lives of a lease that were settled.
+    settled: BTreeMap<LeaseId, i64>,
+    /// Lives that were settled, by when they began.
+    lives: BTreeSet<(LeaseId, Time)>,
+    /// Charged to nobody.
+    pub overhead: i64,
     /// Job number by the key it was submitted with.
     pub ids: BTreeMap<WorkloadId, usize>,
     pub ends: Vec<(Time, WorkloadId, Outcome)>,
@@ -37,6 +43,9 @@ impl Audit {
     pub fn ledger_row(&mut self, row: &LedgerRow) {
         self.last_ledger = row.seq;
         *self.ledger.entry(row.lease.clone()).or_default() += row.nanousd;
+        if row.workload.is_none() {
+            self.overhead += row.nanousd;
+        }
         self.mix(row.nanousd as u64 ^ row.from_ms as u64 ^ row.to_ms as u64);
     }
 
@@ -91,6 +100,14 @@ impl Audit {
             Event::LeaseFailed { lease, .. } => {
                 self.bills.remove(&lease);
             }
+            Event::LeaseFound { lease, offer, since, until } => {
+                let price = self.prices.get(&offer).copied().unwrap_or_default();
+                let prices = since.map(|since| (since, price)).into_iter().collect();
+                self.bills.insert(lease, Bill { offer, asked_at: Time(0), up: since, prices });
+                if until.is_some() {
+                    return self.settle(lease, world);
+                }
+            }
             Event::LeaseGone { lease, .. } => return self.settle(lease, world),
             _ => {}
         }
@@ -124,7 +141,8 @@ impl Audit {
     /// Law 6 for one lease: ledger rows against the world's own clock at the prices that were published.
     fn settle(&mut self, lease: LeaseId, world: &World) -> Result<(), (u8, String)> {
         let Some(bill) = self.bills.remove(&lease) else { return Ok(()) };
-        let written = self.ledger.get(&lease.to_string()).copied().unwrap_or(0);
+        let all = self.ledger.get(&lease.to_string()).copied().unwrap_or(0);
+        let written = all - self.settled.insert(lease, all).unwrap_or(0);
         let Some(machine) = world.machines.get(&lease).or_else(|| world.past.get(&lease)) else { return Ok(()) };
         let (Some(since), Some((until, _))) = (machine.since, machine.gone) else {
             return match written {
@@ -133,6 +151,7 @@ impl Audit {
             };
         };
         self.leases_billed += 1;
+        self.lives.insert((lease, since));
         let mut charged: i128 = 0;
         for (i, (from, price)) in bill.prices.iter().enumerate() {
             let from = if i == 0 { since } else { (*from).min(until) };
@@ -152,6 +171,11 @@ impl Audit {
             return Err((6, format!("lease {lease}: {written} n$ in the ledger, {charged} n$ were charged")));
         }
         Ok(())
+    }
+
+    /// A machine that was paid for, could be seen, and is not in the ledger.
+    pub fn hidden(&self, world: &World) -> Option<LeaseId> {
+        world.shown.difference(&self.lives).next().map(|(lease, _)| *lease)
     }
 
     /// All that the ledger holds.

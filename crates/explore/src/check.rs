@@ -9,8 +9,8 @@ use crate::server::now;
 use windfall_core::brain::Open;
 use windfall_core::record::Resume;
 use windfall_core::{
-    Body, Brain, CheckpointId, Decision, DecisionId, Event, Installation, LeaseEnd, LeaseId, NanoUsd, Outcome, Record,
-    Refusal, Span, StintId, Time, Work, WorkerEnd, WorkloadId, codec, laws, view::JobView,
+    Body, Brain, CheckpointId, Decision, DecisionId, Event, Installation, LeaseEnd, LeaseId, NanoUsd, OfferId, Outcome,
+    Record, Refusal, Span, StintId, Time, Work, WorkerEnd, WorkloadId, codec, laws, view::JobView,
 };
 use windfall_store::{Row, Store};
 
@@ -180,7 +180,8 @@ impl Life {
         for (id, machine) in world.machines.iter_mut().filter(|(_, machine)| machine.gone.is_none()) {
             let lease = brain.lease(*id);
             let wanted = lease.is_some_and(|lease| {
-                !lease.is_releasing() && brain.job(lease.workload).is_some_and(|job| job.ended.is_none())
+                !lease.is_releasing()
+                    && lease.workload.and_then(|id| brain.job(id)).is_some_and(|job| job.ended.is_none())
             });
             machine.unwanted_since = if wanted { None } else { machine.unwanted_since.or(Some(now)) };
             if let Some(since) = machine.unwanted_since {
@@ -318,8 +319,13 @@ impl Life {
         }
         *self.reached.entry(6).or_default() += 1 + self.audit.leases_billed;
         let total = now(self.shelf.memory.ledger_total()).map(|total| total.nanousd).unwrap_or_default();
-        if total != i128::from(bills) || self.audit.ledger_sum() != bills {
-            self.fail(6, format!("the ledger holds {total} n$, the jobs were billed {bills} n$"));
+        let accounted = bills + self.audit.overhead;
+        if total != i128::from(accounted) || self.audit.ledger_sum() != accounted {
+            self.fail(6, format!("the ledger holds {total} n$, {accounted} n$ were billed to jobs and to overhead"));
+        }
+        let hidden = self.audit.hidden(&self.shared.world());
+        if let Some(hidden) = hidden {
+            self.fail(5, format!("lease {hidden} was paid for and is not in the ledger"));
         }
         self.check_replay();
     }
@@ -351,7 +357,7 @@ fn junk(brain: &Brain, random: &mut random::Random) -> Body {
     let work = random.pick(&[Work(0), Work(1), Work(u64::MAX), Work(1 << 40)]);
     let rank = random.pick(&[0, 0, 1, u32::MAX]);
     let checkpoint = CheckpointId { epoch, seq: random.pick(&[0, 1, u64::MAX]) };
-    Body::Event(match random.below(13) {
+    Body::Event(match random.below(14) {
         0 => Event::LeaseUp { lease, at },
         1 => Event::LeaseFailed { lease, refusal: Refusal::Retry { after: Span(i64::MAX) } },
         2 => Event::LeaseNoticed { lease, ends_at: at },
@@ -363,6 +369,10 @@ fn junk(brain: &Brain, random: &mut random::Random) -> Body {
         8 => Event::CheckpointDurable { stint, checkpoint, work: Some(work) },
         9 => Event::CancelRequested { workload, by: String::new() },
         10 => {
+            let lease = LeaseId(DecisionId { installation: brain.installation(), seq: random.next() });
+            Event::LeaseFound { lease, offer: OfferId::new("nowhere"), since: Some(at), until: None }
+        }
+        11 => {
             let mut offers: Vec<_> = brain.offers().cloned().collect();
             match offers.pop() {
                 Some(mut offer) => {

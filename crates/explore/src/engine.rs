@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windfall_core::worker::{Evidence, StartOrder, WorkerView};
 use windfall_core::{LeaseEnd, LeaseId, Market, Offer, Refusal, Span, StintId, WorkerEnd};
-use windfall_exec::{Capabilities, Engine, EngineError, LeaseState, Observed, Want};
+use windfall_exec::{Capabilities, Engine, EngineError, LeaseState, Observed, Owned, Want};
 
 /// A world that engine and explorer share.
 #[derive(Clone)]
@@ -49,10 +49,7 @@ impl World {
 
     fn acquire(&mut self, lease: LeaseId, want: &Want) -> Result<LeaseState, EngineError> {
         if let Some(machine) = self.machines.get_mut(&lease) {
-            if machine.gone.is_some() {
-                return Err(EngineError::Refused(Refusal::Invalid));
-            }
-            if self.bug == Some(Bug::AcquireNotIdempotent) {
+            if machine.gone.is_none() && self.bug == Some(Bug::AcquireNotIdempotent) {
                 machine.copies += 1;
             }
             let machine = machine.clone();
@@ -215,9 +212,22 @@ impl Engine for Shared {
         Ok(observed)
     }
 
-    async fn list_owned(&self) -> Result<Vec<LeaseId>, EngineError> {
-        let world = self.world();
-        Ok(world.machines.iter().filter(|(_, machine)| machine.gone.is_none()).map(|(lease, _)| *lease).collect())
+    async fn list_owned(&self) -> Result<Vec<Owned>, EngineError> {
+        let mut world = self.world();
+        // As clouds do: what ran can still be seen for an hour after its end.
+        let shown = world.machines.iter().filter(|(_, machine)| match machine.gone {
+            None => true,
+            Some((at, _)) => machine.since.is_some() && world.now - at <= Span::hours(1),
+        });
+        let owned = |(lease, machine): (&LeaseId, &Machine)| Owned {
+            lease: *lease,
+            offer: world.stalls[machine.offer].offer.id.clone(),
+            since: machine.since,
+            until: machine.gone.map(|(at, _)| at),
+        };
+        let owned: Vec<Owned> = shown.map(owned).collect();
+        world.shown.extend(owned.iter().filter_map(|owned| Some((owned.lease, owned.since?))));
+        Ok(owned)
     }
 
     async fn start(&self, lease: LeaseId, order: &StartOrder) -> Result<(), EngineError> {

@@ -86,6 +86,22 @@ pub struct Bill {
     pub on_demand_only: Option<NanoUsd>,
     /// The least that one who knew the market beforehand would have paid.
     pub omniscient: Option<NanoUsd>,
+    /// What was expected when it was submitted.
+    #[serde(default)]
+    pub forecast: Option<Forecast>,
+}
+
+/// What is expected of a job before it runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forecast {
+    /// Mean cost.
+    pub cost: NanoUsd,
+    /// One in ten costs less.
+    pub low: NanoUsd,
+    /// One in ten costs more.
+    pub high: NanoUsd,
+    /// Mean time from the beginning to the end.
+    pub elapsed: Span,
 }
 
 /// One line of a job's history.

@@ -1,19 +1,23 @@
 //! What a job cost, what else it might have cost, and what cannot be promised before it begins.
 
-use crate::api_types::Bill;
-use crate::keeper::on_demand_time;
+use crate::api_types::{Bill, Forecast};
+use crate::outfit::Kept;
+use windfall_core::market::foresight::{Journey, Model};
 use windfall_core::view::JobView;
-use windfall_core::{JobSpec, Span};
+use windfall_core::{JobSpec, NanoUsd, Span};
 use windfall_sim::{Errand, Tape, omniscient};
 
+/// A start where the job does not say how long one takes.
+const USUAL_START: Span = Span::minutes(3);
+
 /// The bill of a job that is over.
-pub fn bill(job: &JobView, tape_offset: Option<Span>, tape: &Tape) -> Bill {
+pub fn bill(job: &JobView, kept: Option<&Kept>, tape: &Tape) -> Bill {
     let ended = job.ended_at.unwrap_or(job.at);
     let began = job.began_at.unwrap_or(job.submitted_at);
     // Without a deadline, whoever knows the market may take as long as the job took.
     let until = job.deadline.unwrap_or(ended).max(ended);
-    let errand = tape_offset.map(|offset| Errand {
-        from: offset + (began - job.submitted_at),
+    let errand = kept.map(|kept| Errand {
+        from: kept.tape_offset + (began - job.submitted_at),
         deadline: until - began,
         work: job.useful(),
         restart: job.restart,
@@ -28,14 +32,51 @@ pub fn bill(job: &JobView, tape_offset: Option<Span>, tape: &Tape) -> Bill {
         firm: job.firm,
         on_demand_only: job.on_demand_only(),
         omniscient: errand.filter(|_| useful).and_then(|errand| omniscient(tape, &errand)),
+        forecast: kept.and_then(|kept| kept.forecast.clone()),
     }
+}
+
+/// What the job is expected to cost and to take on this market, by the same model that the brain and the planner use.
+pub fn forecast(spec: &JobSpec, deadline_in: Option<Span>, tape: &Tape, offset: Span) -> Option<Forecast> {
+    let need = on_demand_time(spec, &tape.accelerator)?;
+    let spot = tape.zones().filter_map(|zone| tape.quote(zone, offset)).map(|quote| quote.price).min()?;
+    let journey = Journey {
+        need,
+        left: deadline_in,
+        restart: spec.checkpoint.restart.unwrap_or(USUAL_START),
+        undone: Span::ZERO,
+        margin: tape.tick,
+        flakiness: if tape.name == windfall_sim::STEADY { 0.0 } else { 1.0 },
+        has_firm: true,
+    };
+    let model = Model::embedded();
+    let outlook = model.outlook(&journey);
+    let instances = f64::from(spec.gang);
+    let cost = outlook.expect(|passage| {
+        instances * (spot.for_span(passage.spot).dollars() + tape.on_demand.for_span(passage.firm).dollars())
+    });
+    let takes = outlook.expect(|passage| passage.elapsed.0 as f64);
+    Some(Forecast {
+        cost: NanoUsd::from_dollars(cost.mean),
+        low: NanoUsd::from_dollars(cost.low),
+        high: NanoUsd::from_dollars(cost.high),
+        elapsed: Span(takes.mean as i64),
+    })
+}
+
+/// How long a job may take on on-demand capacity, as a span for promises.
+fn on_demand_time(spec: &JobSpec, accelerator: &str) -> Option<Span> {
+    let rate = spec.work.rates.get(accelerator).or_else(|| spec.work.rates.values().min()).copied();
+    let rate =
+        rate.or((spec.work.unit == windfall_core::spec::WorkUnit::Time).then_some(windfall_core::Rate::REAL_TIME))?;
+    spec.work.total.map(|total| rate.time_for(total))
 }
 
 /// What a user should hear before the job begins: promises that cannot be given.
 pub fn promises(spec: &JobSpec, deadline_in: Option<Span>, tape: &Tape) -> Vec<String> {
     let mut notes = Vec::new();
     let need = on_demand_time(spec, &tape.accelerator);
-    let start = spec.checkpoint.restart.unwrap_or(Span::minutes(3));
+    let start = spec.checkpoint.restart.unwrap_or(USUAL_START);
     match (deadline_in, need) {
         (Some(deadline), Some(need)) if deadline < need + start => notes.push(format!(
             "the deadline cannot be met: the work takes {need} on on-demand capacity and a start {start}, the deadline is in {deadline}"

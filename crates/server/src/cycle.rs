@@ -103,7 +103,10 @@ impl Cycle {
         let mut stepped = Stepped::default();
         for event in events {
             let logged = self.brain.is_news(&event).then(|| {
-                if let Event::LeaseGone { lease, .. } | Event::LeaseFailed { lease, .. } = &event {
+                if let Event::LeaseGone { lease, .. }
+                | Event::LeaseFailed { lease, .. }
+                | Event::LeaseFound { lease, until: Some(_), .. } = &event
+                {
                     stepped.gone.push(*lease);
                 }
                 batch.take(&mut self.brain, Body::Event(event))
@@ -180,7 +183,7 @@ impl Batch {
         let workload = match body.subject() {
             Subject::New => Some(WorkloadId(seq)),
             Subject::Workload(id) => Some(id),
-            Subject::Lease(id) => brain.lease(id).map(|lease| lease.workload),
+            Subject::Lease(id) => brain.lease(id).and_then(|lease| lease.workload),
             Subject::World => None,
         };
         let row = Row {

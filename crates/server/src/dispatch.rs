@@ -4,7 +4,7 @@
 use windfall_core::brain::Open;
 use windfall_core::worker::StartOrder;
 use windfall_core::{Brain, Decision, Event, LeaseEnd, LeaseId, Span, StintId, Time, Work};
-use windfall_exec::{Engine, EngineError, LeaseState, Observed, Want};
+use windfall_exec::{Engine, EngineError, LeaseState, Observed, Owned, Want};
 
 /// A decision made ready to be carried out: everything copied out of the state.
 #[derive(Clone, Debug)]
@@ -147,9 +147,9 @@ pub async fn observe(brain: &Brain, engine: &dyn Engine, now: Time) -> Result<Ve
     Ok(events)
 }
 
-/// Leases that the engine holds and the log does not know: nobody will ever give them back but us.
-pub async fn orphans(brain: &Brain, engine: &dyn Engine) -> Result<Vec<LeaseId>, EngineError> {
-    let owned = engine.list_owned().await?;
-    let ours = owned.into_iter().filter(|lease| lease.0.installation == brain.installation());
-    Ok(ours.filter(|lease| brain.lease(*lease).is_none()).collect())
+/// News of leases that the engine holds and the log does not know: nobody will ever give them back but us.
+pub fn strays(brain: &Brain, owned: &[Owned]) -> Vec<Event> {
+    let found = owned.iter().cloned();
+    let found = found.map(|Owned { lease, offer, since, until }| Event::LeaseFound { lease, offer, since, until });
+    found.filter(|event| brain.is_news(event)).collect()
 }

@@ -35,6 +35,7 @@ fn event_text(event: &Event, submitted_at: Time) -> String {
             format!("notice: lease {} is taken away at {}", lease.0.seq, *ends_at - submitted_at)
         }
         Event::LeaseGone { lease, end, .. } => format!("lease {} is gone ({end:?})", lease.0.seq).to_lowercase(),
+        Event::LeaseFound { lease, .. } => format!("lease {} was found, unknown to the log", lease.0.seq),
         Event::WorkerStarted { stint, rank, restored, .. } => match restored {
             Some(checkpoint) => format!("stint {} rank {rank} runs from checkpoint {checkpoint}", stint.epoch),
             None => format!("stint {} rank {rank} runs from the beginning", stint.epoch),

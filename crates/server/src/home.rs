@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 use windfall_core::Span;
 use windfall_exec::Replay;
 
+/// The market that a new server replays.
+pub const DEFAULT_MARKET: &str = "aws-v100-us-west-2-2023";
+
 /// Why a state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum HomeError {
@@ -68,7 +71,7 @@ impl Default for World {
     fn default() -> World {
         World {
             replay: Replay {
-                market: "aws-v100-us-west-2-2023".to_owned(),
+                market: DEFAULT_MARKET.to_owned(),
                 zones: vec!["us-west-2c".to_owned()],
                 from: Span::seconds(8_461 * 195),
             },

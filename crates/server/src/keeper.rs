@@ -13,6 +13,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, oneshot};
+use windfall_core::record::Subject;
 use windfall_core::view::{JobView, State};
 use windfall_core::worker::WorkerView;
 use windfall_core::{DecisionId, Event, LeaseId, Span, StintId, Time, Workload, WorkloadId};
@@ -24,6 +25,8 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 const REPEAT: Duration = Duration::from_secs(2);
 /// Longest sleep: a safety net under lost wake-ups, and the resolution of the idle timer.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// How often the engine is asked for everything that it holds.
+const SWEEP: Duration = Duration::from_secs(60);
 /// Log rows of ended jobs are kept for so long.
 const KEEP_LOG: Span = Span::hours(30 * 24);
 /// Requests taken into one batch.
@@ -69,6 +72,8 @@ pub struct Keeper {
     pub(crate) progress_logged: BTreeMap<StintId, Instant>,
     pub(crate) idle_after: Duration,
     pub(crate) last_used: Instant,
+    /// When the engine was last asked for everything that it holds.
+    pub(crate) swept: Option<Instant>,
     /// Rung when the server is to end.
     pub(crate) over: Arc<Notify>,
     /// The process without which it ends.
@@ -83,7 +88,6 @@ enum Next {
 impl Keeper {
     /// Serves until told to end, or until idle for long enough.
     pub async fn run(mut self) {
-        self.end_orphans().await;
         // Log rows of ended jobs are for explaining them; after a month nobody asks. Jobs and ledger stay.
         if let Err(error) = self.cycle.cut(self.clock.now() - KEEP_LOG).await {
             log(&format!("old log rows stay: {}", chain(&error)));
@@ -138,6 +142,7 @@ impl Keeper {
             Ok(seen) => events.extend(self.merge_progress(seen)),
             Err(error) => log(&format!("the engine cannot be observed: {error}")),
         }
+        self.sweep(&mut events).await;
         let mut submissions = Vec::new();
         let mut end = false;
         for ask in asks {
@@ -270,21 +275,27 @@ impl Keeper {
         leases.is_empty() && brain.jobs().next().is_none()
     }
 
-    async fn end_orphans(&mut self) {
-        match dispatch::orphans(self.cycle.brain(), &self.engine).await {
-            Ok(orphans) => {
-                for lease in orphans {
-                    log(&format!("lease {lease} is not in the log: ending it"));
-                    let _ = self.engine.release(lease).await;
-                    let _ = self.engine.forget(&[lease]).await;
-                }
-            }
-            Err(error) => log(&format!("owned leases cannot be listed: {error}")),
+    /// Looks for leases that nobody would ever give back: by themselves they cost money for ever.
+    async fn sweep(&mut self, events: &mut Vec<Event>) {
+        if self.swept.is_some_and(|swept| swept.elapsed() < SWEEP) {
+            return;
         }
+        self.swept = Some(Instant::now());
+        let owned = match self.engine.list_owned().await {
+            Ok(owned) => owned,
+            Err(error) => return log(&format!("owned leases cannot be listed: {error}")),
+        };
+        let brain = self.cycle.brain();
+        let strays = dispatch::strays(brain, &owned);
+        strays.iter().for_each(|event| log(&format!("not in the log, to be given back: {event:?}")));
         // An earlier server may have ended between the log's knowing that a lease is gone and the engine's forgetting it.
-        let mut known = self.engine.gone();
-        known.retain(|lease| self.cycle.brain().lease(*lease).is_none());
-        self.farewell(&known).await;
+        let booked = |lease: &LeaseId| {
+            brain.lease(*lease).is_none() && !strays.iter().any(|event| event.subject() == Subject::Lease(*lease))
+        };
+        let gone: Vec<LeaseId> =
+            owned.iter().filter(|owned| owned.until.is_some()).map(|owned| owned.lease).filter(booked).collect();
+        self.farewell(&gone).await;
+        events.extend(strays);
     }
 
     /// Turns a submission into an event, or refuses it with nothing changed.
@@ -322,11 +333,13 @@ impl Keeper {
         let now = self.clock.now();
         spec.deadline = submission.deadline_in.map(|span| now + span);
         spec.run.environment = submission.key.clone();
-        let notes = bill::promises(&spec, submission.deadline_in, self.engine.position().tape());
+        let (tape, tape_offset) = (self.engine.position().tape(), self.engine.position().offset(now));
+        let notes = bill::promises(&spec, submission.deadline_in, tape);
         let kept = Kept {
             env: submission.env,
             foreign: Kept::foreign(&spec),
-            tape_offset: self.engine.position().offset(now),
+            tape_offset,
+            forecast: bill::forecast(&spec, submission.deadline_in, tape, tape_offset),
         };
         if let Err(error) = kept.write(&self.home.job(&submission.key)) {
             let _ = reply.send(Err(problem(
@@ -441,7 +454,7 @@ impl Keeper {
 
     fn bill(&self, job: &JobView) -> Bill {
         let kept = Kept::read(&self.home.job(&job.key)).ok();
-        bill::bill(job, kept.map(|kept| kept.tape_offset), self.engine.position().tape())
+        bill::bill(job, kept.as_ref(), self.engine.position().tape())
     }
 
     async fn explain(&self, id: WorkloadId, now: Time) -> Result<ExplainAnswer, Problem> {
@@ -475,12 +488,4 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         cause = next.source();
     }
     text
-}
-
-/// How long a job may take on on-demand capacity, as a span for promises.
-pub(crate) fn on_demand_time(spec: &windfall_core::JobSpec, accelerator: &str) -> Option<Span> {
-    let rate = spec.work.rates.get(accelerator).or_else(|| spec.work.rates.values().min()).copied();
-    let rate =
-        rate.or((spec.work.unit == windfall_core::spec::WorkUnit::Time).then_some(windfall_core::Rate::REAL_TIME))?;
-    spec.work.total.map(|total| rate.time_for(total))
 }

@@ -20,6 +20,9 @@ pub struct Kept {
     pub foreign: Vec<String>,
     /// Where on the tape it began.
     pub tape_offset: Span,
+    /// What was expected then.
+    #[serde(default)]
+    pub forecast: Option<crate::api_types::Forecast>,
 }
 
 impl Kept {

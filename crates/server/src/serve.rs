@@ -99,6 +99,7 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
         progress_logged: BTreeMap::new(),
         idle_after: settings.idle_after,
         last_used: Instant::now(),
+        swept: None,
         over: Arc::clone(&over),
         bound: settings.bound.clone(),
     };

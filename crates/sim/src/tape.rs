@@ -47,6 +47,11 @@ pub enum TapeError {
 const EMBEDDED: &[(&str, &str)] =
     &[("aws-v100-us-west-2-2023", include_str!("../markets/aws-v100-us-west-2-2023.json"))];
 
+/// What the embedded recordings are of: cloud, region, instance type.
+pub fn recorded() -> Vec<(&'static str, &'static str, &'static str)> {
+    vec![("aws", "us-west-2", "p3.2xlarge")]
+}
+
 /// The name of the invented market that never takes anything away: a stage for rehearsals.
 pub const STEADY: &str = "steady";
 
@@ -227,6 +232,16 @@ fn unroll<T: Copy>(runs: &[(u32, T)]) -> Vec<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_recorded_is_what_the_tapes_say() {
+        for ((name, _), (cloud, region, kind)) in EMBEDDED.iter().zip(recorded()) {
+            let tape = embedded(name).expect("an embedded tape");
+            assert_eq!((tape.cloud.as_str(), tape.instance_type.as_str()), (cloud, kind));
+            assert!(tape.zones().all(|zone| zone.starts_with(region)));
+        }
+        assert_eq!(EMBEDDED.len(), recorded().len());
+    }
 
     #[test]
     fn the_embedded_market_is_whole_and_loses_capacity_in_the_quickstart_window() {

@@ -1,9 +1,13 @@
 //! Each command in a file of its own; here is only who does what.
 
 mod agent;
+mod catalog;
+mod facts;
 mod init;
 mod jobs;
+mod offers;
 mod pages;
+mod plan;
 mod rehearse;
 mod servers;
 mod simulate;
@@ -84,6 +88,10 @@ fn dispatch(cli: Cli) -> Result<Code, Failure> {
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { folder } => pages::man(&folder),
         Command::Init(args) => init::init(&here, &args),
+        Command::Offers(args) => offers::offers(&here, &args),
+        Command::Plan(args) => plan::plan(&here, &args),
+        Command::Compare(args) => plan::compare(&here, &args),
+        Command::Catalog(args) => catalog::catalog(&here, &args),
         Command::Simulate(SimulateCommand::Market(args)) => simulate::market(&here, &args),
         command => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -2,11 +2,11 @@
 
 use super::Context;
 use super::error::{Class, Problem, Problems, Quoted};
-use super::nearest::nearest;
 use super::place;
 use super::value::{Fields, Value};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use windfall_core::nearest::nearest;
 use windfall_core::spec::{Ask, CheckpointSpec, Fallback, JobSpec, Late, RunSpec, WorkSpec, WorkUnit};
 use windfall_core::{Rate, Span, Work};
 
@@ -122,6 +122,10 @@ impl Assemble<'_, '_> {
                 &work.span,
                 problem.hint("write { steps: 40000 } or { hours: 40, on: A100:8 }, or leave `work` out"),
             );
+        }
+        if ["parameters", "tokens", "benchmark"].iter().any(|key| work.has(key)) {
+            self.notes
+                .push("work: how long that takes is learnt while running; `windfall plan` estimates it".to_owned());
         }
         WorkSpec { total: work.count("steps").map(Work), unit: WorkUnit::Steps, rates }
     }

@@ -2,7 +2,7 @@
 //! reading the file that it would make, so what `template` writes can always be read back.
 
 use super::error::is_format;
-use super::keys::{KEYS, Key, Status};
+use super::keys::{KEYS, Key};
 use super::{Class, Context, Problem, parse, quantity};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -171,7 +171,7 @@ pub fn template(answers: &Answers) -> String {
         let path = |k: &Key| format!("{}.{}", key.name, k.name);
         let used = below.iter().any(|k| answers.get(&path(k)).is_some());
         let _ = writeln!(file, "{}{}:", if used { "" } else { "#" }, key.name);
-        for k in below.iter().filter(|k| !matches!(k.status, Status::Unavailable(_))) {
+        for k in below {
             let indent = if used { "  " } else { "#  " };
             let _ = writeln!(file, "{indent}# {}", k.doc);
             if used {

@@ -17,8 +17,8 @@ pub(super) enum Status {
     Used,
     /// Accepted and checked; a note says that nothing comes of it so far.
     Ignored,
-    /// Refused with this hint.
-    Unavailable(&'static str),
+    /// For `windfall plan`; a run learns it by itself.
+    Plan,
 }
 
 /// What a key takes.
@@ -78,8 +78,8 @@ const fn ignored(name: &'static str, kind: Kind, example: &'static str, doc: &'s
     Key { name, kind, doc, example, status: Status::Ignored }
 }
 
-const fn later(name: &'static str, kind: Kind, example: &'static str, doc: &'static str, hint: &'static str) -> Key {
-    Key { name, kind, doc, example, status: Status::Unavailable(hint) }
+const fn plan(name: &'static str, kind: Kind, example: &'static str, doc: &'static str) -> Key {
+    Key { name, kind, doc, example, status: Status::Plan }
 }
 
 fn late() -> Vec<&'static str> {
@@ -92,7 +92,6 @@ fn priority() -> Vec<&'static str> {
 
 /// A thousand years of steps; products with speeds stay far from overflow.
 const MOST_STEPS: u64 = 1_000_000_000_000_000;
-const SAY_WORK: &str = "say `hours: 40` or `steps: 40000`, or leave `work` out: it is learnt while running";
 
 /// The keys at the top, in the order in which `init` explains them.
 pub(super) static KEYS: &[Key] = &[
@@ -152,6 +151,12 @@ pub(super) static KEYS: &[Key] = &[
         "{ path: out/, every: auto, size: 4.2GB }",
         "Where the program saves its progress, and where that is kept.",
     ),
+    plan(
+        "data",
+        Kind::Group(DATA),
+        "{ size: 500GB, at: aws/us-east-1 }",
+        "What the job reads: how much, and where it lies.",
+    ),
     key(
         "precision",
         Kind::Either(&Kind::Word, PRECISION),
@@ -210,8 +215,8 @@ static RESOURCES: &[Key] = &[
         "[A100:8, H100:4]",
         "Accelerator and number for each worker; of a list, any is acceptable.",
     ),
-    ignored("memory", Kind::AtLeast { unit: "GB" }, "200+", "Memory of each worker in GB."),
-    ignored("cpus", Kind::AtLeast { unit: "" }, "16+", "Processor cores of each worker."),
+    plan("memory", Kind::AtLeast { unit: "GB" }, "200+", "Memory of each worker in GB."),
+    plan("cpus", Kind::AtLeast { unit: "" }, "16+", "Processor cores of each worker."),
 ];
 
 static WORK: &[Key] = &[
@@ -224,27 +229,24 @@ static WORK: &[Key] = &[
     ),
     key("hours", Kind::Hours, "40", "Hours until the program is done, instead of steps."),
     key("on", Kind::Accelerators, "A100:8", "The accelerators on which it takes those hours."),
-    later(
+    plan(
         "parameters",
         Kind::Count { least: 1, most: MOST_STEPS },
         "7e9",
         "Parameters of the model; with `tokens`, instead of steps.",
-        SAY_WORK,
     ),
-    later(
-        "tokens",
-        Kind::Count { least: 1, most: u64::MAX / 2 },
-        "3e10",
-        "Tokens to train on; with `parameters`.",
-        SAY_WORK,
-    ),
-    later(
+    plan("tokens", Kind::Count { least: 1, most: u64::MAX / 2 }, "3e10", "Tokens to train on; with `parameters`."),
+    plan(
         "benchmark",
         Kind::Text { most: 4_096 },
         "result.json",
-        "A measured result of `windfall bench`, instead of steps.",
-        SAY_WORK,
+        "A file with a measured speed, with `steps`; `file.json#model` picks one of several.",
     ),
+];
+
+static DATA: &[Key] = &[
+    plan("size", Kind::Bytes, "500GB", "How much there is."),
+    plan("at", Kind::Word, "aws/us-east-1", "Cloud and region; where the job runs if left out."),
 ];
 
 static FALLBACK: &[Key] = &[
@@ -279,7 +281,7 @@ static CHECKPOINT: &[Key] = &[
 
 static PRECISION: &[Key] = &[
     key("prefer", Kind::Word, "bf16", "The number format to begin with."),
-    ignored("fallback", Kind::OneOrMany(&Kind::Word), "[fp16]", "Formats for accelerators that lack it."),
+    plan("fallback", Kind::OneOrMany(&Kind::Word), "[fp16]", "Formats for accelerators that lack it."),
 ];
 
 impl Kind {

@@ -9,7 +9,6 @@ mod error;
 mod foreign;
 mod init;
 mod keys;
-mod nearest;
 mod node;
 mod place;
 mod quantity;
@@ -17,11 +16,13 @@ mod schema;
 mod show;
 mod value;
 mod when;
+mod wishes;
 
 pub use error::{Class, JobFileError, Place, Problem};
 pub use init::{Answers, Question, template};
 pub use schema::schema;
 pub use show::Look;
+pub use wishes::Wishes;
 
 use error::{Problems, Quoted};
 use node::Yaml;
@@ -56,6 +57,8 @@ pub struct Read {
     pub spec: JobSpec,
     /// Time from now to the deadline.
     pub deadline_in: Option<Span>,
+    /// What only a plan is made by.
+    pub wishes: Wishes,
     /// What the user should know, one line each.
     pub notes: Vec<String>,
 }
@@ -176,7 +179,7 @@ fn walk<'a>(text: &'a str, name: &str, context: &'a Context, problems: &mut Prob
         let problem = Problem::new(Class::BadValue, format!("{}: {}", left.field, Quoted(&left.problem)));
         problems.add(&top.span(key), problem);
     }
-    Some(Read { spec, deadline_in: top.duration("deadline"), notes })
+    Some(Read { spec, deadline_in: top.duration("deadline"), wishes: Wishes::of(&top), notes })
 }
 
 fn default_name(file: &str) -> String {

@@ -3,8 +3,8 @@
 
 use super::Context;
 use super::error::{Class, Problem, Quoted};
-use super::nearest::nearest;
 use std::path::{Component, Path, PathBuf};
+use windfall_core::nearest::nearest;
 
 /// The folder that the program saves to.
 pub(super) fn checkpoint_path(text: &str, context: &Context) -> Result<String, Problem> {

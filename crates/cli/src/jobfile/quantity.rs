@@ -2,7 +2,7 @@
 //! decimals, never through floats; what is not understood says how to write it.
 
 use super::error::{Class, Problem, Quoted};
-use super::nearest::nearest;
+use windfall_core::nearest::nearest;
 use windfall_core::spec::Ask;
 use windfall_core::{NanoUsd, Rate, Span};
 
@@ -313,12 +313,12 @@ pub(super) fn accelerators(text: &str) -> Result<Ask, Problem> {
 }
 
 /// `200`, `200+`, `200GB+`: at least so much.
-pub(super) fn at_least(text: &str, unit: &str) -> Result<(), Problem> {
+pub(super) fn at_least(text: &str, unit: &str) -> Result<f64, Problem> {
     let number = text.trim().trim_end_matches('+');
     let number = if unit.is_empty() { number } else { number.strip_suffix(unit).unwrap_or(number) };
     let expected = format!("a number above 0, such as 16{unit} or 16{unit}+");
     match decimal(number) {
-        Ok(nano) if nano > 0 => Ok(()),
+        Ok(nano) if nano > 0 => Ok(nano as f64 / NANO as f64),
         Ok(_) => Err(bad(text, "is nothing").expected(expected)),
         Err(problem) => Err(problem.expected(expected)),
     }

@@ -26,7 +26,7 @@ fn property(key: &Key) -> Value {
     let doc = match key.status {
         Status::Used => key.doc.to_owned(),
         Status::Ignored => format!("{} Not used yet.", key.doc),
-        Status::Unavailable(_) => format!("{} Not available yet.", key.doc),
+        Status::Plan => format!("{} Used by `windfall plan`.", key.doc),
     };
     merge(&mut schema, json!({ "description": doc, "examples": [example(key)] }));
     schema
@@ -115,23 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn every_example_of_the_table_parses_or_is_said_to_be_unavailable() {
+    fn every_example_of_the_table_parses() {
         for key in KEYS {
             let below = key.kind.group().unwrap_or_default();
             let all = std::iter::once((vec![key.name], key)).chain(below.iter().map(|k| (vec![key.name, k.name], k)));
             for (path, key) in all {
                 let text = file(&path, key.example);
                 let read = crate::jobfile::parse(&text, "job.yaml", &context());
-                match key.status {
-                    Status::Unavailable(_) => {
-                        let error = read.unwrap_err();
-                        assert!(
-                            error.problems().iter().all(|p| p.class == crate::jobfile::Class::Unsupported),
-                            "{error}"
-                        );
-                    }
-                    _ => assert!(read.is_ok(), "{text}{}", read.unwrap_err()),
-                }
+                assert!(read.is_ok(), "{text}{}", read.unwrap_err());
             }
         }
     }

@@ -4,11 +4,11 @@
 use super::Context;
 use super::error::{Class, Problem, Problems, Quoted};
 use super::keys::{Key, Kind, Name, Status, home_of};
-use super::nearest::nearest;
 use super::node::{Node, Yaml};
 use super::{place, quantity, when};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use windfall_core::nearest::nearest;
 use windfall_core::spec::Ask;
 use windfall_core::{NanoUsd, Rate, Span};
 
@@ -20,12 +20,14 @@ pub(super) enum Value {
     Span(Span),
     Money(NanoUsd),
     Bytes(u64),
+    /// At least so many of a unit.
+    Amount(f64),
     Speed(Rate),
     Ask(Ask),
     List(Vec<Value>),
     Fields(Fields),
     Named(Vec<(String, Range<usize>, Value)>),
-    /// Accepted, and nothing to keep: `every: auto`, `memory: 200+`.
+    /// Accepted, and nothing to keep: `every: auto`.
     Nothing,
 }
 
@@ -117,13 +119,9 @@ impl Walk<'_, '_> {
             let span = if value.is_nothing() { key.span.clone() } else { value.span.clone() };
             let read = self.value(value, &span, &known.kind, &path);
             match known.status {
-                Status::Used => {}
+                Status::Used | Status::Plan => {}
                 Status::Ignored if read.is_some() => self.notes.push(format!("{path} is not used yet")),
                 Status::Ignored => {}
-                Status::Unavailable(hint) => self.problems.add(
-                    &key.span,
-                    Problem::new(Class::Unsupported, format!("{path} is not available yet")).hint(hint),
-                ),
             }
             fields.values.insert(known.name, (span, read));
         }
@@ -256,7 +254,7 @@ impl Walk<'_, '_> {
             Kind::Bytes => Value::Bytes(quantity::size(text)?),
             Kind::Speed => Value::Speed(quantity::rate(text)?),
             Kind::Accelerators => Value::Ask(quantity::accelerators(text)?),
-            Kind::AtLeast { unit } => quantity::at_least(text, unit).map(|()| Value::Nothing)?,
+            Kind::AtLeast { unit } => Value::Amount(quantity::at_least(text, unit)?),
             Kind::Choice(choices) => Value::Text(choice(text, &choices())?),
             Kind::FallbackStep => Value::Text(fallback_step(text)?),
             Kind::Folder => Value::Text(place::checkpoint_path(text, self.context)?),

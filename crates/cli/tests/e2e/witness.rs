@@ -5,6 +5,7 @@ use super::place::{Place, eventually, in_python, python};
 use super::processes;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Takes a lock that a second worker would not get, beats into a journal, saves by renaming, reports
 /// progress, and ends when it is told to. With `daemon` it also has a child in a session of its own, which
@@ -39,10 +40,14 @@ if "daemon" in mode and os.fork() == 0:
     os._exit(0)
 held = claim("worker")
 saves = os.environ["WINDFALL_CHECKPOINT_DIR"]
-step = int(open(f"{saves}/state{os.environ['RANK']}").read()) if os.environ["WINDFALL_RESUME"] else 0
+state = f"{saves}/state{os.environ['RANK']}"
+def saved():
+    return int(open(state).read()) if os.path.exists(state) else 0
+step = saved() if os.environ["WINDFALL_RESUME"] else 0
 say("start", step)
 def stop(*_):
-    say("exit", step)
+    # What is on the disk: the signal may come between a step and its save.
+    say("exit", saved())
     sys.exit(0)
 signal.signal(signal.SIGTERM, stop)
 def put(path, text):
@@ -51,7 +56,7 @@ def put(path, text):
     os.rename(path + ".new", path)
 while not os.path.exists(f"{base}/{name}.finish"):
     step += 1
-    put(f"{saves}/state{os.environ['RANK']}", str(step))
+    put(state, str(step))
     put(os.environ["WINDFALL_PROGRESS"], f"{step} 1000000\n")
     say("beat", step)
     print("step", step, flush=True)
@@ -79,6 +84,11 @@ pub struct Life {
 impl Witness {
     /// Submits a witness. `mode` is `plain`, `daemon` or `bare-daemon`.
     pub fn submit(place: &Place, name: &str, mode: &str) -> Witness {
+        Witness::submit_with(place, place.command(&[]), name, mode)
+    }
+
+    /// Submits a witness with a command that has no arguments yet.
+    pub fn submit_with(place: &Place, mut command: Command, name: &str, mode: &str) -> Witness {
         let base = place.work.join("journals");
         std::fs::create_dir_all(&base).unwrap();
         let program = place.write("witness.py", PROGRAM);
@@ -89,7 +99,8 @@ impl Witness {
             base.display().to_string(),
         );
         place.write(&format!("{name}.yaml"), &text);
-        let said = place.run(&["submit", "--json", &format!("{name}.yaml")]).ends_with(0);
+        command.args(["submit", "--json", &format!("{name}.yaml")]);
+        let said = place.finish(command).ends_with(0);
         Witness { id: said.json()["id"].as_u64().unwrap(), name: name.to_owned(), base }
     }
 

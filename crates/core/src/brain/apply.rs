@@ -2,10 +2,10 @@
 //! the state as it is; nothing here decides.
 
 use super::job::{Stopping, Worker};
-use super::{Brain, Job, Lease, LeasePhase, Progress, RECENT_KEYS, Stint, StintPhase, Verdict};
+use super::{Brain, Job, Lease, LeasePhase, Progress, RECENT_KEYS, SHOWN_AFTER_END, Stint, StintPhase, Verdict};
 use crate::ids::{CheckpointId, DecisionId, LeaseId, StintId, WorkloadId};
-use crate::ledger::{Beneficiary, Meter};
-use crate::offer::{Offer, OfferId};
+use crate::ledger::Meter;
+use crate::offer::{Market, Offer, OfferId};
 use crate::record::{Body, Decision, Event, LeaseEnd, Outcome, Record, Refusal, WorkerEnd};
 use crate::spec::Workload;
 use crate::units::{Rate, Span, Time, Work};
@@ -39,6 +39,10 @@ impl Brain {
                 self.leases.get(lease).is_some_and(|l| matches!(l.phase, LeasePhase::Up | LeasePhase::Asked))
             }
             Event::LeaseGone { lease, .. } => self.leases.contains_key(lease),
+            Event::LeaseFound { lease, since, until, .. } => {
+                let strange = lease.0.installation == self.installation && !self.leases.contains_key(lease);
+                strange && until.is_none_or(|_| since.is_some_and(|since| !self.is_booked(*lease, since)))
+            }
             Event::WorkerStarted { stint, rank, .. } => stint_of(stint)
                 .and_then(|s| s.workers.get(*rank as usize))
                 .is_some_and(|worker| !worker.started && worker.end.is_none()),
@@ -75,6 +79,10 @@ impl Brain {
             Event::LeaseFailed { lease, refusal } => self.on_lease_failed(*lease, *refusal),
             Event::LeaseNoticed { lease, ends_at } => self.on_lease_noticed(*lease, *ends_at),
             Event::LeaseGone { lease, at, end } => self.on_lease_gone(seq, *lease, *at, *end),
+            Event::LeaseFound { lease, offer, since, until } => {
+                self.on_lease_found(*lease, offer, *since);
+                until.iter().for_each(|until| self.on_lease_gone(seq, *lease, *until, LeaseEnd::Lost));
+            }
             Event::WorkerStarted { stint, rank, restored, work } => {
                 self.on_worker_started(*stint, *rank, *restored, *work)
             }
@@ -107,7 +115,7 @@ impl Brain {
         }
         let now = self.now;
         for lease in self.leases.values_mut().filter(|lease| lease.offer == offer.id) {
-            let beneficiary = Beneficiary::Workload(lease.workload);
+            let beneficiary = lease.beneficiary();
             if let Some(meter) = &mut lease.meter {
                 self.fresh_ledger.extend(meter.close(now, seq, lease.id, beneficiary));
                 meter.rate = offer.price_per_hour;
@@ -149,13 +157,46 @@ impl Brain {
         let until = self.now + Span(pause.0.clamp(1_000, Span::hours(1).0));
         let known = self.refused.entry(lease.offer).or_insert(until);
         *known = (*known).max(until);
-        self.forget_if_over(lease.workload);
+        lease.workload.into_iter().for_each(|workload| self.forget_if_over(workload));
+    }
+
+    /// Whether a life of a lease that began at `since` is in the books to its end.
+    fn is_booked(&self, id: LeaseId, since: Time) -> bool {
+        self.closed.iter().any(|(closed, end)| *closed == id && *end >= since)
+    }
+
+    fn note_closed(&mut self, id: LeaseId, at: Time) {
+        self.closed.push_back((id, at));
+        let now = self.now;
+        self.closed.retain(|(_, end)| now - *end <= SHOWN_AFTER_END);
+    }
+
+    /// Takes a lease into the books that nobody asked for as far as the log knows.
+    fn on_lease_found(&mut self, id: LeaseId, offer: &OfferId, since: Option<Time>) {
+        let market = self.offers.get(offer).map_or(Market::OnDemand, |offer| offer.market);
+        self.leases.insert(
+            id,
+            Lease {
+                id,
+                workload: None,
+                offer: offer.clone(),
+                market,
+                max_price: None,
+                // Nobody knows when it was asked for; it may come up before this news of it arrives.
+                asked_at: Time(0),
+                phase: LeasePhase::Asked,
+                meter: None,
+                up_at: None,
+            },
+        );
+        since.into_iter().for_each(|since| self.on_lease_up(id, since));
     }
 
     fn on_lease_noticed(&mut self, id: LeaseId, ends_at: Time) {
         let Some(lease) = self.leases.get_mut(&id) else { return };
         lease.phase = LeasePhase::Noticed { ends_at };
-        if let Some(stint) = self.jobs.get_mut(&lease.workload).and_then(|job| job.stint.as_mut())
+        let job = lease.workload.and_then(|workload| self.jobs.get_mut(&workload));
+        if let Some(stint) = job.and_then(|job| job.stint.as_mut())
             && stint.leases.contains(&id)
         {
             stint.interrupted = true;
@@ -167,16 +208,19 @@ impl Brain {
         if end == LeaseEnd::Taken {
             self.heard(&lease.offer, false);
         }
-        let now = self.now;
-        let Some(job) = self.jobs.get_mut(&lease.workload) else { return };
-        if let (Some(meter), Some(up_at)) = (&mut lease.meter, lease.up_at) {
-            let at = at.clamp(up_at, now);
-            let beneficiary = Beneficiary::Workload(lease.workload);
-            self.fresh_ledger.extend(meter.close(at, seq, id, beneficiary));
-            let paid = meter.cost_at(at);
+        let beneficiary = lease.beneficiary();
+        let end_at = lease.up_at.map_or(at, |up_at| at.clamp(up_at, self.now));
+        if let Some(meter) = &mut lease.meter {
+            self.fresh_ledger.extend(meter.close(end_at, seq, id, beneficiary));
+        }
+        self.note_closed(id, end_at);
+        let Some(workload) = lease.workload else { return };
+        let Some(job) = self.jobs.get_mut(&workload) else { return };
+        if lease.up_at.is_some() {
+            let paid = lease.cost_at(end_at);
             job.paid += paid;
             *job.paid_by.entry(lease.market).or_default() += paid;
-            *job.held.entry(lease.market).or_default() += at - up_at;
+            *job.held.entry(lease.market).or_default() += lease.held_at(end_at);
         }
         if let Some(stint) = &mut job.stint
             && let Some(rank) = stint.leases.iter().position(|lease| *lease == id)
@@ -185,8 +229,8 @@ impl Brain {
             stint.interrupted |= end != LeaseEnd::Released || stint.stopping.is_none();
             stint.workers[rank].end.get_or_insert(WorkerEnd::Stopped);
         }
-        self.close_stint_if_over(lease.workload);
-        self.forget_if_over(lease.workload);
+        self.close_stint_if_over(workload);
+        self.forget_if_over(workload);
     }
 
     fn on_worker_started(&mut self, id: StintId, rank: u32, restored: Option<CheckpointId>, work: Option<Work>) {
@@ -272,7 +316,7 @@ impl Brain {
                 job.began_at.get_or_insert(now);
                 self.leases.entry(*lease).or_insert_with(|| Lease {
                     id: *lease,
-                    workload: *workload,
+                    workload: Some(*workload),
                     offer: offer.clone(),
                     market: *market,
                     max_price: *max_price,
@@ -368,7 +412,7 @@ impl Brain {
     /// A job is forgotten here once it is over and nothing of it is paid for; the read model keeps it.
     fn forget_if_over(&mut self, workload: WorkloadId) {
         let over = self.jobs.get(&workload).is_some_and(|job| job.ended.is_some() && job.stint.is_none());
-        if over && !self.leases.values().any(|lease| lease.workload == workload) {
+        if over && !self.leases.values().any(|lease| lease.workload == Some(workload)) {
             self.final_views.extend(self.view(workload, self.now));
             self.jobs.remove(&workload);
             self.wake_at.remove(&workload);

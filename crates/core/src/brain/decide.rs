@@ -45,6 +45,7 @@ impl Brain {
                 wakes.insert(job.id, wake);
             }
         }
+        plan.for_strays();
         let (decided, wanted) = (plan.decided, plan.wanted);
         self.think_at = self.shelf.think(&self.model, &wanted).then_some(now + THINK_AGAIN);
         self.wake_at = wakes;
@@ -54,7 +55,7 @@ impl Brain {
 
     /// What a job's policy sees at `now`.
     pub fn sight(&self, job: &Job, now: Time) -> Sight {
-        let held = self.leases.values().find(|lease| lease.workload == job.id && !lease.is_releasing());
+        let held = self.leases.values().find(|lease| lease.workload == Some(job.id) && !lease.is_releasing());
         let watches = market::watches(&self.policy_of(job));
         let beliefs = watches.then(|| {
             let wanted = (job.spec.gang, job.spec.resources.as_slice());
@@ -130,7 +131,7 @@ impl Plan<'_> {
     }
 
     fn leases(&self, job: &Job) -> Vec<&Lease> {
-        self.brain.leases.values().filter(|lease| lease.workload == job.id).collect()
+        self.brain.leases.values().filter(|lease| lease.workload == Some(job.id)).collect()
     }
 
     fn for_job(&mut self, job: &Job) {
@@ -150,6 +151,15 @@ impl Plan<'_> {
         match &job.stint {
             Some(stint) => self.for_stint(job, stint),
             None => self.for_leases(job),
+        }
+    }
+
+    /// Gives back what the log did not know.
+    fn for_strays(&mut self) {
+        let brain = self.brain;
+        for lease in brain.leases.values().filter(|lease| lease.workload.is_none() && !lease.is_releasing()) {
+            let reason = Reason::new("stray", "the engine holds it and the log did not know it");
+            self.say(Decision::Release { lease: lease.id }, reason);
         }
     }
 
@@ -396,6 +406,6 @@ impl Brain {
 
     /// A job's leases that are not known to be gone.
     pub fn leases_of(&self, id: WorkloadId) -> impl Iterator<Item = &Lease> {
-        self.leases.values().filter(move |lease| lease.workload == id)
+        self.leases.values().filter(move |lease| lease.workload == Some(id))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Open;
 use crate::ids::{DecisionId, LeaseId, WorkloadId};
-use crate::ledger::Meter;
+use crate::ledger::{Beneficiary, Meter};
 use crate::offer::{Market, OfferId};
 use crate::record::Decision;
 use crate::units::{NanoUsd, Span, Time};
@@ -33,8 +33,8 @@ pub enum LeasePhase {
 pub struct Lease {
     /// Its name at the engine.
     pub id: LeaseId,
-    /// Who it is for.
-    pub workload: WorkloadId,
+    /// Who it is for; nobody when the log did not know it.
+    pub workload: Option<WorkloadId>,
     /// What was bought.
     pub offer: OfferId,
     /// How.
@@ -60,6 +60,10 @@ impl Lease {
     pub fn is_releasing(&self) -> bool {
         matches!(self.phase, LeasePhase::Releasing { .. })
     }
+    /// Who its time is charged to.
+    pub fn beneficiary(&self) -> Beneficiary {
+        self.workload.map_or(Beneficiary::Overhead, Beneficiary::Workload)
+    }
     /// What it has cost up to `now`.
     pub fn cost_at(&self, now: Time) -> NanoUsd {
         self.meter.as_ref().map_or(NanoUsd(0), |meter| meter.cost_at(now))
@@ -71,11 +75,11 @@ impl Lease {
 
     pub(super) fn open(&self) -> Option<Open> {
         match self.phase {
-            LeasePhase::Asked => Some(Open {
+            LeasePhase::Asked => self.workload.map(|workload| Open {
                 id: self.id.0,
                 decision: Decision::Acquire {
                     lease: self.id,
-                    workload: self.workload,
+                    workload,
                     offer: self.offer.clone(),
                     market: self.market,
                     max_price: self.max_price,

@@ -72,6 +72,8 @@ impl Default for Config {
 
 /// Submissions of ended jobs that are still recognised when a client sends them again.
 const RECENT_KEYS: usize = 1_024;
+/// No engine shows a lease for longer after its end.
+const SHOWN_AFTER_END: Span = Span::hours(2);
 
 /// The state of one world. Serialised whole as a snapshot.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -89,6 +91,9 @@ pub struct Brain {
     #[serde(with = "as_list")]
     leases: BTreeMap<LeaseId, Lease>,
     keys: VecDeque<(String, WorkloadId)>,
+    /// Leases whose end is in the books, and when it was: engines show a lease for a while after its end.
+    #[serde(default)]
+    closed: VecDeque<(LeaseId, Time)>,
     /// What is believed about spot markets.
     #[serde(default)]
     lookouts: lookout::Lookouts,
@@ -145,6 +150,7 @@ impl Brain {
             jobs: BTreeMap::new(),
             leases: BTreeMap::new(),
             keys: VecDeque::new(),
+            closed: VecDeque::new(),
             lookouts: lookout::Lookouts::default(),
             model: Model::embedded(),
             shelf: Shelf::default(),

@@ -11,7 +11,7 @@ mod market;
 pub use market::Replay;
 
 use crate::clock::WorldClock;
-use crate::engine::{Capabilities, Engine, EngineError, LeaseState, Observed, Want};
+use crate::engine::{Capabilities, Engine, EngineError, LeaseState, Observed, Owned, Want};
 use agents::Agents;
 use async_trait::async_trait;
 use folder::{Folder, Marks};
@@ -139,11 +139,6 @@ impl Simulated {
 
     fn gate(&self, lease: LeaseId) -> Arc<tokio::sync::Mutex<()>> {
         Arc::clone(self.gates.lock().unwrap_or_else(PoisonError::into_inner).entry(lease).or_default())
-    }
-
-    /// Leases that are gone and were not forgotten yet.
-    pub fn gone(&self) -> Vec<LeaseId> {
-        self.held().iter().filter(|(_, held)| held.marks.gone.is_some()).map(|(lease, _)| *lease).collect()
     }
 
     /// Takes a folder of an earlier server over: alive, or gone since some time nobody saw.
@@ -322,12 +317,7 @@ impl Engine for Arc<Simulated> {
         let gate = self.gate(lease);
         let _alone = gate.lock().await;
         match self.state_of(lease) {
-            Some(LeaseState::Gone { end: LeaseEnd::Released, .. }) => {
-                return Err(EngineError::Refused(Refusal::Invalid));
-            }
-            // It came and went; nothing is wrong with the offer.
-            Some(gone @ LeaseState::Gone { .. }) => return Ok(gone),
-            Some(up @ LeaseState::Up { .. }) => return Ok(up),
+            Some(known @ (LeaseState::Gone { .. } | LeaseState::Up { .. })) => return Ok(known),
             // Sold already, perhaps by an earlier server: its agent may run, so it is not refused any more.
             Some(LeaseState::Pending) => {}
             None => self.sell(want)?,
@@ -353,8 +343,14 @@ impl Engine for Arc<Simulated> {
         Ok(states.into_iter().map(|(lease, state)| Observed { lease, state, worker: worker(&lease) }).collect())
     }
 
-    async fn list_owned(&self) -> Result<Vec<LeaseId>, EngineError> {
-        Ok(self.held().iter().filter(|(_, held)| held.marks.gone.is_none()).map(|(lease, _)| *lease).collect())
+    async fn list_owned(&self) -> Result<Vec<Owned>, EngineError> {
+        let owned = |(lease, held): (&LeaseId, &Held)| Owned {
+            lease: *lease,
+            offer: held.marks.offer.clone(),
+            since: held.marks.up_at,
+            until: held.marks.gone.map(|(at, _)| at),
+        };
+        Ok(self.held().iter().map(owned).collect())
     }
 
     async fn start(&self, lease: LeaseId, order: &StartOrder) -> Result<(), EngineError> {

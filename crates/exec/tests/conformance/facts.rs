@@ -2,7 +2,7 @@
 
 use crate::stage::{Stage, lease, stint};
 use std::time::{Duration, Instant};
-use windfall_core::{LeaseEnd, OfferId, Refusal, Span, WorkerEnd};
+use windfall_core::{LeaseEnd, LeaseId, OfferId, Refusal, Span, WorkerEnd};
 use windfall_exec::{EngineError, LeaseState, Want};
 
 /// Goes on until the stage's folder is gone, so that a failed test leaves nothing for long.
@@ -16,6 +16,28 @@ fn gone(state: &LeaseState) -> bool {
 
 fn invalid<T>(answer: Result<T, EngineError>) -> bool {
     matches!(answer, Err(EngineError::Refused(Refusal::Invalid)))
+}
+
+/// What the engine says that it still holds, checked against what it says of each.
+fn owned(stage: &mut impl Stage) -> Vec<LeaseId> {
+    let mut owned = stage.wait_for(stage.engine().list_owned()).unwrap();
+    for one in &owned {
+        let (since, until) = match stage.see(one.lease).map(|observed| observed.state) {
+            Some(LeaseState::Up { since, .. }) => (Some(since), None),
+            Some(LeaseState::Gone { since, at, .. }) => (since, Some(at)),
+            _ => (None, None),
+        };
+        assert_eq!((one.since, one.until), (since, until));
+        assert!(since.is_none() || one.offer == stage.want().offer);
+    }
+    owned.retain(|one| one.until.is_none());
+    owned.into_iter().map(|one| one.lease).collect()
+}
+
+/// Asked for again, a lease that is gone is not made a second time.
+fn stays_gone(stage: &mut impl Stage, id: LeaseId) -> bool {
+    let answer = stage.wait_for(stage.engine().acquire(id, &stage.want())).unwrap();
+    gone(&answer) && stage.running(id).is_empty()
 }
 
 pub fn an_engine_says_what_it_can_do_and_what_it_sells(stage: &mut impl Stage) {
@@ -36,7 +58,7 @@ pub fn acquired_twice_there_is_one_lease(stage: &mut impl Stage) {
     let third = stage.wait_for(stage.engine().acquire(id, &want)).unwrap();
     assert_eq!(Some(third), stage.see(id).map(|observed| observed.state));
     assert_eq!(stage.running(id).len(), machine, "the same machine, not another");
-    assert_eq!(stage.wait_for(stage.engine().list_owned()).unwrap(), [id]);
+    assert_eq!(owned(stage), [id]);
 }
 
 pub fn what_is_not_sold_is_refused(stage: &mut impl Stage) {
@@ -45,16 +67,16 @@ pub fn what_is_not_sold_is_refused(stage: &mut impl Stage) {
     let cheap = Want { max_price: Some(windfall_core::NanoUsd(1)), ..stage.want() };
     let answer = stage.wait_for(stage.engine().acquire(lease(2), &cheap));
     assert!(matches!(answer, Err(EngineError::Refused(Refusal::NoCapacity))), "{answer:?}");
-    assert!(stage.wait_for(stage.engine().list_owned()).unwrap().is_empty());
+    assert!(owned(stage).is_empty());
 }
 
 pub fn released_before_it_was_acquired_it_never_will_be(stage: &mut impl Stage) {
     let id = lease(1);
     let state = stage.wait_for(stage.engine().release(id)).unwrap();
     assert!(matches!(state, LeaseState::Gone { since: None, end: LeaseEnd::Released, .. }), "{state:?}");
-    assert!(invalid(stage.wait_for(stage.engine().acquire(id, &stage.want()))));
+    assert!(stays_gone(stage, id));
     stage.reopen();
-    assert!(invalid(stage.wait_for(stage.engine().acquire(id, &stage.want()))), "a new engine knows it too");
+    assert!(stays_gone(stage, id), "a new engine knows it too");
     assert!(stage.running(id).is_empty());
 }
 
@@ -66,8 +88,8 @@ pub fn release_returns_only_when_nothing_runs(stage: &mut impl Stage) {
     assert_eq!(stage.running(id), [0; 0], "at the moment of the answer");
     assert!(matches!(state, LeaseState::Gone { since: Some(since), at, end: LeaseEnd::Released } if since <= at));
     assert_eq!(stage.wait_for(stage.engine().release(id)).unwrap(), state, "asked again, it answers the same");
-    assert!(stage.wait_for(stage.engine().list_owned()).unwrap().is_empty());
-    assert!(invalid(stage.wait_for(stage.engine().acquire(id, &stage.want()))));
+    assert!(owned(stage).is_empty());
+    assert!(stays_gone(stage, id));
 }
 
 pub fn a_release_that_races_an_acquire_leaves_nothing(stage: &mut impl Stage) {
@@ -98,7 +120,7 @@ pub fn a_new_engine_on_the_same_ground_adopts_what_runs(stage: &mut impl Stage) 
     let before = stage.until_worker("runs", id, |worker| worker.pid.is_some());
     let state = stage.see(id).unwrap().state;
     stage.reopen();
-    assert_eq!(stage.wait_for(stage.engine().list_owned()).unwrap(), [id]);
+    assert_eq!(owned(stage), [id]);
     let after = stage.until_worker("is seen again", id, |worker| worker.pid.is_some());
     assert_eq!((after.pid, after.stint), (before.pid, before.stint), "the same worker");
     assert_eq!(stage.see(id).unwrap().state, state, "up since the same moment");
@@ -239,7 +261,7 @@ pub fn only_what_is_gone_can_be_forgotten(stage: &mut impl Stage) {
     assert!(matches!(stage.see(id).unwrap().state, LeaseState::Up { .. }));
     stage.reopen();
     assert!(stage.see(other).is_none(), "a new engine does not remember it either");
-    assert_eq!(stage.wait_for(stage.engine().list_owned()).unwrap(), [id]);
+    assert_eq!(owned(stage), [id]);
 }
 
 #[track_caller]

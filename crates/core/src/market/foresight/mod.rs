@@ -5,6 +5,7 @@
 mod belief;
 mod grid;
 mod model;
+mod outlook;
 mod plan;
 mod shelf;
 #[cfg(test)]
@@ -13,6 +14,7 @@ mod weigh;
 
 pub use belief::Belief;
 pub use model::{BUCKET_STARTS, BUCKETS, Hazard, MIXING, Model, Priors, Regime, SHIFTS, bucket_of};
+pub use outlook::{Expected, Journey, Outlook, Passage, WORLDS};
 pub use plan::{Plan, PlanTerms, Solving};
 pub use shelf::Shelf;
 pub use weigh::foresight;

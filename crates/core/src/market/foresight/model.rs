@@ -70,6 +70,8 @@ const EMBEDDED: &str = include_str!("priors.json");
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Class {
     pub prior: f64,
+    /// As it was learnt, not a copy that is flakier or steadier.
+    pub as_learnt: bool,
     /// By state (0 down, 1 up), then by bucket.
     pub hazard: [Hazard; 2],
     /// Logarithms of the chance to survive a tick: a part of a tick takes a part of them.
@@ -79,9 +81,9 @@ pub(super) struct Class {
 }
 
 impl Class {
-    fn new(prior: f64, hazard: [Hazard; 2]) -> Class {
+    fn new(prior: f64, as_learnt: bool, hazard: [Hazard; 2]) -> Class {
         let decay = hazard.map(|hazard| hazard.map(|h| libm::log1p(-h)));
-        Class { prior, hazard, decay, lifetimes: soon(&hazard[1]) }
+        Class { prior, as_learnt, hazard, decay, lifetimes: soon(&hazard[1]) }
     }
 
     /// The chance that a spell ends within a part of a tick.
@@ -121,7 +123,7 @@ impl Model {
         let total: f64 = priors.regimes.iter().map(|regime| regime.weight).sum();
         let class = |regime: &Regime, (share, down, up): (f64, f64, f64)| {
             let hazard = [regime.down.map(|h| shifted(h, down)), regime.up.map(|h| shifted(h, up))];
-            Class::new(regime.weight / total * share, hazard)
+            Class::new(regime.weight / total * share, down == 0.0 && up == 0.0, hazard)
         };
         let classes = priors.regimes.iter().flat_map(|regime| shifts.iter().map(move |shift| class(regime, *shift)));
         Model { tick: Span::seconds(priors.tick_seconds), classes: classes.collect(), mixing }
@@ -133,7 +135,8 @@ impl Model {
             return self.clone();
         }
         let class = |class: &Class| {
-            Class::new(class.prior, [0, 1].map(|state| resampled(&class.hazard[state], self.tick, tick)))
+            let hazard = [0, 1].map(|state| resampled(&class.hazard[state], self.tick, tick));
+            Class::new(class.prior, class.as_learnt, hazard)
         };
         let mixing = 1.0 - libm::pow(1.0 - self.mixing, tick.0 as f64 / self.tick.0 as f64);
         Model { tick, classes: self.classes.iter().map(class).collect(), mixing }

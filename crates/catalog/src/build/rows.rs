@@ -1,0 +1,45 @@
+//! What a reader of prices hands over, before anybody is said to have said it.
+
+use crate::facts::{Facts, SourceId, TypeId};
+use crate::words::Term;
+use std::collections::{BTreeMap, BTreeSet};
+use windfall_core::NanoUsd;
+
+/// Prices, and where types are sold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rows {
+    prices: Vec<(TypeId, String, Option<String>, Term, NanoUsd)>,
+    pub(super) sold: BTreeMap<(TypeId, String), BTreeSet<String>>,
+}
+
+impl Rows {
+    /// One price.
+    pub fn add(&mut self, kind: TypeId, region: &str, zone: Option<&str>, term: Term, price: NanoUsd) {
+        self.prices.push((kind, region.to_owned(), zone.map(str::to_owned), term, price));
+    }
+
+    /// How many prices.
+    pub fn len(&self) -> usize {
+        self.prices.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.prices.is_empty()
+    }
+
+    /// Regions and terms that are priced.
+    pub fn regions(&self) -> impl Iterator<Item = (&str, Term)> {
+        self.prices.iter().map(|(_, region, _, term, _)| (region.as_str(), *term))
+    }
+
+    /// Makes them facts.
+    pub fn tell(&self, facts: &mut Facts, source: SourceId) {
+        for ((kind, region), zones) in &self.sold {
+            zones.iter().for_each(|zone| facts.sold_in(*kind, region, zone));
+        }
+        for (kind, region, zone, term, price) in &self.prices {
+            facts.price(*kind, region, zone.as_deref(), *term, *price, source);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! One way to run the job, with what it is expected to cost and to take.
+
+use super::parts::Parts;
+use super::speed::Evidence;
+use crate::knowledge::Precision;
+use crate::offer::Offer;
+use windfall_core::market::foresight::Expected;
+use windfall_core::{Market, NanoUsd, Span};
+
+/// Where the course of a market is taken from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Basis {
+    /// This very market was recorded.
+    Recorded,
+    /// Other markets were.
+    Assumed,
+    /// It is not taken away: nothing to assume.
+    Firm,
+}
+
+impl Basis {
+    /// The word for programs and people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Basis::Recorded => "recorded",
+            Basis::Assumed => "assumed",
+            Basis::Firm => "firm",
+        }
+    }
+}
+
+/// How often to save, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Interval {
+    /// The interval.
+    pub every: Span,
+    /// Why.
+    pub why: String,
+}
+
+/// One way to run the job.
+#[derive(Clone, Debug)]
+pub struct Candidate<'c> {
+    /// What is bought.
+    pub offer: Offer<'c>,
+    /// How.
+    pub market: Market,
+    /// So many of them.
+    pub nodes: u32,
+    /// What a node costs an hour, discounts taken off; nothing for what is paid already.
+    pub price: NanoUsd,
+    /// What a node costs on demand when spot is not to be had.
+    pub firm_price: Option<NanoUsd>,
+    /// Running time that the work needs.
+    pub need: Span,
+    /// Where that comes from.
+    pub evidence: Evidence,
+    /// The same, for people.
+    pub how: String,
+    /// Share of perfect scaling.
+    pub efficiency: f64,
+    /// Another precision than the one the work was stated in.
+    pub precision: Option<Precision>,
+    /// Dollars.
+    pub cost: Expected,
+    /// Hours from the beginning to the end.
+    pub hours: Expected,
+    /// Chance to make the deadline.
+    pub in_time: f64,
+    /// Interruptions to be expected.
+    pub interruptions: f64,
+    /// How often to save; none where nothing is taken away.
+    pub interval: Option<Interval>,
+    /// Where the course of the market is taken from.
+    pub basis: Basis,
+    /// The cost in its parts.
+    pub parts: Parts,
+    /// Until when a commitment covers it.
+    pub committed_until: Option<String>,
+}
+
+/// Why an offer is not among the candidates.
+#[derive(Clone, Debug)]
+pub struct Rejected<'c> {
+    /// The offer.
+    pub offer: Offer<'c>,
+    /// On so many nodes.
+    pub nodes: u32,
+    /// Why.
+    pub why: String,
+}
+
+/// A plan.
+#[derive(Clone, Debug, Default)]
+pub struct Plan<'c> {
+    /// Cheapest first.
+    pub candidates: Vec<Candidate<'c>>,
+    /// What will not do.
+    pub rejected: Vec<Rejected<'c>>,
+    /// What would do and was dearer than all of the above: how many.
+    pub dearer: usize,
+    /// What was assumed, one line each.
+    pub notes: Vec<String>,
+}
+
+impl Plan<'_> {
+    /// Candidates that no other beats in both cost and time, fastest first.
+    pub fn pareto(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.candidates.len()).collect();
+        let key = |at: &usize| (self.candidates[*at].hours.mean, self.candidates[*at].cost.mean);
+        order.sort_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal));
+        let mut cheapest = f64::INFINITY;
+        order.retain(|at| {
+            let better = self.candidates[*at].cost.mean < cheapest - 1e-9;
+            cheapest = cheapest.min(self.candidates[*at].cost.mean);
+            better
+        });
+        order
+    }
+}

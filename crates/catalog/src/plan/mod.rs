@@ -1,0 +1,156 @@
+//! The planner: every offer that could run a job, what each is expected to cost and to take, and why the others will
+//! not do. Facts come from the catalogue; the model of markets, which the brain lives by, from `core/market`.
+
+mod candidate;
+mod holdings;
+mod parts;
+mod request;
+mod scale;
+mod smaller;
+mod speed;
+mod weigh;
+
+pub use candidate::{Basis, Candidate, Interval, Plan, Rejected};
+pub use holdings::{Commitment, Discount, Holdings};
+pub use parts::Parts;
+pub use request::{Request, Saves, Stored, Work};
+pub use speed::Evidence;
+
+use crate::catalog::Catalog;
+use crate::offer::{InstanceType, Offer};
+use crate::search::{Query, Wanted};
+use crate::words::{Count, Term};
+use speed::NoNeed;
+use weigh::{Rough, Weigh};
+use windfall_core::NanoUsd;
+use windfall_core::market::foresight::Model;
+
+/// Chance below which a deadline is not worth the name.
+const LEAST_CHANCE: f64 = 0.9;
+/// Speeds that are worth comparing; a whole node where a cloud sells no single accelerator is among them.
+const EQUIVALENT: std::ops::RangeInclusive<f64> = 0.4..=9.0;
+
+impl Catalog {
+    /// The best `limit` ways to run a job.
+    pub fn plan(&self, request: &Request, model: &Model, limit: usize) -> Plan<'_> {
+        let mut plan = Plan::default();
+        let mut weigh = Weigh::new(self, request, model);
+        let mut rough = Vec::new();
+        for offer in self.considered(request) {
+            for nodes in if request.nodes.is_empty() { &[1][..] } else { &request.nodes } {
+                match self.rough(&weigh, &offer, *nodes) {
+                    Ok(ways) => rough.extend(ways),
+                    Err(why) => plan.rejected.push(Rejected { offer, nodes: *nodes, why }),
+                }
+            }
+        }
+        rough.sort_by(|a, b| a.least.total_cmp(&b.least));
+        let mut best: Vec<(f64, Rough<'_>)> = Vec::new();
+        for (at, way) in rough.iter().enumerate() {
+            // Nothing that follows can be cheaper than what its work alone costs.
+            let worst = best.iter().map(|(mean, _)| *mean).fold(0.0, f64::max);
+            if best.len() >= limit && way.least > worst {
+                plan.dearer += rough.len() - at;
+                break;
+            }
+            match weigh.mean(way) {
+                Ok(mean) if request.budget.is_some_and(|budget| mean > budget.dollars()) => {
+                    let why = format!("expected to cost ${mean:.2}, over the budget");
+                    plan.rejected.push(Rejected { offer: way.offer, nodes: way.nodes, why });
+                }
+                Ok(mean) => best.push((mean, way.clone())),
+                Err(why) => plan.rejected.push(Rejected { offer: way.offer, nodes: way.nodes, why }),
+            }
+            if best.len() > limit {
+                best.sort_by(|a, b| a.0.total_cmp(&b.0));
+                plan.dearer += best.len() - limit;
+                best.truncate(limit);
+            }
+        }
+        best.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.need.span.cmp(&b.1.need.span)));
+        plan.candidates = best.into_iter().map(|(_, way)| weigh.candidate(way)).collect();
+        plan.notes = weigh.notes();
+        plan
+    }
+
+    /// Offers that are looked at: what was asked for, and smaller ones where a precision makes room.
+    fn considered(&self, request: &Request) -> Vec<Offer<'_>> {
+        let mut accelerators = request.accelerators.clone();
+        accelerators.extend(self.smaller(request));
+        let terms = if request.terms.is_empty() { vec![Term::Spot, Term::OnDemand] } else { request.terms.clone() };
+        let query = Query {
+            accelerators: if request.equivalents { Vec::new() } else { accelerators },
+            clouds: request.clouds.clone(),
+            regions: request.regions.clone(),
+            terms,
+            ..Query::default()
+        };
+        let mut found = self.search(&query);
+        if request.equivalents {
+            found.retain(|offer| request.accelerators.iter().any(|asked| self.is_equivalent(asked, &offer.kind)));
+        }
+        found
+    }
+
+    /// Whether an instance has what was asked for, or has as much memory and comes near to its speed.
+    fn is_equivalent(&self, asked: &Wanted, kind: &InstanceType<'_>) -> bool {
+        let count = asked.count.map_or(1.0, Count::as_f64);
+        let memory = self.accelerator(&asked.family).map(|sheet| f64::from(sheet.memory_gb) * count);
+        let speed = |family: &str, count: f64| self.usual_tflops(family).map(|one| one * count);
+        let ratio = kind
+            .accelerator
+            .and_then(|family| Some(speed(family, kind.count.as_f64())? / speed(&asked.family, count)?));
+        let room = kind.total_accelerator_memory_gb().zip(memory).is_some_and(|(has, needs)| has >= needs * 0.99);
+        // A program for one maker's accelerators does not run on another's.
+        let maker = |family: &str| self.accelerator(family).map(|sheet| sheet.vendor.as_str());
+        let same_maker = kind.accelerator.is_some_and(|family| maker(family) == maker(&asked.family));
+        same_maker && room && ratio.is_some_and(|ratio| EQUIVALENT.contains(&ratio))
+    }
+
+    /// What can be said without looking at the market: the ways to use an offer, or why there is none.
+    fn rough<'c>(&'c self, weigh: &Weigh<'c, '_>, offer: &Offer<'c>, nodes: u32) -> Result<Vec<Rough<'c>>, String> {
+        let request = weigh.request;
+        let memory = offer.kind.memory_gib;
+        if let Some(least) = request.min_memory_gib
+            && memory.is_none_or(|memory| memory < least)
+        {
+            let has = memory.map_or("unknown memory".to_owned(), |memory| format!("{memory:.0} GiB of memory"));
+            return Err(format!("{has}, {least:.0} asked for"));
+        }
+        if let Some(least) = request.min_vcpus
+            && offer.kind.vcpus.is_none_or(|cores| cores < least)
+        {
+            return Err(format!("fewer than {least:.0} cores"));
+        }
+        let need = match self.need(request, &offer.kind, nodes) {
+            Ok(need) => need,
+            Err(NoNeed::UnknownSpeed(why)) => return Err(why),
+            Err(NoNeed::NoWork) => return Err("the work is not known: say `work:` in the job file".to_owned()),
+        };
+        let price = request.holdings.price(offer);
+        if offer.term == Term::Spot && request.max_price.is_some_and(|most| price > most) {
+            return Err(format!("spot at ${:.2} an hour is over max_price", price.dollars()));
+        }
+        if offer.term.market() == windfall_core::Market::Reserved {
+            return Err("needs a commitment that you do not hold".to_owned());
+        }
+        let mut ways = Vec::new();
+        for need in self.with_precisions(request, &offer.kind, need) {
+            let takes = need.span + weigh.restart();
+            if request.deadline.is_some_and(|deadline| takes > deadline) {
+                continue;
+            }
+            let hours = need.span.0 as f64 / 3.6e6;
+            let committed = (offer.term == Term::OnDemand).then(|| request.holdings.covering(offer, nodes)).flatten();
+            let committed = committed.filter(|(_, left)| *left >= takes).map(|(held, _)| held.until.clone());
+            let price = if committed.is_some() { NanoUsd(0) } else { price };
+            let least = price.dollars() * hours * f64::from(nodes);
+            ways.push(Rough { offer: *offer, nodes, price, need, least, committed });
+        }
+        if ways.is_empty() {
+            let hours = self.need(request, &offer.kind, nodes).map_or(0.0, |need| need.span.0 as f64 / 3.6e6);
+            return Err(format!("would take {hours:.1} h, later than the deadline"));
+        }
+        Ok(ways)
+    }
+}

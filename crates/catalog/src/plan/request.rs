@@ -1,0 +1,124 @@
+//! What a plan is asked for.
+
+use super::holdings::Holdings;
+use crate::knowledge::Precision;
+use crate::search::Wanted;
+use crate::words::{Count, Term};
+use std::collections::BTreeMap;
+use windfall_core::{NanoUsd, Span};
+
+/// How the work was stated.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Work {
+    /// So many hours on this; without a reference, on whatever was asked for first.
+    Hours {
+        /// Running time.
+        hours: Span,
+        /// On what.
+        on: Option<Wanted>,
+    },
+    /// Steps, at speeds that the user gave by accelerator family.
+    Steps {
+        /// How many.
+        steps: u64,
+        /// Steps a second.
+        per_second: BTreeMap<String, f64>,
+    },
+    /// A model of so many parameters trained on so many tokens.
+    Tokens {
+        /// Parameters.
+        parameters: f64,
+        /// Tokens.
+        tokens: f64,
+    },
+    /// Steps, at a speed that was measured.
+    Measured {
+        /// How many.
+        steps: u64,
+        /// On what.
+        on: Wanted,
+        /// Steps a second.
+        per_second: f64,
+        /// In what precision.
+        precision: Option<Precision>,
+    },
+}
+
+/// Bytes that are somewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// How many.
+    pub bytes: u64,
+    /// Cloud and region; none for where the job runs.
+    pub at: Option<(String, String)>,
+}
+
+/// What is known of the job's checkpoints.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Saves {
+    /// Size of one.
+    pub bytes: Option<u64>,
+    /// How often the program saves, when it does not leave that to us.
+    pub every: Option<Span>,
+    /// How many are kept.
+    pub keep: u32,
+    /// Cloud and region of the store; none for where the job runs.
+    pub at: Option<(String, String)>,
+}
+
+/// A request.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// How much there is to do; none when nobody knows.
+    pub work: Option<Work>,
+    /// Accelerators that will do, with their number in an instance; empty for any whose speed is known.
+    pub accelerators: Vec<Wanted>,
+    /// Also what comes near to those accelerators in speed and memory.
+    pub equivalents: bool,
+    /// Numbers of nodes to look at.
+    pub nodes: Vec<u32>,
+    /// Time to the deadline.
+    pub deadline: Option<Span>,
+    /// From asking for a lease to progress.
+    pub restart: Option<Span>,
+    /// Checkpoints.
+    pub saves: Saves,
+    /// What the job reads.
+    pub data: Option<Stored>,
+    /// Precisions that the job may use, best first.
+    pub precision: Vec<Precision>,
+    /// In these clouds.
+    pub clouds: Vec<String>,
+    /// In these regions or zones.
+    pub regions: Vec<String>,
+    /// On these terms; empty for spot and on-demand.
+    pub terms: Vec<Term>,
+    /// Main memory of a node.
+    pub min_memory_gib: Option<f64>,
+    /// Virtual cores of a node.
+    pub min_vcpus: Option<f64>,
+    /// Most that a spot instance may cost an hour.
+    pub max_price: Option<NanoUsd>,
+    /// Most that the whole job may cost.
+    pub budget: Option<NanoUsd>,
+    /// What the user holds already, and at which discounts.
+    pub holdings: Holdings,
+    /// The user's own measurement: share of perfect scaling by number of nodes.
+    pub scaling: BTreeMap<u32, f64>,
+    /// Offers whose market was recorded: cloud, region, instance type.
+    pub recorded: Vec<(String, String, String)>,
+}
+
+/// An accelerator and how many of them work together.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Fleetlet<'r> {
+    pub family: &'r str,
+    pub in_node: Count,
+    pub nodes: u32,
+}
+
+impl Fleetlet<'_> {
+    pub fn all(&self) -> f64 {
+        self.in_node.as_f64() * f64::from(self.nodes)
+    }
+}

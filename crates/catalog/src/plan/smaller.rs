@@ -1,0 +1,90 @@
+//! Precision and size: what a smaller number format gains, and which smaller accelerators it makes room on.
+
+use super::request::{Request, Work};
+use super::speed::Need;
+use crate::catalog::Catalog;
+use crate::knowledge::{Precision, PrecisionGain};
+use crate::offer::InstanceType;
+use crate::search::Wanted;
+use windfall_core::Span;
+
+/// Memory at a 16-bit precision against 32 bits, where nobody measured it: weights and optimiser keep a copy of 32.
+const USUAL_MEMORY: f64 = 0.65;
+/// A gain that is worth a word.
+const WORTHWHILE: f64 = 1.02;
+
+impl Catalog {
+    /// The work as stated, and at each precision that gains something on this accelerator.
+    pub(super) fn with_precisions(&self, request: &Request, kind: &InstanceType<'_>, need: Need) -> Vec<Need> {
+        let family = kind.accelerator.unwrap_or_default();
+        let class = matches!(request.work, Some(Work::Tokens { .. })).then_some("transformer");
+        let gains = request.precision.iter().filter_map(|precision| {
+            let gain = self.gain(family, *precision, class)?;
+            (gain > WORTHWHILE).then(|| Need {
+                span: Span((need.span.0 as f64 / gain) as i64),
+                precision: Some(*precision),
+                how: format!("{}; {} is {gain:.2} times as fast", need.how, precision.word()),
+                ..need.clone()
+            })
+        });
+        let best = gains.min_by_key(|need| need.span);
+        // An accelerator that was only considered because of the precision does not fit without it.
+        let asked = request.accelerators.iter().any(|asked| asked.family == family);
+        let fits = asked || request.accelerators.is_empty() || request.equivalents;
+        fits.then_some(need).into_iter().chain(best).collect()
+    }
+
+    /// How much faster a precision is on an accelerator for a class of models, or for any: as measured on it, or on
+    /// its generation.
+    pub fn gain(&self, family: &str, precision: Precision, class: Option<&str>) -> Option<f64> {
+        let sheet = self.accelerator(family)?;
+        sheet.peak_tflops(precision)?;
+        let all = &self.throughput().precision;
+        let of = |keeps: &dyn Fn(&PrecisionGain) -> bool| {
+            let mut speeds: Vec<f32> = all
+                .iter()
+                .filter(|gain| gain.to == precision && gain.from == Precision::Fp32 && keeps(gain))
+                .filter(|gain| class.is_none_or(|class| gain.class == class))
+                .map(|gain| gain.speed)
+                .collect();
+            speeds.sort_by(f32::total_cmp);
+            speeds.get(speeds.len() / 2).map(|speed| f64::from(*speed))
+        };
+        let generation = |name: &str| self.accelerator(name).map(|sheet| sheet.generation.as_str());
+        of(&|gain| gain.accelerator == family)
+            .or_else(|| of(&|gain| generation(&gain.accelerator) == Some(sheet.generation.as_str())))
+    }
+
+    /// Accelerators with less memory than was asked for, on which the job fits at a lower precision.
+    pub(super) fn smaller(&self, request: &Request) -> Vec<Wanted> {
+        let asked: Vec<(f64, &Wanted)> = request
+            .accelerators
+            .iter()
+            .filter_map(|wanted| Some((f64::from(self.accelerator(&wanted.family)?.memory_gb), wanted)))
+            .collect();
+        let Some((memory, least)) = asked.iter().min_by(|a, b| a.0.total_cmp(&b.0)) else { return Vec::new() };
+        if request.precision.is_empty() {
+            return Vec::new();
+        }
+        let room = memory * self.memory_share(&request.precision);
+        let fits = self.accelerators().iter().filter(|sheet| {
+            let size = f64::from(sheet.memory_gb);
+            size >= room && size < *memory && request.precision.iter().any(|p| sheet.peak_tflops(*p).is_some())
+        });
+        let mut families: Vec<&str> = fits.map(|sheet| sheet.family.as_str()).collect();
+        families.sort_unstable();
+        families.dedup();
+        let wanted = |family: &str| Wanted { family: family.to_owned(), model: None, count: least.count };
+        families.into_iter().map(wanted).collect()
+    }
+
+    fn memory_share(&self, precisions: &[Precision]) -> f64 {
+        let all = self.throughput().precision.iter();
+        let mut shares: Vec<f32> = all
+            .filter(|gain| precisions.contains(&gain.to) && gain.from == Precision::Fp32 && gain.equal_batch)
+            .filter_map(|gain| gain.memory)
+            .collect();
+        shares.sort_by(f32::total_cmp);
+        shares.get(shares.len() / 2).map_or(USUAL_MEMORY, |share| f64::from(*share))
+    }
+}

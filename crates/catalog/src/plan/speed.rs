@@ -1,0 +1,159 @@
+//! How long the work takes on something: as it was said or measured where that fits, in proportion to peak speed and
+//! scaling where it does not, and then it says so.
+
+use super::request::{Fleetlet, Request, Work};
+use super::scale;
+use crate::catalog::Catalog;
+use crate::knowledge::{Accelerator, Precision};
+use crate::offer::InstanceType;
+use crate::words::Count;
+use windfall_core::Span;
+
+/// Floating-point operations for each parameter and token: two forward, four backward.
+const FLOPS_PER_TOKEN: f64 = 6.0;
+/// Share of peak where nobody measured one: what ordinary training reaches.
+const USUAL_MFU: f64 = 0.35;
+
+/// Where a running time comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Evidence {
+    /// The user said it of this very thing.
+    Given,
+    /// Measured on this very thing.
+    Measured,
+    /// Published figures for this accelerator and size.
+    Published,
+    /// In proportion to data sheets.
+    Assumed,
+}
+
+impl Evidence {
+    /// The word for programs and people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Evidence::Given => "given",
+            Evidence::Measured => "measured",
+            Evidence::Published => "published",
+            Evidence::Assumed => "assumed",
+        }
+    }
+}
+
+/// A running time.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Need {
+    pub span: Span,
+    pub evidence: Evidence,
+    /// How it was come by, for people.
+    pub how: String,
+    /// Share of perfect scaling over all accelerators.
+    pub efficiency: f64,
+    /// Another precision than the one the work was stated in.
+    pub precision: Option<Precision>,
+}
+
+/// Why there is no running time.
+pub(super) enum NoNeed {
+    UnknownSpeed(String),
+    NoWork,
+}
+
+impl Catalog {
+    /// The running time on `nodes` of an instance type.
+    pub(super) fn need(&self, request: &Request, kind: &InstanceType<'_>, nodes: u32) -> Result<Need, NoNeed> {
+        let Some(work) = &request.work else { return Err(NoNeed::NoWork) };
+        let family = kind.accelerator.unwrap_or_default();
+        let here = Fleetlet { family, in_node: kind.count, nodes };
+        let scaling = scale::efficiency(self, request, kind, nodes);
+        let need = |hours: f64, evidence: Evidence, how: String| Need {
+            span: Span((hours * 3.6e6).clamp(1.0, 1e15) as i64),
+            evidence: evidence.max(scaling.evidence),
+            how,
+            efficiency: scaling.share,
+            precision: None,
+        };
+        let unknown = |family: &str| NoNeed::UnknownSpeed(format!("the speed of {family} is not known"));
+        match work {
+            Work::Hours { hours, on } => {
+                let on = on.as_ref().or(request.accelerators.first());
+                let Some(on) = on else { return Ok(need(hours.0 as f64 / 3.6e6, Evidence::Given, "as said".into())) };
+                let there = Fleetlet { family: &on.family, in_node: on.count.unwrap_or(Count::whole(1)), nodes: 1 };
+                let hours = hours.0 as f64 / 3.6e6;
+                self.in_proportion(&there, &here, hours, scaling.share, Evidence::Given)
+                    .map(|(hours, evidence, how)| need(hours, evidence, how))
+                    .ok_or_else(|| unknown(family))
+            }
+            Work::Steps { steps, per_second } => {
+                // A smaller accelerator that a lower precision makes room for is judged by one that was given.
+                let known = per_second.get_key_value(family);
+                let known = known.or_else(|| per_second.iter().next().filter(|_| !request.precision.is_empty()));
+                let (given, rate) =
+                    known.ok_or_else(|| NoNeed::UnknownSpeed(format!("no throughput was given for {family}")))?;
+                let asked = request.accelerators.iter().find(|wanted| wanted.family == *given);
+                let in_node = asked.and_then(|wanted| wanted.count).unwrap_or(kind.count);
+                let there = Fleetlet { family: given, in_node, nodes: 1 };
+                let hours = *steps as f64 / rate / 3_600.0;
+                self.in_proportion(&there, &here, hours, scaling.share, Evidence::Given)
+                    .map(|(hours, evidence, how)| need(hours, evidence, how))
+                    .ok_or_else(|| unknown(family))
+            }
+            Work::Measured { steps, on, per_second, .. } => {
+                let there = Fleetlet { family: &on.family, in_node: on.count.unwrap_or(Count::whole(1)), nodes: 1 };
+                let hours = *steps as f64 / per_second / 3_600.0;
+                self.in_proportion(&there, &here, hours, scaling.share, Evidence::Measured)
+                    .map(|(hours, evidence, how)| need(hours, evidence, how))
+                    .ok_or_else(|| unknown(family))
+            }
+            Work::Tokens { parameters, tokens } => {
+                let sheet = kind.sheet.or_else(|| self.accelerator(family)).ok_or_else(|| unknown(family))?;
+                let peak = f64::from(sheet.training_tflops().ok_or_else(|| unknown(family))?);
+                let published = self.published_mfu(family, *parameters, kind.count.as_f64());
+                let (mfu, evidence) =
+                    published.map_or((USUAL_MFU, Evidence::Assumed), |mfu| (mfu, Evidence::Published));
+                let flops = FLOPS_PER_TOKEN * parameters * tokens;
+                // Published shares of peak are those of whole nodes: only what lies between nodes comes on top.
+                let between = scaling.share / scale::within_node(self, family, kind.count.as_f64());
+                let hours = flops / (peak * 1e12 * here.all() * mfu * between) / 3_600.0;
+                Ok(need(hours, evidence, format!("{:.0} % of {peak:.0} TFLOP/s peak", mfu * 100.0)))
+            }
+        }
+    }
+
+    /// Hours there to hours here.
+    fn in_proportion(
+        &self,
+        there: &Fleetlet<'_>,
+        here: &Fleetlet<'_>,
+        hours: f64,
+        share: f64,
+        known: Evidence,
+    ) -> Option<(f64, Evidence, String)> {
+        if there == here {
+            return Some((hours, known, "as said".to_owned()));
+        }
+        if there.family == here.family {
+            let factor = there.all() / here.all() / share * self.usual_share(there);
+            let how = format!("in proportion to {}:{}", there.family, there.in_node);
+            return Some((hours * factor, Evidence::Assumed, how));
+        }
+        let speed = |family: &str| self.usual_tflops(family);
+        let factor = speed(there.family)? * there.all() * self.usual_share(there)
+            / (speed(here.family)? * here.all() * share).max(1e-9);
+        Some((hours * factor, Evidence::Assumed, format!("from {} by peak speed and usual use", there.family)))
+    }
+
+    fn usual_share(&self, there: &Fleetlet<'_>) -> f64 {
+        scale::within_node(self, there.family, there.in_node.as_f64())
+    }
+
+    /// Training speed that one accelerator usually reaches.
+    pub(super) fn usual_tflops(&self, family: &str) -> Option<f64> {
+        let peak = f64::from(self.accelerator(family).and_then(Accelerator::training_tflops)?);
+        Some(peak * self.published_mfu(family, 7e9, 8.0).unwrap_or(USUAL_MFU))
+    }
+
+    fn published_mfu(&self, family: &str, parameters: f64, count: f64) -> Option<f64> {
+        let known = self.throughput().mfu_for(family, parameters as u64, count as u32, Precision::Bf16)?;
+        Some(f64::from(known.mfu))
+    }
+}

@@ -1,0 +1,213 @@
+//! Plans on the embedded catalogue: what is promised of every plan, and figures that can be worked out by hand.
+
+use crate::catalog;
+use windfall_catalog::plan::{Candidate, Commitment, Discount, Evidence, Holdings, Plan, Request, Saves, Stored, Work};
+use windfall_catalog::{Precision, Term, Wanted};
+use windfall_core::market::foresight::Model;
+use windfall_core::{Market, NanoUsd, Span};
+
+fn wanted(text: &str) -> Wanted {
+    catalog().wanted(text).expect("a known accelerator")
+}
+
+fn hours(count: i64, on: &str) -> Request {
+    Request {
+        work: Some(Work::Hours { hours: Span::hours(count), on: Some(wanted(on)) }),
+        accelerators: vec![wanted(on)],
+        restart: Some(Span::minutes(6)),
+        saves: Saves { bytes: Some(1_000_000_000), every: None, keep: 3, at: None },
+        ..Request::default()
+    }
+}
+
+fn plan(request: &Request) -> Plan<'static> {
+    catalog().plan(request, &Model::embedded(), 50)
+}
+
+fn first<'p>(plan: &'p Plan<'static>, keeps: impl Fn(&Candidate<'_>) -> bool) -> &'p Candidate<'static> {
+    plan.candidates.iter().find(|candidate| keeps(candidate)).expect("such a candidate")
+}
+
+#[test]
+fn on_demand_is_hours_times_price() {
+    let request = Request { terms: vec![Term::OnDemand], clouds: vec!["lambda".into()], ..hours(8, "A100:1") };
+    let plan = plan(&request);
+    let best = &plan.candidates[0];
+    assert_eq!((best.market, best.evidence), (Market::OnDemand, Evidence::Given));
+    let by_hand = best.price.dollars() * 8.1;
+    assert!((best.cost.mean - by_hand).abs() < 1e-6, "{} for {by_hand}", best.cost.mean);
+    assert_eq!(best.parts.compute.map(|part| part.0), Some((best.price.dollars() * 8.0 * 1e9).round() as i64));
+    assert_eq!(best.in_time, 1.0);
+}
+
+#[test]
+fn every_plan_is_ranked_and_its_parts_are_its_cost() {
+    for request in [hours(40, "A100:8"), Request { deadline: Some(Span::hours(50)), ..hours(40, "H100:8") }] {
+        let plan = plan(&request);
+        assert!(plan.candidates.len() > 5);
+        assert!(plan.candidates.is_sorted_by(|a, b| a.cost.mean <= b.cost.mean + 1e-6));
+        for candidate in &plan.candidates {
+            assert!((candidate.parts.total().dollars() - candidate.cost.mean).abs() < 1e-6);
+            assert!(candidate.cost.low <= candidate.cost.high + 1e-9);
+            assert!(candidate.hours.mean * 3.6e6 >= candidate.need.0 as f64);
+            assert!(request.deadline.is_none_or(|deadline| candidate.hours.high * 3.6e6 <= deadline.0 as f64 * 1.01));
+        }
+    }
+}
+
+#[test]
+fn nothing_cheaper_is_left_out_by_looking_at_the_best_first() {
+    let request = Request { deadline: Some(Span::hours(60)), ..hours(40, "A100:8") };
+    let model = Model::embedded();
+    let all = catalog().plan(&request, &model, 100_000);
+    let few = catalog().plan(&request, &model, 5);
+    let cost = |plan: &Plan<'_>| plan.candidates.iter().take(5).map(|c| c.cost.mean).collect::<Vec<_>>();
+    assert_eq!(cost(&few), cost(&all));
+    assert_eq!(few.candidates.len() + few.dearer, all.candidates.len());
+}
+
+#[test]
+fn a_deadline_rules_out_what_is_too_slow_and_says_so() {
+    let request = Request {
+        accelerators: vec![wanted("H100:8"), wanted("T4:1")],
+        deadline: Some(Span::hours(45)),
+        ..hours(40, "H100:8")
+    };
+    let plan = plan(&request);
+    assert!(plan.candidates.iter().all(|candidate| candidate.offer.kind.accelerator == Some("H100")));
+    let slow = plan.rejected.iter().find(|r| r.offer.kind.accelerator == Some("T4")).expect("a T4");
+    assert!(slow.why.contains("later than the deadline"), "{}", slow.why);
+}
+
+#[test]
+fn steps_are_only_planned_where_a_speed_was_given() {
+    let per_second = [("A100".to_owned(), 3.1)].into();
+    let request = Request {
+        work: Some(Work::Steps { steps: 40_000, per_second }),
+        accelerators: vec![wanted("A100:8"), wanted("H100:4")],
+        ..Request::default()
+    };
+    let plan = plan(&request);
+    let best = first(&plan, |candidate| candidate.evidence == Evidence::Given);
+    assert!((best.need.0 as f64 / 1e3 - 40_000.0 / 3.1).abs() < 1.0);
+    assert!(plan.rejected.iter().any(|rejected| rejected.why.contains("no throughput was given for H100")));
+}
+
+#[test]
+fn tokens_become_hours_by_the_published_share_of_peak() {
+    let request = Request {
+        work: Some(Work::Tokens { parameters: 7e9, tokens: 3e10 }),
+        accelerators: vec![wanted("H100:8")],
+        clouds: vec!["aws".into()],
+        nodes: vec![1, 8],
+        ..Request::default()
+    };
+    let plan = plan(&request);
+    let one = first(&plan, |candidate| candidate.nodes == 1);
+    let at_peak = 6.0 * 7e9 * 3e10 / (989e12 * 8.0) / 3_600.0;
+    let share = at_peak / (one.need.0 as f64 / 3.6e6);
+    assert!((0.3..0.6).contains(&share), "{share}");
+    let eight = first(&plan, |candidate| candidate.nodes == 8);
+    let speedup = one.need.0 as f64 / eight.need.0 as f64;
+    assert!((5.0..8.0).contains(&speedup), "{speedup}");
+    assert!(one.cost.mean < eight.cost.mean * 1.01 || one.market != eight.market);
+}
+
+#[test]
+fn a_commitment_is_paid_already_until_it_ends() {
+    let held = |left: Span| Holdings {
+        commitments: vec![Commitment {
+            cloud: "aws".into(),
+            region: None,
+            instance_type: "p4d.24xlarge".into(),
+            count: 2,
+            until: "2027-03-31".into(),
+            price_per_hour: Some(12.0),
+        }],
+        discounts: Vec::new(),
+        left: vec![left],
+    };
+    let request = |left, nodes| Request { holdings: held(left), nodes: vec![nodes], ..hours(40, "A100:8") };
+    let covered = plan(&request(Span::hours(100), 2));
+    assert_eq!((covered.candidates[0].market, covered.candidates[0].price), (Market::Reserved, NanoUsd(0)));
+    assert_eq!(covered.candidates[0].committed_until.as_deref(), Some("2027-03-31"));
+    assert!(plan(&request(Span::hours(39), 1)).candidates.iter().all(|candidate| candidate.market != Market::Reserved));
+    assert!(
+        plan(&request(Span::hours(100), 3)).candidates.iter().all(|candidate| candidate.market != Market::Reserved)
+    );
+}
+
+#[test]
+fn a_discount_lowers_one_cloud_only() {
+    let clouds = vec!["gcp".to_owned(), "lambda".to_owned()];
+    let request = Request { terms: vec![Term::OnDemand], clouds, ..hours(8, "A100:8") };
+    let before = plan(&request);
+    let percent =
+        Discount { cloud: "gcp".into(), market: Some("on-demand".into()), instance_type: None, percent: 50.0 };
+    let holdings = Holdings { discounts: vec![percent], ..Holdings::default() };
+    let after = plan(&Request { holdings, ..request });
+    let price = |plan: &Plan<'static>, cloud: &str| first(plan, |c| c.offer.kind.cloud == cloud).price;
+    assert_eq!(price(&after, "gcp").0, price(&before, "gcp").0 / 2);
+    assert_eq!(price(&after, "lambda"), price(&before, "lambda"));
+}
+
+#[test]
+fn data_from_elsewhere_costs_its_egress_and_what_is_unknown_is_not_nothing() {
+    let from = |place: Option<(&str, &str)>| Request {
+        data: Some(Stored { bytes: 1 << 40, at: place.map(|(cloud, region)| (cloud.into(), region.into())) }),
+        clouds: vec!["aws".into()],
+        ..hours(8, "A100:8")
+    };
+    let there = plan(&from(Some(("gcp", "us-central1"))));
+    let here = plan(&from(None));
+    assert!(there.candidates[0].parts.data_egress.is_none_or(|part| part.0 > 0));
+    assert_eq!(here.candidates[0].parts.data_egress, Some(NanoUsd(0)));
+    assert!(here.candidates[0].parts.unknown().contains(&"dataset_storage"), "nobody says what S3 costs");
+    assert!(!here.candidates[0].parts.unknown().contains(&"compute"));
+}
+
+#[test]
+fn a_lower_precision_makes_room_on_smaller_accelerators_and_says_when_it_gains_nothing() {
+    let request = Request { precision: vec![Precision::Fp16], ..hours(40, "V100:1") };
+    let with = plan(&request);
+    let gained = first(&with, |candidate| candidate.precision == Some(Precision::Fp16));
+    let plain = first(&with, |candidate| candidate.precision.is_none());
+    assert!(gained.need < plain.need);
+    assert!(with.candidates.iter().filter(|c| c.precision.is_none()).all(|c| c.offer.kind.accelerator == Some("V100")));
+    assert_eq!(catalog().gain("K80", Precision::Bf16, None), None, "a K80 has no bf16");
+}
+
+#[test]
+fn memory_price_and_budget_are_kept() {
+    let plan = plan(&Request {
+        min_memory_gib: Some(900.0),
+        max_price: Some(NanoUsd::from_dollars(12.0)),
+        budget: Some(NanoUsd::from_dollars(900.0)),
+        ..hours(40, "A100:8")
+    });
+    assert!(plan.candidates.iter().all(|c| c.offer.kind.memory_gib.is_some_and(|memory| memory >= 900.0)));
+    assert!(plan.candidates.iter().all(|c| c.market != Market::Spot || c.price <= NanoUsd::from_dollars(12.0)));
+    assert!(plan.candidates.iter().all(|c| c.cost.mean <= 900.0));
+    for word in ["GiB of memory", "max_price", "budget"] {
+        assert!(plan.rejected.iter().any(|rejected| rejected.why.contains(word)), "nothing was over {word}");
+    }
+}
+
+#[test]
+fn no_way_of_the_pareto_set_is_beaten_in_both() {
+    let plan = plan(&Request { nodes: vec![1, 2, 4, 8], ..hours(40, "A100:8") });
+    let pareto = plan.pareto();
+    assert!(pareto.len() >= 2);
+    for at in &pareto {
+        let one = &plan.candidates[*at];
+        let beats = |other: &Candidate<'_>| other.cost.mean < one.cost.mean && other.hours.mean < one.hours.mean;
+        assert!(!plan.candidates.iter().any(beats));
+    }
+    let user = plan_with_scaling(0.5);
+    assert!(user.evidence != Evidence::Given && user.efficiency < 0.55);
+}
+
+fn plan_with_scaling(share: f64) -> Candidate<'static> {
+    let request = Request { nodes: vec![2], scaling: [(2, share)].into(), ..hours(40, "A100:8") };
+    plan(&request).candidates[0].clone()
+}

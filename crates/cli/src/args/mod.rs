@@ -1,0 +1,290 @@
+//! The command line, in one place: help, completions and man pages come from here.
+
+mod facts;
+mod simulate;
+
+pub use facts::{CatalogArgs, CatalogCommand, CompareArgs, OfferSort, OffersArgs, PlanArgs, PlanChange, PlanGroup};
+pub use simulate::{SimulateCommand, SimulateMarketArgs};
+
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+const ABOUT: &str = "Runs finite work on the cheapest accelerator capacity that still keeps its deadline";
+
+const LONG_ABOUT: &str = "\
+Windfall runs finite work on the cheapest capacity that still keeps its deadline.
+
+Write a job file (`windfall init`), see whether your program survives interruptions (`windfall rehearse`), and run it \
+(`windfall run`). A server starts in the background when one is needed; a job outlives the terminal that started it.";
+
+const AFTER_HELP: &str = "\
+Examples:
+  windfall init --command 'python train.py' --hours 4 --deadline 8h
+  windfall rehearse job.yaml          is my program safe on spot capacity?
+  windfall run job.yaml               run it and watch
+  windfall submit job.yaml            run it in the background
+  windfall offers H100                what it costs, where
+  windfall plan job.yaml              what the job would cost, everywhere
+  windfall explain 12                 every decision about job 12, with its numbers
+
+Exit codes:
+  0 done   2 bad input, nothing changed   3 the job failed   4 finished late
+  5 the service cannot be reached   130 detached or interrupted
+
+Environment:
+  WINDFALL_HOME     the state directory (default: ~/.local/state/windfall)
+  WINDFALL_IDLE     seconds without jobs or clients after which a server ends itself (default: 600)
+  WINDFALL_CATALOG  a catalogue of prices to use instead of the embedded one
+  NO_COLOR          no colours
+
+Linux is supported; other systems are not.";
+
+/// Finds, runs, shares and accounts for accelerator compute at the lowest cost that keeps every promise.
+#[derive(Debug, Parser)]
+#[command(name = "windfall", version, about = ABOUT, long_about = LONG_ABOUT, after_help = AFTER_HELP, max_term_width = 100)]
+pub struct Cli {
+    /// The state directory, and so the world and the server [env: WINDFALL_HOME]
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Global options")]
+    pub home: Option<PathBuf>,
+    /// Print JSON for programs instead of text for people
+    #[arg(long, global = true, help_heading = "Global options")]
+    pub json: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a job and watch it until it ends
+    Run(RunArgs),
+    /// Submit a job and return
+    Submit(SubmitArgs),
+    /// List jobs
+    Jobs(JobsArgs),
+    /// Watch a job that was started elsewhere
+    Attach(JobArgs),
+    /// Show what a job's program printed
+    Logs(LogsArgs),
+    /// Cancel a job: it may save, then it ends
+    Cancel(JobArgs),
+    /// Every decision about a job, with its numbers
+    Explain(ExplainArgs),
+    /// What the server does now
+    Status,
+    /// Start a server
+    Up(UpArgs),
+    /// End the server; jobs go on and are adopted by the next one
+    Down(DownArgs),
+    /// What can be bought: accelerators, where, for how much
+    Offers(OffersArgs),
+    /// What a job would cost, everywhere: ranked ways to run it, and why the others will not do
+    Plan(Box<PlanArgs>),
+    /// Plans of several jobs side by side
+    Compare(Box<CompareArgs>),
+    /// Where the prices come from and how old they are; build a catalogue of your own
+    Catalog(CatalogArgs),
+    /// Interrupt your program in every way that spot capacity does, and say whether it is safe
+    Rehearse(RehearseArgs),
+    /// Would another policy have been better? Play recorded markets
+    #[command(subcommand)]
+    Simulate(SimulateCommand),
+    /// Write a commented job file
+    Init(InitArgs),
+    /// Print the JSON Schema of job files
+    Schema,
+    /// Print completions for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write man pages into a folder
+    Man {
+        /// The folder
+        folder: PathBuf,
+    },
+    /// A server in the foreground
+    #[command(hide = true)]
+    Serve(UpArgs),
+    /// What stands on a lease
+    #[command(hide = true, subcommand)]
+    Agent(AgentCommand),
+}
+
+/// A job file.
+#[derive(Debug, Args)]
+pub struct SubmitArgs {
+    /// The job file
+    pub file: PathBuf,
+}
+
+/// A job file, and how to watch.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// The job file
+    pub file: PathBuf,
+    /// Plain lines even on a terminal
+    #[arg(long)]
+    pub plain: bool,
+}
+
+/// Which jobs.
+#[derive(Debug, Args)]
+pub struct JobsArgs {
+    /// Ended ones too
+    #[arg(long, short)]
+    pub all: bool,
+    /// At most so many
+    #[arg(long, default_value_t = 50)]
+    pub limit: u32,
+}
+
+/// A job.
+#[derive(Debug, Args)]
+pub struct JobArgs {
+    /// Its number or its name
+    pub job: String,
+}
+
+/// A job's output.
+#[derive(Debug, Args)]
+pub struct LogsArgs {
+    /// Its number or its name
+    pub job: String,
+    /// Go on until the job ends
+    #[arg(long, short)]
+    pub follow: bool,
+    /// Which worker of a gang
+    #[arg(long, default_value_t = 0)]
+    pub rank: u32,
+}
+
+/// A job's decisions.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// Its number or its name
+    pub job: String,
+    /// Progress reports too
+    #[arg(long, short)]
+    pub all: bool,
+}
+
+/// The world of a new state directory.
+#[derive(Debug, Args)]
+pub struct UpArgs {
+    /// The recorded market to replay
+    #[arg(long, value_name = "NAME")]
+    pub market: Option<String>,
+    /// Sell in these zones only
+    #[arg(long, value_delimiter = ',', value_name = "ZONE,…")]
+    pub zones: Vec<String>,
+    /// Where the window begins on the recording
+    #[arg(long, value_name = "HOURS")]
+    pub from_hours: Option<f64>,
+    /// How many times faster than life, 1 to 60
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=60))]
+    pub speed: Option<u32>,
+    /// Keep the state there: postgres://…
+    #[arg(long, value_name = "URL")]
+    pub store: Option<String>,
+    /// Give each stint a fresh copy of the job's folder
+    #[arg(long, hide = true)]
+    pub fresh_folder: bool,
+    /// End with this process, and remove the state directory
+    #[arg(long, hide = true, value_name = "PID")]
+    pub bound_to: Option<u32>,
+}
+
+/// How to end a server.
+#[derive(Debug, Args)]
+pub struct DownArgs {
+    /// Cancel every job first
+    #[arg(long)]
+    pub cancel: bool,
+}
+
+/// What to rehearse.
+#[derive(Debug, Args)]
+pub struct RehearseArgs {
+    /// The job file
+    pub file: PathBuf,
+    /// At most so long for one act
+    #[arg(long, default_value = "10m", value_name = "TIME")]
+    pub limit: String,
+    /// The notice before an interruption, in real time
+    #[arg(long, default_value = "10s", value_name = "TIME")]
+    pub notice: String,
+    /// Keep the state directory of the rehearsal for a look
+    #[arg(long)]
+    pub keep: bool,
+}
+
+/// Answers for a job file.
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// The file to write
+    #[arg(default_value = "job.yaml")]
+    pub file: PathBuf,
+    /// The job's name
+    #[arg(long)]
+    pub name: Option<String>,
+    /// What to run
+    #[arg(long)]
+    pub command: Option<String>,
+    /// Accelerators, such as V100 or A100:8
+    #[arg(long)]
+    pub accelerators: Option<String>,
+    /// How long it runs undisturbed, in hours
+    #[arg(long)]
+    pub hours: Option<String>,
+    /// How many steps it takes
+    #[arg(long, conflicts_with = "hours")]
+    pub steps: Option<String>,
+    /// When it must be done: 8h, or a date
+    #[arg(long)]
+    pub deadline: Option<String>,
+    /// The folder that the program saves checkpoints in
+    #[arg(long)]
+    pub checkpoint_path: Option<String>,
+    /// Where checkpoints are kept: a folder, s3://…, gs://…, az://…
+    #[arg(long)]
+    pub store: Option<String>,
+    /// Write over an existing file
+    #[arg(long)]
+    pub force: bool,
+    /// Ask nothing
+    #[arg(long, short)]
+    pub yes: bool,
+}
+
+/// What stands on a lease.
+#[derive(Debug, Subcommand)]
+pub enum AgentCommand {
+    /// Start guard and agent.
+    Launch {
+        /// The lease's folder
+        folder: PathBuf,
+    },
+    /// Adopt orphans.
+    Guard {
+        /// The lease's folder
+        folder: PathBuf,
+    },
+    /// Supervise.
+    Serve {
+        /// The lease's folder
+        folder: PathBuf,
+    },
+    /// Become the program.
+    Exec {
+        /// The program and its arguments
+        #[arg(last = true)]
+        command: Vec<String>,
+    },
+    /// End everything that carries a lease's mark.
+    Sweep {
+        /// The lease
+        lease: String,
+    },
+}

@@ -1,0 +1,53 @@
+//! Two or more jobs side by side.
+
+use super::{ask, machines, make, nothing, record};
+use crate::args::CompareArgs;
+use crate::commands::Here;
+use crate::commands::facts::catalog;
+use crate::exit::{Code, Failure};
+use crate::fitted::{Column, fitted};
+use windfall_catalog::plan::Candidate;
+
+pub fn compare(here: &Here, args: &CompareArgs) -> Result<Code, Failure> {
+    let catalog = if args.change.here { super::world::catalog()? } else { catalog(here)? };
+    let mut best: Vec<(String, Candidate<'_>)> = Vec::new();
+    for file in &args.files {
+        let asked = ask::asked(here, &catalog, Some(file), &args.change)?;
+        let plan = make(&catalog, &asked, &args.change, here.json);
+        if plan.candidates.is_empty() {
+            return Err(nothing(&asked, &plan));
+        }
+        let label = file.display().to_string();
+        best.extend(plan.candidates.into_iter().next().map(|candidate| (label, candidate)));
+    }
+    if here.json {
+        let all: Vec<_> =
+            best.iter().map(|(file, c)| serde_json::json!({ "file": file, "best": record::candidate(c) })).collect();
+        println!("{}", serde_json::json!({ "jobs": all }));
+        return Ok(Code::Done);
+    }
+    let mut names =
+        vec!["cloud", "region", "instances", "market", "expected cost", "10-90 %", "hours", "in time", "interruptions"];
+    names.extend(best.first().into_iter().flat_map(|(_, c)| c.parts.each().map(|(name, _)| name)));
+    let mut columns = vec![Column::words("", 0, names.iter().map(|name| name.replace('_', " ")))];
+    let least = best.iter().map(|(_, c)| c.cost.mean).fold(f64::INFINITY, f64::min);
+    for (file, c) in &best {
+        let more =
+            if c.cost.mean > least * 1.000_001 { format!(" (×{:.2})", c.cost.mean / least) } else { String::new() };
+        let mut cells = vec![
+            c.offer.kind.cloud.to_owned(),
+            c.offer.region.to_owned(),
+            machines(c),
+            c.market.to_string(),
+            format!("${:.2}{more}", c.cost.mean),
+            format!("${:.2}-{:.2}", c.cost.low, c.cost.high),
+            format!("{:.1}", c.hours.mean),
+            format!("{:.0} %", c.in_time * 100.0),
+            format!("{:.1}", c.interruptions),
+        ];
+        cells.extend(c.parts.each().map(|(_, part)| part.map_or("unknown".to_owned(), ask::dollars)));
+        columns.push(Column::figures(file.as_str(), 0, cells));
+    }
+    print!("{}", fitted(columns, crate::live::size().0));
+    Ok(Code::Done)
+}

@@ -1,0 +1,86 @@
+//! A plan as a page for a proposal or a pull request.
+
+use super::ask::{Asked, dollars};
+use super::machines;
+use std::fmt::Write as _;
+use windfall_catalog::Catalog;
+use windfall_catalog::plan::{Candidate, Plan};
+
+/// Alternatives on the page.
+const ALTERNATIVES: usize = 6;
+
+pub fn page(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>) -> String {
+    let mut text = format!("# Compute plan: {}\n\n", asked.name);
+    let Some(best) = plan.candidates.first() else { return text };
+    let deadline = asked.deadline.map(|deadline| format!(" within {deadline}")).unwrap_or_default();
+    let _ = writeln!(
+        text,
+        "**Expected cost {}** (eight of ten outcomes between ${:.2} and ${:.2}), expected time {:.1} h{deadline}, on {} in {} {} ({}).\n",
+        cost(best),
+        best.cost.low,
+        best.cost.high,
+        best.hours.mean,
+        machines(best),
+        best.offer.kind.cloud,
+        best.offer.region,
+        best.market,
+    );
+    if asked.deadline.is_some() {
+        let _ = writeln!(text, "Chance to make the deadline: {:.0} %.\n", best.in_time * 100.0);
+    }
+    let _ = writeln!(text, "| part | cost |\n|---|---:|");
+    for (name, part) in best.parts.each() {
+        let _ = writeln!(text, "| {} | {} |", name.replace('_', " "), part.map_or("unknown".to_owned(), dollars));
+    }
+    let _ = writeln!(text, "| **total of what is known** | **{}** |\n", cost(best));
+    let _ = writeln!(text, "## Alternatives\n");
+    let _ = writeln!(text, "| cloud | region | instances | market | cost | 10–90 % | hours | in time |");
+    let _ = writeln!(text, "|---|---|---|---|---:|---:|---:|---:|");
+    let mut shown: Vec<(&str, &str, String)> = Vec::new();
+    for row in &plan.candidates {
+        let key = (row.offer.kind.cloud, row.offer.kind.name, row.market.to_string());
+        if shown.contains(&key) || shown.len() >= ALTERNATIVES {
+            continue;
+        }
+        shown.push(key);
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | ${:.0}–{:.0} | {:.1} | {:.0} % |",
+            row.offer.kind.cloud,
+            row.offer.region,
+            machines(row),
+            row.market,
+            cost(row),
+            row.cost.low,
+            row.cost.high,
+            row.hours.mean,
+            row.in_time * 100.0
+        );
+    }
+    let _ = writeln!(text, "\n## Assumptions\n");
+    let _ =
+        writeln!(text, "- running time: {:.1} h, {} ({})", best.need.0 as f64 / 3.6e6, best.how, best.evidence.word());
+    if let Some(interval) = &best.interval {
+        let _ = writeln!(text, "- a checkpoint every {}: {}", interval.every, interval.why);
+    }
+    let _ = writeln!(
+        text,
+        "- price: {} of {}; course of the market: {}",
+        best.offer.source.name,
+        best.offer.source.as_of,
+        best.basis.word()
+    );
+    for note in &plan.notes {
+        let _ = writeln!(text, "- {note}");
+    }
+    let _ = writeln!(
+        text,
+        "\nMade by `windfall plan --md` from catalogue {}.",
+        &catalog.digest()[..12.min(catalog.digest().len())]
+    );
+    text
+}
+
+fn cost(row: &Candidate<'_>) -> String {
+    format!("${:.2}", row.cost.mean)
+}

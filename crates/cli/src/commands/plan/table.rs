@@ -1,0 +1,248 @@
+//! A plan for people at a terminal.
+
+use super::ask::Asked;
+use super::{LINES, machines, picture};
+use crate::args::PlanChange;
+use crate::exit::{Code, Failure};
+use crate::fitted::{Column, fitted, wrapped};
+use std::fmt::Write as _;
+use windfall_catalog::Catalog;
+use windfall_catalog::plan::{Basis, Candidate, Evidence, Plan};
+use windfall_core::Market;
+
+pub fn plan(asked: &Asked, plan: &Plan<'_>, args: &PlanChange) -> String {
+    let lines = if args.all { usize::MAX } else { args.limit.unwrap_or(LINES) };
+    let rows: Vec<(&Candidate<'_>, usize)> = grouped(plan).into_iter().take(lines).collect();
+    let width = crate::live::size().0;
+    let mut text = format!("{}: {}\n\n", asked.name, promise(asked));
+    text.push_str(&fitted(columns(asked, &rows), width));
+    if let Some((best, _)) = rows.first() {
+        text.push('\n');
+        text.push_str(&details(asked, best));
+    }
+    if asked.request.nodes.len() > 1 {
+        text.push('\n');
+        text.push_str(&picture::plot(plan, width));
+    }
+    text.push_str(&leftovers(plan));
+    for note in notes(plan) {
+        let _ = writeln!(text, "{}", wrapped(&format!("assumed: {note}"), width).trim_end());
+    }
+    text
+}
+
+fn promise(asked: &Asked) -> String {
+    match asked.deadline {
+        Some(deadline) => format!("within {deadline}, cheapest first"),
+        None => "no deadline, cheapest first".to_owned(),
+    }
+}
+
+/// Candidates that differ only in their region are one line.
+fn grouped<'p, 'c>(plan: &'p Plan<'c>) -> Vec<(&'p Candidate<'c>, usize)> {
+    let mut rows: Vec<(&Candidate<'c>, usize)> = Vec::new();
+    for candidate in &plan.candidates {
+        let same = |row: &Candidate<'c>| {
+            (row.offer.kind.cloud, row.offer.kind.name, row.market, row.nodes, row.precision)
+                == (
+                    candidate.offer.kind.cloud,
+                    candidate.offer.kind.name,
+                    candidate.market,
+                    candidate.nodes,
+                    candidate.precision,
+                )
+        };
+        match rows.iter_mut().find(|(row, _)| same(row)) {
+            Some((_, more)) => *more += 1,
+            None => rows.push((candidate, 0)),
+        }
+    }
+    rows
+}
+
+fn columns(asked: &Asked, rows: &[(&Candidate<'_>, usize)]) -> Vec<Column> {
+    let each = |cell: &dyn Fn(&Candidate<'_>) -> String| rows.iter().map(|(row, _)| cell(row)).collect::<Vec<_>>();
+    let regions = rows.iter().map(|(row, more)| match more {
+        0 => row.offer.region.to_owned(),
+        more => format!("{} +{more}", row.offer.region),
+    });
+    let mut columns = vec![
+        Column::words("CLOUD", 0, each(&|row| row.offer.kind.cloud.to_owned())),
+        Column::words("REGION", 4, regions).least(10),
+        Column::words("INSTANCE", 0, each(&machines)).least(14),
+        Column::words("MARKET", 0, each(&|row| market(row))),
+        Column::figures("COST", 0, each(&|row| format!("${:.2}", row.cost.mean))),
+        Column::words("10-90 %", 3, each(&|row| band(row))),
+        Column::figures("HOURS", 0, each(&|row| format!("{:.1}", row.hours.mean))),
+        Column::figures(
+            "INTERRUPTED",
+            6,
+            each(&|row| match row.market {
+                Market::Spot => format!("{:.1}", row.interruptions),
+                _ => String::new(),
+            }),
+        ),
+    ];
+    if asked.deadline.is_some() {
+        let chance = each(&|row| format!("{:.0} %", row.in_time * 100.0));
+        columns.push(Column::figures("IN TIME", 2, chance));
+    }
+    columns.push(Column::words(
+        "SPEED",
+        5,
+        each(&|row| match row.evidence {
+            Evidence::Given => String::new(),
+            evidence => evidence.word().to_owned(),
+        }),
+    ));
+    columns
+}
+
+fn market(row: &Candidate<'_>) -> String {
+    match (row.market, row.basis) {
+        (Market::Spot, Basis::Assumed) => "spot*".to_owned(),
+        (market, _) => market.to_string(),
+    }
+}
+
+fn band(row: &Candidate<'_>) -> String {
+    if row.cost.high - row.cost.low < 0.005 {
+        return String::new();
+    }
+    format!("${:.0}-{:.0}", row.cost.low, row.cost.high)
+}
+
+fn details(asked: &Asked, best: &Candidate<'_>) -> String {
+    let mut text = String::new();
+    let kind = &best.offer.kind;
+    let accelerator = kind.accelerator.map(|name| format!(", {}×{name}", kind.count)).unwrap_or_default();
+    let _ = writeln!(text, "cheapest  {} in {} {}{accelerator}", machines(best), kind.cloud, best.offer.region);
+    let firm = best.firm_price.filter(|_| best.market == Market::Spot);
+    let firm = firm.map(|price| format!(", on demand {}", super::ask::dollars(price))).unwrap_or_default();
+    let price = match &best.committed_until {
+        Some(until) => format!("paid already, until {until}"),
+        None => format!(
+            "{} an hour{firm} ({}, {})",
+            super::ask::dollars(best.price),
+            best.offer.source.name,
+            best.offer.source.as_of
+        ),
+    };
+    let _ = writeln!(text, "price     {price}");
+    let _ = writeln!(
+        text,
+        "work      {:.1} h of running, {} ({})",
+        best.need.0 as f64 / 3.6e6,
+        best.how,
+        best.evidence.word()
+    );
+    let parts: Vec<String> = best
+        .parts
+        .each()
+        .into_iter()
+        .filter_map(|(name, part)| match part {
+            Some(part) if part.0 >= 5_000_000 => {
+                Some(format!("{} {}", name.replace('_', " "), super::ask::dollars(part)))
+            }
+            Some(_) => None,
+            None => Some(format!("{} unknown", name.replace('_', " "))),
+        })
+        .collect();
+    let _ = writeln!(text, "cost      {}", parts.join(", "));
+    if let Some(interval) = &best.interval {
+        let _ = writeln!(text, "save      every {}: {}", interval.every, interval.why);
+    }
+    if let Some(precision) = asked.request.precision.first()
+        && best.precision.is_none()
+    {
+        let _ =
+            writeln!(text, "precision no gain from {} known on {}", precision.word(), kind.accelerator.unwrap_or("it"));
+    }
+    text
+}
+
+fn leftovers(plan: &Plan<'_>) -> String {
+    let mut text = String::new();
+    let mut classes: Vec<(&str, usize)> = Vec::new();
+    for rejected in &plan.rejected {
+        let class = class(&rejected.why);
+        match classes.iter_mut().find(|(known, _)| *known == class) {
+            Some((_, count)) => *count += 1,
+            None => classes.push((class, 1)),
+        }
+    }
+    if !classes.is_empty() {
+        let words: Vec<String> = classes.iter().map(|(class, count)| format!("{count} {class}")).collect();
+        let _ = writeln!(text, "\nnot       {} (--why TYPE)", words.join(", "));
+    }
+    text
+}
+
+fn notes<'p>(plan: &'p Plan<'_>) -> impl Iterator<Item = &'p str> {
+    let assumed = plan.candidates.iter().any(|candidate| candidate.basis == Basis::Assumed);
+    let star = assumed.then_some("spot* has no recorded market of its own");
+    star.into_iter().chain(plan.notes.iter().map(String::as_str))
+}
+
+/// The kind of a reason, without its numbers.
+pub fn class(why: &str) -> &'static str {
+    let kinds = [
+        ("later than the deadline", "too slow for the deadline"),
+        ("memory", "with too little memory"),
+        ("cores", "with too few cores"),
+        ("max_price", "above max_price"),
+        ("budget", "over the budget"),
+        ("commitment", "that need a commitment"),
+        ("makes the deadline", "that may miss the deadline"),
+    ];
+    kinds.iter().find(|(part, _)| why.contains(part)).map_or("whose speed is not known", |(_, class)| class)
+}
+
+/// The hours that a reason speaks of.
+pub fn hours_in(why: &str) -> f64 {
+    why.split_whitespace().find_map(|word| word.parse().ok()).unwrap_or(f64::INFINITY)
+}
+
+/// What became of every offer of one instance type.
+pub fn why(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>, kind: &str) -> Result<String, Failure> {
+    let mut text = String::new();
+    for (at, candidate) in plan.candidates.iter().enumerate().filter(|(_, c)| c.offer.kind.name == kind) {
+        let place = format!("{} {}", candidate.offer.kind.cloud, candidate.offer.region);
+        let _ = writeln!(
+            text,
+            "{place}, {} × {}: place {} of the plan, ${:.2} in {:.1} h; {}",
+            candidate.nodes,
+            candidate.market,
+            at + 1,
+            candidate.cost.mean,
+            candidate.hours.mean,
+            candidate.how
+        );
+    }
+    for rejected in plan.rejected.iter().filter(|rejected| rejected.offer.kind.name == kind) {
+        let offer = &rejected.offer;
+        let _ = writeln!(
+            text,
+            "{} {}, {} × {}: {}",
+            offer.kind.cloud, offer.region, rejected.nodes, offer.term, rejected.why
+        );
+    }
+    if !text.is_empty() {
+        return Ok(text);
+    }
+    let Some(known) = catalog.instance_types().find(|known| known.name == kind) else {
+        let near = windfall_core::nearest::nearest(kind, catalog.instance_types().map(|known| known.name));
+        let failure = Failure::new(Code::BadInput, format!("no instance type is called `{kind}`"));
+        return Err(match near {
+            Some(near) => failure.hint(format!("did you mean {near}?")),
+            None => failure.hint("`windfall offers --all` lists all"),
+        });
+    };
+    let has = known.accelerator.map_or("no accelerator".to_owned(), |name| format!("{}×{name}", known.count));
+    let asks = asked.request.accelerators.iter().map(|wanted| match wanted.count {
+        Some(count) => format!("{}:{count}", wanted.family),
+        None => wanted.family.clone(),
+    });
+    let asks: Vec<String> = asks.collect();
+    Ok(format!("{kind} has {has}; the job asks for {}\n", asks.join(" or ")))
+}

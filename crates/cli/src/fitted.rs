@@ -1,0 +1,133 @@
+//! Tables that fit: the least important columns leave when the terminal is too narrow for all.
+
+/// A column of a table.
+#[derive(Clone, Debug)]
+pub struct Column {
+    head: String,
+    right: bool,
+    /// Zero stays in any case; the highest leaves first.
+    leaves: u8,
+    /// May be cut short, down to so many characters.
+    least: Option<usize>,
+    cells: Vec<String>,
+}
+
+impl Column {
+    /// Words, on the left.
+    pub fn words(head: impl Into<String>, leaves: u8, cells: impl IntoIterator<Item = String>) -> Column {
+        Column { head: head.into(), right: false, leaves, least: None, cells: cells.into_iter().collect() }
+    }
+
+    /// Figures, on the right.
+    pub fn figures(head: impl Into<String>, leaves: u8, cells: impl IntoIterator<Item = String>) -> Column {
+        Column { right: true, ..Column::words(head, leaves, cells) }
+    }
+
+    /// Words that may be cut short, down to `least` characters.
+    pub fn least(mut self, least: usize) -> Column {
+        self.least = Some(least);
+        self
+    }
+
+    fn width(&self) -> usize {
+        let cells = self.cells.iter().map(|cell| cell.chars().count());
+        cells.chain([self.head.chars().count()]).max().unwrap_or(0)
+    }
+}
+
+const GAP: usize = 2;
+
+/// The table in at most `width` characters a line, if that can be. Columns without any content are left out.
+pub fn fitted(columns: Vec<Column>, width: usize) -> String {
+    let mut columns: Vec<Column> = columns
+        .into_iter()
+        .filter(|column| column.leaves == 0 || column.cells.iter().any(|cell| !cell.is_empty()))
+        .collect();
+    let needed = |columns: &[Column], squeezed: bool| {
+        let widths = columns.iter().map(|column| match column.least {
+            Some(least) if squeezed => column.width().min(least.max(column.head.len())),
+            _ => column.width(),
+        });
+        widths.sum::<usize>() + GAP * columns.len().saturating_sub(1)
+    };
+    while needed(&columns, true) > width {
+        let Some(leaving) =
+            (0..columns.len()).filter(|at| columns[*at].leaves > 0).max_by_key(|at| columns[*at].leaves)
+        else {
+            break;
+        };
+        columns.remove(leaving);
+    }
+    let mut widths: Vec<usize> = columns.iter().map(Column::width).collect();
+    let mut excess = needed(&columns, false).saturating_sub(width);
+    // The later columns say the less.
+    for (at, column) in columns.iter().enumerate().rev() {
+        if let Some(least) = column.least {
+            let cut = excess.min(widths[at].saturating_sub(least.max(column.head.len())));
+            widths[at] -= cut;
+            excess -= cut;
+        }
+    }
+    let rows = columns.first().map_or(0, |column| column.cells.len());
+    let mut text = line(&columns, &widths, |column| &column.head);
+    for row in 0..rows {
+        text.push_str(&line(&columns, &widths, |column| &column.cells[row]));
+    }
+    text
+}
+
+fn line<'c>(columns: &'c [Column], widths: &[usize], cell: impl Fn(&'c Column) -> &'c str) -> String {
+    let padded = columns.iter().zip(widths).map(|(column, width)| {
+        let text = cut(cell(column), *width);
+        if column.right { format!("{text:>width$}") } else { format!("{text:<width$}") }
+    });
+    padded.collect::<Vec<_>>().join(&" ".repeat(GAP)).trim_end().to_owned() + "\n"
+}
+
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// A paragraph over as many lines as it takes.
+pub fn wrapped(paragraph: &str, width: usize) -> String {
+    let mut lines = vec![String::new()];
+    for word in paragraph.split_whitespace() {
+        let length = lines.last().map_or(0, |line| line.chars().count());
+        if length > 0 && length + 1 + word.chars().count() > width {
+            lines.push(String::new());
+        }
+        if let Some(line) = lines.last_mut() {
+            line.push_str(if line.is_empty() { "" } else { " " });
+            line.push_str(word);
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(width: usize) -> String {
+        let own = |text: &str| vec![text.to_owned()];
+        fitted(
+            vec![
+                Column::words("NAME", 0, own("a-very-long-name")).least(8),
+                Column::figures("PRICE", 0, own("1.00")),
+                Column::words("NOTE", 2, own("something")),
+                Column::words("EMPTY", 1, own("")),
+            ],
+            width,
+        )
+    }
+
+    #[test]
+    fn columns_leave_before_words_are_cut_too_short() {
+        assert_eq!(table(80), "NAME              PRICE  NOTE\na-very-long-name   1.00  something\n");
+        assert_eq!(table(28), "NAME        PRICE  NOTE\na-very-lo…   1.00  something\n");
+        assert_eq!(table(15), "NAME      PRICE\na-very-…   1.00\n");
+    }
+}

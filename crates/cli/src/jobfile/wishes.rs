@@ -1,0 +1,68 @@
+//! What a job file says for `windfall plan` alone: a run learns it, or has no use for it.
+
+use super::value::{Fields, Value};
+use windfall_core::spec::Ask;
+
+/// What only a plan is made by.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Wishes {
+    /// The accelerators that the hours were counted on.
+    pub on: Option<Ask>,
+    /// Parameters of the model.
+    pub parameters: Option<u64>,
+    /// Tokens to train on.
+    pub tokens: Option<u64>,
+    /// A file with a measured speed.
+    pub benchmark: Option<String>,
+    /// Main memory of each worker in GB.
+    pub memory_gb: Option<f64>,
+    /// Cores of each worker.
+    pub cpus: Option<f64>,
+    /// Number formats that the program may use, best first.
+    pub precisions: Vec<String>,
+    /// Bytes that the job reads.
+    pub data_bytes: Option<u64>,
+    /// Where they lie.
+    pub data_at: Option<String>,
+}
+
+impl Wishes {
+    pub(super) fn of(top: &Fields) -> Wishes {
+        let empty = Fields::default();
+        let group = |name: &str| top.fields(name).unwrap_or(&empty);
+        let (work, resources, data) = (group("work"), group("resources"), group("data"));
+        let amount = |fields: &Fields, name: &str| match fields.get(name) {
+            Some(Value::Amount(amount)) => Some(*amount),
+            _ => None,
+        };
+        let precisions = match top.get("precision") {
+            Some(Value::Text(one)) => vec![one.clone()],
+            Some(Value::Fields(fields)) => {
+                let prefer = fields.text("prefer").map(str::to_owned);
+                let others = fields.list("fallback").iter().filter_map(|value| match value {
+                    Value::Text(text) => Some(text.clone()),
+                    _ => None,
+                });
+                prefer.into_iter().chain(others).collect()
+            }
+            _ => Vec::new(),
+        };
+        Wishes {
+            on: match work.get("on") {
+                Some(Value::Ask(ask)) => Some(ask.clone()),
+                _ => None,
+            },
+            parameters: work.count("parameters"),
+            tokens: work.count("tokens"),
+            benchmark: work.text("benchmark").map(str::to_owned),
+            memory_gb: amount(resources, "memory"),
+            cpus: amount(resources, "cpus"),
+            precisions,
+            data_bytes: match data.get("size") {
+                Some(Value::Bytes(bytes)) => Some(*bytes),
+                _ => None,
+            },
+            data_at: data.text("at").map(str::to_owned),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Leases that are refused, never come up, or were never asked for.
+
+use super::*;
+
+#[test]
+fn a_lease_that_never_comes_up_is_given_back() {
+    let mut world = world();
+    world.submit(job(1, None));
+    world.decide();
+    world.now = world.brain.next_wakeup().expect("a wake-up");
+    assert!(matches!(world.decide().as_slice(), [Decision::Release { .. }]));
+}
+
+#[test]
+fn a_stray_lease_enters_the_books_as_overhead_and_is_given_back() {
+    let mut world = world();
+    let lease = LeaseId(crate::ids::DecisionId { installation: Installation(7), seq: 99 });
+    let (since, later) = (world.now, world.now + Span::hours(1));
+    let found = |until| Event::LeaseFound { lease, offer: OfferId::new(FIRM), since: Some(since), until };
+    world.event(found(None));
+    assert_eq!(world.decide(), [Decision::Release { lease }]);
+    world.pass(Span::hours(1));
+    world.event(Event::LeaseGone { lease, at: later, end: LeaseEnd::Released });
+    assert_eq!(world.leases(), []);
+    let rows = world.brain.take_ledger();
+    assert_eq!(rows.iter().map(|row| row.amount.0).sum::<i64>(), NanoUsd::from_dollars(3.0).0);
+    assert!(rows.iter().all(|row| row.beneficiary == crate::ledger::Beneficiary::Overhead));
+    assert!(!world.brain.is_news(&found(Some(later))), "an engine that still shows it says nothing new");
+}
+
+#[test]
+fn a_stray_that_came_and_went_unseen_is_booked_once() {
+    let mut world = world();
+    let lease = LeaseId(crate::ids::DecisionId { installation: Installation(7), seq: 99 });
+    let since = world.now;
+    world.pass(Span::hours(2));
+    let found =
+        Event::LeaseFound { lease, offer: OfferId::new(SPOT), since: Some(since), until: Some(since + Span::hours(1)) };
+    world.event(found.clone());
+    assert_eq!(world.decide(), []);
+    world.event(found);
+    let paid: i64 = world.brain.take_ledger().iter().map(|row| row.amount.0).sum();
+    assert_eq!(paid, NanoUsd::from_dollars(0.9).0);
+    let foreign = LeaseId(crate::ids::DecisionId { installation: Installation(8), seq: 99 });
+    let other = Event::LeaseFound { lease: foreign, offer: OfferId::new(SPOT), since: Some(since), until: None };
+    assert!(!world.brain.is_news(&other), "another installation's lease is none of ours");
+}
+
+#[test]
+fn a_refused_offer_is_left_alone_for_a_while() {
+    let mut world = world();
+    world.submit(job(1, None));
+    world.decide();
+    let lease = world.leases()[0];
+    world.event(Event::LeaseFailed { lease, refusal: Refusal::NoCapacity });
+    assert!(world.decide().is_empty());
+    world.now = world.brain.next_wakeup().expect("a wake-up");
+    world.decide();
+    assert_eq!(world.market(), Market::Spot);
+}
+
+#[test]
+fn capacity_that_is_seen_again_ends_the_pause() {
+    let mut world = world();
+    world.submit(job(1, None));
+    world.decide();
+    let lease = world.leases()[0];
+    world.event(Event::LeaseFailed { lease, refusal: Refusal::NoCapacity });
+    assert!(world.decide().is_empty());
+    world.offer(SPOT, 0.9, Some(9));
+    world.decide();
+    assert_eq!(world.leases().len(), 1);
+}

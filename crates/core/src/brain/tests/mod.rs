@@ -1,0 +1,391 @@
+//! Worlds in one line, and what the brain makes of them.
+
+mod leases;
+mod programs;
+
+use super::*;
+use crate::ids::{CheckpointId, StintId};
+use crate::market;
+use crate::offer::Market;
+use crate::record::{Body, Event, LeaseEnd, Outcome, Record, Refusal, Resume, WorkerEnd};
+use crate::spec::{CheckpointSpec, JobSpec, Late, RunSpec, WorkSpec, WorkUnit, Workload};
+use crate::units::{NanoUsd, Work};
+
+/// A brain and the world around it, driven by hand.
+struct World {
+    brain: Brain,
+    now: Time,
+    decided: Vec<Decided>,
+}
+
+const SPOT: &str = "test/a/box/spot";
+const FIRM: &str = "test/a/box/on-demand";
+
+fn world() -> World {
+    let mut world =
+        World { brain: Brain::new(Installation(7), Config::default()), now: Time(1_000_000), decided: Vec::new() };
+    world.offer(SPOT, 0.9, Some(8));
+    world.offer(FIRM, 3.0, None);
+    world
+}
+
+fn job(hours: i64, deadline_hours: Option<i64>) -> JobSpec {
+    JobSpec {
+        name: "test".into(),
+        owner: "me".into(),
+        team: "default".into(),
+        tier: 3,
+        gang: 1,
+        resources: Vec::new(),
+        work: WorkSpec { total: Some(Work(Span::hours(hours).0 as u64)), unit: WorkUnit::Time, ..WorkSpec::default() },
+        deadline: deadline_hours.map(|hours| Time(1_000_000) + Span::hours(hours)),
+        late: Late::Soonest,
+        max_price: None,
+        budget: None,
+        fallback: None,
+        checkpoint: CheckpointSpec {
+            path: None,
+            store: String::new(),
+            keep: 3,
+            settle_ms: 0,
+            size_bytes: None,
+            every: None,
+            restart: Some(Span::minutes(2)),
+        },
+        precision: None,
+        policy: None,
+        retries: 0,
+        run: RunSpec {
+            command: vec!["true".into()],
+            folder: "/".into(),
+            environment: "key".into(),
+            env: BTreeMap::new(),
+            progress: None,
+            grace: Span::seconds(30),
+        },
+    }
+}
+
+impl World {
+    fn offer(&mut self, id: &str, price: f64, capacity: Option<u32>) {
+        let market = if id.ends_with("spot") { Market::Spot } else { Market::OnDemand };
+        let offer = Offer {
+            id: OfferId::new(id),
+            engine: "test".into(),
+            cloud: "test".into(),
+            zone: "a".into(),
+            instance_type: "box".into(),
+            market,
+            accelerator: "V100".into(),
+            accelerators: 1,
+            price_per_hour: NanoUsd::from_dollars(price),
+            capacity,
+            notice: Span::minutes(2),
+        };
+        self.event(Event::OfferSeen { offer });
+    }
+
+    fn event(&mut self, event: Event) -> u64 {
+        self.record(Body::Event(event))
+    }
+
+    fn record(&mut self, body: Body) -> u64 {
+        let seq = self.brain.last_seq() + 1;
+        self.brain.apply(&Record { seq, batch: 1, at: self.now, body });
+        seq
+    }
+
+    /// Decides until nothing more is decided; returns the decisions of this moment.
+    fn decide(&mut self) -> Vec<Decision> {
+        let mut all = Vec::new();
+        for _ in 0..10 {
+            let decided = self.brain.decide(self.now);
+            if decided.is_empty() {
+                return all;
+            }
+            for decided in decided {
+                all.push(decided.decision.clone());
+                self.record(Body::Decision(decided.decision.clone(), decided.reason.clone()));
+                self.decided.push(decided);
+            }
+        }
+        panic!("the brain does not come to rest: {all:?}");
+    }
+
+    fn submit(&mut self, spec: JobSpec) -> WorkloadId {
+        let key = format!("key-{}", self.brain.last_seq());
+        WorkloadId(self.event(Event::Submitted { workload: Box::new(Workload::Job(spec)), key }))
+    }
+
+    fn pass(&mut self, span: Span) {
+        self.now = self.now + span;
+    }
+
+    fn leases(&self) -> Vec<LeaseId> {
+        self.brain.leases().map(|lease| lease.id).collect()
+    }
+
+    fn up_all(&mut self) {
+        for lease in self.leases() {
+            self.event(Event::LeaseUp { lease, at: self.now });
+        }
+    }
+
+    fn stint(&self, job: WorkloadId) -> StintId {
+        self.brain.job(job).and_then(|job| job.stint.as_ref()).expect("a stint").id
+    }
+
+    fn started(&mut self, job: WorkloadId) -> StintId {
+        let stint = self.stint(job);
+        for rank in 0..self.brain.job(job).expect("known").spec.gang {
+            let restored = self.brain.job(job).and_then(|job| job.progress.checkpoint);
+            self.event(Event::WorkerStarted { stint, rank, restored, work: None });
+        }
+        stint
+    }
+
+    /// A job that runs on whatever the policy took.
+    fn running(&mut self, spec: JobSpec) -> (WorkloadId, StintId) {
+        let id = self.submit(spec);
+        self.decide();
+        self.up_all();
+        self.decide();
+        let stint = self.started(id);
+        self.decide();
+        (id, stint)
+    }
+
+    fn market(&self) -> Market {
+        self.brain.leases().next().expect("a lease").market
+    }
+
+    fn gone(&mut self, end: LeaseEnd) {
+        for lease in self.leases() {
+            self.event(Event::LeaseGone { lease, at: self.now, end });
+        }
+    }
+
+    fn view(&self, id: WorkloadId) -> crate::view::JobView {
+        self.brain.view(id, self.now).expect("known")
+    }
+}
+
+#[test]
+fn a_job_takes_the_cheapest_spot_starts_and_ends() {
+    let mut world = world();
+    let (id, stint) = world.running(job(1, None));
+    assert_eq!(world.market(), Market::Spot);
+    world.pass(Span::hours(1));
+    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Exited { code: 0 } });
+    let decisions = world.decide();
+    assert!(decisions.iter().any(|d| matches!(d, Decision::End { outcome: Outcome::Succeeded, .. })), "{decisions:?}");
+    assert!(decisions.iter().any(|d| matches!(d, Decision::Release { .. })));
+    world.gone(LeaseEnd::Released);
+    assert!(world.brain.job(id).is_none());
+    let last = world.brain.take_final_views().pop().expect("a last view");
+    assert_eq!(last.cost, NanoUsd::from_dollars(0.9));
+    let paid = world.brain.take_ledger().iter().fold(NanoUsd(0), |sum, row| sum + row.amount);
+    assert_eq!(paid, last.cost);
+}
+
+#[test]
+fn an_interrupted_job_resumes_from_its_checkpoint_and_counts_what_it_lost() {
+    let mut world = world();
+    let (id, stint) = world.running(job(2, None));
+    world.pass(Span::minutes(30));
+    world.event(Event::CheckpointDurable { stint, checkpoint: CheckpointId { epoch: 1, seq: 1 }, work: None });
+    world.pass(Span::minutes(10));
+    world.gone(LeaseEnd::Taken);
+    let view = world.view(id);
+    assert_eq!((view.interruptions, view.lost, view.done), (1, Span::minutes(10), Work(30 * 60_000)));
+    world.decide();
+    world.up_all();
+    let decisions = world.decide();
+    let started = decisions.iter().find(|d| matches!(d, Decision::Start { .. }));
+    assert!(
+        matches!(started, Some(Decision::Start { stint, resume: Resume::Newest, .. }) if stint.epoch == 2),
+        "{decisions:?}"
+    );
+}
+
+#[test]
+fn no_spot_and_too_little_slack_means_on_demand() {
+    let mut world = world();
+    world.offer(SPOT, 0.9, Some(0));
+    world.submit(job(10, Some(11)));
+    world.decide();
+    assert_eq!(world.market(), Market::OnDemand);
+}
+
+#[test]
+fn no_spot_and_much_slack_means_waiting_but_not_beyond_the_net() {
+    let mut world = world();
+    world.offer(SPOT, 0.9, Some(0));
+    world.submit(job(10, Some(20)));
+    assert!(world.decide().is_empty());
+    let wake = world.brain.next_wakeup().expect("a wake-up");
+    assert!(wake > world.now && wake < world.now + Span::hours(10), "{wake:?}");
+    world.now = wake;
+    world.decide();
+    assert_eq!(world.market(), Market::OnDemand);
+}
+
+#[test]
+fn unknown_work_with_a_deadline_runs_on_demand() {
+    let mut world = world();
+    let mut spec = job(1, Some(5));
+    spec.work = WorkSpec { unit: WorkUnit::Steps, ..WorkSpec::default() };
+    world.submit(spec);
+    world.decide();
+    assert_eq!(world.market(), Market::OnDemand);
+    assert_eq!(world.decided[0].reason.rule, "unknown-work");
+}
+
+#[test]
+fn a_gang_never_starts_half() {
+    let mut world = world();
+    let id = world.submit(JobSpec { gang: 3, ..job(1, None) });
+    world.decide();
+    let leases = world.leases();
+    assert_eq!(leases.len(), 3);
+    world.event(Event::LeaseUp { lease: leases[0], at: world.now });
+    world.event(Event::LeaseUp { lease: leases[1], at: world.now });
+    assert!(world.decide().is_empty());
+    world.event(Event::LeaseFailed { lease: leases[2], refusal: Refusal::NoCapacity });
+    let decisions = world.decide();
+    assert!(decisions.iter().all(|d| matches!(d, Decision::Release { .. })) && decisions.len() == 2, "{decisions:?}");
+    assert!(world.brain.job(id).expect("known").stint.is_none());
+}
+
+#[test]
+fn a_gang_with_one_noticed_lease_saves_as_a_whole() {
+    let mut world = world();
+    let (_, stint) = world.running(JobSpec { gang: 2, ..job(1, None) });
+    let lease = world.leases()[1];
+    world.event(Event::LeaseNoticed { lease, ends_at: world.now + Span::minutes(2) });
+    let decisions = world.decide();
+    assert!(
+        matches!(decisions.as_slice(), [Decision::Stop { stint: stopped, .. }] if *stopped == stint),
+        "{decisions:?}"
+    );
+}
+
+#[test]
+fn late_stop_ends_at_the_deadline_and_late_soonest_goes_on_demand() {
+    let mut world = world();
+    let (_, stint) = world.running(JobSpec { late: Late::Stop, ..job(10, Some(2)) });
+    world.pass(Span::hours(3));
+    let decisions = world.decide();
+    assert!(decisions.iter().any(|d| matches!(d, Decision::Stop { .. })), "{decisions:?}");
+    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Stopped });
+    let decisions = world.decide();
+    assert!(
+        decisions.iter().any(|d| matches!(d, Decision::End { outcome: Outcome::StoppedByRule { .. }, .. })),
+        "{decisions:?}"
+    );
+}
+
+#[test]
+fn a_budget_ends_the_job_before_it_is_exceeded() {
+    let mut world = world();
+    let budget = NanoUsd::from_dollars(0.45);
+    let (id, _) = world.running(JobSpec { budget: Some(budget), ..job(10, None) });
+    world.now = world.brain.next_wakeup().expect("a wake-up");
+    assert!(matches!(world.decide().as_slice(), [Decision::Stop { .. }]));
+    assert!(world.view(id).cost < budget);
+}
+
+#[test]
+fn a_fallback_gives_up_on_spot_after_so_many_interruptions() {
+    let mut world = world();
+    let fallback = Some(crate::spec::Fallback { after: 1, to: vec!["on-demand".into()] });
+    world.running(JobSpec { fallback, ..job(2, None) });
+    world.gone(LeaseEnd::Taken);
+    world.decide();
+    assert_eq!(world.market(), Market::OnDemand);
+}
+
+#[test]
+fn the_same_submission_twice_is_one_job() {
+    let mut world = world();
+    let event = Event::Submitted { workload: Box::new(Workload::Job(job(1, None))), key: "once".into() };
+    world.event(event.clone());
+    assert!(!world.brain.is_news(&event));
+    world.event(event);
+    assert_eq!(world.brain.jobs().count(), 1);
+}
+
+#[test]
+fn stale_and_repeated_reports_change_nothing() {
+    let mut world = world();
+    let (id, stint) = world.running(job(1, None));
+    let old = StintId { workload: id, epoch: stint.epoch + 5 };
+    for event in [
+        Event::WorkerEnded { stint: old, rank: 0, end: WorkerEnd::Exited { code: 0 } },
+        Event::WorkerEnded { stint, rank: 9, end: WorkerEnd::Exited { code: 0 } },
+        Event::Progress { stint: old, done: Work(5), total: None },
+        Event::CheckpointDurable { stint: old, checkpoint: CheckpointId { epoch: 9, seq: 9 }, work: None },
+        Event::WorkerStarted { stint, rank: 0, restored: None, work: None },
+    ] {
+        assert!(!world.brain.is_news(&event), "{event:?}");
+    }
+}
+
+#[test]
+fn a_stopped_program_needs_a_whole_start_on_a_lease_that_has_long_been_there() {
+    let mut world = world();
+    let (id, stint) = world.running(job(10, Some(40)));
+    world.pass(Span::hours(2));
+    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Killed { signal: 9 } });
+    let sight = world.brain.sight(world.brain.job(id).expect("known"), world.now);
+    assert_eq!(sight.starting(), sight.restart);
+}
+
+#[test]
+fn the_outbox_holds_a_decision_until_its_effect_is_seen() {
+    let mut world = world();
+    world.submit(job(1, None));
+    world.decide();
+    assert!(matches!(world.brain.outbox().as_slice(), [Open { decision: Decision::Acquire { .. }, .. }]));
+    world.up_all();
+    world.decide();
+    assert!(matches!(world.brain.outbox().as_slice(), [Open { decision: Decision::Start { .. }, .. }]));
+    let id = world.brain.jobs().next().expect("a job").id;
+    world.started(id);
+    assert!(world.brain.outbox().is_empty());
+}
+
+#[test]
+fn a_snapshot_is_the_whole_state() {
+    let mut world = world();
+    let (_, stint) = world.running(job(2, Some(5)));
+    world.pass(Span::minutes(5));
+    world.event(Event::CheckpointDurable { stint, checkpoint: CheckpointId { epoch: 1, seq: 1 }, work: None });
+    let text = crate::codec::encode(&world.brain);
+    let mut copy: Brain = crate::codec::decode(crate::codec::VERSION, &text).expect("read back");
+    assert_eq!(crate::codec::encode(&copy), text);
+    world.pass(Span::hours(4));
+    assert_eq!(copy.decide(world.now), world.brain.decide(world.now));
+}
+
+#[test]
+fn hours_and_reported_steps_are_brought_together() {
+    let mut world = world();
+    let (id, stint) = world.running(job(2, None));
+    world.pass(Span::minutes(10));
+    world.event(Event::Progress { stint, done: Work(25), total: Some(Work(100)) });
+    assert_eq!(world.view(id).done, Work(Span::minutes(30).0 as u64));
+    world.pass(Span::minutes(10));
+    world.event(Event::Progress { stint, done: Work(50), total: Some(Work(100)) });
+    // Thirty minutes of work in ten: the job is three times faster than was said.
+    assert_eq!(world.brain.job(id).expect("known").rate("V100").map(|rate| rate.0), Some(3_000_000));
+}
+
+#[test]
+fn every_policy_has_a_name_and_every_name_a_policy() {
+    for name in market::names() {
+        assert!(market::policy(name).is_some());
+    }
+    assert!(market::policy(market::DEFAULT).is_some());
+    assert!(market::policy("nonsense").is_none());
+}

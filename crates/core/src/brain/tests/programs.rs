@@ -1,0 +1,77 @@
+//! Programs that fail, are killed, or do not stop.
+
+use super::*;
+
+#[test]
+fn a_program_that_fails_with_a_code_fails_its_job_with_that_code() {
+    let mut world = world();
+    let (_, stint) = world.running(job(1, None));
+    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Exited { code: 42 } });
+    let decisions = world.decide();
+    assert!(
+        decisions.iter().any(|d| matches!(d, Decision::End { outcome: Outcome::Failed { code: 42, .. }, .. })),
+        "{decisions:?}"
+    );
+}
+
+#[test]
+fn a_killed_program_is_started_again_until_patience_ends() {
+    let mut world = world();
+    let (id, mut stint) = world.running(job(1, None));
+    for round in 1..=Config::default().patience {
+        world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Killed { signal: 9 } });
+        let decisions = world.decide();
+        if round == Config::default().patience {
+            assert!(
+                decisions.iter().any(|d| matches!(d, Decision::End { outcome: Outcome::Failed { code: 137, .. }, .. }))
+            );
+            return;
+        }
+        assert!(decisions.iter().any(|d| matches!(d, Decision::Start { .. })), "{decisions:?}");
+        stint = world.started(id);
+    }
+}
+
+#[test]
+fn a_program_that_fails_on_a_restored_checkpoint_gets_the_one_before_it() {
+    let mut world = world();
+    let (id, stint) = world.running(job(2, None));
+    world.pass(Span::minutes(5));
+    let bad = CheckpointId { epoch: 1, seq: 2 };
+    world.event(Event::CheckpointDurable { stint, checkpoint: bad, work: None });
+    world.gone(LeaseEnd::Taken);
+    world.decide();
+    world.up_all();
+    world.decide();
+    let stint = world.started(id);
+    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Exited { code: 1 } });
+    let decisions = world.decide();
+    assert!(
+        decisions.iter().any(|d| matches!(d, Decision::Start { resume: Resume::Before(id), .. } if *id == bad)),
+        "{decisions:?}"
+    );
+}
+
+#[test]
+fn a_cancelled_job_may_save_before_it_ends() {
+    let mut world = world();
+    let (id, stint) = world.running(job(1, None));
+    world.event(Event::CancelRequested { workload: id, by: "me".into() });
+    assert!(matches!(world.decide().as_slice(), [Decision::Stop { .. }]));
+    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Stopped });
+    let decisions = world.decide();
+    assert!(
+        decisions.iter().any(|d| matches!(d, Decision::End { outcome: Outcome::Cancelled { .. }, .. })),
+        "{decisions:?}"
+    );
+}
+
+#[test]
+fn a_program_that_does_not_stop_loses_its_machine() {
+    let mut world = world();
+    let (id, _) = world.running(job(1, None));
+    world.event(Event::CancelRequested { workload: id, by: "me".into() });
+    world.decide();
+    world.now = world.brain.next_wakeup().expect("a wake-up");
+    assert!(matches!(world.decide().as_slice(), [Decision::Release { .. }]));
+}

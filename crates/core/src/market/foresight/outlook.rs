@@ -1,0 +1,387 @@
+//! What a job will need on a market, before it runs. Worlds are drawn from the model of markets and the job is
+//! played through each by the rule of `levi-safe` and its net; what was paid for, how long it took and how often
+//! it was interrupted are counted. Every candidate lives through the same worlds, so that they can be compared.
+
+use super::model::{BUCKET_STARTS, BUCKETS, Class, Hazard, Model, survival, width};
+use crate::units::Span;
+
+/// Worlds that are drawn: enough for a tenth and a nine-tenths quantile, few enough to plan in a blink.
+pub const WORLDS: usize = 120;
+/// Moves of one world: a bound, not a measure.
+const MOST_MOVES: usize = 4_000;
+/// Work that is kept as slack when waiting or on the way back to spot, as `levi-safe` keeps it.
+const CUSHION: f64 = 0.1;
+
+/// Less work than this, in milliseconds, is none.
+const DONE: f64 = 0.5;
+
+/// A job on one kind of machine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Journey {
+    /// Running time that the work needs, saving included.
+    pub need: Span,
+    /// Time to the deadline.
+    pub left: Option<Span>,
+    /// Changeover: from asking for a lease to progress.
+    pub restart: Span,
+    /// Work that an interruption is expected to undo.
+    pub undone: Span,
+    /// Kept on top before a deadline.
+    pub margin: Span,
+    /// How much more likely than in the recorded markets a spell with capacity is to end at any moment.
+    pub flakiness: f64,
+    /// Whether there is a market to fall back to that cannot be taken away.
+    pub has_firm: bool,
+}
+
+/// What happened in one world.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Passage {
+    /// Time paid for on spot.
+    pub spot: Span,
+    /// Time paid for on a market that cannot be taken away.
+    pub firm: Span,
+    /// Part of both that was spent in changeovers.
+    pub starting: Span,
+    /// Part of both that did work which an interruption undid.
+    pub undone: Span,
+    /// From the beginning to the end.
+    pub elapsed: Span,
+    /// Leases that the market took.
+    pub interruptions: u32,
+    /// It ended after its deadline, or not at all.
+    pub late: bool,
+}
+
+/// What is to be expected.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outlook {
+    /// One for each world.
+    pub passages: Vec<Passage>,
+}
+
+/// A mean with the span in which eight of ten outcomes lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Expected {
+    /// The mean.
+    pub mean: f64,
+    /// One in ten is below.
+    pub low: f64,
+    /// One in ten is above.
+    pub high: f64,
+}
+
+impl Outlook {
+    /// A job that never leaves a market that cannot be taken away.
+    pub fn firm(journey: &Journey) -> Outlook {
+        let elapsed = journey.need + journey.restart;
+        let late = journey.left.is_some_and(|left| left < elapsed);
+        let passage = Passage { firm: elapsed, starting: journey.restart, elapsed, late, ..Passage::default() };
+        Outlook { passages: vec![passage] }
+    }
+
+    /// The distribution of any figure.
+    pub fn expect(&self, figure: impl Fn(&Passage) -> f64) -> Expected {
+        let mut all: Vec<f64> = self.passages.iter().map(figure).collect();
+        all.sort_by(f64::total_cmp);
+        let mean = all.iter().sum::<f64>() / all.len().max(1) as f64;
+        Expected { mean, low: quantile(&all, 0.1), high: quantile(&all, 0.9) }
+    }
+
+    /// The share of worlds in which the deadline is met.
+    pub fn in_time(&self) -> f64 {
+        let met = self.passages.iter().filter(|passage| !passage.late).count();
+        met as f64 / self.passages.len().max(1) as f64
+    }
+}
+
+fn quantile(sorted: &[f64], at: f64) -> f64 {
+    let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
+    let place = at * last as f64;
+    let below = place as usize;
+    let above = (below + 1).min(last);
+    sorted[below] + (sorted[above] - sorted[below]) * (place - below as f64)
+}
+
+impl Model {
+    /// What is to be expected of a job on a market about which nothing is known but the model.
+    pub fn outlook(&self, journey: &Journey) -> Outlook {
+        // The copies of a regime make decisions robust; a forecast is of the markets as they were recorded.
+        let classes: Vec<&Class> = self.classes.iter().filter(|class| class.as_learnt).collect();
+        let laws: Vec<Law> = classes.iter().map(|class| Law::of(class, journey.flakiness)).collect();
+        let sum: f64 = classes.iter().map(|class| class.prior).sum();
+        let priors: Vec<f64> = classes.iter().map(|class| class.prior / sum).collect();
+        let worlds = (0..WORLDS).map(|world| {
+            // Classes are dealt out in even shares, not drawn: their mixture is what most of the band comes from.
+            let mut random = Random(0x5EED_0000 + world as u64);
+            let class = pick(&priors, (world as f64 + 0.5) / WORLDS as f64);
+            let mut market = Course { laws: &laws, priors: &priors, mixing: self.mixing, class, random: &mut random };
+            travel(journey, self.tick.0 as f64, &mut market)
+        });
+        Outlook { passages: worlds.collect() }
+    }
+
+    /// Mean time for which spot capacity lasts, at a flakiness: what a checkpoint interval is chosen by.
+    pub fn mean_lifetime(&self, flakiness: f64) -> Span {
+        let hazard = self.classes.iter().map(|class| {
+            let law = Law::of(class, flakiness);
+            class.prior / law.length[1].max(1.0)
+        });
+        Span((self.tick.0 as f64 / hazard.sum::<f64>()) as i64)
+    }
+}
+
+/// Spell lengths of one class, ready to be drawn.
+struct Law {
+    hazard: [Hazard; 2],
+    /// Chance to survive to the beginning of each bucket.
+    reached: [[f64; BUCKETS]; 2],
+    /// Mean length in ticks.
+    length: [f64; 2],
+}
+
+impl Law {
+    fn of(class: &Class, flakiness: f64) -> Law {
+        let up = class.hazard[1].map(|hazard| 1.0 - libm::pow(1.0 - hazard, flakiness.max(0.0)));
+        let hazard = [class.hazard[0], up.map(|hazard| hazard.max(1e-7))];
+        let spells = [survival(&hazard[0]), survival(&hazard[1])];
+        let reached = spells.map(|spell| spell.map(|(reached, _)| reached));
+        let length = spells.map(|spell| spell.iter().map(|(_, time)| time).sum());
+        Law { hazard, reached, length }
+    }
+
+    /// A spell's length in ticks, given that it has lasted to the beginning of `from`.
+    fn draw(&self, state: usize, from: usize, random: &mut Random) -> f64 {
+        let reached = &self.reached[state];
+        let survives = random.next() * reached[from];
+        let bucket = (from + 1..BUCKETS).take_while(|bucket| reached[*bucket] >= survives).last().unwrap_or(from);
+        let inside = libm::log(survives / reached[bucket]) / libm::log1p(-self.hazard[state][bucket]);
+        let most = width(bucket).map_or(f64::INFINITY, f64::from);
+        f64::from(BUCKET_STARTS[bucket]) - 1.0 + inside.clamp(0.0, most)
+    }
+
+    /// What is left of a spell that is caught at a random moment.
+    fn rest(&self, state: usize, random: &mut Random) -> f64 {
+        let reached = &self.reached[state];
+        let time = |bucket: usize| {
+            let end = reached.get(bucket + 1).copied().unwrap_or(0.0);
+            (reached[bucket] - end) / self.hazard[state][bucket]
+        };
+        let mut at = random.next() * self.length[state];
+        let caught = (0..BUCKETS - 1).find(|bucket| {
+            at -= time(*bucket);
+            at < 0.0
+        });
+        let bucket = caught.unwrap_or(BUCKETS - 1);
+        let age = f64::from(BUCKET_STARTS[bucket]) - 1.0;
+        (self.draw(state, bucket, random) - age).max(0.0)
+    }
+}
+
+/// One market's course: spells that follow each other.
+struct Course<'m> {
+    laws: &'m [Law],
+    priors: &'m [f64],
+    mixing: f64,
+    class: usize,
+    random: &'m mut Random,
+}
+
+impl Course<'_> {
+    /// The state at the beginning, and for how many ticks it lasts.
+    fn begin(&mut self) -> (bool, f64) {
+        let law = &self.laws[self.class];
+        let up = self.random.next() * (law.length[0] + law.length[1]) < law.length[1];
+        (up, law.rest(usize::from(up), self.random))
+    }
+
+    /// How many ticks the next spell lasts.
+    fn next(&mut self, up: bool, after: f64) -> f64 {
+        if self.random.next() < self.mixing * after {
+            self.class = pick(self.priors, self.random.next());
+        }
+        self.laws[self.class].draw(usize::from(up), 0, self.random)
+    }
+}
+
+fn pick(weights: &[f64], at: f64) -> usize {
+    let mut sum = 0.0;
+    let found = weights.iter().position(|weight| {
+        sum += weight;
+        at < sum
+    });
+    found.unwrap_or(weights.len().saturating_sub(1))
+}
+
+/// Where a job stands.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Nowhere,
+    Spot,
+    Firm,
+}
+
+/// Plays one job through one course of the market. Times are milliseconds.
+fn travel(journey: &Journey, tick: f64, market: &mut Course<'_>) -> Passage {
+    let restart = journey.restart.0 as f64;
+    let (mut now, mut work) = (0.0, journey.need.0 as f64);
+    let (mut spot, mut firm, mut starting, mut undone, mut interruptions) = (0.0, 0.0, 0.0, 0.0, 0);
+    let (mut place, mut fresh) = (Place::Nowhere, 0.0f64);
+    let (mut up, rest) = market.begin();
+    let mut spell = rest;
+    let mut changes = rest * tick;
+    let slack = |now: f64, work: f64, place: Place| {
+        let start = if place == Place::Nowhere { restart } else { 0.0 };
+        journey.left.map_or(f64::INFINITY, |left| left.0 as f64 - now - work - start)
+    };
+    let cushion = |work: f64| restart + 2.0 * journey.margin.0 as f64 + CUSHION * work;
+    let safe_on_spot = |work: f64| cushion(work) + journey.undone.0 as f64 + restart;
+    for _ in 0..MOST_MOVES {
+        if work < DONE {
+            break;
+        }
+        while changes <= now {
+            up = !up;
+            spell = market.next(up, spell);
+            changes += spell * tick;
+            if !up && place == Place::Spot {
+                place = Place::Nowhere;
+                interruptions += 1;
+                let lost = fresh.min(journey.undone.0 as f64);
+                undone += lost;
+                work += lost;
+            }
+        }
+        let have = slack(now, work, place);
+        let wants_spot = match place {
+            Place::Firm => have > safe_on_spot(work),
+            _ => have > restart + (journey.undone + journey.margin).0 as f64,
+        };
+        let target = match place {
+            _ if up && (wants_spot || !journey.has_firm) => Place::Spot,
+            Place::Firm => Place::Firm,
+            _ if journey.has_firm && have <= cushion(work) => Place::Firm,
+            _ => Place::Nowhere,
+        };
+        let entering = target != Place::Nowhere && target != place;
+        let start = if entering { restart } else { 0.0 };
+        fresh = if entering { 0.0 } else { fresh };
+        place = target;
+        let until = match place {
+            Place::Nowhere if journey.has_firm => changes.min(now + (have - cushion(work)).max(1.0)),
+            Place::Nowhere => changes,
+            Place::Spot => changes.min(now + start + work),
+            // Back to spot as soon as what is left is little enough for the slack there is.
+            Place::Firm if up => now + start + work.min(work - most_work_on_spot(have, journey, restart)).max(tick),
+            Place::Firm => changes.min(now + start + work),
+        };
+        let until = if place == Place::Firm { until.min(now + start + work) } else { until };
+        let held = if place == Place::Nowhere { 0.0 } else { until - now };
+        let progress = (held - start).max(0.0);
+        work -= progress;
+        fresh += progress;
+        starting += held.min(start);
+        *(if place == Place::Spot { &mut spot } else { &mut firm }) += held;
+        now = until;
+    }
+    let late = work >= DONE || journey.left.is_some_and(|left| now > left.0 as f64 + 1.0);
+    let span = |ms: f64| Span(ms as i64);
+    Passage {
+        spot: span(spot),
+        firm: span(firm),
+        starting: span(starting),
+        undone: span(undone),
+        elapsed: span(now),
+        interruptions,
+        late,
+    }
+}
+
+/// The most work with which going back to spot is safe.
+fn most_work_on_spot(slack: f64, journey: &Journey, restart: f64) -> f64 {
+    let spare = slack - 2.0 * restart - 2.0 * journey.margin.0 as f64 - journey.undone.0 as f64;
+    (spare / CUSHION - 1.0).max(0.0)
+}
+
+/// Numbers that are the same on every machine.
+struct Random(u64);
+
+impl Random {
+    /// Evenly between zero and one, neither included.
+    fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64 + 1e-17
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn journey(hours: i64, deadline: Option<i64>) -> Journey {
+        Journey {
+            need: Span::hours(hours),
+            left: deadline.map(Span::hours),
+            restart: Span::minutes(6),
+            undone: Span::minutes(5),
+            margin: Span::minutes(10),
+            flakiness: 1.0,
+            has_firm: true,
+        }
+    }
+
+    #[test]
+    fn a_deadline_that_on_demand_can_meet_is_met_in_every_world() {
+        let model = Model::embedded();
+        for (hours, deadline) in [(1, 2), (10, 11), (48, 52), (48, 70), (48, 200), (5, 6)] {
+            for flakiness in [0.2, 1.0, 5.0] {
+                let outlook = model.outlook(&Journey { flakiness, ..journey(hours, Some(deadline)) });
+                assert_eq!(outlook.in_time(), 1.0, "{hours} h in {deadline} h at {flakiness}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_paid_for_is_work_changeovers_and_what_was_undone() {
+        let outlook = Model::embedded().outlook(&journey(20, Some(30)));
+        for passage in &outlook.passages {
+            let paid = passage.spot + passage.firm;
+            let known = Span::hours(20) + passage.starting + passage.undone;
+            assert!((paid - known).0.abs() <= 5, "{passage:?}");
+            assert!(passage.elapsed >= paid);
+        }
+    }
+
+    #[test]
+    fn more_slack_is_cheaper_and_a_flakier_market_dearer() {
+        let model = Model::embedded();
+        let cost = |journey: &Journey| {
+            model.outlook(journey).expect(|passage| passage.spot.0 as f64 + 3.0 * passage.firm.0 as f64).mean
+        };
+        let tight = cost(&journey(48, Some(50)));
+        let loose = cost(&journey(48, Some(96)));
+        assert!(loose < tight);
+        assert!(cost(&Journey { flakiness: 4.0, ..journey(48, Some(60)) }) > cost(&journey(48, Some(60))));
+    }
+
+    #[test]
+    fn without_a_deadline_or_a_firm_market_only_spot_is_paid_for() {
+        let outlook = Model::embedded().outlook(&Journey { has_firm: false, ..journey(20, None) });
+        assert!(outlook.passages.iter().all(|passage| passage.firm == Span::ZERO && !passage.late));
+    }
+
+    #[test]
+    fn drawn_spells_have_the_length_of_their_law() {
+        let class = &Model::embedded().classes[0];
+        let law = Law::of(class, 1.0);
+        for state in [0, 1] {
+            let mut random = Random(7);
+            let count = 40_000;
+            let mean = (0..count).map(|_| law.draw(state, 0, &mut random)).sum::<f64>() / f64::from(count);
+            assert!((mean / law.length[state] - 1.0).abs() < 0.1, "{mean} for {}", law.length[state]);
+        }
+    }
+}

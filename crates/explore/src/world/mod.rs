@@ -1,0 +1,333 @@
+//! The invented world: machines, what runs on them, and the market, in virtual time. It knows the truth that
+//! engines only report; it decides nothing.
+
+mod workers;
+
+use crate::fault::{Faults, Kind};
+use crate::market::{self, Stall};
+use crate::planted::Bug;
+use crate::program::{Plot, Run, Truth};
+use crate::random;
+use std::collections::{BTreeMap, BTreeSet};
+use windfall_core::{LeaseEnd, LeaseId, OfferId, Span, StintId, Time, WorkerEnd};
+
+/// A worker on a machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Worker {
+    pub stint: StintId,
+    pub rank: u32,
+    pub job: usize,
+    /// Runs from then on.
+    pub ready_at: Time,
+    pub running: bool,
+    pub asked: bool,
+    /// Ends then, like that.
+    pub doom: Option<(Time, WorkerEnd)>,
+    pub end: Option<WorkerEnd>,
+}
+
+/// One machine, from asked for until forgotten.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    pub offer: usize,
+    /// Comes up then; never when none.
+    pub up_at: Option<Time>,
+    pub since: Option<Time>,
+    pub notice_at: Option<Time>,
+    pub ends_at: Option<Time>,
+    pub taken_at: Option<Time>,
+    pub gone: Option<(Time, LeaseEnd)>,
+    /// Its processes really end then, after it was reported gone.
+    pub limbo_until: Option<Time>,
+    pub worker: Option<Worker>,
+    /// How often it was made: more than once only with a planted bug.
+    pub copies: i64,
+    pub unwanted_since: Option<Time>,
+}
+
+impl Machine {
+    pub fn is_alive(&self) -> bool {
+        self.gone.is_none() || self.limbo_until.is_some()
+    }
+}
+
+/// What broke a law inside the world itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Wrong {
+    pub law: u8,
+    pub what: String,
+}
+
+/// The world.
+pub(crate) struct World {
+    pub seed: u64,
+    pub now: Time,
+    pub stalls: Vec<Stall>,
+    pub machines: BTreeMap<LeaseId, Machine>,
+    /// Machines that the engine has forgotten.
+    pub past: BTreeMap<LeaseId, Machine>,
+    /// Machines that were listed, and since when each was paid for: a late request may make one of the same name again.
+    pub shown: BTreeSet<(LeaseId, Time)>,
+    pub jobs: Vec<Truth>,
+    pub faults: Faults,
+    pub bug: Option<Bug>,
+    pub calm: bool,
+    /// How long a machine takes to come up.
+    pub boot: Span,
+    /// Something that can be observed has changed since it was last observed.
+    pub dirty_since: Option<Time>,
+    /// Time that faults have cost so far, at most.
+    pub delay: Span,
+    /// The last moment at which a fault was felt.
+    pub trouble_at: Time,
+    pub interruptions: u64,
+    pub wrongs: Vec<Wrong>,
+    pub trace: Option<Vec<String>>,
+}
+
+impl World {
+    pub fn new(seed: u64, now: Time, boot: Span, moody: bool, faults: Faults, bug: Option<Bug>) -> World {
+        World {
+            seed,
+            now,
+            stalls: market::stalls(seed, now, moody),
+            machines: BTreeMap::new(),
+            past: BTreeMap::new(),
+            shown: BTreeSet::new(),
+            jobs: Vec::new(),
+            faults,
+            bug,
+            calm: false,
+            boot,
+            dirty_since: None,
+            delay: Span::ZERO,
+            trouble_at: now,
+            interruptions: 0,
+            wrongs: Vec::new(),
+            trace: None,
+        }
+    }
+
+    pub fn say(&mut self, text: impl FnOnce() -> String) {
+        let now = self.now;
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!("{:>9.1}s  {}", (now - crate::driver::BEGIN).0 as f64 / 1e3, text()));
+        }
+    }
+
+    pub fn strike(&mut self, kind: Kind) -> bool {
+        let strikes = self.faults.strike(kind, self.now);
+        if strikes {
+            self.trouble_at = self.now;
+            self.say(|| format!("FAULT {}", kind.name()));
+        }
+        strikes
+    }
+
+    pub fn wrong(&mut self, law: u8, what: String) {
+        self.wrongs.push(Wrong { law, what });
+    }
+
+    fn touch(&mut self) {
+        let now = self.now;
+        self.dirty_since.get_or_insert(now);
+    }
+
+    pub fn stall(&self, id: &OfferId) -> Option<usize> {
+        self.stalls.iter().position(|stall| stall.offer.id == *id)
+    }
+
+    /// Instances of an offer that are held.
+    pub fn held(&self, offer: usize) -> u32 {
+        self.machines.values().filter(|machine| machine.offer == offer && machine.gone.is_none()).count() as u32
+    }
+
+    /// When something happens by itself.
+    pub fn next_change(&self) -> Option<Time> {
+        let mut next: Option<Time> = None;
+        let mut at = |time: Option<Time>| {
+            if let Some(time) = time {
+                next = Some(next.map_or(time, |known| known.min(time)));
+            }
+        };
+        self.stalls.iter().for_each(|stall| at(stall.next_change));
+        for machine in self.machines.values().filter(|machine| machine.is_alive()) {
+            if machine.gone.is_none() {
+                at(machine.up_at.filter(|_| machine.since.is_none()));
+                at(machine.notice_at.filter(|_| machine.ends_at.is_none()));
+                at(machine.taken_at);
+            }
+            at(machine.limbo_until);
+            if let Some(worker) = machine.worker.as_ref().filter(|worker| worker.end.is_none()) {
+                at((!worker.running).then_some(worker.ready_at));
+                at(worker.doom.as_ref().map(|(time, _)| *time));
+            }
+        }
+        for truth in &self.jobs {
+            for run in truth.runs.values().filter(|run| run.since.is_some() || run.saving.is_some()) {
+                at(run.next_save);
+                at(run.saving.map(|(time, _)| time));
+                at(climax_at(truth, run));
+            }
+        }
+        next
+    }
+
+    /// Lives through everything up to `to`.
+    pub fn advance(&mut self, to: Time) {
+        let mut idle = 0;
+        while let Some(at) = self.next_change().filter(|at| *at <= to) {
+            idle = if at > self.now { 0 } else { idle + 1 };
+            assert!(idle < 1_000, "the invented world stands still at {at:?}: {:?} {:?}", self.machines, self.jobs);
+            self.now = self.now.max(at);
+            self.happen();
+        }
+        self.now = self.now.max(to);
+    }
+
+    fn happen(&mut self) {
+        let now = self.now;
+        for offer in 0..self.stalls.len() {
+            if self.stalls[offer].next_change.is_some_and(|at| at <= now) {
+                self.stalls[offer].change(self.seed, now, self.calm);
+                self.evict(offer);
+                self.touch();
+            }
+        }
+        let ids: Vec<LeaseId> = self.machines.iter().filter(|(_, m)| m.is_alive()).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.happen_to_machine(id);
+            self.happen_to_worker(id);
+        }
+        for job in 0..self.jobs.len() {
+            self.happen_to_runs(job);
+        }
+    }
+
+    /// Takes machines that the market has no more room for.
+    fn evict(&mut self, offer: usize) {
+        let Some(capacity) = self.stalls[offer].capacity else { return };
+        let notice = self.stalls[offer].offer.notice;
+        let mut held = self.held(offer);
+        let ids: Vec<LeaseId> = self.machines.keys().copied().collect();
+        for id in ids {
+            let Some(machine) = self.machines.get(&id) else { continue };
+            if held <= capacity || machine.offer != offer || machine.gone.is_some() || machine.taken_at.is_some() {
+                continue;
+            }
+            held -= 1;
+            let sudden = self.strike(Kind::NoticeMissing);
+            let now = self.now;
+            if let Some(machine) = self.machines.get_mut(&id) {
+                machine.taken_at = Some(if sudden { now } else { now + notice });
+                machine.notice_at = (!sudden).then_some(now);
+            }
+        }
+    }
+
+    fn happen_to_machine(&mut self, id: LeaseId) {
+        let now = self.now;
+        let Some(machine) = self.machines.get(&id).cloned() else { return };
+        if machine.gone.is_some() {
+            if machine.limbo_until.is_some_and(|at| at <= now) {
+                self.bury_worker(id);
+            }
+            return;
+        }
+        if machine.since.is_none() && machine.up_at.is_some_and(|at| at <= now) {
+            self.come_up(id, &machine);
+        }
+        let Some(machine) = self.machines.get_mut(&id) else { return };
+        let notice = self.stalls[machine.offer].offer.notice;
+        if machine.ends_at.is_none() && machine.notice_at.is_some_and(|at| at <= now) {
+            let ends_at = machine.taken_at.unwrap_or(now + notice);
+            machine.ends_at = Some(ends_at);
+            self.say(|| format!("notice for {id}: ends in {}", ends_at - now));
+            self.ask_to_stop(id, ends_at);
+            self.touch();
+        }
+        if self.machines.get(&id).and_then(|machine| machine.taken_at).is_some_and(|at| at <= now) {
+            let lost = random::of(self.seed, &[11, id.0.seq]).permille(200);
+            self.interruptions += 1;
+            self.end_machine(id, if lost { LeaseEnd::Lost } else { LeaseEnd::Taken });
+        }
+    }
+
+    fn come_up(&mut self, id: LeaseId, machine: &Machine) {
+        let now = self.now;
+        let spot = self.stalls[machine.offer].capacity.is_some();
+        let notice = self.stalls[machine.offer].offer.notice;
+        let mut random = random::of(self.seed, &[3, id.0.seq]);
+        // Young machines die more often: what was just freed by the market is soon wanted back.
+        let life = match random.below(100) {
+            0..45 => Some(Span::seconds(random.between(40, 900))),
+            45..85 => Some(Span::seconds(random.between(900, 7_200))),
+            _ => None,
+        };
+        let life = life.filter(|_| spot && !self.calm && machine.taken_at.is_none());
+        let falsely = spot && life.is_none() && machine.taken_at.is_none() && self.strike(Kind::NoticeFalse);
+        let sudden = life.is_some() && self.strike(Kind::NoticeMissing);
+        self.say(|| format!("{id} is up"));
+        if let Some(machine) = self.machines.get_mut(&id) {
+            machine.since = Some(now);
+            if let Some(life) = life {
+                machine.taken_at = Some(now + life);
+                machine.notice_at = (!sudden).then_some((now + life - notice).max(now));
+            } else if falsely {
+                machine.notice_at = Some(now + Span::seconds(random.between(10, 3_000)));
+            }
+        }
+        self.touch();
+    }
+
+    /// The machine is gone for the engine, and its processes with it, unless they linger.
+    pub fn end_machine(&mut self, id: LeaseId, end: LeaseEnd) {
+        let now = self.now;
+        let forgotten = self.bug == Some(Bug::GoneRunsOn) && end != LeaseEnd::Released;
+        let lingers = forgotten || (end != LeaseEnd::Released && self.strike(Kind::Limbo));
+        let minutes = random::of(self.seed, &[4, id.0.seq]).between(1, 30);
+        self.say(|| format!("{id} is gone: {end:?}"));
+        let Some(machine) = self.machines.get_mut(&id) else { return };
+        machine.gone = Some((now, end));
+        let stint = machine.worker.as_ref().filter(|worker| worker.end.is_none()).map(|w| (w.job, w.stint.epoch));
+        if lingers && stint.is_some() {
+            machine.limbo_until = Some(now + Span::minutes(minutes));
+            if let Some(run) = stint.and_then(|(job, epoch)| self.jobs[job].runs.get_mut(&epoch)) {
+                run.limbo = !forgotten;
+            }
+        } else {
+            self.bury_worker(id);
+        }
+        self.touch();
+    }
+
+    /// From now on nothing goes wrong, and there is room for everybody.
+    pub fn calm_down(&mut self) {
+        self.calm = true;
+        self.faults.over = true;
+        self.trouble_at = self.now;
+        let now = self.now;
+        for stall in &mut self.stalls {
+            stall.moody = false;
+            if stall.capacity.is_some() {
+                stall.next_change = Some(now);
+            }
+        }
+    }
+}
+
+/// When a run's program ends or fails by itself, if it goes on like this.
+fn climax_at(truth: &Truth, run: &Run) -> Option<Time> {
+    let since = run.since?;
+    let program = &truth.program;
+    let reach = |work: u64| since + program.rate.time_for(windfall_core::Work(work.saturating_sub(run.work)));
+    if run.restored.and_then(|id| truth.saves.get(&id)).is_some_and(|saved| saved.bad) && run.work < program.total {
+        return Some(since + Span::seconds(1));
+    }
+    Some(match program.plot {
+        Plot::Fails { at, times, .. } | Plot::Killed { at, times, .. } if truth.strikes < times => {
+            reach(at.min(program.total))
+        }
+        _ => reach(program.total),
+    })
+}
