@@ -228,3 +228,23 @@ fn a_deadline_may_be_a_local_date() {
 fn in_ms() -> i64 {
     jiff::Timestamp::now().as_millisecond()
 }
+
+#[test]
+fn what_a_plan_puts_first_is_what_a_run_leases_and_the_bill_says_what_was_expected() {
+    let place = Place::bare();
+    let text = "name: planned\nresources: { accelerators: V100 }\nwork: { hours: 0.2, on: V100 }\ndeadline: 3h\nrun: sleep 12\n";
+    place.write("planned.yaml", text);
+    let plan = place.run(&["plan", "planned.yaml", "--here", "--json"]).ends_with(0).json();
+    let best = &plan["candidates"][0];
+    let id = place.run(&["submit", "--json", "planned.yaml"]).ends_with(0).json()["id"].as_u64().unwrap();
+    let job = place.until(id, &["running"]);
+    let lease = &job["lease"];
+    assert_eq!((&lease["instance_type"], &lease["market"]), (&best["instance_type"], &best["market"]), "{job}");
+    assert!(lease["zone"].as_str().unwrap().starts_with(best["region"].as_str().unwrap()), "{job}");
+    let said = place.run(&["attach", "--json", "planned"]).ends_with(0);
+    let lines = said.lines();
+    let bill = lines.last().unwrap();
+    let expected = bill["predicted_usd"].as_f64().unwrap();
+    let (low, high) = (bill["predicted_usd_10"].as_f64().unwrap(), bill["predicted_usd_90"].as_f64().unwrap());
+    assert!(expected > 0.0 && low <= high, "{bill}");
+}

@@ -1,10 +1,11 @@
 //! State directories of every kind: odd names, other owners, full, read-only, damaged, newer, contested.
 
-use super::place::{Place, Said, eventually, in_python, is_root, wait};
+use super::place::{Place, Said, eventually, in_python, is_root, wait, within};
 use super::processes::{self, Role};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 const QUICK: &str = "name: quick\nrun: echo done\n";
 
@@ -127,6 +128,19 @@ fn another_user_is_told_so_and_changes_nothing() {
     assert!(place.jobs().is_empty());
 }
 
+/// Everything is as it was. A server that refused may still be closing its files when its client has heard of it.
+#[track_caller]
+fn is_left_as(place: &Place, before: &BTreeMap<PathBuf, Vec<u8>>) {
+    let mut touched = Vec::new();
+    let same = within(Duration::from_secs(10), || {
+        let after = picture(&place.home);
+        let all = after.keys().chain(before.keys()).cloned();
+        touched = all.filter(|path| before.get(path) != after.get(path)).collect();
+        touched.is_empty()
+    });
+    assert!(same, "touched: {touched:?}");
+}
+
 #[test]
 fn a_newer_state_is_refused_and_left_as_it_is() {
     let place = Place::steady();
@@ -138,7 +152,7 @@ fn a_newer_state_is_refused_and_left_as_it_is() {
     for args in [&["jobs"][..], &["submit", "quick.yaml"], &["up"]] {
         refused(place.run(args), &["newer"]);
     }
-    assert!(before == picture(&place.home), "something was touched");
+    is_left_as(&place, &before);
     sql(&place, "PRAGMA user_version = 1");
     assert_eq!(place.jobs().len(), 1, "with the right version everything is there");
 }
@@ -159,7 +173,7 @@ fn a_damaged_state_is_refused_and_left_as_it_is() {
         for args in [&["jobs"][..], &["run", "quick.yaml"]] {
             refused(place.run(args), &["state"]);
         }
-        assert!(before == picture(&place.home), "something was touched");
+        is_left_as(&place, &before);
     }
     std::fs::write(&db, good).unwrap();
     assert_eq!(place.jobs().len(), 1);
@@ -218,7 +232,7 @@ fn a_read_only_directory_is_refused_with_a_reason() {
         }
         std::fs::set_permissions(&place.home, PermissionsExt::from_mode(0o700)).unwrap();
     }
-    assert!(before == picture(&place.home), "something was touched");
+    is_left_as(&place, &before);
     assert_eq!(place.jobs().len(), 1);
 }
 
