@@ -32,9 +32,8 @@ def spent(command, env):
 
 def ours(arguments):
     env = {**os.environ, "WINDFALL_HOME": "/nonexistent/windfall-bench"}
-    runs = [spent([WINDFALL, "--json", *arguments], env) for _ in range(RUNS)]
-    cpu = statistics.median(run[0] for run in runs)
-    return cpu, statistics.median(run[1] for run in runs), json.loads(runs[0][2])
+    runs = [spent([WINDFALL, *arguments], env) for _ in range(RUNS)]
+    return statistics.median(run[0] for run in runs), statistics.median(run[1] for run in runs), runs[0][2]
 
 
 def theirs(arguments, home):
@@ -59,7 +58,7 @@ def main():
         ]:
             first = gpus.split(",")[0]
             arguments = ["plan", "--hours", "1", "--on", first, "--gpu", gpus, "--market", market, "--cloud", CLOUDS]
-            cpu, wall, _ = ours([*arguments, "--limit", "20"])
+            cpu, wall, _ = ours([*arguments, "--json", "--limit", "20"])
             peer = theirs(["plan", gpus, market], home)
             line(what, cpu, wall, peer, aim)
         cpu, wall, _ = ours(["offers", "--cloud", "aws,gcp,azure,lambda"])
@@ -67,7 +66,8 @@ def main():
         print("\nthe cheapest by list price, where both price the same thing:")
         for gpus, market in [("A100:8", "on-demand"), ("H100:8", "on-demand"), ("T4:1", "on-demand"), ("L4:1", "spot"), ("H100:8", "spot"), ("V100:1", "spot"), ("A100:1", "spot")]:
             peer = theirs(["plan", gpus, market], home)
-            _, _, offers = ours(["offers", gpus, "--market", market, "--sort", "price", "--cloud", CLOUDS])
+            _, _, text = ours(["offers", "--json", gpus, "--market", market, "--sort", "price", "--cloud", CLOUDS])
+            offers = json.loads(text)
             best = offers[0]
             same = abs(best["price_usd_per_hour"] - peer["price"]) <= 0.01 * max(peer["price"], 0.01)
             note = "same price" if same else explain(best, peer, offers)
