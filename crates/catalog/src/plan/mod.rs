@@ -20,7 +20,8 @@ use crate::catalog::Catalog;
 use crate::offer::{InstanceType, Offer};
 use crate::search::{Query, Wanted};
 use crate::words::{Count, Term};
-use speed::NoNeed;
+use speed::{Need, NoNeed};
+use std::collections::BTreeMap;
 use weigh::{Rough, Weigh};
 use windfall_core::NanoUsd;
 use windfall_core::market::foresight::Model;
@@ -36,9 +37,13 @@ impl Catalog {
         let mut plan = Plan::default();
         let mut weigh = Weigh::new(self, request, model);
         let mut rough = Vec::new();
+        // A type has many offers, and takes as long wherever it stands.
+        let mut needs: BTreeMap<(u32, u32), Result<Need, NoNeed>> = BTreeMap::new();
         for offer in self.considered(request) {
             for nodes in if request.nodes.is_empty() { &[1][..] } else { &request.nodes } {
-                match self.rough(&weigh, &offer, *nodes) {
+                let known = needs.entry((offer.kind.at, *nodes));
+                let need = known.or_insert_with(|| self.need(request, &offer.kind, *nodes));
+                match self.rough(&weigh, &offer, *nodes, need) {
                     Ok(ways) => rough.extend(ways),
                     Err(why) => plan.rejected.push(Rejected { offer, nodes: *nodes, why }),
                 }
@@ -108,7 +113,13 @@ impl Catalog {
     }
 
     /// What can be said without looking at the market: the ways to use an offer, or why there is none.
-    fn rough<'c>(&'c self, weigh: &Weigh<'c, '_>, offer: &Offer<'c>, nodes: u32) -> Result<Vec<Rough<'c>>, String> {
+    fn rough<'c>(
+        &'c self,
+        weigh: &Weigh<'c, '_>,
+        offer: &Offer<'c>,
+        nodes: u32,
+        need: &Result<Need, NoNeed>,
+    ) -> Result<Vec<Rough<'c>>, String> {
         let request = weigh.request;
         let memory = offer.kind.memory_gib;
         if let Some(least) = request.min_memory_gib
@@ -122,9 +133,9 @@ impl Catalog {
         {
             return Err(format!("fewer than {least:.0} cores"));
         }
-        let need = match self.need(request, &offer.kind, nodes) {
+        let need = match need {
             Ok(need) => need,
-            Err(NoNeed::UnknownSpeed(why)) => return Err(why),
+            Err(NoNeed::UnknownSpeed(why)) => return Err(why.clone()),
             Err(NoNeed::NoWork) => return Err("the work is not known: say `work:` in the job file".to_owned()),
         };
         let price = request.holdings.price(offer);
@@ -135,7 +146,7 @@ impl Catalog {
             return Err("needs a commitment that you do not hold".to_owned());
         }
         let mut ways = Vec::new();
-        for need in self.with_precisions(request, &offer.kind, need) {
+        for need in self.with_precisions(request, &offer.kind, need.clone()) {
             let takes = need.span + weigh.restart();
             if request.deadline.is_some_and(|deadline| takes > deadline) {
                 continue;
@@ -148,8 +159,7 @@ impl Catalog {
             ways.push(Rough { offer: *offer, nodes, price, need, least, committed });
         }
         if ways.is_empty() {
-            let hours = self.need(request, &offer.kind, nodes).map_or(0.0, |need| need.span.0 as f64 / 3.6e6);
-            return Err(format!("would take {hours:.1} h, later than the deadline"));
+            return Err(format!("would take {:.1} h, later than the deadline", need.span.0 as f64 / 3.6e6));
         }
         Ok(ways)
     }

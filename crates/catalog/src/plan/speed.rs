@@ -53,6 +53,7 @@ pub(super) struct Need {
 }
 
 /// Why there is no running time.
+#[derive(Clone, Debug)]
 pub(super) enum NoNeed {
     UnknownSpeed(String),
     NoWork,
