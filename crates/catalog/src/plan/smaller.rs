@@ -39,11 +39,13 @@ impl Catalog {
     pub fn gain(&self, family: &str, precision: Precision, class: Option<&str>) -> Option<f64> {
         let sheet = self.accelerator(family)?;
         sheet.peak_tflops(precision)?;
+        // What a program uses that says nothing: TF32 where there is one.
+        let usual = if sheet.peak_tflops(Precision::Tf32).is_some() { Precision::Tf32 } else { Precision::Fp32 };
         let all = &self.throughput().precision;
         let of = |keeps: &dyn Fn(&PrecisionGain) -> bool| {
             let mut speeds: Vec<f32> = all
                 .iter()
-                .filter(|gain| gain.to == precision && gain.from == Precision::Fp32 && keeps(gain))
+                .filter(|gain| gain.to == precision && gain.from == usual && keeps(gain))
                 .filter(|gain| class.is_none_or(|class| gain.class == class))
                 .map(|gain| gain.speed)
                 .collect();
