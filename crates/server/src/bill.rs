@@ -45,7 +45,7 @@ pub fn forecast(spec: &JobSpec, deadline_in: Option<Span>, tape: &Tape, offset: 
         left: deadline_in,
         restart: spec.checkpoint.restart.unwrap_or(USUAL_START),
         undone: Span::ZERO,
-        margin: tape.tick,
+        tick: tape.tick,
         flakiness: if tape.name == windfall_sim::STEADY { 0.0 } else { 1.0 },
         has_firm: true,
     };

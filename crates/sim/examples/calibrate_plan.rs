@@ -92,7 +92,7 @@ fn judge(model: &Arc<Model>, zone: &Recording, policy: &str) -> Tally {
                     left: Some(terms.deadline),
                     restart: terms.restart,
                     undone: Span::ZERO,
-                    margin: zone.tick,
+                    tick: zone.tick,
                     flakiness: 1.0,
                     has_firm: true,
                 });

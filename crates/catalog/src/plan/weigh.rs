@@ -12,8 +12,8 @@ use windfall_core::{Market, NanoUsd, Span};
 
 /// Changeover where nobody says one: an instance boots and a program loads.
 const USUAL_RESTART: Span = Span::minutes(5);
-/// Kept before a deadline.
-const MARGIN: Span = Span::minutes(2);
+/// How often a market is looked at.
+const TICK: Span = Span::minutes(2);
 /// Bytes a second at which a program saves, and at which a save reaches its store.
 const SAVES_AT: f64 = 1e9;
 const UPLOADS_AT: f64 = 2.5e8;
@@ -153,7 +153,7 @@ impl<'c, 'r> Weigh<'c, 'r> {
             left: self.request.deadline,
             restart: self.restart(),
             undone: if spot { self.undone(&way.offer, every) } else { Span::ZERO },
-            margin: MARGIN,
+            tick: TICK,
             flakiness: if spot { flakiness(&way.offer) } else { 0.0 },
             has_firm,
         };

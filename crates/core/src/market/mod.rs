@@ -50,7 +50,8 @@ pub fn names() -> Vec<&'static str> {
     POLICIES.iter().map(|(name, _)| *name).collect()
 }
 
-/// What to do: the policy's choice, unless the deadline no longer leaves it one.
+/// What to do: the policy's choice, unless the deadline no longer leaves it one. For a moment whoever moves holds
+/// nothing, and is asked again: so only a move that is right from there as well is begun.
 pub fn choose(policy: Policy, sight: &Sight) -> (Choice, Reason) {
     if let Some(forced) = sight.safety_net() {
         return forced;
@@ -59,6 +60,10 @@ pub fn choose(policy: Policy, sight: &Sight) -> (Choice, Reason) {
     if let Some(held_back) = sight.too_late_for(&choice) {
         return held_back;
     }
+    let choice = match sight.empty_handed_before(&choice) {
+        Some(empty) if policy(&empty).0.goal() != choice.goal() => Choice::Stay { until: sight.retry_at() },
+        _ => choice,
+    };
     match sight.net_at() {
         // A wait must never sleep through the moment at which the net has to act.
         Some(net) => (choice.no_later_than(net), reason),

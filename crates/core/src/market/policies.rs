@@ -90,8 +90,7 @@ pub fn levi_safe(sight: &Sight) -> (Choice, Reason) {
     if let Some(last) = last_call(sight, "levi-safe") {
         return last;
     }
-    let tick = sight.margins.tick;
-    let cushion = tick + tick + need.scaled(10, 100);
+    let cushion = levi_cushion(need, sight.margins.tick);
     let say = |text: &str| Reason::new("levi-safe", text).span("slack", slack).span("cushion", cushion);
     if let Some(spot) = sight.spot() {
         return hold_or_take(sight, spot, say("the cheapest spot that can be had"));
@@ -108,6 +107,11 @@ pub fn levi_safe(sight: &Sight) -> (Choice, Reason) {
             wait_until(sight, until, say("no spot: waiting for it while there is slack"))
         }
     }
+}
+
+/// The slack with which waiting for spot ends: a tenth of the work, and two looks at the market. Forecasts play this rule.
+pub(super) fn levi_cushion(need: Span, tick: Span) -> Span {
+    tick + tick + need.scaled(10, 100)
 }
 
 /// Weighs the worth of progress against each zone's price over its expected lifetime (SkyNomad, NSDI'27).

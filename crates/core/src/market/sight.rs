@@ -111,6 +111,15 @@ pub enum Choice {
 }
 
 impl Choice {
+    /// What would be held then; nothing while waiting, and none for whatever is held already.
+    pub(super) fn goal(&self) -> Option<Option<&OfferId>> {
+        match self {
+            Choice::Stay { .. } => None,
+            Choice::Wait { .. } => Some(None),
+            Choice::Take(offer) => Some(Some(offer)),
+        }
+    }
+
     pub(super) fn no_later_than(self, net: Time) -> Choice {
         let sooner = |until: Option<Time>| Some(until.map_or(net, |until| until.min(net)));
         match self {
@@ -125,6 +134,12 @@ impl Sight {
     /// Time to the deadline.
     pub fn left(&self) -> Option<Span> {
         self.deadline.map(|deadline| deadline - self.now)
+    }
+
+    /// What will be seen on the way to a choice that gives up what is held.
+    pub(super) fn empty_handed_before(&self, choice: &Choice) -> Option<Sight> {
+        let leaves = self.present.is_some() && choice.goal().is_some();
+        leaves.then(|| Sight { present: None, at_risk: Span::ZERO, ..self.clone() })
     }
 
     /// Time to the deadline minus the time that the rest of the work needs from where it stands.

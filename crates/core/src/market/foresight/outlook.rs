@@ -3,14 +3,13 @@
 //! it was interrupted are counted. Every candidate lives through the same worlds, so that they can be compared.
 
 use super::model::{BUCKET_STARTS, BUCKETS, Class, Hazard, Model, survival, width};
+use crate::market::policies::levi_cushion;
 use crate::units::Span;
 
 /// Worlds that are drawn: enough for a tenth and a nine-tenths quantile, few enough to plan in a blink.
 pub const WORLDS: usize = 120;
 /// Moves of one world: a bound, not a measure.
 const MOST_MOVES: usize = 4_000;
-/// Work that is kept as slack when waiting or on the way back to spot, as `levi-safe` keeps it.
-const CUSHION: f64 = 0.1;
 
 /// Less work than this, in milliseconds, is none.
 const DONE: f64 = 0.5;
@@ -26,8 +25,8 @@ pub struct Journey {
     pub restart: Span,
     /// Work that an interruption is expected to undo.
     pub undone: Span,
-    /// Kept on top before a deadline.
-    pub margin: Span,
+    /// How often the market is looked at; also kept before a deadline.
+    pub tick: Span,
     /// How much more likely than in the recorded markets a spell with capacity is to end at any moment.
     pub flakiness: f64,
     /// Whether there is a market to fall back to that cannot be taken away.
@@ -234,8 +233,9 @@ fn travel(journey: &Journey, tick: f64, market: &mut Course<'_>) -> Passage {
         let start = if place == Place::Nowhere { restart } else { 0.0 };
         journey.left.map_or(f64::INFINITY, |left| left.0 as f64 - now - work - start)
     };
-    let cushion = |work: f64| restart + 2.0 * journey.margin.0 as f64 + CUSHION * work;
-    let safe_on_spot = |work: f64| cushion(work) + journey.undone.0 as f64 + restart;
+    let cushion = |work: f64| levi_cushion(Span(work as i64), journey.tick).0 as f64;
+    // What a loss costs: what it undoes, and the start after it.
+    let loss = restart + (journey.undone + journey.tick).0 as f64;
     for _ in 0..MOST_MOVES {
         if work < DONE {
             break;
@@ -254,8 +254,8 @@ fn travel(journey: &Journey, tick: f64, market: &mut Course<'_>) -> Passage {
         }
         let have = slack(now, work, place);
         let wants_spot = match place {
-            Place::Firm => have > safe_on_spot(work),
-            _ => have > restart + (journey.undone + journey.margin).0 as f64,
+            Place::Firm => have > loss + restart,
+            _ => have > loss,
         };
         let target = match place {
             _ if up && (wants_spot || !journey.has_firm) => Place::Spot,
@@ -270,12 +270,8 @@ fn travel(journey: &Journey, tick: f64, market: &mut Course<'_>) -> Passage {
         let until = match place {
             Place::Nowhere if journey.has_firm => changes.min(now + (have - cushion(work)).max(1.0)),
             Place::Nowhere => changes,
-            Place::Spot => changes.min(now + start + work),
-            // Back to spot as soon as what is left is little enough for the slack there is.
-            Place::Firm if up => now + start + work.min(work - most_work_on_spot(have, journey, restart)).max(tick),
-            Place::Firm => changes.min(now + start + work),
+            Place::Spot | Place::Firm => changes.min(now + start + work),
         };
-        let until = if place == Place::Firm { until.min(now + start + work) } else { until };
         let held = if place == Place::Nowhere { 0.0 } else { until - now };
         let progress = (held - start).max(0.0);
         work -= progress;
@@ -295,12 +291,6 @@ fn travel(journey: &Journey, tick: f64, market: &mut Course<'_>) -> Passage {
         interruptions,
         late,
     }
-}
-
-/// The most work with which going back to spot is safe.
-fn most_work_on_spot(slack: f64, journey: &Journey, restart: f64) -> f64 {
-    let spare = slack - 2.0 * restart - 2.0 * journey.margin.0 as f64 - journey.undone.0 as f64;
-    (spare / CUSHION - 1.0).max(0.0)
 }
 
 /// Numbers that are the same on every machine.
@@ -327,7 +317,7 @@ mod tests {
             left: deadline.map(Span::hours),
             restart: Span::minutes(6),
             undone: Span::minutes(5),
-            margin: Span::minutes(10),
+            tick: Span::minutes(10),
             flakiness: 1.0,
             has_firm: true,
         }
