@@ -148,7 +148,7 @@ pub async fn observe(brain: &Brain, engine: &dyn Engine, now: Time) -> Result<Ve
 }
 
 /// News of leases that the engine holds and the log does not know: nobody will ever give them back but us.
-pub fn strays(brain: &Brain, owned: &[Owned]) -> Vec<Event> {
+pub fn orphans(brain: &Brain, owned: &[Owned]) -> Vec<Event> {
     let found = owned.iter().cloned();
     let found = found.map(|Owned { lease, offer, since, until }| Event::LeaseFound { lease, offer, since, until });
     found.filter(|event| brain.is_news(event)).collect()

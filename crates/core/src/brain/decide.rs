@@ -45,7 +45,7 @@ impl Brain {
                 wakes.insert(job.id, wake);
             }
         }
-        plan.for_strays();
+        plan.for_orphans();
         let (decided, wanted) = (plan.decided, plan.wanted);
         self.think_at = self.shelf.think(&self.model, &wanted).then_some(now + THINK_AGAIN);
         self.wake_at = wakes;
@@ -155,10 +155,10 @@ impl Plan<'_> {
     }
 
     /// Gives back what the log did not know.
-    fn for_strays(&mut self) {
+    fn for_orphans(&mut self) {
         let brain = self.brain;
         for lease in brain.leases.values().filter(|lease| lease.workload.is_none() && !lease.is_releasing()) {
-            let reason = Reason::new("stray", "the engine holds it and the log did not know it");
+            let reason = Reason::new("orphan", "the engine holds it and the log did not know it");
             self.say(Decision::Release { lease: lease.id }, reason);
         }
     }

@@ -1,4 +1,4 @@
-//! What reaches the server: results of calls, observations, strays and what people ask.
+//! What reaches the server: results of calls, observations, orphans and what people ask.
 
 use super::*;
 
@@ -61,20 +61,20 @@ impl Life {
         }
         self.next_sweep = self.now + SWEEP;
         let Some(server) = &self.server else { return };
-        let strays = dispatch::strays(server.cycle.brain(), &now(self.shared.list_owned()).unwrap_or_default());
-        self.strays += strays.len() as u64;
-        for stray in &strays {
-            self.shared.world().say(|| format!("{stray:?}"));
+        let orphans = dispatch::orphans(server.cycle.brain(), &now(self.shared.list_owned()).unwrap_or_default());
+        self.orphans += orphans.len() as u64;
+        for orphan in &orphans {
+            self.shared.world().say(|| format!("{orphan:?}"));
         }
-        if self.how.bug == Some(Bug::StrayUnbooked) {
-            for stray in strays {
-                if let Event::LeaseFound { lease, .. } = stray {
+        if self.how.bug == Some(Bug::OrphanUnbooked) {
+            for orphan in orphans {
+                if let Event::LeaseFound { lease, .. } = orphan {
                     self.perform(&Task::Release(lease));
                 }
             }
             return;
         }
-        events.extend(strays);
+        events.extend(orphans);
     }
 
     fn observe(&mut self, events: &mut Vec<Event>) {

@@ -76,7 +76,7 @@ pub(crate) struct Life {
     turns: u64,
     pub broken: Option<Broken>,
     pub kept: Option<(u64, String)>,
-    pub strays: u64,
+    pub orphans: u64,
     pub restarts: u64,
     pub refused_inputs: u64,
     /// Turns since a moment, to see that time goes on.
@@ -115,7 +115,7 @@ impl Life {
             turns: 0,
             broken: None,
             kept: None,
-            strays: 0,
+            orphans: 0,
             restarts: 0,
             refused_inputs: 0,
             pace: (BEGIN, 0),
