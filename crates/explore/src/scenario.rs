@@ -78,6 +78,7 @@ fn program(random: &mut Random, honest: bool, said: Rate, length: Span, restore:
         rate,
         // At most some eighty saves in all, so that steps are not spent on them alone.
         saves_every: random.permille(900).then(|| Span(random.spread(40_000, 2_400_000).max(length.0 / 80))),
+        listens: random.permille(500),
         save_takes: Span::seconds(random.between(1, 30)),
         restore,
         plot,
@@ -143,7 +144,7 @@ fn job(seed: u64, number: u64, gentle: bool, boot: Span, config: &Config) -> Job
             keep: 3,
             settle_ms: 1_000,
             size_bytes: None,
-            every: program.saves_every,
+            every: program.saves_every.filter(|_| !program.listens),
             restart: told_restart,
         },
         precision: None,
