@@ -13,7 +13,7 @@ use crate::units::{NanoUsd, Span, Time};
 const STOP_OVERRUN: Span = Span::minutes(2);
 
 /// Between two slices of a plan that is being solved.
-const THINK_AGAIN: Span = Span(20);
+const THINK_AGAIN: Span = Span(40);
 
 /// Collects decisions and knows the sequence that each will have in the log.
 pub(super) struct Plan<'a> {

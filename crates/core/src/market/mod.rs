@@ -19,7 +19,7 @@ use crate::reason::Reason;
 pub type Policy = fn(&Sight) -> (Choice, Reason);
 
 /// The policy of a job that names none.
-pub const DEFAULT: &str = "levi-safe";
+pub const DEFAULT: &str = "foresight";
 
 const POLICIES: &[(&str, Policy)] = &[
     ("on-demand", on_demand),
