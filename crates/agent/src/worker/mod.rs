@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, watch};
 use windfall_core::record::Resume;
-use windfall_core::worker::{AgentRequest, AgentView, Evidence, StartOrder, WorkerView};
-use windfall_core::{CheckpointId, StintId, WorkerEnd};
+use windfall_core::worker::{AgentRequest, AgentView, StartOrder, WorkerView};
+use windfall_core::{CheckpointId, WorkerEnd};
 
 /// How often progress is read.
 const READ: Duration = Duration::from_millis(200);
@@ -54,7 +54,7 @@ impl Supervisor {
             match request {
                 AgentRequest::Start(order) => {
                     if self.accepts(&order) {
-                        publish(&self.dir, &self.view, |view| *view = Some(blank(order.stint, order.rank)));
+                        publish(&self.dir, &self.view, |view| *view = Some(WorkerView::new(order.stint, order.rank)));
                         let (tell, told) = mpsc::unbounded_channel();
                         let life = Life { dir: self.dir.clone(), order: *order, view: self.view.clone(), told };
                         worker = Some((tell.clone(), tokio::spawn(life.run())));
@@ -73,7 +73,7 @@ impl Supervisor {
                         // A word to an older stint, or to a newer one while an older still runs, is not for anyone here.
                         (Some((known, over)), _) if !over || known.epoch >= stint.epoch => {}
                         _ => publish(&self.dir, &self.view, |view| {
-                            *view = Some(WorkerView { end: Some(WorkerEnd::Stopped), ..blank(stint, rank) });
+                            *view = Some(WorkerView { end: Some(WorkerEnd::Stopped), ..WorkerView::new(stint, rank) });
                         }),
                     }
                 }
@@ -103,23 +103,6 @@ impl Supervisor {
             None => true,
             Some(last) => last.end.is_some() && order.stint.epoch > last.stint.epoch,
         }
-    }
-}
-
-fn blank(stint: StintId, rank: u32) -> WorkerView {
-    WorkerView {
-        stint,
-        rank,
-        pid: None,
-        restored: None,
-        restored_work: None,
-        done: None,
-        total: None,
-        durable: None,
-        durable_work: None,
-        end: None,
-        evidence: Evidence::default(),
-        trouble: None,
     }
 }
 
