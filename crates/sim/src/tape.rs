@@ -219,6 +219,11 @@ impl Tape {
         }
     }
 
+    /// Whether a zone is ever without `count` instances, so that leases are taken away.
+    pub fn ever_lacks(&self, count: u32) -> bool {
+        self.zones.iter().any(|(_, quotes)| quotes.iter().any(|quote| quote.capacity < count))
+    }
+
     fn index(&self, offset: Span, len: usize) -> usize {
         let tick = offset.0.div_euclid(self.tick.0);
         usize::try_from(tick.rem_euclid(len as i64)).unwrap_or(0)
