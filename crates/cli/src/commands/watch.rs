@@ -51,7 +51,8 @@ pub async fn attach(here: &Here, args: &JobArgs) -> Result<Code, Failure> {
 
 /// Reads the file before anything is started: a wrong one changes nothing.
 async fn send(here: &Here, client: &Client, file: &Path) -> Result<(Hello, Accepted), Failure> {
-    let read = jobfile::read(file, &here.context()?).map_err(|error| here.bad_file(&error))?;
+    let mut read = jobfile::read(file, &here.context()?).map_err(|error| here.bad_file(&error))?;
+    super::work::work_out(&super::facts::catalog(here)?, &mut read, file)?;
     let env = environment();
     let submission = Submission { key: key(), spec: read.spec, deadline_in: read.deadline_in, env };
     let hello = client.ensure().await?;
