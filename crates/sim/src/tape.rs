@@ -259,6 +259,12 @@ mod tests {
     }
 
     #[test]
+    fn a_market_that_never_lacks_capacity_is_known_by_what_is_on_the_tape() {
+        assert!(!Tape::steady().ever_lacks(1_000) && Tape::steady().ever_lacks(1_001));
+        assert!(embedded("aws-v100-us-west-2-2023").expect("embedded").ever_lacks(1));
+    }
+
+    #[test]
     fn an_unknown_market_or_zone_is_named_with_what_there_is() {
         assert!(embedded("nope").expect_err("unknown").to_string().contains("aws-v100"));
         let tape = embedded("aws-v100-us-west-2-2023").expect("embedded");

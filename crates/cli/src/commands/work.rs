@@ -2,7 +2,10 @@
 //! model for both: `plan` asks it about every offer, `run` about what the job asks for, so that a deadline can be
 //! promised before the program has said a word.
 
+use super::Here;
+use super::facts::catalog;
 use super::offers::bad;
+use super::plan::replayed;
 use crate::exit::{Code, Failure};
 use crate::jobfile::Read;
 use std::collections::BTreeMap;
@@ -46,20 +49,21 @@ pub fn stated(catalog: &Catalog, read: &Read, file: &Path) -> Result<Option<Work
 
 /// The work of a job file, for a run: what it states by parameters, tokens or a benchmark becomes running time on the
 /// accelerators that it asks for. Speeds that the user gave stay; where nobody knows, it says so.
-pub fn work_out(catalog: &Catalog, read: &mut Read, file: &Path) -> Result<(), Failure> {
-    let benchmark = read.wishes.benchmark.as_deref();
-    let benchmark = benchmark.map(|name| Benchmark::read(catalog, name, file)).transpose()?;
+pub fn work_out(here: &Here, read: &mut Read, file: &Path) -> Result<(), Failure> {
     let tokens = tokens(read)?;
-    if benchmark.is_none() && tokens.is_none() || !read.spec.work.rates.is_empty() {
+    if read.wishes.benchmark.is_none() && tokens.is_none() || !read.spec.work.rates.is_empty() {
         return Ok(());
     }
+    let everywhere = catalog(here)?;
+    let benchmark = read.wishes.benchmark.as_deref();
+    let benchmark = benchmark.map(|name| Benchmark::read(&everywhere, name, file)).transpose()?;
     let steps = read.spec.work.total.map(|work| work.0);
     let steps = steps.or(benchmark.as_ref().and_then(|benchmark| benchmark.steps));
     let work = match &benchmark {
         Some(benchmark) => benchmark.of(steps).map_err(|failure| failure.message),
         None => tokens.ok_or_else(String::new),
     };
-    match work.and_then(|work| needs(catalog, read, work)) {
+    match work.and_then(|work| needs(here, &everywhere, read, work)) {
         Ok(needs) => {
             for (ask, need) in &needs {
                 let nodes = if read.spec.gang > 1 { format!("{} × ", read.spec.gang) } else { String::new() };
@@ -80,16 +84,21 @@ pub fn work_out(catalog: &Catalog, read: &mut Read, file: &Path) -> Result<(), F
 }
 
 /// The running time on each of the accelerators that a job asks for, or why there is none.
-fn needs(catalog: &Catalog, read: &Read, work: Work) -> Result<Vec<(Ask, Need)>, String> {
+fn needs(here: &Here, everywhere: &Catalog, read: &Read, work: Work) -> Result<Vec<(Ask, Need)>, String> {
     let asks = &read.spec.resources;
     if asks.is_empty() {
         return Err("`resources` names no accelerators".to_owned());
     }
     let request = Request { work: Some(work), ..Request::default() };
-    let need = |ask: &Ask| {
+    let on = |catalog: &Catalog, ask: &Ask| {
         let on = wanted(catalog, ask).map_err(|failure| failure.message)?;
-        let need = catalog.need_on(&request, &on, read.spec.gang).map_err(|why| why.to_string())?;
-        Ok((ask.clone(), need))
+        catalog.need_on(&request, &on, read.spec.gang).map_err(|why| why.to_string())
+    };
+    // What is sold here says best what the job will run on; of anything else, all that is for sale is asked.
+    let sold = replayed(here).ok();
+    let need = |ask: &Ask| {
+        let here = sold.as_ref().and_then(|(sold, _)| on(sold, ask).ok());
+        Ok((ask.clone(), here.map_or_else(|| on(everywhere, ask), Ok)?))
     };
     asks.iter().map(need).collect()
 }
@@ -140,7 +149,8 @@ impl Benchmark {
         let (name, pick) = name.split_once('#').map_or((name, None), |(name, pick)| (name, Some(pick)));
         let path = job.parent().unwrap_or(Path::new(".")).join(name);
         let wrong = |why: &str| Failure::new(Code::BadInput, format!("{}: {why}", path.display()));
-        let text = std::fs::read_to_string(&path).map_err(|error| wrong(&error.to_string()))?;
+        let beside = "`benchmark` names a file beside the job file";
+        let text = std::fs::read_to_string(&path).map_err(|error| wrong(&error.to_string()).hint(beside))?;
         let json: serde_json::Value = serde_json::from_str(&text).map_err(|error| wrong(&error.to_string()))?;
         let runs = json["runs"].as_array().cloned().unwrap_or_else(|| vec![json.clone()]);
         let label = |run: &serde_json::Value| {
@@ -202,9 +212,14 @@ mod tests {
         parse(text, "job.yaml", &context).unwrap_or_else(|error| panic!("{error}"))
     }
 
+    /// A state directory that is not there: its world is the one of a first run, which sells V100.
+    fn nowhere() -> Here {
+        Here { home: "/nonexistent/windfall".into(), json: false }
+    }
+
     fn worked_out(text: &str) -> Read {
         let mut read = read(text);
-        work_out(&Catalog::embedded(), &mut read, Path::new("job.yaml")).unwrap_or_else(|error| panic!("{error}"));
+        work_out(&nowhere(), &mut read, Path::new("job.yaml")).unwrap_or_else(|error| panic!("{error}"));
         read
     }
 
@@ -212,8 +227,8 @@ mod tests {
     fn a_run_takes_as_long_as_its_plan_says() {
         let text = "run: x\nresources: { accelerators: [V100, A100:8] }\nwork: { parameters: 1e9, tokens: 1e8 }\n";
         let work = worked_out(text).spec.work;
-        let catalog = Catalog::embedded();
-        for (name, wanted) in [("V100", "V100:1"), ("A100", "A100:8")] {
+        let sold = replayed(&nowhere()).expect("the default market").0;
+        for (name, wanted, catalog) in [("V100", "V100:1", sold), ("A100", "A100:8", Catalog::embedded())] {
             let request = Request {
                 work: Some(Work::Tokens { parameters: 1e9, tokens: 1e8 }),
                 accelerators: vec![catalog.wanted(wanted).expect("known")],
@@ -249,7 +264,7 @@ mod tests {
     #[test]
     fn half_a_statement_is_refused() {
         let mut half = read("run: x\nresources: { accelerators: V100 }\nwork: { parameters: 1e9 }\n");
-        let failure = work_out(&Catalog::embedded(), &mut half, Path::new("job.yaml")).expect_err("tokens are missing");
+        let failure = work_out(&nowhere(), &mut half, Path::new("job.yaml")).expect_err("tokens are missing");
         assert_eq!(failure.code, Code::BadInput);
     }
 }

@@ -9,6 +9,7 @@ mod table;
 mod world;
 
 pub use compare::compare;
+pub use world::replayed;
 
 use super::Here;
 use super::facts::catalog;
@@ -56,7 +57,7 @@ fn for_sale(here: &Here, args: &PlanChange) -> Result<(Catalog, Option<String>),
     if !args.here {
         return Ok((catalog(here)?, None));
     }
-    world::catalog(here).map(|(catalog, name)| (catalog, Some(name)))
+    replayed(here).map(|(catalog, name)| (catalog, Some(name)))
 }
 
 /// The plan.

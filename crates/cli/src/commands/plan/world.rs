@@ -9,7 +9,7 @@ use windfall_server::home::World;
 
 /// The offers of the market that this state directory replays, or a new server would, as they are where its window
 /// begins; and what that market is called.
-pub fn catalog(here: &Here) -> Result<(Catalog, String), Failure> {
+pub fn replayed(here: &Here) -> Result<(Catalog, String), Failure> {
     let world = World::of(&here.home).map_err(|error| {
         Failure::new(Code::BadInput, error.to_string()).hint("name another state directory with --home")
     })?;
@@ -19,8 +19,13 @@ pub fn catalog(here: &Here) -> Result<(Catalog, String), Failure> {
         .map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
     let zones: Vec<&str> = tape.zones().collect();
     let name = format!("replay of {}, {}", tape.name, zones.join(", "));
+    let known = Catalog::embedded();
+    if known.wanted(&tape.accelerator).is_err() {
+        let message = format!("{} is an invented market, without accelerators that could be planned with", tape.name);
+        return Err(Failure::new(Code::BadInput, message).hint("plan without --here, or name another --home"));
+    }
     let mut facts = Facts::default();
-    facts.knowledge = Facts::from_catalog(&Catalog::embedded()).knowledge;
+    facts.knowledge = Facts::from_catalog(&known).knowledge;
     let source = facts.source(Source {
         name: format!("replay/{}", tape.name),
         what: "a recorded spot market".to_owned(),
