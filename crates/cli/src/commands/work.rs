@@ -22,7 +22,7 @@ pub fn stated(catalog: &Catalog, read: &Read, file: &Path) -> Result<Option<Work
         let benchmark = Benchmark::read(catalog, name, file)?;
         return benchmark.of(spec.work.total.map(|work| work.0)).map(Some);
     }
-    if let Some(tokens) = tokens(read)? {
+    if let Some(tokens) = tokens(read) {
         return Ok(Some(tokens));
     }
     let Some(total) = spec.work.total else { return Ok(None) };
@@ -50,7 +50,7 @@ pub fn stated(catalog: &Catalog, read: &Read, file: &Path) -> Result<Option<Work
 /// The work of a job file, for a run: what it states by parameters, tokens or a benchmark becomes running time on the
 /// accelerators that it asks for. Speeds that the user gave stay; where nobody knows, it says so.
 pub fn work_out(here: &Here, read: &mut Read, file: &Path) -> Result<(), Failure> {
-    let tokens = tokens(read)?;
+    let tokens = tokens(read);
     if read.wishes.benchmark.is_none() && tokens.is_none() || !read.spec.work.rates.is_empty() {
         return Ok(());
     }
@@ -117,15 +117,9 @@ fn spec(needs: &[(Ask, Need)], steps: Option<u64>) -> WorkSpec {
     WorkSpec { total, unit, rates }
 }
 
-fn tokens(read: &Read) -> Result<Option<Work>, Failure> {
-    match (read.wishes.parameters, read.wishes.tokens) {
-        (Some(parameters), Some(tokens)) => {
-            Ok(Some(Work::Tokens { parameters: parameters as f64, tokens: tokens as f64 }))
-        }
-        (None, None) => Ok(None),
-        _ => Err(Failure::new(Code::BadInput, "work: parameters and tokens go together")
-            .hint("write { parameters: 7e9, tokens: 3e10 }")),
-    }
+fn tokens(read: &Read) -> Option<Work> {
+    let (parameters, tokens) = read.wishes.parameters.zip(read.wishes.tokens)?;
+    Some(Work::Tokens { parameters: parameters as f64, tokens: tokens as f64 })
 }
 
 /// An accelerator of a job file, as the catalogue knows it.
@@ -201,15 +195,7 @@ mod tests {
     use windfall_catalog::plan::Why;
 
     fn read(text: &str) -> Read {
-        let context = Context {
-            folder: "/work".into(),
-            home: None,
-            owner: "ada".into(),
-            now_ms: 0,
-            zone: jiff::tz::TimeZone::UTC,
-            store: "/store".into(),
-        };
-        parse(text, "job.yaml", &context).unwrap_or_else(|error| panic!("{error}"))
+        parse(text, "job.yaml", &Context::somewhere()).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// A state directory that is not there: its world is the one of a first run, which sells V100.
@@ -262,9 +248,21 @@ mod tests {
     }
 
     #[test]
-    fn half_a_statement_is_refused() {
-        let mut half = read("run: x\nresources: { accelerators: V100 }\nwork: { parameters: 1e9 }\n");
-        let failure = work_out(&nowhere(), &mut half, Path::new("job.yaml")).expect_err("tokens are missing");
-        assert_eq!(failure.code, Code::BadInput);
+    fn a_benchmark_says_how_fast_and_the_job_how_much() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("b.json"), r#"{ "accelerator": "V100", "steps_per_second": 2.0 }"#)
+            .expect("written");
+        let with = |more: &str| {
+            let text = format!("run: x\nresources: {{ accelerators: V100 }}\nwork: {{ benchmark: b.json{more} }}\n");
+            let mut read = read(&text);
+            work_out(&nowhere(), &mut read, &folder.path().join("job.yaml")).unwrap_or_else(|error| panic!("{error}"));
+            read
+        };
+        let work = with(", steps: 7200").spec.work;
+        assert_eq!(work.total.map(|total| work.rates["V100"].time_for(total)), Some(Span::hours(1)));
+        assert_eq!(work.unit, WorkUnit::Steps);
+        let unsaid = with("");
+        assert_eq!(unsaid.spec.work.total, None);
+        assert!(unsaid.notes[0].contains("how fast, not how much"), "{:?}", unsaid.notes);
     }
 }

@@ -97,13 +97,27 @@ impl Assemble<'_, '_> {
         let Some(work) = work else { return WorkSpec::default() };
         let clash =
             |one: &str, other: &str| (work.has(one) && work.has(other)).then(|| (other.to_owned(), one.to_owned()));
-        let clashes = [clash("steps", "hours"), clash("steps", "on"), clash("hours", "throughput")];
+        let clashes = [
+            clash("steps", "hours"),
+            clash("steps", "on"),
+            clash("hours", "throughput"),
+            clash("hours", "parameters"),
+            clash("hours", "benchmark"),
+        ];
         if let Some((one, other)) = clashes.into_iter().flatten().next() {
             let problem = Problem::new(Class::BadValue, format!("work: `{one}` does not go with `{other}`"))
-                .expected("{ steps, throughput } or { hours, on }")
+                .expected("{ steps, throughput }, { hours, on } or { parameters, tokens }")
                 .hint("say how much there is to do in one way");
             self.problems.add(&work.span(&one), problem);
             return WorkSpec::default();
+        }
+        for (one, other) in [("parameters", "tokens"), ("tokens", "parameters")] {
+            if work.has(one) && !work.has(other) {
+                let problem = Problem::new(Class::MissingKey, format!("work: `{one}` without `{other}`"))
+                    .expected("{ parameters: 7e9, tokens: 3e10 }")
+                    .hint(format!("add `{other}:`: parameters and tokens go together"));
+                self.problems.add(&work.span(one), problem);
+            }
         }
         if work.has("hours") || work.has("on") {
             return self.hours(work, resources);
