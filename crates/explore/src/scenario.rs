@@ -78,6 +78,7 @@ fn program(random: &mut Random, honest: bool, said: Rate, length: Span, restore:
         rate,
         // At most some eighty saves in all, so that steps are not spent on them alone.
         saves_every: random.permille(900).then(|| Span(random.spread(40_000, 2_400_000).max(length.0 / 80))),
+        listens: random.permille(500),
         save_takes: Span::seconds(random.between(1, 30)),
         restore,
         plot,
@@ -132,7 +133,11 @@ fn job(seed: u64, number: u64, gentle: bool, boot: Span, config: &Config) -> Job
         late: random.pick(&[Late::Cheapest, Late::Soonest, Late::Stop]),
         max_price,
         budget,
-        checkpoint: CheckpointSpec { every: program.saves_every, restart: told_restart, ..CheckpointSpec::default() },
+        checkpoint: CheckpointSpec {
+            every: program.saves_every.filter(|_| !program.listens),
+            restart: told_restart,
+            ..CheckpointSpec::default()
+        },
         policy: policy.map(str::to_owned),
         retries: random.pick(&[0, 0, 1, 3]),
         run: RunSpec { environment: number.to_string(), grace, ..RunSpec::of(vec!["train".to_owned()]) },

@@ -149,6 +149,20 @@ impl Life {
                 events.push(Event::CancelRequested { workload, by: "somebody".to_owned() });
             }
         }
+        let paused = brain
+            .jobs()
+            .filter(|job| job.paused && job.ended.is_none())
+            .map(|job| (job.id, brain.spent(job, self.now)));
+        let paused: BTreeMap<WorkloadId, NanoUsd> = paused.collect();
+        self.raises.retain(|job, _| paused.contains_key(job));
+        for (workload, spent) in paused {
+            let later = Span::seconds(self.random.spread(1, 20_000));
+            if *self.raises.entry(workload).or_insert(self.now + later) <= self.now {
+                let more = NanoUsd(self.random.between(1_000_000, 20_000_000_000));
+                let budget = self.random.permille(700).then_some(spent + more);
+                events.push(Event::BudgetSet { workload, budget, by: "somebody".to_owned() });
+            }
+        }
     }
 }
 
