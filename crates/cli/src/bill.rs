@@ -124,7 +124,7 @@ fn sums(job: &JobView, bill: &Bill) -> String {
     }
     if let Some(least) = bill.omniscient.filter(|least| least.0 > 0) {
         let above = bill.cost.dollars() / least.dollars() * 100.0 - 100.0;
-        let remark = format!("with foresight; you are {above:.0} % above it");
+        let remark = format!("in hindsight; you are {above:.0} % above it");
         text.push_str(&row("omniscient minimum", String::new(), least, remark));
     }
     text

@@ -3,7 +3,9 @@
 mod facts;
 mod simulate;
 
-pub use facts::{CatalogArgs, CatalogCommand, CompareArgs, OfferSort, OffersArgs, PlanArgs, PlanChange, PlanGroup};
+pub use facts::{
+    CatalogArgs, CatalogCommand, CompareArgs, OfferSort, OffersArgs, PlaceArgs, PlanArgs, PlanChange, PlanGroup,
+};
 pub use simulate::{SimulateCommand, SimulateMarketArgs};
 
 use clap::{Args, Parser, Subcommand};

@@ -12,6 +12,7 @@ mod rehearse;
 mod servers;
 mod simulate;
 mod watch;
+mod work;
 
 use crate::args::{Cli, Command, SimulateCommand};
 use crate::client::Client;
