@@ -47,6 +47,17 @@ class Inside(InDirectory):
         self.assertEqual((windfall.stint(), windfall.precision("fp32")), (3, "bf16"))
         self.assertEqual(windfall.checkpoint_dir(), self.saves)
 
+    def test_each_request_to_save_is_heard_once(self):
+        request = self.dir / "request"
+        self.in_windfall(WINDFALL_SAVE_REQUEST=str(request))
+        self.assertFalse(windfall.should_save())
+        for number, heard in [("7", True), ("7", False), ("6", False), ("", False), ("what", False), ("12", True)]:
+            beside = self.dir / "beside"
+            beside.write_text(number)
+            os.replace(beside, request)
+            self.assertEqual(windfall.should_save(), heard, number)
+            self.assertFalse(windfall.should_save(), number)
+
     def test_only_what_was_restored_is_resumed_from(self):
         self.in_windfall()
         windfall.save("model", b"weights")

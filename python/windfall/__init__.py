@@ -4,6 +4,7 @@ Nothing here is needed: any program that saves and resumes works. Everything her
 where `progress` does nothing and checkpoints go to `./checkpoints`. Standard library only.
 """
 
+from ._ask import should_save
 from ._job import checkpoint_dir, inside, precision, rank, resume, stint
 from ._progress import progress
 from ._save import atomic, save
@@ -22,6 +23,7 @@ __all__ = [
     "resume",
     "save",
     "shield",
+    "should_save",
     "should_stop",
     "stint",
 ]

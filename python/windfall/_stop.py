@@ -43,7 +43,7 @@ def should_stop(together: bool = False) -> bool:
     """
     if not _listening:
         listen()
-    return _agreed(_asked) if together else _asked
+    return agreed(_asked) if together else _asked
 
 
 def take_over() -> None:
@@ -60,7 +60,7 @@ def _on_sigterm(number: int, frame: Optional[FrameType]) -> None:
         _before(number, frame)
 
 
-def _agreed(asked: bool) -> bool:
+def agreed(asked: bool) -> bool:
     # Not imported here: a program without torch has no group to agree with.
     torch = sys.modules.get("torch")
     distributed = getattr(torch, "distributed", None)

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any, List, Optional
 
-from . import _job, _save, _stop
+from . import _ask, _job, _save, _stop
 from ._progress import progress
 
 _NAME = re.compile(r"windfall-(\d+)\.ckpt")
@@ -79,6 +79,8 @@ class Callback(_base()):  # type: ignore[misc]
         if trainer.strategy.reduce_boolean_decision(_stop.should_stop(), all=False):
             self._save(trainer)
             self._stop(trainer)
+        elif trainer.strategy.reduce_boolean_decision(_ask.should_save(), all=False):
+            self._save(trainer)
         elif self.every_n_steps and stepped and trainer.global_step % self.every_n_steps == 0:
             self._save(trainer)
 

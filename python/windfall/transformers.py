@@ -13,7 +13,7 @@ import warnings
 from pathlib import Path
 from typing import Any, Optional
 
-from . import _job, _stop
+from . import _ask, _job, _stop
 from ._progress import progress
 
 try:
@@ -68,6 +68,8 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             control.should_save = True
             control.should_evaluate = False
             control.should_training_stop = True
+        elif _ask.should_save(together=True):
+            control.should_save = True
         return control
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:

@@ -118,7 +118,7 @@ pub struct Count(pub u32);
 impl Count {
     /// Whole accelerators.
     pub const fn whole(count: u32) -> Count {
-        Count(count * 1_000)
+        Count(count.saturating_mul(1_000))
     }
 
     /// Reads `8`, `8.0` or `0.125`.

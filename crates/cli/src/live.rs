@@ -175,6 +175,9 @@ fn print_at_once(text: &str) {
 /// What changed, in words, when it deserves some.
 fn happened(last: &JobView, job: &JobView) -> Option<String> {
     let noticed = |job: &JobView| job.lease.as_ref().is_some_and(|lease| lease.ends_at.is_some());
+    if let Some(notice) = job.notice.as_ref().filter(|_| job.notice != last.notice) {
+        return Some(notice.clone());
+    }
     if job.interruptions > last.interruptions {
         return Some(format!("interruption {}: {} of work lost in all", job.interruptions, job.lost));
     }

@@ -11,6 +11,7 @@ mod e2e {
     mod place;
     mod processes;
     mod programs;
+    mod rules;
     mod terminals;
     mod witness;
 }

@@ -152,6 +152,9 @@ pub struct JobView {
     /// Mean changeover.
     #[serde(rename = "restart_ms")]
     pub restart: Span,
+    /// What people should know of it, as it was last said.
+    #[serde(default)]
+    pub notice: Option<String>,
     /// Workers.
     pub gang: u32,
     /// The program's exit code, when it failed.
@@ -283,6 +286,7 @@ fn blank(job: &Job, now: Time) -> JobView {
         firm_cost: NanoUsd(0),
         on_demand_price: None,
         restart: Span::ZERO,
+        notice: job.notice.clone(),
         gang: *gang,
         exit_code: match &job.ended {
             Some((_, Outcome::Failed { code, .. })) => Some(*code),

@@ -3,6 +3,7 @@
 use crate::api_types::{Bill, Forecast};
 use crate::outfit::Kept;
 use windfall_core::market::foresight::{Journey, Model};
+use windfall_core::spec::Late;
 use windfall_core::view::JobView;
 use windfall_core::{JobSpec, NanoUsd, Span};
 use windfall_sim::{Errand, Tape, omniscient};
@@ -31,7 +32,11 @@ pub fn bill(job: &JobView, kept: Option<&Kept>, tape: &Tape) -> Bill {
         spot: job.spot,
         firm: job.firm,
         on_demand_only: job.on_demand_only(),
-        omniscient: errand.filter(|_| useful).and_then(|errand| omniscient(tape, &errand)),
+        // What was done can be done: the tape's ticks and mean changeovers may ask for a little more.
+        omniscient: errand
+            .filter(|_| useful)
+            .and_then(|errand| omniscient(tape, &errand))
+            .map(|least| least.min(job.cost)),
         forecast: kept.and_then(|kept| kept.forecast.clone()),
     }
 }
@@ -40,10 +45,13 @@ pub fn bill(job: &JobView, kept: Option<&Kept>, tape: &Tape) -> Bill {
 pub fn forecast(spec: &JobSpec, deadline_in: Option<Span>, tape: &Tape, offset: Span) -> Option<Forecast> {
     let need = on_demand_time(spec, &tape.accelerator)?;
     let spot = tape.zones().filter_map(|zone| tape.quote(zone, offset)).map(|quote| quote.price).min()?;
+    let restart = spec.checkpoint.restart.unwrap_or(USUAL_START);
+    // A deadline that is lost costs nothing where lateness is to be cheap.
+    let left = deadline_in.filter(|left| *left >= need + restart || spec.late != Late::Cheapest);
     let journey = Journey {
         need,
-        left: deadline_in,
-        restart: spec.checkpoint.restart.unwrap_or(USUAL_START),
+        left,
+        restart,
         undone: Span::ZERO,
         tick: tape.tick,
         flakiness: if tape.ever_lacks(spec.gang) { 1.0 } else { 0.0 },
@@ -79,7 +87,10 @@ pub fn promises(spec: &JobSpec, deadline_in: Option<Span>, tape: &Tape) -> Vec<S
     let start = spec.checkpoint.restart.unwrap_or(USUAL_START);
     match (deadline_in, need) {
         (Some(deadline), Some(need)) if deadline < need + start => notes.push(format!(
-            "the deadline cannot be met: the work takes {need} on on-demand capacity and a start {start}, the deadline is in {deadline}"
+            "the deadline cannot be met: the work takes {need} on on-demand capacity and a start {start}, the deadline is in {deadline}. \
+             The earliest finish is {} after it, for {} on on-demand",
+            need + start - deadline,
+            NanoUsd(tape.on_demand.for_span(need + start).0.saturating_mul(i64::from(spec.gang)))
         )),
         (Some(_), None) => notes.push(
             "how much work there is was not said, so the deadline is kept on on-demand capacity until the program tells".to_owned(),
@@ -87,7 +98,7 @@ pub fn promises(spec: &JobSpec, deadline_in: Option<Span>, tape: &Tape) -> Vec<S
         _ => {}
     }
     if let (Some(budget), Some(need)) = (spec.budget, need) {
-        let cost = tape.on_demand.for_span(need + start);
+        let cost = NanoUsd(tape.on_demand.for_span(need + start).0.saturating_mul(i64::from(spec.gang)));
         if cost > budget {
             notes.push(format!(
                 "on-demand alone would cost {cost}, more than the budget of {budget}: the deadline is promised only while the budget allows it"

@@ -53,6 +53,7 @@ pub async fn attach(here: &Here, args: &JobArgs) -> Result<Code, Failure> {
 async fn send(here: &Here, client: &Client, file: &Path) -> Result<(Hello, Accepted), Failure> {
     let mut read = jobfile::read(file, &here.context()?).map_err(|error| here.bad_file(&error))?;
     super::work::work_out(here, &mut read, file)?;
+    super::work::shrink(here, &mut read)?;
     let env = environment();
     let submission = Submission { key: key(), spec: read.spec, deadline_in: read.deadline_in, env };
     let hello = client.ensure().await?;
@@ -147,7 +148,9 @@ async fn watch(here: &Here, client: &Client, hello: &Hello, id: u64, plain: bool
                     view.say("cancelling: the program may save first");
                     client.insist::<_, ()>(&format!("/v1/jobs/{id}/cancel"), &serde_json::json!({ "by": super::user() })).await?;
                 } else if cancelled {
-                    return Ok(detach(here, &mut view, id));
+                    view.leave();
+                    eprintln!("detached: the job is being cancelled. See it with: windfall attach {id}");
+                    return Ok(Code::Detached);
                 } else {
                     asked = Some(Instant::now());
                     view.say("the job goes on; press Ctrl-C again within five seconds to cancel it");

@@ -83,6 +83,37 @@ pub fn work_out(here: &Here, read: &mut Read, file: &Path) -> Result<(), Failure
     Ok(())
 }
 
+/// What `smaller` in a job's fallback stands for today, with what is known of speed and memory at its precision.
+pub fn shrink(here: &Here, read: &mut Read) -> Result<(), Failure> {
+    let Some(fallback) = &mut read.spec.fallback else { return Ok(()) };
+    let usual = read.spec.precision.as_deref().unwrap_or("bf16");
+    for step in fallback.to.iter().filter(|step| step.starts_with("smaller")) {
+        let word = step.split_once('+').map_or(usual, |(_, precision)| precision);
+        let known = Precision::named(word).map(|precision| catalog(here).map(|catalog| (catalog, precision)));
+        let smaller = match known.transpose()? {
+            Some((catalog, precision)) => catalog.fallbacks(&read.spec.resources, precision),
+            None => Vec::new(),
+        };
+        let list: Vec<String> = smaller
+            .iter()
+            .map(|s| {
+                format!(
+                    "{}:{} at {:.2} of the speed",
+                    s.ask.accelerator,
+                    s.ask.count,
+                    f64::from(s.speed_permille) / 1e3
+                )
+            })
+            .collect();
+        read.notes.push(match list.is_empty() {
+            true => format!("fallback: nothing smaller is known on which the job fits with {word}"),
+            false => format!("fallback: {step} may be {}", list.join(", ")),
+        });
+        fallback.smaller.extend(smaller);
+    }
+    Ok(())
+}
+
 /// The running time on each of the accelerators that a job asks for, or why there is none.
 fn needs(here: &Here, everywhere: &Catalog, read: &Read, work: Work) -> Result<Vec<(Ask, Need)>, String> {
     let asks = &read.spec.resources;

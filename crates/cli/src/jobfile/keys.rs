@@ -250,7 +250,7 @@ static DATA: &[Key] = &[
 ];
 
 static FALLBACK: &[Key] = &[
-    key("after", Kind::Count { least: 1, most: 1_000 }, "3", "Interruptions in a row before the fallback applies."),
+    key("after", Kind::Count { least: 1, most: 1_000 }, "3", "Interruptions before the fallback applies."),
     key(
         "to",
         Kind::OneOrMany(&Kind::FallbackStep),

@@ -430,6 +430,7 @@ impl Brain {
             Decision::Notify { workload, text } => {
                 if let Some(job) = self.jobs.get_mut(workload) {
                     job.told_late |= text.starts_with(super::rules::LATE);
+                    job.notice = Some(text.clone());
                     job.told_infeasible |= text.starts_with(super::rules::INFEASIBLE);
                 }
             }

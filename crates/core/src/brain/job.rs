@@ -191,6 +191,9 @@ pub struct Job {
     pub told_infeasible: bool,
     /// When its first lease was asked for.
     pub began_at: Option<Time>,
+    /// What people were last told.
+    #[serde(default)]
+    pub notice: Option<String>,
     /// It holds nothing until its budget is raised.
     #[serde(default)]
     pub paused: bool,
@@ -227,6 +230,7 @@ impl Job {
             told_late: false,
             told_infeasible: false,
             began_at: None,
+            notice: None,
             paused: false,
             home: None,
         }
