@@ -78,7 +78,7 @@ mod tests {
     fn an_arrow_that_points_back_is_found() {
         assert_eq!(violations(&world("windfall-store", "windfall-server")).len(), 1);
         assert_eq!(violations(&world("windfall-core", "tokio")).len(), 1);
-        assert_eq!(violations(&world("windfall-stray", "serde")).len(), 1);
+        assert_eq!(violations(&world("windfall-unlisted", "serde")).len(), 1);
         assert!(violations(&world("windfall-server", "windfall-store")).is_empty());
     }
 

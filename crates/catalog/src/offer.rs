@@ -108,6 +108,7 @@ impl Offer<'_> {
             id: OfferId::new(&name),
             engine: engine.to_owned(),
             cloud: self.kind.cloud.to_owned(),
+            region: self.region.to_owned(),
             zone: zone.to_owned(),
             instance_type: self.kind.name.to_owned(),
             market,

@@ -146,7 +146,7 @@ impl View {
     fn state(&self, state: State) -> String {
         let colour = match state {
             State::Running | State::Succeeded => "32",
-            State::Draining | State::Waiting | State::Acquiring | State::Starting => "33",
+            State::Draining | State::Paused | State::Waiting | State::Acquiring | State::Starting => "33",
             State::Failed | State::Cancelled | State::Stopped => "31",
         };
         self.paint(colour, state.word())

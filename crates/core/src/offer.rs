@@ -54,6 +54,34 @@ impl fmt::Display for OfferId {
     }
 }
 
+/// Where bytes lie: moving them to another place may cost.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Place {
+    /// The cloud.
+    pub cloud: String,
+    /// Its region.
+    pub region: String,
+}
+
+/// What a way between two places costs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Way {
+    /// From where.
+    pub from: Place,
+    /// To where.
+    pub to: Place,
+    /// Price of a GiB.
+    pub per_gib: NanoUsd,
+}
+
+impl Way {
+    /// What so many bytes cost on it, rounded up.
+    pub fn cost(&self, bytes: u64) -> NanoUsd {
+        let cost = (i128::from(self.per_gib.0) * i128::from(bytes) + (1 << 30) - 1) >> 30;
+        NanoUsd(i64::try_from(cost).unwrap_or(i64::MAX))
+    }
+}
+
 /// Something that can be bought.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
@@ -63,6 +91,9 @@ pub struct Offer {
     pub engine: String,
     /// The cloud it is in, or `local`.
     pub cloud: String,
+    /// The region of that cloud, where regions matter: bytes that leave one are paid for.
+    #[serde(default)]
+    pub region: String,
     /// The zone it is in.
     pub zone: String,
     /// The instance type as the cloud names it.
@@ -79,4 +110,12 @@ pub struct Offer {
     pub capacity: Option<u32>,
     /// The warning that comes before a lease is taken away.
     pub notice: Span,
+}
+
+impl Offer {
+    /// Where it is; none where the engine knows no regions.
+    pub fn place(&self) -> Option<Place> {
+        let known = !self.region.is_empty();
+        known.then(|| Place { cloud: self.cloud.clone(), region: self.region.clone() })
+    }
 }

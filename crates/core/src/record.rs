@@ -51,6 +51,15 @@ pub enum Event {
         /// Who.
         by: String,
     },
+    /// A person gives it another budget; one that was paused for its budget goes on.
+    BudgetSet {
+        /// Which.
+        workload: WorkloadId,
+        /// For the whole job; none for no limit.
+        budget: Option<NanoUsd>,
+        /// Who.
+        by: String,
+    },
     /// A price or a capacity was seen.
     OfferSeen {
         /// The offer as it is now.
@@ -76,6 +85,11 @@ pub enum Event {
         lease: LeaseId,
         /// When it ends.
         ends_at: Time,
+    },
+    /// The market says that a lease may soon be taken away: nothing is sure, but saving now is wise.
+    LeaseAtRisk {
+        /// Which.
+        lease: LeaseId,
     },
     /// A lease is gone and no longer paid for.
     LeaseGone {
@@ -224,12 +238,22 @@ pub enum Decision {
         /// What to resume from.
         resume: Resume,
     },
+    /// Ask a running gang to save; programs that listen do so at their next step.
+    Checkpoint {
+        /// Which.
+        stint: StintId,
+    },
     /// SIGTERM to every worker, SIGKILL after the grace.
     Stop {
         /// Which.
         stint: StintId,
         /// How long the program may take to save.
         grace: Span,
+    },
+    /// The workload holds nothing until a person says otherwise.
+    Pause {
+        /// Which.
+        workload: WorkloadId,
     },
     /// The workload is over.
     End {
@@ -320,11 +344,12 @@ impl Event {
     pub fn subject(&self) -> Subject {
         match self {
             Event::Submitted { .. } => Subject::New,
-            Event::CancelRequested { workload, .. } => Subject::Workload(*workload),
+            Event::CancelRequested { workload, .. } | Event::BudgetSet { workload, .. } => Subject::Workload(*workload),
             Event::OfferSeen { .. } => Subject::World,
             Event::LeaseUp { lease, .. }
             | Event::LeaseFailed { lease, .. }
             | Event::LeaseNoticed { lease, .. }
+            | Event::LeaseAtRisk { lease }
             | Event::LeaseGone { lease, .. }
             | Event::LeaseFound { lease, .. } => Subject::Lease(*lease),
             Event::WorkerStarted { stint, .. }
@@ -335,13 +360,15 @@ impl Event {
     }
 
     /// Every kind there is; the explorer checks that it reached all of them.
-    pub const KINDS: [&str; 12] = [
+    pub const KINDS: [&str; 14] = [
         "submitted",
         "cancel-requested",
+        "budget-set",
         "offer-seen",
         "lease-up",
         "lease-failed",
         "lease-noticed",
+        "lease-at-risk",
         "lease-gone",
         "lease-found",
         "worker-started",
@@ -355,10 +382,12 @@ impl Event {
         match self {
             Event::Submitted { .. } => "submitted",
             Event::CancelRequested { .. } => "cancel-requested",
+            Event::BudgetSet { .. } => "budget-set",
             Event::OfferSeen { .. } => "offer-seen",
             Event::LeaseUp { .. } => "lease-up",
             Event::LeaseFailed { .. } => "lease-failed",
             Event::LeaseNoticed { .. } => "lease-noticed",
+            Event::LeaseAtRisk { .. } => "lease-at-risk",
             Event::LeaseGone { .. } => "lease-gone",
             Event::LeaseFound { .. } => "lease-found",
             Event::WorkerStarted { .. } => "worker-started",
@@ -373,16 +402,19 @@ impl Decision {
     /// What it is about.
     pub fn subject(&self) -> Subject {
         match self {
-            Decision::Acquire { workload, .. } | Decision::End { workload, .. } | Decision::Notify { workload, .. } => {
-                Subject::Workload(*workload)
-            }
+            Decision::Acquire { workload, .. }
+            | Decision::Pause { workload }
+            | Decision::End { workload, .. }
+            | Decision::Notify { workload, .. } => Subject::Workload(*workload),
             Decision::Release { lease } => Subject::Lease(*lease),
-            Decision::Start { stint, .. } | Decision::Stop { stint, .. } => Subject::Workload(stint.workload),
+            Decision::Start { stint, .. } | Decision::Checkpoint { stint } | Decision::Stop { stint, .. } => {
+                Subject::Workload(stint.workload)
+            }
         }
     }
 
     /// Every kind there is; the explorer checks that it reached all of them.
-    pub const KINDS: [&str; 6] = ["acquire", "release", "start", "stop", "end", "notify"];
+    pub const KINDS: [&str; 8] = ["acquire", "release", "start", "checkpoint", "stop", "pause", "end", "notify"];
 
     /// A short stable name.
     pub fn kind(&self) -> &'static str {
@@ -390,9 +422,23 @@ impl Decision {
             Decision::Acquire { .. } => "acquire",
             Decision::Release { .. } => "release",
             Decision::Start { .. } => "start",
+            Decision::Checkpoint { .. } => "checkpoint",
             Decision::Stop { .. } => "stop",
+            Decision::Pause { .. } => "pause",
             Decision::End { .. } => "end",
             Decision::Notify { .. } => "notify",
+        }
+    }
+}
+
+impl Outcome {
+    /// One word for tables and scripts.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Outcome::Succeeded => "succeeded",
+            Outcome::Failed { .. } => "failed",
+            Outcome::Cancelled { .. } => "cancelled",
+            Outcome::StoppedByRule { .. } => "stopped",
         }
     }
 }

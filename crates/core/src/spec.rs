@@ -73,6 +73,27 @@ pub struct Fallback {
     pub after: u32,
     /// Choices in order: `on-demand`, `smaller+bf16`.
     pub to: Vec<String>,
+    /// What `smaller+…` stands for with the facts of the day on which the job was submitted.
+    #[serde(default)]
+    pub smaller: Vec<Smaller>,
+}
+
+impl Fallback {
+    /// Whether on-demand is among the choices.
+    pub fn on_demand(&self) -> bool {
+        self.to.iter().any(|to| to == "on-demand")
+    }
+}
+
+/// A smaller accelerator that will do at another precision.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Smaller {
+    /// Which, and how many.
+    pub ask: Ask,
+    /// The precision that the program is told.
+    pub precision: String,
+    /// Its speed in thousandths of the speed of what the job asks for.
+    pub speed_permille: u32,
 }
 
 /// Where the program saves, and where that is kept.

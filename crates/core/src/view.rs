@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 pub enum State {
     /// It holds nothing.
     Waiting,
+    /// It holds nothing until its budget is raised.
+    Paused,
     /// Leases were asked for.
     Acquiring,
     /// Leases are up; the program is being restored and started.
@@ -41,6 +43,7 @@ impl State {
     pub fn word(self) -> &'static str {
         match self {
             State::Waiting => "waiting",
+            State::Paused => "paused",
             State::Acquiring => "acquiring",
             State::Starting => "starting",
             State::Running => "running",
@@ -212,6 +215,7 @@ impl Brain {
             Some(stint) if stint.phase == StintPhase::Starting => State::Starting,
             Some(_) => State::Running,
             None if self.leases_of(job.id).any(|lease| !lease.is_releasing()) => State::Acquiring,
+            None if job.paused => State::Paused,
             None => State::Waiting,
         }
     }

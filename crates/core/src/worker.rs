@@ -62,6 +62,13 @@ pub enum AgentRequest {
         /// Time to save.
         grace_ms: u64,
     },
+    /// Tell the worker's program to save, if it listens: the number of the request is written to a file.
+    Save {
+        /// Which.
+        stint: StintId,
+        /// Grows with every request.
+        request: u64,
+    },
     /// The machine ends in so many real milliseconds: SIGTERM now, upload what is saved.
     Notice {
         /// Real time left.

@@ -55,6 +55,8 @@ pub enum LeaseState {
         since: Time,
         /// When it will be taken away, once that is announced.
         ends_at: Option<Time>,
+        /// The market says that it may soon be taken away.
+        at_risk: bool,
     },
     /// Gone, with everything that ran on it.
     Gone {
@@ -113,6 +115,10 @@ pub trait Engine: Send + Sync {
 
     /// Starts one worker on a lease. Idempotent by stint and rank; refuses an epoch that is over.
     async fn start(&self, lease: LeaseId, order: &StartOrder) -> Result<(), EngineError>;
+
+    /// Asks the worker to save; programs that do not listen go on. Requests are numbered, and one that is not
+    /// newer than the last is nothing new.
+    async fn save(&self, lease: LeaseId, stint: StintId, rank: u32, request: u64) -> Result<(), EngineError>;
 
     /// SIGTERM to the worker, SIGKILL after the grace. A stint that never started is then over, and a
     /// later start of it is refused.

@@ -110,8 +110,11 @@ impl Life {
                 WorkerEnd::Stopped => false,
             }),
             Outcome::Cancelled { .. } => truth.cancel_sent,
-            Outcome::StoppedByRule { rule } if rule == "late" => spec.deadline.is_some_and(|deadline| at >= deadline),
-            Outcome::StoppedByRule { rule } => rule == "budget" && spec.budget.is_some(),
+            // Before the deadline it may stop as well, once that is lost; a deadline that was promised never is.
+            Outcome::StoppedByRule { rule } => {
+                let promised = self.scenario.jobs[number].promised;
+                rule == "late" && spec.deadline.is_some_and(|deadline| at >= deadline || !promised)
+            }
         };
         truth.outcome = Some((at, outcome.clone()));
         drop(world);
@@ -367,6 +370,7 @@ fn junk(brain: &Brain, random: &mut random::Random) -> Body {
         6 => Event::WorkerEnded { stint, rank, end: WorkerEnd::Exited { code: i32::MIN } },
         7 => Event::Progress { stint, done: work, total: Some(Work(random.next())) },
         8 => Event::CheckpointDurable { stint, checkpoint, work: Some(work) },
+        9 if random.permille(500) => Event::BudgetSet { workload, budget: Some(NanoUsd(-1)), by: String::new() },
         9 => Event::CancelRequested { workload, by: String::new() },
         10 => {
             let lease = LeaseId(DecisionId { installation: brain.installation(), seq: random.next() });

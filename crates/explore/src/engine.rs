@@ -42,7 +42,12 @@ impl World {
         let skew = Span(if self.bug == Some(Bug::WrongUpTime) { 60_000 } else { 0 });
         match (machine.gone, machine.since) {
             (Some((at, end)), since) => LeaseState::Gone { since, at, end },
-            (None, Some(since)) => LeaseState::Up { since: since + skew, ends_at: machine.ends_at },
+            (None, Some(since)) => {
+                // Some losses cast their shadow before.
+                let near = machine.notice_at.is_some_and(|at| self.now >= at - Span::minutes(3));
+                let at_risk = near && machine.offer.is_multiple_of(2);
+                LeaseState::Up { since: since + skew, ends_at: machine.ends_at, at_risk }
+            }
             (None, None) => LeaseState::Pending,
         }
     }
@@ -241,6 +246,16 @@ impl Engine for Shared {
             return Err(EngineError::NoLease(lease));
         }
         world.start_worker(lease, order);
+        if after { Err(lost()) } else { Ok(()) }
+    }
+
+    async fn save(&self, lease: LeaseId, stint: StintId, _rank: u32, _request: u64) -> Result<(), EngineError> {
+        let mut world = self.world();
+        let (before, after) = world.call();
+        if before {
+            return Err(lost());
+        }
+        world.ask_to_save(lease, stint);
         if after { Err(lost()) } else { Ok(()) }
     }
 

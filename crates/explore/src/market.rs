@@ -30,6 +30,7 @@ fn offer(zone: &str, market: Market, price: NanoUsd, notice: Span) -> Offer {
         id: OfferId::new(&format!("invented/{zone}/p3/{market}")),
         engine: "invented".to_owned(),
         cloud: "aws".to_owned(),
+        region: String::new(),
         zone: zone.to_owned(),
         instance_type: "p3".to_owned(),
         market,

@@ -31,7 +31,7 @@ bugs! {
     HalfGang "half-gang" "the last rank of a gang is never started",
     ReleaseForgotten "release-forgotten" "releases are acknowledged and never sent",
     NoSweep "no-sweep" "leases that the log does not know are never looked for",
-    StrayUnbooked "stray-unbooked" "a lease that the log does not know is ended without entering the books",
+    OrphanUnbooked "orphan-unbooked" "a lease that the log does not know is ended without entering the books",
     AcquireNotIdempotent "acquire-not-idempotent" "asked twice for a lease, the engine makes and bills two machines",
     WrongUpTime "wrong-up-time" "the engine says that leases came up a minute later than they did",
     LedgerRowLost "ledger-row-lost" "one ledger row in ten is changed to nothing on its way to the store",

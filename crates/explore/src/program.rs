@@ -36,6 +36,8 @@ pub(crate) struct Program {
     pub total: u64,
     pub rate: Rate,
     pub saves_every: Option<Span>,
+    /// It saves when it is asked to.
+    pub listens: bool,
     pub save_takes: Span,
     /// From the start order until it makes progress.
     pub restore: Span,

@@ -66,7 +66,7 @@ pub struct Report {
     /// Leases that the market took.
     pub interruptions: u64,
     /// Leases found that the log did not know.
-    pub strays: u64,
+    pub orphans: u64,
     /// Seconds it took.
     pub seconds: f64,
     /// How often the precondition of each law was met.
@@ -88,7 +88,7 @@ impl Report {
         self.rows += life.audit.last_seq;
         self.jobs += life.audit.ids.len() as u64;
         self.servers += life.restarts;
-        self.strays += life.strays;
+        self.orphans += life.orphans;
         self.interruptions += life.shared.world().interruptions;
         for (law, count) in &life.reached {
             *self.reached.entry(*law).or_default() += count;
@@ -140,7 +140,7 @@ impl Report {
         });
         serde_json::json!({
             "worlds": self.worlds, "steps": self.steps, "rows": self.rows, "jobs": self.jobs, "servers": self.servers,
-            "interruptions": self.interruptions, "strays": self.strays, "seconds": self.seconds,
+            "interruptions": self.interruptions, "orphans": self.orphans, "seconds": self.seconds,
             "steps_per_hour": self.steps_per_hour(), "faults_per_job": self.faults_per_job(), "reached": self.reached,
             "kinds": self.kinds, "faults": self.faults, "outcomes": self.outcomes, "unreached": self.unreached(),
             "found": found,
@@ -174,7 +174,7 @@ impl fmt::Display for Report {
         writeln!(f, "log rows       {:>12}", self.rows)?;
         writeln!(f, "servers        {:>12}", self.servers)?;
         writeln!(f, "leases taken   {:>12}", self.interruptions)?;
-        writeln!(f, "strays ended   {:>12}", self.strays)?;
+        writeln!(f, "orphans ended  {:>12}", self.orphans)?;
         writeln!(f, "faults per job {:>12.1}", self.faults_per_job())?;
         writeln!(f, "seconds        {:>12.1}", self.seconds)?;
         writeln!(f, "steps a second {:>12.0}", self.steps_per_hour() / 3_600.0)?;

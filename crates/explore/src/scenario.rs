@@ -44,7 +44,9 @@ impl Scenario {
         if gentle {
             without.extend([Kind::ClockJump]);
         }
-        let config = Config { restart_prior: Span::seconds(random.between(120, 400)), ..Config::default() };
+        // Plans are solved anew in every world, which takes longer than all the rest: few worlds follow one.
+        let policy = if random.permille(100) { "foresight" } else { "levi-safe" }.to_owned();
+        let config = Config { policy, restart_prior: Span::seconds(random.between(120, 400)), ..Config::default() };
         let boot = Span::seconds(random.spread(5, 60));
         let poll = Span::seconds(random.pick(&[30, 180, 300, 600, 900, 900]));
         let jobs = (0..random.between(1, 4)).map(|i| job(seed, i as u64, gentle, boot, &config)).collect();
@@ -78,6 +80,7 @@ fn program(random: &mut Random, honest: bool, said: Rate, length: Span, restore:
         rate,
         // At most some eighty saves in all, so that steps are not spent on them alone.
         saves_every: random.permille(900).then(|| Span(random.spread(40_000, 2_400_000).max(length.0 / 80))),
+        listens: random.permille(500),
         save_takes: Span::seconds(random.between(1, 30)),
         restore,
         plot,
@@ -111,7 +114,15 @@ fn job(seed: u64, number: u64, gentle: bool, boot: Span, config: &Config) -> Job
     let max_price = random.permille(300).then(|| NanoUsd(random.between(200_000_000, 3_000_000_000)));
     let cancelled = random.permille(if honest { 50 } else { 150 });
     let gang = random.pick(&[1, 1, 1, 2, 3, 4]);
-    let policy = random.pick(&[None, None, Some("on-demand"), Some("greedy"), Some("uniform-progress")]);
+    let policy = random.pick(&[
+        None,
+        None,
+        Some("on-demand"),
+        Some("greedy"),
+        Some("uniform-progress"),
+        Some("levi-safe"),
+        Some("skynomad"),
+    ]);
     let spec = JobSpec {
         name: format!("job-{number}"),
         owner: "explorer".to_owned(),
@@ -143,7 +154,7 @@ fn job(seed: u64, number: u64, gentle: bool, boot: Span, config: &Config) -> Job
             keep: 3,
             settle_ms: 1_000,
             size_bytes: None,
-            every: program.saves_every,
+            every: program.saves_every.filter(|_| !program.listens),
             restart: told_restart,
         },
         precision: None,

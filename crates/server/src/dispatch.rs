@@ -15,6 +15,8 @@ pub enum Task {
     Release(LeaseId),
     /// Start workers.
     Start(Vec<(LeaseId, StartOrder)>),
+    /// Ask workers to save.
+    Save(StintId, Vec<(LeaseId, u32)>, u64),
     /// Stop workers.
     Stop(StintId, Vec<(LeaseId, u32)>, Span),
 }
@@ -46,13 +48,16 @@ pub fn task(brain: &Brain, outfit: &dyn Outfit, open: &Open) -> Option<Task> {
             let orders = orders.map(|(lease, rank)| Some((*lease, outfit.order(brain, *stint, rank)?)));
             orders.collect::<Option<Vec<_>>>().map(Task::Start)
         }
-        Decision::Stop { stint, grace } => {
-            let known = brain.job(stint.workload)?.stint.as_ref().filter(|known| known.id == *stint)?;
-            let live = known.leases.iter().copied().zip(0..).filter(|(lease, _)| brain.lease(*lease).is_some());
-            Some(Task::Stop(*stint, live.collect(), *grace))
-        }
-        Decision::End { .. } | Decision::Notify { .. } => None,
+        Decision::Checkpoint { stint } => Some(Task::Save(*stint, workers(brain, *stint)?, open.id.seq)),
+        Decision::Stop { stint, grace } => Some(Task::Stop(*stint, workers(brain, *stint)?, *grace)),
+        Decision::Pause { .. } | Decision::End { .. } | Decision::Notify { .. } => None,
     }
+}
+
+/// The workers of a stint whose leases are still there.
+fn workers(brain: &Brain, stint: StintId) -> Option<Vec<(LeaseId, u32)>> {
+    let known = brain.job(stint.workload)?.stint.as_ref().filter(|known| known.id == stint)?;
+    Some(known.leases.iter().copied().zip(0..).filter(|(lease, _)| brain.lease(*lease).is_some()).collect())
 }
 
 /// Carries a task out.
@@ -71,6 +76,11 @@ pub async fn perform(engine: &dyn Engine, task: &Task) -> Performed {
         Task::Start(orders) => {
             for (lease, order) in orders {
                 performed.again |= engine.start(*lease, order).await.is_err();
+            }
+        }
+        Task::Save(stint, workers, request) => {
+            for (lease, rank) in workers {
+                performed.again |= engine.save(*lease, *stint, *rank, *request).await.is_err();
             }
         }
         Task::Stop(stint, workers, grace) => {
@@ -99,8 +109,11 @@ fn lease_events(lease: LeaseId, state: &LeaseState) -> Vec<Event> {
 pub fn events_of(observed: &Observed) -> Vec<Event> {
     let lease = observed.lease;
     let mut events = Vec::new();
-    if let LeaseState::Up { since, ends_at } = observed.state {
+    if let LeaseState::Up { since, ends_at, at_risk } = observed.state {
         events.push(Event::LeaseUp { lease, at: since });
+        if at_risk {
+            events.push(Event::LeaseAtRisk { lease });
+        }
         if let Some(ends_at) = ends_at {
             events.push(Event::LeaseNoticed { lease, ends_at });
         }
@@ -148,7 +161,7 @@ pub async fn observe(brain: &Brain, engine: &dyn Engine, now: Time) -> Result<Ve
 }
 
 /// News of leases that the engine holds and the log does not know: nobody will ever give them back but us.
-pub fn strays(brain: &Brain, owned: &[Owned]) -> Vec<Event> {
+pub fn orphans(brain: &Brain, owned: &[Owned]) -> Vec<Event> {
     let found = owned.iter().cloned();
     let found = found.map(|Owned { lease, offer, since, until }| Event::LeaseFound { lease, offer, since, until });
     found.filter(|event| brain.is_news(event)).collect()

@@ -28,12 +28,15 @@ fn event_text(event: &Event, submitted_at: Time) -> String {
     match event {
         Event::Submitted { workload, .. } => format!("submitted as {}", workload.job().name),
         Event::CancelRequested { by, .. } => format!("{by} asked to cancel it"),
+        Event::BudgetSet { budget: Some(budget), by, .. } => format!("{by} set its budget to {budget}"),
+        Event::BudgetSet { budget: None, by, .. } => format!("{by} took its budget away"),
         Event::OfferSeen { offer } => format!("{} at {} an hour", offer.id, offer.price_per_hour),
         Event::LeaseUp { lease, .. } => format!("lease {} is up", lease.0.seq),
         Event::LeaseFailed { lease, refusal } => format!("lease {} could not be had: {refusal:?}", lease.0.seq),
         Event::LeaseNoticed { lease, ends_at } => {
             format!("notice: lease {} is taken away at {}", lease.0.seq, *ends_at - submitted_at)
         }
+        Event::LeaseAtRisk { lease } => format!("{lease} may soon be taken away"),
         Event::LeaseGone { lease, end, .. } => format!("lease {} is gone ({end:?})", lease.0.seq).to_lowercase(),
         Event::LeaseFound { lease, .. } => format!("lease {} was found, unknown to the log", lease.0.seq),
         Event::WorkerStarted { stint, rank, restored, .. } => match restored {
@@ -66,6 +69,8 @@ fn decision_text(decision: &Decision) -> String {
         Decision::Acquire { lease, offer, .. } => format!("acquire lease {}: {offer}", lease.0.seq),
         Decision::Release { lease } => format!("release lease {}", lease.0.seq),
         Decision::Start { stint, leases, .. } => format!("start stint {} on {} lease(s)", stint.epoch, leases.len()),
+        Decision::Checkpoint { stint } => format!("ask stint {} to save", stint.epoch),
+        Decision::Pause { .. } => "pause: hold nothing".to_owned(),
         Decision::Stop { stint, grace } => format!("stop stint {} within {grace}", stint.epoch),
         Decision::End { outcome, .. } => format!("end: {}", outcome.word()),
         Decision::Notify { text, .. } => format!("notify: {text}"),

@@ -286,16 +286,16 @@ impl Keeper {
             Err(error) => return log(&format!("owned leases cannot be listed: {error}")),
         };
         let brain = self.cycle.brain();
-        let strays = dispatch::strays(brain, &owned);
-        strays.iter().for_each(|event| log(&format!("not in the log, to be given back: {event:?}")));
+        let orphans = dispatch::orphans(brain, &owned);
+        orphans.iter().for_each(|event| log(&format!("not in the log, to be given back: {event:?}")));
         // An earlier server may have ended between the log's knowing that a lease is gone and the engine's forgetting it.
         let booked = |lease: &LeaseId| {
-            brain.lease(*lease).is_none() && !strays.iter().any(|event| event.subject() == Subject::Lease(*lease))
+            brain.lease(*lease).is_none() && !orphans.iter().any(|event| event.subject() == Subject::Lease(*lease))
         };
         let gone: Vec<LeaseId> =
             owned.iter().filter(|owned| owned.until.is_some()).map(|owned| owned.lease).filter(booked).collect();
         self.farewell(&gone).await;
-        events.extend(strays);
+        events.extend(orphans);
     }
 
     /// Turns a submission into an event, or refuses it with nothing changed.

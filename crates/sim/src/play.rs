@@ -147,6 +147,8 @@ impl<'a> Game<'a> {
             restart: terms.restart,
             grace: Span::ZERO,
             at_risk: Span::ZERO,
+            silent: Span::ZERO,
+            firm_wait: Span::ZERO,
             margins: margins(course.tick),
             present: None,
             offers,

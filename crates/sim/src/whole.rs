@@ -251,6 +251,8 @@ impl<'a> World<'a> {
                     self.tell(Event::WorkerEnded { stint, rank, end: WorkerEnd::Stopped });
                 }
             }
+            // This program saves all the time, and these jobs have no budget.
+            Decision::Checkpoint { .. } | Decision::Pause { .. } => {}
             Decision::End { .. } | Decision::Notify { .. } => {}
         }
     }
@@ -287,6 +289,7 @@ fn offer(id: &OfferId, zone: &str, market: Market, price: NanoUsd, capacity: Opt
         id: id.clone(),
         engine: "recorded".to_owned(),
         cloud: "recorded".to_owned(),
+        region: zone.to_owned(),
         zone: zone.to_owned(),
         instance_type: "recorded".to_owned(),
         market,

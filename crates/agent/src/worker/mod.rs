@@ -77,6 +77,12 @@ impl Supervisor {
                         }),
                     }
                 }
+                AgentRequest::Save { stint, request } => {
+                    let runs = self.view.borrow().worker.as_ref().is_some_and(|w| w.stint == stint && w.end.is_none());
+                    if runs {
+                        ask_to_save(&self.dir, stint, request);
+                    }
+                }
                 AgentRequest::Notice { in_ms } => {
                     let ends = Instant::now() + Duration::from_millis(in_ms);
                     notice = Some(ends);
@@ -103,6 +109,22 @@ impl Supervisor {
             None => true,
             Some(last) => last.end.is_some() && order.stint.epoch > last.stint.epoch,
         }
+    }
+}
+
+/// The file in which a program finds the number of the last save that was asked for.
+fn save_request(dir: &Path, stint: StintId) -> PathBuf {
+    dir.join(format!("save-request-{}", stint.epoch))
+}
+
+/// Leaves the number of a request where the program looks for it; older ones say nothing new.
+fn ask_to_save(dir: &Path, stint: StintId, request: u64) {
+    let path = save_request(dir, stint);
+    let known = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<u64>().ok());
+    if known.is_none_or(|known| known < request) {
+        let fresh = path.with_extension("new");
+        // A program that is not told goes on, and is asked again.
+        let _ = std::fs::write(&fresh, request.to_string()).and_then(|()| std::fs::rename(&fresh, &path));
     }
 }
 
@@ -348,6 +370,7 @@ impl Life {
             .env("WINDFALL_CHECKPOINT_DIR", saves)
             .env("WINDFALL_RESUME", if restored { saves.as_os_str() } else { "".as_ref() })
             .env("WINDFALL_PROGRESS", helper)
+            .env("WINDFALL_SAVE_REQUEST", save_request(&self.dir, order.stint))
             .env("RANK", order.rank.to_string())
             .env("WORLD_SIZE", order.world_size.to_string())
             .env("LOCAL_RANK", "0")

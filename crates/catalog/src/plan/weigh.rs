@@ -8,17 +8,15 @@ use crate::catalog::Catalog;
 use crate::offer::Offer;
 use crate::words::Term;
 use windfall_core::market::foresight::{Journey, Model, Outlook, Passage};
+use windfall_core::market::{save_every, save_takes};
 use windfall_core::{Market, NanoUsd, Span};
 
 /// Changeover where nobody says one: an instance boots and a program loads.
 const USUAL_RESTART: Span = Span::minutes(5);
 /// How often a market is looked at.
 const TICK: Span = Span::minutes(2);
-/// Bytes a second at which a program saves, and at which a save reaches its store.
-const SAVES_AT: f64 = 1e9;
+/// Bytes a second at which a save reaches its store.
 const UPLOADS_AT: f64 = 2.5e8;
-/// A save of unknown size.
-const USUAL_SAVE: Span = Span::seconds(5);
 /// The monthly share of the middle band, to which the recorded markets are taken to belong.
 const MIDDLE_BAND: f64 = 0.125;
 
@@ -166,7 +164,7 @@ impl<'c, 'r> Weigh<'c, 'r> {
     }
 
     fn save(&self) -> Span {
-        self.request.saves.bytes.map_or(USUAL_SAVE, |bytes| Span((bytes as f64 / SAVES_AT * 1e3) as i64))
+        save_takes(self.request.saves.bytes)
     }
 
     /// Young's interval, from the lifetime of such a lease.
@@ -180,9 +178,7 @@ impl<'c, 'r> Weigh<'c, 'r> {
     }
 
     fn every(&self, offer: &Offer<'_>) -> Span {
-        let young = || (2.0 * self.save().0 as f64 * self.lifetime(offer).0 as f64).sqrt();
-        let bounded = || Span((young() as i64).clamp(Span::minutes(1).0, Span::hours(4).0));
-        self.request.saves.every.unwrap_or_else(bounded)
+        self.request.saves.every.unwrap_or_else(|| save_every(self.save(), self.lifetime(offer)))
     }
 
     fn lifetime(&self, offer: &Offer<'_>) -> Span {

@@ -205,7 +205,7 @@ impl Assemble<'_, '_> {
             }
         }
         let to = fields.list("to").iter().filter_map(as_text).collect();
-        Some(Fallback { after: fields.count("after")? as u32, to })
+        Some(Fallback { after: fields.count("after")? as u32, to, smaller: Vec::new() })
     }
 
     fn checkpoint(&mut self, fields: Option<&Fields>) -> CheckpointSpec {

@@ -1,12 +1,12 @@
 //! The fold: one function for each thing that can happen. Stale, repeated and impossible records leave
 //! the state as it is; nothing here decides.
 
-use super::job::{Stopping, Worker};
-use super::{Brain, Job, Lease, LeasePhase, Progress, RECENT_KEYS, SHOWN_AFTER_END, Stint, StintPhase, Verdict};
+use super::job::{SaveAsked, Stopping, Worker};
+use super::{Brain, Job, Lease, LeasePhase, RECENT_KEYS, SHOWN_AFTER_END, Stint, StintPhase, Verdict};
 use crate::ids::{CheckpointId, DecisionId, LeaseId, StintId, WorkloadId};
 use crate::ledger::Meter;
 use crate::offer::{Market, Offer, OfferId};
-use crate::record::{Body, Decision, Event, LeaseEnd, Outcome, Record, Refusal, WorkerEnd};
+use crate::record::{Body, Decision, Event, LeaseEnd, Record, Refusal, WorkerEnd};
 use crate::spec::Workload;
 use crate::units::{Rate, Span, Time, Work};
 
@@ -32,12 +32,18 @@ impl Brain {
             Event::CancelRequested { workload, .. } => {
                 self.jobs.get(workload).is_some_and(|job| job.cancelled_by.is_none() && job.ended.is_none())
             }
+            Event::BudgetSet { workload, budget, .. } => {
+                let live = self.jobs.get(workload).filter(|job| job.ended.is_none());
+                let valid = budget.is_none_or(|budget| budget.0 > 0);
+                valid && live.is_some_and(|job| job.paused || job.spec.budget != *budget)
+            }
             Event::OfferSeen { offer } => self.offers.get(&offer.id) != Some(offer),
             Event::LeaseUp { lease, .. } => self.leases.get(lease).is_some_and(|l| l.meter.is_none()),
             Event::LeaseFailed { lease, .. } => self.leases.get(lease).is_some_and(|l| l.meter.is_none()),
             Event::LeaseNoticed { lease, .. } => {
                 self.leases.get(lease).is_some_and(|l| matches!(l.phase, LeasePhase::Up | LeasePhase::Asked))
             }
+            Event::LeaseAtRisk { lease } => self.leases.get(lease).is_some_and(|l| l.at_risk_since.is_none()),
             Event::LeaseGone { lease, .. } => self.leases.contains_key(lease),
             Event::LeaseFound { lease, since, until, .. } => {
                 let strange = lease.0.installation == self.installation && !self.leases.contains_key(lease);
@@ -74,10 +80,21 @@ impl Brain {
                     job.cancelled_by = Some(by.clone());
                 }
             }
+            Event::BudgetSet { workload, budget, .. } => {
+                if let Some(job) = self.jobs.get_mut(workload) {
+                    job.spec.budget = *budget;
+                    job.paused = false;
+                }
+            }
             Event::OfferSeen { offer } => self.on_offer_seen(seq, offer),
             Event::LeaseUp { lease, at } => self.on_lease_up(*lease, *at),
             Event::LeaseFailed { lease, refusal } => self.on_lease_failed(*lease, *refusal),
             Event::LeaseNoticed { lease, ends_at } => self.on_lease_noticed(*lease, *ends_at),
+            Event::LeaseAtRisk { lease } => {
+                if let Some(lease) = self.leases.get_mut(lease) {
+                    lease.at_risk_since = Some(self.now);
+                }
+            }
             Event::LeaseGone { lease, at, end } => self.on_lease_gone(seq, *lease, *at, *end),
             Event::LeaseFound { lease, offer, since, until } => {
                 self.on_lease_found(*lease, offer, *since);
@@ -133,6 +150,9 @@ impl Brain {
         if lease.phase == LeasePhase::Asked {
             lease.phase = LeasePhase::Up;
         }
+        if !lease.market.can_be_taken() {
+            self.droughts.given(&offer, self.now);
+        }
         self.heard(&offer, true);
     }
 
@@ -155,6 +175,9 @@ impl Brain {
             Refusal::Quota | Refusal::Auth | Refusal::Invalid | Refusal::Bug => Span(self.config.refusal_pause.0 * 10),
         };
         let until = self.now + Span(pause.0.clamp(1_000, Span::hours(1).0));
+        if !lease.market.can_be_taken() {
+            self.droughts.refused(&lease.offer, self.now, until);
+        }
         let known = self.refused.entry(lease.offer).or_insert(until);
         *known = (*known).max(until);
         lease.workload.into_iter().for_each(|workload| self.forget_if_over(workload));
@@ -187,6 +210,7 @@ impl Brain {
                 phase: LeasePhase::Asked,
                 meter: None,
                 up_at: None,
+                at_risk_since: None,
             },
         );
         since.into_iter().for_each(|since| self.on_lease_up(id, since));
@@ -264,6 +288,7 @@ impl Brain {
 
     fn on_progress(&mut self, id: StintId, done: Work, total: Option<Work>) {
         let now = self.now;
+        let offer = self.offer_of(id).map(|offer| offer.accelerator.clone());
         let Some(job) = self.jobs.get_mut(&id.workload) else { return };
         if total.is_some() {
             job.progress.total = total;
@@ -275,7 +300,7 @@ impl Brain {
             return;
         }
         if let Some((before, known)) = stint.reported {
-            learn_speed(&mut job.progress, work.minus(known), now - before);
+            job.progress.learn_speed(&offer.unwrap_or_default(), work.minus(known), now - before);
         } else {
             job.restarts = (job.restarts.0.saturating_add(1), job.restarts.1 + (now - stint.wanted_at));
         }
@@ -284,18 +309,30 @@ impl Brain {
         job.progress.done = work;
     }
 
+    /// What a stint runs on.
+    fn offer_of(&self, id: StintId) -> Option<&Offer> {
+        let stint = self.jobs.get(&id.workload)?.stint.as_ref().filter(|stint| stint.id == id)?;
+        self.offers.get(&self.leases.get(stint.leases.first()?)?.offer)
+    }
+
     fn on_checkpoint(&mut self, id: StintId, checkpoint: CheckpointId, work: Option<Work>) {
         let now = self.now;
+        let place = self.offer_of(id).and_then(Offer::place);
         let Some(job) = self.jobs.get_mut(&id.workload) else { return };
         let own = work.and_then(|work| job.in_own_unit(work, job.progress.total)).unwrap_or_else(|| job.done_at(now));
         let before = job.progress.durable;
         let counted = own.min(job.done_at(now)).max(before);
         job.progress.checkpoint = Some(checkpoint);
         job.progress.durable = counted;
+        job.home = place.or(job.home.take());
         job.progress.done = job.progress.done.max(counted);
         // The fence of a stint is a copy, not something that the program saved.
         if checkpoint.seq > 0 {
             job.avoid = None;
+            if let Some(stint) = &mut job.stint {
+                stint.unanswered = 0;
+                stint.saved_at = Some(now);
+            }
         }
         // A save that holds no more than the one before brings nothing: a program may save first and die then.
         if checkpoint.seq > 0 && (work.is_none() || counted > before) {
@@ -324,6 +361,7 @@ impl Brain {
                     phase: LeasePhase::Asked,
                     meter: None,
                     up_at: None,
+                    at_risk_since: None,
                 });
             }
             Decision::Release { lease } => {
@@ -356,6 +394,9 @@ impl Brain {
                     saved: false,
                     interrupted: false,
                     stopping: None,
+                    save_asked: None,
+                    unanswered: 0,
+                    saved_at: None,
                 });
             }
             Decision::Stop { stint: id, grace } => {
@@ -366,6 +407,20 @@ impl Brain {
                     stint.stopping.get_or_insert(Stopping { by, grace: *grace, at: now });
                 }
             }
+            Decision::Checkpoint { stint: id } => {
+                let now = self.now;
+                if let Some(stint) = self.jobs.get_mut(&id.workload).and_then(|job| job.stint.as_mut())
+                    && stint.id == *id
+                {
+                    stint.save_asked = Some(SaveAsked { by, at: now });
+                    stint.unanswered = stint.unanswered.saturating_add(1);
+                }
+            }
+            Decision::Pause { workload } => {
+                if let Some(job) = self.jobs.get_mut(workload) {
+                    job.paused = true;
+                }
+            }
             Decision::End { workload, outcome } => {
                 if let Some(job) = self.jobs.get_mut(workload) {
                     job.ended.get_or_insert((self.now, outcome.clone()));
@@ -374,8 +429,8 @@ impl Brain {
             }
             Decision::Notify { workload, text } => {
                 if let Some(job) = self.jobs.get_mut(workload) {
-                    job.told_late |= text.starts_with(super::decide::LATE);
-                    job.told_infeasible |= text.starts_with(super::decide::INFEASIBLE);
+                    job.told_late |= text.starts_with(super::rules::LATE);
+                    job.told_infeasible |= text.starts_with(super::rules::INFEASIBLE);
                 }
             }
         }
@@ -399,7 +454,7 @@ impl Brain {
         }
         let lost = done.minus(job.progress.durable);
         job.lost_work = Work(job.lost_work.0.saturating_add(lost.0));
-        job.lost += job.rate("").unwrap_or(Rate::REAL_TIME).time_for(lost);
+        job.lost += job.rate(job.usual_accelerator()).unwrap_or(Rate::REAL_TIME).time_for(lost);
         job.progress.done = job.progress.durable;
         if stint.interrupted {
             job.interruptions += 1;
@@ -416,66 +471,6 @@ impl Brain {
             self.final_views.extend(self.view(workload, self.now));
             self.jobs.remove(&workload);
             self.wake_at.remove(&workload);
-        }
-    }
-}
-
-impl Job {
-    /// What a stint's end means when neither the market nor we ended it.
-    fn judge(&mut self, stint: &Stint, patience: u32) {
-        // Ranks that got through, or were stopped because another failed, say nothing about the failure.
-        let mut ends = stint.workers.iter().filter_map(|w| w.end.as_ref());
-        let failed = ends.find(|end| !matches!(end, WorkerEnd::Stopped | WorkerEnd::Exited { code: 0 }));
-        let Some(end) = failed else { return };
-        // A program that is killed at the same place again and again gets further each time, and loses it.
-        let killed = matches!(end, WorkerEnd::Killed { .. });
-        if !stint.fruitful || (killed && !stint.saved) {
-            self.fruitless += 1;
-        }
-        let tired = self.fruitless >= patience;
-        let verdict = match end {
-            WorkerEnd::Exited { code: 0 } | WorkerEnd::Stopped => None,
-            // A program that fails on a restored checkpoint before it gets anywhere may have been fed a bad one.
-            WorkerEnd::Exited { .. } if !stint.fruitful && stint.restored.is_some() && !tired => {
-                self.avoid = stint.restored;
-                None
-            }
-            WorkerEnd::Exited { code } => {
-                self.failures += 1;
-                (self.failures > self.spec.retries)
-                    .then(|| Verdict::Failed { code: *code, why: format!("the program exited with code {code}") })
-            }
-            WorkerEnd::Killed { signal } => tired.then(|| Verdict::Failed {
-                code: signal.saturating_add(128),
-                why: format!("the program was killed by signal {signal}, {} times without progress", self.fruitless),
-            }),
-            WorkerEnd::NeverRan { why } => {
-                (self.fruitless >= patience.min(3)).then(|| Verdict::Failed { code: 127, why: why.clone() })
-            }
-        };
-        self.verdict = verdict;
-    }
-}
-
-/// Keeps a decayed average of the speed: old reports fade over about twenty minutes of running.
-fn learn_speed(progress: &mut Progress, work: Work, span: Span) {
-    const MEMORY: Span = Span::minutes(20);
-    progress.measured_work = progress.measured_work.saturating_add(work.0);
-    progress.measured_span += Span(span.0.max(0));
-    if progress.measured_span > MEMORY {
-        progress.measured_work /= 2;
-        progress.measured_span = Span(progress.measured_span.0 / 2);
-    }
-}
-
-impl Outcome {
-    /// One word for tables and scripts.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Outcome::Succeeded => "succeeded",
-            Outcome::Failed { .. } => "failed",
-            Outcome::Cancelled { .. } => "cancelled",
-            Outcome::StoppedByRule { .. } => "stopped",
         }
     }
 }

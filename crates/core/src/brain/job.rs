@@ -2,7 +2,7 @@
 
 use super::{Config, Open};
 use crate::ids::{CheckpointId, DecisionId, Installation, LeaseId, StintId, WorkloadId};
-use crate::offer::Market;
+use crate::offer::{Market, Place};
 use crate::record::{Decision, Outcome, Resume, WorkerEnd};
 use crate::spec::{JobSpec, WorkUnit};
 use crate::units::{NanoUsd, Rate, Span, Time, Work};
@@ -20,10 +20,23 @@ pub struct Progress {
     pub checkpoint: Option<CheckpointId>,
     /// The total as the program said it.
     pub total: Option<Work>,
-    /// Work and time of recent reports: the measured speed.
-    pub measured_work: u64,
-    /// See `measured_work`.
-    pub measured_span: Span,
+    /// Work and time of recent reports by accelerator: the measured speeds.
+    #[serde(default)]
+    pub measured: BTreeMap<String, (Work, Span)>,
+}
+
+impl Progress {
+    /// Keeps a decayed average of the speed: old reports fade over about twenty minutes of running.
+    pub(super) fn learn_speed(&mut self, accelerator: &str, work: Work, span: Span) {
+        const MEMORY: Span = Span::minutes(20);
+        let (done, took) = self.measured.entry(accelerator.to_owned()).or_default();
+        done.0 = done.0.saturating_add(work.0);
+        *took += Span(span.0.max(0));
+        if *took > MEMORY {
+            done.0 /= 2;
+            took.0 /= 2;
+        }
+    }
 }
 
 /// Where a stint stands.
@@ -90,6 +103,24 @@ pub struct Stint {
     pub interrupted: bool,
     /// It was told to stop.
     pub stopping: Option<Stopping>,
+    /// The last save that was asked for.
+    #[serde(default)]
+    pub save_asked: Option<SaveAsked>,
+    /// Saves that were asked for since the last one that came.
+    #[serde(default)]
+    pub unanswered: u32,
+    /// When the last save was durable.
+    #[serde(default)]
+    pub saved_at: Option<Time>,
+}
+
+/// A save that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SaveAsked {
+    /// The decision.
+    pub by: DecisionId,
+    /// When.
+    pub at: Time,
 }
 
 /// What the end of a stint means for its job.
@@ -160,6 +191,12 @@ pub struct Job {
     pub told_infeasible: bool,
     /// When its first lease was asked for.
     pub began_at: Option<Time>,
+    /// It holds nothing until its budget is raised.
+    #[serde(default)]
+    pub paused: bool,
+    /// Where its newest checkpoint lies.
+    #[serde(default)]
+    pub home: Option<Place>,
 }
 
 impl Job {
@@ -190,6 +227,8 @@ impl Job {
             told_late: false,
             told_infeasible: false,
             began_at: None,
+            paused: false,
+            home: None,
         }
     }
 
@@ -200,15 +239,22 @@ impl Job {
 
     /// Speed: measured when there is enough of it, else what the user said.
     pub fn rate(&self, accelerator: &str) -> Option<Rate> {
-        const ENOUGH: Span = Span::minutes(3);
         let said = self.spec.work.rates.get(accelerator).or_else(|| self.spec.work.rates.values().min()).copied();
-        let prior = said.or((self.spec.work.unit == WorkUnit::Time).then_some(Rate::REAL_TIME));
-        let measured = Rate::of(Work(self.progress.measured_work), self.progress.measured_span);
-        if self.progress.measured_span >= ENOUGH {
-            measured.filter(|rate| rate.0 > 0).or(prior)
-        } else {
-            prior.or(measured)
-        }
+        let prior = || said.or((self.spec.work.unit == WorkUnit::Time).then_some(Rate::REAL_TIME));
+        let speed = |(work, span): &(Work, Span)| Rate::of(*work, *span).filter(|rate| rate.0 > 0);
+        // What was measured elsewhere, or for a moment only, is better than nothing.
+        let hint = || {
+            let here = self.progress.measured.get(accelerator).and_then(speed);
+            here.or_else(|| self.progress.measured.values().filter_map(speed).min())
+        };
+        self.measured(accelerator).or_else(prior).or_else(hint)
+    }
+
+    /// Speed on an accelerator, once it has been measured for long enough.
+    pub(super) fn measured(&self, accelerator: &str) -> Option<Rate> {
+        const ENOUGH: Span = Span::minutes(3);
+        let (work, span) = self.progress.measured.get(accelerator).filter(|(_, span)| *span >= ENOUGH)?;
+        Rate::of(*work, *span).filter(|rate| rate.0 > 0)
     }
 
     /// A report in the job's own unit: programs count steps, the user may have counted hours.
@@ -237,9 +283,19 @@ impl Job {
         }
     }
 
+    /// How long a running program has said nothing by `now`.
+    pub(super) fn silent_at(&self, now: Time) -> Span {
+        let Some(stint) = self.stint.as_ref().filter(|_| !self.counts_time()) else { return Span::ZERO };
+        match (stint.phase, stint.reported) {
+            (StintPhase::Starting, _) => Span::ZERO,
+            (StintPhase::Running { .. }, Some((at, _))) => now - at,
+            (StintPhase::Running { since }, None) => now - since,
+        }
+    }
+
     /// Whether running time stands in for progress that is not reported.
     fn counts_time(&self) -> bool {
-        self.spec.work.unit == WorkUnit::Time && self.progress.measured_work == 0
+        self.spec.work.unit == WorkUnit::Time && self.progress.measured.values().all(|(work, _)| work.0 == 0)
     }
 
     /// From asking for a lease to progress: measured, else said, else assumed.
@@ -267,9 +323,47 @@ impl Job {
                 decision: Decision::Start { stint: stint.id, leases: stint.leases.clone(), resume: stint.resume },
             });
         }
+        if let Some(asked) = stint.save_asked.filter(|_| stint.unanswered > 0 && stint.stopping.is_none()) {
+            open.push(Open { id: asked.by, decision: Decision::Checkpoint { stint: stint.id } });
+        }
         if let Some(stopping) = stint.stopping {
             open.push(Open { id: stopping.by, decision: Decision::Stop { stint: stint.id, grace: stopping.grace } });
         }
         open
+    }
+
+    /// What a stint's end means when neither the market nor we ended it.
+    pub(super) fn judge(&mut self, stint: &Stint, patience: u32) {
+        // Ranks that got through, or were stopped because another failed, say nothing about the failure.
+        let mut ends = stint.workers.iter().filter_map(|w| w.end.as_ref());
+        let failed = ends.find(|end| !matches!(end, WorkerEnd::Stopped | WorkerEnd::Exited { code: 0 }));
+        let Some(end) = failed else { return };
+        // A program that is killed at the same place again and again gets further each time, and loses it.
+        let killed = matches!(end, WorkerEnd::Killed { .. });
+        if !stint.fruitful || (killed && !stint.saved) {
+            self.fruitless += 1;
+        }
+        let tired = self.fruitless >= patience;
+        let verdict = match end {
+            WorkerEnd::Exited { code: 0 } | WorkerEnd::Stopped => None,
+            // A program that fails on a restored checkpoint before it gets anywhere may have been fed a bad one.
+            WorkerEnd::Exited { .. } if !stint.fruitful && stint.restored.is_some() && !tired => {
+                self.avoid = stint.restored;
+                None
+            }
+            WorkerEnd::Exited { code } => {
+                self.failures += 1;
+                (self.failures > self.spec.retries)
+                    .then(|| Verdict::Failed { code: *code, why: format!("the program exited with code {code}") })
+            }
+            WorkerEnd::Killed { signal } => tired.then(|| Verdict::Failed {
+                code: signal.saturating_add(128),
+                why: format!("the program was killed by signal {signal}, {} times without progress", self.fruitless),
+            }),
+            WorkerEnd::NeverRan { why } => {
+                (self.fruitless >= patience.min(3)).then(|| Verdict::Failed { code: 127, why: why.clone() })
+            }
+        };
+        self.verdict = verdict;
     }
 }

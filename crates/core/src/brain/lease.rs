@@ -49,6 +49,9 @@ pub struct Lease {
     pub meter: Option<Meter>,
     /// When it came up.
     pub up_at: Option<Time>,
+    /// Since when the market says that it may soon be taken.
+    #[serde(default)]
+    pub at_risk_since: Option<Time>,
 }
 
 impl Lease {

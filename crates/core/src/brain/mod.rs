@@ -5,13 +5,17 @@
 
 mod apply;
 mod decide;
+mod drought;
 mod explain;
 mod job;
 mod lease;
 mod lookout;
+mod rules;
+mod sight;
 #[cfg(test)]
 mod tests;
 
+pub use drought::Droughts;
 pub use explain::Explanation;
 pub use job::{Job, Progress, Stint, StintPhase, Verdict};
 pub use lease::{Lease, LeasePhase};
@@ -20,7 +24,7 @@ use crate::ids::{DecisionId, Installation, LeaseId, WorkloadId};
 use crate::ledger::LedgerRow;
 use crate::market::Margins;
 use crate::market::foresight::{Model, Plan, Shelf};
-use crate::offer::{Offer, OfferId};
+use crate::offer::{Offer, OfferId, Way};
 use crate::reason::Reason;
 use crate::record::Decision;
 use crate::units::{Span, Time};
@@ -47,6 +51,9 @@ pub struct Config {
     /// Silence about a market counts as news once in so long.
     #[serde(default = "look_every")]
     pub look_every: Span,
+    /// What moving bytes between the places of this world costs.
+    #[serde(default)]
+    pub ways: Vec<Way>,
     /// Deaths without progress (kills, checkpoints that fail) before a job has failed.
     pub patience: u32,
 }
@@ -65,6 +72,7 @@ impl Default for Config {
             restart_prior: Span::minutes(3),
             margins: Margins::default(),
             look_every: look_every(),
+            ways: Vec::new(),
             patience: 5,
         }
     }
@@ -94,6 +102,9 @@ pub struct Brain {
     /// Leases whose end is in the books, and when it was: engines show a lease for a while after its end.
     #[serde(default)]
     closed: VecDeque<(LeaseId, Time)>,
+    /// On-demand capacity that could not be had.
+    #[serde(default)]
+    droughts: Droughts,
     /// What is believed about spot markets.
     #[serde(default)]
     lookouts: lookout::Lookouts,
@@ -151,6 +162,7 @@ impl Brain {
             leases: BTreeMap::new(),
             keys: VecDeque::new(),
             closed: VecDeque::new(),
+            droughts: Droughts::default(),
             lookouts: lookout::Lookouts::default(),
             model: Model::embedded(),
             shelf: Shelf::default(),

@@ -3,12 +3,14 @@
 
 pub mod foresight;
 mod policies;
+mod save;
 mod sight;
 
 pub use foresight::foresight;
 pub use policies::{
     greedy, levi_safe, on_demand, skynomad, time_sliced, uniform_progress, uniform_progress_no_hysteresis,
 };
+pub use save::{save_every, save_takes};
 pub use sight::{Choice, Margins, Present, Seen, Sight};
 
 use crate::reason::Reason;
@@ -17,7 +19,7 @@ use crate::reason::Reason;
 pub type Policy = fn(&Sight) -> (Choice, Reason);
 
 /// The policy of a job that names none.
-pub const DEFAULT: &str = "levi-safe";
+pub const DEFAULT: &str = "foresight";
 
 const POLICIES: &[(&str, Policy)] = &[
     ("on-demand", on_demand),

@@ -14,7 +14,7 @@ pub fn on_demand(sight: &Sight) -> (Choice, Reason) {
 
 /// Spot when there is spot, else nothing, until the deadline allows no more than on-demand to the end.
 pub fn greedy(sight: &Sight) -> (Choice, Reason) {
-    if sight.on_firm() {
+    if sight.on_firm() && sight.deadline.is_some() {
         return stay(sight, Reason::new("greedy", "on-demand until the end"));
     }
     if let Some(last) = last_call(sight, "greedy") {
@@ -233,5 +233,7 @@ fn no_spot(sight: &Sight, rule: &str) -> (Choice, Reason) {
         // Nothing to wait for: this world sells no spot.
         return on_demand(sight);
     }
-    rest(sight, Reason::new(rule, "no spot can be had: waiting for it").count("spot offers", known))
+    let reason = Reason::new(rule, "no spot can be had: waiting for it").count("spot offers", known);
+    // Without a deadline nothing is worth more than spot costs.
+    if sight.on_firm() { wait(sight, reason) } else { rest(sight, reason) }
 }

@@ -35,7 +35,7 @@ pub struct Seen {
     pub id: OfferId,
     /// How it is bought.
     pub market: Market,
-    /// Price an hour of one instance.
+    /// Price an hour of one instance; where offers are not equally fast, of an hour's work at one speed.
     pub price: NanoUsd,
     /// What it costs to bring the job there: its checkpoint's way out of the region where it lies.
     pub entry: NanoUsd,
@@ -79,6 +79,10 @@ pub struct Sight {
     pub grace: Span,
     /// Running time that would be lost if the lease vanished now.
     pub at_risk: Span,
+    /// How long the running program has said nothing of its progress: it may have made some.
+    pub silent: Span,
+    /// How long an on-demand lease may have to be waited for, by refusals of late.
+    pub firm_wait: Span,
     /// Kept on top before a deadline.
     pub margins: Margins,
     /// What is held.
@@ -231,7 +235,19 @@ impl Sight {
     }
 
     fn spare(&self) -> Span {
+        self.firm_wait + self.doubt()
+    }
+
+    /// What the estimates may be off by.
+    fn doubt(&self) -> Span {
         self.margins.always + self.need.unwrap_or_default().scaled(self.margins.spare_percent, 100)
+    }
+
+    /// By how much the deadline will be missed even if everything goes well from now on, beyond all doubt.
+    pub fn late_by(&self) -> Option<Span> {
+        let unsaid = self.silent.min(self.need?);
+        let late = Span(-self.slack()?.0) - unsaid;
+        (late > self.doubt()).then_some(late)
     }
 
     pub(super) fn least_slack_on_spot(&self) -> Span {

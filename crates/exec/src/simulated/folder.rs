@@ -13,12 +13,14 @@ pub(super) struct Marks {
     pub offer: OfferId,
     pub up_at: Option<Time>,
     pub ends_at: Option<Time>,
+    #[serde(default)]
+    pub at_risk: bool,
     pub gone: Option<(Time, LeaseEnd)>,
 }
 
 impl Default for Marks {
     fn default() -> Marks {
-        Marks { offer: OfferId::new(""), up_at: None, ends_at: None, gone: None }
+        Marks { offer: OfferId::new(""), up_at: None, ends_at: None, at_risk: false, gone: None }
     }
 }
 

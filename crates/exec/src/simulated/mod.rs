@@ -56,6 +56,8 @@ pub enum Interrupt {
     WithNotice(Span),
     /// The machine is simply gone.
     Without,
+    /// None, but the market says that one may come.
+    AtRisk,
 }
 
 struct Held {
@@ -128,6 +130,10 @@ impl Simulated {
             Interrupt::WithNotice(notice) => {
                 let ends_at = self.clock.now() + notice;
                 self.mark(lease, |marks| marks.ends_at = Some(ends_at));
+                Ok(())
+            }
+            Interrupt::AtRisk => {
+                self.mark(lease, |marks| marks.at_risk = true);
                 Ok(())
             }
         }
@@ -292,7 +298,7 @@ impl Simulated {
     fn state_of(&self, lease: LeaseId) -> Option<LeaseState> {
         self.held().get(&lease).map(|held| match (held.marks.gone, held.marks.up_at) {
             (Some((at, end)), since) => LeaseState::Gone { since, at, end },
-            (None, Some(since)) => LeaseState::Up { since, ends_at: held.marks.ends_at },
+            (None, Some(since)) => LeaseState::Up { since, ends_at: held.marks.ends_at, at_risk: held.marks.at_risk },
             (None, None) => LeaseState::Pending,
         })
     }
@@ -360,6 +366,10 @@ impl Engine for Arc<Simulated> {
     async fn stop(&self, lease: LeaseId, stint: StintId, rank: u32, grace: Span) -> Result<(), EngineError> {
         let grace_ms = self.clock.real_time(grace).as_millis() as u64;
         self.order(lease, &AgentRequest::Stop { stint, rank, grace_ms }).await
+    }
+
+    async fn save(&self, lease: LeaseId, stint: StintId, _rank: u32, request: u64) -> Result<(), EngineError> {
+        self.order(lease, &AgentRequest::Save { stint, request }).await
     }
 
     async fn release(&self, lease: LeaseId) -> Result<LeaseState, EngineError> {

@@ -233,7 +233,7 @@ pub fn a_notice_is_heard_and_kept(stage: &mut impl Stage) {
     stage.take(id, Some(Span::minutes(2)));
     let seen =
         stage.until("is announced", id, |observed| matches!(observed.state, LeaseState::Up { ends_at: Some(_), .. }));
-    let LeaseState::Up { ends_at: Some(ends_at), since } = seen.state else { unreachable!() };
+    let LeaseState::Up { ends_at: Some(ends_at), since, .. } = seen.state else { unreachable!() };
     wait_for_file(stage, "heard");
     let seen = stage.until("is gone", id, |observed| gone(&observed.state));
     assert_eq!(seen.state, LeaseState::Gone { since: Some(since), at: ends_at, end: LeaseEnd::Taken });

@@ -1,4 +1,4 @@
-//! What reaches the server: results of calls, observations, strays and what people ask.
+//! What reaches the server: results of calls, observations, orphans and what people ask.
 
 use super::*;
 
@@ -61,20 +61,20 @@ impl Life {
         }
         self.next_sweep = self.now + SWEEP;
         let Some(server) = &self.server else { return };
-        let strays = dispatch::strays(server.cycle.brain(), &now(self.shared.list_owned()).unwrap_or_default());
-        self.strays += strays.len() as u64;
-        for stray in &strays {
-            self.shared.world().say(|| format!("{stray:?}"));
+        let orphans = dispatch::orphans(server.cycle.brain(), &now(self.shared.list_owned()).unwrap_or_default());
+        self.orphans += orphans.len() as u64;
+        for orphan in &orphans {
+            self.shared.world().say(|| format!("{orphan:?}"));
         }
-        if self.how.bug == Some(Bug::StrayUnbooked) {
-            for stray in strays {
-                if let Event::LeaseFound { lease, .. } = stray {
+        if self.how.bug == Some(Bug::OrphanUnbooked) {
+            for orphan in orphans {
+                if let Event::LeaseFound { lease, .. } = orphan {
                     self.perform(&Task::Release(lease));
                 }
             }
             return;
         }
-        events.extend(strays);
+        events.extend(orphans);
     }
 
     fn observe(&mut self, events: &mut Vec<Event>) {
@@ -147,6 +147,20 @@ impl Life {
             if self.scenario.jobs[job].cancel_at.is_some_and(|at| at <= self.now) {
                 self.shared.world().jobs[job].cancel_sent = true;
                 events.push(Event::CancelRequested { workload, by: "somebody".to_owned() });
+            }
+        }
+        let paused = brain
+            .jobs()
+            .filter(|job| job.paused && job.ended.is_none())
+            .map(|job| (job.id, brain.spent(job, self.now)));
+        let paused: BTreeMap<WorkloadId, NanoUsd> = paused.collect();
+        self.raises.retain(|job, _| paused.contains_key(job));
+        for (workload, spent) in paused {
+            let later = Span::seconds(self.random.spread(1, 20_000));
+            if *self.raises.entry(workload).or_insert(self.now + later) <= self.now {
+                let more = NanoUsd(self.random.between(1_000_000, 20_000_000_000));
+                let budget = self.random.permille(700).then_some(spent + more);
+                events.push(Event::BudgetSet { workload, budget, by: "somebody".to_owned() });
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use windfall_core::laws::Reached;
-use windfall_core::{Event, Span, Time, Workload};
+use windfall_core::{Event, NanoUsd, Span, Time, Workload, WorkloadId};
 use windfall_exec::Engine;
 use windfall_server::cycle::{CycleError, Stepped};
 use windfall_server::dispatch::{self, Task};
@@ -67,6 +67,8 @@ pub(crate) struct Life {
     to_submit: Vec<usize>,
     pub accepted: BTreeSet<usize>,
     to_cancel: Vec<usize>,
+    /// When somebody will raise the budget of a job that is paused.
+    raises: BTreeMap<WorkloadId, Time>,
     /// Delay by faults that a job found when it was submitted.
     pub delay_before: BTreeMap<usize, Span>,
     random: Random,
@@ -76,7 +78,7 @@ pub(crate) struct Life {
     turns: u64,
     pub broken: Option<Broken>,
     pub kept: Option<(u64, String)>,
-    pub strays: u64,
+    pub orphans: u64,
     pub restarts: u64,
     pub refused_inputs: u64,
     /// Turns since a moment, to see that time goes on.
@@ -107,6 +109,7 @@ impl Life {
             to_submit: wanted,
             accepted: BTreeSet::new(),
             to_cancel,
+            raises: BTreeMap::new(),
             delay_before: BTreeMap::new(),
             random: random::of(how.seed, &[99]),
             audit: Audit::default(),
@@ -115,7 +118,7 @@ impl Life {
             turns: 0,
             broken: None,
             kept: None,
-            strays: 0,
+            orphans: 0,
             restarts: 0,
             refused_inputs: 0,
             pace: (BEGIN, 0),
@@ -205,6 +208,7 @@ impl Life {
                 at(self.next_sweep);
                 self.to_submit.iter().for_each(|job| at(self.scenario.jobs[*job].submit_at));
                 self.to_cancel.iter().filter_map(|job| self.scenario.jobs[*job].cancel_at).for_each(&mut at);
+                self.raises.values().for_each(|time| at(*time));
                 let world = self.shared.world();
                 let lag = Span(50 + (self.turns % 7) as i64 * 60);
                 world.dirty_since.or_else(|| world.next_change()).into_iter().for_each(|time| at(time + lag));

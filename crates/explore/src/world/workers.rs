@@ -190,6 +190,19 @@ impl World {
         }
     }
 
+    /// A program that listens saves soon; the first rank is the one that writes.
+    pub fn ask_to_save(&mut self, lease: LeaseId, stint: StintId) {
+        let worker = self.machines.get(&lease).and_then(|machine| machine.worker.as_ref());
+        let Some(job) = worker.filter(|w| w.stint == stint && w.rank == 0 && w.end.is_none()).map(|w| w.job) else {
+            return;
+        };
+        let now = self.now;
+        let Some(truth) = self.jobs.get_mut(job).filter(|truth| truth.program.listens) else { return };
+        if let Some(run) = truth.runs.get_mut(&stint.epoch).filter(|run| run.since.is_some() && run.saving.is_none()) {
+            run.next_save = Some(now);
+        }
+    }
+
     fn save(&mut self, job: usize, epoch: u64) {
         let now = self.now;
         let random = random::of(self.seed, &[5, job as u64, epoch]);

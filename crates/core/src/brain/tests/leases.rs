@@ -12,7 +12,7 @@ fn a_lease_that_never_comes_up_is_given_back() {
 }
 
 #[test]
-fn a_stray_lease_enters_the_books_as_overhead_and_is_given_back() {
+fn an_orphan_enters_the_books_as_overhead_and_is_given_back() {
     let mut world = world();
     let lease = LeaseId(crate::ids::DecisionId { installation: Installation(7), seq: 99 });
     let (since, later) = (world.now, world.now + Span::hours(1));
@@ -29,7 +29,7 @@ fn a_stray_lease_enters_the_books_as_overhead_and_is_given_back() {
 }
 
 #[test]
-fn a_stray_that_came_and_went_unseen_is_booked_once() {
+fn an_orphan_that_came_and_went_unseen_is_booked_once() {
     let mut world = world();
     let lease = LeaseId(crate::ids::DecisionId { installation: Installation(7), seq: 99 });
     let since = world.now;

@@ -91,6 +91,11 @@ impl Model {
         sum.max(1.0)
     }
 
+    /// The same as time.
+    pub fn expected_lifetime(&self, belief: &Belief) -> Span {
+        Span((self.lifetime(belief) * self.tick.0 as f64) as i64)
+    }
+
     /// The same by the market's own spells alone (Nelson and Aalen's estimate by age, with the average of all
     /// markets as a few ticks of experience), as the SkyNomad rule has it.
     pub(in crate::market) fn lifetime_by_spells(&self, belief: &Belief) -> f64 {

@@ -1,0 +1,196 @@
+//! A job's own rules: its policy and what replaces it, its deadline when that is lost, its budget, and when it saves.
+
+use super::decide::Plan;
+use super::{Brain, Job, Stint, StintPhase, Verdict};
+use crate::market::{self, Choice, Sight};
+use crate::reason::Reason;
+use crate::record::{Decision, Outcome};
+use crate::spec::Late;
+use crate::units::{NanoUsd, Span};
+
+/// How a notification about a missed deadline begins; the fold knows it by that.
+pub(super) const LATE: &str = "late:";
+/// How a notification about a deadline that cannot be met begins.
+pub(super) const INFEASIBLE: &str = "cannot make the deadline:";
+/// Interruptions in a row without anything saved after which spot brings nothing here.
+const GIVE_UP: u32 = 3;
+/// Hundredths of the work left by which a deadline must be missed before `late: stop` acts on an estimate.
+const SURE: i64 = 10;
+/// Saves that were asked for and did not come; then the program does not listen.
+const UNANSWERED: u32 = 3;
+
+impl Brain {
+    /// The policy of a job as long as nothing else rules.
+    pub(super) fn usual_policy<'a>(&'a self, job: &'a Job) -> &'a str {
+        match &job.spec.policy {
+            Some(name) => name,
+            None if job.spec.tier == 1 => "on-demand",
+            None => &self.config.policy,
+        }
+    }
+}
+
+impl Plan<'_> {
+    /// What a job is to do now by its policy, or by what rules in its place.
+    pub(super) fn choose(&mut self, job: &Job, sight: &Sight) -> (Choice, Reason) {
+        let brain = self.brain;
+        let lost = sight.late_by().is_some() || job.spec.deadline.is_some_and(|deadline| self.now >= deadline);
+        if lost && job.spec.late == Late::Cheapest {
+            let (choice, reason) = market::choose(market::greedy, &Sight { deadline: None, ..sight.clone() });
+            return (choice, Reason { text: format!("the deadline is lost: {}", reason.text), ..reason });
+        }
+        let tired = job.interruptions_in_row >= GIVE_UP && job.spec.policy.is_none();
+        let no_spot = !sight.offers.iter().any(|seen| seen.market.can_be_taken());
+        let firmly = (job.fallback().is_some() && no_spot) || tired || lost;
+        if firmly && sight.firm().is_some() {
+            let (choice, reason) = market::choose(market::on_demand, sight);
+            let why = match () {
+                _ if lost => "the deadline is lost: as soon as possible".to_owned(),
+                _ if tired => "spot brings nothing here: on-demand until something is saved".to_owned(),
+                _ => "the job's fallback: what does the rest most cheaply in time".to_owned(),
+            };
+            return (choice, Reason { text: why, ..reason }.count("interruptions", job.interruptions.into()));
+        }
+        let name = brain.usual_policy(job);
+        if market::plans(name) {
+            self.wanted.extend(sight.plan_terms());
+        }
+        market::choose(market::policy(name).unwrap_or(market::levi_safe), sight)
+    }
+
+    /// Whether the job is to end, and how.
+    pub(super) fn ending(&mut self, job: &Job) -> Option<(Outcome, Reason)> {
+        match &job.verdict {
+            Some(Verdict::Done) => {
+                return Some((Outcome::Succeeded, Reason::new("done", "the program exited with code 0")));
+            }
+            Some(Verdict::Failed { code, why }) => {
+                let reason =
+                    Reason::new("failed", why.clone()).count("failures", job.failures.max(job.fruitless).into());
+                return Some((Outcome::Failed { code: *code, why: why.clone() }, reason));
+            }
+            None => {}
+        }
+        if let Some(by) = &job.cancelled_by {
+            let reason = Reason::new("cancelled", format!("cancelled by {by}"));
+            return Some((Outcome::Cancelled { by: by.clone() }, reason));
+        }
+        self.stopped_late(job)
+    }
+
+    /// `late: stop`, at the deadline, or before it once it is surely lost.
+    fn stopped_late(&mut self, job: &Job) -> Option<(Outcome, Reason)> {
+        let deadline = job.spec.deadline.filter(|_| job.spec.late == Late::Stop)?;
+        let stop = |reason| Some((Outcome::StoppedByRule { rule: "late".to_owned() }, reason));
+        if self.now >= deadline {
+            return stop(Reason::new("late", "the deadline has passed and `late: stop` says to stop"));
+        }
+        self.wake_at(deadline);
+        let sight = self.brain.sight(job, self.now);
+        let late = sight.late_by()?;
+        if late <= sight.need.unwrap_or_default().scaled(SURE, 100) {
+            return None;
+        }
+        let text = "the deadline cannot be met and `late: stop` says to stop";
+        stop(Reason::new("late", text).span("late by", late).span("work left", sight.need.unwrap_or_default()))
+    }
+
+    /// Whether going on would exceed the budget, with enough kept for a last save.
+    pub(super) fn over_budget(&mut self, job: &Job) -> Option<Reason> {
+        let budget = job.spec.budget?;
+        let spent = self.brain.spent(job, self.now);
+        let leases = self.leases(job);
+        let rate = leases.iter().filter_map(|l| l.meter.as_ref()).fold(NanoUsd(0), |sum, meter| sum + meter.rate);
+        let reserve = rate.for_span(job.spec.run.grace + Span::minutes(1));
+        let left = budget - spent - reserve;
+        if left.0 <= 0 {
+            let reason = Reason::new("budget", "going on would exceed the budget: saved and paused");
+            return Some(reason.money("budget", budget).money("spent", spent));
+        }
+        if rate.0 > 0 {
+            let lasts = i128::from(left.0) * 3_600_000 / i128::from(rate.0);
+            self.wake_at(self.now + Span(i64::try_from(lasts).unwrap_or(Span::FOREVER.0).max(1_000)));
+        }
+        None
+    }
+
+    /// Says what people should hear once.
+    pub(super) fn tell(&mut self, job: &Job) {
+        let Some(deadline) = job.spec.deadline else { return };
+        if job.told_late {
+            return;
+        }
+        if self.now >= deadline {
+            let text = format!("{LATE} the deadline has passed");
+            let reason = Reason::new("late", "the deadline has passed").span("by", self.now - deadline);
+            return self.say(Decision::Notify { workload: job.id, text }, reason);
+        }
+        self.wake_at(deadline);
+        if job.told_infeasible {
+            return;
+        }
+        let sight = self.brain.sight(job, self.now);
+        if let Some(late) = sight.late_by() {
+            self.tell_infeasible(job, &sight, late);
+        }
+    }
+
+    fn tell_infeasible(&mut self, job: &Job, sight: &Sight, late: Span) {
+        let takes = sight.need.unwrap_or_default() + sight.starting();
+        let reason = Reason::new("infeasible", "not even on-demand makes it").span("late by", late);
+        let price = sight.firm().map(|firm| firm.price.for_span(takes));
+        let price = price.map(|price| NanoUsd(price.0.saturating_mul(i64::from(job.spec.gang))));
+        let reason = price.iter().fold(reason, |reason, price| reason.money("price of that", *price));
+        let (cost, what) = (
+            price.map_or(String::new(), |price| format!(", for another {price} on on-demand")),
+            match job.spec.late {
+                Late::Cheapest => "it goes on as cheaply as it can (late: cheapest)",
+                Late::Soonest => "it goes on as fast as it can (late: soonest)",
+                Late::Stop => "it stops (late: stop)",
+            },
+        );
+        let text = format!("{INFEASIBLE} the earliest finish is {late} after it{cost}; {what}");
+        self.say(Decision::Notify { workload: job.id, text }, reason);
+    }
+
+    /// Asks a running gang to save when that is due, or at once when a lease of it is at risk.
+    pub(super) fn keep_saved(&mut self, job: &Job, stint: &Stint) {
+        let StintPhase::Running { since } = stint.phase else { return };
+        let last = stint.save_asked.map_or(since, |asked| asked.at).max(stint.saved_at.unwrap_or(since));
+        let risky = self.leases(job).iter().filter_map(|lease| lease.at_risk_since).max();
+        if risky.is_some_and(|risky| risky > last || stint.save_asked.is_none() && stint.saved_at.is_none()) {
+            let reason =
+                Reason::new("at-risk", "the market says that a lease may be taken soon: the program saves now");
+            return self.say(Decision::Checkpoint { stint: stint.id }, reason);
+        }
+        if stint.unanswered >= UNANSWERED {
+            return;
+        }
+        let (every, lasts) = self.save_every(job, stint);
+        let due = last + every;
+        if self.now < due {
+            return self.wake_at(due);
+        }
+        let reason = Reason::new("interval", "a save is due by what a save costs and how long the lease will last");
+        let reason = reason.span("since the last", self.now - last).span("every", every);
+        let reason = lasts.iter().fold(reason, |reason, lasts| reason.span("lease lasts", *lasts));
+        self.say(Decision::Checkpoint { stint: stint.id }, reason);
+    }
+
+    /// How often to save, from the live hazard; and how long the lease is expected to last, where that is believed.
+    fn save_every(&self, job: &Job, stint: &Stint) -> (Span, Option<Span>) {
+        if let Some(every) = job.spec.checkpoint.every {
+            return (every, None);
+        }
+        let brain = self.brain;
+        let held = stint.leases.iter().filter_map(|id| brain.leases.get(id)).find(|lease| lease.market.can_be_taken());
+        let beliefs = held.map(|_| brain.beliefs(job, self.now));
+        let belief = held.zip(beliefs.as_ref()).and_then(|(lease, beliefs)| beliefs.zones.get(&lease.offer));
+        let lasts = belief.map(|belief| brain.model.expected_lifetime(belief));
+        let takes = market::save_takes(job.spec.checkpoint.size_bytes);
+        (market::save_every(takes, lasts.unwrap_or(Self::FIRM_LASTS)), lasts)
+    }
+
+    /// Machines that nobody takes away fail as well.
+    const FIRM_LASTS: Span = Span::hours(24 * 30);
+}

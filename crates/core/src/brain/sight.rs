@@ -1,0 +1,193 @@
+//! What a job's policy sees: the state of the brain in the policy's terms. Offers that are not equally fast are
+//! made comparable here: prices are those of an hour's work at one speed, the speed that a deadline is promised on.
+
+use super::lookout::{Beliefs, fits};
+use super::{Brain, Job, Lease, StintPhase};
+use crate::market::{self, Present, Seen, Sight};
+use crate::offer::Offer;
+use crate::spec::{Ask, Late, Smaller};
+use crate::units::{NanoUsd, Rate, Span, Time, Work};
+use std::sync::Arc;
+
+impl Brain {
+    /// What a job's policy sees at `now`.
+    pub fn sight(&self, job: &Job, now: Time) -> Sight {
+        let held = self.leases.values().find(|lease| lease.workload == Some(job.id) && !lease.is_releasing());
+        let watches = market::watches(self.usual_policy(job));
+        let beliefs = if watches { self.beliefs(job, now) } else { Beliefs::default() };
+        let done = job.done_at(now);
+        let rest = job.total().map(|total| total.minus(done));
+        let accepted: Vec<&Offer> = self.offers.values().filter(|offer| self.accepts(job, offer, held)).collect();
+        let pace = self.pace(job, &accepted, rest, held, now);
+        let offers = accepted.iter().filter(|offer| !pace.too_slow.contains(&&offer.id));
+        let offers: Vec<Seen> = offers.map(|offer| self.seen(job, offer, &beliefs, pace.rate)).collect();
+        let running = job.stint.as_ref().is_some_and(|stint| stint.phase != StintPhase::Starting);
+        let time_for = |work| pace.rate.map(|rate| rate.time_for(work));
+        let waits = self.droughts.waits(now);
+        let firm = accepted.iter().filter(|offer| !offer.market.can_be_taken());
+        let sight = Sight {
+            now,
+            began: job.submitted_at,
+            deadline: deadline(job, now),
+            need: rest.and_then(time_for),
+            whole: job.total().and_then(time_for),
+            restart: job.restart(&self.config),
+            grace: job.spec.run.grace,
+            at_risk: time_for(done.minus(job.progress.durable)).unwrap_or_default(),
+            silent: job.silent_at(now),
+            firm_wait: firm.map(|offer| waits.get(&offer.id).copied().unwrap_or_default()).min().unwrap_or_default(),
+            margins: self.config.margins,
+            present: held.map(|lease| Present {
+                offer: lease.offer.clone(),
+                market: lease.market,
+                running,
+                // A program that was stopped starts anew, also on a lease that has long been there.
+                since: match &job.stint {
+                    Some(stint) => stint.wanted_at,
+                    None => job.stint_over_at.map_or(lease.asked_at, |over| over.max(lease.asked_at)),
+                },
+            }),
+            offers,
+            anywhere: beliefs.anywhere,
+            model: watches.then(|| Arc::clone(&self.model)),
+            plan: None,
+        };
+        let plan = sight.plan_terms().filter(|_| watches).and_then(|terms| self.shelf.find(&terms)).cloned();
+        Sight { plan, ..sight }
+    }
+
+    /// What is believed about the markets that a job buys on.
+    pub(super) fn beliefs(&self, job: &Job, now: Time) -> Beliefs {
+        let wanted = (job.spec.gang, job.spec.resources.as_slice());
+        self.lookouts.beliefs(&self.model, self.config.look_every, wanted, now)
+    }
+
+    fn seen(&self, job: &Job, offer: &Offer, beliefs: &Beliefs, pace: Option<Rate>) -> Seen {
+        Seen {
+            id: offer.id.clone(),
+            market: offer.market,
+            price: at_pace(offer.price_per_hour, job.rate_on(offer), pace),
+            entry: self.way_to(job, offer),
+            available: offer.capacity.is_none_or(|capacity| capacity >= job.spec.gang),
+            refused_until: self.refused.get(&offer.id).copied(),
+            belief: beliefs.zones.get(&offer.id).cloned(),
+        }
+    }
+
+    /// What it costs to bring a job's checkpoint to an offer.
+    fn way_to(&self, job: &Job, offer: &Offer) -> NanoUsd {
+        let (Some(home), Some(bytes), Some(place)) = (&job.home, job.spec.checkpoint.size_bytes, offer.place()) else {
+            return NanoUsd(0);
+        };
+        let way = self.config.ways.iter().find(|way| way.from == *home && way.to == place);
+        way.map_or(NanoUsd(0), |way| way.cost(bytes))
+    }
+
+    /// Whether a job can use an offer at its price. What is held stays acceptable.
+    fn accepts(&self, job: &Job, offer: &Offer, held: Option<&Lease>) -> bool {
+        let spot = offer.market.can_be_taken();
+        let cheap = !spot || job.spec.max_price.is_none_or(|max| offer.price_per_hour <= max);
+        let asked = fits(&job.spec.resources, offer);
+        let held = held.is_some_and(|lease| lease.offer == offer.id);
+        match job.fallback() {
+            Some(_) if held && cheap => asked || job.smaller(offer).is_some(),
+            Some(_) => cheap && ((asked && !spot) || job.smaller(offer).is_some()),
+            None => cheap && asked,
+        }
+    }
+
+    /// The speed that everything is measured at: of the on-demand offer that does the work most cheaply in time.
+    fn pace<'a>(
+        &self,
+        job: &Job,
+        offers: &[&'a Offer],
+        rest: Option<Work>,
+        held: Option<&Lease>,
+        now: Time,
+    ) -> Pace<'a> {
+        let refused = |offer: &Offer| self.refused.get(&offer.id).is_some_and(|until| *until > now);
+        let firm = offers.iter().filter(|offer| !offer.market.can_be_taken() && !refused(offer));
+        let firm: Vec<(Rate, &Offer)> = firm.filter_map(|offer| Some((job.rate_on(offer)?, *offer))).collect();
+        let own = held.and_then(|lease| self.offers.get(&lease.offer)).and_then(|offer| job.rate_on(offer));
+        let uniform = firm.windows(2).all(|pair| pair[0].0 == pair[1].0);
+        let Some((first, _)) = firm.first().filter(|_| uniform) else {
+            let own = own.or_else(|| job.rate(job.usual_accelerator()));
+            return if firm.is_empty() {
+                Pace { rate: own, too_slow: Vec::new() }
+            } else {
+                self.choose_pace(job, &firm, rest, now)
+            };
+        };
+        Pace { rate: Some(*first), too_slow: Vec::new() }
+    }
+
+    fn choose_pace<'a>(&self, job: &Job, firm: &[(Rate, &'a Offer)], rest: Option<Work>, now: Time) -> Pace<'a> {
+        let restart = job.restart(&self.config);
+        let spare = |span: Span| span.scaled(self.config.margins.spare_percent, 100) + self.config.margins.always;
+        let in_time = |rate: Rate| match (deadline(job, now), rest.map(|rest| rate.time_for(rest))) {
+            (Some(deadline), Some(need)) => deadline - now >= need + spare(need) + restart,
+            _ => true,
+        };
+        let per_work =
+            |(rate, offer): &&(Rate, &Offer)| (i128::from(offer.price_per_hour.0) << 32) / i128::from(rate.0.max(1));
+        let best = firm.iter().filter(|(rate, _)| in_time(*rate)).min_by_key(per_work);
+        let rate = best.or_else(|| firm.iter().max_by_key(|(rate, _)| *rate)).map(|(rate, _)| *rate);
+        let slow = firm.iter().filter(|(own, _)| best.is_some() && !in_time(*own));
+        Pace { rate, too_slow: slow.map(|(_, offer)| &offer.id).collect() }
+    }
+}
+
+struct Pace<'a> {
+    rate: Option<Rate>,
+    /// Firm offers on which the deadline would be missed, while others keep it.
+    too_slow: Vec<&'a crate::offer::OfferId>,
+}
+
+/// A price of the work of an hour at another speed.
+fn at_pace(price: NanoUsd, own: Option<Rate>, pace: Option<Rate>) -> NanoUsd {
+    match (own, pace) {
+        (Some(own), Some(pace)) if own != pace && own.0 > 0 => {
+            let scaled = i128::from(price.0) * i128::from(pace.0) / i128::from(own.0);
+            NanoUsd(i64::try_from(scaled).unwrap_or(i64::MAX))
+        }
+        _ => price,
+    }
+}
+
+/// The deadline that still binds at `now`: one that has passed does not, unless sooner is still better.
+fn deadline(job: &Job, now: Time) -> Option<Time> {
+    job.spec.deadline.filter(|deadline| *deadline > now || job.spec.late == Late::Soonest)
+}
+
+impl Job {
+    /// The fallback, once it applies.
+    pub fn fallback(&self) -> Option<&crate::spec::Fallback> {
+        let fallback = self.spec.fallback.as_ref().filter(|fallback| self.interruptions >= fallback.after)?;
+        (fallback.on_demand() || !fallback.smaller.is_empty()).then_some(fallback)
+    }
+
+    /// What an offer stands for in the fallback, once that applies.
+    pub fn smaller(&self, offer: &Offer) -> Option<&Smaller> {
+        let matches = |ask: &Ask| ask.accelerator == offer.accelerator && ask.count <= offer.accelerators;
+        if fits(&self.spec.resources, offer) {
+            return None;
+        }
+        self.fallback()?.smaller.iter().find(|smaller| matches(&smaller.ask))
+    }
+
+    /// The job's speed on an offer.
+    pub fn rate_on(&self, offer: &Offer) -> Option<Rate> {
+        match self.smaller(offer) {
+            Some(smaller) => {
+                let scaled = |rate: Rate| Rate(rate.0.saturating_mul(smaller.speed_permille.into()) / 1_000);
+                self.measured(&offer.accelerator).or_else(|| self.rate(self.usual_accelerator()).map(scaled))
+            }
+            None => self.rate(&offer.accelerator),
+        }
+    }
+
+    /// The accelerator that the job asks for first.
+    pub(super) fn usual_accelerator(&self) -> &str {
+        self.spec.resources.first().map_or("", |ask| ask.accelerator.as_str())
+    }
+}

@@ -1,0 +1,209 @@
+//! A job's own rules: deadlines that are lost, budgets, fallbacks, and when to save.
+
+use super::*;
+use crate::offer::{Place, Way};
+use crate::spec::{Ask, Fallback, Smaller};
+
+fn notices(world: &World) -> Vec<&str> {
+    let texts = world.decided.iter().filter_map(|decided| match &decided.decision {
+        Decision::Notify { text, .. } => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect()
+}
+
+#[test]
+fn a_deadline_that_cannot_be_met_is_said_at_once_with_the_earliest_finish_and_its_price() {
+    let mut world = world();
+    world.submit(job(10, Some(4)));
+    world.decide();
+    assert_eq!(world.market(), Market::OnDemand);
+    let [text] = notices(&world)[..] else { panic!("{:?}", world.decided) };
+    // Ten hours and a changeover of two minutes at three dollars an hour.
+    assert!(text.contains("6h 2m after it") && text.contains("$30.10") && text.contains("as fast as it can"), "{text}");
+}
+
+#[test]
+fn late_stop_stops_at_once_when_the_deadline_is_surely_lost() {
+    let mut world = world();
+    world.submit(JobSpec { late: Late::Stop, ..job(10, Some(2)) });
+    let decisions = world.decide();
+    let stopped = |d: &Decision| matches!(d, Decision::End { outcome: Outcome::StoppedByRule { .. }, .. });
+    assert!(decisions.iter().any(stopped), "{decisions:?}");
+    assert!(world.leases().is_empty(), "nothing was bought for it");
+}
+
+#[test]
+fn late_stop_ends_at_the_deadline() {
+    let mut world = world();
+    let (_, stint) = world.running(JobSpec { late: Late::Stop, ..job(2, Some(3)) });
+    world.pass(Span::hours(4));
+    let decisions = world.decide();
+    assert!(decisions.iter().any(|d| matches!(d, Decision::Stop { .. })), "{decisions:?}");
+    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Stopped });
+    let decisions = world.decide();
+    let stopped = |d: &Decision| matches!(d, Decision::End { outcome: Outcome::StoppedByRule { .. }, .. });
+    assert!(decisions.iter().any(stopped), "{decisions:?}");
+}
+
+#[test]
+fn late_cheapest_does_not_pay_for_a_deadline_that_is_lost() {
+    let mut world = world();
+    world.submit(JobSpec { late: Late::Cheapest, ..job(10, Some(4)) });
+    world.decide();
+    assert_eq!(world.market(), Market::Spot);
+    world.gone(LeaseEnd::Taken);
+    world.offer(SPOT, 0.9, Some(0));
+    world.decide();
+    assert!(world.leases().is_empty(), "it waits for spot: {:?}", world.decided.last());
+}
+
+#[test]
+fn a_budget_pauses_the_job_before_it_is_exceeded_and_a_higher_one_lets_it_go_on() {
+    let mut world = world();
+    let budget = NanoUsd::from_dollars(0.45);
+    let (id, stint) = world.running(JobSpec { budget: Some(budget), ..job(10, None) });
+    world.event(Event::CheckpointDurable { stint, checkpoint: CheckpointId { epoch: 1, seq: 1 }, work: None });
+    for _ in 0..20 {
+        world.now = world.brain.next_wakeup().expect("a wake-up");
+        if world.decide().iter().any(|decision| matches!(decision, Decision::Pause { .. })) {
+            break;
+        }
+    }
+    assert!(world.brain.job(id).expect("known").stint.as_ref().is_some_and(|stint| stint.stopping.is_some()));
+    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Stopped });
+    world.decide();
+    world.gone(LeaseEnd::Released);
+    world.pass(Span::hours(1));
+    assert!(world.decide().is_empty() && world.view(id).state == crate::view::State::Paused);
+    assert!(world.view(id).cost < budget && world.view(id).cost.0 > budget.0 * 8 / 10);
+    world.event(Event::BudgetSet { workload: id, budget: Some(NanoUsd::from_dollars(9.0)), by: "me".into() });
+    world.decide();
+    assert_eq!(world.market(), Market::Spot);
+}
+
+#[test]
+fn a_fallback_gives_up_on_spot_after_so_many_interruptions() {
+    let mut world = world();
+    let fallback = Some(Fallback { after: 1, to: vec!["on-demand".into()], smaller: Vec::new() });
+    world.running(JobSpec { fallback, ..job(2, None) });
+    world.gone(LeaseEnd::Taken);
+    world.decide();
+    assert_eq!(world.market(), Market::OnDemand);
+}
+
+const SMALL: &str = "test/a/small/on-demand";
+
+/// A job on V100s that may fall back to a T4 at half the speed for a fifth of the price.
+fn may_shrink(deadline: i64) -> JobSpec {
+    let ask = |accelerator: &str| Ask { accelerator: accelerator.into(), count: 1 };
+    let smaller = vec![Smaller { ask: ask("T4"), precision: "bf16".into(), speed_permille: 500 }];
+    let to = vec!["on-demand".into(), "smaller+bf16".into()];
+    let fallback = Some(Fallback { after: 1, to, smaller });
+    JobSpec { fallback, resources: vec![ask("V100")], ..job(4, Some(deadline)) }
+}
+
+#[test]
+fn a_fallback_takes_the_smaller_type_when_that_makes_the_deadline_more_cheaply() {
+    for (deadline, expected) in [(20, "test/a/small/on-demand"), (6, FIRM)] {
+        let mut world = world();
+        world.offer_of("T4", SMALL, 0.6, None);
+        world.running(may_shrink(deadline));
+        assert_eq!(world.market(), Market::Spot, "the smaller one is not asked for before");
+        world.gone(LeaseEnd::Taken);
+        world.decide();
+        let lease = world.brain.leases().next().expect("a lease");
+        assert_eq!(lease.offer, OfferId::new(expected), "deadline in {deadline} h");
+    }
+}
+
+#[test]
+fn on_demand_that_was_refused_counts_in_the_margin() {
+    let mut world = world();
+    world.offer(SPOT, 0.9, Some(0));
+    let id = world.submit(JobSpec { policy: Some("on-demand".into()), ..job(4, Some(12)) });
+    for _ in 0..10 {
+        world.decide();
+        let lease = world.leases()[0];
+        world.event(Event::LeaseFailed { lease, refusal: Refusal::NoCapacity });
+        world.pass(Span::minutes(2));
+    }
+    let job = world.brain.job(id).expect("known");
+    let wait = world.brain.sight(job, world.now).firm_wait;
+    assert!(wait >= Span::minutes(18) && wait <= Span::minutes(25), "{wait}");
+    // A day later it is forgotten.
+    assert_eq!(world.brain.sight(job, world.now + Span::hours(25)).firm_wait, Span::ZERO);
+}
+
+#[test]
+fn critical_jobs_go_to_what_nobody_takes_away() {
+    let mut world = world();
+    world.submit(JobSpec { tier: 1, ..job(4, None) });
+    world.decide();
+    assert_eq!(world.market(), Market::OnDemand);
+}
+
+#[test]
+fn spot_that_brings_nothing_is_given_up_until_something_is_saved() {
+    let mut world = world();
+    let (id, _) = world.running(job(4, None));
+    for _ in 0..3 {
+        world.pass(Span::minutes(5));
+        world.gone(LeaseEnd::Taken);
+        world.decide();
+        world.up_all();
+        world.decide();
+    }
+    assert_eq!(world.market(), Market::OnDemand);
+    let stint = world.started(id);
+    world.pass(Span::minutes(5));
+    world.event(Event::CheckpointDurable { stint, checkpoint: CheckpointId { epoch: 4, seq: 1 }, work: None });
+    let decisions = world.decide();
+    assert!(matches!(decisions.as_slice(), [Decision::Stop { .. }]), "back to spot: {decisions:?}");
+}
+
+#[test]
+fn a_lease_at_risk_is_saved_from_at_once() {
+    let mut world = world();
+    let (_, stint) = world.running(job(10, None));
+    world.pass(Span::seconds(5));
+    world.event(Event::LeaseAtRisk { lease: world.leases()[0] });
+    assert_eq!(world.decide(), [Decision::Checkpoint { stint }]);
+    assert!(world.brain.outbox().iter().any(|open| open.decision == Decision::Checkpoint { stint }));
+    world.event(Event::CheckpointDurable { stint, checkpoint: CheckpointId { epoch: 1, seq: 1 }, work: None });
+    assert!(world.brain.outbox().is_empty() && world.decide().is_empty());
+}
+
+#[test]
+fn saves_are_asked_for_more_often_where_leases_are_short_and_not_of_the_deaf() {
+    let mut world = world();
+    let asks = |world: &World| world.decided.iter().filter(|d| d.decision.kind() == "checkpoint").count();
+    world.running(job(1_000, None));
+    for _ in 0..100 {
+        world.now = world.brain.next_wakeup().unwrap_or(world.now + Span::hours(1));
+        world.decide();
+    }
+    assert_eq!(asks(&world), 3, "it never answers");
+    let reason = &world.decided.iter().find(|d| d.decision.kind() == "checkpoint").expect("one").reason;
+    assert!(reason.numbers.iter().any(|(name, _)| name == "lease lasts"), "{reason:?}");
+}
+
+#[test]
+fn a_way_out_of_the_region_where_the_checkpoint_lies_is_counted() {
+    let place = |region: &str| Place { cloud: "test".into(), region: region.into() };
+    let mut world = world();
+    let ways = vec![Way { from: place("here"), to: place("there"), per_gib: NanoUsd::from_dollars(0.02) }];
+    world.brain.configure(Config { ways, ..Config::default() });
+    for (id, region) in [("test/a/box/spot", "here"), ("test/b/box/spot", "there")] {
+        world.offer(id, 0.9, Some(8));
+        let offer = world.brain.offer(&OfferId::new(id)).expect("seen").clone();
+        world.event(Event::OfferSeen { offer: Offer { region: region.into(), ..offer } });
+    }
+    let mut spec = job(4, Some(20));
+    spec.checkpoint.size_bytes = Some(10 << 30);
+    let (id, stint) = world.running(spec);
+    world.event(Event::CheckpointDurable { stint, checkpoint: CheckpointId { epoch: 1, seq: 1 }, work: None });
+    let sight = world.brain.sight(world.brain.job(id).expect("known"), world.now);
+    let entry = |id: &str| sight.offers.iter().find(|seen| seen.id == OfferId::new(id)).expect("seen").entry;
+    assert_eq!((entry("test/a/box/spot"), entry("test/b/box/spot")), (NanoUsd(0), NanoUsd::from_dollars(0.2)));
+}
