@@ -366,7 +366,8 @@ impl Query {
 }
 
 impl Wanted {
-    fn is_met(&self, family: &str, kind: &InstanceType<'_>) -> bool {
+    /// Whether an instance type, whose accelerators are of `family`, is what was asked for.
+    pub(crate) fn is_met(&self, family: &str, kind: &InstanceType<'_>) -> bool {
         self.family == family
             && self.count.is_none_or(|count| count == kind.count)
             && self.model.as_ref().is_none_or(|model| kind.sheet.is_some_and(|sheet| sheet.model == *model))

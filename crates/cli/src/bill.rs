@@ -81,6 +81,7 @@ fn headline(job: &JobView) -> String {
         Some(Outcome::Failed { why, code }) => format!("failed after {took}: {why} (code {code})"),
         Some(Outcome::Cancelled { by }) => format!("was cancelled by {by} after {took}"),
         Some(Outcome::StoppedByRule { rule }) => format!("was stopped by its own rule `{rule}` after {took}"),
+        None if job.state == State::Paused => paused(job),
         None => format!("is {}", job.state.word()),
     });
     if let (Some(deadline), Some(ended), State::Succeeded) = (job.deadline, job.ended_at, job.state) {
@@ -89,6 +90,15 @@ fn headline(job: &JobView) -> String {
     }
     text.push('.');
     text
+}
+
+fn paused(job: &JobView) -> String {
+    let budget = job.budget.map_or(String::new(), |budget| format!(" of {budget}"));
+    format!(
+        "is paused: going on would exceed its budget{budget}. It is saved, and holds nothing.\n\
+         Raise the budget and it goes on: windfall budget {} DOLLARS; or end it: windfall cancel {}",
+        job.id, job.id
+    )
 }
 
 fn sums(job: &JobView, bill: &Bill) -> String {
@@ -114,7 +124,7 @@ fn sums(job: &JobView, bill: &Bill) -> String {
     }
     if let Some(least) = bill.omniscient.filter(|least| least.0 > 0) {
         let above = bill.cost.dollars() / least.dollars() * 100.0 - 100.0;
-        let remark = format!("with foresight; you are {above:.0} % above it");
+        let remark = format!("in hindsight; you are {above:.0} % above it");
         text.push_str(&row("omniscient minimum", String::new(), least, remark));
     }
     text

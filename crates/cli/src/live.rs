@@ -1,6 +1,7 @@
 //! The live view of one job: a few lines that are drawn over themselves on a terminal, plain lines
 //! elsewhere. Plain escape codes: eight lines do not need a screen library, and the scroll-back stays whole.
 
+use crate::fitted::wrapped;
 use crate::show;
 use std::io::{IsTerminal, Write};
 use windfall_core::view::{JobView, State};
@@ -11,6 +12,8 @@ const NARROWEST: usize = 24;
 
 /// Draws a job as it goes.
 pub struct View {
+    /// Escape codes are understood.
+    terminal: bool,
     live: bool,
     colour: bool,
     world: String,
@@ -24,6 +27,7 @@ impl View {
     pub fn new(hello: &Hello, plain: bool) -> View {
         let terminal = std::io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
         View {
+            terminal,
             live: terminal && !plain,
             colour: terminal && std::env::var_os("NO_COLOR").is_none(),
             world: format!("{}× replay of {}", hello.speed, hello.market),
@@ -55,20 +59,28 @@ impl View {
 
     /// A line of our own, above the live view or among the plain lines.
     pub fn say(&mut self, text: &str) {
-        self.erase();
-        eprintln!("{text}");
+        print_at_once(&self.erasure());
+        self.drawn = 0;
+        if self.terminal {
+            eprintln!("{}", wrapped(text, size().0).trim_end());
+        } else {
+            eprintln!("{text}");
+        }
     }
 
-    /// Leaves the last picture where it is.
+    /// Leaves the last picture where it is, and goes on below it.
     pub fn leave(&mut self) {
         self.drawn = 0;
+        print_at_once(&self.erasure());
     }
 
-    fn erase(&mut self) {
-        if self.drawn > 0 {
-            print!("\x1b[{}A\x1b[J", self.drawn);
-            let _ = std::io::stdout().flush();
-            self.drawn = 0;
+    /// What takes the picture away. The cursor need not be where the picture left it: the terminal itself writes `^C`
+    /// where somebody presses it.
+    fn erasure(&self) -> String {
+        match (self.terminal, self.drawn) {
+            (false, _) => String::new(),
+            (true, 0) => "\r\x1b[J".to_owned(),
+            (true, lines) => format!("\r\x1b[{lines}A\x1b[J"),
         }
     }
 
@@ -76,11 +88,8 @@ impl View {
         let (columns, rows) = size();
         let mut lines = self.lines(answer, columns);
         lines.truncate(rows.saturating_sub(1).max(1));
-        self.erase();
-        for line in &lines {
-            println!("{}", fit(line, columns));
-        }
-        let _ = std::io::stdout().flush();
+        let picture: String = lines.iter().map(|line| format!("{}\n", fit(line, columns))).collect();
+        print_at_once(&format!("{}{picture}", self.erasure()));
         self.drawn = lines.len();
     }
 
@@ -155,6 +164,12 @@ impl View {
     fn paint(&self, code: &str, text: &str) -> String {
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
+}
+
+/// In one piece, so that nothing comes between.
+fn print_at_once(text: &str) {
+    print!("{text}");
+    let _ = std::io::stdout().flush();
 }
 
 /// What changed, in words, when it deserves some.

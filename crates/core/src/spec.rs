@@ -96,7 +96,7 @@ pub struct Smaller {
     pub speed_permille: u32,
 }
 
-/// Where the program saves, and where that is kept.
+/// Where the program saves, and where that is kept. Without a word of the user's, a few checkpoints are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointSpec {
     /// Absolute directory that the program writes to; none gives each stint a directory of its own.
@@ -115,6 +115,20 @@ pub struct CheckpointSpec {
     pub restart: Option<Span>,
 }
 
+impl Default for CheckpointSpec {
+    fn default() -> CheckpointSpec {
+        CheckpointSpec {
+            path: None,
+            store: String::new(),
+            keep: 3,
+            settle_ms: 2_000,
+            size_bytes: None,
+            every: None,
+            restart: None,
+        }
+    }
+}
+
 /// The program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunSpec {
@@ -130,6 +144,20 @@ pub struct RunSpec {
     pub progress: Option<String>,
     /// Time between SIGTERM and SIGKILL when a person or the brain stops it.
     pub grace: Span,
+}
+
+impl RunSpec {
+    /// A command, with what holds where the user says nothing.
+    pub fn of(command: Vec<String>) -> RunSpec {
+        RunSpec {
+            command,
+            folder: String::new(),
+            environment: String::new(),
+            env: BTreeMap::new(),
+            progress: None,
+            grace: Span::seconds(30),
+        }
+    }
 }
 
 /// A job as the brain knows it.
@@ -182,6 +210,37 @@ pub struct Unacceptable {
 }
 
 impl JobSpec {
+    /// A job of which nothing is said but its name and its command: the defaults of a job file.
+    ///
+    /// ```
+    /// use windfall_core::JobSpec;
+    ///
+    /// let spec = JobSpec { gang: 2, ..JobSpec::named("bert", vec!["./train".to_owned()]) };
+    /// assert_eq!((spec.check(), spec.tier), (Ok(()), 3));
+    /// ```
+    pub fn named(name: impl Into<String>, command: Vec<String>) -> JobSpec {
+        JobSpec {
+            name: name.into(),
+            owner: String::new(),
+            team: "default".to_owned(),
+            // Best effort: nobody is pushed aside by a job that did not ask for it.
+            tier: 3,
+            gang: 1,
+            resources: Vec::new(),
+            work: WorkSpec::default(),
+            deadline: None,
+            late: Late::default(),
+            max_price: None,
+            budget: None,
+            fallback: None,
+            checkpoint: CheckpointSpec::default(),
+            precision: None,
+            policy: None,
+            retries: 0,
+            run: RunSpec::of(command),
+        }
+    }
+
     /// What must hold of any job, whoever made the spec: the server checks it again at its door.
     pub fn check(&self) -> Result<(), Unacceptable> {
         let fail = |field, problem: &str| Err(Unacceptable { field, problem: problem.to_owned() });

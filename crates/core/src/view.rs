@@ -105,6 +105,9 @@ pub struct JobView {
     /// When it must be done.
     #[serde(rename = "deadline_ms")]
     pub deadline: Option<Time>,
+    /// Most that it may cost.
+    #[serde(default, rename = "budget_nanousd")]
+    pub budget: Option<NanoUsd>,
     /// Work done.
     pub done: Work,
     /// Work in the newest durable checkpoint.
@@ -249,7 +252,7 @@ fn over(outcome: &Outcome) -> State {
 }
 
 fn blank(job: &Job, now: Time) -> JobView {
-    let JobSpec { name, owner, deadline, gang, work, run, .. } = &job.spec;
+    let JobSpec { name, owner, deadline, budget, gang, work, run, .. } = &job.spec;
     let mut view = JobView {
         id: job.id,
         name: name.clone(),
@@ -262,6 +265,7 @@ fn blank(job: &Job, now: Time) -> JobView {
         began_at: job.began_at,
         ended_at: job.ended.as_ref().map(|(at, _)| *at),
         deadline: *deadline,
+        budget: *budget,
         done: job.done_at(now),
         durable: job.progress.durable,
         total: job.total(),

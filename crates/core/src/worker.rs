@@ -123,6 +123,26 @@ pub struct WorkerView {
     pub trouble: Option<String>,
 }
 
+impl WorkerView {
+    /// A worker of which nothing is known yet.
+    pub fn new(stint: StintId, rank: u32) -> WorkerView {
+        WorkerView {
+            stint,
+            rank,
+            pid: None,
+            restored: None,
+            restored_work: None,
+            done: None,
+            total: None,
+            durable: None,
+            durable_work: None,
+            end: None,
+            evidence: Evidence::default(),
+            trouble: None,
+        }
+    }
+}
+
 /// What was seen of a program's habits; a rehearsal judges by it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {

@@ -6,7 +6,7 @@ use crate::random;
 use crate::world::{Machine, Worker, World};
 use async_trait::async_trait;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use windfall_core::worker::{Evidence, StartOrder, WorkerView};
+use windfall_core::worker::{StartOrder, WorkerView};
 use windfall_core::{LeaseEnd, LeaseId, Market, Offer, Refusal, Span, StintId, WorkerEnd};
 use windfall_exec::{Capabilities, Engine, EngineError, LeaseState, Observed, Owned, Want};
 
@@ -129,7 +129,11 @@ impl World {
     fn view(&self, machine: &Machine) -> Option<WorkerView> {
         let worker = machine.worker.as_ref()?;
         let known = self.jobs.get(worker.job).and_then(|truth| Some((truth, truth.runs.get(&worker.stint.epoch)?)));
-        let Some((truth, run)) = known else { return Some(never_started(worker)) };
+        let blank = WorkerView::new(worker.stint, worker.rank);
+        let Some((truth, run)) = known else {
+            // It was stopped before it was ordered.
+            return Some(WorkerView { end: worker.end.clone(), ..blank });
+        };
         let began = run.fenced && (worker.running || worker.end.is_some() || machine.gone.is_some());
         let ran = worker.rank > 0 && (worker.running || machine.gone.is_some()) || worker.rank == 0 && began;
         let program = &truth.program;
@@ -141,8 +145,6 @@ impl World {
         let reports = first && program.reports && done > run.base;
         let ghost = self.bug == Some(Bug::StopNotAwaited) && worker.asked && worker.end.is_none();
         Some(WorkerView {
-            stint: worker.stint,
-            rank: worker.rank,
             pid: ran.then_some(1),
             restored: run.restored.filter(|_| first),
             restored_work: run.restored.filter(|_| first).map(|_| run.base),
@@ -151,27 +153,8 @@ impl World {
             durable: run.durable.filter(|_| first).map(|(id, _)| id),
             durable_work: run.durable.filter(|_| first && program.reports).map(|(_, work)| work),
             end: worker.end.clone().or(ghost.then_some(WorkerEnd::Stopped)),
-            evidence: Evidence::default(),
-            trouble: None,
+            ..blank
         })
-    }
-}
-
-/// A worker that was stopped before it was ordered.
-fn never_started(worker: &Worker) -> WorkerView {
-    WorkerView {
-        stint: worker.stint,
-        rank: worker.rank,
-        pid: None,
-        restored: None,
-        restored_work: None,
-        done: None,
-        total: None,
-        durable: None,
-        durable_work: None,
-        end: worker.end.clone(),
-        evidence: Evidence::default(),
-        trouble: None,
     }
 }
 

@@ -124,10 +124,6 @@ fn job(seed: u64, number: u64, gentle: bool, boot: Span, config: &Config) -> Job
         Some("skynomad"),
     ]);
     let spec = JobSpec {
-        name: format!("job-{number}"),
-        owner: "explorer".to_owned(),
-        team: "laws".to_owned(),
-        tier: 3,
         gang,
         resources: if random.permille(500) {
             vec![Ask { accelerator: "V100".to_owned(), count: 1 }]
@@ -147,27 +143,15 @@ fn job(seed: u64, number: u64, gentle: bool, boot: Span, config: &Config) -> Job
         late: random.pick(&[Late::Cheapest, Late::Soonest, Late::Stop]),
         max_price,
         budget,
-        fallback: None,
         checkpoint: CheckpointSpec {
-            path: None,
-            store: String::new(),
-            keep: 3,
-            settle_ms: 1_000,
-            size_bytes: None,
             every: program.saves_every.filter(|_| !program.listens),
             restart: told_restart,
+            ..CheckpointSpec::default()
         },
-        precision: None,
         policy: policy.map(str::to_owned),
         retries: random.pick(&[0, 0, 1, 3]),
-        run: RunSpec {
-            command: vec!["train".to_owned()],
-            folder: "/".to_owned(),
-            environment: number.to_string(),
-            env: BTreeMap::new(),
-            progress: None,
-            grace,
-        },
+        run: RunSpec { environment: number.to_string(), grace, ..RunSpec::of(vec!["train".to_owned()]) },
+        ..JobSpec::named(format!("job-{number}"), Vec::new())
     };
     JobPlan {
         submit_at,

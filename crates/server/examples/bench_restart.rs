@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 use windfall_core::brain::Config;
-use windfall_core::spec::{CheckpointSpec, Late, RunSpec, WorkSpec};
-use windfall_core::{Event, JobSpec, Span, Time, Workload, WorkloadId};
+use windfall_core::{Event, JobSpec, Time, Workload, WorkloadId};
 use windfall_server::cycle::{Cycle, CycleError};
 
 const JOBS: u64 = 100_000;
@@ -45,39 +44,7 @@ async fn main() -> Result<(), CycleError> {
 }
 
 fn submission(number: u64) -> Event {
-    let spec = JobSpec {
-        name: format!("job-{number}"),
-        owner: "bench".into(),
-        team: "default".into(),
-        tier: 3,
-        gang: 1,
-        resources: Vec::new(),
-        work: WorkSpec::default(),
-        deadline: None,
-        late: Late::Soonest,
-        max_price: None,
-        budget: None,
-        fallback: None,
-        checkpoint: CheckpointSpec {
-            path: None,
-            store: String::new(),
-            keep: 3,
-            settle_ms: 2_000,
-            size_bytes: None,
-            every: None,
-            restart: None,
-        },
-        precision: None,
-        policy: None,
-        retries: 0,
-        run: RunSpec {
-            command: vec!["true".into()],
-            folder: "/".into(),
-            environment: format!("key-{number}"),
-            env: Default::default(),
-            progress: None,
-            grace: Span::seconds(30),
-        },
-    };
+    let mut spec = JobSpec::named(format!("job-{number}"), vec!["true".into()]);
+    spec.run.environment = format!("key-{number}");
     Event::Submitted { workload: Box::new(Workload::Job(spec)), key: format!("key-{number}") }
 }

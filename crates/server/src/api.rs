@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use windfall_agent::checkpoint::{Checkpoints, Options};
 use windfall_core::view::JobView;
 use windfall_core::worker::WorkerView;
-use windfall_core::{WorkloadId, codec};
+use windfall_core::{Event, NanoUsd, WorkloadId, codec};
 use windfall_store::{JobQuery, Store};
 
 /// How often a watched job is looked at.
@@ -51,6 +51,7 @@ pub fn routes(desk: Desk) -> Router {
         .route("/v1/jobs", get(jobs).post(submit))
         .route("/v1/jobs/{id}", get(job))
         .route("/v1/jobs/{id}/cancel", post(cancel))
+        .route("/v1/jobs/{id}/budget", post(budget))
         .route("/v1/jobs/{id}/explain", get(explain))
         .route("/v1/jobs/{id}/stints", get(stints))
         .route("/v1/jobs/{id}/watch", get(watch))
@@ -145,7 +146,19 @@ struct CancelBody {
 }
 
 async fn cancel(State(desk): State<Desk>, Path(id): Path<u64>, Json(body): Json<CancelBody>) -> Result<(), Problem> {
-    desk.ask(|reply| Ask::Cancel(WorkloadId(id), body.by, reply)).await
+    desk.ask(|reply| Ask::Tell(Event::CancelRequested { workload: WorkloadId(id), by: body.by }, reply)).await
+}
+
+#[derive(Deserialize)]
+struct BudgetBody {
+    #[serde(rename = "budget_nanousd")]
+    budget: Option<NanoUsd>,
+    by: String,
+}
+
+async fn budget(State(desk): State<Desk>, Path(id): Path<u64>, Json(body): Json<BudgetBody>) -> Result<(), Problem> {
+    let event = Event::BudgetSet { workload: WorkloadId(id), budget: body.budget, by: body.by };
+    desk.ask(|reply| Ask::Tell(event, reply)).await
 }
 
 async fn explain(State(desk): State<Desk>, Path(id): Path<u64>) -> Result<Json<ExplainAnswer>, Problem> {

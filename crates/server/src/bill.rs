@@ -46,7 +46,7 @@ pub fn forecast(spec: &JobSpec, deadline_in: Option<Span>, tape: &Tape, offset: 
         restart: spec.checkpoint.restart.unwrap_or(USUAL_START),
         undone: Span::ZERO,
         tick: tape.tick,
-        flakiness: if tape.name == windfall_sim::STEADY { 0.0 } else { 1.0 },
+        flakiness: if tape.ever_lacks(spec.gang) { 1.0 } else { 0.0 },
         has_firm: true,
     };
     let model = Model::embedded();

@@ -82,6 +82,17 @@ impl Default for World {
     }
 }
 
+impl World {
+    /// The world that a state directory holds, if it holds one; nothing is made or changed.
+    pub fn of(home: &Path) -> Result<Option<World>, HomeError> {
+        let path = home.join("world.json");
+        match std::fs::read_to_string(&path) {
+            Ok(text) => serde_json::from_str(&text).map(Some).map_err(|source| HomeError::World { path, source }),
+            Err(_) => Ok(None),
+        }
+    }
+}
+
 /// An opened state directory.
 #[derive(Debug)]
 pub struct Home {
@@ -108,13 +119,7 @@ impl Home {
     /// The world that the directory holds, or `wanted` (else the default) when it holds none yet.
     pub fn world(&self, wanted: Option<World>) -> Result<World, HomeError> {
         let file = self.path.join("world.json");
-        let known: Option<World> = match std::fs::read_to_string(&file) {
-            Ok(text) => {
-                Some(serde_json::from_str(&text).map_err(|source| HomeError::World { path: file.clone(), source })?)
-            }
-            Err(_) => None,
-        };
-        match (known, wanted) {
+        match (World::of(&self.path)?, wanted) {
             (Some(known), Some(wanted)) if known != wanted => Err(HomeError::OtherWorld { path: self.path.clone() }),
             (Some(known), _) => Ok(known),
             (None, wanted) => {

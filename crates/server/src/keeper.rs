@@ -40,8 +40,8 @@ pub enum Ask {
     Hello(Reply<Hello>),
     /// Accept a job.
     Submit(Box<Submission>, Reply<Accepted>),
-    /// End a job.
-    Cancel(WorkloadId, String, Reply<()>),
+    /// A person wants something of a live job.
+    Tell(Event, Reply<()>),
     /// One job, live or ended.
     Job(WorkloadId, Reply<JobAnswer>),
     /// What is known of the workers of a job's stints, oldest first.
@@ -148,12 +148,10 @@ impl Keeper {
         for ask in asks {
             match ask {
                 Ask::Submit(submission, reply) => self.admit(*submission, reply, &mut events, &mut submissions),
-                Ask::Cancel(id, by, reply) => {
-                    let known = self.cycle.brain().job(id).is_some_and(|job| job.ended.is_none());
-                    if known {
-                        events.push(Event::CancelRequested { workload: id, by });
-                    }
-                    let _ = reply.send(if known { Ok(()) } else { Err(self.not_live(id).await) });
+                Ask::Tell(event, reply) => {
+                    let refused = self.refusal(&event).await;
+                    events.extend(refused.is_none().then_some(event));
+                    let _ = reply.send(refused.map_or(Ok(()), Err));
                 }
                 Ask::Shutdown(reply) => {
                     end = true;
@@ -383,7 +381,7 @@ impl Keeper {
                         .map_err(|error| problem(503, "engine-refused", &error.to_string())),
                 });
             }
-            Ask::Submit(..) | Ask::Cancel(..) | Ask::Shutdown(..) => {}
+            Ask::Submit(..) | Ask::Tell(..) | Ask::Shutdown(..) => {}
         }
     }
 
@@ -413,11 +411,19 @@ impl Keeper {
             .map_err(|error| problem(500, "unreadable-job", &error.to_string()))
     }
 
-    async fn not_live(&self, id: WorkloadId) -> Problem {
-        match self.find(id).await {
-            Ok(view) => problem(409, "job-is-over", &format!("job {id} is over: {}", view.state.word())),
-            Err(problem) => problem,
-        }
+    /// Why what a person wants of a job cannot be.
+    async fn refusal(&self, event: &Event) -> Option<Problem> {
+        let Subject::Workload(id) = event.subject() else { return None };
+        let brain = self.cycle.brain();
+        let Some(job) = brain.job(id).filter(|job| job.ended.is_none()) else {
+            return Some(match self.find(id).await {
+                Ok(view) => problem(409, "job-is-over", &format!("job {id} is over: {}", view.state.word())),
+                Err(problem) => problem,
+            });
+        };
+        let spent = brain.spent(job, self.clock.now());
+        let too_small = matches!(event, Event::BudgetSet { budget: Some(budget), .. } if *budget <= spent);
+        too_small.then(|| problem(409, "budget-is-spent", &format!("job {id} has cost {spent} already")))
     }
 
     async fn job(&self, id: WorkloadId) -> Result<JobAnswer, Problem> {
@@ -426,7 +432,9 @@ impl Keeper {
         let observed = self.engine.observe(&leases).await.unwrap_or_default();
         let workers: Vec<_> = observed.into_iter().filter_map(|observed| observed.worker).collect();
         // Not over for good before its leases are gone: then the bill would still change.
-        let settled = job.state.is_over() && self.cycle.brain().job(id).is_none();
+        let brain = self.cycle.brain();
+        let paused = job.state == State::Paused && brain.leases_of(id).next().is_none();
+        let settled = paused || (job.state.is_over() && brain.job(id).is_none());
         Ok(JobAnswer {
             bill: settled.then(|| self.bill(&job)),
             pids: workers.iter().filter(|worker| worker.end.is_none()).filter_map(|worker| worker.pid).collect(),

@@ -71,7 +71,9 @@ impl Outfit for Wardrobe {
         let kept = Kept::read(&folder).ok()?;
         let mut env = kept.env;
         env.extend(job.spec.run.env.clone());
-        if let Some(precision) = &job.spec.precision {
+        let offer = known.leases.first().and_then(|lease| brain.offer(&brain.lease(*lease)?.offer));
+        let smaller = offer.and_then(|offer| job.smaller(offer)).map(|smaller| &smaller.precision);
+        if let Some(precision) = smaller.or(job.spec.precision.as_ref()) {
             env.insert("WINDFALL_PRECISION".to_owned(), precision.clone());
         }
         let checkpoint = &job.spec.checkpoint;

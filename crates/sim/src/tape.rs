@@ -254,6 +254,11 @@ impl Tape {
         }
     }
 
+    /// Whether a zone is ever without `count` instances, so that leases are taken away.
+    pub fn ever_lacks(&self, count: u32) -> bool {
+        self.zones.iter().any(|(_, quotes)| quotes.iter().any(|quote| quote.capacity < count))
+    }
+
     fn index(&self, offset: Span, len: usize) -> usize {
         let tick = offset.0.div_euclid(self.tick.0);
         usize::try_from(tick.rem_euclid(len as i64)).unwrap_or(0)
@@ -300,6 +305,12 @@ mod tests {
         let falls = tape.falls_below("us-west-2c", 1, start, Span::hours(1)).expect("falls");
         assert_eq!(falls, Span(7 * tape.tick.0));
         assert_eq!(tape.quote("us-west-2c", start).expect("zone").price, NanoUsd::from_dollars(0.918));
+    }
+
+    #[test]
+    fn a_market_that_never_lacks_capacity_is_known_by_what_is_on_the_tape() {
+        assert!(!Tape::steady().ever_lacks(1_000) && Tape::steady().ever_lacks(1_001));
+        assert!(embedded("aws-v100-us-west-2-2023").expect("embedded").ever_lacks(1));
     }
 
     #[test]

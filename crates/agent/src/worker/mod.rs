@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, watch};
 use windfall_core::record::Resume;
-use windfall_core::worker::{AgentRequest, AgentView, Evidence, StartOrder, WorkerView};
+use windfall_core::worker::{AgentRequest, AgentView, StartOrder, WorkerView};
 use windfall_core::{CheckpointId, StintId, WorkerEnd};
 
 /// How often progress is read.
@@ -54,7 +54,7 @@ impl Supervisor {
             match request {
                 AgentRequest::Start(order) => {
                     if self.accepts(&order) {
-                        publish(&self.dir, &self.view, |view| *view = Some(blank(order.stint, order.rank)));
+                        publish(&self.dir, &self.view, |view| *view = Some(WorkerView::new(order.stint, order.rank)));
                         let (tell, told) = mpsc::unbounded_channel();
                         let life = Life { dir: self.dir.clone(), order: *order, view: self.view.clone(), told };
                         worker = Some((tell.clone(), tokio::spawn(life.run())));
@@ -73,7 +73,7 @@ impl Supervisor {
                         // A word to an older stint, or to a newer one while an older still runs, is not for anyone here.
                         (Some((known, over)), _) if !over || known.epoch >= stint.epoch => {}
                         _ => publish(&self.dir, &self.view, |view| {
-                            *view = Some(WorkerView { end: Some(WorkerEnd::Stopped), ..blank(stint, rank) });
+                            *view = Some(WorkerView { end: Some(WorkerEnd::Stopped), ..WorkerView::new(stint, rank) });
                         }),
                     }
                 }
@@ -125,23 +125,6 @@ fn ask_to_save(dir: &Path, stint: StintId, request: u64) {
         let fresh = path.with_extension("new");
         // A program that is not told goes on, and is asked again.
         let _ = std::fs::write(&fresh, request.to_string()).and_then(|()| std::fs::rename(&fresh, &path));
-    }
-}
-
-fn blank(stint: StintId, rank: u32) -> WorkerView {
-    WorkerView {
-        stint,
-        rank,
-        pid: None,
-        restored: None,
-        restored_work: None,
-        done: None,
-        total: None,
-        durable: None,
-        durable_work: None,
-        end: None,
-        evidence: Evidence::default(),
-        trouble: None,
     }
 }
 

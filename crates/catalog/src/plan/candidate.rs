@@ -2,6 +2,7 @@
 
 use super::parts::Parts;
 use super::speed::Evidence;
+use super::why::Why;
 use crate::knowledge::Precision;
 use crate::offer::Offer;
 use windfall_core::market::foresight::Expected;
@@ -79,7 +80,7 @@ pub struct Candidate<'c> {
     pub committed_until: Option<String>,
 }
 
-/// Why an offer is not among the candidates.
+/// An offer that will not do.
 #[derive(Clone, Debug)]
 pub struct Rejected<'c> {
     /// The offer.
@@ -87,7 +88,7 @@ pub struct Rejected<'c> {
     /// On so many nodes.
     pub nodes: u32,
     /// Why.
-    pub why: String,
+    pub why: Why,
 }
 
 /// A plan.
@@ -104,6 +105,28 @@ pub struct Plan<'c> {
 }
 
 impl Plan<'_> {
+    /// Reasons for which offers were rejected, as people read them, with how many each; the most frequent first.
+    pub fn ruled_out(&self) -> Vec<(&'static str, usize)> {
+        let mut reasons: Vec<(&'static str, usize)> = Vec::new();
+        for reason in self.rejected.iter().map(|rejected| rejected.why.of_many()) {
+            match reasons.iter_mut().find(|(known, _)| *known == reason) {
+                Some((_, count)) => *count += 1,
+                None => reasons.push((reason, 1)),
+            }
+        }
+        reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        reasons
+    }
+
+    /// The shortest running time among what is too slow for the deadline.
+    pub fn fastest_too_slow(&self) -> Option<&Why> {
+        let slow = self.rejected.iter().filter_map(|rejected| match &rejected.why {
+            Why::TooSlow { takes } => Some((takes, &rejected.why)),
+            _ => None,
+        });
+        slow.min_by_key(|(takes, _)| *takes).map(|(_, why)| why)
+    }
+
     /// Candidates that no other beats in both cost and time, fastest first.
     pub fn pareto(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.candidates.len()).collect();

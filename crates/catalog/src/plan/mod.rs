@@ -9,18 +9,19 @@ mod scale;
 mod smaller;
 mod speed;
 mod weigh;
+mod why;
 
 pub use candidate::{Basis, Candidate, Interval, Plan, Rejected};
 pub use holdings::{Commitment, Discount, Holdings};
 pub use parts::Parts;
 pub use request::{Request, Saves, Stored, Work};
-pub use speed::Evidence;
+pub use speed::{Evidence, Need};
+pub use why::Why;
 
 use crate::catalog::Catalog;
 use crate::offer::{InstanceType, Offer};
 use crate::search::{Query, Wanted};
 use crate::words::{Count, Term};
-use speed::{Need, NoNeed};
 use std::collections::BTreeMap;
 use weigh::{Rough, Weigh};
 use windfall_core::NanoUsd;
@@ -38,7 +39,7 @@ impl Catalog {
         let mut weigh = Weigh::new(self, request, model);
         let mut rough = Vec::new();
         // A type has many offers, and takes as long wherever it stands.
-        let mut needs: BTreeMap<(u32, u32), Result<Need, NoNeed>> = BTreeMap::new();
+        let mut needs: BTreeMap<(u32, u32), Result<Need, Why>> = BTreeMap::new();
         for offer in self.considered(request) {
             for nodes in if request.nodes.is_empty() { &[1][..] } else { &request.nodes } {
                 let known = needs.entry((offer.kind.at, *nodes));
@@ -60,7 +61,7 @@ impl Catalog {
             }
             match weigh.mean(way) {
                 Ok(mean) if request.budget.is_some_and(|budget| mean > budget.dollars()) => {
-                    let why = format!("expected to cost ${mean:.2}, over the budget");
+                    let why = Why::Budget { cost: NanoUsd::from_dollars(mean) };
                     plan.rejected.push(Rejected { offer: way.offer, nodes: way.nodes, why });
                 }
                 Ok(mean) => best.push((mean, way.clone())),
@@ -118,32 +119,27 @@ impl Catalog {
         weigh: &Weigh<'c, '_>,
         offer: &Offer<'c>,
         nodes: u32,
-        need: &Result<Need, NoNeed>,
-    ) -> Result<Vec<Rough<'c>>, String> {
+        need: &Result<Need, Why>,
+    ) -> Result<Vec<Rough<'c>>, Why> {
         let request = weigh.request;
         let memory = offer.kind.memory_gib;
         if let Some(least) = request.min_memory_gib
             && memory.is_none_or(|memory| memory < least)
         {
-            let has = memory.map_or("unknown memory".to_owned(), |memory| format!("{memory:.0} GiB of memory"));
-            return Err(format!("{has}, {least:.0} asked for"));
+            return Err(Why::Memory { has: memory, least });
         }
         if let Some(least) = request.min_vcpus
             && offer.kind.vcpus.is_none_or(|cores| cores < least)
         {
-            return Err(format!("fewer than {least:.0} cores"));
+            return Err(Why::Cores { least });
         }
-        let need = match need {
-            Ok(need) => need,
-            Err(NoNeed::UnknownSpeed(why)) => return Err(why.clone()),
-            Err(NoNeed::NoWork) => return Err("the work is not known: say `work:` in the job file".to_owned()),
-        };
+        let need = need.as_ref().map_err(Why::clone)?;
         let price = request.holdings.price(offer);
         if offer.term == Term::Spot && request.max_price.is_some_and(|most| price > most) {
-            return Err(format!("spot at ${:.2} an hour is over max_price", price.dollars()));
+            return Err(Why::MaxPrice { price });
         }
         if offer.term.market() == windfall_core::Market::Reserved {
-            return Err("needs a commitment that you do not hold".to_owned());
+            return Err(Why::Commitment);
         }
         let mut ways = Vec::new();
         for need in self.with_precisions(request, &offer.kind, need.clone()) {
@@ -159,7 +155,7 @@ impl Catalog {
             ways.push(Rough { offer: *offer, nodes, price, need, least, committed });
         }
         if ways.is_empty() {
-            return Err(format!("would take {:.1} h, later than the deadline", need.span.0 as f64 / 3.6e6));
+            return Err(Why::TooSlow { takes: need.span });
         }
         Ok(ways)
     }

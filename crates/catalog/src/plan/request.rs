@@ -111,13 +111,13 @@ pub struct Request {
 
 /// An accelerator and how many of them work together.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Fleetlet<'r> {
+pub(super) struct Accelerators<'r> {
     pub family: &'r str,
     pub in_node: Count,
     pub nodes: u32,
 }
 
-impl Fleetlet<'_> {
+impl Accelerators<'_> {
     pub fn all(&self) -> f64 {
         self.in_node.as_f64() * f64::from(self.nodes)
     }

@@ -6,7 +6,9 @@ use crate::catalog::Catalog;
 use crate::knowledge::{Precision, PrecisionGain};
 use crate::offer::InstanceType;
 use crate::search::Wanted;
+use crate::words::Count;
 use windfall_core::Span;
+use windfall_core::spec::{Ask, Smaller};
 
 /// Memory at a 16-bit precision against 32 bits, where nobody measured it: weights and optimiser keep a copy of 32.
 const USUAL_MEMORY: f64 = 0.65;
@@ -78,6 +80,30 @@ impl Catalog {
         families.dedup();
         let wanted = |family: &str| Wanted { family: family.to_owned(), model: None, count: least.count };
         families.into_iter().map(wanted).collect()
+    }
+
+    /// What `smaller+bf16` in a job's fallback stands for: accelerators with less memory than any that it asks for, on
+    /// which it fits at that precision, with their speed against the first that it asks for.
+    pub fn fallbacks(&self, asks: &[Ask], precision: Precision) -> Vec<Smaller> {
+        let wanted =
+            |ask: &Ask| Wanted { family: ask.accelerator.clone(), model: None, count: Some(Count::whole(ask.count)) };
+        let request = Request {
+            accelerators: asks.iter().map(wanted).collect(),
+            precision: vec![precision],
+            ..Request::default()
+        };
+        let Some(first) = asks.first() else { return Vec::new() };
+        let Some(asked) = self.usual_tflops(&first.accelerator) else { return Vec::new() };
+        let smaller = self.smaller(&request).into_iter().filter_map(|wanted| {
+            let gain = self.gain(&wanted.family, precision, None).unwrap_or(1.0);
+            let speed = self.usual_tflops(&wanted.family)? * gain / asked;
+            Some(Smaller {
+                ask: Ask { accelerator: wanted.family, count: first.count },
+                precision: precision.word().to_owned(),
+                speed_permille: (speed * 1_000.0).clamp(1.0, 1e6) as u32,
+            })
+        });
+        smaller.collect()
     }
 
     fn memory_share(&self, precisions: &[Precision]) -> f64 {

@@ -1,11 +1,13 @@
 //! How long the work takes on something: as it was said or measured where that fits, in proportion to peak speed and
 //! scaling where it does not, and then it says so.
 
-use super::request::{Fleetlet, Request, Work};
+use super::request::{Accelerators, Request, Work};
 use super::scale;
+use super::why::Why;
 use crate::catalog::Catalog;
 use crate::knowledge::{Accelerator, Precision};
 use crate::offer::InstanceType;
+use crate::search::Wanted;
 use crate::words::Count;
 use windfall_core::Span;
 
@@ -41,8 +43,10 @@ impl Evidence {
 
 /// A running time.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Need {
+pub struct Need {
+    /// How long it is.
     pub span: Span,
+    /// Where it comes from.
     pub evidence: Evidence,
     /// How it was come by, for people.
     pub how: String,
@@ -52,19 +56,24 @@ pub(super) struct Need {
     pub precision: Option<Precision>,
 }
 
-/// Why there is no running time.
-#[derive(Clone, Debug)]
-pub(super) enum NoNeed {
-    UnknownSpeed(String),
-    NoWork,
-}
-
 impl Catalog {
+    /// The running time on `nodes` of an accelerator: on the slowest instance type that has it, so that it can be
+    /// promised wherever the job comes to run.
+    pub fn need_on(&self, request: &Request, on: &Wanted, nodes: u32) -> Result<Need, Why> {
+        let mut slowest: Option<Need> = None;
+        for kind in self.instance_types().filter(|kind| on.is_met(kind.accelerator.unwrap_or_default(), kind)) {
+            let need = self.need(request, &kind, nodes)?;
+            slowest = Some(slowest.filter(|known| known.span >= need.span).unwrap_or(need));
+        }
+        let named = || on.count.map_or(on.family.clone(), |count| format!("{}:{count}", on.family));
+        slowest.ok_or_else(|| Why::UnknownSpeed { family: named() })
+    }
+
     /// The running time on `nodes` of an instance type.
-    pub(super) fn need(&self, request: &Request, kind: &InstanceType<'_>, nodes: u32) -> Result<Need, NoNeed> {
-        let Some(work) = &request.work else { return Err(NoNeed::NoWork) };
+    pub(super) fn need(&self, request: &Request, kind: &InstanceType<'_>, nodes: u32) -> Result<Need, Why> {
+        let Some(work) = &request.work else { return Err(Why::NoWork) };
         let family = kind.accelerator.unwrap_or_default();
-        let here = Fleetlet { family, in_node: kind.count, nodes };
+        let here = Accelerators { family, in_node: kind.count, nodes };
         let scaling = scale::efficiency(self, request, kind, nodes);
         let need = |hours: f64, evidence: Evidence, how: String| Need {
             span: Span((hours * 3.6e6).clamp(1.0, 1e15) as i64),
@@ -73,12 +82,12 @@ impl Catalog {
             efficiency: scaling.share,
             precision: None,
         };
-        let unknown = |family: &str| NoNeed::UnknownSpeed(format!("the speed of {family} is not known"));
+        let unknown = |family: &str| Why::UnknownSpeed { family: family.to_owned() };
         match work {
             Work::Hours { hours, on } => {
                 let on = on.as_ref().or(request.accelerators.first());
                 let Some(on) = on else { return Ok(need(hours.0 as f64 / 3.6e6, Evidence::Given, "as said".into())) };
-                let there = Fleetlet { family: &on.family, in_node: on.count.unwrap_or(Count::whole(1)), nodes: 1 };
+                let there = Accelerators { family: &on.family, in_node: on.count.unwrap_or(Count::whole(1)), nodes: 1 };
                 let hours = hours.0 as f64 / 3.6e6;
                 self.in_proportion(&there, &here, hours, scaling.share, Evidence::Given)
                     .map(|(hours, evidence, how)| need(hours, evidence, how))
@@ -88,18 +97,17 @@ impl Catalog {
                 // A smaller accelerator that a lower precision makes room for is judged by one that was given.
                 let known = per_second.get_key_value(family);
                 let known = known.or_else(|| per_second.iter().next().filter(|_| !request.precision.is_empty()));
-                let (given, rate) =
-                    known.ok_or_else(|| NoNeed::UnknownSpeed(format!("no throughput was given for {family}")))?;
+                let (given, rate) = known.ok_or_else(|| Why::NoThroughput { family: family.to_owned() })?;
                 let asked = request.accelerators.iter().find(|wanted| wanted.family == *given);
                 let in_node = asked.and_then(|wanted| wanted.count).unwrap_or(kind.count);
-                let there = Fleetlet { family: given, in_node, nodes: 1 };
+                let there = Accelerators { family: given, in_node, nodes: 1 };
                 let hours = *steps as f64 / rate / 3_600.0;
                 self.in_proportion(&there, &here, hours, scaling.share, Evidence::Given)
                     .map(|(hours, evidence, how)| need(hours, evidence, how))
                     .ok_or_else(|| unknown(family))
             }
             Work::Measured { steps, on, per_second, .. } => {
-                let there = Fleetlet { family: &on.family, in_node: on.count.unwrap_or(Count::whole(1)), nodes: 1 };
+                let there = Accelerators { family: &on.family, in_node: on.count.unwrap_or(Count::whole(1)), nodes: 1 };
                 let hours = *steps as f64 / per_second / 3_600.0;
                 self.in_proportion(&there, &here, hours, scaling.share, Evidence::Measured)
                     .map(|(hours, evidence, how)| need(hours, evidence, how))
@@ -123,8 +131,8 @@ impl Catalog {
     /// Hours there to hours here.
     fn in_proportion(
         &self,
-        there: &Fleetlet<'_>,
-        here: &Fleetlet<'_>,
+        there: &Accelerators<'_>,
+        here: &Accelerators<'_>,
         hours: f64,
         share: f64,
         known: Evidence,
@@ -143,7 +151,7 @@ impl Catalog {
         Some((hours * factor, Evidence::Assumed, format!("from {} by peak speed and usual use", there.family)))
     }
 
-    fn usual_share(&self, there: &Fleetlet<'_>) -> f64 {
+    fn usual_share(&self, there: &Accelerators<'_>) -> f64 {
         scale::within_node(self, there.family, there.in_node.as_f64())
     }
 

@@ -4,6 +4,7 @@ use super::candidate::{Basis, Candidate, Interval};
 use super::parts::{self, Parts};
 use super::request::Request;
 use super::speed::Need;
+use super::why::Why;
 use crate::catalog::Catalog;
 use crate::offer::Offer;
 use crate::words::Term;
@@ -50,13 +51,13 @@ impl<'c, 'r> Weigh<'c, 'r> {
     }
 
     /// The mean cost in dollars, or why it will not do.
-    pub fn mean(&mut self, way: &Rough<'c>) -> Result<f64, String> {
+    pub fn mean(&mut self, way: &Rough<'c>) -> Result<f64, Why> {
         let firm = self.firm_price(way);
         let at = self.outlook(way, firm.is_some());
         let outlook = &self.outlooks[at].1;
         let chance = outlook.in_time();
         if self.request.deadline.is_some() && chance < super::LEAST_CHANCE {
-            return Err(format!("makes the deadline in {:.0} % of worlds only", chance * 100.0));
+            return Err(Why::MayMiss { chance });
         }
         let price = Prices { way, firm };
         let instances = outlook.expect(|passage| price.of(passage)).mean;

@@ -18,6 +18,20 @@ AWS takes back in a month. LAST YEAR shows the price over twelve months. MORE is
 in how many more places, not cheaper, the same can be had. Prices without a zone
 hold in their whole region. What is unknown is left empty.";
 
+/// Where and how things are bought.
+#[derive(Debug, Default, Args)]
+pub struct PlaceArgs {
+    /// In these clouds: aws, azure, gcp, lambda, nebius, oci, runpod, vast
+    #[arg(long, value_delimiter = ',', value_name = "CLOUD,…")]
+    pub cloud: Vec<String>,
+    /// In these regions or zones
+    #[arg(long, value_delimiter = ',', value_name = "REGION,…")]
+    pub region: Vec<String>,
+    /// On these markets: spot, on-demand, reserved, reserved-1y, reserved-3y
+    #[arg(long, value_delimiter = ',', value_name = "MARKET,…")]
+    pub market: Vec<String>,
+}
+
 /// What to look for.
 #[derive(Debug, Args)]
 #[command(after_help = OFFERS_HELP)]
@@ -28,15 +42,9 @@ pub struct OffersArgs {
     /// The same as a flag
     #[arg(long, value_name = "GPU[:N]")]
     pub gpu: Vec<String>,
-    /// In these clouds: aws, azure, gcp, lambda, nebius, oci, runpod, vast
-    #[arg(long, value_delimiter = ',', value_name = "CLOUD,…")]
-    pub cloud: Vec<String>,
-    /// In these regions or zones
-    #[arg(long, value_delimiter = ',', value_name = "REGION,…")]
-    pub region: Vec<String>,
-    /// On these markets: spot, on-demand, reserved, reserved-1y, reserved-3y
-    #[arg(long, value_delimiter = ',', value_name = "MARKET,…")]
-    pub market: Vec<String>,
+    /// Where and how.
+    #[command(flatten)]
+    pub places: PlaceArgs,
     /// Of these instance types
     #[arg(long, value_delimiter = ',', value_name = "TYPE,…")]
     pub instance_type: Vec<String>,
@@ -157,15 +165,9 @@ pub struct PlanChange {
     /// Number formats that the program may use
     #[arg(long, value_delimiter = ',', value_name = "FORMAT,…")]
     pub precision: Vec<String>,
-    /// In these clouds
-    #[arg(long, value_delimiter = ',', value_name = "CLOUD,…")]
-    pub cloud: Vec<String>,
-    /// In these regions or zones
-    #[arg(long, value_delimiter = ',', value_name = "REGION,…")]
-    pub region: Vec<String>,
-    /// On these markets: spot, on-demand
-    #[arg(long, value_delimiter = ',', value_name = "MARKET,…")]
-    pub market: Vec<String>,
+    /// Where and how.
+    #[command(flatten)]
+    pub places: PlaceArgs,
     /// Where the checkpoint store is: cloud/region
     #[arg(long, value_name = "PLACE")]
     pub store_at: Option<String>,

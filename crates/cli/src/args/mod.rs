@@ -3,7 +3,9 @@
 mod facts;
 mod simulate;
 
-pub use facts::{CatalogArgs, CatalogCommand, CompareArgs, OfferSort, OffersArgs, PlanArgs, PlanChange, PlanGroup};
+pub use facts::{
+    CatalogArgs, CatalogCommand, CompareArgs, OfferSort, OffersArgs, PlaceArgs, PlanArgs, PlanChange, PlanGroup,
+};
 pub use simulate::{SimulateCommand, SimulateMarketArgs};
 
 use clap::{Args, Parser, Subcommand};
@@ -69,6 +71,8 @@ pub enum Command {
     Logs(LogsArgs),
     /// Cancel a job: it may save, then it ends
     Cancel(JobArgs),
+    /// Give a job another budget; one that was paused for its budget goes on
+    Budget(BudgetArgs),
     /// Every decision about a job, with its numbers
     Explain(ExplainArgs),
     /// What the server does now
@@ -145,6 +149,15 @@ pub struct JobsArgs {
 pub struct JobArgs {
     /// Its number or its name
     pub job: String,
+}
+
+/// A job's budget.
+#[derive(Debug, Args)]
+pub struct BudgetArgs {
+    /// Its number or its name
+    pub job: String,
+    /// Dollars for the whole job, what it has cost included; `none` for no limit
+    pub dollars: String,
 }
 
 /// A job's output.

@@ -1,11 +1,12 @@
 //! Questions and orders about jobs that exist.
 
 use super::{Here, user};
-use crate::args::{ExplainArgs, JobArgs, JobsArgs, LogsArgs};
+use crate::args::{BudgetArgs, ExplainArgs, JobArgs, JobsArgs, LogsArgs};
 use crate::client::{Client, Lines};
 use crate::exit::{Code, Failure};
 use crate::show;
 use std::io::Write;
+use windfall_core::NanoUsd;
 use windfall_core::view::JobView;
 use windfall_server::api_types::{ExplainAnswer, Line};
 
@@ -112,6 +113,31 @@ pub async fn cancel(here: &Here, args: &JobArgs) -> Result<Code, Failure> {
         println!("{}", serde_json::json!({ "type": "cancelling", "id": id }));
     } else {
         println!("job {id} is being cancelled: its program may save first");
+    }
+    Ok(Code::Done)
+}
+
+pub async fn budget(here: &Here, args: &BudgetArgs) -> Result<Code, Failure> {
+    let bad = || {
+        let problem = format!("{} is no budget", args.dollars);
+        Failure::new(Code::BadInput, problem).hint("say dollars above 0, as in: windfall budget 3 25.50; or `none`")
+    };
+    let budget = match args.dollars.trim_start_matches('$') {
+        "none" => None,
+        dollars => match dollars.parse::<f64>() {
+            Ok(dollars) if dollars > 0.0 && dollars < 1e9 => Some(NanoUsd::from_dollars(dollars)),
+            _ => return Err(bad()),
+        },
+    };
+    let client = here.client();
+    let id = ask_about(&client, &args.job).await?;
+    let body = serde_json::json!({ "budget_nanousd": budget, "by": user() });
+    client.insist::<_, ()>(&format!("/v1/jobs/{id}/budget"), &body).await?;
+    let said = budget.map_or("no budget".to_owned(), |budget| format!("a budget of {budget}"));
+    if here.json {
+        println!("{}", serde_json::json!({ "type": "budget", "id": id, "budget_usd": budget.map(NanoUsd::dollars) }));
+    } else {
+        println!("job {id} has {said} now");
     }
     Ok(Code::Done)
 }

@@ -12,6 +12,7 @@ mod rehearse;
 mod servers;
 mod simulate;
 mod watch;
+mod work;
 
 use crate::args::{Cli, Command, SimulateCommand};
 use crate::client::Client;
@@ -109,6 +110,7 @@ async fn client_command(here: &Here, command: Command) -> Result<Code, Failure> 
         Command::Jobs(args) => jobs::jobs(here, &args).await,
         Command::Logs(args) => jobs::logs(here, &args).await,
         Command::Cancel(args) => jobs::cancel(here, &args).await,
+        Command::Budget(args) => jobs::budget(here, &args).await,
         Command::Explain(args) => jobs::explain(here, &args).await,
         Command::Status => servers::status(here).await,
         Command::Up(args) => servers::up(here, &args).await,

@@ -51,14 +51,16 @@ pub async fn attach(here: &Here, args: &JobArgs) -> Result<Code, Failure> {
 
 /// Reads the file before anything is started: a wrong one changes nothing.
 async fn send(here: &Here, client: &Client, file: &Path) -> Result<(Hello, Accepted), Failure> {
-    let read = jobfile::read(file, &here.context()?).map_err(|error| here.bad_file(&error))?;
+    let mut read = jobfile::read(file, &here.context()?).map_err(|error| here.bad_file(&error))?;
+    super::work::work_out(here, &mut read, file)?;
     let env = environment();
     let submission = Submission { key: key(), spec: read.spec, deadline_in: read.deadline_in, env };
     let hello = client.ensure().await?;
     // Asked twice it is one job: the server knows it by its key.
-    let accepted: Accepted = client.insist("/v1/jobs", &submission).await?;
+    let mut accepted: Accepted = client.insist("/v1/jobs", &submission).await?;
+    accepted.notes.splice(..0, read.notes);
     if !here.json {
-        for note in read.notes.iter().chain(&accepted.notes) {
+        for note in &accepted.notes {
             eprintln!("note: {note}");
         }
     }
@@ -172,7 +174,9 @@ fn detach(here: &Here, view: &mut View, id: u64) -> Code {
     if here.json {
         println!("{}", serde_json::json!({ "type": "detached", "id": id }));
     } else {
-        eprintln!("detached: the job goes on. Come back with: windfall attach {id}; end it with: windfall cancel {id}");
+        view.say(&format!(
+            "detached: the job goes on. Come back with: windfall attach {id}; end it with: windfall cancel {id}"
+        ));
     }
     Code::Detached
 }

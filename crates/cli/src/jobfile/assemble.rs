@@ -8,14 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use windfall_core::nearest::nearest;
 use windfall_core::spec::{Ask, CheckpointSpec, Fallback, JobSpec, Late, RunSpec, WorkSpec, WorkUnit};
-use windfall_core::{Rate, Span, Work};
-
-const GRACE: Span = Span::seconds(30);
-const SETTLE_MS: u64 = 2_000;
-const KEEP: u32 = 3;
-const TEAM: &str = "default";
-/// Best effort: nobody is pushed aside by a job that did not ask for it.
-const TIER: u64 = 3;
+use windfall_core::{Rate, Work};
 
 /// A job made of the values of a file, as far as they are right; none without a program.
 pub(super) struct Assemble<'a, 'p> {
@@ -35,19 +28,19 @@ impl Assemble<'_, '_> {
         if top.has("late") && !top.has("deadline") {
             self.notes.push("late says what to do after a deadline, and there is no deadline".to_owned());
         }
+        let usual = JobSpec::named(top.text("name").map_or(name, str::to_owned), Vec::new());
         Some(JobSpec {
-            name: top.text("name").map_or(name, str::to_owned),
             owner: self.context.owner.clone(),
-            team: top.text("team").unwrap_or(TEAM).to_owned(),
-            tier: top.count("tier").unwrap_or(TIER) as u8,
-            gang: top.count("nodes").unwrap_or(1) as u32,
+            team: top.text("team").map_or(usual.team, str::to_owned),
+            tier: top.count("tier").map_or(usual.tier, |tier| tier as u8),
+            gang: top.count("nodes").map_or(usual.gang, |nodes| nodes as u32),
             resources,
             work,
-            deadline: None,
             late: match top.text("late") {
                 Some("cheapest") => Late::Cheapest,
                 Some("stop") => Late::Stop,
-                _ => Late::Soonest,
+                Some("soonest") => Late::Soonest,
+                _ => usual.late,
             },
             max_price: top.money("max_price"),
             budget: top.money("budget"),
@@ -59,8 +52,9 @@ impl Assemble<'_, '_> {
                 _ => None,
             },
             policy: top.text("policy").map(str::to_owned),
-            retries: top.count("retries").unwrap_or(0) as u32,
+            retries: top.count("retries").map_or(usual.retries, |retries| retries as u32),
             run,
+            ..usual
         })
     }
 
@@ -89,13 +83,13 @@ impl Assemble<'_, '_> {
             return None;
         };
         let env = top.named("env").iter().filter_map(|(name, _, value)| Some((name.clone(), as_text(value)?)));
+        let usual = RunSpec::of(command);
         Some(RunSpec {
-            command,
             folder: folder.to_owned(),
-            environment: String::new(),
             env: env.collect(),
             progress: top.text("progress").map(str::to_owned),
-            grace: top.duration("grace").unwrap_or(GRACE),
+            grace: top.duration("grace").unwrap_or(usual.grace),
+            ..usual
         })
     }
 
@@ -103,13 +97,27 @@ impl Assemble<'_, '_> {
         let Some(work) = work else { return WorkSpec::default() };
         let clash =
             |one: &str, other: &str| (work.has(one) && work.has(other)).then(|| (other.to_owned(), one.to_owned()));
-        let clashes = [clash("steps", "hours"), clash("steps", "on"), clash("hours", "throughput")];
+        let clashes = [
+            clash("steps", "hours"),
+            clash("steps", "on"),
+            clash("hours", "throughput"),
+            clash("hours", "parameters"),
+            clash("hours", "benchmark"),
+        ];
         if let Some((one, other)) = clashes.into_iter().flatten().next() {
             let problem = Problem::new(Class::BadValue, format!("work: `{one}` does not go with `{other}`"))
-                .expected("{ steps, throughput } or { hours, on }")
+                .expected("{ steps, throughput }, { hours, on } or { parameters, tokens }")
                 .hint("say how much there is to do in one way");
             self.problems.add(&work.span(&one), problem);
             return WorkSpec::default();
+        }
+        for (one, other) in [("parameters", "tokens"), ("tokens", "parameters")] {
+            if work.has(one) && !work.has(other) {
+                let problem = Problem::new(Class::MissingKey, format!("work: `{one}` without `{other}`"))
+                    .expected("{ parameters: 7e9, tokens: 3e10 }")
+                    .hint(format!("add `{other}:`: parameters and tokens go together"));
+                self.problems.add(&work.span(one), problem);
+            }
         }
         if work.has("hours") || work.has("on") {
             return self.hours(work, resources);
@@ -122,10 +130,6 @@ impl Assemble<'_, '_> {
                 &work.span,
                 problem.hint("write { steps: 40000 } or { hours: 40, on: A100:8 }, or leave `work` out"),
             );
-        }
-        if ["parameters", "tokens", "benchmark"].iter().any(|key| work.has(key)) {
-            self.notes
-                .push("work: how long that takes is learnt while running; `windfall plan` estimates it".to_owned());
         }
         WorkSpec { total: work.count("steps").map(Work), unit: WorkUnit::Steps, rates }
     }
@@ -222,11 +226,12 @@ impl Assemble<'_, '_> {
                     .hint(format!("the store is {}; choose another path or store", Quoted(&store)));
             self.problems.add(&fields.span("path"), problem);
         }
+        let usual = CheckpointSpec::default();
         CheckpointSpec {
             path,
             store,
-            keep: fields.count("keep").map_or(KEEP, |keep| keep as u32),
-            settle_ms: fields.duration("settle").map_or(SETTLE_MS, |settle| settle.0.unsigned_abs()),
+            keep: fields.count("keep").map_or(usual.keep, |keep| keep as u32),
+            settle_ms: fields.duration("settle").map_or(usual.settle_ms, |settle| settle.0.unsigned_abs()),
             size_bytes: match fields.get("size") {
                 Some(Value::Bytes(bytes)) => Some(*bytes),
                 _ => None,

@@ -17,7 +17,7 @@ pub(super) enum Status {
     Used,
     /// Accepted and checked; a note says that nothing comes of it so far.
     Ignored,
-    /// For `windfall plan`; a run learns it by itself.
+    /// For `windfall plan`; a run has no use for it.
     Plan,
 }
 
@@ -229,14 +229,14 @@ static WORK: &[Key] = &[
     ),
     key("hours", Kind::Hours, "40", "Hours until the program is done, instead of steps."),
     key("on", Kind::Accelerators, "A100:8", "The accelerators on which it takes those hours."),
-    plan(
+    key(
         "parameters",
         Kind::Count { least: 1, most: MOST_STEPS },
         "7e9",
         "Parameters of the model; with `tokens`, instead of steps.",
     ),
-    plan("tokens", Kind::Count { least: 1, most: u64::MAX / 2 }, "3e10", "Tokens to train on; with `parameters`."),
-    plan(
+    key("tokens", Kind::Count { least: 1, most: u64::MAX / 2 }, "3e10", "Tokens to train on; with `parameters`."),
+    key(
         "benchmark",
         Kind::Text { most: 4_096 },
         "result.json",

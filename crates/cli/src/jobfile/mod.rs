@@ -50,6 +50,21 @@ pub struct Context {
     pub store: String,
 }
 
+#[cfg(test)]
+impl Context {
+    /// A Sunday in November 2026, for tests.
+    pub fn somewhere() -> Context {
+        Context {
+            folder: "/somewhere/project".into(),
+            home: None,
+            owner: "ada".into(),
+            now_ms: 1_794_715_200_000,
+            zone: jiff::tz::TimeZone::UTC,
+            store: "/var/windfall/checkpoints".into(),
+        }
+    }
+}
+
 /// A file that was read.
 #[derive(Clone, Debug)]
 pub struct Read {
@@ -57,7 +72,7 @@ pub struct Read {
     pub spec: JobSpec,
     /// Time from now to the deadline.
     pub deadline_in: Option<Span>,
-    /// What only a plan is made by.
+    /// What takes a catalogue to make something of.
     pub wishes: Wishes,
     /// What the user should know, one line each.
     pub notes: Vec<String>,

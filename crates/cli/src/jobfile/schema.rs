@@ -90,22 +90,13 @@ fn merge(into: &mut Value, from: Value) {
 mod tests {
     use super::*;
 
-    fn context() -> crate::jobfile::Context {
-        crate::jobfile::Context {
-            folder: "/somewhere/project".into(),
-            home: None,
-            owner: "ada".into(),
-            now_ms: 1_794_715_200_000,
-            zone: jiff::tz::TimeZone::UTC,
-            store: "/var/windfall/checkpoints".into(),
-        }
-    }
-
     /// A file that holds one example, with what it needs beside it.
     fn file(path: &[&str], example: &str) -> String {
         let run = if path == ["run"] { "" } else { "run: echo\n" };
         match path {
             ["work", "on"] => format!("{run}work: {{ hours: 1, on: {example} }}\n"),
+            ["work", "parameters"] => format!("{run}work: {{ parameters: {example}, tokens: 1e9 }}\n"),
+            ["work", "tokens"] => format!("{run}work: {{ parameters: 1e9, tokens: {example} }}\n"),
             ["fallback", "after"] => format!("{run}fallback: {{ after: {example}, to: smaller }}\n"),
             ["fallback", "to"] => format!("{run}fallback: {{ after: 1, to: {example} }}\n"),
             [group, key] => format!("{run}{group}: {{ {key}: {example} }}\n"),
@@ -121,7 +112,7 @@ mod tests {
             let all = std::iter::once((vec![key.name], key)).chain(below.iter().map(|k| (vec![key.name, k.name], k)));
             for (path, key) in all {
                 let text = file(&path, key.example);
-                let read = crate::jobfile::parse(&text, "job.yaml", &context());
+                let read = crate::jobfile::parse(&text, "job.yaml", &crate::jobfile::Context::somewhere());
                 assert!(read.is_ok(), "{text}{}", read.unwrap_err());
             }
         }

@@ -1,9 +1,10 @@
-//! What a job file says for `windfall plan` alone: a run learns it, or has no use for it.
+//! What a job file says that takes a catalogue of prices and speeds to make something of: all of it for
+//! `windfall plan`, the work for a run too.
 
 use super::value::{Fields, Value};
 use windfall_core::spec::Ask;
 
-/// What only a plan is made by.
+/// What is not for the brain as it stands.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Wishes {
     /// The accelerators that the hours were counted on.

@@ -248,3 +248,19 @@ fn what_a_plan_puts_first_is_what_a_run_leases_and_the_bill_says_what_was_expect
     let (low, high) = (bill["predicted_usd_10"].as_f64().unwrap(), bill["predicted_usd_90"].as_f64().unwrap());
     assert!(expected > 0.0 && low <= high, "{bill}");
 }
+
+#[test]
+fn work_in_tokens_is_promised_or_not_before_the_job_begins() {
+    let place = Place::bare();
+    let text = "name: tokens\nresources: { accelerators: V100 }\nwork: { parameters: 1e9, tokens: 2e8 }\ndeadline: 2h\nrun: sleep 600\n";
+    place.write("tokens.yaml", text);
+    let plan = place.run(&["plan", "tokens.yaml", "--here", "--deadline", "20h", "--json"]).ends_with(0).json();
+    assert_eq!(plan["market"], "replay of aws-v100-us-west-2-2023, us-west-2c");
+    let hours = plan["candidates"][0]["running_hours"].as_f64().unwrap();
+    let said = place.run(&["submit", "--json", "tokens.yaml"]).ends_with(0).json();
+    let notes = said["notes"].to_string();
+    assert!(notes.contains("work: 7h 37m on V100:1") && notes.contains("the deadline cannot be met"), "{said}");
+    let total_ms = place.job(said["id"].as_u64().unwrap())["total"].as_f64().unwrap();
+    assert!((total_ms / 3.6e6 - hours).abs() < 0.01, "{total_ms} ms, planned {hours} h");
+    place.run(&["cancel", "tokens"]).ends_with(0);
+}

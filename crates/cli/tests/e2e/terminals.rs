@@ -62,6 +62,8 @@ fn one_ctrl_c_asks_and_then_detaches() {
     let (code, seconds, seen) = on_a_terminal(&place, "once", "long.yaml");
     assert_eq!(code, 130, "{seen}");
     assert!(seconds >= 4, "it waits for a second one: {seconds}");
+    assert!(seen.contains("^C\r\x1b["), "from the first column on, over the terminal's own echo: {seen:?}");
+    assert!(seen.contains("\x1b[Jthe job goes on; press Ctrl-C again"), "on a line of its own: {seen:?}");
     assert!(seen.contains("detached: the job goes on. Come back with: windfall attach"), "{seen}");
     assert_eq!(place.jobs()[0]["state"], "running");
     place.leaves_nothing();

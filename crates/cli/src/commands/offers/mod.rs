@@ -5,7 +5,7 @@ mod table;
 
 use super::Here;
 use super::facts::catalog;
-use crate::args::{OfferSort, OffersArgs};
+use crate::args::{OfferSort, OffersArgs, PlaceArgs};
 use crate::exit::{Code, Failure};
 use windfall_catalog::{BadRequest, Catalog, Query, Sort, Term};
 use windfall_core::NanoUsd;
@@ -35,17 +35,15 @@ fn query(catalog: &Catalog, args: &OffersArgs, for_programs: bool) -> Result<Que
     let accelerators = typed.map(|name| catalog.wanted(name)).collect::<Result<Vec<_>, _>>();
     let accelerators =
         accelerators.map_err(|request| instance_type(catalog, &request).unwrap_or_else(|| bad(request)))?;
-    let clouds: Vec<String> = args.cloud.iter().map(|cloud| cloud.to_ascii_lowercase()).collect();
-    clouds.iter().try_for_each(|cloud| catalog.known_cloud(cloud)).map_err(bad)?;
-    args.region.iter().try_for_each(|region| catalog.known_region(region)).map_err(bad)?;
+    let Within { clouds, regions, terms } = Within::of(catalog, &args.places)?;
     let counted = accelerators.iter().any(|wanted| wanted.count.is_some());
     Ok(Query {
         without_accelerators: args.cpu,
         accelerators,
         clouds,
-        regions: args.region.clone(),
+        regions,
         instance_types: args.instance_type.clone(),
-        terms: terms(&args.market)?,
+        terms,
         min_memory_gib: args.min_memory.as_deref().map(|text| memory("--min-memory", text)).transpose()?,
         min_accelerator_memory_gb: args
             .min_gpu_memory
@@ -68,15 +66,28 @@ fn query(catalog: &Catalog, args: &OffersArgs, for_programs: bool) -> Result<Que
     })
 }
 
-/// The terms that words of a command line stand for.
-pub fn terms(words: &[String]) -> Result<Vec<Term>, Failure> {
-    let named = words.iter().map(|word| {
-        Term::named(word).ok_or_else(|| {
-            Failure::new(Code::BadInput, format!("no market is called `{word}`"))
-                .hint("markets: spot, on-demand, reserved, reserved-1y, reserved-3y")
-        })
-    });
-    Ok(named.collect::<Result<Vec<_>, _>>()?.concat())
+/// Where and how things are bought, as a command line says.
+pub struct Within {
+    pub clouds: Vec<String>,
+    pub regions: Vec<String>,
+    pub terms: Vec<Term>,
+}
+
+impl Within {
+    /// Insists on clouds, regions and markets that there are.
+    pub fn of(catalog: &Catalog, args: &PlaceArgs) -> Result<Within, Failure> {
+        let clouds: Vec<String> = args.cloud.iter().map(|cloud| cloud.to_ascii_lowercase()).collect();
+        clouds.iter().try_for_each(|cloud| catalog.known_cloud(cloud)).map_err(bad)?;
+        args.region.iter().try_for_each(|region| catalog.known_region(region)).map_err(bad)?;
+        let terms = args.market.iter().map(|word| {
+            Term::named(word).ok_or_else(|| {
+                Failure::new(Code::BadInput, format!("no market is called `{word}`"))
+                    .hint("markets: spot, on-demand, reserved, reserved-1y, reserved-3y")
+            })
+        });
+        let terms = terms.collect::<Result<Vec<_>, _>>()?.concat();
+        Ok(Within { clouds, regions: args.region.clone(), terms })
+    }
 }
 
 fn memory(flag: &str, text: &str) -> Result<f64, Failure> {

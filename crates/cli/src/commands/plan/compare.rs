@@ -3,13 +3,12 @@
 use super::{ask, machines, make, nothing, record};
 use crate::args::CompareArgs;
 use crate::commands::Here;
-use crate::commands::facts::catalog;
 use crate::exit::{Code, Failure};
 use crate::fitted::{Column, fitted};
 use windfall_catalog::plan::Candidate;
 
 pub fn compare(here: &Here, args: &CompareArgs) -> Result<Code, Failure> {
-    let catalog = if args.change.here { super::world::catalog()? } else { catalog(here)? };
+    let (catalog, market) = super::for_sale(here, &args.change)?;
     let mut best: Vec<(String, Candidate<'_>)> = Vec::new();
     for file in &args.files {
         let asked = ask::asked(here, &catalog, Some(file), &args.change)?;
@@ -23,7 +22,7 @@ pub fn compare(here: &Here, args: &CompareArgs) -> Result<Code, Failure> {
     if here.json {
         let all: Vec<_> =
             best.iter().map(|(file, c)| serde_json::json!({ "file": file, "best": record::candidate(c) })).collect();
-        println!("{}", serde_json::json!({ "jobs": all }));
+        println!("{}", serde_json::json!({ "market": market, "jobs": all }));
         return Ok(Code::Done);
     }
     let mut names =
@@ -49,5 +48,8 @@ pub fn compare(here: &Here, args: &CompareArgs) -> Result<Code, Failure> {
         columns.push(Column::figures(file.as_str(), 0, cells));
     }
     print!("{}", fitted(columns, crate::live::size().0));
+    if let Some(market) = market {
+        println!("\nmarket  {market}");
+    }
     Ok(Code::Done)
 }

@@ -9,6 +9,7 @@ mod table;
 mod world;
 
 pub use compare::compare;
+pub use world::replayed;
 
 use super::Here;
 use super::facts::catalog;
@@ -27,8 +28,8 @@ const RECORDS: usize = 200;
 const EVERY: usize = 100_000;
 
 pub fn plan(here: &Here, args: &PlanArgs) -> Result<Code, Failure> {
-    let catalog = if args.change.here { world::catalog()? } else { catalog(here)? };
-    let asked = ask::asked(here, &catalog, args.file.as_deref(), &args.change)?;
+    let (catalog, market) = for_sale(here, &args.change)?;
+    let asked = Asked { market, ..ask::asked(here, &catalog, args.file.as_deref(), &args.change)? };
     let plan = make(&catalog, &asked, &args.change, here.json || args.why.is_some());
     if plan.candidates.is_empty() && args.why.is_none() {
         return Err(nothing(&asked, &plan));
@@ -49,6 +50,14 @@ pub fn plan(here: &Here, args: &PlanArgs) -> Result<Code, Failure> {
         print!("{}", table::plan(&asked, &plan, &args.change));
     }
     Ok(Code::Done)
+}
+
+/// What there is to choose from: all of the catalogue, or the replayed market and its name.
+fn for_sale(here: &Here, args: &PlanChange) -> Result<(Catalog, Option<String>), Failure> {
+    if !args.here {
+        return Ok((catalog(here)?, None));
+    }
+    replayed(here).map(|(catalog, name)| (catalog, Some(name)))
 }
 
 /// The plan.
@@ -73,23 +82,11 @@ fn make<'c>(catalog: &'c Catalog, asked: &Asked, args: &PlanChange, many: bool) 
 
 /// Says which constraint kills everything.
 fn nothing(asked: &Asked, plan: &Plan<'_>) -> Failure {
-    let mut reasons: Vec<(&str, usize)> = Vec::new();
-    for rejected in &plan.rejected {
-        let class = table::class(&rejected.why);
-        match reasons.iter_mut().find(|(known, _)| *known == class) {
-            Some((_, count)) => *count += 1,
-            None => reasons.push((class, 1)),
-        }
-    }
-    reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let fastest = plan.rejected.iter().filter(|rejected| rejected.why.contains("later than the deadline"));
-    let fastest =
-        fastest.map(|rejected| rejected.why.as_str()).min_by(|a, b| table::hours_in(a).total_cmp(&table::hours_in(b)));
-    let message = match reasons.first() {
-        Some((class, count)) => format!("nothing can run {}: {count} offers, {class}", asked.name),
+    let message = match plan.ruled_out().first() {
+        Some((reason, count)) => format!("nothing can run {}: {count} offers, {reason}", asked.name),
         None => format!("nothing can run {}: no offer has what it asks for", asked.name),
     };
-    let hint = match fastest {
+    let hint = match plan.fastest_too_slow() {
         Some(why) => format!("the fastest {why}; give it more time, nodes or other accelerators"),
         None if plan.rejected.is_empty() => "`windfall offers` shows what there is; ask for less".to_owned(),
         None => "ask for less, or see one type with --why TYPE".to_owned(),

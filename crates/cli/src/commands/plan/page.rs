@@ -70,6 +70,9 @@ pub fn page(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>) -> String {
         best.offer.source.as_of,
         best.basis.word()
     );
+    if let Some(market) = &asked.market {
+        let _ = writeln!(text, "- market: {market}");
+    }
     for note in &plan.notes {
         let _ = writeln!(text, "- {note}");
     }

@@ -13,13 +13,14 @@ pub fn plan(asked: &Asked, plan: &Plan<'_>) -> Value {
             json!({
                 "cloud": rejected.offer.kind.cloud, "region": rejected.offer.region,
                 "instance_type": rejected.offer.kind.name, "market": rejected.offer.term.market(),
-                "nodes": rejected.nodes, "why": rejected.why,
+                "nodes": rejected.nodes, "class": rejected.why.class(), "why": rejected.why.to_string(),
             })
         })
         .collect();
     let pareto = plan.pareto();
     json!({
         "name": asked.name,
+        "market": asked.market,
         "deadline_hours": asked.deadline.map(|deadline| deadline.0 as f64 / 3.6e6),
         "candidates": plan.candidates.iter().map(candidate).collect::<Vec<_>>(),
         "pareto": pareto,

@@ -14,7 +14,11 @@ pub fn plan(asked: &Asked, plan: &Plan<'_>, args: &PlanChange) -> String {
     let lines = if args.all { usize::MAX } else { args.limit.unwrap_or(LINES) };
     let rows: Vec<(&Candidate<'_>, usize)> = grouped(plan).into_iter().take(lines).collect();
     let width = crate::live::size().0;
-    let mut text = format!("{}: {}\n\n", asked.name, promise(asked));
+    let mut text = format!("{}: {}\n", asked.name, promise(asked));
+    if let Some(market) = &asked.market {
+        text.push_str(&wrapped(&format!("market: {market}"), width));
+    }
+    text.push('\n');
     text.push_str(&fitted(columns(asked, &rows), width));
     if let Some((best, _)) = rows.first() {
         text.push('\n');
@@ -162,45 +166,14 @@ fn details(asked: &Asked, best: &Candidate<'_>) -> String {
 }
 
 fn leftovers(plan: &Plan<'_>) -> String {
-    let mut text = String::new();
-    let mut classes: Vec<(&str, usize)> = Vec::new();
-    for rejected in &plan.rejected {
-        let class = class(&rejected.why);
-        match classes.iter_mut().find(|(known, _)| *known == class) {
-            Some((_, count)) => *count += 1,
-            None => classes.push((class, 1)),
-        }
-    }
-    if !classes.is_empty() {
-        let words: Vec<String> = classes.iter().map(|(class, count)| format!("{count} {class}")).collect();
-        let _ = writeln!(text, "\nnot       {} (--why TYPE)", words.join(", "));
-    }
-    text
+    let words: Vec<String> = plan.ruled_out().iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    if words.is_empty() { String::new() } else { format!("\nnot       {} (--why TYPE)\n", words.join(", ")) }
 }
 
 fn notes<'p>(plan: &'p Plan<'_>) -> impl Iterator<Item = &'p str> {
     let assumed = plan.candidates.iter().any(|candidate| candidate.basis == Basis::Assumed);
     let star = assumed.then_some("spot* has no recorded market of its own");
     star.into_iter().chain(plan.notes.iter().map(String::as_str))
-}
-
-/// The kind of a reason, without its numbers.
-pub fn class(why: &str) -> &'static str {
-    let kinds = [
-        ("later than the deadline", "too slow for the deadline"),
-        ("memory", "with too little memory"),
-        ("cores", "with too few cores"),
-        ("max_price", "above max_price"),
-        ("budget", "over the budget"),
-        ("commitment", "that need a commitment"),
-        ("makes the deadline", "that may miss the deadline"),
-    ];
-    kinds.iter().find(|(part, _)| why.contains(part)).map_or("whose speed is not known", |(_, class)| class)
-}
-
-/// The hours that a reason speaks of.
-pub fn hours_in(why: &str) -> f64 {
-    why.split_whitespace().find_map(|word| word.parse().ok()).unwrap_or(f64::INFINITY)
 }
 
 /// What became of every offer of one instance type.

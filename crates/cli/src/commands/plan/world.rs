@@ -1,17 +1,31 @@
 //! What `windfall run` can lease here: the offers of the replayed market, as a catalogue of their own, so that one
 //! planner speaks of both.
 
+use crate::commands::Here;
 use crate::exit::{Code, Failure};
 use std::borrow::Cow;
 use windfall_catalog::{Catalog, Count, Facts, Source, Term, TypeFacts, format};
-use windfall_core::Span;
-use windfall_server::home::DEFAULT_MARKET;
+use windfall_server::home::World;
 
-/// The offers of the market that a new server replays, as they are at its beginning.
-pub fn catalog() -> Result<Catalog, Failure> {
-    let tape = windfall_sim::embedded(DEFAULT_MARKET).map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
+/// The offers of the market that this state directory replays, or a new server would, as they are where its window
+/// begins; and what that market is called.
+pub fn replayed(here: &Here) -> Result<(Catalog, String), Failure> {
+    let world = World::of(&here.home).map_err(|error| {
+        Failure::new(Code::BadInput, error.to_string()).hint("name another state directory with --home")
+    })?;
+    let replay = world.unwrap_or_default().replay;
+    let tape = windfall_sim::embedded(&replay.market)
+        .and_then(|tape| tape.with_zones(&replay.zones))
+        .map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
+    let zones: Vec<&str> = tape.zones().collect();
+    let name = format!("replay of {}, {}", tape.name, zones.join(", "));
+    let known = Catalog::embedded();
+    if known.wanted(&tape.accelerator).is_err() {
+        let message = format!("{} is an invented market, without accelerators that could be planned with", tape.name);
+        return Err(Failure::new(Code::BadInput, message).hint("plan without --here, or name another --home"));
+    }
     let mut facts = Facts::default();
-    facts.knowledge = Facts::from_catalog(&Catalog::embedded()).knowledge;
+    facts.knowledge = Facts::from_catalog(&known).knowledge;
     let source = facts.source(Source {
         name: format!("replay/{}", tape.name),
         what: "a recorded spot market".to_owned(),
@@ -27,11 +41,12 @@ pub fn catalog() -> Result<Catalog, Failure> {
     });
     for zone in tape.zones() {
         let region = zone.trim_end_matches(|letter: char| letter.is_ascii_lowercase());
-        if let Some(quote) = tape.quote(zone, Span::ZERO) {
+        if let Some(quote) = tape.quote(zone, replay.from) {
             facts.price(kind, region, Some(zone), Term::Spot, quote.price, source);
         }
         facts.price(kind, region, None, Term::OnDemand, tape.on_demand, source);
     }
-    Catalog::from_bytes(Cow::Owned(format::encode(&facts)), &tape.name, true)
-        .map_err(|error| Failure::new(Code::Bug, error.to_string()))
+    let catalog = Catalog::from_bytes(Cow::Owned(format::encode(&facts)), &tape.name, true)
+        .map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
+    Ok((catalog, name))
 }

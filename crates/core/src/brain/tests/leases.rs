@@ -11,13 +11,18 @@ fn a_lease_that_never_comes_up_is_given_back() {
     assert!(matches!(world.decide().as_slice(), [Decision::Release { .. }]));
 }
 
+/// A lease of this installation that the log does not know, found by its engine.
+fn orphan(offer: &str, since: Time, until: Option<Time>) -> (LeaseId, Event) {
+    let lease = LeaseId(crate::ids::DecisionId { installation: Installation(7), seq: 99 });
+    (lease, Event::LeaseFound { lease, offer: OfferId::new(offer), since: Some(since), until })
+}
+
 #[test]
 fn an_orphan_enters_the_books_as_overhead_and_is_given_back() {
     let mut world = world();
-    let lease = LeaseId(crate::ids::DecisionId { installation: Installation(7), seq: 99 });
     let (since, later) = (world.now, world.now + Span::hours(1));
-    let found = |until| Event::LeaseFound { lease, offer: OfferId::new(FIRM), since: Some(since), until };
-    world.event(found(None));
+    let (lease, found) = orphan(FIRM, since, None);
+    world.event(found);
     assert_eq!(world.decide(), [Decision::Release { lease }]);
     world.pass(Span::hours(1));
     world.event(Event::LeaseGone { lease, at: later, end: LeaseEnd::Released });
@@ -25,17 +30,18 @@ fn an_orphan_enters_the_books_as_overhead_and_is_given_back() {
     let rows = world.brain.take_ledger();
     assert_eq!(rows.iter().map(|row| row.amount.0).sum::<i64>(), NanoUsd::from_dollars(3.0).0);
     assert!(rows.iter().all(|row| row.beneficiary == crate::ledger::Beneficiary::Overhead));
-    assert!(!world.brain.is_news(&found(Some(later))), "an engine that still shows it says nothing new");
+    assert!(
+        !world.brain.is_news(&orphan(FIRM, since, Some(later)).1),
+        "an engine that still shows it says nothing new"
+    );
 }
 
 #[test]
 fn an_orphan_that_came_and_went_unseen_is_booked_once() {
     let mut world = world();
-    let lease = LeaseId(crate::ids::DecisionId { installation: Installation(7), seq: 99 });
     let since = world.now;
     world.pass(Span::hours(2));
-    let found =
-        Event::LeaseFound { lease, offer: OfferId::new(SPOT), since: Some(since), until: Some(since + Span::hours(1)) };
+    let (_, found) = orphan(SPOT, since, Some(since + Span::hours(1)));
     world.event(found.clone());
     assert_eq!(world.decide(), []);
     world.event(found);
@@ -46,14 +52,20 @@ fn an_orphan_that_came_and_went_unseen_is_booked_once() {
     assert!(!world.brain.is_news(&other), "another installation's lease is none of ours");
 }
 
-#[test]
-fn a_refused_offer_is_left_alone_for_a_while() {
+/// A world whose spot capacity was just refused.
+fn refused() -> World {
     let mut world = world();
     world.submit(job(1, None));
     world.decide();
     let lease = world.leases()[0];
     world.event(Event::LeaseFailed { lease, refusal: Refusal::NoCapacity });
     assert!(world.decide().is_empty());
+    world
+}
+
+#[test]
+fn a_refused_offer_is_left_alone_for_a_while() {
+    let mut world = refused();
     world.now = world.brain.next_wakeup().expect("a wake-up");
     world.decide();
     assert_eq!(world.market(), Market::Spot);
@@ -61,12 +73,7 @@ fn a_refused_offer_is_left_alone_for_a_while() {
 
 #[test]
 fn capacity_that_is_seen_again_ends_the_pause() {
-    let mut world = world();
-    world.submit(job(1, None));
-    world.decide();
-    let lease = world.leases()[0];
-    world.event(Event::LeaseFailed { lease, refusal: Refusal::NoCapacity });
-    assert!(world.decide().is_empty());
+    let mut world = refused();
     world.offer(SPOT, 0.9, Some(9));
     world.decide();
     assert_eq!(world.leases().len(), 1);

@@ -9,7 +9,7 @@ use crate::ids::{CheckpointId, StintId};
 use crate::market;
 use crate::offer::Market;
 use crate::record::{Body, Event, LeaseEnd, Outcome, Record, Refusal, Resume, WorkerEnd};
-use crate::spec::{CheckpointSpec, JobSpec, Late, RunSpec, WorkSpec, WorkUnit, Workload};
+use crate::spec::{CheckpointSpec, JobSpec, Late, WorkSpec, WorkUnit, Workload};
 use crate::units::{NanoUsd, Work};
 
 /// A brain and the world around it, driven by hand.
@@ -31,39 +31,12 @@ fn world() -> World {
 }
 
 fn job(hours: i64, deadline_hours: Option<i64>) -> JobSpec {
+    let total = Some(Work(Span::hours(hours).0 as u64));
     JobSpec {
-        name: "test".into(),
-        owner: "me".into(),
-        team: "default".into(),
-        tier: 3,
-        gang: 1,
-        resources: Vec::new(),
-        work: WorkSpec { total: Some(Work(Span::hours(hours).0 as u64)), unit: WorkUnit::Time, ..WorkSpec::default() },
+        work: WorkSpec { total, unit: WorkUnit::Time, ..WorkSpec::default() },
         deadline: deadline_hours.map(|hours| Time(1_000_000) + Span::hours(hours)),
-        late: Late::Soonest,
-        max_price: None,
-        budget: None,
-        fallback: None,
-        checkpoint: CheckpointSpec {
-            path: None,
-            store: String::new(),
-            keep: 3,
-            settle_ms: 0,
-            size_bytes: None,
-            every: None,
-            restart: Some(Span::minutes(2)),
-        },
-        precision: None,
-        policy: None,
-        retries: 0,
-        run: RunSpec {
-            command: vec!["true".into()],
-            folder: "/".into(),
-            environment: "key".into(),
-            env: BTreeMap::new(),
-            progress: None,
-            grace: Span::seconds(30),
-        },
+        checkpoint: CheckpointSpec { restart: Some(Span::minutes(2)), ..CheckpointSpec::default() },
+        ..JobSpec::named("test", vec!["true".into()])
     }
 }
 

@@ -1,0 +1,268 @@
+//! How much there is to do, as a job file states it, and how long that takes on the accelerators that it names. One
+//! model for both: `plan` asks it about every offer, `run` about what the job asks for, so that a deadline can be
+//! promised before the program has said a word.
+
+use super::Here;
+use super::facts::catalog;
+use super::offers::bad;
+use super::plan::replayed;
+use crate::exit::{Code, Failure};
+use crate::jobfile::Read;
+use std::collections::BTreeMap;
+use std::path::Path;
+use windfall_catalog::plan::{Need, Request, Work};
+use windfall_catalog::{Catalog, Count, Precision, Wanted};
+use windfall_core::spec::{Ask, WorkSpec, WorkUnit};
+use windfall_core::{Rate, Span};
+
+/// The work of a job file, for a plan; none when it says nothing.
+pub fn stated(catalog: &Catalog, read: &Read, file: &Path) -> Result<Option<Work>, Failure> {
+    let (spec, wishes) = (&read.spec, &read.wishes);
+    if let Some(name) = &wishes.benchmark {
+        let benchmark = Benchmark::read(catalog, name, file)?;
+        return benchmark.of(spec.work.total.map(|work| work.0)).map(Some);
+    }
+    if let Some(tokens) = tokens(read) {
+        return Ok(Some(tokens));
+    }
+    let Some(total) = spec.work.total else { return Ok(None) };
+    match spec.work.unit {
+        WorkUnit::Time => {
+            let on = wishes.on.as_ref().map(|ask| wanted(catalog, ask)).transpose()?;
+            Ok(Some(Work::Hours { hours: Span(total.0 as i64), on }))
+        }
+        WorkUnit::Steps => {
+            let mut per_second = BTreeMap::new();
+            for (name, rate) in &spec.work.rates {
+                let family = catalog.wanted(name).map_err(bad)?.family;
+                let thousand = rate.time_for(windfall_core::Work(1_000)).0.max(1);
+                per_second.insert(family, 1e6 / thousand as f64);
+            }
+            if per_second.is_empty() {
+                return Err(Failure::new(Code::BadInput, "work: steps without a throughput cannot be planned")
+                    .hint("write { steps: 40000, throughput: { A100: 3.1/s } }"));
+            }
+            Ok(Some(Work::Steps { steps: total.0, per_second }))
+        }
+    }
+}
+
+/// The work of a job file, for a run: what it states by parameters, tokens or a benchmark becomes running time on the
+/// accelerators that it asks for. Speeds that the user gave stay; where nobody knows, it says so.
+pub fn work_out(here: &Here, read: &mut Read, file: &Path) -> Result<(), Failure> {
+    let tokens = tokens(read);
+    if read.wishes.benchmark.is_none() && tokens.is_none() || !read.spec.work.rates.is_empty() {
+        return Ok(());
+    }
+    let everywhere = catalog(here)?;
+    let benchmark = read.wishes.benchmark.as_deref();
+    let benchmark = benchmark.map(|name| Benchmark::read(&everywhere, name, file)).transpose()?;
+    let steps = read.spec.work.total.map(|work| work.0);
+    let steps = steps.or(benchmark.as_ref().and_then(|benchmark| benchmark.steps));
+    let work = match &benchmark {
+        Some(benchmark) => benchmark.of(steps).map_err(|failure| failure.message),
+        None => tokens.ok_or_else(String::new),
+    };
+    match work.and_then(|work| needs(here, &everywhere, read, work)) {
+        Ok(needs) => {
+            for (ask, need) in &needs {
+                let nodes = if read.spec.gang > 1 { format!("{} × ", read.spec.gang) } else { String::new() };
+                read.notes.push(format!(
+                    "work: {} on {nodes}{}:{}, {} ({}); what is measured while running replaces it",
+                    need.span,
+                    ask.accelerator,
+                    ask.count,
+                    need.how,
+                    need.evidence.word()
+                ));
+            }
+            read.spec.work = spec(&needs, steps);
+        }
+        Err(why) => read.notes.push(format!("work: how long it takes is learnt while running, because {why}")),
+    }
+    Ok(())
+}
+
+/// The running time on each of the accelerators that a job asks for, or why there is none.
+fn needs(here: &Here, everywhere: &Catalog, read: &Read, work: Work) -> Result<Vec<(Ask, Need)>, String> {
+    let asks = &read.spec.resources;
+    if asks.is_empty() {
+        return Err("`resources` names no accelerators".to_owned());
+    }
+    let request = Request { work: Some(work), ..Request::default() };
+    let on = |catalog: &Catalog, ask: &Ask| {
+        let on = wanted(catalog, ask).map_err(|failure| failure.message)?;
+        catalog.need_on(&request, &on, read.spec.gang).map_err(|why| why.to_string())
+    };
+    // What is sold here says best what the job will run on; of anything else, all that is for sale is asked.
+    let sold = replayed(here).ok();
+    let need = |ask: &Ask| {
+        let here = sold.as_ref().and_then(|(sold, _)| on(sold, ask).ok());
+        Ok((ask.clone(), here.map_or_else(|| on(everywhere, ask), Ok)?))
+    };
+    asks.iter().map(need).collect()
+}
+
+/// Running times as the brain knows work. Speeds go by the accelerator's name alone: the slowest alternative is safe.
+fn spec(needs: &[(Ask, Need)], steps: Option<u64>) -> WorkSpec {
+    let unit = if steps.is_some() { WorkUnit::Steps } else { WorkUnit::Time };
+    let longest = needs.iter().map(|(_, need)| need.span.0.unsigned_abs()).max();
+    let total = steps.or(longest).map(windfall_core::Work);
+    let mut rates: BTreeMap<String, Rate> = BTreeMap::new();
+    for (ask, need) in needs {
+        let Some(rate) = total.and_then(|total| Rate::of(total, need.span)) else { continue };
+        let slowest = rates.get(&ask.accelerator).map_or(rate, |known| rate.min(*known));
+        rates.insert(ask.accelerator.clone(), Rate(slowest.0.max(1)));
+    }
+    WorkSpec { total, unit, rates }
+}
+
+fn tokens(read: &Read) -> Option<Work> {
+    let (parameters, tokens) = read.wishes.parameters.zip(read.wishes.tokens)?;
+    Some(Work::Tokens { parameters: parameters as f64, tokens: tokens as f64 })
+}
+
+/// An accelerator of a job file, as the catalogue knows it.
+pub fn wanted(catalog: &Catalog, ask: &Ask) -> Result<Wanted, Failure> {
+    let wanted = catalog.wanted(&ask.accelerator).map_err(bad)?;
+    Ok(Wanted { count: wanted.count.or(Some(Count::whole(ask.count))), ..wanted })
+}
+
+/// A measured speed.
+struct Benchmark {
+    file: String,
+    steps: Option<u64>,
+    on: Wanted,
+    per_second: f64,
+    precision: Option<Precision>,
+}
+
+impl Benchmark {
+    /// Reads a file beside the job's: one figure, or several of which `#model` or `#model/precision` picks one.
+    fn read(catalog: &Catalog, name: &str, job: &Path) -> Result<Benchmark, Failure> {
+        let (name, pick) = name.split_once('#').map_or((name, None), |(name, pick)| (name, Some(pick)));
+        let path = job.parent().unwrap_or(Path::new(".")).join(name);
+        let wrong = |why: &str| Failure::new(Code::BadInput, format!("{}: {why}", path.display()));
+        let beside = "`benchmark` names a file beside the job file";
+        let text = std::fs::read_to_string(&path).map_err(|error| wrong(&error.to_string()).hint(beside))?;
+        let json: serde_json::Value = serde_json::from_str(&text).map_err(|error| wrong(&error.to_string()))?;
+        let runs = json["runs"].as_array().cloned().unwrap_or_else(|| vec![json.clone()]);
+        let label = |run: &serde_json::Value| {
+            let part = |key: &str| run[key].as_str().unwrap_or_default().to_owned();
+            (part("model"), format!("{}/{}", part("model"), part("precision")))
+        };
+        let fits = |run: &&serde_json::Value| pick.is_none_or(|pick| label(run).0 == pick || label(run).1 == pick);
+        let fitting: Vec<&serde_json::Value> = runs.iter().filter(fits).collect();
+        let labels = || {
+            let names: Vec<String> = runs.iter().map(|run| label(run).1).collect();
+            format!("pick one with `benchmark: file.json#…`: {}", names.join(", "))
+        };
+        let run = match fitting.as_slice() {
+            [one] => *one,
+            [] => return Err(wrong("no such run").hint(labels())),
+            _ => return Err(wrong("several runs: which?").hint(labels())),
+        };
+        let device = ["accelerator", "device"].iter().find_map(|key| run[key].as_str().or(json[key].as_str()));
+        let device = device.ok_or_else(|| wrong("does not say on what it was measured").hint("add \"accelerator\""))?;
+        let on = catalog.wanted(device.trim_start_matches("NVIDIA ")).map_err(bad)?;
+        let count = run["count"].as_u64().or(json["count"].as_u64()).unwrap_or(1) as u32;
+        let speed = run["steps_per_second"].as_f64().or_else(|| run["step_ms"].as_f64().map(|ms| 1e3 / ms));
+        let per_second = speed.filter(|speed| speed.is_finite() && *speed > 0.0);
+        Ok(Benchmark {
+            steps: run["steps"].as_u64(),
+            on: Wanted { count: Some(Count::whole(count)), ..on },
+            per_second: per_second.ok_or_else(|| wrong("no speed").hint("add \"steps_per_second\" or \"step_ms\""))?,
+            precision: run["precision"].as_str().and_then(Precision::named),
+            file: path.display().to_string(),
+        })
+    }
+
+    /// So many steps at this speed; as many as the file says where the job does not.
+    fn of(&self, steps: Option<u64>) -> Result<Work, Failure> {
+        let steps = steps.or(self.steps).ok_or_else(|| {
+            Failure::new(Code::BadInput, format!("{} says how fast, not how much", self.file))
+                .hint("add `steps` to the job's work")
+        })?;
+        let Benchmark { on, per_second, precision, .. } = self;
+        Ok(Work::Measured { steps, on: on.clone(), per_second: *per_second, precision: *precision })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobfile::{Context, parse};
+    use windfall_catalog::plan::Why;
+
+    fn read(text: &str) -> Read {
+        parse(text, "job.yaml", &Context::somewhere()).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// A state directory that is not there: its world is the one of a first run, which sells V100.
+    fn nowhere() -> Here {
+        Here { home: "/nonexistent/windfall".into(), json: false }
+    }
+
+    fn worked_out(text: &str) -> Read {
+        let mut read = read(text);
+        work_out(&nowhere(), &mut read, Path::new("job.yaml")).unwrap_or_else(|error| panic!("{error}"));
+        read
+    }
+
+    #[test]
+    fn a_run_takes_as_long_as_its_plan_says() {
+        let text = "run: x\nresources: { accelerators: [V100, A100:8] }\nwork: { parameters: 1e9, tokens: 1e8 }\n";
+        let work = worked_out(text).spec.work;
+        let sold = replayed(&nowhere()).expect("the default market").0;
+        for (name, wanted, catalog) in [("V100", "V100:1", sold), ("A100", "A100:8", Catalog::embedded())] {
+            let request = Request {
+                work: Some(Work::Tokens { parameters: 1e9, tokens: 1e8 }),
+                accelerators: vec![catalog.wanted(wanted).expect("known")],
+                ..Request::default()
+            };
+            let plan = catalog.plan(&request, &windfall_core::market::foresight::Model::embedded(), 100_000);
+            let planned = plan.candidates.iter().map(|candidate| candidate.need).max().expect("candidates");
+            let takes = work.rates[name].time_for(work.total.expect("worked out"));
+            assert!((takes - planned).0.abs() <= planned.0 / 1_000, "{name}: {takes}, planned {planned}");
+        }
+    }
+
+    #[test]
+    fn steps_stay_steps_and_speeds_that_were_given_stay() {
+        let text = "run: x\nresources: { accelerators: V100 }\nwork: { steps: 500, parameters: 1e9, tokens: 1e8 }\n";
+        let work = worked_out(text).spec.work;
+        assert_eq!((work.unit, work.total), (WorkUnit::Steps, Some(windfall_core::Work(500))));
+        let given = "run: x\nresources: { accelerators: V100 }\nwork: { steps: 500, throughput: { V100: 3/s }, \
+                     parameters: 1e9, tokens: 1e8 }\n";
+        assert_eq!(worked_out(given).spec.work, read(given).spec.work);
+    }
+
+    #[test]
+    fn what_nobody_knows_is_learnt_and_said() {
+        let anything = worked_out("run: x\nwork: { parameters: 1e9, tokens: 1e8 }\n");
+        assert_eq!(anything.spec.work.total, None);
+        assert!(anything.notes[0].contains("`resources` names no accelerators"), "{:?}", anything.notes);
+        let unsold = "run: x\nresources: { accelerators: V100:3 }\nwork: { parameters: 1e9, tokens: 1e8 }\n";
+        let why = Why::UnknownSpeed { family: "V100:3".into() }.to_string();
+        assert!(worked_out(unsold).notes[0].contains(&why));
+    }
+
+    #[test]
+    fn a_benchmark_says_how_fast_and_the_job_how_much() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("b.json"), r#"{ "accelerator": "V100", "steps_per_second": 2.0 }"#)
+            .expect("written");
+        let with = |more: &str| {
+            let text = format!("run: x\nresources: {{ accelerators: V100 }}\nwork: {{ benchmark: b.json{more} }}\n");
+            let mut read = read(&text);
+            work_out(&nowhere(), &mut read, &folder.path().join("job.yaml")).unwrap_or_else(|error| panic!("{error}"));
+            read
+        };
+        let work = with(", steps: 7200").spec.work;
+        assert_eq!(work.total.map(|total| work.rates["V100"].time_for(total)), Some(Span::hours(1)));
+        assert_eq!(work.unit, WorkUnit::Steps);
+        let unsaid = with("");
+        assert_eq!(unsaid.spec.work.total, None);
+        assert!(unsaid.notes[0].contains("how fast, not how much"), "{:?}", unsaid.notes);
+    }
+}
