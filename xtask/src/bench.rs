@@ -8,6 +8,9 @@ use std::time::Instant;
 /// Runs the named benchmarks, or all of them.
 pub fn bench(args: &[String]) -> ExitCode {
     let wanted = |name: &str| args.is_empty() || args.iter().any(|arg| arg == name);
+    if args.first().is_some_and(|name| name == "market") {
+        return finish(market(&args[1..]));
+    }
     let mut good = run(&mut cargo(&["build", "--release", "--quiet", "--workspace", "--examples", "--bins"]));
     let needs_components = wanted("store") || wanted("checkpoint");
     let components = needs_components.then(Components::start);
@@ -39,9 +42,20 @@ pub fn bench(args: &[String]) -> ExitCode {
     }
     // The recorded markets are not in the tree: whoever asks for everything may not have them.
     if wanted("market") && (!args.is_empty() || std::env::var_os("WINDFALL_DATA").is_some()) {
-        good &= run(&mut release("examples/bench_market"));
+        good &= market(&[]);
     }
     finish(good)
+}
+
+/// Every policy on the recorded markets, or some of its parts: `table`, `zones`, `regions`, `gangs`, `folds`, `speed`.
+fn market(parts: &[String]) -> bool {
+    let package = ["--package", "windfall-sim", "--example", "bench_market"];
+    run(cargo(&["build", "--release", "--quiet"]).args(package)) && run(release("examples/bench_market").args(parts))
+}
+
+/// Writes the embedded markets again.
+pub fn markets() -> ExitCode {
+    finish(market(&["markets".to_owned()]))
 }
 
 /// Learns the priors of spot markets again, from every recording there is, and writes the fact file.
@@ -53,9 +67,15 @@ pub fn priors() -> ExitCode {
     finish(learnt.is_some_and(|learnt| std::fs::write(file, learnt).is_ok()))
 }
 
+/// Where optimised programs are: cargo may have been told to build elsewhere.
+fn built() -> std::path::PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), std::path::PathBuf::from);
+    root().join(target).join("release")
+}
+
 fn release(program: &str) -> Command {
     println!("\n== {program}");
-    let mut command = Command::new(root().join("target/release").join(program));
+    let mut command = Command::new(built().join(program));
     command.current_dir(root());
     command
 }
@@ -68,7 +88,7 @@ fn plan() -> bool {
         return false;
     };
     let script = root().join("xtask/peers/bench_plan.py");
-    let program = root().join("target/release/windfall");
+    let program = built().join("windfall");
     let beside = run(Command::new("python3").arg(script).arg(program).arg(python));
     println!("\n== what plans expect and what happens, zone by zone, learnt from the others");
     beside & run(release("examples/calibrate_plan").arg("foresight"))
@@ -93,7 +113,7 @@ fn skypilot() -> Option<std::path::PathBuf> {
 }
 
 fn size() {
-    let binary = root().join("target/release/windfall");
+    let binary = built().join("windfall");
     if let Ok(meta) = std::fs::metadata(&binary) {
         println!("binary size: {:.1} MB", meta.len() as f64 / 1e6);
     }
@@ -149,7 +169,7 @@ fn quickstart() -> bool {
 fn one_run(number: u32) -> (f64, serde_json::Value) {
     let home = std::env::temp_dir().join(format!("windfall-bench-{}-{number}", std::process::id()));
     let windfall = |args: &[&str]| {
-        let mut command = Command::new(root().join("target/release/windfall"));
+        let mut command = Command::new(built().join("windfall"));
         command.args(args).env("WINDFALL_HOME", &home).current_dir(root()).output()
     };
     let began = Instant::now();

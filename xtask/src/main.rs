@@ -14,9 +14,11 @@ const HELP: &str = "\
 cargo xtask test              everything that must hold: format, lints, architecture, licences, all tests
 cargo xtask test --quick      the same without what takes minutes (kill points, the whole quickstart)
 cargo xtask bench [NAME…]     every figure: store, checkpoint, explore, restart, quickstart, catalog, size,
-                              market and plan (read WINDFALL_DATA)
+                              market and plan (read WINDFALL_DATA); market alone takes the parts wanted:
+                              table, zones, regions, gangs, folds, speed
 cargo xtask catalog           the embedded catalogue and its report, from the files in WINDFALL_DATA
 cargo xtask priors            learn the embedded priors of spot markets again from WINDFALL_DATA
+cargo xtask markets           write the embedded spot markets again from WINDFALL_DATA
 cargo xtask explore [ARGS…]   the fault explorer: --seed N, --seeds A..B, --seconds S, --planted all
 ";
 
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
             finish(run(command.args(rest)))
         }
         Some("priors") => bench::priors(),
+        Some("markets") => bench::markets(),
         Some("help" | "--help" | "-h") | None => {
             print!("{HELP}");
             ExitCode::SUCCESS

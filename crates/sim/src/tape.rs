@@ -1,6 +1,7 @@
 //! A recorded market: for each zone, how many instances could be had and at what price, tick by tick.
 //! A tape knows nothing of clocks; it is read at an offset from its beginning and repeats at its end.
 
+use crate::recording::Recording;
 use serde::Deserialize;
 use windfall_core::{NanoUsd, Span};
 
@@ -44,12 +45,35 @@ pub enum TapeError {
     },
 }
 
-const EMBEDDED: &[(&str, &str)] =
-    &[("aws-v100-us-west-2-2023", include_str!("../markets/aws-v100-us-west-2-2023.json"))];
+macro_rules! markets {
+    ($($name:literal),+ $(,)?) => { &[$(($name, include_str!(concat!("../markets/", $name, ".json")))),+] };
+}
+
+/// Written by `cargo xtask markets`; docs/markets.md lists them.
+const EMBEDDED: &[(&str, &str)] = markets![
+    "aws-v100-us-west-2-2023",
+    "aws-v100-us-east-1-2023",
+    "aws-v100-us-east-2-2023",
+    "aws-v100-kept-2023",
+    "aws-v100-16-nodes-2023",
+    "aws-v100-4-nodes-2023",
+    "aws-v100-us-west-2-2022",
+    "aws-k80-us-west-2-2022",
+];
+
+/// The names of the embedded recordings.
+pub fn embedded_names() -> Vec<&'static str> {
+    EMBEDDED.iter().map(|(name, _)| *name).collect()
+}
 
 /// What the embedded recordings are of: cloud, region, instance type.
 pub fn recorded() -> Vec<(&'static str, &'static str, &'static str)> {
-    vec![("aws", "us-west-2", "p3.2xlarge")]
+    vec![
+        ("aws", "us-east-1", "p3.2xlarge"),
+        ("aws", "us-east-2", "p3.2xlarge"),
+        ("aws", "us-west-2", "p2.xlarge"),
+        ("aws", "us-west-2", "p3.2xlarge"),
+    ]
 }
 
 /// The name of the invented market that never takes anything away: a stage for rehearsals.
@@ -60,7 +84,7 @@ pub fn embedded(name: &str) -> Result<Tape, TapeError> {
     if name == STEADY {
         return Ok(Tape::steady());
     }
-    let known = || EMBEDDED.iter().map(|(name, _)| *name).chain([STEADY]).collect::<Vec<_>>().join(", ");
+    let known = || embedded_names().into_iter().chain([STEADY]).collect::<Vec<_>>().join(", ");
     let (name, text) = EMBEDDED
         .iter()
         .find(|(known, _)| *known == name)
@@ -198,6 +222,17 @@ impl Tape {
         self.zones.iter().map(|(zone, _)| zone.as_str())
     }
 
+    /// Each zone as a recording of its own, named `market/zone`.
+    pub fn recordings(&self) -> Vec<Recording> {
+        let zone = |(zone, quotes): &(String, Vec<Quote>)| Recording {
+            name: format!("{}/{zone}", self.name),
+            tick: self.tick,
+            counts: quotes.iter().map(|quote| quote.capacity).collect(),
+            prices: Some(quotes.iter().map(|quote| quote.price).collect()),
+        };
+        self.zones.iter().map(zone).collect()
+    }
+
     /// What a zone offers at an offset from the tape's beginning.
     pub fn quote(&self, zone: &str, offset: Span) -> Option<Quote> {
         let (_, quotes) = self.zones.iter().find(|(known, _)| known == zone)?;
@@ -240,12 +275,26 @@ mod tests {
 
     #[test]
     fn what_was_recorded_is_what_the_tapes_say() {
-        for ((name, _), (cloud, region, kind)) in EMBEDDED.iter().zip(recorded()) {
+        let mut said = std::collections::BTreeSet::new();
+        for name in embedded_names() {
             let tape = embedded(name).expect("an embedded tape");
-            assert_eq!((tape.cloud.as_str(), tape.instance_type.as_str()), (cloud, kind));
-            assert!(tape.zones().all(|zone| zone.starts_with(region)));
+            assert!(tape.source.contains("capacity: ") && tape.recorded.contains("20"), "{name}: {}", tape.source);
+            for zone in tape.zones() {
+                let region = zone.trim_end_matches(|letter: char| letter.is_ascii_lowercase());
+                said.insert((tape.cloud.clone(), region.to_owned(), tape.instance_type.clone()));
+            }
         }
-        assert_eq!(EMBEDDED.len(), recorded().len());
+        let known = |(cloud, region, kind): (&str, &str, &str)| (cloud.to_owned(), region.to_owned(), kind.to_owned());
+        assert_eq!(said, recorded().into_iter().map(known).collect());
+    }
+
+    #[test]
+    fn a_tape_gives_its_zones_as_recordings() {
+        let recordings = embedded("aws-v100-16-nodes-2023").expect("embedded").recordings();
+        assert_eq!(recordings.len(), 1);
+        assert_eq!(recordings[0].name, "aws-v100-16-nodes-2023/us-east-2b");
+        assert_eq!(recordings[0].counts.iter().max(), Some(&16));
+        assert_eq!(recordings[0].prices.as_ref().map(Vec::len), Some(recordings[0].counts.len()));
     }
 
     #[test]

@@ -19,6 +19,7 @@ deadlines are kept.
 
 Examples:
   windfall simulate market traces/ --work 48h --deadline 52h,70h --restart 72s,180s --starts 30
+  windfall simulate market aws-v100-us-east-1-2023 --starts 8
   windfall simulate market zone-a.json zone-b.json --together --policy foresight,skynomad --svg plots/
   windfall simulate market counts.json --gang 16 --on-demand-price 24.48 --spot-price 7.34 --json";
 
@@ -26,7 +27,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = MARKET_EXAMPLES)]
 pub struct SimulateMarketArgs {
-    /// Recorded markets: files, or folders of them
+    /// Recorded markets: files, folders of them, or names of embedded ones (docs/markets.md), NAME or NAME/ZONE
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
     /// Running time of the job
@@ -41,9 +42,9 @@ pub struct SimulateMarketArgs {
     /// Length of a tick, for files that do not say
     #[arg(long, value_name = "TIME")]
     pub tick: Option<String>,
-    /// On-demand dollars an hour of one instance
-    #[arg(long, default_value_t = 3.06, value_name = "USD")]
-    pub on_demand_price: f64,
+    /// On-demand dollars an hour of one instance [default: the embedded market's, or 3.06]
+    #[arg(long, value_name = "USD")]
+    pub on_demand_price: Option<f64>,
     /// Spot dollars an hour, in place of recorded prices [default without them: 0.9731]
     #[arg(long, value_name = "USD")]
     pub spot_price: Option<f64>,

@@ -36,8 +36,8 @@ pub fn time_sliced(sight: &Sight) -> (Choice, Reason) {
     if let Some(last) = last_call(sight, "time-sliced") {
         return last;
     }
-    let look = if sight.present.is_some() { Span::ZERO } else { sight.margins.tick };
-    let late = lacking + sight.restart + sight.restart + look > left;
+    // Spot is kept until the market takes it, on-demand until the slice is done.
+    let late = sight.present.is_none() && lacking + sight.restart + sight.restart > left;
     match (sight.spot(), sight.firm()) {
         (_, Some(firm)) if lacking.0 > 0 && (late || sight.on_firm()) => {
             hold_or_take(sight, firm, say("on-demand until the slice is done"))

@@ -140,7 +140,9 @@ fn taught_by(zones: &[Vec<bool>]) -> Model {
 
 /// Prints how far above the optimum each fold ends.
 pub fn report(folds: &[Fold]) {
-    println!("\n== cross-validation by data set: each with priors learnt from the others only");
+    println!("\n== cross-validation by data set");
+    println!("command: WINDFALL_DATA=… cargo xtask bench market folds");
+    println!("priors learnt from: for each, the others of these six only; nothing of 2022");
     for (fold, regret) in folds.iter().zip(regrets(folds, &Settings::default())) {
         println!(
             "{:32} {:5} scenarios  optimum {:7.2} $  foresight {regret:5.2} % above",

@@ -1,18 +1,20 @@
 //! Every policy on the recorded markets, against the optimum of one who knew them beforehand.
 //!
-//! `bench_market [table] [zones] [regions] [gangs] [folds] [choose] [tried] [priors]`; without a word, all but the
-//! last three. Reads the folder that WINDFALL_DATA names.
+//! `bench_market [table] [zones] [regions] [gangs] [folds] [speed] [choose] [tried] [priors] [markets]`; without a
+//! word, all but the last four. Reads the folder that WINDFALL_DATA names.
 
 mod data;
 mod folds;
+mod markets;
 mod regions;
+mod speed;
 
-use data::{Data, ON_DEMAND, SPOT, alone, hours};
+use data::{Data, SPOT, alone, hours};
 use folds::{Settings, windows};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
-use windfall_core::market::foresight::{Model, Plan, PlanTerms};
+use windfall_core::market::foresight::Model;
 use windfall_core::{NanoUsd, Span, market};
 use windfall_sim::{Player, Scenario, Terms, compare, mean, optima};
 
@@ -29,6 +31,16 @@ fn main() -> ExitCode {
     if said("priors") {
         println!("{}", folds::priors_file(&data));
         return ExitCode::SUCCESS;
+    }
+    if said("markets") {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("markets");
+        return match markets::write(&data, &folder) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(problem) => {
+                eprintln!("error: {problem}");
+                ExitCode::FAILURE
+            }
+        };
     }
     if said("choose") {
         folds::choose(&folds::folds(&data));
@@ -54,6 +66,9 @@ fn main() -> ExitCode {
     if wanted("folds") {
         folds::report(&folds::folds(&data));
     }
+    if wanted("speed") {
+        good &= speed::speed(&data);
+    }
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -68,8 +83,10 @@ pub fn everyone(model: &Arc<Model>, scenarios: &[Scenario]) -> Vec<Player> {
 }
 
 /// Prints how everyone did; true when foresight is cheapest and nobody was late.
-pub fn report(title: &str, taught_by: &str, scenarios: &[Scenario], model: Model) -> bool {
-    println!("\n== {title}: {} scenarios; priors learnt from {taught_by}", scenarios.len());
+pub fn report(word: &str, title: &str, taught_by: &str, scenarios: &[Scenario], model: Model) -> bool {
+    println!("\n== {title}: {} scenarios", scenarios.len());
+    println!("command: WINDFALL_DATA=… cargo xtask bench market {word}");
+    println!("priors learnt from: {taught_by}");
     let model = Arc::new(model);
     let began = Instant::now();
     let players = everyone(&model, scenarios);
@@ -107,10 +124,20 @@ pub fn report(title: &str, taught_by: &str, scenarios: &[Scenario], model: Model
         rows.push((standing.name.clone(), cost, standing.late()));
     }
     println!("{:32} {best:9.2}", "omniscient optimum");
+    let peers = rows.iter().filter(|(name, ..)| name != "foresight");
+    let peer = peers.fold(
+        ("nobody", f64::INFINITY),
+        |least, (name, cost, _)| {
+            if *cost < least.1 { (name.as_str(), *cost) } else { least }
+        },
+    );
     let ours = rows.iter().find(|(name, ..)| name == "foresight").map_or(f64::INFINITY, |(_, cost, _)| *cost);
     let good = rows.iter().all(|(name, cost, late)| *late == 0 && (name == "foresight" || *cost > ours));
     println!(
-        "plans solved in {solved:.2?}; {}",
+        "foresight: {:.4} of the optimum, {:.4} of {} (the best peer); plans solved in {solved:.2?}; {}",
+        ours / best,
+        ours / peer.1,
+        peer.0,
         if good { "foresight is cheapest, nobody late" } else { "NOT AS PROMISED" }
     );
     good
@@ -118,20 +145,8 @@ pub fn report(title: &str, taught_by: &str, scenarios: &[Scenario], model: Model
 
 fn table(data: &Data) -> bool {
     let scenarios = data.table();
-    let began = Instant::now();
     let model = folds::without(&folds::folds(data), None, &Settings::default());
-    println!("learnt in {:.2?}", began.elapsed());
-    let terms = PlanTerms::of(
-        Span::seconds(600),
-        hours(0.05),
-        [SPOT, ON_DEMAND].map(NanoUsd::from_dollars),
-        hours(70.0),
-        hours(22.0),
-    );
-    let began = Instant::now();
-    let plan = Plan::solve(&model, terms);
-    println!("one plan for T = 70 h: solved in {:.0?}, {:.1} MB", began.elapsed(), plan.bytes() as f64 / 1e6);
-    report("the public table", "2023 zones and counts only, nothing of 2022", &scenarios, model)
+    report("table", "the public table", "2023 zones and counts only, nothing of 2022", &scenarios, model)
 }
 
 /// Nine V100 zones over 45 days, each alone.
@@ -150,7 +165,7 @@ fn zones(data: &Data) -> bool {
         }
     }
     let (model, from) = folds::without_nine_zones(data);
-    report("nine V100 zones of 2023, each alone", from, &scenarios, model)
+    report("zones", "nine V100 zones of 2023, each alone", from, &scenarios, model)
 }
 
 /// Gangs on recordings that count instances.
@@ -170,7 +185,8 @@ fn gangs(data: &Data) -> bool {
             }
         }
         let (model, from) = folds::without_counts(data);
-        good &= report(&format!("gangs of {gang} on {}, an instance", recording.name), from, &scenarios, model);
+        good &=
+            report("gangs", &format!("gangs of {gang} on {}, an instance", recording.name), from, &scenarios, model);
     }
     good
 }

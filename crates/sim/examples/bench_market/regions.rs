@@ -25,7 +25,7 @@ pub fn regions(data: &Data) -> bool {
             })
         })
         .collect();
-    let mut good = report("the public windows of nine zones", from, &public, model.clone());
+    let mut good = report("regions", "the public windows of nine zones", from, &public, model.clone());
     let zones = data.zones_2023();
     let egress = data.egress(&zones, CHECKPOINT_GB);
     let mut scenarios = Vec::new();
@@ -39,7 +39,7 @@ pub fn regions(data: &Data) -> bool {
             }));
         }
     }
-    good &= report("nine zones with real prices and egress of 50 GB", from, &scenarios, model);
+    good &= report("regions", "nine zones with real prices and egress of 50 GB", from, &scenarios, model);
     good
 }
 
@@ -53,7 +53,7 @@ pub fn tried(data: &Data) {
         zone.prices = Some(vec![NanoUsd(cents * 10_000_000); ticks]);
     }
     // Few zones, or down together they would hardly ever be.
-    for few in [&zones[..2], &zones[2..5], &zones[4..8]] {
+    for few in [&zones[..2], &zones[2..5], &zones[4..8], &zones[..]] {
         let mut scenarios = Vec::new();
         for ratio in [1.1, 1.5] {
             for restart in [0.05, 0.2] {
@@ -66,7 +66,7 @@ pub fn tried(data: &Data) {
             }
         }
         let model = folds::without(&folds::folds(data), None, &folds::Settings::default());
-        report(&format!("{} zones of 2022 side by side", few.len()), "2023", &scenarios, model);
+        report("tried", &format!("{} zones of 2022 side by side", few.len()), "2023", &scenarios, model);
     }
 }
 

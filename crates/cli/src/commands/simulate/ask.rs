@@ -8,10 +8,12 @@ use std::sync::Arc;
 use windfall_core::market;
 use windfall_core::market::foresight::{Model, Priors};
 use windfall_core::{NanoUsd, Span};
-use windfall_sim::{Course, Player, Reading, Recording, RecordingError, Scenario, Terms, Zone, read_recordings};
+use windfall_sim::{Course, Player, Reading, Recording, RecordingError, Scenario, Tape, Terms, Zone, read_recordings};
 
 /// The spot price where neither the recording nor the user gives one: AWS V100 in 2023.
 const SPOT_PRICE: f64 = 0.9731;
+/// The on-demand price where nobody gives one: the same.
+const ON_DEMAND_PRICE: f64 = 3.06;
 
 /// What is to be played.
 pub struct Asked {
@@ -19,13 +21,21 @@ pub struct Asked {
     pub players: Vec<Player>,
     /// In words.
     pub what: String,
+    /// What foresight and skynomad knew beforehand.
+    pub priors: Known,
+}
+
+/// Where priors come from.
+pub struct Known {
+    pub file: Option<String>,
+    pub source: String,
+    pub learnt: String,
 }
 
 pub fn asked(args: &SimulateMarketArgs) -> Result<Asked, Failure> {
     let work = time("--work", &args.work)?;
     let deadlines = times("--deadline", &args.deadline)?;
     let restarts = times("--restart", &args.restart)?;
-    let on_demand = price("--on-demand-price", args.on_demand_price)?;
     let spot = args.spot_price.map(|spot| price("--spot-price", spot)).transpose()?;
     for deadline in &deadlines {
         feasible(work, *deadline, &restarts)?;
@@ -34,9 +44,19 @@ pub fn asked(args: &SimulateMarketArgs) -> Result<Asked, Failure> {
     let tick = args.tick.as_deref().map(|tick| time("--tick", tick)).transpose()?;
     let reading = Reading { unavailable_is_one: args.unavailable_is_one, tick };
     let mut recordings = Vec::new();
+    let mut listed = None;
     for path in &args.paths {
+        if let Some(tape) = embedded(path)? {
+            listed = listed.or(Some(tape.on_demand));
+            recordings.extend(tape.recordings());
+            continue;
+        }
         recordings.extend(read_recordings(path, reading).map_err(|error| unreadable(&error))?);
     }
+    let on_demand = match (args.on_demand_price, listed) {
+        (None, Some(listed)) => listed,
+        (given, _) => price("--on-demand-price", given.unwrap_or(ON_DEMAND_PRICE))?,
+    };
     let longest = deadlines.iter().copied().max().unwrap_or_default();
     let markets: Vec<Vec<Recording>> = match args.together {
         true => vec![recordings],
@@ -55,7 +75,11 @@ pub fn asked(args: &SimulateMarketArgs) -> Result<Asked, Failure> {
             }
         }
     }
-    let model = args.priors.as_deref().map(priors).transpose()?;
+    let given = args.priors.as_deref().map(priors).transpose()?;
+    let model = given.as_ref().map(|priors| Arc::new(Model::new(priors)));
+    let known = given.unwrap_or_else(Priors::embedded);
+    let file = args.priors.as_ref().map(|file| file.display().to_string());
+    let priors = Known { file, source: known.source, learnt: known.learnt };
     let player = |name: &&str| {
         let player = Player::named(name)?;
         let model = model.clone().filter(|_| player.model.is_some()).or(player.model.clone());
@@ -71,7 +95,7 @@ pub fn asked(args: &SimulateMarketArgs) -> Result<Asked, Failure> {
         args.deadline.join(", "),
         args.restart.join(", "),
     );
-    Ok(Asked { scenarios, players, what })
+    Ok(Asked { scenarios, players, what, priors })
 }
 
 fn bad(message: impl Into<String>, hint: impl Into<String>) -> Failure {
@@ -177,12 +201,24 @@ fn course(zones: &[Recording], from: usize, (spot, on_demand): (Option<NanoUsd>,
     Course { tick, zones: zones.iter().enumerate().map(zone).collect(), on_demand, gang, egress: Vec::new() }
 }
 
-fn priors(file: &Path) -> Result<Arc<Model>, Failure> {
+/// The embedded market of that name, or one zone of it; none where a file has that name, or nothing does.
+fn embedded(path: &Path) -> Result<Option<Tape>, Failure> {
+    let text = path.to_string_lossy();
+    let (name, zone) = text.split_once('/').map_or((&*text, None), |(name, zone)| (name, Some(zone.to_owned())));
+    if path.exists() || !windfall_sim::embedded_names().contains(&name) {
+        return Ok(None);
+    }
+    let zones: Vec<String> = zone.into_iter().collect();
+    let tape = windfall_sim::embedded(name).and_then(|tape| tape.with_zones(&zones));
+    tape.map(Some).map_err(|error| bad(error.to_string(), "name one of its zones, or none for all of them"))
+}
+
+fn priors(file: &Path) -> Result<Priors, Failure> {
     let failed = |problem: String| {
         bad(format!("{}: {problem}", file.display()), "expected JSON with regimes, as the embedded priors have it")
     };
     let text = std::fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
     let priors: Priors = serde_json::from_str(&text).map_err(|error| failed(error.to_string()))?;
     priors.check().map_err(failed)?;
-    Ok(Arc::new(Model::new(&priors)))
+    Ok(priors)
 }

@@ -33,13 +33,13 @@ pub fn market(here: &Here, args: &SimulateMarketArgs) -> Result<Code, Failure> {
         svg::write(folder, &asked, &standings, &optimum)?;
     }
     match here.json {
-        true => println!("{}", json(&standings, &optimum)),
+        true => println!("{}", json(&asked, &standings, &optimum)),
         false => print!("{}", text(&asked, &standings, &optimum)),
     }
     Ok(Code::Done)
 }
 
-fn json(standings: &[Standing], optimum: &[f64]) -> serde_json::Value {
+fn json(asked: &Asked, standings: &[Standing], optimum: &[f64]) -> serde_json::Value {
     let policy = |standing: &Standing| {
         serde_json::json!({
             "name": standing.name,
@@ -54,6 +54,7 @@ fn json(standings: &[Standing], optimum: &[f64]) -> serde_json::Value {
         "scenarios": optimum.len(),
         "policies": standings.iter().map(policy).collect::<Vec<_>>(),
         "optimum": { "mean_cost_usd": micro(mean(optimum.iter().copied())) },
+        "priors": { "file": asked.priors.file, "source": asked.priors.source, "learnt": asked.priors.learnt },
     })
 }
 
@@ -90,7 +91,10 @@ fn text(asked: &Asked, standings: &[Standing], optimum: &[f64]) -> String {
     let head = ["POLICY", "MEAN COST", "ABOVE OPTIMUM", "LATE", "INTERRUPTIONS", "ON SPOT", "ON-DEMAND"];
     let count = optimum.len();
     let many = if count == 1 { "scenario" } else { "scenarios" };
-    format!("{}\n{count} {many}: {}\n", table(&head, &rows), asked.what)
+    let ask::Known { file, source, learnt } = &asked.priors;
+    let whose = file.as_deref().unwrap_or("embedded; --priors FILE for others");
+    let priors = format!("priors: {whose}, learnt {learnt} from {source}");
+    format!("{}\n{count} {many}: {}\n{priors}\n", table(&head, &rows), asked.what)
 }
 
 /// How far it is, on standard error: a line that moves on a terminal, now and then a line elsewhere.

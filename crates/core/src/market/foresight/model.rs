@@ -39,6 +39,11 @@ pub struct Priors {
 }
 
 impl Priors {
+    /// Those of this program.
+    pub fn embedded() -> Priors {
+        serde_json::from_str(EMBEDDED).expect("the embedded priors are read by a test")
+    }
+
     /// What must hold of any fact file, whoever wrote it.
     pub fn check(&self) -> Result<(), String> {
         if !(1..=86_400).contains(&self.tick_seconds) {
@@ -106,10 +111,7 @@ pub struct Model {
 impl Model {
     /// The model of markets never seen, from the embedded recordings.
     pub fn embedded() -> Arc<Model> {
-        static MODEL: LazyLock<Arc<Model>> = LazyLock::new(|| {
-            let priors: Priors = serde_json::from_str(EMBEDDED).expect("the embedded priors are read by a test");
-            Arc::new(Model::new(&priors))
-        });
+        static MODEL: LazyLock<Arc<Model>> = LazyLock::new(|| Arc::new(Model::new(&Priors::embedded())));
         Arc::clone(&MODEL)
     }
 

@@ -12,8 +12,11 @@ use crate::units::{NanoUsd, Span};
 const TIE: f64 = 1e-3;
 /// Work that could be done now is put off only for a gain of so many on-demand ticks: nobody minds an early end.
 const PUT_OFF: f64 = 0.05;
-/// A move between zones must be better by this share of the price: indices are estimates.
-const MOVE_MARGIN: f64 = 0.15;
+/// A move between zones must be better by this share of what changeovers are expected to cost there: that is an
+/// estimate, while the price is known.
+const MOVE_MARGIN: f64 = 1.0;
+/// Largest power by which weights are tilted, either way: beyond it one class would be all that is left.
+const MOST_TILT: f64 = 4.0;
 
 /// The choice that is expected to cost least, among those that keep the deadline whatever the market does.
 pub fn foresight(sight: &Sight) -> (Choice, Reason) {
@@ -93,6 +96,29 @@ fn ends_by_zones(sight: &Sight, plan: &Plan, part: f64) -> f64 {
     if any_up { all_down } else { 1.0 - all_down }
 }
 
+/// Moves weight between classes as little as is needed (in relative entropy) for their spells to end as often as
+/// those of all zones together: what follows the next step is then read from markets that are as calm.
+fn tilt(seen: &mut [(usize, usize, f64, f64)], wanted: f64) {
+    let total: f64 = seen.iter().map(|(_, _, weight, _)| weight).sum();
+    let tilted = |power: f64| -> (f64, f64) {
+        seen.iter().fold((0.0, 0.0), |(all, ends), (_, _, weight, own)| {
+            let weight = weight * libm::exp(power * libm::log(own.max(1e-9)));
+            (all + weight, ends + weight * own)
+        })
+    };
+    let (mut low, mut high) = (-MOST_TILT, MOST_TILT);
+    for _ in 0..16 {
+        let power = 0.5 * (low + high);
+        let (all, ends) = tilted(power);
+        *(if ends < wanted * all { &mut low } else { &mut high }) = power;
+    }
+    let power = 0.5 * (low + high);
+    let (all, _) = tilted(power);
+    for (_, _, weight, own) in seen.iter_mut() {
+        *weight *= libm::exp(power * libm::log(own.max(1e-9))) * total / all;
+    }
+}
+
 impl<'a> Outlook<'a> {
     fn of(sight: &'a Sight, plan: &'a Plan, model: &'a Model) -> Option<Outlook<'a>> {
         let single = || sight.offers.iter().find_map(|seen| seen.belief.as_deref());
@@ -107,13 +133,19 @@ impl<'a> Outlook<'a> {
         let part = step.0 as f64 / tick.0 as f64;
         let older = belief.bucket_after(tick, step);
         let by_zones = sight.anywhere.as_ref().map(|_| ends_by_zones(sight, plan, part));
-        let mut believed = Vec::new();
+        let mut seen = Vec::new();
         belief.each(tick, |class, bucket, weight| {
-            let own = || plan.model().classes[class].within(usize::from(belief.up), bucket, part);
-            let ends = by_zones.unwrap_or_else(own);
-            let bucket = older.unwrap_or(bucket);
-            believed.push(Believed { class, bucket, goes_on: weight * (1.0 - ends), ends: weight * ends });
+            let ends = plan.model().classes[class].within(usize::from(belief.up), bucket, part);
+            seen.push((class, bucket, weight, ends));
         });
+        if let Some(by_zones) = by_zones {
+            tilt(&mut seen, by_zones);
+        }
+        let believed = seen.into_iter().map(|(class, bucket, weight, own)| {
+            let (ends, bucket) = (by_zones.unwrap_or(own), older.unwrap_or(bucket));
+            Believed { class, bucket, goes_on: weight * (1.0 - ends), ends: weight * ends }
+        });
+        let believed = believed.collect();
         Some(Outlook {
             sight,
             plan,
@@ -193,7 +225,7 @@ impl<'a> Outlook<'a> {
         let held = self.sight.spots().find(|zone| self.holds(zone));
         // What is held stays unless the other is clearly better, and a changeover may still be lost.
         let keep = |held: &&Seen| {
-            let near = index(held) <= index(best) * (1.0 + MOVE_MARGIN);
+            let near = index(held) <= index(best) + MOVE_MARGIN * (index(best) - self.price(best));
             near || self.idle < self.sight.restart + self.sight.restart
         };
         held.filter(keep).or(Some(best))
@@ -205,13 +237,17 @@ impl<'a> Outlook<'a> {
         (value(self.idle - self.sight.restart) - value(self.idle)).max(0.0)
     }
 
-    /// Price of a tick, in on-demand ticks, with every changeover that the zone is expected to bring.
+    /// Price of a tick, in on-demand ticks.
+    fn price(&self, zone: &Seen) -> f64 {
+        zone.price.0 as f64 / self.sight.firm().map_or(1.0, |firm| firm.price.0.max(1) as f64)
+    }
+
+    /// The same with every changeover that the zone is expected to bring.
     fn index(&self, zone: &Seen, start: f64) -> f64 {
-        let firm = self.sight.firm().map_or(1.0, |firm| firm.price.0.max(1) as f64);
         let lasts = zone.belief.as_ref().map_or(1.0, |belief| self.model.lifetime(belief));
         let scale = self.model.tick().0 as f64 / self.plan.terms().tick.0 as f64;
         let ticks = (lasts * scale).min(self.need.0 as f64 / self.plan.terms().tick.0 as f64).max(1.0);
-        let price = zone.price.0 as f64 / firm;
+        let price = self.price(zone);
         let begins = self.sight.restart.0 as f64 / self.plan.terms().tick.0 as f64 * price + start;
         // A loss costs a changeover wherever the job goes then; getting there costs one, and the way, once more.
         let moves = if self.holds(zone) { 0.0 } else { begins + zone.entry.0 as f64 / self.firm_tick() };
