@@ -22,7 +22,7 @@ pub mod worker;
 pub use brain::Brain;
 pub use ids::{CheckpointId, DecisionId, Installation, LeaseId, StintId, WorkloadId};
 pub use ledger::LedgerRow;
-pub use offer::{Market, Offer, OfferId};
+pub use offer::{Market, Offer, OfferId, Place, Way};
 pub use reason::{Number, Reason};
 pub use record::{Body, Decision, Event, LeaseEnd, Outcome, Record, Refusal, WorkerEnd};
 pub use spec::{JobSpec, Workload};

@@ -6,7 +6,7 @@ use crate::cycle::{Cycle, CycleError};
 use crate::home::{Home, HomeError, World, private};
 use crate::keeper::{Keeper, log};
 use crate::outfit::Wardrobe;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
-use windfall_core::Time;
+use windfall_catalog::{Catalog, Site};
 use windfall_core::brain::Config;
-use windfall_exec::{Simulated, SimulatedError, WorldClock};
+use windfall_core::{Place, Time, Way};
+use windfall_exec::{Replay, Simulated, SimulatedError, WorldClock};
 use windfall_store::StoreError;
 
 /// How to serve.
@@ -54,6 +55,20 @@ pub enum ServeError {
     Listen(#[source] std::io::Error),
 }
 
+/// What moving a checkpoint between the places of a market costs, by the catalogue; what nobody knows is left out.
+fn ways(replay: &Replay) -> Result<Vec<Way>, SimulatedError> {
+    let tape = windfall_sim::embedded(&replay.market)?.with_zones(&replay.zones)?;
+    let places: BTreeSet<Place> = tape.zones().map(|zone| tape.place(zone)).collect();
+    let catalog = Catalog::embedded();
+    let way = |from: &Place, to: &Place| {
+        let [from_site, to_site] = [from, to].map(|place| Site { cloud: &place.cloud, region: &place.region });
+        let per_gib = catalog.egress(from_site, to_site, 1 << 30)?;
+        Some(Way { from: from.clone(), to: to.clone(), per_gib })
+    };
+    let pairs = places.iter().flat_map(|from| places.iter().map(move |to| (from, to)));
+    Ok(pairs.filter(|(from, to)| from != to).filter_map(|(from, to)| way(from, to)).collect())
+}
+
 /// Serves until the end; `ready` is called once it listens. Returns `Ok` also when another server was faster.
 pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), ServeError> {
     private();
@@ -65,7 +80,7 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
     };
     let world = home.world(settings.world)?;
     let store: Arc<dyn windfall_store::Store> = windfall_store::open(&home.store(&world)).await?.into();
-    let mut config = Config::default();
+    let mut config = Config { ways: ways(&world.replay)?, ..Config::default() };
     if let Some(policy) = settings.policy {
         config.policy = policy;
     }

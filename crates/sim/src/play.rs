@@ -115,7 +115,7 @@ struct Game<'a> {
     player: &'a Player,
     sight: Sight,
     held: Use,
-    /// Where the checkpoint lies: the zone of the last spot lease.
+    /// Where the checkpoint lies: the zone in which progress was last made.
     home: Option<usize>,
     paid: i128,
     played: Played,
@@ -239,7 +239,6 @@ impl<'a> Game<'a> {
             Use::Idle => None,
             Use::Spot(zone) => {
                 self.paid += i128::from(self.course.egress(self.home, zone).0) * 3_600_000;
-                self.home = Some(zone);
                 Some(present(self.course.zones[zone].spot.clone(), Market::Spot))
             }
             Use::OnDemand => Some(present(Course::firm(), Market::OnDemand)),
@@ -268,6 +267,11 @@ impl<'a> Game<'a> {
         self.paid += i128::from(price.0) * i128::from(self.course.gang) * i128::from(length.0);
         let (starting, need) = (self.sight.starting(), self.need());
         let ran = Span((length - starting).0.max(0));
+        if let Use::Spot(zone) = self.held
+            && ran.0 > 0
+        {
+            self.home = Some(zone);
+        }
         if ran >= need {
             self.played.finished = (self.sight.now - Time(0)) + starting + need;
             self.played.late = self.played.finished > self.terms.deadline;

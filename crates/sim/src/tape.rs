@@ -3,7 +3,7 @@
 
 use crate::recording::Recording;
 use serde::Deserialize;
-use windfall_core::{NanoUsd, Span};
+use windfall_core::{NanoUsd, Place, Span};
 
 /// A recording that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -220,6 +220,12 @@ impl Tape {
     /// The zones on it.
     pub fn zones(&self) -> impl Iterator<Item = &str> {
         self.zones.iter().map(|(zone, _)| zone.as_str())
+    }
+
+    /// Where a zone is: its region, as AWS (us-west-2c) and Google (us-west1-b) name zones.
+    pub fn place(&self, zone: &str) -> Place {
+        let region = zone.strip_suffix(|letter: char| letter.is_ascii_lowercase()).unwrap_or(zone);
+        Place { cloud: self.cloud.clone(), region: region.trim_end_matches('-').to_owned() }
     }
 
     /// Each zone as a recording of its own, named `market/zone`.

@@ -6,10 +6,10 @@ use crate::play::{Played, Player, Use, margins, most_ticks};
 use std::collections::BTreeMap;
 use windfall_core::brain::Config;
 use windfall_core::record::{Body, Event, LeaseEnd, Record, WorkerEnd};
-use windfall_core::spec::{CheckpointSpec, JobSpec, Late, RunSpec, WorkSpec, WorkUnit, Workload};
+use windfall_core::spec::{CheckpointSpec, JobSpec, RunSpec, WorkSpec, WorkUnit, Workload};
 use windfall_core::{
-    Brain, CheckpointId, Decision, Installation, LeaseId, Market, NanoUsd, Offer, OfferId, Span, StintId, Time, Work,
-    WorkloadId,
+    Brain, CheckpointId, Decision, Installation, LeaseId, Market, NanoUsd, Offer, OfferId, Place, Span, StintId, Time,
+    Way, Work, WorkloadId,
 };
 
 /// Decisions in a row at one moment: a move between markets takes five.
@@ -49,16 +49,19 @@ struct World<'a> {
     running: Option<Running>,
     done: Work,
     checkpoint: Option<CheckpointId>,
+    /// Where that lies, and what it cost to get it from place to place.
+    home: Option<usize>,
+    moved: NanoUsd,
     played: Played,
 }
 
 impl<'a> World<'a> {
     fn new(player: &Player, course: &'a Course, terms: &Terms) -> World<'a> {
         let config = Config {
-            policy: player.name.clone(),
             margins: margins(course.tick),
             look_every: course.tick,
             restart_prior: terms.restart,
+            ways: ways(course),
             boot_timeout: Span::FOREVER,
             ..Config::default()
         };
@@ -77,50 +80,33 @@ impl<'a> World<'a> {
             running: None,
             done: Work(0),
             checkpoint: None,
+            home: None,
+            moved: NanoUsd(0),
             played: Played::default(),
         };
         world.show_offers(0);
         world.tell(Event::OfferSeen { offer: offer(&Course::firm(), "", Market::OnDemand, course.on_demand, None) });
-        let workload = Box::new(Workload::Job(world.spec()));
+        let workload = Box::new(Workload::Job(world.spec(&player.name)));
         world.job = WorkloadId(world.tell(Event::Submitted { workload, key: "job".to_owned() }));
         world
     }
 
-    fn spec(&self) -> JobSpec {
+    /// The job. It names its policy: nothing else rules in its place.
+    fn spec(&self, policy: &str) -> JobSpec {
         let total = Work(u64::try_from(self.terms.work.0).unwrap_or(0));
+        let blank = JobSpec::named("job", vec!["true".to_owned()]);
         JobSpec {
-            name: "job".to_owned(),
-            owner: String::new(),
-            team: String::new(),
-            tier: 3,
             gang: self.course.gang,
-            resources: Vec::new(),
             work: WorkSpec { total: Some(total), unit: WorkUnit::Time, ..WorkSpec::default() },
             deadline: Some(Time(0) + self.terms.deadline),
-            late: Late::Soonest,
-            max_price: None,
-            budget: None,
-            fallback: None,
+            policy: Some(policy.to_owned()),
             checkpoint: CheckpointSpec {
-                path: None,
-                store: String::new(),
-                keep: 1,
-                settle_ms: 0,
-                size_bytes: None,
-                every: None,
+                size_bytes: Some(1 << 30),
                 restart: Some(self.terms.restart),
+                ..CheckpointSpec::default()
             },
-            precision: None,
-            policy: None,
-            retries: 0,
-            run: RunSpec {
-                command: vec!["true".to_owned()],
-                folder: String::new(),
-                environment: String::new(),
-                env: BTreeMap::new(),
-                progress: None,
-                grace: Span::ZERO,
-            },
+            run: RunSpec { grace: Span::ZERO, ..blank.run.clone() },
+            ..blank
         }
     }
 
@@ -201,6 +187,7 @@ impl<'a> World<'a> {
             self.done = done;
             let checkpoint = CheckpointId { epoch: stint.epoch, seq: self.batch };
             self.checkpoint = Some(checkpoint);
+            self.home = self.held().or(self.home);
             self.tell(Event::Progress { stint, done, total });
             self.tell(Event::CheckpointDurable { stint, checkpoint, work: Some(done) });
         }
@@ -232,6 +219,9 @@ impl<'a> World<'a> {
     fn obey(&mut self, decision: Decision) {
         match decision {
             Decision::Acquire { lease, offer, .. } => {
+                if let Some(zone) = self.zone(&offer).filter(|_| self.leases.is_empty()) {
+                    self.moved += self.course.egress(self.home, zone);
+                }
                 self.played.starts += u32::from(self.leases.is_empty());
                 self.leases.insert(lease, offer);
                 self.tell(Event::LeaseUp { lease, at: self.now });
@@ -261,19 +251,26 @@ impl<'a> World<'a> {
     fn ended(&mut self) -> bool {
         let views = self.brain.take_final_views();
         if let Some(view) = views.first() {
-            self.played.cost = view.cost;
+            self.played.cost = view.cost + self.moved;
         }
         !views.is_empty()
     }
 
+    /// The zone of a spot offer.
+    fn zone(&self, offer: &OfferId) -> Option<usize> {
+        self.course.zones.iter().position(|zone| zone.spot == *offer)
+    }
+
+    /// The zone in which a spot lease is held.
+    fn held(&self) -> Option<usize> {
+        self.leases.values().next().and_then(|offer| self.zone(offer))
+    }
+
     /// What this tick is used for.
     fn note(&mut self) {
-        let held = self.leases.values().next();
-        let used = match held {
-            None => Use::Idle,
-            Some(offer) => {
-                self.course.zones.iter().position(|zone| zone.spot == *offer).map_or(Use::OnDemand, Use::Spot)
-            }
+        let used = match self.leases.is_empty() {
+            true => Use::Idle,
+            false => self.held().map_or(Use::OnDemand, Use::Spot),
         };
         match used {
             Use::Idle => {}
@@ -282,6 +279,15 @@ impl<'a> World<'a> {
         }
         self.played.uses.push(used);
     }
+}
+
+/// What moving the job costs, as a checkpoint of one GiB between places of that name.
+fn ways(course: &Course) -> Vec<Way> {
+    let place = |zone: usize| Place { cloud: "recorded".to_owned(), region: course.zones[zone].name.clone() };
+    let zones = 0..course.zones.len();
+    let pairs = zones.clone().flat_map(|from| zones.clone().map(move |to| (from, to)));
+    let way = |(from, to)| Way { from: place(from), to: place(to), per_gib: course.egress(Some(from), to) };
+    pairs.filter(|(from, to)| from != to).map(way).collect()
 }
 
 fn offer(id: &OfferId, zone: &str, market: Market, price: NanoUsd, capacity: Option<u32>) -> Offer {

@@ -76,7 +76,7 @@ impl Position {
             id: OfferId::new(&format!("simulated/{zone}/{instance_type}/{market}")),
             engine: "simulated".to_owned(),
             cloud: cloud.clone(),
-            region: region_of(zone).to_owned(),
+            region: self.tape.place(zone).region,
             zone: zone.to_owned(),
             instance_type: instance_type.clone(),
             market,
@@ -98,10 +98,4 @@ impl Position {
         let within = self.tape.falls_below(zone, 1, self.offset(now), self.tape.notice)?;
         Some(now + within)
     }
-}
-
-/// The region of a zone, as AWS (us-west-2c) and Google (us-west1-b) name them.
-fn region_of(zone: &str) -> &str {
-    let zone = zone.rsplit('/').next().unwrap_or(zone);
-    zone.strip_suffix(|letter: char| letter.is_ascii_lowercase()).map_or(zone, |region| region.trim_end_matches('-'))
 }

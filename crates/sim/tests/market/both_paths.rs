@@ -73,9 +73,12 @@ proptest! {
     fn several_zones_with_moving_prices(
         zones in prop::collection::vec(spells(80), 2..4),
         slack in 1_i64..40,
+        way in prop::sample::select(vec![0_i64, 20_000_000, 400_000_000]),
     ) {
         let tick = Span::seconds(600);
+        let row = |from: usize| (0..zones.len()).map(|to| NanoUsd(if from == to { 0 } else { way })).collect();
+        let egress = (0..zones.len()).map(row).collect();
         let terms = Terms { work: Span(tick.0 * 40), deadline: Span(tick.0 * (41 + slack)), restart: Span::seconds(180) };
-        agree(&course(zones, tick, &[970, 1_100, 2_900]), &terms)?;
+        agree(&Course { egress, ..course(zones, tick, &[970, 1_100, 2_900]) }, &terms)?;
     }
 }
