@@ -56,10 +56,8 @@ pub fn compare(
     done: &(dyn Fn(usize) + Sync),
 ) -> Vec<Standing> {
     let few = scenarios.len() * players.len() <= WHOLE_RUNS;
-    // The brain is not told yet what it costs to move a checkpoint between regions.
-    let by_brain = |scenario: &Scenario| few && scenario.course.egress.is_empty();
+    let play = if few { play_whole } else { play };
     let rows = in_parallel(scenarios, threads, done, |scenario| {
-        let play = if by_brain(scenario) { play_whole } else { play };
         players.iter().map(|player| play(player, &scenario.course, &scenario.terms)).collect::<Vec<_>>()
     });
     let column = |number: usize| rows.iter().map(|row| row[number].clone()).collect();

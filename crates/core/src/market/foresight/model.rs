@@ -83,12 +83,15 @@ pub(super) struct Class {
     decay: [Hazard; 2],
     /// Ticks of the next hours that a spell with capacity is expected to last, by bucket.
     pub lifetimes: [f64; BUCKETS],
+    /// Share of time with capacity, in the long run.
+    pub availability: f64,
 }
 
 impl Class {
     fn new(prior: f64, as_learnt: bool, hazard: [Hazard; 2]) -> Class {
         let decay = hazard.map(|hazard| hazard.map(|h| libm::log1p(-h)));
-        Class { prior, as_learnt, hazard, decay, lifetimes: soon(&hazard[1]) }
+        let [down, up] = hazard.map(|hazard| lifetimes(&hazard)[0]);
+        Class { prior, as_learnt, hazard, decay, lifetimes: soon(&hazard[1]), availability: up / (down + up) }
     }
 
     /// The chance that a spell ends within a part of a tick.

@@ -17,6 +17,8 @@ const PUT_OFF: f64 = 0.05;
 const MOVE_MARGIN: f64 = 1.0;
 /// Largest power by which weights are tilted, either way: beyond it one class would be all that is left.
 const MOST_TILT: f64 = 4.0;
+/// Zones fail together more often than by chance: in the long run, so many of them as stand alone.
+const ALONE: f64 = 0.4;
 
 /// The choice that is expected to cost least, among those that keep the deadline whatever the market does.
 pub fn foresight(sight: &Sight) -> (Choice, Reason) {
@@ -96,26 +98,42 @@ fn ends_by_zones(sight: &Sight, plan: &Plan, part: f64) -> f64 {
     if any_up { all_down } else { 1.0 - all_down }
 }
 
-/// Moves weight between classes as little as is needed (in relative entropy) for their spells to end as often as
-/// those of all zones together: what follows the next step is then read from markets that are as calm.
-fn tilt(seen: &mut [(usize, usize, f64, f64)], wanted: f64) {
-    let total: f64 = seen.iter().map(|(_, _, weight, _)| weight).sum();
+/// The share of time in which any zone has capacity, from what is believed of each.
+fn availability(sight: &Sight, plan: &Plan) -> f64 {
+    let mut none = 1.0;
+    for belief in sight.offers.iter().filter_map(|seen| seen.belief.as_ref()) {
+        let mut some = 0.0;
+        belief.each(plan.terms().tick, |class, _, weight| some += weight * plan.model().classes[class].availability);
+        none *= 1.0 - some;
+    }
+    1.0 - libm::pow(none, ALONE)
+}
+
+/// A class, a bucket of age, and how much they are believed in.
+type Weight = (usize, usize, f64);
+
+/// Moves weight between classes as little as is needed (in relative entropy) for them to have capacity as often as all
+/// zones together: what follows the next step is then read from markets that are as good.
+fn tilt(seen: &mut [Weight], plan: &Plan, wanted: f64) {
+    let share = |class: usize| plan.model().classes[class].availability;
+    let total: f64 = seen.iter().map(|(_, _, weight)| weight).sum();
+    let log_odds: Vec<f64> = seen.iter().map(|(class, ..)| libm::log(share(*class) / (1.0 - share(*class)))).collect();
     let tilted = |power: f64| -> (f64, f64) {
-        seen.iter().fold((0.0, 0.0), |(all, ends), (_, _, weight, own)| {
-            let weight = weight * libm::exp(power * libm::log(own.max(1e-9)));
-            (all + weight, ends + weight * own)
+        seen.iter().zip(&log_odds).fold((0.0, 0.0), |(all, some), ((class, _, weight), odds)| {
+            let weight = weight * libm::exp(power * odds);
+            (all + weight, some + weight * share(*class))
         })
     };
     let (mut low, mut high) = (-MOST_TILT, MOST_TILT);
     for _ in 0..16 {
         let power = 0.5 * (low + high);
-        let (all, ends) = tilted(power);
-        *(if ends < wanted * all { &mut low } else { &mut high }) = power;
+        let (all, some) = tilted(power);
+        *(if some < wanted * all { &mut low } else { &mut high }) = power;
     }
     let power = 0.5 * (low + high);
     let (all, _) = tilted(power);
-    for (_, _, weight, own) in seen.iter_mut() {
-        *weight *= libm::exp(power * libm::log(own.max(1e-9))) * total / all;
+    for ((_, _, weight), odds) in seen.iter_mut().zip(&log_odds) {
+        *weight *= libm::exp(power * odds) * total / all;
     }
 }
 
@@ -133,16 +151,14 @@ impl<'a> Outlook<'a> {
         let part = step.0 as f64 / tick.0 as f64;
         let older = belief.bucket_after(tick, step);
         let by_zones = sight.anywhere.as_ref().map(|_| ends_by_zones(sight, plan, part));
-        let mut seen = Vec::new();
-        belief.each(tick, |class, bucket, weight| {
-            let ends = plan.model().classes[class].within(usize::from(belief.up), bucket, part);
-            seen.push((class, bucket, weight, ends));
-        });
-        if let Some(by_zones) = by_zones {
-            tilt(&mut seen, by_zones);
+        let mut seen: Vec<Weight> = Vec::new();
+        belief.each(tick, |class, bucket, weight| seen.push((class, bucket, weight)));
+        if by_zones.is_some() {
+            tilt(&mut seen, plan, availability(sight, plan));
         }
-        let believed = seen.into_iter().map(|(class, bucket, weight, own)| {
-            let (ends, bucket) = (by_zones.unwrap_or(own), older.unwrap_or(bucket));
+        let believed = seen.into_iter().map(|(class, bucket, weight)| {
+            let own = || plan.model().classes[class].within(usize::from(belief.up), bucket, part);
+            let (ends, bucket) = (by_zones.unwrap_or_else(own), older.unwrap_or(bucket));
             Believed { class, bucket, goes_on: weight * (1.0 - ends), ends: weight * ends }
         });
         let believed = believed.collect();
@@ -215,20 +231,20 @@ impl<'a> Outlook<'a> {
 
     /// The zone to be in: its price, and what it costs to get there spread over how long it will last.
     fn zone(&self) -> Option<&'a Seen> {
-        let mut zones = self.sight.spots();
-        let first = zones.next()?;
-        let Some(second) = zones.next() else { return Some(first) };
+        let zones: Vec<&'a Seen> = self.sight.spots().collect();
+        if zones.len() < 2 {
+            return zones.first().copied();
+        }
         let start = self.start_cost();
-        let index = |zone: &Seen| self.index(zone, start);
-        let least = |a: &'a Seen, b: &'a Seen| if index(b) < index(a) { b } else { a };
-        let best = zones.fold(least(first, second), least);
-        let held = self.sight.spots().find(|zone| self.holds(zone));
+        let zones: Vec<(f64, &'a Seen)> = zones.into_iter().map(|zone| (self.index(zone, start), zone)).collect();
+        let &(least, best) = zones.iter().min_by(|(a, _), (b, _)| a.total_cmp(b))?;
         // What is held stays unless the other is clearly better, and a changeover may still be lost.
-        let keep = |held: &&Seen| {
-            let near = index(held) <= index(best) + MOVE_MARGIN * (index(best) - self.price(best));
+        let keep = |(index, _): &&(f64, &Seen)| {
+            let near = *index <= least + MOVE_MARGIN * (least - self.price(best));
             near || self.idle < self.sight.restart + self.sight.restart
         };
-        held.filter(keep).or(Some(best))
+        let held = zones.iter().find(|(_, zone)| self.holds(zone)).filter(keep);
+        Some(held.map_or(best, |(_, zone)| zone))
     }
 
     /// What a changeover costs beyond its price: the slack that it uses up, in on-demand ticks.
