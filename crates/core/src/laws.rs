@@ -29,7 +29,7 @@ pub fn check(brain: &Brain, reached: &mut Reached) -> Vec<Violation> {
             if stint.leases.len() > 1 {
                 *reached.entry(3).or_default() += 1;
             }
-            if stint.leases.len() != job.spec.gang as usize {
+            if !(job.spec.least() as usize..=job.spec.gang as usize).contains(&stint.leases.len()) {
                 fail(
                     3,
                     format!("stint {} has {} leases for a gang of {}", stint.id, stint.leases.len(), job.spec.gang),

@@ -173,6 +173,9 @@ pub struct JobSpec {
     pub tier: u8,
     /// Workers that start together or not at all, one a lease.
     pub gang: u32,
+    /// Fewest workers that it can do with; none when it takes all of them or nothing.
+    #[serde(default)]
+    pub least_gang: Option<u32>,
     /// Alternatives; empty means that any offer will do.
     pub resources: Vec<Ask>,
     /// How much there is to do.
@@ -226,6 +229,7 @@ impl JobSpec {
             // Best effort: nobody is pushed aside by a job that did not ask for it.
             tier: 3,
             gang: 1,
+            least_gang: None,
             resources: Vec::new(),
             work: WorkSpec::default(),
             deadline: None,
@@ -241,6 +245,11 @@ impl JobSpec {
         }
     }
 
+    /// Workers without which it does not start.
+    pub fn least(&self) -> u32 {
+        self.least_gang.unwrap_or(self.gang)
+    }
+
     /// What must hold of any job, whoever made the spec: the server checks it again at its door.
     pub fn check(&self) -> Result<(), Unacceptable> {
         let fail = |field, problem: &str| Err(Unacceptable { field, problem: problem.to_owned() });
@@ -252,6 +261,9 @@ impl JobSpec {
         }
         if self.gang == 0 || self.gang > 4096 {
             return fail("nodes", "expected 1 to 4096");
+        }
+        if self.least_gang.is_some_and(|least| least == 0 || least > self.gang) {
+            return fail("least_nodes", "expected 1 up to `nodes`");
         }
         if !(1..=3).contains(&self.tier) {
             return fail("tier", "expected 1, 2 or 3");

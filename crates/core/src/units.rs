@@ -169,6 +169,12 @@ impl Sub for NanoUsd {
     }
 }
 impl Work {
+    /// This much times a ratio, rounded down.
+    pub fn times(self, numerator: u32, denominator: u32) -> Work {
+        let scaled = u128::from(self.0) * u128::from(numerator) / u128::from(denominator.max(1));
+        Work(u64::try_from(scaled).unwrap_or(u64::MAX))
+    }
+
     /// What is left of `self` once `done` is done.
     pub fn minus(self, done: Work) -> Work {
         Work(self.0.saturating_sub(done.0))

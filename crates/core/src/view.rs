@@ -239,7 +239,7 @@ impl Brain {
             zone: offer.zone.clone(),
             instance_type: offer.instance_type.clone(),
             market: first.market,
-            price_per_hour: NanoUsd(offer.price_per_hour.0.saturating_mul(i64::from(job.spec.gang))),
+            price_per_hour: NanoUsd(offer.price_per_hour.0.saturating_mul(held.len() as i64)),
             ends_at: ends_at.min(),
         })
     }

@@ -125,6 +125,7 @@ fn job(seed: u64, number: u64, gentle: bool, boot: Span, config: &Config) -> Job
     ]);
     let spec = JobSpec {
         gang,
+        least_gang: (!honest && random.permille(300)).then(|| random.between(1, i64::from(gang)) as u32),
         resources: if random.permille(500) {
             vec![Ask { accelerator: "V100".to_owned(), count: 1 }]
         } else {

@@ -80,7 +80,7 @@ impl Outfit for Wardrobe {
         Some(StartOrder {
             stint,
             rank,
-            world_size: job.spec.gang,
+            world_size: known.leases.len() as u32,
             master: ("127.0.0.1".to_owned(), master_port(stint)),
             command: job.spec.run.command.clone(),
             folder: job.spec.run.folder.clone(),
@@ -88,7 +88,7 @@ impl Outfit for Wardrobe {
             env,
             output: output_file(&folder, stint.epoch, rank).to_string_lossy().into_owned(),
             progress: job.spec.run.progress.clone(),
-            checkpoint_dir: checkpoint.path.clone().or_else(|| shared_saves(&folder, stint, job.spec.gang)),
+            checkpoint_dir: checkpoint.path.clone().or_else(|| shared_saves(&folder, stint, known.leases.len())),
             checkpoint_store: if checkpoint.store.is_empty() {
                 self.home.checkpoints().to_string_lossy().into_owned()
             } else {
@@ -104,7 +104,7 @@ impl Outfit for Wardrobe {
 }
 
 /// The ranks of a gang on one machine save into one directory, which rank 0 moves.
-fn shared_saves(folder: &Path, stint: StintId, gang: u32) -> Option<String> {
+fn shared_saves(folder: &Path, stint: StintId, gang: usize) -> Option<String> {
     (gang > 1).then(|| folder.join(format!("saves-{}", stint.epoch)).to_string_lossy().into_owned())
 }
 

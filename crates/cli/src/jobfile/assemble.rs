@@ -34,6 +34,7 @@ impl Assemble<'_, '_> {
             team: top.text("team").map_or(usual.team, str::to_owned),
             tier: top.count("tier").map_or(usual.tier, |tier| tier as u8),
             gang: top.count("nodes").map_or(usual.gang, |nodes| nodes as u32),
+            least_gang: top.count("least_nodes").map(|nodes| nodes as u32),
             resources,
             work,
             late: match top.text("late") {

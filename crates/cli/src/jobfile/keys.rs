@@ -120,6 +120,12 @@ pub(super) static KEYS: &[Key] = &[
         "Workers that start together or not at all, one to a machine (1).",
     ),
     key(
+        "least_nodes",
+        Kind::Count { least: 1, most: 4_096 },
+        "1",
+        "Fewest workers that the program can resume with: as many start as can be had, up to nodes (nodes).",
+    ),
+    key(
         "work",
         Kind::Group(WORK),
         "{ steps: 40000, throughput: { A100: 3.1/s } }",

@@ -112,7 +112,7 @@ impl Brain {
     fn on_submitted(&mut self, seq: u64, workload: &Workload, key: &str) {
         let id = WorkloadId(seq);
         let spec = workload.job();
-        self.lookouts.watch(&self.model, (spec.gang, &spec.resources), self.offers.values(), self.now);
+        self.lookouts.watch(&self.model, (spec.least(), &spec.resources), self.offers.values(), self.now);
         self.jobs.insert(id, Job::new(id, spec.clone(), self.now));
         self.keys.push_back((key.to_owned(), id));
         while self.keys.len() > RECENT_KEYS.max(self.jobs.len()) {
@@ -300,7 +300,9 @@ impl Brain {
             return;
         }
         if let Some((before, known)) = stint.reported {
-            job.progress.learn_speed(&offer.unwrap_or_default(), work.minus(known), now - before);
+            // The speed of the whole gang, also where fewer run.
+            let whole = work.minus(known).times(job.spec.gang, stint.leases.len() as u32);
+            job.progress.learn_speed(&offer.unwrap_or_default(), whole, now - before);
         } else {
             job.restarts = (job.restarts.0.saturating_add(1), job.restarts.1 + (now - stint.wanted_at));
         }

@@ -163,12 +163,12 @@ impl Plan<'_> {
     fn for_leases(&mut self, job: &Job) {
         let leases = self.leases(job);
         let held: Vec<&Lease> = leases.iter().copied().filter(|lease| !lease.is_releasing()).collect();
-        let gang = job.spec.gang as usize;
+        let least = job.spec.least() as usize;
         if held.is_empty() {
             // One gang at a time: what is on its way back may still run something.
             return if leases.is_empty() { self.take(job) } else { Default::default() };
         }
-        let doomed = held.len() != gang || held.iter().any(|lease| ends_at(lease).is_some());
+        let doomed = held.len() < least || held.iter().any(|lease| ends_at(lease).is_some());
         if doomed {
             return self
                 .release_all(job, &Reason::new("gang", "a lease is missing or will be taken: none of them is kept"));
@@ -223,7 +223,9 @@ impl Plan<'_> {
 
     fn acquire(&mut self, job: &Job, offer: &OfferId, reason: &Reason) {
         let Some(offer) = self.brain.offers.get(offer) else { return };
-        for _ in 0..job.spec.gang {
+        // As many as the market has, where that is known: speed and price go with the number.
+        let most = offer.capacity.unwrap_or(job.spec.gang).clamp(job.spec.least(), job.spec.gang);
+        for _ in 0..most {
             let seq = self.brain.last_seq + 1 + self.decided.len() as u64;
             let lease = LeaseId(DecisionId { installation: self.brain.installation, seq });
             let decision = Decision::Acquire {

@@ -280,7 +280,7 @@ impl Job {
         let Some(stint) = &self.stint else { return self.progress.done };
         match (stint.phase, stint.reported) {
             (StintPhase::Running { since }, None) if self.counts_time() => {
-                let ran = Rate::REAL_TIME.work_in(now - since);
+                let ran = Rate::REAL_TIME.work_in(now - since).times(stint.leases.len() as u32, self.spec.gang);
                 Work(stint.base.0.saturating_add(ran.0)).min(self.total().unwrap_or(Work(u64::MAX)))
             }
             _ => self.progress.done,

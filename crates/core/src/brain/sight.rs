@@ -58,7 +58,7 @@ impl Brain {
 
     /// What is believed about the markets that a job buys on.
     pub(super) fn beliefs(&self, job: &Job, now: Time) -> Beliefs {
-        let wanted = (job.spec.gang, job.spec.resources.as_slice());
+        let wanted = (job.spec.least(), job.spec.resources.as_slice());
         self.lookouts.beliefs(&self.model, self.config.look_every, wanted, now)
     }
 
@@ -68,7 +68,7 @@ impl Brain {
             market: offer.market,
             price: at_pace(offer.price_per_hour, job.rate_on(offer), pace),
             entry: self.way_to(job, offer),
-            available: offer.capacity.is_none_or(|capacity| capacity >= job.spec.gang),
+            available: offer.capacity.is_none_or(|capacity| capacity >= job.spec.least()),
             refused_until: self.refused.get(&offer.id).copied(),
             belief: beliefs.zones.get(&offer.id).cloned(),
         }

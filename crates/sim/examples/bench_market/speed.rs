@@ -3,13 +3,12 @@
 
 use crate::data::{Data, ON_DEMAND, SPOT, hours};
 use crate::{everyone, folds};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 use windfall_core::brain::Config;
 use windfall_core::market::foresight::{Model, Plan, PlanTerms};
 use windfall_core::record::{Body, Event, Record};
-use windfall_core::spec::{CheckpointSpec, JobSpec, Late, RunSpec, WorkSpec, WorkUnit, Workload};
+use windfall_core::spec::{CheckpointSpec, JobSpec, WorkSpec, WorkUnit, Workload};
 use windfall_core::{Brain, Installation, Market, NanoUsd, Offer, OfferId, Span, Time, Work};
 use windfall_sim::compare;
 
@@ -116,37 +115,9 @@ fn seen(id: &str, market: Market, price: f64, capacity: Option<u32>) -> Event {
 
 fn job(number: u32) -> JobSpec {
     JobSpec {
-        name: format!("job-{number}"),
-        owner: String::new(),
-        team: String::new(),
-        tier: 3,
-        gang: 1,
-        resources: Vec::new(),
         work: WorkSpec { total: Some(Work(48 * 3_600_000)), unit: WorkUnit::Time, ..WorkSpec::default() },
         deadline: Some(Time(0) + hours(70.0)),
-        late: Late::Soonest,
-        max_price: None,
-        budget: None,
-        fallback: None,
-        checkpoint: CheckpointSpec {
-            path: None,
-            store: String::new(),
-            keep: 1,
-            settle_ms: 0,
-            size_bytes: None,
-            every: None,
-            restart: Some(hours(0.05)),
-        },
-        precision: None,
-        policy: None,
-        retries: 0,
-        run: RunSpec {
-            command: vec!["true".to_owned()],
-            folder: String::new(),
-            environment: String::new(),
-            env: BTreeMap::new(),
-            progress: None,
-            grace: Span::ZERO,
-        },
+        checkpoint: CheckpointSpec { restart: Some(hours(0.05)), ..CheckpointSpec::default() },
+        ..JobSpec::named(format!("job-{number}"), vec!["true".to_owned()])
     }
 }

@@ -207,3 +207,28 @@ fn a_way_out_of_the_region_where_the_checkpoint_lies_is_counted() {
     let entry = |id: &str| sight.offers.iter().find(|seen| seen.id == OfferId::new(id)).expect("seen").entry;
     assert_eq!((entry("test/a/box/spot"), entry("test/b/box/spot")), (NanoUsd(0), NanoUsd::from_dollars(0.2)));
 }
+
+#[test]
+fn a_gang_takes_what_the_market_has_down_to_the_fewest_it_can_do_with() {
+    let mut world = world();
+    world.offer(SPOT, 0.9, Some(3));
+    let id = world.submit(JobSpec { gang: 4, least_gang: Some(2), ..job(4, None) });
+    world.decide();
+    assert_eq!(world.leases().len(), 3);
+    let lease = world.leases()[2];
+    world.event(Event::LeaseFailed { lease, refusal: Refusal::NoCapacity });
+    world.up_all();
+    world.decide();
+    let stint = world.stint(id);
+    for rank in 0..2 {
+        world.event(Event::WorkerStarted { stint, rank, restored: None, work: None });
+    }
+    world.pass(Span::hours(1));
+    // Two of four do half of the work of an hour.
+    assert_eq!(world.view(id).done, Work(30 * 60_000));
+    assert_eq!(world.view(id).cost, NanoUsd::from_dollars(1.8));
+    world.gone(LeaseEnd::Taken);
+    world.offer(SPOT, 0.9, Some(1));
+    world.pass(Span::minutes(2));
+    assert!(world.decide().is_empty(), "one is too few");
+}

@@ -41,13 +41,13 @@ impl PlanTerms {
     const MOST_TICKS: i64 = 640;
     /// Shortest plan: below it a tick is made shorter.
     const FEWEST_TICKS: i64 = 64;
-    /// A plan's tick where neither binds: what markets were recorded at.
-    const TICK: Span = Span::seconds(600);
-    const SHORTEST_TICK: Span = Span::seconds(60);
+    /// A plan's tick, few so that jobs share plans; the longest where a plan may be long: what markets were recorded at.
+    const TICKS: [Span; 4] = [Span::seconds(60), Span::seconds(120), Span::seconds(300), Span::seconds(600)];
 
     /// The plan for a job, on a scale that many jobs share. `look` is how often its world is looked at.
     pub fn of(look: Span, restart: Span, [spot, firm]: [NanoUsd; 2], time: Span, slack: Span) -> PlanTerms {
-        let wanted = (time.0 / Self::FEWEST_TICKS).clamp(Self::SHORTEST_TICK.0, Self::TICK.0);
+        let wanted = time.0 / Self::FEWEST_TICKS;
+        let wanted = Self::TICKS.into_iter().rev().find(|tick| tick.0 <= wanted).unwrap_or(Self::TICKS[0]).0;
         let look = look.0.max(1);
         // A whole number of looks, so that a tick of the plan ends when the world is looked at.
         let tick = ((wanted + look / 2) / look).max(1) * look;

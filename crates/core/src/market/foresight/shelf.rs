@@ -36,6 +36,12 @@ impl Shelf {
         suits.min_by_key(|plan| plan.terms().spot_permille.abs_diff(terms.spot_permille))
     }
 
+    /// A plan that nobody follows.
+    fn idle(&self, wanted: &[PlanTerms]) -> Option<usize> {
+        let followed: Vec<&Arc<Plan>> = wanted.iter().filter_map(|terms| self.find(terms)).collect();
+        self.solved.iter().position(|plan| !followed.iter().any(|known| Arc::ptr_eq(known, plan)))
+    }
+
     /// Every plan on it.
     pub fn plans(&self) -> Vec<Arc<Plan>> {
         self.solved.clone()
@@ -53,13 +59,22 @@ impl Shelf {
     pub fn think(&mut self, model: &Model, wanted: &[PlanTerms]) -> bool {
         let missing = |terms: &&PlanTerms| self.find(terms).is_none_or(|plan| !plan.terms().serves(terms));
         let Some(terms) = wanted.iter().find(missing) else { return false };
+        if self.solved.len() >= self.room && self.idle(wanted).is_none() {
+            // Every plan here is followed by somebody: one more would only take another's place, again and again.
+            return false;
+        }
         let same = self.solving.as_ref().is_some_and(|solving| solving.terms().serves(terms));
         let mut solving = match self.solving.take() {
             Some(solving) if same => solving,
             _ => Box::new(Solving::new(model, *terms)),
         };
         match solving.solve_some(SLICE) {
-            true => self.put(Arc::new(solving.finish())),
+            true => {
+                if let Some(idle) = self.idle(wanted).filter(|_| self.solved.len() >= self.room) {
+                    self.solved.remove(idle);
+                }
+                self.put(Arc::new(solving.finish()));
+            }
             false => self.solving = Some(solving),
         }
         true

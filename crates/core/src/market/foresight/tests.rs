@@ -110,3 +110,13 @@ fn a_shelf_solves_what_is_wanted_and_forgets_the_oldest() {
     }
     assert!(shelf.find(&wanted[0]).is_none());
 }
+
+#[test]
+fn a_shelf_that_is_too_small_for_all_that_is_followed_comes_to_rest() {
+    let model = Model::embedded();
+    let mut shelf = Shelf::with_room_for(1);
+    let wanted = [terms(Span::seconds(60)), terms(Span::seconds(600))];
+    let slices = (0..10_000).take_while(|_| shelf.think(&model, &wanted)).count();
+    assert!(slices < 10_000, "it solves one after the other without end");
+    assert!(shelf.find(&wanted[0]).is_some() && shelf.find(&wanted[1]).is_none());
+}
