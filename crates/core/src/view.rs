@@ -128,7 +128,7 @@ pub struct JobView {
     /// Running time whose work was lost.
     #[serde(rename = "lost_ms")]
     pub lost: Span,
-    /// Time in which the program ran.
+    /// Time in which the program ran; fewer workers than the whole gang count as a part of it.
     #[serde(rename = "ran_ms")]
     pub ran: Span,
     /// Cost so far.
@@ -191,8 +191,8 @@ impl Brain {
         let mut view = blank(job, now);
         view.state = self.state_of(job);
         view.slack = if view.state.is_over() { None } else { self.sight(job, now).slack() };
-        if let Some(StintPhase::Running { since }) = job.stint.as_ref().map(|stint| stint.phase) {
-            view.ran += now - since;
+        if let Some((stint, StintPhase::Running { since })) = job.stint.as_ref().map(|stint| (stint, stint.phase)) {
+            view.ran += stint.as_whole(now - since, job.spec.gang);
         }
         for lease in self.leases_of(id) {
             let (held, cost) = (lease.held_at(now), lease.cost_at(now));

@@ -447,7 +447,7 @@ impl Brain {
         let Some(stint) = job.stint.take() else { return };
         job.stint_over_at = Some(now);
         if let StintPhase::Running { since } = stint.phase {
-            job.ran += now - since;
+            job.ran += stint.as_whole(now - since, job.spec.gang);
         }
         let ends: Vec<&WorkerEnd> = stint.workers.iter().filter_map(|worker| worker.end.as_ref()).collect();
         if ends.iter().all(|end| **end == WorkerEnd::Exited { code: 0 }) {

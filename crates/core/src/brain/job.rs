@@ -114,6 +114,13 @@ pub struct Stint {
     pub saved_at: Option<Time>,
 }
 
+impl Stint {
+    /// Running time as that of the whole gang: a part of it does a part of the work.
+    pub(crate) fn as_whole(&self, span: Span, gang: u32) -> Span {
+        span.scaled(self.leases.len() as i64, i64::from(gang))
+    }
+}
+
 /// A save that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SaveAsked {
@@ -175,7 +182,7 @@ pub struct Job {
     pub lost_work: Work,
     /// When the last stint was over.
     pub stint_over_at: Option<Time>,
-    /// Time in which all workers ran.
+    /// Time in which all workers ran, as that of the whole gang.
     pub ran: Span,
     /// Paid time by market, of leases that are gone.
     pub held: BTreeMap<Market, Span>,
@@ -280,7 +287,7 @@ impl Job {
         let Some(stint) = &self.stint else { return self.progress.done };
         match (stint.phase, stint.reported) {
             (StintPhase::Running { since }, None) if self.counts_time() => {
-                let ran = Rate::REAL_TIME.work_in(now - since).times(stint.leases.len() as u32, self.spec.gang);
+                let ran = Rate::REAL_TIME.work_in(stint.as_whole(now - since, self.spec.gang));
                 Work(stint.base.0.saturating_add(ran.0)).min(self.total().unwrap_or(Work(u64::MAX)))
             }
             _ => self.progress.done,

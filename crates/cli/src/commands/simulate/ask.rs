@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use windfall_core::market;
 use windfall_core::market::foresight::{Model, Priors};
+use windfall_core::nearest::nearest;
 use windfall_core::{NanoUsd, Span};
 use windfall_sim::{Course, Player, Reading, Recording, RecordingError, Scenario, Tape, Terms, Zone, read_recordings};
 
@@ -205,8 +206,13 @@ fn course(zones: &[Recording], from: usize, (spot, on_demand): (Option<NanoUsd>,
 fn embedded(path: &Path) -> Result<Option<Tape>, Failure> {
     let text = path.to_string_lossy();
     let (name, zone) = text.split_once('/').map_or((&*text, None), |(name, zone)| (name, Some(zone.to_owned())));
-    if path.exists() || !windfall_sim::embedded_names().contains(&name) {
-        return Ok(None);
+    let names = windfall_sim::embedded_names();
+    if path.exists() || !names.contains(&name) {
+        let near = nearest(name, names.iter().copied()).filter(|_| !path.exists());
+        return near.map_or(Ok(None), |near| {
+            let problem = format!("{text}: neither a file nor an embedded market");
+            Err(bad(problem, format!("did you mean {near}? Embedded are: {}", names.join(", "))))
+        });
     }
     let zones: Vec<String> = zone.into_iter().collect();
     let tape = windfall_sim::embedded(name).and_then(|tape| tape.with_zones(&zones));
