@@ -1,9 +1,9 @@
 //! Why a job stands where it stands, at this moment: what its policy sees and wants. The history of its
 //! decisions is in the log, each with its own reason.
 
-use super::{Brain, Job};
+use super::Brain;
 use crate::ids::WorkloadId;
-use crate::market::{self, Choice, Sight};
+use crate::market::{Choice, Sight};
 use crate::reason::Reason;
 use crate::units::Time;
 
@@ -26,13 +26,9 @@ impl Brain {
     /// Explains a job that is not over.
     pub fn explain(&self, id: WorkloadId, now: Time) -> Option<Explanation> {
         let job = self.jobs.get(&id)?;
-        let policy = self.policy_of(job);
+        let policy = self.usual_policy(job).to_owned();
         let sight = self.sight(job, self.now.max(now));
-        let (choice, reason) = market::choose(market::policy(&policy).unwrap_or(market::levi_safe), &sight);
+        let (choice, reason) = self.choose(job, &sight);
         Some(Explanation { policy, sight, choice, reason, next_wakeup: self.wake_at.get(&id).copied() })
-    }
-
-    pub(super) fn policy_of(&self, job: &Job) -> String {
-        job.spec.policy.clone().unwrap_or_else(|| self.config.policy.clone())
     }
 }

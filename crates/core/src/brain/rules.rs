@@ -28,13 +28,10 @@ impl Brain {
             None => &self.config.policy,
         }
     }
-}
 
-impl Plan<'_> {
     /// What a job is to do now by its policy, or by what rules in its place.
-    pub(super) fn choose(&mut self, job: &Job, sight: &Sight) -> (Choice, Reason) {
-        let brain = self.brain;
-        let lost = sight.late_by().is_some() || job.spec.deadline.is_some_and(|deadline| self.now >= deadline);
+    pub(super) fn choose(&self, job: &Job, sight: &Sight) -> (Choice, Reason) {
+        let lost = sight.late_by().is_some() || job.spec.deadline.is_some_and(|deadline| sight.now >= deadline);
         if lost && job.spec.late == Late::Cheapest {
             let (choice, reason) = market::choose(market::greedy, &Sight { deadline: None, ..sight.clone() });
             return (choice, Reason { text: format!("the deadline is lost: {}", reason.text), ..reason });
@@ -51,11 +48,18 @@ impl Plan<'_> {
             };
             return (choice, Reason { text: why, ..reason }.count("interruptions", job.interruptions.into()));
         }
-        let name = brain.usual_policy(job);
-        if market::plans(name) {
+        let name = self.usual_policy(job);
+        market::choose(market::policy(name).unwrap_or(market::levi_safe), sight)
+    }
+}
+
+impl Plan<'_> {
+    /// What a job is to do, and a plan for it to follow, if its policy follows plans.
+    pub(super) fn choose(&mut self, job: &Job, sight: &Sight) -> (Choice, Reason) {
+        if market::plans(self.brain.usual_policy(job)) {
             self.wanted.extend(sight.plan_terms());
         }
-        market::choose(market::policy(name).unwrap_or(market::levi_safe), sight)
+        self.brain.choose(job, sight)
     }
 
     /// Whether the job is to end, and how.
