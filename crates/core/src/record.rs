@@ -299,9 +299,9 @@ pub enum Outcome {
         /// Who.
         by: String,
     },
-    /// Its own `late: stop` or `budget` ended it.
+    /// Its own `late: stop` ended it.
     StoppedByRule {
-        /// `late` or `budget`.
+        /// `late`; older logs have `budget`, which pauses now.
         rule: String,
     },
 }
