@@ -68,7 +68,7 @@ impl Brain {
             market: offer.market,
             price: at_pace(offer.price_per_hour, job.rate_on(offer), pace),
             entry: self.way_to(job, offer),
-            available: offer.capacity.is_none_or(|capacity| capacity >= job.spec.least()),
+            available: offer.capacity.is_none_or(|capacity| capacity >= job.spec.least()) && affordable(job, offer),
             refused_until: self.refused.get(&offer.id).copied(),
             belief: beliefs.zones.get(&offer.id).cloned(),
         }
@@ -83,16 +83,13 @@ impl Brain {
         way.map_or(NanoUsd(0), |way| way.cost(bytes))
     }
 
-    /// Whether a job can use an offer at its price. What is held stays acceptable.
+    /// Whether a job can use an offer. What is held stays acceptable.
     fn accepts(&self, job: &Job, offer: &Offer, held: Option<&Lease>) -> bool {
-        let spot = offer.market.can_be_taken();
-        let cheap = !spot || job.spec.max_price.is_none_or(|max| offer.price_per_hour <= max);
         let asked = fits(&job.spec.resources, offer);
         let held = held.is_some_and(|lease| lease.offer == offer.id);
         match job.fallback() {
-            Some(_) if held && cheap => asked || job.smaller(offer).is_some(),
-            Some(_) => cheap && ((asked && !spot) || job.smaller(offer).is_some()),
-            None => cheap && asked,
+            Some(_) => (asked && (held || !offer.market.can_be_taken())) || job.smaller(offer).is_some(),
+            None => asked,
         }
     }
 
@@ -141,6 +138,11 @@ struct Pace<'a> {
     rate: Option<Rate>,
     /// Firm offers on which the deadline would be missed, while others keep it.
     too_slow: Vec<&'a crate::offer::OfferId>,
+}
+
+/// Whether an offer costs no more an hour than the job allows for spot.
+fn affordable(job: &Job, offer: &Offer) -> bool {
+    !offer.market.can_be_taken() || job.spec.max_price.is_none_or(|max| offer.price_per_hour <= max)
 }
 
 /// A price of the work of an hour at another speed.

@@ -58,6 +58,8 @@ pub fn choose(policy: Policy, sight: &Sight) -> (Choice, Reason) {
     if let Some(forced) = sight.safety_net() {
         return forced;
     }
+    // What nobody takes away and costs no more than spot is never worth waiting for: a commitment, or no spot at all.
+    let policy = if sight.firm_is_cheapest() { on_demand } else { policy };
     let (choice, reason) = policy(sight);
     if let Some(held_back) = sight.too_late_for(&choice) {
         return held_back;

@@ -181,6 +181,12 @@ impl Sight {
         self.cheapest(|seen| !seen.market.can_be_taken())
     }
 
+    /// Whether no spot offer, to be had now or later, is cheaper than what cannot be taken away.
+    pub(super) fn firm_is_cheapest(&self) -> bool {
+        let spot = self.offers.iter().filter(|seen| seen.market.can_be_taken()).map(|seen| seen.price).min();
+        self.firm().is_some_and(|firm| spot.is_none_or(|spot| firm.price <= spot))
+    }
+
     /// Whether the present lease is one that the market cannot take away.
     pub fn on_firm(&self) -> bool {
         self.present.as_ref().is_some_and(|present| !present.market.can_be_taken())

@@ -232,3 +232,32 @@ fn a_gang_takes_what_the_market_has_down_to_the_fewest_it_can_do_with() {
     world.pass(Span::minutes(2));
     assert!(world.decide().is_empty(), "one is too few");
 }
+
+#[test]
+fn what_is_paid_for_anyway_is_taken_at_once_and_so_is_on_demand_where_there_is_no_spot() {
+    let mut world = world();
+    world.offer(SPOT, 0.9, Some(0));
+    world.offer("test/a/held/reserved", 0.0, Some(1));
+    let offer = world.brain.offer(&OfferId::new("test/a/held/reserved")).expect("seen").clone();
+    world.event(Event::OfferSeen { offer: Offer { market: Market::Reserved, ..offer } });
+    world.submit(job(4, Some(40)));
+    world.decide();
+    assert_eq!(world.market(), Market::Reserved);
+
+    let mut plain = World { brain: Brain::new(Installation(7), Config::default()), ..super::world() };
+    plain.offer(FIRM, 3.0, None);
+    plain.submit(job(4, Some(40)));
+    plain.decide();
+    assert_eq!(plain.market(), Market::OnDemand, "there is nothing to wait for");
+}
+
+#[test]
+fn spot_above_the_maximum_price_is_waited_for() {
+    let mut world = world();
+    let max_price = Some(NanoUsd::from_dollars(0.5));
+    world.submit(JobSpec { max_price, ..job(4, Some(40)) });
+    assert!(world.decide().is_empty() && world.leases().is_empty());
+    world.offer(SPOT, 0.4, Some(8));
+    world.decide();
+    assert_eq!(world.market(), Market::Spot);
+}
