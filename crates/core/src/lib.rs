@@ -24,6 +24,6 @@ pub use ids::{CheckpointId, DecisionId, Installation, LeaseId, StintId, Workload
 pub use ledger::LedgerRow;
 pub use offer::{Market, Offer, OfferId, Place, Way};
 pub use reason::{Number, Reason};
-pub use record::{Body, Decision, Event, LeaseEnd, Outcome, Record, Refusal, WorkerEnd};
+pub use record::{Body, Decision, Event, LeaseEnd, Outcome, Record, Refusal, Trouble, TroubleKind, WorkerEnd};
 pub use spec::{JobSpec, Workload};
 pub use units::{NanoUsd, Rate, Span, Time, Work};

@@ -65,6 +65,11 @@ pub enum Event {
         /// The offer as it is now.
         offer: Offer,
     },
+    /// An offer is no longer for sale.
+    OfferGone {
+        /// Which.
+        offer: OfferId,
+    },
     /// A lease is there and paid for.
     LeaseUp {
         /// Which.
@@ -130,6 +135,23 @@ pub enum Event {
         rank: u32,
         /// How.
         end: WorkerEnd,
+        /// Its last save is durable or given up: the lease holds nothing more that counts. Said again when it turns true.
+        #[serde(default = "settled")]
+        settled: bool,
+    },
+    /// Something about a stint's checkpoints needs a person, or no longer does.
+    Troubled {
+        /// Which.
+        stint: StintId,
+        /// What; none when it is over.
+        trouble: Option<Trouble>,
+    },
+    /// The store of a workload's checkpoints was looked at.
+    StoreChecked {
+        /// Whose.
+        workload: WorkloadId,
+        /// What is wrong with it; none when it answers.
+        trouble: Option<Trouble>,
     },
     /// A stint got further.
     Progress {
@@ -146,9 +168,44 @@ pub enum Event {
         stint: StintId,
         /// Which.
         checkpoint: CheckpointId,
-        /// The work in it, where known.
+        /// The work in it, where the program said it.
         work: Option<Work>,
+        /// How long the program had run when it wrote this, where that is known.
+        #[serde(default)]
+        ran: Option<Span>,
     },
+}
+
+/// Older logs tell of an end only when nothing was left to save.
+fn settled() -> bool {
+    true
+}
+
+/// What is wrong with a job's checkpoints: a class to decide on, and words for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trouble {
+    /// The class.
+    pub kind: TroubleKind,
+    /// What happened and what to do, for people. The same trouble has the same words each time it is told.
+    pub text: String,
+}
+
+/// Classes of trouble with checkpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TroubleKind {
+    /// The store does not answer.
+    StoreAway,
+    /// The store has no space left.
+    StoreFull,
+    /// The store refuses: credentials, rights.
+    StoreDenied,
+    /// The program's files never come to rest, so there is no checkpoint.
+    NeverSettles,
+    /// What was saved could not be made durable, for another reason.
+    NotSaved,
+    /// Only for people: old checkpoints stay, one was skipped.
+    Remark,
 }
 
 /// Why an engine did not give a lease, as classes that the brain can decide on.
@@ -202,6 +259,11 @@ pub enum WorkerEnd {
     Stopped,
     /// It never ran: its folder, its command or its checkpoint could not be used.
     NeverRan {
+        /// What went wrong, for people.
+        why: String,
+    },
+    /// It never ran: the store that holds its checkpoints did not answer.
+    StoreAway {
         /// What went wrong, for people.
         why: String,
     },
@@ -261,6 +323,11 @@ pub enum Decision {
         workload: WorkloadId,
         /// How.
         outcome: Outcome,
+    },
+    /// Look whether the store of a workload's checkpoints answers.
+    CheckStore {
+        /// Whose.
+        workload: WorkloadId,
     },
     /// Tell people something that needs no answer.
     Notify {
@@ -344,8 +411,10 @@ impl Event {
     pub fn subject(&self) -> Subject {
         match self {
             Event::Submitted { .. } => Subject::New,
-            Event::CancelRequested { workload, .. } | Event::BudgetSet { workload, .. } => Subject::Workload(*workload),
-            Event::OfferSeen { .. } => Subject::World,
+            Event::CancelRequested { workload, .. }
+            | Event::BudgetSet { workload, .. }
+            | Event::StoreChecked { workload, .. } => Subject::Workload(*workload),
+            Event::OfferSeen { .. } | Event::OfferGone { .. } => Subject::World,
             Event::LeaseUp { lease, .. }
             | Event::LeaseFailed { lease, .. }
             | Event::LeaseNoticed { lease, .. }
@@ -354,17 +423,19 @@ impl Event {
             | Event::LeaseFound { lease, .. } => Subject::Lease(*lease),
             Event::WorkerStarted { stint, .. }
             | Event::WorkerEnded { stint, .. }
+            | Event::Troubled { stint, .. }
             | Event::Progress { stint, .. }
             | Event::CheckpointDurable { stint, .. } => Subject::Workload(stint.workload),
         }
     }
 
     /// Every kind there is; the explorer checks that it reached all of them.
-    pub const KINDS: [&str; 14] = [
+    pub const KINDS: [&str; 17] = [
         "submitted",
         "cancel-requested",
         "budget-set",
         "offer-seen",
+        "offer-gone",
         "lease-up",
         "lease-failed",
         "lease-noticed",
@@ -373,6 +444,8 @@ impl Event {
         "lease-found",
         "worker-started",
         "worker-ended",
+        "troubled",
+        "store-checked",
         "progress",
         "checkpoint-durable",
     ];
@@ -384,6 +457,7 @@ impl Event {
             Event::CancelRequested { .. } => "cancel-requested",
             Event::BudgetSet { .. } => "budget-set",
             Event::OfferSeen { .. } => "offer-seen",
+            Event::OfferGone { .. } => "offer-gone",
             Event::LeaseUp { .. } => "lease-up",
             Event::LeaseFailed { .. } => "lease-failed",
             Event::LeaseNoticed { .. } => "lease-noticed",
@@ -392,6 +466,8 @@ impl Event {
             Event::LeaseFound { .. } => "lease-found",
             Event::WorkerStarted { .. } => "worker-started",
             Event::WorkerEnded { .. } => "worker-ended",
+            Event::Troubled { .. } => "troubled",
+            Event::StoreChecked { .. } => "store-checked",
             Event::Progress { .. } => "progress",
             Event::CheckpointDurable { .. } => "checkpoint-durable",
         }
@@ -405,6 +481,7 @@ impl Decision {
             Decision::Acquire { workload, .. }
             | Decision::Pause { workload }
             | Decision::End { workload, .. }
+            | Decision::CheckStore { workload }
             | Decision::Notify { workload, .. } => Subject::Workload(*workload),
             Decision::Release { lease } => Subject::Lease(*lease),
             Decision::Start { stint, .. } | Decision::Checkpoint { stint } | Decision::Stop { stint, .. } => {
@@ -414,7 +491,8 @@ impl Decision {
     }
 
     /// Every kind there is; the explorer checks that it reached all of them.
-    pub const KINDS: [&str; 8] = ["acquire", "release", "start", "checkpoint", "stop", "pause", "end", "notify"];
+    pub const KINDS: [&str; 9] =
+        ["acquire", "release", "start", "checkpoint", "stop", "pause", "end", "check-store", "notify"];
 
     /// A short stable name.
     pub fn kind(&self) -> &'static str {
@@ -426,6 +504,7 @@ impl Decision {
             Decision::Stop { .. } => "stop",
             Decision::Pause { .. } => "pause",
             Decision::End { .. } => "end",
+            Decision::CheckStore { .. } => "check-store",
             Decision::Notify { .. } => "notify",
         }
     }

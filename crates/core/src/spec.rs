@@ -1,6 +1,7 @@
 //! What a user asked for, after the job file has been read and checked: nothing here is optional by
 //! accident, and every unit is explicit.
 
+use crate::ids::WorkloadId;
 use crate::units::{NanoUsd, Rate, Span, Time, Work};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -66,7 +67,7 @@ pub enum Late {
     Stop,
 }
 
-/// After so many spot failures in a row, what else to use.
+/// After so many interruptions, what else to use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fallback {
     /// Interruptions before the fallback applies.
@@ -105,8 +106,11 @@ pub struct CheckpointSpec {
     pub store: String,
     /// Complete checkpoints kept.
     pub keep: u32,
-    /// How long a file written in place must be unchanged before it is taken.
+    /// How long nothing must change before what is there counts as a checkpoint, in real milliseconds.
     pub settle_ms: u64,
+    /// Names the file that the program writes last, with `*` for any characters: once it is there, all of them are whole.
+    #[serde(default)]
+    pub complete: Option<String>,
     /// Bytes of one checkpoint, where the user knows.
     pub size_bytes: Option<u64>,
     /// How often the program saves, where the user knows.
@@ -122,11 +126,38 @@ impl Default for CheckpointSpec {
             store: String::new(),
             keep: 3,
             settle_ms: 2_000,
+            complete: None,
             size_bytes: None,
             every: None,
             restart: None,
         }
     }
+}
+
+/// How much a job minds to wait: it chooses the market. Who yields to whom is its tier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Priority {
+    /// From the start on what nobody takes away.
+    Critical,
+    /// Spot, and on-demand in time for the deadline.
+    #[default]
+    Normal,
+    /// When it is cheapest.
+    Low,
+}
+
+/// The ended job that a job goes on from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Continued {
+    /// Which.
+    pub job: WorkloadId,
+    /// Names its checkpoints in the store.
+    pub key: String,
+    /// Its last stint: stints of this job count on from there, so that its checkpoints are theirs.
+    pub epoch: u64,
+    /// The work in its newest durable checkpoint.
+    pub durable: Work,
 }
 
 /// The program.
@@ -171,6 +202,16 @@ pub struct JobSpec {
     pub team: String,
     /// 1 production, 2 guaranteed, 3 best effort.
     pub tier: u8,
+    /// How much it minds to wait.
+    #[serde(default)]
+    pub priority: Priority,
+    /// While spot can be had, it is put off only for an expected saving above this share of its cost, in thousandths;
+    /// none for the default.
+    #[serde(default)]
+    pub worth_waiting_permille: Option<u32>,
+    /// The ended job that it goes on from.
+    #[serde(default)]
+    pub continues: Option<Continued>,
     /// Workers that start together or not at all, one a lease.
     pub gang: u32,
     /// Fewest workers that it can do with; none when it takes all of them or nothing.
@@ -228,6 +269,9 @@ impl JobSpec {
             team: "default".to_owned(),
             // Best effort: nobody is pushed aside by a job that did not ask for it.
             tier: 3,
+            priority: Priority::Normal,
+            worth_waiting_permille: None,
+            continues: None,
             gang: 1,
             least_gang: None,
             resources: Vec::new(),

@@ -4,7 +4,7 @@
 //! truth from the last one. Times are left out of it, because the agent does not know the world's clock.
 
 use crate::ids::{CheckpointId, StintId};
-use crate::record::Resume;
+use crate::record::{Resume, Trouble, WorkerEnd};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -41,8 +41,14 @@ pub struct StartOrder {
     pub keep: u32,
     /// See [`crate::spec::CheckpointSpec::settle_ms`].
     pub settle_ms: u64,
+    /// See [`crate::spec::CheckpointSpec::complete`].
+    #[serde(default)]
+    pub complete: Option<String>,
     /// What to resume from.
     pub resume: Resume,
+    /// Real milliseconds for which the last upload is tried once the program has ended by itself.
+    #[serde(default)]
+    pub last_upload_ms: u64,
     /// Paths under the checkpoint directory that were there before the job began.
     pub foreign: Vec<String>,
 }
@@ -113,14 +119,20 @@ pub struct WorkerView {
     pub total: Option<u64>,
     /// The newest durable checkpoint of this stint.
     pub durable: Option<CheckpointId>,
-    /// The work in that.
+    /// The work in that, as the program said it when it wrote the files.
     pub durable_work: Option<u64>,
-    /// How it ended; set only when nothing of it runs any more and its last save is durable or given up.
-    pub end: Option<crate::record::WorkerEnd>,
+    /// Real milliseconds that the program had run when it wrote them.
+    #[serde(default)]
+    pub durable_ran_ms: Option<u64>,
+    /// How it ended; set only when nothing of it runs any more. Its last save may still be on its way.
+    pub end: Option<WorkerEnd>,
+    /// After the end: its last save is durable or given up.
+    #[serde(default)]
+    pub settled: bool,
     /// What a rehearsal wants to know.
     pub evidence: Evidence,
-    /// What went wrong last, for people: an upload that failed, a checkpoint that was skipped.
-    pub trouble: Option<String>,
+    /// What is wrong now: an upload that failed, a store that does not answer.
+    pub trouble: Option<Trouble>,
 }
 
 impl WorkerView {
@@ -136,7 +148,9 @@ impl WorkerView {
             total: None,
             durable: None,
             durable_work: None,
+            durable_ran_ms: None,
             end: None,
+            settled: false,
             evidence: Evidence::default(),
             trouble: None,
         }

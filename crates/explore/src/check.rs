@@ -107,7 +107,7 @@ impl Life {
                 WorkerEnd::Exited { code: own } => own == code && *code != 0,
                 WorkerEnd::Killed { signal } => 128 + signal == *code,
                 WorkerEnd::NeverRan { .. } => *code == 127,
-                WorkerEnd::Stopped => false,
+                WorkerEnd::Stopped | WorkerEnd::StoreAway { .. } => false,
             }),
             Outcome::Cancelled { .. } => truth.cancel_sent,
             // Before the deadline it may stop as well, once that is lost; a deadline that was promised never is.
@@ -366,10 +366,17 @@ fn junk(brain: &Brain, random: &mut random::Random) -> Body {
         2 => Event::LeaseNoticed { lease, ends_at: at },
         3 => Event::LeaseGone { lease, at, end: LeaseEnd::Lost },
         4 => Event::WorkerStarted { stint, rank, restored: Some(checkpoint), work: Some(work) },
-        5 => Event::WorkerEnded { stint, rank, end: WorkerEnd::Killed { signal: i32::MAX } },
-        6 => Event::WorkerEnded { stint, rank, end: WorkerEnd::Exited { code: i32::MIN } },
+        5 => Event::WorkerEnded {
+            stint,
+            rank,
+            end: WorkerEnd::Killed { signal: i32::MAX },
+            settled: random.permille(500),
+        },
+        6 => {
+            Event::WorkerEnded { stint, rank, end: WorkerEnd::Exited { code: i32::MIN }, settled: random.permille(500) }
+        }
         7 => Event::Progress { stint, done: work, total: Some(Work(random.next())) },
-        8 => Event::CheckpointDurable { stint, checkpoint, work: Some(work) },
+        8 => Event::CheckpointDurable { stint, checkpoint, work: Some(work), ran: Some(Span(i64::MAX)) },
         9 if random.permille(500) => Event::BudgetSet { workload, budget: Some(NanoUsd(-1)), by: String::new() },
         9 => Event::CancelRequested { workload, by: String::new() },
         10 => {

@@ -132,7 +132,7 @@ impl World {
         let blank = WorkerView::new(worker.stint, worker.rank);
         let Some((truth, run)) = known else {
             // It was stopped before it was ordered.
-            return Some(WorkerView { end: worker.end.clone(), ..blank });
+            return Some(WorkerView { end: worker.end.clone(), settled: worker.end.is_some(), ..blank });
         };
         let began = run.fenced && (worker.running || worker.end.is_some() || machine.gone.is_some());
         let ran = worker.rank > 0 && (worker.running || machine.gone.is_some()) || worker.rank == 0 && began;
@@ -152,6 +152,7 @@ impl World {
             total: (reports && program.says_total).then_some(total),
             durable: run.durable.filter(|_| first).map(|(id, _)| id),
             durable_work: run.durable.filter(|_| first && program.reports).map(|(_, work)| work),
+            settled: worker.end.is_some() || ghost,
             end: worker.end.clone().or(ghost.then_some(WorkerEnd::Stopped)),
             ..blank
         })

@@ -81,6 +81,8 @@ impl Outfit for Tailor {
             checkpoint_key: job.spec.run.environment.clone(),
             keep: job.spec.checkpoint.keep,
             settle_ms: 0,
+            complete: None,
+            last_upload_ms: 0,
             resume: known.resume,
             foreign: Vec::new(),
         })

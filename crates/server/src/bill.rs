@@ -80,22 +80,16 @@ fn on_demand_time(spec: &JobSpec, accelerator: &str) -> Option<Span> {
     spec.work.total.map(|total| rate.time_for(total))
 }
 
-/// What a user should hear before the job begins: promises that cannot be given.
+/// What a user should hear before the job begins: promises that cannot be given. That a deadline cannot be met, the
+/// brain says itself.
 pub fn promises(spec: &JobSpec, deadline_in: Option<Span>, tape: &Tape) -> Vec<String> {
     let mut notes = Vec::new();
     let need = on_demand_time(spec, &tape.accelerator);
     let start = spec.checkpoint.restart.unwrap_or(USUAL_START);
-    match (deadline_in, need) {
-        (Some(deadline), Some(need)) if deadline < need + start => notes.push(format!(
-            "the deadline cannot be met: the work takes {need} on on-demand capacity and a start {start}, the deadline is in {deadline}. \
-             The earliest finish is {} after it, for {} on on-demand",
-            need + start - deadline,
-            NanoUsd(tape.on_demand.for_span(need + start).0.saturating_mul(i64::from(spec.gang)))
-        )),
-        (Some(_), None) => notes.push(
+    if deadline_in.is_some() && need.is_none() {
+        notes.push(
             "how much work there is was not said, so the deadline is kept on on-demand capacity until the program tells".to_owned(),
-        ),
-        _ => {}
+        );
     }
     if let (Some(budget), Some(need)) = (spec.budget, need) {
         let cost = NanoUsd(tape.on_demand.for_span(need + start).0.saturating_mul(i64::from(spec.gang)));

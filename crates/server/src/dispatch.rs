@@ -50,7 +50,7 @@ pub fn task(brain: &Brain, outfit: &dyn Outfit, open: &Open) -> Option<Task> {
         }
         Decision::Checkpoint { stint } => Some(Task::Save(*stint, workers(brain, *stint)?, open.id.seq)),
         Decision::Stop { stint, grace } => Some(Task::Stop(*stint, workers(brain, *stint)?, *grace)),
-        Decision::Pause { .. } | Decision::End { .. } | Decision::Notify { .. } => None,
+        Decision::CheckStore { .. } | Decision::Pause { .. } | Decision::End { .. } | Decision::Notify { .. } => None,
     }
 }
 
@@ -106,7 +106,7 @@ fn lease_events(lease: LeaseId, state: &LeaseState) -> Vec<Event> {
 
 /// All that an observation says, in an order in which each part makes sense: a worker's last words come
 /// before the end of its machine.
-pub fn events_of(observed: &Observed) -> Vec<Event> {
+pub fn events_of(observed: &Observed, speed: u32) -> Vec<Event> {
     let lease = observed.lease;
     let mut events = Vec::new();
     if let LeaseState::Up { since, ends_at, at_risk } = observed.state {
@@ -129,17 +129,24 @@ pub fn events_of(observed: &Observed) -> Vec<Event> {
                 events.push(Event::Progress { stint, done: Work(done), total: worker.total.map(Work) });
             }
             if let Some(checkpoint) = worker.durable {
-                events.push(Event::CheckpointDurable { stint, checkpoint, work: worker.durable_work.map(Work) });
+                let ran = worker.durable_ran_ms.map(|ms| world_time(ms, speed));
+                events.push(Event::CheckpointDurable { stint, checkpoint, work: worker.durable_work.map(Work), ran });
             }
+            events.push(Event::Troubled { stint, trouble: worker.trouble.clone() });
         }
         if let Some(end) = &worker.end {
-            events.push(Event::WorkerEnded { stint, rank, end: end.clone() });
+            events.push(Event::WorkerEnded { stint, rank, end: end.clone(), settled: worker.settled });
         }
     }
     if let LeaseState::Gone { .. } = observed.state {
         events.extend(lease_events(lease, &observed.state));
     }
     events
+}
+
+/// A real span as the world counts it.
+fn world_time(real_ms: u64, speed: u32) -> Span {
+    Span(i64::try_from(real_ms.saturating_mul(u64::from(speed))).unwrap_or(i64::MAX))
 }
 
 /// Everything an engine shows about the leases that a brain holds. A lease that came up and that the
@@ -156,7 +163,8 @@ pub async fn observe(brain: &Brain, engine: &dyn Engine, now: Time) -> Result<Ve
             events.push(Event::LeaseGone { lease: lease.id, at: now, end: LeaseEnd::Lost });
         }
     }
-    events.extend(observed.iter().flat_map(events_of));
+    let speed = engine.describe().speed;
+    events.extend(observed.iter().flat_map(|observed| events_of(observed, speed)));
     Ok(events)
 }
 

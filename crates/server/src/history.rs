@@ -31,6 +31,7 @@ fn event_text(event: &Event, submitted_at: Time) -> String {
         Event::BudgetSet { budget: Some(budget), by, .. } => format!("{by} set its budget to {budget}"),
         Event::BudgetSet { budget: None, by, .. } => format!("{by} took its budget away"),
         Event::OfferSeen { offer } => format!("{} at {} an hour", offer.id, offer.price_per_hour),
+        Event::OfferGone { offer } => format!("{offer} is no longer for sale"),
         Event::LeaseUp { lease, .. } => format!("lease {} is up", lease.0.seq),
         Event::LeaseFailed { lease, refusal } => format!("lease {} could not be had: {refusal:?}", lease.0.seq),
         Event::LeaseNoticed { lease, ends_at } => {
@@ -43,14 +44,22 @@ fn event_text(event: &Event, submitted_at: Time) -> String {
             Some(checkpoint) => format!("stint {} rank {rank} runs from checkpoint {checkpoint}", stint.epoch),
             None => format!("stint {} rank {rank} runs from the beginning", stint.epoch),
         },
-        Event::WorkerEnded { stint, rank, end } => format!("stint {} rank {rank} {}", stint.epoch, end_text(end)),
+        Event::WorkerEnded { stint, rank, end, settled } => {
+            let more = if *settled { "" } else { "; its last save is on its way" };
+            format!("stint {} rank {rank} {}{more}", stint.epoch, end_text(end))
+        }
+        Event::Troubled { trouble: Some(trouble), .. } => format!("trouble: {}", trouble.text),
+        Event::Troubled { trouble: None, .. } => "the trouble is over".to_owned(),
+        Event::StoreChecked { trouble: Some(trouble), .. } => format!("the store is still away: {}", trouble.text),
+        Event::StoreChecked { trouble: None, .. } => "the store answers again".to_owned(),
         Event::Progress { done, total, .. } => match total {
             Some(total) => format!("progress {} of {}", done.0, total.0),
             None => format!("progress {}", done.0),
         },
-        Event::CheckpointDurable { checkpoint, work, .. } => match work {
-            Some(work) => format!("checkpoint {checkpoint} is durable, with {} done", work.0),
-            None => format!("checkpoint {checkpoint} is durable"),
+        Event::CheckpointDurable { checkpoint, work, ran, .. } => match (work, ran) {
+            (Some(work), _) => format!("checkpoint {checkpoint} is durable, with {} done", work.0),
+            (None, Some(ran)) => format!("checkpoint {checkpoint} is durable, written after {ran} of running"),
+            (None, None) => format!("checkpoint {checkpoint} is durable"),
         },
     }
 }
@@ -61,6 +70,7 @@ fn end_text(end: &WorkerEnd) -> String {
         WorkerEnd::Killed { signal } => format!("was killed by signal {signal}"),
         WorkerEnd::Stopped => "stopped as asked".to_owned(),
         WorkerEnd::NeverRan { why } => format!("never ran: {why}"),
+        WorkerEnd::StoreAway { why } => format!("never ran, the store of its checkpoints is away: {why}"),
     }
 }
 
@@ -71,6 +81,7 @@ fn decision_text(decision: &Decision) -> String {
         Decision::Start { stint, leases, .. } => format!("start stint {} on {} lease(s)", stint.epoch, leases.len()),
         Decision::Checkpoint { stint } => format!("ask stint {} to save", stint.epoch),
         Decision::Pause { .. } => "pause: hold nothing".to_owned(),
+        Decision::CheckStore { .. } => "look whether the store of its checkpoints answers".to_owned(),
         Decision::Stop { stint, grace } => format!("stop stint {} within {grace}", stint.epoch),
         Decision::End { outcome, .. } => format!("end: {}", outcome.word()),
         Decision::Notify { text, .. } => format!("notify: {text}"),

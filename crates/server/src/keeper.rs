@@ -172,8 +172,9 @@ impl Keeper {
     async fn step(&mut self, now: Time, events: Vec<Event>, submissions: Vec<(usize, Vec<String>, Reply<Accepted>)>) {
         match self.cycle.step(now, events).await {
             Ok(stepped) => {
-                for (index, notes, reply) in submissions {
+                for (index, mut notes, reply) in submissions {
                     let logged = stepped.logged.get(index).copied().flatten();
+                    notes.extend(self.first_word(logged).await);
                     let _ = reply.send(match logged {
                         Some(id) => Ok(Accepted { id, notes }),
                         None => Err(problem(409, "duplicate-submission", "the same submission came twice at once")),
@@ -191,6 +192,15 @@ impl Keeper {
             }
         }
         self.dispatch();
+    }
+
+    /// What the brain had to say of a job at once; it may be over already.
+    async fn first_word(&self, logged: Option<u64>) -> Option<String> {
+        let id = WorkloadId(logged?);
+        match self.cycle.brain().job(id) {
+            Some(job) => job.notice.clone(),
+            None => self.find(id).await.ok()?.notice,
+        }
     }
 
     /// Hands over every open decision that is not on its way.
@@ -443,7 +453,7 @@ impl Keeper {
             } else {
                 Vec::new()
             },
-            trouble: workers.iter().find_map(|worker| worker.trouble.clone()),
+            trouble: workers.iter().find_map(|worker| worker.trouble.as_ref()).map(|trouble| trouble.text.clone()),
             evidence: workers.into_iter().next().map(|worker| worker.evidence),
             job,
         })

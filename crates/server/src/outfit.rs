@@ -97,6 +97,8 @@ impl Outfit for Wardrobe {
             checkpoint_key: job.spec.run.environment.clone(),
             keep: checkpoint.keep,
             settle_ms: checkpoint.settle_ms,
+            complete: checkpoint.complete.clone(),
+            last_upload_ms: 600_000,
             resume: known.resume,
             foreign: kept.foreign,
         })

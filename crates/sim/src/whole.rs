@@ -189,13 +189,13 @@ impl<'a> World<'a> {
             self.checkpoint = Some(checkpoint);
             self.home = self.held().or(self.home);
             self.tell(Event::Progress { stint, done, total });
-            self.tell(Event::CheckpointDurable { stint, checkpoint, work: Some(done) });
+            self.tell(Event::CheckpointDurable { stint, checkpoint, work: Some(done), ran: None });
         }
         if Some(done) == total {
             self.played.finished = (since - Time(0)) + Span((self.terms.work.0 - base.0 as i64).max(0));
             self.played.late = self.played.finished > self.terms.deadline;
             for rank in 0..self.course.gang {
-                self.tell(Event::WorkerEnded { stint, rank, end: WorkerEnd::Exited { code: 0 } });
+                self.tell(Event::WorkerEnded { stint, rank, end: WorkerEnd::Exited { code: 0 }, settled: true });
             }
             self.running = None;
         }
@@ -238,11 +238,11 @@ impl<'a> World<'a> {
             Decision::Stop { stint, .. } => {
                 self.running = None;
                 for rank in 0..self.course.gang {
-                    self.tell(Event::WorkerEnded { stint, rank, end: WorkerEnd::Stopped });
+                    self.tell(Event::WorkerEnded { stint, rank, end: WorkerEnd::Stopped, settled: true });
                 }
             }
             // This program saves all the time, and these jobs have no budget.
-            Decision::Checkpoint { .. } | Decision::Pause { .. } => {}
+            Decision::Checkpoint { .. } | Decision::CheckStore { .. } | Decision::Pause { .. } => {}
             Decision::End { .. } | Decision::Notify { .. } => {}
         }
     }

@@ -73,7 +73,12 @@ impl Supervisor {
                         // A word to an older stint, or to a newer one while an older still runs, is not for anyone here.
                         (Some((known, over)), _) if !over || known.epoch >= stint.epoch => {}
                         _ => publish(&self.dir, &self.view, |view| {
-                            *view = Some(WorkerView { end: Some(WorkerEnd::Stopped), ..WorkerView::new(stint, rank) });
+                            let over = WorkerView {
+                                end: Some(WorkerEnd::Stopped),
+                                settled: true,
+                                ..WorkerView::new(stint, rank)
+                            };
+                            *view = Some(over);
                         }),
                     }
                 }
@@ -171,7 +176,10 @@ impl Life {
             Ok(end) => end,
             Err(NeverRan(why)) => WorkerEnd::NeverRan { why },
         };
-        self.change(|worker| worker.end = Some(end));
+        self.change(|worker| {
+            worker.end = Some(end);
+            worker.settled = true;
+        });
     }
 
     fn change(&self, change: impl FnOnce(&mut WorkerView)) {

@@ -5,7 +5,11 @@ use crate::checkpoint::{Mover, MoverEvent};
 use crate::progress::Reader;
 use std::time::Instant;
 use tokio::sync::mpsc;
-use windfall_core::CheckpointId;
+use windfall_core::{CheckpointId, Trouble, TroubleKind};
+
+fn trouble(kind: TroubleKind, text: String) -> Trouble {
+    Trouble { kind, text }
+}
 
 impl Life {
     pub(super) fn report_progress(&self, reader: &mut Reader, began: Instant) {
@@ -40,11 +44,16 @@ impl Life {
                 worker.trouble = None;
             }
             MoverEvent::Failed { why, retry_in } => {
+                let _ = retry_in;
                 worker.trouble =
-                    Some(format!("a checkpoint could not be saved: {why}; next try in {} s", retry_in.as_secs()));
+                    Some(trouble(TroubleKind::NotSaved, format!("a checkpoint could not be saved: {why}")));
             }
-            MoverEvent::Fenced { by } => worker.trouble = Some(format!("fenced off: stint {by} has begun")),
-            MoverEvent::NotPruned { why } => worker.trouble = Some(format!("old checkpoints stay: {why}")),
+            MoverEvent::Fenced { by } => {
+                worker.trouble = Some(trouble(TroubleKind::Remark, format!("fenced off: stint {by} has begun")));
+            }
+            MoverEvent::NotPruned { why } => {
+                worker.trouble = Some(trouble(TroubleKind::Remark, format!("old checkpoints stay: {why}")));
+            }
             MoverEvent::Abandoned => {}
         });
     }
@@ -63,7 +72,8 @@ impl Life {
             }
         }
         if let Some(error) = finished.error {
-            self.change(|worker| worker.trouble = Some(format!("the last save is not durable: {error}")));
+            let text = format!("the last save is not durable: {error}");
+            self.change(|worker| worker.trouble = Some(trouble(TroubleKind::NotSaved, text)));
         }
     }
 }

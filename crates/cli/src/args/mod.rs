@@ -30,7 +30,7 @@ Examples:
   windfall explain 12                 every decision about job 12, with its numbers
 
 Exit codes:
-  0 done   2 bad input, nothing changed   3 the job failed   4 finished late
+  0 done   2 bad input, nothing changed   3 the job failed or is paused   4 finished late
   5 the service cannot be reached   130 detached or interrupted
 
 Environment:

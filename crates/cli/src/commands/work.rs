@@ -87,13 +87,11 @@ pub fn work_out(here: &Here, read: &mut Read, file: &Path) -> Result<(), Failure
 pub fn shrink(here: &Here, read: &mut Read) -> Result<(), Failure> {
     let Some(fallback) = &mut read.spec.fallback else { return Ok(()) };
     let usual = read.spec.precision.as_deref().unwrap_or("bf16");
+    let facts = catalog(here)?;
     for step in fallback.to.iter().filter(|step| step.starts_with("smaller")) {
         let word = step.split_once('+').map_or(usual, |(_, precision)| precision);
-        let known = Precision::named(word).map(|precision| catalog(here).map(|catalog| (catalog, precision)));
-        let smaller = match known.transpose()? {
-            Some((catalog, precision)) => catalog.fallbacks(&read.spec.resources, precision),
-            None => Vec::new(),
-        };
+        let known = Precision::named(word);
+        let smaller = known.map_or(Vec::new(), |precision| facts.fallbacks(&read.spec.resources, precision));
         let list: Vec<String> = smaller
             .iter()
             .map(|s| {

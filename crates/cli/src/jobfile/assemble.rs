@@ -7,7 +7,7 @@ use super::value::{Fields, Value};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use windfall_core::nearest::nearest;
-use windfall_core::spec::{Ask, CheckpointSpec, Fallback, JobSpec, Late, RunSpec, WorkSpec, WorkUnit};
+use windfall_core::spec::{Ask, CheckpointSpec, Fallback, JobSpec, Late, Priority, RunSpec, WorkSpec, WorkUnit};
 use windfall_core::{Rate, Work};
 
 /// A job made of the values of a file, as far as they are right; none without a program.
@@ -33,6 +33,12 @@ impl Assemble<'_, '_> {
             owner: self.context.owner.clone(),
             team: top.text("team").map_or(usual.team, str::to_owned),
             tier: top.count("tier").map_or(usual.tier, |tier| tier as u8),
+            priority: match top.text("priority") {
+                Some("critical") => Priority::Critical,
+                Some("low") => Priority::Low,
+                _ => usual.priority,
+            },
+            worth_waiting_permille: top.count("worth_waiting").map(|permille| permille as u32),
             gang: top.count("nodes").map_or(usual.gang, |nodes| nodes as u32),
             least_gang: top.count("least_nodes").map(|nodes| nodes as u32),
             resources,
@@ -239,6 +245,7 @@ impl Assemble<'_, '_> {
             },
             every: fields.duration("every"),
             restart: fields.duration("restart"),
+            complete: fields.text("complete").map(str::to_owned),
         }
     }
 }

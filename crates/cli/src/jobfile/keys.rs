@@ -15,8 +15,6 @@ pub(super) struct Key {
 /// Whether a key does anything.
 pub(super) enum Status {
     Used,
-    /// Accepted and checked; a note says that nothing comes of it so far.
-    Ignored,
     /// For `windfall plan`; a run has no use for it.
     Plan,
 }
@@ -32,6 +30,7 @@ pub(super) enum Kind {
         most: u64,
     },
     Hours,
+    Percent,
     Duration {
         least: Span,
     },
@@ -74,10 +73,6 @@ const fn key(name: &'static str, kind: Kind, example: &'static str, doc: &'stati
     Key { name, kind, doc, example, status: Status::Used }
 }
 
-const fn ignored(name: &'static str, kind: Kind, example: &'static str, doc: &'static str) -> Key {
-    Key { name, kind, doc, example, status: Status::Ignored }
-}
-
 const fn plan(name: &'static str, kind: Kind, example: &'static str, doc: &'static str) -> Key {
     Key { name, kind, doc, example, status: Status::Plan }
 }
@@ -87,7 +82,7 @@ fn late() -> Vec<&'static str> {
 }
 
 fn priority() -> Vec<&'static str> {
-    vec!["low", "normal", "high"]
+    vec!["critical", "normal", "low"]
 }
 
 /// A thousand years of steps; products with speeds stay far from overflow.
@@ -176,11 +171,17 @@ pub(super) static KEYS: &[Key] = &[
         "3",
         "What is promised: 1 production, 2 guaranteed, 3 best effort (3).",
     ),
-    ignored(
+    key(
         "priority",
         Kind::Choice(priority),
         "normal",
-        "The order among the jobs of one team: low, normal or high (normal).",
+        "How it is bought: critical on what nobody takes away, normal on spot with failover, low when it is cheapest (normal).",
+    ),
+    key(
+        "worth_waiting",
+        Kind::Percent,
+        "5%",
+        "While spot can be had, the job is put off only to save more than this share of its cost (5%).",
     ),
     key(
         "policy",
@@ -281,7 +282,13 @@ static CHECKPOINT: &[Key] = &[
         "settle",
         Kind::Duration { least: Span(0) },
         "2s",
-        "How long a file must be unchanged before it is taken (2s).",
+        "How long nothing must change before what is there counts as a checkpoint (2s).",
+    ),
+    key(
+        "complete",
+        Kind::Text { most: 1_024 },
+        "'*/DONE'",
+        "The file that the program writes last, with * for any characters: once it is there, the checkpoint is whole.",
     ),
 ];
 
@@ -303,6 +310,7 @@ impl Kind {
             Kind::Word => "one word",
             Kind::Count { least, most } => return format!("a whole number from {least} to {most}"),
             Kind::Hours => "a number of hours, such as 40",
+            Kind::Percent => "a share from 0% to 100%, such as 5%",
             Kind::Duration { .. } => "a length of time, such as 90s, 10m or 36h",
             Kind::AutoOrDuration => "auto, or a length of time such as 10m",
             Kind::Deadline => "a length of time (36h) or a date (2026-11-20)",

@@ -81,6 +81,20 @@ pub(super) fn count(text: &str, least: u64, most: u64) -> Result<u64, Problem> {
     }
 }
 
+/// A share in percent, as thousandths.
+pub(super) fn permille(text: &str) -> Result<u64, Problem> {
+    let expected = "a share from 0% to 100%, such as 5%";
+    let Some(number) = text.trim().strip_suffix('%') else {
+        return Err(bad(text, "has no %").expected(expected));
+    };
+    // `decimal` counts in thousand-millionths.
+    let permille = decimal(number.trim()).map_err(|p| p.expected(expected))? / 100_000_000;
+    u64::try_from(permille)
+        .ok()
+        .filter(|permille| *permille <= 1_000)
+        .ok_or_else(|| bad(text, "is no share").expected(expected))
+}
+
 /// Hours as a number.
 pub(super) fn hours(text: &str) -> Result<Span, Problem> {
     let expected = "a number of hours above 0, such as 40 or 2.5";

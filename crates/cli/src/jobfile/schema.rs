@@ -25,7 +25,6 @@ fn property(key: &Key) -> Value {
     let mut schema = of_kind(&key.kind);
     let doc = match key.status {
         Status::Used => key.doc.to_owned(),
-        Status::Ignored => format!("{} Not used yet.", key.doc),
         Status::Plan => format!("{} Used by `windfall plan`.", key.doc),
     };
     merge(&mut schema, json!({ "description": doc, "examples": [example(key)] }));
@@ -47,6 +46,7 @@ fn of_kind(kind: &Kind) -> Value {
         Kind::Word => json!({ "type": ["string", "number"], "pattern": r"^[\w./@-]+$" }),
         Kind::Count { least, most } => json!({ "type": "integer", "minimum": least, "maximum": most }),
         Kind::Hours => json!({ "type": "number", "exclusiveMinimum": 0 }),
+        Kind::Percent => json!({ "type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*%\s*$" }),
         Kind::Duration { .. } => json!({ "type": "string", "pattern": TIME }),
         Kind::AutoOrDuration => json!({ "anyOf": [{ "const": "auto" }, { "type": "string", "pattern": TIME }] }),
         Kind::Deadline => json!({ "anyOf": [

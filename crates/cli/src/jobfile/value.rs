@@ -3,7 +3,7 @@
 
 use super::Context;
 use super::error::{Class, Problem, Problems, Quoted};
-use super::keys::{Key, Kind, Name, Status, home_of};
+use super::keys::{Key, Kind, Name, home_of};
 use super::node::{Node, Yaml};
 use super::{place, quantity, when};
 use std::collections::BTreeMap;
@@ -118,11 +118,6 @@ impl Walk<'_, '_> {
             let path = join(path, known.name);
             let span = if value.is_nothing() { key.span.clone() } else { value.span.clone() };
             let read = self.value(value, &span, &known.kind, &path);
-            match known.status {
-                Status::Used | Status::Plan => {}
-                Status::Ignored if read.is_some() => self.notes.push(format!("{path} is not used yet")),
-                Status::Ignored => {}
-            }
             fields.values.insert(known.name, (span, read));
         }
         fields
@@ -239,6 +234,7 @@ impl Walk<'_, '_> {
             Kind::Word => Value::Text(word(text)?),
             Kind::Count { least, most } => Value::Count(quantity::count(text, *least, *most)?),
             Kind::Hours => Value::Span(quantity::hours(text)?),
+            Kind::Percent => Value::Count(quantity::permille(text)?),
             Kind::Duration { least } => Value::Span(quantity::duration(text, *least)?),
             Kind::AutoOrDuration if text == "auto" => Value::Nothing,
             Kind::AutoOrDuration => Value::Span(quantity::duration(text, Span(1)).map_err(|p| {

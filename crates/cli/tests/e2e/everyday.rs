@@ -91,7 +91,7 @@ fn a_job_that_succeeds_after_its_deadline_ends_with_four() {
     let said = place.run(&["run", "--json", "late.yaml"]).ends_with(4);
     let bill = said.lines().pop().unwrap();
     assert_eq!((&bill["state"], &bill["deadline_met"]), (&"succeeded".into(), &Value::Bool(false)));
-    assert!(said.lines()[0]["notes"][0].as_str().unwrap().contains("cannot be met"), "said beforehand");
+    assert!(said.lines()[0]["notes"][0].as_str().unwrap().contains("cannot make the deadline"), "said beforehand");
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn work_in_tokens_is_promised_or_not_before_the_job_begins() {
     let hours = plan["candidates"][0]["running_hours"].as_f64().unwrap();
     let said = place.run(&["submit", "--json", "tokens.yaml"]).ends_with(0).json();
     let notes = said["notes"].to_string();
-    assert!(notes.contains("work: 7h 37m on V100:1") && notes.contains("the deadline cannot be met"), "{said}");
+    assert!(notes.contains("work: 7h 37m on V100:1") && notes.contains("cannot make the deadline"), "{said}");
     let total_ms = place.job(said["id"].as_u64().unwrap())["total"].as_f64().unwrap();
     assert!((total_ms / 3.6e6 - hours).abs() < 0.01, "{total_ms} ms, planned {hours} h");
     place.run(&["cancel", "tokens"]).ends_with(0);

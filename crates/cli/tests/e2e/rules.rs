@@ -57,7 +57,7 @@ fn a_deadline_that_is_lost_is_said_at_once_and_stopped_if_so_wished() {
     let place = Place::steady();
     place.write("job.yaml", "work: { hours: 10 }\ndeadline: 1h\nlate: stop\nrun: sleep 600\n");
     let said = place.run(&["run", "job.yaml"]).ends_with(3);
-    assert!(said.err.contains("The earliest finish is 9h 3m after it, for $"), "{said:?}");
+    assert!(said.err.contains("the earliest finish is 9h 3m after it, for another $"), "{said:?}");
     assert!(said.out.contains("stopped by its own rule `late`"), "{said:?}");
     let bill = place.run(&["jobs", "--all", "--json"]).json();
     assert_eq!(bill[0]["cost_nanousd"], 0, "nothing was bought");

@@ -1,12 +1,12 @@
 //! The fold: one function for each thing that can happen. Stale, repeated and impossible records leave
 //! the state as it is; nothing here decides.
 
-use super::job::{SaveAsked, Stopping, Worker};
+use super::job::{SaveAsked, Stopping, StoreAway, Worker};
 use super::{Brain, Job, Lease, LeasePhase, RECENT_KEYS, SHOWN_AFTER_END, Stint, StintPhase, Verdict};
 use crate::ids::{CheckpointId, DecisionId, LeaseId, StintId, WorkloadId};
 use crate::ledger::Meter;
 use crate::offer::{Market, Offer, OfferId};
-use crate::record::{Body, Decision, Event, LeaseEnd, Record, Refusal, WorkerEnd};
+use crate::record::{Body, Decision, Event, LeaseEnd, Record, Refusal, Trouble, TroubleKind, WorkerEnd};
 use crate::spec::Workload;
 use crate::units::{Rate, Span, Time, Work};
 
@@ -38,6 +38,7 @@ impl Brain {
                 valid && live.is_some_and(|job| job.paused || job.spec.budget != *budget)
             }
             Event::OfferSeen { offer } => self.offers.get(&offer.id) != Some(offer),
+            Event::OfferGone { offer } => self.offers.contains_key(offer),
             Event::LeaseUp { lease, .. } => self.leases.get(lease).is_some_and(|l| l.meter.is_none()),
             Event::LeaseFailed { lease, .. } => self.leases.get(lease).is_some_and(|l| l.meter.is_none()),
             Event::LeaseNoticed { lease, .. } => {
@@ -52,9 +53,14 @@ impl Brain {
             Event::WorkerStarted { stint, rank, .. } => stint_of(stint)
                 .and_then(|s| s.workers.get(*rank as usize))
                 .is_some_and(|worker| !worker.started && worker.end.is_none()),
-            Event::WorkerEnded { stint, rank, .. } => {
-                stint_of(stint).and_then(|s| s.workers.get(*rank as usize)).is_some_and(|worker| worker.end.is_none())
-            }
+            Event::WorkerEnded { stint, rank, settled, .. } => stint_of(stint)
+                .and_then(|s| s.workers.get(*rank as usize))
+                .is_some_and(|worker| worker.end.is_none() || (*settled && !worker.settled)),
+            Event::Troubled { stint, trouble } => stint_of(stint).is_some_and(|stint| stint.trouble != *trouble),
+            Event::StoreChecked { workload, .. } => self
+                .jobs
+                .get(workload)
+                .is_some_and(|job| job.store_away.as_ref().is_some_and(|away| away.asked.is_some())),
             Event::Progress { stint, done, total } => match (stint_of(stint), self.jobs.get(&stint.workload)) {
                 (Some(s), Some(job)) => {
                     (s.reported.is_none_or(|(_, known)| job.in_own_unit(*done, *total).is_some_and(|w| w > known)))
@@ -87,6 +93,7 @@ impl Brain {
                 }
             }
             Event::OfferSeen { offer } => self.on_offer_seen(seq, offer),
+            Event::OfferGone { offer } => self.on_offer_gone(offer),
             Event::LeaseUp { lease, at } => self.on_lease_up(*lease, *at),
             Event::LeaseFailed { lease, refusal } => self.on_lease_failed(*lease, *refusal),
             Event::LeaseNoticed { lease, ends_at } => self.on_lease_noticed(*lease, *ends_at),
@@ -103,9 +110,13 @@ impl Brain {
             Event::WorkerStarted { stint, rank, restored, work } => {
                 self.on_worker_started(*stint, *rank, *restored, *work)
             }
-            Event::WorkerEnded { stint, rank, end } => self.on_worker_ended(*stint, *rank, end),
+            Event::WorkerEnded { stint, rank, end, settled } => self.on_worker_ended(*stint, *rank, end, *settled),
+            Event::Troubled { stint, trouble } => self.on_troubled(*stint, trouble.as_ref()),
+            Event::StoreChecked { workload, trouble } => self.on_store_checked(*workload, trouble.as_ref()),
             Event::Progress { stint, done, total } => self.on_progress(*stint, *done, *total),
-            Event::CheckpointDurable { stint, checkpoint, work } => self.on_checkpoint(*stint, *checkpoint, *work),
+            Event::CheckpointDurable { stint, checkpoint, work, ran } => {
+                self.on_checkpoint(*stint, *checkpoint, *work, *ran)
+            }
         }
     }
 
@@ -138,6 +149,13 @@ impl Brain {
                 meter.rate = offer.price_per_hour;
             }
         }
+    }
+
+    /// What is no longer shown cannot be bought; leases of it go on at their last price.
+    fn on_offer_gone(&mut self, id: &OfferId) {
+        self.heard(id, false);
+        self.offers.remove(id);
+        self.refused.remove(id);
     }
 
     fn on_lease_up(&mut self, id: LeaseId, at: Time) {
@@ -250,8 +268,10 @@ impl Brain {
             && let Some(rank) = stint.leases.iter().position(|lease| *lease == id)
         {
             // Whatever ran on it is dead, and did not end by itself as far as anyone knows.
-            stint.interrupted |= end != LeaseEnd::Released || stint.stopping.is_none();
-            stint.workers[rank].end.get_or_insert(WorkerEnd::Stopped);
+            let worker = &mut stint.workers[rank];
+            stint.interrupted |= worker.end.is_none() && (end != LeaseEnd::Released || stint.stopping.is_none());
+            worker.end.get_or_insert(WorkerEnd::Stopped);
+            worker.settled = true;
         }
         self.close_stint_if_over(workload);
         self.forget_if_over(workload);
@@ -278,12 +298,48 @@ impl Brain {
         }
     }
 
-    fn on_worker_ended(&mut self, id: StintId, rank: u32, end: &WorkerEnd) {
+    fn on_worker_ended(&mut self, id: StintId, rank: u32, end: &WorkerEnd, settled: bool) {
+        let now = self.now;
         let Some(job) = self.jobs.get_mut(&id.workload) else { return };
         if let Some(stint) = job.stint.as_mut().filter(|stint| stint.id == id) {
-            stint.workers[rank as usize].end = Some(end.clone());
+            let worker = &mut stint.workers[rank as usize];
+            worker.end.get_or_insert(end.clone());
+            worker.settled |= settled;
+            if stint.ended_at.is_none() && stint.is_ended() {
+                stint.ended_at = Some(now);
+                // Whatever becomes of its last save: the work is done, and the program is never run again.
+                if stint.is_done() {
+                    job.verdict = Some(Verdict::Done);
+                }
+            }
         }
         self.close_stint_if_over(id.workload);
+    }
+
+    fn on_troubled(&mut self, id: StintId, trouble: Option<&Trouble>) {
+        let now = self.now;
+        let job = self.jobs.get_mut(&id.workload);
+        if let Some(stint) = job.and_then(|job| job.stint.as_mut()).filter(|stint| stint.id == id) {
+            let same_kind = stint.trouble.as_ref().map(|known| known.kind) == trouble.map(|trouble| trouble.kind);
+            if !same_kind {
+                stint.troubled_at = trouble.map(|_| now);
+            }
+            stint.trouble = trouble.cloned();
+        }
+    }
+
+    fn on_store_checked(&mut self, workload: WorkloadId, trouble: Option<&Trouble>) {
+        let now = self.now;
+        let Some(job) = self.jobs.get_mut(&workload) else { return };
+        match (&mut job.store_away, trouble) {
+            (Some(away), Some(trouble)) => {
+                away.asked = None;
+                away.trouble = trouble.clone();
+                away.checked_at = now;
+            }
+            (_, None) => job.store_away = None,
+            (None, Some(_)) => {}
+        }
     }
 
     fn on_progress(&mut self, id: StintId, done: Work, total: Option<Work>) {
@@ -299,12 +355,19 @@ impl Brain {
         if stint.reported.is_some_and(|(_, known)| work < known) {
             return;
         }
+        // The program knows best what it went on from: what was taken for safe and is not there was never safe.
+        if stint.reported.is_none() && work < stint.base && job.progress.durable <= stint.base {
+            stint.base = work;
+            job.progress.durable = work;
+        }
         if let Some((before, known)) = stint.reported {
             // The speed of the whole gang, also where fewer run.
             let whole = work.minus(known).times(job.spec.gang, stint.leases.len() as u32);
             job.progress.learn_speed(&offer.unwrap_or_default(), whole, now - before);
         } else {
-            job.restarts = (job.restarts.0.saturating_add(1), job.restarts.1 + (now - stint.wanted_at));
+            let took = now - stint.wanted_at;
+            job.restarts = (job.restarts.0.saturating_add(1), job.restarts.1 + took);
+            job.slowest_restart = job.slowest_restart.max(took);
         }
         stint.reported = Some((now, work));
         stint.fruitful |= work > job.progress.durable;
@@ -317,13 +380,13 @@ impl Brain {
         self.offers.get(&self.leases.get(stint.leases.first()?)?.offer)
     }
 
-    fn on_checkpoint(&mut self, id: StintId, checkpoint: CheckpointId, work: Option<Work>) {
+    /// What is safe is what was in the files when they were written, not what was done by the time they were stored.
+    fn on_checkpoint(&mut self, id: StintId, checkpoint: CheckpointId, work: Option<Work>, ran: Option<Span>) {
         let now = self.now;
         let place = self.offer_of(id).and_then(Offer::place);
         let Some(job) = self.jobs.get_mut(&id.workload) else { return };
-        let own = work.and_then(|work| job.in_own_unit(work, job.progress.total)).unwrap_or_else(|| job.done_at(now));
         let before = job.progress.durable;
-        let counted = own.min(job.done_at(now)).max(before);
+        let counted = job.work_saved(work, ran).min(job.total().unwrap_or(Work(u64::MAX)));
         job.progress.checkpoint = Some(checkpoint);
         job.progress.durable = counted;
         job.home = place.or(job.home.take());
@@ -336,8 +399,10 @@ impl Brain {
                 stint.saved_at = Some(now);
             }
         }
-        // A save that holds no more than the one before brings nothing: a program may save first and die then.
-        if checkpoint.seq > 0 && (work.is_none() || counted > before) {
+        // A save that holds no more than the one before brings nothing: a program may save first and die then. Where
+        // nobody can tell, files that changed are taken for progress.
+        let told = work.is_some() || job.counts_time();
+        if checkpoint.seq > 0 && (!told || counted > before) {
             job.fruitless = 0;
             job.interruptions_in_row = 0;
             if let Some(stint) = &mut job.stint {
@@ -399,6 +464,9 @@ impl Brain {
                     save_asked: None,
                     unanswered: 0,
                     saved_at: None,
+                    ended_at: None,
+                    trouble: None,
+                    troubled_at: None,
                 });
             }
             Decision::Stop { stint: id, grace } => {
@@ -416,6 +484,12 @@ impl Brain {
                 {
                     stint.save_asked = Some(SaveAsked { by, at: now });
                     stint.unanswered = stint.unanswered.saturating_add(1);
+                }
+            }
+            Decision::CheckStore { workload } => {
+                if let Some(away) = self.jobs.get_mut(workload).and_then(|job| job.store_away.as_mut()) {
+                    away.asked = Some(by);
+                    away.checks = away.checks.saturating_add(1);
                 }
             }
             Decision::Pause { workload } => {
@@ -450,10 +524,21 @@ impl Brain {
             job.ran += stint.as_whole(now - since, job.spec.gang);
         }
         let ends: Vec<&WorkerEnd> = stint.workers.iter().filter_map(|worker| worker.end.as_ref()).collect();
-        if ends.iter().all(|end| **end == WorkerEnd::Exited { code: 0 }) {
+        if stint.is_done() {
             job.progress.done = job.total().unwrap_or(done).max(done);
             job.verdict = Some(Verdict::Done);
             return;
+        }
+        job.learn_from_stop(&stint, done);
+        let away = ends.iter().find_map(|end| match end {
+            WorkerEnd::StoreAway { why } => Some(why.clone()),
+            _ => None,
+        });
+        if let Some(why) = away {
+            let said = stint.trouble.clone().filter(|trouble| trouble.kind == TroubleKind::StoreAway);
+            let trouble = said.unwrap_or(Trouble { kind: TroubleKind::StoreAway, text: why });
+            let since = stint.troubled_at.unwrap_or(now);
+            job.store_away = Some(StoreAway { since, trouble, checked_at: now, checks: 0, asked: None });
         }
         let lost = done.minus(job.progress.durable);
         job.lost_work = Work(job.lost_work.0.saturating_add(lost.0));

@@ -1,16 +1,24 @@
 //! What to do next, job by job. Everything here reads the state; only the wake-up cache changes.
 
-use super::{Brain, Decided, Job, Lease, LeasePhase, Stint};
+use super::job::StoreAway;
+use super::{Brain, Decided, Job, Lease, LeasePhase, Stint, StintPhase};
 use crate::ids::{DecisionId, LeaseId, StintId, WorkloadId};
-use crate::market::Choice;
 use crate::market::foresight::PlanTerms;
+use crate::market::{Choice, Sight};
 use crate::offer::OfferId;
 use crate::reason::Reason;
-use crate::record::{Decision, Resume};
+use crate::record::{Decision, Outcome, Resume, TroubleKind};
 use crate::units::{NanoUsd, Span, Time};
 
 /// A stop that is not over this long after its grace is ended by giving the leases back.
 const STOP_OVERRUN: Span = Span::minutes(2);
+
+/// How long the last save of a program that has ended is waited for: a little longer than agents try.
+const LAST_SAVE: Span = Span::minutes(11);
+/// How long leases are held while their store does not answer.
+const STORE_PATIENCE: Span = Span::minutes(5);
+/// A store that was away is looked at again after this long, then at twice the pause each time.
+const STORE_FIRST_LOOK: Span = Span::seconds(15);
 
 /// Between two slices of a plan that is being solved.
 const THINK_AGAIN: Span = Span(40);
@@ -62,11 +70,20 @@ impl Plan<'_> {
 
     fn for_job(&mut self, job: &Job) {
         if job.ended.is_some() {
-            return self.release_all(job, &Reason::new("ended", "the job is over"));
-        }
-        self.tell(job);
-        if let Some((outcome, reason)) = self.ending(job) {
             return match &job.stint {
+                Some(stint) if stint.is_ended() => self.last_save(job, stint),
+                _ => self.release_all(job, &Reason::new("ended", "the job is over")),
+            };
+        }
+        let sight = self.brain.sight(job, self.now);
+        self.tell(job, &sight);
+        if let Some((outcome, reason)) = self.ending(job, &sight) {
+            return match &job.stint {
+                // The end is the program's; its last save may still be on its way.
+                Some(stint) if stint.is_ended() && outcome == Outcome::Succeeded => {
+                    self.say(Decision::End { workload: job.id, outcome }, reason);
+                    self.last_save(job, stint);
+                }
                 Some(stint) => self.stop(job, stint, &reason),
                 None => {
                     self.say(Decision::End { workload: job.id, outcome }, reason.clone());
@@ -81,9 +98,12 @@ impl Plan<'_> {
         }
         match &job.stint {
             Some(stint) if job.paused => self.stop(job, stint, &paused()),
-            Some(stint) => self.for_stint(job, stint),
+            Some(stint) => self.for_stint(job, stint, &sight),
             None if job.paused => self.release_all(job, &paused()),
-            None => self.for_leases(job),
+            None => match &job.store_away {
+                Some(away) => self.watch_store(job, away),
+                None => self.for_leases(job, &sight),
+            },
         }
     }
 
@@ -118,9 +138,64 @@ impl Plan<'_> {
         }
     }
 
-    fn for_stint(&mut self, job: &Job, stint: &Stint) {
+    /// The programs have ended; what they saved last is still being stored. That is waited for, but not for ever.
+    fn last_save(&mut self, job: &Job, stint: &Stint) {
+        let Some(ended_at) = stint.ended_at else { return };
+        let until = ended_at + LAST_SAVE;
+        if self.now < until {
+            return self.wake_at(until);
+        }
+        let unsaved = stint.trouble.as_ref().map_or("it took too long", |trouble| trouble.text.as_str());
+        let reason =
+            Reason::new("last-save", "what was saved last could not be stored in time").span("tried", LAST_SAVE);
+        if self.leases(job).iter().any(|lease| !lease.is_releasing()) {
+            let text = format!("what it saved last is not in its store: {unsaved}");
+            self.say(Decision::Notify { workload: job.id, text }, reason.clone());
+        }
+        self.release_all(job, &reason);
+    }
+
+    /// A stint that cannot begin because its store does not answer holds its leases for a while only.
+    fn for_lack_of_store(&mut self, job: &Job, stint: &Stint) -> bool {
+        let away = stint.trouble.as_ref().is_some_and(|trouble| trouble.kind == TroubleKind::StoreAway);
+        let Some(since) = stint.troubled_at.filter(|_| away && stint.phase == StintPhase::Starting) else {
+            return false;
+        };
+        let until = since + STORE_PATIENCE;
+        if self.now < until {
+            self.wake_at(until);
+            return false;
+        }
+        let text = "the store of its checkpoints does not answer: nothing is held until it does";
+        self.stop(job, stint, &Reason::new("store-away", text).span("since", self.now - since));
+        true
+    }
+
+    /// Asks now and then whether a store that was away answers again.
+    fn watch_store(&mut self, job: &Job, away: &StoreAway) {
+        let reason =
+            Reason::new("store-away", "the store of its checkpoints does not answer: nothing is held until it does");
+        self.release_all(job, &reason);
+        if away.asked.is_some() {
+            return;
+        }
+        let pause = Span(STORE_FIRST_LOOK.0 << away.checks.min(5)).min(STORE_PATIENCE);
+        let due = away.checked_at + pause;
+        if self.now < due {
+            return self.wake_at(due);
+        }
+        self.say(Decision::CheckStore { workload: job.id }, reason.span("since", self.now - away.since));
+    }
+
+    fn for_stint(&mut self, job: &Job, stint: &Stint, sight: &Sight) {
         if stint.stopping.is_some() {
             return self.stop(job, stint, &Reason::new("stop-overrun", "stopping"));
+        }
+        if stint.is_ended() {
+            return self.last_save(job, stint);
+        }
+        if self.for_lack_of_store(job, stint) {
+            return;
         }
         let ended = stint.workers.iter().any(|worker| worker.end.is_some());
         let clean =
@@ -132,8 +207,7 @@ impl Plan<'_> {
         if let Some(first) = noticed.into_iter().min() {
             return self.drain(job, stint, first);
         }
-        let sight = self.brain.sight(job, self.now);
-        let (choice, reason) = self.choose(job, &sight);
+        let (choice, reason) = self.choose(job, sight);
         match choice {
             Choice::Stay { until } => {
                 self.wake_maybe(until);
@@ -160,13 +234,13 @@ impl Plan<'_> {
         self.wake_at(overrun);
     }
 
-    fn for_leases(&mut self, job: &Job) {
+    fn for_leases(&mut self, job: &Job, sight: &Sight) {
         let leases = self.leases(job);
         let held: Vec<&Lease> = leases.iter().copied().filter(|lease| !lease.is_releasing()).collect();
         let least = job.spec.least() as usize;
         if held.is_empty() {
             // One gang at a time: what is on its way back may still run something.
-            return if leases.is_empty() { self.take(job) } else { Default::default() };
+            return if leases.is_empty() { self.take(job, sight) } else { Default::default() };
         }
         let doomed = held.len() < least || held.iter().any(|lease| ends_at(lease).is_some());
         if doomed {
@@ -182,8 +256,7 @@ impl Plan<'_> {
             return self.release_all(job, &reason);
         }
         let ids: Vec<LeaseId> = held.iter().map(|lease| lease.id).collect();
-        let sight = self.brain.sight(job, self.now);
-        let (choice, reason) = self.choose(job, &sight);
+        let (choice, reason) = self.choose(job, sight);
         match choice {
             Choice::Take(_) | Choice::Wait { .. } => self.release_all(job, &reason),
             Choice::Stay { until } if !all_up => {
@@ -209,9 +282,8 @@ impl Plan<'_> {
         self.say(Decision::Start { stint, leases, resume }, reason);
     }
 
-    fn take(&mut self, job: &Job) {
-        let sight = self.brain.sight(job, self.now);
-        let (choice, reason) = self.choose(job, &sight);
+    fn take(&mut self, job: &Job, sight: &Sight) {
+        let (choice, reason) = self.choose(job, sight);
         match choice {
             Choice::Take(offer) => self.acquire(job, &offer, &reason),
             Choice::Stay { until } | Choice::Wait { until } => {

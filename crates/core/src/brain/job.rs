@@ -3,7 +3,7 @@
 use super::{Config, Open};
 use crate::ids::{CheckpointId, DecisionId, Installation, LeaseId, StintId, WorkloadId};
 use crate::offer::{Market, Place};
-use crate::record::{Decision, Outcome, Resume, WorkerEnd};
+use crate::record::{Decision, Outcome, Resume, Trouble, WorkerEnd};
 use crate::spec::{JobSpec, WorkUnit};
 use crate::units::{NanoUsd, Rate, Span, Time, Work};
 use serde::{Deserialize, Serialize};
@@ -59,6 +59,14 @@ pub struct Worker {
     pub started: bool,
     /// How it ended.
     pub end: Option<WorkerEnd>,
+    /// After the end: its last save is durable or given up.
+    #[serde(default = "settled")]
+    pub settled: bool,
+}
+
+/// Snapshots of older versions know only workers whose end came after their last save.
+fn settled() -> bool {
+    true
 }
 
 /// A stop that was ordered.
@@ -112,9 +120,28 @@ pub struct Stint {
     /// When the last save was durable.
     #[serde(default)]
     pub saved_at: Option<Time>,
+    /// When the last of its workers ended.
+    #[serde(default)]
+    pub ended_at: Option<Time>,
+    /// What is wrong with its checkpoints now.
+    #[serde(default)]
+    pub trouble: Option<Trouble>,
+    /// Since when trouble of that kind lasts.
+    #[serde(default)]
+    pub troubled_at: Option<Time>,
 }
 
 impl Stint {
+    /// Nothing of it runs any more; what it saved last may still be on its way.
+    pub fn is_ended(&self) -> bool {
+        self.workers.iter().all(|worker| worker.end.is_some())
+    }
+
+    /// Every worker exited with 0 by itself.
+    pub(super) fn is_done(&self) -> bool {
+        self.workers.iter().all(|worker| worker.end == Some(WorkerEnd::Exited { code: 0 }))
+    }
+
     /// Running time as that of the whole gang: a part of it does a part of the work.
     pub(crate) fn as_whole(&self, span: Span, gang: u32) -> Span {
         span.scaled(self.leases.len() as i64, i64::from(gang))
@@ -128,6 +155,21 @@ pub struct SaveAsked {
     pub by: DecisionId,
     /// When.
     pub at: Time,
+}
+
+/// The store of a job's checkpoints does not answer: the job holds nothing until it does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreAway {
+    /// Since when.
+    pub since: Time,
+    /// What is wrong, as it was last said.
+    pub trouble: Trouble,
+    /// When that was.
+    pub checked_at: Time,
+    /// Looks at it so far.
+    pub checks: u32,
+    /// The look that is under way.
+    pub asked: Option<DecisionId>,
 }
 
 /// What the end of a stint means for its job.
@@ -207,6 +249,18 @@ pub struct Job {
     /// Where its newest checkpoint lies.
     #[serde(default)]
     pub home: Option<Place>,
+    /// The longest time from asking to progress.
+    #[serde(default)]
+    pub slowest_restart: Span,
+    /// Whether its program saved when it was last told to stop with work unsaved; none while that was not seen.
+    #[serde(default)]
+    pub saves_when_told: Option<bool>,
+    /// The lease on which a stop to save brought nothing.
+    #[serde(default)]
+    pub stopped_in_vain_on: Option<LeaseId>,
+    /// Its store does not answer.
+    #[serde(default)]
+    pub store_away: Option<StoreAway>,
 }
 
 impl Job {
@@ -240,7 +294,25 @@ impl Job {
             notice: None,
             paused: false,
             home: None,
+            slowest_restart: Span::ZERO,
+            saves_when_told: None,
+            stopped_in_vain_on: None,
+            store_away: None,
         }
+    }
+
+    /// What a checkpoint of the present stint holds: as the program said, else its running time where that stands in for
+    /// progress, else what the stint began with.
+    pub(super) fn work_saved(&self, work: Option<Work>, ran: Option<Span>) -> Work {
+        let base = self.stint.as_ref().map_or(self.progress.durable, |stint| stint.base);
+        let by_time = || {
+            let (stint, ran) = (self.stint.as_ref()?, ran.filter(|_| self.counts_time())?);
+            let ran = Rate::REAL_TIME.work_in(stint.as_whole(ran, self.spec.gang));
+            Some(Work(base.0.saturating_add(ran.0)))
+        };
+        let said = work.and_then(|work| self.in_own_unit(work, self.progress.total)).or_else(by_time);
+        // A later save of the same run holds no less than an earlier one whose work was known.
+        said.unwrap_or_else(|| base.max(self.progress.durable))
     }
 
     /// All there is to do, where it is known.
@@ -305,7 +377,7 @@ impl Job {
     }
 
     /// Whether running time stands in for progress that is not reported.
-    fn counts_time(&self) -> bool {
+    pub(super) fn counts_time(&self) -> bool {
         self.spec.work.unit == WorkUnit::Time && self.progress.measured.values().all(|(work, _)| work.0 == 0)
     }
 
@@ -321,13 +393,17 @@ impl Job {
 
     /// Whether all of the present stint is over.
     pub(super) fn is_stint_over(&self) -> bool {
-        self.stint.as_ref().is_some_and(|stint| stint.workers.iter().all(|worker| worker.end.is_some()))
+        let over = |worker: &Worker| worker.end.is_some() && worker.settled;
+        self.stint.as_ref().is_some_and(|stint| stint.workers.iter().all(over))
     }
 
     pub(super) fn open(&self, installation: Installation) -> Vec<Open> {
-        let Some(stint) = &self.stint else { return Vec::new() };
-        debug_assert_eq!(stint.by.installation, installation);
         let mut open = Vec::new();
+        if let Some(id) = self.store_away.as_ref().and_then(|away| away.asked) {
+            open.push(Open { id, decision: Decision::CheckStore { workload: self.id } });
+        }
+        let Some(stint) = &self.stint else { return open };
+        debug_assert_eq!(stint.by.installation, installation);
         if stint.phase == StintPhase::Starting && stint.stopping.is_none() {
             open.push(Open {
                 id: stint.by,
@@ -341,6 +417,17 @@ impl Job {
             open.push(Open { id: stopping.by, decision: Decision::Stop { stint: stint.id, grace: stopping.grace } });
         }
         open
+    }
+
+    /// What a stop told about the program: whether it saves when it is told to.
+    pub(super) fn learn_from_stop(&mut self, stint: &Stint, done: Work) {
+        let Some(stopping) = stint.stopping.filter(|_| stint.phase != StintPhase::Starting) else { return };
+        let saved = stint.saved_at.is_some_and(|at| at >= stopping.at);
+        let unsaved = done > self.progress.durable;
+        if saved || unsaved {
+            self.saves_when_told = Some(saved);
+            self.stopped_in_vain_on = stint.leases.first().copied().filter(|_| !saved);
+        }
     }
 
     /// What a stint's end means when neither the market nor we ended it.
@@ -374,6 +461,8 @@ impl Job {
             WorkerEnd::NeverRan { why } => {
                 (self.fruitless >= patience.min(3)).then(|| Verdict::Failed { code: 127, why: why.clone() })
             }
+            // Nothing is wrong with the program: the job waits until its store answers again.
+            WorkerEnd::StoreAway { .. } => None,
         };
         self.verdict = verdict;
     }

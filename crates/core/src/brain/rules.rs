@@ -37,16 +37,14 @@ impl Brain {
             return (choice, Reason { text: format!("the deadline is lost: {}", reason.text), ..reason });
         }
         let tired = job.interruptions_in_row >= GIVE_UP && job.spec.policy.is_none();
-        let no_spot = !sight.offers.iter().any(|seen| seen.market.can_be_taken());
-        let firmly = (job.fallback().is_some() && no_spot) || tired || lost;
-        if firmly && sight.firm().is_some() {
+        if (tired || lost) && sight.firm().is_some() {
             let (choice, reason) = market::choose(market::on_demand, sight);
-            let why = match () {
-                _ if lost => "the deadline is lost: as soon as possible".to_owned(),
-                _ if tired => "spot brings nothing here: on-demand until something is saved".to_owned(),
-                _ => "the job's fallback: what does the rest most cheaply in time".to_owned(),
+            let why = match lost {
+                true => "the deadline is lost: as soon as possible",
+                false => "spot brings nothing here: on-demand until something is saved",
             };
-            return (choice, Reason { text: why, ..reason }.count("interruptions", job.interruptions.into()));
+            let reason = Reason { text: why.to_owned(), ..reason };
+            return (choice, reason.count("interruptions", job.interruptions.into()));
         }
         let name = self.usual_policy(job);
         market::choose(market::policy(name).unwrap_or(market::levi_safe), sight)
@@ -63,7 +61,7 @@ impl Plan<'_> {
     }
 
     /// Whether the job is to end, and how.
-    pub(super) fn ending(&mut self, job: &Job) -> Option<(Outcome, Reason)> {
+    pub(super) fn ending(&mut self, job: &Job, sight: &Sight) -> Option<(Outcome, Reason)> {
         match &job.verdict {
             Some(Verdict::Done) => {
                 return Some((Outcome::Succeeded, Reason::new("done", "the program exited with code 0")));
@@ -79,18 +77,17 @@ impl Plan<'_> {
             let reason = Reason::new("cancelled", format!("cancelled by {by}"));
             return Some((Outcome::Cancelled { by: by.clone() }, reason));
         }
-        self.stopped_late(job)
+        self.stopped_late(job, sight)
     }
 
     /// `late: stop`, at the deadline, or before it once it is surely lost.
-    fn stopped_late(&mut self, job: &Job) -> Option<(Outcome, Reason)> {
+    fn stopped_late(&mut self, job: &Job, sight: &Sight) -> Option<(Outcome, Reason)> {
         let deadline = job.spec.deadline.filter(|_| job.spec.late == Late::Stop)?;
         let stop = |reason| Some((Outcome::StoppedByRule { rule: "late".to_owned() }, reason));
         if self.now >= deadline {
             return stop(Reason::new("late", "the deadline has passed and `late: stop` says to stop"));
         }
         self.wake_at(deadline);
-        let sight = self.brain.sight(job, self.now);
         let late = sight.late_by()?;
         if late <= sight.need.unwrap_or_default().scaled(SURE, 100) {
             return None;
@@ -119,7 +116,7 @@ impl Plan<'_> {
     }
 
     /// Says what people should hear once.
-    pub(super) fn tell(&mut self, job: &Job) {
+    pub(super) fn tell(&mut self, job: &Job, sight: &Sight) {
         let Some(deadline) = job.spec.deadline else { return };
         if job.told_late {
             return;
@@ -130,12 +127,8 @@ impl Plan<'_> {
             return self.say(Decision::Notify { workload: job.id, text }, reason);
         }
         self.wake_at(deadline);
-        if job.told_infeasible {
-            return;
-        }
-        let sight = self.brain.sight(job, self.now);
-        if let Some(late) = sight.late_by() {
-            self.tell_infeasible(job, &sight, late);
+        if let Some(late) = sight.late_by().filter(|_| !job.told_infeasible) {
+            self.tell_infeasible(job, sight, late);
         }
     }
 
@@ -162,7 +155,7 @@ impl Plan<'_> {
         let StintPhase::Running { since } = stint.phase else { return };
         let last = stint.save_asked.map_or(since, |asked| asked.at).max(stint.saved_at.unwrap_or(since));
         let risky = self.leases(job).iter().filter_map(|lease| lease.at_risk_since).max();
-        if risky.is_some_and(|risky| risky > last || stint.save_asked.is_none() && stint.saved_at.is_none()) {
+        if risky.is_some_and(|risky| risky > last) {
             let reason =
                 Reason::new("at-risk", "the market says that a lease may be taken soon: the program saves now");
             return self.say(Decision::Checkpoint { stint: stint.id }, reason);

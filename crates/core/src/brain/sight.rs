@@ -4,8 +4,8 @@
 use super::lookout::{Beliefs, fits};
 use super::{Brain, Job, Lease, StintPhase};
 use crate::market::{self, Present, Seen, Sight};
-use crate::offer::Offer;
-use crate::spec::{Ask, Late, Smaller};
+use crate::offer::{Offer, OfferId};
+use crate::spec::{Ask, Fallback, Late, Smaller};
 use crate::units::{NanoUsd, Rate, Span, Time, Work};
 use std::sync::Arc;
 
@@ -18,7 +18,8 @@ impl Brain {
         let done = job.done_at(now);
         let rest = job.total().map(|total| total.minus(done));
         let accepted: Vec<&Offer> = self.offers.values().filter(|offer| self.accepts(job, offer, held)).collect();
-        let pace = self.pace(job, &accepted, rest, held, now);
+        let own = held.and_then(|lease| self.offers.get(&lease.offer));
+        let pace = self.pace(job, &accepted, rest, own, now);
         let offers = accepted.iter().filter(|offer| !pace.too_slow.contains(&&offer.id));
         let offers: Vec<Seen> = offers.map(|offer| self.seen(job, offer, &beliefs, pace.rate)).collect();
         let running = job.stint.as_ref().is_some_and(|stint| stint.phase != StintPhase::Starting);
@@ -93,32 +94,19 @@ impl Brain {
         }
     }
 
-    /// The speed that everything is measured at: of the on-demand offer that does the work most cheaply in time.
+    /// The speed that everything is measured at: of the on-demand offer that does the work most cheaply in time, else of
+    /// what is held, else of what was asked for.
     fn pace<'a>(
         &self,
         job: &Job,
         offers: &[&'a Offer],
         rest: Option<Work>,
-        held: Option<&Lease>,
+        own: Option<&Offer>,
         now: Time,
     ) -> Pace<'a> {
         let refused = |offer: &Offer| self.refused.get(&offer.id).is_some_and(|until| *until > now);
         let firm = offers.iter().filter(|offer| !offer.market.can_be_taken() && !refused(offer));
         let firm: Vec<(Rate, &Offer)> = firm.filter_map(|offer| Some((job.rate_on(offer)?, *offer))).collect();
-        let own = held.and_then(|lease| self.offers.get(&lease.offer)).and_then(|offer| job.rate_on(offer));
-        let uniform = firm.windows(2).all(|pair| pair[0].0 == pair[1].0);
-        let Some((first, _)) = firm.first().filter(|_| uniform) else {
-            let own = own.or_else(|| job.rate(job.usual_accelerator()));
-            return if firm.is_empty() {
-                Pace { rate: own, too_slow: Vec::new() }
-            } else {
-                self.choose_pace(job, &firm, rest, now)
-            };
-        };
-        Pace { rate: Some(*first), too_slow: Vec::new() }
-    }
-
-    fn choose_pace<'a>(&self, job: &Job, firm: &[(Rate, &'a Offer)], rest: Option<Work>, now: Time) -> Pace<'a> {
         let restart = job.restart(&self.config);
         let spare = |span: Span| span.scaled(self.config.margins.spare_percent, 100) + self.config.margins.always;
         let in_time = |rate: Rate| match (deadline(job, now), rest.map(|rest| rate.time_for(rest))) {
@@ -128,16 +116,19 @@ impl Brain {
         let per_work =
             |(rate, offer): &&(Rate, &Offer)| (i128::from(offer.price_per_hour.0) << 32) / i128::from(rate.0.max(1));
         let best = firm.iter().filter(|(rate, _)| in_time(*rate)).min_by_key(per_work);
-        let rate = best.or_else(|| firm.iter().max_by_key(|(rate, _)| *rate)).map(|(rate, _)| *rate);
-        let slow = firm.iter().filter(|(own, _)| best.is_some() && !in_time(*own));
-        Pace { rate, too_slow: slow.map(|(_, offer)| &offer.id).collect() }
+        let chosen = best.or_else(|| firm.iter().max_by_key(|(rate, _)| *rate)).map(|(rate, _)| *rate);
+        let slow = firm.iter().filter(|(rate, _)| best.is_some() && !in_time(*rate));
+        Pace {
+            rate: chosen.or_else(|| job.rate_on(own?)).or_else(|| job.rate(job.usual_accelerator())),
+            too_slow: slow.map(|(_, offer)| &offer.id).collect(),
+        }
     }
 }
 
 struct Pace<'a> {
     rate: Option<Rate>,
     /// Firm offers on which the deadline would be missed, while others keep it.
-    too_slow: Vec<&'a crate::offer::OfferId>,
+    too_slow: Vec<&'a OfferId>,
 }
 
 /// Whether an offer costs no more an hour than the job allows for spot.
@@ -163,7 +154,7 @@ fn deadline(job: &Job, now: Time) -> Option<Time> {
 
 impl Job {
     /// The fallback, once it applies.
-    pub fn fallback(&self) -> Option<&crate::spec::Fallback> {
+    pub fn fallback(&self) -> Option<&Fallback> {
         let fallback = self.spec.fallback.as_ref().filter(|fallback| self.interruptions >= fallback.after)?;
         (fallback.on_demand() || !fallback.smaller.is_empty()).then_some(fallback)
     }

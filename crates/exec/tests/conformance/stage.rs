@@ -85,6 +85,8 @@ pub trait Stage: Sized {
             checkpoint_key: "job".to_owned(),
             keep: 2,
             settle_ms: 100,
+            complete: None,
+            last_upload_ms: 60_000,
             resume: Resume::Newest,
             foreign: Vec::new(),
         }

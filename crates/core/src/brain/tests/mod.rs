@@ -155,7 +155,7 @@ fn a_job_takes_the_cheapest_spot_starts_and_ends() {
     let (id, stint) = world.running(job(1, None));
     assert_eq!(world.market(), Market::Spot);
     world.pass(Span::hours(1));
-    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Exited { code: 0 } });
+    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Exited { code: 0 }, settled: true });
     let decisions = world.decide();
     assert!(decisions.iter().any(|d| matches!(d, Decision::End { outcome: Outcome::Succeeded, .. })), "{decisions:?}");
     assert!(decisions.iter().any(|d| matches!(d, Decision::Release { .. })));
@@ -172,7 +172,12 @@ fn an_interrupted_job_resumes_from_its_checkpoint_and_counts_what_it_lost() {
     let mut world = world();
     let (id, stint) = world.running(job(2, None));
     world.pass(Span::minutes(30));
-    world.event(Event::CheckpointDurable { stint, checkpoint: CheckpointId { epoch: 1, seq: 1 }, work: None });
+    world.event(Event::CheckpointDurable {
+        stint,
+        checkpoint: CheckpointId { epoch: 1, seq: 1 },
+        work: None,
+        ran: None,
+    });
     world.pass(Span::minutes(10));
     world.gone(LeaseEnd::Taken);
     let view = world.view(id);
@@ -268,10 +273,10 @@ fn stale_and_repeated_reports_change_nothing() {
     let (id, stint) = world.running(job(1, None));
     let old = StintId { workload: id, epoch: stint.epoch + 5 };
     for event in [
-        Event::WorkerEnded { stint: old, rank: 0, end: WorkerEnd::Exited { code: 0 } },
-        Event::WorkerEnded { stint, rank: 9, end: WorkerEnd::Exited { code: 0 } },
+        Event::WorkerEnded { stint: old, rank: 0, end: WorkerEnd::Exited { code: 0 }, settled: true },
+        Event::WorkerEnded { stint, rank: 9, end: WorkerEnd::Exited { code: 0 }, settled: true },
         Event::Progress { stint: old, done: Work(5), total: None },
-        Event::CheckpointDurable { stint: old, checkpoint: CheckpointId { epoch: 9, seq: 9 }, work: None },
+        Event::CheckpointDurable { stint: old, checkpoint: CheckpointId { epoch: 9, seq: 9 }, work: None, ran: None },
         Event::WorkerStarted { stint, rank: 0, restored: None, work: None },
     ] {
         assert!(!world.brain.is_news(&event), "{event:?}");
@@ -283,7 +288,7 @@ fn a_stopped_program_needs_a_whole_start_on_a_lease_that_has_long_been_there() {
     let mut world = world();
     let (id, stint) = world.running(job(10, Some(40)));
     world.pass(Span::hours(2));
-    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Killed { signal: 9 } });
+    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Killed { signal: 9 }, settled: true });
     let sight = world.brain.sight(world.brain.job(id).expect("known"), world.now);
     assert_eq!(sight.starting(), sight.restart);
 }
@@ -307,7 +312,12 @@ fn a_snapshot_is_the_whole_state() {
     let mut world = world();
     let (_, stint) = world.running(job(2, Some(5)));
     world.pass(Span::minutes(5));
-    world.event(Event::CheckpointDurable { stint, checkpoint: CheckpointId { epoch: 1, seq: 1 }, work: None });
+    world.event(Event::CheckpointDurable {
+        stint,
+        checkpoint: CheckpointId { epoch: 1, seq: 1 },
+        work: None,
+        ran: None,
+    });
     let text = crate::codec::encode(&world.brain);
     let mut copy: Brain = crate::codec::decode(crate::codec::VERSION, &text).expect("read back");
     assert_eq!(crate::codec::encode(&copy), text);

@@ -6,7 +6,7 @@ use super::*;
 fn a_program_that_fails_with_a_code_fails_its_job_with_that_code() {
     let mut world = world();
     let (_, stint) = world.running(job(1, None));
-    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Exited { code: 42 } });
+    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Exited { code: 42 }, settled: true });
     let decisions = world.decide();
     assert!(
         decisions.iter().any(|d| matches!(d, Decision::End { outcome: Outcome::Failed { code: 42, .. }, .. })),
@@ -19,7 +19,7 @@ fn a_killed_program_is_started_again_until_patience_ends() {
     let mut world = world();
     let (id, mut stint) = world.running(job(1, None));
     for round in 1..=Config::default().patience {
-        world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Killed { signal: 9 } });
+        world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Killed { signal: 9 }, settled: true });
         let decisions = world.decide();
         if round == Config::default().patience {
             assert!(
@@ -38,13 +38,13 @@ fn a_program_that_fails_on_a_restored_checkpoint_gets_the_one_before_it() {
     let (id, stint) = world.running(job(2, None));
     world.pass(Span::minutes(5));
     let bad = CheckpointId { epoch: 1, seq: 2 };
-    world.event(Event::CheckpointDurable { stint, checkpoint: bad, work: None });
+    world.event(Event::CheckpointDurable { stint, checkpoint: bad, work: None, ran: None });
     world.gone(LeaseEnd::Taken);
     world.decide();
     world.up_all();
     world.decide();
     let stint = world.started(id);
-    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Exited { code: 1 } });
+    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Exited { code: 1 }, settled: true });
     let decisions = world.decide();
     assert!(
         decisions.iter().any(|d| matches!(d, Decision::Start { resume: Resume::Before(id), .. } if *id == bad)),
@@ -58,7 +58,7 @@ fn a_cancelled_job_may_save_before_it_ends() {
     let (id, stint) = world.running(job(1, None));
     world.event(Event::CancelRequested { workload: id, by: "me".into() });
     assert!(matches!(world.decide().as_slice(), [Decision::Stop { .. }]));
-    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Stopped });
+    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Stopped, settled: true });
     let decisions = world.decide();
     assert!(
         decisions.iter().any(|d| matches!(d, Decision::End { outcome: Outcome::Cancelled { .. }, .. })),
