@@ -205,8 +205,8 @@ pub struct JobSpec {
     /// How much it minds to wait.
     #[serde(default)]
     pub priority: Priority,
-    /// While spot can be had, it is put off only for an expected saving above this share of its cost, in thousandths;
-    /// none for the default.
+    /// While spot can be had, it is put off only for an expected saving above this share of what its next hour costs, in
+    /// thousandths; none for the default.
     #[serde(default)]
     pub worth_waiting_permille: Option<u32>,
     /// The ended job that it goes on from.

@@ -3,7 +3,7 @@
 use crate::brain::{Brain, Job, LeasePhase, StintPhase};
 use crate::ids::{LeaseId, WorkloadId};
 use crate::offer::Market;
-use crate::record::Outcome;
+use crate::record::{Outcome, Trouble};
 use crate::spec::{JobSpec, WorkUnit};
 use crate::units::{NanoUsd, Span, Time, Work};
 use serde::{Deserialize, Serialize};
@@ -152,6 +152,15 @@ pub struct JobView {
     /// Mean changeover.
     #[serde(rename = "restart_ms")]
     pub restart: Span,
+    /// Changeovers that were measured.
+    #[serde(default)]
+    pub restarts: u32,
+    /// What is wrong with its checkpoints now.
+    #[serde(default)]
+    pub trouble: Option<Trouble>,
+    /// Why it holds nothing.
+    #[serde(default)]
+    pub waits_for: Option<String>,
     /// What people should know of it, as it was last said.
     #[serde(default)]
     pub notice: Option<String>,
@@ -176,9 +185,20 @@ impl JobView {
         Span((self.ran - self.lost).0.max(0))
     }
 
-    /// What on-demand alone would have cost: one start, then the useful running time.
+    /// Paid time of a stint in which its program did not run, on average: what a start costs.
+    pub fn start(&self) -> Span {
+        let held = (self.spot + self.firm).scaled(1, i64::from(self.gang.max(1)));
+        Span(((held - self.ran).0 / i64::try_from(self.stints.max(1)).unwrap_or(1)).max(0))
+    }
+
+    /// Time that on-demand alone would have taken: one start as they were here, then the useful running time.
+    pub fn on_demand_time(&self) -> Span {
+        self.useful() + self.start()
+    }
+
+    /// What on-demand alone would have cost.
     pub fn on_demand_only(&self) -> Option<NanoUsd> {
-        self.on_demand_price.map(|price| price.for_span(self.useful() + self.restart))
+        self.on_demand_price.map(|price| price.for_span(self.on_demand_time()))
     }
 }
 
@@ -199,6 +219,7 @@ impl Brain {
             view.count(lease.market, held, cost);
         }
         view.lease = self.lease_view(job);
+        view.waits_for = (view.state == State::Waiting).then(|| self.why_waiting(job, now));
         view.restart = job.restart(self.config());
         view.on_demand_price = self
             .sight(job, now)
@@ -223,6 +244,13 @@ impl Brain {
             None if self.leases_of(job.id).any(|lease| !lease.is_releasing()) => State::Acquiring,
             None if job.paused => State::Paused,
             None => State::Waiting,
+        }
+    }
+
+    fn why_waiting(&self, job: &Job, now: Time) -> String {
+        match &job.store_away {
+            Some(away) => format!("the store of its checkpoints: {}", away.trouble.text),
+            None => self.choose(job, &self.sight(job, now)).1.text,
         }
     }
 
@@ -286,6 +314,9 @@ fn blank(job: &Job, now: Time) -> JobView {
         firm_cost: NanoUsd(0),
         on_demand_price: None,
         restart: Span::ZERO,
+        restarts: job.restarts.0,
+        trouble: job.trouble().cloned(),
+        waits_for: None,
         notice: job.notice.clone(),
         gang: *gang,
         exit_code: match &job.ended {

@@ -5,7 +5,7 @@
 use crate::course::{Course, Terms};
 use std::sync::Arc;
 use windfall_core::market::foresight::{Model, Plan, PlanTerms, Shelf};
-use windfall_core::market::{self, Choice, Margins, Policy, Present, Seen, Sight};
+use windfall_core::market::{self, Choice, Margins, Policy, Present, Seen, Sight, WORTH_WAITING_PERMILLE};
 use windfall_core::{Market, NanoUsd, OfferId, Span, Time};
 
 /// What a tick was used for.
@@ -147,8 +147,11 @@ impl<'a> Game<'a> {
             restart: terms.restart,
             grace: Span::ZERO,
             at_risk: Span::ZERO,
+            saves_when_told: true,
+            slow_restart: Span::ZERO,
             silent: Span::ZERO,
             firm_wait: Span::ZERO,
+            worth_waiting_permille: WORTH_WAITING_PERMILLE,
             margins: margins(course.tick),
             present: None,
             offers,
@@ -159,6 +162,7 @@ impl<'a> Game<'a> {
                 .map(|model| Arc::new(model.belief(any_up))),
             model: player.model.clone(),
             plan: None,
+            plan_is_coming: false,
         };
         Game { course, terms: *terms, player, sight, held: Use::Idle, home: None, paid: 0, played: Played::default() }
     }

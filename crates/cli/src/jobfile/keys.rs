@@ -181,7 +181,7 @@ pub(super) static KEYS: &[Key] = &[
         "worth_waiting",
         Kind::Percent,
         "5%",
-        "While spot can be had, the job is put off only to save more than this share of its cost (5%).",
+        "While spot can be had, the job is put off only to save more than this share of what its next hour costs (2%).",
     ),
     key(
         "policy",

@@ -7,7 +7,7 @@ use crate::ids::{CheckpointId, DecisionId, LeaseId, StintId, WorkloadId};
 use crate::ledger::Meter;
 use crate::offer::{Market, Offer, OfferId};
 use crate::record::{Body, Decision, Event, LeaseEnd, Record, Refusal, Trouble, TroubleKind, WorkerEnd};
-use crate::spec::Workload;
+use crate::spec::{Ask, Workload};
 use crate::units::{Rate, Span, Time, Work};
 
 impl Brain {
@@ -63,7 +63,8 @@ impl Brain {
                 .is_some_and(|job| job.store_away.as_ref().is_some_and(|away| away.asked.is_some())),
             Event::Progress { stint, done, total } => match (stint_of(stint), self.jobs.get(&stint.workload)) {
                 (Some(s), Some(job)) => {
-                    (s.reported.is_none_or(|(_, known)| job.in_own_unit(*done, *total).is_some_and(|w| w > known)))
+                    let own = job.in_own_unit(*done, *total);
+                    own.is_some_and(|work| s.reported.is_none_or(|(_, known)| work > known))
                         || (total.is_some() && job.progress.total != *total)
                 }
                 _ => false,
@@ -73,6 +74,18 @@ impl Brain {
                     && self.jobs.get(&stint.workload).is_some_and(|job| Some(*checkpoint) > job.progress.checkpoint)
             }
         }
+    }
+
+    /// Whether progress tells enough to be logged by itself, and not only together with what it leads to: a first word,
+    /// another total, or a share of the whole.
+    pub fn is_telling(&self, event: &Event) -> bool {
+        const SHARE: u64 = 500;
+        let Event::Progress { stint, done, total } = event else { return true };
+        let Some(job) = self.jobs.get(&stint.workload) else { return false };
+        let known = job.stint.as_ref().filter(|known| known.id == *stint).and_then(|known| known.reported);
+        let (Some((_, known)), Some(work)) = (known, job.in_own_unit(*done, *total)) else { return true };
+        let whole = job.total().unwrap_or(known).0;
+        (total.is_some() && job.progress.total != *total) || work.minus(known).0 >= (whole / SHARE).max(1)
     }
 
     fn on_event(&mut self, seq: u64, event: &Event) {
@@ -123,7 +136,9 @@ impl Brain {
     fn on_submitted(&mut self, seq: u64, workload: &Workload, key: &str) {
         let id = WorkloadId(seq);
         let spec = workload.job();
-        self.lookouts.watch(&self.model, (spec.least(), &spec.resources), self.offers.values(), self.now);
+        let live = self.jobs.values().filter(|job| job.ended.is_none());
+        let used: Vec<(u32, &[Ask])> = live.map(|job| (job.spec.least(), job.spec.resources.as_slice())).collect();
+        self.lookouts.watch(&self.model, (spec.least(), &spec.resources), self.offers.values(), &used, self.now);
         self.jobs.insert(id, Job::new(id, spec.clone(), self.now));
         self.keys.push_back((key.to_owned(), id));
         while self.keys.len() > RECENT_KEYS.max(self.jobs.len()) {

@@ -5,10 +5,11 @@ use super::{Brain, Decided, Job, Lease, LeasePhase, Stint, StintPhase};
 use crate::ids::{DecisionId, LeaseId, StintId, WorkloadId};
 use crate::market::foresight::PlanTerms;
 use crate::market::{Choice, Sight};
-use crate::offer::OfferId;
+use crate::offer::{Offer, OfferId};
 use crate::reason::Reason;
 use crate::record::{Decision, Outcome, Resume, TroubleKind};
 use crate::units::{NanoUsd, Span, Time};
+use std::collections::BTreeMap;
 
 /// A stop that is not over this long after its grace is ended by giving the leases back.
 const STOP_OVERRUN: Span = Span::minutes(2);
@@ -31,14 +32,17 @@ pub(super) struct Plan<'a> {
     wake: Option<Time>,
     /// Plans that jobs would follow if they were solved.
     pub wanted: Vec<PlanTerms>,
+    /// Instances of each offer that decisions of this step take.
+    taken: BTreeMap<OfferId, u32>,
 }
 
 impl Brain {
     /// The next decisions at `now`. Asked once for a batch of events.
     pub fn decide(&mut self, now: Time) -> Vec<Decided> {
         let now = self.now.max(now);
-        let mut wakes = std::collections::BTreeMap::new();
-        let mut plan = Plan { brain: self, now, decided: Vec::new(), wake: None, wanted: Vec::new() };
+        let mut wakes = BTreeMap::new();
+        let mut plan =
+            Plan { brain: self, now, decided: Vec::new(), wake: None, wanted: Vec::new(), taken: self.asked_for() };
         for job in self.jobs.values() {
             plan.wake = None;
             plan.for_job(job);
@@ -75,7 +79,8 @@ impl Plan<'_> {
                 _ => self.release_all(job, &Reason::new("ended", "the job is over")),
             };
         }
-        let sight = self.brain.sight(job, self.now);
+        let mut sight = self.brain.sight(job, self.now);
+        self.without_what_is_taken(job, &mut sight);
         self.tell(job, &sight);
         if let Some((outcome, reason)) = self.ending(job, &sight) {
             return match &job.stint {
@@ -256,15 +261,26 @@ impl Plan<'_> {
             return self.release_all(job, &reason);
         }
         let ids: Vec<LeaseId> = held.iter().map(|lease| lease.id).collect();
+        let in_vain = self.stopped_in_vain(job, &held);
         let (choice, reason) = self.choose(job, sight);
         match choice {
             Choice::Take(_) | Choice::Wait { .. } => self.release_all(job, &reason),
+            Choice::Stay { .. } if in_vain => {
+                let text = "the program was stopped here to save, and saved nothing: not tried again on this lease";
+                self.release_all(job, &Reason::new("stopped-in-vain", text));
+            }
             Choice::Stay { until } if !all_up => {
                 self.wake_at(overdue);
                 self.wake_maybe(until);
             }
             Choice::Stay { .. } => self.start(job, ids),
         }
+    }
+
+    /// Whether these are leases that can be taken, and on which a stop brought nothing to safety.
+    fn stopped_in_vain(&self, job: &Job, held: &[&Lease]) -> bool {
+        held.iter().any(|lease| lease.market.can_be_taken() && job.stopped_in_vain_on == Some(lease.id))
+            && job.spec.deadline.is_some()
     }
 
     fn start(&mut self, job: &Job, leases: Vec<LeaseId>) {
@@ -296,7 +312,9 @@ impl Plan<'_> {
     fn acquire(&mut self, job: &Job, offer: &OfferId, reason: &Reason) {
         let Some(offer) = self.brain.offers.get(offer) else { return };
         // As many as the market has, where that is known: speed and price go with the number.
-        let most = offer.capacity.unwrap_or(job.spec.gang).clamp(job.spec.least(), job.spec.gang);
+        let left = self.left_of(offer);
+        let most = left.unwrap_or(job.spec.gang).clamp(job.spec.least(), job.spec.gang);
+        *self.taken.entry(offer.id.clone()).or_default() += most;
         for _ in 0..most {
             let seq = self.brain.last_seq + 1 + self.decided.len() as u64;
             let lease = LeaseId(DecisionId { installation: self.brain.installation, seq });
@@ -308,6 +326,20 @@ impl Plan<'_> {
                 max_price: job.spec.max_price.filter(|_| offer.market.can_be_taken()),
             };
             self.say(decision, reason.clone());
+        }
+    }
+
+    /// Instances of an offer that decisions may still take, where that is known.
+    fn left_of(&self, offer: &Offer) -> Option<u32> {
+        let taken = self.taken.get(&offer.id).copied().unwrap_or(0);
+        offer.capacity.map(|capacity| capacity.saturating_sub(taken))
+    }
+
+    /// What others take in this very step, or have asked for, cannot be had any more.
+    fn without_what_is_taken(&self, job: &Job, sight: &mut Sight) {
+        for seen in sight.offers.iter_mut().filter(|seen| seen.available && self.taken.contains_key(&seen.id)) {
+            let left = self.brain.offers.get(&seen.id).and_then(|offer| self.left_of(offer));
+            seen.available = left.is_none_or(|left| left >= job.spec.least());
         }
     }
 
@@ -331,6 +363,15 @@ fn ends_at(lease: &Lease) -> Option<Time> {
 }
 
 impl Brain {
+    /// Instances that were asked for and are not up yet: capacity as it was last seen does not know them.
+    fn asked_for(&self) -> BTreeMap<OfferId, u32> {
+        let mut asked = BTreeMap::new();
+        for lease in self.leases.values().filter(|lease| lease.phase == LeasePhase::Asked) {
+            *asked.entry(lease.offer.clone()).or_default() += 1;
+        }
+        asked
+    }
+
     /// What a job has cost up to `now`, leases that still run included.
     pub fn spent(&self, job: &Job, now: Time) -> NanoUsd {
         self.leases_of(job.id).fold(job.paid, |sum, lease| sum + lease.cost_at(now))

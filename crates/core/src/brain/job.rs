@@ -265,16 +265,19 @@ pub struct Job {
 
 impl Job {
     pub(super) fn new(id: WorkloadId, spec: JobSpec, at: Time) -> Job {
+        // A job that goes on from another counts its stints from there: their checkpoints are its own past.
+        let (epoch, durable) = spec.continues.as_ref().map_or((0, Work(0)), |from| (from.epoch, from.durable));
+        let progress = Progress { done: durable, durable, ..Progress::default() };
         Job {
             id,
             spec,
             submitted_at: at,
             cancelled_by: None,
             ended: None,
-            epoch: 0,
+            epoch,
             stint: None,
             verdict: None,
-            progress: Progress::default(),
+            progress,
             avoid: None,
             interruptions: 0,
             interruptions_in_row: 0,
@@ -313,6 +316,12 @@ impl Job {
         let said = work.and_then(|work| self.in_own_unit(work, self.progress.total)).or_else(by_time);
         // A later save of the same run holds no less than an earlier one whose work was known.
         said.unwrap_or_else(|| base.max(self.progress.durable))
+    }
+
+    /// What is wrong with its checkpoints now.
+    pub fn trouble(&self) -> Option<&Trouble> {
+        let of_stint = self.stint.as_ref().and_then(|stint| stint.trouble.as_ref());
+        of_stint.or_else(|| self.store_away.as_ref().map(|away| &away.trouble))
     }
 
     /// All there is to do, where it is known.
@@ -435,7 +444,8 @@ impl Job {
         // Ranks that got through, or were stopped because another failed, say nothing about the failure.
         let mut ends = stint.workers.iter().filter_map(|w| w.end.as_ref());
         let failed = ends.find(|end| !matches!(end, WorkerEnd::Stopped | WorkerEnd::Exited { code: 0 }));
-        let Some(end) = failed else { return };
+        // Where the store was away nothing is wrong with the program: the job waits until it answers again.
+        let Some(end) = failed.filter(|end| !matches!(end, WorkerEnd::StoreAway { .. })) else { return };
         // A program that is killed at the same place again and again gets further each time, and loses it.
         let killed = matches!(end, WorkerEnd::Killed { .. });
         if !stint.fruitful || (killed && !stint.saved) {
@@ -461,7 +471,6 @@ impl Job {
             WorkerEnd::NeverRan { why } => {
                 (self.fruitless >= patience.min(3)).then(|| Verdict::Failed { code: 127, why: why.clone() })
             }
-            // Nothing is wrong with the program: the job waits until its store answers again.
             WorkerEnd::StoreAway { .. } => None,
         };
         self.verdict = verdict;

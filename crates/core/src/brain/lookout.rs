@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Lookouts that are kept when nobody uses them any more.
+/// Lookouts beyond which those go that nobody uses any more.
 const MOST: usize = 16;
 
 /// One market under watch.
@@ -91,13 +91,17 @@ impl Lookouts {
         model: &Model,
         (gang, resources): (u32, &[Ask]),
         offers: impl Iterator<Item = &'a Offer>,
+        used: &[(u32, &[Ask])],
         now: Time,
     ) {
         if self.0.iter().any(|lookout| lookout.gang == gang && lookout.resources == resources) {
             return;
         }
         if self.0.len() >= MOST {
-            self.0.remove(0);
+            let idle = |lookout: &Lookout| !used.contains(&(lookout.gang, lookout.resources.as_slice()));
+            if let Some(idle) = self.0.iter().position(idle) {
+                self.0.remove(idle);
+            }
         }
         let watched = offers.filter(|offer| offer.market.can_be_taken() && fits(resources, offer));
         let zones: BTreeMap<OfferId, Watched> =

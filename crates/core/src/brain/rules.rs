@@ -1,11 +1,12 @@
 //! A job's own rules: its policy and what replaces it, its deadline when that is lost, its budget, and when it saves.
 
 use super::decide::Plan;
+use super::lookout::fits;
 use super::{Brain, Job, Stint, StintPhase, Verdict};
 use crate::market::{self, Choice, Sight};
 use crate::reason::Reason;
 use crate::record::{Decision, Outcome};
-use crate::spec::Late;
+use crate::spec::{JobSpec, Late, Priority};
 use crate::units::{NanoUsd, Span};
 
 /// How a notification about a missed deadline begins; the fold knows it by that.
@@ -22,15 +23,19 @@ const UNANSWERED: u32 = 3;
 impl Brain {
     /// The policy of a job as long as nothing else rules.
     pub(super) fn usual_policy<'a>(&'a self, job: &'a Job) -> &'a str {
-        match &job.spec.policy {
-            Some(name) => name,
-            None if job.spec.tier == 1 => "on-demand",
-            None => &self.config.policy,
+        match (&job.spec.policy, job.spec.priority) {
+            (Some(name), _) => name,
+            // What nobody takes away, from the start. Priority chooses the market; who yields to whom is the tier.
+            (None, Priority::Critical) => "on-demand",
+            (None, Priority::Normal | Priority::Low) => &self.config.policy,
         }
     }
 
     /// What a job is to do now by its policy, or by what rules in its place.
-    pub(super) fn choose(&self, job: &Job, sight: &Sight) -> (Choice, Reason) {
+    pub(crate) fn choose(&self, job: &Job, sight: &Sight) -> (Choice, Reason) {
+        if sight.offers.is_empty() && sight.present.is_none() {
+            return (Choice::Wait { until: None }, self.nothing_fits(&job.spec));
+        }
         let lost = sight.late_by().is_some() || job.spec.deadline.is_some_and(|deadline| sight.now >= deadline);
         if lost && job.spec.late == Late::Cheapest {
             let (choice, reason) = market::choose(market::greedy, &Sight { deadline: None, ..sight.clone() });
@@ -48,6 +53,37 @@ impl Brain {
         }
         let name = self.usual_policy(job);
         market::choose(market::policy(name).unwrap_or(market::levi_safe), sight)
+    }
+}
+
+impl Brain {
+    /// Whether nothing that is on offer could ever serve a job, and why: said before it is accepted, and while it waits.
+    pub fn nothing_fits(&self, spec: &JobSpec) -> Reason {
+        let wanted: Vec<String> =
+            spec.resources.iter().map(|ask| format!("{}:{}", ask.accelerator, ask.count)).collect();
+        let mut sold: Vec<String> =
+            self.offers.values().map(|offer| format!("{}:{}", offer.accelerator, offer.accelerators)).collect();
+        sold.sort();
+        sold.dedup();
+        let sold = if sold.is_empty() { "nothing".to_owned() } else { sold.join(", ") };
+        Reason::new("nothing-fits", format!("nothing on offer has {}: what is sold is {sold}", wanted.join(" or ")))
+    }
+
+    /// Whether any offer has what a job asks for.
+    pub fn can_serve(&self, spec: &JobSpec) -> bool {
+        self.offers.values().any(|offer| fits(&spec.resources, offer))
+    }
+}
+
+impl Job {
+    /// The share of its cost that a wait must be expected to save while spot can be had, in thousandths.
+    pub(super) fn worth_waiting_permille(&self) -> u32 {
+        match (self.spec.worth_waiting_permille, self.spec.priority) {
+            (Some(permille), _) => permille,
+            // It runs when it is cheapest, however long that takes.
+            (None, Priority::Low) => 0,
+            (None, Priority::Critical | Priority::Normal) => market::WORTH_WAITING_PERMILLE,
+        }
     }
 }
 
@@ -118,7 +154,8 @@ impl Plan<'_> {
     /// Says what people should hear once.
     pub(super) fn tell(&mut self, job: &Job, sight: &Sight) {
         let Some(deadline) = job.spec.deadline else { return };
-        if job.told_late {
+        // A program that has ended well is not late any more, however long the rest takes.
+        if job.told_late || job.verdict == Some(Verdict::Done) {
             return;
         }
         if self.now >= deadline {

@@ -35,8 +35,11 @@ impl Brain {
             restart: job.restart(&self.config),
             grace: job.spec.run.grace,
             at_risk: time_for(done.minus(job.progress.durable)).unwrap_or_default(),
+            saves_when_told: job.saves_when_told == Some(true),
+            slow_restart: Span((job.slowest_restart - job.restart(&self.config)).0.max(0)),
             silent: job.silent_at(now),
             firm_wait: firm.map(|offer| waits.get(&offer.id).copied().unwrap_or_default()).min().unwrap_or_default(),
+            worth_waiting_permille: job.worth_waiting_permille(),
             margins: self.config.margins,
             present: held.map(|lease| Present {
                 offer: lease.offer.clone(),
@@ -52,9 +55,12 @@ impl Brain {
             anywhere: beliefs.anywhere,
             model: watches.then(|| Arc::clone(&self.model)),
             plan: None,
+            plan_is_coming: false,
         };
-        let plan = sight.plan_terms().filter(|_| watches).and_then(|terms| self.shelf.find(&terms)).cloned();
-        Sight { plan, ..sight }
+        let terms = sight.plan_terms().filter(|_| watches);
+        let plan = terms.and_then(|terms| self.shelf.find(&terms)).cloned();
+        let plan_is_coming = plan.is_none() && terms.is_some_and(|terms| self.shelf.will_have(&terms));
+        Sight { plan, plan_is_coming, ..sight }
     }
 
     /// What is believed about the markets that a job buys on.

@@ -6,6 +6,7 @@ mod policies;
 mod save;
 mod sight;
 
+pub use foresight::WORTH_WAITING_PERMILLE;
 pub use foresight::foresight;
 pub use policies::{
     greedy, levi_safe, on_demand, skynomad, time_sliced, uniform_progress, uniform_progress_no_hysteresis,
@@ -55,6 +56,11 @@ pub fn names() -> Vec<&'static str> {
 /// What to do: the policy's choice, unless the deadline no longer leaves it one. For a moment whoever moves holds
 /// nothing, and is asked again: so only a move that is right from there as well is begun.
 pub fn choose(policy: Policy, sight: &Sight) -> (Choice, Reason) {
+    if sight.is_about_to_end() {
+        let reason =
+            Reason::new("about-to-end", "all of its work is done as far as anyone knows: it may end at any moment");
+        return (Choice::Stay { until: sight.retry_at() }, reason);
+    }
     if let Some(forced) = sight.safety_net() {
         return forced;
     }

@@ -79,10 +79,17 @@ pub struct Sight {
     pub grace: Span,
     /// Running time that would be lost if the lease vanished now.
     pub at_risk: Span,
+    /// The program was seen to save when it is told to stop: only then can a stop bring what is at risk to safety.
+    pub saves_when_told: bool,
+    /// How much longer than `restart` a changeover was seen to take.
+    pub slow_restart: Span,
     /// How long the running program has said nothing of its progress: it may have made some.
     pub silent: Span,
     /// How long an on-demand lease may have to be waited for, by refusals of late.
     pub firm_wait: Span,
+    /// While spot can be had, it is put off only for an expected saving above this share of what the next hour costs, in
+    /// thousandths.
+    pub worth_waiting_permille: u32,
     /// Kept on top before a deadline.
     pub margins: Margins,
     /// What is held.
@@ -95,6 +102,8 @@ pub struct Sight {
     pub model: Option<Arc<Model>>,
     /// The plan for jobs like this one, once it is solved.
     pub plan: Option<Arc<Plan>>,
+    /// There is none yet, and it is being solved or will be.
+    pub plan_is_coming: bool,
 }
 
 /// What a policy wants.
@@ -241,7 +250,12 @@ impl Sight {
     }
 
     fn spare(&self) -> Span {
-        self.firm_wait + self.doubt()
+        self.firm_wait + self.slow_restart + self.doubt()
+    }
+
+    /// The program runs, and by all that is known it has nothing left to do: it may end at any moment.
+    pub(super) fn is_about_to_end(&self) -> bool {
+        self.need.is_some_and(|need| need.0 <= 0) && self.present.as_ref().is_some_and(|present| present.running)
     }
 
     /// What the estimates may be off by.
@@ -311,7 +325,7 @@ impl Sight {
             return None;
         }
         // Saving now may be all that is missing: the same lease is then safe again.
-        let (rule, text) = if slack >= least - self.at_risk {
+        let (rule, text) = if slack >= least - self.at_risk && self.saves_when_told {
             ("save-now", "too much unsaved work for the slack that is left: the program saves now")
         } else {
             ("safety-net", "the deadline leaves no more room for spot")

@@ -2,6 +2,7 @@
 
 mod leases;
 mod programs;
+mod promises;
 mod rules;
 
 use super::*;
@@ -9,7 +10,7 @@ use crate::ids::{CheckpointId, StintId};
 use crate::market;
 use crate::offer::Market;
 use crate::record::{Body, Event, LeaseEnd, Outcome, Record, Refusal, Resume, WorkerEnd};
-use crate::spec::{CheckpointSpec, JobSpec, Late, WorkSpec, WorkUnit, Workload};
+use crate::spec::{CheckpointSpec, JobSpec, Late, Priority, WorkSpec, WorkUnit, Workload};
 use crate::units::{NanoUsd, Work};
 
 /// A brain and the world around it, driven by hand.
@@ -134,6 +135,16 @@ impl World {
         (id, stint)
     }
 
+    /// A save of the present stint is durable that was written after so long of running.
+    fn saved(&mut self, stint: StintId, seq: u64, ran: Span) {
+        let checkpoint = CheckpointId { epoch: stint.epoch, seq };
+        self.event(Event::CheckpointDurable { stint, checkpoint, work: None, ran: Some(ran) });
+    }
+
+    fn ended(&mut self, stint: StintId, end: WorkerEnd) {
+        self.event(Event::WorkerEnded { stint, rank: 0, end, settled: true });
+    }
+
     fn market(&self) -> Market {
         self.brain.leases().next().expect("a lease").market
     }
@@ -172,12 +183,7 @@ fn an_interrupted_job_resumes_from_its_checkpoint_and_counts_what_it_lost() {
     let mut world = world();
     let (id, stint) = world.running(job(2, None));
     world.pass(Span::minutes(30));
-    world.event(Event::CheckpointDurable {
-        stint,
-        checkpoint: CheckpointId { epoch: 1, seq: 1 },
-        work: None,
-        ran: None,
-    });
+    world.saved(stint, 1, Span::minutes(30));
     world.pass(Span::minutes(10));
     world.gone(LeaseEnd::Taken);
     let view = world.view(id);

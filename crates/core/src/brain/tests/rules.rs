@@ -63,12 +63,7 @@ fn a_budget_pauses_the_job_before_it_is_exceeded_and_a_higher_one_lets_it_go_on(
     let mut world = world();
     let budget = NanoUsd::from_dollars(0.45);
     let (id, stint) = world.running(JobSpec { budget: Some(budget), ..job(10, None) });
-    world.event(Event::CheckpointDurable {
-        stint,
-        checkpoint: CheckpointId { epoch: 1, seq: 1 },
-        work: None,
-        ran: None,
-    });
+    world.saved(stint, 1, Span::minutes(5));
     for _ in 0..20 {
         world.now = world.brain.next_wakeup().expect("a wake-up");
         if world.decide().iter().any(|decision| matches!(decision, Decision::Pause { .. })) {
@@ -143,9 +138,17 @@ fn on_demand_that_was_refused_counts_in_the_margin() {
 #[test]
 fn critical_jobs_go_to_what_nobody_takes_away() {
     let mut world = world();
-    world.submit(JobSpec { tier: 1, ..job(4, None) });
+    world.submit(JobSpec { priority: Priority::Critical, ..job(4, None) });
     world.decide();
     assert_eq!(world.market(), Market::OnDemand);
+}
+
+#[test]
+fn a_tier_says_who_yields_and_chooses_no_market() {
+    let mut world = world();
+    world.submit(JobSpec { tier: 1, ..job(4, None) });
+    world.decide();
+    assert_eq!(world.market(), Market::Spot);
 }
 
 #[test]
@@ -162,12 +165,7 @@ fn spot_that_brings_nothing_is_given_up_until_something_is_saved() {
     assert_eq!(world.market(), Market::OnDemand);
     let stint = world.started(id);
     world.pass(Span::minutes(5));
-    world.event(Event::CheckpointDurable {
-        stint,
-        checkpoint: CheckpointId { epoch: 4, seq: 1 },
-        work: None,
-        ran: None,
-    });
+    world.saved(stint, 1, Span::minutes(5));
     let decisions = world.decide();
     assert!(matches!(decisions.as_slice(), [Decision::Stop { .. }]), "back to spot: {decisions:?}");
 }
@@ -180,12 +178,7 @@ fn a_lease_at_risk_is_saved_from_at_once() {
     world.event(Event::LeaseAtRisk { lease: world.leases()[0] });
     assert_eq!(world.decide(), [Decision::Checkpoint { stint }]);
     assert!(world.brain.outbox().iter().any(|open| open.decision == Decision::Checkpoint { stint }));
-    world.event(Event::CheckpointDurable {
-        stint,
-        checkpoint: CheckpointId { epoch: 1, seq: 1 },
-        work: None,
-        ran: None,
-    });
+    world.saved(stint, 1, Span::minutes(5));
     assert!(world.brain.outbox().is_empty() && world.decide().is_empty());
 }
 
@@ -217,12 +210,7 @@ fn a_way_out_of_the_region_where_the_checkpoint_lies_is_counted() {
     let mut spec = job(4, Some(20));
     spec.checkpoint.size_bytes = Some(10 << 30);
     let (id, stint) = world.running(spec);
-    world.event(Event::CheckpointDurable {
-        stint,
-        checkpoint: CheckpointId { epoch: 1, seq: 1 },
-        work: None,
-        ran: None,
-    });
+    world.saved(stint, 1, Span::minutes(5));
     let sight = world.brain.sight(world.brain.job(id).expect("known"), world.now);
     let entry = |id: &str| sight.offers.iter().find(|seen| seen.id == OfferId::new(id)).expect("seen").entry;
     assert_eq!((entry("test/a/box/spot"), entry("test/b/box/spot")), (NanoUsd(0), NanoUsd::from_dollars(0.2)));

@@ -17,4 +17,4 @@ pub use model::{BUCKET_STARTS, BUCKETS, Hazard, MIXING, Model, Priors, Regime, S
 pub use outlook::{Expected, Journey, Outlook, Passage, WORLDS};
 pub use plan::{Plan, PlanTerms, Solving};
 pub use shelf::Shelf;
-pub use weigh::foresight;
+pub use weigh::{WORTH_WAITING_PERMILLE, foresight};

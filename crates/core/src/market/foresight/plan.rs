@@ -2,7 +2,7 @@
 //! to the end, by backward induction. Slack only ever falls, a lease that nothing takes away keeps it, and no
 //! step may take it below zero: so whoever follows the plan is never late.
 
-use super::grid::{Between, Shift, SlackGrid, kept_times};
+use super::grid::{Corners, Keep, Kept, Shift, SlackGrid};
 use super::model::{BUCKETS, Model, width};
 use crate::units::{NanoUsd, Span};
 use serde::{Deserialize, Serialize};
@@ -94,9 +94,8 @@ impl PlanTerms {
 pub struct Plan {
     terms: PlanTerms,
     model: Model,
-    slacks: SlackGrid,
-    times: Vec<u32>,
-    /// Values by kept time, class, stand, bucket and slack, in on-demand ticks.
+    kept: Kept,
+    /// Values by kept point, class, stand and bucket, in on-demand ticks.
     values: Vec<f32>,
 }
 
@@ -105,7 +104,8 @@ pub struct Plan {
 pub struct Solving {
     plan: Plan,
     time: u32,
-    /// The layer of one tick less.
+    slacks: SlackGrid,
+    /// Values of one tick less, by class, stand, bucket and slack.
     layer: Vec<f32>,
     shifts: Shifts,
 }
@@ -146,49 +146,39 @@ impl Plan {
         self.values.len() * std::mem::size_of::<f32>()
     }
 
-    pub(super) fn find_time(&self, ticks: f32) -> Between {
-        let last = self.times.len() - 1;
-        let whole = ticks.max(0.0).min(self.times[last] as f32);
-        let low = self.times.partition_point(|time| *time as f32 <= whole).saturating_sub(1).min(last - 1);
-        let span = (self.times[low + 1] - self.times[low]) as f32;
-        Between { low, part: (whole - self.times[low] as f32) / span }
-    }
-
-    pub(super) fn find_slack(&self, ticks: f32) -> Between {
-        self.slacks.find(ticks)
+    /// Where a time left and a slack lie, in ticks.
+    pub(super) fn find(&self, time: f32, slack: f32) -> Corners {
+        self.kept.around(time.clamp(0.0, self.terms.ticks as f32), slack)
     }
 
     /// The least expected cost to the end in a class, in on-demand ticks.
-    pub(super) fn value(&self, class: usize, stand: Stand, bucket: usize, time: Between, slack: Between) -> f32 {
-        let width = self.slacks.points.len();
-        let row = ((class * STANDS + stand as usize) * BUCKETS + bucket) * width + slack.low;
-        let layer = self.model.classes.len() * STANDS * BUCKETS * width;
-        let at = |time: usize| {
-            let place = time * layer + row;
-            self.values[place] + slack.part * (self.values[place + 1] - self.values[place])
-        };
-        let low = at(time.low);
-        if time.part == 0.0 { low } else { low + time.part * (at(time.low + 1) - low) }
+    pub(super) fn value(&self, class: usize, stand: Stand, bucket: usize, place: &Corners) -> f32 {
+        let row = (class * STANDS + stand as usize) * BUCKETS + bucket;
+        let size = self.model.classes.len() * STANDS * BUCKETS;
+        place.iter().map(|(point, weight)| weight * self.values[point * size + row]).sum()
     }
 }
 
 impl Solving {
     /// Begins.
     pub fn new(model: &Model, terms: PlanTerms) -> Solving {
+        Solving::keeping(model, terms, Keep::USUAL)
+    }
+
+    pub(super) fn keeping(model: &Model, terms: PlanTerms, keep: Keep) -> Solving {
         let model = model.with_tick(terms.tick);
-        let slacks = SlackGrid::up_to(terms.slack_ticks as f32);
-        let times = kept_times(terms.ticks);
-        let layer = vec![0.0; model.classes.len() * STANDS * BUCKETS * slacks.points.len()];
-        let mut values = Vec::with_capacity(layer.len() * times.len());
-        values.extend_from_slice(&layer);
+        let slacks = SlackGrid::solved(terms.slack_ticks as f32);
         let d = terms.restart.0 as f32 / terms.tick.0 as f32;
+        let kept = Kept::of(&slacks, keep, terms.ticks, d);
+        let rows = model.classes.len() * STANDS * BUCKETS;
+        let (layer, values) = (vec![0.0; rows * slacks.points.len()], vec![0.0; rows * kept.len()]);
         let shifts = Shifts {
             start: slacks.shifted(d),
             swap: slacks.shifted(2.0 * d),
             wait: slacks.shifted(1.0),
             leave: slacks.shifted(1.0 + d),
         };
-        Solving { plan: Plan { terms, model, slacks, times, values }, time: 0, layer, shifts }
+        Solving { plan: Plan { terms, model, kept, values }, time: 0, slacks, layer, shifts }
     }
 
     /// What it will be for.
@@ -199,32 +189,41 @@ impl Solving {
     /// Goes on for about so many values; true when done.
     pub fn solve_some(&mut self, values: u32) -> bool {
         let mut left = u64::from(values);
-        let last = self.plan.times.last().copied().unwrap_or(0);
-        while self.time < last && left > 0 {
+        while self.time < self.plan.kept.last && left > 0 {
             self.time += 1;
             self.one_tick_more();
-            if self.plan.times.binary_search(&self.time).is_ok() {
-                self.plan.values.extend_from_slice(&self.layer);
-            }
+            self.keep();
             left = left.saturating_sub(self.layer.len() as u64);
         }
-        self.time >= last
+        self.time >= self.plan.kept.last
     }
 
-    /// Bytes that the plan will take.
-    pub fn bytes_when_done(&self) -> usize {
-        self.layer.len() * self.plan.times.len() * std::mem::size_of::<f32>()
+    /// Keeps what is to be kept of the layer. That of no time left is zero throughout: nothing is left to do.
+    fn keep(&mut self) {
+        let width = self.slacks.points.len();
+        let rows = self.layer.len() / width;
+        for (point, slack) in self.plan.kept.at_time(self.time) {
+            let values = &mut self.plan.values[point * rows..(point + 1) * rows];
+            for (value, row) in values.iter_mut().zip(self.layer.chunks(width)) {
+                *value = row[slack];
+            }
+        }
+    }
+
+    /// Bytes that the plan takes, and what solving it needs meanwhile.
+    pub fn bytes(&self) -> usize {
+        self.plan.bytes() + self.layer.len() * std::mem::size_of::<f32>()
     }
 
     /// The plan, once it is done.
     pub fn finish(self) -> Plan {
-        debug_assert_eq!(self.plan.values.len(), self.layer.len() * self.plan.times.len());
+        debug_assert!(self.time >= self.plan.kept.last);
         self.plan
     }
 
     /// From the layer of a time left to that of one tick more.
     fn one_tick_more(&mut self) {
-        let width = self.plan.slacks.points.len();
+        let width = self.slacks.points.len();
         let size = STANDS * BUCKETS * width;
         let model = &self.plan.model;
         // A market may change its class: what lies ahead is mostly its own, and a little the average of all.
@@ -245,7 +244,7 @@ impl Solving {
             let step = Step {
                 ahead: &ahead,
                 hazard: &class.hazard,
-                slacks: &self.plan.slacks,
+                slacks: &self.slacks,
                 shifts: &self.shifts,
                 time: self.time as f32,
                 restart: self.plan.terms.restart.0 as f32 / self.plan.terms.tick.0 as f32,
@@ -336,8 +335,8 @@ impl Step<'_> {
         for (slack, begun) in begun.iter_mut().enumerate() {
             *begun = spot[slack];
             if self.restart > 1.0 {
-                let back = self.slacks.find(self.slacks.points[slack] + self.restart - 1.0);
-                let given_back = lost[back.low] + back.part * (lost[back.low + 1] - lost[back.low]) - lost[slack];
+                let (low, part) = self.slacks.find(self.slacks.points[slack] + self.restart - 1.0);
+                let given_back = lost[low] + part * (lost[low + 1] - lost[low]) - lost[slack];
                 *begun += hazard * given_back.min(0.0);
             }
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Plans kept at most; each takes at most about 64 MB, most a tenth of that.
 const MOST: usize = 4;
 /// Values computed in one slice.
-const SLICE: u32 = 100_000;
+const SLICE: u32 = 400_000;
 
 /// Plans by their terms.
 #[derive(Clone, Debug)]
@@ -34,6 +34,12 @@ impl Shelf {
     pub fn find(&self, terms: &PlanTerms) -> Option<&Arc<Plan>> {
         let suits = self.solved.iter().filter(|plan| plan.terms().suits(terms));
         suits.min_by_key(|plan| plan.terms().spot_permille.abs_diff(terms.spot_permille))
+    }
+
+    /// Whether a plan on these terms is being solved, or will be: there is room for it.
+    pub fn will_have(&self, terms: &PlanTerms) -> bool {
+        let solving = self.solving.as_ref().is_some_and(|solving| solving.terms().serves(terms));
+        solving || self.solved.len() + usize::from(self.solving.is_some()) < self.room
     }
 
     /// A plan that nobody follows.

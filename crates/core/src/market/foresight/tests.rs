@@ -3,7 +3,10 @@
 use super::belief::Belief;
 use super::plan::Stand;
 use super::*;
-use crate::units::{NanoUsd, Span};
+use crate::market::{Choice, Margins, Seen, Sight};
+use crate::offer::{Market, OfferId};
+use crate::reason::Number;
+use crate::units::{NanoUsd, Span, Time};
 
 const TICK: Span = Span::seconds(600);
 
@@ -69,9 +72,9 @@ fn more_slack_never_costs_more() {
         let plan = Plan::solve(&model, terms(restart));
         for time in [4.0, 20.0, 100.0] {
             for (class, stand) in [(0, Stand::DownIdle), (3, Stand::UpSpot), (7, Stand::UpFirm), (11, Stand::UpIdle)] {
-                let value = |slack: f32| plan.value(class, stand, 2, plan.find_time(time), plan.find_slack(slack));
+                let value = |slack: f32| plan.value(class, stand, 2, &plan.find(time, slack));
                 let values: Vec<f32> = (0..40).map(|step| value(step as f32 * 0.5)).collect();
-                assert!(values.windows(2).all(|pair| pair[1] <= pair[0] + 2e-3), "{restart} {stand:?} {values:?}");
+                assert!(values.windows(2).all(|pair| pair[1] <= pair[0] + 4e-3), "{restart} {stand:?} {values:?}");
             }
         }
     }
@@ -94,8 +97,8 @@ fn a_long_job_keeps_within_its_memory() {
     let prices = [0.97, 3.06].map(NanoUsd::from_dollars);
     for (hours, slack) in [(70, 22), (96, 48), (1_000, 500)] {
         let terms = PlanTerms::of(TICK, Span::seconds(180), prices, Span::hours(hours), Span::hours(slack));
-        let layers = Solving::new(&Model::embedded(), terms).bytes_when_done();
-        assert!(layers <= 64_000_000, "{hours} h: {layers} bytes");
+        let bytes = Solving::new(&Model::embedded(), terms).bytes();
+        assert!(bytes <= 64_000_000, "{hours} h: {bytes} bytes");
     }
 }
 
@@ -119,4 +122,102 @@ fn a_shelf_that_is_too_small_for_all_that_is_followed_comes_to_rest() {
     let slices = (0..10_000).take_while(|_| shelf.think(&model, &wanted)).count();
     assert!(slices < 10_000, "it solves one after the other without end");
     assert!(shelf.find(&wanted[0]).is_some() && shelf.find(&wanted[1]).is_none());
+}
+
+/// A job on a market that has capacity at a constant price, as foresight sees it with a plan.
+fn sight(plan: &std::sync::Arc<Plan>, model: &std::sync::Arc<Model>, need: Span, left: Span, up: bool) -> Sight {
+    let belief = std::sync::Arc::new(model.belief(up));
+    let seen = |id: &str, market, price, belief| Seen {
+        id: OfferId::new(id),
+        market,
+        price: NanoUsd::from_dollars(price),
+        entry: NanoUsd(0),
+        available: market == Market::OnDemand || up,
+        refused_until: None,
+        belief,
+    };
+    Sight {
+        now: Time(0),
+        began: Time(0),
+        deadline: Some(Time(0) + left),
+        need: Some(need),
+        whole: Some(need),
+        restart: plan.terms().restart,
+        grace: Span::ZERO,
+        at_risk: Span::ZERO,
+        saves_when_told: true,
+        slow_restart: Span::ZERO,
+        silent: Span::ZERO,
+        firm_wait: Span::ZERO,
+        worth_waiting_permille: WORTH_WAITING_PERMILLE,
+        margins: Margins::default(),
+        present: None,
+        offers: vec![
+            seen("a/spot", Market::Spot, 0.97, Some(belief)),
+            seen("a/on-demand", Market::OnDemand, 3.06, None),
+        ],
+        anywhere: None,
+        model: Some(std::sync::Arc::clone(model)),
+        plan: Some(std::sync::Arc::clone(plan)),
+        plan_is_coming: false,
+    }
+}
+
+#[test]
+fn choices_are_those_of_a_grid_that_keeps_everything() {
+    let model = Model::embedded();
+    let (mut asked, mut differ, mut furthest) = (0, Vec::new(), 0.0_f64);
+    for minutes in [1, 3, 6, 20, 60, 240, 900, 2_400, 6_000] {
+        for tenths in [11, 13, 20, 50, 120, 500] {
+            let (need, left) = (Span::minutes(minutes), Span(Span::minutes(minutes).0 * tenths / 10));
+            let look = Margins::default().tick;
+            let prices = [0.97, 3.06].map(NanoUsd::from_dollars);
+            let terms = PlanTerms::of(look, Span::seconds(60), prices, left, left - need);
+            // Everything of the longest plans would take gigabytes.
+            if terms.ticks > 320 {
+                continue;
+            }
+            let usual = std::sync::Arc::new(Plan::solve(&model, terms));
+            let mut solving = Solving::keeping(&model, terms, super::grid::Keep::EVERYTHING);
+            while !solving.solve_some(u32::MAX) {}
+            let exact = std::sync::Arc::new(solving.finish());
+            for passed in 0..10 {
+                for done in 0..10 {
+                    let (left, need) = (Span(left.0 * (10 - passed) / 10), Span(need.0 * (10 - done) / 10));
+                    for up in [true, false] {
+                        let choose = |plan| foresight(&sight(plan, &model, need, left, up));
+                        let ((ours, why), (theirs, because)) = (choose(&usual), choose(&exact));
+                        asked += 1;
+                        for (ours, theirs) in why.numbers.iter().zip(&because.numbers) {
+                            if let (Number::Money(ours), Number::Money(theirs)) = (&ours.1, &theirs.1) {
+                                furthest = furthest.max((ours.dollars() / theirs.dollars().max(1e-6) - 1.0).abs());
+                            }
+                        }
+                        if ours.goal() != theirs.goal() {
+                            differ.push((need, left, up, ours, theirs));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(asked > 5_000, "{asked}");
+    assert!(furthest < 0.005, "expected costs are off by {furthest}");
+    // Where two choices cost the same to within that, either will do.
+    assert!(differ.len() * 2_000 <= asked, "{} of {asked} differ, such as {:?}", differ.len(), differ.first());
+}
+
+#[test]
+fn nobody_waits_for_a_saving_of_a_cent_while_spot_can_be_had() {
+    let model = Model::embedded();
+    for minutes in [1, 6, 30] {
+        for times in [2, 5, 13, 50] {
+            let (need, left) = (Span::minutes(minutes), Span::minutes(minutes * times + 10));
+            let prices = [0.97, 3.06].map(NanoUsd::from_dollars);
+            let terms = PlanTerms::of(Margins::default().tick, Span::seconds(60), prices, left, left - need);
+            let plan = std::sync::Arc::new(Plan::solve(&model, terms));
+            let (choice, reason) = foresight(&sight(&plan, &model, need, left, true));
+            assert!(!matches!(choice, Choice::Wait { .. }), "{minutes} min in {left}: {reason:?}");
+        }
+    }
 }

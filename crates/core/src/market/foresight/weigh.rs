@@ -12,9 +12,16 @@ use crate::units::{NanoUsd, Span};
 const TIE: f64 = 1e-3;
 /// Work that could be done now is put off only for a gain of so many on-demand ticks: nobody minds an early end.
 const PUT_OFF: f64 = 0.05;
+/// Of what the next hour of the work costs, or the rest of it, in thousandths: for a smaller saving nobody wants to wait
+/// while spot can be had. A job may say otherwise.
+pub const WORTH_WAITING_PERMILLE: u32 = 20;
+/// And for less than this nobody waits, whatever share it is.
+const WORTH_WAITING_AT_LEAST: NanoUsd = NanoUsd(10_000_000);
 /// A move between zones must be better by this share of what changeovers are expected to cost there: that is an
 /// estimate, while the price is known.
 const MOVE_MARGIN: f64 = 1.0;
+/// Changeovers that come to nothing, as a share of all: a machine that does not come up, a checkpoint that is slow.
+const CHANGEOVER_FAILS: f64 = 0.03;
 /// Largest power by which weights are tilted, either way: beyond it one class would be all that is left.
 const MOST_TILT: f64 = 4.0;
 /// Zones fail together more often than by chance: in the long run, so many of them as stand alone.
@@ -25,7 +32,7 @@ pub fn foresight(sight: &Sight) -> (Choice, Reason) {
     let outlook =
         sight.plan.as_ref().zip(sight.model.as_ref()).and_then(|(plan, model)| Outlook::of(sight, plan, model));
     let (Some(outlook), Some(firm)) = (outlook, sight.firm()) else {
-        return policies::levi_safe(sight);
+        return without_a_plan(sight);
     };
     let weighed = outlook.weigh();
     let money = |ticks: f64| NanoUsd((ticks * firm.price.for_span(outlook.plan.terms().tick).0 as f64) as i64);
@@ -43,9 +50,27 @@ pub fn foresight(sight: &Sight) -> (Choice, Reason) {
     let spot = weighed.spot.map_or(f64::INFINITY, |(_, cost)| cost);
     let wait = weighed.wait.unwrap_or(f64::INFINITY);
     match weighed.spot {
-        _ if weighed.firm <= spot.min(wait) + TIE => hold(firm, say("on-demand is expected to cost least")),
-        Some((zone, _)) if spot <= wait + PUT_OFF => hold(zone, say("spot is expected to cost least")),
+        _ if weighed.firm <= spot.min(wait) + outlook.least_gain() => {
+            hold(firm, say("on-demand is expected to cost least"))
+        }
+        Some((zone, _)) if spot - wait <= outlook.worth_waiting(spot) => {
+            hold(zone, say("spot is expected to cost least"))
+        }
         _ => (Choice::Wait { until }, say("waiting for spot is expected to cost least")),
+    }
+}
+
+/// Until a plan is solved. What runs stays where it is if a plan is on its way: after a restart of the server nothing
+/// is known yet that would speak for a move.
+fn without_a_plan(sight: &Sight) -> (Choice, Reason) {
+    let runs = sight.present.as_ref().is_some_and(|present| present.running);
+    let (choice, reason) = policies::levi_safe(sight);
+    match choice.goal() {
+        Some(_) if runs && sight.plan_is_coming => {
+            let text = "what runs stays until its plan is solved";
+            (Choice::Stay { until: sight.retry_at() }, Reason::new("foresight", text))
+        }
+        _ => (choice, reason),
     }
 }
 
@@ -182,6 +207,27 @@ impl<'a> Outlook<'a> {
         self.step.0 as f64 / self.plan.terms().tick.0 as f64
     }
 
+    /// By how many on-demand ticks something must be cheaper than on-demand. Whoever runs on that already pays for a
+    /// move with what is not saved, and with the risk of every changeover.
+    fn least_gain(&self) -> f64 {
+        if !self.sight.on_firm() || self.sight.starting().0 > 0 {
+            return TIE;
+        }
+        let lost = if self.sight.saves_when_told { Span::ZERO } else { self.sight.at_risk };
+        let ticks = |span: Span| span.0 as f64 / self.plan.terms().tick.0 as f64;
+        TIE + ticks(lost) + CHANGEOVER_FAILS * ticks(self.sight.restart)
+    }
+
+    /// The saving in on-demand ticks for which work is put off that could be done now at a cost of `spot`: time has a value.
+    fn worth_waiting(&self, spot: f64) -> f64 {
+        if self.sight.worth_waiting_permille == 0 {
+            return PUT_OFF;
+        }
+        let hour = (Span::hours(1).0 as f64 / self.need.0.max(1) as f64).min(1.0);
+        let share = spot * hour * f64::from(self.sight.worth_waiting_permille) / 1_000.0;
+        PUT_OFF.max(share).max(WORTH_WAITING_AT_LEAST.0 as f64 / self.firm_tick())
+    }
+
     fn ends_within(&self, starting: Span) -> bool {
         self.need + starting <= self.step
     }
@@ -274,9 +320,8 @@ impl<'a> Outlook<'a> {
     fn expect(&self, slack: Span, stays: Stand, flips: Stand) -> f64 {
         let (plan, tick) = (self.plan, self.plan.terms().tick);
         let ticks = |span: Span| span.0 as f32 / tick.0 as f32;
-        let time = plan.find_time(ticks(self.left - self.step));
-        let slack = plan.find_slack(ticks(slack));
-        let value = |class, stand, bucket| f64::from(plan.value(class, stand, bucket, time, slack));
+        let place = plan.find(ticks(self.left - self.step), ticks(slack));
+        let value = |class, stand, bucket| f64::from(plan.value(class, stand, bucket, &place));
         let cost = |believed: &Believed| {
             let Believed { class, bucket, goes_on, ends } = *believed;
             goes_on * value(class, stays, bucket) + ends * value(class, flips, 0)

@@ -1,0 +1,272 @@
+//! Promises to programs that do not do as they should: what is safe, what is held, and when a job has ended.
+
+use super::*;
+use crate::market::foresight::Model;
+use crate::record::{Trouble, TroubleKind};
+use crate::spec::{Ask, Continued};
+use crate::units::Rate;
+
+fn steps(total: u64, deadline: Span) -> JobSpec {
+    let rate = Rate::of(Work(4), Span::seconds(1)).expect("a speed");
+    JobSpec {
+        work: WorkSpec { total: Some(Work(total)), unit: WorkUnit::Steps, rates: [("V100".to_owned(), rate)].into() },
+        deadline: Some(Time(1_000_000) + deadline),
+        ..job(1, None)
+    }
+}
+
+fn away() -> Trouble {
+    Trouble { kind: TroubleKind::StoreAway, text: "s3://bucket does not answer".to_owned() }
+}
+
+#[test]
+fn a_save_is_worth_what_was_in_the_files_and_nothing_more() {
+    let mut world = world();
+    let (id, stint) = world.running(job(2, None));
+    world.pass(Span::minutes(30));
+    let checkpoint = CheckpointId { epoch: 1, seq: 1 };
+    world.event(Event::CheckpointDurable { stint, checkpoint, work: None, ran: None });
+    assert_eq!(world.view(id).durable, Work(0), "nobody knows what is in it");
+    world.saved(stint, 2, Span::minutes(10));
+    assert_eq!(world.view(id).durable, Work(10 * 60_000), "written twenty minutes before it was stored");
+    world.pass(Span::minutes(5));
+    world.gone(LeaseEnd::Taken);
+    let view = world.view(id);
+    assert_eq!((view.done, view.lost), (Work(10 * 60_000), Span::minutes(25)));
+}
+
+#[test]
+fn a_first_report_below_what_was_taken_for_safe_lowers_it() {
+    let mut world = world();
+    let (id, stint) = world.running(steps(10_000, Span::hours(9)));
+    world.event(Event::Progress { stint, done: Work(4_000), total: None });
+    let checkpoint = CheckpointId { epoch: 1, seq: 1 };
+    world.event(Event::CheckpointDurable { stint, checkpoint, work: Some(Work(4_000)), ran: None });
+    world.pass(Span::minutes(30));
+    world.gone(LeaseEnd::Taken);
+    world.decide();
+    world.up_all();
+    world.decide();
+    let stint = world.started(id);
+    assert_eq!(world.view(id).durable, Work(4_000));
+    world.event(Event::Progress { stint, done: Work(1), total: None });
+    let view = world.view(id);
+    assert_eq!((view.durable, view.done), (Work(1), Work(1)), "the program began from nothing");
+}
+
+#[test]
+fn a_stop_that_saved_nothing_is_not_tried_again_on_that_lease() {
+    let mut world = world();
+    let (id, stint) = world.running(steps(14_400, Span::minutes(85)));
+    assert_eq!(world.market(), Market::Spot);
+    let lease = world.leases()[0];
+    // It reports and saves nothing; at some point the slack no longer bears what would be lost.
+    let mut stopped = false;
+    for minute in 1..60 {
+        world.pass(Span::minutes(1));
+        world.event(Event::Progress { stint, done: Work(minute * 240), total: None });
+        stopped = world.decide().iter().any(|decision| matches!(decision, Decision::Stop { .. }));
+        if stopped {
+            break;
+        }
+    }
+    assert!(stopped, "the net acts before it is too late");
+    world.pass(Span::seconds(30));
+    world.ended(stint, WorkerEnd::Stopped);
+    assert_eq!(world.brain.job(id).and_then(|job| job.saves_when_told), Some(false));
+    let decisions = world.decide();
+    assert_eq!(decisions, [Decision::Release { lease }], "not started again here");
+    world.gone(LeaseEnd::Released);
+    world.decide();
+    assert_eq!(world.market(), Market::OnDemand);
+    let slack = world.view(id).slack.expect("a deadline");
+    assert!(slack.0 >= 0, "on-demand still makes it: {slack:?}");
+}
+
+#[test]
+fn a_program_that_still_runs_at_100_percent_is_never_stopped() {
+    let mut world = world();
+    world.brain.foresee(Model::embedded(), Vec::new());
+    let (_, _) = world.running(JobSpec { deadline: Some(Time(1_000_000) + Span::hours(3)), ..job(1, None) });
+    for _ in 0..90 {
+        world.pass(Span::minutes(1));
+        let decisions = world.decide();
+        let harmless = |decision: &Decision| matches!(decision, Decision::Checkpoint { .. });
+        assert!(decisions.iter().all(harmless), "{decisions:?}");
+    }
+}
+
+#[test]
+fn a_program_that_exited_with_0_has_succeeded_whatever_becomes_of_its_last_save() {
+    let mut world = world();
+    let (id, stint) = world.running(job(1, Some(4)));
+    world.pass(Span::minutes(50));
+    let end = WorkerEnd::Exited { code: 0 };
+    world.event(Event::WorkerEnded { stint, rank: 0, end: end.clone(), settled: false });
+    let trouble =
+        Trouble { kind: TroubleKind::StoreFull, text: "the store is full; its files lie in /data".to_owned() };
+    world.event(Event::Troubled { stint, trouble: Some(trouble.clone()) });
+    let decisions = world.decide();
+    assert!(matches!(decisions.as_slice(), [Decision::End { outcome: Outcome::Succeeded, .. }]), "{decisions:?}");
+    assert_eq!(world.view(id).trouble, Some(trouble));
+    world.pass(Span::minutes(10));
+    assert!(world.decide().is_empty(), "the lease is held while the last save is tried");
+    world.pass(Span::minutes(2));
+    let decisions = world.decide();
+    let told = |decision: &Decision| matches!(decision, Decision::Notify { text, .. } if text.contains("/data"));
+    assert!(decisions.iter().any(told), "{decisions:?}");
+    assert!(matches!(decisions.last(), Some(Decision::Release { .. })), "{decisions:?}");
+    world.gone(LeaseEnd::Released);
+    assert!(world.brain.job(id).is_none());
+}
+
+#[test]
+fn a_last_save_that_arrives_gives_the_lease_back_at_once() {
+    let mut world = world();
+    let (_, stint) = world.running(job(1, Some(4)));
+    world.pass(Span::minutes(50));
+    let end = WorkerEnd::Exited { code: 0 };
+    world.event(Event::WorkerEnded { stint, rank: 0, end: end.clone(), settled: false });
+    world.decide();
+    world.pass(Span::seconds(40));
+    world.event(Event::WorkerEnded { stint, rank: 0, end, settled: true });
+    assert!(matches!(world.decide().as_slice(), [Decision::Release { .. }]));
+}
+
+#[test]
+fn a_gang_is_stopped_as_soon_as_one_of_it_failed_also_while_that_one_still_saves() {
+    let mut world = world();
+    let (_, stint) = world.running(JobSpec { gang: 3, ..job(1, None) });
+    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Exited { code: 1 }, settled: false });
+    assert!(matches!(world.decide().as_slice(), [Decision::Stop { .. }]));
+}
+
+#[test]
+fn a_store_that_is_away_costs_five_minutes_and_no_failure() {
+    let mut world = world();
+    let (id, stint) = world.running(job(2, Some(9)));
+    world.pass(Span::minutes(30));
+    world.saved(stint, 1, Span::minutes(30));
+    world.gone(LeaseEnd::Taken);
+    world.decide();
+    world.up_all();
+    world.decide();
+    let stint = world.stint(id);
+    world.event(Event::Troubled { stint, trouble: Some(away()) });
+    assert!(world.decide().is_empty(), "it may be back in a moment");
+    assert_eq!(world.view(id).trouble, Some(away()), "said at once");
+    world.pass(Span::minutes(5));
+    assert!(matches!(world.decide().as_slice(), [Decision::Stop { .. }]));
+    world.ended(stint, WorkerEnd::StoreAway { why: "no answer".to_owned() });
+    assert!(matches!(world.decide().as_slice(), [Decision::Release { .. }]));
+    world.gone(LeaseEnd::Released);
+    // It waits unpaid, looks now and then, and never gives up.
+    let mut looks = 0;
+    for _ in 0..40 {
+        world.pass(Span::minutes(5));
+        for decision in world.decide() {
+            assert!(matches!(decision, Decision::CheckStore { .. }), "{decision:?}");
+            looks += 1;
+            world.event(Event::StoreChecked { workload: id, trouble: Some(away()) });
+        }
+        assert!(world.brain.leases().next().is_none());
+    }
+    assert!(looks > 10, "{looks}");
+    world.pass(Span::minutes(5));
+    world.decide();
+    world.event(Event::StoreChecked { workload: id, trouble: None });
+    world.decide();
+    world.up_all();
+    world.decide();
+    let job = world.brain.job(id).expect("it lives");
+    assert_eq!((job.stint.is_some(), job.progress.durable, job.fruitless), (true, Work(30 * 60_000), 0));
+}
+
+#[test]
+fn jobs_that_see_capacity_for_one_do_not_all_ask_for_it() {
+    let mut world = world();
+    world.offer(SPOT, 0.9, Some(1));
+    for _ in 0..3 {
+        world.submit(job(1, None));
+    }
+    let decisions = world.decide();
+    assert_eq!(decisions.len(), 1, "{decisions:?}");
+    world.pass(Span::seconds(1));
+    assert!(world.decide().is_empty(), "what was asked for is gone until the market says otherwise");
+}
+
+#[test]
+fn what_is_no_longer_shown_is_not_for_sale() {
+    let mut world = world();
+    world.event(Event::OfferGone { offer: OfferId::new(SPOT) });
+    world.submit(job(1, None));
+    world.decide();
+    assert_eq!(world.market(), Market::OnDemand);
+}
+
+#[test]
+fn a_market_in_use_is_not_forgotten_for_others() {
+    let mut world = world();
+    let ask = |n: u32| vec![Ask { accelerator: "V100".to_owned(), count: n }];
+    let first = world.submit(JobSpec { resources: ask(1), ..job(1, Some(9)) });
+    for n in 2..40 {
+        world.submit(JobSpec { gang: n, ..job(1, None) });
+    }
+    let job = world.brain.job(first).expect("it lives");
+    assert!(world.brain.sight(job, world.now).offers.iter().any(|seen| seen.belief.is_some()));
+}
+
+#[test]
+fn what_a_program_counts_without_a_total_says_nothing_about_hours() {
+    let mut world = world();
+    let (_, stint) = world.running(job(1, None));
+    assert!(!world.brain.is_news(&Event::Progress { stint, done: Work(7), total: None }));
+}
+
+#[test]
+fn progress_is_worth_a_record_when_it_is_a_share_of_the_whole() {
+    let mut world = world();
+    let (_, stint) = world.running(steps(10_000, Span::hours(9)));
+    let report = |done: u64| Event::Progress { stint, done: Work(done), total: None };
+    assert!(world.brain.is_telling(&report(1)), "the first word");
+    world.event(report(1));
+    assert!(world.brain.is_news(&report(2)) && !world.brain.is_telling(&report(2)));
+    assert!(world.brain.is_telling(&report(21)));
+}
+
+#[test]
+fn a_job_that_goes_on_from_another_counts_from_there() {
+    let mut world = world();
+    let continues = Some(Continued { job: WorkloadId(1), key: "old".to_owned(), epoch: 7, durable: Work(3_000) });
+    let id = world.submit(JobSpec { continues, ..steps(10_000, Span::hours(9)) });
+    assert_eq!(world.view(id).done, Work(3_000));
+    world.decide();
+    world.up_all();
+    world.decide();
+    assert_eq!(world.stint(id).epoch, 8);
+}
+
+#[test]
+fn a_job_that_nothing_can_serve_says_what_is_sold() {
+    let mut world = world();
+    let spec = JobSpec { resources: vec![Ask { accelerator: "banana".to_owned(), count: 1 }], ..job(1, None) };
+    assert!(!world.brain.can_serve(&spec));
+    let id = world.submit(spec);
+    assert!(world.decide().is_empty());
+    let why = world.view(id).waits_for.expect("it waits");
+    assert!(why.contains("banana:1") && why.contains("V100:1"), "{why}");
+}
+
+#[test]
+fn a_deadline_is_not_called_lost_in_the_moment_of_success() {
+    let mut world = world();
+    let (id, stint) = world.running(job(1, Some(2)));
+    world.pass(Span::hours(2) - Span::seconds(1));
+    world.brain.take_final_views();
+    let before = world.decided.len();
+    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Exited { code: 0 }, settled: false });
+    world.decide();
+    let said: Vec<&Decision> = world.decided[before..].iter().map(|decided| &decided.decision).collect();
+    assert!(!said.iter().any(|decision| matches!(decision, Decision::Notify { .. })), "{said:?}");
+    assert_eq!(world.view(id).deadline_met(), Some(true));
+}

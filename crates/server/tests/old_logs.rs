@@ -1,0 +1,98 @@
+//! Logs that were written by earlier versions are read: each file here is a state as a released binary left it.
+
+use std::path::Path;
+use std::sync::Arc;
+use windfall_core::brain::Config;
+use windfall_core::view::{JobView, State};
+use windfall_core::{Body, Brain, Installation, Record, Time, codec};
+use windfall_server::cycle::Cycle;
+use windfall_store::{JobQuery, Store};
+
+const LOGS: [&str; 4] = ["version-1-quickstart", "version-1-gang", "version-1-budget-pause", "version-1-restart"];
+
+/// A copy of a recorded state, to be opened and changed.
+async fn copy(name: &str, into: &Path) -> Arc<dyn Store> {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/logs").join(format!("{name}.db"));
+    let to = into.join("state.db");
+    std::fs::copy(&from, &to).expect("the recorded state is there");
+    windfall_store::open(&format!("sqlite:{}", to.display())).await.expect("it opens").into()
+}
+
+fn job_as_listed(jobs: &[windfall_store::JobRow]) -> JobView {
+    let row = jobs.first().expect("one job was run");
+    codec::decode(row.version, &row.summary).expect("its last view is read")
+}
+
+#[tokio::test]
+async fn a_server_starts_on_every_recorded_state_and_remembers_its_jobs() {
+    for name in LOGS {
+        let place = tempfile::tempdir().expect("a folder");
+        let store = copy(name, place.path()).await;
+        let mut cycle = Cycle::open(Arc::clone(&store), Config::default()).await.expect(name);
+        assert_eq!(cycle.brain().jobs().count(), 0, "{name}: every job of it is over");
+        let jobs = store.jobs(&JobQuery::default()).await.expect("listed");
+        assert_eq!(job_as_listed(&jobs).state, State::Succeeded, "{name}");
+        let now = cycle.brain().now();
+        cycle.step(now, Vec::new()).await.expect("and goes on");
+        store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_recorded_log_folds_to_what_its_own_binary_made_of_it() {
+    for name in LOGS {
+        let place = tempfile::tempdir().expect("a folder");
+        let store = copy(name, place.path()).await;
+        let known = job_as_listed(&store.jobs(&JobQuery::default()).await.expect("listed"));
+        let ledger: i64 = store.ledger_of(known.id.0).await.expect("read").iter().map(|row| row.nanousd).sum();
+        let mut brain = Brain::new(Installation(0), Config::default());
+        for row in store.rows_after(0, u32::MAX).await.expect("read") {
+            let body: Body = codec::decode(row.version, &row.payload).expect("a record is read");
+            brain.apply(&Record { seq: row.seq, batch: row.batch, at: Time(row.at_ms), body });
+        }
+        let view = brain.take_final_views().pop().expect("the job ended");
+        let tell = |view: &JobView| {
+            (
+                view.id,
+                view.state,
+                view.cost,
+                view.interruptions,
+                view.stints,
+                view.ended_at,
+                view.ran,
+                view.deadline_met(),
+            )
+        };
+        assert_eq!(tell(&view), tell(&known), "{name}");
+        let charged: i64 = brain.take_ledger().iter().map(|row| row.amount.0).sum();
+        assert_eq!((charged, view.cost.0), (ledger, ledger), "{name}");
+        store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_recorded_snapshot_is_gone_on_from() {
+    let place = tempfile::tempdir().expect("a folder");
+    let store = copy("version-1-gang", place.path()).await;
+    let loaded = store.load().await.expect("loaded");
+    let snapshot = loaded.snapshot.expect("this state has one");
+    assert_eq!(snapshot.version, 1);
+    let mut brain: Brain = codec::decode(snapshot.version, &snapshot.payload).expect("read");
+    assert!(brain.jobs().next().is_some(), "the job was in the middle of its work");
+    for row in &loaded.tail {
+        let body: Body = codec::decode(row.version, &row.payload).expect("a record is read");
+        brain.apply(&Record { seq: row.seq, batch: row.batch, at: Time(row.at_ms), body });
+    }
+    assert_eq!(brain.take_final_views().pop().map(|view| view.state), Some(State::Succeeded));
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_state_of_a_newer_version_is_refused_with_a_sentence() {
+    let place = tempfile::tempdir().expect("a folder");
+    let store = copy("version-1-restart", place.path()).await;
+    let row = store.rows_after(0, 1).await.expect("read").remove(0);
+    let error = codec::decode::<Body>(codec::VERSION + 1, &row.payload).expect_err("it is newer");
+    assert!(error.to_string().contains("newer than this binary knows"), "{error}");
+    store.close().await;
+}
