@@ -252,7 +252,8 @@ impl Life {
 
     /// A brain that is rebuilt from the log, or from a snapshot and what follows it, is the one that lives.
     fn check_replay(&mut self) {
-        let Some(server) = &self.server else { return };
+        // While the store is away the log may hold a commit whose answer was lost.
+        let Some(server) = self.server.as_ref().filter(|server| server.cycle.leads()) else { return };
         let brain = server.cycle.brain();
         let live = codec::encode(brain);
         let rows = now(self.shelf.memory.rows_after(0, u32::MAX)).unwrap_or_default();
