@@ -100,6 +100,7 @@ impl Life {
         let Some(number) = self.audit.ids.get(&id).copied() else { return };
         let Some(spec) = self.scenario.jobs.get(number).map(|plan| plan.spec.clone()) else { return };
         let mut world = self.shared.world();
+        let delay = world.delay;
         let truth = &mut world.jobs[number];
         let right = match &outcome {
             Outcome::Succeeded => truth.completed,
@@ -112,7 +113,8 @@ impl Life {
             Outcome::Cancelled { .. } => truth.cancel_sent,
             // Before the deadline it may stop as well, once that is lost; a deadline that was promised never is.
             Outcome::StoppedByRule { rule } => {
-                let promised = self.scenario.jobs[number].promised;
+                let before = self.delay_before.get(&number).copied().unwrap_or_default();
+                let promised = self.scenario.jobs[number].promised && delay - before <= PROMISED_DELAY;
                 rule == "late" && spec.deadline.is_some_and(|deadline| at >= deadline || !promised)
             }
         };

@@ -94,6 +94,10 @@ impl Life {
         let mut scenario = Scenario::of(how.seed);
         let mut faults = Faults::new(how.seed, how.only_faults.clone());
         faults.without = std::mem::take(&mut scenario.without);
+        // Promises are kept through short outages only, and gentle worlds are where promises are checked.
+        if scenario.gentle {
+            faults.without.insert(Kind::EngineSilent);
+        }
         let mut world = World::new(how.seed, BEGIN, scenario.boot, scenario.moody, faults, how.bug);
         world.jobs = scenario.jobs.iter().map(|plan| crate::program::Truth::new(plan.program.clone())).collect();
         world.trace = how.trace.then(Vec::new);
@@ -212,9 +216,13 @@ impl Life {
                 timer.filter(|_| self.how.bug != Some(Bug::TimersLost)).into_iter().for_each(&mut at);
                 other.into_iter().for_each(&mut at);
                 server.flights.iter().for_each(|flight| at(flight.at));
+                self.next_wish().into_iter().for_each(&mut at);
+                // A server whose store is away looks at nothing.
+                if !server.cycle.leads() {
+                    return next.max(self.now);
+                }
                 server.inbox.iter().for_each(|(time, _)| at(*time));
                 at(self.next_poll);
-                self.next_wish().into_iter().for_each(&mut at);
                 let world = self.shared.world();
                 let lag = Span(50 + (self.turns % 7) as i64 * 60);
                 world.dirty_since.or_else(|| world.next_change()).into_iter().for_each(|time| at(time + lag));

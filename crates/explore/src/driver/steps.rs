@@ -119,10 +119,6 @@ impl Life {
         let Some(server) = &mut self.server else { return Err("no server".to_owned()) };
         let seen = server.observe(&self.shared, self.now);
         let dirty = self.shared.world().dirty_since.take();
-        if seen.is_err() {
-            self.shared.world().dirty_since = dirty;
-            return seen;
-        }
         if dirty.is_none() && self.now < self.next_poll {
             return seen;
         }
@@ -131,12 +127,15 @@ impl Life {
         if self.how.bug == Some(Bug::TimersLost) {
             self.next_poll = self.now + Span::hours(3);
         }
+        // After a look that failed the loop looks again by itself.
+        if seen.is_err() {
+            return seen;
+        }
         let lost = self.shared.world().strike(Kind::ObserveFails);
         let dropped = lost || self.shared.world().strike(Kind::ObservationDropped);
         let stale = !dropped && self.shared.world().strike(Kind::ObservationStale);
         if dropped || stale {
             self.shared.world().delay += Span::seconds(2);
-            self.next_poll = self.now + Span::seconds(1);
         }
         if stale || (!dropped && self.shared.world().strike(Kind::ObservationTwice)) {
             let most = if self.scenario.gentle { 2_000 } else { 600_000 };
