@@ -169,9 +169,7 @@ impl Client {
         // Reaps the child when it ends before this command does.
         std::thread::spawn(move || child.wait());
         if let Ok(problem) = serde_json::from_str::<Problem>(&line) {
-            let mut failure = Failure::new(Code::Unreachable, problem.title);
-            failure.hint = problem.hint;
-            return Err(failure);
+            return Err(crate::commands::startup_failure(problem));
         }
         Ok(())
     }

@@ -1,40 +1,61 @@
 //! A world's clock. The real world's follows the calendar but never goes back; a replayed world's runs
 //! at a speed of its own, from where it was left, and only while its server runs.
 
-use std::sync::Mutex;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use windfall_core::{Span, Time};
+
+/// A replayed world moves by at most this much real time between two looks at its clock. A server looks many times a
+/// second, so a longer gap means that it did not run: it was stopped, or the machine slept.
+const LONGEST_GAP: Duration = Duration::from_secs(3);
+/// How often the clock is written down.
+const KEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// A world's clock.
 #[derive(Debug)]
 pub struct WorldClock {
     speed: Option<u32>,
-    base: Time,
-    since: Instant,
-    latest: Mutex<Time>,
+    hand: Mutex<Hand>,
+}
+
+/// What the clock showed, and when it was last looked at.
+#[derive(Debug)]
+struct Hand {
+    shows: Time,
+    looked_at: Instant,
 }
 
 impl WorldClock {
     /// The real world, never before `not_before`.
     pub fn real(not_before: Time) -> WorldClock {
-        WorldClock { speed: None, base: not_before, since: Instant::now(), latest: Mutex::new(not_before) }
+        WorldClock { speed: None, hand: Mutex::new(Hand { shows: not_before, looked_at: Instant::now() }) }
     }
 
     /// A replayed world that goes on from `base`, `speed` times faster than life.
     pub fn replayed(base: Time, speed: u32) -> WorldClock {
-        WorldClock { speed: Some(speed.max(1)), base, since: Instant::now(), latest: Mutex::new(base) }
+        WorldClock { speed: Some(speed.max(1)), hand: Mutex::new(Hand { shows: base, looked_at: Instant::now() }) }
     }
 
     /// Now. Never before an earlier answer.
     pub fn now(&self) -> Time {
-        let read = match self.speed {
-            None => Time(unix_ms()),
-            // The monotonic clock stands still while a laptop sleeps, and so does the replay.
-            Some(speed) => self.base + Span(self.since.elapsed().as_millis() as i64 * i64::from(speed)),
-        };
-        let mut latest = self.latest.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        *latest = (*latest).max(read);
-        *latest
+        self.read(Instant::now())
+    }
+
+    fn read(&self, at: Instant) -> Time {
+        let mut hand = self.hand.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.speed {
+            None => hand.shows = hand.shows.max(Time(unix_ms())),
+            Some(speed) => {
+                let gap = at.saturating_duration_since(hand.looked_at);
+                let ms = gap.min(LONGEST_GAP).as_millis() as u64;
+                hand.shows = hand.shows + Span(ms as i64 * i64::from(speed));
+                // What is left of a millisecond counts at the next look.
+                hand.looked_at =
+                    if gap > LONGEST_GAP { at } else { hand.looked_at + Duration::from_millis(ms) };
+            }
+        }
+        hand.shows
     }
 
     /// How long a span of this world lasts for us.
@@ -49,6 +70,77 @@ impl WorldClock {
     }
 }
 
+/// The file that keeps a replayed world's clock while no server runs.
+#[derive(Clone, Debug)]
+pub struct ClockFile {
+    path: PathBuf,
+}
+
+impl ClockFile {
+    /// A file that may not be there yet.
+    pub fn at(path: PathBuf) -> ClockFile {
+        ClockFile { path }
+    }
+
+    /// Where the world was left, if that was ever written down.
+    pub fn read(&self) -> Option<Time> {
+        std::fs::read_to_string(&self.path).ok()?.trim().parse().ok().map(Time)
+    }
+
+    /// Writes a moment down, whole or not at all.
+    pub fn write(&self, at: Time) -> std::io::Result<()> {
+        let new = self.path.with_extension("new");
+        std::fs::write(&new, format!("{}\n", at.0))?;
+        std::fs::rename(&new, &self.path)
+    }
+
+    /// Keeps a clock for as long as the server lives. What is written is where the clock will be at the next writing: a
+    /// server that is killed in between is followed by one that begins there, never earlier than anybody saw.
+    pub async fn keep(self, clock: Arc<WorldClock>) {
+        let ahead = Span(KEEP_EVERY.as_millis() as i64 * i64::from(clock.speed()));
+        loop {
+            // On a full disk the old moment stays, and the log has later ones.
+            let _ = self.write(clock.now() + ahead);
+            tokio::time::sleep(KEEP_EVERY).await;
+        }
+    }
+}
+
 fn unix_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_world_does_not_go_on_while_its_server_is_stopped() {
+        let clock = WorldClock::replayed(Time(1_000), 60);
+        let began = Instant::now();
+        let before = clock.read(began + Duration::from_millis(500));
+        let after = clock.read(began + Duration::from_secs(60));
+        assert!(after - before <= Span(LONGEST_GAP.as_millis() as i64 * 60), "{before:?} {after:?}");
+        let later = clock.read(began + Duration::from_millis(60_500));
+        assert_eq!(later - after, Span(30_000), "then it goes on as before");
+    }
+
+    #[test]
+    fn many_looks_within_a_millisecond_lose_no_time() {
+        let clock = WorldClock::replayed(Time(0), 60);
+        let began = clock.hand.lock().unwrap_or_else(PoisonError::into_inner).looked_at;
+        for look in 1..=10_000_u64 {
+            clock.read(began + Duration::from_micros(100 * look));
+        }
+        assert_eq!(clock.read(began + Duration::from_secs(1)), Time(60_000));
+    }
+
+    #[test]
+    fn a_clock_that_was_written_down_is_read_back() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = ClockFile::at(folder.path().join("clock"));
+        assert_eq!(file.read(), None);
+        file.write(Time(12_345)).expect("written");
+        assert_eq!(file.read(), Some(Time(12_345)));
+    }
 }

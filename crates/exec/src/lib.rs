@@ -5,6 +5,6 @@ mod clock;
 mod engine;
 mod simulated;
 
-pub use clock::WorldClock;
+pub use clock::{ClockFile, WorldClock};
 pub use engine::{Capabilities, Engine, EngineError, LeaseState, Observed, Owned, Want};
 pub use simulated::{Interrupt, Replay, Simulated, SimulatedError};

@@ -100,6 +100,7 @@ impl Life {
         let Some(number) = self.audit.ids.get(&id).copied() else { return };
         let Some(spec) = self.scenario.jobs.get(number).map(|plan| plan.spec.clone()) else { return };
         let mut world = self.shared.world();
+        let delay = world.delay;
         let truth = &mut world.jobs[number];
         let right = match &outcome {
             Outcome::Succeeded => truth.completed,
@@ -112,7 +113,8 @@ impl Life {
             Outcome::Cancelled { .. } => truth.cancel_sent,
             // Before the deadline it may stop as well, once that is lost; a deadline that was promised never is.
             Outcome::StoppedByRule { rule } => {
-                let promised = self.scenario.jobs[number].promised;
+                let before = self.delay_before.get(&number).copied().unwrap_or_default();
+                let promised = self.scenario.jobs[number].promised && delay - before <= PROMISED_DELAY;
                 rule == "late" && spec.deadline.is_some_and(|deadline| at >= deadline || !promised)
             }
         };
@@ -252,7 +254,8 @@ impl Life {
 
     /// A brain that is rebuilt from the log, or from a snapshot and what follows it, is the one that lives.
     fn check_replay(&mut self) {
-        let Some(server) = &self.server else { return };
+        // While the store is away the log may hold a commit whose answer was lost.
+        let Some(server) = self.server.as_ref().filter(|server| server.cycle.leads()) else { return };
         let brain = server.cycle.brain();
         let live = codec::encode(brain);
         let rows = now(self.shelf.memory.rows_after(0, u32::MAX)).unwrap_or_default();

@@ -30,6 +30,9 @@ fn lost() -> EngineError {
 impl World {
     /// Whether a call is lost on its way there, and whether its answer is.
     fn call(&mut self) -> (bool, bool) {
+        if self.is_silent() {
+            return (true, false);
+        }
         let before = self.strike(Kind::CallLostBefore);
         let after = !before && self.strike(Kind::CallLostAfter);
         if before || after {
@@ -38,12 +41,26 @@ impl World {
         (before, after)
     }
 
+    /// Whether the engine answers nothing now.
+    fn is_silent(&mut self) -> bool {
+        let silent = self.now < self.silent_until;
+        if silent {
+            self.trouble_at = self.now;
+        }
+        silent
+    }
+
+    /// Whether an offer is not shown, and cannot be had, now.
+    fn is_hidden(&self, offer: usize) -> bool {
+        self.hidden.is_some_and(|(hidden, until)| hidden == offer && self.now < until)
+    }
+
     fn state(&self, machine: &Machine) -> LeaseState {
         let skew = Span(if self.bug == Some(Bug::WrongUpTime) { 60_000 } else { 0 });
         match (machine.gone, machine.since) {
             (Some((at, end)), since) => LeaseState::Gone { since, at, end },
             (None, Some(since)) => {
-                // Some losses cast their shadow before.
+                // The market may warn that a lease is at risk before it sends a notice.
                 let near = machine.notice_at.is_some_and(|at| self.now >= at - Span::minutes(3));
                 let at_risk = near && machine.offer.is_multiple_of(2);
                 LeaseState::Up { since: since + skew, ends_at: machine.ends_at, at_risk }
@@ -65,7 +82,7 @@ impl World {
         let spot = stall.capacity.is_some();
         let dear = want.max_price.is_some_and(|max| stall.offer.price_per_hour > max);
         let moody = stall.moody && random::of(self.seed, &[8, lease.0.seq]).permille(400);
-        if dear || moody || stall.capacity.is_some_and(|capacity| held >= capacity) {
+        if dear || moody || self.is_hidden(offer) || stall.capacity.is_some_and(|capacity| held >= capacity) {
             return Err(EngineError::Refused(Refusal::NoCapacity));
         }
         if (spot || stall.moody) && self.strike(Kind::OddRefusal) {
@@ -171,8 +188,12 @@ impl Engine for Shared {
     }
 
     async fn offers(&self) -> Result<Vec<Offer>, EngineError> {
-        let world = self.world();
-        let offers = world.stalls.iter().enumerate().map(|(number, stall)| Offer {
+        let mut world = self.world();
+        if world.is_silent() {
+            return Err(lost());
+        }
+        let shown = world.stalls.iter().enumerate().filter(|(number, _)| !world.is_hidden(*number));
+        let offers = shown.map(|(number, stall)| Offer {
             capacity: stall.capacity.map(|capacity| capacity.saturating_sub(world.held(number))),
             ..stall.offer.clone()
         });
@@ -192,7 +213,7 @@ impl Engine for Shared {
 
     async fn observe(&self, leases: &[LeaseId]) -> Result<Vec<Observed>, EngineError> {
         let mut world = self.world();
-        if world.strike(Kind::ObserveFails) {
+        if world.is_silent() {
             return Err(lost());
         }
         let known = leases.iter().filter_map(|lease| Some((*lease, world.machines.get(lease)?)));
@@ -203,6 +224,9 @@ impl Engine for Shared {
 
     async fn list_owned(&self) -> Result<Vec<Owned>, EngineError> {
         let mut world = self.world();
+        if world.is_silent() {
+            return Err(lost());
+        }
         // As clouds do: what ran can still be seen for an hour after its end.
         let shown = world.machines.iter().filter(|(_, machine)| match machine.gone {
             None => true,

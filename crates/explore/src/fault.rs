@@ -43,6 +43,12 @@ kinds! {
     TwoServers "an old leader goes on beside the new one" 6,
     ClockJump "clock jumps by hours" 1,
     StoreRefuses "store refuses commits for a while" 8,
+    LeadFails "store cannot be led after a failed commit" 400,
+    LoadFails "store cannot be loaded after a failed commit" 400,
+    UnsureWritten "commit written, its answer lost" 6,
+    UnsureLost "commit lost, and nobody knows" 6,
+    EngineSilent "engine silent for minutes" 2,
+    OfferHidden "offer not shown for a while" 4,
 }
 
 /// One fault that struck.

@@ -39,5 +39,8 @@ bugs! {
     OldCheckpointRestored "old-checkpoint-restored" "stints resume from the checkpoint before the newest",
     BadInputAccepted "bad-input-accepted" "a job that fails its check is logged anyway",
     LogAltered "log-altered" "one log row in fifty is stored with another time",
+    DispatchUncommitted "dispatch-uncommitted" "decisions of a commit that failed are handed to the engine",
+    AnswerBeforeCommit "answer-before-commit" "people are told that their job is accepted before it is committed",
+    AnswerLost "answer-lost" "a job that was refused because the store was away is submitted all the same",
     FencedCommit "fenced-commit" "an old leader's commits are let through",
 }

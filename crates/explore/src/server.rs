@@ -1,15 +1,20 @@
-//! A server of the explorer: the server's own cycle and dispatch, with the calls that are on their way.
+//! A server of the explorer: the server's own loop and dispatch, with the calls that are on their way.
 
+use crate::driver::{BEGIN, SWEEP};
 use crate::engine::Shared;
 use crate::shelf::Shelf;
+use async_trait::async_trait;
 use futures::FutureExt;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 use windfall_core::brain::{Config, Open};
 use windfall_core::worker::StartOrder;
-use windfall_core::{Brain, Event, StintId, Time};
-use windfall_server::cycle::{Cycle, CycleError};
-use windfall_server::dispatch::{self, Outfit, Task};
+use windfall_core::{Brain, DecisionId, Event, Span, StintId, Time, Trouble, WorkloadId};
+use windfall_server::cycle::{Cycle, Habits, Moment, Ticket};
+use windfall_server::dispatch::{self, JobFolders, StoreAccess, StoreProbe, Task};
+use windfall_store::Store;
 
 /// The memory store and the invented engine are always ready.
 pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
@@ -20,6 +25,7 @@ pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
 pub(crate) struct Flight {
     pub at: Time,
     pub open: Open,
+    pub task: Task,
 }
 
 /// A server that lives.
@@ -28,41 +34,76 @@ pub(crate) struct Server {
     pub flights: Vec<Flight>,
     /// What was seen and has not arrived yet.
     pub inbox: Vec<(Time, Vec<Event>)>,
+    /// What people wait for an answer to.
+    pub wishes: BTreeMap<Ticket, Wish>,
+    /// The moment that the loop rests for: by timers of the brain, and otherwise.
+    pub rests_until: (Option<Time>, Option<Time>),
+    /// Decisions that a planted bug keeps from being carried out.
+    pub dropped: BTreeSet<DecisionId>,
+}
+
+/// What somebody wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    Submit(usize),
+    Cancel(usize),
+    Raise(WorkloadId),
+}
+
+/// A moment by both clocks; the invented world runs as fast as life.
+pub(crate) fn moment(now: Time) -> Moment {
+    Moment { world: now, real: Duration::from_millis((now - BEGIN).0.unsigned_abs()) }
+}
+
+/// The moment of the world at a moment of real time.
+pub(crate) fn world_time(real: Duration) -> Time {
+    BEGIN + Span(real.as_millis() as i64)
 }
 
 impl Server {
-    pub fn open(shelf: &Arc<Shelf>, config: &Config) -> Result<Server, CycleError> {
-        let cycle = now(Cycle::open(shelf.clone(), config.clone()))?;
-        Ok(Server { cycle, flights: Vec::new(), inbox: Vec::new() })
+    pub fn open(shelf: &Arc<Shelf>, config: &Config, at: Time) -> Result<Server, String> {
+        let epoch = now(shelf.lead()).map_err(|error| error.to_string())?;
+        let loaded = now(shelf.load()).map_err(|error| error.to_string())?;
+        let habits = Habits { sweep_every: Duration::from_millis(SWEEP.0.unsigned_abs()), snapshot_rows: 90, ..Habits::default() };
+        let cycle = Cycle::start(habits, config.clone(), epoch, loaded, moment(at)).map_err(|error| error.to_string())?;
+        Ok(Server {
+            cycle,
+            flights: Vec::new(),
+            inbox: Vec::new(),
+            wishes: BTreeMap::new(),
+            rests_until: (Some(at), None),
+            dropped: BTreeSet::new(),
+        })
     }
 
-    /// Everything in the outbox that is not on its way already.
-    pub fn dispatch_outbox(&mut self, at: Time) {
-        for open in self.cycle.brain().outbox() {
-            if !self.flights.iter().any(|flight| flight.open.id == open.id) {
-                self.flights.push(Flight { at, open });
-            }
-        }
-    }
-
-    /// The next call that is due, as a task; calls that are no longer open are dropped.
-    pub fn take_due(&mut self, at: Time) -> Option<(Open, Option<Task>)> {
+    /// The next call that is due.
+    pub fn take_due(&mut self, at: Time) -> Option<Flight> {
         let due = self.flights.iter().position(|flight| flight.at <= at)?;
-        let flight = self.flights.remove(due);
-        let task = dispatch::task(self.cycle.brain(), &Tailor, &flight.open);
-        Some((flight.open, task))
+        Some(self.flights.remove(due))
     }
 
-    pub fn observe(&self, shared: &Shared, at: Time) -> Option<Vec<Event>> {
-        now(dispatch::observe(self.cycle.brain(), shared, at)).ok()
+    pub fn observe(&self, shared: &Shared, at: Time) -> Result<Vec<Event>, String> {
+        now(dispatch::observe(self.cycle.brain(), shared, at)).map_err(|error| error.to_string())
+    }
+}
+
+/// Checkpoint stores of the invented world always answer.
+#[async_trait]
+impl StoreProbe for Shared {
+    async fn probe(&self, _access: &StoreAccess) -> Option<Trouble> {
+        None
     }
 }
 
 /// Makes start orders for the invented world.
-pub(crate) struct Tailor;
+pub(crate) struct Folders;
 
-impl Outfit for Tailor {
-    fn order(&self, brain: &Brain, stint: StintId, rank: u32) -> Option<StartOrder> {
+impl JobFolders for Folders {
+    fn store_access(&self, _brain: &Brain, _workload: WorkloadId) -> Option<StoreAccess> {
+        Some(StoreAccess::default())
+    }
+
+    fn start_order(&self, brain: &Brain, stint: StintId, rank: u32) -> Option<StartOrder> {
         let job = brain.job(stint.workload)?;
         let known = job.stint.as_ref().filter(|known| known.id == stint)?;
         Some(StartOrder {

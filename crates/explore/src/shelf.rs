@@ -4,11 +4,20 @@
 use crate::planted::Bug;
 use async_trait::async_trait;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use windfall_core::codec;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use windfall_store::{
-    Commit, JobQuery, JobRow, LedgerRow, LedgerTotal, Loaded, MemoryStore, Result, Row, Snapshot, Store,
+    Commit, JobQuery, JobRow, LedgerRow, LedgerTotal, Loaded, MemoryStore, Result, Row, Snapshot, Store, StoreError,
 };
+
+/// How the next commit is lost from sight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Unsure {
+    /// It is not.
+    No,
+    Written,
+    Lost,
+}
 
 /// A memory store that knows its leader's epoch.
 pub(crate) struct Shelf {
@@ -16,17 +25,23 @@ pub(crate) struct Shelf {
     bug: Option<Bug>,
     epoch: AtomicU64,
     commits: AtomicU64,
+    unsure: AtomicU8,
 }
 
 impl Shelf {
     pub fn new(bug: Option<Bug>) -> Arc<Shelf> {
         let memory = MemoryStore::with_installation("00000000000000ab");
-        Arc::new(Shelf { memory, bug, epoch: AtomicU64::new(0), commits: AtomicU64::new(0) })
+        Arc::new(Shelf { memory, bug, epoch: AtomicU64::new(0), commits: AtomicU64::new(0), unsure: AtomicU8::new(0) })
     }
 
     /// The epoch of whoever leads now.
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Arms the next commit.
+    pub fn lose_sight(&self, how: Unsure) {
+        self.unsure.store(how as u8, Ordering::Relaxed);
     }
 
     fn lie(&self, commit: &Commit) -> Option<Commit> {
@@ -62,10 +77,13 @@ impl Store for Shelf {
     }
     async fn commit(&self, epoch: u64, commit: &Commit) -> Result<()> {
         let epoch = if self.bug == Some(Bug::FencedCommit) { self.epoch() } else { epoch };
-        match self.lie(commit) {
-            Some(changed) => self.memory.commit(epoch, &changed).await,
-            None => self.memory.commit(epoch, commit).await,
+        let unsure = self.unsure.swap(Unsure::No as u8, Ordering::Relaxed);
+        if unsure == Unsure::Lost as u8 {
+            return Err(StoreError::Unsure { source: None });
         }
+        let lie = self.lie(commit);
+        self.memory.commit(epoch, lie.as_ref().unwrap_or(commit)).await?;
+        if unsure == Unsure::Written as u8 { Err(StoreError::Unsure { source: None }) } else { Ok(()) }
     }
     async fn snapshot(&self, epoch: u64, snapshot: &Snapshot) -> Result<()> {
         self.memory.snapshot(epoch, snapshot).await
@@ -95,10 +113,4 @@ impl Store for Shelf {
         self.memory.ledger_total().await
     }
     async fn close(&self) {}
-}
-
-/// A snapshot of a state, as the server writes it.
-pub(crate) fn snapshot_of(brain: &windfall_core::Brain) -> Snapshot {
-    let payload = codec::encode(brain).into();
-    Snapshot { seq: brain.last_seq(), at_ms: brain.now().0, version: codec::VERSION, payload }
 }

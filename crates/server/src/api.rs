@@ -1,9 +1,11 @@
 //! The HTTP API on the state directory's socket. Handlers translate; the keeper answers.
 
 use crate::api_types::{Accepted, ExplainAnswer, Hello, InterruptRequest, JobAnswer, Problem, Submission};
+use crate::cycle::chain;
+use crate::dispatch::StoreAccess;
 use crate::home::Home;
 use crate::keeper::Ask;
-use crate::{logs, problem};
+use crate::{logs, probe, problem};
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{StatusCode, header};
@@ -15,7 +17,6 @@ use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
-use windfall_agent::checkpoint::{Checkpoints, Options};
 use windfall_core::view::JobView;
 use windfall_core::worker::WorkerView;
 use windfall_core::{Event, NanoUsd, WorkloadId, codec};
@@ -92,26 +93,16 @@ async fn submit(State(desk): State<Desk>, Json(submission): Json<Submission>) ->
     let address =
         if spec.store.is_empty() { desk.home.checkpoints().to_string_lossy().into_owned() } else { spec.store.clone() };
     let env = submission.env.iter().chain(&submission.spec.run.env);
-    let options = Options::with_env(env.map(|(name, value)| (name.clone(), value.clone())));
-    let checked = match Checkpoints::open(&address, &submission.key, options) {
-        Ok(checkpoints) => checkpoints.probe().await,
-        Err(error) => Err(error),
-    };
+    let env = env.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let checked = probe::check(&StoreAccess { address, key: submission.key.clone(), env }).await;
     if let Err(error) = checked {
         // A full disk is not the submitter's mistake.
-        let status = if is_full(&error) { 507 } else { 422 };
-        let mut refusal = problem(status, "checkpoint-store", &crate::keeper::chain(&error));
+        let status = if probe::is_full(&error) { 507 } else { 422 };
+        let mut refusal = problem(status, "checkpoint-store", &chain(&error));
         refusal.hint = error.hint().map(str::to_owned);
         return Err(refusal);
     }
     desk.ask(|reply| Ask::Submit(Box::new(submission), reply)).await.map(Json)
-}
-
-/// Whether what failed at the bottom is that there is no room.
-fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    let mut kinds = causes.filter_map(|cause| cause.downcast_ref::<std::io::Error>()).map(std::io::Error::kind);
-    kinds.any(|kind| kind == std::io::ErrorKind::StorageFull)
 }
 
 #[derive(Deserialize)]

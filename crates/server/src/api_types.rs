@@ -27,6 +27,20 @@ pub struct Hello {
     pub live_jobs: usize,
     /// Leases that are not known to be gone.
     pub leases: usize,
+    /// The database does not take anything now: nothing is decided until it is back.
+    #[serde(default)]
+    pub database_away: Option<DatabaseAway>,
+}
+
+/// Since when and why a database is away.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatabaseAway {
+    /// Since when, in milliseconds since 1970.
+    pub since_unix_ms: u64,
+    /// How long that is.
+    pub for_ms: u64,
+    /// What it said last.
+    pub why: String,
 }
 
 /// A job to accept.

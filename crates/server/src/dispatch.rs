@@ -1,9 +1,12 @@
 //! Carries decisions to an engine, and what an engine shows back to events. Nothing here chooses: a
 //! decision becomes calls, an observation becomes events, and what is not sure is asked again.
 
+use async_trait::async_trait;
+use futures::future::join_all;
+use std::collections::BTreeMap;
 use windfall_core::brain::Open;
 use windfall_core::worker::StartOrder;
-use windfall_core::{Brain, Decision, Event, LeaseEnd, LeaseId, Span, StintId, Time, Work};
+use windfall_core::{Brain, Decision, Event, LeaseEnd, LeaseId, OfferId, Span, StintId, Time, Trouble, Work, WorkloadId};
 use windfall_exec::{Engine, EngineError, LeaseState, Observed, Owned, Want};
 
 /// A decision made ready to be carried out: everything copied out of the state.
@@ -19,12 +22,34 @@ pub enum Task {
     Save(StintId, Vec<(LeaseId, u32)>, u64),
     /// Stop workers.
     Stop(StintId, Vec<(LeaseId, u32)>, Span),
+    /// See whether the store of a job's checkpoints answers.
+    CheckStore(WorkloadId, StoreAccess),
 }
 
-/// Makes the order that starts a worker: knows the job's environment and folders.
-pub trait Outfit: Send + Sync {
-    /// The order for one rank, but for what the stint itself says; none when the job's folder is lost.
-    fn order(&self, brain: &Brain, stint: StintId, rank: u32) -> Option<StartOrder>;
+/// What is known of a job beside the brain: its environment and its folders.
+pub trait JobFolders: Send + Sync {
+    /// The order that starts one rank of a stint; none when the job's folder is lost.
+    fn start_order(&self, brain: &Brain, stint: StintId, rank: u32) -> Option<StartOrder>;
+    /// How to reach the store of a job's checkpoints; none when the job's folder is lost.
+    fn store_access(&self, brain: &Brain, workload: WorkloadId) -> Option<StoreAccess>;
+}
+
+/// How to reach a job's checkpoints.
+#[derive(Clone, Debug, Default)]
+pub struct StoreAccess {
+    /// The store's address.
+    pub address: String,
+    /// The job's name inside it.
+    pub key: String,
+    /// Where credentials are looked for.
+    pub env: BTreeMap<String, String>,
+}
+
+/// Looks at checkpoint stores.
+#[async_trait]
+pub trait StoreProbe: Send + Sync {
+    /// What is wrong with a store; none when it answers and can hold checkpoints.
+    async fn probe(&self, access: &StoreAccess) -> Option<Trouble>;
 }
 
 /// What came of a task.
@@ -37,7 +62,7 @@ pub struct Performed {
 }
 
 /// Makes an open decision ready; none when it is no longer open or needs nothing.
-pub fn task(brain: &Brain, outfit: &dyn Outfit, open: &Open) -> Option<Task> {
+pub fn task(brain: &Brain, folders: &dyn JobFolders, open: &Open) -> Option<Task> {
     match &open.decision {
         Decision::Acquire { lease, offer, max_price, .. } => {
             Some(Task::Acquire(*lease, Want { offer: offer.clone(), max_price: *max_price }))
@@ -45,12 +70,15 @@ pub fn task(brain: &Brain, outfit: &dyn Outfit, open: &Open) -> Option<Task> {
         Decision::Release { lease } => Some(Task::Release(*lease)),
         Decision::Start { stint, leases, .. } => {
             let orders = leases.iter().zip(0..);
-            let orders = orders.map(|(lease, rank)| Some((*lease, outfit.order(brain, *stint, rank)?)));
+            let orders = orders.map(|(lease, rank)| Some((*lease, folders.start_order(brain, *stint, rank)?)));
             orders.collect::<Option<Vec<_>>>().map(Task::Start)
         }
         Decision::Checkpoint { stint } => Some(Task::Save(*stint, workers(brain, *stint)?, open.id.seq)),
         Decision::Stop { stint, grace } => Some(Task::Stop(*stint, workers(brain, *stint)?, *grace)),
-        Decision::CheckStore { .. } | Decision::Pause { .. } | Decision::End { .. } | Decision::Notify { .. } => None,
+        Decision::CheckStore { workload } => {
+            folders.store_access(brain, *workload).map(|access| Task::CheckStore(*workload, access))
+        }
+        Decision::Pause { .. } | Decision::End { .. } | Decision::Notify { .. } => None,
     }
 }
 
@@ -60,8 +88,8 @@ fn workers(brain: &Brain, stint: StintId) -> Option<Vec<(LeaseId, u32)>> {
     Some(known.leases.iter().copied().zip(0..).filter(|(lease, _)| brain.lease(*lease).is_some()).collect())
 }
 
-/// Carries a task out.
-pub async fn perform(engine: &dyn Engine, task: &Task) -> Performed {
+/// Carries a task out. What goes to several machines goes to all of them at once: one that hangs delays nobody.
+pub async fn perform(engine: &dyn Engine, stores: &dyn StoreProbe, task: &Task) -> Performed {
     let mut performed = Performed::default();
     match task {
         Task::Acquire(lease, want) => match engine.acquire(*lease, want).await {
@@ -74,22 +102,26 @@ pub async fn perform(engine: &dyn Engine, task: &Task) -> Performed {
             Err(_) => performed.again = true,
         },
         Task::Start(orders) => {
-            for (lease, order) in orders {
-                performed.again |= engine.start(*lease, order).await.is_err();
-            }
+            performed.again = any_failed(orders.iter().map(|(lease, order)| engine.start(*lease, order))).await;
         }
         Task::Save(stint, workers, request) => {
-            for (lease, rank) in workers {
-                performed.again |= engine.save(*lease, *stint, *rank, *request).await.is_err();
-            }
+            let saves = workers.iter().map(|(lease, rank)| engine.save(*lease, *stint, *rank, *request));
+            performed.again = any_failed(saves).await;
         }
         Task::Stop(stint, workers, grace) => {
-            for (lease, rank) in workers {
-                performed.again |= engine.stop(*lease, *stint, *rank, *grace).await.is_err();
-            }
+            let stops = workers.iter().map(|(lease, rank)| engine.stop(*lease, *stint, *rank, *grace));
+            performed.again = any_failed(stops).await;
+        }
+        Task::CheckStore(workload, access) => {
+            let trouble = stores.probe(access).await;
+            performed.events.push(Event::StoreChecked { workload: *workload, trouble });
         }
     }
     performed
+}
+
+async fn any_failed(calls: impl Iterator<Item = impl Future<Output = Result<(), EngineError>>>) -> bool {
+    join_all(calls).await.iter().any(Result::is_err)
 }
 
 /// What a state says of the lease itself. One that came and went between two looks was paid for as well.
@@ -150,9 +182,13 @@ fn world_time(real_ms: u64, speed: u32) -> Span {
 }
 
 /// Everything an engine shows about the leases that a brain holds. A lease that came up and that the
-/// engine does not know any more is lost.
+/// engine does not know any more is lost; an offer that it does not show any more is not for sale.
 pub async fn observe(brain: &Brain, engine: &dyn Engine, now: Time) -> Result<Vec<Event>, EngineError> {
-    let mut events: Vec<Event> = engine.offers().await?.into_iter().map(|offer| Event::OfferSeen { offer }).collect();
+    let offers = engine.offers().await?;
+    let shown = |id: &OfferId| offers.iter().any(|offer| offer.id == *id);
+    let gone = brain.offers().filter(|offer| !shown(&offer.id)).map(|offer| offer.id.clone());
+    let mut events: Vec<Event> = gone.map(|offer| Event::OfferGone { offer }).collect();
+    events.extend(offers.into_iter().map(|offer| Event::OfferSeen { offer }));
     let leases: Vec<LeaseId> = brain.leases().map(|lease| lease.id).collect();
     if leases.is_empty() {
         return Ok(events);

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use windfall_core::Span;
-use windfall_exec::Replay;
+use windfall_exec::{ClockFile, Replay};
 
 /// The market that a new server replays.
 pub const DEFAULT_MARKET: &str = "aws-v100-us-west-2-2023";
@@ -91,6 +91,14 @@ impl World {
             Err(_) => Ok(None),
         }
     }
+
+    /// The same, and an error when it is not the world that is asked for.
+    pub fn standing(home: &Path, wanted: Option<&World>) -> Result<Option<World>, HomeError> {
+        match (World::of(home)?, wanted) {
+            (Some(known), Some(wanted)) if known != *wanted => Err(HomeError::OtherWorld { path: home.to_owned() }),
+            (known, _) => Ok(known),
+        }
+    }
 }
 
 /// An opened state directory.
@@ -116,22 +124,20 @@ impl Home {
         Ok(Home { path })
     }
 
-    /// The world that the directory holds, or `wanted` (else the default) when it holds none yet.
-    pub fn world(&self, wanted: Option<World>) -> Result<World, HomeError> {
+    /// Writes the world down. Only the server that holds the lock does so, once everything else has worked: what could
+    /// not be started leaves no world behind.
+    pub fn write_world(&self, world: &World) -> Result<(), HomeError> {
         let file = self.path.join("world.json");
-        match (World::of(&self.path)?, wanted) {
-            (Some(known), Some(wanted)) if known != wanted => Err(HomeError::OtherWorld { path: self.path.clone() }),
-            (Some(known), _) => Ok(known),
-            (None, wanted) => {
-                let world = wanted.unwrap_or_default();
-                let text = serde_json::to_string_pretty(&world).expect("a world has string keys");
-                let new = file.with_extension("new");
-                std::fs::write(&new, text)
-                    .and_then(|()| std::fs::rename(&new, &file))
-                    .map_err(|source| HomeError::Unusable { path: file, source })?;
-                Ok(world)
-            }
-        }
+        let text = serde_json::to_string_pretty(world).expect("a world has string keys");
+        let new = file.with_extension("new");
+        std::fs::write(&new, text)
+            .and_then(|()| std::fs::rename(&new, &file))
+            .map_err(|source| HomeError::Unusable { path: file, source })
+    }
+
+    /// Where the world's clock is kept while no server runs.
+    pub fn clock(&self) -> ClockFile {
+        ClockFile::at(self.path.join("clock"))
     }
 
     /// Keeps every other server out for as long as the returned file lives.

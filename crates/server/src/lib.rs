@@ -1,20 +1,25 @@
 //! The control plane: the loop that owns the brain, and the API in front of it.
 
+mod answers;
 mod api;
 pub mod api_types;
 mod bill;
 mod bound;
 pub mod cycle;
 pub mod dispatch;
+mod flights;
 mod history;
 pub mod home;
+mod journal;
 mod keeper;
 mod logs;
+mod merge;
 mod outfit;
+mod probe;
 mod serve;
 
 pub use bound::Bound;
-pub use serve::{ServeError, Settings, serve};
+pub use serve::{ServeError, Settings, check_world, serve};
 
 use api_types::Problem;
 

@@ -1,7 +1,7 @@
 //! A job's folder beside the log: the submitting terminal's environment (secrets stay out of the log),
 //! the user's own files under the checkpoint path, where on the tape it began, and the programs' output.
 
-use crate::dispatch::Outfit;
+use crate::dispatch::{JobFolders, StoreAccess};
 use crate::home::Home;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use windfall_core::worker::StartOrder;
-use windfall_core::{Brain, JobSpec, Span, StintId};
+use windfall_core::{Brain, JobSpec, Span, StintId, WorkloadId};
 
 /// What is kept of a job beside the log.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -50,10 +50,12 @@ impl Kept {
     }
 }
 
-/// Makes start orders from a home's job folders.
-pub struct Wardrobe {
+/// The job folders of a state directory.
+pub struct Folders {
     /// Where the folders are.
     pub home: Arc<Home>,
+    /// How many times faster than life the world runs.
+    pub speed: u32,
     /// See [`crate::home::World::fresh_folder`].
     pub fresh_folder: bool,
 }
@@ -63,8 +65,27 @@ pub fn output_file(folder: &Path, epoch: u64, rank: u32) -> PathBuf {
     folder.join(format!("stint-{epoch:05}-{rank}.log"))
 }
 
-impl Outfit for Wardrobe {
-    fn order(&self, brain: &Brain, stint: StintId, rank: u32) -> Option<StartOrder> {
+impl Folders {
+    fn checkpoint_store(&self, spec: &JobSpec) -> String {
+        let named = &spec.checkpoint.store;
+        if named.is_empty() { self.home.checkpoints().to_string_lossy().into_owned() } else { named.clone() }
+    }
+}
+
+/// How long the last upload of an ended program is tried, in the world's time.
+const LAST_UPLOAD: Span = Span::minutes(10);
+/// The least real time for it: stores and networks do not run faster because a world does.
+const LAST_UPLOAD_LEAST_MS: u64 = 10_000;
+
+impl JobFolders for Folders {
+    fn store_access(&self, brain: &Brain, workload: WorkloadId) -> Option<StoreAccess> {
+        let spec = &brain.job(workload)?.spec;
+        let mut env = Kept::read(&self.home.job(&spec.run.environment)).ok()?.env;
+        env.extend(spec.run.env.clone());
+        Some(StoreAccess { address: self.checkpoint_store(spec), key: spec.run.environment.clone(), env })
+    }
+
+    fn start_order(&self, brain: &Brain, stint: StintId, rank: u32) -> Option<StartOrder> {
         let job = brain.job(stint.workload)?;
         let known = job.stint.as_ref().filter(|known| known.id == stint)?;
         let folder = self.home.job(&job.spec.run.environment);
@@ -89,16 +110,12 @@ impl Outfit for Wardrobe {
             output: output_file(&folder, stint.epoch, rank).to_string_lossy().into_owned(),
             progress: job.spec.run.progress.clone(),
             checkpoint_dir: checkpoint.path.clone().or_else(|| shared_saves(&folder, stint, known.leases.len())),
-            checkpoint_store: if checkpoint.store.is_empty() {
-                self.home.checkpoints().to_string_lossy().into_owned()
-            } else {
-                checkpoint.store.clone()
-            },
+            checkpoint_store: self.checkpoint_store(&job.spec),
             checkpoint_key: job.spec.run.environment.clone(),
             keep: checkpoint.keep,
             settle_ms: checkpoint.settle_ms,
             complete: checkpoint.complete.clone(),
-            last_upload_ms: 600_000,
+            last_upload_ms: (LAST_UPLOAD.0.unsigned_abs() / u64::from(self.speed.max(1))).max(LAST_UPLOAD_LEAST_MS),
             resume: known.resume,
             foreign: kept.foreign,
         })

@@ -2,10 +2,10 @@
 
 use crate::api::{Desk, routes};
 use crate::bound::Bound;
-use crate::cycle::{Cycle, CycleError};
+use crate::cycle::{Cycle, Habits, Moment};
 use crate::home::{Home, HomeError, World, private};
 use crate::keeper::{Keeper, log};
-use crate::outfit::Wardrobe;
+use crate::outfit::Folders;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::PathBuf;
@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use windfall_catalog::{Catalog, Site};
 use windfall_core::brain::Config;
-use windfall_core::{Place, Time, Way};
-use windfall_exec::{Replay, Simulated, SimulatedError, WorldClock};
+use windfall_core::{Place, Time, Way, codec};
+use windfall_exec::{ClockFile, Replay, Simulated, SimulatedError, WorldClock};
 use windfall_store::StoreError;
 
 /// How to serve.
@@ -45,14 +45,33 @@ pub enum ServeError {
     #[error("the state cannot be opened")]
     Store(#[from] StoreError),
     /// The log.
-    #[error(transparent)]
-    Cycle(#[from] CycleError),
+    #[error("the state cannot be read")]
+    Log(#[from] codec::CodecError),
+    /// The world that was asked for cannot be: nothing was changed.
+    #[error("{0}")]
+    World(String),
+    /// It served, and had to end.
+    #[error("{0}")]
+    Ended(String),
     /// The engine.
     #[error(transparent)]
     Engine(#[from] SimulatedError),
     /// The socket.
     #[error("the server cannot listen")]
     Listen(#[source] std::io::Error),
+}
+
+impl ServeError {
+    /// What was asked for can never work, and nothing was changed.
+    pub fn is_bad_input(&self) -> bool {
+        matches!(
+            self,
+            ServeError::Home(HomeError::OtherWorld { .. })
+                | ServeError::Engine(SimulatedError::Tape(_))
+                | ServeError::Store(StoreError::Address { .. })
+                | ServeError::World(_)
+        )
+    }
 }
 
 /// What moving a checkpoint between the places of a market costs, by the catalogue; what nobody knows is left out.
@@ -69,53 +88,81 @@ fn ways(replay: &Replay) -> Result<Vec<Way>, SimulatedError> {
     Ok(pairs.filter(|(from, to)| from != to).filter_map(|(from, to)| way(from, to)).collect())
 }
 
+/// Whether a world can be, before anything of it is written: its market, its zones, its speed, its database.
+pub async fn check_world(world: &World) -> Result<(), ServeError> {
+    ways(&world.replay)?;
+    if !(1..=60).contains(&world.speed) {
+        return Err(ServeError::World(format!("a world runs 1 to 60 times faster than life, not {}", world.speed)));
+    }
+    if world.replay.from.0 < 0 {
+        return Err(ServeError::World("a replay begins at 0 or later".to_owned()));
+    }
+    if let Some(address) = &world.store {
+        windfall_store::open(address).await?.close().await;
+    }
+    Ok(())
+}
+
 /// Serves until the end; `ready` is called once it listens. Returns `Ok` also when another server was faster.
 pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), ServeError> {
     private();
+    let known = World::standing(&settings.home, settings.world.as_ref())?;
+    if known.is_none() {
+        check_world(&settings.world.clone().unwrap_or_default()).await?;
+    }
     let home = Arc::new(Home::open(&settings.home)?);
     let _lock = match home.lock() {
         Ok(lock) => lock,
         Err(HomeError::Busy { .. }) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
-    let world = home.world(settings.world)?;
+    // Again, now that nobody else can write it.
+    let known = World::standing(&home.path, settings.world.as_ref())?;
+    let world = known.clone().or(settings.world).unwrap_or_default();
     let store: Arc<dyn windfall_store::Store> = windfall_store::open(&home.store(&world)).await?.into();
     let mut config = Config { ways: ways(&world.replay)?, ..Config::default() };
     if let Some(policy) = settings.policy {
         config.policy = policy;
     }
-    let cycle = Cycle::open(Arc::clone(&store), config).await?;
-    let base = cycle.brain().now();
-    let base = if base == Time(0) { WorldClock::real(base).now() } else { base };
-    let clock = Arc::new(WorldClock::replayed(base, world.speed));
+    let began = Instant::now();
+    let epoch = store.lead().await?;
+    let loaded = store.load().await?;
+    let now = Moment { world: Time(0), real: began.elapsed() };
+    let cycle = Cycle::start(Habits::default(), config, epoch, loaded, now)?;
+    if known.is_none() {
+        home.write_world(&world)?;
+    }
+    let clock_file = home.clock();
+    let clock = Arc::new(replayed_clock(cycle.brain().now(), &clock_file, world.speed));
     let engine =
         Simulated::open(home.leases(), world.replay.clone(), Arc::clone(&clock), PathBuf::from("/proc/self/exe"))
             .await?;
+    tokio::spawn(clock_file.clone().keep(Arc::clone(&clock)));
 
     let folder = File::open(&home.path).map_err(ServeError::Listen)?;
     // The lock is ours, so a socket that is there belongs to a server that is gone.
     let _ = std::fs::remove_file(home.path.join("server.sock"));
     let listener = UnixListener::bind(Home::socket(&folder)).map_err(ServeError::Listen)?;
     let (asks, keeper_asks) = mpsc::channel(4_096);
-    let (performed_sender, performed) = mpsc::unbounded_channel();
-    let over = Arc::new(Notify::new());
+    let (report_sender, reports) = mpsc::unbounded_channel();
     log(&format!("version {} serves {} as pid {}", env!("CARGO_PKG_VERSION"), home.path.display(), std::process::id()));
     let keeper = Keeper {
         home: Arc::clone(&home),
-        wardrobe: Wardrobe { home: Arc::clone(&home), fresh_folder: world.fresh_folder },
+        folders: Folders { home: Arc::clone(&home), speed: world.speed, fresh_folder: world.fresh_folder },
         world,
         cycle,
-        clock,
+        store: Arc::clone(&store),
+        clock: Arc::clone(&clock),
         engine,
         asks: keeper_asks,
-        performed,
-        performed_sender,
-        in_flight: BTreeMap::new(),
-        progress_logged: BTreeMap::new(),
+        reports,
+        report_sender,
+        waiting: BTreeMap::new(),
+        tickets: 0,
+        began,
         idle_after: settings.idle_after,
         last_used: Instant::now(),
-        swept: None,
-        over: Arc::clone(&over),
+        ending: false,
         bound: settings.bound.clone(),
     };
     let keeper = tokio::spawn(keeper.run());
@@ -124,15 +171,28 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Listen)?;
     let app = axum::serve(listener, routes(desk));
     ready();
+    let mut had_to_end = None;
     tokio::select! {
         served = app => served.map_err(ServeError::Listen)?,
-        _ = keeper => {}
+        ended = keeper => had_to_end = ended.unwrap_or_else(|error| Some(format!("the loop failed: {error}"))),
         _ = terminate.recv() => {}
     }
-    store.close().await;
+    let _ = clock_file.write(clock.now());
+    // A database that does not answer must not keep a server from ending.
+    let _ = tokio::time::timeout(CLOSE, store.close()).await;
     log("ended");
     if settings.bound.is_some_and(|bound| bound.is_gone()) {
         let _ = std::fs::remove_dir_all(path);
     }
-    Ok(())
+    had_to_end.map_or(Ok(()), |why| Err(ServeError::Ended(why)))
+}
+
+/// How long giving connections back may take.
+const CLOSE: Duration = Duration::from_secs(5);
+
+/// Goes on from the later of what the log and the clock's file say; a new world begins now.
+fn replayed_clock(logged: Time, file: &ClockFile, speed: u32) -> WorldClock {
+    let left_at = file.read().map_or(logged, |kept| kept.max(logged));
+    let base = if left_at == Time(0) { WorldClock::real(left_at).now() } else { left_at };
+    WorldClock::replayed(base, speed)
 }

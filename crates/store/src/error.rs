@@ -15,8 +15,11 @@ pub enum StoreError {
         current: u64,
     },
     /// Another server leads and is connected.
-    #[error("another server leads this store")]
-    Led,
+    #[error("another server leads this store (epoch {current})")]
+    Led {
+        /// The epoch of the store.
+        current: u64,
+    },
     /// Rows do not continue the log or the ledger; nothing was written.
     #[error("the {sequence} continues with {expected}, not with {found}")]
     Gap {

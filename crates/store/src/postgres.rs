@@ -136,8 +136,12 @@ impl Store for PostgresStore {
         while !write::take_lock(&mut connection, &self.schema).await.map_err(|error| fault("leading", error))? {
             tries -= 1;
             if tries == 0 {
+                let epoch: i64 = sqlx::query_scalar("SELECT epoch FROM meta")
+                    .fetch_one(&mut connection)
+                    .await
+                    .map_err(|error| fault("leading", error))?;
                 let _ = connection.close().await;
-                return Err(StoreError::Led);
+                return Err(StoreError::Led { current: epoch.cast_unsigned() });
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }

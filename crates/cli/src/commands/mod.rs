@@ -14,6 +14,7 @@ mod simulate;
 mod watch;
 mod work;
 
+pub use servers::startup_failure;
 use crate::args::{Cli, Command, SimulateCommand};
 use crate::client::Client;
 use crate::exit::{Code, Failure};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use windfall_core::Span;
 use windfall_core::view::JobView;
 use windfall_server::api_types::{Hello, Problem};
-use windfall_server::home::{Home, HomeError, World};
+use windfall_server::home::{HomeError, World};
 use windfall_server::{ServeError, Settings};
 use windfall_store::StoreError;
 
@@ -73,10 +73,9 @@ pub fn serve(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
         Ok(()) => Ok(Code::Done),
         Err(error) => {
             let problem = startup_problem(&error);
-            println!("{}", serde_json::to_string(&problem).unwrap_or_default());
-            let mut failure = Failure::new(Code::Unreachable, problem.title);
-            failure.hint = problem.hint;
-            Err(failure)
+            // Whoever started it may be gone long since.
+            let _ = writeln!(std::io::stdout(), "{}", serde_json::to_string(&problem).unwrap_or_default());
+            Err(startup_failure(problem))
         }
     }
 }
@@ -94,6 +93,14 @@ fn close_inherited() {
     }
 }
 
+/// What a server that did not start, or had to end, means for whoever started it.
+pub fn startup_failure(problem: Problem) -> Failure {
+    let code = if (400..500).contains(&problem.status) { Code::BadInput } else { Code::Unreachable };
+    let mut failure = Failure::new(code, problem.title);
+    failure.hint = problem.hint;
+    failure
+}
+
 fn startup_problem(error: &ServeError) -> Problem {
     let mut title = error.to_string();
     let mut source = std::error::Error::source(error);
@@ -107,9 +114,12 @@ fn startup_problem(error: &ServeError) -> Problem {
         ServeError::Home(HomeError::OtherWorld { .. }) => "use another state directory for another world: --home DIR",
         ServeError::Home(_) => elsewhere,
         ServeError::Engine(_) => "see the names above, or leave --market and --zones out",
+        ServeError::World(_) => "see `windfall up --help`",
+        ServeError::Ended(_) => "the other server goes on with every job; `windfall up` starts this one again",
         _ => "its log is server.log in the state directory",
     };
-    Problem { code: "cannot-start".to_owned(), title, status: 503, detail: None, hint: Some(hint.to_owned()) }
+    let status = if error.is_bad_input() { 422 } else { 503 };
+    Problem { code: "cannot-start".to_owned(), title, status, detail: None, hint: Some(hint.to_owned()) }
 }
 
 fn store_hint(error: &StoreError) -> &'static str {
@@ -139,18 +149,35 @@ pub async fn up(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
     if args.fresh_folder {
         serve_args.push("--fresh-folder".to_owned());
     }
-    if let Some(wanted) = world(args)
-        && here.home.join("world.json").exists()
-    {
-        let home = Home::open(&here.home).map_err(crate::client::home_failure)?;
-        home.world(Some(wanted)).map_err(|error| {
-            Failure::new(Code::BadInput, error.to_string())
-                .hint("use another state directory for another world: --home DIR")
-        })?;
+    let wanted = world(args);
+    if let Some(wanted) = &wanted {
+        check(here, wanted).await?;
     }
     let hello = Client::new(&here.home, serve_args).ensure().await?;
+    // The server that answers may be one that somebody else started at the same moment.
+    standing(here, wanted.as_ref())?;
     tell(here, &hello, "a server runs");
     Ok(Code::Done)
+}
+
+/// Refuses a world that cannot be, or is not the one that stands, before anything is written.
+async fn check(here: &Here, wanted: &World) -> Result<(), Failure> {
+    if standing(here, Some(wanted))?.is_some() {
+        return Ok(());
+    }
+    windfall_server::check_world(wanted).await.map_err(|error| {
+        let problem = startup_problem(&error);
+        // Whatever it is, it is the new world that cannot be.
+        startup_failure(Problem { status: 422, ..problem })
+    })
+}
+
+fn standing(here: &Here, wanted: Option<&World>) -> Result<Option<World>, Failure> {
+    World::standing(&here.home, wanted).map_err(|error| match error {
+        HomeError::OtherWorld { .. } => Failure::new(Code::BadInput, error.to_string())
+            .hint("use another state directory for another world: --home DIR"),
+        other => crate::client::home_failure(other),
+    })
 }
 
 pub async fn status(here: &Here) -> Result<Code, Failure> {
@@ -190,6 +217,15 @@ fn tell(here: &Here, hello: &Hello, what: &str) {
     println!("{what}: version {}, pid {}, on {}", hello.version, hello.pid, here.home.display());
     println!("its world: a {}× replay of {} in {}", hello.speed, hello.market, hello.zones.join(", "));
     println!("{} live job(s), {} lease(s)", hello.live_jobs, hello.leases);
+    if let Some(away) = &hello.database_away {
+        let second = away.since_unix_ms / 1_000 % 86_400;
+        let (hours, minutes, seconds) = (second / 3_600, second / 60 % 60, second % 60);
+        let lasts = Span(i64::try_from(away.for_ms).unwrap_or(i64::MAX));
+        println!(
+            "the database is away since {hours:02}:{minutes:02}:{seconds:02} UTC ({lasts}): nothing is decided until it is back: {}",
+            away.why
+        );
+    }
 }
 
 pub async fn down(here: &Here, args: &DownArgs) -> Result<Code, Failure> {

@@ -148,6 +148,7 @@ impl Brain {
 
     fn on_offer_seen(&mut self, seq: u64, offer: &Offer) {
         let before = self.offers.insert(offer.id.clone(), offer.clone());
+        self.gone_prices.remove(&offer.id);
         self.lookouts.saw(&self.model, self.config.look_every, offer, self.now);
         let more = before.as_ref().is_none_or(|before| offer.capacity > before.capacity);
         if more {
@@ -169,14 +170,17 @@ impl Brain {
     /// What is no longer shown cannot be bought; leases of it go on at their last price.
     fn on_offer_gone(&mut self, id: &OfferId) {
         self.heard(id, false);
-        self.offers.remove(id);
+        if let Some(offer) = self.offers.remove(id) {
+            self.gone_prices.insert(offer.id, offer.price_per_hour);
+        }
         self.refused.remove(id);
     }
 
     fn on_lease_up(&mut self, id: LeaseId, at: Time) {
         let Some(lease) = self.leases.get_mut(&id) else { return };
         let at = at.clamp(lease.asked_at, self.now);
-        let rate = self.offers.get(&lease.offer).map(|offer| offer.price_per_hour).unwrap_or_default();
+        let shown = self.offers.get(&lease.offer).map(|offer| offer.price_per_hour);
+        let rate = shown.or(self.gone_prices.get(&lease.offer).copied()).unwrap_or_default();
         lease.up_at = Some(at);
         let offer = lease.offer.clone();
         lease.meter = Some(Meter::start(at, rate));

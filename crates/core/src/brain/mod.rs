@@ -27,7 +27,7 @@ use crate::market::foresight::{Model, Plan, Shelf};
 use crate::offer::{Offer, OfferId, Way};
 use crate::reason::Reason;
 use crate::record::Decision;
-use crate::units::{Span, Time};
+use crate::units::{NanoUsd, Span, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -92,6 +92,9 @@ pub struct Brain {
     last_seq: u64,
     last_batch: u64,
     offers: BTreeMap<OfferId, Offer>,
+    /// Last prices of offers that are no longer for sale: a lease of one may still come up.
+    #[serde(default)]
+    gone_prices: BTreeMap<OfferId, NanoUsd>,
     /// Offers that refused, and until when they are left alone.
     refused: BTreeMap<OfferId, Time>,
     jobs: BTreeMap<WorkloadId, Job>,
@@ -157,6 +160,7 @@ impl Brain {
             last_seq: 0,
             last_batch: 0,
             offers: BTreeMap::new(),
+            gone_prices: BTreeMap::new(),
             refused: BTreeMap::new(),
             jobs: BTreeMap::new(),
             leases: BTreeMap::new(),

@@ -88,14 +88,14 @@ impl Position {
         }
     }
 
-    /// When a lease of this offer ends, if that is within the notice.
-    pub(super) fn ends_within_notice(&self, offer: &OfferId, now: Time) -> Option<Time> {
+    /// When the lease ends that is the `count`th of this offer, if that is within the notice.
+    pub(super) fn ends_within_notice(&self, offer: &OfferId, count: u32, now: Time) -> Option<Time> {
         let mut parts = offer.0.split('/').skip(1);
         let zone = parts.next()?;
         if parts.last()? != "spot" {
             return None;
         }
-        let within = self.tape.falls_below(zone, 1, self.offset(now), self.tape.notice)?;
+        let within = self.tape.falls_below(zone, count, self.offset(now), self.tape.notice)?;
         Some(now + within)
     }
 }

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use windfall_core::worker::{AgentRequest, StartOrder, WorkerView};
-use windfall_core::{LeaseEnd, LeaseId, Market, Offer, Refusal, Span, StintId, Time};
+use windfall_core::{LeaseEnd, LeaseId, Market, Offer, OfferId, Refusal, Span, StintId, Time};
 use windfall_sim::TapeError;
 
 /// How often the market is looked at. At sixty times life this is three seconds of the market.
@@ -218,11 +218,14 @@ impl Simulated {
             }
             for (lease, folder, ends_at) in self.untold() {
                 let in_ms = self.clock.real_time(ends_at - now).as_millis() as u64;
-                if self.agents.ask(&folder, &AgentRequest::Notice { in_ms }).await.is_ok()
-                    && let Some(held) = self.held().get_mut(&lease)
-                {
-                    held.told = true;
-                }
+                let engine = Arc::clone(&self);
+                // All at once: an agent that hangs must not use up the notice of the others.
+                tokio::spawn(async move {
+                    let told = engine.agents.ask(&folder, &AgentRequest::Notice { in_ms }).await.is_ok();
+                    if let Some(held) = engine.held().get_mut(&lease) {
+                        held.told = told;
+                    }
+                });
             }
             for lease in self.overdue(now) {
                 let engine = Arc::clone(&self);
@@ -236,20 +239,33 @@ impl Simulated {
         }
     }
 
-    /// Spot leases whose capacity ends within the notice, and when.
+    /// Spot leases whose capacity ends within the notice, and when. Where capacity is left for some leases of an offer,
+    /// the oldest stay.
     fn doomed(&self, now: Time) -> Vec<(LeaseId, Time)> {
         let held = self.held();
-        let live = held.iter().filter(|(_, held)| held.marks.gone.is_none() && held.marks.up_at.is_some());
-        let unannounced = live.filter(|(_, held)| held.marks.ends_at.is_none());
-        unannounced
-            .filter_map(|(id, held)| Some((*id, self.position.ends_within_notice(&held.marks.offer, now)?)))
-            .collect()
+        let mut sold: BTreeMap<&OfferId, u32> = BTreeMap::new();
+        let mut doomed = Vec::new();
+        for (id, held) in held.iter().filter(|(_, held)| held.marks.gone.is_none()) {
+            let count = sold.entry(&held.marks.offer).or_default();
+            *count += 1;
+            if held.marks.up_at.is_some() && held.marks.ends_at.is_none() {
+                let ends_at = self.position.ends_within_notice(&held.marks.offer, *count, now);
+                doomed.extend(ends_at.map(|ends_at| (*id, ends_at)));
+            }
+        }
+        doomed
     }
 
+    /// Leases whose agents are to be told of their notice now; told again only when that fails.
     fn untold(&self) -> Vec<(LeaseId, Folder, Time)> {
-        let held = self.held();
-        let live = held.iter().filter(|(_, held)| held.marks.gone.is_none() && !held.told);
-        live.filter_map(|(id, held)| Some((*id, held.folder.clone(), held.marks.ends_at?))).collect()
+        let mut held = self.held();
+        let live = held.iter_mut().filter(|(_, held)| held.marks.gone.is_none() && !held.told);
+        live.filter_map(|(id, held)| {
+            let ends_at = held.marks.ends_at?;
+            held.told = true;
+            Some((*id, held.folder.clone(), ends_at))
+        })
+        .collect()
     }
 
     fn overdue(&self, now: Time) -> Vec<LeaseId> {
@@ -326,13 +342,10 @@ impl Engine for Arc<Simulated> {
             Some(known @ (LeaseState::Gone { .. } | LeaseState::Up { .. })) => return Ok(known),
             // Sold already, perhaps by an earlier server: its agent may run, so it is not refused any more.
             Some(LeaseState::Pending) => {}
-            None => self.sell(want)?,
+            None => self.sell(lease, want)?,
         }
         let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
-        let folder = Folder::create(&self.root, lease).map_err(why)?;
-        let marks = Marks { offer: want.offer.clone(), ..Marks::default() };
-        folder.write_marks(&marks);
-        self.held().entry(lease).or_insert(Held { folder: folder.clone(), marks, worker: None, told: false });
+        let folder = self.folder(lease).ok_or(EngineError::NoLease(lease))?;
         self.agents.launch(&folder).await.map_err(why)?;
         let now = self.clock.now();
         self.mark(lease, |marks| {
@@ -389,16 +402,23 @@ impl Engine for Arc<Simulated> {
 }
 
 impl Simulated {
-    /// Whether the market sells this now.
-    fn sell(&self, want: &Want) -> Result<(), EngineError> {
+    /// Sells a lease, if the market has one left now: what is sold and not given back counts.
+    fn sell(&self, lease: LeaseId, want: &Want) -> Result<(), EngineError> {
         let offers = self.position.offers(self.clock.now());
         let Some(offer) = offers.iter().find(|offer| offer.id == want.offer) else {
             return Err(EngineError::Refused(Refusal::Invalid));
         };
+        let mut held = self.held();
+        let sold = held.values().filter(|held| held.marks.gone.is_none() && held.marks.offer == want.offer).count();
         let dear = want.max_price.is_some_and(|max| offer.price_per_hour > max);
-        if dear || offer.capacity == Some(0) {
+        if dear || offer.capacity.is_some_and(|capacity| sold >= capacity as usize) {
             return Err(EngineError::Refused(Refusal::NoCapacity));
         }
+        let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
+        let folder = Folder::create(&self.root, lease).map_err(why)?;
+        let marks = Marks { offer: want.offer.clone(), ..Marks::default() };
+        folder.write_marks(&marks);
+        held.insert(lease, Held { folder, marks, worker: None, told: false });
         Ok(())
     }
 

@@ -81,6 +81,10 @@ pub(crate) struct World {
     /// The last moment at which a fault was felt.
     pub trouble_at: Time,
     pub interruptions: u64,
+    /// Until then the engine answers nothing.
+    pub silent_until: Time,
+    /// An offer that is not shown until then.
+    pub hidden: Option<(usize, Time)>,
     pub wrongs: Vec<Wrong>,
     pub trace: Option<Vec<String>>,
 }
@@ -103,6 +107,8 @@ impl World {
             delay: Span::ZERO,
             trouble_at: now,
             interruptions: 0,
+            silent_until: now,
+            hidden: None,
             wrongs: Vec::new(),
             trace: None,
         }
@@ -304,6 +310,7 @@ impl World {
     /// From now on nothing goes wrong, and there is room for everybody.
     pub fn calm_down(&mut self) {
         self.calm = true;
+        (self.silent_until, self.hidden) = (self.now, None);
         self.faults.over = true;
         self.trouble_at = self.now;
         let now = self.now;

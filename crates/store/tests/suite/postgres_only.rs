@@ -9,7 +9,7 @@ async fn a_second_leader_waits_until_the_first_is_gone() {
     let Some(place) = place::postgres() else { return };
     let (first, second) = (place.open().await, place.open().await);
     let old = first.lead().await.unwrap();
-    assert!(matches!(second.lead().await, Err(StoreError::Led)));
+    assert!(matches!(second.lead().await, Err(StoreError::Led { .. })));
     first.commit(old, &rows([1, 2])).await.unwrap();
     assert_eq!(second.load().await.unwrap().next_seq, 3, "who does not lead can read");
     assert!(matches!(second.commit(old, &rows([3])).await, Err(StoreError::Fenced { .. })));
@@ -37,7 +37,7 @@ async fn a_leader_that_lost_its_connection_cannot_write_after_another_took_over(
     let new = loop {
         match second.lead().await {
             Ok(epoch) => break epoch,
-            Err(StoreError::Led) => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
+            Err(StoreError::Led { .. }) => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
             Err(other) => panic!("{other:?}"),
         }
     };
@@ -47,7 +47,7 @@ async fn a_leader_that_lost_its_connection_cannot_write_after_another_took_over(
     assert!(matches!(lost, Err(StoreError::Unsure { .. })), "{lost:?}");
     let fenced = first.commit(old, &rows([3])).await;
     assert!(matches!(fenced, Err(StoreError::Fenced { current, .. }) if current == new), "{fenced:?}");
-    assert!(matches!(first.lead().await, Err(StoreError::Led)));
+    assert!(matches!(first.lead().await, Err(StoreError::Led { .. })));
     assert_eq!(first.load().await.unwrap().next_seq, 3);
     first.close().await;
     second.close().await;

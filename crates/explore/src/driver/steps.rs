@@ -1,0 +1,315 @@
+//! Drives the server's own loop: every step that it asks for meets the invented store and engine, and their faults.
+
+use super::*;
+use crate::server::{Flight, Folders, moment, world_time};
+use crate::shelf::Unsure;
+use windfall_core::brain::Open;
+use windfall_core::{Body, DecisionId, codec};
+use windfall_exec::{Engine, Owned};
+use windfall_server::cycle::Step;
+use windfall_server::dispatch::Performed;
+use windfall_store::{Commit, Loaded, Store, StoreError};
+
+impl Life {
+    /// Carries out the calls that are due.
+    pub(super) fn fly(&mut self) {
+        let now = self.now;
+        // Calls that fail are made again later, so this ends.
+        while let Some(flight) = self.server.as_mut().and_then(|server| server.take_due(now)) {
+            if self.strike(Kind::DiesBetween) {
+                if let Some(server) = &mut self.server {
+                    server.flights.push(flight);
+                }
+                return self.die();
+            }
+            self.check_committed(&flight.open);
+            let performed = self.perform(&flight.task);
+            if let Some(server) = &mut self.server {
+                server.cycle.performed(moment(now), flight.open.id, performed);
+            }
+        }
+    }
+
+    /// One turn of the loop: does what it asks for until it rests.
+    pub(super) fn drive(&mut self) {
+        self.steps += 1;
+        if !self.shared.world().calm && self.strike(Kind::EngineSilent) {
+            let silence = Span::seconds(self.random.spread(60, 900));
+            let mut world = self.shared.world();
+            world.silent_until = self.now + silence;
+            world.delay += silence + Span::seconds(30);
+        }
+        self.hide_an_offer();
+        if let Some(server) = self.server.as_mut().filter(|server| server.cycle.leads()) {
+            server.cycle.happened(self.smuggled.drain(..));
+        }
+        if let Some(server) = &mut self.server {
+            server.cycle.turn();
+        }
+        while let Some(server) = &mut self.server {
+            match server.cycle.next(moment(self.now)) {
+                Step::Rest { world, real } => {
+                    server.rests_until = (world, real.map(world_time));
+                    break;
+                }
+                Step::Look { sweep } => self.look(sweep),
+                Step::Commit(commit) => self.commit(&commit),
+                Step::Lead => self.lead(),
+                Step::Snapshot(snapshot) => {
+                    let kept = now(self.shelf.snapshot(server.cycle.epoch(), &snapshot));
+                    server.cycle.snapshot_ended(*snapshot, kept);
+                }
+                Step::Call(open) => self.call(open),
+                Step::Forget(gone) => {
+                    let leases: Vec<_> = gone.into_iter().map(|gone| gone.lease).collect();
+                    if self.scenario.forgets {
+                        let _ = now(self.shared.forget(&leases));
+                    }
+                }
+                Step::Answer(ticket, answer) => self.answered(ticket, answer),
+                Step::Say(text) => self.shared.world().say(|| text),
+                Step::End(why) => {
+                    self.fail(10, format!("the only server ended itself: {why}"));
+                    break;
+                }
+            }
+            if self.broken.is_some() {
+                return;
+            }
+        }
+        if self.server.is_some() && self.strike(Kind::TwoServers) {
+            let until = self.now + Span::seconds(self.random.spread(1, 2_000));
+            self.old_leader = self.server.take().map(|server| (until, server));
+            self.start_server();
+        }
+    }
+
+    /// An offer that the engine does not show for a while. On-demand capacity stays: promises rest on it.
+    fn hide_an_offer(&mut self) {
+        let spots = self.shared.world().stalls.iter().filter(|stall| stall.capacity.is_some()).count();
+        if spots > 0 && self.strike(Kind::OfferHidden) {
+            let offer = self.random.below(spots as u64) as usize;
+            let until = self.now + Span::seconds(self.random.spread(30, 4_000));
+            self.shared.world().hidden = Some((offer, until));
+        }
+    }
+
+    fn look(&mut self, sweep: bool) {
+        let owned = sweep.then(|| self.sweep());
+        let Some(server) = &mut self.server else { return };
+        let (due, waiting) = std::mem::take(&mut server.inbox).into_iter().partition(|(at, _)| *at <= self.now);
+        server.inbox = waiting;
+        let late: Vec<(Time, Vec<Event>)> = due;
+        server.cycle.happened(late.into_iter().flat_map(|(_, events)| events));
+        let mut seen = self.observe();
+        if let Ok(events) = &mut seen
+            && events.len() > 1
+            && self.strike(Kind::EventsShuffled)
+        {
+            shuffle(events, &mut self.random);
+        }
+        if let Some(server) = &mut self.server {
+            server.cycle.looked(moment(self.now), seen, owned);
+        }
+    }
+
+    /// What the engine shows, or why it cannot be seen. Its answers fail, get lost, come late or twice, but not more
+    /// often because the server looks more often.
+    fn observe(&mut self) -> Result<Vec<Event>, String> {
+        let Some(server) = &mut self.server else { return Err("no server".to_owned()) };
+        let seen = server.observe(&self.shared, self.now);
+        let dirty = self.shared.world().dirty_since.take();
+        if dirty.is_none() && self.now < self.next_poll {
+            return seen;
+        }
+        let calm = self.shared.world().calm;
+        self.next_poll = self.now + if calm { Span::minutes(15) } else { self.scenario.poll };
+        if self.how.bug == Some(Bug::TimersLost) {
+            self.next_poll = self.now + Span::hours(3);
+        }
+        // After a look that failed the loop looks again by itself.
+        if seen.is_err() {
+            return seen;
+        }
+        let lost = self.shared.world().strike(Kind::ObserveFails);
+        let dropped = lost || self.shared.world().strike(Kind::ObservationDropped);
+        let stale = !dropped && self.shared.world().strike(Kind::ObservationStale);
+        if dropped || stale {
+            self.shared.world().delay += Span::seconds(2);
+        }
+        if stale || (!dropped && self.shared.world().strike(Kind::ObservationTwice)) {
+            let most = if self.scenario.gentle { 2_000 } else { 600_000 };
+            let later = Span(self.random.spread(100, most));
+            server.inbox.push((self.now + later, seen.clone().unwrap_or_default()));
+        }
+        if dropped || stale { Err("the answer was lost".to_owned()) } else { seen }
+    }
+
+    fn sweep(&mut self) -> Result<Vec<Owned>, String> {
+        if self.how.bug == Some(Bug::NoSweep) {
+            return Ok(Vec::new());
+        }
+        let owned = now(self.shared.list_owned()).map_err(|error| error.to_string())?;
+        let Some(server) = &self.server else { return Ok(owned) };
+        let orphans = dispatch::orphans(server.cycle.brain(), &owned);
+        self.orphans += orphans.len() as u64;
+        if self.how.bug == Some(Bug::OrphanUnbooked) {
+            for orphan in orphans {
+                if let Event::LeaseFound { lease, .. } = orphan {
+                    self.perform(&Task::Release(lease));
+                }
+            }
+            return Ok(Vec::new());
+        }
+        Ok(owned)
+    }
+
+    fn commit(&mut self, commit: &Commit) {
+        self.arm_store();
+        if self.how.bug == Some(Bug::DispatchBeforeCommit) {
+            self.dispatch_now(commit);
+        }
+        let Some(server) = &mut self.server else { return };
+        let result = now(self.shelf.commit(server.cycle.epoch(), commit));
+        if let Err(StoreError::Crashed) = result {
+            return self.die();
+        }
+        if result.is_err() {
+            if self.how.bug == Some(Bug::DispatchUncommitted) {
+                self.dispatch_now(commit);
+            }
+            let mut world = self.shared.world();
+            world.delay += Span::seconds(1);
+            world.trouble_at = self.now;
+        }
+        if let Some(server) = &mut self.server {
+            server.cycle.committed(moment(self.now), result);
+        }
+    }
+
+    fn arm_store(&mut self) {
+        let memory = &self.shelf.memory;
+        if self.strike(Kind::StoreRefuses) {
+            memory.fail_next_commits(self.random.between(1, 5) as u64);
+        } else if self.strike(Kind::DiesBeforeCommit) {
+            memory.crash_before_commit(0);
+        } else if self.strike(Kind::DiesAfterCommit) {
+            memory.crash_after_commit(0);
+        } else if self.strike(Kind::UnsureWritten) {
+            self.shelf.lose_sight(Unsure::Written);
+        } else if self.strike(Kind::UnsureLost) {
+            self.shelf.lose_sight(Unsure::Lost);
+        } else if self.shared.world().calm {
+            memory.clear_faults();
+            self.shelf.lose_sight(Unsure::No);
+        }
+    }
+
+    fn lead(&mut self) {
+        let answer: Result<(u64, Result<Loaded, StoreError>), StoreError> = if self.strike(Kind::LeadFails) {
+            Err(StoreError::Refused)
+        } else {
+            now(self.shelf.lead()).map(|epoch| {
+                let fails = self.strike(Kind::LoadFails);
+                (epoch, if fails { Err(StoreError::Refused) } else { now(self.shelf.load()) })
+            })
+        };
+        let away = answer.as_ref().map_or(true, |(_, loaded)| loaded.is_err());
+        let mut world = self.shared.world();
+        world.trouble_at = self.now;
+        // The pause doubles; what it comes to is at most this.
+        world.delay += Span::seconds(if away { 10 } else { 1 });
+        drop(world);
+        if let Some(server) = &mut self.server {
+            server.cycle.led(moment(self.now), answer);
+        }
+    }
+
+    fn call(&mut self, open: Open) {
+        let now = self.now;
+        let Some(server) = &mut self.server else { return };
+        if server.dropped.contains(&open.id) {
+            return;
+        }
+        let Some(task) = dispatch::task(server.cycle.brain(), &Folders, &open) else {
+            let again = Performed { again: true, ..Performed::default() };
+            return server.cycle.performed(moment(now), open.id, again);
+        };
+        let mut at = now;
+        if self.shared.world().strike(Kind::CallDelayed) {
+            let most = if self.scenario.gentle { 2_000 } else { 120_000 };
+            let later = Span(self.random.spread(200, most));
+            at = at + later;
+            self.shared.world().delay += later;
+        }
+        server.flights.push(Flight { at, open, task });
+    }
+
+    /// Carries out what a commit decided, whatever became of the commit: planted bugs do so.
+    fn dispatch_now(&mut self, commit: &Commit) {
+        let Some(server) = &self.server else { return };
+        let brain = server.cycle.brain().clone();
+        for row in &commit.rows {
+            let Ok(Body::Decision(decision, _)) = codec::decode(row.version, &row.payload) else { continue };
+            let id = DecisionId { installation: brain.installation(), seq: row.seq };
+            let open = Open { id, decision };
+            if let Some(task) = dispatch::task(&brain, &Folders, &open) {
+                self.check_committed(&open);
+                self.perform(&task);
+            }
+        }
+    }
+
+    /// An old leader carries out what it had decided, and tries to go on. It must find out, and end itself.
+    pub(super) fn run_old_leader(&mut self) {
+        let Some((_, mut old)) = self.old_leader.take_if(|(at, _)| *at <= self.now) else { return };
+        self.shared.world().trouble_at = self.now;
+        while let Some(flight) = old.take_due(Time(i64::MAX)) {
+            let performed = self.perform(&flight.task);
+            old.cycle.performed(moment(self.now), flight.open.id, performed);
+        }
+        *self.reached.entry(10).or_default() += 1;
+        old.cycle.turn();
+        let mut fenced = false;
+        for _ in 0..1_000 {
+            match old.cycle.next(moment(self.now)) {
+                Step::Rest { .. } if fenced => return self.fail(10, "a fenced leader goes on".to_owned()),
+                Step::Rest { .. } | Step::End(_) => return,
+                Step::Look { .. } => {
+                    let seen = old.observe(&self.shared, self.now);
+                    old.cycle.looked(moment(self.now), seen, None);
+                }
+                Step::Commit(commit) => {
+                    let result = now(self.shelf.commit(old.cycle.epoch(), &commit));
+                    if result.is_ok() {
+                        return self.fail(10, "a leader that was replaced has committed".to_owned());
+                    }
+                    fenced = matches!(result, Err(StoreError::Fenced { .. }));
+                    old.cycle.committed(moment(self.now), result);
+                }
+                // As PostgreSQL answers while the new leader is connected.
+                Step::Lead => {
+                    let led = StoreError::Led { current: self.shelf.epoch() };
+                    old.cycle.led(moment(self.now), Err(led));
+                }
+                Step::Call(_) if fenced => return self.fail(10, "a fenced leader calls engines".to_owned()),
+                _ => {}
+            }
+        }
+        self.fail(10, "a leader that was replaced does not come to rest".to_owned());
+    }
+}
+
+/// Any order, but that a lease comes up before it is gone: one observation says both, in that order.
+fn shuffle(events: &mut [Event], random: &mut Random) {
+    for i in (1..events.len()).rev() {
+        events.swap(i, random.below(i as u64 + 1) as usize);
+    }
+    for i in 0..events.len() {
+        let Event::LeaseGone { lease: gone, .. } = events[i] else { continue };
+        let later = (i + 1..events.len()).find(|j| matches!(events[*j], Event::LeaseUp { lease, .. } if lease == gone));
+        if let Some(j) = later {
+            events.swap(i, j);
+        }
+    }
+}

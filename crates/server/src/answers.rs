@@ -1,0 +1,266 @@
+//! Answers to people's questions. What the brain knows is answered at once, also while the database is away; what only
+//! the store knows is read beside the keeper, which waits for no store.
+
+use crate::api_types::{
+    Accepted, Bill, DatabaseAway, ExplainAnswer, Hello, InterruptRequest, JobAnswer, Problem, Submission,
+};
+use crate::cycle::{Refused, Ticket, chain, path_in_use};
+use crate::home::Home;
+use crate::keeper::{Ask, Keeper, Reply, Waiting, refusal};
+use crate::outfit::Kept;
+use crate::{bill, history, logs, problem};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use windfall_core::record::Subject;
+use windfall_core::view::{JobView, State};
+use windfall_core::worker::WorkerView;
+use windfall_core::{Event, LeaseId, Workload, WorkloadId};
+use windfall_exec::{Engine, Simulated};
+use windfall_store::Store;
+
+/// What is remembered of jobs beside the brain.
+#[derive(Clone)]
+pub(crate) struct Archive {
+    pub store: Arc<dyn Store>,
+    pub home: Arc<Home>,
+    pub engine: Arc<Simulated>,
+}
+
+impl Archive {
+    /// A job that the brain does not know any more.
+    pub async fn find(&self, id: WorkloadId) -> Result<JobView, Problem> {
+        let row = self.store.job(id.0).await.map_err(|error| problem(503, "store-refused", &chain(&error)))?;
+        let row = row.ok_or_else(|| problem(404, "no-such-job", &format!("no job has the number {id}")))?;
+        windfall_core::codec::decode(row.version, &row.summary)
+            .map_err(|error| problem(500, "unreadable-job", &error.to_string()))
+    }
+
+    fn bill(&self, job: &JobView) -> Bill {
+        let kept = Kept::read(&self.home.job(&job.key)).ok();
+        bill::bill(job, kept.as_ref(), self.engine.position().tape())
+    }
+
+    fn ended_job(&self, job: JobView) -> JobAnswer {
+        let failed = job.state == State::Failed;
+        JobAnswer {
+            bill: Some(self.bill(&job)),
+            pids: Vec::new(),
+            last_words: if failed { logs::last_words(&self.home.job(&job.key)) } else { Vec::new() },
+            trouble: None,
+            evidence: None,
+            job,
+        }
+    }
+
+    /// Workers of ended stints as they were last seen.
+    fn ended_workers(&self, job: &JobView) -> Vec<WorkerView> {
+        let ended = std::fs::read_to_string(self.home.job(&job.key).join("stints.jsonl")).unwrap_or_default();
+        ended.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+}
+
+impl Keeper {
+    /// Takes what a client asks: answers it, or hands it to the loop.
+    pub(crate) async fn take(&mut self, ask: Ask) {
+        match ask {
+            Ask::Submit(submission, reply) => self.admit(*submission, reply),
+            Ask::Tell(event, reply) => self.tell(event, reply),
+            Ask::Shutdown(reply) => {
+                self.ending = true;
+                let _ = reply.send(Ok(()));
+            }
+            Ask::Hello(reply) => {
+                let _ = reply.send(Ok(self.hello()));
+            }
+            Ask::Live(reply) => {
+                let (brain, now) = (self.cycle.brain(), self.clock.now());
+                let _ = reply.send(Ok(brain.jobs().filter_map(|job| brain.view(job.id, now)).collect()));
+            }
+            Ask::Job(id, reply) => self.job(id, reply).await,
+            Ask::Stints(id, reply) => self.stints(id, reply).await,
+            Ask::Explain(id, reply) => self.explain(id, reply),
+            Ask::Interrupt(request, reply) => {
+                let _ = reply.send(self.interrupt(request).await);
+            }
+        }
+    }
+
+    fn ticket(&mut self, waiting: Waiting) -> Ticket {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.waiting.insert(ticket, waiting);
+        ticket
+    }
+
+    /// Why nothing can be written now, if so.
+    fn away(&self) -> Option<Problem> {
+        let away = self.cycle.away()?;
+        Some(refusal(&Refused::Away { why: away.why().to_owned() }))
+    }
+
+    /// Turns a submission into a request, or refuses it with nothing changed.
+    fn admit(&mut self, submission: Submission, reply: Reply<Accepted>) {
+        let brain = self.cycle.brain();
+        if let Some(known) = brain.submitted_as(&submission.key) {
+            let _ = reply.send(Ok(Accepted { id: known.0, notes: Vec::new() }));
+            return;
+        }
+        let mut spec = submission.spec;
+        let unacceptable = || spec.check().err().map(|why| problem(422, "unacceptable-job", &why.to_string()));
+        let in_use = || spec.checkpoint.path.as_ref().and_then(|path| path_in_use(brain, path)).map(|r| refusal(&r));
+        if let Some(refused) = self.away().or_else(unacceptable).or_else(in_use) {
+            let _ = reply.send(Err(refused));
+            return;
+        }
+        let others = brain.jobs().next().is_some() || !self.waiting.is_empty();
+        if !others {
+            self.engine.cue();
+        }
+        let now = self.clock.now();
+        spec.deadline = submission.deadline_in.map(|span| now + span);
+        spec.run.environment = submission.key.clone();
+        let (tape, tape_offset) = (self.engine.position().tape(), self.engine.position().offset(now));
+        let notes = bill::promises(&spec, submission.deadline_in, tape);
+        let kept = Kept {
+            env: submission.env,
+            foreign: Kept::foreign(&spec),
+            tape_offset,
+            forecast: bill::forecast(&spec, submission.deadline_in, tape, tape_offset),
+        };
+        if let Err(error) = kept.write(&self.home.job(&submission.key)) {
+            let text = format!("the job's folder cannot be written: {error}");
+            let _ = reply.send(Err(problem(507, "state-not-writable", &text)));
+            return;
+        }
+        let ticket = self.ticket(Waiting::Submitter { key: submission.key.clone(), notes, reply });
+        let event = Event::Submitted { workload: Box::new(Workload::Job(spec)), key: submission.key };
+        self.cycle.ask(self.moment(), ticket, event);
+    }
+
+    /// Hands over what a person wants of a live job, or says why that cannot be.
+    fn tell(&mut self, event: Event, reply: Reply<()>) {
+        let Subject::Workload(id) = event.subject() else { return };
+        let brain = self.cycle.brain();
+        let Some(job) = brain.job(id).filter(|job| job.ended.is_none()) else {
+            let known = brain.view(id, self.clock.now());
+            let archive = self.archive();
+            tokio::spawn(async move {
+                let found = match known {
+                    Some(view) => Ok(view),
+                    None => archive.find(id).await,
+                };
+                let _ = reply.send(Err(match found {
+                    Ok(view) => problem(409, "job-is-over", &format!("job {id} is over: {}", view.state.word())),
+                    Err(problem) => problem,
+                }));
+            });
+            return;
+        };
+        let spent = brain.spent(job, self.clock.now());
+        let too_small = matches!(event, Event::BudgetSet { budget: Some(budget), .. } if budget <= spent);
+        if too_small {
+            let _ = reply.send(Err(problem(409, "budget-is-spent", &format!("job {id} has cost {spent} already"))));
+            return;
+        }
+        let ticket = self.ticket(Waiting::Teller(reply));
+        self.cycle.ask(self.moment(), ticket, event);
+    }
+
+    fn hello(&self) -> Hello {
+        let brain = self.cycle.brain();
+        let away = self.cycle.away().map(|away| {
+            let ago = self.began.elapsed().saturating_sub(away.since());
+            let since = SystemTime::now().checked_sub(ago).and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+            DatabaseAway {
+                since_unix_ms: since.map_or(0, |since| since.as_millis() as u64),
+                for_ms: ago.as_millis() as u64,
+                why: away.why().to_owned(),
+            }
+        });
+        Hello {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            installation: brain.installation().to_string(),
+            speed: self.clock.speed(),
+            market: self.world.replay.market.clone(),
+            zones: self.engine.position().tape().zones().map(str::to_owned).collect(),
+            now: self.clock.now(),
+            live_jobs: brain.jobs().filter(|job| job.ended.is_none()).count(),
+            leases: brain.leases().count(),
+            database_away: away,
+        }
+    }
+
+    async fn interrupt(&self, request: InterruptRequest) -> Result<(), Problem> {
+        let lease = self.cycle.brain().leases_of(WorkloadId(request.job)).next().map(|lease| lease.id);
+        let lease = lease.ok_or_else(|| problem(409, "no-lease", "the job holds no lease now"))?;
+        let interrupted = self.engine.interrupt(lease, request.how).await;
+        interrupted.map_err(|error| problem(503, "engine-refused", &error.to_string()))
+    }
+
+    async fn workers_of(&self, id: WorkloadId) -> Vec<WorkerView> {
+        let leases: Vec<LeaseId> = self.cycle.brain().leases_of(id).map(|lease| lease.id).collect();
+        let observed = self.engine.observe(&leases).await.unwrap_or_default();
+        observed.into_iter().filter_map(|observed| observed.worker).collect()
+    }
+
+    async fn job(&self, id: WorkloadId, reply: Reply<JobAnswer>) {
+        let archive = self.archive();
+        let Some(job) = self.cycle.brain().view(id, self.clock.now()) else {
+            tokio::spawn(async move {
+                let _ = reply.send(archive.find(id).await.map(|job| archive.ended_job(job)));
+            });
+            return;
+        };
+        let workers = self.workers_of(id).await;
+        // Not over for good before its leases are gone: then the bill would still change.
+        let settled = job.state == State::Paused && self.cycle.brain().leases_of(id).next().is_none();
+        let away = self.cycle.away().map(|away| format!("the database is away: {}", away.why()));
+        let trouble = workers.iter().find_map(|worker| worker.trouble.as_ref()).map(|trouble| trouble.text.clone());
+        let _ = reply.send(Ok(JobAnswer {
+            bill: settled.then(|| archive.bill(&job)),
+            pids: workers.iter().filter(|worker| worker.end.is_none()).filter_map(|worker| worker.pid).collect(),
+            last_words: Vec::new(),
+            trouble: away.or(trouble),
+            evidence: workers.into_iter().next().map(|worker| worker.evidence),
+            job,
+        }));
+    }
+
+    /// Workers of ended stints as they were last seen, then those of the present one.
+    async fn stints(&self, id: WorkloadId, reply: Reply<Vec<WorkerView>>) {
+        let known = self.cycle.brain().view(id, self.clock.now());
+        let (archive, present) = (self.archive(), self.workers_of(id).await);
+        tokio::spawn(async move {
+            let job = match known {
+                Some(view) => Ok(view),
+                None => archive.find(id).await,
+            };
+            let _ = reply.send(job.map(|job| archive.ended_workers(&job).into_iter().chain(present).collect()));
+        });
+    }
+
+    fn explain(&self, id: WorkloadId, reply: Reply<ExplainAnswer>) {
+        let now = self.clock.now();
+        let (known, present) = (self.cycle.brain().view(id, now), self.cycle.brain().explain(id, now));
+        let archive = self.archive();
+        tokio::spawn(async move {
+            let answer = async {
+                let job = match known {
+                    Some(view) => view,
+                    None => archive.find(id).await?,
+                };
+                let rows = archive.store.rows_of(id.0, 0, 100_000).await;
+                let rows = rows.map_err(|error| problem(503, "store-refused", &chain(&error)))?;
+                Ok(ExplainAnswer {
+                    lines: history::lines(&rows, job.submitted_at),
+                    policy: present.as_ref().map(|present| present.policy.clone()),
+                    next_wakeup: present.as_ref().and_then(|present| present.next_wakeup),
+                    present: present.map(|present| present.reason),
+                    job,
+                })
+            };
+            let _ = reply.send(answer.await);
+        });
+    }
+}

@@ -1,0 +1,507 @@
+//! The server's loop as a state machine without I/O: it says what to do next, and is told what came of it. Batching,
+//! what happens after an error, the repetition and acknowledgement of decisions, the merging of progress, sweeps and
+//! answers to people are decided here. It has no clock, no store and no engine: the server's async shell and the
+//! explorer drive this very code.
+//!
+//! A turn is look → commit → answer, forget, snapshot, call → rest. Nothing is called that is not committed, and people
+//! get their answer after the commit. After a commit that failed nothing is stepped and nothing is called until the
+//! server leads and has loaded again.
+
+mod away;
+mod requests;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use away::chain;
+pub use away::Away;
+pub use requests::{Answer, Refused, Ticket};
+pub(crate) use requests::path_in_use;
+
+use crate::dispatch::{self, Performed};
+use crate::flights::Flights;
+use crate::journal::Journal;
+use crate::merge::ProgressMerge;
+use requests::Request;
+use std::collections::VecDeque;
+use std::time::Duration;
+use windfall_core::brain::{Config, Open};
+use windfall_core::record::Subject;
+use windfall_core::{Brain, DecisionId, Event, LeaseId, Time, WorkloadId, codec};
+use windfall_exec::Owned;
+use windfall_store::{Commit, Loaded, Snapshot, StoreError};
+
+/// A moment by both clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// The world's clock: what the brain knows.
+    pub world: Time,
+    /// Real time since the server began: pauses, repeats, sweeps.
+    pub real: Duration,
+}
+
+/// How often the loop does what nobody asks it to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Habits {
+    /// Progress of one stint is logged at most this often: often enough to see, rare enough to keep.
+    pub progress_every: Duration,
+    /// How often the engine is asked for everything that it holds.
+    pub sweep_every: Duration,
+    /// Rows between two snapshots: a start replays at most about this many.
+    pub snapshot_rows: u64,
+    /// An engine that could not be observed is looked at again after this long, then after twice as long each time.
+    pub look_again: Duration,
+    /// The longest pause between two such looks.
+    pub look_again_most: Duration,
+    /// Timers wait for an engine that cannot be observed, but not longer than this: then a deadline that nears, a
+    /// budget that is spent and a person's wish weigh more than the risk of acting on what was seen last. Faults that
+    /// pass (throttling, a restart of an endpoint) are shorter.
+    pub blind_most: Duration,
+}
+
+impl Default for Habits {
+    fn default() -> Habits {
+        Habits {
+            progress_every: Duration::from_secs(1),
+            sweep_every: Duration::from_secs(60),
+            snapshot_rows: 2_000,
+            look_again: Duration::from_secs(1),
+            look_again_most: Duration::from_secs(10),
+            blind_most: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What to do next.
+#[derive(Debug)]
+pub enum Step {
+    /// Take the lead on the store and load from it; then [`Cycle::led`].
+    Lead,
+    /// Observe the engine, and list all that it holds where a sweep is due; then [`Cycle::looked`].
+    Look {
+        /// Whether to list what the engine holds.
+        sweep: bool,
+    },
+    /// Write this; then [`Cycle::committed`].
+    Commit(Box<Commit>),
+    /// Give a person the answer.
+    Answer(Ticket, Answer),
+    /// The engine may forget these leases: the log knows that they are gone.
+    Forget(Vec<Gone>),
+    /// Keep this; then [`Cycle::snapshot_ended`]. A start is faster with it; the log alone is enough.
+    Snapshot(Box<Snapshot>),
+    /// Carry this decision out; then, whenever that is over, [`Cycle::performed`].
+    Call(Open),
+    /// One line for the server's log.
+    Say(String),
+    /// Wait until something happens or one of these moments comes; then [`Cycle::turn`].
+    Rest {
+        /// By the world's clock.
+        world: Option<Time>,
+        /// In real time since the server began.
+        real: Option<Duration>,
+    },
+    /// The server must end, and say why.
+    End(String),
+}
+
+/// A lease that is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gone {
+    /// Which.
+    pub lease: LeaseId,
+    /// The key of the job that it served, where that is still known.
+    pub key: Option<String>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// May step and call.
+    Leading,
+    /// The store did not take a commit.
+    Away(Away),
+    /// Another server leads, or the state cannot be read any more.
+    Ended(String),
+}
+
+#[derive(Debug)]
+enum Stage {
+    Resting,
+    Looking,
+    Committing(Box<Commit>),
+    /// The store was given the commit.
+    AwaitingStore,
+    /// What follows from a commit is being handed out.
+    HandingOut,
+}
+
+/// The server's loop.
+pub struct Cycle {
+    journal: Journal,
+    habits: Habits,
+    epoch: u64,
+    phase: Phase,
+    stage: Stage,
+    /// What happened since the last turn.
+    news: Vec<Event>,
+    /// What people asked since the last turn.
+    requests: Vec<Request>,
+    /// What people asked and is in the commit that is on its way.
+    in_commit: Vec<Request>,
+    /// Leases whose end is in the commit that is on its way.
+    ending: Vec<Gone>,
+    out: VecDeque<Step>,
+    flights: Flights,
+    progress: ProgressMerge,
+    swept: Option<Duration>,
+    /// When the engine was last observed.
+    seen_at: Duration,
+    /// Looks at the engine in a row that saw nothing.
+    blind_looks: u32,
+    snapshot_not_before: u64,
+}
+
+impl Cycle {
+    /// Begins on a store that was led with `epoch` and then loaded. Only applies: nothing is decided again.
+    pub fn start(
+        habits: Habits,
+        config: Config,
+        epoch: u64,
+        loaded: Loaded,
+        now: Moment,
+    ) -> Result<Cycle, codec::CodecError> {
+        Ok(Cycle {
+            journal: Journal::load(config, loaded)?,
+            habits,
+            epoch,
+            phase: Phase::Leading,
+            stage: Stage::Looking,
+            news: Vec::new(),
+            requests: Vec::new(),
+            in_commit: Vec::new(),
+            ending: Vec::new(),
+            out: VecDeque::new(),
+            flights: Flights::default(),
+            progress: ProgressMerge::default(),
+            swept: None,
+            seen_at: now.real,
+            blind_looks: 0,
+            snapshot_not_before: 0,
+        })
+    }
+
+    /// The state: what is durable, but for the moment between a commit that is made and its answer.
+    pub fn brain(&self) -> &Brain {
+        self.journal.brain()
+    }
+
+    /// The fencing epoch of its writes.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The last row that a stored snapshot covers.
+    pub fn snapshot_seq(&self) -> u64 {
+        self.journal.snapshot_seq()
+    }
+
+    /// Since when and why nothing can be written, if so.
+    pub fn away(&self) -> Option<&Away> {
+        match &self.phase {
+            Phase::Away(away) => Some(away),
+            Phase::Leading | Phase::Ended(_) => None,
+        }
+    }
+
+    /// Whether it may step and call.
+    pub fn leads(&self) -> bool {
+        matches!(self.phase, Phase::Leading)
+    }
+
+    /// Takes in what happened, for the next turn.
+    pub fn happened(&mut self, events: impl IntoIterator<Item = Event>) {
+        if self.leads() {
+            self.news.extend(events);
+        }
+    }
+
+    /// A call that was asked for is over. While the store is away its news is not kept: engines are observed and
+    /// called again after loading.
+    pub fn performed(&mut self, now: Moment, id: DecisionId, performed: Performed) {
+        self.flights.landed(id, now.real, performed.again);
+        self.happened(performed.events);
+    }
+
+    /// Something happened, or the moment came that the loop rested for.
+    pub fn turn(&mut self) {
+        if let Stage::Resting = self.stage {
+            self.stage = Stage::Looking;
+        }
+    }
+
+    /// What to do next.
+    pub fn next(&mut self, now: Moment) -> Step {
+        self.give_up_on_old_requests(now);
+        if let Some(step) = self.out.pop_front() {
+            return step;
+        }
+        match &mut self.phase {
+            Phase::Ended(why) => return Step::End(why.clone()),
+            Phase::Away(away) => return away.next(now.real),
+            Phase::Leading => {}
+        }
+        match std::mem::replace(&mut self.stage, Stage::Resting) {
+            Stage::Resting => self.rest(now),
+            Stage::Looking => {
+                self.stage = Stage::Looking;
+                let due = |swept: Duration| now.real >= swept + self.habits.sweep_every;
+                Step::Look { sweep: self.swept.is_none_or(due) }
+            }
+            Stage::Committing(commit) => {
+                self.stage = Stage::AwaitingStore;
+                Step::Commit(commit)
+            }
+            Stage::AwaitingStore => {
+                self.stage = Stage::AwaitingStore;
+                Step::Rest { world: None, real: None }
+            }
+            Stage::HandingOut => self.hand_out(now),
+        }
+    }
+
+    /// Whether the engine could not be observed in the last turn.
+    fn is_blind(&self) -> bool {
+        self.blind_looks > 0
+    }
+
+    fn rest(&self, now: Moment) -> Step {
+        // A turn that saw nothing decides nothing, so the brain's own moment would come again and again.
+        let world = self.brain().next_wakeup().filter(|_| !self.is_blind());
+        let pause = self.habits.look_again * (1 << self.blind_looks.saturating_sub(1).min(16));
+        let look = self.is_blind().then_some(now.real + pause.min(self.habits.look_again_most));
+        let sweep = self.swept.map(|swept| swept + self.habits.sweep_every);
+        let real = self.flights.next().into_iter().chain(look).chain(sweep).min();
+        Step::Rest { world, real }
+    }
+
+    /// The engine was looked at: what it shows, and all that it holds where that was asked for. Makes the commit of
+    /// this turn.
+    pub fn looked(
+        &mut self,
+        now: Moment,
+        seen: Result<Vec<Event>, String>,
+        owned: Option<Result<Vec<Owned>, String>>,
+    ) {
+        if !self.leads() {
+            return;
+        }
+        let mut events = std::mem::take(&mut self.news);
+        match seen {
+            Ok(seen) => {
+                if self.is_blind() {
+                    self.say("the engine can be observed again".to_owned());
+                }
+                (self.blind_looks, self.seen_at) = (0, now.real);
+                events.extend(self.progress.thin(self.journal.brain(), seen, now.real, self.habits.progress_every));
+            }
+            Err(why) => {
+                if !self.is_blind() {
+                    self.say(format!("the engine cannot be observed: {why}"));
+                }
+                self.blind_looks = self.blind_looks.saturating_add(1);
+            }
+        }
+        if let Some(owned) = owned {
+            self.swept = Some(now.real);
+            match owned {
+                Ok(owned) => events.extend(self.sweep(&owned)),
+                Err(why) => self.say(format!("owned leases cannot be listed: {why}")),
+            }
+        }
+        let timers = !self.is_blind() || now.real >= self.seen_at + self.habits.blind_most;
+        self.prepare(now, events, timers);
+    }
+
+    fn prepare(&mut self, now: Moment, events: Vec<Event>, timers: bool) {
+        let mut batch = self.journal.begin(now.world);
+        self.ending.clear();
+        for event in events {
+            let ends = ended_lease(&event).map(|lease| Gone { lease, key: self.key_of(lease) });
+            if self.journal.take(&mut batch, event).is_some() {
+                self.ending.extend(ends);
+            }
+        }
+        self.in_commit.clear();
+        for mut request in std::mem::take(&mut self.requests) {
+            match requests::refusal(self.journal.brain(), &request.event) {
+                Some(refused) => self.out.push_back(Step::Answer(request.ticket, Err(refused))),
+                None => {
+                    request.logged = self.journal.take(&mut batch, request.event.clone());
+                    self.in_commit.push(request);
+                }
+            }
+        }
+        if timers {
+            self.journal.decide(&mut batch);
+        }
+        match self.journal.finish(batch) {
+            Some(commit) => self.stage = Stage::Committing(Box::new(commit)),
+            None => self.done(),
+        }
+    }
+
+    /// What came of the commit. After any error nothing of it counts until the log was read again.
+    pub fn committed(&mut self, now: Moment, result: Result<(), StoreError>) {
+        let error = match result {
+            Ok(()) => {
+                self.journal.confirm();
+                return self.done();
+            }
+            Err(error) => error,
+        };
+        self.stage = Stage::Looking;
+        self.ending.clear();
+        self.news.clear();
+        if let Err(unreadable) = self.journal.roll_back() {
+            return self.end(format!("the state cannot be read: {unreadable}"));
+        }
+        if let Some(why) = away::final_word(&error, self.epoch) {
+            return self.end(why);
+        }
+        let away = Away::new(now.real, &error);
+        self.say(format!("the database is away, nothing is decided until it is back: {}", away.why()));
+        let unsure = matches!(error, StoreError::Unsure { .. } | StoreError::Crashed);
+        for request in std::mem::take(&mut self.in_commit) {
+            if unsure {
+                self.requests.push(Request { since: now.real, logged: None, held: true, ..request });
+            } else {
+                let refused = Refused::Away { why: away.why().to_owned() };
+                self.out.push_back(Step::Answer(request.ticket, Err(refused)));
+            }
+        }
+        self.phase = Phase::Away(away);
+    }
+
+    /// The turn's commit is durable, or there was nothing to write.
+    fn done(&mut self) {
+        for request in std::mem::take(&mut self.in_commit) {
+            let answer = Ok(requests::number(self.journal.brain(), &request));
+            self.out.push_back(Step::Answer(request.ticket, answer));
+        }
+        let gone = std::mem::take(&mut self.ending);
+        if !gone.is_empty() {
+            self.out.push_back(Step::Forget(gone));
+        }
+        self.stage = Stage::HandingOut;
+    }
+
+    fn hand_out(&mut self, now: Moment) -> Step {
+        let due = self.flights.due(self.brain().outbox(), now.real);
+        self.out.extend(due.into_iter().map(Step::Call));
+        let seq = self.brain().last_seq();
+        let snapshot = (seq >= self.snapshot_not_before).then(|| self.journal.snapshot_after(self.habits.snapshot_rows));
+        if let Some(snapshot) = snapshot.flatten() {
+            self.out.push_back(Step::Snapshot(Box::new(snapshot)));
+        }
+        self.stage = Stage::Resting;
+        self.out.pop_front().unwrap_or_else(|| self.rest(now))
+    }
+
+    /// The snapshot that was asked for is stored, or not.
+    pub fn snapshot_ended(&mut self, snapshot: Snapshot, result: Result<(), StoreError>) {
+        match result {
+            Ok(()) => self.journal.keep(snapshot),
+            Err(_) => self.snapshot_not_before = snapshot.seq + self.habits.snapshot_rows / 4 + 1,
+        }
+    }
+
+    /// What came of [`Step::Lead`]: the epoch once the lead was taken, and what was loaded then.
+    pub fn led(&mut self, now: Moment, result: Result<(u64, Result<Loaded, StoreError>), StoreError>) {
+        let Phase::Away(away) = &mut self.phase else { return };
+        let error = match result {
+            Ok((epoch, loaded)) => {
+                self.epoch = epoch;
+                away.forget_unsure_leads();
+                match loaded {
+                    Ok(loaded) => return self.loaded(now, loaded),
+                    Err(error) => error,
+                }
+            }
+            Err(error) => error,
+        };
+        match away::final_word(&error, self.epoch + away.unsure_leads()) {
+            Some(why) => self.end(why),
+            None => away.try_later(now.real, &error),
+        }
+    }
+
+    fn loaded(&mut self, now: Moment, loaded: Loaded) {
+        match Journal::load(self.journal.config().clone(), loaded) {
+            Ok(journal) => self.journal = journal,
+            Err(error) => return self.end(format!("the state cannot be read: {error}")),
+        }
+        if let Phase::Away(away) = &self.phase {
+            let seconds = now.real.saturating_sub(away.since()).as_secs_f64();
+            self.say(format!("the database is back after {seconds:.1} s"));
+        }
+        self.phase = Phase::Leading;
+        self.stage = Stage::Looking;
+        self.flights.forget_answers();
+        (self.swept, self.seen_at) = (None, now.real);
+        // What the lost answer was about is in the log now, or it is not and is tried once more.
+        for request in std::mem::take(&mut self.requests) {
+            if requests::is_in_log(self.journal.brain(), &request) {
+                let answer = Ok(requests::number(self.journal.brain(), &request));
+                self.out.push_back(Step::Answer(request.ticket, answer));
+            } else {
+                self.requests.push(Request { held: false, ..request });
+            }
+        }
+    }
+
+    fn end(&mut self, why: String) {
+        let waiting = std::mem::take(&mut self.in_commit).into_iter().chain(std::mem::take(&mut self.requests));
+        let refused = waiting.map(|request| (request.ticket, Err(Refused::Unknown { why: why.clone() })));
+        self.out.extend(refused.map(|(ticket, answer)| Step::Answer(ticket, answer)));
+        self.say(why.clone());
+        self.phase = Phase::Ended(why);
+    }
+
+    fn say(&mut self, text: String) {
+        self.out.push_back(Step::Say(text));
+    }
+
+    /// The key of the job that a lease serves.
+    fn key_of(&self, lease: LeaseId) -> Option<String> {
+        let workload: WorkloadId = self.brain().lease(lease)?.workload?;
+        Some(self.brain().job(workload)?.spec.run.environment.clone())
+    }
+
+    /// Leases that nobody would ever give back: by themselves they cost money for ever.
+    fn sweep(&mut self, owned: &[Owned]) -> Vec<Event> {
+        let brain = self.journal.brain();
+        let orphans = dispatch::orphans(brain, owned);
+        // An earlier server may have ended between the log's knowing that a lease is gone and the engine's forgetting it.
+        let booked = |lease: &LeaseId| {
+            brain.lease(*lease).is_none() && !orphans.iter().any(|event| event.subject() == Subject::Lease(*lease))
+        };
+        let gone = owned.iter().filter(|owned| owned.until.is_some()).map(|owned| owned.lease).filter(booked);
+        let gone: Vec<Gone> = gone.map(|lease| Gone { lease, key: None }).collect();
+        if !gone.is_empty() {
+            self.out.push_back(Step::Forget(gone));
+        }
+        for event in &orphans {
+            self.say(format!("not in the log, to be given back: {event:?}"));
+        }
+        orphans
+    }
+}
+
+/// The lease whose end an event tells.
+fn ended_lease(event: &Event) -> Option<LeaseId> {
+    match event {
+        Event::LeaseGone { lease, .. }
+        | Event::LeaseFailed { lease, .. }
+        | Event::LeaseFound { lease, until: Some(_), .. } => Some(*lease),
+        _ => None,
+    }
+}

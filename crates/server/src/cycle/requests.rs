@@ -1,0 +1,107 @@
+//! What people ask for that changes the state, from the asking to the answer. The answer goes out after the commit; a
+//! request whose commit has failed is answered with an error, or tried again within a bound, never both.
+
+use super::{Cycle, Moment, Phase, Step};
+use std::time::Duration;
+use windfall_core::{Brain, Event, WorkloadId};
+
+/// How long a request may wait for a store that lost the answer to its commit.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Names a request until it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// The answer to a request: the number of the record, or of the job that a submission became.
+pub type Answer = Result<Option<u64>, Refused>;
+
+/// Why a request was not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The store does not take anything now; nothing of the request is kept.
+    Away {
+        /// What the store said.
+        why: String,
+    },
+    /// Whether it was taken is not known: the same request, sent again, is safe.
+    Unknown {
+        /// What the store said.
+        why: String,
+    },
+    /// Another job saves its checkpoints there.
+    PathInUse {
+        /// Where.
+        path: String,
+        /// Which job.
+        by: WorkloadId,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Request {
+    pub ticket: Ticket,
+    pub event: Event,
+    /// Its place in the log.
+    pub logged: Option<u64>,
+    /// When the answer to its commit was lost.
+    pub since: Duration,
+    /// It waits for the store to say whether it was taken.
+    pub held: bool,
+}
+
+impl Cycle {
+    /// Takes a request for the next turn. It is answered with [`Step::Answer`], once.
+    pub fn ask(&mut self, now: Moment, ticket: Ticket, event: Event) {
+        match &self.phase {
+            Phase::Leading => {
+                self.requests.push(Request { ticket, event, logged: None, since: now.real, held: false });
+            }
+            Phase::Away(away) => {
+                let refused = Refused::Away { why: away.why().to_owned() };
+                self.out.push_back(Step::Answer(ticket, Err(refused)));
+            }
+            Phase::Ended(why) => {
+                let refused = Refused::Away { why: why.clone() };
+                self.out.push_back(Step::Answer(ticket, Err(refused)));
+            }
+        }
+    }
+
+    pub(super) fn give_up_on_old_requests(&mut self, now: Moment) {
+        let Phase::Away(away) = &self.phase else { return };
+        let old = |request: &mut Request| request.held && now.real >= request.since + PATIENCE;
+        let answers = self.requests.extract_if(.., old).map(|request| {
+            let refused = Refused::Unknown { why: away.why().to_owned() };
+            Step::Answer(request.ticket, Err(refused))
+        });
+        self.out.extend(answers);
+    }
+}
+
+/// Why a request cannot be taken as things stand at its place in the batch.
+pub(super) fn refusal(brain: &Brain, event: &Event) -> Option<Refused> {
+    let Event::Submitted { workload, key } = event else { return None };
+    if brain.submitted_as(key).is_some() {
+        return None;
+    }
+    path_in_use(brain, workload.job().checkpoint.path.as_deref()?)
+}
+
+/// The job that saves its checkpoints in a path already.
+pub(crate) fn path_in_use(brain: &Brain, path: &str) -> Option<Refused> {
+    let other = brain.jobs().find(|job| job.spec.checkpoint.path.as_deref() == Some(path))?;
+    Some(Refused::PathInUse { path: path.to_owned(), by: other.id })
+}
+
+/// Whether the log holds what a request asked for.
+pub(super) fn is_in_log(brain: &Brain, request: &Request) -> bool {
+    !brain.is_news(&request.event)
+}
+
+/// The number that a person gets.
+pub(super) fn number(brain: &Brain, request: &Request) -> Option<u64> {
+    match &request.event {
+        Event::Submitted { key, .. } => request.logged.or_else(|| brain.submitted_as(key).map(|id| id.0)),
+        _ => request.logged,
+    }
+}

@@ -1,0 +1,44 @@
+//! Looks at the stores of jobs' checkpoints: at submission, and while one that was away is waited for.
+
+use crate::cycle::chain;
+use crate::dispatch::{StoreAccess, StoreProbe};
+use async_trait::async_trait;
+use windfall_agent::checkpoint::{CheckpointError, Checkpoints, Culprit, Options};
+use windfall_core::{Trouble, TroubleKind};
+
+/// Probes real stores.
+pub struct Probe;
+
+/// Whether a store can hold a job's checkpoints.
+pub async fn check(access: &StoreAccess) -> Result<(), CheckpointError> {
+    let options = Options::with_env(access.env.clone());
+    Checkpoints::open(&access.address, &access.key, options)?.probe().await
+}
+
+#[async_trait]
+impl StoreProbe for Probe {
+    async fn probe(&self, access: &StoreAccess) -> Option<Trouble> {
+        check(access).await.err().map(|error| {
+            let text = match error.hint() {
+                Some(hint) => format!("{}; {hint}", chain(&error)),
+                None => chain(&error),
+            };
+            Trouble { kind: kind(&error), text }
+        })
+    }
+}
+
+fn kind(error: &CheckpointError) -> TroubleKind {
+    match error {
+        error if is_full(error) => TroubleKind::StoreFull,
+        CheckpointError::Store { culprit: Culprit::Credentials | Culprit::Permission, .. } => TroubleKind::StoreDenied,
+        _ => TroubleKind::StoreAway,
+    }
+}
+
+/// Whether what failed at the bottom is that there is no room.
+pub fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let mut kinds = causes.filter_map(|cause| cause.downcast_ref::<std::io::Error>()).map(std::io::Error::kind);
+    kinds.any(|kind| kind == std::io::ErrorKind::StorageFull)
+}
