@@ -1,6 +1,7 @@
 //! A second reader of the log: every committed row is decoded once, counted, and billed by its own arithmetic,
 //! to be compared with the ledger and with what the world charged.
 
+use crate::conduct::Conduct;
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
 use windfall_core::{Body, Decision, Event, LeaseId, NanoUsd, OfferId, Outcome, Time, WorkloadId, codec};
@@ -8,6 +9,7 @@ use windfall_store::{LedgerRow, Row};
 
 struct Bill {
     offer: OfferId,
+    workload: Option<WorkloadId>,
     asked_at: Time,
     up: Option<Time>,
     /// Price from a moment on.
@@ -36,6 +38,11 @@ pub(crate) struct Audit {
     /// When leases were asked for, by job.
     pub asks: BTreeMap<WorkloadId, Vec<Time>>,
     pub leases_billed: u64,
+    /// Charged for leases that are gone.
+    paid: BTreeMap<WorkloadId, i64>,
+    /// Budgets that were set.
+    pub budgets: BTreeMap<WorkloadId, Option<NanoUsd>>,
+    pub conduct: Conduct,
     pub digest: u64,
 }
 
@@ -65,6 +72,7 @@ impl Audit {
         let body: Body = codec::decode(row.version, &row.payload).map_err(|e| (11, format!("row {}: {e}", row.seq)))?;
         *self.kinds.entry(body.kind()).or_default() += 1;
         let at = Time(row.at_ms);
+        self.conduct.row(row.seq, row.batch, at, &body)?;
         match body {
             Body::Event(event) => self.event(row.seq, at, event, world),
             Body::Decision(decision, _) => self.decision(at, decision),
@@ -79,6 +87,10 @@ impl Audit {
                     return Err((1, format!("one submission became two jobs: {key}")));
                 }
                 self.ids.insert(WorkloadId(seq), number);
+                self.budgets.insert(WorkloadId(seq), workload.job().budget);
+            }
+            Event::BudgetSet { workload, budget, .. } => {
+                self.budgets.insert(workload, budget);
             }
             Event::OfferSeen { offer } => {
                 let price = offer.price_per_hour;
@@ -103,7 +115,7 @@ impl Audit {
             Event::LeaseFound { lease, offer, since, until } => {
                 let price = self.prices.get(&offer).copied().unwrap_or_default();
                 let prices = since.map(|since| (since, price)).into_iter().collect();
-                self.bills.insert(lease, Bill { offer, asked_at: Time(0), up: since, prices });
+                self.bills.insert(lease, Bill { offer, workload: None, asked_at: Time(0), up: since, prices });
                 if until.is_some() {
                     return self.settle(lease, world);
                 }
@@ -117,7 +129,8 @@ impl Audit {
     fn decision(&mut self, at: Time, decision: Decision) -> Result<(), (u8, String)> {
         match decision {
             Decision::Acquire { lease, workload, offer, .. } => {
-                self.bills.insert(lease, Bill { offer, asked_at: at, up: None, prices: Vec::new() });
+                let bill = Bill { offer, workload: Some(workload), asked_at: at, up: None, prices: Vec::new() };
+                self.bills.insert(lease, bill);
                 self.asks.entry(workload).or_default().push(at);
             }
             Decision::Start { stint, .. } => {
@@ -143,6 +156,9 @@ impl Audit {
         let Some(bill) = self.bills.remove(&lease) else { return Ok(()) };
         let all = self.ledger.get(&lease.to_string()).copied().unwrap_or(0);
         let written = all - self.settled.insert(lease, all).unwrap_or(0);
+        if let Some(workload) = bill.workload {
+            *self.paid.entry(workload).or_default() += written;
+        }
         let Some(machine) = world.machines.get(&lease).or_else(|| world.past.get(&lease)) else { return Ok(()) };
         let (Some(since), Some((until, _))) = (machine.since, machine.gone) else {
             return match written {
@@ -171,6 +187,20 @@ impl Audit {
             return Err((6, format!("lease {lease}: {written} n$ in the ledger, {charged} n$ were charged")));
         }
         Ok(())
+    }
+
+    /// What a job has cost by a moment, leases that still run included, and what they cost an hour now.
+    pub fn spent(&self, workload: WorkloadId, now: Time) -> (i128, i128) {
+        let mut spent = i128::from(self.paid.get(&workload).copied().unwrap_or(0));
+        let mut rate = 0;
+        for bill in self.bills.values().filter(|bill| bill.workload == Some(workload) && bill.up.is_some()) {
+            for (i, (from, price)) in bill.prices.iter().enumerate() {
+                let to = bill.prices.get(i + 1).map_or(now, |(next, _)| *next);
+                spent += i128::from((to - *from).0.max(0)) * i128::from(price.0) / 3_600_000;
+            }
+            rate += bill.prices.last().map_or(0, |(_, price)| i128::from(price.0));
+        }
+        (spent, rate)
     }
 
     /// A machine that was paid for, could be seen, and is not in the ledger.

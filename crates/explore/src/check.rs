@@ -9,8 +9,8 @@ use crate::server::now;
 use windfall_core::brain::Open;
 use windfall_core::record::Resume;
 use windfall_core::{
-    Body, Brain, CheckpointId, Decision, DecisionId, Event, Installation, LeaseEnd, LeaseId, NanoUsd, OfferId, Outcome,
-    Record, Refusal, Span, StintId, Time, Work, WorkerEnd, WorkloadId, codec, laws, view::JobView,
+    Body, Brain, CheckpointId, Decision, DecisionId, Event, Installation, LeaseEnd, LeaseId, Market, NanoUsd, OfferId,
+    Outcome, Rate, Record, Refusal, Span, StintId, Time, Work, WorkerEnd, WorkloadId, codec, laws, view::JobView,
 };
 use windfall_store::{Row, Store};
 
@@ -37,7 +37,15 @@ impl Life {
         if let Some(wrong) = wrong {
             self.fail(wrong.law, wrong.what);
         }
+        match self.audit.conduct.batch_over() {
+            Ok(seen) => {
+                *self.reached.entry(14).or_default() += 1 + seen;
+                *self.reached.entry(15).or_default() += self.audit.conduct.cancelled();
+            }
+            Err((law, what)) => self.fail(law, what),
+        }
         self.check_jobs();
+        self.check_budgets();
         self.check_one_stint();
         self.check_gangs();
         self.check_leases();
@@ -94,6 +102,25 @@ impl Life {
         }
     }
 
+    /// Law 16: what is spent beyond a budget is no more than what a stop, and the faults of this world, may cost.
+    fn check_budgets(&mut self) {
+        let (now, delay) = (self.now, self.shared.world().delay);
+        let mut over = None;
+        for (id, number) in &self.audit.ids {
+            let Some(budget) = self.audit.budgets.get(id).copied().flatten() else { continue };
+            let (spent, rate) = self.audit.spent(*id, now);
+            *self.reached.entry(16).or_default() += u64::from(rate > 0);
+            let grace = self.scenario.jobs.get(*number).map_or(Span::ZERO, |plan| plan.spec.run.grace);
+            let time = grace + Span::minutes(40) + delay;
+            if spent > i128::from(budget.0) + rate * i128::from(time.0) / 3_600_000 && rate > 0 {
+                over = Some(format!("job {number} has a budget of {budget} and has cost {}", NanoUsd(spent as i64)));
+            }
+        }
+        if let Some(what) = over {
+            self.fail(16, what);
+        }
+    }
+
     /// Law 1: the outcome that was decided is the one that happened.
     fn check_outcome(&mut self) {
         let Some((at, id, outcome)) = self.audit.ends.last().cloned() else { return };
@@ -145,7 +172,11 @@ impl Life {
                 let Some(number) = self.audit.ids.get(&job.id) else { continue };
                 let Some(truth) = world.jobs.get(*number) else { continue };
                 // Where the program does not count, running time stands in, and is an estimate.
-                let counts = truth.program.reports && job.spec.work.unit == windfall_core::spec::WorkUnit::Steps;
+                let by_time = job.spec.work.unit == windfall_core::spec::WorkUnit::Time;
+                let counts = match by_time {
+                    true => !truth.program.reports && truth.program.rate == Rate::REAL_TIME,
+                    false => truth.program.reports,
+                };
                 if counts && job.progress.durable.0 > truth.best_work() {
                     let (said, best) = (job.progress.durable.0, truth.best_work());
                     wrongs.push((8, format!("job {number}: {said} is taken for durable, {best} is")));
@@ -363,7 +394,7 @@ fn junk(brain: &Brain, random: &mut random::Random) -> Body {
     let work = random.pick(&[Work(0), Work(1), Work(u64::MAX), Work(1 << 40)]);
     let rank = random.pick(&[0, 0, 1, u32::MAX]);
     let checkpoint = CheckpointId { epoch, seq: random.pick(&[0, 1, u64::MAX]) };
-    Body::Event(match random.below(14) {
+    Body::Event(match random.below(22) {
         0 => Event::LeaseUp { lease, at },
         1 => Event::LeaseFailed { lease, refusal: Refusal::Retry { after: Span(i64::MAX) } },
         2 => Event::LeaseNoticed { lease, ends_at: at },
@@ -399,13 +430,25 @@ fn junk(brain: &Brain, random: &mut random::Random) -> Body {
         kind => {
             let outcome = Outcome::Cancelled { by: String::new() };
             let reason = windfall_core::Reason::new("junk", "junk");
-            let decision = match (kind, random.below(4)) {
-                (11, 0) => Decision::Release { lease },
-                (11, 1) => Decision::Stop { stint, grace: Span(i64::MAX) },
-                (11, _) => Decision::Start {
+            let strange = LeaseId(DecisionId { installation: brain.installation(), seq: random.next() });
+            let decision = match kind {
+                12 => Decision::Release { lease },
+                13 => Decision::Stop { stint, grace: Span(i64::MAX) },
+                14 => Decision::Start {
                     stint: StintId { workload, epoch: epoch.saturating_add(1).min(1 << 60) },
-                    leases: vec![lease],
+                    leases: random.pick(&[vec![lease], vec![lease, strange], Vec::new()]),
                     resume: Resume::Before(checkpoint),
+                },
+                15 => Decision::Checkpoint { stint },
+                16 => Decision::Pause { workload },
+                17 => Decision::CheckStore { workload },
+                18 => Decision::Notify { workload, text: String::new() },
+                19 => Decision::Acquire {
+                    lease: random.pick(&[lease, strange]),
+                    workload,
+                    offer: OfferId::new("nowhere"),
+                    market: Market::Spot,
+                    max_price: Some(NanoUsd(i64::MIN)),
                 },
                 _ => Decision::End { workload, outcome },
             };

@@ -7,7 +7,7 @@ use crate::world::{Machine, Worker, World};
 use async_trait::async_trait;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windfall_core::worker::{StartOrder, WorkerView};
-use windfall_core::{LeaseEnd, LeaseId, Market, Offer, Refusal, Span, StintId, WorkerEnd};
+use windfall_core::{LeaseEnd, LeaseId, Market, Offer, Refusal, Span, StintId, Trouble, TroubleKind, Work, WorkerEnd};
 use windfall_exec::{Capabilities, Engine, EngineError, LeaseState, Observed, Owned, Want};
 
 /// A world that engine and explorer share.
@@ -149,7 +149,7 @@ impl World {
         let blank = WorkerView::new(worker.stint, worker.rank);
         let Some((truth, run)) = known else {
             // It was stopped before it was ordered.
-            return Some(WorkerView { end: worker.end.clone(), settled: worker.end.is_some(), ..blank });
+            return Some(WorkerView { end: worker.end.clone(), settled: worker.is_settled(self.now), ..blank });
         };
         let began = run.fenced && (worker.running || worker.end.is_some() || machine.gone.is_some());
         let ran = worker.rank > 0 && (worker.running || machine.gone.is_some()) || worker.rank == 0 && began;
@@ -158,21 +158,36 @@ impl World {
         let now = machine.gone.map_or(self.now, |(at, _)| at);
         let done = run.work_at(program.rate, now);
         let total = program.total + if program.wavers { done.is_multiple_of(2).into() } else { 0 };
-        let first = worker.rank == 0 && run.fenced;
+        let first_rank = worker.rank == 0;
+        let first = first_rank && run.fenced;
         let reports = first && program.reports && done > run.base;
         let ghost = self.bug == Some(Bug::StopNotAwaited) && worker.asked && worker.end.is_none();
         Some(WorkerView {
             pid: ran.then_some(1),
             restored: run.restored.filter(|_| first),
-            restored_work: run.restored.filter(|_| first).map(|_| run.base),
+            restored_work: run.restored.filter(|_| first && program.reports).map(|_| run.base),
             done: reports.then_some(done),
             total: (reports && program.says_total).then_some(total),
             durable: run.durable.filter(|_| first).map(|(id, _)| id),
             durable_work: run.durable.filter(|_| first && program.reports).map(|(_, work)| work),
-            settled: worker.end.is_some() || ghost,
+            durable_ran_ms: run
+                .durable
+                .filter(|_| first)
+                .map(|(_, work)| program.rate.time_for(Work(work.saturating_sub(run.base))).0.unsigned_abs()),
+            settled: worker.is_settled(self.now) || ghost,
+            trouble: (first_rank && self.waits_for_store(worker))
+                .then(|| Trouble { kind: TroubleKind::StoreAway, text: "the store does not answer".to_owned() }),
             end: worker.end.clone().or(ghost.then_some(WorkerEnd::Stopped)),
             ..blank
         })
+    }
+}
+
+impl World {
+    /// Whether a worker cannot restore because the store does not answer.
+    fn waits_for_store(&self, worker: &Worker) -> bool {
+        let restoring = !worker.running && worker.end.is_none();
+        restoring && self.now < self.store_away_until && worker.ready_at == self.store_away_until
     }
 }
 
@@ -290,6 +305,8 @@ impl Engine for Shared {
                     asked: true,
                     doom: None,
                     end: Some(WorkerEnd::Stopped),
+                    killed: false,
+                    settles_at: now,
                 });
                 world.dirty_since.get_or_insert(now);
             }

@@ -47,6 +47,7 @@ kinds! {
     LoadFails "store cannot be loaded after a failed commit" 400,
     UnsureWritten "commit written, its answer lost" 6,
     UnsureLost "commit lost, and nobody knows" 6,
+    StoreAway "checkpoint store away for minutes" 2,
     EngineSilent "engine silent for minutes" 2,
     OfferHidden "offer not shown for a while" 4,
 }

@@ -6,6 +6,7 @@
 
 mod audit;
 mod check;
+mod conduct;
 mod driver;
 mod engine;
 mod fault;
@@ -63,4 +64,7 @@ pub const LAWS: &[(u8, &str)] = &[
     (11, "a replay of the log is exact"),
     (12, "apply is total"),
     (13, "time goes on: no busy loops, no asking for leases in circles"),
+    (14, "only news is logged"),
+    (15, "whoever is cancelled gets nothing new"),
+    (16, "a budget is kept, but for the time of a last save"),
 ];

@@ -41,6 +41,8 @@ pub(crate) struct Program {
     pub save_takes: Span,
     /// From the start order until it makes progress.
     pub restore: Span,
+    /// From its end until what it saved last is stored.
+    pub upload: Span,
     pub plot: Plot,
     pub on_term: OnTerm,
     pub reports: bool,

@@ -55,6 +55,8 @@ impl Scenario {
     }
 }
 
+/// Programs of every kind that a rehearsal knows: deaf ones, slow to save, saving only at the end or never, silent.
+/// An honest one is only as fast and as long as its job file says, and gets through.
 fn program(random: &mut Random, honest: bool, said: Rate, length: Span, restore: Span) -> Program {
     let rate = if honest { said } else { Rate((said.0 * random.between(50, 150) as u64 / 100).max(1)) };
     let total = said.work_in(length).0.max(1);
@@ -70,19 +72,23 @@ fn program(random: &mut Random, honest: bool, said: Rate, length: Span, restore:
         _ => Plot::Succeeds,
     };
     let on_term = match random.below(10) {
-        0..6 => OnTerm::Saves(Span::seconds(random.between(1, 20))),
+        0..4 => OnTerm::Saves(Span::seconds(random.between(1, 20))),
+        // Slow to save: often longer than it is given.
+        4..6 => OnTerm::Saves(Span::seconds(random.between(20, 400))),
         6..8 => OnTerm::Stops(Span(random.between(10, 5_000))),
         _ => OnTerm::Ignores,
     };
-    let reports = honest || random.permille(800);
+    // Where time stands in for progress, a program may say nothing at all.
+    let reports = (honest && said != Rate::REAL_TIME) || random.permille(700);
     Program {
         total,
         rate,
         // At most some eighty saves in all, so that steps are not spent on them alone.
-        saves_every: random.permille(900).then(|| Span(random.spread(40_000, 2_400_000).max(length.0 / 80))),
+        saves_every: random.permille(800).then(|| Span(random.spread(40_000, 2_400_000).max(length.0 / 80))),
         listens: random.permille(500),
-        save_takes: Span::seconds(random.between(1, 30)),
+        save_takes: Span::seconds(random.pick(&[1, 5, 30, 30, 240])),
         restore,
+        upload: Span::seconds(random.pick(&[0, 0, 1, 20, 90])),
         plot,
         on_term,
         reports,
@@ -97,7 +103,7 @@ fn job(seed: u64, number: u64, gentle: bool, boot: Span, config: &Config) -> Job
     let honest = gentle && random.permille(750);
     let submit_at = BEGIN + Span::seconds(random.between(1, 3_600));
     let length = Span::seconds(random.spread(300, 30_000));
-    let in_time = !honest && random.permille(250);
+    let in_time = random.permille(250);
     let said = if in_time { Rate::REAL_TIME } else { Rate(random.spread(100, 40_000) as u64) };
     let total = said.work_in(length).0.max(1);
     let need = said.time_for(Work(total));

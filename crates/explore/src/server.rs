@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use windfall_core::brain::{Config, Open};
 use windfall_core::worker::StartOrder;
-use windfall_core::{Brain, DecisionId, Event, Span, StintId, Time, Trouble, WorkloadId};
+use windfall_core::{Brain, DecisionId, Event, Span, StintId, Time, Trouble, TroubleKind, WorkloadId};
 use windfall_server::cycle::{Cycle, Habits, Moment, Ticket};
 use windfall_server::dispatch::{self, JobFolders, StoreAccess, StoreProbe, Task};
 use windfall_store::Store;
@@ -64,8 +64,13 @@ impl Server {
     pub fn open(shelf: &Arc<Shelf>, config: &Config, at: Time) -> Result<Server, String> {
         let epoch = now(shelf.lead()).map_err(|error| error.to_string())?;
         let loaded = now(shelf.load()).map_err(|error| error.to_string())?;
-        let habits = Habits { sweep_every: Duration::from_millis(SWEEP.0.unsigned_abs()), snapshot_rows: 90, ..Habits::default() };
-        let cycle = Cycle::start(habits, config.clone(), epoch, loaded, moment(at)).map_err(|error| error.to_string())?;
+        let habits = Habits {
+            sweep_every: Duration::from_millis(SWEEP.0.unsigned_abs()),
+            snapshot_rows: 90,
+            ..Habits::default()
+        };
+        let cycle =
+            Cycle::start(habits, config.clone(), epoch, loaded, moment(at)).map_err(|error| error.to_string())?;
         Ok(Server {
             cycle,
             flights: Vec::new(),
@@ -87,11 +92,13 @@ impl Server {
     }
 }
 
-/// Checkpoint stores of the invented world always answer.
+/// Checkpoint stores of the invented world are away together.
 #[async_trait]
 impl StoreProbe for Shared {
     async fn probe(&self, _access: &StoreAccess) -> Option<Trouble> {
-        None
+        let world = self.world();
+        (world.now < world.store_away_until)
+            .then(|| Trouble { kind: TroubleKind::StoreAway, text: "the store does not answer".to_owned() })
     }
 }
 

@@ -1,5 +1,5 @@
-//! Programs report progress all the time; the log takes a report of each stint once in a while, and always one that
-//! something else rests on: the end of a worker, a checkpoint, the loss of a lease.
+//! Programs report progress all the time; the log takes a report of each stint once in a while and only if it is a
+//! share of the whole, and always one that something else rests on: the end of a worker, a checkpoint, the loss of a lease.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ impl ProgressMerge {
         for event in events {
             if let Event::Progress { stint, .. } = &event {
                 let recent = self.0.get(stint).is_some_and(|at| now < *at + every);
-                if recent && !leant_on.contains(stint) {
+                if (recent || !brain.is_telling(&event)) && !leant_on.contains(stint) {
                     continue;
                 }
                 self.0.insert(*stint, now);

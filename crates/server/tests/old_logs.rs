@@ -2,10 +2,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use windfall_core::brain::Config;
 use windfall_core::view::{JobView, State};
 use windfall_core::{Body, Brain, Installation, Record, Time, codec};
-use windfall_server::cycle::Cycle;
+use windfall_server::cycle::{Cycle, Habits, Moment, Step};
 use windfall_store::{JobQuery, Store};
 
 const LOGS: [&str; 4] = ["version-1-quickstart", "version-1-gang", "version-1-budget-pause", "version-1-restart"];
@@ -28,12 +29,13 @@ async fn a_server_starts_on_every_recorded_state_and_remembers_its_jobs() {
     for name in LOGS {
         let place = tempfile::tempdir().expect("a folder");
         let store = copy(name, place.path()).await;
-        let mut cycle = Cycle::open(Arc::clone(&store), Config::default()).await.expect(name);
+        let (epoch, loaded) = (store.lead().await.expect("led"), store.load().await.expect("loaded"));
+        let now = Moment { world: Time(loaded.tail.last().map_or(0, |row| row.at_ms)), real: Duration::ZERO };
+        let mut cycle = Cycle::start(Habits::default(), Config::default(), epoch, loaded, now).expect(name);
         assert_eq!(cycle.brain().jobs().count(), 0, "{name}: every job of it is over");
         let jobs = store.jobs(&JobQuery::default()).await.expect("listed");
         assert_eq!(job_as_listed(&jobs).state, State::Succeeded, "{name}");
-        let now = cycle.brain().now();
-        cycle.step(now, Vec::new()).await.expect("and goes on");
+        assert!(matches!(cycle.next(now), Step::Look { .. }), "{name}: and goes on");
         store.close().await;
     }
 }

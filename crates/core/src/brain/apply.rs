@@ -307,8 +307,9 @@ impl Brain {
             // What was really restored is the truth, also when it is older than what was last durable.
             job.progress.durable = match restored {
                 None => Work(0),
-                Some(_) => own.unwrap_or(job.progress.durable),
+                Some(checkpoint) => own.unwrap_or_else(|| job.progress.held_by(checkpoint)),
             };
+            job.progress.note_held(CheckpointId { epoch: id.epoch, seq: 0 }, job.progress.durable);
             job.progress.done = job.progress.durable;
             stint.base = job.progress.durable;
         }
@@ -378,6 +379,7 @@ impl Brain {
         if stint.reported.is_none() && work < stint.base && job.progress.durable <= stint.base {
             stint.base = work;
             job.progress.durable = work;
+            job.progress.note_held(CheckpointId { epoch: id.epoch, seq: 0 }, work);
         }
         if let Some((before, known)) = stint.reported {
             // The speed of the whole gang, also where fewer run.
@@ -408,6 +410,7 @@ impl Brain {
         let counted = job.work_saved(work, ran).min(job.total().unwrap_or(Work(u64::MAX)));
         job.progress.checkpoint = Some(checkpoint);
         job.progress.durable = counted;
+        job.progress.note_held(checkpoint, counted);
         job.home = place.or(job.home.take());
         job.progress.done = job.progress.done.max(counted);
         // The fence of a stint is a copy, not something that the program saved.
@@ -459,7 +462,7 @@ impl Brain {
             }
             Decision::Start { stint, leases, resume } => {
                 let (now, Some(job)) = (self.now, self.jobs.get_mut(&stint.workload)) else { return };
-                if job.stint.is_some() || stint.epoch <= job.epoch {
+                if job.stint.is_some() || stint.epoch <= job.epoch || leases.is_empty() {
                     return;
                 }
                 job.epoch = stint.epoch;

@@ -7,7 +7,7 @@ use crate::record::{Decision, Outcome, Resume, Trouble, WorkerEnd};
 use crate::spec::{JobSpec, WorkUnit};
 use crate::units::{NanoUsd, Rate, Span, Time, Work};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// How far a job is, and how fast it goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,9 +23,29 @@ pub struct Progress {
     /// Work and time of recent reports by accelerator: the measured speeds.
     #[serde(default)]
     pub measured: BTreeMap<String, (Work, Span)>,
+    /// What the last few checkpoints hold: a stint may resume from an older one.
+    #[serde(default)]
+    pub held: VecDeque<(CheckpointId, Work)>,
 }
 
 impl Progress {
+    /// Notes what a checkpoint holds; the fence of a stint holds what it resumed from.
+    pub(super) fn note_held(&mut self, checkpoint: CheckpointId, work: Work) {
+        const REMEMBERED: usize = 32;
+        self.held.retain(|(known, _)| *known != checkpoint);
+        self.held.push_back((checkpoint, work));
+        while self.held.len() > REMEMBERED {
+            self.held.pop_front();
+        }
+    }
+
+    /// What a checkpoint holds, as far as that was ever known. A fence that nobody told of is a copy of the newest.
+    pub(super) fn held_by(&self, checkpoint: CheckpointId) -> Work {
+        let known = self.held.iter().find(|(known, _)| *known == checkpoint).map(|(_, work)| *work);
+        let newest = Some(self.durable).filter(|_| Some(checkpoint) >= self.checkpoint);
+        known.or(newest).unwrap_or_default()
+    }
+
     /// Keeps a decayed average of the speed: old reports fade over about twenty minutes of running.
     pub(super) fn learn_speed(&mut self, accelerator: &str, work: Work, span: Span) {
         const MEMORY: Span = Span::minutes(20);

@@ -39,6 +39,13 @@ impl Life {
             world.silent_until = self.now + silence;
             world.delay += silence + Span::seconds(30);
         }
+        if !self.shared.world().calm && self.strike(Kind::StoreAway) {
+            let away = Span::seconds(self.random.spread(5, 3_000));
+            let mut world = self.shared.world();
+            world.store_away_until = world.store_away_until.max(self.now + away);
+            // Whatever is stored and restored meanwhile comes later by as much, and once more by what was lost.
+            world.delay += Span(away.0 * 2);
+        }
         self.hide_an_offer();
         if let Some(server) = self.server.as_mut().filter(|server| server.cycle.leads()) {
             server.cycle.happened(self.smuggled.drain(..));

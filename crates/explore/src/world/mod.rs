@@ -24,6 +24,17 @@ pub(crate) struct Worker {
     /// Ends then, like that.
     pub doom: Option<(Time, WorkerEnd)>,
     pub end: Option<WorkerEnd>,
+    /// SIGKILL ended it before it was done with what SIGTERM made it do.
+    pub killed: bool,
+    /// What it saved last is stored then.
+    pub settles_at: Time,
+}
+
+impl Worker {
+    /// Whether its end is known and nothing of it is on its way any more.
+    pub fn is_settled(&self, now: Time) -> bool {
+        self.end.is_some() && self.settles_at <= now
+    }
 }
 
 /// One machine, from asked for until forgotten.
@@ -80,6 +91,8 @@ pub(crate) struct World {
     pub delay: Span,
     /// The last moment at which a fault was felt.
     pub trouble_at: Time,
+    /// Checkpoint stores do not answer until then.
+    pub store_away_until: Time,
     pub interruptions: u64,
     /// Until then the engine answers nothing.
     pub silent_until: Time,
@@ -106,6 +119,7 @@ impl World {
             dirty_since: None,
             delay: Span::ZERO,
             trouble_at: now,
+            store_away_until: now,
             interruptions: 0,
             silent_until: now,
             hidden: None,
@@ -164,9 +178,14 @@ impl World {
                 at(machine.taken_at);
             }
             at(machine.limbo_until);
-            if let Some(worker) = machine.worker.as_ref().filter(|worker| worker.end.is_none()) {
-                at((!worker.running).then_some(worker.ready_at));
-                at(worker.doom.as_ref().map(|(time, _)| *time));
+            if let Some(worker) = &machine.worker {
+                match worker.end {
+                    None => {
+                        at((!worker.running).then_some(worker.ready_at));
+                        at(worker.doom.as_ref().map(|(time, _)| *time));
+                    }
+                    Some(_) => at(Some(worker.settles_at).filter(|settles| *settles > self.now)),
+                }
             }
         }
         for truth in &self.jobs {
@@ -310,7 +329,7 @@ impl World {
     /// From now on nothing goes wrong, and there is room for everybody.
     pub fn calm_down(&mut self) {
         self.calm = true;
-        (self.silent_until, self.hidden) = (self.now, None);
+        (self.silent_until, self.hidden, self.store_away_until) = (self.now, None, self.now);
         self.faults.over = true;
         self.trouble_at = self.now;
         let now = self.now;

@@ -26,10 +26,17 @@ impl World {
         let Some(machine) = self.machines.get_mut(&id).filter(|machine| machine.is_alive()) else { return };
         let Some(worker) = machine.worker.as_mut().filter(|worker| worker.end.is_none()) else { return };
         let (job, stint, rank) = (worker.job, worker.stint, worker.rank);
+        let upload = self.jobs.get(job).map_or(Span::ZERO, |truth| truth.program.upload);
         if let Some((_, end)) = worker.doom.clone().filter(|(at, _)| *at <= now) {
             worker.end = Some(end.clone());
+            worker.settles_at = if rank == 0 && worker.running && !worker.killed { now + upload } else { now };
             worker.running = false;
-            self.worker_ended(id, job, stint, rank, end);
+            let killed = worker.killed;
+            self.worker_ended(id, job, stint, rank, end, killed);
+        } else if !worker.running && worker.ready_at <= now && rank == 0 && now < self.store_away_until {
+            // Nothing can be restored while the store does not answer; it is tried until it does.
+            worker.ready_at = self.store_away_until;
+            self.touch();
         } else if !worker.running && worker.ready_at <= now {
             worker.running = true;
             if rank == 0 {
@@ -103,11 +110,12 @@ impl World {
         }
     }
 
-    fn worker_ended(&mut self, id: LeaseId, job: usize, stint: StintId, rank: u32, end: WorkerEnd) {
+    fn worker_ended(&mut self, id: LeaseId, job: usize, stint: StintId, rank: u32, end: WorkerEnd, killed: bool) {
         let now = self.now;
         self.say(|| format!("job {job} stint {} rank {rank} on {id} ended: {end:?}", stint.epoch));
         let rate = self.jobs[job].program.rate;
-        let saves = matches!(self.jobs[job].program.on_term, OnTerm::Saves(_));
+        let saves =
+            matches!(self.jobs[job].program.on_term, OnTerm::Saves(_)) && !killed && now >= self.store_away_until;
         if let Some(run) = self.jobs[job].runs.get_mut(&stint.epoch)
             && rank == 0
         {
@@ -176,7 +184,11 @@ impl World {
             let takes = self.jobs[job].program.save_takes;
             let Some(run) = self.jobs[job].runs.get_mut(&epoch) else { continue };
             if run.saving.is_some_and(|(at, _)| at <= now) {
-                self.save(job, epoch);
+                match now < self.store_away_until {
+                    // An upload is tried until the store answers again.
+                    true => run.saving = run.saving.map(|(_, work)| (self.store_away_until, work)),
+                    false => self.save(job, epoch),
+                }
             }
             let Some(run) = self.jobs[job].runs.get_mut(&epoch) else { continue };
             if run.since.is_some() && run.next_save.is_some_and(|at| at <= now) {
@@ -282,8 +294,12 @@ impl World {
         };
         let known = worker.doom.as_ref().filter(|_| worker.asked).map(|(at, _)| *at);
         let at = (now + took).min(kill_at).max(now);
+        worker.killed |= kill_at < now + took;
+        let for_want_of_store =
+            !worker.running && now < self.store_away_until && worker.ready_at == self.store_away_until;
         let end = match self.bug {
             Some(Bug::StoppedIsDone) => WorkerEnd::Exited { code: 0 },
+            _ if for_want_of_store => WorkerEnd::StoreAway { why: "the store does not answer".to_owned() },
             _ => WorkerEnd::Stopped,
         };
         worker.doom = Some((known.map_or(at, |known| known.min(at)), end));
@@ -313,6 +329,8 @@ impl World {
             asked: false,
             doom: None,
             end: None,
+            killed: false,
+            settles_at: now,
         });
         let ends_at = machine.ends_at;
         let (size, resume, epoch) = (order.world_size, order.resume, order.stint.epoch);

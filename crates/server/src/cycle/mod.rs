@@ -12,10 +12,10 @@ mod requests;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use away::chain;
 pub use away::Away;
-pub use requests::{Answer, Refused, Ticket};
+pub(crate) use away::chain;
 pub(crate) use requests::path_in_use;
+pub use requests::{Answer, Refused, Ticket};
 
 use crate::dispatch::{self, Performed};
 use crate::flights::Flights;
@@ -285,12 +285,7 @@ impl Cycle {
 
     /// The engine was looked at: what it shows, and all that it holds where that was asked for. Makes the commit of
     /// this turn.
-    pub fn looked(
-        &mut self,
-        now: Moment,
-        seen: Result<Vec<Event>, String>,
-        owned: Option<Result<Vec<Owned>, String>>,
-    ) {
+    pub fn looked(&mut self, now: Moment, seen: Result<Vec<Event>, String>, owned: Option<Result<Vec<Owned>, String>>) {
         if !self.leads() {
             return;
         }
@@ -398,7 +393,8 @@ impl Cycle {
         let due = self.flights.due(self.brain().outbox(), now.real);
         self.out.extend(due.into_iter().map(Step::Call));
         let seq = self.brain().last_seq();
-        let snapshot = (seq >= self.snapshot_not_before).then(|| self.journal.snapshot_after(self.habits.snapshot_rows));
+        let snapshot =
+            (seq >= self.snapshot_not_before).then(|| self.journal.snapshot_after(self.habits.snapshot_rows));
         if let Some(snapshot) = snapshot.flatten() {
             self.out.push_back(Step::Snapshot(Box::new(snapshot)));
         }
