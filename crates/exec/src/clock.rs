@@ -51,8 +51,7 @@ impl WorldClock {
                 let ms = gap.min(LONGEST_GAP).as_millis() as u64;
                 hand.shows = hand.shows + Span(ms as i64 * i64::from(speed));
                 // What is left of a millisecond counts at the next look.
-                hand.looked_at =
-                    if gap > LONGEST_GAP { at } else { hand.looked_at + Duration::from_millis(ms) };
+                hand.looked_at = if gap > LONGEST_GAP { at } else { hand.looked_at + Duration::from_millis(ms) };
             }
         }
         hand.shows

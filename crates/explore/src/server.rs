@@ -64,8 +64,13 @@ impl Server {
     pub fn open(shelf: &Arc<Shelf>, config: &Config, at: Time) -> Result<Server, String> {
         let epoch = now(shelf.lead()).map_err(|error| error.to_string())?;
         let loaded = now(shelf.load()).map_err(|error| error.to_string())?;
-        let habits = Habits { sweep_every: Duration::from_millis(SWEEP.0.unsigned_abs()), snapshot_rows: 90, ..Habits::default() };
-        let cycle = Cycle::start(habits, config.clone(), epoch, loaded, moment(at)).map_err(|error| error.to_string())?;
+        let habits = Habits {
+            sweep_every: Duration::from_millis(SWEEP.0.unsigned_abs()),
+            snapshot_rows: 90,
+            ..Habits::default()
+        };
+        let cycle =
+            Cycle::start(habits, config.clone(), epoch, loaded, moment(at)).map_err(|error| error.to_string())?;
         Ok(Server {
             cycle,
             flights: Vec::new(),

@@ -6,7 +6,9 @@ use futures::future::join_all;
 use std::collections::BTreeMap;
 use windfall_core::brain::Open;
 use windfall_core::worker::StartOrder;
-use windfall_core::{Brain, Decision, Event, LeaseEnd, LeaseId, OfferId, Span, StintId, Time, Trouble, Work, WorkloadId};
+use windfall_core::{
+    Brain, Decision, Event, LeaseEnd, LeaseId, OfferId, Span, StintId, Time, Trouble, Work, WorkloadId,
+};
 use windfall_exec::{Engine, EngineError, LeaseState, Observed, Owned, Want};
 
 /// A decision made ready to be carried out: everything copied out of the state.

@@ -48,9 +48,7 @@ pub(crate) struct Flights(BTreeMap<DecisionId, Flight>);
 impl Flights {
     /// Of the outbox, what is to be handed over now.
     pub fn due(&mut self, outbox: Vec<Open>, now: Duration) -> Vec<Open> {
-        self.0.retain(|id, flight| {
-            matches!(flight, Flight::OnItsWay(_)) || outbox.iter().any(|open| open.id == *id)
-        });
+        self.0.retain(|id, flight| matches!(flight, Flight::OnItsWay(_)) || outbox.iter().any(|open| open.id == *id));
         let mut due = Vec::new();
         for open in outbox {
             let count = match self.0.get(&open.id) {

@@ -282,8 +282,7 @@ impl Keeper {
         let brain = self.cycle.brain();
         let live = brain.jobs().filter(|job| job.ended.is_none() && job.cancelled_by.is_none());
         let by = || "the end of its client".to_owned();
-        let cancels: Vec<Event> =
-            live.map(|job| Event::CancelRequested { workload: job.id, by: by() }).collect();
+        let cancels: Vec<Event> = live.map(|job| Event::CancelRequested { workload: job.id, by: by() }).collect();
         let leases: Vec<LeaseId> = brain.leases().map(|lease| lease.id).collect();
         let nothing_left = leases.is_empty() && brain.jobs().next().is_none();
         for lease in leases {

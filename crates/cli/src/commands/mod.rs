@@ -14,13 +14,13 @@ mod simulate;
 mod watch;
 mod work;
 
-pub use servers::startup_failure;
 use crate::args::{Cli, Command, SimulateCommand};
 use crate::client::Client;
 use crate::exit::{Code, Failure};
 use crate::jobfile::{Context, JobFileError, Look};
 use clap::Parser;
 use clap::error::ErrorKind;
+pub use servers::startup_failure;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

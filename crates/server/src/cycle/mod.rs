@@ -12,10 +12,10 @@ mod requests;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use away::chain;
 pub use away::Away;
-pub use requests::{Answer, Refused, Ticket};
+pub(crate) use away::chain;
 pub(crate) use requests::path_in_use;
+pub use requests::{Answer, Refused, Ticket};
 
 use crate::dispatch::{self, Performed};
 use crate::flights::Flights;
@@ -147,6 +147,8 @@ pub struct Cycle {
     requests: Vec<Request>,
     /// What people asked and is in the commit that is on its way.
     in_commit: Vec<Request>,
+    /// What people asked and nobody knows: its commit's answer was lost, and they were told so.
+    given_up: Vec<Event>,
     /// Leases whose end is in the commit that is on its way.
     ending: Vec<Gone>,
     out: VecDeque<Step>,
@@ -178,6 +180,7 @@ impl Cycle {
             news: Vec::new(),
             requests: Vec::new(),
             in_commit: Vec::new(),
+            given_up: Vec::new(),
             ending: Vec::new(),
             out: VecDeque::new(),
             flights: Flights::default(),
@@ -285,12 +288,7 @@ impl Cycle {
 
     /// The engine was looked at: what it shows, and all that it holds where that was asked for. Makes the commit of
     /// this turn.
-    pub fn looked(
-        &mut self,
-        now: Moment,
-        seen: Result<Vec<Event>, String>,
-        owned: Option<Result<Vec<Owned>, String>>,
-    ) {
+    pub fn looked(&mut self, now: Moment, seen: Result<Vec<Event>, String>, owned: Option<Result<Vec<Owned>, String>>) {
         if !self.leads() {
             return;
         }
@@ -398,7 +396,8 @@ impl Cycle {
         let due = self.flights.due(self.brain().outbox(), now.real);
         self.out.extend(due.into_iter().map(Step::Call));
         let seq = self.brain().last_seq();
-        let snapshot = (seq >= self.snapshot_not_before).then(|| self.journal.snapshot_after(self.habits.snapshot_rows));
+        let snapshot =
+            (seq >= self.snapshot_not_before).then(|| self.journal.snapshot_after(self.habits.snapshot_rows));
         if let Some(snapshot) = snapshot.flatten() {
             self.out.push_back(Step::Snapshot(Box::new(snapshot)));
         }
@@ -446,6 +445,7 @@ impl Cycle {
         self.phase = Phase::Leading;
         self.stage = Stage::Looking;
         self.flights.forget_answers();
+        self.given_up.clear();
         (self.swept, self.seen_at) = (None, now.real);
         // What the lost answer was about is in the log now, or it is not and is tried once more.
         for request in std::mem::take(&mut self.requests) {
