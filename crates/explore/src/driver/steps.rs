@@ -260,6 +260,24 @@ impl Life {
         }
     }
 
+    /// Law 2 at its root: a worker whose end the brain has booked does not run any more.
+    pub(super) fn check_ends(&mut self) {
+        let Some(server) = &self.server else { return };
+        let brain = server.cycle.brain();
+        let world = self.shared.world();
+        let mut running = world.machines.iter().filter(|(_, machine)| machine.gone.is_none());
+        let over = running.find_map(|(id, machine)| {
+            let worker = machine.worker.as_ref().filter(|worker| worker.running && worker.asked)?;
+            let job = brain.lease(*id).and_then(|lease| brain.job(lease.workload?))?;
+            let booked = job.id == worker.stint.workload && job.stint.as_ref().is_none_or(|s| s.id != worker.stint);
+            booked.then(|| format!("stint {} runs on {id}, and the brain has booked its end", worker.stint))
+        });
+        drop(world);
+        if let Some(what) = over {
+            self.fail(2, what);
+        }
+    }
+
     /// An old leader carries out what it had decided, and tries to go on. It must find out, and end itself.
     pub(super) fn run_old_leader(&mut self) {
         let Some((_, mut old)) = self.old_leader.take_if(|(at, _)| *at <= self.now) else { return };
