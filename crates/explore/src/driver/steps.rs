@@ -128,9 +128,7 @@ impl Life {
             self.next_poll = self.now + Span::hours(3);
         }
         // After a look that failed the loop looks again by itself.
-        if seen.is_err() {
-            return seen;
-        }
+        let seen = seen?;
         let lost = self.shared.world().strike(Kind::ObserveFails);
         let dropped = lost || self.shared.world().strike(Kind::ObservationDropped);
         let stale = !dropped && self.shared.world().strike(Kind::ObservationStale);
@@ -140,9 +138,9 @@ impl Life {
         if stale || (!dropped && self.shared.world().strike(Kind::ObservationTwice)) {
             let most = if self.scenario.gentle { 2_000 } else { 600_000 };
             let later = Span(self.random.spread(100, most));
-            server.inbox.push((self.now + later, seen.clone().unwrap_or_default()));
+            server.inbox.push((self.now + later, seen.clone()));
         }
-        if dropped || stale { Err("the answer was lost".to_owned()) } else { seen }
+        if dropped || stale { Err("the answer was lost".to_owned()) } else { Ok(seen) }
     }
 
     fn sweep(&mut self) -> Result<Vec<Owned>, String> {
