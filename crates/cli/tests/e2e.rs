@@ -5,6 +5,8 @@
 mod e2e {
     mod adoption;
     mod changes;
+    mod clocks;
+    mod database;
     mod everyday;
     mod homes;
     mod kills;

@@ -92,10 +92,11 @@ impl Keeper {
         ticket
     }
 
-    /// Why nothing can be written now, if so.
-    fn away(&self) -> Option<Problem> {
-        let away = self.cycle.away()?;
-        Some(refusal(&Refused::Away { why: away.why().to_owned() }))
+    /// Why a request cannot be taken now, if so.
+    fn away(&self, event: &Event) -> Option<Problem> {
+        let why = self.cycle.away()?.why().to_owned();
+        let unknown = self.cycle.may_have_taken(event);
+        Some(refusal(&if unknown { Refused::Unknown { why } } else { Refused::Away { why } }))
     }
 
     /// Turns a submission into a request, or refuses it with nothing changed.
@@ -106,9 +107,11 @@ impl Keeper {
             return;
         }
         let mut spec = submission.spec;
+        let (key, workload) = (submission.key, Box::new(Workload::Job(spec.clone())));
+        let away = self.away(&Event::Submitted { workload, key: key.clone() });
         let unacceptable = || spec.check().err().map(|why| problem(422, "unacceptable-job", &why.to_string()));
         let in_use = || spec.checkpoint.path.as_ref().and_then(|path| path_in_use(brain, path)).map(|r| refusal(&r));
-        if let Some(refused) = self.away().or_else(unacceptable).or_else(in_use) {
+        if let Some(refused) = away.or_else(unacceptable).or_else(in_use) {
             let _ = reply.send(Err(refused));
             return;
         }
@@ -118,7 +121,7 @@ impl Keeper {
         }
         let now = self.clock.now();
         spec.deadline = submission.deadline_in.map(|span| now + span);
-        spec.run.environment = submission.key.clone();
+        spec.run.environment = key.clone();
         let (tape, tape_offset) = (self.engine.position().tape(), self.engine.position().offset(now));
         let notes = bill::promises(&spec, submission.deadline_in, tape);
         let kept = Kept {
@@ -127,13 +130,13 @@ impl Keeper {
             tape_offset,
             forecast: bill::forecast(&spec, submission.deadline_in, tape, tape_offset),
         };
-        if let Err(error) = kept.write(&self.home.job(&submission.key)) {
+        if let Err(error) = kept.write(&self.home.job(&key)) {
             let text = format!("the job's folder cannot be written: {error}");
             let _ = reply.send(Err(problem(507, "state-not-writable", &text)));
             return;
         }
-        let ticket = self.ticket(Waiting::Submitter { key: submission.key.clone(), notes, reply });
-        let event = Event::Submitted { workload: Box::new(Workload::Job(spec)), key: submission.key };
+        let ticket = self.ticket(Waiting::Submitter { key: key.clone(), notes, reply });
+        let event = Event::Submitted { workload: Box::new(Workload::Job(spec)), key };
         self.cycle.ask(self.moment(), ticket, event);
     }
 

@@ -212,3 +212,6 @@ pub fn orphans(brain: &Brain, owned: &[Owned]) -> Vec<Event> {
     let found = found.map(|Owned { lease, offer, since, until }| Event::LeaseFound { lease, offer, since, until });
     found.filter(|event| brain.is_news(event)).collect()
 }
+
+#[cfg(test)]
+mod tests;

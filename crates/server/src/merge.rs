@@ -45,3 +45,42 @@ fn stints_leant_on(brain: &Brain, events: &[Event]) -> Vec<StintId> {
     });
     leant_on.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windfall_core::brain::Config;
+    use windfall_core::record::Resume;
+    use windfall_core::{
+        Body, Decision, DecisionId, Installation, JobSpec, LeaseEnd, LeaseId, Market, OfferId, Reason, Record, Time,
+        Work, Workload, WorkloadId,
+    };
+
+    #[test]
+    fn the_last_progress_before_a_lease_is_lost_is_never_left_out() {
+        let (workload, every) = (WorkloadId(1), Duration::from_secs(1));
+        let lease = LeaseId(DecisionId { installation: Installation(1), seq: 2 });
+        let stint = StintId { workload, epoch: 1 };
+        let offer = OfferId::new("here");
+        let spec = JobSpec::named("job".to_owned(), vec!["train".to_owned()]);
+        let decided = |decision| Body::Decision(decision, Reason::new("test", "test"));
+        let mut brain = Brain::new(Installation(1), Config::default());
+        let bodies = [
+            Body::Event(Event::Submitted { workload: Box::new(Workload::Job(spec)), key: "key".to_owned() }),
+            decided(Decision::Acquire { lease, workload, offer, market: Market::Spot, max_price: None }),
+            Body::Event(Event::LeaseUp { lease, at: Time(1) }),
+            decided(Decision::Start { stint, leases: vec![lease], resume: Resume::Newest }),
+            Body::Event(Event::WorkerStarted { stint, rank: 0, restored: None, work: None }),
+        ];
+        for (body, seq) in bodies.into_iter().zip(1..) {
+            brain.apply(&Record { seq, batch: 1, at: Time(1), body });
+        }
+        let progress = |done| Event::Progress { stint, done: Work(done), total: None };
+        let mut merge = ProgressMerge::default();
+        assert_eq!(merge.thin(&brain, vec![progress(1)], Duration::ZERO, every).len(), 1);
+        let soon = Duration::from_millis(300);
+        assert_eq!(merge.thin(&brain, vec![progress(2)], soon, every).len(), 0, "too soon");
+        let gone = Event::LeaseGone { lease, at: Time(2), end: LeaseEnd::Taken };
+        assert_eq!(merge.thin(&brain, vec![progress(3), gone], soon, every).len(), 2, "what was done counts now");
+    }
+}

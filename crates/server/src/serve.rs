@@ -137,7 +137,7 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
     let engine =
         Simulated::open(home.leases(), world.replay.clone(), Arc::clone(&clock), PathBuf::from("/proc/self/exe"))
             .await?;
-    tokio::spawn(clock_file.clone().keep(Arc::clone(&clock)));
+    let keeping_time = tokio::spawn(clock_file.clone().keep(Arc::clone(&clock)));
 
     let folder = File::open(&home.path).map_err(ServeError::Listen)?;
     // The lock is ours, so a socket that is there belongs to a server that is gone.
@@ -177,6 +177,7 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
         ended = keeper => had_to_end = ended.unwrap_or_else(|error| Some(format!("the loop failed: {error}"))),
         _ = terminate.recv() => {}
     }
+    keeping_time.abort();
     let _ = clock_file.write(clock.now());
     // A database that does not answer must not keep a server from ending.
     let _ = tokio::time::timeout(CLOSE, store.close()).await;

@@ -185,8 +185,41 @@ fn another_world_is_refused_in_a_directory_that_holds_one() {
     let said = place.run(&["up", "--market", "aws-v100-us-west-2-2023"]).ends_with(2);
     assert!(said.err.contains("holds another world already"), "{said:?}");
     place.run(&["up", "--market", "steady", "--speed", "60"]).ends_with(0);
-    let other = Place::bare();
-    refused(other.run(&["up", "--market", "no-such-market"]), &["no-such-market", "steady"]);
+}
+
+#[test]
+fn a_world_that_cannot_be_leaves_nothing_behind() {
+    let place = Place::bare();
+    let wrong: [&[&str]; 4] = [
+        &["up", "--market", "no-such-market"],
+        &["up", "--market", "aws-v100-us-west-2-2023", "--zones", "nowhere-1a"],
+        &["up", "--store", "postgres://nobody@127.0.0.1:1/none"],
+        &["up", "--store", "carrier-pigeon://loft"],
+    ];
+    for args in wrong {
+        let said = place.run(args).ends_with(2);
+        assert!(said.err.starts_with("error: ") && said.err.contains("\nhint: "), "{said:?}");
+        assert!(!place.home.exists(), "{args:?} left something behind");
+    }
+    place.run(&["up"]).ends_with(0);
+}
+
+#[test]
+fn of_ten_racing_worlds_only_the_one_that_stands_is_greeted() {
+    let place = Place::bare();
+    let markets = ["steady", "aws-v100-us-west-2-2023"];
+    let start = |turn: usize| {
+        let mut command = place.command(&["up", "--market", markets[turn % 2]]);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let children: Vec<_> = (0..10).map(start).collect();
+    let codes: Vec<_> = children.into_iter().map(|mut child| wait(&mut child)).collect();
+    let world: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(place.home.join("world.json")).unwrap()).unwrap();
+    for (turn, code) in codes.iter().enumerate() {
+        let stands = world["replay"]["market"] == markets[turn % 2];
+        assert_eq!(*code, Some(if stands { 0 } else { 2 }), "{codes:?}, and {world} stands");
+    }
 }
 
 /// A mount that goes away with the test.

@@ -7,6 +7,8 @@
 mod agents;
 mod folder;
 mod market;
+#[cfg(test)]
+mod tests;
 
 pub use market::Replay;
 

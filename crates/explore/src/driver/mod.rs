@@ -200,6 +200,7 @@ impl Life {
         }
         self.check();
         self.check_answers();
+        self.check_ends();
     }
 
     fn next_moment(&mut self) -> Time {

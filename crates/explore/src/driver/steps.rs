@@ -135,9 +135,7 @@ impl Life {
             self.next_poll = self.now + Span::hours(3);
         }
         // After a look that failed the loop looks again by itself.
-        if seen.is_err() {
-            return seen;
-        }
+        let seen = seen?;
         let lost = self.shared.world().strike(Kind::ObserveFails);
         let dropped = lost || self.shared.world().strike(Kind::ObservationDropped);
         let stale = !dropped && self.shared.world().strike(Kind::ObservationStale);
@@ -147,9 +145,9 @@ impl Life {
         if stale || (!dropped && self.shared.world().strike(Kind::ObservationTwice)) {
             let most = if self.scenario.gentle { 2_000 } else { 600_000 };
             let later = Span(self.random.spread(100, most));
-            server.inbox.push((self.now + later, seen.clone().unwrap_or_default()));
+            server.inbox.push((self.now + later, seen.clone()));
         }
-        if dropped || stale { Err("the answer was lost".to_owned()) } else { seen }
+        if dropped || stale { Err("the answer was lost".to_owned()) } else { Ok(seen) }
     }
 
     fn sweep(&mut self) -> Result<Vec<Owned>, String> {
@@ -264,6 +262,24 @@ impl Life {
                 self.check_committed(&open);
                 self.perform(&task);
             }
+        }
+    }
+
+    /// Law 2 at its root: a worker whose end the brain has booked does not run any more.
+    pub(super) fn check_ends(&mut self) {
+        let Some(server) = &self.server else { return };
+        let brain = server.cycle.brain();
+        let world = self.shared.world();
+        let mut running = world.machines.iter().filter(|(_, machine)| machine.gone.is_none());
+        let over = running.find_map(|(id, machine)| {
+            let worker = machine.worker.as_ref().filter(|worker| worker.running && worker.asked)?;
+            let job = brain.lease(*id).and_then(|lease| brain.job(lease.workload?))?;
+            let booked = job.id == worker.stint.workload && job.stint.as_ref().is_none_or(|s| s.id != worker.stint);
+            booked.then(|| format!("stint {} runs on {id}, and the brain has booked its end", worker.stint))
+        });
+        drop(world);
+        if let Some(what) = over {
+            self.fail(2, what);
         }
     }
 

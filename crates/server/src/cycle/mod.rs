@@ -147,6 +147,8 @@ pub struct Cycle {
     requests: Vec<Request>,
     /// What people asked and is in the commit that is on its way.
     in_commit: Vec<Request>,
+    /// What people asked and nobody knows: its commit's answer was lost, and they were told so.
+    given_up: Vec<Event>,
     /// Leases whose end is in the commit that is on its way.
     ending: Vec<Gone>,
     out: VecDeque<Step>,
@@ -178,6 +180,7 @@ impl Cycle {
             news: Vec::new(),
             requests: Vec::new(),
             in_commit: Vec::new(),
+            given_up: Vec::new(),
             ending: Vec::new(),
             out: VecDeque::new(),
             flights: Flights::default(),
@@ -442,6 +445,7 @@ impl Cycle {
         self.phase = Phase::Leading;
         self.stage = Stage::Looking;
         self.flights.forget_answers();
+        self.given_up.clear();
         (self.swept, self.seen_at) = (None, now.real);
         // What the lost answer was about is in the log now, or it is not and is tried once more.
         for request in std::mem::take(&mut self.requests) {

@@ -57,7 +57,10 @@ impl Cycle {
                 self.requests.push(Request { ticket, event, logged: None, since: now.real, held: false });
             }
             Phase::Away(away) => {
-                let refused = Refused::Away { why: away.why().to_owned() };
+                let why = away.why().to_owned();
+                // The same may have been asked before, in the commit whose answer was lost.
+                let refused =
+                    if self.may_have_taken(&event) { Refused::Unknown { why } } else { Refused::Away { why } };
                 self.out.push_back(Step::Answer(ticket, Err(refused)));
             }
             Phase::Ended(why) => {
@@ -67,14 +70,20 @@ impl Cycle {
         }
     }
 
+    /// Whether the same was asked in a commit whose answer was lost, so that nobody knows whether it was taken.
+    pub fn may_have_taken(&self, event: &Event) -> bool {
+        let held = self.requests.iter().filter(|request| request.held).map(|request| &request.event);
+        held.chain(&self.given_up).any(|known| is_same(known, event))
+    }
+
     pub(super) fn give_up_on_old_requests(&mut self, now: Moment) {
         let Phase::Away(away) = &self.phase else { return };
         let old = |request: &mut Request| request.held && now.real >= request.since + PATIENCE;
-        let answers = self.requests.extract_if(.., old).map(|request| {
+        for request in self.requests.extract_if(.., old) {
             let refused = Refused::Unknown { why: away.why().to_owned() };
-            Step::Answer(request.ticket, Err(refused))
-        });
-        self.out.extend(answers);
+            self.out.push_back(Step::Answer(request.ticket, Err(refused)));
+            self.given_up.push(request.event);
+        }
     }
 }
 
@@ -91,6 +100,14 @@ pub(super) fn refusal(brain: &Brain, event: &Event) -> Option<Refused> {
 pub(crate) fn path_in_use(brain: &Brain, path: &str) -> Option<Refused> {
     let other = brain.jobs().find(|job| job.spec.checkpoint.path.as_deref() == Some(path))?;
     Some(Refused::PathInUse { path: path.to_owned(), by: other.id })
+}
+
+/// A submission is known by its key; whatever else is asked is the same when it says the same.
+fn is_same(known: &Event, event: &Event) -> bool {
+    match (known, event) {
+        (Event::Submitted { key: known, .. }, Event::Submitted { key, .. }) => known == key,
+        _ => known == event,
+    }
 }
 
 /// Whether the log holds what a request asked for.

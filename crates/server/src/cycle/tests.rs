@@ -1,1 +1,284 @@
+//! The loop against a scripted store and engine: what it asks for, in which order, and what it does after an error.
 
+use super::*;
+use futures::FutureExt;
+use windfall_core::spec::CheckpointSpec;
+use windfall_core::{JobSpec, Market, NanoUsd, Offer, Span, Workload};
+use windfall_store::{MemoryStore, Store};
+
+/// A loop on a store in memory. Time stands still unless it is moved.
+struct Stage {
+    cycle: Cycle,
+    store: MemoryStore,
+    now: Moment,
+    /// What the loop asked for since it was last looked at.
+    calls: Vec<&'static str>,
+    answers: Vec<(Ticket, Answer)>,
+    said: Vec<String>,
+    commits: u64,
+    leads: u64,
+    ended: Option<String>,
+}
+
+fn at_once<T>(future: impl Future<Output = T>) -> T {
+    future.now_or_never().expect("a store in memory never waits")
+}
+
+impl Stage {
+    fn new() -> Stage {
+        let store = MemoryStore::new();
+        let (epoch, loaded) = (at_once(store.lead()).expect("led"), at_once(store.load()).expect("loaded"));
+        let now = Moment { world: Time(1_000_000), real: Duration::ZERO };
+        let cycle = Cycle::start(Habits::default(), Config::default(), epoch, loaded, now).expect("an empty log");
+        let (calls, answers, said) = Default::default();
+        Stage { cycle, store, now, calls, answers, said, commits: 0, leads: 0, ended: None }
+    }
+
+    fn wait(&mut self, seconds: f64) {
+        self.now.real += Duration::from_secs_f64(seconds);
+        self.now.world = self.now.world + Span((seconds * 1e3) as i64);
+    }
+
+    /// One turn in which the engine shows an on-demand offer, or nothing at all.
+    fn turn(&mut self, sees: bool) {
+        self.turn_with(sees, &mut |store, commit, epoch| at_once(store.commit(epoch, commit)), true);
+    }
+
+    fn turn_with(
+        &mut self,
+        sees: bool,
+        commit: &mut dyn FnMut(&MemoryStore, &Commit, u64) -> Result<(), StoreError>,
+        loads: bool,
+    ) {
+        self.cycle.turn();
+        loop {
+            match self.cycle.next(self.now) {
+                Step::Rest { .. } => return,
+                Step::End(why) => {
+                    self.ended = Some(why);
+                    return;
+                }
+                Step::Look { sweep } => {
+                    let seen = if sees { Ok(vec![Event::OfferSeen { offer: offer() }]) } else { Err("silent".into()) };
+                    self.cycle.looked(self.now, seen, sweep.then(|| Ok(Vec::new())));
+                }
+                Step::Commit(rows) => {
+                    self.commits += 1;
+                    let result = commit(&self.store, &rows, self.cycle.epoch());
+                    self.cycle.committed(self.now, result);
+                }
+                Step::Lead => {
+                    self.leads += 1;
+                    let epoch = at_once(self.store.lead()).expect("led");
+                    let loaded = if loads { at_once(self.store.load()) } else { Err(StoreError::Refused) };
+                    self.cycle.led(self.now, Ok((epoch, loaded)));
+                }
+                Step::Call(open) => self.calls.push(open.decision.kind()),
+                Step::Answer(ticket, answer) => self.answers.push((ticket, answer)),
+                Step::Say(text) => self.said.push(text),
+                Step::Forget(_) | Step::Snapshot(_) => {}
+            }
+        }
+    }
+
+    fn rows(&self) -> u64 {
+        at_once(self.store.load()).expect("loaded").next_seq - 1
+    }
+}
+
+fn offer() -> Offer {
+    Offer {
+        id: windfall_core::OfferId::new("stage/zone/type/on-demand"),
+        engine: "stage".to_owned(),
+        cloud: String::new(),
+        region: String::new(),
+        zone: "zone".to_owned(),
+        instance_type: "type".to_owned(),
+        market: Market::OnDemand,
+        accelerator: "V100".to_owned(),
+        accelerators: 1,
+        price_per_hour: NanoUsd(1_000_000_000),
+        capacity: None,
+        notice: Span::seconds(120),
+    }
+}
+
+fn submission(key: &str, path: Option<&str>) -> Event {
+    let mut spec = JobSpec::named(key.to_owned(), vec!["train".to_owned()]);
+    spec.run.environment = key.to_owned();
+    spec.checkpoint = CheckpointSpec { path: path.map(str::to_owned), ..CheckpointSpec::default() };
+    Event::Submitted { workload: Box::new(Workload::Job(spec)), key: key.to_owned() }
+}
+
+#[test]
+fn an_answer_comes_after_the_commit_and_a_call_after_the_answer() {
+    let mut stage = Stage::new();
+    stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
+    stage.cycle.turn();
+    let mut order = Vec::new();
+    loop {
+        match stage.cycle.next(stage.now) {
+            Step::Rest { .. } => break,
+            Step::Look { .. } => {
+                order.push("look");
+                stage.cycle.looked(stage.now, Ok(vec![Event::OfferSeen { offer: offer() }]), None);
+            }
+            Step::Commit(rows) => {
+                order.push("commit");
+                let result = at_once(stage.store.commit(stage.cycle.epoch(), &rows));
+                stage.cycle.committed(stage.now, result);
+            }
+            Step::Answer(_, answer) => {
+                order.push("answer");
+                assert_eq!(answer, Ok(Some(2)));
+            }
+            Step::Call(_) => order.push("call"),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(order, ["look", "commit", "answer", "call"]);
+}
+
+#[test]
+fn after_a_failed_commit_nothing_is_called_until_the_state_was_loaded() {
+    let mut stage = Stage::new();
+    stage.turn(true);
+    stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
+    stage.turn_with(true, &mut |_, _, _| Err(StoreError::Refused), false);
+    assert!(matches!(stage.answers[..], [(Ticket(1), Err(Refused::Away { .. }))]), "{:?}", stage.answers);
+    assert_eq!(stage.cycle.brain().last_seq(), stage.rows(), "the brain is not ahead of the log");
+    let (commits, mut tries) = (stage.commits, Vec::new());
+    for _ in 0..200 {
+        stage.wait(0.1);
+        let before = stage.leads;
+        stage.turn_with(true, &mut |_, _, _| panic!("nothing is stepped"), false);
+        tries.extend((stage.leads > before).then_some(stage.now.real.as_secs_f64()));
+    }
+    assert_eq!((stage.commits, stage.calls.len()), (commits, 0));
+    let pauses: Vec<f64> = tries.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(pauses.windows(2).all(|pair| pair[1] > pair[0] * 1.5), "the pauses double: {pauses:?}");
+    assert!(stage.cycle.away().is_some());
+    // Asked meanwhile: refused at once, and nothing of it is kept.
+    stage.cycle.ask(stage.now, Ticket(2), submission("b", None));
+    stage.wait(30.0);
+    stage.turn(true);
+    assert!(stage.cycle.leads());
+    assert!(matches!(stage.answers[1], (Ticket(2), Err(Refused::Away { .. }))));
+    assert_eq!(stage.cycle.brain().jobs().count(), 0);
+    let told = |word: &str| stage.said.iter().filter(|text| text.contains(word)).count();
+    assert_eq!((told("database is away"), told("database is back")), (1, 1), "said once each: {:?}", stage.said);
+}
+
+#[test]
+fn a_request_whose_commit_is_unsure_is_answered_once_the_log_tells() {
+    for written in [true, false] {
+        let mut stage = Stage::new();
+        stage.turn(true);
+        stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
+        let mut unsure = |store: &MemoryStore, rows: &Commit, epoch| {
+            if written {
+                at_once(store.commit(epoch, rows)).expect("written");
+            }
+            Err(StoreError::Unsure { source: None })
+        };
+        stage.turn_with(true, &mut unsure, true);
+        assert_eq!((stage.answers.len(), stage.calls.len()), (0, 0), "nobody knows yet");
+        stage.wait(1.0);
+        stage.turn(true);
+        assert_eq!(stage.answers, [(Ticket(1), Ok(Some(2)))], "written: {written}");
+        assert_eq!(stage.cycle.brain().jobs().count(), 1);
+        assert_eq!(stage.calls, ["acquire"], "what was decided is called once it is durable");
+    }
+}
+
+#[test]
+fn a_request_does_not_wait_for_ever_for_a_store_that_lost_its_answer() {
+    let mut stage = Stage::new();
+    stage.turn(true);
+    stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
+    stage.turn_with(true, &mut |_, _, _| Err(StoreError::Unsure { source: None }), false);
+    for _ in 0..20 {
+        stage.wait(1.0);
+        stage.turn_with(true, &mut |_, _, _| panic!("nothing is stepped"), false);
+    }
+    assert!(matches!(stage.answers[..], [(Ticket(1), Err(Refused::Unknown { .. }))]), "{:?}", stage.answers);
+    stage.cycle.ask(stage.now, Ticket(2), submission("a", None));
+    stage.turn_with(true, &mut |_, _, _| panic!("nothing is stepped"), false);
+    assert!(matches!(stage.answers[1], (Ticket(2), Err(Refused::Unknown { .. }))), "{:?}", stage.answers);
+}
+
+#[test]
+fn a_server_that_was_fenced_off_ends_and_says_why() {
+    let mut stage = Stage::new();
+    stage.turn(true);
+    stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
+    at_once(stage.store.lead()).expect("another server leads");
+    stage.turn(true);
+    let why = stage.ended.expect("it ends");
+    assert!(why.contains("another server leads"), "{why}");
+    assert_eq!(stage.calls.len(), 0);
+    assert_eq!(stage.answers.len(), 1);
+}
+
+#[test]
+fn a_lost_connection_alone_is_not_the_end() {
+    let mut stage = Stage::new();
+    stage.turn(true);
+    stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
+    // As PostgreSQL answers when this server's connection is gone and nobody else leads.
+    stage.turn_with(true, &mut |_, _, epoch| Err(StoreError::Fenced { held: epoch, current: epoch }), true);
+    stage.wait(1.0);
+    stage.turn(true);
+    assert!(stage.ended.is_none() && stage.cycle.leads());
+}
+
+#[test]
+fn without_a_look_at_the_engine_no_timer_fires_for_a_while() {
+    let mut stage = Stage::new();
+    stage.turn(true);
+    stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
+    stage.turn(false);
+    assert_eq!(stage.answers, [(Ticket(1), Ok(Some(2)))], "people are heard all the same");
+    assert_eq!(stage.calls.len(), 0, "and nothing is decided");
+    stage.wait(30.0);
+    stage.turn(false);
+    assert_eq!(stage.calls.len(), 0);
+    stage.wait(31.0);
+    stage.turn(false);
+    assert_eq!(stage.calls, ["acquire"], "but not for ever");
+    let told = stage.said.iter().filter(|text| text.contains("cannot be observed")).count();
+    assert_eq!(told, 1, "{:?}", stage.said);
+}
+
+#[test]
+fn of_two_submissions_with_one_checkpoint_path_in_one_batch_the_second_is_refused() {
+    let mut stage = Stage::new();
+    stage.cycle.ask(stage.now, Ticket(1), submission("a", Some("/out")));
+    stage.cycle.ask(stage.now, Ticket(2), submission("b", Some("/out")));
+    stage.cycle.ask(stage.now, Ticket(3), submission("c", Some("/elsewhere")));
+    stage.turn(true);
+    let refused = Refused::PathInUse { path: "/out".to_owned(), by: WorkloadId(2) };
+    assert!(stage.answers.contains(&(Ticket(2), Err(refused))), "{:?}", stage.answers);
+    assert!(stage.answers.contains(&(Ticket(1), Ok(Some(2)))) && stage.answers.contains(&(Ticket(3), Ok(Some(3)))));
+    assert_eq!(stage.cycle.brain().jobs().count(), 2);
+}
+
+#[test]
+fn a_call_without_effect_is_made_again_more_and_more_seldom() {
+    let mut stage = Stage::new();
+    stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
+    let mut made = Vec::new();
+    for _ in 0..1_000 {
+        stage.turn(true);
+        for open in stage.cycle.brain().outbox() {
+            if !stage.calls.is_empty() {
+                stage.calls.clear();
+                made.push(stage.now.real.as_secs());
+                stage.cycle.performed(stage.now, open.id, Performed::default());
+            }
+        }
+        stage.wait(0.5);
+    }
+    assert!(made.len() >= 5 && made.len() < 20, "{made:?}");
+    assert!(made.windows(2).all(|pair| pair[1] - pair[0] <= 61), "{made:?}");
+}

@@ -1,0 +1,116 @@
+//! Calls and observations against an engine that is scripted.
+
+use super::*;
+use futures::FutureExt;
+use std::sync::Mutex;
+use windfall_core::brain::Config;
+use windfall_core::{Body, DecisionId, Installation, Market, NanoUsd, Offer, Record};
+use windfall_exec::Capabilities;
+
+/// Shows these offers; its first lease's agent hangs.
+#[derive(Default)]
+struct Scripted {
+    offers: Vec<Offer>,
+    stopped: Mutex<Vec<LeaseId>>,
+}
+
+fn lease(seq: u64) -> LeaseId {
+    LeaseId(DecisionId { installation: Installation(1), seq })
+}
+
+fn offer(zone: &str) -> Offer {
+    Offer {
+        id: OfferId::new(&format!("scripted/{zone}")),
+        engine: "scripted".to_owned(),
+        cloud: String::new(),
+        region: String::new(),
+        zone: zone.to_owned(),
+        instance_type: "type".to_owned(),
+        market: Market::Spot,
+        accelerator: "V100".to_owned(),
+        accelerators: 1,
+        price_per_hour: NanoUsd(1),
+        capacity: Some(1),
+        notice: Span::seconds(30),
+    }
+}
+
+#[async_trait]
+impl Engine for Scripted {
+    fn describe(&self) -> Capabilities {
+        Capabilities { name: "scripted".to_owned(), markets: Vec::new(), notice: Span::seconds(30), speed: 1 }
+    }
+    async fn offers(&self) -> Result<Vec<Offer>, EngineError> {
+        Ok(self.offers.clone())
+    }
+    async fn acquire(&self, lease: LeaseId, _want: &Want) -> Result<LeaseState, EngineError> {
+        Err(EngineError::NoLease(lease))
+    }
+    async fn observe(&self, _leases: &[LeaseId]) -> Result<Vec<Observed>, EngineError> {
+        Ok(Vec::new())
+    }
+    async fn list_owned(&self) -> Result<Vec<Owned>, EngineError> {
+        Ok(Vec::new())
+    }
+    async fn start(&self, _lease: LeaseId, _order: &StartOrder) -> Result<(), EngineError> {
+        Ok(())
+    }
+    async fn save(&self, _lease: LeaseId, _stint: StintId, _rank: u32, _request: u64) -> Result<(), EngineError> {
+        Ok(())
+    }
+    async fn stop(&self, id: LeaseId, _stint: StintId, _rank: u32, _grace: Span) -> Result<(), EngineError> {
+        if id == lease(1) {
+            std::future::pending::<()>().await;
+        }
+        self.stopped.lock().expect("one thread").push(id);
+        Ok(())
+    }
+    async fn release(&self, lease: LeaseId) -> Result<LeaseState, EngineError> {
+        Err(EngineError::NoLease(lease))
+    }
+    async fn forget(&self, _leases: &[LeaseId]) -> Result<(), EngineError> {
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl StoreProbe for Scripted {
+    async fn probe(&self, access: &StoreAccess) -> Option<Trouble> {
+        let kind = windfall_core::TroubleKind::StoreAway;
+        Some(Trouble { kind, text: format!("{} does not answer", access.address) })
+    }
+}
+
+#[test]
+fn an_agent_that_hangs_does_not_delay_the_stop_of_its_gang() {
+    let engine = Scripted::default();
+    let stint = StintId { workload: WorkloadId(1), epoch: 1 };
+    let task = Task::Stop(stint, vec![(lease(1), 0), (lease(2), 1), (lease(3), 2)], Span::seconds(30));
+    assert!(perform(&engine, &engine, &task).now_or_never().is_none(), "the first agent hangs");
+    assert_eq!(*engine.stopped.lock().expect("one thread"), [lease(2), lease(3)]);
+}
+
+#[test]
+fn an_offer_that_the_engine_no_longer_shows_is_gone() {
+    let mut brain = Brain::new(Installation(1), Config::default());
+    for (seq, zone) in [(1, "kept"), (2, "gone")] {
+        let body = Body::Event(Event::OfferSeen { offer: offer(zone) });
+        brain.apply(&Record { seq, batch: 1, at: Time(1), body });
+    }
+    let engine = Scripted { offers: vec![offer("kept")], ..Scripted::default() };
+    let seen = observe(&brain, &engine, Time(2)).now_or_never().expect("it never waits").expect("seen");
+    let news: Vec<&Event> = seen.iter().filter(|event| brain.is_news(event)).collect();
+    assert_eq!(news, [&Event::OfferGone { offer: offer("gone").id }]);
+}
+
+#[test]
+fn a_look_at_a_store_says_what_is_wrong_with_it() {
+    let (engine, workload) = (Scripted::default(), WorkloadId(7));
+    let access = StoreAccess { address: "s3://bucket".to_owned(), ..StoreAccess::default() };
+    let performed = perform(&engine, &engine, &Task::CheckStore(workload, access)).now_or_never().expect("at once");
+    let [Event::StoreChecked { workload: asked, trouble: Some(trouble) }] = &performed.events[..] else {
+        panic!("{performed:?}")
+    };
+    assert_eq!((*asked, trouble.text.as_str()), (workload, "s3://bucket does not answer"));
+    assert!(!performed.again);
+}
