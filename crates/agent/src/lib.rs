@@ -8,6 +8,7 @@
 pub mod checkpoint;
 mod folder;
 mod guard;
+mod output;
 mod processes;
 mod progress;
 mod serve;

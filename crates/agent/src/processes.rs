@@ -56,10 +56,29 @@ pub(crate) fn end_descendants() -> u32 {
     first.unwrap_or(0)
 }
 
-/// Takes the exit status of every child that has ended.
-pub(crate) fn reap() {
+/// Takes the exit status of every child that has ended. True if one of them died of a signal.
+pub(crate) fn reap() -> bool {
     use rustix::process::{WaitOptions, wait};
-    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+    let mut died = false;
+    while let Ok(Some((_, status))) = wait(WaitOptions::NOHANG) {
+        died |= status.signaled();
+    }
+    died
+}
+
+/// Takes the exit status of the processes that lost their parent and ended below this one, but for `main`, whose
+/// status somebody else waits for. True if one of them died of a signal.
+pub(crate) fn reap_orphans(main: Option<i32>) -> bool {
+    use rustix::process::{WaitOptions, waitpid};
+    let me = std::process::id() as i32;
+    let ended = |pid: &i32| stat(*pid).is_some_and(|stat| stat.parent == me && stat.zombie);
+    let mut died = false;
+    for pid in all().into_iter().filter(|pid| Some(*pid) != main).filter(ended) {
+        if let Ok(Some((_, status))) = waitpid(Pid::from_raw(pid), WaitOptions::NOHANG) {
+            died |= status.signaled();
+        }
+    }
+    died
 }
 
 /// Ends every process that carries a lease's mark, and everything below one. Returns only when none is left.

@@ -76,8 +76,9 @@ impl Reader {
         let pattern = self.pattern.as_ref()?;
         let mut file = File::open(&self.output).ok()?;
         let length = file.metadata().ok()?.len();
-        if length > self.offset + CHUNK {
-            self.offset = length - CHUNK;
+        // Shorter than before when it had to be cut.
+        if length > self.offset + CHUNK || length < self.offset {
+            self.offset = length.saturating_sub(CHUNK);
             self.partial.clear();
         }
         file.seek(SeekFrom::Start(self.offset)).ok()?;

@@ -165,6 +165,7 @@ impl Remote {
             }
         }
         let remote = Self { kind, bucket, prefix, endpoint, region, env: settings };
+        remote.check_endpoint()?;
         if remote.endpoint.starts_with("http://") && !remote.is_loopback() && !remote.says_http() {
             return Err(bad(
                 format!("the endpoint is not encrypted and not on this machine: {}", remote.endpoint),
@@ -172,6 +173,23 @@ impl Remote {
             ));
         }
         Ok(remote)
+    }
+
+    /// The client that `object_store` builds from an address without a scheme panics at its first request.
+    fn check_endpoint(&self) -> Result<()> {
+        if self.endpoint.is_empty() {
+            return Ok(());
+        }
+        let parsed = Url::parse(&self.endpoint);
+        let usable = parsed.is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        if usable && self.endpoint.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Ok(());
+        }
+        let word = self.kind.endpoint_word();
+        Err(bad(
+            format!("{word} is not an address of the web: {}", self.endpoint),
+            &format!("write {word} with its scheme, as in https://{}", self.endpoint.trim_start_matches("//")),
+        ))
     }
 
     /// The address a person would recognise.
@@ -309,6 +327,24 @@ mod tests {
         let error = remote("s3://b", &[("AWS_ENDPOINT_URL", "http://10.0.0.1:9000")]).unwrap_err();
         assert!(error.hint().unwrap().contains("AWS_ALLOW_HTTP"));
         assert!(remote("s3://b", &[("AWS_ENDPOINT_URL", "http://10.0.0.1:9000"), ("AWS_ALLOW_HTTP", "true")]).is_ok());
+    }
+
+    #[test]
+    fn an_endpoint_without_a_scheme_is_refused_with_the_variable_and_a_hint() {
+        let cases = [
+            ("s3://b", "AWS_ENDPOINT_URL", "127.0.0.1:9000"),
+            ("s3://b", "AWS_ENDPOINT_URL", "localhost:9000"),
+            ("s3://b", "AWS_ENDPOINT_URL", "http://"),
+            ("s3://b", "AWS_ENDPOINT_URL", "http://a b"),
+            ("s3://b", "AWS_ENDPOINT_URL", "ftp://minio:9000"),
+            ("gs://b", "GOOGLE_BASE_URL", "minio"),
+            ("az://b", "AZURE_STORAGE_ENDPOINT", "minio/account"),
+        ];
+        for (address, variable, value) in cases {
+            let error = remote(address, &[(variable, value)]).unwrap_err();
+            assert!(error.to_string().contains(variable), "{error}");
+            assert!(error.hint().unwrap().contains("https://"), "{error:?}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ const WITHIN: Duration = Duration::from_secs(12);
 impl Checkpoints {
     /// Whether this store can hold checkpoints: write, read, create-only write, list and delete.
     pub async fn probe(&self) -> Result<()> {
-        let depot = connect(&self.place, &self.job_key, Patience::Probe)?;
+        let depot = connect(&self.place, &self.job_key, Patience::Probe, self.saved_before)?;
         let key = format!("probe/{}", token());
         let tried = tokio::time::timeout(WITHIN, async {
             // First, because some stores make a missing bucket when something is written to it.
@@ -34,18 +34,41 @@ impl Checkpoints {
         });
         match tried.await {
             Ok(done) => done,
-            Err(late) => {
-                let (at, hint) = match &self.place {
-                    Place::Directory(path) => {
-                        (path.display().to_string(), "check that the file system is mounted and answers".to_owned())
-                    }
-                    Place::Remote(remote) => {
-                        (remote.label(), format!("check {} and the network", remote.kind.endpoint_word()))
-                    }
-                };
-                let what = format!("the store did not answer within {} s: {at}", WITHIN.as_secs());
-                Err(CheckpointError::Store { what, culprit: Culprit::Endpoint, hint, source: Box::new(late) })
+            Err(late) => Err(self.silent(WITHIN, late)),
+        }
+    }
+
+    /// Whether the store answers at all. Sooner sure than a save, which tries for a minute.
+    pub async fn answers(&self) -> Result<()> {
+        let depot = connect(&self.place, &self.job_key, Patience::Probe, self.saved_before)?;
+        match tokio::time::timeout(WITHIN, depot.list("claims")).await {
+            Ok(listed) => listed.map(|_| ()),
+            Err(late) => Err(self.silent(WITHIN, late)),
+        }
+    }
+
+    fn silent(&self, within: Duration, late: tokio::time::error::Elapsed) -> CheckpointError {
+        let (at, hint) = match &self.place {
+            Place::Directory(path) => {
+                (path.display().to_string(), "check that the file system is mounted and answers".to_owned())
             }
+            Place::Remote(remote) => (remote.label(), format!("check {} and the network", remote.kind.endpoint_word())),
+        };
+        let what = format!("the store did not answer within {} s: {at}", within.as_secs());
+        CheckpointError::Store { what, culprit: Culprit::Endpoint, hint, source: Box::new(late) }
+    }
+
+    /// The store answers, and what was saved there is not in it.
+    pub(super) fn emptied(&self) -> CheckpointError {
+        let at = match &self.place {
+            Place::Directory(path) => path.display().to_string(),
+            Place::Remote(remote) => remote.label(),
+        };
+        CheckpointError::Store {
+            what: format!("this job's checkpoints are not in the store: {at}"),
+            culprit: Culprit::Endpoint,
+            hint: "mount or restore what was there; to begin anew, submit the job again".into(),
+            source: "no manifest was found".into(),
         }
     }
 
