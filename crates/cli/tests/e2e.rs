@@ -12,6 +12,7 @@ mod e2e {
     mod processes;
     mod programs;
     mod rules;
+    mod saves;
     mod terminals;
     mod witness;
 }

@@ -181,6 +181,7 @@ impl Keeper {
                     });
                 }
                 self.farewell(&stepped.gone).await;
+                self.wardrobe.forget_ended(self.cycle.brain());
             }
             Err(error) => {
                 let text = chain(&error);

@@ -9,7 +9,7 @@ use crate::outfit::Wardrobe;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -102,7 +102,7 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
     log(&format!("version {} serves {} as pid {}", env!("CARGO_PKG_VERSION"), home.path.display(), std::process::id()));
     let keeper = Keeper {
         home: Arc::clone(&home),
-        wardrobe: Wardrobe { home: Arc::clone(&home), fresh_folder: world.fresh_folder },
+        wardrobe: Wardrobe { home: Arc::clone(&home), fresh_folder: world.fresh_folder, needed: Mutex::default() },
         world,
         cycle,
         clock,

@@ -330,3 +330,34 @@ impl Depot for DirectoryDepot {
         .await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+    use windfall_core::TroubleKind;
+
+    #[test]
+    fn what_the_system_says_is_told_apart_by_its_type_and_has_the_same_words_each_time() {
+        let cases = [
+            (Errno::NOSPC, TroubleKind::StoreFull),
+            (Errno::DQUOT, TroubleKind::StoreFull),
+            (Errno::ACCESS, TroubleKind::StoreDenied),
+            (Errno::ROFS, TroubleKind::StoreDenied),
+            (Errno::NOENT, TroubleKind::StoreAway),
+            (Errno::NOTDIR, TroubleKind::StoreAway),
+            (Errno::STALE, TroubleKind::StoreAway),
+            (Errno::IO, TroubleKind::StoreAway),
+            (Errno::NAMETOOLONG, TroubleKind::NotSaved),
+        ];
+        for (errno, kind) in cases {
+            let said = |blob: &str| {
+                let path = Path::new("/store/job-1/blobs").join(blob);
+                failed("cannot write", &path)(errno.into()).trouble()
+            };
+            assert_eq!(said("1-1-a-0").kind, kind, "{errno:?}");
+            assert_eq!(said("1-1-a-0"), said(".1-2-b-0.draft"));
+            assert!(said("x").text.contains("/store/job-1"), "{}", said("x").text);
+        }
+    }
+}

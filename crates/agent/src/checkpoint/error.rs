@@ -139,9 +139,7 @@ impl CheckpointError {
     /// Whether trying the same thing again may help.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Store { culprit, .. } => {
-                !matches!(culprit, Culprit::Region | Culprit::Bucket | Culprit::Feature)
-            }
+            Self::Store { culprit, .. } => !matches!(culprit, Culprit::Region | Culprit::Bucket | Culprit::Feature),
             Self::Local { .. } | Self::Changed { .. } | Self::Task(_) => true,
             _ => false,
         }

@@ -81,9 +81,10 @@ impl Life {
     /// Says that the last save is not durable and where it lies. A program that ended by itself does not run again,
     /// so its files are taken out of the lease's folder, which is deleted with the lease.
     fn give_up(&self, finished: &Finished, saves: &Path, for_good: bool) {
-        let fenced = self.view.borrow().worker.as_ref().is_some_and(|worker| {
-            worker.trouble.as_ref().is_some_and(|trouble| trouble.kind == TroubleKind::Remark)
-        });
+        let fenced =
+            self.view.borrow().worker.as_ref().is_some_and(|worker| {
+                worker.trouble.as_ref().is_some_and(|trouble| trouble.kind == TroubleKind::Remark)
+            });
         if fenced && finished.error.is_none() {
             return;
         }

@@ -113,18 +113,20 @@ fn files_that_change_during_the_last_upload_are_taken_again() {
         let dir = tempfile::tempdir().unwrap();
         let checkpoints = Arc::new(store.checkpoints());
         begin(&checkpoints, 1, dir.path(), Choose::Newest).await;
+        fs::write(dir.path().join("model"), vec![0; 4 << 20]).unwrap();
         let (mut mover, mut events) = start(&checkpoints, 1, dir.path()).await;
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         let shared = dir.path().to_owned();
         let other = std::thread::spawn(move || {
-            for n in 0_u32.. {
-                fs::write(shared.join("model"), n.to_string().repeat(1 << 20)).unwrap();
-                if stopped.try_recv().is_ok() {
-                    return;
+            use std::os::unix::fs::FileExt;
+            let model = fs::File::options().write(true).open(shared.join("model")).unwrap();
+            while stopped.try_recv().is_err() {
+                for at in 0..1024 {
+                    model.write_all_at(b"x", at << 12).unwrap();
                 }
             }
         });
-        while !dir.path().join("model").exists() {
+        while !mover.habits().await.open_now {
             tokio::task::yield_now().await;
         }
         mover.finish(soon());

@@ -27,8 +27,9 @@ const GATHER: Duration = Duration::from_millis(30);
 const LOOK_EVERY: Duration = Duration::from_secs(20);
 /// A tree that changes under every look is looked at again later.
 const TRIES: usize = 3;
-/// A program whose saves are no checkpoint for this long is told so.
-const NEVER_AFTER: Duration = Duration::from_secs(40);
+/// A program whose saves are no checkpoint for so many settling times is told so, and within a minute.
+const NEVER_AFTER: u32 = 20;
+const NEVER_AFTER_AT_MOST: Duration = Duration::from_secs(50);
 
 /// How a directory is watched.
 #[derive(Debug, Clone)]
@@ -253,7 +254,7 @@ impl Inner {
             settle_ms: ms(options.settle),
             stream_after_ms: ms(options.stream_after),
             patience_ms: ms(options.patience),
-            never_after_ms: ms(NEVER_AFTER),
+            never_after_ms: ms((options.settle * NEVER_AFTER).min(NEVER_AFTER_AT_MOST)),
             complete: options.complete.as_deref().map(Pattern::new),
         };
         let now = Instant::now();

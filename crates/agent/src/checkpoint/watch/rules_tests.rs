@@ -3,13 +3,7 @@
 use super::*;
 
 fn limits() -> Limits {
-    Limits {
-        settle_ms: 2_000,
-        stream_after_ms: 15_000,
-        patience_ms: 600_000,
-        never_after_ms: 40_000,
-        complete: None,
-    }
+    Limits { settle_ms: 2_000, stream_after_ms: 15_000, patience_ms: 600_000, never_after_ms: 40_000, complete: None }
 }
 
 fn rules() -> Rules {
