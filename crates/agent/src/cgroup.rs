@@ -12,6 +12,8 @@ use std::time::Duration;
 
 /// Rounds of killing before giving up.
 const ROUNDS: u32 = 400;
+/// Tries to remove a group; one that stays is empty and does no harm.
+const REMOVALS: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(5);
 /// Directories looked at when a group is searched; a machine with more has its group found by its usual place only.
 const SEARCHED: usize = 20_000;
@@ -49,11 +51,16 @@ pub(crate) fn join(lease: &str) -> bool {
 pub(crate) fn end(lease: &str) -> io::Result<()> {
     for group in hierarchies().iter().flat_map(|hierarchy| find(hierarchy, &name(lease))) {
         kill_all(&group)?;
-        let mut inside = below(&group);
-        // The deepest first.
-        inside.reverse();
-        for group in inside {
-            let _ = std::fs::remove_dir(group);
+        for _ in 0..REMOVALS {
+            let mut inside = below(&group);
+            // The deepest first.
+            inside.reverse();
+            inside.iter().for_each(|group| drop(std::fs::remove_dir(group)));
+            if !group.exists() {
+                break;
+            }
+            // A process that was killed keeps its group for a moment.
+            std::thread::sleep(PAUSE);
         }
     }
     Ok(())

@@ -144,6 +144,11 @@ impl Mover {
         self.scout.on_death(at).await;
     }
 
+    /// The program ended by itself: its files are finished, but for those of processes that died before.
+    pub async fn on_clean_end(&self) {
+        self.scout.on_clean_end().await;
+    }
+
     /// The program has ended: what is there is uploaded by the deadline, if it is a checkpoint. A later call may
     /// shorten the time.
     pub fn finish(&self, deadline: std::time::Instant) {

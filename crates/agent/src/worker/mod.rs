@@ -192,7 +192,7 @@ struct Ended {
     end: WorkerEnd,
     /// When its last save must be durable, if it was asked to stop.
     asked: Option<Instant>,
-    /// A process of it died of a signal.
+    /// It died of a signal, or a process of it did near its end.
     died: bool,
     saves: PathBuf,
     mover: Option<Moving>,

@@ -62,6 +62,9 @@ impl Life {
         }
         died |= self.wait_for_the_rest(pid.map(|pid| pid as i32), asked, mover.as_ref()).await;
         died |= self.end_the_rest(mover.as_ref()).await;
+        if !died && let Some(moving) = &mover {
+            moving.mover.on_clean_end().await;
+        }
         self.report_progress(&mut reader, began);
         Ok(Ended { end, asked, died, saves, mover })
     }
@@ -108,7 +111,7 @@ impl Life {
         let group = main.and_then(Pid::from_raw);
         let mut output = Output::new(Path::new(&self.order.output));
         let mut asked: Option<(Instant, Instant)> = None;
-        let (mut killed, mut orphan_died, mut ticks) = (false, false, 0_u32);
+        let (mut killed, mut ticks) = (false, 0_u32);
         let mut tick = tokio::time::interval(READ);
         loop {
             let kill_at = asked.filter(|_| !killed).map(|(_, deadline)| deadline);
@@ -128,8 +131,8 @@ impl Life {
                         (None, None) => WorkerEnd::Killed { signal: signal.unwrap_or(9) },
                     };
                     output.trim();
-                    let died = orphan_died || code.is_none_or(tells_of_a_signal);
-                    return End { end, asked: asked.map(|(_, deadline)| deadline), died };
+                    let asked = asked.map(|(_, deadline)| deadline);
+                    return End { end, asked, died: code.is_none_or(tells_of_a_signal) };
                 }
                 Some(tell) = self.told.recv() => {
                     // The agent aborts a worker whose program runs; until then it is as if the time were over.
@@ -155,7 +158,6 @@ impl Life {
                     if let Some(moving) = &moving {
                         self.report_habits(&moving.mover).await;
                         if ticks.is_multiple_of(LOOK_EVERY) && processes::reap_orphans(main) {
-                            orphan_died = true;
                             moving.mover.on_death(Instant::now()).await;
                         }
                     }

@@ -116,7 +116,9 @@ impl Stage for SimulatedStage {
             .collect();
         // Stopped first, so that nobody sees another one end.
         for signal in [Signal::STOP, Signal::KILL] {
-            keepers.iter().for_each(|pid| drop(kill_process(*pid, signal)));
+            for pid in &keepers {
+                let _ = kill_process(*pid, signal);
+            }
         }
     }
 

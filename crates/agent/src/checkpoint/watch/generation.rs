@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 
 /// Renames remembered; a save of more files than this is not learnt.
 const REMEMBERED: usize = 512;
-/// Saves that follow each other more closely are not told apart.
+/// Saves that follow each other more closely are not told apart: signs of change come in bunches.
 const SHORTEST_PAUSE_MS: u64 = 200;
+/// One file that was renamed so often in a row, and no other, is all that the program saves, however fast.
+const ALONE: u32 = 5;
 
 #[derive(Debug, Clone)]
 struct Renewal {
@@ -35,6 +37,8 @@ pub(super) struct Generations {
     usual: Option<Usual>,
     /// The renames of the save that is going on, as far as it is known where that began.
     present: Vec<PathBuf>,
+    /// Renames of the same file in a row, less one.
+    alone: u32,
 }
 
 impl Generations {
@@ -48,8 +52,9 @@ impl Generations {
         self.present.push(renewal.path.clone());
         let before = self.renewals.iter().rposition(|known| known.path == path);
         self.renewals.push_back(renewal);
-        if let Some(before) = before {
-            self.learn(before);
+        match before {
+            Some(before) => self.learn(before),
+            None => self.alone = 0,
         }
         if self.renewals.len() > REMEMBERED {
             self.renewals.pop_front();
@@ -70,10 +75,12 @@ impl Generations {
     fn learn(&mut self, before: usize) {
         let period: Vec<&Renewal> = self.renewals.range(before..).collect();
         let pauses: Vec<u64> = period.windows(2).map(|pair| pause(pair[0], pair[1])).collect();
+        self.alone = if period.len() == 2 { self.alone + 1 } else { 0 };
         let Some((cut, &longest)) = pauses.iter().enumerate().max_by_key(|(_, pause)| **pause) else { return };
         let others = pauses.iter().enumerate().filter(|(at, _)| *at != cut).map(|(_, pause)| *pause);
         let second = others.max().unwrap_or(0);
-        if longest < SHORTEST_PAUSE_MS || longest < 2 * second {
+        let close = longest < SHORTEST_PAUSE_MS && self.alone < ALONE;
+        if close || longest < 2 * second {
             self.usual = None;
             return;
         }
@@ -144,7 +151,7 @@ mod tests {
         saves.see(300, "optimizer");
         for n in 1..9 {
             assert!(!saves.see(n * 1_000, "weights"), "save {n}");
-            assert_eq!(saves.see(n * 1_000 + 300, "optimizer"), true, "save {n}");
+            assert!(saves.see(n * 1_000 + 300, "optimizer"), "save {n}");
         }
     }
 
@@ -159,6 +166,16 @@ mod tests {
                 saves.see(n * 1_000 + 100, "state");
             }
         }
+    }
+
+    #[test]
+    fn one_file_that_is_saved_very_often_is_learnt_when_it_stays_alone() {
+        let mut saves = Generations::default();
+        for n in 0..20 {
+            assert_eq!(saves.see(n * 50, "model"), n >= u64::from(ALONE), "save {n}");
+        }
+        assert!(!saves.see(1_010, "other"));
+        assert!(!saves.see(1_050, "model") && !saves.see(1_100, "model"));
     }
 
     #[test]

@@ -113,8 +113,8 @@ struct Inner {
     poll_every: Duration,
     /// A snapshot that nobody has fetched yet: whoever waited for it was cancelled.
     ready: Option<Snapshot>,
-    /// A process of the program died of a signal.
-    died: bool,
+    /// The program died of a signal.
+    torn: bool,
 }
 
 impl Watcher {
@@ -168,7 +168,7 @@ impl Watcher {
                     return Ok(ready);
                 }
                 // Nothing is written any more, so a program's streams are finished too; a killed one's are torn.
-                let streams = if inner.died { inner.rules.busy_streams(now) } else { BTreeSet::new() };
+                let streams = if inner.torn { inner.rules.busy_streams(now) } else { BTreeSet::new() };
                 let snapshot = Snapshot::of(&inner.root)?;
                 inner.rules.forget_open(0);
                 Ok(Some(inner.dress(snapshot, &streams)))
@@ -212,8 +212,19 @@ impl Scout {
     pub(super) async fn on_death(&self, at: Instant) {
         let told = self.with(move |inner| {
             let ms = at.saturating_duration_since(inner.start).as_millis();
-            inner.died = true;
+            inner.torn = true;
             inner.rules.on_death(u64::try_from(ms).unwrap_or(u64::MAX));
+            Ok(())
+        });
+        // Fails only while the runtime ends.
+        let _ = told.await;
+    }
+
+    /// The program ended by itself, whatever became of processes that it had left before.
+    pub(super) async fn on_clean_end(&self) {
+        let told = self.with(|inner| {
+            inner.torn = false;
+            inner.rules.on_clean_end();
             Ok(())
         });
         // Fails only while the runtime ends.
@@ -269,7 +280,7 @@ impl Inner {
             looked: now,
             poll_every: options.poll_every,
             ready: None,
-            died: false,
+            torn: false,
         })
     }
 

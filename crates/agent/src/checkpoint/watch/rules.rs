@@ -24,6 +24,8 @@ use super::pattern::Pattern;
 
 /// A log rarely reaches this; a checkpoint that is being written nearly always does.
 const FAST_BYTES_PER_SECOND: u64 = 1 << 20;
+/// Deaths remembered. A program that loses more processes than this is in trouble anyway.
+const DEATHS: usize = 1_000;
 /// A close may be the kernel's, for a process that was killed: long enough for the agent to learn of the death.
 const AFTER_CLOSE_MS: u64 = 300;
 
@@ -111,8 +113,10 @@ pub(super) struct Rules {
     deleted_ms: Option<u64>,
     /// A new folder whose files are being told.
     arriving: Option<PathBuf>,
-    /// When a process of the program died of a signal.
-    died_ms: Option<u64>,
+    /// When processes of the program died of a signal.
+    deaths_ms: Vec<u64>,
+    /// The program itself ended all the same as it should.
+    clean_end: bool,
 }
 
 impl Rules {
@@ -129,7 +133,8 @@ impl Rules {
             pending_since_ms: None,
             deleted_ms: None,
             arriving: None,
-            died_ms: None,
+            deaths_ms: Vec::new(),
+            clean_end: false,
         }
     }
 
@@ -273,10 +278,29 @@ impl Rules {
 
     /// A process of the program died of a signal: what it had open is closed by the kernel, and torn.
     pub fn on_death(&mut self, now: u64) {
-        let died = *self.died_ms.get_or_insert(now);
-        for change in self.changes.values_mut() {
-            change.whole_from = change.whole_from.filter(|from| *from <= died);
+        self.clean_end = false;
+        if self.deaths_ms.len() < DEATHS {
+            self.deaths_ms.push(now);
         }
+        for change in self.changes.values_mut() {
+            change.whole_from = change.whole_from.filter(|from| *from <= now);
+        }
+    }
+
+    /// The program ended by itself: only what a process that died before was writing is torn.
+    pub fn on_clean_end(&mut self) {
+        self.clean_end = true;
+    }
+
+    /// Whether a process that died may have been writing this.
+    fn is_torn(&self, change: &Change) -> bool {
+        !change.by_rename && change.whole_from.is_none() && self.dies_with(change)
+    }
+
+    /// Whether a process died before this came to rest.
+    fn dies_with(&self, change: &Change) -> bool {
+        let settle_ms = self.limits.settle_ms;
+        self.deaths_ms.iter().any(|died| change.first_ms <= *died && !change.at_rest(*died, settle_ms))
     }
 
     /// After a lost event nobody knows who has what open: time decides alone.
@@ -335,11 +359,10 @@ impl Rules {
 
     /// Whether what is there may count as a checkpoint.
     fn is_checkpoint(&self, now: u64) -> bool {
-        // What settled only after a death may be torn; what was begun since then is by somebody who lives.
-        let rest_by = |change: &Change| self.died_ms.filter(|died| change.first_ms <= *died).unwrap_or(now);
         let settle_ms = self.limits.settle_ms;
         let deleting = self.deleted_ms.is_some_and(|deleted| now < deleted + settle_ms);
-        let at_rest = |change: &Change| change.at_rest(rest_by(change), settle_ms);
+        // What settled only after a death may be torn; what was begun since then is by somebody who lives.
+        let at_rest = |change: &Change| change.at_rest(now, settle_ms) && !self.dies_with(change);
         let marked = |change: &Change| change.is_whole(now) || at_rest(change);
         (self.pending().all(at_rest) && !deleting)
             || self.pending().all(marked)
@@ -349,7 +372,9 @@ impl Rules {
     /// Whether what is there when the program has ended is a checkpoint that was not taken yet. A program that
     /// ended by itself has finished its files, logs included; of one that died of a signal only a whole state counts.
     pub fn is_last_due(&self, now: u64) -> bool {
-        if self.died_ms.is_none() {
+        let finished =
+            self.deaths_ms.is_empty() || (self.clean_end && !self.pending().any(|change| self.is_torn(change)));
+        if finished {
             return self.owed || !self.changes.is_empty();
         }
         if self.pending().next().is_none() && !self.owed {
