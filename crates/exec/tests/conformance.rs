@@ -51,4 +51,5 @@ conforms! { the_simulated_engine, crate::simulated::SimulatedStage:
     saves::a_program_killed_in_the_middle_of_a_write_leaves_its_last_whole_save,
     saves::a_program_that_never_settles_is_told_so,
     saves::a_mark_makes_a_save_whole_at_once,
+    saves::work_is_what_was_said_when_the_files_were_written,
 }

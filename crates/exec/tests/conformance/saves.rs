@@ -94,6 +94,23 @@ pub fn a_stint_that_saves_nothing_has_no_checkpoint(stage: &mut impl Stage) {
     assert_eq!((second.restored, second.durable, second.durable_work), (first.durable, None, None));
 }
 
+pub fn work_is_what_was_said_when_the_files_were_written(stage: &mut impl Stage) {
+    let id = stage.up(1);
+    let line = "say() { echo $1 10 > $WINDFALL_PROGRESS.new; mv $WINDFALL_PROGRESS.new $WINDFALL_PROGRESS; }; \
+                echo x > $WINDFALL_CHECKPOINT_DIR/early; sleep 0.5; say 5; sleep 0.5; \
+                echo x > $WINDFALL_CHECKPOINT_DIR/model; sleep 0.02; say 9; sleep 0.5; echo 1 > said; while [ -e said ]; do sleep 0.02; done";
+    stage.start(id, 1, line);
+    let first = stage.until_worker("is durable", id, |worker| worker.durable.is_some());
+    assert_eq!(first.durable_work, None, "nothing was said by then: {first:?}");
+    wait_for_file(stage, "said");
+    let seen = stage.until_worker("is durable", id, |w| w.durable > first.durable && w.done == Some(9));
+    assert_eq!(seen.durable_work, Some(5), "{seen:?}");
+    assert!(seen.durable_ran_ms >= Some(1_000) && first.durable_ran_ms < seen.durable_ran_ms, "{seen:?}");
+    std::fs::remove_file(stage.folder().join("said")).unwrap();
+    let over = stage.until_worker("is over", id, |worker| worker.settled);
+    assert_eq!((over.durable, over.durable_work), (seen.durable, Some(5)), "nothing was written since");
+}
+
 pub fn a_program_killed_in_the_middle_of_a_write_leaves_its_last_whole_save(stage: &mut impl Stage) {
     let id = stage.up(1);
     // The shell exits with 143 for the process below it that died of our SIGTERM; its own file is half written.
