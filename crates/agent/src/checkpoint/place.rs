@@ -118,6 +118,18 @@ fn bad(what: String, hint: &str) -> CheckpointError {
     CheckpointError::Address { what, hint: hint.into() }
 }
 
+/// Keys, tokens and regions travel in headers, and the client panics on what no header can hold.
+fn check_printable(key: &str, value: &str) -> Result<()> {
+    match value.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
+        true => Ok(()),
+        // The value may be a secret, so it is not shown.
+        false => Err(bad(
+            format!("{key} holds a line break or another character that cannot be sent"),
+            &format!("set {key} again, in one line of plain characters"),
+        )),
+    }
+}
+
 impl Remote {
     fn read(
         kind: Kind,
@@ -161,6 +173,7 @@ impl Remote {
                 Kind::Azure => "AZURE_",
             };
             if key.starts_with(ours) {
+                check_printable(&key, &value)?;
                 settings.push((key, value));
             }
         }
@@ -221,7 +234,8 @@ impl Remote {
         // Fails only when one is installed already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let (connect, request, retries, retry_within) = match patience {
-            Patience::Work => (10, 120, 5, 60),
+            // The mover tries again by itself, and says so; here only short faults are bridged.
+            Patience::Work => (5, 120, 4, 30),
             Patience::Probe => (3, 5, 1, 4),
         };
         let client = ClientOptions::new()
@@ -344,6 +358,17 @@ mod tests {
             let error = remote(address, &[(variable, value)]).unwrap_err();
             assert!(error.to_string().contains(variable), "{error}");
             assert!(error.hint().unwrap().contains("https://"), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_setting_that_cannot_be_sent_is_refused_without_showing_it() {
+        for key in ["AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"] {
+            for value in ["hush\n", "hu\u{1}sh", "hüsh"] {
+                let error = remote("s3://b", &[(key, value)]).unwrap_err();
+                assert!(error.to_string().contains(key) && !error.to_string().contains("sh"), "{error}");
+                assert!(error.hint().unwrap().contains(key));
+            }
         }
     }
 
