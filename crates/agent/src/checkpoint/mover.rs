@@ -99,6 +99,8 @@ pub struct Finished {
     pub complete: bool,
     /// Why not, if an error was the reason; none if the time was too short.
     pub error: Option<CheckpointError>,
+    /// A later stint has begun, so nothing of this one counts.
+    pub fenced: bool,
 }
 
 /// Moves the checkpoints of one stint in the background.
@@ -162,7 +164,7 @@ impl Mover {
     pub async fn finished(&mut self) -> Finished {
         match (&mut self.task).await {
             Ok(finished) => finished,
-            Err(e) => Finished { durable: None, complete: false, error: Some(e.into()) },
+            Err(e) => Finished { durable: None, complete: false, error: Some(e.into()), fenced: false },
         }
     }
 }
@@ -405,7 +407,7 @@ impl Carrier {
     }
 
     fn finished(&self, complete: bool, error: Option<CheckpointError>) -> Finished {
-        Finished { durable: self.durable, complete, error }
+        Finished { durable: self.durable, complete, error, fenced: self.fenced }
     }
 
     fn say_failed(&self, error: &CheckpointError) {

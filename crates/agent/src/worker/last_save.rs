@@ -48,7 +48,7 @@ impl Life {
         while let Ok(event) = moving.events.try_recv() {
             self.on_mover_event(event);
         }
-        if !finished.complete {
+        if !finished.complete && !finished.fenced {
             self.give_up(&finished, saves, asked.is_none());
         }
     }
@@ -81,13 +81,6 @@ impl Life {
     /// Says that the last save is not durable and where it lies. A program that ended by itself does not run again,
     /// so its files are taken out of the lease's folder, which is deleted with the lease.
     fn give_up(&self, finished: &Finished, saves: &Path, for_good: bool) {
-        let fenced =
-            self.view.borrow().worker.as_ref().is_some_and(|worker| {
-                worker.trouble.as_ref().is_some_and(|trouble| trouble.kind == TroubleKind::Remark)
-            });
-        if fenced && finished.error.is_none() {
-            return;
-        }
         let known = self.view.borrow().worker.as_ref().and_then(|worker| worker.trouble.clone());
         let why = match (&finished.error, known) {
             (Some(error), _) => error.trouble().text,
