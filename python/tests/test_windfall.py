@@ -21,6 +21,7 @@ from windfall import _progress, _stop  # noqa: E402
 class Outside(InDirectory):
     def test_everything_is_harmless(self):
         windfall.progress(1, 10)
+        windfall.saved()
         self.assertFalse(windfall.inside())
         self.assertIsNone(windfall.stint())
         self.assertIsNone(windfall.resume())
@@ -46,6 +47,19 @@ class Inside(InDirectory):
         self.assertTrue(windfall.inside())
         self.assertEqual((windfall.stint(), windfall.precision("fp32")), (3, "bf16"))
         self.assertEqual(windfall.checkpoint_dir(), self.saves)
+
+    def test_a_whole_save_is_marked_by_rank_0_with_a_rename(self):
+        mark = self.dir / "saved"
+        self.in_windfall(WINDFALL_SAVED=str(mark))
+        windfall.saved()
+        first = mark.stat().st_ino
+        windfall.saved()
+        self.assertNotEqual(mark.stat().st_ino, first, "renamed into place, so that it is seen")
+        self.assertEqual([path.name for path in self.dir.glob("saved*")], ["saved"])
+        mark.unlink()
+        os.environ["RANK"] = "1"
+        windfall.saved()
+        self.assertFalse(mark.exists())
 
     def test_each_request_to_save_is_heard_once(self):
         request = self.dir / "request"

@@ -7,7 +7,7 @@ where `progress` does nothing and checkpoints go to `./checkpoints`. Standard li
 from ._ask import should_save
 from ._job import checkpoint_dir, inside, precision, rank, resume, stint
 from ._progress import progress
-from ._save import atomic, save
+from ._save import atomic, save, saved
 from ._stop import listen, should_stop
 from ._workers import shield
 
@@ -22,6 +22,7 @@ __all__ = [
     "rank",
     "resume",
     "save",
+    "saved",
     "shield",
     "should_save",
     "should_stop",

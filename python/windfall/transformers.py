@@ -15,6 +15,7 @@ from typing import Any, Optional
 
 from . import _ask, _job, _stop
 from ._progress import progress
+from ._save import saved
 
 try:
     from transformers import TrainerCallback
@@ -71,6 +72,11 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         elif _ask.should_save(together=True):
             control.should_save = True
         return control
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        # With several ranks, another one may still be writing its part.
+        if getattr(args, "world_size", 1) <= 1:
+            saved()
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
         if self.stopping:

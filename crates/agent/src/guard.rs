@@ -1,7 +1,7 @@
 //! The guard, and how the three processes of a lease come to be. Each step is a process of its own that
 //! sets itself up and then goes on, because that needs no code between fork and exec.
 
-use crate::{AgentError, processes};
+use crate::{AgentError, cgroup, processes};
 use rustix::process::{
     Pid, Signal, WaitOptions, getppid, set_child_subreaper, set_parent_process_death_signal, setsid, wait,
 };
@@ -66,6 +66,10 @@ pub fn guard(dir: &Path) -> Result<(), AgentError> {
     let lock = lock.map_err(AgentError::new("the lease's lock cannot be opened"))?;
     if lock.try_lock().is_err() {
         return Ok(());
+    }
+    if let Ok(lease) = std::env::var("WINDFALL_LEASE") {
+        // Where no group can be made, what the lease's processes carry in their environment tells them apart.
+        let _ = cgroup::join(&lease);
     }
     let agent = Command::new(SELF).args(["agent", "serve"]).arg(dir).stdin(Stdio::null()).spawn();
     let agent = agent.map_err(AgentError::new("the agent cannot be started"))?;

@@ -5,9 +5,11 @@
 //! it; the *agent* is its child and does the work; the *worker* is the user's program. When any of them
 //! is killed, one of the others, or the engine's sweep, ends what is left.
 
+mod cgroup;
 pub mod checkpoint;
 mod folder;
 mod guard;
+mod output;
 mod processes;
 mod progress;
 mod serve;

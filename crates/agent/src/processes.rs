@@ -1,7 +1,8 @@
 //! Finds processes by descent and by mark, and ends them. The mark is `WINDFALL_LEASE` in a process's
-//! environment: it survives `setsid`, double forks and the death of every parent.
+//! environment: it survives `setsid`, double forks and the death of every parent. What wiped its environment too is
+//! found by its control group, where there is one.
 
-use crate::AgentError;
+use crate::{AgentError, cgroup};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -56,14 +57,36 @@ pub(crate) fn end_descendants() -> u32 {
     first.unwrap_or(0)
 }
 
-/// Takes the exit status of every child that has ended.
-pub(crate) fn reap() {
+/// Takes the exit status of every child that has ended. True if one of them died of a signal.
+pub(crate) fn reap() -> bool {
     use rustix::process::{WaitOptions, wait};
-    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+    let mut died = false;
+    while let Ok(Some((_, status))) = wait(WaitOptions::NOHANG) {
+        died |= status.signaled();
+    }
+    died
 }
 
-/// Ends every process that carries a lease's mark, and everything below one. Returns only when none is left.
+/// Takes the exit status of the processes that lost their parent and ended below this one, but for `main`, whose
+/// status somebody else waits for. True if one of them died of a signal.
+pub(crate) fn reap_orphans(main: Option<i32>) -> bool {
+    use rustix::process::{WaitOptions, waitpid};
+    let me = std::process::id() as i32;
+    let ended = |pid: &i32| stat(*pid).is_some_and(|stat| stat.parent == me && stat.zombie);
+    let mut died = false;
+    for pid in all().into_iter().filter(|pid| Some(*pid) != main).filter(ended) {
+        if let Ok(Some((_, status))) = waitpid(Pid::from_raw(pid), WaitOptions::NOHANG) {
+            died |= status.signaled();
+        }
+    }
+    died
+}
+
+/// Ends every process of a lease: those in its control group, those that carry its mark, and everything below
+/// one. Returns only when none is left.
 pub fn sweep(lease: &str) -> Result<(), AgentError> {
+    let group = cgroup::end(lease);
+    group.map_err(AgentError::new(format!("the control group of lease {lease} cannot be emptied")))?;
     let mark = format!("WINDFALL_LEASE={lease}");
     let (mut clean, mut alone) = (0, 0);
     for _ in 0..ROUNDS {
@@ -107,7 +130,7 @@ fn is_keeper(pid: i32) -> bool {
     words.next() == Some(b"agent") && matches!(words.next(), Some(b"guard" | b"serve"))
 }
 
-fn signal_all(pids: &BTreeSet<i32>, signal: Signal) {
+pub(crate) fn signal_all(pids: &BTreeSet<i32>, signal: Signal) {
     for pid in pids.iter().filter_map(|pid| Pid::from_raw(*pid)) {
         // Gone already is as good as killed.
         let _ = kill_process(pid, signal);
@@ -130,6 +153,11 @@ pub(crate) fn names() -> Vec<String> {
 pub(crate) fn group_of(pid: i32) -> Option<i32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat[stat.rfind(')')? + 1..].split_whitespace().nth(2)?.parse().ok()
+}
+
+/// Whether a process is there and is not a zombie.
+pub(crate) fn is_running(pid: i32) -> bool {
+    stat(pid).is_some_and(|stat| !stat.zombie)
 }
 
 struct Stat {

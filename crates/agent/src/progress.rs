@@ -5,7 +5,7 @@ use regex::Regex;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,10 +20,10 @@ pub(crate) type Said = (u64, Option<u64>);
 pub(crate) struct History(Arc<Mutex<VecDeque<(u64, u64)>>>);
 
 impl History {
-    fn note(&self, done: u64) {
+    fn note(&self, done: u64, at_ms: u64) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.back().is_none_or(|(_, last)| *last != done) {
-            known.push_back((now_ms(), done));
+            known.push_back((at_ms, done));
             if known.len() > HISTORY {
                 known.pop_front();
             }
@@ -59,25 +59,29 @@ impl Reader {
     /// What is known now.
     pub fn poll(&mut self) -> Option<Said> {
         let said = self.helper_says().or_else(|| self.output_says());
-        if let Some(said) = said {
-            self.history.note(said.0);
+        if let Some((said, at_ms)) = said {
+            self.history.note(said.0, at_ms);
             self.last = Some(said);
         }
         self.last
     }
 
-    fn helper_says(&self) -> Option<Said> {
+    /// What the helper wrote, and when.
+    fn helper_says(&self) -> Option<(Said, u64)> {
         let text = std::fs::read_to_string(&self.helper).ok()?;
         let mut words = text.split_whitespace();
-        Some((words.next()?.parse().ok()?, words.next().and_then(|word| word.parse().ok())))
+        let said = (words.next()?.parse().ok()?, words.next().and_then(|word| word.parse().ok()));
+        Some((said, written_ms(&self.helper)))
     }
 
-    fn output_says(&mut self) -> Option<Said> {
+    /// What the newest lines say, and a time at which they were all printed.
+    fn output_says(&mut self) -> Option<(Said, u64)> {
         let pattern = self.pattern.as_ref()?;
         let mut file = File::open(&self.output).ok()?;
         let length = file.metadata().ok()?.len();
-        if length > self.offset + CHUNK {
-            self.offset = length - CHUNK;
+        // Shorter than before when it had to be cut.
+        if length > self.offset + CHUNK || length < self.offset {
+            self.offset = length.saturating_sub(CHUNK);
             self.partial.clear();
         }
         file.seek(SeekFrom::Start(self.offset)).ok()?;
@@ -89,8 +93,16 @@ impl Reader {
         let text = String::from_utf8_lossy(&lines);
         let found = pattern.captures_iter(&text).last()?;
         let number = |group| found.get(group).and_then(|found| found.as_str().replace([',', '_'], "").parse().ok());
-        Some((number(1)?, number(2)))
+        // Taken after they were read: none of them was printed later.
+        Some(((number(1)?, number(2)), written_ms(&self.output)))
     }
+}
+
+/// When a file was last written, as its file system says it, so that it compares with the times of saved files.
+fn written_ms(path: &Path) -> u64 {
+    let written = std::fs::metadata(path).and_then(|meta| meta.modified()).ok();
+    let since = written.and_then(|written| written.duration_since(UNIX_EPOCH).ok());
+    since.map_or_else(now_ms, |since| since.as_millis() as u64)
 }
 
 pub(crate) fn now_ms() -> u64 {
@@ -114,5 +126,8 @@ mod tests {
         assert_eq!(reader.poll(), Some((7, Some(10))));
         assert_eq!(reader.history.at(now_ms()), Some(7));
         assert_eq!(reader.history.at(0), None);
+        let written = std::fs::metadata(&helper).and_then(|meta| meta.modified()).expect("a time");
+        let written = written.duration_since(UNIX_EPOCH).expect("after 1970").as_millis() as u64;
+        assert_eq!(reader.history.at(written), Some(7), "as of when it was said, not of when it was read");
     }
 }

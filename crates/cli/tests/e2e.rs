@@ -14,6 +14,7 @@ mod e2e {
     mod processes;
     mod programs;
     mod rules;
+    mod saves;
     mod terminals;
     mod witness;
 }

@@ -436,7 +436,7 @@ fn junk(brain: &Brain, random: &mut random::Random) -> Body {
                 13 => Decision::Stop { stint, grace: Span(i64::MAX) },
                 14 => Decision::Start {
                     stint: StintId { workload, epoch: epoch.saturating_add(1).min(1 << 60) },
-                    leases: random.pick(&[vec![lease], vec![lease, strange], Vec::new()]),
+                    leases: [vec![lease], vec![lease, strange], Vec::new()][random.below(3) as usize].clone(),
                     resume: Resume::Before(checkpoint),
                 },
                 15 => Decision::Checkpoint { stint },

@@ -26,6 +26,8 @@ use windfall_store::{Loaded, Store, StoreError};
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Log rows of ended jobs are kept for so long.
 const KEEP_LOG: Span = Span::hours(30 * 24);
+/// How often the environments of jobs that have ended are deleted.
+const FORGET_ENVIRONMENTS: Duration = Duration::from_secs(2);
 /// Requests taken into one batch.
 const BATCH: usize = 1_000;
 
@@ -98,9 +100,15 @@ impl Keeper {
         if let Err(error) = self.store.cut(self.cycle.epoch(), self.cycle.snapshot_seq(), before.0).await {
             log(&format!("old log rows stay: {}", chain(&error)));
         }
+        let mut forgot = Instant::now();
+        self.folders.forget_ended(self.cycle.brain());
         loop {
             match self.cycle.next(self.moment()) {
                 Step::Rest { world, real } => {
+                    if forgot.elapsed() > FORGET_ENVIRONMENTS {
+                        forgot = Instant::now();
+                        self.folders.forget_ended(self.cycle.brain());
+                    }
                     let idle = self.last_used.elapsed() > self.idle_after;
                     if self.ending || (idle && self.cycle.brain().leases().next().is_none()) {
                         return None;

@@ -53,13 +53,26 @@ where
 impl Place {
     fn read(&mut self) -> Option<Bytes> {
         let mut file = File::open(crate::outfit::output_file(&self.folder, self.epoch, self.rank)).ok()?;
-        file.seek(SeekFrom::Start(self.offset)).ok()?;
-        let mut bytes = vec![0; CHUNK];
+        let length = file.metadata().ok()?.len();
+        // Shorter than before where the agent could cut its newest part only.
+        self.offset = self.offset.min(length);
+        let (start, end) = stretch(&file, self.offset).unwrap_or((self.offset, length));
+        self.offset = start;
+        file.seek(SeekFrom::Start(start)).ok()?;
+        let mut bytes = vec![0; CHUNK.min(usize::try_from(end - start).unwrap_or(CHUNK))];
         let read = file.read(&mut bytes).ok().filter(|read| *read > 0)?;
         bytes.truncate(read);
         self.offset += read as u64;
         Some(bytes.into())
     }
+}
+
+/// Where the next bytes after an offset are: an output that grew too long has a hole in the middle, before which a
+/// line says so. None where the file system does not tell, or nothing follows.
+fn stretch(file: &File, offset: u64) -> Option<(u64, u64)> {
+    let start = rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset)).ok()?;
+    let end = rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(start)).ok()?;
+    Some((start, end.max(start)))
 }
 
 /// The last lines of the last stint, of the worker that printed last.
@@ -97,4 +110,26 @@ fn epochs(folder: &Path, rank: u32) -> Vec<u64> {
         names.filter_map(|name| name.strip_prefix("stint-")?.strip_suffix(&suffix)?.parse().ok()).collect();
     found.sort_unstable();
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn a_hole_in_an_output_is_passed_over() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = File::create(crate::outfit::output_file(dir.path(), 1, 0)).expect("made");
+        file.write_all_at(b"head\n", 0).expect("written");
+        file.write_all_at(b"tail\n", 1 << 30).expect("written");
+        let mut place = Place { folder: dir.path().to_owned(), rank: 0, epoch: 1, offset: 0, finishing: true };
+        let mut text = Vec::new();
+        while let Some(bytes) = place.read() {
+            text.extend_from_slice(&bytes);
+            assert!(text.len() < 1 << 20, "the hole is read");
+        }
+        let words: Vec<&[u8]> = text.split(|byte| *byte == 0).filter(|word| !word.is_empty()).collect();
+        assert_eq!(words, [b"head\n", b"tail\n"]);
+    }
 }

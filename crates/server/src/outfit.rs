@@ -4,10 +4,10 @@
 use crate::dispatch::{JobFolders, StoreAccess};
 use crate::home::Home;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use windfall_core::worker::StartOrder;
 use windfall_core::{Brain, JobSpec, Span, StintId, WorkloadId};
 
@@ -42,6 +42,20 @@ impl Kept {
         Ok(serde_json::from_slice(&std::fs::read(folder.join("kept.json"))?)?)
     }
 
+    /// Deletes the environment, which may hold secrets: a job that has ended needs it no more. The rest is for its
+    /// bill.
+    pub fn forget_environment(folder: &Path) -> io::Result<()> {
+        let kept = match Kept::read(folder) {
+            Ok(kept) => kept,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        if kept.env.is_empty() {
+            return Ok(());
+        }
+        Kept { env: BTreeMap::new(), ..kept }.write(folder)
+    }
+
     /// What a new job has under its checkpoint path.
     pub fn foreign(spec: &JobSpec) -> Vec<String> {
         let Some(path) = &spec.checkpoint.path else { return Vec::new() };
@@ -58,6 +72,30 @@ pub struct Folders {
     pub speed: u32,
     /// See [`crate::home::World::fresh_folder`].
     pub fresh_folder: bool,
+    /// The jobs whose environment is needed, as of the last look; none before the first.
+    pub needed: Mutex<Option<BTreeSet<String>>>,
+}
+
+impl Folders {
+    /// Deletes the environments of jobs that have ended since the last call; at the first one, of all that have.
+    pub fn forget_ended(&self, brain: &Brain) {
+        let live = brain.jobs().filter(|job| job.ended.is_none());
+        let now: BTreeSet<String> = live.map(|job| job.spec.run.environment.clone()).collect();
+        let mut needed = self.needed.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = needed.take().unwrap_or_else(|| self.job_keys());
+        for key in before.difference(&now) {
+            // Tried again by the next server; the folder is the owner's alone meanwhile.
+            let _ = Kept::forget_environment(&self.home.job(key));
+        }
+        *needed = Some(now);
+    }
+
+    /// Every job that has a folder.
+    fn job_keys(&self) -> BTreeSet<String> {
+        let Some(jobs) = self.home.job("any").parent().map(Path::to_owned) else { return BTreeSet::new() };
+        let entries = std::fs::read_dir(jobs).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    }
 }
 
 /// The file that takes the output of one worker.

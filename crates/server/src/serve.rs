@@ -9,7 +9,7 @@ use crate::outfit::Folders;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -148,7 +148,12 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
     log(&format!("version {} serves {} as pid {}", env!("CARGO_PKG_VERSION"), home.path.display(), std::process::id()));
     let keeper = Keeper {
         home: Arc::clone(&home),
-        folders: Folders { home: Arc::clone(&home), speed: world.speed, fresh_folder: world.fresh_folder },
+        folders: Folders {
+            home: Arc::clone(&home),
+            speed: world.speed,
+            fresh_folder: world.fresh_folder,
+            needed: Mutex::default(),
+        },
         world,
         cycle,
         store: Arc::clone(&store),

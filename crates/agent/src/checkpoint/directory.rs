@@ -7,7 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -17,6 +17,8 @@ use rustix::fs::{Advice, CWD, RenameFlags};
 use super::depot::{Depot, Fetched, Source, count};
 use super::error::{CheckpointError, Culprit, Result, blocking};
 
+/// What lies in a job's directory.
+const KINDS: [&str; 4] = ["blobs", "manifests", "claims", "probe"];
 const BUFFER: usize = 1 << 20;
 /// How much is copied before the disk is told to begin: small enough that the final sync finds little left.
 const PUSH_EVERY: u64 = 16 << 20;
@@ -27,28 +29,76 @@ const ABANDONED_AFTER: Duration = Duration::from_secs(6 * 3600);
 #[derive(Debug)]
 pub(crate) struct DirectoryDepot {
     base: PathBuf,
+    /// Something was there: from then on a missing directory is a store that is away, not an empty one.
+    seen: Arc<AtomicBool>,
 }
 
 impl DirectoryDepot {
-    pub fn new(base: PathBuf) -> Self {
-        Self { base }
+    pub fn new(base: PathBuf, seen: bool) -> Self {
+        Self { base, seen: Arc::new(AtomicBool::new(seen)) }
     }
 
     fn path(&self, key: &str) -> PathBuf {
         self.base.join(key)
     }
+
+    /// Does file work off the runtime's thread, unless the directory is gone: to make it anew would hide that
+    /// the checkpoints in it are missing.
+    async fn on_disk<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+        let (base, seen) = (self.base.clone(), Arc::clone(&self.seen));
+        blocking(move || {
+            if seen.load(Ordering::Relaxed) && !base.is_dir() {
+                return Err(failed("cannot open", &base)(ErrorKind::NotFound.into()));
+            }
+            let done = work()?;
+            if base.is_dir() {
+                seen.store(true, Ordering::Relaxed);
+            }
+            Ok(done)
+        })
+        .await
+    }
 }
 
+/// The directory of the job that a path in the store belongs to.
+fn job_directory(path: &Path) -> &Path {
+    let kind = |above: &&Path| above.file_name().is_some_and(|name| KINDS.iter().any(|kind| name == *kind));
+    path.ancestors().find(kind).and_then(Path::parent).unwrap_or(path)
+}
+
+/// The words name the job's directory and not the file: they stay the same from one try to the next.
 fn failed(what: &str, path: &Path) -> impl FnOnce(std::io::Error) -> CheckpointError + use<> {
-    let what = format!("{what} in the checkpoint directory: {}", path.display());
+    let (what, at) = (what.to_owned(), job_directory(path).display().to_string());
     move |source| {
-        let hint = match source.kind() {
-            ErrorKind::PermissionDenied => "let the job's user write there, or name another directory",
-            ErrorKind::ReadOnlyFilesystem => "it is mounted read-only: name another directory",
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free some space there, or keep fewer checkpoints",
-            _ => "check the directory",
+        let (culprit, why, hint) = match source.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                (Culprit::Full, "no space is left", "free some space there, or keep fewer checkpoints")
+            }
+            ErrorKind::PermissionDenied => {
+                (Culprit::Permission, "permission denied", "let the job's user write there, or name another directory")
+            }
+            ErrorKind::ReadOnlyFilesystem => {
+                (Culprit::Permission, "it is mounted read-only", "mount it writable, or name another directory")
+            }
+            ErrorKind::NotFound | ErrorKind::NotADirectory => {
+                (Culprit::Endpoint, "the directory is not there", "check that the file system is mounted")
+            }
+            ErrorKind::TimedOut
+            | ErrorKind::StaleNetworkFileHandle
+            | ErrorKind::NotConnected
+            | ErrorKind::HostUnreachable
+            | ErrorKind::NetworkUnreachable
+            | ErrorKind::NetworkDown => {
+                (Culprit::Endpoint, "the file system does not answer", "check that it is mounted and reachable")
+            }
+            // A disk or a mount that fails every access says so in no better way.
+            _ if source.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => {
+                (Culprit::Endpoint, "the file system does not answer", "check that it is mounted and healthy")
+            }
+            _ => (Culprit::Disk, "the file system refused", "see the agent's log, and check the directory"),
         };
-        CheckpointError::Store { what, culprit: Culprit::Disk, hint: hint.into(), source: Box::new(source) }
+        let what = format!("the checkpoint store failed: {what}: {why}: {at}");
+        CheckpointError::Store { what, culprit, hint: hint.into(), source: Box::new(source) }
     }
 }
 
@@ -156,7 +206,7 @@ fn copy(mut source: Source, draft: &mut Draft, sent: &AtomicU64) -> Result<Strin
 impl Depot for DirectoryDepot {
     async fn create(&self, key: &str, body: Bytes) -> Result<bool> {
         let target = self.path(key);
-        blocking(move || {
+        self.on_disk(move || {
             let mut draft = Draft::beside(&target)?;
             draft.file.write_all(&body).map_err(failed("cannot write", &target))?;
             draft.sync()?;
@@ -169,7 +219,7 @@ impl Depot for DirectoryDepot {
 
     async fn put(&self, key: &str, body: Bytes) -> Result<()> {
         let target = self.path(key);
-        blocking(move || {
+        self.on_disk(move || {
             let mut draft = Draft::beside(&target)?;
             draft.file.write_all(&body).map_err(failed("cannot write", &target))?;
             draft.sync()?;
@@ -181,7 +231,7 @@ impl Depot for DirectoryDepot {
     async fn send(&self, key: &str, source: Source, sent: &Arc<AtomicU64>) -> Result<String> {
         let target = self.path(key);
         let sent = Arc::clone(sent);
-        blocking(move || {
+        self.on_disk(move || {
             let mut draft = Draft::beside(&target)?;
             let hash = copy(source, &mut draft, &sent)?;
             draft.sync()?;
@@ -193,12 +243,12 @@ impl Depot for DirectoryDepot {
 
     async fn flush(&self, prefix: &str) -> Result<()> {
         let path = self.path(prefix);
-        blocking(move || if path.exists() { sync_directory(&path) } else { Ok(()) }).await
+        self.on_disk(move || if path.exists() { sync_directory(&path) } else { Ok(()) }).await
     }
 
     async fn get(&self, key: &str) -> Result<Option<Bytes>> {
         let path = self.path(key);
-        blocking(move || match fs::read(&path) {
+        self.on_disk(move || match fs::read(&path) {
             Ok(body) => Ok(Some(body.into())),
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
             Err(e) => Err(failed("cannot read", &path)(e)),
@@ -208,7 +258,7 @@ impl Depot for DirectoryDepot {
 
     async fn fetch(&self, key: &str, offset: u64, size: u64, mut into: File) -> Result<Fetched> {
         let path = self.path(key);
-        blocking(move || {
+        self.on_disk(move || {
             let mut blob = match File::open(&path) {
                 Ok(blob) => blob,
                 Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Fetched::Missing),
@@ -239,7 +289,7 @@ impl Depot for DirectoryDepot {
 
     async fn list(&self, prefix: &str) -> Result<Vec<String>> {
         let path = self.path(prefix);
-        blocking(move || {
+        self.on_disk(move || {
             let entries = match fs::read_dir(&path) {
                 Ok(entries) => entries,
                 Err(e) if e.kind() == ErrorKind::NotFound => return Ok(vec![]),
@@ -253,7 +303,7 @@ impl Depot for DirectoryDepot {
 
     async fn delete(&self, keys: Vec<String>) -> Result<()> {
         let paths: Vec<_> = keys.iter().map(|key| self.path(key)).collect();
-        blocking(move || {
+        self.on_disk(move || {
             for path in paths {
                 match fs::remove_file(&path) {
                     Err(e) if e.kind() != ErrorKind::NotFound => return Err(failed("cannot delete", &path)(e)),
@@ -267,7 +317,7 @@ impl Depot for DirectoryDepot {
 
     async fn sweep(&self) -> Result<()> {
         let dirs = ["blobs", "manifests", "claims"].map(|dir| self.path(dir));
-        blocking(move || {
+        self.on_disk(move || {
             for entry in dirs.iter().filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten() {
                 let is_draft = entry.file_name().to_string_lossy().starts_with('.');
                 let age = entry.metadata().and_then(|meta| meta.modified()).ok().and_then(|at| at.elapsed().ok());
@@ -278,5 +328,36 @@ impl Depot for DirectoryDepot {
             Ok(())
         })
         .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+    use windfall_core::TroubleKind;
+
+    #[test]
+    fn what_the_system_says_is_told_apart_by_its_type_and_has_the_same_words_each_time() {
+        let cases = [
+            (Errno::NOSPC, TroubleKind::StoreFull),
+            (Errno::DQUOT, TroubleKind::StoreFull),
+            (Errno::ACCESS, TroubleKind::StoreDenied),
+            (Errno::ROFS, TroubleKind::StoreDenied),
+            (Errno::NOENT, TroubleKind::StoreAway),
+            (Errno::NOTDIR, TroubleKind::StoreAway),
+            (Errno::STALE, TroubleKind::StoreAway),
+            (Errno::IO, TroubleKind::StoreAway),
+            (Errno::NAMETOOLONG, TroubleKind::NotSaved),
+        ];
+        for (errno, kind) in cases {
+            let said = |blob: &str| {
+                let path = Path::new("/store/job-1/blobs").join(blob);
+                failed("cannot write", &path)(errno.into()).trouble()
+            };
+            assert_eq!(said("1-1-a-0").kind, kind, "{errno:?}");
+            assert_eq!(said("1-1-a-0"), said(".1-2-b-0.draft"));
+            assert!(said("x").text.contains("/store/job-1"), "{}", said("x").text);
+        }
     }
 }

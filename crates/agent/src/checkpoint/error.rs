@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use windfall_core::{Trouble, TroubleKind};
+
 use super::manifest::Ref;
 
 /// What of the outside world is to blame for a failed store operation.
@@ -9,6 +11,8 @@ use super::manifest::Ref;
 pub enum Culprit {
     /// Nothing answers at that address.
     Endpoint,
+    /// No space is left there.
+    Full,
     /// The bucket is in another region than the one asked.
     Region,
     /// No credentials, or credentials that the store does not know.
@@ -115,12 +119,27 @@ impl CheckpointError {
         }
     }
 
+    /// What this is to the people who wait for the job. The same failure has the same words each time.
+    pub fn trouble(&self) -> Trouble {
+        let kind = match self {
+            Self::Store { culprit: Culprit::Endpoint, .. } => TroubleKind::StoreAway,
+            Self::Store { culprit: Culprit::Full, .. } => TroubleKind::StoreFull,
+            Self::Store { culprit: Culprit::Credentials | Culprit::Permission, .. } => TroubleKind::StoreDenied,
+            _ => TroubleKind::NotSaved,
+        };
+        let hint = self.hint().map(|hint| format!(" (hint: {hint})")).unwrap_or_default();
+        Trouble { kind, text: format!("{self}{hint}") }
+    }
+
+    /// Whether the store itself cannot be used now: a stint that needs it waits for it.
+    pub fn is_store_away(&self) -> bool {
+        !matches!(self.trouble().kind, TroubleKind::NotSaved)
+    }
+
     /// Whether trying the same thing again may help.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Store { culprit, .. } => {
-                matches!(culprit, Culprit::Endpoint | Culprit::Other | Culprit::Disk | Culprit::Credentials)
-            }
+            Self::Store { culprit, .. } => !matches!(culprit, Culprit::Region | Culprit::Bucket | Culprit::Feature),
             Self::Local { .. } | Self::Changed { .. } | Self::Task(_) => true,
             _ => false,
         }

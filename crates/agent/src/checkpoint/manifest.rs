@@ -92,6 +92,9 @@ pub(crate) struct Manifest {
     /// A fence of a stint that started from nothing.
     #[serde(default)]
     pub fresh: bool,
+    /// Contents that a program failed on, by this stint or an earlier one: not worth keeping.
+    #[serde(default)]
+    pub failed: Vec<String>,
     pub files: Vec<FileEntry>,
     pub dirs: Vec<DirEntry>,
     pub links: Vec<LinkEntry>,
@@ -106,6 +109,21 @@ impl Manifest {
     /// Whether a later stint, which began from `base`, does not have this in its past.
     pub fn is_fenced_by(&self, epoch: u64, base: Option<Ref>) -> bool {
         epoch > self.name.epoch && base.is_none_or(|base| self.origin() > base)
+    }
+
+    /// A hash of all that a program could read in it: two checkpoints with the same one are the same.
+    pub fn content(&self) -> String {
+        let mut hasher = blake3::Hasher::new();
+        let mut add = |kind: &str, path: &Name, what: &str| {
+            for part in [kind, &path.0, what] {
+                hasher.update(&(part.len() as u64).to_le_bytes());
+                hasher.update(part.as_bytes());
+            }
+        };
+        self.files.iter().for_each(|file| add("file", &file.path, &format!("{} {:o}", file.hash, file.mode)));
+        self.dirs.iter().for_each(|dir| add("directory", &dir.path, &format!("{:o}", dir.mode)));
+        self.links.iter().for_each(|link| add("link", &link.path, &link.to.0));
+        hasher.finalize().to_hex().to_string()
     }
 
     pub fn bytes(&self) -> u64 {

@@ -64,12 +64,14 @@ pub struct Options {
     pub env: Vec<(String, String)>,
     /// How many files are sent or fetched at the same time.
     pub files_at_once: usize,
+    /// Checkpoints of this job were saved before: a store without any is not the one they lie in.
+    pub saved_before: bool,
 }
 
 impl Options {
     /// The usual settings, with a job's environment.
     pub fn with_env(env: impl IntoIterator<Item = (String, String)>) -> Self {
-        Self { env: env.into_iter().collect(), files_at_once: 4 }
+        Self { env: env.into_iter().collect(), files_at_once: 4, saved_before: false }
     }
 }
 
@@ -99,6 +101,9 @@ pub struct Checkpoints {
     job_key: String,
     depot: Box<dyn Depot>,
     files_at_once: usize,
+    saved_before: bool,
+    /// Writes the fences of this process: a fence that is there already may be our own of an earlier try.
+    writer: String,
     /// What of the local files is on the store already.
     known: Mutex<Known>,
     /// One save or prune at a time: a prune would take a running save's blobs for left-overs.
@@ -110,6 +115,10 @@ pub struct Checkpoints {
 #[derive(Debug, Default)]
 struct Known {
     stint: Option<Stint>,
+    /// The content of the newest manifest of this stint.
+    content: Option<(Ref, String)>,
+    /// Contents that programs failed on.
+    failed: Vec<String>,
     /// The newest saved or restored version of each path, and the local file it was.
     files: BTreeMap<PathBuf, (Option<Stamp>, FileEntry)>,
     by_size: HashMap<u64, Vec<FileEntry>>,
@@ -164,12 +173,14 @@ impl Checkpoints {
             });
         }
         let place = Place::read(address, options.env)?;
-        let depot = connect(&place, job_key, Patience::Work)?;
+        let depot = connect(&place, job_key, Patience::Work, options.saved_before)?;
         Ok(Self {
             place,
             job_key: job_key.to_owned(),
             depot,
             files_at_once: options.files_at_once.max(1),
+            saved_before: options.saved_before,
+            writer: token(),
             known: Mutex::default(),
             writing: tokio::sync::Mutex::default(),
             sent: Arc::default(),
@@ -251,9 +262,10 @@ impl Checkpoints {
     }
 }
 
-fn connect(place: &Place, job_key: &str, patience: Patience) -> Result<Box<dyn Depot>> {
+/// `seen`: the job's directory was there before, so it is not made anew.
+fn connect(place: &Place, job_key: &str, patience: Patience, seen: bool) -> Result<Box<dyn Depot>> {
     Ok(match place {
-        Place::Directory(path) => Box::new(directory::DirectoryDepot::new(path.join(job_key))),
+        Place::Directory(path) => Box::new(directory::DirectoryDepot::new(path.join(job_key), seen)),
         Place::Remote(remote) => {
             let base = format!("{}/{job_key}", remote.prefix).trim_start_matches('/').to_owned();
             Box::new(remote::RemoteDepot::connect(remote.clone(), base, patience)?)

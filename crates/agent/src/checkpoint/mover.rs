@@ -6,14 +6,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until};
+use windfall_core::Trouble;
 
 use super::error::{CheckpointError, Result};
 use super::manifest::Ref;
 use super::watch::Scout;
-use super::{Checkpoints, Habits, Saved, Snapshot, WatchOptions, Watcher};
+use super::{Checkpoints, Habits, Saved, Snapshot, WatchOptions, Watcher, now_ms};
 
 /// Which progress belongs to files last written at this time (milliseconds since 1970).
 pub type WorkAt = Arc<dyn Fn(u64) -> Option<u64> + Send + Sync>;
@@ -43,8 +44,9 @@ impl MoverOptions {
             dir: dir.into(),
             keep: 3,
             watch: WatchOptions::default(),
-            retry_after: Duration::from_secs(2),
-            retry_at_most: Duration::from_secs(60),
+            retry_after: Duration::from_secs(1),
+            // A store that is back should not wait long for what is waiting for it.
+            retry_at_most: Duration::from_secs(10),
         }
     }
 }
@@ -60,19 +62,21 @@ pub enum MoverEvent {
         seq: u64,
         /// The progress it holds.
         work: Option<u64>,
+        /// When its newest file was written, in milliseconds since 1970.
+        written_ms: u64,
         /// Bytes sent for it.
         bytes_sent: u64,
         /// How long the upload took.
         elapsed_ms: u64,
     },
+    /// What is there was durable already, so uploads work again.
+    Unchanged,
     /// An upload failed; it is tried again.
     Failed {
-        /// Why, with the hint.
-        why: String,
-        /// When.
-        retry_in: Duration,
+        /// Its class, and words that stay the same from one try to the next.
+        trouble: Trouble,
     },
-    /// The files changed while they were read: a new snapshot follows when they are quiet.
+    /// The files changed while they were read: a new snapshot follows when they are whole again.
     Abandoned,
     /// A later stint has begun: nothing of this one counts any more, and nothing more is sent.
     Fenced {
@@ -91,16 +95,18 @@ pub enum MoverEvent {
 pub struct Finished {
     /// The newest checkpoint of this stint that is durable, its fence aside.
     pub durable: Option<Ref>,
-    /// Whether that is all the program had saved.
+    /// Whether that is all that the program saved and that counts as a checkpoint.
     pub complete: bool,
     /// Why not, if an error was the reason; none if the time was too short.
     pub error: Option<CheckpointError>,
+    /// A later stint has begun, so nothing of this one counts.
+    pub fenced: bool,
 }
 
 /// Moves the checkpoints of one stint in the background.
 #[derive(Debug)]
 pub struct Mover {
-    finish: Option<oneshot::Sender<Instant>>,
+    deadline: watch::Sender<Option<Instant>>,
     task: JoinHandle<Finished>,
     scout: Scout,
 }
@@ -115,9 +121,19 @@ impl Mover {
     ) -> Result<Self> {
         let watcher = Watcher::start(&options.dir, options.watch.clone()).await?;
         let scout = watcher.scout();
-        let (finish, finished) = oneshot::channel();
-        let carrier = Carrier { checkpoints, options, work_at, events, watcher, seq: 0, durable: None, fenced: false };
-        Ok(Self { finish: Some(finish), task: tokio::spawn(carrier.run(finished)), scout })
+        let (deadline, ends) = watch::channel(None);
+        let carrier = Carrier {
+            checkpoints,
+            options,
+            work_at,
+            events,
+            watcher,
+            deadline: ends,
+            seq: 0,
+            durable: None,
+            fenced: false,
+        };
+        Ok(Self { deadline, task: tokio::spawn(carrier.run()), scout })
     }
 
     /// How the program saves, up to now.
@@ -125,14 +141,30 @@ impl Mover {
         self.scout.habits().await
     }
 
-    /// Takes what is there and uploads it by the deadline. To be called when the program has ended.
-    pub async fn finish(mut self, deadline: std::time::Instant) -> Finished {
-        if let Some(finish) = self.finish.take() {
-            let _ = finish.send(deadline.into());
-        }
+    /// A process of the program died of a signal: what it was writing is torn.
+    pub async fn on_death(&self, at: std::time::Instant) {
+        self.scout.on_death(at).await;
+    }
+
+    /// The program ended by itself: its files are finished, but for those of processes that died before.
+    pub async fn on_clean_end(&self) {
+        self.scout.on_clean_end().await;
+    }
+
+    /// The program has ended: what is there is uploaded by the deadline, if it is a checkpoint. A later call may
+    /// shorten the time.
+    pub fn finish(&self, deadline: std::time::Instant) {
+        self.deadline.send_modify(|known| {
+            let deadline = Instant::from(deadline);
+            *known = Some(known.map_or(deadline, |known| known.min(deadline)));
+        });
+    }
+
+    /// Waits for what `finish` asked for. May be cancelled and called again.
+    pub async fn finished(&mut self) -> Finished {
         match (&mut self.task).await {
             Ok(finished) => finished,
-            Err(e) => Finished { durable: None, complete: false, error: Some(e.into()) },
+            Err(e) => Finished { durable: None, complete: false, error: Some(e.into()), fenced: false },
         }
     }
 }
@@ -149,6 +181,8 @@ struct Carrier {
     work_at: WorkAt,
     events: mpsc::UnboundedSender<MoverEvent>,
     watcher: Watcher,
+    /// Set when the program has ended.
+    deadline: watch::Receiver<Option<Instant>>,
     seq: u64,
     durable: Option<Ref>,
     fenced: bool,
@@ -159,6 +193,7 @@ struct Flight {
     task: AbortOnDrop,
     snapshot: Arc<Snapshot>,
     work: Option<u64>,
+    written_ms: u64,
     began: Instant,
     sent_before: u64,
 }
@@ -172,11 +207,12 @@ impl Drop for AbortOnDrop {
 }
 
 impl Carrier {
-    async fn run(mut self, mut finish: oneshot::Receiver<Instant>) -> Finished {
+    async fn run(mut self) -> Finished {
         let mut flight: Option<Flight> = None;
         let mut waiting: Option<Arc<Snapshot>> = None;
         let mut not_before = Instant::now();
         let mut retry_after = self.options.retry_after;
+        let mut ending = self.deadline.clone();
         loop {
             if flight.is_none()
                 && !self.fenced
@@ -186,27 +222,23 @@ impl Carrier {
                 flight = Some(self.launch(snapshot));
             }
             tokio::select! {
-                deadline = &mut finish => {
-                    // A dropped sender is a dropped mover, whose task is aborted anyway.
-                    let deadline = deadline.unwrap_or_else(|_| Instant::now());
-                    return self.land(flight, deadline).await;
-                }
+                // A dropped sender is a dropped mover, whose task is aborted anyway.
+                () = is_set(&mut ending) => return self.land(flight, waiting).await,
                 snapshot = self.watcher.next() => match snapshot {
                     Ok(snapshot) => waiting = Some(Arc::new(snapshot)),
                     Err(error) => {
-                        self.say_failed(&error, retry_after);
+                        self.say_failed(&error);
                         tokio::time::sleep(retry_after).await;
                     }
                 },
                 result = arrival(&mut flight) => {
-                    let done = flight.take();
-                    let snapshot = done.as_ref().map(|flight| Arc::clone(&flight.snapshot));
-                    match self.on_arrival(result, done.and_then(|flight| flight.work)).await {
+                    let Some(done) = flight.take() else { continue };
+                    match self.on_arrival(result, &done).await {
                         Ok(()) => retry_after = self.options.retry_after,
-                        Err(error @ CheckpointError::Changed { .. }) => drop(error),
+                        Err(CheckpointError::Changed { .. }) => {}
                         Err(error) => {
-                            self.say_failed(&error, retry_after);
-                            waiting = waiting.or(snapshot);
+                            self.say_failed(&error);
+                            waiting = waiting.or(Some(Arc::clone(&done.snapshot)));
                             not_before = Instant::now() + retry_after;
                             retry_after = (retry_after * 2).min(self.options.retry_at_most);
                         }
@@ -221,22 +253,29 @@ impl Carrier {
         // Each try has its own number: one that failed may have left its manifest behind all the same.
         self.seq += 1;
         let (checkpoints, epoch, seq) = (Arc::clone(&self.checkpoints), self.options.epoch, self.seq);
-        let work = (self.work_at)(snapshot.newest_mtime_ms());
+        // A file may be dated in the future; it was not written later than now.
+        let written_ms = snapshot.newest_mtime_ms().min(now_ms());
+        let work = (self.work_at)(written_ms);
         let sent_before = checkpoints.bytes_sent();
         let taken = Arc::clone(&snapshot);
         let task = tokio::spawn(async move { checkpoints.save(epoch, seq, &taken, work).await });
-        Flight { task: AbortOnDrop(task), snapshot, work, began: Instant::now(), sent_before }
+        Flight { task: AbortOnDrop(task), snapshot, work, written_ms, began: Instant::now(), sent_before }
     }
 
     /// Reports an upload's end. An error that is worth another try is returned.
-    async fn on_arrival(&mut self, result: Result<Saved>, work: Option<u64>) -> Result<()> {
+    async fn on_arrival(&mut self, result: Result<Saved>, flight: &Flight) -> Result<()> {
         match result {
+            Ok(saved) if saved.repeated => {
+                self.say(MoverEvent::Unchanged);
+                Ok(())
+            }
             Ok(saved) => {
                 self.durable = Some(saved.name);
                 self.say(MoverEvent::Durable {
                     epoch: saved.name.epoch,
                     seq: saved.name.seq,
-                    work,
+                    work: flight.work,
+                    written_ms: flight.written_ms,
                     bytes_sent: saved.bytes_sent,
                     elapsed_ms: u64::try_from(saved.elapsed.as_millis()).unwrap_or(u64::MAX),
                 });
@@ -268,48 +307,92 @@ impl Carrier {
     }
 
     /// The last snapshot, with the time that is left. An upload on its way goes first, unless only the new
-    /// one would make it in time alone: half a checkpoint is worth nothing.
-    async fn land(mut self, flight: Option<Flight>, deadline: Instant) -> Finished {
-        let last = match self.watcher.final_snapshot().await {
-            Ok(last) => Arc::new(last),
+    /// one would make it in time alone: half a checkpoint is worth nothing. `waiting` was whole when it was taken,
+    /// and is better than nothing where what came after it is torn.
+    async fn land(mut self, flight: Option<Flight>, waiting: Option<Arc<Snapshot>>) -> Finished {
+        let mut last = match self.watcher.last_snapshot().await {
+            Ok(last) => last.map(Arc::new).or(waiting),
             Err(error) => return self.finished(false, Some(error)),
         };
         if let Some(mut flight) = flight {
-            let same = is_same(&flight.snapshot, &last);
-            if same || self.both_fit(&flight, &last, deadline) {
-                match timeout_at(deadline, &mut flight.task.0).await {
-                    Ok(result) => {
-                        let saved = self.on_arrival(result.map_err(Into::into).flatten(), flight.work).await;
-                        if same && (saved.is_ok() || self.fenced) {
-                            return self.finished(saved.is_ok() && !self.fenced, None);
-                        }
+            let both = last.as_ref().is_none_or(|last| self.both_fit(&flight, last));
+            if both {
+                let Some(result) = self.in_time(&mut flight).await else { return self.finished(false, None) };
+                let saved = self.on_arrival(result, &flight).await;
+                match (saved, &last) {
+                    (Ok(()), None) => return self.finished(!self.fenced, None),
+                    (Ok(()), Some(_)) => {}
+                    (Err(CheckpointError::Changed { .. }), _) => {}
+                    (Err(error), _) => {
+                        self.say_failed(&error);
+                        last = last.or(Some(Arc::clone(&flight.snapshot)));
                     }
-                    Err(_) => return self.finished(false, None),
                 }
             }
         }
+        self.land_last(last).await
+    }
+
+    /// Tries until it succeeds or the time is over. Each try has a snapshot of its own: a file may have changed.
+    async fn land_last(mut self, mut last: Option<Arc<Snapshot>>) -> Finished {
         let mut wait = Duration::from_millis(200);
         let mut error = None;
-        while !self.fenced && Instant::now() < deadline {
-            let mut flight = self.launch(Arc::clone(&last));
-            match timeout_at(deadline, &mut flight.task.0).await {
-                Ok(result) => match self.on_arrival(result.map_err(Into::into).flatten(), flight.work).await {
-                    Ok(()) => return self.finished(!self.fenced, None),
-                    Err(failure) => {
-                        self.say_failed(&failure, wait);
-                        error = Some(failure);
-                        tokio::time::sleep_until(deadline.min(Instant::now() + wait)).await;
-                        wait *= 2;
-                    }
-                },
-                Err(_) => break,
+        while let Some(snapshot) = last.take() {
+            if self.fenced {
+                return self.finished(false, None);
             }
+            let mut flight = self.launch(snapshot);
+            let Some(result) = self.in_time(&mut flight).await else { return self.finished(false, error) };
+            match self.on_arrival(result, &flight).await {
+                Ok(()) => return self.finished(!self.fenced, None),
+                Err(failure) => {
+                    if !matches!(failure, CheckpointError::Changed { .. }) {
+                        self.say_failed(&failure);
+                    }
+                    error = Some(failure);
+                }
+            }
+            if !self.sleep(wait).await {
+                return self.finished(false, error);
+            }
+            wait = (wait * 2).min(self.options.retry_at_most);
+            // It was taken before, so another must be asked for.
+            let again = match self.watcher.again().await {
+                Ok(()) => self.watcher.last_snapshot().await,
+                Err(error) => Err(error),
+            };
+            last = match again {
+                Ok(snapshot) => snapshot.map(Arc::new),
+                Err(failure) => return self.finished(false, Some(failure)),
+            };
         }
-        self.finished(false, error)
+        // What there is now is torn, so there is nothing more to save.
+        self.finished(!self.fenced, None)
+    }
+
+    /// The result of an upload, or none when the time is over.
+    async fn in_time(&self, flight: &mut Flight) -> Option<Result<Saved>> {
+        let mut deadline = self.deadline.clone();
+        tokio::select! {
+            biased;
+            () = passed(&mut deadline) => None,
+            result = &mut flight.task.0 => Some(result.map_err(Into::into).flatten()),
+        }
+    }
+
+    /// Waits; false when the time is over.
+    async fn sleep(&self, wait: Duration) -> bool {
+        let mut deadline = self.deadline.clone();
+        tokio::select! {
+            biased;
+            () = passed(&mut deadline) => false,
+            () = tokio::time::sleep(wait) => true,
+        }
     }
 
     /// By the speed of the upload on its way. Where nothing is known yet, what is on its way goes first.
-    fn both_fit(&self, flight: &Flight, last: &Snapshot, deadline: Instant) -> bool {
+    fn both_fit(&self, flight: &Flight, last: &Snapshot) -> bool {
+        let Some(deadline) = *self.deadline.borrow() else { return true };
         let sent = self.checkpoints.bytes_sent().saturating_sub(flight.sent_before);
         let took_ms = flight.began.elapsed().as_millis().max(1) as u64;
         let left_ms = deadline.saturating_duration_since(Instant::now()).as_millis() as u64;
@@ -324,17 +407,33 @@ impl Carrier {
     }
 
     fn finished(&self, complete: bool, error: Option<CheckpointError>) -> Finished {
-        Finished { durable: self.durable, complete, error }
+        Finished { durable: self.durable, complete, error, fenced: self.fenced }
     }
 
-    fn say_failed(&self, error: &CheckpointError, retry_in: Duration) {
-        let hint = error.hint().map(|hint| format!(" (hint: {hint})")).unwrap_or_default();
-        self.say(MoverEvent::Failed { why: format!("{error}{hint}"), retry_in });
+    fn say_failed(&self, error: &CheckpointError) {
+        self.say(MoverEvent::Failed { trouble: error.trouble() });
     }
 
     fn say(&self, event: MoverEvent) {
         // Nobody listens any more when the agent is on its way out.
         let _ = self.events.send(event);
+    }
+}
+
+async fn is_set(deadline: &mut watch::Receiver<Option<Instant>>) {
+    let _ = deadline.wait_for(Option::is_some).await;
+}
+
+/// Returns when the deadline has passed, also one that is moved to an earlier time meanwhile.
+async fn passed(deadline: &mut watch::Receiver<Option<Instant>>) {
+    loop {
+        let Some(until) = *deadline.borrow_and_update() else { return };
+        tokio::select! {
+            () = sleep_until(until) => return,
+            changed = deadline.changed() => if changed.is_err() {
+                return sleep_until(until).await;
+            },
+        }
     }
 }
 
@@ -344,11 +443,4 @@ async fn arrival(flight: &mut Option<Flight>) -> Result<Saved> {
         Some(flight) => (&mut flight.task.0).await.map_err(Into::into).flatten(),
         None => std::future::pending().await,
     }
-}
-
-fn is_same(a: &Snapshot, b: &Snapshot) -> bool {
-    let stamps = |snapshot: &Snapshot| {
-        snapshot.files.iter().map(|file| (file.path.clone(), file.stamp, file.standing)).collect::<Vec<_>>()
-    };
-    stamps(a) == stamps(b) && a.dirs == b.dirs && a.links == b.links
 }

@@ -118,6 +118,18 @@ fn bad(what: String, hint: &str) -> CheckpointError {
     CheckpointError::Address { what, hint: hint.into() }
 }
 
+/// Keys, tokens and regions travel in headers, and the client panics on what no header can hold.
+fn check_printable(key: &str, value: &str) -> Result<()> {
+    match value.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
+        true => Ok(()),
+        // The value may be a secret, so it is not shown.
+        false => Err(bad(
+            format!("{key} holds a line break or another character that cannot be sent"),
+            &format!("set {key} again, in one line of plain characters"),
+        )),
+    }
+}
+
 impl Remote {
     fn read(
         kind: Kind,
@@ -161,10 +173,12 @@ impl Remote {
                 Kind::Azure => "AZURE_",
             };
             if key.starts_with(ours) {
+                check_printable(&key, &value)?;
                 settings.push((key, value));
             }
         }
         let remote = Self { kind, bucket, prefix, endpoint, region, env: settings };
+        remote.check_endpoint()?;
         if remote.endpoint.starts_with("http://") && !remote.is_loopback() && !remote.says_http() {
             return Err(bad(
                 format!("the endpoint is not encrypted and not on this machine: {}", remote.endpoint),
@@ -172,6 +186,23 @@ impl Remote {
             ));
         }
         Ok(remote)
+    }
+
+    /// The client that `object_store` builds from an address without a scheme panics at its first request.
+    fn check_endpoint(&self) -> Result<()> {
+        if self.endpoint.is_empty() {
+            return Ok(());
+        }
+        let parsed = Url::parse(&self.endpoint);
+        let usable = parsed.is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        if usable && self.endpoint.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Ok(());
+        }
+        let word = self.kind.endpoint_word();
+        Err(bad(
+            format!("{word} is not an address of the web: {}", self.endpoint),
+            &format!("write {word} with its scheme, as in https://{}", self.endpoint.trim_start_matches("//")),
+        ))
     }
 
     /// The address a person would recognise.
@@ -203,7 +234,8 @@ impl Remote {
         // Fails only when one is installed already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let (connect, request, retries, retry_within) = match patience {
-            Patience::Work => (10, 120, 5, 60),
+            // The mover tries again by itself, and says so; here only short faults are bridged.
+            Patience::Work => (5, 120, 4, 30),
             Patience::Probe => (3, 5, 1, 4),
         };
         let client = ClientOptions::new()
@@ -309,6 +341,35 @@ mod tests {
         let error = remote("s3://b", &[("AWS_ENDPOINT_URL", "http://10.0.0.1:9000")]).unwrap_err();
         assert!(error.hint().unwrap().contains("AWS_ALLOW_HTTP"));
         assert!(remote("s3://b", &[("AWS_ENDPOINT_URL", "http://10.0.0.1:9000"), ("AWS_ALLOW_HTTP", "true")]).is_ok());
+    }
+
+    #[test]
+    fn an_endpoint_without_a_scheme_is_refused_with_the_variable_and_a_hint() {
+        let cases = [
+            ("s3://b", "AWS_ENDPOINT_URL", "127.0.0.1:9000"),
+            ("s3://b", "AWS_ENDPOINT_URL", "localhost:9000"),
+            ("s3://b", "AWS_ENDPOINT_URL", "http://"),
+            ("s3://b", "AWS_ENDPOINT_URL", "http://a b"),
+            ("s3://b", "AWS_ENDPOINT_URL", "ftp://minio:9000"),
+            ("gs://b", "GOOGLE_BASE_URL", "minio"),
+            ("az://b", "AZURE_STORAGE_ENDPOINT", "minio/account"),
+        ];
+        for (address, variable, value) in cases {
+            let error = remote(address, &[(variable, value)]).unwrap_err();
+            assert!(error.to_string().contains(variable), "{error}");
+            assert!(error.hint().unwrap().contains("https://"), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_setting_that_cannot_be_sent_is_refused_without_showing_it() {
+        for key in ["AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"] {
+            for value in ["hush\n", "hu\u{1}sh", "hüsh"] {
+                let error = remote("s3://b", &[(key, value)]).unwrap_err();
+                assert!(error.to_string().contains(key) && !error.to_string().contains("sh"), "{error}");
+                assert!(error.hint().unwrap().contains(key));
+            }
+        }
     }
 
     #[test]

@@ -17,7 +17,8 @@ pub struct Pruned {
 }
 
 impl Checkpoints {
-    /// Keeps the newest `keep` distinct contents; a fence counts with what it repeats. `epoch` is the
+    /// Keeps the newest `keep` distinct contents, and for a while those that a stint may have to fall back on; a
+    /// fence counts with what it repeats. `epoch` is the
     /// caller's stint: nothing of a later one is touched, and if one has begun nothing is deleted at all,
     /// because it may be restoring what this one thinks is old.
     pub async fn prune(&self, epoch: u64, keep: usize) -> Result<Pruned> {
@@ -34,6 +35,7 @@ impl Checkpoints {
                 None => {}
             }
         }
+        manifests.sort_by_key(|manifest: &Manifest| manifest.name);
         let (kept, mut dropped) = divide(&manifests, keep.max(1));
         // Nobody knows which blobs a broken one needs, so it can never be restored.
         dropped.extend(broken);
@@ -67,14 +69,17 @@ impl Checkpoints {
     }
 }
 
-/// The manifests to keep and those to drop. The highest is always kept: it is the fence. What is fenced off
-/// can never be restored, so it does not take a place.
+/// The manifests to keep and those to drop. The highest is always kept: it is the fence, or newer. What is fenced
+/// off can never be restored, and what a program failed on should not be: neither takes a place. Equal contents
+/// count once. What the stint resumed from and the content before it stay until the stint has saved `keep` contents
+/// of its own: until then nobody knows whether its program can read the newest.
 fn divide(manifests: &[Manifest], keep: usize) -> (BTreeSet<Ref>, Vec<Ref>) {
-    let mut contents: BTreeSet<Ref> = BTreeSet::new();
+    let failed: BTreeSet<&str> = manifests.iter().flat_map(|manifest| &manifest.failed).map(String::as_str).collect();
+    let newest = manifests.last().map_or(0, |manifest| manifest.name.epoch);
+    let (mut own, mut earlier): (BTreeSet<String>, BTreeSet<String>) = Default::default();
     let (mut kept, mut dropped) = (BTreeSet::new(), Vec::new());
     let mut fences: Vec<(u64, Option<Ref>)> = Vec::new();
     for (n, manifest) in manifests.iter().rev().enumerate() {
-        let origin = manifest.origin();
         let name = manifest.name;
         if fences.iter().any(|(epoch, base)| manifest.is_fenced_by(*epoch, *base)) {
             dropped.push(name);
@@ -83,19 +88,27 @@ fn divide(manifests: &[Manifest], keep: usize) -> (BTreeSet<Ref>, Vec<Ref>) {
         if fences.last().is_none_or(|(epoch, _)| *epoch != name.epoch) {
             fences.push((name.epoch, manifest.began_from));
         }
+        let content = manifest.content();
+        let counted = own.contains(&content) || earlier.contains(&content);
         // A fresh start's fence holds nothing to go back to, so it does not count as a content.
-        let room = contents.contains(&origin) || contents.len() < keep;
-        if n == 0 || (room && !manifest.fresh) {
-            kept.insert(manifest.name);
-            if !manifest.fresh {
-                contents.insert(origin);
+        let worth = !manifest.fresh && !failed.contains(content.as_str());
+        let is_own = name.epoch == newest && name.seq > 0;
+        let spare = !is_own && own.len() < keep && earlier.len() < FALLBACKS.min(keep);
+        let room = own.len() + earlier.len() < keep || spare;
+        if n == 0 || (worth && (counted || room)) {
+            kept.insert(name);
+            if worth && !counted {
+                if is_own { &mut own } else { &mut earlier }.insert(content);
             }
         } else {
-            dropped.push(manifest.name);
+            dropped.push(name);
         }
     }
     (kept, dropped)
 }
+
+/// What a stint resumed from, and the one before it.
+const FALLBACKS: usize = 2;
 
 fn epoch_of(blob: &str) -> Option<u64> {
     blob.split('-').next()?.parse().ok()

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU64;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
+use object_store::client::{HttpError, HttpErrorKind};
 use object_store::path::Path as Key;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -230,57 +231,72 @@ impl Depot for RemoteDepot {
     }
 }
 
-/// Names what is to blame, so that a person changes the right thing. The stores agree on status codes
-/// but not on much else, so their words are looked at too.
-pub(crate) fn explain(remote: &Remote, what: &str, error: Error) -> CheckpointError {
-    let words = chain(&error);
-    let has = |any: &[&str]| any.iter().any(|word| words.contains(word));
-    let kind = remote.kind;
-    let culprit = if has(&[
-        "AuthorizationHeaderMalformed",
-        "PermanentRedirect",
-        "redirect without LOCATION",
-        "IllegalLocation",
-    ]) {
-        Culprit::Region
-    } else if has(&["NoSuchBucket", "ContainerNotFound", "specified bucket does not exist"]) {
-        Culprit::Bucket
-    } else if has(&[
-        "NotSignedUp",
-        "AuthorizationFailure",
-        "InvalidAccessKeyId",
-        "SignatureDoesNotMatch",
-        "AuthenticationFailed",
-        "InvalidToken",
-        "ExpiredToken",
-        "169.254.169.254",
-        "metadata.google",
-    ]) || has(&["401 Unauthorized"])
-        || matches!(error, Error::Unauthenticated { .. })
+/// Names what is to blame, so that a person changes the right thing: by the error's type as far as it tells, then
+/// by the code that the store answered with, which `object_store` shows in its words only.
+fn culprit_of(error: &Error) -> Culprit {
+    if let Some(http) = source_of::<HttpError>(error)
+        && !matches!(http.kind(), HttpErrorKind::Decode)
     {
-        Culprit::Credentials
-    } else if has(&["AccessDenied", "AuthorizationPermissionMismatch", "403 Forbidden"])
-        || matches!(error, Error::PermissionDenied { .. })
-    {
-        Culprit::Permission
-    } else if has(&["404 Not Found"]) || matches!(error, Error::NotFound { .. }) {
+        return Culprit::Endpoint;
+    }
+    let words = chain(error);
+    let has = |codes: &[&str]| codes.iter().any(|code| words.contains(code));
+    if has(&["AuthorizationHeaderMalformed", "PermanentRedirect", "redirect without LOCATION", "IllegalLocation"]) {
+        return Culprit::Region;
+    }
+    if has(&["NoSuchBucket", "ContainerNotFound", "specified bucket does not exist"]) {
+        return Culprit::Bucket;
+    }
+    if has(&FULL) {
+        return Culprit::Full;
+    }
+    if matches!(error, Error::Unauthenticated { .. }) || has(&BAD_CREDENTIALS) {
+        return Culprit::Credentials;
+    }
+    if matches!(error, Error::PermissionDenied { .. }) || has(&["AccessDenied", "AuthorizationPermissionMismatch"]) {
+        return Culprit::Permission;
+    }
+    match error {
         // An object of ours that is missing is told apart before; what is left is the bucket.
-        Culprit::Bucket
-    } else if has(&[
-        "error sending request",
-        "tcp connect",
-        "dns error",
-        "Connect",
-        "timed out",
-        "operation timed out",
-        "client error",
-    ]) {
-        Culprit::Endpoint
-    } else if matches!(error, Error::NotImplemented { .. } | Error::NotSupported { .. }) {
-        Culprit::Feature
-    } else {
-        Culprit::Other
-    };
+        Error::NotFound { .. } => Culprit::Bucket,
+        Error::NotImplemented { .. } | Error::NotSupported { .. } => Culprit::Feature,
+        // A server that answers with 5xx, or not at all.
+        _ if has(&["status code: 5", "error sending request", "tcp connect", "dns error", "timed out"]) => {
+            Culprit::Endpoint
+        }
+        _ => Culprit::Other,
+    }
+}
+
+const FULL: [&str; 6] =
+    ["status code: 507", "XMinioStorageFull", "InsufficientStorage", "QuotaExceeded", "StorageQuota", "NoSpaceLeft"];
+const BAD_CREDENTIALS: [&str; 9] = [
+    "NotSignedUp",
+    "AuthorizationFailure",
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "AuthenticationFailed",
+    "InvalidToken",
+    "ExpiredToken",
+    "169.254.169.254",
+    "metadata.google",
+];
+
+/// The first error of that type below this one.
+fn source_of<T: std::error::Error + 'static>(error: &Error) -> Option<&T> {
+    let mut next = std::error::Error::source(error);
+    while let Some(cause) = next {
+        if let Some(found) = cause.downcast_ref::<T>() {
+            return Some(found);
+        }
+        next = cause.source();
+    }
+    None
+}
+
+pub(crate) fn explain(remote: &Remote, what: &str, error: Error) -> CheckpointError {
+    let kind = remote.kind;
+    let culprit = culprit_of(&error);
     let (reason, hint) = match culprit {
         Culprit::Region => {
             let region = if remote.region.is_empty() { "us-east-1, the default" } else { &remote.region };
@@ -305,6 +321,7 @@ pub(crate) fn explain(remote: &Remote, what: &str, error: Error) -> CheckpointEr
             let at = if remote.endpoint.is_empty() { "the provider's endpoint" } else { &remote.endpoint };
             (format!("nothing answers at {at}"), format!("check {} and the network", kind.endpoint_word()))
         }
+        Culprit::Full => ("no space is left".to_owned(), "free some space there, or keep fewer checkpoints".to_owned()),
         Culprit::Feature | Culprit::Disk | Culprit::Other => {
             ("the store refused".to_owned(), "see the cause".to_owned())
         }

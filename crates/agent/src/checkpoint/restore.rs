@@ -13,6 +13,9 @@ use super::save::SMALL;
 use super::tree::Stamp;
 use super::{Checkpoints, Stint, blob_key, now_ms, token, unpack};
 
+/// Contents that programs failed on are remembered up to this many.
+const FAILED_KNOWN: usize = 64;
+
 /// Which checkpoint a stint resumes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choose {
@@ -53,22 +56,31 @@ impl Checkpoints {
         // From here on older stints delete nothing, so what is chosen below stays.
         self.depot.put(&format!("claims/{epoch:020}"), token().into()).await?;
         let names = self.names().await?;
-        if let Some(&name) = names.iter().find(|name| name.epoch == epoch) {
-            return Err(CheckpointError::Taken { name });
+        if names.is_empty() && self.saved_before {
+            return Err(self.emptied());
         }
+        let ours = match names.iter().find(|name| name.epoch == epoch) {
+            Some(&name) => Some(self.own_fence(name).await?),
+            None => None,
+        };
 
         let into = into.to_owned();
         let draft = into.join(format!("{}{}", unpack::DRAFT, token()));
         let mut skipped = Vec::new();
-        let chosen = match choose {
-            Choose::Nothing => None,
-            Choose::Newest => self.pick(&names, None, &into, &draft, &mut skipped).await?,
-            Choose::Before(bad) => {
-                let origin = match self.read_manifest(bad).await? {
-                    Some(Ok(manifest)) => manifest.origin(),
-                    _ => bad,
+        let (chosen, failed) = match (&ours, choose) {
+            // An earlier try got as far as the fence: what that repeats is chosen.
+            (Some(fence), _) => (self.bring_back(fence, &into, &draft).await?, fence.failed.clone()),
+            (None, Choose::Nothing) => (None, Vec::new()),
+            (None, Choose::Newest) => {
+                (self.pick(&names, None, &into, &draft, &mut skipped).await?, self.known_failed(&names, None).await?)
+            }
+            (None, Choose::Before(bad)) => {
+                let (origin, content) = match self.read_manifest(bad).await? {
+                    Some(Ok(manifest)) => (manifest.origin(), Some(manifest.content())),
+                    _ => (bad, None),
                 };
-                self.pick(&names, Some(origin), &into, &draft, &mut skipped).await?
+                let chosen = self.pick(&names, Some(origin), &into, &draft, &mut skipped).await?;
+                (chosen, self.known_failed(&names, content).await?)
             }
         };
 
@@ -76,24 +88,68 @@ impl Checkpoints {
             let (manifest, foreign) = (chosen.clone(), foreign.clone());
             blocking(move || unpack::move_in(&into, &draft, manifest.as_ref(), &foreign)).await?
         };
-        let fence = fence(epoch, chosen.as_ref());
-        self.create_manifest(&fence).await?;
+        let fence = match ours {
+            Some(fence) => fence,
+            None => {
+                let fence = fence(epoch, chosen.as_ref(), self.writer.clone(), failed);
+                self.create_manifest(&fence).await?;
+                fence
+            }
+        };
 
         let mut known = self.known();
         known.stint = Some(Stint { epoch, began_from: fence.began_from });
+        known.content = Some((fence.name, fence.content()));
+        known.failed.clone_from(&fence.failed);
         known.replace(fence.files.into_iter().map(|entry| {
             let path = entry.path.to_path();
             let stamp: Option<Stamp> = stamps.get(&path).copied();
             (path, stamp, entry)
         }));
         Ok(Begun {
-            restored: chosen.as_ref().map(|manifest| manifest.name),
+            restored: chosen.as_ref().filter(|manifest| !manifest.fresh).map(|manifest| manifest.name),
             work: chosen.as_ref().and_then(|manifest| manifest.work),
             files: chosen.as_ref().map_or(0, |manifest| manifest.files.len()),
             bytes: chosen.as_ref().map_or(0, Manifest::bytes),
             elapsed: began.elapsed(),
             skipped,
         })
+    }
+
+    /// The fence of this very stint, written by an earlier try of this process whose answer was lost.
+    async fn own_fence(&self, name: Ref) -> Result<Manifest> {
+        match self.read_manifest(name).await? {
+            Some(Ok(fence)) if name.seq == 0 && fence.writer == self.writer => Ok(fence),
+            _ => Err(CheckpointError::Taken { name }),
+        }
+    }
+
+    /// Fetches what a fence repeats; none for a fresh one.
+    async fn bring_back(&self, fence: &Manifest, into: &Path, draft: &Path) -> Result<Option<Manifest>> {
+        if fence.fresh {
+            return Ok(None);
+        }
+        match self.fetch_all(fence, into, draft).await? {
+            Ok(()) => Ok(Some(fence.clone())),
+            Err(why) => Err(CheckpointError::Task(format!("checkpoint {} was damaged meanwhile: {why}", fence.name))),
+        }
+    }
+
+    /// The contents that programs failed on: those that the newest manifest names, and one more.
+    async fn known_failed(&self, names: &[Ref], more: Option<String>) -> Result<Vec<String>> {
+        let mut failed = Vec::new();
+        for &name in names.iter().rev() {
+            if let Some(Ok(newest)) = self.read_manifest(name).await? {
+                failed = newest.failed;
+                break;
+            }
+        }
+        if let Some(more) = more.filter(|more| !failed.contains(more)) {
+            failed.push(more);
+        }
+        // Older ones are pruned long since.
+        let from = failed.len().saturating_sub(FAILED_KNOWN);
+        Ok(failed.split_off(from))
     }
 
     /// The newest usable checkpoint, its files already in the draft directory. Only what is damaged is
@@ -207,16 +263,17 @@ async fn first_fault(
     Ok(None)
 }
 
-fn fence(epoch: u64, of: Option<&Manifest>) -> Manifest {
+fn fence(epoch: u64, of: Option<&Manifest>, writer: String, failed: Vec<String>) -> Manifest {
     Manifest {
         format: FORMAT,
         name: Ref::new(epoch, 0),
-        writer: token(),
+        writer,
         at_ms: now_ms(),
         work: of.and_then(|manifest| manifest.work),
         copy_of: of.map(Manifest::origin),
         began_from: of.map(Manifest::origin),
         fresh: of.is_none(),
+        failed,
         files: of.map(|manifest| manifest.files.clone()).unwrap_or_default(),
         dirs: of.map(|manifest| manifest.dirs.clone()).unwrap_or_default(),
         links: of.map(|manifest| manifest.links.clone()).unwrap_or_default(),

@@ -38,6 +38,8 @@ pub struct Saved {
     pub files: usize,
     /// How long it took.
     pub elapsed: Duration,
+    /// The store had exactly this content as the newest already: nothing was added, and that one is named.
+    pub repeated: bool,
 }
 
 /// A file to send, open already if it is one of the largest.
@@ -99,6 +101,7 @@ impl Checkpoints {
             copy_of: None,
             began_from: stint.began_from,
             fresh: false,
+            failed: self.known().failed.clone(),
             files: stored.iter().map(|(_, _, entry)| entry.clone()).collect(),
             dirs: snapshot.dirs.iter().map(|(path, mode)| DirEntry { path: Name::of(path), mode: *mode }).collect(),
             links: snapshot
@@ -107,10 +110,22 @@ impl Checkpoints {
                 .map(|(path, to)| LinkEntry { path: Name::of(path), to: Name::of(to) })
                 .collect(),
         };
-        self.create_manifest(&manifest).await?;
         let files = stored.len();
-        self.known().replace(stored);
-        Ok(Saved { name, bytes_sent: before.load(Ordering::Relaxed), bytes_reused, files, elapsed: began.elapsed() })
+        let bytes_sent = before.load(Ordering::Relaxed);
+        // What a stint only repeats is no new checkpoint: a copy of a bad one must not look newer than a good one.
+        let content = manifest.content();
+        let same = self.known().content.as_ref().filter(|(_, known)| *known == content).map(|(name, _)| *name);
+        if same.is_none() {
+            self.create_manifest(&manifest).await?;
+        }
+        let mut known = self.known();
+        known.replace(stored);
+        if same.is_none() {
+            known.content = Some((name, content));
+        }
+        drop(known);
+        let name = same.unwrap_or(name);
+        Ok(Saved { name, bytes_sent, bytes_reused, files, elapsed: began.elapsed(), repeated: same.is_some() })
     }
 
     /// What the stint began from. After a restart of the agent its fence tells.
@@ -128,6 +143,8 @@ impl Checkpoints {
         let stint = Stint { epoch, began_from: manifest.began_from };
         let mut known = self.known();
         known.stint = Some(stint);
+        known.content = Some((manifest.name, manifest.content()));
+        known.failed.clone_from(&manifest.failed);
         known.replace(manifest.files.into_iter().map(|entry| (entry.path.to_path(), None, entry)));
         Ok(stint)
     }

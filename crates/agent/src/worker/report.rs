@@ -1,15 +1,11 @@
 //! What a worker's life makes known: how far it is, how it saves, and what became durable.
 
 use super::Life;
-use crate::checkpoint::{Mover, MoverEvent};
+use crate::checkpoint::{Habits, Mover, MoverEvent};
 use crate::progress::Reader;
 use std::time::Instant;
-use tokio::sync::mpsc;
+use windfall_core::worker::WorkerView;
 use windfall_core::{CheckpointId, Trouble, TroubleKind};
-
-fn trouble(kind: TroubleKind, text: String) -> Trouble {
-    Trouble { kind, text }
-}
 
 impl Life {
     pub(super) fn report_progress(&self, reader: &mut Reader, began: Instant) {
@@ -24,6 +20,7 @@ impl Life {
 
     pub(super) async fn report_habits(&self, mover: &Mover) {
         let habits = mover.habits().await;
+        let never = self.never_settles();
         self.change(|worker| {
             let evidence = &mut worker.evidence;
             evidence.renamed_saves = habits.renames;
@@ -32,48 +29,49 @@ impl Life {
             evidence.longest_save_ms = habits.longest_save_ms;
             evidence.first_save_ms = habits.first_save_after_ms;
             evidence.saving_now = habits.mid_write_now;
+            show_restlessness(worker, &habits, never);
         });
+    }
+
+    fn never_settles(&self) -> Trouble {
+        let seconds = self.order.settle_ms as f64 / 1000.0;
+        let text = format!(
+            "nothing that it saves is a checkpoint: its files are never left alone for {seconds} s (hint: write each \
+             save into a new folder and rename that into place, name the file that is written last in \
+             `checkpoint.complete`, or call windfall.saved())"
+        );
+        Trouble { kind: TroubleKind::NeverSettles, text }
     }
 
     pub(super) fn on_mover_event(&self, event: MoverEvent) {
+        let began_ms = self.began_ms;
         self.change(|worker| match event {
-            MoverEvent::Durable { epoch, seq, work, elapsed_ms, .. } => {
+            MoverEvent::Durable { epoch, seq, work, written_ms, elapsed_ms, .. } => {
                 worker.durable = Some(CheckpointId { epoch, seq });
                 worker.durable_work = work;
+                worker.durable_ran_ms = Some(written_ms.saturating_sub(began_ms));
                 worker.evidence.upload_ms = elapsed_ms;
                 worker.trouble = None;
             }
-            MoverEvent::Failed { why, retry_in } => {
-                let _ = retry_in;
-                worker.trouble =
-                    Some(trouble(TroubleKind::NotSaved, format!("a checkpoint could not be saved: {why}")));
-            }
-            MoverEvent::Fenced { by } => {
-                worker.trouble = Some(trouble(TroubleKind::Remark, format!("fenced off: stint {by} has begun")));
-            }
-            MoverEvent::NotPruned { why } => {
-                worker.trouble = Some(trouble(TroubleKind::Remark, format!("old checkpoints stay: {why}")));
-            }
+            MoverEvent::Unchanged => worker.trouble = None,
+            MoverEvent::Failed { trouble } => worker.trouble = Some(trouble),
+            MoverEvent::Fenced { by } => worker.trouble = Some(remark(format!("fenced off: stint {by} has begun"))),
+            MoverEvent::NotPruned { why } => worker.trouble = Some(remark(format!("old checkpoints stay: {why}"))),
             MoverEvent::Abandoned => {}
         });
     }
+}
 
-    pub(super) async fn last_save(
-        &self,
-        mover: Mover,
-        events: Option<mpsc::UnboundedReceiver<MoverEvent>>,
-        deadline: Instant,
-    ) {
-        self.report_habits(&mover).await;
-        let finished = mover.finish(deadline).await;
-        if let Some(mut events) = events {
-            while let Ok(event) = events.try_recv() {
-                self.on_mover_event(event);
-            }
-        }
-        if let Some(error) = finished.error {
-            let text = format!("the last save is not durable: {error}");
-            self.change(|worker| worker.trouble = Some(trouble(TroubleKind::NotSaved, text)));
-        }
+/// A program that never settles is told so, unless something worse is known.
+fn show_restlessness(worker: &mut WorkerView, habits: &Habits, never: Trouble) {
+    let known = worker.trouble.as_ref().map(|trouble| trouble.kind);
+    match (habits.never_settles, known) {
+        (true, None | Some(TroubleKind::Remark)) => worker.trouble = Some(never),
+        (false, Some(TroubleKind::NeverSettles)) => worker.trouble = None,
+        _ => {}
     }
+}
+
+fn remark(text: String) -> Trouble {
+    Trouble { kind: TroubleKind::Remark, text }
 }

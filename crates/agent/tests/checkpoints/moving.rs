@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
-use windfall_agent::checkpoint::{Checkpoints, Choose, Mover, MoverEvent, MoverOptions, WatchOptions};
+use windfall_agent::checkpoint::{Checkpoints, Choose, Finished, Mover, MoverEvent, MoverOptions, WatchOptions};
+use windfall_core::TroubleKind;
 
 use crate::stores::{Kind, Store, at, begin, read, resume, run, write};
 
@@ -31,6 +32,11 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }
 
+async fn finish(mut mover: Mover, deadline: Instant) -> Finished {
+    mover.finish(deadline);
+    mover.finished().await
+}
+
 pub async fn each_save_of_a_program_becomes_durable(store: Store) {
     let dir = tempfile::tempdir().unwrap();
     let checkpoints = Arc::new(store.checkpoints());
@@ -43,7 +49,7 @@ pub async fn each_save_of_a_program_becomes_durable(store: Store) {
     }
     // The program is stopped in the middle of a save; what it had is taken along.
     fs::write(dir.path().join("last"), "written at the end").unwrap();
-    let finished = mover.finish(soon()).await;
+    let finished = finish(mover, soon()).await;
     assert!(finished.complete && finished.error.is_none(), "{finished:?}");
     let contents = checkpoints.list().await.unwrap();
     assert_eq!(contents.len(), 2, "pruned to two: {contents:?}");
@@ -54,14 +60,83 @@ pub async fn each_save_of_a_program_becomes_durable(store: Store) {
 }
 
 #[test]
-fn finishing_with_nothing_new_saves_all_the_same() {
+fn a_stint_that_wrote_nothing_publishes_nothing() {
     run(Kind::Directory, async |store: Store| {
         let dir = tempfile::tempdir().unwrap();
         let checkpoints = Arc::new(store.checkpoints());
         begin(&checkpoints, 1, dir.path(), Choose::Newest).await;
-        let (mover, _events) = start(&checkpoints, 1, dir.path()).await;
-        let finished = mover.finish(soon()).await;
+        let (mover, mut events) = start(&checkpoints, 1, dir.path()).await;
+        write(dir.path(), "model", "x");
+        next(&mut events).await;
+        assert_eq!(finish(mover, soon()).await.durable, Some(at(1, 1)));
+        // The next stint has the same files, touches one, and ends; then one writes the same bytes again.
+        for (epoch, again) in [(2, false), (3, true)] {
+            let dir = tempfile::tempdir().unwrap();
+            let checkpoints = Arc::new(store.checkpoints());
+            begin(&checkpoints, epoch, dir.path(), Choose::Newest).await;
+            let (mover, mut events) = start(&checkpoints, epoch, dir.path()).await;
+            if again {
+                write(dir.path(), "model", "x");
+            }
+            let finished = finish(mover, soon()).await;
+            assert_eq!((finished.durable, finished.complete), (None, true));
+            while let Some(event) = events.recv().await {
+                assert!(again && event == MoverEvent::Unchanged, "{event:?}");
+            }
+            let newest = checkpoints.list().await.unwrap().pop().unwrap();
+            assert_eq!((newest.name, newest.copy_of), (at(epoch, 0), Some(at(1, 1))));
+        }
+    });
+}
+
+#[test]
+fn of_a_program_that_died_only_a_whole_state_is_saved() {
+    run(Kind::Directory, async |store: Store| {
+        let dir = tempfile::tempdir().unwrap();
+        let checkpoints = Arc::new(store.checkpoints());
+        begin(&checkpoints, 1, dir.path(), Choose::Newest).await;
+        let (mover, mut events) = start(&checkpoints, 1, dir.path()).await;
+        write(dir.path(), "model", "whole");
+        next(&mut events).await;
+        fs::write(dir.path().join("model"), "to").unwrap();
+        mover.on_death(Instant::now()).await;
+        let finished = finish(mover, soon()).await;
         assert_eq!((finished.durable, finished.complete), (Some(at(1, 1)), true));
+        let (_, back) = resume(&store, 2, Choose::Newest).await;
+        assert_eq!(read(back.path(), "model"), "whole");
+    });
+}
+
+#[test]
+fn files_that_change_during_the_last_upload_are_taken_again() {
+    run(Kind::Directory, async |store: Store| {
+        let dir = tempfile::tempdir().unwrap();
+        let checkpoints = Arc::new(store.checkpoints());
+        begin(&checkpoints, 1, dir.path(), Choose::Newest).await;
+        fs::write(dir.path().join("model"), vec![0; 4 << 20]).unwrap();
+        let (mut mover, mut events) = start(&checkpoints, 1, dir.path()).await;
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let shared = dir.path().to_owned();
+        let other = std::thread::spawn(move || {
+            use std::os::unix::fs::FileExt;
+            let model = fs::File::options().write(true).open(shared.join("model")).unwrap();
+            while stopped.try_recv().is_err() {
+                for at in 0..1024 {
+                    model.write_all_at(b"x", at << 12).unwrap();
+                }
+            }
+        });
+        while !mover.habits().await.open_now {
+            tokio::task::yield_now().await;
+        }
+        mover.finish(soon());
+        while next(&mut events).await != MoverEvent::Abandoned {}
+        stop.send(()).unwrap();
+        other.join().unwrap();
+        let finished = mover.finished().await;
+        assert!(finished.complete && finished.durable.is_some(), "{finished:?}");
+        let (_, back) = resume(&store, 2, Choose::Newest).await;
+        assert!(fs::read(back.path().join("model")).unwrap() == fs::read(dir.path().join("model")).unwrap());
     });
 }
 
@@ -73,7 +148,7 @@ fn a_deadline_that_has_passed_is_kept() {
         begin(&checkpoints, 1, dir.path(), Choose::Newest).await;
         let (mover, _events) = start(&checkpoints, 1, dir.path()).await;
         write(dir.path(), "model", "x");
-        let finished = mover.finish(Instant::now()).await;
+        let finished = finish(mover, Instant::now()).await;
         assert_eq!((finished.durable, finished.complete), (None, false));
     });
 }
@@ -89,7 +164,7 @@ fn a_fenced_mover_says_so_and_stops() {
         write(dir.path(), "model", "x");
         assert_eq!(next(&mut events).await, MoverEvent::Fenced { by: 2 });
         write(dir.path(), "model", "y");
-        let finished = mover.finish(soon()).await;
+        let finished = finish(mover, soon()).await;
         assert_eq!((finished.durable, finished.complete), (None, false));
         assert!(events.recv().await.is_none(), "it says it once");
     });
@@ -106,8 +181,10 @@ fn a_store_that_fails_is_tried_again_until_it_works() {
         let blobs = Path::new(&store.address).join("job-1/blobs");
         fs::write(&blobs, "in the way").unwrap();
         write(dir.path(), "model", "x");
-        let event = next(&mut events).await;
-        assert!(matches!(&event, MoverEvent::Failed { why, .. } if why.contains("hint")), "{event:?}");
+        let MoverEvent::Failed { trouble } = next(&mut events).await else { panic!("it failed") };
+        assert_eq!(trouble.kind, TroubleKind::StoreAway);
+        assert!(trouble.text.contains("hint"), "{trouble:?}");
+        assert_eq!(next(&mut events).await, MoverEvent::Failed { trouble }, "the same words each time");
         fs::remove_file(&blobs).unwrap();
         loop {
             match next(&mut events).await {
@@ -116,6 +193,6 @@ fn a_store_that_fails_is_tried_again_until_it_works() {
                 other => panic!("{other:?}"),
             }
         }
-        assert!(mover.finish(soon()).await.complete);
+        assert!(finish(mover, soon()).await.complete);
     });
 }

@@ -83,7 +83,7 @@ fn a_wrong_azure_key_is_told_from_a_missing_container() {
 fn a_directory_that_cannot_be_written_is_named() {
     // Not even root creates anything there.
     let (culprit, what, hint) = fault("/sys/windfall", vec![]);
-    assert_eq!(culprit, Culprit::Disk);
+    assert_eq!(culprit, Culprit::Permission);
     assert!(what.contains("/sys/windfall"), "{what}");
     assert!(!hint.is_empty());
 }

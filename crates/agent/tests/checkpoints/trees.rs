@@ -188,9 +188,9 @@ proptest! {
             plant(dir.path(), &first);
             save(&checkpoints, 1, 1, dir.path()).await;
             plant(dir.path(), &second);
-            save(&checkpoints, 1, 2, dir.path()).await;
+            let saved = save(&checkpoints, 1, 2, dir.path()).await;
             let (begun, back) = resume(&store, 2, Choose::Newest).await;
-            assert_eq!(begun.restored, Some(at(1, 2)));
+            assert_eq!(begun.restored.unwrap_or(at(1, 0)), saved.name);
             assert_eq!(picture(dir.path()), picture(back.path()));
         });
     }

@@ -182,7 +182,7 @@ pub fn started_twice_there_is_one_worker(stage: &mut impl Stage) {
     stage.start(id, 1, &line);
     wait_for_file(stage, "starts");
     stage.wait_for(stage.engine().stop(id, stint(1), 0, Span::ZERO)).unwrap();
-    let last = stage.until_worker("has ended", id, |worker| worker.end.is_some());
+    let last = stage.until_worker("has ended", id, |worker| worker.settled);
     assert_eq!(first.pid, last.pid);
     stage.start(id, 1, &line);
     stage.start(id, 2, "exit 0");
@@ -204,7 +204,7 @@ pub fn stopped_before_it_started_it_never_starts(stage: &mut impl Stage) {
 pub fn an_old_epoch_is_refused(stage: &mut impl Stage) {
     let id = stage.up(1);
     stage.start(id, 5, "exit 0");
-    stage.until_worker("has ended", id, |worker| worker.end.is_some());
+    stage.until_worker("has ended", id, |worker| worker.settled);
     stage.start(id, 4, "echo old >> starts");
     stage.start(id, 6, "echo new >> starts");
     stage.until_worker("the newer runs", id, |worker| worker.stint == stint(6) && worker.end.is_some());
@@ -216,7 +216,7 @@ pub fn a_stop_asks_first_and_kills_after_the_grace(stage: &mut impl Stage) {
     stage.start(id, 1, &format!("trap 'echo heard > heard; exit 0' TERM; echo ready > ready; {FOR_EVER}"));
     wait_for_file(stage, "ready");
     stage.wait_for(stage.engine().stop(id, stint(1), 0, Span::hours(1))).unwrap();
-    let view = stage.until_worker("has ended", id, |worker| worker.end.is_some());
+    let view = stage.until_worker("has ended", id, |worker| worker.settled);
     assert_eq!((view.end, view.evidence.ignored_sigterm), (Some(WorkerEnd::Stopped), false));
     assert!(stage.folder().join("heard").exists());
     stage.start(id, 2, &format!("echo deaf > deaf; {DEAF}"));
@@ -253,6 +253,21 @@ pub fn what_is_taken_away_takes_everything_with_it(stage: &mut impl Stage) {
     assert!(before.len() >= 4 && stage.running(id).is_empty(), "{before:?}");
 }
 
+pub fn a_daemon_that_nobody_alive_knows_of_ends_with_its_lease(stage: &mut impl Stage) {
+    let id = stage.up(1);
+    if !stage.is_grouped(id) {
+        eprintln!("skipped, needs control groups: a_daemon_that_nobody_alive_knows_of_ends_with_its_lease");
+        return;
+    }
+    let daemon = "echo $$ > daemon; while [ -n \"$(ls -d \"$PWD\" 2>/dev/null)\" ]; do sleep 0.1; done";
+    stage.start(id, 1, &format!("(env -i PWD=\"$PWD\" setsid sh -c '{daemon}' &); {FOR_EVER}"));
+    wait_for_file(stage, "daemon");
+    stage.kill_keepers(id);
+    let seen = stage.until("is gone", id, |observed| gone(&observed.state));
+    assert!(matches!(seen.state, LeaseState::Gone { end: LeaseEnd::Lost, .. }), "{seen:?}");
+    assert_eq!(stage.running(id), [0; 0], "gone means that nothing runs");
+}
+
 pub fn only_what_is_gone_can_be_forgotten(stage: &mut impl Stage) {
     let (id, other) = (stage.up(1), stage.up(2));
     stage.wait_for(stage.engine().release(other)).unwrap();
@@ -265,7 +280,7 @@ pub fn only_what_is_gone_can_be_forgotten(stage: &mut impl Stage) {
 }
 
 #[track_caller]
-fn wait_for_file(stage: &impl Stage, name: &str) {
+pub fn wait_for_file(stage: &impl Stage, name: &str) {
     let until = Instant::now() + Duration::from_secs(60);
     while !stage.folder().join(name).exists() {
         assert!(Instant::now() < until, "never written: {name}");

@@ -107,6 +107,27 @@ impl Stage for SimulatedStage {
         kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
     }
 
+    fn kill_keepers(&self, lease: LeaseId) {
+        let mark = format!("WINDFALL_LEASE={lease}");
+        let keepers: Vec<Pid> = processes()
+            .into_iter()
+            .filter(|pid| read(*pid, "environ").contains(&mark))
+            .filter_map(Pid::from_raw)
+            .collect();
+        // Stopped first, so that nobody sees another one end.
+        for signal in [Signal::STOP, Signal::KILL] {
+            for pid in &keepers {
+                let _ = kill_process(*pid, signal);
+            }
+        }
+    }
+
+    fn is_grouped(&self, lease: LeaseId) -> bool {
+        let agent = std::fs::read_to_string(self.root().join(lease.to_string()).join("agent.pid")).unwrap();
+        let groups = std::fs::read_to_string(format!("/proc/{}/cgroup", agent.trim())).unwrap_or_default();
+        groups.contains(&format!("windfall-{lease}"))
+    }
+
     fn take(&self, lease: LeaseId, notice: Option<Span>) {
         let how = notice.map_or(Interrupt::Without, Interrupt::WithNotice);
         self.wait_for(self.engine.as_ref().unwrap().interrupt(lease, how)).unwrap();

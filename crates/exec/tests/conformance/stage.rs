@@ -27,6 +27,10 @@ pub trait Stage: Sized {
     fn running(&self, lease: LeaseId) -> Vec<i32>;
     /// The machine of a lease dies.
     fn break_machine(&self, lease: LeaseId);
+    /// Everybody on the lease who knows of the others is killed at once: guard, agent and worker.
+    fn kill_keepers(&self, lease: LeaseId);
+    /// Whether the lease has a control group.
+    fn is_grouped(&self, lease: LeaseId) -> bool;
     /// The market takes a lease away, with or without a notice.
     fn take(&self, lease: LeaseId, notice: Option<Span>);
 

@@ -20,7 +20,6 @@ use super::rules::Sign;
 #[derive(Debug, Default)]
 pub(super) struct Heard {
     pub signs: Vec<Sign>,
-    pub directories_moved: u32,
     /// Events were lost: look at everything.
     pub lost: bool,
 }
@@ -31,6 +30,8 @@ pub(super) struct Ears {
     root: PathBuf,
     root_inode: u64,
     watches: HashMap<i32, PathBuf>,
+    /// The directory of the program's marks. Through the same descriptor, so that their order with writes is kept.
+    marks: Option<i32>,
     /// Renamed away and not yet seen to arrive: by cookie, with the round it was seen in.
     leaving: HashMap<u32, (PathBuf, bool, u64)>,
     created: BTreeSet<PathBuf>,
@@ -52,18 +53,23 @@ fn mask() -> WatchFlags {
 
 impl Ears {
     /// Fails where inotify is refused or its limits are reached: then the tree is polled.
-    pub fn open(root: &Path) -> Result<Self, Errno> {
+    pub fn open(root: &Path, marks: Option<&Path>) -> Result<Self, Errno> {
         let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let mut ears = Self {
             fd: Arc::new(fd),
             root: root.to_owned(),
             root_inode: 0,
             watches: HashMap::new(),
+            marks: None,
             leaving: HashMap::new(),
             created: BTreeSet::new(),
             round: 0,
         };
         ears.watch_all()?;
+        if let Some(marks) = marks {
+            let renamed = WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
+            ears.marks = Some(inotify::add_watch(&*ears.fd, marks, renamed)?);
+        }
         Ok(ears)
     }
 
@@ -122,6 +128,8 @@ impl Ears {
                 heard.lost = true;
             } else if flags.contains(ReadFlags::IGNORED) {
                 self.watches.remove(&event.wd());
+            } else if self.marks == Some(event.wd()) {
+                heard.signs.push(Sign::Whole);
             } else if let (Some(dir), Some(name)) = (self.watches.get(&event.wd()), event.file_name()) {
                 let path = dir.join(OsStr::from_bytes(name.to_bytes()));
                 let cookie = event.cookie();
@@ -172,7 +180,7 @@ impl Ears {
             let from = self.leaving.remove(&cookie).map(|(from, _, _)| from);
             // The same directory keeps its watch, which now gets its new path.
             self.watch_below(path.clone(), &mut found)?;
-            heard.directories_moved += 1;
+            heard.signs.push(Sign::FolderMovedIn(path.clone()));
             for file in found {
                 let before = from.as_ref().and_then(|from| Some(from.join(file.strip_prefix(&path).ok()?)));
                 heard.signs.push(Sign::Carried(file, before));

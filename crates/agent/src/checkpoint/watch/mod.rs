@@ -1,7 +1,9 @@
-//! Watches the directory a program saves in, and decides when what is there is *taken* as a snapshot. It also
-//! notes how the program saves, which a rehearsal reports. It never reads or changes a file.
+//! Watches the directory a program saves in, and decides when what is there is *taken* as a snapshot
+//! (`rules.rs`). It also notes how the program saves, which a rehearsal reports. It never reads or changes a file.
 
 mod ears;
+mod generation;
+mod pattern;
 mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +18,7 @@ use tokio::io::unix::AsyncFd;
 use super::error::{CheckpointError, Result, blocking};
 use super::tree::{Snapshot, Stamp, Standing};
 use ears::Ears;
+use pattern::Pattern;
 use rules::{Limits, Rules, Sign};
 
 /// Events come in bursts; one look for all of them.
@@ -24,12 +27,19 @@ const GATHER: Duration = Duration::from_millis(30);
 const LOOK_EVERY: Duration = Duration::from_secs(20);
 /// A tree that changes under every look is looked at again later.
 const TRIES: usize = 3;
+/// A program whose saves are no checkpoint for so many settling times is told so, and within a minute.
+const NEVER_AFTER: u32 = 20;
+const NEVER_AFTER_AT_MOST: Duration = Duration::from_secs(50);
 
 /// How a directory is watched.
 #[derive(Debug, Clone)]
 pub struct WatchOptions {
-    /// How long a file written in place must be left alone before it is taken.
+    /// How long nothing must change before what is there counts as a checkpoint.
     pub settle: Duration,
+    /// The file that the program writes last, with `*` for any characters.
+    pub complete: Option<String>,
+    /// A directory in which the program leaves a file when all it saves is whole.
+    pub marks: Option<PathBuf>,
     /// After how long without a pause a slowly growing file counts as a stream.
     pub stream_after: Duration,
     /// How long a fast growing file is waited for.
@@ -46,6 +56,8 @@ impl Default for WatchOptions {
     fn default() -> Self {
         Self {
             settle: Duration::from_secs(2),
+            complete: None,
+            marks: None,
             stream_after: Duration::from_secs(15),
             patience: Duration::from_secs(600),
             poll_every: Duration::from_secs(1),
@@ -70,6 +82,10 @@ pub struct Habits {
     pub longest_save_ms: u64,
     /// Whether something is being written now.
     pub mid_write_now: bool,
+    /// Whether a file is open for writing now.
+    pub open_now: bool,
+    /// It saves on and on, and nothing of it is ever a checkpoint.
+    pub never_settles: bool,
 }
 
 /// Watches one directory.
@@ -97,6 +113,8 @@ struct Inner {
     poll_every: Duration,
     /// A snapshot that nobody has fetched yet: whoever waited for it was cancelled.
     ready: Option<Snapshot>,
+    /// The program died of a signal.
+    torn: bool,
 }
 
 impl Watcher {
@@ -138,13 +156,22 @@ impl Watcher {
         }
     }
 
-    /// Everything as it is, for when the program has ended and nothing is mid-write any more.
-    pub async fn final_snapshot(&mut self) -> Result<Snapshot> {
+    /// What is there when the program has ended, if that is a checkpoint and was not taken yet.
+    pub async fn last_snapshot(&mut self) -> Result<Option<Snapshot>> {
         self.scout
             .with(|inner| {
+                // A snapshot that nobody fetched was whole, and is as good as none if something came after it.
+                let ready = inner.ready.take();
                 inner.listen()?;
-                inner.ready = None;
-                inner.take(&BTreeSet::new())
+                let now = inner.now();
+                if !inner.rules.is_last_due(now) {
+                    return Ok(ready);
+                }
+                // Nothing is written any more, so a program's streams are finished too; a killed one's are torn.
+                let streams = if inner.torn { inner.rules.busy_streams(now) } else { BTreeSet::new() };
+                let snapshot = Snapshot::of(&inner.root)?;
+                inner.rules.forget_open(0);
+                Ok(Some(inner.dress(snapshot, &streams)))
             })
             .await
     }
@@ -181,6 +208,29 @@ impl Scout {
         Ok(lock(&self.0).ready.take().ok_or(wait))
     }
 
+    /// A process of the program died of a signal at that time.
+    pub(super) async fn on_death(&self, at: Instant) {
+        let told = self.with(move |inner| {
+            let ms = at.saturating_duration_since(inner.start).as_millis();
+            inner.torn = true;
+            inner.rules.on_death(u64::try_from(ms).unwrap_or(u64::MAX));
+            Ok(())
+        });
+        // Fails only while the runtime ends.
+        let _ = told.await;
+    }
+
+    /// The program ended by itself, whatever became of processes that it had left before.
+    pub(super) async fn on_clean_end(&self) {
+        let told = self.with(|inner| {
+            inner.torn = false;
+            inner.rules.on_clean_end();
+            Ok(())
+        });
+        // Fails only while the runtime ends.
+        let _ = told.await;
+    }
+
     pub(super) async fn habits(&self) -> Habits {
         let asked = self.with(|inner| {
             inner.listen()?;
@@ -203,7 +253,7 @@ impl Inner {
         std::fs::create_dir_all(dir).map_err(CheckpointError::local("cannot make", dir))?;
         let root = std::fs::canonicalize(dir).map_err(CheckpointError::local("cannot open", dir))?;
         // Refused in some containers, and limited per user: then look instead of listening.
-        let ears = if options.poll { None } else { Ears::open(&root).ok() };
+        let ears = if options.poll { None } else { Ears::open(&root, options.marks.as_deref()).ok() };
         let there = stamps(&Snapshot::of(&root)?);
         let foreign = there
             .iter()
@@ -215,6 +265,8 @@ impl Inner {
             settle_ms: ms(options.settle),
             stream_after_ms: ms(options.stream_after),
             patience_ms: ms(options.patience),
+            never_after_ms: ms((options.settle * NEVER_AFTER).min(NEVER_AFTER_AT_MOST)),
+            complete: options.complete.as_deref().map(Pattern::new),
         };
         let now = Instant::now();
         let rules = Rules::new(limits, 0, there.clone());
@@ -228,6 +280,7 @@ impl Inner {
             looked: now,
             poll_every: options.poll_every,
             ready: None,
+            torn: false,
         })
     }
 
@@ -259,12 +312,6 @@ impl Inner {
         Ok(GATHER)
     }
 
-    fn take(&mut self, streams: &BTreeSet<PathBuf>) -> Result<Snapshot> {
-        let snapshot = Snapshot::of(&self.root)?;
-        self.rules.forget_open(0);
-        Ok(self.dress(snapshot, streams))
-    }
-
     fn dress(&mut self, mut snapshot: Snapshot, streams: &BTreeSet<PathBuf>) -> Snapshot {
         for file in &mut snapshot.files {
             if streams.contains(&file.path) {
@@ -290,10 +337,7 @@ impl Inner {
         if (heard.lost || replaced) && ears.watch_all().is_err() {
             self.ears = None;
         }
-        for _ in 0..heard.directories_moved {
-            self.rules.on_directory_moved();
-        }
-        let mut news = heard.directories_moved > 0;
+        let mut news = false;
         let now = self.now();
         for sign in heard.signs {
             news |= self.on_sign(sign, now);
@@ -316,6 +360,14 @@ impl Inner {
                     self.rules.on_sign(Sign::Gone(below), None, now);
                 }
                 return false;
+            }
+            Sign::Whole => {
+                self.rules.on_sign(sign, None, now);
+                return false;
+            }
+            Sign::FolderMovedIn(_) => {
+                self.rules.on_sign(sign, None, now);
+                return true;
             }
             Sign::Written(path)
             | Sign::Touched(path)

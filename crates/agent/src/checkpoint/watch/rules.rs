@@ -1,26 +1,43 @@
 //! The rules by which saved files are taken: signs of change go in with their time, and it says when a
 //! snapshot is due. No clock and no disk, so that every rule is tested without waiting.
 //!
-//! - A file renamed into place is ready at once; one written in place when closed and unchanged for `settle`.
-//! - A snapshot is due when something is ready and nothing else is mid-write.
-//! - A file that never pauses and grows slowly (a log) becomes a *stream* after `stream_after`: it neither holds
-//!   up the others nor calls for a snapshot, and is left out until it pauses. One that grows fast is more
-//!   likely a large checkpoint on its way, and is waited for up to `patience`.
+//! What is there is a checkpoint when one of these holds:
+//! - *At rest*: nothing changed for `settle`, and nobody has a file open for writing.
+//! - *Marked as whole*: a new folder was renamed into place, the file that the job file calls the last one was
+//!   closed or renamed, or the helper said so.
+//! - *A known save*: the files that this program usually saves together were all renamed again (`generation.rs`).
+//!
+//! A file that never pauses and grows slowly (a log) becomes a *stream* after `stream_after`: it neither holds up
+//! the others nor calls for a snapshot, and is left out until it pauses. One that grows fast is more likely a
+//! large checkpoint on its way, and is waited for up to `patience`.
+//!
+//! When a process dies of a signal the kernel closes its files, so from then on a close proves nothing: only what
+//! was at rest by then, renamed or marked as whole counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::super::tree::Stamp;
 use super::Habits;
+use super::generation::Generations;
+use super::pattern::Pattern;
 
 /// A log rarely reaches this; a checkpoint that is being written nearly always does.
 const FAST_BYTES_PER_SECOND: u64 = 1 << 20;
+/// Deaths remembered. A program that loses more processes than this is in trouble anyway.
+const DEATHS: usize = 1_000;
+/// A close may be the kernel's, for a process that was killed: long enough for the agent to learn of the death.
+const AFTER_CLOSE_MS: u64 = 300;
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Limits {
     pub settle_ms: u64,
     pub stream_after_ms: u64,
     pub patience_ms: u64,
+    /// After so long without a checkpoint a program is said never to settle.
+    pub never_after_ms: u64,
+    /// The file that the program writes last.
+    pub complete: Option<Pattern>,
 }
 
 /// What was seen to happen to a file.
@@ -34,18 +51,26 @@ pub(super) enum Sign {
     Closed(PathBuf),
     /// Appeared under this name by a rename, from another name in the tree if that is known.
     MovedIn(PathBuf, Option<PathBuf>),
-    /// The same, with the directory it is in.
+    /// A directory appeared under this name by a rename; its files follow as `Carried`.
+    FolderMovedIn(PathBuf),
+    /// The same as `MovedIn`, with the directory it is in.
     Carried(PathBuf, Option<PathBuf>),
     /// No longer there.
     Gone(PathBuf),
+    /// The program said that all it saves is whole at this moment.
+    Whole,
 }
 
 #[derive(Debug, Clone)]
 struct Change {
     open: bool,
     by_rename: bool,
+    /// From when on it counts as marked.
+    whole_from: Option<u64>,
     /// Whether a file of this name had been taken before.
     rewrite: bool,
+    /// It has only grown so far, as a log does.
+    grows: bool,
     first_ms: u64,
     last_ms: u64,
     first_size: u64,
@@ -53,8 +78,21 @@ struct Change {
 }
 
 impl Change {
+    /// In the middle of being written, as far as one can tell.
     fn busy(&self, now: u64, settle_ms: u64) -> bool {
         self.open || (!self.by_rename && now < self.last_ms + settle_ms)
+    }
+
+    fn at_rest(&self, now: u64, settle_ms: u64) -> bool {
+        !self.open && now >= self.last_ms + settle_ms
+    }
+
+    fn is_whole(&self, now: u64) -> bool {
+        !self.open && self.whole_from.is_some_and(|from| from <= now)
+    }
+
+    fn is_renamed(&self) -> bool {
+        self.by_rename && !self.open
     }
 }
 
@@ -65,9 +103,20 @@ pub(super) struct Rules {
     changes: BTreeMap<PathBuf, Change>,
     streams: BTreeSet<PathBuf>,
     taken: BTreeMap<PathBuf, Stamp>,
+    saves: Generations,
     habits: Habits,
-    /// A snapshot was given up by the caller: take another when it is quiet.
+    /// A snapshot was given up by the caller: take another when one is due.
     owed: bool,
+    /// Since when something waits to be taken.
+    pending_since_ms: Option<u64>,
+    /// When a file that counts was deleted last.
+    deleted_ms: Option<u64>,
+    /// A new folder whose files are being told.
+    arriving: Option<PathBuf>,
+    /// When processes of the program died of a signal.
+    deaths_ms: Vec<u64>,
+    /// The program itself ended all the same as it should.
+    clean_end: bool,
 }
 
 impl Rules {
@@ -78,8 +127,14 @@ impl Rules {
             changes: BTreeMap::new(),
             streams: BTreeSet::new(),
             taken: there,
+            saves: Generations::default(),
             habits: Habits::default(),
             owed: false,
+            pending_since_ms: None,
+            deleted_ms: None,
+            arriving: None,
+            deaths_ms: Vec::new(),
+            clean_end: false,
         }
     }
 
@@ -87,18 +142,46 @@ impl Rules {
     pub fn on_sign(&mut self, sign: Sign, size: Option<u64>, now: u64) {
         match sign {
             Sign::Written(path) => self.on_change(path, true, size, now),
-            Sign::Touched(path) => self.on_change(path, false, size, now),
-            Sign::Closed(path) => self.on_close(path, size, now),
+            Sign::Touched(path) => {
+                self.on_change(path.clone(), false, size, now);
+                self.on_last_file(&path, now + AFTER_CLOSE_MS);
+            }
+            Sign::Closed(path) => {
+                self.on_close(path.clone(), size, now);
+                self.on_last_file(&path, now + AFTER_CLOSE_MS);
+            }
             Sign::MovedIn(path, from) => {
                 self.habits.renames += 1;
-                self.on_move(path, from, size, now);
+                self.on_move(path.clone(), from, size, now);
+                self.on_last_file(&path, now);
             }
-            Sign::Carried(path, from) => self.on_move(path, from, size, now),
+            Sign::FolderMovedIn(path) => {
+                self.habits.renames += 1;
+                let known = self.known_paths().iter().any(|known| known.starts_with(&path));
+                self.arriving = (!known).then_some(path);
+            }
+            Sign::Carried(path, from) => {
+                self.on_move(path.clone(), from, size, now);
+                if self.arriving.as_ref().is_some_and(|folder| path.starts_with(folder))
+                    && let Some(change) = self.changes.get_mut(&path)
+                {
+                    change.whole_from = Some(now);
+                }
+                self.on_last_file(&path, now);
+            }
             Sign::Gone(path) => {
                 self.changes.remove(&path);
                 self.streams.remove(&path);
-                self.taken.remove(&path);
+                if self.taken.remove(&path).is_some() {
+                    self.deleted_ms = Some(now);
+                }
             }
+            Sign::Whole => self.mark_whole(now),
+        }
+        if self.changes.is_empty() {
+            self.pending_since_ms = None;
+        } else {
+            self.pending_since_ms.get_or_insert(now);
         }
     }
 
@@ -108,7 +191,9 @@ impl Rules {
         let fresh = Change {
             open,
             by_rename: false,
+            whole_from: None,
             rewrite,
+            grows: true,
             first_ms: now,
             last_ms: now,
             first_size: size.unwrap_or(0),
@@ -117,11 +202,13 @@ impl Rules {
         let change = self.changes.entry(path).or_insert_with(|| fresh.clone());
         if !change.busy(now, settle_ms) {
             // It had paused: a new stretch of writing begins.
-            *change = Change { rewrite: change.rewrite, ..fresh };
+            *change = Change { rewrite: change.rewrite, grows: change.grows, ..fresh };
         }
         change.open |= open;
         change.by_rename = false;
+        change.whole_from = None;
         change.last_ms = now;
+        change.grows &= size.is_none_or(|size| size >= change.size);
         change.size = size.unwrap_or(change.size);
     }
 
@@ -154,11 +241,66 @@ impl Rules {
         let open = before.as_ref().is_some_and(|change| change.open);
         self.habits.longest_save_ms = self.habits.longest_save_ms.max(now - first_ms);
         self.streams.remove(&path);
+        self.saves.on_renewed(&path, first_ms, now);
         let size = size.unwrap_or(0);
-        self.changes.insert(
-            path,
-            Change { open, by_rename: true, rewrite: false, first_ms, last_ms: now, first_size: size, size },
-        );
+        let change = Change {
+            open,
+            by_rename: true,
+            whole_from: None,
+            rewrite: false,
+            grows: false,
+            first_ms,
+            last_ms: now,
+            first_size: size,
+            size,
+        };
+        self.changes.insert(path, change);
+    }
+
+    /// The job file names the file that is written last: with it, all of them are whole.
+    fn on_last_file(&mut self, path: &Path, from: u64) {
+        if self.limits.complete.as_ref().is_some_and(|complete| complete.matches(path))
+            && self.changes.get(path).is_some_and(|change| !change.open)
+        {
+            self.mark_whole(from);
+        }
+    }
+
+    /// Everything is whole from that time on. What is still open then is no part of it.
+    fn mark_whole(&mut self, from: u64) {
+        for (path, change) in &mut self.changes {
+            change.whole_from = Some(from);
+            if change.open {
+                self.streams.insert(path.clone());
+            }
+        }
+    }
+
+    /// A process of the program died of a signal: what it had open is closed by the kernel, and torn.
+    pub fn on_death(&mut self, now: u64) {
+        self.clean_end = false;
+        if self.deaths_ms.len() < DEATHS {
+            self.deaths_ms.push(now);
+        }
+        for change in self.changes.values_mut() {
+            change.whole_from = change.whole_from.filter(|from| *from <= now);
+        }
+    }
+
+    /// The program ended by itself: only what a process that died before was writing is torn.
+    pub fn on_clean_end(&mut self) {
+        self.clean_end = true;
+    }
+
+    /// Whether a process that died may have been writing this.
+    fn is_torn(&self, change: &Change) -> bool {
+        !change.by_rename && change.whole_from.is_none() && self.dies_with(change)
+    }
+
+    /// Whether a process died before this came to rest.
+    fn dies_with(&self, change: &Change) -> bool {
+        let settle_ms = self.limits.settle_ms;
+        self.deaths_ms.iter().any(|died| change.first_ms <= *died && !change.at_rest(*died, settle_ms))
     }
 
     /// After a lost event nobody knows who has what open: time decides alone.
@@ -182,11 +324,6 @@ impl Rules {
         self.changes.contains_key(path)
     }
 
-    /// A directory was renamed into place: one rename, however many files it carries.
-    pub fn on_directory_moved(&mut self) {
-        self.habits.renames += 1;
-    }
-
     /// The paths known to be there, to find what vanished unseen.
     pub fn known_paths(&self) -> BTreeSet<PathBuf> {
         self.taken.keys().chain(self.changes.keys()).cloned().collect()
@@ -196,37 +333,68 @@ impl Rules {
         self.owed = true;
     }
 
+    fn pending(&self) -> impl Iterator<Item = &Change> {
+        self.changes.iter().filter(|(path, _)| !self.streams.contains(*path)).map(|(_, change)| change)
+    }
+
     /// Whether a snapshot is due, and otherwise when to ask again if nothing happens.
     pub fn due(&mut self, now: u64) -> Result<(), Option<u64>> {
         self.find_streams(now);
-        let Limits { settle_ms, stream_after_ms, patience_ms } = self.limits;
-        let (mut ready, mut held) = (self.owed, false);
-        let mut ask = None;
-        let mut at = |time: u64| ask = Some(ask.map_or(time, |ask: u64| ask.min(time)));
-        for (path, change) in &self.changes {
-            let stream = self.streams.contains(path);
-            if !change.busy(now, settle_ms) {
-                ready |= !stream;
-            } else if !stream {
-                held = true;
-                at(if change.open { change.first_ms + stream_after_ms } else { change.last_ms + settle_ms });
-                at(change.first_ms + stream_after_ms);
-                at(change.first_ms + patience_ms);
-            }
+        if self.pending().next().is_none() && !self.owed {
+            return Err(None);
         }
-        if ready && !held { Ok(()) } else { Err(ask.map(|time| time.max(now + 1).min(now + settle_ms.max(50)))) }
+        if self.is_checkpoint(now) {
+            return Ok(());
+        }
+        let Limits { settle_ms, stream_after_ms, patience_ms, .. } = self.limits;
+        let deleted = self.deleted_ms.map(|deleted| deleted + settle_ms);
+        let times = self.pending().flat_map(|change| {
+            let settled = if change.open { change.first_ms + stream_after_ms } else { change.last_ms + settle_ms };
+            let limits = [change.first_ms + stream_after_ms, change.first_ms + patience_ms];
+            [settled].into_iter().chain(limits).chain(change.whole_from)
+        });
+        let ask = times.chain(deleted).filter(|time| *time > now).min();
+        Err(ask.map(|time| time.max(now + 1).min(now + settle_ms.max(50))))
+    }
+
+    /// Whether what is there may count as a checkpoint.
+    fn is_checkpoint(&self, now: u64) -> bool {
+        let settle_ms = self.limits.settle_ms;
+        let deleting = self.deleted_ms.is_some_and(|deleted| now < deleted + settle_ms);
+        // What settled only after a death may be torn; what was begun since then is by somebody who lives.
+        let at_rest = |change: &Change| change.at_rest(now, settle_ms) && !self.dies_with(change);
+        let marked = |change: &Change| change.is_whole(now) || at_rest(change);
+        (self.pending().all(at_rest) && !deleting)
+            || self.pending().all(marked)
+            || (self.saves.is_whole() && self.pending().all(|change| change.is_renamed() || marked(change)))
+    }
+
+    /// Whether what is there when the program has ended is a checkpoint that was not taken yet. A program that
+    /// ended by itself has finished its files, logs included; of one that died of a signal only a whole state counts.
+    pub fn is_last_due(&self, now: u64) -> bool {
+        let finished =
+            self.deaths_ms.is_empty() || (self.clean_end && !self.pending().any(|change| self.is_torn(change)));
+        if finished {
+            return self.owed || !self.changes.is_empty();
+        }
+        if self.pending().next().is_none() && !self.owed {
+            return false;
+        }
+        // Every file of the last whole state was replaced: that is a whole save too, even if it is the first seen.
+        let replaced = !self.taken.is_empty()
+            && self.taken.keys().all(|path| self.changes.get(path).is_some_and(Change::is_renamed))
+            && self.pending().all(Change::is_renamed);
+        replaced || self.is_checkpoint(now)
     }
 
     fn find_streams(&mut self, now: u64) {
-        let Limits { settle_ms, stream_after_ms, patience_ms } = self.limits;
+        let Limits { settle_ms, stream_after_ms, patience_ms, .. } = self.limits;
         for (path, change) in &self.changes {
             let ms = now.saturating_sub(change.first_ms);
             if !change.busy(now, settle_ms) || ms <= stream_after_ms {
                 continue;
             }
-            let grown = change.size.saturating_sub(change.first_size);
-            let fast = grown / (ms / 1000).max(1) >= FAST_BYTES_PER_SECOND;
-            if !fast || ms > patience_ms {
+            if !change.is_fast(now) || ms > patience_ms {
                 self.streams.insert(path.clone());
             }
         }
@@ -245,147 +413,38 @@ impl Rules {
         self.changes.retain(|path, _| busy.contains(path));
         self.taken = files;
         self.owed = false;
+        self.saves.on_taken();
+        self.pending_since_ms = None;
+        self.deleted_ms = None;
         self.habits.saves += 1;
         self.habits.first_save_after_ms.get_or_insert(now.saturating_sub(self.began_ms));
     }
 
     pub fn habits(&self, now: u64) -> Habits {
-        let writing = |(path, change): (&PathBuf, &Change)| {
-            change.busy(now, self.limits.settle_ms) && !self.streams.contains(path)
-        };
-        Habits { mid_write_now: self.changes.iter().any(writing), ..self.habits.clone() }
+        let settle_ms = self.limits.settle_ms;
+        Habits {
+            mid_write_now: self.pending().any(|change| change.busy(now, settle_ms)),
+            open_now: self.pending().any(|change| change.open),
+            never_settles: self.never_settles(now),
+            ..self.habits.clone()
+        }
+    }
+
+    /// Saves go on and on and none of them is a checkpoint. A log, or a large file on its way, is not meant.
+    fn never_settles(&self, now: u64) -> bool {
+        let long = self.pending_since_ms.is_some_and(|since| now >= since + self.limits.never_after_ms);
+        let large = self.changes.values().any(|change| change.open && change.is_fast(now));
+        long && !large && self.changes.values().any(|change| !change.grows)
+    }
+}
+
+impl Change {
+    fn is_fast(&self, now: u64) -> bool {
+        let seconds = (now.saturating_sub(self.first_ms) / 1000).max(1);
+        self.size.saturating_sub(self.first_size) / seconds >= FAST_BYTES_PER_SECOND
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LIMITS: Limits = Limits { settle_ms: 2_000, stream_after_ms: 15_000, patience_ms: 600_000 };
-
-    fn rules() -> Rules {
-        Rules::new(LIMITS, 0, BTreeMap::new())
-    }
-
-    fn stamp() -> Stamp {
-        Stamp { size: 1, mtime_ns: 1, ctime_ns: 1, inode: 1 }
-    }
-
-    impl Rules {
-        fn see(&mut self, now: u64, sign: Sign) -> &mut Self {
-            self.on_sign(sign, Some(10), now);
-            self
-        }
-
-        fn is_due(&mut self, now: u64) -> bool {
-            self.due(now).is_ok()
-        }
-    }
-
-    fn written(path: &str) -> Sign {
-        Sign::Written(path.into())
-    }
-
-    fn closed(path: &str) -> Sign {
-        Sign::Closed(path.into())
-    }
-
-    #[test]
-    fn a_renamed_file_is_due_at_once() {
-        let mut rules = rules();
-        rules.see(10, written("a.tmp")).see(20, closed("a.tmp"));
-        assert!(!rules.is_due(20));
-        rules.see(30, Sign::MovedIn("a".into(), Some("a.tmp".into())));
-        assert!(rules.is_due(30));
-        let habits = rules.habits(30);
-        assert_eq!((habits.renames, habits.longest_save_ms, habits.in_place_rewrites), (1, 20, 0));
-    }
-
-    #[test]
-    fn a_file_renamed_while_open_waits_for_its_close() {
-        let mut rules = rules();
-        rules.see(10, written("a.tmp")).see(20, Sign::MovedIn("a".into(), Some("a.tmp".into())));
-        assert!(!rules.is_due(5_000));
-        rules.see(5_000, closed("a"));
-        assert!(rules.is_due(7_000));
-    }
-
-    #[test]
-    fn a_file_written_in_place_is_due_when_it_has_settled() {
-        let mut rules = rules();
-        rules.see(0, written("a")).see(100, closed("a"));
-        assert!(!rules.is_due(2_099));
-        assert!(rules.is_due(2_100));
-    }
-
-    #[test]
-    fn an_open_file_is_waited_for_however_long_it_pauses_within_the_limit() {
-        let mut rules = rules();
-        rules.see(0, written("a"));
-        assert!(!rules.is_due(14_000));
-        assert!(rules.habits(14_000).mid_write_now);
-    }
-
-    #[test]
-    fn another_file_mid_write_holds_up_a_renamed_one() {
-        let mut rules = rules();
-        rules.see(0, Sign::MovedIn("shard-0".into(), None)).see(0, written("shard-1.tmp"));
-        assert!(!rules.is_due(100));
-        rules.see(200, closed("shard-1.tmp")).see(200, Sign::MovedIn("shard-1".into(), Some("shard-1.tmp".into())));
-        assert!(rules.is_due(200));
-    }
-
-    #[test]
-    fn an_endless_log_holds_nothing_up_and_calls_for_nothing() {
-        let mut rules = rules();
-        for now in (0..=16_000).step_by(500) {
-            rules.see(now, written("log"));
-        }
-        assert!(!rules.is_due(16_001));
-        rules.see(16_100, Sign::MovedIn("model".into(), None));
-        assert!(rules.is_due(16_100));
-        assert!(rules.busy_streams(16_100).contains(Path::new("log")));
-        rules.on_taken([("model".into(), stamp())].into(), 16_100);
-        rules.see(16_200, closed("log"));
-        assert!(!rules.is_due(30_000));
-    }
-
-    #[test]
-    fn a_large_file_that_grows_fast_is_no_stream() {
-        let mut rules = rules();
-        for second in 0..60 {
-            rules.on_sign(written("big"), Some(second * (100 << 20)), second * 1_000);
-        }
-        rules.see(60_000, Sign::MovedIn("small".into(), None));
-        assert!(!rules.is_due(60_000));
-        rules.on_sign(closed("big"), Some(60 * (100 << 20)), 61_000);
-        assert!(rules.is_due(63_000));
-    }
-
-    #[test]
-    fn writing_over_a_taken_name_is_counted_as_a_rewrite() {
-        let mut rules = Rules::new(LIMITS, 0, [("a".into(), stamp())].into());
-        rules.see(0, written("a")).see(300, closed("a"));
-        let habits = rules.habits(300);
-        assert_eq!((habits.in_place_rewrites, habits.longest_save_ms, habits.renames), (1, 300, 0));
-    }
-
-    #[test]
-    fn a_given_up_snapshot_is_taken_again_when_quiet() {
-        let mut rules = rules();
-        rules.owe();
-        rules.see(0, written("a"));
-        assert!(!rules.is_due(10));
-        rules.see(20, closed("a"));
-        assert!(rules.is_due(2_020));
-        rules.on_taken(BTreeMap::new(), 2_020);
-        assert!(!rules.is_due(9_000));
-    }
-
-    #[test]
-    fn a_deletion_alone_calls_for_nothing() {
-        let mut rules = Rules::new(LIMITS, 0, [("a".into(), stamp())].into());
-        rules.see(0, Sign::Gone("a".into()));
-        assert!(!rules.is_due(60_000));
-    }
-}
+#[path = "rules_tests.rs"]
+mod tests;

@@ -1,0 +1,162 @@
+//! A lease's control group, where this user may make one. Whatever a program does to its session, its parent and its
+//! environment, its processes stay in the group that the guard joined, so they are found when everybody who knew
+//! them is dead. Version 2 is used where it can be written, else the freezer or pids hierarchy of version 1; where
+//! none can, the marks in `processes.rs` are all there is.
+
+use crate::processes;
+use rustix::process::Signal;
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Rounds of killing before giving up.
+const ROUNDS: u32 = 400;
+/// Tries to remove a group; one that stays is empty and does no harm.
+const REMOVALS: u32 = 40;
+const PAUSE: Duration = Duration::from_millis(5);
+/// Directories looked at when a group is searched; a machine with more has its group found by its usual place only.
+const SEARCHED: usize = 20_000;
+
+/// One mounted hierarchy of groups.
+struct Hierarchy {
+    mount: PathBuf,
+    /// The group of this process in it.
+    own: PathBuf,
+}
+
+fn name(lease: &str) -> String {
+    format!("windfall-{lease}")
+}
+
+/// Moves this process into a group of its own. False where none can be made.
+pub(crate) fn join(lease: &str) -> bool {
+    let pid = std::process::id().to_string();
+    hierarchies().iter().any(|hierarchy| {
+        let group = hierarchy.own.join(name(lease));
+        let made = std::fs::create_dir(&group);
+        if made.is_err() && !group.is_dir() {
+            return false;
+        }
+        let joined = std::fs::write(group.join("cgroup.procs"), &pid).is_ok();
+        if !joined {
+            // Only an empty group can be removed, so nothing is lost by trying.
+            let _ = std::fs::remove_dir(&group);
+        }
+        joined
+    })
+}
+
+/// Kills every process in the groups of a lease and removes them. An error when some do not end.
+pub(crate) fn end(lease: &str) -> io::Result<()> {
+    for group in hierarchies().iter().flat_map(|hierarchy| find(hierarchy, &name(lease))) {
+        kill_all(&group)?;
+        for _ in 0..REMOVALS {
+            let mut inside = below(&group);
+            // The deepest first.
+            inside.reverse();
+            inside.iter().for_each(|group| drop(std::fs::remove_dir(group)));
+            if !group.exists() {
+                break;
+            }
+            // A process that was killed keeps its group for a moment.
+            std::thread::sleep(PAUSE);
+        }
+    }
+    Ok(())
+}
+
+fn kill_all(group: &Path) -> io::Result<()> {
+    for _ in 0..ROUNDS {
+        // All at once, where the kernel can.
+        let _ = std::fs::write(group.join("cgroup.kill"), "1");
+        let left = members(group);
+        if left.is_empty() {
+            return Ok(());
+        }
+        // Stopped first: whoever watches another one end must not take it for an end of its own.
+        processes::signal_all(&left, Signal::STOP);
+        processes::signal_all(&left, Signal::KILL);
+        std::thread::sleep(PAUSE);
+    }
+    Err(io::Error::other(format!("processes do not end: {:?}", members(group))))
+}
+
+/// The processes in a group and in those below it.
+fn members(group: &Path) -> BTreeSet<i32> {
+    let list = |group: PathBuf| std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    let pids: Vec<i32> = below(group)
+        .into_iter()
+        .map(list)
+        .flat_map(|text| text.lines().filter_map(|l| l.parse().ok()).collect::<Vec<_>>())
+        .collect();
+    let me = std::process::id() as i32;
+    pids.into_iter().filter(|pid| *pid != me && processes::is_running(*pid)).collect()
+}
+
+/// A group and all below it, the highest first.
+fn below(group: &Path) -> Vec<PathBuf> {
+    let mut found = vec![group.to_owned()];
+    let mut next = 0;
+    while next < found.len() && found.len() < SEARCHED {
+        let inside = std::fs::read_dir(&found[next]).into_iter().flatten().flatten();
+        let groups = inside.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        found.extend(groups.map(|entry| entry.path()));
+        next += 1;
+    }
+    found
+}
+
+/// The groups of that name. The guard may have been started from another group than this process.
+fn find(hierarchy: &Hierarchy, name: &str) -> Vec<PathBuf> {
+    let usual = hierarchy.own.join(name);
+    if usual.is_dir() {
+        return vec![usual];
+    }
+    below(&hierarchy.mount).into_iter().filter(|group| group.file_name().is_some_and(|last| last == name)).collect()
+}
+
+/// The hierarchies to use, the best first.
+fn hierarchies() -> Vec<Hierarchy> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    read_hierarchies(&mounts, &own)
+}
+
+fn read_hierarchies(mounts: &str, own: &str) -> Vec<Hierarchy> {
+    let mounted = |kind: &str, option: Option<&str>| {
+        mounts.lines().find_map(|line| {
+            let mut words = line.split(' ').skip(1);
+            let (mount, found, options) = (words.next()?, words.next()?, words.next()?);
+            let with = option.is_none_or(|option| options.split(',').any(|word| word == option));
+            (found == kind && with).then(|| PathBuf::from(mount))
+        })
+    };
+    let own = |controller: &str| {
+        own.lines().find_map(|line| {
+            let mut words = line.splitn(3, ':').skip(1);
+            let (controllers, path) = (words.next()?, words.next()?);
+            let path = path.strip_prefix('/').filter(|path| !path.starts_with(".."))?;
+            controllers.split(',').any(|word| word == controller).then(|| path.to_owned())
+        })
+    };
+    let version_2 = mounted("cgroup2", None).zip(own(""));
+    let version_1 = ["freezer", "pids"].map(|name| mounted("cgroup", Some(name)).zip(own(name)));
+    let found = [version_2].into_iter().chain(version_1).flatten();
+    found.map(|(mount, path)| Hierarchy { own: mount.join(path), mount }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_versions_are_found_and_a_place_outside_is_not_used() {
+        let mounts = "cgroup /c/pids cgroup rw,pids 0 0\ncgroup /c/freezer cgroup rw,freezer 0 0\n\
+                      cgroup2 /c/unified cgroup2 rw 0 0\n";
+        let own = "9:name=systemd:/\n8:pids:/../other\n6:freezer:/a/b\n0::/user.slice\n";
+        let found: Vec<_> = read_hierarchies(mounts, own).into_iter().map(|found| found.own).collect();
+        assert_eq!(found, [PathBuf::from("/c/unified/user.slice"), PathBuf::from("/c/freezer/a/b")]);
+        assert!(read_hierarchies("", own).is_empty());
+    }
+}

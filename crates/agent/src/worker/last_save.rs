@@ -1,0 +1,118 @@
+//! After the program's end: what it saved last is made durable, or given up and put where it is not deleted. Rank 0
+//! of a gang first waits for the others, because all of them save into one directory.
+
+use super::{Life, Moving, Tell, write_whole};
+use crate::checkpoint::Finished;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use windfall_core::{Trouble, TroubleKind};
+
+/// How often rank 0 looks whether the others have ended.
+const LOOK: Duration = Duration::from_millis(100);
+
+impl Life {
+    fn mark_of(&self, rank: u32) -> PathBuf {
+        self.beside().join(format!("ended-{}-{rank}", self.order.stint.epoch))
+    }
+
+    /// Tells rank 0 that this rank has ended and writes nothing more.
+    pub(super) fn leave_mark(&self, died: bool) {
+        if self.order.world_size > 1 && self.order.rank > 0 {
+            // Rank 0 that does not hear of it waits until it is told to stop.
+            let _ = write_whole(&self.mark_of(self.order.rank), if died { b"died" } else { b"ended" });
+        }
+    }
+
+    /// Whether all other ranks have ended, and whether one of them died of a signal.
+    fn others(&self) -> (bool, bool) {
+        let marks: Vec<Option<Vec<u8>>> =
+            (1..self.order.world_size).map(|rank| std::fs::read(self.mark_of(rank)).ok()).collect();
+        let died = marks.iter().flatten().any(|mark| mark == b"died");
+        (marks.iter().all(Option::is_some), died)
+    }
+
+    /// Makes the last save durable. `asked` is when the machine is needed for something else, or gone.
+    pub(super) async fn last_save(&mut self, mut moving: Moving, saves: &Path, asked: Option<Instant>) {
+        let mut hurry = asked;
+        self.wait_for_others(&mut moving, &mut hurry).await;
+        self.report_habits(&moving.mover).await;
+        let usual = Instant::now() + Duration::from_millis(self.order.last_upload_ms);
+        moving.mover.finish(hurry.unwrap_or(usual));
+        let finished = loop {
+            tokio::select! {
+                finished = moving.mover.finished() => break finished,
+                Some(event) = moving.events.recv() => self.on_mover_event(event),
+                Some(tell) = self.told.recv() => moving.mover.finish(ends(tell)),
+            }
+        };
+        while let Ok(event) = moving.events.try_recv() {
+            self.on_mover_event(event);
+        }
+        if !finished.complete && !finished.fenced {
+            self.give_up(&finished, saves, asked.is_none());
+        }
+    }
+
+    /// Goes on uploading until every rank has ended, or until this one is told to stop.
+    async fn wait_for_others(&mut self, moving: &mut Moving, hurry: &mut Option<Instant>) {
+        let mut look = tokio::time::interval(LOOK);
+        loop {
+            let (ended, died) = self.others();
+            if died {
+                moving.mover.on_death(Instant::now()).await;
+            }
+            let over = hurry.is_some_and(|ends| Instant::now() >= ends);
+            if ended || over {
+                return;
+            }
+            tokio::select! {
+                _ = look.tick() => {}
+                Some(event) = moving.events.recv() => self.on_mover_event(event),
+                Some(tell) = self.told.recv() => {
+                    *hurry = Some(hurry.map_or(ends(tell), |known| known.min(ends(tell))));
+                    if matches!(tell, Tell::Quit) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Says that the last save is not durable and where it lies. A program that ended by itself does not run again,
+    /// so its files are taken out of the lease's folder, which is deleted with the lease.
+    fn give_up(&self, finished: &Finished, saves: &Path, for_good: bool) {
+        let known = self.view.borrow().worker.as_ref().and_then(|worker| worker.trouble.clone());
+        let why = match (&finished.error, known) {
+            (Some(error), _) => error.trouble().text,
+            (None, Some(trouble)) => trouble.text,
+            (None, None) => "the time was too short".to_owned(),
+        };
+        let place = if for_good { self.keep(saves) } else { None };
+        let place = place.map(|place| format!("; its files lie in: {}", place.display())).unwrap_or_default();
+        let text = format!("the last save is not durable: {why}{place}");
+        self.change(|worker| worker.trouble = Some(Trouble { kind: TroubleKind::NotSaved, text }));
+    }
+
+    /// Moves files out of the lease's folder to the job's. Elsewhere they are not deleted, and stay.
+    fn keep(&self, saves: &Path) -> Option<PathBuf> {
+        let there = std::fs::read_dir(saves).is_ok_and(|mut entries| entries.next().is_some());
+        if !there {
+            return None;
+        }
+        if !saves.starts_with(&self.dir) {
+            return Some(saves.to_owned());
+        }
+        let kept = self.beside().join(format!("unsaved-{}", self.order.stint.epoch));
+        match std::fs::rename(saves, &kept) {
+            Ok(()) => Some(kept),
+            Err(_) => Some(saves.to_owned()),
+        }
+    }
+}
+
+fn ends(tell: Tell) -> Instant {
+    match tell {
+        Tell::Stop(ends) => ends,
+        Tell::Quit => Instant::now(),
+    }
+}

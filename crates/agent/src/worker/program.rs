@@ -1,0 +1,246 @@
+//! The program itself: started, watched, warned, and ended with everything below it.
+
+use super::{Ended, Life, Moving, Tell, never_ran, save_request};
+use crate::checkpoint::MoverEvent;
+use crate::output::Output;
+use crate::processes;
+use crate::progress::{Reader, now_ms};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::collections::BTreeSet;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+use tokio::process::{Child, Command};
+use windfall_core::WorkerEnd;
+
+/// How often progress is read.
+const READ: Duration = Duration::from_millis(200);
+/// Once in so many reads, processes that lost their parent are looked at.
+const LOOK_EVERY: u32 = 5;
+/// How long the last processes of a program may take to end after the first.
+const FOLLOW: Duration = Duration::from_secs(1);
+
+/// How the program's first process ended.
+struct End {
+    end: WorkerEnd,
+    asked: Option<Instant>,
+    /// It died of a signal, or says that a process below it did.
+    died: bool,
+}
+
+impl Life {
+    pub(super) async fn live(&mut self) -> Result<Ended, WorkerEnd> {
+        let (cwd, saves) = self.prepare_folder().await?;
+        // A fresh copy holds nothing of the user's under the checkpoint directory.
+        let foreign: BTreeSet<PathBuf> = match self.order.fresh_folder {
+            true => BTreeSet::new(),
+            false => self.order.foreign.iter().map(PathBuf::from).collect(),
+        };
+        if self.order.rank > 0 {
+            self.wait_for_rank_0().await;
+        }
+        let checkpoints = self.restore(&saves, &foreign).await?;
+        // A stop that came during the restore: nothing ran, so nothing is to be saved.
+        if self.told.try_recv().is_ok() {
+            return Err(WorkerEnd::Stopped);
+        }
+        let helper = self.dir.join(format!("progress-{}", self.order.stint.epoch));
+        let mut reader = Reader::new(helper.clone(), PathBuf::from(&self.order.output), self.order.progress.as_deref());
+        let mut mover = match &checkpoints {
+            Some(checkpoints) => Some(self.start_mover(checkpoints, &saves, &foreign, &reader).await?),
+            None => None,
+        };
+        self.began_ms = now_ms();
+        let mut child = self.spawn(&cwd, &saves, &helper)?;
+        let began = Instant::now();
+        let pid = child.id();
+        self.change(|worker| worker.pid = pid);
+        let End { end, asked, mut died } = self.watch(&mut child, &mut reader, mover.as_mut(), began).await;
+        if died && let Some(moving) = &mover {
+            moving.mover.on_death(Instant::now()).await;
+        }
+        died |= self.wait_for_the_rest(pid.map(|pid| pid as i32), asked, mover.as_ref()).await;
+        died |= self.end_the_rest(mover.as_ref()).await;
+        if !died && let Some(moving) = &mover {
+            moving.mover.on_clean_end().await;
+        }
+        self.report_progress(&mut reader, began);
+        Ok(Ended { end, asked, died, saves, mover })
+    }
+
+    fn spawn(&self, cwd: &Path, saves: &Path, helper: &Path) -> Result<Child, WorkerEnd> {
+        let order = &self.order;
+        let open = std::fs::File::options().create(true).append(true).open(&order.output);
+        let output =
+            open.map_err(|error| never_ran(format!("its output cannot be written to {}: {error}", order.output)))?;
+        let errors = output.try_clone().map_err(|error| never_ran(error.to_string()))?;
+        let restored = self.view.borrow().worker.as_ref().and_then(|worker| worker.restored).is_some();
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["agent", "exec", "--"]).args(&order.command).current_dir(cwd).env_clear().envs(&order.env);
+        command
+            .env("PWD", cwd)
+            .env("WINDFALL_LEASE", std::env::var_os("WINDFALL_LEASE").unwrap_or_default())
+            .env("WINDFALL_JOB", order.stint.workload.to_string())
+            .env("WINDFALL_STINT", order.stint.epoch.to_string())
+            .env("WINDFALL_CHECKPOINT_DIR", saves)
+            .env("WINDFALL_RESUME", if restored { saves.as_os_str() } else { "".as_ref() })
+            .env("WINDFALL_PROGRESS", helper)
+            .env("WINDFALL_SAVE_REQUEST", save_request(&self.dir, order.stint))
+            .env("RANK", order.rank.to_string())
+            .env("WORLD_SIZE", order.world_size.to_string())
+            .env("LOCAL_RANK", "0")
+            .env("MASTER_ADDR", &order.master.0)
+            .env("MASTER_PORT", order.master.1.to_string());
+        if let Some(marks) = self.marks() {
+            command.env("WINDFALL_SAVED", marks.join("saved"));
+        }
+        command.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
+        command.spawn().map_err(|error| never_ran(format!("the program cannot be started: {error}")))
+    }
+
+    /// Waits for the program's end and answers what comes meanwhile.
+    async fn watch(
+        &mut self,
+        child: &mut Child,
+        reader: &mut Reader,
+        mut moving: Option<&mut Moving>,
+        began: Instant,
+    ) -> End {
+        let main = child.id().map(|pid| pid as i32);
+        let group = main.and_then(Pid::from_raw);
+        let mut output = Output::new(Path::new(&self.order.output));
+        let mut asked: Option<(Instant, Instant)> = None;
+        let (mut killed, mut ticks) = (false, 0_u32);
+        let mut tick = tokio::time::interval(READ);
+        loop {
+            let kill_at = asked.filter(|_| !killed).map(|(_, deadline)| deadline);
+            tokio::select! {
+                status = child.wait() => {
+                    let (code, signal) = status.map_or((None, Some(9)), |status| (status.code(), status.signal()));
+                    let end = match (asked, code) {
+                        (Some((at, _)), _) => {
+                            let took = at.elapsed().as_millis() as u64;
+                            self.change(|worker| {
+                                worker.evidence.ignored_sigterm = killed;
+                                worker.evidence.stop_took_ms = (!killed).then_some(took);
+                            });
+                            WorkerEnd::Stopped
+                        }
+                        (None, Some(code)) => WorkerEnd::Exited { code },
+                        (None, None) => WorkerEnd::Killed { signal: signal.unwrap_or(9) },
+                    };
+                    output.trim();
+                    let asked = asked.map(|(_, deadline)| deadline);
+                    return End { end, asked, died: code.is_none_or(tells_of_a_signal) };
+                }
+                Some(tell) = self.told.recv() => {
+                    // The agent aborts a worker whose program runs; until then it is as if the time were over.
+                    let deadline = if let Tell::Stop(deadline) = tell { deadline } else { Instant::now() };
+                    match &mut asked {
+                        // A notice may shorten the grace of a stop, never lengthen it.
+                        Some((_, known)) => *known = (*known).min(deadline),
+                        None => {
+                            asked = Some((Instant::now(), deadline));
+                            signal(group, Signal::TERM);
+                        }
+                    }
+                }
+                () = sleep_until(kill_at), if kill_at.is_some() => {
+                    killed = true;
+                    signal(group, Signal::KILL);
+                }
+                Some(event) = next(&mut moving) => self.on_mover_event(event),
+                _ = tick.tick() => {
+                    self.report_progress(reader, began);
+                    output.trim();
+                    ticks += 1;
+                    if let Some(moving) = &moving {
+                        self.report_habits(&moving.mover).await;
+                        if ticks.is_multiple_of(LOOK_EVERY) && processes::reap_orphans(main) {
+                            moving.mover.on_death(Instant::now()).await;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The program's first process may be a shell that dies of the SIGTERM that the process below it saves
+    /// on: whoever heard the signal has the whole notice. Whoever heard nothing has a moment to follow. True if
+    /// one of them died of a signal.
+    async fn wait_for_the_rest(&self, group: Option<i32>, asked: Option<Instant>, moving: Option<&Moving>) -> bool {
+        let me = std::process::id() as i32;
+        let began = Instant::now();
+        // Part of the notice belongs to the upload, however long the last processes take.
+        let reserve = asked.map_or(Duration::MAX, |ends| ends.saturating_duration_since(began) / 4);
+        let moment = began + FOLLOW.min(reserve);
+        let mut died = false;
+        loop {
+            if processes::reap() {
+                died = true;
+                if let Some(moving) = moving {
+                    moving.mover.on_death(Instant::now()).await;
+                }
+            }
+            let left = processes::descendants(me);
+            let heard = asked.is_some() && left.iter().any(|pid| processes::group_of(*pid) == group);
+            let until = asked.filter(|_| heard).map_or(moment, |ends| ends.checked_sub(reserve).unwrap_or(ends));
+            if left.is_empty() || Instant::now() >= until {
+                let more = began.elapsed().as_millis() as u64;
+                self.change(|worker| {
+                    worker.evidence.ignored_sigterm |= heard;
+                    let took = worker.evidence.stop_took_ms.filter(|_| !heard);
+                    worker.evidence.stop_took_ms = took.map(|took| took + more);
+                });
+                // The last one may have ended between the two looks.
+                return processes::reap() || died;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Kills what the program left behind. True if that was writing a checkpoint.
+    async fn end_the_rest(&self, moving: Option<&Moving>) -> bool {
+        let names = processes::names();
+        let mut torn = false;
+        if let (Some(moving), false) = (moving, names.is_empty())
+            && moving.mover.habits().await.open_now
+        {
+            moving.mover.on_death(Instant::now()).await;
+            torn = true;
+        }
+        let left_behind = processes::end_descendants();
+        self.change(|worker| {
+            worker.evidence.left_behind = left_behind;
+            worker.evidence.left_names = names;
+        });
+        torn
+    }
+}
+
+/// A shell whose command died of signal n exits with 128 + n.
+fn tells_of_a_signal(code: i32) -> bool {
+    (129..=128 + 64).contains(&code)
+}
+
+fn signal(group: Option<Pid>, signal: Signal) {
+    if let Some(group) = group {
+        // A group that is gone already has heard everything.
+        let _ = kill_process_group(group, signal);
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn next(moving: &mut Option<&mut Moving>) -> Option<MoverEvent> {
+    match moving {
+        Some(moving) => moving.events.recv().await,
+        None => std::future::pending().await,
+    }
+}
