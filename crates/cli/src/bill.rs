@@ -11,6 +11,8 @@ pub fn code(job: &JobView) -> Code {
     match (job.state, job.deadline_met()) {
         (State::Succeeded, Some(false)) => Code::Late,
         (State::Succeeded, _) => Code::Done,
+        // A person ended it, or has to say how it goes on: its program did not fail.
+        (State::Cancelled | State::Paused, _) => Code::Detached,
         _ => Code::JobFailed,
     }
 }
@@ -62,14 +64,20 @@ pub fn text(answer: &JobAnswer) -> String {
         text.push_str(&sums(job, bill));
     }
     text.push_str(&format!(
-        "\n  {} interruption{} · {} of work lost · {} stint{} · restarts took {} on average\n",
+        "\n  {} interruption{} · {} of work lost · {} stint{}",
         job.interruptions,
         plural(job.interruptions.into()),
         job.lost,
         job.stints,
         plural(job.stints),
-        job.restart,
     ));
+    if job.stints > 1 && job.restarts > 1 {
+        text.push_str(&format!(" · starts took {} on average", job.restart));
+    }
+    if let Some(notice) = &job.notice {
+        text.push_str(&format!("\n  {notice}"));
+    }
+    text.push('\n');
     text
 }
 
@@ -78,6 +86,9 @@ fn headline(job: &JobView) -> String {
     let mut text = format!("{} (job {}) ", job.name, job.id);
     text.push_str(&match &job.outcome {
         Some(Outcome::Succeeded) => format!("succeeded in {took}"),
+        Some(Outcome::Failed { why, code }) if why.contains(&format!("code {code}")) => {
+            format!("failed after {took}: {why}")
+        }
         Some(Outcome::Failed { why, code }) => format!("failed after {took}: {why} (code {code})"),
         Some(Outcome::Cancelled { by }) => format!("was cancelled by {by} after {took}"),
         Some(Outcome::StoppedByRule { rule }) => format!("was stopped by its own rule `{rule}` after {took}"),
@@ -109,20 +120,22 @@ fn sums(job: &JobView, bill: &Bill) -> String {
     text.push_str(&row("on-demand", job.firm.to_string(), bill.firm_cost, String::new()));
     text.push_str(&format!("  {}\n", "─".repeat(40)));
     text.push_str(&row("paid", (job.spot + job.firm).to_string(), bill.cost, String::new()));
-    if let Some(only) = bill.on_demand_only.filter(|only| only.0 > 0) {
+    // What else it might have cost says nothing of a job that did not get through.
+    let done = job.state == State::Succeeded;
+    if let Some(only) = bill.on_demand_only.filter(|only| only.0 > 0 && done) {
         let share = bill.cost.dollars() / only.dollars() * 100.0;
-        let remark = if share <= 100.0 {
-            format!("you paid {:.0} % less", 100.0 - share)
-        } else {
-            format!("you paid {:.0} % more", share - 100.0)
+        let remark = match share {
+            share if (99.5..100.5).contains(&share) => "you paid the same".to_owned(),
+            share if share < 100.0 => format!("you paid {:.0} % less", 100.0 - share),
+            share => format!("you paid {:.0} % more", share - 100.0),
         };
-        text.push_str(&row("on-demand only", (job.useful() + job.restart).to_string(), only, remark));
+        text.push_str(&row("on-demand only", job.on_demand_time().to_string(), only, remark));
     }
     if let Some(forecast) = &bill.forecast {
         let remark = format!("between {} and {} eight times in ten", forecast.low, forecast.high);
         text.push_str(&row("expected at first", forecast.elapsed.to_string(), forecast.cost, remark));
     }
-    if let Some(least) = bill.omniscient.filter(|least| least.0 > 0) {
+    if let Some(least) = bill.omniscient.filter(|least| least.0 > 0 && done) {
         let above = bill.cost.dollars() / least.dollars() * 100.0 - 100.0;
         let remark = format!("in hindsight; you are {above:.0} % above it");
         text.push_str(&row("omniscient minimum", String::new(), least, remark));

@@ -107,8 +107,13 @@ impl View {
         }
         let elapsed = job.at - job.submitted_at;
         lines.push(format!(
-            "so far    {elapsed}   {}   {} interruption(s)   {} lost   spot {}   on-demand {}",
-            job.cost, job.interruptions, job.lost, job.spot, job.firm
+            "so far    {elapsed}   {}   {} interruption{}   {} lost   spot {}   on-demand {}",
+            job.cost,
+            job.interruptions,
+            if job.interruptions == 1 { "" } else { "s" },
+            job.lost,
+            job.spot,
+            job.firm
         ));
         if let Some(trouble) = &answer.trouble {
             lines.push(format!("trouble   {trouble}"));
@@ -178,6 +183,10 @@ fn happened(last: &JobView, job: &JobView) -> Option<String> {
     if let Some(notice) = job.notice.as_ref().filter(|_| job.notice != last.notice) {
         return Some(notice.clone());
     }
+    let trouble = |job: &JobView| job.trouble.as_ref().map(|trouble| trouble.text.clone());
+    if trouble(job) != trouble(last) {
+        return Some(trouble(job).map_or("the trouble is over".to_owned(), |text| format!("trouble: {text}")));
+    }
     if job.interruptions > last.interruptions {
         return Some(format!("interruption {}: {} of work lost in all", job.interruptions, job.lost));
     }
@@ -188,7 +197,7 @@ fn happened(last: &JobView, job: &JobView) -> Option<String> {
         return None;
     }
     Some(match job.state {
-        State::Waiting => "waiting for capacity".to_owned(),
+        State::Waiting => format!("waiting: {}", job.waits_for.as_deref().unwrap_or("for capacity")),
         State::Acquiring => format!("asking for {}", show::lease(job)),
         State::Starting => format!("starting on {}", show::lease(job)),
         State::Running if job.stints > 1 => format!("resumed at {} on {}", show::percent(job), show::lease(job)),

@@ -49,7 +49,9 @@ pub fn work(job: &JobView, work: Work) -> String {
 pub fn lease(job: &JobView) -> String {
     match &job.lease {
         Some(lease) => format!("{} {} {} {}/h", lease.zone, lease.instance_type, lease.market, lease.price_per_hour),
-        None if job.state == State::Waiting => "none: waiting for capacity".to_owned(),
+        None if job.state == State::Waiting => {
+            format!("none: {}", job.waits_for.as_deref().unwrap_or("waiting for capacity"))
+        }
         None => "none".to_owned(),
     }
 }

@@ -289,6 +289,11 @@ impl JobSpec {
         }
     }
 
+    /// Names its checkpoints in the store: those of the job that it goes on from, or its own.
+    pub fn checkpoint_key(&self) -> &str {
+        self.continues.as_ref().map_or(&self.run.environment, |from| &from.key)
+    }
+
     /// Workers without which it does not start.
     pub fn least(&self) -> u32 {
         self.least_gang.unwrap_or(self.gang)

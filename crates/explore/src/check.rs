@@ -5,6 +5,7 @@ use crate::driver::{Life, SWEEP};
 use crate::fault::Kind;
 use crate::planted::Bug;
 use crate::random;
+use crate::scenario::JobPlan;
 use crate::server::now;
 use windfall_core::brain::Open;
 use windfall_core::record::Resume;
@@ -127,7 +128,7 @@ impl Life {
         let Some(number) = self.audit.ids.get(&id).copied() else { return };
         let Some(spec) = self.scenario.jobs.get(number).map(|plan| plan.spec.clone()) else { return };
         let mut world = self.shared.world();
-        let delay = world.delay;
+        let (delay, store_back) = (world.delay, world.store_away_until);
         let truth = &mut world.jobs[number];
         let right = match &outcome {
             Outcome::Succeeded => truth.completed,
@@ -141,7 +142,8 @@ impl Life {
             // Before the deadline it may stop as well, once that is lost; a deadline that was promised never is.
             Outcome::StoppedByRule { rule } => {
                 let before = self.delay_before.get(&number).copied().unwrap_or_default();
-                let promised = self.scenario.jobs[number].promised && delay - before <= PROMISED_DELAY;
+                let plan = &self.scenario.jobs[number];
+                let promised = plan.promised && delay - before <= PROMISED_DELAY && store_back <= plan.submit_at;
                 rule == "late" && spec.deadline.is_some_and(|deadline| at >= deadline || !promised)
             }
         };
@@ -239,10 +241,11 @@ impl Life {
         if self.how.bug.is_some_and(|bug| bug != Bug::TimersLost) {
             return;
         }
-        let delay = self.shared.world().delay;
+        let (delay, store_back) = (self.shared.world().delay, self.shared.world().store_away_until);
         let mut late = None;
         for (id, number) in &self.audit.ids {
-            let Some(plan) = self.scenario.jobs.get(*number).filter(|plan| plan.promised) else { continue };
+            let promised = |plan: &&JobPlan| plan.promised && store_back <= plan.submit_at;
+            let Some(plan) = self.scenario.jobs.get(*number).filter(promised) else { continue };
             let before = self.delay_before.get(number).copied().unwrap_or_default();
             let Some(deadline) = plan.spec.deadline.filter(|_| delay - before <= PROMISED_DELAY) else { continue };
             let ended = self.audit.ends.iter().find(|(_, known, _)| known == id);

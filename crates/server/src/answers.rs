@@ -11,10 +11,12 @@ use crate::outfit::Kept;
 use crate::{bill, history, logs, problem};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
+use windfall_core::brain::Job;
 use windfall_core::record::Subject;
+use windfall_core::spec::{Continued, Priority};
 use windfall_core::view::{JobView, State};
 use windfall_core::worker::WorkerView;
-use windfall_core::{Event, LeaseId, Workload, WorkloadId};
+use windfall_core::{Event, JobSpec, LeaseId, Span, Workload, WorkloadId};
 use windfall_exec::{Engine, Simulated};
 use windfall_store::Store;
 
@@ -111,7 +113,9 @@ impl Keeper {
         let away = self.away(&Event::Submitted { workload, key: key.clone() });
         let unacceptable = || spec.check().err().map(|why| problem(422, "unacceptable-job", &why.to_string()));
         let in_use = || spec.checkpoint.path.as_ref().and_then(|path| path_in_use(brain, path)).map(|r| refusal(&r));
-        if let Some(refused) = away.or_else(unacceptable).or_else(in_use) {
+        let hopeless = || (!submission.wait).then(|| self.hopeless(&spec, submission.deadline_in)).flatten();
+        let continued = || spec.continues.as_ref().and_then(|from| self.continued_already(from));
+        if let Some(refused) = away.or_else(unacceptable).or_else(in_use).or_else(continued).or_else(hopeless) {
             let _ = reply.send(Err(refused));
             return;
         }
@@ -123,10 +127,12 @@ impl Keeper {
         spec.deadline = submission.deadline_in.map(|span| now + span);
         spec.run.environment = key.clone();
         let (tape, tape_offset) = (self.engine.position().tape(), self.engine.position().offset(now));
-        let notes = bill::promises(&spec, submission.deadline_in, tape);
+        let mut notes = bill::promises(&spec, submission.deadline_in, tape);
+        let foreign = Kept::foreign(&spec);
+        notes.extend(bill::strangers(&spec, &foreign));
         let kept = Kept {
             env: submission.env,
-            foreign: Kept::foreign(&spec),
+            foreign,
             tape_offset,
             forecast: bill::forecast(&spec, submission.deadline_in, tape, tape_offset),
         };
@@ -138,6 +144,39 @@ impl Keeper {
         let ticket = self.ticket(Waiting::Submitter { key: key.clone(), notes, reply });
         let event = Event::Submitted { workload: Box::new(Workload::Job(spec)), key };
         self.cycle.ask(self.moment(), ticket, event);
+    }
+
+    /// Why nothing that is sold could ever serve a job, if so.
+    fn hopeless(&self, spec: &JobSpec, deadline_in: Option<Span>) -> Option<Problem> {
+        let brain = self.cycle.brain();
+        let hint = "change the job file, or add --wait to wait until it is sold";
+        let refuse = |code: &str, text: String| {
+            let mut refusal = problem(409, code, &text);
+            refusal.hint = Some(hint.to_owned());
+            Some(refusal)
+        };
+        if brain.offers().next().is_some() && !brain.can_serve(spec) {
+            return refuse("nothing-fits", brain.nothing_fits(spec).text);
+        }
+        // With a deadline on-demand capacity is taken in time; without one, a job waits for spot at its price.
+        let waits =
+            deadline_in.is_none() && spec.priority != Priority::Critical && spec.policy.as_deref() != Some("on-demand");
+        let least = self.engine.position().tape().cheapest();
+        match (spec.max_price.filter(|_| waits), least) {
+            (Some(max), Some(least)) if max < least => refuse(
+                "max-price-too-low",
+                format!("max_price {max} an hour is below every spot price on record here: the lowest is {least}"),
+            ),
+            _ => None,
+        }
+    }
+
+    /// Another job goes on from the same checkpoints.
+    fn continued_already(&self, from: &Continued) -> Option<Problem> {
+        let same = |job: &&Job| job.spec.checkpoint_key() == from.key;
+        let other = self.cycle.brain().jobs().find(same)?;
+        let text = format!("job {} goes on from the checkpoints of job {} already", other.id, from.job);
+        Some(problem(409, "continued-already", &text))
     }
 
     /// Hands over what a person wants of a live job, or says why that cannot be.
@@ -219,7 +258,8 @@ impl Keeper {
         // Not over for good before its leases are gone: then the bill would still change.
         let settled = job.state == State::Paused && self.cycle.brain().leases_of(id).next().is_none();
         let away = self.cycle.away().map(|away| format!("the database is away: {}", away.why()));
-        let trouble = workers.iter().find_map(|worker| worker.trouble.as_ref()).map(|trouble| trouble.text.clone());
+        let trouble = workers.iter().find_map(|worker| worker.trouble.as_ref()).or(job.trouble.as_ref());
+        let trouble = trouble.map(|trouble| trouble.text.clone());
         let _ = reply.send(Ok(JobAnswer {
             bill: settled.then(|| archive.bill(&job)),
             pids: workers.iter().filter(|worker| worker.end.is_none()).filter_map(|worker| worker.pid).collect(),
@@ -255,8 +295,10 @@ impl Keeper {
                 };
                 let rows = archive.store.rows_of(id.0, 0, 100_000).await;
                 let rows = rows.map_err(|error| problem(503, "store-refused", &chain(&error)))?;
+                let ledger = archive.store.ledger_of(id.0).await;
+                let ledger = ledger.map_err(|error| problem(503, "store-refused", &chain(&error)))?;
                 Ok(ExplainAnswer {
-                    lines: history::lines(&rows, job.submitted_at),
+                    lines: history::lines(&rows, &ledger, job.submitted_at),
                     policy: present.as_ref().map(|present| present.policy.clone()),
                     next_wakeup: present.as_ref().and_then(|present| present.next_wakeup),
                     present: present.map(|present| present.reason),

@@ -17,9 +17,10 @@ use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
+use windfall_core::spec::Continued;
 use windfall_core::view::JobView;
 use windfall_core::worker::WorkerView;
-use windfall_core::{Event, NanoUsd, WorkloadId, codec};
+use windfall_core::{Event, JobSpec, NanoUsd, WorkloadId, codec};
 use windfall_store::{JobQuery, Store};
 
 /// How often a watched job is looked at.
@@ -51,6 +52,7 @@ pub fn routes(desk: Desk) -> Router {
         .route("/v1/interrupt", post(interrupt))
         .route("/v1/jobs", get(jobs).post(submit))
         .route("/v1/jobs/{id}", get(job))
+        .route("/v1/jobs/{id}/spec", get(spec))
         .route("/v1/jobs/{id}/cancel", post(cancel))
         .route("/v1/jobs/{id}/budget", post(budget))
         .route("/v1/jobs/{id}/explain", get(explain))
@@ -70,6 +72,39 @@ impl Desk {
     }
 }
 
+impl Desk {
+    /// What was asked for when a job was submitted.
+    async fn spec_of(&self, id: u64) -> Result<JobSpec, Problem> {
+        let rows = self.store.rows_of(id, 0, 1).await;
+        let rows = rows.map_err(|error| problem(503, "store-refused", &chain(&error)))?;
+        let first = rows.first().and_then(|row| codec::decode::<windfall_core::Body>(row.version, &row.payload).ok());
+        match first {
+            Some(windfall_core::Body::Event(Event::Submitted { workload, .. })) => Ok(workload.job().clone()),
+            _ => Err(problem(404, "no-such-job", &format!("the log holds no submission of a job {id} any more"))),
+        }
+    }
+
+    /// Lets a job begin with what an ended one has saved.
+    async fn go_on_from(&self, id: u64, spec: &mut JobSpec) -> Result<(), Problem> {
+        let answer = self.ask(|reply| Ask::Job(WorkloadId(id), reply)).await?;
+        if !answer.job.state.is_over() || answer.bill.is_none() {
+            let mut refusal = problem(409, "job-is-not-over", &format!("job {id} is {}", answer.job.state.word()));
+            refusal.hint = Some(format!("it goes on by itself; watch it with: windfall attach {id}"));
+            return Err(refusal);
+        }
+        let before = self.spec_of(id).await?;
+        let key = before.continues.map_or(before.run.environment, |continued| continued.key);
+        spec.checkpoint.store = before.checkpoint.store;
+        let JobView { stints: epoch, durable, .. } = answer.job;
+        spec.continues = Some(Continued { job: WorkloadId(id), key, epoch, durable });
+        Ok(())
+    }
+}
+
+async fn spec(State(desk): State<Desk>, Path(id): Path<u64>) -> Result<Json<JobSpec>, Problem> {
+    desk.spec_of(id).await.map(Json)
+}
+
 async fn hello(State(desk): State<Desk>) -> Result<Json<Hello>, Problem> {
     desk.ask(Ask::Hello).await.map(Json)
 }
@@ -83,11 +118,14 @@ async fn interrupt(State(desk): State<Desk>, Json(request): Json<InterruptReques
 }
 
 /// Checks the checkpoint store before the first lease is paid for, then hands the job over.
-async fn submit(State(desk): State<Desk>, Json(submission): Json<Submission>) -> Result<Json<Accepted>, Problem> {
+async fn submit(State(desk): State<Desk>, Json(mut submission): Json<Submission>) -> Result<Json<Accepted>, Problem> {
     let plain =
         |key: &str| !key.is_empty() && key.len() <= 64 && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     if !plain(&submission.key) {
         return Err(problem(422, "bad-key", "a submission's key is letters, digits and dashes"));
+    }
+    if let Some(id) = submission.continues {
+        desk.go_on_from(id, &mut submission.spec).await?;
     }
     let spec = &submission.spec.checkpoint;
     let address =

@@ -54,6 +54,12 @@ pub struct Submission {
     pub deadline_in: Option<Span>,
     /// The terminal's environment.
     pub env: BTreeMap<String, String>,
+    /// Accept it also when nothing on offer could ever serve it: it waits until something does.
+    #[serde(default)]
+    pub wait: bool,
+    /// The ended job whose checkpoints it goes on from.
+    #[serde(default)]
+    pub continues: Option<u64>,
 }
 
 /// A job was accepted.

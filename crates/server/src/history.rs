@@ -1,20 +1,38 @@
 //! A job's records as lines for people.
 
 use crate::api_types::Line;
-use windfall_core::{Body, Decision, Event, Reason, Time, WorkerEnd, codec};
-use windfall_store::Row;
+use std::collections::BTreeMap;
+use windfall_core::{Body, Decision, Event, NanoUsd, Reason, Span, Time, WorkerEnd, codec};
+use windfall_store::{LedgerRow, Row};
 
-/// Lines of a job's history, in order. Rows of a newer binary are named but not read.
-pub fn lines(rows: &[Row], submitted_at: Time) -> Vec<Line> {
+/// Lines of a job's history, in order, with what each lease cost. Rows of a newer binary are named but not read.
+pub fn lines(rows: &[Row], ledger: &[LedgerRow], submitted_at: Time) -> Vec<Line> {
+    let mut costs: BTreeMap<&str, (i64, i64)> = BTreeMap::new();
+    for row in ledger {
+        let (ms, nanousd) = costs.entry(&row.lease).or_default();
+        *ms += row.to_ms - row.from_ms;
+        *nanousd += row.nanousd;
+    }
     rows.iter()
         .map(|row| {
             let (text, reason) = match codec::decode::<Body>(row.version, &row.payload) {
-                Ok(body) => describe(&body, submitted_at),
+                Ok(body) => {
+                    let (text, reason) = describe(&body, submitted_at);
+                    (format!("{text}{}", cost_text(&body, &costs)), reason)
+                }
                 Err(error) => (format!("cannot be shown: {error}"), None),
             };
             Line { seq: row.seq, at: Time(row.at_ms), kind: row.kind.to_string(), text, reason }
         })
         .collect()
+}
+
+/// What a lease that is gone has cost, so that a bill can be checked.
+fn cost_text(body: &Body, costs: &BTreeMap<&str, (i64, i64)>) -> String {
+    let Body::Event(Event::LeaseGone { lease, .. }) = body else { return String::new() };
+    costs
+        .get(lease.to_string().as_str())
+        .map_or(String::new(), |(ms, nanousd)| format!(": {} cost {}", Span(*ms), NanoUsd(*nanousd)))
 }
 
 fn describe(body: &Body, submitted_at: Time) -> (String, Option<Reason>) {

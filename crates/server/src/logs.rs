@@ -99,7 +99,31 @@ pub fn last_words(folder: &Path) -> Vec<String> {
     let lines: Vec<&str> = text.split(['\n', '\r']).filter(|line| !line.trim().is_empty()).collect();
     // A line that was cut in two says less than none.
     let whole = if start > 0 && lines.len() > 1 { &lines[1..] } else { &lines[..] };
-    whole[whole.len().saturating_sub(LAST_LINES)..].iter().map(|line| (*line).to_owned()).collect()
+    whole[whole.len().saturating_sub(LAST_LINES)..].iter().map(|line| plain(line)).collect()
+}
+
+/// A line without what a terminal would obey: escape sequences and other control characters.
+fn plain(line: &str) -> String {
+    let mut text = String::new();
+    let mut letters = line.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\x1b' => skip_escape(&mut letters),
+            '\t' => text.push(' '),
+            letter if letter.is_control() => {}
+            letter => text.push(letter),
+        }
+    }
+    text
+}
+
+/// Skips the rest of an escape sequence: a parameter string up to its letter, or a title up to its end.
+fn skip_escape(letters: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+    match letters.next() {
+        Some('[') => while letters.next().is_some_and(|letter| !('@'..='~').contains(&letter)) {},
+        Some(']') => while letters.next().is_some_and(|letter| letter != '\x07' && letter != '\x1b') {},
+        _ => {}
+    }
 }
 
 fn epochs(folder: &Path, rank: u32) -> Vec<u64> {
@@ -116,6 +140,12 @@ fn epochs(folder: &Path, rank: u32) -> Vec<u64> {
 mod tests {
     use super::*;
     use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn last_words_hold_nothing_that_a_terminal_obeys() {
+        let nasty = "\x1b[31mred\x1b[0m \x1b]0;title\x07and\x08 \x1b[2Jgone\x1bc";
+        assert_eq!(plain(nasty), "red and gone");
+    }
 
     #[test]
     fn a_hole_in_an_output_is_passed_over() {

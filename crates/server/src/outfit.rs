@@ -120,7 +120,7 @@ impl JobFolders for Folders {
         let spec = &brain.job(workload)?.spec;
         let mut env = Kept::read(&self.home.job(&spec.run.environment)).ok()?.env;
         env.extend(spec.run.env.clone());
-        Some(StoreAccess { address: self.checkpoint_store(spec), key: spec.run.environment.clone(), env })
+        Some(StoreAccess { address: self.checkpoint_store(spec), key: spec.checkpoint_key().to_owned(), env })
     }
 
     fn start_order(&self, brain: &Brain, stint: StintId, rank: u32) -> Option<StartOrder> {
@@ -149,7 +149,7 @@ impl JobFolders for Folders {
             progress: job.spec.run.progress.clone(),
             checkpoint_dir: checkpoint.path.clone().or_else(|| shared_saves(&folder, stint, known.leases.len())),
             checkpoint_store: self.checkpoint_store(&job.spec),
-            checkpoint_key: job.spec.run.environment.clone(),
+            checkpoint_key: job.spec.checkpoint_key().to_owned(),
             keep: checkpoint.keep,
             settle_ms: checkpoint.settle_ms,
             complete: checkpoint.complete.clone(),

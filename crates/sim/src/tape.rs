@@ -260,6 +260,11 @@ impl Tape {
         }
     }
 
+    /// The lowest spot price of any zone at any time.
+    pub fn cheapest(&self) -> Option<NanoUsd> {
+        self.zones.iter().flat_map(|(_, quotes)| quotes.iter().map(|quote| quote.price)).min()
+    }
+
     /// Whether a zone is ever without `count` instances, so that leases are taken away.
     pub fn ever_lacks(&self, count: u32) -> bool {
         self.zones.iter().any(|(_, quotes)| quotes.iter().any(|quote| quote.capacity < count))

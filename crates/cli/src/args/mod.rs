@@ -30,8 +30,8 @@ Examples:
   windfall explain 12                 every decision about job 12, with its numbers
 
 Exit codes:
-  0 done   2 bad input, nothing changed   3 the job failed or is paused   4 finished late
-  5 the service cannot be reached   130 detached or interrupted
+  0 done   2 bad input, nothing changed   3 the job failed   4 finished late
+  5 the service cannot be reached   130 detached, interrupted, cancelled or paused
 
 Environment:
   WINDFALL_HOME     the state directory (default: ~/.local/state/windfall)
@@ -71,6 +71,8 @@ pub enum Command {
     Logs(LogsArgs),
     /// Cancel a job: it may save, then it ends
     Cancel(JobArgs),
+    /// Go on from what a failed or cancelled job has saved, as a new job
+    Resume(ResumeArgs),
     /// Give a job another budget; one that was paused for its budget goes on
     Budget(BudgetArgs),
     /// Every decision about a job, with its numbers
@@ -121,6 +123,21 @@ pub enum Command {
 pub struct SubmitArgs {
     /// The job file
     pub file: PathBuf,
+    /// Accept it although nothing that is sold here could serve it: it waits until something does
+    #[arg(long)]
+    pub wait: bool,
+}
+
+/// An ended job, and what to change.
+#[derive(Debug, Args)]
+pub struct ResumeArgs {
+    /// Its number or name
+    pub job: String,
+    /// A job file with changes; the job as it was if left out
+    pub file: Option<PathBuf>,
+    /// Accept it although nothing that is sold here could serve it: it waits until something does
+    #[arg(long)]
+    pub wait: bool,
 }
 
 /// A job file, and how to watch.
@@ -131,6 +148,9 @@ pub struct RunArgs {
     /// Plain lines even on a terminal
     #[arg(long)]
     pub plain: bool,
+    /// Accept it although nothing that is sold here could serve it: it waits until something does
+    #[arg(long)]
+    pub wait: bool,
 }
 
 /// Which jobs.

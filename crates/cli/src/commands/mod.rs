@@ -21,7 +21,7 @@ use crate::jobfile::{Context, JobFileError, Look};
 use clap::Parser;
 use clap::error::ErrorKind;
 pub use servers::startup_failure;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -61,6 +61,12 @@ fn end_with_the_reader() {
         // The terminal was closed: whatever was watched goes on.
         if because("Input/output error") {
             std::process::exit(Code::Detached as i32);
+        }
+        // A full disk, a closed descriptor: nothing more can be said there, and that is no bug of ours.
+        if because("") {
+            let why = said.and_then(|said| said.split_once(": ")).map_or("", |(_, why)| why);
+            let _ = writeln!(std::io::stderr(), "error: the output cannot be written: {why}");
+            std::process::exit(Code::Bug as i32);
         }
         before(panic);
     }));
@@ -111,6 +117,7 @@ async fn client_command(here: &Here, command: Command) -> Result<Code, Failure> 
         Command::Jobs(args) => jobs::jobs(here, &args).await,
         Command::Logs(args) => jobs::logs(here, &args).await,
         Command::Cancel(args) => jobs::cancel(here, &args).await,
+        Command::Resume(args) => watch::resume(here, &args).await,
         Command::Budget(args) => jobs::budget(here, &args).await,
         Command::Explain(args) => jobs::explain(here, &args).await,
         Command::Status => servers::status(here).await,

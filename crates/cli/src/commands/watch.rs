@@ -2,7 +2,7 @@
 
 use super::Here;
 use super::jobs::ask_about;
-use crate::args::{JobArgs, RunArgs, SubmitArgs};
+use crate::args::{JobArgs, ResumeArgs, RunArgs, SubmitArgs};
 use crate::client::Client;
 use crate::exit::{Code, Failure};
 use crate::live::View;
@@ -12,6 +12,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
+use windfall_core::JobSpec;
 use windfall_server::api_types::{Accepted, Hello, JobAnswer, Submission};
 
 /// A second Ctrl-C within this time cancels the job.
@@ -19,7 +20,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 
 pub async fn run(here: &Here, args: &RunArgs) -> Result<Code, Failure> {
     let client = here.client();
-    let (hello, accepted) = send(here, &client, &args.file).await?;
+    let (hello, accepted) = send(here, &client, &args.file, args.wait).await?;
     if here.json {
         println!(
             "{}",
@@ -33,12 +34,41 @@ pub async fn run(here: &Here, args: &RunArgs) -> Result<Code, Failure> {
 
 pub async fn submit(here: &Here, args: &SubmitArgs) -> Result<Code, Failure> {
     let client = here.client();
-    let (_, accepted) = send(here, &client, &args.file).await?;
+    let (_, accepted) = send(here, &client, &args.file, args.wait).await?;
+    say_accepted(here, &accepted);
+    Ok(Code::Done)
+}
+
+fn say_accepted(here: &Here, accepted: &Accepted) {
     if here.json {
         println!("{}", serde_json::json!({ "type": "submitted", "id": accepted.id, "notes": accepted.notes }));
     } else {
         println!("job {} accepted; watch it with: windfall attach {}", accepted.id, accepted.id);
     }
+}
+
+/// Submits what goes on from an ended job's checkpoints: the same job, or one that a file changes.
+pub async fn resume(here: &Here, args: &ResumeArgs) -> Result<Code, Failure> {
+    let read = match &args.file {
+        Some(file) => Some(read(here, file)?),
+        None => None,
+    };
+    let client = here.client();
+    let id = ask_about(&client, &args.job).await?;
+    let (spec, deadline_in, notes) = match read {
+        Some(read) => (read.spec, read.deadline_in, read.notes),
+        None => {
+            let spec: JobSpec = client.get(&format!("/v1/jobs/{id}/spec")).await?;
+            let before: JobAnswer = client.get(&format!("/v1/jobs/{id}")).await?;
+            // As much time as it had in the beginning.
+            let deadline_in = spec.deadline.map(|deadline| deadline - before.job.submitted_at);
+            (spec, deadline_in, Vec::new())
+        }
+    };
+    let submission =
+        Submission { key: key(), spec, deadline_in, env: environment(), wait: args.wait, continues: Some(id) };
+    let (_, accepted) = hand_in(here, &client, submission, notes).await?;
+    say_accepted(here, &accepted);
     Ok(Code::Done)
 }
 
@@ -50,16 +80,30 @@ pub async fn attach(here: &Here, args: &JobArgs) -> Result<Code, Failure> {
 }
 
 /// Reads the file before anything is started: a wrong one changes nothing.
-async fn send(here: &Here, client: &Client, file: &Path) -> Result<(Hello, Accepted), Failure> {
+fn read(here: &Here, file: &Path) -> Result<jobfile::Read, Failure> {
     let mut read = jobfile::read(file, &here.context()?).map_err(|error| here.bad_file(&error))?;
     super::work::work_out(here, &mut read, file)?;
     super::work::shrink(here, &mut read)?;
-    let env = environment();
-    let submission = Submission { key: key(), spec: read.spec, deadline_in: read.deadline_in, env };
+    Ok(read)
+}
+
+async fn send(here: &Here, client: &Client, file: &Path, wait: bool) -> Result<(Hello, Accepted), Failure> {
+    let read = read(here, file)?;
+    let (spec, deadline_in, env) = (read.spec, read.deadline_in, environment());
+    let submission = Submission { key: key(), spec, deadline_in, env, wait, continues: None };
+    hand_in(here, client, submission, read.notes).await
+}
+
+async fn hand_in(
+    here: &Here,
+    client: &Client,
+    submission: Submission,
+    notes: Vec<String>,
+) -> Result<(Hello, Accepted), Failure> {
     let hello = client.ensure().await?;
     // Asked twice it is one job: the server knows it by its key.
     let mut accepted: Accepted = client.insist("/v1/jobs", &submission).await?;
-    accepted.notes.splice(..0, read.notes);
+    accepted.notes.splice(..0, notes);
     if !here.json {
         for note in &accepted.notes {
             eprintln!("note: {note}");

@@ -65,6 +65,8 @@ impl Stage {
             spec: self.spec.clone(),
             deadline_in: None,
             env: self.env.clone(),
+            wait: true,
+            continues: None,
         };
         let accepted: Accepted = self.client.insist("/v1/jobs", &submission).await?;
         Ok((accepted.id, submission.key))
