@@ -7,7 +7,7 @@ use crate::world::{Machine, Worker, World};
 use async_trait::async_trait;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windfall_core::worker::{StartOrder, WorkerView};
-use windfall_core::{LeaseEnd, LeaseId, Market, Offer, Refusal, Span, StintId, WorkerEnd};
+use windfall_core::{LeaseEnd, LeaseId, Market, Offer, Refusal, Span, StintId, Trouble, TroubleKind, WorkerEnd};
 use windfall_exec::{Capabilities, Engine, EngineError, LeaseState, Observed, Owned, Want};
 
 /// A world that engine and explorer share.
@@ -48,6 +48,12 @@ impl World {
             self.trouble_at = self.now;
         }
         silent
+    }
+
+    /// What is wrong with the store of checkpoints now.
+    pub fn checkpoint_trouble(&self) -> Option<Trouble> {
+        let text = "the store of checkpoints does not answer".to_owned();
+        (self.now < self.checkpoints_away_until).then_some(Trouble { kind: TroubleKind::StoreAway, text })
     }
 
     /// Whether an offer is not shown, and cannot be had, now.
@@ -169,6 +175,7 @@ impl World {
             total: (reports && program.says_total).then_some(total),
             durable: run.durable.filter(|_| first).map(|(id, _)| id),
             durable_work: run.durable.filter(|_| first && program.reports).map(|(_, work)| work),
+            trouble: self.checkpoint_trouble().filter(|_| first && worker.end.is_none()),
             settled: worker.end.is_some() || ghost,
             end: worker.end.clone().or(ghost.then_some(WorkerEnd::Stopped)),
             ..blank

@@ -48,6 +48,7 @@ kinds! {
     UnsureWritten "commit written, its answer lost" 6,
     UnsureLost "commit lost, and nobody knows" 6,
     EngineSilent "engine silent for minutes" 2,
+    CheckpointsAway "checkpoint store away for minutes" 2,
     OfferHidden "offer not shown for a while" 4,
 }
 

@@ -92,11 +92,10 @@ impl Server {
     }
 }
 
-/// Checkpoint stores of the invented world always answer.
 #[async_trait]
 impl StoreProbe for Shared {
     async fn probe(&self, _access: &StoreAccess) -> Option<Trouble> {
-        None
+        self.world().checkpoint_trouble()
     }
 }
 

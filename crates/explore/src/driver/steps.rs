@@ -39,6 +39,12 @@ impl Life {
             world.silent_until = self.now + silence;
             world.delay += silence + Span::seconds(30);
         }
+        if self.strike(Kind::CheckpointsAway) {
+            let outage = Span::seconds(self.random.spread(60, 1_800));
+            let mut world = self.shared.world();
+            world.checkpoints_away_until = self.now + outage;
+            world.delay += outage + Span::minutes(6);
+        }
         self.hide_an_offer();
         if let Some(server) = self.server.as_mut().filter(|server| server.cycle.leads()) {
             server.cycle.happened(self.smuggled.drain(..));

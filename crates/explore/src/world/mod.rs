@@ -83,6 +83,8 @@ pub(crate) struct World {
     pub interruptions: u64,
     /// Until then the engine answers nothing.
     pub silent_until: Time,
+    /// Until then the store of checkpoints answers nobody.
+    pub checkpoints_away_until: Time,
     /// An offer that is not shown until then.
     pub hidden: Option<(usize, Time)>,
     pub wrongs: Vec<Wrong>,
@@ -108,6 +110,7 @@ impl World {
             trouble_at: now,
             interruptions: 0,
             silent_until: now,
+            checkpoints_away_until: now,
             hidden: None,
             wrongs: Vec::new(),
             trace: None,
@@ -310,7 +313,7 @@ impl World {
     /// From now on nothing goes wrong, and there is room for everybody.
     pub fn calm_down(&mut self) {
         self.calm = true;
-        (self.silent_until, self.hidden) = (self.now, None);
+        (self.silent_until, self.checkpoints_away_until, self.hidden) = (self.now, self.now, None);
         self.faults.over = true;
         self.trouble_at = self.now;
         let now = self.now;

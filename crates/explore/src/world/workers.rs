@@ -53,6 +53,14 @@ impl World {
             self.jobs[job].ends.push(WorkerEnd::NeverRan { why: why.to_owned() });
             return;
         }
+        if self.now < self.checkpoints_away_until {
+            let why = "the store of checkpoints does not answer".to_owned();
+            if let Some(worker) = self.machines.get_mut(&id).and_then(|machine| machine.worker.as_mut()) {
+                worker.running = false;
+                worker.end = Some(WorkerEnd::StoreAway { why });
+            }
+            return;
+        }
         let Some(resume) = self.jobs[job].runs.get(&epoch).map(|run| run.resume) else { return };
         let expected = self.jobs[job].choose(resume);
         let chosen = match (self.bug, expected) {
