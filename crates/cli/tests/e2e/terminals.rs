@@ -116,9 +116,10 @@ fn a_pipe_behind_a_run_ends_with_the_run() {
     let place = Place::bare();
     place.write("quick.yaml", "name: quick\nrun: sleep 0.5; exit 0\n");
     place.write("long.yaml", LONG);
-    // The first of these starts the server, with descriptors 3 and 4 open on files of the terminal's.
-    let line =
-        "exec 3>third 4>fourth; windfall submit long.yaml 2>&1 | cat; windfall run quick.yaml 2>&1 | tee log | cat";
+    // The first of these starts the server, with descriptors 3 and 4 open on files of the terminal's. The market has
+    // room for both jobs.
+    let line = "exec 3>third 4>fourth; windfall up --market steady 2>&1 | cat; windfall submit long.yaml 2>&1 | cat; \
+                windfall run quick.yaml 2>&1 | tee log | cat";
     let mut shell = Command::new("sh");
     let path = std::path::Path::new(env!("CARGO_BIN_EXE_windfall")).parent().unwrap();
     let path = format!("{}:{}", path.display(), std::env::var("PATH").unwrap());

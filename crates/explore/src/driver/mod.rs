@@ -96,7 +96,7 @@ impl Life {
         faults.without = std::mem::take(&mut scenario.without);
         // Promises are kept through short outages only, and gentle worlds are where promises are checked.
         if scenario.gentle {
-            faults.without.insert(Kind::EngineSilent);
+            faults.without.extend([Kind::EngineSilent, Kind::StoreAway]);
         }
         let mut world = World::new(how.seed, BEGIN, scenario.boot, scenario.moody, faults, how.bug);
         world.jobs = scenario.jobs.iter().map(|plan| crate::program::Truth::new(plan.program.clone())).collect();

@@ -3,7 +3,7 @@
 use super::*;
 use futures::FutureExt;
 use windfall_core::spec::CheckpointSpec;
-use windfall_core::{JobSpec, Market, NanoUsd, Offer, Span, Workload};
+use windfall_core::{JobSpec, Market, NanoUsd, Offer, Span, Time, Workload};
 use windfall_store::{MemoryStore, Store};
 
 /// A loop on a store in memory. Time stands still unless it is moved.

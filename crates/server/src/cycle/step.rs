@@ -1,0 +1,92 @@
+//! What the loop asks for, one step at a time, and the moments and habits that it goes by.
+
+#[cfg(doc)]
+use super::Cycle;
+use super::{Answer, Ticket};
+use std::time::Duration;
+use windfall_core::brain::Open;
+use windfall_core::{LeaseId, Time};
+use windfall_store::{Commit, Snapshot};
+
+/// A moment by both clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// The world's clock: what the brain knows.
+    pub world: Time,
+    /// Real time since the server began: pauses, repeats, sweeps.
+    pub real: Duration,
+}
+
+/// How often the loop does what nobody asks it to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Habits {
+    /// Progress of one stint is logged at most this often: often enough to see, rare enough to keep.
+    pub progress_every: Duration,
+    /// How often the engine is asked for everything that it holds.
+    pub sweep_every: Duration,
+    /// Rows between two snapshots: a start replays at most about this many.
+    pub snapshot_rows: u64,
+    /// An engine that could not be observed is looked at again after this long, then after twice as long each time.
+    pub look_again: Duration,
+    /// The longest pause between two such looks.
+    pub look_again_most: Duration,
+    /// Timers wait for an engine that cannot be observed, but not longer than this: then a deadline that nears, a
+    /// budget that is spent and a person's wish weigh more than the risk of acting on what was seen last. Faults that
+    /// pass (throttling, a restart of an endpoint) are shorter.
+    pub blind_most: Duration,
+}
+
+impl Default for Habits {
+    fn default() -> Habits {
+        Habits {
+            progress_every: Duration::from_secs(1),
+            sweep_every: Duration::from_secs(60),
+            snapshot_rows: 2_000,
+            look_again: Duration::from_secs(1),
+            look_again_most: Duration::from_secs(10),
+            blind_most: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What to do next.
+#[derive(Debug)]
+pub enum Step {
+    /// Take the lead on the store and load from it; then [`Cycle::led`].
+    Lead,
+    /// Observe the engine, and list all that it holds where a sweep is due; then [`Cycle::looked`].
+    Look {
+        /// Whether to list what the engine holds.
+        sweep: bool,
+    },
+    /// Write this; then [`Cycle::committed`].
+    Commit(Box<Commit>),
+    /// Give a person the answer.
+    Answer(Ticket, Answer),
+    /// The engine may forget these leases: the log knows that they are gone.
+    Forget(Vec<Gone>),
+    /// Keep this; then [`Cycle::snapshot_ended`]. A start is faster with it; the log alone is enough.
+    Snapshot(Box<Snapshot>),
+    /// Carry this decision out; then, whenever that is over, [`Cycle::performed`].
+    Call(Open),
+    /// One line for the server's log.
+    Say(String),
+    /// Wait until something happens or one of these moments comes; then [`Cycle::turn`].
+    Rest {
+        /// By the world's clock.
+        world: Option<Time>,
+        /// In real time since the server began.
+        real: Option<Duration>,
+    },
+    /// The server must end, and say why.
+    End(String),
+}
+
+/// A lease that is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gone {
+    /// Which.
+    pub lease: LeaseId,
+    /// The key of the job that it served, where that is still known.
+    pub key: Option<String>,
+}
