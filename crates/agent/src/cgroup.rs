@@ -12,6 +12,8 @@ use std::time::Duration;
 
 /// Rounds of killing before giving up.
 const ROUNDS: u32 = 400;
+/// Tries to join a group that others take for a left-over.
+const JOINS: u32 = 10;
 /// Tries to remove a group; one that stays is empty and does no harm.
 const REMOVALS: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(5);
@@ -31,20 +33,37 @@ fn name(lease: &str) -> String {
 
 /// Moves this process into a group of its own. False where none can be made.
 pub(crate) fn join(lease: &str) -> bool {
+    let joined = hierarchies().into_iter().find(|hierarchy| join_in(&hierarchy.own.join(name(lease))));
+    if let Some(hierarchy) = &joined {
+        remove_empty(&hierarchy.own);
+    }
+    joined.is_some()
+}
+
+fn join_in(group: &Path) -> bool {
     let pid = std::process::id().to_string();
-    hierarchies().iter().any(|hierarchy| {
-        let group = hierarchy.own.join(name(lease));
-        let made = std::fs::create_dir(&group);
-        if made.is_err() && !group.is_dir() {
+    for _ in 0..JOINS {
+        if std::fs::create_dir(group).is_err() && !group.is_dir() {
             return false;
         }
-        let joined = std::fs::write(group.join("cgroup.procs"), &pid).is_ok();
-        if !joined {
-            // Only an empty group can be removed, so nothing is lost by trying.
-            let _ = std::fs::remove_dir(&group);
+        match std::fs::write(group.join("cgroup.procs"), &pid) {
+            Ok(()) => return true,
+            // Another guard removed it as an empty one, between the two steps.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(_) => break,
         }
-        joined
-    })
+    }
+    let _ = std::fs::remove_dir(group);
+    false
+}
+
+/// Removes groups that nobody is in any more: a machine that died in the middle of a sweep leaves them. The kernel
+/// refuses where there is a process.
+fn remove_empty(beside: &Path) {
+    let entries = std::fs::read_dir(beside).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("windfall-")) {
+        let _ = std::fs::remove_dir(entry.path());
+    }
 }
 
 /// Kills every process in the groups of a lease and removes them. An error when some do not end.
