@@ -235,6 +235,22 @@ fn progress_is_worth_a_record_when_it_is_a_share_of_the_whole() {
 }
 
 #[test]
+fn the_time_that_a_program_takes_to_stop_says_nothing_about_its_speed() {
+    let mut world = world();
+    let (id, stint) = world.running(steps(100_000, Span::hours(20)));
+    for minute in 1..=10 {
+        world.pass(Span::minutes(1));
+        world.event(Event::Progress { stint, done: Work(minute * 240), total: None });
+    }
+    let speed = |world: &World| world.brain.job(id).and_then(|job| job.rate("V100"));
+    let before = speed(&world);
+    world.record(Body::Decision(Decision::Stop { stint, grace: Span::minutes(9) }, Reason::new("test", "test")));
+    world.pass(Span::minutes(9));
+    world.event(Event::Progress { stint, done: Work(2_401), total: None });
+    assert_eq!(speed(&world), before);
+}
+
+#[test]
 fn a_job_that_goes_on_from_another_counts_from_there() {
     let mut world = world();
     let continues = Some(Continued { job: WorkloadId(1), key: "old".to_owned(), epoch: 7, durable: Work(3_000) });
