@@ -250,15 +250,18 @@ fn culprit_of(error: &Error) -> Culprit {
     if has(&FULL) {
         return Culprit::Full;
     }
-    if matches!(error, Error::Unauthenticated { .. }) || has(&BAD_CREDENTIALS) {
+    if matches!(error, Error::Unauthenticated { .. }) || has(&BAD_CREDENTIALS) || has(&["401 Unauthorized"]) {
         return Culprit::Credentials;
     }
-    if matches!(error, Error::PermissionDenied { .. }) || has(&["AccessDenied", "AuthorizationPermissionMismatch"]) {
+    if matches!(error, Error::PermissionDenied { .. })
+        || has(&["AccessDenied", "AuthorizationPermissionMismatch", "403 Forbidden"])
+    {
         return Culprit::Permission;
     }
     match error {
         // An object of ours that is missing is told apart before; what is left is the bucket.
         Error::NotFound { .. } => Culprit::Bucket,
+        _ if has(&["404 Not Found"]) => Culprit::Bucket,
         Error::NotImplemented { .. } | Error::NotSupported { .. } => Culprit::Feature,
         // A server that answers with 5xx, or not at all.
         _ if has(&["status code: 5", "error sending request", "tcp connect", "dns error", "timed out"]) => {

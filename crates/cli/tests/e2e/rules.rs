@@ -14,7 +14,7 @@ fn a_budget_pauses_and_a_higher_one_lets_it_go_on() {
     let cost = bill["cost_usd"].as_f64().unwrap();
     assert!(cost > 0.03 && cost < 0.12, "{bill}");
     let id = bill["id"].to_string();
-    let said = place.run(&["attach", &id]).ends_with(3).out;
+    let said = place.run(&["attach", &id]).ends_with(130).out;
     assert!(said.contains("would exceed its budget of $0.12") && said.contains("windfall budget"), "{said}");
 
     for (dollars, code, words) in [("0.01", 2, "has cost"), ("-1", 2, "budget"), ("much", 2, "is no budget")] {
