@@ -241,7 +241,9 @@ impl Life {
         if self.how.bug.is_some_and(|bug| bug != Bug::TimersLost) {
             return;
         }
-        let (delay, store_back) = (self.shared.world().delay, self.shared.world().store_away_until);
+        let world = self.shared.world();
+        let (delay, store_back) = (world.delay, world.store_away_until);
+        drop(world);
         let mut late = None;
         for (id, number) in &self.audit.ids {
             let promised = |plan: &&JobPlan| plan.promised && store_back <= plan.submit_at;
