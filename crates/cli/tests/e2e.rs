@@ -13,6 +13,7 @@ mod e2e {
     mod place;
     mod processes;
     mod programs;
+    mod promises;
     mod rules;
     mod saves;
     mod terminals;

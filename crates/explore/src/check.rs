@@ -241,9 +241,8 @@ impl Life {
         if self.how.bug.is_some_and(|bug| bug != Bug::TimersLost) {
             return;
         }
-        let world = self.shared.world();
-        let (delay, store_back) = (world.delay, world.store_away_until);
-        drop(world);
+        let delay = self.shared.world().delay;
+        let store_back = self.shared.world().store_away_until;
         let mut late = None;
         for (id, number) in &self.audit.ids {
             let promised = |plan: &&JobPlan| plan.promised && store_back <= plan.submit_at;

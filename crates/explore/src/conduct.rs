@@ -89,9 +89,9 @@ impl Conduct {
             Event::WorkerEnded { stint, rank, settled, .. } => {
                 self.stint(stint).is_some_and(|s| s.ended.get(rank).is_none_or(|known| *settled && !known))
             }
-            Event::Progress { stint, done, total } => self
-                .stint(stint)
-                .is_some_and(|s| s.progress.is_none_or(|known| known != (*done, *total) && known.0 <= *done)),
+            Event::Progress { stint, done, total } => {
+                self.stint(stint).is_some_and(|s| s.progress.is_none_or(|known| known != (*done, *total)))
+            }
             Event::CheckpointDurable { stint, checkpoint, .. } => {
                 self.jobs.get(&stint.workload).is_some_and(|job| Some(*checkpoint) > job.checkpoint)
             }

@@ -101,6 +101,7 @@ impl Keeper {
             log(&format!("old log rows stay: {}", chain(&error)));
         }
         let mut forgot = Instant::now();
+        self.folders.remember_all();
         self.folders.forget_ended(self.cycle.brain());
         loop {
             match self.cycle.next(self.moment()) {
@@ -230,7 +231,10 @@ impl Keeper {
                 let _ = reply.send(answer.map(|_| ()).map_err(|refused| refusal(&refused)));
             }
             Some(Waiting::Submitter { key, mut notes, reply }) => match answer {
-                Ok(Some(id)) => self.accepted(id, std::mem::take(&mut notes), reply),
+                Ok(Some(id)) => {
+                    self.folders.remember(&key);
+                    self.accepted(id, std::mem::take(&mut notes), reply);
+                }
                 Ok(None) => {
                     let _ = reply.send(Err(problem(409, "duplicate-submission", "the same submission came before")));
                 }

@@ -72,29 +72,32 @@ pub struct Folders {
     pub speed: u32,
     /// See [`crate::home::World::fresh_folder`].
     pub fresh_folder: bool,
-    /// The jobs whose environment is needed, as of the last look; none before the first.
-    pub needed: Mutex<Option<BTreeSet<String>>>,
+    /// The jobs whose environment is still there, as far as this server knows.
+    pub environments: Mutex<BTreeSet<String>>,
 }
 
 impl Folders {
-    /// Deletes the environments of jobs that have ended since the last call; at the first one, of all that have.
-    pub fn forget_ended(&self, brain: &Brain) {
-        let live = brain.jobs().filter(|job| job.ended.is_none());
-        let now: BTreeSet<String> = live.map(|job| job.spec.run.environment.clone()).collect();
-        let mut needed = self.needed.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = needed.take().unwrap_or_else(|| self.job_keys());
-        for key in before.difference(&now) {
-            // Tried again by the next server; the folder is the owner's alone meanwhile.
-            let _ = Kept::forget_environment(&self.home.job(key));
-        }
-        *needed = Some(now);
+    /// Remembers that the environment of an accepted job has to go when the job ends.
+    pub fn remember(&self, key: &str) {
+        self.environments.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned());
     }
 
-    /// Every job that has a folder.
-    fn job_keys(&self) -> BTreeSet<String> {
-        let Some(jobs) = self.home.job("any").parent().map(Path::to_owned) else { return BTreeSet::new() };
-        let entries = std::fs::read_dir(jobs).into_iter().flatten().flatten();
-        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    /// Remembers every job that has a folder: an earlier server may have ended before their environments went.
+    pub fn remember_all(&self) {
+        let folder = self.home.job("any");
+        let entries = folder.parent().and_then(|jobs| std::fs::read_dir(jobs).ok()).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).for_each(|key| self.remember(&key));
+    }
+
+    /// Deletes the environments of jobs that have ended: they may hold secrets.
+    pub fn forget_ended(&self, brain: &Brain) {
+        let live: BTreeSet<&str> =
+            brain.jobs().filter(|job| job.ended.is_none()).map(|job| job.spec.run.environment.as_str()).collect();
+        let mut known = self.environments.lock().unwrap_or_else(PoisonError::into_inner);
+        for key in known.extract_if(.., |key| !live.contains(key.as_str())) {
+            // Tried again by the next server; the folder is the owner's alone meanwhile.
+            let _ = Kept::forget_environment(&self.home.job(&key));
+        }
     }
 }
 

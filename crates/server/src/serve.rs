@@ -152,7 +152,7 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
             home: Arc::clone(&home),
             speed: world.speed,
             fresh_folder: world.fresh_folder,
-            needed: Mutex::default(),
+            environments: Mutex::default(),
         },
         world,
         cycle,

@@ -92,7 +92,7 @@ fn nothing_is_left_of_a_program_that_was_cancelled_or_interrupted() {
             _ => drop(place.post("/v1/interrupt", &json!({ "job": id, "how": { "with-notice": 60_000 } }))),
         }
         if how == "cancel" {
-            place.run(&["attach", "leaver"]).ends_with(3);
+            place.run(&["attach", "leaver"]).ends_with(130);
         } else {
             eventually("the next stint", || place.job(id)["stints"] == 2);
         }
@@ -109,7 +109,7 @@ fn a_cancelled_program_may_save_first() {
     let witness = Witness::submit(&place, "saver", "daemon");
     let life = witness.until_beats(&[]);
     place.run(&["cancel", "saver"]).ends_with(0);
-    place.run(&["attach", "saver"]).ends_with(3);
+    place.run(&["attach", "saver"]).ends_with(130);
     assert!(!processes::is_running(life.pid));
     let ended = witness.lives()[0];
     let store = place.home.join("checkpoints").join(place.job(witness.id)["key"].as_str().unwrap());

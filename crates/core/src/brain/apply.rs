@@ -384,7 +384,10 @@ impl Brain {
         if let Some((before, known)) = stint.reported {
             // The speed of the whole gang, also where fewer run.
             let whole = work.minus(known).times(job.spec.gang, stint.leases.len() as u32);
-            job.progress.learn_speed(&offer.unwrap_or_default(), whole, now - before);
+            // A program that was told to save and stop is not slow: it does something else.
+            if stint.stopping.is_none() && !stint.interrupted {
+                job.progress.learn_speed(&offer.unwrap_or_default(), whole, now - before);
+            }
         } else {
             let took = now - stint.wanted_at;
             job.restarts = (job.restarts.0.saturating_add(1), job.restarts.1 + took);

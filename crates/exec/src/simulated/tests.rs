@@ -12,8 +12,8 @@ fn lease(seq: u64) -> LeaseId {
 /// The first offset of the recording at which a zone is like this.
 fn offset_where(like: impl Fn(&windfall_sim::Tape, &str, Span) -> bool) -> (String, Span) {
     let tape = windfall_sim::embedded(MARKET).expect("embedded");
-    for tick in 0..5_000 {
-        let offset = Span(tape.tick.0 * tick);
+    // Shortly before a tick too: that is when a notice comes.
+    for offset in (1..5_000).flat_map(|tick| [tape.tick.0 * tick - 20_000, tape.tick.0 * tick].map(Span)) {
         if let Some(zone) = tape.zones().find(|zone| like(&tape, zone, offset)) {
             return (zone.to_owned(), offset);
         }

@@ -235,6 +235,22 @@ fn progress_is_worth_a_record_when_it_is_a_share_of_the_whole() {
 }
 
 #[test]
+fn the_time_that_a_program_takes_to_stop_says_nothing_about_its_speed() {
+    let mut world = world();
+    let (id, stint) = world.running(steps(100_000, Span::hours(20)));
+    for minute in 1..=10 {
+        world.pass(Span::minutes(1));
+        world.event(Event::Progress { stint, done: Work(minute * 240), total: None });
+    }
+    let speed = |world: &World| world.brain.job(id).and_then(|job| job.rate("V100"));
+    let before = speed(&world);
+    world.record(Body::Decision(Decision::Stop { stint, grace: Span::minutes(9) }, Reason::new("test", "test")));
+    world.pass(Span::minutes(9));
+    world.event(Event::Progress { stint, done: Work(2_401), total: None });
+    assert_eq!(speed(&world), before);
+}
+
+#[test]
 fn a_job_that_goes_on_from_another_counts_from_there() {
     let mut world = world();
     let continues = Some(Continued { job: WorkloadId(1), key: "old".to_owned(), epoch: 7, durable: Work(3_000) });
@@ -269,4 +285,38 @@ fn a_deadline_is_not_called_lost_in_the_moment_of_success() {
     let said: Vec<&Decision> = world.decided[before..].iter().map(|decided| &decided.decision).collect();
     assert!(!said.iter().any(|decision| matches!(decision, Decision::Notify { .. })), "{said:?}");
     assert_eq!(world.view(id).deadline_met(), Some(true));
+}
+
+#[test]
+fn a_program_that_exits_with_a_code_while_its_lease_is_taken_was_interrupted_and_did_not_fail() {
+    let mut world = world();
+    let (id, stint) = world.running(job(4, None));
+    world.pass(Span::minutes(5));
+    let lease = world.leases()[0];
+    world.event(Event::LeaseNoticed { lease, ends_at: world.now + Span::minutes(2) });
+    world.ended(stint, WorkerEnd::Exited { code: 1 });
+    world.gone(LeaseEnd::Taken);
+    world.decide();
+    let job = world.brain.job(id).expect("it lives");
+    assert_eq!((job.failures, job.interruptions, job.verdict.clone()), (0, 1, None));
+}
+
+#[test]
+fn the_fence_of_a_stint_is_not_something_that_its_program_saved() {
+    let mut world = world();
+    let (id, stint) = world.running(JobSpec { retries: 3, ..job(4, None) });
+    world.pass(Span::minutes(10));
+    world.saved(stint, 1, Span::minutes(10));
+    world.gone(LeaseEnd::Taken);
+    world.decide();
+    world.up_all();
+    world.decide();
+    let stint = world.started(id);
+    world.ended(stint, WorkerEnd::Exited { code: 1 });
+    let avoid = world.brain.job(id).and_then(|job| job.avoid);
+    assert!(avoid.is_some(), "it failed on what it was given");
+    world.decide();
+    let stint = world.started(id);
+    world.saved(stint, 0, Span::ZERO);
+    assert_eq!(world.brain.job(id).and_then(|job| job.avoid), avoid);
 }

@@ -174,7 +174,7 @@ fn choices_are_those_of_a_grid_that_keeps_everything() {
             let prices = [0.97, 3.06].map(NanoUsd::from_dollars);
             let terms = PlanTerms::of(look, Span::seconds(60), prices, left, left - need);
             // Everything of the longest plans would take gigabytes.
-            if terms.ticks > 320 {
+            if terms.ticks > 160 {
                 continue;
             }
             let usual = std::sync::Arc::new(Plan::solve(&model, terms));
@@ -201,7 +201,7 @@ fn choices_are_those_of_a_grid_that_keeps_everything() {
             }
         }
     }
-    assert!(asked > 5_000, "{asked}");
+    assert!(asked > 3_000, "{asked}");
     assert!(furthest < 0.005, "expected costs are off by {furthest}");
     // Where two choices cost the same to within that, either will do.
     assert!(differ.len() * 2_000 <= asked, "{} of {asked} differ, such as {:?}", differ.len(), differ.first());

@@ -1,0 +1,113 @@
+//! Promises as a user sees them: a deadline with a program that is deaf, requests that nothing can serve, work that is
+//! gone on from after a failure, and a bill that can be checked.
+
+use super::place::Place;
+
+/// Ignores SIGTERM, and saves every 40 of 300 steps.
+const DEAF: &str = r#"
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+path = os.path.join(os.environ["WINDFALL_CHECKPOINT_DIR"], "step")
+step = int(open(path).read()) if os.path.exists(path) else 0
+while step < 300:
+    step += 1
+    time.sleep(0.25)
+    print(f"step {step}/300", flush=True)
+    if step % 40 == 0:
+        with open(path + ".tmp", "w") as file:
+            file.write(str(step))
+        os.replace(path + ".tmp", path)
+"#;
+
+#[test]
+fn a_deadline_is_kept_with_a_program_that_ignores_sigterm() {
+    let place = Place::bare();
+    place.write("deaf.py", DEAF);
+    place.write(
+        "deaf.yaml",
+        "resources: { accelerators: V100 }\nwork: { hours: 1.25, on: V100 }\ndeadline: 2h\n\
+         checkpoint: { restart: 60s }\nprogress: 'step (\\d+)/(\\d+)'\nrun: exec python3 deaf.py\n",
+    );
+    let said = place.run(&["run", "--json", "deaf.yaml"]).ends_with(0);
+    let bill = said.lines().pop().unwrap();
+    assert_eq!((&bill["state"], &bill["deadline_met"]), (&"succeeded".into(), &true.into()), "{bill}");
+    assert!(bill["stints"].as_u64().unwrap() < 10, "{bill}");
+    assert!(bill["lost_work_seconds"].as_f64().unwrap() > 0.0, "what it lost is on the bill: {bill}");
+    // Every lease with its cost: the bill can be checked.
+    let explained = place.run(&["explain", bill["id"].to_string().as_str()]).ends_with(0);
+    assert!(explained.out.lines().any(|line| line.contains("is gone") && line.contains("cost $")), "{explained:?}");
+}
+
+#[test]
+fn what_nothing_can_serve_is_refused_with_what_is_sold() {
+    let place = Place::steady();
+    place.write("banana.yaml", "resources: { accelerators: banana }\nrun: 'true'\n");
+    let said = place.run(&["submit", "banana.yaml"]).ends_with(2);
+    assert!(said.err.contains("banana:1") && said.err.contains("what is sold is"), "{said:?}");
+    assert!(said.err.contains("--wait"), "{said:?}");
+    place.write("cheap.yaml", "max_price: 0.0001\nrun: 'true'\n");
+    let said = place.run(&["submit", "cheap.yaml"]).ends_with(2);
+    assert!(said.err.contains("below every spot price on record"), "{said:?}");
+    assert!(place.jobs().is_empty(), "nothing changed");
+    let meant = place.run(&["submit", "--wait", "--json", "banana.yaml"]).ends_with(0).json();
+    let job = place.job(meant["id"].as_u64().unwrap());
+    assert!(job["waits_for"].as_str().unwrap().contains("banana:1"), "{job}");
+}
+
+/// Counts to twenty; fails at ten unless told otherwise.
+const STUMBLES: &str = r#"
+import os, sys, time
+path = os.path.join(os.environ["WINDFALL_CHECKPOINT_DIR"], "step")
+step = int(open(path).read()) if os.path.exists(path) else 0
+print(f"begins at {step}", flush=True)
+while step < 20:
+    step += 1
+    print(f"step {step}/20", flush=True)
+    with open(path + ".tmp", "w") as file:
+        file.write(str(step))
+    os.replace(path + ".tmp", path)
+    if step == 10 and os.environ.get("CAREFUL") != "1":
+        sys.exit(7)
+    time.sleep(0.05)
+"#;
+
+#[test]
+fn a_failed_job_is_gone_on_from_with_a_changed_job_file() {
+    let place = Place::steady();
+    place.write("stumbles.py", STUMBLES);
+    let file = "name: stumbles\nprogress: 'step (\\d+)/(\\d+)'\nrun: exec python3 stumbles.py\n";
+    place.write("first.yaml", file);
+    place.write("second.yaml", &format!("{file}env: {{ CAREFUL: '1' }}\n"));
+    place.run(&["run", "first.yaml"]).ends_with(3);
+    let accepted = place.run(&["resume", "--json", "stumbles", "second.yaml"]).ends_with(0).json();
+    let id = accepted["id"].as_u64().unwrap();
+    place.until(id, &["succeeded"]);
+    let output = place.run(&["logs", &id.to_string()]).ends_with(0).out;
+    assert!(output.starts_with("begins at 10\n"), "{output}");
+    let again = place.run(&["resume", &id.to_string()]);
+    assert_eq!(again.code, Some(0), "what succeeded may be gone on from as well: {again:?}");
+}
+
+#[test]
+fn a_bill_compares_like_with_like() {
+    let place = Place::steady();
+    place.write("firm.yaml", "priority: critical\nwork: { hours: 0.05 }\nrun: sleep 3\n");
+    let said = place.run(&["run", "firm.yaml"]).ends_with(0);
+    assert!(said.out.contains("you paid the same"), "{said:?}");
+    assert!(!said.out.contains("on average"), "nothing was started twice: {said:?}");
+    place.write("fails.yaml", "run: exit 3\n");
+    let said = place.run(&["run", "fails.yaml"]).ends_with(3);
+    assert!(!said.out.contains("% less"), "a job that failed saved nothing: {said:?}");
+    assert!(!said.out.contains("code 3 (code 3)"), "{said:?}");
+}
+
+#[test]
+fn a_short_job_with_plenty_of_time_is_not_put_off() {
+    let place = Place::steady();
+    for _ in 0..2 {
+        place.write("short.yaml", "work: { hours: 0.1 }\ndeadline: 90m\nrun: sleep 6\n");
+        let said = place.run(&["run", "--json", "short.yaml"]).ends_with(0);
+        let bill = said.lines().pop().unwrap();
+        assert!(bill["seconds"].as_f64().unwrap() < 1_800.0, "{bill}");
+    }
+}
