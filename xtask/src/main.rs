@@ -4,6 +4,7 @@ mod architecture;
 mod bench;
 mod components;
 mod licences;
+mod mutants;
 mod style;
 mod test;
 
@@ -20,6 +21,8 @@ cargo xtask catalog           the embedded catalogue and its report, from the fi
 cargo xtask priors            learn the embedded priors of spot markets again from WINDFALL_DATA
 cargo xtask markets           write the embedded spot markets again from WINDFALL_DATA
 cargo xtask explore [ARGS…]   the fault explorer: --seed N, --seeds A..B, --seconds S, --planted all
+cargo xtask mutants [ARGS…]   small bugs put into a copy of the tree one by one, which tests or explorer must find
+                              (hours; goes on where it stopped): NAME…, --list, --check, --time SECONDS, --again
 ";
 
 fn main() -> ExitCode {
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
             let mut command = cargo(&["run", "--quiet", "--release", "--package", "windfall-explore", "--"]);
             finish(run(command.args(rest)))
         }
+        Some("mutants") => mutants::mutants(rest),
         Some("priors") => bench::priors(),
         Some("markets") => bench::markets(),
         Some("help" | "--help" | "-h") | None => {

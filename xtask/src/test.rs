@@ -2,7 +2,7 @@
 //! does not.
 
 use crate::components::Components;
-use crate::{architecture, cargo, finish, licences, metadata, root, run, style};
+use crate::{architecture, cargo, finish, licences, metadata, mutants, root, run, style};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
@@ -91,6 +91,7 @@ pub fn test(args: &[String]) -> ExitCode {
     summary.check("architecture", &architecture::violations(&metadata));
     summary.check("licences", &licences::violations(&metadata));
     summary.check("house style", &style::violations());
+    summary.check("list of mutants", &mutants::violations());
     summary.step("format", &mut cargo(&["fmt", "--all", "--check"]));
     summary.step("lints", &mut cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]));
     summary.step("build", &mut cargo(&["build", "--workspace", "--all-targets", "--quiet"]));

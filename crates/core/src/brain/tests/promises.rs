@@ -286,3 +286,37 @@ fn a_deadline_is_not_called_lost_in_the_moment_of_success() {
     assert!(!said.iter().any(|decision| matches!(decision, Decision::Notify { .. })), "{said:?}");
     assert_eq!(world.view(id).deadline_met(), Some(true));
 }
+
+#[test]
+fn a_program_that_exits_with_a_code_while_its_lease_is_taken_was_interrupted_and_did_not_fail() {
+    let mut world = world();
+    let (id, stint) = world.running(job(4, None));
+    world.pass(Span::minutes(5));
+    let lease = world.leases()[0];
+    world.event(Event::LeaseNoticed { lease, ends_at: world.now + Span::minutes(2) });
+    world.ended(stint, WorkerEnd::Exited { code: 1 });
+    world.gone(LeaseEnd::Taken);
+    world.decide();
+    let job = world.brain.job(id).expect("it lives");
+    assert_eq!((job.failures, job.interruptions, job.verdict.clone()), (0, 1, None));
+}
+
+#[test]
+fn the_fence_of_a_stint_is_not_something_that_its_program_saved() {
+    let mut world = world();
+    let (id, stint) = world.running(JobSpec { retries: 3, ..job(4, None) });
+    world.pass(Span::minutes(10));
+    world.saved(stint, 1, Span::minutes(10));
+    world.gone(LeaseEnd::Taken);
+    world.decide();
+    world.up_all();
+    world.decide();
+    let stint = world.started(id);
+    world.ended(stint, WorkerEnd::Exited { code: 1 });
+    let avoid = world.brain.job(id).and_then(|job| job.avoid);
+    assert!(avoid.is_some(), "it failed on what it was given");
+    world.decide();
+    let stint = world.started(id);
+    world.saved(stint, 0, Span::ZERO);
+    assert_eq!(world.brain.job(id).and_then(|job| job.avoid), avoid);
+}
