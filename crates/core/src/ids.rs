@@ -29,7 +29,7 @@ pub struct DecisionId {
 pub struct LeaseId(pub DecisionId);
 
 /// One unbroken run of a job; the epoch fences older stints off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct StintId {
     /// Whose stint.
     pub workload: WorkloadId,

@@ -15,6 +15,7 @@ pub mod offer;
 pub mod reason;
 pub mod record;
 pub mod spec;
+mod trouble;
 pub mod units;
 pub mod view;
 pub mod worker;

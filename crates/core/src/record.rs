@@ -7,6 +7,7 @@ use crate::ids::{CheckpointId, LeaseId, StintId, WorkloadId};
 use crate::offer::{Market, Offer, OfferId};
 use crate::reason::Reason;
 use crate::spec::Workload;
+pub use crate::trouble::{Trouble, TroubleKind};
 use crate::units::{NanoUsd, Span, Time, Work};
 use serde::{Deserialize, Serialize};
 
@@ -179,33 +180,6 @@ pub enum Event {
 /// Older logs tell of an end only when nothing was left to save.
 fn settled() -> bool {
     true
-}
-
-/// What is wrong with a job's checkpoints: a class to decide on, and words for people.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trouble {
-    /// The class.
-    pub kind: TroubleKind,
-    /// What happened and what to do, for people. The same trouble has the same words each time it is told.
-    pub text: String,
-}
-
-/// Classes of trouble with checkpoints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TroubleKind {
-    /// The store does not answer.
-    StoreAway,
-    /// The store has no space left.
-    StoreFull,
-    /// The store refuses: credentials, rights.
-    StoreDenied,
-    /// The program's files never come to rest, so there is no checkpoint.
-    NeverSettles,
-    /// What was saved could not be made durable, for another reason.
-    NotSaved,
-    /// Only for people: old checkpoints stay, one was skipped.
-    Remark,
 }
 
 /// Why an engine did not give a lease, as classes that the brain can decide on.

@@ -4,8 +4,9 @@
 //! truth from the last one. Times are left out of it, because the agent does not know the world's clock.
 
 use crate::ids::{CheckpointId, StintId};
-use crate::record::{Resume, Trouble, WorkerEnd};
-use serde::{Deserialize, Serialize};
+use crate::record::{Resume, Trouble, TroubleKind, WorkerEnd};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 
 /// Start a worker. The same order twice is the same worker.
@@ -126,13 +127,27 @@ pub struct WorkerView {
     pub durable_ran_ms: Option<u64>,
     /// How it ended; set only when nothing of it runs any more. Its last save may still be on its way.
     pub end: Option<WorkerEnd>,
-    /// After the end: its last save is durable or given up.
-    #[serde(default)]
+    /// After the end: its last save is durable or given up. Older agents tell of an end only then.
+    #[serde(default = "settled")]
     pub settled: bool,
     /// What a rehearsal wants to know.
     pub evidence: Evidence,
     /// What is wrong now: an upload that failed, a store that does not answer.
+    #[serde(default, deserialize_with = "trouble")]
     pub trouble: Option<Trouble>,
+}
+
+fn settled() -> bool {
+    true
+}
+
+/// Older agents told of trouble in words alone.
+fn trouble<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Trouble>, D::Error> {
+    match Option::<serde_json::Value>::deserialize(from)? {
+        None => Ok(None),
+        Some(serde_json::Value::String(text)) => Ok(Some(Trouble { kind: TroubleKind::NotSaved, text })),
+        Some(value) => serde_json::from_value(value).map(Some).map_err(D::Error::custom),
+    }
 }
 
 impl WorkerView {
@@ -189,4 +204,23 @@ pub struct Evidence {
     pub first_progress_ms: Option<u64>,
     /// Checkpoints that were damaged or torn and were passed over.
     pub skipped: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_view_of_an_older_agent_is_read() {
+        let view = serde_json::to_value(WorkerView::new(StintId::default(), 0)).expect("a view is JSON");
+        let mut old = view.as_object().expect("an object").clone();
+        old.remove("settled");
+        old.remove("durable_ran_ms");
+        old.insert("trouble".to_owned(), "old checkpoints stay".into());
+        let read: WorkerView = serde_json::from_value(old.into()).expect("read");
+        let trouble = read.trouble.expect("told");
+        assert_eq!((read.settled, trouble.text.as_str()), (true, "old checkpoints stay"));
+        let new: WorkerView = serde_json::from_value(view).expect("read");
+        assert!(!new.settled && new.trouble.is_none());
+    }
 }

@@ -4,7 +4,7 @@
 use crate::api_types::{
     Accepted, Bill, DatabaseAway, ExplainAnswer, Hello, InterruptRequest, JobAnswer, Problem, Submission,
 };
-use crate::cycle::{Refused, Ticket, chain, path_in_use};
+use crate::cycle::{Refused, Ticket, chain, continued_already, path_in_use};
 use crate::home::Home;
 use crate::keeper::{Ask, Keeper, Reply, Waiting, refusal};
 use crate::outfit::Kept;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use windfall_core::brain::Job;
 use windfall_core::record::Subject;
-use windfall_core::spec::{Continued, Priority};
+use windfall_core::spec::Priority;
 use windfall_core::view::{JobView, State};
 use windfall_core::worker::WorkerView;
 use windfall_core::{Event, JobSpec, LeaseId, Span, Workload, WorkloadId};
@@ -114,7 +114,7 @@ impl Keeper {
         let unacceptable = || spec.check().err().map(|why| problem(422, "unacceptable-job", &why.to_string()));
         let in_use = || spec.checkpoint.path.as_ref().and_then(|path| path_in_use(brain, path)).map(|r| refusal(&r));
         let hopeless = || (!submission.wait).then(|| self.hopeless(&spec, submission.deadline_in)).flatten();
-        let continued = || spec.continues.as_ref().and_then(|from| self.continued_already(from));
+        let continued = || spec.continues.as_ref().and_then(|from| continued_already(brain, from)).map(|r| refusal(&r));
         if let Some(refused) = away.or_else(unacceptable).or_else(in_use).or_else(continued).or_else(hopeless) {
             let _ = reply.send(Err(refused));
             return;
@@ -128,8 +128,15 @@ impl Keeper {
         spec.run.environment = key.clone();
         let (tape, tape_offset) = (self.engine.position().tape(), self.engine.position().offset(now));
         let mut notes = bill::promises(&spec, submission.deadline_in, tape);
-        let foreign = Kept::foreign(&spec);
-        notes.extend(bill::strangers(&spec, &foreign));
+        let foreign = match &spec.continues {
+            // What lies there is what the job left that it goes on from; only what was foreign to that one is foreign.
+            Some(from) => Kept::read(&self.home.job(&from.key)).map(|kept| kept.foreign).unwrap_or_default(),
+            None => {
+                let foreign = Kept::foreign(&spec);
+                notes.extend(bill::strangers(&spec, &foreign));
+                foreign
+            }
+        };
         let kept = Kept {
             env: submission.env,
             foreign,
@@ -171,19 +178,13 @@ impl Keeper {
         }
     }
 
-    /// Another job goes on from the same checkpoints.
-    fn continued_already(&self, from: &Continued) -> Option<Problem> {
-        let same = |job: &&Job| job.spec.checkpoint_key() == from.key;
-        let other = self.cycle.brain().jobs().find(same)?;
-        let text = format!("job {} goes on from the checkpoints of job {} already", other.id, from.job);
-        Some(problem(409, "continued-already", &text))
-    }
-
     /// Hands over what a person wants of a live job, or says why that cannot be.
     fn tell(&mut self, event: Event, reply: Reply<()>) {
         let Subject::Workload(id) = event.subject() else { return };
         let brain = self.cycle.brain();
-        let Some(job) = brain.job(id).filter(|job| job.ended.is_none()) else {
+        let cancels = matches!(event, Event::CancelRequested { .. });
+        let open = |job: &&Job| job.ended.is_none() || (cancels && job.stint.is_some());
+        let Some(job) = brain.job(id).filter(open) else {
             let known = brain.view(id, self.clock.now());
             let archive = self.archive();
             tokio::spawn(async move {

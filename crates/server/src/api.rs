@@ -17,6 +17,7 @@ use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
+use windfall_agent::checkpoint::CheckpointError;
 use windfall_core::spec::Continued;
 use windfall_core::view::JobView;
 use windfall_core::worker::WorkerView;
@@ -85,7 +86,7 @@ impl Desk {
     }
 
     /// Lets a job begin with what an ended one has saved.
-    async fn go_on_from(&self, id: u64, spec: &mut JobSpec) -> Result<(), Problem> {
+    async fn go_on_from(&self, id: u64, submission: &mut Submission) -> Result<(), Problem> {
         let answer = self.ask(|reply| Ask::Job(WorkloadId(id), reply)).await?;
         if !answer.job.state.is_over() || answer.bill.is_none() {
             let mut refusal = problem(409, "job-is-not-over", &format!("job {id} is {}", answer.job.state.word()));
@@ -94,11 +95,43 @@ impl Desk {
         }
         let before = self.spec_of(id).await?;
         let key = before.continues.map_or(before.run.environment, |continued| continued.key);
-        spec.checkpoint.store = before.checkpoint.store;
-        let JobView { stints: epoch, durable, .. } = answer.job;
-        spec.continues = Some(Continued { job: WorkloadId(id), key, epoch, durable });
+        submission.spec.checkpoint.store = before.checkpoint.store;
+        let access = self.store_access(submission, &key);
+        let last = probe::last_epoch(&access).await.map_err(|error| store_refusal(&error))?;
+        let JobView { stints, durable, .. } = answer.job;
+        if last.is_none() && durable.0 > 0 {
+            let text = format!("what job {id} saved is not in its store any more: {}", access.address);
+            let mut refusal = problem(409, "checkpoints-are-gone", &text);
+            refusal.hint = Some("mount or restore what was there; to begin anew, submit the job file".to_owned());
+            return Err(refusal);
+        }
+        // Another job may have gone on from there since: stints count on from the last that wrote.
+        let epoch = last.unwrap_or(0).max(stints);
+        submission.spec.continues = Some(Continued { job: WorkloadId(id), key, epoch, durable });
         Ok(())
     }
+}
+
+impl Desk {
+    /// The checkpoint store of a submission, under a job's key.
+    fn store_access(&self, submission: &Submission, key: &str) -> StoreAccess {
+        let named = &submission.spec.checkpoint.store;
+        let own = || self.home.checkpoints().to_string_lossy().into_owned();
+        let env = submission.env.iter().chain(&submission.spec.run.env);
+        StoreAccess {
+            address: if named.is_empty() { own() } else { named.clone() },
+            key: key.to_owned(),
+            env: env.map(|(name, value)| (name.clone(), value.clone())).collect(),
+        }
+    }
+}
+
+fn store_refusal(error: &CheckpointError) -> Problem {
+    // A full disk is not the submitter's mistake.
+    let status = if probe::is_full(error) { 507 } else { 422 };
+    let mut refusal = problem(status, "checkpoint-store", &chain(error));
+    refusal.hint = error.hint().map(str::to_owned);
+    refusal
 }
 
 async fn spec(State(desk): State<Desk>, Path(id): Path<u64>) -> Result<Json<JobSpec>, Problem> {
@@ -125,21 +158,10 @@ async fn submit(State(desk): State<Desk>, Json(mut submission): Json<Submission>
         return Err(problem(422, "bad-key", "a submission's key is letters, digits and dashes"));
     }
     if let Some(id) = submission.continues {
-        desk.go_on_from(id, &mut submission.spec).await?;
+        desk.go_on_from(id, &mut submission).await?;
     }
-    let spec = &submission.spec.checkpoint;
-    let address =
-        if spec.store.is_empty() { desk.home.checkpoints().to_string_lossy().into_owned() } else { spec.store.clone() };
-    let env = submission.env.iter().chain(&submission.spec.run.env);
-    let env = env.map(|(name, value)| (name.clone(), value.clone())).collect();
-    let checked = probe::check(&StoreAccess { address, key: submission.key.clone(), env }).await;
-    if let Err(error) = checked {
-        // A full disk is not the submitter's mistake.
-        let status = if probe::is_full(&error) { 507 } else { 422 };
-        let mut refusal = problem(status, "checkpoint-store", &chain(&error));
-        refusal.hint = error.hint().map(str::to_owned);
-        return Err(refusal);
-    }
+    let access = desk.store_access(&submission, &submission.key);
+    probe::check(&access).await.map_err(|error| store_refusal(&error))?;
     desk.ask(|reply| Ask::Submit(Box::new(submission), reply)).await.map(Json)
 }
 

@@ -4,6 +4,7 @@
 use async_trait::async_trait;
 use futures::future::join_all;
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use windfall_core::brain::Open;
 use windfall_core::worker::StartOrder;
 use windfall_core::{
@@ -187,8 +188,8 @@ fn world_time(real_ms: u64, speed: u32) -> Span {
 /// engine does not know any more is lost; an offer that it does not show any more is not for sale.
 pub async fn observe(brain: &Brain, engine: &dyn Engine, now: Time) -> Result<Vec<Event>, EngineError> {
     let offers = engine.offers().await?;
-    let shown = |id: &OfferId| offers.iter().any(|offer| offer.id == *id);
-    let gone = brain.offers().filter(|offer| !shown(&offer.id)).map(|offer| offer.id.clone());
+    let shown: BTreeSet<&OfferId> = offers.iter().map(|offer| &offer.id).collect();
+    let gone = brain.offers().filter(|offer| !shown.contains(&offer.id)).map(|offer| offer.id.clone());
     let mut events: Vec<Event> = gone.map(|offer| Event::OfferGone { offer }).collect();
     events.extend(offers.into_iter().map(|offer| Event::OfferSeen { offer }));
     let leases: Vec<LeaseId> = brain.leases().map(|lease| lease.id).collect();
@@ -196,8 +197,9 @@ pub async fn observe(brain: &Brain, engine: &dyn Engine, now: Time) -> Result<Ve
         return Ok(events);
     }
     let observed = engine.observe(&leases).await?;
+    let known: BTreeSet<LeaseId> = observed.iter().map(|observed| observed.lease).collect();
     for lease in brain.leases().filter(|lease| lease.up_at.is_some()) {
-        if !observed.iter().any(|observed| observed.lease == lease.id) {
+        if !known.contains(&lease.id) {
             events.push(Event::LeaseGone { lease: lease.id, at: now, end: LeaseEnd::Lost });
         }
     }

@@ -1,7 +1,7 @@
 //! Decisions on their way to engines: which to hand over now, and when to hand one over again. A decision counts as
 //! done only when its effect is in the log, so until then it is repeated; engines do the same thing once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use windfall_core::DecisionId;
 use windfall_core::brain::Open;
@@ -48,7 +48,8 @@ pub(crate) struct Flights(BTreeMap<DecisionId, Flight>);
 impl Flights {
     /// Of the outbox, what is to be handed over now.
     pub fn due(&mut self, outbox: Vec<Open>, now: Duration) -> Vec<Open> {
-        self.0.retain(|id, flight| matches!(flight, Flight::OnItsWay(_)) || outbox.iter().any(|open| open.id == *id));
+        let open: BTreeSet<DecisionId> = outbox.iter().map(|open| open.id).collect();
+        self.0.retain(|id, flight| matches!(flight, Flight::OnItsWay(_)) || open.contains(id));
         let mut due = Vec::new();
         for open in outbox {
             let count = match self.0.get(&open.id) {

@@ -88,7 +88,8 @@ impl World {
         let path = home.join("world.json");
         match std::fs::read_to_string(&path) {
             Ok(text) => serde_json::from_str(&text).map(Some).map_err(|source| HomeError::World { path, source }),
-            Err(_) => Ok(None),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(HomeError::Unusable { path, source }),
         }
     }
 

@@ -28,6 +28,8 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 const KEEP_LOG: Span = Span::hours(30 * 24);
 /// How often the environments of jobs that have ended are deleted.
 const FORGET_ENVIRONMENTS: Duration = Duration::from_secs(2);
+/// Time to take the lead and to load; a large state takes seconds.
+const LEAD_WITHIN: Duration = Duration::from_secs(120);
 /// Requests taken into one batch.
 const BATCH: usize = 1_000;
 
@@ -204,10 +206,15 @@ impl Keeper {
     fn lead(&self) {
         let (store, sender) = (Arc::clone(&self.store), self.report_sender.clone());
         tokio::spawn(async move {
-            let result = match store.lead().await {
-                Ok(epoch) => Ok((epoch, store.load().await)),
-                Err(error) => Err(error),
+            let led = async {
+                match store.lead().await {
+                    Ok(epoch) => Ok((epoch, store.load().await)),
+                    Err(error) => Err(error),
+                }
             };
+            // A host that froze in the middle is asked again, not waited for.
+            let led = tokio::time::timeout(LEAD_WITHIN, led).await;
+            let result = led.unwrap_or(Err(StoreError::Unsure { source: None }));
             let _ = sender.send(Report::Led(result));
         });
     }
@@ -325,6 +332,10 @@ pub(crate) fn refusal(refused: &Refused) -> Problem {
             let mut refusal = problem(503, "database-unsure", &text);
             refusal.hint = Some("look with `windfall jobs` once the database is back".to_owned());
             refusal
+        }
+        Refused::Continued { of, by } => {
+            let text = format!("job {by} goes on from the checkpoints of job {of} already");
+            problem(409, "continued-already", &text)
         }
         Refused::PathInUse { path, by } => {
             let text = format!("job {by} saves its checkpoints in {path} already");

@@ -1,7 +1,7 @@
 //! Programs report progress all the time; the log takes a report of each stint once in a while and only if it is a
 //! share of the whole, and always one that something else rests on: the end of a worker, a checkpoint, the loss of a lease.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use windfall_core::{Brain, Event, StintId};
 
@@ -30,7 +30,7 @@ impl ProgressMerge {
 }
 
 /// Stints of which these events say something that counts what was done by now.
-fn stints_leant_on(brain: &Brain, events: &[Event]) -> Vec<StintId> {
+fn stints_leant_on(brain: &Brain, events: &[Event]) -> BTreeSet<StintId> {
     let stint_on = |lease| {
         let workload = brain.lease(lease)?.workload?;
         let stint = brain.job(workload)?.stint.as_ref()?;

@@ -15,6 +15,12 @@ pub async fn check(access: &StoreAccess) -> Result<(), CheckpointError> {
     Checkpoints::open(&access.address, &access.key, options)?.probe().await
 }
 
+/// The last stint that wrote to a store, whoever's it was.
+pub async fn last_epoch(access: &StoreAccess) -> Result<Option<u64>, CheckpointError> {
+    let options = Options::with_env(access.env.clone());
+    Checkpoints::open(&access.address, &access.key, options)?.last_epoch().await
+}
+
 #[async_trait]
 impl StoreProbe for Probe {
     async fn probe(&self, access: &StoreAccess) -> Option<Trouble> {

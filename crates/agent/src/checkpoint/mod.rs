@@ -206,6 +206,11 @@ impl Checkpoints {
         Ok(listed)
     }
 
+    /// The last stint that has begun, or was about to; none where nothing was ever saved.
+    pub async fn last_epoch(&self) -> Result<Option<u64>> {
+        self.successor(0).await
+    }
+
     /// Bytes handed to the store since this was opened; moves while a save runs.
     pub fn bytes_sent(&self) -> u64 {
         self.sent.load(std::sync::atomic::Ordering::Relaxed)

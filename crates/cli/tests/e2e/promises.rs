@@ -78,14 +78,23 @@ fn a_failed_job_is_gone_on_from_with_a_changed_job_file() {
     let file = "name: stumbles\nprogress: 'step (\\d+)/(\\d+)'\nrun: exec python3 stumbles.py\n";
     place.write("first.yaml", file);
     place.write("second.yaml", &format!("{file}env: {{ CAREFUL: '1' }}\n"));
-    place.run(&["run", "first.yaml"]).ends_with(3);
+    let failed = place.run(&["run", "--json", "first.yaml"]).ends_with(3).lines();
+    let first = failed.last().unwrap()["id"].to_string();
     let accepted = place.run(&["resume", "--json", "stumbles", "second.yaml"]).ends_with(0).json();
     let id = accepted["id"].as_u64().unwrap();
     place.until(id, &["succeeded"]);
     let output = place.run(&["logs", &id.to_string()]).ends_with(0).out;
     assert!(output.starts_with("begins at 10\n"), "{output}");
-    let again = place.run(&["resume", &id.to_string()]);
-    assert_eq!(again.code, Some(0), "what succeeded may be gone on from as well: {again:?}");
+    // Stints of the first job count on from those of the second: both went on from the same checkpoints.
+    let again = place.run(&["resume", "--json", &first, "second.yaml"]);
+    let id = again.ends_with(0).json()["id"].as_u64().unwrap();
+    place.until(id, &["succeeded"]);
+    let output = place.run(&["logs", &id.to_string()]).ends_with(0).out;
+    assert!(output.starts_with("begins at 20\n"), "{output}");
+    // Where the store is empty nothing is begun anew behind the user's back.
+    std::fs::remove_dir_all(place.home.join("checkpoints")).unwrap();
+    let refused = place.run(&["resume", &id.to_string()]).ends_with(2);
+    assert!(refused.err.contains("is not in its store any more"), "{refused:?}");
 }
 
 #[test]

@@ -1,14 +1,14 @@
 //! The fold: one function for each thing that can happen. Stale, repeated and impossible records leave
 //! the state as it is; nothing here decides.
 
-use super::job::{SaveAsked, Stopping, StoreAway, Worker};
-use super::{Brain, Job, Lease, LeasePhase, RECENT_KEYS, SHOWN_AFTER_END, Stint, StintPhase, Verdict};
-use crate::ids::{CheckpointId, DecisionId, LeaseId, StintId, WorkloadId};
+use super::job::{SaveAsked, Stopping, Worker};
+use super::{Brain, Job, Lease, LeasePhase, RECENT_KEYS, SHOWN_AFTER_END, Stint, StintPhase};
+use crate::ids::{DecisionId, LeaseId, WorkloadId};
 use crate::ledger::Meter;
 use crate::offer::{Market, Offer, OfferId};
-use crate::record::{Body, Decision, Event, LeaseEnd, Record, Refusal, Trouble, TroubleKind, WorkerEnd};
+use crate::record::{Body, Decision, Event, LeaseEnd, Record, Refusal, WorkerEnd};
 use crate::spec::{Ask, Workload};
-use crate::units::{Rate, Span, Time, Work};
+use crate::units::{Span, Time};
 
 impl Brain {
     /// Takes a record in. Total: any record, in any order, without panic.
@@ -21,71 +21,6 @@ impl Brain {
             Body::Event(event) => self.on_event(record.seq, event),
             Body::Decision(decision, _) => self.on_decision(record.seq, decision),
         }
-    }
-
-    /// Whether an event would change anything: what is not news is not logged.
-    pub fn is_news(&self, event: &Event) -> bool {
-        let stint_of =
-            |id: &StintId| self.jobs.get(&id.workload).and_then(|job| job.stint.as_ref()).filter(|s| s.id == *id);
-        match event {
-            Event::Submitted { key, .. } => self.submitted_as(key).is_none(),
-            Event::CancelRequested { workload, .. } => {
-                self.jobs.get(workload).is_some_and(|job| job.cancelled_by.is_none() && job.ended.is_none())
-            }
-            Event::BudgetSet { workload, budget, .. } => {
-                let live = self.jobs.get(workload).filter(|job| job.ended.is_none());
-                let valid = budget.is_none_or(|budget| budget.0 > 0);
-                valid && live.is_some_and(|job| job.paused || job.spec.budget != *budget)
-            }
-            Event::OfferSeen { offer } => self.offers.get(&offer.id) != Some(offer),
-            Event::OfferGone { offer } => self.offers.contains_key(offer),
-            Event::LeaseUp { lease, .. } => self.leases.get(lease).is_some_and(|l| l.meter.is_none()),
-            Event::LeaseFailed { lease, .. } => self.leases.get(lease).is_some_and(|l| l.meter.is_none()),
-            Event::LeaseNoticed { lease, .. } => {
-                self.leases.get(lease).is_some_and(|l| matches!(l.phase, LeasePhase::Up | LeasePhase::Asked))
-            }
-            Event::LeaseAtRisk { lease } => self.leases.get(lease).is_some_and(|l| l.at_risk_since.is_none()),
-            Event::LeaseGone { lease, .. } => self.leases.contains_key(lease),
-            Event::LeaseFound { lease, since, until, .. } => {
-                let strange = lease.0.installation == self.installation && !self.leases.contains_key(lease);
-                strange && until.is_none_or(|_| since.is_some_and(|since| !self.is_booked(*lease, since)))
-            }
-            Event::WorkerStarted { stint, rank, .. } => stint_of(stint)
-                .and_then(|s| s.workers.get(*rank as usize))
-                .is_some_and(|worker| !worker.started && worker.end.is_none()),
-            Event::WorkerEnded { stint, rank, settled, .. } => stint_of(stint)
-                .and_then(|s| s.workers.get(*rank as usize))
-                .is_some_and(|worker| worker.end.is_none() || (*settled && !worker.settled)),
-            Event::Troubled { stint, trouble } => stint_of(stint).is_some_and(|stint| stint.trouble != *trouble),
-            Event::StoreChecked { workload, .. } => self
-                .jobs
-                .get(workload)
-                .is_some_and(|job| job.store_away.as_ref().is_some_and(|away| away.asked.is_some())),
-            Event::Progress { stint, done, total } => match (stint_of(stint), self.jobs.get(&stint.workload)) {
-                (Some(s), Some(job)) => {
-                    let own = job.in_own_unit(*done, *total);
-                    own.is_some_and(|work| s.reported.is_none_or(|(_, known)| work > known))
-                        || (total.is_some() && job.progress.total != *total)
-                }
-                _ => false,
-            },
-            Event::CheckpointDurable { stint, checkpoint, .. } => {
-                stint_of(stint).is_some()
-                    && self.jobs.get(&stint.workload).is_some_and(|job| Some(*checkpoint) > job.progress.checkpoint)
-            }
-        }
-    }
-
-    /// Whether progress tells enough to be logged by itself, and not only together with what it leads to: a first word,
-    /// another total, or a share of the whole.
-    pub fn is_telling(&self, event: &Event) -> bool {
-        const SHARE: u64 = 500;
-        let Event::Progress { stint, done, total } = event else { return true };
-        let Some(job) = self.jobs.get(&stint.workload) else { return false };
-        let known = job.stint.as_ref().filter(|known| known.id == *stint).and_then(|known| known.reported);
-        let (Some((_, known)), Some(work)) = (known, job.in_own_unit(*done, *total)) else { return true };
-        let whole = job.total().unwrap_or(known).0;
-        (total.is_some() && job.progress.total != *total) || work.minus(known).0 >= (whole / SHARE).max(1)
     }
 
     fn on_event(&mut self, seq: u64, event: &Event) {
@@ -221,7 +156,7 @@ impl Brain {
     }
 
     /// Whether a life of a lease that began at `since` is in the books to its end.
-    fn is_booked(&self, id: LeaseId, since: Time) -> bool {
+    pub(super) fn is_booked(&self, id: LeaseId, since: Time) -> bool {
         self.closed.iter().any(|(closed, end)| *closed == id && *end >= since)
     }
 
@@ -291,150 +226,12 @@ impl Brain {
             stint.interrupted |= worker.end.is_none() && (end != LeaseEnd::Released || stint.stopping.is_none());
             worker.end.get_or_insert(WorkerEnd::Stopped);
             worker.settled = true;
+            if stint.is_ended() {
+                stint.ended_at.get_or_insert(self.now);
+            }
         }
         self.close_stint_if_over(workload);
         self.forget_if_over(workload);
-    }
-
-    fn on_worker_started(&mut self, id: StintId, rank: u32, restored: Option<CheckpointId>, work: Option<Work>) {
-        let now = self.now;
-        let Some(job) = self.jobs.get_mut(&id.workload) else { return };
-        let own = work.and_then(|work| job.in_own_unit(work, job.progress.total));
-        let Some(stint) = job.stint.as_mut().filter(|stint| stint.id == id) else { return };
-        stint.workers[rank as usize].started = true;
-        if rank == 0 {
-            stint.restored = restored;
-            // What was really restored is the truth, also when it is older than what was last durable.
-            job.progress.durable = match restored {
-                None => Work(0),
-                Some(checkpoint) => own.unwrap_or_else(|| job.progress.held_by(checkpoint)),
-            };
-            job.progress.note_held(CheckpointId { epoch: id.epoch, seq: 0 }, job.progress.durable);
-            job.progress.done = job.progress.durable;
-            stint.base = job.progress.durable;
-        }
-        if stint.phase == StintPhase::Starting && stint.workers.iter().all(|worker| worker.started) {
-            stint.phase = StintPhase::Running { since: now };
-        }
-    }
-
-    fn on_worker_ended(&mut self, id: StintId, rank: u32, end: &WorkerEnd, settled: bool) {
-        let now = self.now;
-        let Some(job) = self.jobs.get_mut(&id.workload) else { return };
-        if let Some(stint) = job.stint.as_mut().filter(|stint| stint.id == id) {
-            let worker = &mut stint.workers[rank as usize];
-            worker.end.get_or_insert(end.clone());
-            worker.settled |= settled;
-            if stint.ended_at.is_none() && stint.is_ended() {
-                stint.ended_at = Some(now);
-                // Whatever becomes of its last save: the work is done, and the program is never run again.
-                if stint.is_done() {
-                    job.verdict = Some(Verdict::Done);
-                }
-            }
-        }
-        self.close_stint_if_over(id.workload);
-    }
-
-    fn on_troubled(&mut self, id: StintId, trouble: Option<&Trouble>) {
-        let now = self.now;
-        let job = self.jobs.get_mut(&id.workload);
-        if let Some(stint) = job.and_then(|job| job.stint.as_mut()).filter(|stint| stint.id == id) {
-            let same_kind = stint.trouble.as_ref().map(|known| known.kind) == trouble.map(|trouble| trouble.kind);
-            if !same_kind {
-                stint.troubled_at = trouble.map(|_| now);
-            }
-            stint.trouble = trouble.cloned();
-        }
-    }
-
-    fn on_store_checked(&mut self, workload: WorkloadId, trouble: Option<&Trouble>) {
-        let now = self.now;
-        let Some(job) = self.jobs.get_mut(&workload) else { return };
-        match (&mut job.store_away, trouble) {
-            (Some(away), Some(trouble)) => {
-                away.asked = None;
-                away.trouble = trouble.clone();
-                away.checked_at = now;
-            }
-            (_, None) => job.store_away = None,
-            (None, Some(_)) => {}
-        }
-    }
-
-    fn on_progress(&mut self, id: StintId, done: Work, total: Option<Work>) {
-        let now = self.now;
-        let offer = self.offer_of(id).map(|offer| offer.accelerator.clone());
-        let Some(job) = self.jobs.get_mut(&id.workload) else { return };
-        if total.is_some() {
-            job.progress.total = total;
-        }
-        let Some(work) = job.in_own_unit(done, total) else { return };
-        let Some(stint) = job.stint.as_mut().filter(|stint| stint.id == id) else { return };
-        // A late report may bring another total; it does not undo what was done since.
-        if stint.reported.is_some_and(|(_, known)| work < known) {
-            return;
-        }
-        // The program knows best what it went on from: what was taken for safe and is not there was never safe.
-        if stint.reported.is_none() && work < stint.base && job.progress.durable <= stint.base {
-            stint.base = work;
-            job.progress.durable = work;
-            job.progress.note_held(CheckpointId { epoch: id.epoch, seq: 0 }, work);
-        }
-        if let Some((before, known)) = stint.reported {
-            // The speed of the whole gang, also where fewer run.
-            let whole = work.minus(known).times(job.spec.gang, stint.leases.len() as u32);
-            // A program that was told to save and stop is not slow: it does something else.
-            if stint.stopping.is_none() && !stint.interrupted {
-                job.progress.learn_speed(&offer.unwrap_or_default(), whole, now - before);
-            }
-        } else {
-            let took = now - stint.wanted_at;
-            job.restarts = (job.restarts.0.saturating_add(1), job.restarts.1 + took);
-            job.slowest_restart = job.slowest_restart.max(took);
-        }
-        stint.reported = Some((now, work));
-        stint.fruitful |= work > job.progress.durable;
-        job.progress.done = work;
-    }
-
-    /// What a stint runs on.
-    fn offer_of(&self, id: StintId) -> Option<&Offer> {
-        let stint = self.jobs.get(&id.workload)?.stint.as_ref().filter(|stint| stint.id == id)?;
-        self.offers.get(&self.leases.get(stint.leases.first()?)?.offer)
-    }
-
-    /// What is safe is what was in the files when they were written, not what was done by the time they were stored.
-    fn on_checkpoint(&mut self, id: StintId, checkpoint: CheckpointId, work: Option<Work>, ran: Option<Span>) {
-        let now = self.now;
-        let place = self.offer_of(id).and_then(Offer::place);
-        let Some(job) = self.jobs.get_mut(&id.workload) else { return };
-        let before = job.progress.durable;
-        let counted = job.work_saved(work, ran).min(job.total().unwrap_or(Work(u64::MAX)));
-        job.progress.checkpoint = Some(checkpoint);
-        job.progress.durable = counted;
-        job.progress.note_held(checkpoint, counted);
-        job.home = place.or(job.home.take());
-        job.progress.done = job.progress.done.max(counted);
-        // The fence of a stint is a copy, not something that the program saved.
-        if checkpoint.seq > 0 {
-            job.avoid = None;
-            if let Some(stint) = &mut job.stint {
-                stint.unanswered = 0;
-                stint.saved_at = Some(now);
-            }
-        }
-        // A save that holds no more than the one before brings nothing: a program may save first and die then. Where
-        // nobody can tell, files that changed are taken for progress.
-        let told = work.is_some() || job.counts_time();
-        if checkpoint.seq > 0 && (!told || counted > before) {
-            job.fruitless = 0;
-            job.interruptions_in_row = 0;
-            if let Some(stint) = &mut job.stint {
-                stint.fruitful = true;
-                stint.saved = true;
-            }
-        }
     }
 
     fn on_decision(&mut self, seq: u64, decision: &Decision) {
@@ -481,6 +278,7 @@ impl Brain {
                     workers: vec![Worker::default(); leases.len()],
                     restored: None,
                     base: job.progress.durable,
+                    resumed_with: job.progress.durable,
                     reported: None,
                     fruitful: false,
                     saved: false,
@@ -495,11 +293,10 @@ impl Brain {
                 });
             }
             Decision::Stop { stint: id, grace } => {
-                let now = self.now;
-                if let Some(stint) = self.jobs.get_mut(&id.workload).and_then(|job| job.stint.as_mut())
-                    && stint.id == *id
-                {
-                    stint.stopping.get_or_insert(Stopping { by, grace: *grace, at: now });
+                let (now, Some(job)) = (self.now, self.jobs.get_mut(&id.workload)) else { return };
+                let done = job.done_at(now);
+                if let Some(stint) = job.stint.as_mut().filter(|stint| stint.id == *id) {
+                    stint.stopping.get_or_insert(Stopping { by, grace: *grace, at: now, done });
                 }
             }
             Decision::Checkpoint { stint: id } => {
@@ -536,45 +333,6 @@ impl Brain {
                 }
             }
         }
-    }
-
-    /// Folds the end of a stint into its job once nothing of it can run any more.
-    fn close_stint_if_over(&mut self, workload: WorkloadId) {
-        let (now, patience) = (self.now, self.config.patience);
-        let Some(job) = self.jobs.get_mut(&workload).filter(|job| job.is_stint_over()) else { return };
-        let done = job.done_at(now);
-        let Some(stint) = job.stint.take() else { return };
-        job.stint_over_at = Some(now);
-        if let StintPhase::Running { since } = stint.phase {
-            job.ran += stint.as_whole(now - since, job.spec.gang);
-        }
-        let ends: Vec<&WorkerEnd> = stint.workers.iter().filter_map(|worker| worker.end.as_ref()).collect();
-        if stint.is_done() {
-            job.progress.done = job.total().unwrap_or(done).max(done);
-            job.verdict = Some(Verdict::Done);
-            return;
-        }
-        job.learn_from_stop(&stint, done);
-        let away = ends.iter().find_map(|end| match end {
-            WorkerEnd::StoreAway { why } => Some(why.clone()),
-            _ => None,
-        });
-        if let Some(why) = away {
-            let said = stint.trouble.clone().filter(|trouble| trouble.kind == TroubleKind::StoreAway);
-            let trouble = said.unwrap_or(Trouble { kind: TroubleKind::StoreAway, text: why });
-            let since = stint.troubled_at.unwrap_or(now);
-            job.store_away = Some(StoreAway { since, trouble, checked_at: now, checks: 0, asked: None });
-        }
-        let lost = done.minus(job.progress.durable);
-        job.lost_work = Work(job.lost_work.0.saturating_add(lost.0));
-        job.lost += job.rate(job.usual_accelerator()).unwrap_or(Rate::REAL_TIME).time_for(lost);
-        job.progress.done = job.progress.durable;
-        if stint.interrupted {
-            job.interruptions += 1;
-            job.interruptions_in_row += 1;
-            return;
-        }
-        job.judge(&stint, patience);
     }
 
     /// A job is forgotten here once it is over and nothing of it is paid for; the read model keeps it.

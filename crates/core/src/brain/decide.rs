@@ -7,7 +7,7 @@ use crate::market::foresight::PlanTerms;
 use crate::market::{Choice, Sight};
 use crate::offer::{Offer, OfferId};
 use crate::reason::Reason;
-use crate::record::{Decision, Outcome, Resume, TroubleKind};
+use crate::record::{Decision, Outcome, Resume};
 use crate::units::{NanoUsd, Span, Time};
 use std::collections::BTreeMap;
 
@@ -75,7 +75,7 @@ impl Plan<'_> {
     fn for_job(&mut self, job: &Job) {
         if job.ended.is_some() {
             return match &job.stint {
-                Some(stint) if stint.is_ended() => self.last_save(job, stint),
+                Some(stint) if stint.is_ended() && job.cancelled_by.is_none() => self.last_save(job, stint),
                 _ => self.release_all(job, &Reason::new("ended", "the job is over")),
             };
         }
@@ -162,7 +162,7 @@ impl Plan<'_> {
 
     /// A stint that cannot begin because its store does not answer holds its leases for a while only.
     fn for_lack_of_store(&mut self, job: &Job, stint: &Stint) -> bool {
-        let away = stint.trouble.as_ref().is_some_and(|trouble| trouble.kind == TroubleKind::StoreAway);
+        let away = stint.trouble.as_ref().is_some_and(|trouble| trouble.kind.is_of_the_store());
         let Some(since) = stint.troubled_at.filter(|_| away && stint.phase == StintPhase::Starting) else {
             return false;
         };

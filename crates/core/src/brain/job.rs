@@ -1,63 +1,13 @@
 //! A job as the brain knows it: what was asked, how far it is, the stint it is in, what it has cost.
 
-use super::{Config, Open};
+use super::{Config, Open, Progress};
 use crate::ids::{CheckpointId, DecisionId, Installation, LeaseId, StintId, WorkloadId};
 use crate::offer::{Market, Place};
 use crate::record::{Decision, Outcome, Resume, Trouble, WorkerEnd};
 use crate::spec::{JobSpec, WorkUnit};
 use crate::units::{NanoUsd, Rate, Span, Time, Work};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
-
-/// How far a job is, and how fast it goes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Progress {
-    /// Work done in the present stint and before; falls back to `durable` when a stint is interrupted.
-    pub done: Work,
-    /// Work in the newest durable checkpoint.
-    pub durable: Work,
-    /// That checkpoint.
-    pub checkpoint: Option<CheckpointId>,
-    /// The total as the program said it.
-    pub total: Option<Work>,
-    /// Work and time of recent reports by accelerator: the measured speeds.
-    #[serde(default)]
-    pub measured: BTreeMap<String, (Work, Span)>,
-    /// What the last few checkpoints hold: a stint may resume from an older one.
-    #[serde(default)]
-    pub held: VecDeque<(CheckpointId, Work)>,
-}
-
-impl Progress {
-    /// Notes what a checkpoint holds; the fence of a stint holds what it resumed from.
-    pub(super) fn note_held(&mut self, checkpoint: CheckpointId, work: Work) {
-        const REMEMBERED: usize = 32;
-        self.held.retain(|(known, _)| *known != checkpoint);
-        self.held.push_back((checkpoint, work));
-        while self.held.len() > REMEMBERED {
-            self.held.pop_front();
-        }
-    }
-
-    /// What a checkpoint holds, as far as that was ever known. A fence that nobody told of is a copy of the newest.
-    pub(super) fn held_by(&self, checkpoint: CheckpointId) -> Work {
-        let known = self.held.iter().find(|(known, _)| *known == checkpoint).map(|(_, work)| *work);
-        let newest = Some(self.durable).filter(|_| Some(checkpoint) >= self.checkpoint);
-        known.or(newest).unwrap_or_default()
-    }
-
-    /// Keeps a decayed average of the speed: old reports fade over about twenty minutes of running.
-    pub(super) fn learn_speed(&mut self, accelerator: &str, work: Work, span: Span) {
-        const MEMORY: Span = Span::minutes(20);
-        let (done, took) = self.measured.entry(accelerator.to_owned()).or_default();
-        done.0 = done.0.saturating_add(work.0);
-        *took += Span(span.0.max(0));
-        if *took > MEMORY {
-            done.0 /= 2;
-            took.0 /= 2;
-        }
-    }
-}
+use std::collections::BTreeMap;
 
 /// Where a stint stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,6 +48,9 @@ pub struct Stopping {
     pub grace: Span,
     /// When it was ordered.
     pub at: Time,
+    /// The work done by then.
+    #[serde(default)]
+    pub done: Work,
 }
 
 /// One unbroken run of a job.
@@ -121,6 +74,9 @@ pub struct Stint {
     pub restored: Option<CheckpointId>,
     /// The work that it began with.
     pub base: Work,
+    /// The same as it was believed at first: a first report may say less.
+    #[serde(default)]
+    pub resumed_with: Work,
     /// The last report: when, and how far.
     pub reported: Option<(Time, Work)>,
     /// It saved or got further than what it resumed from.
@@ -451,7 +407,8 @@ impl Job {
     /// What a stop told about the program: whether it saves when it is told to.
     pub(super) fn learn_from_stop(&mut self, stint: &Stint, done: Work) {
         let Some(stopping) = stint.stopping.filter(|_| stint.phase != StintPhase::Starting) else { return };
-        let saved = stint.saved_at.is_some_and(|at| at >= stopping.at);
+        // An upload that was on its way says nothing: what came must hold what was done when it was told.
+        let saved = stint.saved_at.is_some_and(|at| at >= stopping.at) && self.progress.durable >= stopping.done;
         let unsaved = done > self.progress.durable;
         if saved || unsaved {
             self.saves_when_told = Some(saved);

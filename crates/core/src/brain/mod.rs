@@ -10,15 +10,19 @@ mod explain;
 mod job;
 mod lease;
 mod lookout;
+mod news;
+mod progress;
 mod rules;
 mod sight;
+mod stints;
 #[cfg(test)]
 mod tests;
 
 pub use drought::Droughts;
 pub use explain::Explanation;
-pub use job::{Job, Progress, Stint, StintPhase, Verdict};
+pub use job::{Job, Stint, StintPhase, Verdict};
 pub use lease::{Lease, LeasePhase};
+pub use progress::Progress;
 
 use crate::ids::{DecisionId, Installation, LeaseId, WorkloadId};
 use crate::ledger::LedgerRow;

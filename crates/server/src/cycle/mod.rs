@@ -15,8 +15,8 @@ mod tests;
 
 pub use away::Away;
 pub(crate) use away::chain;
-pub(crate) use requests::path_in_use;
 pub use requests::{Answer, Refused, Ticket};
+pub(crate) use requests::{continued_already, path_in_use};
 pub use step::{Gone, Habits, Moment, Step};
 
 use crate::dispatch::{self, Performed};

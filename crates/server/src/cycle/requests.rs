@@ -3,6 +3,7 @@
 
 use super::{Cycle, Moment, Phase, Step};
 use std::time::Duration;
+use windfall_core::spec::Continued;
 use windfall_core::{Brain, Event, WorkloadId};
 
 /// How long a request may wait for a store that lost the answer to its commit.
@@ -27,6 +28,13 @@ pub enum Refused {
     Unknown {
         /// What the store said.
         why: String,
+    },
+    /// A live job goes on from the same checkpoints.
+    Continued {
+        /// Of which ended job.
+        of: WorkloadId,
+        /// Which live one.
+        by: WorkloadId,
     },
     /// Another job saves its checkpoints there.
     PathInUse {
@@ -93,7 +101,15 @@ pub(super) fn refusal(brain: &Brain, event: &Event) -> Option<Refused> {
     if brain.submitted_as(key).is_some() {
         return None;
     }
-    path_in_use(brain, workload.job().checkpoint.path.as_deref()?)
+    let spec = workload.job();
+    let continued = || spec.continues.as_ref().and_then(|from| continued_already(brain, from));
+    spec.checkpoint.path.as_deref().and_then(|path| path_in_use(brain, path)).or_else(continued)
+}
+
+/// A live job that goes on from the same checkpoints.
+pub(crate) fn continued_already(brain: &Brain, from: &Continued) -> Option<Refused> {
+    let other = brain.jobs().find(|job| job.spec.checkpoint_key() == from.key)?;
+    Some(Refused::Continued { of: from.job, by: other.id })
 }
 
 /// The job that saves its checkpoints in a path already.

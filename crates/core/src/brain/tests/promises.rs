@@ -320,3 +320,80 @@ fn the_fence_of_a_stint_is_not_something_that_its_program_saved() {
     world.saved(stint, 0, Span::ZERO);
     assert_eq!(world.brain.job(id).and_then(|job| job.avoid), avoid);
 }
+
+#[test]
+fn a_store_that_is_full_or_refuses_at_a_restart_costs_five_minutes_as_well() {
+    for kind in [TroubleKind::StoreFull, TroubleKind::StoreDenied] {
+        let mut world = world();
+        let id = world.submit(job(2, Some(9)));
+        world.decide();
+        world.up_all();
+        world.decide();
+        let stint = world.stint(id);
+        world.event(Event::Troubled { stint, trouble: Some(Trouble { kind, text: "no".to_owned() }) });
+        world.pass(Span::minutes(6));
+        assert!(matches!(world.decide().as_slice(), [Decision::Stop { .. }]), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_gang_whose_last_machine_is_lost_while_another_saves_comes_to_an_end() {
+    let mut world = world();
+    let (_, stint) = world.running(JobSpec { gang: 2, ..job(1, None) });
+    let end = WorkerEnd::Exited { code: 0 };
+    world.event(Event::WorkerEnded { stint, rank: 0, end, settled: false });
+    let lost = world.leases()[1];
+    world.event(Event::LeaseGone { lease: lost, at: world.now, end: LeaseEnd::Lost });
+    world.decide();
+    world.pass(Span::minutes(12));
+    world.decide();
+    assert!(world.brain.leases().all(|lease| lease.is_releasing()), "nothing is held for ever");
+}
+
+#[test]
+fn a_person_can_end_the_last_save_of_a_job_that_has_succeeded() {
+    let mut world = world();
+    let (id, stint) = world.running(job(1, None));
+    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Exited { code: 0 }, settled: false });
+    world.decide();
+    world.event(Event::CancelRequested { workload: id, by: "somebody".to_owned() });
+    assert!(matches!(world.decide().as_slice(), [Decision::Release { .. }]));
+    world.gone(LeaseEnd::Released);
+    let last = world.brain.take_final_views().pop().expect("a last view");
+    assert_eq!(last.state, crate::view::State::Succeeded);
+}
+
+#[test]
+fn first_words_before_a_checkpoint_was_loaded_say_nothing_about_speed() {
+    let mut world = world();
+    let (id, stint) = world.running(steps(100_000, Span::hours(20)));
+    world.event(Event::Progress { stint, done: Work(4_000), total: None });
+    let checkpoint = CheckpointId { epoch: 1, seq: 1 };
+    world.event(Event::CheckpointDurable { stint, checkpoint, work: Some(Work(4_000)), ran: None });
+    world.gone(LeaseEnd::Taken);
+    world.decide();
+    world.up_all();
+    world.decide();
+    let stint = world.started(id);
+    let before = world.brain.job(id).and_then(|job| job.rate("V100"));
+    world.event(Event::Progress { stint, done: Work(0), total: None });
+    for minute in 1..=5 {
+        world.pass(Span::minutes(1));
+        world.event(Event::Progress { stint, done: Work(4_000 + minute * 240), total: None });
+    }
+    assert_eq!(world.brain.job(id).and_then(|job| job.rate("V100")), before, "four steps a second, as before");
+}
+
+#[test]
+fn an_upload_that_was_on_its_way_is_no_answer_to_a_stop() {
+    let mut world = world();
+    let (id, stint) = world.running(steps(100_000, Span::hours(20)));
+    world.pass(Span::minutes(10));
+    world.event(Event::Progress { stint, done: Work(2_400), total: None });
+    world.record(Body::Decision(Decision::Stop { stint, grace: Span::seconds(30) }, Reason::new("test", "test")));
+    let checkpoint = CheckpointId { epoch: 1, seq: 1 };
+    world.event(Event::CheckpointDurable { stint, checkpoint, work: Some(Work(2_000)), ran: None });
+    world.pass(Span::seconds(30));
+    world.ended(stint, WorkerEnd::Stopped);
+    assert_eq!(world.brain.job(id).and_then(|job| job.saves_when_told), Some(false));
+}

@@ -1,0 +1,74 @@
+//! What is news: engines and agents report states again and again, and only what changes something is logged.
+
+use super::{Brain, Job, LeasePhase};
+use crate::ids::StintId;
+use crate::record::Event;
+
+impl Brain {
+    /// Whether an event would change anything: what is not news is not logged.
+    pub fn is_news(&self, event: &Event) -> bool {
+        let stint_of =
+            |id: &StintId| self.jobs.get(&id.workload).and_then(|job| job.stint.as_ref()).filter(|s| s.id == *id);
+        match event {
+            Event::Submitted { key, .. } => self.submitted_as(key).is_none(),
+            Event::CancelRequested { workload, .. } => {
+                // A job that has succeeded may still store its last save: a person can end that as well.
+                let open = |job: &Job| job.ended.is_none() || job.stint.is_some();
+                self.jobs.get(workload).is_some_and(|job| job.cancelled_by.is_none() && open(job))
+            }
+            Event::BudgetSet { workload, budget, .. } => {
+                let live = self.jobs.get(workload).filter(|job| job.ended.is_none());
+                let valid = budget.is_none_or(|budget| budget.0 > 0);
+                valid && live.is_some_and(|job| job.paused || job.spec.budget != *budget)
+            }
+            Event::OfferSeen { offer } => self.offers.get(&offer.id) != Some(offer),
+            Event::OfferGone { offer } => self.offers.contains_key(offer),
+            Event::LeaseUp { lease, .. } => self.leases.get(lease).is_some_and(|l| l.meter.is_none()),
+            Event::LeaseFailed { lease, .. } => self.leases.get(lease).is_some_and(|l| l.meter.is_none()),
+            Event::LeaseNoticed { lease, .. } => {
+                self.leases.get(lease).is_some_and(|l| matches!(l.phase, LeasePhase::Up | LeasePhase::Asked))
+            }
+            Event::LeaseAtRisk { lease } => self.leases.get(lease).is_some_and(|l| l.at_risk_since.is_none()),
+            Event::LeaseGone { lease, .. } => self.leases.contains_key(lease),
+            Event::LeaseFound { lease, since, until, .. } => {
+                let strange = lease.0.installation == self.installation && !self.leases.contains_key(lease);
+                strange && until.is_none_or(|_| since.is_some_and(|since| !self.is_booked(*lease, since)))
+            }
+            Event::WorkerStarted { stint, rank, .. } => stint_of(stint)
+                .and_then(|s| s.workers.get(*rank as usize))
+                .is_some_and(|worker| !worker.started && worker.end.is_none()),
+            Event::WorkerEnded { stint, rank, settled, .. } => stint_of(stint)
+                .and_then(|s| s.workers.get(*rank as usize))
+                .is_some_and(|worker| worker.end.is_none() || (*settled && !worker.settled)),
+            Event::Troubled { stint, trouble } => stint_of(stint).is_some_and(|stint| stint.trouble != *trouble),
+            Event::StoreChecked { workload, .. } => self
+                .jobs
+                .get(workload)
+                .is_some_and(|job| job.store_away.as_ref().is_some_and(|away| away.asked.is_some())),
+            Event::Progress { stint, done, total } => match (stint_of(stint), self.jobs.get(&stint.workload)) {
+                (Some(s), Some(job)) => {
+                    let own = job.in_own_unit(*done, *total);
+                    own.is_some_and(|work| s.reported.is_none_or(|(_, known)| work > known))
+                        || (total.is_some() && job.progress.total != *total)
+                }
+                _ => false,
+            },
+            Event::CheckpointDurable { stint, checkpoint, .. } => {
+                stint_of(stint).is_some()
+                    && self.jobs.get(&stint.workload).is_some_and(|job| Some(*checkpoint) > job.progress.checkpoint)
+            }
+        }
+    }
+
+    /// Whether progress tells enough to be logged by itself, and not only together with what it leads to: a first word,
+    /// another total, or a share of the whole.
+    pub fn is_telling(&self, event: &Event) -> bool {
+        const SHARE: u64 = 500;
+        let Event::Progress { stint, done, total } = event else { return true };
+        let Some(job) = self.jobs.get(&stint.workload) else { return false };
+        let known = job.stint.as_ref().filter(|known| known.id == *stint).and_then(|known| known.reported);
+        let (Some((_, known)), Some(work)) = (known, job.in_own_unit(*done, *total)) else { return true };
+        let whole = job.total().unwrap_or(known).0;
+        (total.is_some() && job.progress.total != *total) || work.minus(known).0 >= (whole / SHARE).max(1)
+    }
+}
