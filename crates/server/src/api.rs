@@ -122,6 +122,7 @@ impl Desk {
             address: if named.is_empty() { own() } else { named.clone() },
             key: key.to_owned(),
             env: env.map(|(name, value)| (name.clone(), value.clone())).collect(),
+            saved_before: false,
         }
     }
 }

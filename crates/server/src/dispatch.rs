@@ -46,6 +46,8 @@ pub struct StoreAccess {
     pub key: String,
     /// Where credentials are looked for.
     pub env: BTreeMap<String, String>,
+    /// The job has saved there: a store without its checkpoints is not the one that is waited for.
+    pub saved_before: bool,
 }
 
 /// Looks at checkpoint stores.

@@ -120,10 +120,16 @@ const LAST_UPLOAD_LEAST_MS: u64 = 10_000;
 
 impl JobFolders for Folders {
     fn store_access(&self, brain: &Brain, workload: WorkloadId) -> Option<StoreAccess> {
-        let spec = &brain.job(workload)?.spec;
+        let job = brain.job(workload)?;
+        let spec = &job.spec;
         let mut env = Kept::read(&self.home.job(&spec.run.environment)).ok()?.env;
         env.extend(spec.run.env.clone());
-        Some(StoreAccess { address: self.checkpoint_store(spec), key: spec.checkpoint_key().to_owned(), env })
+        Some(StoreAccess {
+            address: self.checkpoint_store(spec),
+            key: spec.checkpoint_key().to_owned(),
+            env,
+            saved_before: job.progress.checkpoint.is_some() || spec.continues.is_some(),
+        })
     }
 
     fn start_order(&self, brain: &Brain, stint: StintId, rank: u32) -> Option<StartOrder> {

@@ -15,22 +15,38 @@ pub async fn check(access: &StoreAccess) -> Result<(), CheckpointError> {
     Checkpoints::open(&access.address, &access.key, options)?.probe().await
 }
 
-/// The last stint that wrote to a store, whoever's it was.
+/// The last stint that wrote to a store, whoever's it was. Nothing is written.
 pub async fn last_epoch(access: &StoreAccess) -> Result<Option<u64>, CheckpointError> {
-    let options = Options::with_env(access.env.clone());
+    let options = Options { saved_before: access.saved_before, ..Options::with_env(access.env.clone()) };
     Checkpoints::open(&access.address, &access.key, options)?.last_epoch().await
+}
+
+/// What is wrong with a store that a job waits for. One that was removed must not be made anew by looking at it.
+async fn trouble_with(access: &StoreAccess) -> Option<Trouble> {
+    let told = |error: CheckpointError| {
+        let text = match error.hint() {
+            Some(hint) => format!("{}; {hint}", chain(&error)),
+            None => chain(&error),
+        };
+        Trouble { kind: kind(&error), text }
+    };
+    if access.saved_before {
+        match last_epoch(access).await {
+            Ok(Some(_)) => {}
+            Ok(None) => {
+                let text = format!("this job's checkpoints are not in the store: {}", access.address);
+                return Some(Trouble { kind: TroubleKind::StoreAway, text });
+            }
+            Err(error) => return Some(told(error)),
+        }
+    }
+    check(access).await.err().map(told)
 }
 
 #[async_trait]
 impl StoreProbe for Probe {
     async fn probe(&self, access: &StoreAccess) -> Option<Trouble> {
-        check(access).await.err().map(|error| {
-            let text = match error.hint() {
-                Some(hint) => format!("{}; {hint}", chain(&error)),
-                None => chain(&error),
-            };
-            Trouble { kind: kind(&error), text }
-        })
+        trouble_with(access).await
     }
 }
 

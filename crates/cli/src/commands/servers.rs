@@ -14,6 +14,8 @@ use windfall_server::home::{HomeError, World};
 use windfall_server::{ServeError, Settings};
 use windfall_store::StoreError;
 
+/// Hours; every recording is shorter.
+const LONGEST_RECORDING: f64 = 100_000.0;
 /// Without jobs and clients for so long, a server ends itself.
 const IDLE: Duration = Duration::from_secs(600);
 
@@ -135,6 +137,10 @@ fn store_hint(error: &StoreError) -> &'static str {
 }
 
 pub async fn up(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
+    if let Some(hours) = args.from_hours.filter(|hours| !(0.0..=LONGEST_RECORDING).contains(hours)) {
+        let failure = Failure::new(Code::BadInput, format!("--from-hours: no place on a recording: {hours}"));
+        return Err(failure.hint("hours from its beginning, such as 12.5"));
+    }
     let mut serve_args = Vec::new();
     let mut add = |name: &str, value: Option<String>| {
         if let Some(value) = value {

@@ -176,6 +176,10 @@ impl Brain {
         }
         let ends: Vec<&WorkerEnd> = stint.workers.iter().filter_map(|worker| worker.end.as_ref()).collect();
         if stint.is_done() {
+            // Said once more at the end: whoever only reads the bill must know where the last files are.
+            if let Some(trouble) = &stint.trouble {
+                job.notice = Some(format!("what it saved last is not in its store: {}", trouble.text));
+            }
             job.progress.done = job.total().unwrap_or(done).max(done);
             job.verdict = Some(Verdict::Done);
             return;

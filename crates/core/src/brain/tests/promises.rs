@@ -121,6 +121,22 @@ fn a_program_that_exited_with_0_has_succeeded_whatever_becomes_of_its_last_save(
 }
 
 #[test]
+fn a_last_save_that_was_given_up_is_said_with_the_bill() {
+    let mut world = world();
+    let (_, stint) = world.running(job(1, Some(4)));
+    let end = WorkerEnd::Exited { code: 0 };
+    world.event(Event::WorkerEnded { stint, rank: 0, end: end.clone(), settled: false });
+    let trouble = Trouble { kind: TroubleKind::StoreFull, text: "full; its files lie in /data".to_owned() };
+    world.event(Event::Troubled { stint, trouble: Some(trouble) });
+    world.decide();
+    world.event(Event::WorkerEnded { stint, rank: 0, end, settled: true });
+    world.decide();
+    world.gone(LeaseEnd::Released);
+    let last = world.brain.take_final_views().pop().expect("a last view");
+    assert!(last.notice.is_some_and(|notice| notice.contains("/data")));
+}
+
+#[test]
 fn a_last_save_that_arrives_gives_the_lease_back_at_once() {
     let mut world = world();
     let (_, stint) = world.running(job(1, Some(4)));
