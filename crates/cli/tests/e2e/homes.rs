@@ -190,7 +190,9 @@ fn another_world_is_refused_in_a_directory_that_holds_one() {
 #[test]
 fn a_world_that_cannot_be_leaves_nothing_behind() {
     let place = Place::bare();
-    let wrong: [&[&str]; 4] = [
+    let wrong: [&[&str]; 6] = [
+        &["up", "--from-hours", "1e300"],
+        &["up", "--from-hours", "nan"],
         &["up", "--market", "no-such-market"],
         &["up", "--market", "aws-v100-us-west-2-2023", "--zones", "nowhere-1a"],
         &["up", "--store", "postgres://nobody@127.0.0.1:1/none"],
