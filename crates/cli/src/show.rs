@@ -56,6 +56,12 @@ pub fn lease(job: &JobView) -> String {
     }
 }
 
+/// What needs a person, a line for each job that has trouble.
+pub fn troubles(jobs: &[JobView]) -> String {
+    let told = jobs.iter().filter_map(|job| Some((job, job.trouble.as_ref()?)));
+    told.map(|(job, trouble)| format!("job {}: {}\n", job.id, trouble.text)).collect()
+}
+
 /// One line about where a job stands, for logs and pipes.
 pub fn line(job: &JobView) -> String {
     let at = job.at - job.submitted_at;

@@ -27,8 +27,13 @@ type Upgrade = fn(Value) -> Value;
 
 /// One step per released version but the newest.
 const UPGRADES: &[Upgrade] = &[
-    // Version 2 has more kinds of records; what version 1 says, it still says.
-    |payload| payload,
+    // In version 1 a checkpoint of unknown work held all that the program had run by then.
+    |mut payload| {
+        if let Some(saved) = payload.pointer_mut("/event/checkpoint-durable").filter(|saved| saved["work"].is_null()) {
+            saved["ran"] = i64::MAX.into();
+        }
+        payload
+    },
 ];
 
 /// Text of a payload in the present version.
@@ -59,6 +64,8 @@ fn decode_with<T: DeserializeOwned>(upgrades: &[Upgrade], version: u16, payload:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::{Body, Event};
+    use crate::units::Span;
 
     #[test]
     fn an_old_payload_is_lifted_step_by_step() {
@@ -77,6 +84,14 @@ mod tests {
             decode_with(upgrades, 1, r#"{"a":3}"#).expect("version 1 is read");
         assert_eq!(read["b"], 3);
         assert_eq!(read["c"], 7);
+    }
+
+    #[test]
+    fn a_save_of_version_1_keeps_its_worth() {
+        let saved = r#"{"event":{"checkpoint-durable":{"stint":{"workload":3,"epoch":1},
+            "checkpoint":{"epoch":1,"seq":1},"work":null}}}"#;
+        let read: Body = decode(1, saved).expect("version 1 is read");
+        assert!(matches!(read, Body::Event(Event::CheckpointDurable { ran: Some(Span(i64::MAX)), .. })), "{read:?}");
     }
 
     #[test]

@@ -5,10 +5,11 @@ use crate::api_types::{
     Accepted, Bill, DatabaseAway, ExplainAnswer, Hello, InterruptRequest, JobAnswer, Problem, Submission,
 };
 use crate::cycle::{Refused, Ticket, chain, continued_already, path_in_use};
+use crate::folders::Kept;
 use crate::home::Home;
 use crate::keeper::{Ask, Keeper, Reply, Waiting, refusal};
-use crate::outfit::Kept;
 use crate::{bill, history, logs, problem};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use windfall_core::brain::Job;
@@ -78,6 +79,10 @@ impl Keeper {
                 let (brain, now) = (self.cycle.brain(), self.clock.now());
                 let _ = reply.send(Ok(brain.jobs().filter_map(|job| brain.view(job.id, now)).collect()));
             }
+            Ask::SaverIn(key, reply) => {
+                let saver = self.cycle.brain().jobs().find(|job| job.spec.checkpoint_key() == key);
+                let _ = reply.send(Ok(saver.map(|job| job.id)));
+            }
             Ask::Job(id, reply) => self.job(id, reply).await,
             Ask::Stints(id, reply) => self.stints(id, reply).await,
             Ask::Explain(id, reply) => self.explain(id, reply),
@@ -112,10 +117,13 @@ impl Keeper {
         let (key, workload) = (submission.key, Box::new(Workload::Job(spec.clone())));
         let away = self.away(&Event::Submitted { workload, key: key.clone() });
         let unacceptable = || spec.check().err().map(|why| problem(422, "unacceptable-job", &why.to_string()));
+        let own = || spec.checkpoint.path.as_deref().and_then(|path| self.state_directory(path));
         let in_use = || spec.checkpoint.path.as_ref().and_then(|path| path_in_use(brain, path)).map(|r| refusal(&r));
         let hopeless = || (!submission.wait).then(|| self.hopeless(&spec, submission.deadline_in)).flatten();
         let continued = || spec.continues.as_ref().and_then(|from| continued_already(brain, from)).map(|r| refusal(&r));
-        if let Some(refused) = away.or_else(unacceptable).or_else(in_use).or_else(continued).or_else(hopeless) {
+        if let Some(refused) =
+            away.or_else(unacceptable).or_else(own).or_else(in_use).or_else(continued).or_else(hopeless)
+        {
             let _ = reply.send(Err(refused));
             return;
         }
@@ -153,6 +161,18 @@ impl Keeper {
         self.cycle.ask(self.moment(), ticket, event);
     }
 
+    /// A checkpoint folder in which a restart would clear this server's own files.
+    fn state_directory(&self, path: &str) -> Option<Problem> {
+        let (path, own) = (Path::new(path), self.home.path.as_path());
+        let overlaps = path.starts_with(own) || own.starts_with(path);
+        overlaps.then(|| {
+            let text = format!("checkpoint.path is in the state directory, or around it: {}", path.display());
+            let mut refusal = problem(422, "checkpoint-path-is-state", &text);
+            refusal.hint = Some("name a folder of the job's own, or leave `checkpoint.path` out".to_owned());
+            refusal
+        })
+    }
+
     /// Why nothing that is sold could ever serve a job, if so.
     fn hopeless(&self, spec: &JobSpec, deadline_in: Option<Span>) -> Option<Problem> {
         let brain = self.cycle.brain();
@@ -168,7 +188,12 @@ impl Keeper {
         // With a deadline on-demand capacity is taken in time; without one, a job waits for spot at its price.
         let waits =
             deadline_in.is_none() && spec.priority != Priority::Critical && spec.policy.as_deref() != Some("on-demand");
-        let least = self.engine.position().tape().cheapest();
+        let tape = self.engine.position().tape();
+        if let Some(most) = tape.most().filter(|most| waits && *most < spec.least()) {
+            let text = format!("{} spot instances at once were never on sale here: the most is {most}", spec.least());
+            return refuse("gang-too-large", text);
+        }
+        let least = tape.cheapest();
         match (spec.max_price.filter(|_| waits), least) {
             (Some(max), Some(least)) if max < least => refuse(
                 "max-price-too-low",

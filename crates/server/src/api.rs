@@ -19,13 +19,15 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use windfall_agent::checkpoint::CheckpointError;
 use windfall_core::spec::Continued;
-use windfall_core::view::JobView;
+use windfall_core::view::{self, JobView};
 use windfall_core::worker::WorkerView;
 use windfall_core::{Event, JobSpec, NanoUsd, WorkloadId, codec};
 use windfall_store::{JobQuery, Store};
 
 /// How often a watched job is looked at.
 const LOOK: Duration = Duration::from_millis(200);
+/// How long a request waits for a job that has ended to give back its machines.
+const SETTLING: Duration = Duration::from_secs(20);
 /// A job file and an environment fit many times into this.
 const LARGEST_BODY: usize = 8 << 20;
 
@@ -87,14 +89,15 @@ impl Desk {
 
     /// Lets a job begin with what an ended one has saved.
     async fn go_on_from(&self, id: u64, submission: &mut Submission) -> Result<(), Problem> {
-        let answer = self.ask(|reply| Ask::Job(WorkloadId(id), reply)).await?;
+        let answer = self.settled(WorkloadId(id)).await?;
         if !answer.job.state.is_over() || answer.bill.is_none() {
-            let mut refusal = problem(409, "job-is-not-over", &format!("job {id} is {}", answer.job.state.word()));
-            refusal.hint = Some(format!("it goes on by itself; watch it with: windfall attach {id}"));
-            return Err(refusal);
+            return Err(not_over(&answer.job));
         }
         let before = self.spec_of(id).await?;
         let key = before.continues.map_or(before.run.environment, |continued| continued.key);
+        if let Some(other) = self.ask(|reply| Ask::SaverIn(key.clone(), reply)).await? {
+            self.settled(other).await?;
+        }
         submission.spec.checkpoint.store = before.checkpoint.store;
         let access = self.store_access(submission, &key);
         let last = probe::last_epoch(&access).await.map_err(|error| store_refusal(&error))?;
@@ -112,7 +115,35 @@ impl Desk {
     }
 }
 
+fn not_over(job: &JobView) -> Problem {
+    let (id, word) = (job.id, job.state.word());
+    let (text, hint) = match job.state {
+        view::State::Paused => {
+            (format!("job {id} is {word}"), format!("it goes on with a higher budget: windfall budget {id} DOLLARS"))
+        }
+        state if state.is_over() => (
+            format!("job {id} is {word}, but its last save or its machine is still on the way"),
+            format!("try again when its bill is there: windfall attach {id}"),
+        ),
+        _ => (format!("job {id} is {word}"), format!("it goes on by itself; watch it with: windfall attach {id}")),
+    };
+    Problem { hint: Some(hint), ..problem(409, "job-is-not-over", &text) }
+}
+
 impl Desk {
+    /// A job as it is, or, where it has ended, as it is once it has given back its machines: that takes a moment.
+    async fn settled(&self, id: WorkloadId) -> Result<JobAnswer, Problem> {
+        let patience = tokio::time::Instant::now() + SETTLING;
+        loop {
+            let answer = self.ask(|reply| Ask::Job(id, reply)).await?;
+            let on_the_way = answer.job.state.is_over() && answer.bill.is_none();
+            if !on_the_way || tokio::time::Instant::now() >= patience {
+                return Ok(answer);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
     /// The checkpoint store of a submission, under a job's key.
     fn store_access(&self, submission: &Submission, key: &str) -> StoreAccess {
         let named = &submission.spec.checkpoint.store;

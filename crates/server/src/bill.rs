@@ -1,9 +1,9 @@
 //! What a job cost, what else it might have cost, and what cannot be promised before it begins.
 
 use crate::api_types::{Bill, Forecast};
-use crate::outfit::Kept;
+use crate::folders::Kept;
 use windfall_core::market::foresight::{Journey, Model};
-use windfall_core::spec::Late;
+use windfall_core::spec::{Late, Priority};
 use windfall_core::view::JobView;
 use windfall_core::{JobSpec, NanoUsd, Span};
 use windfall_sim::{Errand, Tape, omniscient};
@@ -46,6 +46,12 @@ pub fn forecast(spec: &JobSpec, deadline_in: Option<Span>, tape: &Tape, offset: 
     let need = on_demand_time(spec, &tape.accelerator)?;
     let spot = tape.zones().filter_map(|zone| tape.quote(zone, offset)).map(|quote| quote.price).min()?;
     let restart = spec.checkpoint.restart.unwrap_or(USUAL_START);
+    if spec.priority == Priority::Critical || spec.policy.as_deref() == Some("on-demand") {
+        // It buys nothing that can be taken away, so nothing is uncertain but the work itself.
+        let elapsed = need + restart;
+        let cost = NanoUsd(tape.on_demand.for_span(elapsed).0.saturating_mul(i64::from(spec.gang)));
+        return Some(Forecast { cost, low: cost, high: cost, elapsed });
+    }
     // A deadline that is lost costs nothing where lateness is to be cheap.
     let left = deadline_in.filter(|left| *left >= need + restart || spec.late != Late::Cheapest);
     let journey = Journey {

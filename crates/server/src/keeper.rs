@@ -6,8 +6,8 @@ use crate::api_types::{Accepted, ExplainAnswer, Hello, InterruptRequest, JobAnsw
 use crate::bound::Bound;
 use crate::cycle::{Answer, Cycle, Gone, Moment, Refused, Step, Ticket, chain};
 use crate::dispatch::{self, Performed};
+use crate::folders::Folders;
 use crate::home::{Home, World};
-use crate::outfit::Folders;
 use crate::probe::Probe;
 use crate::problem;
 use std::collections::BTreeMap;
@@ -45,6 +45,8 @@ pub enum Ask {
     Tell(Event, Reply<()>),
     /// One job, live or ended.
     Job(WorkloadId, Reply<JobAnswer>),
+    /// The job in the brain, live or hardly ended, whose checkpoints lie under a key.
+    SaverIn(String, Reply<Option<WorkloadId>>),
     /// What is known of the workers of a job's stints, oldest first.
     Stints(WorkloadId, Reply<Vec<WorkerView>>),
     /// Live jobs.

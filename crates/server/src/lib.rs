@@ -8,13 +8,13 @@ mod bound;
 pub mod cycle;
 pub mod dispatch;
 mod flights;
+mod folders;
 mod history;
 pub mod home;
 mod journal;
 mod keeper;
 mod logs;
 mod merge;
-mod outfit;
 mod probe;
 mod serve;
 

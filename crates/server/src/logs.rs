@@ -52,7 +52,7 @@ where
 
 impl Place {
     fn read(&mut self) -> Option<Bytes> {
-        let mut file = File::open(crate::outfit::output_file(&self.folder, self.epoch, self.rank)).ok()?;
+        let mut file = File::open(crate::folders::output_file(&self.folder, self.epoch, self.rank)).ok()?;
         let length = file.metadata().ok()?.len();
         // Shorter than before where the agent could cut its newest part only.
         self.offset = self.offset.min(length);
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn a_hole_in_an_output_is_passed_over() {
         let dir = tempfile::tempdir().expect("a folder");
-        let file = File::create(crate::outfit::output_file(dir.path(), 1, 0)).expect("made");
+        let file = File::create(crate::folders::output_file(dir.path(), 1, 0)).expect("made");
         file.write_all_at(b"head\n", 0).expect("written");
         file.write_all_at(b"tail\n", 1 << 30).expect("written");
         let mut place = Place { folder: dir.path().to_owned(), rank: 0, epoch: 1, offset: 0, finishing: true };

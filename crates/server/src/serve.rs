@@ -3,9 +3,9 @@
 use crate::api::{Desk, routes};
 use crate::bound::Bound;
 use crate::cycle::{Cycle, Habits, Moment};
+use crate::folders::Folders;
 use crate::home::{Home, HomeError, World, private};
 use crate::keeper::{Keeper, log};
-use crate::outfit::Folders;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::PathBuf;

@@ -5,7 +5,7 @@
 use crate::course::{Course, Terms};
 use std::sync::Arc;
 use windfall_core::market::foresight::{Model, Plan, PlanTerms, Shelf};
-use windfall_core::market::{self, Choice, Margins, Policy, Present, Seen, Sight, WORTH_WAITING_PERMILLE};
+use windfall_core::market::{self, Choice, Margins, Policy, Present, Seen, Sight};
 use windfall_core::{Market, NanoUsd, OfferId, Span, Time};
 
 /// What a tick was used for.
@@ -138,31 +138,11 @@ impl<'a> Game<'a> {
         });
         let any_up = course.zones.iter().any(|zone| zone.is_up(0));
         let offers = spot.chain([seen(Course::firm(), Market::OnDemand, course.on_demand)]).collect();
+        let anywhere = player.model.as_ref().filter(|_| course.zones.len() > 1);
         let sight = Sight {
-            now: Time(0),
-            began: Time(0),
-            deadline: Some(Time(0) + terms.deadline),
-            need: Some(terms.work),
-            whole: Some(terms.work),
-            restart: terms.restart,
-            grace: Span::ZERO,
-            at_risk: Span::ZERO,
-            saves_when_told: true,
-            slow_restart: Span::ZERO,
-            silent: Span::ZERO,
-            firm_wait: Span::ZERO,
-            worth_waiting_permille: WORTH_WAITING_PERMILLE,
-            margins: margins(course.tick),
-            present: None,
-            offers,
-            anywhere: player
-                .model
-                .as_ref()
-                .filter(|_| course.zones.len() > 1)
-                .map(|model| Arc::new(model.belief(any_up))),
+            anywhere: anywhere.map(|model| Arc::new(model.belief(any_up))),
             model: player.model.clone(),
-            plan: None,
-            plan_is_coming: false,
+            ..Sight::at_the_start(terms.work, terms.deadline, terms.restart, margins(course.tick), offers)
         };
         Game { course, terms: *terms, player, sight, held: Use::Idle, home: None, paid: 0, played: Played::default() }
     }

@@ -265,6 +265,11 @@ impl Tape {
         self.zones.iter().flat_map(|(_, quotes)| quotes.iter().map(|quote| quote.price)).min()
     }
 
+    /// The most instances that any zone has at any time.
+    pub fn most(&self) -> Option<u32> {
+        self.zones.iter().flat_map(|(_, quotes)| quotes.iter().map(|quote| quote.capacity)).max()
+    }
+
     /// Whether a zone is ever without `count` instances, so that leases are taken away.
     pub fn ever_lacks(&self, count: u32) -> bool {
         self.zones.iter().any(|(_, quotes)| quotes.iter().any(|quote| quote.capacity < count))

@@ -64,22 +64,26 @@ impl Checkpoints {
     }
 
     fn silent(&self, within: Duration, late: tokio::time::error::Elapsed) -> CheckpointError {
-        let (at, hint) = match &self.place {
-            Place::Directory(path) => {
-                (path.display().to_string(), "check that the file system is mounted and answers".to_owned())
-            }
-            Place::Remote(remote) => (remote.label(), format!("check {} and the network", remote.kind.endpoint_word())),
+        let hint = match &self.place {
+            Place::Directory(_) => "check that the file system is mounted and answers".to_owned(),
+            Place::Remote(remote) => format!("check {} and the network", remote.kind.endpoint_word()),
         };
+        let at = self.place_name();
         let what = format!("the store did not answer within {} s: {at}", within.as_secs());
         CheckpointError::Store { what, culprit: Culprit::Endpoint, hint, source: Box::new(late) }
     }
 
-    /// The store answers, and what was saved there is not in it.
-    pub(super) fn emptied(&self) -> CheckpointError {
-        let at = match &self.place {
+    /// Where the store is, for people.
+    fn place_name(&self) -> String {
+        match &self.place {
             Place::Directory(path) => path.display().to_string(),
             Place::Remote(remote) => remote.label(),
-        };
+        }
+    }
+
+    /// The store answers, and what was saved there is not in it.
+    pub(super) fn emptied(&self) -> CheckpointError {
+        let at = self.place_name();
         CheckpointError::Store {
             what: format!("this job's checkpoints are not in the store: {at}"),
             culprit: Culprit::Endpoint,
@@ -89,10 +93,7 @@ impl Checkpoints {
     }
 
     fn unfit(&self, why: &str) -> CheckpointError {
-        let at = match &self.place {
-            Place::Directory(path) => path.display().to_string(),
-            Place::Remote(remote) => remote.label(),
-        };
+        let at = self.place_name();
         CheckpointError::Store {
             what: format!("this store cannot hold checkpoints: {at}"),
             culprit: Culprit::Feature,

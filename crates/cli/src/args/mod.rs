@@ -30,7 +30,7 @@ Examples:
   windfall explain 12                 every decision about job 12, with its numbers
 
 Exit codes:
-  0 done   2 bad input, nothing changed   3 the job failed   4 finished late
+  0 done   1 a bug, or output that cannot be written   2 bad input, nothing changed   3 the job failed   4 finished late
   5 the service cannot be reached   130 detached, interrupted, cancelled or paused
 
 Environment:
@@ -71,7 +71,7 @@ pub enum Command {
     Logs(LogsArgs),
     /// Cancel a job: it may save, then it ends
     Cancel(JobArgs),
-    /// Go on from what a failed or cancelled job has saved, as a new job
+    /// Go on from what an ended job has saved, as a new job with a budget of its own
     Resume(ResumeArgs),
     /// Give a job another budget; one that was paused for its budget goes on
     Budget(BudgetArgs),

@@ -55,11 +55,13 @@ pub async fn jobs(here: &Here, args: &JobsArgs) -> Result<Code, Failure> {
                 slack,
                 job.interruptions.to_string(),
                 job.cost.to_string(),
-                if job.state.is_over() { "-".to_owned() } else { show::lease(job) },
+                // One that has ended may still hold a machine, for its last save.
+                if job.state.is_over() && job.lease.is_none() { "-".to_owned() } else { show::lease(job) },
             ]
         })
         .collect();
     print!("{}", show::table(&["JOB", "NAME", "STATE", "DONE", "SLACK", "INT", "COST", "LEASE"], &rows));
+    print!("{}", show::troubles(&jobs));
     Ok(Code::Done)
 }
 
@@ -97,9 +99,11 @@ async fn pour(here: &Here, parts: &mut Lines, shown: &mut usize) -> Result<(), F
         } else {
             out.write_all(news)
         };
-        // A reader that has seen enough is not an error.
-        if written.and_then(|()| out.flush()).is_err() {
-            break;
+        match written.and_then(|()| out.flush()) {
+            Ok(()) => {}
+            // A reader that has seen enough is not an error.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => break,
+            Err(error) => return Err(Failure::new(Code::Bug, format!("the output cannot be written: {error}"))),
         }
     }
     Ok(())

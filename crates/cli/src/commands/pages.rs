@@ -14,7 +14,9 @@ pub fn schema() -> Result<Code, Failure> {
 }
 
 pub fn completions(shell: clap_complete::Shell) -> Result<Code, Failure> {
-    clap_complete::generate(shell, &mut Cli::command(), "windfall", &mut std::io::stdout());
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "windfall", &mut text);
+    print!("{}", String::from_utf8_lossy(&text));
     Ok(Code::Done)
 }
 

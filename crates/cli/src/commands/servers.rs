@@ -212,6 +212,7 @@ pub async fn status(here: &Here) -> Result<Code, Failure> {
             show::lease(job)
         );
     }
+    print!("{}", show::troubles(&jobs));
     Ok(Code::Done)
 }
 

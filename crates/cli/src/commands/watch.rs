@@ -58,8 +58,8 @@ pub async fn resume(here: &Here, args: &ResumeArgs) -> Result<Code, Failure> {
     let (spec, deadline_in, notes) = match read {
         Some(read) => (read.spec, read.deadline_in, read.notes),
         None => {
-            let spec: JobSpec = client.get(&format!("/v1/jobs/{id}/spec")).await?;
             let before: JobAnswer = client.get(&format!("/v1/jobs/{id}")).await?;
+            let spec: JobSpec = client.get(&format!("/v1/jobs/{id}/spec")).await?;
             // As much time as it had in the beginning.
             let deadline_in = spec.deadline.map(|deadline| deadline - before.job.submitted_at);
             (spec, deadline_in, Vec::new())

@@ -29,6 +29,12 @@ pub(super) fn checkpoint_path(text: &str, context: &Context) -> Result<String, P
         if path == Path::new("/") {
             return refuse("is the root of this machine");
         }
+        if SYSTEM.iter().any(|system| path.starts_with(system)) {
+            return refuse("is a folder of the system");
+        }
+        if path.is_file() {
+            return refuse("is a file");
+        }
         if home.as_ref() == Some(&path) {
             return refuse("is your home folder");
         }
@@ -42,7 +48,19 @@ pub(super) fn checkpoint_path(text: &str, context: &Context) -> Result<String, P
             return refuse("contains your home folder");
         }
     }
-    into_text(path)
+    into_text(resolved(&path))
+}
+
+/// Folders in which nobody keeps checkpoints.
+const SYSTEM: [&str; 10] = ["/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr"];
+
+/// A path by the one name that it has without links, as far as it is there: two jobs must not share a folder unseen.
+fn resolved(path: &Path) -> PathBuf {
+    let there = path.ancestors().find_map(|part| Some((part, part.canonicalize().ok()?)));
+    match there {
+        Some((part, real)) => path.strip_prefix(part).map(|rest| real.join(rest)).unwrap_or_else(|_| path.to_owned()),
+        None => path.to_owned(),
+    }
 }
 
 /// Where checkpoints are kept.

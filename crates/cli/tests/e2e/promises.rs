@@ -1,7 +1,7 @@
 //! Promises as a user sees them: a deadline with a program that is deaf, requests that nothing can serve, work that is
 //! gone on from after a failure, and a bill that can be checked.
 
-use super::place::Place;
+use super::place::{Place, eventually};
 
 /// Ignores SIGTERM, and saves every 40 of 300 steps.
 const DEAF: &str = r#"
@@ -119,4 +119,74 @@ fn a_short_job_with_plenty_of_time_is_not_put_off() {
         let bill = said.lines().pop().unwrap();
         assert!(bill["seconds"].as_f64().unwrap() < 1_800.0, "{bill}");
     }
+}
+
+#[test]
+fn a_gang_larger_than_the_market_ever_was_is_refused() {
+    let place = Place::bare();
+    place.write("gang.yaml", "nodes: 3\nrun: 'true'\n");
+    let said = place.run(&["submit", "gang.yaml"]).ends_with(2);
+    assert!(said.err.contains("never on sale here: the most is 1"), "{said:?}");
+    place.write("promised.yaml", "nodes: 3\nwork: { hours: 1 }\ndeadline: 9h\nrun: 'true'\n");
+    place.run(&["submit", "promised.yaml"]).ends_with(0);
+}
+
+#[test]
+fn a_checkpoint_folder_that_is_not_the_job_s_own_is_refused() {
+    let place = Place::steady();
+    let file = place.write("a-file", "");
+    let shared = place.work.join("saves");
+    std::fs::create_dir(&shared).unwrap();
+    std::os::unix::fs::symlink(&shared, place.work.join("link")).unwrap();
+    let job = |path: &std::path::Path| format!("checkpoint: {{ path: {} }}\nrun: sleep 600\n", path.display());
+    place.write("first.yaml", &job(&shared));
+    place.run(&["submit", "first.yaml"]).ends_with(0);
+    let wrong = [
+        (place.home.clone(), "state directory"),
+        (place.home.join("jobs"), "state directory"),
+        ("/etc/windfall".into(), "folder of the system"),
+        (file, "is a file"),
+        (place.work.join("link"), "saves its checkpoints in"),
+        (shared.join("below"), "saves its checkpoints in"),
+    ];
+    for (path, words) in wrong {
+        place.write("other.yaml", &job(&path));
+        let said = place.run(&["submit", "other.yaml"]).ends_with(2);
+        assert!(said.err.contains(words), "{path:?}: {said:?}");
+    }
+    assert_eq!(place.jobs().len(), 1, "nothing else was taken");
+}
+
+/// Reports each step, saves the first and nothing after it.
+const FORGETFUL: &str = r#"
+import os, time
+path = os.path.join(os.environ["WINDFALL_CHECKPOINT_DIR"], "step")
+for step in range(1, 10_000):
+    print(f"step {step}/10000", flush=True)
+    if step == 1 and not os.path.exists(path):
+        with open(path, "w") as file:
+            file.write("1")
+    time.sleep(0.05)
+"#;
+
+#[test]
+fn what_a_lost_machine_took_with_it_is_on_the_bill() {
+    let place = Place::steady();
+    place.write("forgetful.py", FORGETFUL);
+    let id = place.submit(
+        "name: forgetful\nwork: { steps: 10000, throughput: { stage: 20/min } }\n\
+         progress: 'step (\\d+)/(\\d+)'\nrun: exec python3 forgetful.py\n",
+    );
+    eventually("it has saved once and gone on", || {
+        let job = place.job(id);
+        job["durable"].as_u64() > Some(0) && job["done"].as_u64() > job["durable"].as_u64().map(|saved| saved + 60)
+    });
+    let done = place.job(id)["done"].as_u64().unwrap();
+    place.post("/v1/interrupt", &serde_json::json!({ "job": id, "how": "without" }));
+    eventually("the loss is known", || place.job(id)["interruptions"] == 1);
+    let job = place.job(id);
+    // Twenty steps take a minute of the world's time.
+    let lost_steps = job["lost_ms"].as_u64().unwrap() / 3_000;
+    assert!(lost_steps + 2 >= done - job["durable"].as_u64().unwrap(), "{lost_steps} of {done}: {job}");
+    place.run(&["cancel", "forgetful"]).ends_with(0);
 }

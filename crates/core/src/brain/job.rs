@@ -282,12 +282,13 @@ impl Job {
 
     /// What a checkpoint of the present stint holds: as the program said, else its running time where that stands in for
     /// progress, else what the stint began with.
-    pub(super) fn work_saved(&self, work: Option<Work>, ran: Option<Span>) -> Work {
+    pub(super) fn work_saved(&self, work: Option<Work>, ran: Option<Span>, now: Time) -> Work {
         let base = self.stint.as_ref().map_or(self.progress.durable, |stint| stint.base);
         let by_time = || {
             let (stint, ran) = (self.stint.as_ref()?, ran.filter(|_| self.counts_time())?);
             let ran = Rate::REAL_TIME.work_in(stint.as_whole(ran, self.spec.gang));
-            Some(Work(base.0.saturating_add(ran.0)))
+            // It cannot have run for longer than it has.
+            Some(Work(base.0.saturating_add(ran.0)).min(self.done_at(now)))
         };
         let said = work.and_then(|work| self.in_own_unit(work, self.progress.total)).or_else(by_time);
         // A later save of the same run holds no less than an earlier one whose work was known.

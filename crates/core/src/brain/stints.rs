@@ -105,8 +105,12 @@ impl Brain {
             let whole = work.minus(known).times(job.spec.gang, stint.leases.len() as u32);
             // A program that was told to save and stop is not slow: it does something else.
             let steady = stint.stopping.is_none() && !stint.interrupted;
-            // Nor is one fast whose first words came before it had loaded what it went on from.
-            if steady && known >= stint.resumed_with {
+            // Progress bars say nothing done until the checkpoint is loaded: then it was there after all.
+            let loaded = known == stint.base && known < stint.resumed_with && work >= stint.resumed_with;
+            if loaded {
+                stint.base = stint.resumed_with;
+                job.progress.durable = job.progress.durable.max(stint.resumed_with);
+            } else if steady {
                 job.progress.learn_speed(&offer.unwrap_or_default(), whole, now - before);
             }
         } else {
@@ -137,7 +141,7 @@ impl Brain {
         let place = self.offer_of(id).and_then(Offer::place);
         let Some(job) = self.jobs.get_mut(&id.workload) else { return };
         let before = job.progress.durable;
-        let counted = job.work_saved(work, ran).min(job.total().unwrap_or(Work(u64::MAX)));
+        let counted = job.work_saved(work, ran, now).min(job.total().unwrap_or(Work(u64::MAX)));
         job.progress.checkpoint = Some(checkpoint);
         job.progress.durable = counted;
         job.progress.note_held(checkpoint, counted);
@@ -177,7 +181,7 @@ impl Brain {
         let ends: Vec<&WorkerEnd> = stint.workers.iter().filter_map(|worker| worker.end.as_ref()).collect();
         if stint.is_done() {
             // Said once more at the end: whoever only reads the bill must know where the last files are.
-            if let Some(trouble) = &stint.trouble {
+            if let Some(trouble) = stint.trouble.as_ref().filter(|trouble| trouble.kind != TroubleKind::Remark) {
                 job.notice = Some(format!("what it saved last is not in its store: {}", trouble.text));
             }
             job.progress.done = job.total().unwrap_or(done).max(done);

@@ -144,6 +144,32 @@ impl Choice {
 }
 
 impl Sight {
+    /// A job that begins now, holds nothing and has so much to do in so much time: what a replay starts from.
+    pub fn at_the_start(need: Span, left: Span, restart: Span, margins: Margins, offers: Vec<Seen>) -> Sight {
+        Sight {
+            now: Time(0),
+            began: Time(0),
+            deadline: Some(Time(0) + left),
+            need: Some(need),
+            whole: Some(need),
+            restart,
+            grace: Span::ZERO,
+            at_risk: Span::ZERO,
+            saves_when_told: true,
+            slow_restart: Span::ZERO,
+            silent: Span::ZERO,
+            firm_wait: Span::ZERO,
+            worth_waiting_permille: super::WORTH_WAITING_PERMILLE,
+            margins,
+            present: None,
+            offers,
+            anywhere: None,
+            model: None,
+            plan: None,
+            plan_is_coming: false,
+        }
+    }
+
     /// Time to the deadline.
     pub fn left(&self) -> Option<Span> {
         self.deadline.map(|deadline| deadline - self.now)

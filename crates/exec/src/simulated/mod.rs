@@ -31,7 +31,9 @@ use windfall_sim::TapeError;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// An agent that has not answered for this long is a machine that is gone, whatever its process table says.
-const SILENCE: Duration = Duration::from_secs(300);
+const SILENCE: Span = Span::minutes(5);
+/// The least real time for it: a busy computer is no faster because a world is.
+const LEAST_SILENCE: Duration = Duration::from_secs(45);
 
 /// The engine could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -160,6 +162,19 @@ impl Simulated {
         }
     }
 
+    /// Takes in what an agent wrote down before it ended. That is written with saves and ends only, so what it was last
+    /// heard to have done may be more.
+    fn recall(&self, folder: &Folder) {
+        let Some(mut written) = folder.read_worker() else { return };
+        if let Some(held) = self.held().get_mut(&folder.lease) {
+            if let Some(heard) = held.worker.as_ref().filter(|heard| heard.stint == written.stint) {
+                written.done = written.done.max(heard.done);
+                written.total = written.total.or(heard.total);
+            }
+            held.worker = Some(written);
+        }
+    }
+
     fn mark(&self, lease: LeaseId, change: impl FnOnce(&mut Marks)) {
         if let Some(held) = self.held().get_mut(&lease) {
             change(&mut held.marks);
@@ -191,12 +206,11 @@ impl Simulated {
                     self.changed.notify_one();
                 }
                 // An agent that cannot be reached and has no process is a machine that is gone.
-                Err(_) if !self.agents.is_alive(&folder) || heard.elapsed() > SILENCE => {
-                    if let Some(worker) = folder.read_worker()
-                        && let Some(held) = self.held().get_mut(&lease)
-                    {
-                        held.worker = Some(worker);
-                    }
+                Err(_)
+                    if !self.agents.is_alive(&folder)
+                        || heard.elapsed() > self.clock.real_time(SILENCE).max(LEAST_SILENCE) =>
+                {
+                    self.recall(&folder);
                     if self.end(lease, LeaseEnd::Lost).await.is_ok() {
                         return;
                     }
@@ -292,11 +306,7 @@ impl Simulated {
         let at = self.clock.now();
         let gently = end == LeaseEnd::Released;
         self.agents.end(&folder, gently).await.map_err(|why| EngineError::Unreachable { why: why.to_string() })?;
-        if let Some(worker) = folder.read_worker()
-            && let Some(held) = self.held().get_mut(&lease)
-        {
-            held.worker = Some(worker);
-        }
+        self.recall(&folder);
         self.mark(lease, |marks| {
             marks.gone.get_or_insert((marks.ends_at.map_or(at, |ends| ends.min(at)), end));
         });

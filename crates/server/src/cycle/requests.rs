@@ -2,6 +2,7 @@
 //! request whose commit has failed is answered with an error, or tried again within a bound, never both.
 
 use super::{Cycle, Moment, Phase, Step};
+use std::path::Path;
 use std::time::Duration;
 use windfall_core::spec::Continued;
 use windfall_core::{Brain, Event, WorkloadId};
@@ -114,7 +115,10 @@ pub(crate) fn continued_already(brain: &Brain, from: &Continued) -> Option<Refus
 
 /// The job that saves its checkpoints in a path already.
 pub(crate) fn path_in_use(brain: &Brain, path: &str) -> Option<Refused> {
-    let other = brain.jobs().find(|job| job.spec.checkpoint.path.as_deref() == Some(path))?;
+    // One inside the other is no better: what a restart clears there may be the other's.
+    let wanted = Path::new(path);
+    let shares = |known: &str| wanted.starts_with(known) || Path::new(known).starts_with(wanted);
+    let other = brain.jobs().find(|job| job.spec.checkpoint.path.as_deref().is_some_and(shares))?;
     Some(Refused::PathInUse { path: path.to_owned(), by: other.id })
 }
 

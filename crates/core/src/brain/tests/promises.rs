@@ -137,6 +137,18 @@ fn a_last_save_that_was_given_up_is_said_with_the_bill() {
 }
 
 #[test]
+fn a_remark_about_old_checkpoints_is_no_word_about_the_last_save() {
+    let mut world = world();
+    let (_, stint) = world.running(job(1, Some(4)));
+    let trouble = Trouble { kind: TroubleKind::Remark, text: "old checkpoints stay".to_owned() };
+    world.event(Event::Troubled { stint, trouble: Some(trouble) });
+    world.ended(stint, WorkerEnd::Exited { code: 0 });
+    world.decide();
+    world.gone(LeaseEnd::Released);
+    assert_eq!(world.brain.take_final_views().pop().and_then(|view| view.notice), None);
+}
+
+#[test]
 fn a_last_save_that_arrives_gives_the_lease_back_at_once() {
     let mut world = world();
     let (_, stint) = world.running(job(1, Some(4)));
@@ -398,6 +410,7 @@ fn first_words_before_a_checkpoint_was_loaded_say_nothing_about_speed() {
         world.event(Event::Progress { stint, done: Work(4_000 + minute * 240), total: None });
     }
     assert_eq!(world.brain.job(id).and_then(|job| job.rate("V100")), before, "four steps a second, as before");
+    assert_eq!(world.view(id).durable, Work(4_000), "the checkpoint was there after all");
 }
 
 #[test]

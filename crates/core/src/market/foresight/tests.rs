@@ -6,7 +6,7 @@ use super::*;
 use crate::market::{Choice, Margins, Seen, Sight};
 use crate::offer::{Market, OfferId};
 use crate::reason::Number;
-use crate::units::{NanoUsd, Span, Time};
+use crate::units::{NanoUsd, Span};
 
 const TICK: Span = Span::seconds(600);
 
@@ -136,30 +136,12 @@ fn sight(plan: &std::sync::Arc<Plan>, model: &std::sync::Arc<Model>, need: Span,
         refused_until: None,
         belief,
     };
+    let offers =
+        vec![seen("a/spot", Market::Spot, 0.97, Some(belief)), seen("a/on-demand", Market::OnDemand, 3.06, None)];
     Sight {
-        now: Time(0),
-        began: Time(0),
-        deadline: Some(Time(0) + left),
-        need: Some(need),
-        whole: Some(need),
-        restart: plan.terms().restart,
-        grace: Span::ZERO,
-        at_risk: Span::ZERO,
-        saves_when_told: true,
-        slow_restart: Span::ZERO,
-        silent: Span::ZERO,
-        firm_wait: Span::ZERO,
-        worth_waiting_permille: WORTH_WAITING_PERMILLE,
-        margins: Margins::default(),
-        present: None,
-        offers: vec![
-            seen("a/spot", Market::Spot, 0.97, Some(belief)),
-            seen("a/on-demand", Market::OnDemand, 3.06, None),
-        ],
-        anywhere: None,
         model: Some(std::sync::Arc::clone(model)),
         plan: Some(std::sync::Arc::clone(plan)),
-        plan_is_coming: false,
+        ..Sight::at_the_start(need, left, plan.terms().restart, Margins::default(), offers)
     }
 }
 
