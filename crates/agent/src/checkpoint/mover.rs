@@ -147,8 +147,8 @@ impl Mover {
     }
 
     /// The program ended by itself: its files are finished, but for those of processes that died before.
-    pub async fn on_clean_end(&self) {
-        self.scout.on_clean_end().await;
+    pub async fn on_clean_end(&self, succeeded: bool) {
+        self.scout.on_clean_end(succeeded).await;
     }
 
     /// The program has ended: what is there is uploaded by the deadline, if it is a checkpoint. A later call may
@@ -341,13 +341,15 @@ impl Carrier {
             if self.fenced {
                 return self.finished(false, None);
             }
-            let mut flight = self.launch(snapshot);
+            let mut flight = self.launch(Arc::clone(&snapshot));
+            let mut good = Some(snapshot);
             let Some(result) = self.in_time(&mut flight).await else { return self.finished(false, error) };
             match self.on_arrival(result, &flight).await {
                 Ok(()) => return self.finished(!self.fenced, None),
                 Err(failure) => {
-                    if !matches!(failure, CheckpointError::Changed { .. }) {
-                        self.say_failed(&failure);
+                    match failure {
+                        CheckpointError::Changed { .. } => good = None,
+                        _ => self.say_failed(&failure),
                     }
                     error = Some(failure);
                 }
@@ -362,7 +364,8 @@ impl Carrier {
                 Err(error) => Err(error),
             };
             last = match again {
-                Ok(snapshot) => snapshot.map(Arc::new),
+                // What was whole and did not arrive is better than what is torn now.
+                Ok(snapshot) => snapshot.map(Arc::new).or(good),
                 Err(failure) => return self.finished(false, Some(failure)),
             };
         }

@@ -92,6 +92,9 @@ impl Checkpoints {
         self.depot.flush("blobs").await?;
 
         stored.sort_by(|a, b| a.0.cmp(&b.0));
+        for (path, _, entry) in &mut stored {
+            entry.log = snapshot.logs.contains(path);
+        }
         let manifest = Manifest {
             format: FORMAT,
             name,
@@ -300,6 +303,7 @@ fn stored(file: &SnapFile, hash: String, blob: String, offset: u64, sample: Stri
         blob,
         offset,
         sample,
+        log: false,
     };
     (file.path.clone(), Some(file.stamp), entry)
 }

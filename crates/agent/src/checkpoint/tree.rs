@@ -60,6 +60,8 @@ pub(crate) struct SnapFile {
 pub struct Snapshot {
     pub(crate) root: PathBuf,
     pub(crate) files: Vec<SnapFile>,
+    /// Files that only grow, beside what the program saves.
+    pub(crate) logs: BTreeSet<PathBuf>,
     pub(crate) dirs: Vec<(PathBuf, u32)>,
     pub(crate) links: Vec<(PathBuf, PathBuf)>,
     pub(crate) left_out: Vec<(PathBuf, &'static str)>,
@@ -70,14 +72,16 @@ impl Snapshot {
     pub fn of(root: &Path) -> Result<Self> {
         let root = std::fs::canonicalize(root)
             .map_err(CheckpointError::local("cannot open the checkpoint directory", root))?;
-        let mut snapshot = Self { root, files: vec![], dirs: vec![], links: vec![], left_out: vec![] };
+        let mut snapshot =
+            Self { root, files: vec![], logs: BTreeSet::new(), dirs: vec![], links: vec![], left_out: vec![] };
         snapshot.walk(Path::new(""))?;
         Ok(snapshot)
     }
 
-    /// When its newest file was last written, in milliseconds since 1970.
+    /// When its newest file was last written, in milliseconds since 1970. A log goes on after a save.
     pub fn newest_mtime_ms(&self) -> u64 {
-        let present = self.files.iter().filter(|file| file.standing == Standing::Present);
+        let dates = |file: &&SnapFile| file.standing == Standing::Present && !self.logs.contains(&file.path);
+        let present = self.files.iter().filter(dates);
         let newest = present.map(|file| file.stamp.mtime_ns).max().unwrap_or(0);
         u64::try_from(newest / 1_000_000).unwrap_or(0)
     }

@@ -89,6 +89,49 @@ fn a_stint_that_wrote_nothing_publishes_nothing() {
     });
 }
 
+/// What a program fails on stays what it is when all it wrote is a line in its log; a success takes the log along.
+#[test]
+fn a_longer_log_is_no_new_checkpoint() {
+    run(Kind::Directory, async |store: Store| {
+        let append = |dir: &Path, line: &str| {
+            let mut log = fs::OpenOptions::new().append(true).create(true).open(dir.join("log")).unwrap();
+            std::io::Write::write_all(&mut log, line.as_bytes()).unwrap();
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let checkpoints = Arc::new(store.checkpoints());
+        begin(&checkpoints, 1, dir.path(), Choose::Newest).await;
+        let (mover, mut events) = start(&checkpoints, 1, dir.path()).await;
+        for n in 1..=3 {
+            append(dir.path(), "a line\n");
+            write(dir.path(), "model", format!("content {n}"));
+            assert!(matches!(next(&mut events).await, MoverEvent::Durable { .. }));
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        append(dir.path(), "a line after the last save\n");
+        mover.on_clean_end(false).await;
+        let last = finish(mover, soon()).await.durable;
+        let newest = checkpoints.list().await.unwrap().pop().unwrap();
+        assert_eq!((Some(newest.name), newest.copy_of), (last, None));
+        for (epoch, succeeded) in [(2, false), (3, true)] {
+            let dir = tempfile::tempdir().unwrap();
+            let checkpoints = Arc::new(store.checkpoints());
+            begin(&checkpoints, epoch, dir.path(), Choose::Newest).await;
+            let mut options = options(epoch, dir.path());
+            options.watch.logs = checkpoints.logs();
+            let (sender, mut events) = mpsc::unbounded_channel();
+            let mover = Mover::start(checkpoints.clone(), options, Arc::new(Some), sender).await.unwrap();
+            append(dir.path(), "failed\n");
+            mover.on_clean_end(succeeded).await;
+            let finished = finish(mover, soon()).await;
+            assert_eq!(finished.durable, succeeded.then_some(at(3, 1)));
+            let event = next(&mut events).await;
+            assert_eq!(event == MoverEvent::Unchanged, !succeeded, "{event:?}");
+        }
+        let (_, back) = resume(&store, 4, Choose::Newest).await;
+        assert!(read(back.path(), "log").ends_with("failed\n"));
+    });
+}
+
 #[test]
 fn of_a_program_that_died_only_a_whole_state_is_saved() {
     run(Kind::Directory, async |store: Store| {

@@ -142,7 +142,6 @@ fn a_checkpoint_folder_that_is_not_the_job_s_own_is_refused() {
     place.write("first.yaml", &job(&shared));
     place.run(&["submit", "first.yaml"]).ends_with(0);
     let wrong = [
-        (place.home.clone(), "state directory"),
         (place.home.join("jobs"), "state directory"),
         ("/etc/windfall".into(), "folder of the system"),
         (file, "is a file"),

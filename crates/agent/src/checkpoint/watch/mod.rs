@@ -1,6 +1,7 @@
 //! Watches the directory a program saves in, and decides when what is there is *taken* as a snapshot
 //! (`rules.rs`). It also notes how the program saves, which a rehearsal reports. It never reads or changes a file.
 
+mod change;
 mod ears;
 mod generation;
 mod pattern;
@@ -50,6 +51,8 @@ pub struct WatchOptions {
     pub poll: bool,
     /// Paths that were there before the job: not saved unless the job changes them.
     pub foreign: BTreeSet<PathBuf>,
+    /// Files that an earlier stint knew as logs.
+    pub logs: BTreeSet<PathBuf>,
 }
 
 impl Default for WatchOptions {
@@ -63,6 +66,7 @@ impl Default for WatchOptions {
             poll_every: Duration::from_secs(1),
             poll: false,
             foreign: BTreeSet::new(),
+            logs: BTreeSet::new(),
         }
     }
 }
@@ -221,10 +225,13 @@ impl Scout {
     }
 
     /// The program ended by itself, whatever became of processes that it had left before.
-    pub(super) async fn on_clean_end(&self) {
-        let told = self.with(|inner| {
+    pub(super) async fn on_clean_end(&self, succeeded: bool) {
+        let told = self.with(move |inner| {
             inner.torn = false;
             inner.rules.on_clean_end();
+            if succeeded {
+                inner.rules.on_success();
+            }
             Ok(())
         });
         // Fails only while the runtime ends.
@@ -269,7 +276,7 @@ impl Inner {
             complete: options.complete.as_deref().map(Pattern::new),
         };
         let now = Instant::now();
-        let rules = Rules::new(limits, 0, there.clone());
+        let rules = Rules::new(limits, 0, there.clone(), options.logs);
         Ok(Self {
             root,
             start: now,
@@ -320,6 +327,7 @@ impl Inner {
                 file.standing = Standing::Foreign;
             }
         }
+        snapshot.logs.clone_from(self.rules.logs());
         let files = stamps(&snapshot);
         self.seen.clone_from(&files);
         self.rules.on_taken(files, self.now());

@@ -11,6 +11,10 @@
 //! the others nor calls for a snapshot, and is left out until it pauses. One that grows fast is more likely a
 //! large checkpoint on its way, and is waited for up to `patience`.
 //!
+//! Where a program replaces some files again and again, those are its saves, and a file beside them that only grows
+//! is a *log*: it is saved along with them, but it neither calls for a snapshot nor says how old one is. A program all of
+//! whose files grow has no logs: there, what grows is the save.
+//!
 //! When a process dies of a signal the kernel closes its files, so from then on a close proves nothing: only what
 //! was at rest by then, renamed or marked as whole counts.
 
@@ -19,13 +23,14 @@ use std::path::{Path, PathBuf};
 
 use super::super::tree::Stamp;
 use super::Habits;
-use super::generation::Generations;
+use super::change::Change;
+use super::generation::{Generations, shape};
 use super::pattern::Pattern;
 
-/// A log rarely reaches this; a checkpoint that is being written nearly always does.
-const FAST_BYTES_PER_SECOND: u64 = 1 << 20;
 /// Deaths remembered. A program that loses more processes than this is in trouble anyway.
 const DEATHS: usize = 1_000;
+/// A file that was saved so often other than by growing is replaced again and again. One rename is enough.
+const REPLACED: u32 = 2;
 /// A close may be the kernel's, for a process that was killed: long enough for the agent to learn of the death.
 const AFTER_CLOSE_MS: u64 = 300;
 
@@ -61,47 +66,15 @@ pub(super) enum Sign {
     Whole,
 }
 
-#[derive(Debug, Clone)]
-struct Change {
-    open: bool,
-    by_rename: bool,
-    /// From when on it counts as marked.
-    whole_from: Option<u64>,
-    /// Whether a file of this name had been taken before.
-    rewrite: bool,
-    /// It has only grown so far, as a log does.
-    grows: bool,
-    first_ms: u64,
-    last_ms: u64,
-    first_size: u64,
-    size: u64,
-}
-
-impl Change {
-    /// In the middle of being written, as far as one can tell.
-    fn busy(&self, now: u64, settle_ms: u64) -> bool {
-        self.open || (!self.by_rename && now < self.last_ms + settle_ms)
-    }
-
-    fn at_rest(&self, now: u64, settle_ms: u64) -> bool {
-        !self.open && now >= self.last_ms + settle_ms
-    }
-
-    fn is_whole(&self, now: u64) -> bool {
-        !self.open && self.whole_from.is_some_and(|from| from <= now)
-    }
-
-    fn is_renamed(&self) -> bool {
-        self.by_rename && !self.open
-    }
-}
-
 #[derive(Debug)]
 pub(super) struct Rules {
     limits: Limits,
     began_ms: u64,
     changes: BTreeMap<PathBuf, Change>,
     streams: BTreeSet<PathBuf>,
+    logs: BTreeSet<PathBuf>,
+    /// How often a file was saved other than by growing; numbered files, digits aside, are one.
+    replaced: BTreeMap<String, u32>,
     taken: BTreeMap<PathBuf, Stamp>,
     saves: Generations,
     habits: Habits,
@@ -120,12 +93,15 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    pub fn new(limits: Limits, now: u64, there: BTreeMap<PathBuf, Stamp>) -> Self {
+    /// `there` counts as taken; `logs` are those that an earlier stint knew.
+    pub fn new(limits: Limits, now: u64, there: BTreeMap<PathBuf, Stamp>, logs: BTreeSet<PathBuf>) -> Self {
         Self {
             limits,
             began_ms: now,
             changes: BTreeMap::new(),
             streams: BTreeSet::new(),
+            logs,
+            replaced: BTreeMap::new(),
             taken: there,
             saves: Generations::default(),
             habits: Habits::default(),
@@ -172,13 +148,15 @@ impl Rules {
             Sign::Gone(path) => {
                 self.changes.remove(&path);
                 self.streams.remove(&path);
-                if self.taken.remove(&path).is_some() {
+                let is_log = self.logs.remove(&path);
+                if self.taken.remove(&path).is_some() && !is_log {
                     self.deleted_ms = Some(now);
                 }
             }
             Sign::Whole => self.mark_whole(now),
         }
-        if self.changes.is_empty() {
+        let is_growing = |path: &PathBuf, change: &Change| change.grows && self.streams.contains(path);
+        if self.changes.iter().all(|(path, change)| self.logs.contains(path) || is_growing(path, change)) {
             self.pending_since_ms = None;
         } else {
             self.pending_since_ms.get_or_insert(now);
@@ -199,7 +177,7 @@ impl Rules {
             first_size: size.unwrap_or(0),
             size: size.unwrap_or(0),
         };
-        let change = self.changes.entry(path).or_insert_with(|| fresh.clone());
+        let change = self.changes.entry(path.clone()).or_insert_with(|| fresh.clone());
         if !change.busy(now, settle_ms) {
             // It had paused: a new stretch of writing begins.
             *change = Change { rewrite: change.rewrite, grows: change.grows, ..fresh };
@@ -210,6 +188,26 @@ impl Rules {
         change.last_ms = now;
         change.grows &= size.is_none_or(|size| size >= change.size);
         change.size = size.unwrap_or(change.size);
+        self.find_log(path);
+    }
+
+    /// Whether a file has only grown since it was taken.
+    fn has_grown(&self, path: &Path, change: &Change) -> bool {
+        let before = self.taken.get(path).map(|stamp| stamp.size);
+        !change.by_rename && change.grows && before.is_some_and(|before| change.size > before)
+    }
+
+    fn find_log(&mut self, path: PathBuf) {
+        let Some(change) = self.changes.get(&path) else { return };
+        if !self.has_grown(&path, change) {
+            self.logs.remove(&path);
+            return;
+        }
+        let own = shape(&path);
+        let is_saved = |times: &u32| *times >= REPLACED;
+        if self.replaced.values().any(is_saved) && !self.replaced.get(&own).is_some_and(is_saved) {
+            self.logs.insert(path);
+        }
     }
 
     fn on_close(&mut self, path: PathBuf, size: Option<u64>, now: u64) {
@@ -241,6 +239,7 @@ impl Rules {
         let open = before.as_ref().is_some_and(|change| change.open);
         self.habits.longest_save_ms = self.habits.longest_save_ms.max(now - first_ms);
         self.streams.remove(&path);
+        self.logs.remove(&path);
         self.saves.on_renewed(&path, first_ms, now);
         let size = size.unwrap_or(0);
         let change = Change {
@@ -292,6 +291,11 @@ impl Rules {
         self.clean_end = true;
     }
 
+    /// The program has done all it had to: its logs are part of what it leaves.
+    pub fn on_success(&mut self) {
+        self.logs.clear();
+    }
+
     /// Whether a process that died may have been writing this.
     fn is_torn(&self, change: &Change) -> bool {
         !change.by_rename && change.whole_from.is_none() && self.dies_with(change)
@@ -334,7 +338,8 @@ impl Rules {
     }
 
     fn pending(&self) -> impl Iterator<Item = &Change> {
-        self.changes.iter().filter(|(path, _)| !self.streams.contains(*path)).map(|(_, change)| change)
+        let counts = |path: &PathBuf| !self.streams.contains(path) && !self.logs.contains(path);
+        self.changes.iter().filter(move |(path, _)| counts(path)).map(|(_, change)| change)
     }
 
     /// Whether a snapshot is due, and otherwise when to ask again if nothing happens.
@@ -381,8 +386,9 @@ impl Rules {
             return false;
         }
         // Every file of the last whole state was replaced: that is a whole save too, even if it is the first seen.
-        let replaced = !self.taken.is_empty()
-            && self.taken.keys().all(|path| self.changes.get(path).is_some_and(Change::is_renamed))
+        let mut saves = self.taken.keys().filter(|path| !self.logs.contains(*path)).peekable();
+        let replaced = saves.peek().is_some()
+            && saves.all(|path| self.changes.get(path).is_some_and(Change::is_renamed))
             && self.pending().all(Change::is_renamed);
         replaced || self.is_checkpoint(now)
     }
@@ -400,16 +406,27 @@ impl Rules {
         }
     }
 
-    /// The streams that are being written now: to be left out of a snapshot.
+    /// The streams and logs that are being written now: to be left out of a snapshot.
     pub fn busy_streams(&self, now: u64) -> BTreeSet<PathBuf> {
         let busy =
             |path: &&PathBuf| self.changes.get(*path).is_some_and(|change| change.busy(now, self.limits.settle_ms));
-        self.streams.iter().filter(busy).cloned().collect()
+        self.streams.union(&self.logs).filter(busy).cloned().collect()
+    }
+
+    /// Files that only grow, beside what the program saves.
+    pub fn logs(&self) -> &BTreeSet<PathBuf> {
+        &self.logs
     }
 
     /// A snapshot was taken with these files. Streams that are busy stay as they are.
     pub fn on_taken(&mut self, files: BTreeMap<PathBuf, Stamp>, now: u64) {
         let busy = self.busy_streams(now);
+        for (path, change) in self.changes.iter().filter(|(path, _)| !busy.contains(*path)) {
+            if !self.has_grown(path, change) {
+                let times = if change.by_rename { REPLACED } else { 1 };
+                *self.replaced.entry(shape(path)).or_default() += times;
+            }
+        }
         self.changes.retain(|path, _| busy.contains(path));
         self.taken = files;
         self.owed = false;
@@ -435,13 +452,6 @@ impl Rules {
         let long = self.pending_since_ms.is_some_and(|since| now >= since + self.limits.never_after_ms);
         let large = self.changes.values().any(|change| change.open && change.is_fast(now));
         long && !large && self.changes.values().any(|change| !change.grows)
-    }
-}
-
-impl Change {
-    fn is_fast(&self, now: u64) -> bool {
-        let seconds = (now.saturating_sub(self.first_ms) / 1000).max(1);
-        self.size.saturating_sub(self.first_size) / seconds >= FAST_BYTES_PER_SECOND
     }
 }
 
