@@ -12,6 +12,8 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use windfall_server::api_types::{Hello, Problem};
@@ -19,12 +21,19 @@ use windfall_server::home::Home;
 
 /// How long a server may take until it answers, a long log to replay included.
 const START: Duration = Duration::from_secs(60);
+/// A server that runs answers at once; a busy one takes longer.
+const SAID_AFTER: Duration = Duration::from_secs(5);
+const GREETS_WITHIN: Duration = Duration::from_secs(20);
+/// Longer than a checkpoint store may take to be looked at.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 
 /// A client.
 #[derive(Clone, Debug)]
 pub struct Client {
     home: PathBuf,
     serve_args: Vec<String>,
+    /// It was said that an answer is long in coming.
+    said_silent: Arc<AtomicBool>,
 }
 
 /// The body of an answer, read as it comes.
@@ -36,13 +45,13 @@ pub struct Lines {
 impl Client {
     /// A client for a state directory; `serve_args` go to a server that it has to start.
     pub fn new(home: &Path, serve_args: Vec<String>) -> Client {
-        Client { home: home.to_owned(), serve_args }
+        Client { home: home.to_owned(), serve_args, said_silent: Arc::default() }
     }
 
     /// The server's greeting; starts one where none answers, and replaces one that is older than this client.
     pub async fn ensure(&self) -> Result<Hello, Failure> {
         for _ in 0..3 {
-            let hello = match self.hello().await {
+            let hello = match self.hello().await? {
                 Some(hello) => hello,
                 None => self.start().await?,
             };
@@ -66,10 +75,29 @@ impl Client {
         Err(Failure::new(Code::Unreachable, "the server does not stay up").hint(self.look_at_log()))
     }
 
-    /// The server's greeting, if one answers.
-    pub async fn hello(&self) -> Option<Hello> {
-        let ask = self.get("/v1/hello");
-        tokio::time::timeout(Duration::from_secs(10), ask).await.ok()?.ok()
+    /// The server's greeting, if there is one. One that is there and says nothing is an error.
+    pub async fn hello(&self) -> Result<Option<Hello>, Failure> {
+        match tokio::time::timeout(GREETS_WITHIN, self.get("/v1/hello")).await {
+            Ok(answer) => Ok(answer.ok()),
+            Err(_) => Err(self.silent()),
+        }
+    }
+
+    fn silent(&self) -> Failure {
+        Failure::new(Code::Unreachable, format!("a server holds {} and does not answer", self.home.display()))
+            .hint(format!("perhaps it is stopped or the machine is overloaded; {}", self.look_at_log()))
+    }
+
+    /// Waits for an answer. One that is long in coming is said once, and given up at last.
+    async fn patient<T>(&self, answer: impl Future<Output = T>) -> Result<T, Failure> {
+        let mut answer = std::pin::pin!(answer);
+        if let Ok(answer) = tokio::time::timeout(SAID_AFTER, answer.as_mut()).await {
+            return Ok(answer);
+        }
+        if !self.said_silent.swap(true, Ordering::Relaxed) {
+            eprintln!("the server has not answered for {} s; waiting for it", SAID_AFTER.as_secs());
+        }
+        tokio::time::timeout(ANSWERS_WITHIN, answer).await.map_err(|_| self.silent())
     }
 
     /// The server's greeting if one answers; a directory that this user may not use is an error, not silence.
@@ -77,7 +105,7 @@ impl Client {
         match self.connect().await {
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Err(self.forbidden()),
             Err(_) => Ok(None),
-            Ok(_) => Ok(self.hello().await),
+            Ok(_) => self.hello().await,
         }
     }
 
@@ -122,7 +150,7 @@ impl Client {
             // answers here either, and a new one is started.
             let patience = Instant::now() + Duration::from_secs(1);
             while Instant::now() < patience {
-                if let Some(hello) = self.hello().await {
+                if let Some(hello) = self.hello().await? {
                     return Ok(hello);
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -174,7 +202,8 @@ impl Client {
         Ok(())
     }
 
-    fn look_at_log(&self) -> String {
+    /// Where to look when a server ends.
+    pub fn look_at_log(&self) -> String {
         format!("its log is {}", self.home.join("server.log").display())
     }
 
@@ -202,7 +231,8 @@ impl Client {
             .header("content-type", "application/json")
             .body(Full::new(Bytes::from(body)))
             .map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
-        let response = sender.send_request(request).await.map_err(|error| unreachable(error.to_string()))?;
+        let answer = self.patient(sender.send_request(request)).await?;
+        let response = answer.map_err(|error| unreachable(error.to_string()))?;
         if response.status().is_success() {
             return Ok(response);
         }

@@ -260,7 +260,7 @@ pub async fn down(here: &Here, args: &DownArgs) -> Result<Code, Failure> {
     // Its last answer may be lost with it: gone is what counts.
     let asked = client.post::<_, ()>("/v1/shutdown", &()).await;
     client.wait_until_ended(hello.pid).await;
-    if client.hello().await.is_some_and(|now| now.pid == hello.pid) {
+    if client.hello().await?.is_some_and(|now| now.pid == hello.pid) {
         asked?;
     }
     if here.json {

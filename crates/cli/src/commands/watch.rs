@@ -143,6 +143,9 @@ pub(crate) fn key() -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// A server that dies more often is not started again.
+const GONE_A_MINUTE: usize = 20;
+
 enum Ended {
     Over(Box<JobAnswer>),
     ServerGone,
@@ -156,6 +159,7 @@ async fn watch(here: &Here, client: &Client, hello: &Hello, id: u64, plain: bool
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
     let mut asked: Option<Instant> = None;
     let mut cancelled = false;
+    let mut gone = Vec::new();
     let mut following = Box::pin(follow(client, id));
     let (send, mut answers) = tokio::sync::mpsc::unbounded_channel();
     let mut feed = send;
@@ -177,6 +181,12 @@ async fn watch(here: &Here, client: &Client, hello: &Hello, id: u64, plain: bool
                     return Ok(bill::code(&answer.job));
                 }
                 Ended::ServerGone => {
+                    gone.retain(|at: &Instant| at.elapsed() < Duration::from_secs(60));
+                    gone.push(Instant::now());
+                    if gone.len() > GONE_A_MINUTE {
+                        view.leave();
+                        return Err(Failure::new(Code::Unreachable, "the server does not stay up").hint(client.look_at_log()));
+                    }
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     client.ensure().await?;
                     following = Box::pin(follow(client, id));

@@ -95,7 +95,7 @@ impl Stage {
     /// Ends every job of a stage, and its server.
     pub async fn close(home: &Path) {
         let client = Client::new(home, Vec::new());
-        if client.hello().await.is_none() {
+        if !matches!(client.hello().await, Ok(Some(_))) {
             return;
         }
         if let Ok(jobs) = client.get::<Vec<windfall_core::view::JobView>>("/v1/jobs").await {
@@ -105,7 +105,7 @@ impl Stage {
         }
         let _ = client.post::<_, ()>("/v1/shutdown", &()).await;
         let until = Instant::now() + GONE;
-        while Instant::now() < until && client.hello().await.is_some() {
+        while Instant::now() < until && matches!(client.hello().await, Ok(Some(_))) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
