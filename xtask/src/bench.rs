@@ -2,7 +2,8 @@
 
 use crate::components::Components;
 use crate::{cargo, finish, root, run};
-use std::process::{Command, ExitCode};
+use std::path::Path;
+use std::process::{Command, ExitCode, Output};
 use std::time::Instant;
 
 /// Runs the named benchmarks, or all of them.
@@ -39,6 +40,9 @@ pub fn bench(args: &[String]) -> ExitCode {
     }
     if wanted("quickstart") {
         good &= quickstart();
+    }
+    if wanted("load") {
+        good &= crate::load::load();
     }
     // The recorded markets are not in the tree: whoever asks for everything may not have them.
     if wanted("market") && (!args.is_empty() || std::env::var_os("WINDFALL_DATA").is_some()) {
@@ -165,19 +169,20 @@ fn quickstart() -> bool {
     good == runs
 }
 
+/// The optimised program on a state directory.
+pub fn windfall(home: &Path, args: &[&str]) -> std::io::Result<Output> {
+    Command::new(built().join("windfall")).args(args).env("WINDFALL_HOME", home).current_dir(root()).output()
+}
+
 /// One run on a home of its own: its wall time and its bill.
 fn one_run(number: u32) -> (f64, serde_json::Value) {
     let home = std::env::temp_dir().join(format!("windfall-bench-{}-{number}", std::process::id()));
-    let windfall = |args: &[&str]| {
-        let mut command = Command::new(built().join("windfall"));
-        command.args(args).env("WINDFALL_HOME", &home).current_dir(root()).output()
-    };
     let began = Instant::now();
-    let output = windfall(&["run", "--json", "examples/quickstart/job.yaml"]);
+    let output = windfall(&home, &["run", "--json", "examples/quickstart/job.yaml"]);
     let wall = began.elapsed().as_secs_f64();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
     let bill = text.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
-    let _ = windfall(&["down"]);
+    let _ = windfall(&home, &["down"]);
     let _ = std::fs::remove_dir_all(&home);
     (wall, bill)
 }

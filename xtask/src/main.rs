@@ -4,6 +4,7 @@ mod architecture;
 mod bench;
 mod components;
 mod licences;
+mod load;
 mod mutants;
 mod style;
 mod test;
@@ -14,7 +15,7 @@ use std::process::{Command, ExitCode};
 const HELP: &str = "\
 cargo xtask test              everything that must hold: format, lints, architecture, licences, all tests
 cargo xtask test --quick      the same without what takes minutes (kill points, the whole quickstart)
-cargo xtask bench [NAME…]     every figure: store, checkpoint, explore, restart, quickstart, catalog, size,
+cargo xtask bench [NAME…]     every figure: store, checkpoint, explore, restart, quickstart, load, catalog, size,
                               market and plan (read WINDFALL_DATA); market alone takes the parts wanted:
                               table, zones, regions, gangs, folds, speed
 cargo xtask catalog           the embedded catalogue and its report, from the files in WINDFALL_DATA

@@ -71,15 +71,27 @@ pub(crate) fn reap() -> bool {
 /// status somebody else waits for. True if one of them died of a signal.
 pub(crate) fn reap_orphans(main: Option<i32>) -> bool {
     use rustix::process::{WaitOptions, waitpid};
-    let me = std::process::id() as i32;
-    let ended = |pid: &i32| stat(*pid).is_some_and(|stat| stat.parent == me && stat.zombie);
     let mut died = false;
-    for pid in all().into_iter().filter(|pid| Some(*pid) != main).filter(ended) {
+    for pid in children().into_iter().filter(|pid| Some(*pid) != main) {
         if let Ok(Some((_, status))) = waitpid(Pid::from_raw(pid), WaitOptions::NOHANG) {
             died |= status.signaled();
         }
     }
     died
+}
+
+/// The children of this process. Asked for often, and a machine may run thousands of agents: none may look at all
+/// processes. One that comes or goes during the look may be missing until the next.
+fn children() -> Vec<i32> {
+    let me = std::process::id() as i32;
+    if std::fs::metadata(format!("/proc/self/task/{me}/children")).is_err() {
+        // A kernel without these lists.
+        return all().into_iter().filter(|pid| stat(*pid).is_some_and(|stat| stat.parent == me)).collect();
+    }
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    let lists: Vec<String> = lists.collect();
+    lists.iter().flat_map(|list| list.split_whitespace()).filter_map(|pid| pid.parse().ok()).collect()
 }
 
 /// Ends every process of a lease: those in its control group, those that carry its mark, and everything below

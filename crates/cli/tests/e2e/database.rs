@@ -3,7 +3,7 @@
 //!
 //! `WINDFALL_DATABASE_KILLS` says how often it is killed (6), `WINDFALL_SEED` when.
 
-use super::place::{Place, eventually};
+use super::place::{Mount, Place, eventually, is_root};
 use super::processes::{self, Role};
 use super::witness::Witness;
 use std::net::TcpListener;
@@ -22,13 +22,10 @@ struct Database {
 impl Database {
     /// None, with a word, where PostgreSQL is not installed.
     fn new(test: &str) -> Option<Database> {
-        let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
-        let bins = versions.filter_map(|entry| Some(entry.ok()?.path().join("bin")));
-        let Some(bin) = bins.filter(|bin| bin.join("initdb").exists() && bin.join("psql").exists()).max() else {
-            println!("skipped: {test} (PostgreSQL is not under /usr/lib/postgresql)");
-            return None;
-        };
-        let folder = tempfile::Builder::new().prefix("windfall-database-").tempdir().unwrap();
+        Some(Database::within(installed(test)?, folder()))
+    }
+
+    fn within(bin: PathBuf, folder: tempfile::TempDir) -> Database {
         if rustix::process::geteuid().is_root() {
             // It refuses to run as root.
             let status = Command::new("chown").arg("postgres").arg(folder.path()).status().unwrap();
@@ -40,7 +37,7 @@ impl Database {
         let made = database.command("initdb").arg("-D").arg(&data).args(["-A", "trust", "-U", "app"]).output().unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         database.start();
-        Some(database)
+        database
     }
 
     fn command(&self, program: &str) -> Command {
@@ -96,6 +93,15 @@ impl Database {
         self.sql("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'windfall'");
     }
 
+    /// The ledger adds up to what each job says that it cost.
+    fn check_ledger(&self, place: &Place) {
+        for job in place.jobs() {
+            let sum = format!("SELECT coalesce(sum(nanousd), 0) FROM windfall.ledger WHERE workload = {}", job["id"]);
+            let sum: i64 = self.sql(&sum).parse().unwrap();
+            assert_eq!(job["cost_nanousd"].as_i64(), Some(sum), "the ledger of job {} is off", job["id"]);
+        }
+    }
+
     fn address(&self) -> String {
         format!("postgres://app@127.0.0.1:{}/postgres", self.port)
     }
@@ -105,6 +111,21 @@ impl Drop for Database {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Where its programs are; none, with a word, where it is not installed.
+fn installed(test: &str) -> Option<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
+    let bins = versions.filter_map(|entry| Some(entry.ok()?.path().join("bin")));
+    let bin = bins.filter(|bin| bin.join("initdb").exists() && bin.join("psql").exists()).max();
+    if bin.is_none() {
+        println!("skipped: {test} (PostgreSQL is not under /usr/lib/postgresql)");
+    }
+    bin
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::Builder::new().prefix("windfall-database-").tempdir().unwrap()
 }
 
 fn setting(name: &str, default: u64) -> u64 {
@@ -180,14 +201,45 @@ fn a_database_that_is_killed_again_and_again_costs_nothing() {
     eventually("all jobs are over", || place.jobs().iter().all(|job| job["state"] == "succeeded"));
     let counted = database.sql("SELECT count(*), count(DISTINCT name) FROM windfall.jobs WHERE state = 'succeeded'");
     assert_eq!(counted, format!("{0}|{0}", 2 + kills), "none lost, none doubled");
-    for job in place.jobs() {
-        let sum = format!("SELECT coalesce(sum(nanousd), 0) FROM windfall.ledger WHERE workload = {}", job["id"]);
-        let sum: i64 = database.sql(&sum).parse().unwrap();
-        assert_eq!(job["cost_nanousd"].as_i64(), Some(sum), "the ledger of job {} is off", job["id"]);
-    }
+    database.check_ledger(&place);
     let log = std::fs::read_to_string(place.home.join("server.log")).unwrap();
     let (away, back) = (log.matches("the database is away").count(), log.matches("the database is back").count());
     assert!(away == back && (1..=2 * kills as usize + 2).contains(&away), "said once for each outage: {log}");
+    place.leaves_nothing();
+}
+
+/// A database without room ends itself, or refuses what is written; with room and started again it goes on.
+#[test]
+fn a_database_on_a_full_disk_costs_nothing() {
+    let name = "a_database_on_a_full_disk_costs_nothing";
+    let Some(bin) = installed(name).filter(|_| is_root(name)) else { return };
+    let folder = folder();
+    let disk = Mount::new(folder.path(), &["-t", "tmpfs", "-o", "size=160m", "tmpfs"]);
+    let mut database = Database::within(bin, folder);
+    let place = Place::bare();
+    up(&place, &database);
+    let job = Witness::submit(&place, "first", "plain");
+    let pid = job.until_beats(&[]).pid;
+    let servers = server_pids(&place);
+    for round in 0..2 {
+        let ballast = disk.fill();
+        // What is written next needs a new file of the database's own log.
+        let _ = database.try_sql("SELECT pg_switch_wal()");
+        eventually("status says that the database is away", || {
+            let _ = place.run(&["submit", "quick.yaml"]);
+            away(&place)
+        });
+        std::fs::remove_file(&ballast).unwrap();
+        database.start();
+        submits_again(&place, &format!("round-{round}"));
+        eventually("the database is back", || !away(&place));
+    }
+    assert_eq!(job.alive().map(|life| life.pid), Some(pid), "the worker was kept");
+    assert_eq!(server_pids(&place), servers, "the server lived through it");
+    job.finish();
+    job.check_over(&place);
+    eventually("all jobs are over", || place.jobs().iter().all(|job| job["state"] == "succeeded"));
+    database.check_ledger(&place);
     place.leaves_nothing();
 }
 

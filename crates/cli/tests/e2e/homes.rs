@@ -1,6 +1,6 @@
 //! State directories of every kind: odd names, other owners, full, read-only, damaged, newer, contested.
 
-use super::place::{Place, Said, eventually, in_python, is_root, wait, within};
+use super::place::{Mount, Place, Said, eventually, in_python, is_root, wait, within};
 use super::processes::{self, Role};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -224,25 +224,6 @@ fn of_ten_racing_worlds_only_the_one_that_stands_is_greeted() {
     }
 }
 
-/// A mount that goes away with the test.
-struct Mount(PathBuf);
-
-impl Mount {
-    fn new(target: &Path, args: &[&str]) -> Mount {
-        std::fs::create_dir_all(target).unwrap();
-        let status = Command::new("mount").args(args).arg(target).status().unwrap();
-        assert!(status.success(), "mount {args:?}");
-        Mount(target.to_owned())
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        processes::end(&self.0);
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
-
 #[test]
 fn a_read_only_directory_is_refused_with_a_reason() {
     let place = Place::steady();
@@ -277,27 +258,19 @@ fn a_full_disk_loses_nothing_and_work_goes_on_when_there_is_room() {
         return;
     }
     let place = Place::bare();
-    let _mount = Mount::new(&place.home, &["-t", "tmpfs", "-o", "size=4m,mode=700", "tmpfs"]);
+    let disk = Mount::new(&place.home, &["-t", "tmpfs", "-o", "size=4m,mode=700", "tmpfs"]);
     place.run(&["up", "--market", "steady", "--speed", "60"]).ends_with(0);
     let quiet = format!("name: quiet\nrun: while [ ! -e {}/finish ]; do sleep 0.1; done\n", place.work.display());
     let id = place.submit(&quiet);
     place.until(id, &["running"]);
     place.write("quick.yaml", QUICK);
-    let ballast = place.home.join("ballast");
-    let fill = || {
-        use std::io::Write;
-        let mut file = std::fs::File::options().create(true).append(true).open(&ballast).unwrap();
-        for size in [65_536, 4_096, 512, 1] {
-            while file.write_all(&vec![0; size]).is_ok() {}
-        }
-    };
-    fill();
+    disk.fill();
     refused(place.run(&["submit", "quick.yaml"]), &["space"]);
     assert_eq!(place.jobs().len(), 1, "what was refused is not half there");
     assert_eq!(place.job(id)["state"], "running");
     // The worst: the program ends and the server dies while nothing can be written.
     place.write("finish", "");
-    fill();
+    let ballast = disk.fill();
     for process in processes::of(&place.home).iter().filter(|process| process.role == Role::Server) {
         processes::signal(process.pid, rustix::process::Signal::KILL);
     }

@@ -221,7 +221,45 @@ pub fn in_python(code: &str, args: &[&Path]) -> String {
 pub fn is_root(what: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        eprintln!("skipped, needs root: {what}");
+        println!("skipped: {what} (needs root)");
     }
     root
+}
+
+/// A mount that goes away with the test. Needs root.
+pub struct Mount {
+    pub at: PathBuf,
+}
+
+impl Mount {
+    pub fn new(at: &Path, args: &[&str]) -> Mount {
+        std::fs::create_dir_all(at).unwrap();
+        let status = Command::new("mount").args(args).arg(at).status().unwrap();
+        assert!(status.success(), "mount {args:?}");
+        Mount { at: at.to_owned() }
+    }
+
+    /// Mounts it again with other options.
+    pub fn change(&self, options: &str) {
+        let options = format!("remount,{options}");
+        let status = Command::new("mount").args(["-o", &options]).arg(&self.at).status().unwrap();
+        assert!(status.success(), "mount {options}");
+    }
+
+    /// Writes until nothing more fits; what was written is to be removed to make room.
+    pub fn fill(&self) -> PathBuf {
+        let ballast = self.at.join("ballast");
+        let mut file = std::fs::File::options().create(true).append(true).open(&ballast).unwrap();
+        for size in [65_536, 4_096, 512, 1] {
+            while std::io::Write::write_all(&mut file, &vec![0; size]).is_ok() {}
+        }
+        ballast
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        processes::end(&self.at);
+        let _ = Command::new("umount").arg("-l").arg(&self.at).status();
+    }
 }

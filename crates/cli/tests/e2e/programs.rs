@@ -35,7 +35,7 @@ fn a_real_virtual_environment_is_used() {
     let venv = place.work.join("env");
     let made = std::process::Command::new(python()).args(["-m", "venv", "--without-pip"]).arg(&venv).status();
     if !made.is_ok_and(|status| status.success()) {
-        eprintln!("skipped, this python cannot make virtual environments: a_real_virtual_environment_is_used");
+        println!("skipped: a_real_virtual_environment_is_used (this python cannot make virtual environments)");
         return;
     }
     place.write("job.yaml", "name: venv\nrun: python -c 'import sys; print(sys.prefix)'\n");

@@ -1,6 +1,6 @@
 //! What counts as a checkpoint and what does not, with programs that save in every bad way, and stores that misbehave.
 
-use super::place::{Place, eventually, is_root, python};
+use super::place::{Mount, Place, eventually, is_root, python};
 use serde_json::{Value, json};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -185,49 +185,23 @@ fn an_endpoint_without_a_scheme_is_refused_with_a_hint() {
     place.run(&["jobs"]).ends_with(0);
 }
 
-/// A small file system that is unmounted with the test.
-struct Small(PathBuf);
-
-impl Small {
-    fn mount(at: PathBuf) -> Option<Small> {
-        std::fs::create_dir_all(&at).unwrap();
-        let mounted = mount(&["-t", "tmpfs", "-o", "size=4m", "none"], &at);
-        if !mounted {
-            eprintln!("skipped, needs to mount a file system");
-        }
-        mounted.then_some(Small(at))
-    }
-}
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
-
-fn mount(args: &[&str], at: &Path) -> bool {
-    let mut command = std::process::Command::new("mount");
-    command.args(args).arg(at).stderr(std::process::Stdio::null());
-    command.status().is_ok_and(|status| status.success())
-}
-
 #[test]
 fn a_full_store_is_said_at_once_and_the_last_save_succeeds_when_there_is_space() {
     if !is_root("a_full_store_is_said_at_once_and_the_last_save_succeeds_when_there_is_space") {
         return;
     }
     let place = Place::steady();
-    let Some(small) = Small::mount(place.work.join("store")) else { return };
+    let small = Mount::new(&place.work.join("store"), &["-t", "tmpfs", "-o", "size=4m", "tmpfs"]);
     let text = format!(
         "name: full\ncheckpoint: {{ store: {} }}\nrun: |\n  echo once >> runs\n  head -c 6000000 /dev/urandom > \
          $WINDFALL_CHECKPOINT_DIR/model\n",
-        small.0.display()
+        small.at.display()
     );
     let id = place.submit(&text);
     eventually("it is said", || place.run(&["explain", "full"]).out.contains("no space is left"));
-    assert!(mount(&["-o", "remount,size=64m"], &small.0));
+    small.change("size=64m");
     assert_eq!(place.until(id, &["succeeded", "failed"])["state"], "succeeded");
-    let store = small.0.join(place.job(id)["key"].as_str().unwrap());
+    let store = small.at.join(place.job(id)["key"].as_str().unwrap());
     eventually("its last save is durable", || {
         manifests(&store).last().is_some_and(|newest| newest["files"].as_array().is_some_and(|files| files.len() == 1))
     });

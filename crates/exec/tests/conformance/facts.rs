@@ -256,7 +256,7 @@ pub fn what_is_taken_away_takes_everything_with_it(stage: &mut impl Stage) {
 pub fn a_daemon_that_nobody_alive_knows_of_ends_with_its_lease(stage: &mut impl Stage) {
     let id = stage.up(1);
     if !stage.is_grouped(id) {
-        eprintln!("skipped, needs control groups: a_daemon_that_nobody_alive_knows_of_ends_with_its_lease");
+        println!("skipped: a_daemon_that_nobody_alive_knows_of_ends_with_its_lease (needs control groups)");
         return;
     }
     let daemon = "echo $$ > daemon; while [ -n \"$(ls -d \"$PWD\" 2>/dev/null)\" ]; do sleep 0.1; done";

@@ -1,0 +1,50 @@
+//! What a person waits for while five hundred jobs run on this machine.
+
+use crate::bench::windfall;
+use std::time::Instant;
+
+/// All of them run at once, each with an agent, a guard and a program.
+const JOBS: usize = 500;
+/// What a person hardly notices.
+const WANTED_SECONDS: f64 = 1.0;
+
+/// Submits the jobs one after the other and asks for the list in between. True if every answer came soon enough.
+pub fn load() -> bool {
+    println!("\n== load, {JOBS} running jobs on one machine");
+    let home = std::env::temp_dir().join(format!("windfall-load-{}", std::process::id()));
+    let _ = std::fs::create_dir_all(&home);
+    let job = home.join("job.yaml");
+    // On-demand capacity has no end, so that none of them waits.
+    let written = std::fs::write(&job, "priority: critical\nrun: exec sleep 100000\n");
+    let job = job.to_string_lossy().into_owned();
+    let state = home.join("state");
+    let timed = |args: &[&str]| {
+        let began = Instant::now();
+        let good = windfall(&state, args).is_ok_and(|output| output.status.success());
+        (began.elapsed().as_secs_f64(), good)
+    };
+    let mut good = written.is_ok() && timed(&["up"]).1;
+    let (mut submits, mut lists) = (Vec::new(), Vec::new());
+    for number in 1..=JOBS {
+        let (seconds, taken) = timed(&["submit", &job]);
+        good &= taken;
+        submits.push(seconds);
+        if number % 25 == 0 {
+            lists.extend([timed(&["jobs"]).0, timed(&["status"]).0]);
+        }
+    }
+    for (what, seconds) in [("submit", &mut submits), ("jobs and status", &mut lists)] {
+        seconds.sort_by(f64::total_cmp);
+        let longest = seconds.last().copied().unwrap_or(f64::INFINITY);
+        println!(
+            "{what}: median {:.3} s, longest {longest:.3} s, {:.2} of the {WANTED_SECONDS} s that a person may wait",
+            seconds[seconds.len() / 2],
+            longest / WANTED_SECONDS,
+        );
+        good &= longest < WANTED_SECONDS;
+    }
+    let (seconds, ended) = timed(&["down", "--cancel"]);
+    println!("all cancelled and gone after {seconds:.0} s");
+    let _ = std::fs::remove_dir_all(&home);
+    good && ended
+}
