@@ -3,7 +3,7 @@
 use super::belief::Belief;
 use super::plan::Stand;
 use super::*;
-use crate::market::{Choice, Margins, Seen, Sight};
+use crate::market::{Choice, Margins, Present, Seen, Sight};
 use crate::offer::{Market, OfferId};
 use crate::reason::Number;
 use crate::units::{NanoUsd, Span};
@@ -202,4 +202,52 @@ fn nobody_waits_for_a_saving_of_a_cent_while_spot_can_be_had() {
             assert!(!matches!(choice, Choice::Wait { .. }), "{minutes} min in {left}: {reason:?}");
         }
     }
+}
+
+/// The same, running on one of the offers.
+fn running_on(offer: &str, sight: Sight) -> Sight {
+    let seen = sight.offers.iter().find(|seen| seen.id == OfferId::new(offer)).unwrap();
+    let present = Present { offer: seen.id.clone(), market: seen.market, running: true, since: sight.now };
+    Sight { present: Some(present), ..sight }
+}
+
+#[test]
+fn a_move_must_pay_for_its_own_risk() {
+    let model = Model::embedded();
+    let (whole, deadline) = (Span::hours(5), Span::hours(9));
+    let prices = [0.97, 3.06].map(NanoUsd::from_dollars);
+    let terms = PlanTerms::of(Margins::default().tick, Span::seconds(60), prices, deadline, deadline - whole);
+    let plan = std::sync::Arc::new(Plan::solve(&model, terms));
+    let choose = |need: Span, at_risk: Span, saves_when_told: bool| {
+        let sight = running_on("a/on-demand", sight(&plan, &model, need, Span::hours(4), true));
+        foresight(&Sight { at_risk, saves_when_told, ..sight }).0
+    };
+    let spot = Choice::Take(OfferId::new("a/spot"));
+    assert_eq!(choose(Span::hours(2), Span::ZERO, true), spot, "two hours of spot pay for a restart");
+    // The last step of many: nobody pays beyond its end, and a restart costs more than it.
+    let stays = |choice: &Choice| matches!(choice, Choice::Stay { .. });
+    for seconds in [1, 5, 20] {
+        assert!(stays(&choose(Span::seconds(seconds), Span::ZERO, true)), "{seconds} s");
+    }
+    // Half an hour is worth a restart if nothing has to be done again, and not if an hour has.
+    assert_eq!(choose(Span::minutes(30), Span::hours(1), true), spot);
+    assert!(stays(&choose(Span::minutes(30), Span::hours(1), false)));
+}
+
+#[test]
+fn what_runs_stays_until_its_plan_is_solved() {
+    let model = Model::embedded();
+    let plan = std::sync::Arc::new(Plan::solve(&model, terms(Span::seconds(60))));
+    let unsolved = |coming: bool| {
+        let sight = running_on("a/on-demand", sight(&plan, &model, Span::hours(2), Span::hours(9), true));
+        foresight(&Sight { plan: None, plan_is_coming: coming, ..sight })
+    };
+    assert_eq!(
+        unsolved(false).0,
+        Choice::Take(OfferId::new("a/spot")),
+        "nothing is known, so the simple rule moves it"
+    );
+    let (choice, reason) = unsolved(true);
+    assert!(matches!(choice, Choice::Stay { until: Some(_) }), "{choice:?}");
+    assert!(reason.text.contains("until its plan is solved"), "{reason:?}");
 }

@@ -68,7 +68,7 @@ fn without_a_plan(sight: &Sight) -> (Choice, Reason) {
     match choice.goal() {
         Some(_) if runs && sight.plan_is_coming => {
             let text = "what runs stays until its plan is solved";
-            (Choice::Stay { until: sight.retry_at() }, Reason::new("foresight", text))
+            (Choice::Stay { until: Some(sight.now + sight.margins.tick) }, Reason::new("foresight", text))
         }
         _ => (choice, reason),
     }
@@ -202,9 +202,10 @@ impl<'a> Outlook<'a> {
         })
     }
 
-    /// A part of a plan's tick.
-    fn part(&self) -> f64 {
-        self.step.0 as f64 / self.plan.terms().tick.0 as f64
+    /// What is paid for until the next look, or until the end of the work if that comes first, as a part of a plan's
+    /// tick: nothing is paid for after the end.
+    fn paid(&self, starting: Span) -> f64 {
+        self.step.min(self.need + starting).0 as f64 / self.plan.terms().tick.0 as f64
     }
 
     /// By how many on-demand ticks something must be cheaper than on-demand. Whoever runs on that already pays for a
@@ -244,7 +245,7 @@ impl<'a> Outlook<'a> {
         let later = if self.ends_within(starting) { 0.0 } else { self.expect(slack, firmly, other_firm) };
         let may_wait = self.idle >= self.step.max(self.sight.margins.tick);
         Weighed {
-            firm: self.part() + later,
+            firm: self.paid(starting) + later,
             spot: self.zone().and_then(|zone| Some((zone, self.on_spot(zone)?))),
             wait: may_wait.then(|| self.expect(self.idle - self.step, idle, other_idle)),
         }
@@ -261,7 +262,7 @@ impl<'a> Outlook<'a> {
             if holds { (self.starting, self.held) } else { (self.sight.restart, self.idle - self.sight.restart) };
         let firm = self.sight.firm()?.price.0.max(1) as f64;
         let entry = if holds { 0.0 } else { zone.entry.0 as f64 / self.firm_tick() };
-        let now = self.part() * zone.price.0 as f64 / firm + entry;
+        let now = self.paid(starting) * zone.price.0 as f64 / firm + entry;
         match self.ends_within(starting) {
             true => Some(now),
             false if slack.0 < 0 => None,
