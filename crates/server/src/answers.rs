@@ -121,9 +121,16 @@ impl Keeper {
         let in_use = || spec.checkpoint.path.as_ref().and_then(|path| path_in_use(brain, path)).map(|r| refusal(&r));
         let hopeless = || (!submission.wait).then(|| self.hopeless(&spec, submission.deadline_in)).flatten();
         let continued = || spec.continues.as_ref().and_then(|from| continued_already(brain, from)).map(|r| refusal(&r));
-        if let Some(refused) =
-            away.or_else(unacceptable).or_else(own).or_else(in_use).or_else(continued).or_else(hopeless)
-        {
+        // What lies in the path of a job that goes on is what the one before it left; only what was foreign to that one is
+        // foreign.
+        let foreign = match &spec.continues {
+            Some(from) => Kept::read(&self.home.job(&from.key)).map(|kept| kept.foreign).unwrap_or_default(),
+            None => Kept::foreign(&spec),
+        };
+        let asked = submission.with_files || spec.continues.is_some();
+        let strange = || spec.checkpoint.path.as_ref().filter(|_| !asked).and_then(|path| strangers(path, &foreign));
+        let doubts = away.or_else(unacceptable).or_else(own).or_else(in_use).or_else(continued).or_else(hopeless);
+        if let Some(refused) = doubts.or_else(strange) {
             let _ = reply.send(Err(refused));
             return;
         }
@@ -135,16 +142,7 @@ impl Keeper {
         spec.deadline = submission.deadline_in.map(|span| now + span);
         spec.run.environment = key.clone();
         let (tape, tape_offset) = (self.engine.position().tape(), self.engine.position().offset(now));
-        let mut notes = bill::promises(&spec, submission.deadline_in, tape);
-        let foreign = match &spec.continues {
-            // What lies there is what the job left that it goes on from; only what was foreign to that one is foreign.
-            Some(from) => Kept::read(&self.home.job(&from.key)).map(|kept| kept.foreign).unwrap_or_default(),
-            None => {
-                let foreign = Kept::foreign(&spec);
-                notes.extend(bill::strangers(&spec, &foreign));
-                foreign
-            }
-        };
+        let notes = bill::promises(&spec, submission.deadline_in, tape);
         let kept = Kept {
             env: submission.env,
             foreign,
@@ -334,4 +332,17 @@ impl Keeper {
             let _ = reply.send(answer.await);
         });
     }
+}
+
+/// A program may take files that another one left for its own progress: whose they are, the user knows.
+fn strangers(path: &str, foreign: &[String]) -> Option<Problem> {
+    let first = foreign.first()?;
+    let more = match foreign.len() {
+        1 => String::new(),
+        count => format!(" and {} more", count - 1),
+    };
+    let text = format!("{path} holds files that this job did not write: {first}{more}");
+    let hint = "begin with them: --with-files; begin anew: move them away; go on from the job that wrote them: windfall \
+                resume JOB";
+    Some(Problem { hint: Some(hint.to_owned()), ..problem(409, "files-in-checkpoint-path", &text) })
 }

@@ -57,6 +57,9 @@ pub struct Submission {
     /// Accept it also when nothing on offer could ever serve it: it waits until something does.
     #[serde(default)]
     pub wait: bool,
+    /// Accept it also where its checkpoint path holds files that it did not write: it begins with them.
+    #[serde(default)]
+    pub with_files: bool,
     /// The ended job whose checkpoints it goes on from.
     #[serde(default)]
     pub continues: Option<u64>,

@@ -107,16 +107,3 @@ pub fn promises(spec: &JobSpec, deadline_in: Option<Span>, tape: &Tape) -> Vec<S
     }
     notes
 }
-
-/// What a user should hear of files that lie where the program saves and are not this job's.
-pub fn strangers(spec: &JobSpec, foreign: &[String]) -> Option<String> {
-    let (path, first) = (spec.checkpoint.path.as_ref()?, foreign.first()?);
-    let more = match foreign.len() {
-        1 => String::new(),
-        count => format!(" and {} more", count - 1),
-    };
-    Some(format!(
-        "{path} holds files that this job did not write ({first}{more}): its program may take them for its own progress. \
-         Move them away to begin anew, or go on from the job that wrote them: windfall resume JOB"
-    ))
-}

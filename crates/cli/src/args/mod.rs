@@ -123,9 +123,20 @@ pub enum Command {
 pub struct SubmitArgs {
     /// The job file
     pub file: PathBuf,
+    /// What is accepted all the same
+    #[command(flatten)]
+    pub accept: AcceptArgs,
+}
+
+/// What is accepted all the same.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct AcceptArgs {
     /// Accept it although nothing that is sold here could serve it: it waits until something does
     #[arg(long)]
     pub wait: bool,
+    /// Begin with the files that lie in `checkpoint.path`, whoever wrote them
+    #[arg(long)]
+    pub with_files: bool,
 }
 
 /// An ended job, and what to change.
@@ -148,9 +159,9 @@ pub struct RunArgs {
     /// Plain lines even on a terminal
     #[arg(long)]
     pub plain: bool,
-    /// Accept it although nothing that is sold here could serve it: it waits until something does
-    #[arg(long)]
-    pub wait: bool,
+    /// What is accepted all the same
+    #[command(flatten)]
+    pub accept: AcceptArgs,
 }
 
 /// Which jobs.

@@ -2,7 +2,7 @@
 
 use super::Here;
 use super::jobs::ask_about;
-use crate::args::{JobArgs, ResumeArgs, RunArgs, SubmitArgs};
+use crate::args::{AcceptArgs, JobArgs, ResumeArgs, RunArgs, SubmitArgs};
 use crate::client::Client;
 use crate::exit::{Code, Failure};
 use crate::live::View;
@@ -20,7 +20,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 
 pub async fn run(here: &Here, args: &RunArgs) -> Result<Code, Failure> {
     let client = here.client();
-    let (hello, accepted) = send(here, &client, &args.file, args.wait).await?;
+    let (hello, accepted) = send(here, &client, &args.file, args.accept).await?;
     if here.json {
         println!(
             "{}",
@@ -34,7 +34,7 @@ pub async fn run(here: &Here, args: &RunArgs) -> Result<Code, Failure> {
 
 pub async fn submit(here: &Here, args: &SubmitArgs) -> Result<Code, Failure> {
     let client = here.client();
-    let (_, accepted) = send(here, &client, &args.file, args.wait).await?;
+    let (_, accepted) = send(here, &client, &args.file, args.accept).await?;
     say_accepted(here, &accepted);
     Ok(Code::Done)
 }
@@ -65,8 +65,15 @@ pub async fn resume(here: &Here, args: &ResumeArgs) -> Result<Code, Failure> {
             (spec, deadline_in, Vec::new())
         }
     };
-    let submission =
-        Submission { key: key(), spec, deadline_in, env: environment(), wait: args.wait, continues: Some(id) };
+    let submission = Submission {
+        key: key(),
+        spec,
+        deadline_in,
+        env: environment(),
+        wait: args.wait,
+        with_files: false,
+        continues: Some(id),
+    };
     let (_, accepted) = hand_in(here, &client, submission, notes).await?;
     say_accepted(here, &accepted);
     Ok(Code::Done)
@@ -87,10 +94,11 @@ fn read(here: &Here, file: &Path) -> Result<jobfile::Read, Failure> {
     Ok(read)
 }
 
-async fn send(here: &Here, client: &Client, file: &Path, wait: bool) -> Result<(Hello, Accepted), Failure> {
+async fn send(here: &Here, client: &Client, file: &Path, accept: AcceptArgs) -> Result<(Hello, Accepted), Failure> {
     let read = read(here, file)?;
     let (spec, deadline_in, env) = (read.spec, read.deadline_in, environment());
-    let submission = Submission { key: key(), spec, deadline_in, env, wait, continues: None };
+    let AcceptArgs { wait, with_files } = accept;
+    let submission = Submission { key: key(), spec, deadline_in, env, wait, with_files, continues: None };
     hand_in(here, client, submission, read.notes).await
 }
 

@@ -156,15 +156,39 @@ fn a_checkpoint_folder_that_is_not_the_job_s_own_is_refused() {
     assert_eq!(place.jobs().len(), 1, "nothing else was taken");
 }
 
-/// Reports each step, saves the first and nothing after it.
+#[test]
+fn files_that_another_job_left_are_not_taken_for_progress() {
+    let place = Place::steady();
+    place.write("counts.py", STUMBLES);
+    let path = place.work.join("saves");
+    let run = "progress: 'step (\\d+)/(\\d+)'\nenv: { CAREFUL: '1' }\nrun: exec python3 counts.py\n";
+    place.write("job.yaml", &format!("name: counts\ncheckpoint: {{ path: {} }}\n{run}", path.display()));
+    place.run(&["run", "job.yaml"]).ends_with(0);
+    for command in ["run", "submit"] {
+        let refused = place.run(&[command, "job.yaml"]).ends_with(2);
+        assert!(refused.err.contains("holds files that this job did not write: step"), "{refused:?}");
+        assert!(refused.err.contains("--with-files"), "{refused:?}");
+    }
+    assert_eq!(place.run(&["jobs", "--all", "--json"]).ends_with(0).json().as_array().unwrap().len(), 1);
+    let meant = place.run(&["submit", "--with-files", "--json", "job.yaml"]).ends_with(0).json();
+    let id = meant["id"].as_u64().unwrap();
+    place.until(id, &["succeeded"]);
+    assert!(place.run(&["logs", &id.to_string()]).ends_with(0).out.starts_with("begins at 20\n"));
+    std::fs::remove_dir_all(&path).unwrap();
+    place.run(&["run", "job.yaml"]).ends_with(0);
+    let output = place.run(&["logs", "counts"]).ends_with(0).out;
+    assert!(output.starts_with("begins at 0\n"), "{output}");
+}
+
+/// Reports each step, saves the fortieth and nothing after it.
 const FORGETFUL: &str = r#"
 import os, time
 path = os.path.join(os.environ["WINDFALL_CHECKPOINT_DIR"], "step")
 for step in range(1, 10_000):
     print(f"step {step}/10000", flush=True)
-    if step == 1 and not os.path.exists(path):
+    if step == 40 and not os.path.exists(path):
         with open(path, "w") as file:
-            file.write("1")
+            file.write("40")
     time.sleep(0.05)
 "#;
 

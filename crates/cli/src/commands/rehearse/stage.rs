@@ -66,6 +66,7 @@ impl Stage {
             deadline_in: None,
             env: self.env.clone(),
             wait: true,
+            with_files: true,
             continues: None,
         };
         let accepted: Accepted = self.client.insist("/v1/jobs", &submission).await?;

@@ -206,7 +206,7 @@ fn nobody_waits_for_a_saving_of_a_cent_while_spot_can_be_had() {
 
 /// The same, running on one of the offers.
 fn running_on(offer: &str, sight: Sight) -> Sight {
-    let seen = sight.offers.iter().find(|seen| seen.id == OfferId::new(offer)).unwrap();
+    let seen = sight.offers.iter().find(|seen| seen.id == OfferId::new(offer)).expect("it is offered");
     let present = Present { offer: seen.id.clone(), market: seen.market, running: true, since: sight.now };
     Sight { present: Some(present), ..sight }
 }

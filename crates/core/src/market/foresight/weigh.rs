@@ -21,7 +21,7 @@ const WORTH_WAITING_AT_LEAST: NanoUsd = NanoUsd(10_000_000);
 /// estimate, while the price is known.
 const MOVE_MARGIN: f64 = 1.0;
 /// Changeovers that come to nothing, as a share of all: a machine that does not come up, a checkpoint that is slow.
-const CHANGEOVER_FAILS: f64 = 0.03;
+const CHANGEOVER_FAILS: f64 = 0.01;
 /// Largest power by which weights are tilted, either way: beyond it one class would be all that is left.
 const MOST_TILT: f64 = 4.0;
 /// Zones fail together more often than by chance: in the long run, so many of them as stand alone.
