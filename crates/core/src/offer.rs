@@ -106,7 +106,7 @@ pub struct Offer {
     pub accelerators: u32,
     /// Price of one instance-hour now.
     pub price_per_hour: NanoUsd,
-    /// Instances that could be had now; none when the engine does not know.
+    /// Instances that this account may hold now, those that it holds included; none when the engine does not know.
     pub capacity: Option<u32>,
     /// The warning that comes before a lease is taken away.
     pub notice: Span,

@@ -42,6 +42,8 @@ pub(crate) struct Audit {
     paid: BTreeMap<WorkloadId, i64>,
     /// Budgets that were set.
     pub budgets: BTreeMap<WorkloadId, Option<NanoUsd>>,
+    /// The most that a job was seen to pay an hour.
+    pub dearest: BTreeMap<WorkloadId, i128>,
     pub conduct: Conduct,
     pub digest: u64,
 }

@@ -111,9 +111,12 @@ impl Life {
             let Some(budget) = self.audit.budgets.get(id).copied().flatten() else { continue };
             let (spent, rate) = self.audit.spent(*id, now);
             *self.reached.entry(16).or_default() += u64::from(rate > 0);
+            // A gang that gives back its leases one by one paid for all of them until then.
+            let dearest = self.audit.dearest.entry(*id).or_default();
+            *dearest = rate.max(*dearest);
             let grace = self.scenario.jobs.get(*number).map_or(Span::ZERO, |plan| plan.spec.run.grace);
             let time = grace + Span::minutes(40) + delay;
-            if spent > i128::from(budget.0) + rate * i128::from(time.0) / 3_600_000 && rate > 0 {
+            if spent > i128::from(budget.0) + *dearest * i128::from(time.0) / 3_600_000 && rate > 0 {
                 over = Some(format!("job {number} has a budget of {budget} and has cost {}", NanoUsd(spent as i64)));
             }
         }

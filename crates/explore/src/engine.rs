@@ -208,10 +208,7 @@ impl Engine for Shared {
             return Err(lost());
         }
         let shown = world.stalls.iter().enumerate().filter(|(number, _)| !world.is_hidden(*number));
-        let offers = shown.map(|(number, stall)| Offer {
-            capacity: stall.capacity.map(|capacity| capacity.saturating_sub(world.held(number))),
-            ..stall.offer.clone()
-        });
+        let offers = shown.map(|(_, stall)| Offer { capacity: stall.capacity, ..stall.offer.clone() });
         Ok(offers.collect())
     }
 

@@ -41,8 +41,14 @@ impl Brain {
     pub fn decide(&mut self, now: Time) -> Vec<Decided> {
         let now = self.now.max(now);
         let mut wakes = BTreeMap::new();
-        let mut plan =
-            Plan { brain: self, now, decided: Vec::new(), wake: None, wanted: Vec::new(), taken: self.asked_for() };
+        let mut plan = Plan {
+            brain: self,
+            now,
+            decided: Vec::new(),
+            wake: None,
+            wanted: Vec::new(),
+            taken: self.held_of_offers(),
+        };
         for job in self.jobs.values() {
             plan.wake = None;
             plan.for_job(job);
@@ -335,7 +341,7 @@ impl Plan<'_> {
         offer.capacity.map(|capacity| capacity.saturating_sub(taken))
     }
 
-    /// What others take in this very step, or have asked for, cannot be had any more.
+    /// What is held, or is taken in this very step, cannot be had any more.
     fn without_what_is_taken(&self, job: &Job, sight: &mut Sight) {
         for seen in sight.offers.iter_mut().filter(|seen| seen.available && self.taken.contains_key(&seen.id)) {
             let left = self.brain.offers.get(&seen.id).and_then(|offer| self.left_of(offer));
@@ -363,13 +369,13 @@ fn ends_at(lease: &Lease) -> Option<Time> {
 }
 
 impl Brain {
-    /// Instances that were asked for and are not up yet: capacity as it was last seen does not know them.
-    fn asked_for(&self) -> BTreeMap<OfferId, u32> {
-        let mut asked = BTreeMap::new();
-        for lease in self.leases.values().filter(|lease| lease.phase == LeasePhase::Asked) {
-            *asked.entry(lease.offer.clone()).or_default() += 1;
+    /// Instances of each offer that are held, asked for or on their way back.
+    fn held_of_offers(&self) -> BTreeMap<OfferId, u32> {
+        let mut held = BTreeMap::new();
+        for lease in self.leases.values() {
+            *held.entry(lease.offer.clone()).or_default() += 1;
         }
-        asked
+        held
     }
 
     /// What a job has cost up to `now`, leases that still run included.

@@ -220,7 +220,10 @@ fn jobs_that_see_capacity_for_one_do_not_all_ask_for_it() {
     let decisions = world.decide();
     assert_eq!(decisions.len(), 1, "{decisions:?}");
     world.pass(Span::seconds(1));
-    assert!(world.decide().is_empty(), "what was asked for is gone until the market says otherwise");
+    assert!(world.decide().is_empty(), "what was asked for is gone");
+    world.up_all();
+    let asks = |decisions: &[Decision]| decisions.iter().any(|decision| matches!(decision, Decision::Acquire { .. }));
+    assert!(!asks(&world.decide()), "what one of them holds cannot be had by the others");
 }
 
 #[test]
