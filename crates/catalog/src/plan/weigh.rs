@@ -55,6 +55,9 @@ impl<'c, 'r> Weigh<'c, 'r> {
         let firm = self.firm_price(way);
         let at = self.outlook(way, firm.is_some());
         let outlook = &self.outlooks[at].1;
+        if !outlook.finishes() {
+            return Err(Why::NeverEnds);
+        }
         let chance = outlook.in_time();
         if self.request.deadline.is_some() && chance < super::LEAST_CHANCE {
             return Err(Why::MayMiss { chance });

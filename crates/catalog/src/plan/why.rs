@@ -54,6 +54,8 @@ pub enum Why {
         /// The chance to make it.
         chance: f64,
     },
+    /// Its market takes leases back before a program has started on them.
+    NeverEnds,
     /// The job is expected to cost more than it may.
     Budget {
         /// Expected cost.
@@ -74,6 +76,7 @@ impl Why {
             Why::Commitment => "commitment",
             Why::TooSlow { .. } => "too-slow",
             Why::MayMiss { .. } => "may-miss",
+            Why::NeverEnds => "never-ends",
             Why::Budget { .. } => "budget",
         }
     }
@@ -89,6 +92,7 @@ impl Why {
             Why::Commitment => "that need a commitment",
             Why::TooSlow { .. } => "too slow for the deadline",
             Why::MayMiss { .. } => "that may miss the deadline",
+            Why::NeverEnds => "on which it would never end",
             Why::Budget { .. } => "over the budget",
         }
     }
@@ -109,6 +113,7 @@ impl fmt::Display for Why {
                 write!(f, "would take {:.1} h, later than the deadline", takes.0 as f64 / 3.6e6)
             }
             Why::MayMiss { chance } => write!(f, "makes the deadline in {:.0} % of worlds only", chance * 100.0),
+            Why::NeverEnds => write!(f, "leases are taken back before a program has started: it would never end"),
             Why::Budget { cost } => write!(f, "expected to cost ${:.2}, over the budget", cost.dollars()),
         }
     }

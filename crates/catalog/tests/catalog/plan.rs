@@ -57,6 +57,33 @@ fn every_plan_is_ranked_and_its_parts_are_its_cost() {
     }
 }
 
+/// Nobody works for less than the price of the running time, however long that is.
+#[test]
+fn long_work_costs_what_its_hours_cost() {
+    for (on, deadline) in [("L4:1", None), ("H100:8", None), ("V100:1", Some(1.02)), ("V100:1", Some(3.0))] {
+        let mut before: Option<(f64, f64)> = None;
+        for count in [10, 100, 1_000, 1_300, 5_000, 40_000, 100_000] {
+            let deadline = deadline.map(|times| Span((Span::hours(count).0 as f64 * times) as i64 + 3_600_000));
+            let plan = plan(&Request { deadline, terms: vec![Term::Spot], ..hours(count, on) });
+            for candidate in &plan.candidates {
+                let running = candidate.need.0 as f64 / 3.6e6;
+                let least = running * candidate.price.dollars() * f64::from(candidate.nodes);
+                assert!(
+                    candidate.cost.mean >= least * 0.999_999,
+                    "{count} h on {on}: ${} < ${least}",
+                    candidate.cost.mean
+                );
+                assert!(candidate.hours.mean >= running * 0.999_999, "{count} h on {on}: {} h", candidate.hours.mean);
+            }
+            let best = &plan.candidates[0];
+            if let Some((cost, hours)) = before {
+                assert!(best.cost.mean > cost && best.hours.mean > hours, "{count} h on {on} after ${cost}");
+            }
+            before = Some((best.cost.mean, best.hours.mean));
+        }
+    }
+}
+
 #[test]
 fn nothing_cheaper_is_left_out_by_looking_at_the_best_first() {
     let request = Request { deadline: Some(Span::hours(60)), ..hours(40, "A100:8") };

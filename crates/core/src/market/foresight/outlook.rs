@@ -8,7 +8,8 @@ use crate::units::Span;
 
 /// Worlds that are drawn: enough for a tenth and a nine-tenths quantile, few enough to plan in a blink.
 pub const WORLDS: usize = 120;
-/// Moves of one world: a bound, not a measure.
+/// Moves of one world that are played. A job that is not done by then goes on as it went: after thousands of changes
+/// of the market more of them tell nothing new.
 const MOST_MOVES: usize = 4_000;
 
 /// Less work than this, in milliseconds, is none.
@@ -48,6 +49,8 @@ pub struct Passage {
     pub elapsed: Span,
     /// Leases that the market took.
     pub interruptions: u32,
+    /// It ended. A market whose spells are shorter than a start never brings a job to its end.
+    pub finished: bool,
     /// It ended after its deadline, or not at all.
     pub late: bool,
 }
@@ -75,7 +78,8 @@ impl Outlook {
     pub fn firm(journey: &Journey) -> Outlook {
         let elapsed = journey.need + journey.restart;
         let late = journey.left.is_some_and(|left| left < elapsed);
-        let passage = Passage { firm: elapsed, starting: journey.restart, elapsed, late, ..Passage::default() };
+        let passage =
+            Passage { firm: elapsed, starting: journey.restart, elapsed, finished: true, late, ..Passage::default() };
         Outlook { passages: vec![passage] }
     }
 
@@ -85,6 +89,11 @@ impl Outlook {
         all.sort_by(f64::total_cmp);
         let mean = all.iter().sum::<f64>() / all.len().max(1) as f64;
         Expected { mean, low: quantile(&all, 0.1), high: quantile(&all, 0.9) }
+    }
+
+    /// Whether the job ends in every world: where it does not, what was counted is no forecast.
+    pub fn finishes(&self) -> bool {
+        self.passages.iter().all(|passage| passage.finished)
     }
 
     /// The share of worlds in which the deadline is met.
@@ -220,39 +229,95 @@ enum Place {
     Firm,
 }
 
-/// Plays one job through one course of the market. Times are milliseconds.
+/// What was paid for and what happened up to a moment. Times are milliseconds.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    now: f64,
+    /// What is left to do.
+    work: f64,
+    spot: f64,
+    firm: f64,
+    starting: f64,
+    undone: f64,
+    interruptions: f64,
+}
+
+impl Count {
+    /// The same course for so many times as long again as up to now.
+    fn go_on(&mut self, times: f64) {
+        for figure in [
+            &mut self.now,
+            &mut self.spot,
+            &mut self.firm,
+            &mut self.starting,
+            &mut self.undone,
+            &mut self.interruptions,
+        ] {
+            *figure *= 1.0 + times;
+        }
+    }
+}
+
+/// Plays one job through one course of the market.
 fn travel(journey: &Journey, tick: f64, market: &mut Course<'_>) -> Passage {
+    let need = journey.need.0 as f64;
+    let mut count = Count { work: need, ..Count::default() };
+    play(journey, tick, market, &mut count);
+    if count.work >= DONE {
+        carry_on(journey, &mut count);
+    }
+    let finished = count.work < DONE;
+    let late = !finished || journey.left.is_some_and(|left| count.now > left.0 as f64 + 1.0);
+    let span = |ms: f64| Span(ms as i64);
+    Passage {
+        spot: span(count.spot),
+        firm: span(count.firm),
+        starting: span(count.starting),
+        undone: span(count.undone),
+        elapsed: span(count.now),
+        interruptions: count.interruptions as u32,
+        finished,
+        late,
+    }
+}
+
+/// What is kept before a deadline while nothing is held.
+fn cushion(journey: &Journey, work: f64) -> f64 {
+    levi_cushion(Span(work as i64), journey.tick).0 as f64
+}
+
+/// Time to the deadline beyond what the work needs from there.
+fn slack(journey: &Journey, count: &Count, place: Place) -> f64 {
+    let start = if place == Place::Nowhere { journey.restart.0 as f64 } else { 0.0 };
+    journey.left.map_or(f64::INFINITY, |left| left.0 as f64 - count.now - count.work - start)
+}
+
+/// From change to change, until the work is done or enough was seen.
+fn play(journey: &Journey, tick: f64, market: &mut Course<'_>, count: &mut Count) {
     let restart = journey.restart.0 as f64;
-    let (mut now, mut work) = (0.0, journey.need.0 as f64);
-    let (mut spot, mut firm, mut starting, mut undone, mut interruptions) = (0.0, 0.0, 0.0, 0.0, 0);
     let (mut place, mut fresh) = (Place::Nowhere, 0.0f64);
     let (mut up, rest) = market.begin();
     let mut spell = rest;
     let mut changes = rest * tick;
-    let slack = |now: f64, work: f64, place: Place| {
-        let start = if place == Place::Nowhere { restart } else { 0.0 };
-        journey.left.map_or(f64::INFINITY, |left| left.0 as f64 - now - work - start)
-    };
-    let cushion = |work: f64| levi_cushion(Span(work as i64), journey.tick).0 as f64;
     // What a loss costs: what it undoes, and the start after it.
     let loss = restart + (journey.undone + journey.tick).0 as f64;
     for _ in 0..MOST_MOVES {
-        if work < DONE {
+        if count.work < DONE {
             break;
         }
-        while changes <= now {
+        while changes <= count.now {
             up = !up;
             spell = market.next(up, spell);
             changes += spell * tick;
             if !up && place == Place::Spot {
                 place = Place::Nowhere;
-                interruptions += 1;
+                count.interruptions += 1.0;
                 let lost = fresh.min(journey.undone.0 as f64);
-                undone += lost;
-                work += lost;
+                count.undone += lost;
+                count.work += lost;
             }
         }
-        let have = slack(now, work, place);
+        let have = slack(journey, count, place);
         let wants_spot = match place {
             Place::Firm => have > loss + restart,
             _ => have > loss,
@@ -260,36 +325,52 @@ fn travel(journey: &Journey, tick: f64, market: &mut Course<'_>) -> Passage {
         let target = match place {
             _ if up && (wants_spot || !journey.has_firm) => Place::Spot,
             Place::Firm => Place::Firm,
-            _ if journey.has_firm && have <= cushion(work) => Place::Firm,
+            _ if journey.has_firm && have <= cushion(journey, count.work) => Place::Firm,
             _ => Place::Nowhere,
         };
         let entering = target != Place::Nowhere && target != place;
         let start = if entering { restart } else { 0.0 };
         fresh = if entering { 0.0 } else { fresh };
         place = target;
+        let done = count.now + start + count.work;
         let until = match place {
-            Place::Nowhere if journey.has_firm => changes.min(now + (have - cushion(work)).max(1.0)),
+            Place::Nowhere if journey.has_firm => {
+                changes.min(count.now + (have - cushion(journey, count.work)).max(1.0))
+            }
             Place::Nowhere => changes,
-            Place::Spot | Place::Firm => changes.min(now + start + work),
+            // Slack does not grow on a market that stays: it is never left again.
+            Place::Firm if slack(journey, count, place) - start <= loss + restart => done,
+            Place::Spot | Place::Firm => changes.min(done),
         };
-        let held = if place == Place::Nowhere { 0.0 } else { until - now };
+        let held = if place == Place::Nowhere { 0.0 } else { until - count.now };
         let progress = (held - start).max(0.0);
-        work -= progress;
+        count.work -= progress;
         fresh += progress;
-        starting += held.min(start);
-        *(if place == Place::Spot { &mut spot } else { &mut firm }) += held;
-        now = until;
+        count.starting += held.min(start);
+        *(if place == Place::Spot { &mut count.spot } else { &mut count.firm }) += held;
+        count.now = until;
     }
-    let late = work >= DONE || journey.left.is_some_and(|left| now > left.0 as f64 + 1.0);
-    let span = |ms: f64| Span(ms as i64);
-    Passage {
-        spot: span(spot),
-        firm: span(firm),
-        starting: span(starting),
-        undone: span(undone),
-        elapsed: span(now),
-        interruptions,
-        late,
+}
+
+/// A job that is not done after thousands of changes goes on as it went, on spot for as long as its slack allows and
+/// then on what stays. One that made no progress never ends.
+fn carry_on(journey: &Journey, count: &mut Count) {
+    let speed = (journey.need.0 as f64 - count.work) / count.now;
+    if speed <= 0.0 {
+        return;
+    }
+    let to_the_end = count.work / speed;
+    let spare = (slack(journey, count, Place::Nowhere) - cushion(journey, count.work)).max(0.0);
+    let longest = if journey.has_firm && speed < 1.0 { spare / (1.0 - speed) } else { f64::INFINITY };
+    let more = to_the_end.min(longest);
+    count.work -= more * speed;
+    count.go_on(more / count.now);
+    if count.work >= DONE && journey.has_firm {
+        let restart = journey.restart.0 as f64;
+        count.firm += restart + count.work;
+        count.starting += restart;
+        count.now += restart + count.work;
+        count.work = 0.0;
     }
 }
 
@@ -361,6 +442,51 @@ mod tests {
     fn without_a_deadline_or_a_firm_market_only_spot_is_paid_for() {
         let outlook = Model::embedded().outlook(&Journey { has_firm: false, ..journey(20, None) });
         assert!(outlook.passages.iter().all(|passage| passage.firm == Span::ZERO && !passage.late));
+    }
+
+    #[test]
+    fn a_long_job_is_a_short_one_many_times() {
+        let model = Model::embedded();
+        let mut before: Option<(f64, f64)> = None;
+        for hours in [100, 300, 1_000, 1_200, 3_000, 10_000, 100_000] {
+            for (deadline, has_firm) in
+                [(None, false), (None, true), (Some(hours * 3), true), (Some(hours + hours / 50), true)]
+            {
+                let outlook = model.outlook(&Journey { has_firm, ..journey(hours, deadline) });
+                assert!(outlook.finishes(), "{hours} h in {deadline:?}");
+                for passage in &outlook.passages {
+                    let paid = passage.spot + passage.firm;
+                    assert!(
+                        paid >= Span::hours(hours) && passage.elapsed >= paid,
+                        "{hours} h in {deadline:?}: {passage:?}"
+                    );
+                    assert!(deadline.is_none() || !has_firm || !passage.late, "{hours} h in {deadline:?}: {passage:?}");
+                }
+                if deadline.is_none() && !has_firm {
+                    let mean = |figure: fn(&Passage) -> Span| outlook.expect(|passage| figure(passage).0 as f64).mean;
+                    let (paid, took) =
+                        (mean(|passage| passage.spot) / hours as f64, mean(|passage| passage.elapsed) / hours as f64);
+                    if let Some((last_paid, last_took)) = before {
+                        assert!(
+                            (paid / last_paid - 1.0).abs() < 0.02,
+                            "{hours} h cost {paid} an hour, {last_paid} before"
+                        );
+                        assert!(
+                            (took / last_took - 1.0).abs() < 0.25,
+                            "{hours} h took {took} an hour, {last_took} before"
+                        );
+                    }
+                    before = Some((paid, took));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_market_whose_spells_are_shorter_than_a_start_never_ends_a_job() {
+        let endless = Journey { restart: Span::hours(5_000), flakiness: 5.0, has_firm: false, ..journey(20, None) };
+        let outlook = Model::embedded().outlook(&endless);
+        assert!(!outlook.finishes() && outlook.in_time() < 1.0);
     }
 
     #[test]
