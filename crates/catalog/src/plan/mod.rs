@@ -5,6 +5,7 @@ mod candidate;
 mod holdings;
 mod parts;
 mod request;
+mod room;
 mod scale;
 mod smaller;
 mod speed;
@@ -15,6 +16,7 @@ pub use candidate::{Basis, Candidate, Interval, Plan, Rejected};
 pub use holdings::{Commitment, Discount, Holdings};
 pub use parts::Parts;
 pub use request::{Request, Saves, Stored, Work};
+pub use room::Tuning;
 pub use speed::{Evidence, Need};
 pub use why::Why;
 

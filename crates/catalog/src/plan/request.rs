@@ -1,6 +1,7 @@
 //! What a plan is asked for.
 
 use super::holdings::Holdings;
+use super::room::Tuning;
 use crate::knowledge::Precision;
 use crate::search::Wanted;
 use crate::words::{Count, Term};
@@ -30,6 +31,8 @@ pub enum Work {
         parameters: f64,
         /// Tokens.
         tokens: f64,
+        /// Which of its parameters are trained.
+        tuning: Tuning,
     },
     /// Steps, at a speed that was measured.
     Measured {

@@ -2,8 +2,8 @@
 //! scaling where it does not, and then it says so.
 
 use super::request::{Accelerators, Request, Work};
-use super::scale;
 use super::why::Why;
+use super::{room, scale};
 use crate::catalog::Catalog;
 use crate::knowledge::{Accelerator, Precision};
 use crate::offer::InstanceType;
@@ -113,7 +113,8 @@ impl Catalog {
                     .map(|(hours, evidence, how)| need(hours, evidence, how))
                     .ok_or_else(|| unknown(family))
             }
-            Work::Tokens { parameters, tokens } => {
+            Work::Tokens { parameters, tokens, tuning } => {
+                room::fits(kind, &here, *parameters, *tuning)?;
                 let sheet = kind.sheet.or_else(|| self.accelerator(family)).ok_or_else(|| unknown(family))?;
                 let peak = f64::from(sheet.training_tflops().ok_or_else(|| unknown(family))?);
                 let published = self.published_mfu(family, *parameters, kind.count.as_f64());

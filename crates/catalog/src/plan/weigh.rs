@@ -2,7 +2,7 @@
 
 use super::candidate::{Basis, Candidate, Interval};
 use super::parts::{self, Parts};
-use super::request::Request;
+use super::request::{Request, Work};
 use super::speed::Need;
 use super::why::Why;
 use crate::catalog::Catalog;
@@ -217,6 +217,9 @@ impl<'c, 'r> Weigh<'c, 'r> {
              more or less often by the type's interruption band"
                 .to_owned(),
         ];
+        if let Some(Work::Tokens { tuning, .. }) = &self.request.work {
+            notes.push(tuning.assumed());
+        }
         if self.request.restart.is_none() {
             notes.push("changeover 5 min: say checkpoint.restart to replace it".to_owned());
         }

@@ -25,6 +25,18 @@ pub enum Why {
         /// Cores asked for.
         least: f64,
     },
+    /// The model does not fit into the accelerators, or nobody says how much memory they have.
+    AcceleratorMemory {
+        /// GB that each has.
+        has: Option<f64>,
+        /// GB that each must have.
+        least: f64,
+    },
+    /// These accelerators serve models and do not train them.
+    OnlyServes {
+        /// Their family.
+        family: String,
+    },
     /// Nobody says how fast these accelerators are.
     UnknownSpeed {
         /// Their family.
@@ -69,6 +81,8 @@ impl Why {
         match self {
             Why::Memory { .. } => "memory",
             Why::Cores { .. } => "cores",
+            Why::AcceleratorMemory { .. } => "accelerator-memory",
+            Why::OnlyServes { .. } => "only-serves",
             Why::UnknownSpeed { .. } => "unknown-speed",
             Why::NoThroughput { .. } => "no-throughput",
             Why::NoWork => "no-work",
@@ -86,6 +100,8 @@ impl Why {
         match self {
             Why::Memory { .. } => "with too little memory",
             Why::Cores { .. } => "with too few cores",
+            Why::AcceleratorMemory { .. } => "into which the model does not fit",
+            Why::OnlyServes { .. } => "that do not train models",
             Why::UnknownSpeed { .. } | Why::NoThroughput { .. } => "whose speed is not known",
             Why::NoWork => "without work to plan",
             Why::MaxPrice { .. } => "above max_price",
@@ -104,6 +120,13 @@ impl fmt::Display for Why {
             Why::Memory { has: Some(has), least } => write!(f, "{has:.0} GiB of memory, {least:.0} asked for"),
             Why::Memory { has: None, least } => write!(f, "unknown memory, {least:.0} asked for"),
             Why::Cores { least } => write!(f, "fewer than {least:.0} cores"),
+            Why::AcceleratorMemory { has: Some(has), least } => {
+                write!(f, "{has:.0} GB on an accelerator, {least:.0} GB needed on each")
+            }
+            Why::AcceleratorMemory { has: None, least } => {
+                write!(f, "unknown memory of accelerators, {least:.0} GB needed on each")
+            }
+            Why::OnlyServes { family } => write!(f, "{family} serves models and does not train them"),
             Why::UnknownSpeed { family } => write!(f, "the speed of {family} is not known"),
             Why::NoThroughput { family } => write!(f, "no throughput was given for {family}"),
             Why::NoWork => write!(f, "the work is not known: say `work:` in the job file"),

@@ -2,7 +2,7 @@
 
 use crate::catalog;
 use windfall_catalog::plan::{
-    Candidate, Commitment, Discount, Evidence, Holdings, Plan, Request, Saves, Stored, Why, Work,
+    Candidate, Commitment, Discount, Evidence, Holdings, Plan, Request, Saves, Stored, Tuning, Why, Work,
 };
 use windfall_catalog::{Precision, Term, Wanted};
 use windfall_core::market::foresight::Model;
@@ -55,6 +55,30 @@ fn every_plan_is_ranked_and_its_parts_are_its_cost() {
             assert!(request.deadline.is_none_or(|deadline| candidate.hours.high * 3.6e6 <= deadline.0 as f64 * 1.01));
         }
     }
+}
+
+/// Seventy billion parameters with their gradients and moments are 1,344 GB, and 2 GB of runtime on each.
+#[test]
+fn a_model_is_planned_where_it_fits() {
+    let request = |tuning, nodes: &[u32]| Request {
+        work: Some(Work::Tokens { parameters: 70e9, tokens: 1e9, tuning }),
+        nodes: nodes.to_vec(),
+        ..Request::default()
+    };
+    for (tuning, gb) in [(Tuning::Full, 1_344.0), (Tuning::Lora, 194.88)] {
+        let plan = plan(&request(tuning, &[1, 2, 4]));
+        for candidate in &plan.candidates {
+            let count = candidate.offer.kind.count.as_f64() * f64::from(candidate.nodes);
+            let has = candidate.offer.kind.accelerator_memory_gb.expect("known");
+            assert!((has - 2.0) * count >= gb * 0.999, "{count} × {has} GB on {}", candidate.offer.kind.name);
+        }
+        let short = plan.rejected.iter().find(|rejected| matches!(rejected.why, Why::AcceleratorMemory { .. }));
+        assert!(short.is_some_and(|short| short.why.to_string().contains("GB needed on each")));
+        assert!(plan.rejected.iter().any(|rejected| rejected.why.class() == "only-serves"));
+        assert!(plan.notes.iter().any(|note| note.contains("bytes a parameter")), "{:?}", plan.notes);
+    }
+    let full = plan(&request(Tuning::Full, &[1])).candidates[0].cost.mean;
+    assert!(plan(&request(Tuning::Lora, &[1])).candidates[0].cost.mean <= full);
 }
 
 /// Nobody works for less than the price of the running time, however long that is.
@@ -131,7 +155,7 @@ fn steps_are_only_planned_where_a_speed_was_given() {
 #[test]
 fn tokens_become_hours_by_the_published_share_of_peak() {
     let request = Request {
-        work: Some(Work::Tokens { parameters: 7e9, tokens: 3e10 }),
+        work: Some(Work::Tokens { parameters: 7e9, tokens: 3e10, tuning: Tuning::Full }),
         accelerators: vec![wanted("H100:8")],
         clouds: vec!["aws".into()],
         nodes: vec![1, 8],

@@ -150,6 +150,9 @@ pub struct PlanChange {
     /// Tokens to train on
     #[arg(long, value_name = "N", requires = "parameters", allow_negative_numbers = true)]
     pub tokens: Option<f64>,
+    /// Only LoRA matrices are trained: the model needs less memory
+    #[arg(long, requires = "parameters")]
+    pub lora: bool,
     /// On these accelerators
     #[arg(long, value_name = "GPU[:N],…")]
     pub gpu: Vec<String>,

@@ -10,7 +10,7 @@ use crate::exit::{Code, Failure};
 use crate::jobfile::Read;
 use std::collections::BTreeMap;
 use std::path::Path;
-use windfall_catalog::plan::{Need, Request, Work};
+use windfall_catalog::plan::{Need, Request, Tuning, Work};
 use windfall_catalog::{Catalog, Count, Precision, Wanted};
 use windfall_core::spec::{Ask, WorkSpec, WorkUnit};
 use windfall_core::{Rate, Span};
@@ -148,7 +148,7 @@ fn spec(needs: &[(Ask, Need)], steps: Option<u64>) -> WorkSpec {
 
 fn tokens(read: &Read) -> Option<Work> {
     let (parameters, tokens) = read.wishes.parameters.zip(read.wishes.tokens)?;
-    Some(Work::Tokens { parameters: parameters as f64, tokens: tokens as f64 })
+    Some(Work::Tokens { parameters: parameters as f64, tokens: tokens as f64, tuning: Tuning::Full })
 }
 
 /// An accelerator of a job file, as the catalogue knows it.
@@ -245,7 +245,7 @@ mod tests {
         let sold = replayed(&nowhere()).expect("the default market").0;
         for (name, wanted, catalog) in [("V100", "V100:1", sold), ("A100", "A100:8", Catalog::embedded())] {
             let request = Request {
-                work: Some(Work::Tokens { parameters: 1e9, tokens: 1e8 }),
+                work: Some(Work::Tokens { parameters: 1e9, tokens: 1e8, tuning: Tuning::Full }),
                 accelerators: vec![catalog.wanted(wanted).expect("known")],
                 ..Request::default()
             };

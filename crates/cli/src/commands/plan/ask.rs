@@ -7,7 +7,7 @@ use crate::commands::work::{self, wanted};
 use crate::exit::{Code, Failure};
 use crate::jobfile::{self, Read};
 use std::path::Path;
-use windfall_catalog::plan::{Holdings, Request, Saves, Stored, Work};
+use windfall_catalog::plan::{Holdings, Request, Saves, Stored, Tuning, Work};
 use windfall_catalog::{Catalog, Count, Precision, Wanted};
 use windfall_core::{NanoUsd, Span};
 
@@ -102,7 +102,8 @@ fn flags(here: &Here, catalog: &Catalog, args: &PlanChange, asked: &mut Asked) -
     }
     if let (Some(parameters), Some(tokens)) = (args.parameters, args.tokens) {
         let (parameters, tokens) = (positive("--parameters", parameters)?, positive("--tokens", tokens)?);
-        request.work = Some(Work::Tokens { parameters, tokens });
+        let tuning = if args.lora { Tuning::Lora } else { Tuning::Full };
+        request.work = Some(Work::Tokens { parameters, tokens, tuning });
     }
     Within { clouds: request.clouds, regions: request.regions, terms: request.terms } =
         Within::of(catalog, &args.places)?;
