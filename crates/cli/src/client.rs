@@ -24,6 +24,8 @@ const START: Duration = Duration::from_secs(60);
 /// A server that runs answers at once; a busy one takes longer.
 const SAID_AFTER: Duration = Duration::from_secs(5);
 const GREETS_WITHIN: Duration = Duration::from_secs(20);
+/// A server says every few seconds that it is there.
+const BEATS_WITHIN: Duration = Duration::from_secs(20);
 /// Longer than a checkpoint store may take to be looked at.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 
@@ -287,15 +289,26 @@ impl Lines {
         }
     }
 
-    /// The next line as JSON; none at the end or when the server went away.
+    /// The next line as JSON; none at the end, or when the server went away or is silent.
     pub async fn next<T: DeserializeOwned>(&mut self) -> Option<T> {
+        let mut silent = false;
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.rest.drain(..=end).collect();
-                return serde_json::from_slice(&line).ok();
+                // An empty one only says that somebody is there.
+                if line.len() > 1 {
+                    return serde_json::from_slice(&line).ok();
+                }
+            } else {
+                match tokio::time::timeout(BEATS_WITHIN, self.part()).await {
+                    Ok(part) => self.rest.extend_from_slice(&part?.ok()?),
+                    Err(_) if silent => return None,
+                    Err(_) => {
+                        silent = true;
+                        eprintln!("the server has been silent for {} s; waiting for it", BEATS_WITHIN.as_secs());
+                    }
+                }
             }
-            let part = self.part().await?.ok()?;
-            self.rest.extend_from_slice(&part);
         }
     }
 }

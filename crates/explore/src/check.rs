@@ -113,7 +113,7 @@ impl Life {
             *self.reached.entry(16).or_default() += u64::from(rate > 0);
             // A gang that gives back its leases one by one paid for all of them until then.
             let dearest = self.audit.dearest.entry(*id).or_default();
-            *dearest = rate.max(*dearest);
+            *dearest = if rate == 0 { 0 } else { rate.max(*dearest) };
             let grace = self.scenario.jobs.get(*number).map_or(Span::ZERO, |plan| plan.spec.run.grace);
             let time = grace + Span::minutes(40) + delay;
             if spent > i128::from(budget.0) + *dearest * i128::from(time.0) / 3_600_000 && rate > 0 {

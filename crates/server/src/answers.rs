@@ -14,12 +14,14 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use windfall_core::brain::Job;
 use windfall_core::record::Subject;
-use windfall_core::spec::Priority;
 use windfall_core::view::{JobView, State};
 use windfall_core::worker::WorkerView;
 use windfall_core::{Event, JobSpec, LeaseId, Span, Workload, WorkloadId};
 use windfall_exec::{Engine, Simulated};
 use windfall_store::Store;
+
+/// The policy of jobs that buy nothing which can be taken away.
+const ON_DEMAND: &str = "on-demand";
 
 /// What is remembered of jobs beside the brain.
 #[derive(Clone)]
@@ -121,13 +123,12 @@ impl Keeper {
         let in_use = || spec.checkpoint.path.as_ref().and_then(|path| path_in_use(brain, path)).map(|r| refusal(&r));
         let hopeless = || (!submission.wait).then(|| self.hopeless(&spec, submission.deadline_in)).flatten();
         let continued = || spec.continues.as_ref().and_then(|from| continued_already(brain, from)).map(|r| refusal(&r));
-        // What lies in the path of a job that goes on is what the one before it left; only what was foreign to that one is
-        // foreign.
-        let foreign = match &spec.continues {
+        // Of what the job before it left only that is foreign which was foreign to that one.
+        let foreign = match spec.continues.as_ref().filter(|_| submission.own_files) {
             Some(from) => Kept::read(&self.home.job(&from.key)).map(|kept| kept.foreign).unwrap_or_default(),
             None => Kept::foreign(&spec),
         };
-        let asked = submission.with_files || spec.continues.is_some();
+        let asked = submission.with_files || submission.own_files;
         let strange = || spec.checkpoint.path.as_ref().filter(|_| !asked).and_then(|path| strangers(path, &foreign));
         let doubts = away.or_else(unacceptable).or_else(own).or_else(in_use).or_else(continued).or_else(hopeless);
         if let Some(refused) = doubts.or_else(strange) {
@@ -142,12 +143,13 @@ impl Keeper {
         spec.deadline = submission.deadline_in.map(|span| now + span);
         spec.run.environment = key.clone();
         let (tape, tape_offset) = (self.engine.position().tape(), self.engine.position().offset(now));
+        let on_demand = brain.usual_policy(&spec) == ON_DEMAND;
         let notes = bill::promises(&spec, submission.deadline_in, tape);
         let kept = Kept {
             env: submission.env,
             foreign,
             tape_offset,
-            forecast: bill::forecast(&spec, submission.deadline_in, tape, tape_offset),
+            forecast: bill::forecast(&spec, submission.deadline_in, tape, tape_offset, on_demand),
         };
         if let Err(error) = kept.write(&self.home.job(&key)) {
             let text = format!("the job's folder cannot be written: {error}");
@@ -184,8 +186,7 @@ impl Keeper {
             return refuse("nothing-fits", brain.nothing_fits(spec).text);
         }
         // With a deadline on-demand capacity is taken in time; without one, a job waits for spot at its price.
-        let waits =
-            deadline_in.is_none() && spec.priority != Priority::Critical && spec.policy.as_deref() != Some("on-demand");
+        let waits = deadline_in.is_none() && brain.usual_policy(spec) != ON_DEMAND;
         let tape = self.engine.position().tape();
         if let Some(most) = tape.most().filter(|most| waits && *most < spec.least()) {
             let text = format!("{} spot instances at once were never on sale here: the most is {most}", spec.least());
@@ -336,10 +337,12 @@ impl Keeper {
 
 /// A program may take files that another one left for its own progress: whose they are, the user knows.
 fn strangers(path: &str, foreign: &[String]) -> Option<Problem> {
-    let first = foreign.first()?;
-    let more = match foreign.len() {
-        1 => String::new(),
-        count => format!(" and {} more", count - 1),
+    // A folder with nothing in it is nobody's progress.
+    let mut files = foreign.iter().filter(|name| !Path::new(path).join(name).is_dir());
+    let first = files.next()?;
+    let more = match files.count() {
+        0 => String::new(),
+        count => format!(" and {count} more"),
     };
     let text = format!("{path} holds files that this job did not write: {first}{more}");
     let hint = "begin with them: --with-files; begin anew: move them away; go on from the job that wrote them: windfall \

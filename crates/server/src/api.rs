@@ -26,6 +26,8 @@ use windfall_store::{JobQuery, Store};
 
 /// How often a watched job is looked at.
 const LOOK: Duration = Duration::from_millis(200);
+/// Looks without a change before a watcher is told that somebody is there.
+const LOOKS_A_BEAT: u32 = 15;
 /// How long a request waits for a job that has ended to give back its machines.
 const SETTLING: Duration = Duration::from_secs(20);
 /// A job file and an environment fit many times into this.
@@ -94,6 +96,7 @@ impl Desk {
             return Err(not_over(&answer.job));
         }
         let before = self.spec_of(id).await?;
+        submission.own_files = before.checkpoint.path == submission.spec.checkpoint.path;
         let key = before.continues.map_or(before.run.environment, |continued| continued.key);
         if let Some(other) = self.ask(|reply| Ask::SaverIn(key.clone(), reply)).await? {
             self.settled(other).await?;
@@ -252,20 +255,28 @@ async fn stints(State(desk): State<Desk>, Path(id): Path<u64>) -> Result<Json<Ve
     desk.ask(|reply| Ask::Stints(WorkloadId(id), reply)).await.map(Json)
 }
 
-/// One JSON object a line whenever the job changes, until its bill is settled.
+/// One JSON object a line whenever the job changes, until its bill is settled; an empty line now and then says that
+/// somebody is there.
 async fn watch(State(desk): State<Desk>, Path(id): Path<u64>) -> Result<Response, Problem> {
     let first = desk.ask(|reply| Ask::Job(WorkloadId(id), reply)).await?;
     let lines = stream::unfold((desk, Some(first), true), move |(desk, known, first)| async move {
         let mut known = known?;
         if !first {
-            loop {
+            let mut looks = 0..LOOKS_A_BEAT;
+            let changed = loop {
+                if looks.next().is_none() {
+                    break None;
+                }
                 tokio::time::sleep(LOOK).await;
                 let next = desk.ask(|reply| Ask::Job(WorkloadId(id), reply)).await.ok()?;
                 if next != known {
-                    known = next;
-                    break;
+                    break Some(next);
                 }
-            }
+            };
+            let Some(next) = changed else {
+                return Some((Ok(Bytes::from_static(b"\n")), (desk, Some(known), false)));
+            };
+            known = next;
         }
         let mut line = serde_json::to_vec(&known).ok()?;
         line.push(b'\n');

@@ -60,6 +60,9 @@ pub struct Submission {
     /// Accept it also where its checkpoint path holds files that it did not write: it begins with them.
     #[serde(default)]
     pub with_files: bool,
+    /// What lies in its checkpoint path was left by the job that it goes on from.
+    #[serde(skip)]
+    pub own_files: bool,
     /// The ended job whose checkpoints it goes on from.
     #[serde(default)]
     pub continues: Option<u64>,

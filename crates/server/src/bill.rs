@@ -3,7 +3,7 @@
 use crate::api_types::{Bill, Forecast};
 use crate::folders::Kept;
 use windfall_core::market::foresight::{Journey, Model};
-use windfall_core::spec::{Late, Priority};
+use windfall_core::spec::Late;
 use windfall_core::view::JobView;
 use windfall_core::{JobSpec, NanoUsd, Span};
 use windfall_sim::{Errand, Tape, omniscient};
@@ -42,11 +42,17 @@ pub fn bill(job: &JobView, kept: Option<&Kept>, tape: &Tape) -> Bill {
 }
 
 /// What the job is expected to cost and to take on this market, by the same model that the brain and the planner use.
-pub fn forecast(spec: &JobSpec, deadline_in: Option<Span>, tape: &Tape, offset: Span) -> Option<Forecast> {
+pub fn forecast(
+    spec: &JobSpec,
+    deadline_in: Option<Span>,
+    tape: &Tape,
+    offset: Span,
+    on_demand: bool,
+) -> Option<Forecast> {
     let need = on_demand_time(spec, &tape.accelerator)?;
     let spot = tape.zones().filter_map(|zone| tape.quote(zone, offset)).map(|quote| quote.price).min()?;
     let restart = spec.checkpoint.restart.unwrap_or(USUAL_START);
-    if spec.priority == Priority::Critical || spec.policy.as_deref() == Some("on-demand") {
+    if on_demand {
         // It buys nothing that can be taken away, so nothing is uncertain but the work itself.
         let elapsed = need + restart;
         let cost = NanoUsd(tape.on_demand.for_span(elapsed).0.saturating_mul(i64::from(spec.gang)));

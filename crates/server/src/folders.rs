@@ -128,7 +128,8 @@ impl JobFolders for Folders {
             address: self.checkpoint_store(spec),
             key: spec.checkpoint_key().to_owned(),
             env,
-            saved_before: job.progress.checkpoint.is_some() || spec.continues.is_some(),
+            saved_before: job.progress.checkpoint.is_some()
+                || spec.continues.as_ref().is_some_and(|from| from.durable.0 > 0),
         })
     }
 

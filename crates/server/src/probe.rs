@@ -18,7 +18,10 @@ pub async fn check(access: &StoreAccess) -> Result<(), CheckpointError> {
 /// The last stint that wrote to a store, whoever's it was. Nothing is written.
 pub async fn last_epoch(access: &StoreAccess) -> Result<Option<u64>, CheckpointError> {
     let options = Options { saved_before: access.saved_before, ..Options::with_env(access.env.clone()) };
-    Checkpoints::open(&access.address, &access.key, options)?.last_epoch().await
+    let checkpoints = Checkpoints::open(&access.address, &access.key, options)?;
+    // One that does not answer is given up soon: a person waits.
+    checkpoints.answers().await?;
+    checkpoints.last_epoch().await
 }
 
 /// What is wrong with a store that a job waits for. One that was removed must not be made anew by looking at it.

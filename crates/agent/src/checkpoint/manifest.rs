@@ -60,9 +60,6 @@ pub(crate) struct FileEntry {
     /// A hash of a few samples, to tell most changed files of equal size without reading them twice.
     #[serde(default)]
     pub sample: String,
-    /// Only grows, beside what the program saves.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub log: bool,
 }
 
 /// One stored directory.
@@ -114,8 +111,7 @@ impl Manifest {
         epoch > self.name.epoch && base.is_none_or(|base| self.origin() > base)
     }
 
-    /// A hash of all that a program resumes from: two checkpoints with the same one are the same. A program that
-    /// fails at once may still have written to its log.
+    /// A hash of all that a program could read in it: two checkpoints with the same one are the same.
     pub fn content(&self) -> String {
         let mut hasher = blake3::Hasher::new();
         let mut add = |kind: &str, path: &Name, what: &str| {
@@ -124,8 +120,7 @@ impl Manifest {
                 hasher.update(part.as_bytes());
             }
         };
-        let saves = self.files.iter().filter(|file| !file.log);
-        saves.for_each(|file| add("file", &file.path, &format!("{} {:o}", file.hash, file.mode)));
+        self.files.iter().for_each(|file| add("file", &file.path, &format!("{} {:o}", file.hash, file.mode)));
         self.dirs.iter().for_each(|dir| add("directory", &dir.path, &format!("{:o}", dir.mode)));
         self.links.iter().for_each(|link| add("link", &link.path, &link.to.0));
         hasher.finalize().to_hex().to_string()

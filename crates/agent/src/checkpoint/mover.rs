@@ -147,8 +147,8 @@ impl Mover {
     }
 
     /// The program ended by itself: its files are finished, but for those of processes that died before.
-    pub async fn on_clean_end(&self, succeeded: bool) {
-        self.scout.on_clean_end(succeeded).await;
+    pub async fn on_clean_end(&self) {
+        self.scout.on_clean_end().await;
     }
 
     /// The program has ended: what is there is uploaded by the deadline, if it is a checkpoint. A later call may

@@ -92,9 +92,6 @@ impl Checkpoints {
         self.depot.flush("blobs").await?;
 
         stored.sort_by(|a, b| a.0.cmp(&b.0));
-        for (path, _, entry) in &mut stored {
-            entry.log = snapshot.logs.contains(path);
-        }
         let manifest = Manifest {
             format: FORMAT,
             name,
@@ -303,7 +300,6 @@ fn stored(file: &SnapFile, hash: String, blob: String, offset: u64, sample: Stri
         blob,
         offset,
         sample,
-        log: false,
     };
     (file.path.clone(), Some(file.stamp), entry)
 }

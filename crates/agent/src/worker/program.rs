@@ -63,8 +63,7 @@ impl Life {
         died |= self.wait_for_the_rest(pid.map(|pid| pid as i32), asked, mover.as_ref()).await;
         died |= self.end_the_rest(mover.as_ref()).await;
         if !died && let Some(moving) = &mover {
-            let succeeded = asked.is_none() && end == WorkerEnd::Exited { code: 0 };
-            moving.mover.on_clean_end(succeeded).await;
+            moving.mover.on_clean_end().await;
         }
         self.report_progress(&mut reader, began);
         Ok(Ended { end, asked, died, saves, mover })

@@ -146,9 +146,9 @@ pub struct ResumeArgs {
     pub job: String,
     /// A job file with changes; the job as it was if left out
     pub file: Option<PathBuf>,
-    /// Accept it although nothing that is sold here could serve it: it waits until something does
-    #[arg(long)]
-    pub wait: bool,
+    /// What is accepted all the same
+    #[command(flatten)]
+    pub accept: AcceptArgs,
 }
 
 /// A job file, and how to watch.

@@ -70,8 +70,9 @@ pub async fn resume(here: &Here, args: &ResumeArgs) -> Result<Code, Failure> {
         spec,
         deadline_in,
         env: environment(),
-        wait: args.wait,
-        with_files: false,
+        wait: args.accept.wait,
+        with_files: args.accept.with_files,
+        own_files: false,
         continues: Some(id),
     };
     let (_, accepted) = hand_in(here, &client, submission, notes).await?;
@@ -98,7 +99,8 @@ async fn send(here: &Here, client: &Client, file: &Path, accept: AcceptArgs) -> 
     let read = read(here, file)?;
     let (spec, deadline_in, env) = (read.spec, read.deadline_in, environment());
     let AcceptArgs { wait, with_files } = accept;
-    let submission = Submission { key: key(), spec, deadline_in, env, wait, with_files, continues: None };
+    let submission =
+        Submission { key: key(), spec, deadline_in, env, wait, with_files, own_files: false, continues: None };
     hand_in(here, client, submission, read.notes).await
 }
 

@@ -20,12 +20,12 @@ pub(super) fn checkpoint_path(text: &str, context: &Context) -> Result<String, P
             .hint("`path` is where the program saves; say where that is kept with `store`"));
     }
     let path = absolute(text, context)?;
-    // A link can lead to the same folders by another name; where nothing is yet, the name is all there is.
-    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    // A link can lead to the same folders by another name.
     let (folder, home) = (normal(&context.folder), context.home.as_deref().map(normal));
-    for (path, folder, home) in
-        [(path.clone(), folder.clone(), home.clone()), (real(&path), real(&folder), home.as_deref().map(real))]
-    {
+    for (path, folder, home) in [
+        (path.clone(), folder.clone(), home.clone()),
+        (resolved(&path), resolved(&folder), home.as_deref().map(resolved)),
+    ] {
         if path == Path::new("/") {
             return refuse("is the root of this machine");
         }
@@ -88,8 +88,8 @@ pub(super) fn store(text: &str, context: &Context) -> Result<String, Problem> {
 /// Whether a store and the checkpoint folder are one inside the other, which would copy copies.
 pub(super) fn overlap(path: &str, store: &str) -> bool {
     let store = store.strip_prefix("file://").unwrap_or(store);
-    let (path, store) = (Path::new(path), Path::new(store));
-    store.is_absolute() && (path.starts_with(store) || store.starts_with(path))
+    let (path, store) = (resolved(Path::new(path)), resolved(Path::new(store)));
+    store.is_absolute() && (path.starts_with(&store) || store.starts_with(&path))
 }
 
 fn absolute(text: &str, context: &Context) -> Result<PathBuf, Problem> {

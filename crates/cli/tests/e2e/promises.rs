@@ -138,12 +138,14 @@ fn a_checkpoint_folder_that_is_not_the_job_s_own_is_refused() {
     let shared = place.work.join("saves");
     std::fs::create_dir(&shared).unwrap();
     std::os::unix::fs::symlink(&shared, place.work.join("link")).unwrap();
+    std::os::unix::fs::symlink("/etc", place.work.join("system")).unwrap();
     let job = |path: &std::path::Path| format!("checkpoint: {{ path: {} }}\nrun: sleep 600\n", path.display());
     place.write("first.yaml", &job(&shared));
     place.run(&["submit", "first.yaml"]).ends_with(0);
     let wrong = [
         (place.home.join("jobs"), "state directory"),
         ("/etc/windfall".into(), "folder of the system"),
+        (place.work.join("system/windfall"), "folder of the system"),
         (file, "is a file"),
         (place.work.join("link"), "saves its checkpoints in"),
         (shared.join("below"), "saves its checkpoints in"),
@@ -153,6 +155,11 @@ fn a_checkpoint_folder_that_is_not_the_job_s_own_is_refused() {
         let said = place.run(&["submit", "other.yaml"]).ends_with(2);
         assert!(said.err.contains(words), "{path:?}: {said:?}");
     }
+    let through = place.work.join("link/store");
+    let inside = format!("{{ path: {}, store: {} }}", shared.display(), through.display());
+    place.write("inside.yaml", &format!("checkpoint: {inside}\nrun: sleep 600\n"));
+    let said = place.run(&["submit", "inside.yaml"]).ends_with(2);
+    assert!(said.err.contains("one inside the other"), "{said:?}");
     assert_eq!(place.jobs().len(), 1, "nothing else was taken");
 }
 
@@ -178,6 +185,32 @@ fn files_that_another_job_left_are_not_taken_for_progress() {
     place.run(&["run", "job.yaml"]).ends_with(0);
     let output = place.run(&["logs", "counts"]).ends_with(0).out;
     assert!(output.starts_with("begins at 0\n"), "{output}");
+}
+
+#[test]
+fn a_job_that_goes_on_in_another_folder_leaves_what_is_there() {
+    let place = Place::steady();
+    place.write("stumbles.py", STUMBLES);
+    let file = |path: &str, careful: &str| {
+        let path = place.work.join(path);
+        format!(
+            "name: stumbles\nenv: {{ CAREFUL: '{careful}' }}\nprogress: 'step (\\d+)/(\\d+)'\ncheckpoint: {{ path: {} }}\n\
+             run: exec python3 stumbles.py\n",
+            path.display()
+        )
+    };
+    place.write("first.yaml", &file("saves", "0"));
+    place.run(&["run", "first.yaml"]).ends_with(3);
+    std::fs::create_dir_all(place.work.join("other/empty")).unwrap();
+    let mine = place.write("other/mine.txt", "mine");
+    place.write("second.yaml", &file("other", "1"));
+    let refused = place.run(&["resume", "stumbles", "second.yaml"]).ends_with(2);
+    assert!(refused.err.contains("holds files that this job did not write: mine.txt\n"), "{refused:?}");
+    let accepted = place.run(&["resume", "--with-files", "--json", "stumbles", "second.yaml"]).ends_with(0).json();
+    let id = accepted["id"].as_u64().unwrap();
+    place.until(id, &["succeeded"]);
+    assert!(place.run(&["logs", &id.to_string()]).ends_with(0).out.starts_with("begins at 10\n"));
+    assert_eq!(std::fs::read_to_string(mine).unwrap(), "mine");
 }
 
 /// Reports each step, saves the fortieth and nothing after it.

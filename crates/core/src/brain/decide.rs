@@ -32,7 +32,7 @@ pub(super) struct Plan<'a> {
     wake: Option<Time>,
     /// Plans that jobs would follow if they were solved.
     pub wanted: Vec<PlanTerms>,
-    /// Instances of each offer that decisions of this step take.
+    /// Instances of each offer that are held, or that decisions of this step take.
     taken: BTreeMap<OfferId, u32>,
 }
 

@@ -26,7 +26,7 @@ impl Brain {
     /// Explains a job that is not over.
     pub fn explain(&self, id: WorkloadId, now: Time) -> Option<Explanation> {
         let job = self.jobs.get(&id)?;
-        let policy = self.usual_policy(job).to_owned();
+        let policy = self.usual_policy(&job.spec).to_owned();
         let sight = self.sight(job, self.now.max(now));
         let (choice, reason) = self.choose(job, &sight);
         Some(Explanation { policy, sight, choice, reason, next_wakeup: self.wake_at.get(&id).copied() })

@@ -22,8 +22,8 @@ const UNANSWERED: u32 = 3;
 
 impl Brain {
     /// The policy of a job as long as nothing else rules.
-    pub(super) fn usual_policy<'a>(&'a self, job: &'a Job) -> &'a str {
-        match (&job.spec.policy, job.spec.priority) {
+    pub fn usual_policy<'a>(&'a self, spec: &'a JobSpec) -> &'a str {
+        match (&spec.policy, spec.priority) {
             (Some(name), _) => name,
             // What nobody takes away, from the start. Priority chooses the market; who yields to whom is the tier.
             (None, Priority::Critical) => "on-demand",
@@ -51,7 +51,7 @@ impl Brain {
             let reason = Reason { text: why.to_owned(), ..reason };
             return (choice, reason.count("interruptions", job.interruptions.into()));
         }
-        let name = self.usual_policy(job);
+        let name = self.usual_policy(&job.spec);
         market::choose(market::policy(name).unwrap_or(market::levi_safe), sight)
     }
 }
@@ -90,7 +90,7 @@ impl Job {
 impl Plan<'_> {
     /// What a job is to do, and a plan for it to follow, if its policy follows plans.
     pub(super) fn choose(&mut self, job: &Job, sight: &Sight) -> (Choice, Reason) {
-        if market::plans(self.brain.usual_policy(job)) {
+        if market::plans(self.brain.usual_policy(&job.spec)) {
             self.wanted.extend(sight.plan_terms());
         }
         self.brain.choose(job, sight)

@@ -13,7 +13,7 @@ impl Brain {
     /// What a job's policy sees at `now`.
     pub fn sight(&self, job: &Job, now: Time) -> Sight {
         let held = self.leases.values().find(|lease| lease.workload == Some(job.id) && !lease.is_releasing());
-        let watches = market::watches(self.usual_policy(job));
+        let watches = market::watches(self.usual_policy(&job.spec));
         let beliefs = if watches { self.beliefs(job, now) } else { Beliefs::default() };
         let done = job.done_at(now);
         let rest = job.total().map(|total| total.minus(done));

@@ -110,7 +110,9 @@ impl Brain {
             if loaded {
                 stint.base = stint.resumed_with;
                 job.progress.durable = job.progress.durable.max(stint.resumed_with);
-            } else if steady {
+                job.progress.note_held(CheckpointId { epoch: id.epoch, seq: 0 }, stint.resumed_with);
+            } else if steady && known >= stint.resumed_with {
+                // Until it is where the checkpoint stands a program may be skipping what was done.
                 job.progress.learn_speed(&offer.unwrap_or_default(), whole, now - before);
             }
         } else {

@@ -167,9 +167,14 @@ impl Simulated {
     fn recall(&self, folder: &Folder) {
         let Some(mut written) = folder.read_worker() else { return };
         if let Some(held) = self.held().get_mut(&folder.lease) {
-            if let Some(heard) = held.worker.as_ref().filter(|heard| heard.stint == written.stint) {
-                written.done = written.done.max(heard.done);
-                written.total = written.total.or(heard.total);
+            match &held.worker {
+                // What was written is of an earlier stint.
+                Some(heard) if heard.stint.epoch > written.stint.epoch => return,
+                Some(heard) if heard.stint == written.stint => {
+                    written.done = written.done.max(heard.done);
+                    written.total = written.total.or(heard.total);
+                }
+                _ => {}
             }
             held.worker = Some(written);
         }

@@ -104,7 +104,7 @@ fn count<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> BTreeMap<String, usize
 }
 
 /// The path with each run of digits as one: `step-100.pt` and `step-200.pt` are the same part of a save.
-pub(super) fn shape(path: &Path) -> String {
+fn shape(path: &Path) -> String {
     let mut shape = String::new();
     for letter in path.to_string_lossy().chars() {
         match letter.is_ascii_digit() {

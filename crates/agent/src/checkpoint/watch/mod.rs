@@ -51,8 +51,6 @@ pub struct WatchOptions {
     pub poll: bool,
     /// Paths that were there before the job: not saved unless the job changes them.
     pub foreign: BTreeSet<PathBuf>,
-    /// Files that an earlier stint knew as logs.
-    pub logs: BTreeSet<PathBuf>,
 }
 
 impl Default for WatchOptions {
@@ -66,7 +64,6 @@ impl Default for WatchOptions {
             poll_every: Duration::from_secs(1),
             poll: false,
             foreign: BTreeSet::new(),
-            logs: BTreeSet::new(),
         }
     }
 }
@@ -225,13 +222,10 @@ impl Scout {
     }
 
     /// The program ended by itself, whatever became of processes that it had left before.
-    pub(super) async fn on_clean_end(&self, succeeded: bool) {
-        let told = self.with(move |inner| {
+    pub(super) async fn on_clean_end(&self) {
+        let told = self.with(|inner| {
             inner.torn = false;
             inner.rules.on_clean_end();
-            if succeeded {
-                inner.rules.on_success();
-            }
             Ok(())
         });
         // Fails only while the runtime ends.
@@ -276,7 +270,7 @@ impl Inner {
             complete: options.complete.as_deref().map(Pattern::new),
         };
         let now = Instant::now();
-        let rules = Rules::new(limits, 0, there.clone(), options.logs);
+        let rules = Rules::new(limits, 0, there.clone());
         Ok(Self {
             root,
             start: now,

@@ -12,8 +12,8 @@
 //! large checkpoint on its way, and is waited for up to `patience`.
 //!
 //! Where a program replaces some files again and again, those are its saves, and a file beside them that only grows
-//! is a *log*: it is saved along with them, but it neither calls for a snapshot nor says how old one is. A program all of
-//! whose files grow has no logs: there, what grows is the save.
+//! is a *log*: it is saved like any other, but does not say how much work a snapshot holds. Where nothing is replaced, or
+//! not any more, what grows is the save.
 //!
 //! When a process dies of a signal the kernel closes its files, so from then on a close proves nothing: only what
 //! was at rest by then, renamed or marked as whole counts.
@@ -24,12 +24,12 @@ use std::path::{Path, PathBuf};
 use super::super::tree::Stamp;
 use super::Habits;
 use super::change::Change;
-use super::generation::{Generations, shape};
+use super::generation::Generations;
 use super::pattern::Pattern;
 
 /// Deaths remembered. A program that loses more processes than this is in trouble anyway.
 const DEATHS: usize = 1_000;
-/// A file that was saved so often other than by growing is replaced again and again. One rename is enough.
+/// A file that was written anew so often, after it was taken for the first time, is replaced again and again.
 const REPLACED: u32 = 2;
 /// A close may be the kernel's, for a process that was killed: long enough for the agent to learn of the death.
 const AFTER_CLOSE_MS: u64 = 300;
@@ -73,8 +73,10 @@ pub(super) struct Rules {
     changes: BTreeMap<PathBuf, Change>,
     streams: BTreeSet<PathBuf>,
     logs: BTreeSet<PathBuf>,
-    /// How often a file was saved other than by growing; numbered files, digits aside, are one.
-    replaced: BTreeMap<String, u32>,
+    /// How often a file that had been taken was written anew, not counting growth.
+    replaced: BTreeMap<PathBuf, u32>,
+    /// When such a file was taken last, and the longest time between two of them.
+    replaced_ms: Option<(u64, u64)>,
     taken: BTreeMap<PathBuf, Stamp>,
     saves: Generations,
     habits: Habits,
@@ -93,15 +95,16 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// `there` counts as taken; `logs` are those that an earlier stint knew.
-    pub fn new(limits: Limits, now: u64, there: BTreeMap<PathBuf, Stamp>, logs: BTreeSet<PathBuf>) -> Self {
+    /// `there` counts as taken.
+    pub fn new(limits: Limits, now: u64, there: BTreeMap<PathBuf, Stamp>) -> Self {
         Self {
             limits,
             began_ms: now,
             changes: BTreeMap::new(),
             streams: BTreeSet::new(),
-            logs,
+            logs: BTreeSet::new(),
             replaced: BTreeMap::new(),
+            replaced_ms: None,
             taken: there,
             saves: Generations::default(),
             habits: Habits::default(),
@@ -148,15 +151,15 @@ impl Rules {
             Sign::Gone(path) => {
                 self.changes.remove(&path);
                 self.streams.remove(&path);
-                let is_log = self.logs.remove(&path);
-                if self.taken.remove(&path).is_some() && !is_log {
+                self.logs.remove(&path);
+                if self.taken.remove(&path).is_some() {
                     self.deleted_ms = Some(now);
                 }
             }
             Sign::Whole => self.mark_whole(now),
         }
         let is_growing = |path: &PathBuf, change: &Change| change.grows && self.streams.contains(path);
-        if self.changes.iter().all(|(path, change)| self.logs.contains(path) || is_growing(path, change)) {
+        if self.changes.iter().all(|(path, change)| is_growing(path, change)) {
             self.pending_since_ms = None;
         } else {
             self.pending_since_ms.get_or_insert(now);
@@ -165,13 +168,14 @@ impl Rules {
 
     fn on_change(&mut self, path: PathBuf, open: bool, size: Option<u64>, now: u64) {
         let settle_ms = self.limits.settle_ms;
-        let rewrite = self.taken.contains_key(&path);
+        let before = self.taken.get(&path).map(|stamp| stamp.size);
+        let rewrite = before.is_some();
         let fresh = Change {
             open,
             by_rename: false,
             whole_from: None,
             rewrite,
-            grows: true,
+            grows: before.zip(size).is_none_or(|(before, size)| size >= before),
             first_ms: now,
             last_ms: now,
             first_size: size.unwrap_or(0),
@@ -188,7 +192,7 @@ impl Rules {
         change.last_ms = now;
         change.grows &= size.is_none_or(|size| size >= change.size);
         change.size = size.unwrap_or(change.size);
-        self.find_log(path);
+        self.find_log(path, now);
     }
 
     /// Whether a file has only grown since it was taken.
@@ -197,16 +201,15 @@ impl Rules {
         !change.by_rename && change.grows && before.is_some_and(|before| change.size > before)
     }
 
-    fn find_log(&mut self, path: PathBuf) {
+    fn find_log(&mut self, path: PathBuf, now: u64) {
         let Some(change) = self.changes.get(&path) else { return };
-        if !self.has_grown(&path, change) {
-            self.logs.remove(&path);
-            return;
-        }
-        let own = shape(&path);
-        let is_saved = |times: &u32| *times >= REPLACED;
-        if self.replaced.values().any(is_saved) && !self.replaced.get(&own).is_some_and(is_saved) {
+        let replaces = self.replaced.values().any(|times| *times >= REPLACED);
+        // A program may train first and write results then.
+        let still = self.replaced_ms.is_some_and(|(last, gap)| now < last + (3 * gap).max(self.limits.patience_ms));
+        if self.has_grown(&path, change) && replaces && still && !self.replaced.contains_key(&path) {
             self.logs.insert(path);
+        } else {
+            self.logs.remove(&path);
         }
     }
 
@@ -291,11 +294,6 @@ impl Rules {
         self.clean_end = true;
     }
 
-    /// The program has done all it had to: its logs are part of what it leaves.
-    pub fn on_success(&mut self) {
-        self.logs.clear();
-    }
-
     /// Whether a process that died may have been writing this.
     fn is_torn(&self, change: &Change) -> bool {
         !change.by_rename && change.whole_from.is_none() && self.dies_with(change)
@@ -338,8 +336,7 @@ impl Rules {
     }
 
     fn pending(&self) -> impl Iterator<Item = &Change> {
-        let counts = |path: &PathBuf| !self.streams.contains(path) && !self.logs.contains(path);
-        self.changes.iter().filter(move |(path, _)| counts(path)).map(|(_, change)| change)
+        self.changes.iter().filter(|(path, _)| !self.streams.contains(*path)).map(|(_, change)| change)
     }
 
     /// Whether a snapshot is due, and otherwise when to ask again if nothing happens.
@@ -386,9 +383,8 @@ impl Rules {
             return false;
         }
         // Every file of the last whole state was replaced: that is a whole save too, even if it is the first seen.
-        let mut saves = self.taken.keys().filter(|path| !self.logs.contains(*path)).peekable();
-        let replaced = saves.peek().is_some()
-            && saves.all(|path| self.changes.get(path).is_some_and(Change::is_renamed))
+        let replaced = !self.taken.is_empty()
+            && self.taken.keys().all(|path| self.changes.get(path).is_some_and(Change::is_renamed))
             && self.pending().all(Change::is_renamed);
         replaced || self.is_checkpoint(now)
     }
@@ -406,11 +402,11 @@ impl Rules {
         }
     }
 
-    /// The streams and logs that are being written now: to be left out of a snapshot.
+    /// The streams that are being written now: to be left out of a snapshot.
     pub fn busy_streams(&self, now: u64) -> BTreeSet<PathBuf> {
         let busy =
             |path: &&PathBuf| self.changes.get(*path).is_some_and(|change| change.busy(now, self.limits.settle_ms));
-        self.streams.union(&self.logs).filter(busy).cloned().collect()
+        self.streams.iter().filter(busy).cloned().collect()
     }
 
     /// Files that only grow, beside what the program saves.
@@ -421,12 +417,17 @@ impl Rules {
     /// A snapshot was taken with these files. Streams that are busy stay as they are.
     pub fn on_taken(&mut self, files: BTreeMap<PathBuf, Stamp>, now: u64) {
         let busy = self.busy_streams(now);
-        for (path, change) in self.changes.iter().filter(|(path, _)| !busy.contains(*path)) {
-            if !self.has_grown(path, change) {
-                let times = if change.by_rename { REPLACED } else { 1 };
-                *self.replaced.entry(shape(path)).or_default() += times;
-            }
+        let anew = |path: &PathBuf, change: &Change| self.taken.contains_key(path) && !self.has_grown(path, change);
+        let replaced: Vec<PathBuf> = (self.changes.iter())
+            .filter(|(path, change)| !busy.contains(*path) && anew(path, change))
+            .map(|(path, _)| path.clone())
+            .collect();
+        if !replaced.is_empty() {
+            let (last, gap) = self.replaced_ms.unwrap_or((now, 0));
+            self.replaced_ms = Some((now, gap.max(now.saturating_sub(last))));
         }
+        replaced.into_iter().for_each(|path| *self.replaced.entry(path).or_default() += 1);
+        self.replaced.retain(|path, _| files.contains_key(path));
         self.changes.retain(|path, _| busy.contains(path));
         self.taken = files;
         self.owed = false;

@@ -7,7 +7,7 @@ fn limits() -> Limits {
 }
 
 fn rules() -> Rules {
-    Rules::new(limits(), 0, BTreeMap::new(), BTreeSet::new())
+    Rules::new(limits(), 0, BTreeMap::new())
 }
 
 fn stamp() -> Stamp {
@@ -98,7 +98,7 @@ fn a_new_folder_renamed_into_place_is_due_at_once_and_one_with_something_beside_
 #[test]
 fn the_file_that_is_written_last_makes_all_of_them_whole() {
     let limits = Limits { complete: Some(Pattern::new("*.done")), ..limits() };
-    let mut rules = Rules::new(limits, 0, BTreeMap::new(), BTreeSet::new());
+    let mut rules = Rules::new(limits, 0, BTreeMap::new());
     rules.see(0, written("weights")).see(100, closed("weights")).see(100, written("log"));
     rules.see(200, written("1.done"));
     assert!(!rules.is_due(400));
@@ -132,7 +132,7 @@ fn what_was_at_rest_or_replaced_when_a_process_died_counts() {
     at_rest.see(0, written("a")).see(100, closed("a"));
     at_rest.on_death(2_100);
     assert!(at_rest.is_last_due(2_200));
-    let mut replaced = Rules::new(limits(), 0, [("a".into(), stamp()), ("b".into(), stamp())].into(), BTreeSet::new());
+    let mut replaced = Rules::new(limits(), 0, [("a".into(), stamp()), ("b".into(), stamp())].into());
     save(&mut replaced, 0, "a");
     replaced.on_death(10);
     assert!(!replaced.is_last_due(20), "half of what was there");
@@ -155,7 +155,7 @@ fn a_process_that_died_long_before_a_clean_end_spoils_only_its_own_files() {
 
 #[test]
 fn at_the_end_of_a_program_what_it_wrote_is_due_and_what_it_did_not_is_not() {
-    let mut rules = Rules::new(limits(), 0, [("a".into(), stamp())].into(), BTreeSet::new());
+    let mut rules = Rules::new(limits(), 0, [("a".into(), stamp())].into());
     assert!(!rules.is_last_due(0));
     rules.see(0, Sign::Gone("a".into()));
     assert!(!rules.is_last_due(0), "a deletion is no save");
@@ -174,7 +174,7 @@ fn a_program_that_never_settles_is_found_and_a_log_is_not() {
         assert!(!rules.habits(now).never_settles);
     }
     assert!(rules.habits(40_000).never_settles);
-    let mut log = Rules::new(limits(), 0, BTreeMap::new(), BTreeSet::new());
+    let mut log = Rules::new(limits(), 0, BTreeMap::new());
     for now in (0..90_000).step_by(500) {
         log.on_sign(written("log"), Some(now), now);
         assert!(log.due(now).is_err() && !log.habits(now).never_settles);
@@ -247,7 +247,7 @@ fn a_large_file_that_grows_fast_is_no_stream() {
 
 #[test]
 fn writing_over_a_taken_name_is_counted_as_a_rewrite() {
-    let mut rules = Rules::new(limits(), 0, [("a".into(), stamp())].into(), BTreeSet::new());
+    let mut rules = Rules::new(limits(), 0, [("a".into(), stamp())].into());
     rules.see(0, written("a")).see(300, closed("a"));
     let habits = rules.habits(300);
     assert_eq!((habits.in_place_rewrites, habits.longest_save_ms, habits.renames), (1, 300, 0));
@@ -267,7 +267,7 @@ fn a_given_up_snapshot_is_taken_again_when_quiet() {
 
 #[test]
 fn a_deletion_alone_calls_for_nothing() {
-    let mut rules = Rules::new(limits(), 0, [("a".into(), stamp())].into(), BTreeSet::new());
+    let mut rules = Rules::new(limits(), 0, [("a".into(), stamp())].into());
     rules.see(0, Sign::Gone("a".into()));
     assert!(!rules.is_due(60_000));
 }
@@ -282,50 +282,54 @@ fn append(rules: &mut Rules, now: u64, path: &str, size: u64) {
     rules.on_sign(closed(path), Some(size), now + 1);
 }
 
+/// Takes what is there, if that is due, with these sizes.
+fn take(rules: &mut Rules, now: u64, sizes: &[(&str, u64)]) {
+    assert!(rules.is_due(now), "at {now}");
+    rules.on_taken(sizes.iter().map(|(path, size)| ((*path).into(), sized(*size))).collect(), now);
+}
+
 #[test]
-fn a_log_beside_what_is_replaced_calls_for_nothing() {
+fn a_log_beside_what_is_replaced_dates_nothing() {
     let mut rules = rules();
-    append(&mut rules, 0, "log", 5);
-    save(&mut rules, 1_000, "model");
-    assert!(rules.is_due(3_100));
-    rules.on_taken([("log".into(), sized(5)), ("model".into(), sized(10))].into(), 3_100);
-    append(&mut rules, 10_000, "log", 7);
-    assert!(!rules.is_due(13_000) && rules.logs().contains(Path::new("log")));
-    // It does not hold up the next save, and is left out of that while it is written to.
-    append(&mut rules, 60_000, "log", 9);
-    save(&mut rules, 60_100, "model");
-    assert!(rules.is_due(60_100) && rules.busy_streams(60_100).contains(Path::new("log")));
-    assert!(!rules.habits(60_100).never_settles);
-    rules.on_taken([("log".into(), sized(9)), ("model".into(), sized(10))].into(), 60_100);
-    // One that is written anew is none any more.
-    append(&mut rules, 70_000, "log", 3);
-    assert!(rules.is_due(72_100) && rules.logs().is_empty());
+    let (mut now, mut log) = (0, 5);
+    for n in 0..6 {
+        save(&mut rules, now, "model");
+        append(&mut rules, now + 10, "log", log);
+        take(&mut rules, now + 2_100, &[("log", log), ("model", 10)]);
+        // It is saved again as it grows, and counts as a log once the model was replaced twice.
+        append(&mut rules, now + 10_000, "log", log + 2);
+        assert_eq!(rules.logs().contains(Path::new("log")), n >= 2, "save {n}");
+        take(&mut rules, now + 12_100, &[("log", log + 2), ("model", 10)]);
+        (now, log) = (now + 60_000, log + 4);
+    }
+    // One that is written anew is none any more, and neither is one that goes on long after the last save.
+    append(&mut rules, now, "log", 3);
+    assert!(rules.logs().is_empty());
+    take(&mut rules, now + 2_100, &[("log", 3), ("model", 10)]);
+    append(&mut rules, now + 700_000, "results", 3);
+    take(&mut rules, now + 702_100, &[("log", 3), ("model", 10), ("results", 3)]);
+    append(&mut rules, now + 1_400_000, "results", 9);
+    assert!(rules.logs().is_empty());
 }
 
 #[test]
 fn where_nothing_is_replaced_what_grows_is_the_save() {
     let mut rules = rules();
-    append(&mut rules, 0, "settings", 5);
-    append(&mut rules, 0, "results", 5);
-    assert!(rules.is_due(2_100));
+    save(&mut rules, 0, "settings");
     for n in 1..9 {
-        rules.on_taken([("settings".into(), sized(5)), ("results".into(), sized(5 * n))].into(), n * 10_000);
-        append(&mut rules, n * 10_000 + 1, "results", 5 * n + 5);
-        assert!(rules.is_due(n * 10_000 + 2_100), "part {n}");
+        append(&mut rules, n * 10_000, "results", 5 * n);
+        assert!(rules.logs().is_empty(), "part {n}");
+        take(&mut rules, n * 10_000 + 2_100, &[("settings", 10), ("results", 5 * n)]);
     }
-}
-
-#[test]
-fn numbered_files_that_grow_are_saves() {
-    let mut rules = rules();
-    let mut there = BTreeMap::new();
-    for n in 0..5_u64 {
-        for part in 1..4 {
-            let (now, path) = (n * 100_000 + part * 10_000, format!("results-{n}"));
-            append(&mut rules, now, &path, part);
-            assert!(rules.is_due(now + 2_100), "{path}, part {part}");
-            there.insert(path.into(), sized(part));
-            rules.on_taken(there.clone(), now + 2_100);
-        }
+    // Several files of one kind, each written once, are not one that is replaced.
+    for n in 1..5_u64 {
+        let now = 100_000 + n * 10_000;
+        append(&mut rules, now, &format!("fold-{n}"), 5);
+        append(&mut rules, now, "results", 100 + n);
+        assert!(rules.logs().is_empty(), "fold {n}");
+        assert!(rules.is_due(now + 2_100));
+        let folds = (1..=n).map(|n| (format!("fold-{n}").into(), sized(5)));
+        let others = [("settings".into(), sized(10)), ("results".into(), sized(100 + n))];
+        rules.on_taken(folds.chain(others).collect(), now + 2_100);
     }
 }

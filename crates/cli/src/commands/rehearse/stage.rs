@@ -67,6 +67,7 @@ impl Stage {
             env: self.env.clone(),
             wait: true,
             with_files: true,
+            own_files: false,
             continues: None,
         };
         let accepted: Accepted = self.client.insist("/v1/jobs", &submission).await?;

@@ -417,6 +417,28 @@ fn first_words_before_a_checkpoint_was_loaded_say_nothing_about_speed() {
 }
 
 #[test]
+fn a_bar_that_skips_what_was_done_says_nothing_about_speed() {
+    let mut world = world();
+    let (id, stint) = world.running(steps(100_000, Span::hours(20)));
+    world.event(Event::Progress { stint, done: Work(4_000), total: None });
+    let checkpoint = CheckpointId { epoch: 1, seq: 1 };
+    world.event(Event::CheckpointDurable { stint, checkpoint, work: Some(Work(4_000)), ran: None });
+    world.gone(LeaseEnd::Taken);
+    world.decide();
+    world.up_all();
+    world.decide();
+    let stint = world.started(id);
+    let before = world.brain.job(id).and_then(|job| job.rate("V100"));
+    for done in [0, 1_200, 2_600, 4_000] {
+        world.event(Event::Progress { stint, done: Work(done), total: None });
+        world.pass(Span::seconds(1));
+    }
+    world.pass(Span::seconds(59));
+    world.event(Event::Progress { stint, done: Work(4_240), total: None });
+    assert_eq!(world.brain.job(id).and_then(|job| job.rate("V100")), before, "four steps a second, as before");
+}
+
+#[test]
 fn an_upload_that_was_on_its_way_is_no_answer_to_a_stop() {
     let mut world = world();
     let (id, stint) = world.running(steps(100_000, Span::hours(20)));

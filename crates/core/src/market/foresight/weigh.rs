@@ -191,7 +191,8 @@ impl<'a> Outlook<'a> {
             sight,
             plan,
             model,
-            up: belief.up,
+            // What others hold, or what is too dear, is as good as not there.
+            up: belief.up && sight.spots().next().is_some(),
             believed,
             left,
             need,
