@@ -74,7 +74,9 @@ pub fn text(answer: &JobAnswer) -> String {
     if job.stints > 1 && job.restarts > 1 {
         text.push_str(&format!(" · starts took {} on average", job.restart));
     }
-    if let Some(notice) = &job.notice {
+    // That a deadline could not be met is not repeated where it was.
+    let met = job.state == State::Succeeded && job.deadline.zip(job.ended_at).is_some_and(|(until, at)| at <= until);
+    if let Some(notice) = job.notice.as_ref().filter(|notice| !(met && notice.contains("the deadline"))) {
         text.push_str(&format!("\n  {notice}"));
     }
     text.push('\n');
@@ -106,7 +108,7 @@ fn headline(job: &JobView) -> String {
 fn paused(job: &JobView) -> String {
     let budget = job.budget.map_or(String::new(), |budget| format!(" of {budget}"));
     format!(
-        "is paused: going on would exceed its budget{budget}. It is saved, and holds nothing.\n\
+        "is paused: going on would exceed its budget{budget}. It holds nothing; what it saved last is kept.\n\
          Raise the budget and it goes on: windfall budget {} DOLLARS; or end it: windfall cancel {}",
         job.id, job.id
     )

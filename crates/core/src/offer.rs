@@ -113,6 +113,14 @@ pub struct Offer {
 }
 
 impl Offer {
+    /// Its accelerators as a job file asks for them.
+    pub fn what(&self) -> String {
+        match self.accelerators {
+            u32::MAX => format!("{} in any number", self.accelerator),
+            count => format!("{}:{count}", self.accelerator),
+        }
+    }
+
     /// Where it is; none where the engine knows no regions.
     pub fn place(&self) -> Option<Place> {
         let known = !self.region.is_empty();

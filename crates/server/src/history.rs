@@ -86,7 +86,7 @@ fn end_text(end: &WorkerEnd) -> String {
     match end {
         WorkerEnd::Exited { code } => format!("exited with code {code}"),
         WorkerEnd::Killed { signal } => format!("was killed by signal {signal}"),
-        WorkerEnd::Stopped => "stopped as asked".to_owned(),
+        WorkerEnd::Stopped => "ended after it was told to stop".to_owned(),
         WorkerEnd::NeverRan { why } => format!("never ran: {why}"),
         WorkerEnd::StoreAway { why } => format!("never ran, the store of its checkpoints is away: {why}"),
     }

@@ -110,6 +110,11 @@ pub struct Home {
 }
 
 impl Home {
+    /// Which directory it is, whatever its name: none once it was removed.
+    pub fn identity(&self) -> Option<(u64, u64)> {
+        std::fs::metadata(&self.path).ok().map(|meta| (meta.dev(), meta.ino()))
+    }
+
     /// Makes the directory if need be, readable by its owner alone.
     pub fn open(path: &Path) -> Result<Home, HomeError> {
         let unusable = |source| HomeError::Unusable { path: path.to_owned(), source };

@@ -24,6 +24,10 @@ use windfall_store::{Loaded, Store, StoreError};
 
 /// Longest sleep: a safety net under lost wake-ups, and the resolution of the idle timer.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// A longer time between two turns means that this server did not run: it was stopped, or the machine slept.
+const STALL: Duration = Duration::from_secs(2);
+/// After that, agents have so long to say what they did meanwhile, before anything is decided on old news.
+const CATCH_UP: Duration = Duration::from_millis(700);
 /// Log rows of ended jobs are kept for so long.
 const KEEP_LOG: Span = Span::hours(30 * 24);
 /// How often the environments of jobs that have ended are deleted.
@@ -104,7 +108,8 @@ impl Keeper {
         if let Err(error) = self.store.cut(self.cycle.epoch(), self.cycle.snapshot_seq(), before.0).await {
             log(&format!("old log rows stay: {}", chain(&error)));
         }
-        let mut forgot = Instant::now();
+        let (mut forgot, mut turned) = (Instant::now(), Instant::now());
+        let home = self.home.identity();
         self.folders.remember_all();
         self.folders.forget_ended(self.cycle.brain());
         loop {
@@ -120,6 +125,15 @@ impl Keeper {
                     }
                     if !self.rest(world, real).await {
                         return None;
+                    }
+                    if turned.elapsed() > STALL {
+                        tokio::time::sleep(CATCH_UP).await;
+                    }
+                    turned = Instant::now();
+                    if self.home.identity() != home {
+                        // Nobody could ever find what it leases.
+                        self.engine.abandon().await;
+                        return Some(format!("the state directory is gone: {}", self.home.path.display()));
                     }
                     self.cycle.turn();
                 }

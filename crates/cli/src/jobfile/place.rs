@@ -67,10 +67,18 @@ fn resolved(path: &Path) -> PathBuf {
 pub(super) fn store(text: &str, context: &Context) -> Result<String, Problem> {
     const SCHEMES: &[&str] = &["s3", "gs", "az", "file"];
     const EXPECTED: &str = "a folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix";
-    let Some((scheme, rest)) = text.split_once("://") else {
-        return absolute(text, context).and_then(into_text);
-    };
     let fail = |why: String| Problem::new(Class::BadValue, why).expected(EXPECTED);
+    let Some((scheme, rest)) = text.split_once("://") else {
+        let meant = SCHEMES.iter().find_map(|scheme| Some((scheme, text.strip_prefix(scheme)?)));
+        return match meant.filter(|(_, rest)| rest.starts_with(':') || rest.starts_with("//")) {
+            Some((scheme, rest)) => {
+                let rest = rest.trim_start_matches([':', '/']);
+                let hint = format!("did you mean {}?", Quoted(&format!("{scheme}://{rest}")));
+                Err(fail(format!("{} is neither a folder nor a bucket", Quoted(text))).hint(hint))
+            }
+            None => absolute(text, context).and_then(into_text),
+        };
+    };
     if !SCHEMES.contains(&scheme) {
         let meant = if scheme == "gcs" { Some("gs") } else { nearest(scheme, SCHEMES.iter().copied()) };
         let hint = meant.map(|near| format!("did you mean {}?", Quoted(&format!("{near}://{rest}"))));

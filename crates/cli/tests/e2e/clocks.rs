@@ -68,3 +68,34 @@ fn a_world_stands_still_while_its_server_is_down_and_never_goes_back() {
     assert!((billed - up).abs() < 4.0 && down > 5.0, "billed {billed} s; ran {up} s with a server, {down} s without");
     place.leaves_nothing();
 }
+
+/// A server that was stopped hears what its agents did before it judges by old news.
+#[test]
+fn a_server_that_was_stopped_calls_no_deadline_lost() {
+    let place = Place::bare();
+    place.run(&["up", "--market", "steady", "--speed", "60"]).ends_with(0);
+    let id = place.submit(
+        "name: hasty\npriority: critical\nlate: stop\nwork: { hours: 0.5 }\ndeadline: 37m\nprogress: 'step (\\d+)/(\\d+)'\n\
+         run: for i in $(seq 1 120); do sleep 0.25; echo step $i/120; done\n",
+    );
+    eventually("it is on its way", || place.job(id)["done"].as_u64() > Some(300_000));
+    let servers: Vec<i32> = (processes::of(&place.home).into_iter())
+        .filter(|process| process.role == Role::Server)
+        .map(|process| process.pid)
+        .collect();
+    servers.iter().for_each(|pid| processes::signal(*pid, Signal::STOP));
+    std::thread::sleep(Duration::from_secs(8));
+    servers.iter().for_each(|pid| processes::signal(*pid, Signal::CONT));
+    assert_eq!(place.until(id, &["succeeded", "failed", "cancelled", "stopped"])["state"], "succeeded");
+}
+
+#[test]
+fn a_server_without_its_directory_gives_everything_back_and_ends() {
+    let place = Place::steady();
+    let id = place.submit("name: left\nrun: sleep 600\n");
+    place.until(id, &["running"]);
+    let pids: Vec<i32> = processes::of(&place.home).into_iter().map(|process| process.pid).collect();
+    assert!(pids.len() >= 3, "{pids:?}");
+    std::fs::remove_dir_all(&place.home).unwrap();
+    eventually("nothing runs any more", || !pids.iter().any(|pid| processes::is_running(*pid)));
+}

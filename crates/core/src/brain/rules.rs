@@ -3,6 +3,7 @@
 use super::decide::Plan;
 use super::lookout::fits;
 use super::{Brain, Job, Stint, StintPhase, Verdict};
+use crate::Offer;
 use crate::market::{self, Choice, Sight};
 use crate::reason::Reason;
 use crate::record::{Decision, Outcome};
@@ -61,8 +62,7 @@ impl Brain {
     pub fn nothing_fits(&self, spec: &JobSpec) -> Reason {
         let wanted: Vec<String> =
             spec.resources.iter().map(|ask| format!("{}:{}", ask.accelerator, ask.count)).collect();
-        let mut sold: Vec<String> =
-            self.offers.values().map(|offer| format!("{}:{}", offer.accelerator, offer.accelerators)).collect();
+        let mut sold: Vec<String> = self.offers.values().map(Offer::what).collect();
         sold.sort();
         sold.dedup();
         let sold = if sold.is_empty() { "nothing".to_owned() } else { sold.join(", ") };
@@ -141,7 +141,7 @@ impl Plan<'_> {
         let reserve = rate.for_span(job.spec.run.grace + Span::minutes(1));
         let left = budget - spent - reserve;
         if left.0 <= 0 {
-            let reason = Reason::new("budget", "going on would exceed the budget: saved and paused");
+            let reason = Reason::new("budget", "going on would exceed the budget: paused");
             return Some(reason.money("budget", budget).money("spent", spent));
         }
         if rate.0 > 0 {

@@ -318,6 +318,15 @@ impl Simulated {
         self.state_of(lease).ok_or(EngineError::NoLease(lease))
     }
 
+    /// Ends whatever runs on any lease, and writes nothing down: its folders are gone.
+    pub async fn abandon(&self) {
+        let folders: Vec<Folder> = self.held().values().map(|held| held.folder.clone()).collect();
+        for folder in folders {
+            // What cannot be ended now is ended by nobody.
+            let _ = self.agents.end(&folder, false).await;
+        }
+    }
+
     /// A folder for a lease that was released before it was ever acquired, so that it never will be.
     fn bury(&self, lease: LeaseId) -> Result<Folder, EngineError> {
         let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };

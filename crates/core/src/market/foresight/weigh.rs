@@ -48,7 +48,9 @@ pub fn foresight(sight: &Sight) -> (Choice, Reason) {
         _ => (Choice::Take(seen.id.clone()), reason.money("price", seen.price)),
     };
     let spot = weighed.spot.map_or(f64::INFINITY, |(_, cost)| cost);
-    let wait = weighed.wait.unwrap_or(f64::INFINITY);
+    // Who runs on on-demand gives it up for nothing only if that saves what a wait must save.
+    let given_up = if sight.on_firm() { outlook.worth_waiting(weighed.firm) } else { 0.0 };
+    let wait = weighed.wait.map_or(f64::INFINITY, |wait| wait + given_up);
     match weighed.spot {
         _ if weighed.firm <= spot.min(wait) + outlook.least_gain() => {
             hold(firm, say("on-demand is expected to cost least"))
