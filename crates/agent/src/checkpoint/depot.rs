@@ -49,20 +49,27 @@ pub(crate) struct Source {
     file: File,
     path: PathBuf,
     stamp: Stamp,
+    /// More may come after the end of what is read.
+    grows: bool,
     left: u64,
     hasher: blake3::Hasher,
 }
 
 impl Source {
     /// Refuses a file that is no longer the one in the snapshot.
-    pub fn new(file: File, path: PathBuf, stamp: Stamp) -> Result<Self> {
-        let source = Self { file, path, stamp, left: stamp.size, hasher: blake3::Hasher::new() };
+    pub fn new(file: File, path: PathBuf, stamp: Stamp, grows: bool) -> Result<Self> {
+        let source = Self { file, path, stamp, grows, left: stamp.size, hasher: blake3::Hasher::new() };
         source.check()?;
         Ok(source)
     }
 
     pub fn size(&self) -> u64 {
         self.stamp.size
+    }
+
+    /// A clone of the whole file could be longer than what is read.
+    pub fn grows(&self) -> bool {
+        self.grows
     }
 
     pub fn left(&self) -> u64 {
@@ -98,7 +105,9 @@ impl Source {
 
     fn check(&self) -> Result<()> {
         let meta = self.file.metadata().map_err(CheckpointError::local("cannot look at", &self.path))?;
-        if self.stamp.same_content(&Stamp::of(&meta)) { Ok(()) } else { Err(self.changed()) }
+        let now = Stamp::of(&meta);
+        let longer = self.grows && now.inode == self.stamp.inode && now.size >= self.stamp.size;
+        if longer || self.stamp.same_content(&now) { Ok(()) } else { Err(self.changed()) }
     }
 
     fn changed(&self) -> CheckpointError {

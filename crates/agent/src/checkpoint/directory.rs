@@ -180,7 +180,7 @@ fn sync_directory(path: &Path) -> Result<()> {
 fn copy(mut source: Source, draft: &mut Draft, sent: &AtomicU64) -> Result<String> {
     // A clone shares the blocks, so only the hash has to be computed. Not copy_file_range: where it cannot
     // share, it copies in the kernel and the hash would read everything a second time.
-    let cloned = source.size() > 0 && rustix::fs::ioctl_ficlone(&draft.file, source.file()).is_ok();
+    let cloned = source.size() > 0 && !source.grows() && rustix::fs::ioctl_ficlone(&draft.file, source.file()).is_ok();
     let mut buffer = vec![0; BUFFER];
     let mut pushed = 0;
     let mut at = 0;

@@ -60,6 +60,9 @@ pub(crate) struct FileEntry {
     /// A hash of a few samples, to tell most changed files of equal size without reading them twice.
     #[serde(default)]
     pub sample: String,
+    /// The program wrote to it without a pause, as to a log.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stream: bool,
 }
 
 /// One stored directory.

@@ -37,7 +37,7 @@ mod tree;
 mod unpack;
 mod watch;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -214,6 +214,12 @@ impl Checkpoints {
     /// Bytes handed to the store since this was opened; moves while a save runs.
     pub fn bytes_sent(&self) -> u64 {
         self.sent.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Files of the newest checkpoint that its program wrote to without a pause.
+    pub fn streams(&self) -> BTreeSet<PathBuf> {
+        let known = self.known();
+        known.files.iter().filter(|(_, (_, entry))| entry.stream).map(|(path, _)| path.clone()).collect()
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

@@ -92,6 +92,8 @@ impl Checkpoints {
         self.depot.flush("blobs").await?;
 
         stored.sort_by(|a, b| a.0.cmp(&b.0));
+        let streams = snapshot.streams();
+        stored.iter_mut().for_each(|(path, _, entry)| entry.stream = streams.contains(path.as_path()));
         let manifest = Manifest {
             format: FORMAT,
             name,
@@ -247,12 +249,12 @@ async fn send_large(
         let mut same = None;
         if alike.iter().any(|entry| entry.sample == sample) {
             let again = opened.try_clone().map_err(CheckpointError::local("cannot open", &file.path))?;
-            let hash = hash(Source::new(again, file.path.clone(), file.stamp)?)?;
+            let hash = hash(Source::new(again, file.path.clone(), file.stamp, file.grows())?)?;
             same = alike.into_iter().find(|entry| entry.hash == hash);
             // The clone shares its position with ours.
             std::io::Seek::rewind(&mut &opened).map_err(CheckpointError::local("cannot read", &file.path))?;
         }
-        let source = Source::new(opened, file.path.clone(), file.stamp)?;
+        let source = Source::new(opened, file.path.clone(), file.stamp, file.grows())?;
         Ok((file, source, sample, same))
     })
     .await?;
@@ -271,7 +273,7 @@ fn fill_pack(root: &Path, blob: &str, items: Vec<Item>) -> Result<(Vec<Stored>, 
             Some(opened) => opened,
             None => open(root, &file.path)?,
         };
-        let mut source = Source::new(opened, file.path.clone(), file.stamp)?;
+        let mut source = Source::new(opened, file.path.clone(), file.stamp, file.grows())?;
         let offset = body.len();
         body.resize(offset + usize::try_from(source.size()).unwrap_or(0), 0);
         source.read(&mut body[offset..])?;
@@ -300,6 +302,7 @@ fn stored(file: &SnapFile, hash: String, blob: String, offset: u64, sample: Stri
         blob,
         offset,
         sample,
+        stream: false,
     };
     (file.path.clone(), Some(file.stamp), entry)
 }

@@ -43,6 +43,8 @@ pub(crate) enum Standing {
     Present,
     /// Never pauses: the version saved last is kept, if there is one.
     Stream,
+    /// Never pauses and only grows, as logs do: what is there now is saved, whatever comes after it.
+    Growing,
     /// Was there before the job and was never touched: saved only if an earlier checkpoint has it.
     Foreign,
 }
@@ -53,6 +55,12 @@ pub(crate) struct SnapFile {
     pub stamp: Stamp,
     pub mode: u32,
     pub standing: Standing,
+}
+
+impl SnapFile {
+    pub fn grows(&self) -> bool {
+        self.standing == Standing::Growing
+    }
 }
 
 /// A directory tree at one moment.
@@ -78,12 +86,21 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// When its newest file was last written, in milliseconds since 1970. A log goes on after a save.
+    /// When its newest file was last written, in milliseconds since 1970. A log goes on after a save, so it tells
+    /// something only where there is nothing else.
     pub fn newest_mtime_ms(&self) -> u64 {
-        let dates = |file: &&SnapFile| file.standing == Standing::Present && !self.logs.contains(&file.path);
-        let present = self.files.iter().filter(dates);
-        let newest = present.map(|file| file.stamp.mtime_ns).max().unwrap_or(0);
+        let newest = |counts: &dyn Fn(&SnapFile) -> bool| {
+            self.files.iter().filter(|file| counts(file)).map(|file| file.stamp.mtime_ns).max()
+        };
+        let saved = newest(&|file| file.standing == Standing::Present && !self.logs.contains(&file.path));
+        let newest = saved.or_else(|| newest(&|file| file.standing == Standing::Growing)).unwrap_or(0);
         u64::try_from(newest / 1_000_000).unwrap_or(0)
+    }
+
+    /// The files that never pause.
+    pub(crate) fn streams(&self) -> BTreeSet<&Path> {
+        let streams = self.files.iter().filter(|file| matches!(file.standing, Standing::Stream | Standing::Growing));
+        streams.map(|file| file.path.as_path()).collect()
     }
 
     /// The bytes of its files.

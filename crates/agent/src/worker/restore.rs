@@ -192,6 +192,7 @@ impl Life {
         options.watch.complete.clone_from(&self.order.complete);
         options.watch.marks = self.marks();
         options.watch.foreign = foreign.clone();
+        options.watch.streams = checkpoints.streams();
         let history = reader.history.clone();
         let (sender, events) = mpsc::unbounded_channel();
         let work_at = Arc::new(move |ms| history.at(ms));

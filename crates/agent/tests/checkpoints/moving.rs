@@ -121,6 +121,47 @@ fn a_log_that_goes_on_after_a_save_does_not_date_it() {
     });
 }
 
+/// A log that never pauses is in the checkpoints too, as far as it was, and a kill loses no more of it than of the rest.
+#[test]
+fn a_log_that_never_pauses_is_saved_as_far_as_it_is() {
+    run(Kind::Directory, async |store: Store| {
+        let dir = tempfile::tempdir().unwrap();
+        let checkpoints = Arc::new(store.checkpoints());
+        begin(&checkpoints, 1, dir.path(), Choose::Newest).await;
+        let mut options = options(1, dir.path());
+        options.watch.stream_after = Duration::from_millis(300);
+        let (sender, mut events) = mpsc::unbounded_channel();
+        let mover = Mover::start(checkpoints.clone(), options, Arc::new(Some), sender).await.unwrap();
+        let log = dir.path().join("log");
+        let goes_on = Arc::new(std::sync::atomic::AtomicBool::new(true));
+        let writer = std::thread::spawn({
+            let goes_on = goes_on.clone();
+            move || {
+                let mut log = fs::File::create(log).unwrap();
+                while goes_on.load(std::sync::atomic::Ordering::Relaxed) {
+                    std::io::Write::write_all(&mut log, b"a line\n").unwrap();
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+        });
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        write(dir.path(), "model", "content");
+        let event = next(&mut events).await;
+        assert!(matches!(event, MoverEvent::Durable { .. }), "{event:?}");
+        goes_on.store(false, std::sync::atomic::Ordering::Relaxed);
+        writer.join().unwrap();
+        mover.on_death(Instant::now()).await;
+        finish(mover, soon()).await;
+        let again = store.checkpoints();
+        let back = tempfile::tempdir().unwrap();
+        begin(&again, 2, back.path(), Choose::Newest).await;
+        assert_eq!(read(back.path(), "model"), "content");
+        let lines = read(back.path(), "log").lines().count();
+        assert!(lines > 20, "{lines} lines");
+        assert_eq!(again.streams(), ["log".into()].into());
+    });
+}
+
 #[test]
 fn of_a_program_that_died_only_a_whole_state_is_saved() {
     run(Kind::Directory, async |store: Store| {

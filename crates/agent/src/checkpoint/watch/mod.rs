@@ -51,6 +51,8 @@ pub struct WatchOptions {
     pub poll: bool,
     /// Paths that were there before the job: not saved unless the job changes them.
     pub foreign: BTreeSet<PathBuf>,
+    /// Files that the program wrote to without a pause before.
+    pub streams: BTreeSet<PathBuf>,
 }
 
 impl Default for WatchOptions {
@@ -64,6 +66,7 @@ impl Default for WatchOptions {
             poll_every: Duration::from_secs(1),
             poll: false,
             foreign: BTreeSet::new(),
+            streams: BTreeSet::new(),
         }
     }
 }
@@ -270,7 +273,7 @@ impl Inner {
             complete: options.complete.as_deref().map(Pattern::new),
         };
         let now = Instant::now();
-        let rules = Rules::new(limits, 0, there.clone());
+        let rules = Rules::new(limits, 0, there.clone(), options.streams);
         Ok(Self {
             root,
             start: now,
@@ -314,9 +317,11 @@ impl Inner {
     }
 
     fn dress(&mut self, mut snapshot: Snapshot, streams: &BTreeSet<PathBuf>) -> Snapshot {
+        let now = self.now();
         for file in &mut snapshot.files {
             if streams.contains(&file.path) {
-                file.standing = Standing::Stream;
+                let grows = self.rules.is_log_like(&file.path, now);
+                file.standing = if grows { Standing::Growing } else { Standing::Stream };
             } else if self.foreign.get(&file.path) == Some(&file.stamp) {
                 file.standing = Standing::Foreign;
             }
@@ -324,7 +329,7 @@ impl Inner {
         snapshot.logs.clone_from(self.rules.logs());
         let files = stamps(&snapshot);
         self.seen.clone_from(&files);
-        self.rules.on_taken(files, self.now());
+        self.rules.on_taken(files, now);
         snapshot
     }
 

@@ -8,7 +8,8 @@
 //! - *A known save*: the files that this program usually saves together were all renamed again (`generation.rs`).
 //!
 //! A file that never pauses and grows slowly (a log) becomes a *stream* after `stream_after`: it neither holds up
-//! the others nor calls for a snapshot, and is left out until it pauses. One that grows fast is more likely a
+//! the others nor calls for a snapshot. It is left out until it pauses, or, when it has only grown for long enough to be
+//! nothing but a log, saved as far as it is. The next stint knows it from the start. One that grows fast is more likely a
 //! large checkpoint on its way, and is waited for up to `patience`.
 //!
 //! Where a program replaces some files again and again, those are its saves, and a file beside them that only grows
@@ -27,6 +28,8 @@ use super::change::Change;
 use super::generation::Generations;
 use super::pattern::Pattern;
 
+/// A stream that has grown for so many times `stream_after` is a log.
+const LOG_AFTER: u64 = 4;
 /// Deaths remembered. A program that loses more processes than this is in trouble anyway.
 const DEATHS: usize = 1_000;
 /// A file that was written anew so often, after it was taken for the first time, is replaced again and again.
@@ -72,6 +75,8 @@ pub(super) struct Rules {
     began_ms: u64,
     changes: BTreeMap<PathBuf, Change>,
     streams: BTreeSet<PathBuf>,
+    /// Streams of an earlier stint.
+    known_streams: BTreeSet<PathBuf>,
     logs: BTreeSet<PathBuf>,
     /// How often a file that had been taken was written anew, not counting growth.
     replaced: BTreeMap<PathBuf, u32>,
@@ -95,13 +100,14 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// `there` counts as taken.
-    pub fn new(limits: Limits, now: u64, there: BTreeMap<PathBuf, Stamp>) -> Self {
+    /// `there` counts as taken; `streams` were streams before.
+    pub fn new(limits: Limits, now: u64, there: BTreeMap<PathBuf, Stamp>, streams: BTreeSet<PathBuf>) -> Self {
         Self {
             limits,
             began_ms: now,
             changes: BTreeMap::new(),
-            streams: BTreeSet::new(),
+            streams: streams.clone(),
+            known_streams: streams,
             logs: BTreeSet::new(),
             replaced: BTreeMap::new(),
             replaced_ms: None,
@@ -192,6 +198,10 @@ impl Rules {
         change.last_ms = now;
         change.grows &= size.is_none_or(|size| size >= change.size);
         change.size = size.unwrap_or(change.size);
+        if !change.grows && self.known_streams.remove(&path) {
+            // Written anew: it is judged by what it does now.
+            self.streams.remove(&path);
+        }
         self.find_log(path, now);
     }
 
@@ -407,6 +417,14 @@ impl Rules {
         let busy =
             |path: &&PathBuf| self.changes.get(*path).is_some_and(|change| change.busy(now, self.limits.settle_ms));
         self.streams.iter().filter(busy).cloned().collect()
+    }
+
+    /// Whether a stream has only grown, and for so long that it is no checkpoint on its way: then any part of it from
+    /// its beginning is as good as what a kill leaves.
+    pub fn is_log_like(&self, path: &Path, now: u64) -> bool {
+        let long = |change: &Change| now >= change.first_ms + LOG_AFTER * self.limits.stream_after_ms;
+        let known = self.known_streams.contains(path);
+        self.changes.get(path).is_some_and(|change| change.grows && (known || long(change)))
     }
 
     /// Files that only grow, beside what the program saves.

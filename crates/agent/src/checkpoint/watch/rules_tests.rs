@@ -7,7 +7,7 @@ fn limits() -> Limits {
 }
 
 fn rules() -> Rules {
-    Rules::new(limits(), 0, BTreeMap::new())
+    Rules::new(limits(), 0, BTreeMap::new(), BTreeSet::new())
 }
 
 fn stamp() -> Stamp {
@@ -98,7 +98,7 @@ fn a_new_folder_renamed_into_place_is_due_at_once_and_one_with_something_beside_
 #[test]
 fn the_file_that_is_written_last_makes_all_of_them_whole() {
     let limits = Limits { complete: Some(Pattern::new("*.done")), ..limits() };
-    let mut rules = Rules::new(limits, 0, BTreeMap::new());
+    let mut rules = Rules::new(limits, 0, BTreeMap::new(), BTreeSet::new());
     rules.see(0, written("weights")).see(100, closed("weights")).see(100, written("log"));
     rules.see(200, written("1.done"));
     assert!(!rules.is_due(400));
@@ -132,7 +132,7 @@ fn what_was_at_rest_or_replaced_when_a_process_died_counts() {
     at_rest.see(0, written("a")).see(100, closed("a"));
     at_rest.on_death(2_100);
     assert!(at_rest.is_last_due(2_200));
-    let mut replaced = Rules::new(limits(), 0, [("a".into(), stamp()), ("b".into(), stamp())].into());
+    let mut replaced = Rules::new(limits(), 0, [("a".into(), stamp()), ("b".into(), stamp())].into(), BTreeSet::new());
     save(&mut replaced, 0, "a");
     replaced.on_death(10);
     assert!(!replaced.is_last_due(20), "half of what was there");
@@ -155,7 +155,7 @@ fn a_process_that_died_long_before_a_clean_end_spoils_only_its_own_files() {
 
 #[test]
 fn at_the_end_of_a_program_what_it_wrote_is_due_and_what_it_did_not_is_not() {
-    let mut rules = Rules::new(limits(), 0, [("a".into(), stamp())].into());
+    let mut rules = Rules::new(limits(), 0, [("a".into(), stamp())].into(), BTreeSet::new());
     assert!(!rules.is_last_due(0));
     rules.see(0, Sign::Gone("a".into()));
     assert!(!rules.is_last_due(0), "a deletion is no save");
@@ -174,7 +174,7 @@ fn a_program_that_never_settles_is_found_and_a_log_is_not() {
         assert!(!rules.habits(now).never_settles);
     }
     assert!(rules.habits(40_000).never_settles);
-    let mut log = Rules::new(limits(), 0, BTreeMap::new());
+    let mut log = Rules::new(limits(), 0, BTreeMap::new(), BTreeSet::new());
     for now in (0..90_000).step_by(500) {
         log.on_sign(written("log"), Some(now), now);
         assert!(log.due(now).is_err() && !log.habits(now).never_settles);
@@ -247,7 +247,7 @@ fn a_large_file_that_grows_fast_is_no_stream() {
 
 #[test]
 fn writing_over_a_taken_name_is_counted_as_a_rewrite() {
-    let mut rules = Rules::new(limits(), 0, [("a".into(), stamp())].into());
+    let mut rules = Rules::new(limits(), 0, [("a".into(), stamp())].into(), BTreeSet::new());
     rules.see(0, written("a")).see(300, closed("a"));
     let habits = rules.habits(300);
     assert_eq!((habits.in_place_rewrites, habits.longest_save_ms, habits.renames), (1, 300, 0));
@@ -267,7 +267,7 @@ fn a_given_up_snapshot_is_taken_again_when_quiet() {
 
 #[test]
 fn a_deletion_alone_calls_for_nothing() {
-    let mut rules = Rules::new(limits(), 0, [("a".into(), stamp())].into());
+    let mut rules = Rules::new(limits(), 0, [("a".into(), stamp())].into(), BTreeSet::new());
     rules.see(0, Sign::Gone("a".into()));
     assert!(!rules.is_due(60_000));
 }
@@ -332,4 +332,22 @@ fn where_nothing_is_replaced_what_grows_is_the_save() {
         let others = [("settings".into(), sized(10)), ("results".into(), sized(100 + n))];
         rules.on_taken(folds.chain(others).collect(), now + 2_100);
     }
+}
+
+#[test]
+fn a_stream_that_only_grows_is_saved_as_far_as_it_is_once_it_is_surely_a_log() {
+    let log = Path::new("log");
+    let mut first = rules();
+    for now in (0..=61_000).step_by(500) {
+        first.on_sign(written("log"), Some(now), now);
+        let _ = first.due(now);
+        assert_eq!(first.is_log_like(log, now), now >= 60_000, "at {now}");
+    }
+    // The next stint knows it: it holds nothing up from the start, unless it is written anew.
+    let mut next = Rules::new(limits(), 0, [("log".into(), sized(50))].into(), [log.to_owned()].into());
+    next.on_sign(written("log"), Some(51), 10);
+    save(&mut next, 100, "model");
+    assert!(next.is_due(2_200) && next.is_log_like(log, 2_200) && next.busy_streams(2_200).contains(log));
+    next.on_sign(written("log"), Some(3), 2_300);
+    assert!(!next.is_stream(log) && !next.is_log_like(log, 2_300));
 }
