@@ -200,14 +200,16 @@ pub async fn observe(brain: &Brain, engine: &dyn Engine, now: Time) -> Result<Ve
     }
     let observed = engine.observe(&leases).await?;
     let known: BTreeSet<LeaseId> = observed.iter().map(|observed| observed.lease).collect();
-    for lease in brain.leases().filter(|lease| lease.up_at.is_some()) {
-        if !known.contains(&lease.id) {
-            events.push(Event::LeaseGone { lease: lease.id, at: now, end: LeaseEnd::Lost });
-        }
-    }
+    events.extend(lost(brain, &known, now));
     let speed = engine.describe().speed;
     events.extend(observed.iter().flat_map(|observed| events_of(observed, speed)));
     Ok(events)
+}
+
+/// Leases that were up and that the engine does not show any more. One that was only asked for may be on its way.
+fn lost(brain: &Brain, known: &BTreeSet<LeaseId>, now: Time) -> Vec<Event> {
+    let up = brain.leases().filter(|lease| lease.up_at.is_some() && !known.contains(&lease.id));
+    up.map(|lease| Event::LeaseGone { lease: lease.id, at: now, end: LeaseEnd::Lost }).collect()
 }
 
 /// News of leases that the engine holds and the log does not know: nobody will ever give them back but us.

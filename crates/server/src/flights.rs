@@ -84,3 +84,27 @@ impl Flights {
         waiting.min()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_answered_is_asked_again_sooner_than_what_had_no_effect() {
+        let pauses = |again: bool| {
+            let mut count = Count::default();
+            [(); 3].map(|()| {
+                let (pause, next) = count.after(again);
+                count = next;
+                pause.as_secs()
+            })
+        };
+        assert_eq!((pauses(true), pauses(false)), ([1, 2, 4], [2, 4, 8]));
+        let id = DecisionId { installation: windfall_core::Installation(1), seq: 1 };
+        for (again, seconds) in [(true, 1), (false, 2)] {
+            let mut flights = Flights([(id, Flight::OnItsWay(Count::default()))].into());
+            flights.landed(id, Duration::ZERO, again);
+            assert_eq!(flights.next(), Some(Duration::from_secs(seconds)));
+        }
+    }
+}

@@ -191,3 +191,24 @@ fn job_row(view: &JobView) -> JobRow {
         summary: codec::encode(view).into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ledger_rows_are_counted_on_from_commit_to_commit() {
+        let loaded = Loaded {
+            installation: "1".to_owned(),
+            snapshot: None,
+            tail: Vec::new(),
+            next_seq: 1,
+            next_batch: 1,
+            next_ledger_seq: 5,
+        };
+        let mut journal = Journal::load(Config::default(), loaded).expect("an empty log");
+        journal.unconfirmed = Some((Vec::new(), 3));
+        journal.confirm();
+        assert_eq!(journal.next_ledger_seq, 8);
+    }
+}

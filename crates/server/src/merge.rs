@@ -62,7 +62,8 @@ mod tests {
         let lease = LeaseId(DecisionId { installation: Installation(1), seq: 2 });
         let stint = StintId { workload, epoch: 1 };
         let offer = OfferId::new("here");
-        let spec = JobSpec::named("job".to_owned(), vec!["train".to_owned()]);
+        let mut spec = JobSpec::named("job".to_owned(), vec!["train".to_owned()]);
+        spec.work.unit = windfall_core::spec::WorkUnit::Steps;
         let decided = |decision| Body::Decision(decision, Reason::new("test", "test"));
         let mut brain = Brain::new(Installation(1), Config::default());
         let bodies = [
@@ -80,7 +81,14 @@ mod tests {
         assert_eq!(merge.thin(&brain, vec![progress(1)], Duration::ZERO, every).len(), 1);
         let soon = Duration::from_millis(300);
         assert_eq!(merge.thin(&brain, vec![progress(2)], soon, every).len(), 0, "too soon");
+        // Later, but no share of the whole.
+        brain.apply(&Record { seq: 6, batch: 2, at: Time(1), body: Body::Event(progress(1_000)) });
+        assert_eq!(
+            merge.thin(&brain, vec![progress(1_001)], Duration::from_secs(9), every).len(),
+            0,
+            "it tells nothing"
+        );
         let gone = Event::LeaseGone { lease, at: Time(2), end: LeaseEnd::Taken };
-        assert_eq!(merge.thin(&brain, vec![progress(3), gone], soon, every).len(), 2, "what was done counts now");
+        assert_eq!(merge.thin(&brain, vec![progress(1_003), gone], soon, every).len(), 2, "what was done counts now");
     }
 }

@@ -282,3 +282,22 @@ fn a_call_without_effect_is_made_again_more_and_more_seldom() {
     assert!(made.len() >= 5 && made.len() < 20, "{made:?}");
     assert!(made.windows(2).all(|pair| pair[1] - pair[0] <= 61), "{made:?}");
 }
+
+#[test]
+fn batches_have_numbers_of_their_own_and_a_snapshot_names_its_last_row() {
+    let mut stage = Stage::new();
+    let mut commits: Vec<Commit> = Vec::new();
+    for key in ["a", "b", "c"] {
+        stage.cycle.ask(stage.now, Ticket(1), submission(key, None));
+        let mut keep = |store: &MemoryStore, commit: &Commit, epoch: u64| {
+            commits.push(commit.clone());
+            at_once(store.commit(epoch, commit))
+        };
+        stage.turn_with(true, &mut keep, true);
+        stage.wait(1.0);
+    }
+    let batches: Vec<u64> = commits.iter().filter_map(|commit| Some(commit.rows.first()?.batch)).collect();
+    assert!(batches.len() >= 3 && batches.is_sorted_by(|before, after| before < after), "{batches:?}");
+    let snapshot = stage.cycle.journal.snapshot_after(1).map(|snapshot| snapshot.seq);
+    assert_eq!(snapshot, Some(stage.rows()));
+}

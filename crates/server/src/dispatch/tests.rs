@@ -4,7 +4,8 @@ use super::*;
 use futures::FutureExt;
 use std::sync::Mutex;
 use windfall_core::brain::Config;
-use windfall_core::{Body, DecisionId, Installation, Market, NanoUsd, Offer, Record};
+use windfall_core::record::Resume;
+use windfall_core::{Body, DecisionId, Installation, JobSpec, Market, NanoUsd, Offer, Reason, Record, Workload};
 use windfall_exec::Capabilities;
 
 /// Shows these offers; its first lease's agent hangs.
@@ -113,4 +114,53 @@ fn a_look_at_a_store_says_what_is_wrong_with_it() {
     };
     assert_eq!((*asked, trouble.text.as_str()), (workload, "s3://bucket does not answer"));
     assert!(!performed.again);
+}
+
+/// A gang of two, of which the first lease is up.
+fn gang() -> (Brain, [LeaseId; 2], StintId) {
+    let mut brain = Brain::new(Installation(1), Config::default());
+    let (workload, leases) = (WorkloadId(1), [lease(2), lease(3)]);
+    let stint = StintId { workload, epoch: 1 };
+    let spec = JobSpec { gang: 2, ..JobSpec::named("job".to_owned(), vec!["train".to_owned()]) };
+    let decided = |decision| Body::Decision(decision, Reason::new("test", "test"));
+    let acquire = |lease| {
+        let offer = OfferId::new("here");
+        decided(Decision::Acquire { lease, workload, offer, market: Market::Spot, max_price: None })
+    };
+    let bodies = [
+        Body::Event(Event::Submitted { workload: Box::new(Workload::Job(spec)), key: "key".to_owned() }),
+        acquire(leases[0]),
+        acquire(leases[1]),
+        Body::Event(Event::LeaseUp { lease: leases[0], at: Time(1) }),
+        decided(Decision::Start { stint, leases: leases.to_vec(), resume: Resume::Newest }),
+    ];
+    for (body, seq) in bodies.into_iter().zip(1..) {
+        brain.apply(&Record { seq, batch: 1, at: Time(1), body });
+    }
+    (brain, leases, stint)
+}
+
+#[test]
+fn only_what_was_up_can_be_lost() {
+    let (brain, leases, _) = gang();
+    let gone = Event::LeaseGone { lease: leases[0], at: Time(9), end: LeaseEnd::Lost };
+    assert_eq!(lost(&brain, &BTreeSet::new(), Time(9)), [gone]);
+    assert!(lost(&brain, &leases.into(), Time(9)).is_empty());
+}
+
+#[test]
+fn all_workers_of_a_gang_are_told() {
+    let (brain, leases, stint) = gang();
+    assert_eq!(workers(&brain, stint), Some(vec![(leases[0], 0), (leases[1], 1)]));
+}
+
+#[test]
+fn one_call_of_several_that_failed_is_made_again() {
+    let failed = |good: [bool; 2]| {
+        let error = || EngineError::Unreachable { why: "silent".to_owned() };
+        let calls = good.map(|good| std::future::ready(if good { Ok(()) } else { Err(error()) }));
+        any_failed(calls.into_iter()).now_or_never().expect("it waits for nothing")
+    };
+    assert!(!failed([true, true]));
+    assert!(failed([true, false]) && failed([false, false]));
 }

@@ -6,7 +6,7 @@ use crate::record::{Trouble, TroubleKind};
 use crate::spec::{Ask, Continued};
 use crate::units::Rate;
 
-fn steps(total: u64, deadline: Span) -> JobSpec {
+pub(super) fn steps(total: u64, deadline: Span) -> JobSpec {
     let rate = Rate::of(Work(4), Span::seconds(1)).expect("a speed");
     JobSpec {
         work: WorkSpec { total: Some(Work(total)), unit: WorkUnit::Steps, rates: [("V100".to_owned(), rate)].into() },
