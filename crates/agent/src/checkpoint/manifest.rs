@@ -243,4 +243,41 @@ mod tests {
         assert!(Ref::new(2, 0).file_name() < Ref::new(10, 0).file_name());
         assert_eq!(Ref::from_file_name(&Ref::new(7, 9).file_name()), Some(Ref::new(7, 9)));
     }
+
+    #[test]
+    fn what_a_program_can_read_is_what_a_checkpoint_is() {
+        let manifest = |path: &str, hash: &str, mode: u32| Manifest {
+            format: FORMAT,
+            name: Ref::new(1, 1),
+            writer: String::new(),
+            at_ms: 0,
+            work: None,
+            copy_of: None,
+            began_from: None,
+            fresh: false,
+            failed: Vec::new(),
+            files: vec![FileEntry {
+                path: Name::of(Path::new(path)),
+                size: 1,
+                hash: hash.to_owned(),
+                mode,
+                mtime_ns: 0,
+                blob: String::new(),
+                offset: 0,
+                sample: String::new(),
+                stream: false,
+            }],
+            dirs: vec![DirEntry { path: Name::of(Path::new("d")), mode: 0o755 }],
+            links: vec![LinkEntry { path: Name::of(Path::new("l")), to: Name::of(Path::new(path)) }],
+        };
+        let usual = manifest("a", "1", 0o644);
+        let later = Manifest { name: Ref::new(9, 9), at_ms: 5, work: Some(3), ..usual.clone() };
+        assert_eq!(usual.content(), later.content());
+        let mut others =
+            vec![manifest("b", "1", 0o644), manifest("a", "2", 0o644), manifest("a", "1", 0o600), usual.clone()];
+        others.push(Manifest { dirs: Vec::new(), ..usual.clone() });
+        others.push(Manifest { links: Vec::new(), ..usual.clone() });
+        let contents: BTreeSet<String> = others.iter().map(Manifest::content).collect();
+        assert_eq!(contents.len(), others.len());
+    }
 }
