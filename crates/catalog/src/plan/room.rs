@@ -2,7 +2,6 @@
 
 use super::request::Accelerators;
 use super::why::Why;
-use crate::offer::InstanceType;
 
 /// What is trained of a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,19 +44,14 @@ impl Tuning {
     }
 }
 
-/// GB that each of these accelerators must have, or why they will not do.
-pub(super) fn fits(
-    kind: &InstanceType<'_>,
-    here: &Accelerators<'_>,
-    parameters: f64,
-    tuning: Tuning,
-) -> Result<(), Why> {
+/// Whether a model fits into these accelerators, which have so many GB each, or why not.
+pub(super) fn fits(has: Option<f64>, here: &Accelerators<'_>, parameters: f64, tuning: Tuning) -> Result<(), Why> {
     if ONLY_SERVE.contains(&here.family) {
         return Err(Why::OnlyServes { family: here.family.to_owned() });
     }
     let all = parameters * tuning.bytes_a_parameter() * (1.0 + ACTIVATIONS) / 1e9;
     let least = all / here.all().max(1.0) + RUNTIME_GB;
-    match kind.accelerator_memory_gb {
+    match has {
         Some(has) if has >= least => Ok(()),
         has => Err(Why::AcceleratorMemory { has, least }),
     }

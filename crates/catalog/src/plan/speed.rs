@@ -114,8 +114,10 @@ impl Catalog {
                     .ok_or_else(|| unknown(family))
             }
             Work::Tokens { parameters, tokens, tuning } => {
-                room::fits(kind, &here, *parameters, *tuning)?;
-                let sheet = kind.sheet.or_else(|| self.accelerator(family)).ok_or_else(|| unknown(family))?;
+                let sheet = kind.sheet.or_else(|| self.accelerator(family));
+                let memory = kind.accelerator_memory_gb.or_else(|| sheet.map(|sheet| f64::from(sheet.memory_gb)));
+                room::fits(memory, &here, *parameters, *tuning)?;
+                let sheet = sheet.ok_or_else(|| unknown(family))?;
                 let peak = f64::from(sheet.training_tflops().ok_or_else(|| unknown(family))?);
                 let published = self.published_mfu(family, *parameters, kind.count.as_f64());
                 let (mfu, evidence) =

@@ -240,12 +240,12 @@ mod tests {
 
     #[test]
     fn a_run_takes_as_long_as_its_plan_says() {
-        let text = "run: x\nresources: { accelerators: [V100, A100:8] }\nwork: { parameters: 1e9, tokens: 1e8 }\n";
+        let text = "run: x\nresources: { accelerators: [V100, A100:8] }\nwork: { parameters: 5e8, tokens: 1e8 }\n";
         let work = worked_out(text).spec.work;
         let sold = replayed(&nowhere()).expect("the default market").0;
         for (name, wanted, catalog) in [("V100", "V100:1", sold), ("A100", "A100:8", Catalog::embedded())] {
             let request = Request {
-                work: Some(Work::Tokens { parameters: 1e9, tokens: 1e8, tuning: Tuning::Full }),
+                work: Some(Work::Tokens { parameters: 5e8, tokens: 1e8, tuning: Tuning::Full }),
                 accelerators: vec![catalog.wanted(wanted).expect("known")],
                 ..Request::default()
             };
@@ -258,20 +258,20 @@ mod tests {
 
     #[test]
     fn steps_stay_steps_and_speeds_that_were_given_stay() {
-        let text = "run: x\nresources: { accelerators: V100 }\nwork: { steps: 500, parameters: 1e9, tokens: 1e8 }\n";
+        let text = "run: x\nresources: { accelerators: V100 }\nwork: { steps: 500, parameters: 5e8, tokens: 1e8 }\n";
         let work = worked_out(text).spec.work;
         assert_eq!((work.unit, work.total), (WorkUnit::Steps, Some(windfall_core::Work(500))));
         let given = "run: x\nresources: { accelerators: V100 }\nwork: { steps: 500, throughput: { V100: 3/s }, \
-                     parameters: 1e9, tokens: 1e8 }\n";
+                     parameters: 5e8, tokens: 1e8 }\n";
         assert_eq!(worked_out(given).spec.work, read(given).spec.work);
     }
 
     #[test]
     fn what_nobody_knows_is_learnt_and_said() {
-        let anything = worked_out("run: x\nwork: { parameters: 1e9, tokens: 1e8 }\n");
+        let anything = worked_out("run: x\nwork: { parameters: 5e8, tokens: 1e8 }\n");
         assert_eq!(anything.spec.work.total, None);
         assert!(anything.notes[0].contains("`resources` names no accelerators"), "{:?}", anything.notes);
-        let unsold = "run: x\nresources: { accelerators: V100:3 }\nwork: { parameters: 1e9, tokens: 1e8 }\n";
+        let unsold = "run: x\nresources: { accelerators: V100:3 }\nwork: { parameters: 5e8, tokens: 1e8 }\n";
         let why = Why::UnknownSpeed { family: "V100:3".into() }.to_string();
         assert!(worked_out(unsold).notes[0].contains(&why));
     }

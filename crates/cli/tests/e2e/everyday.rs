@@ -252,7 +252,7 @@ fn what_a_plan_puts_first_is_what_a_run_leases_and_the_bill_says_what_was_expect
 #[test]
 fn work_in_tokens_is_promised_or_not_before_the_job_begins() {
     let place = Place::bare();
-    let text = "name: tokens\nresources: { accelerators: V100 }\nwork: { parameters: 1e9, tokens: 2e8 }\ndeadline: 2h\nrun: sleep 600\n";
+    let text = "name: tokens\nresources: { accelerators: V100 }\nwork: { parameters: 5e8, tokens: 4e8 }\ndeadline: 2h\nrun: sleep 600\n";
     place.write("tokens.yaml", text);
     let plan = place.run(&["plan", "tokens.yaml", "--here", "--deadline", "20h", "--json"]).ends_with(0).json();
     assert_eq!(plan["market"], "replay of aws-v100-us-west-2-2023, us-west-2c");
