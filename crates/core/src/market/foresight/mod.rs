@@ -10,6 +10,7 @@ mod plan;
 mod shelf;
 #[cfg(test)]
 mod tests;
+mod travel;
 mod weigh;
 
 pub use belief::Belief;
