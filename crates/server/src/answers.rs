@@ -85,6 +85,13 @@ impl Keeper {
                 let saver = self.cycle.brain().jobs().find(|job| job.spec.checkpoint_key() == key);
                 let _ = reply.send(Ok(saver.map(|job| job.id)));
             }
+            Ask::SaverAt(path, reply) => {
+                let saver = match path_in_use(self.cycle.brain(), &path) {
+                    Some(Refused::PathInUse { by, .. }) => Some(by),
+                    _ => None,
+                };
+                let _ = reply.send(Ok(saver));
+            }
             Ask::Job(id, reply) => self.job(id, reply).await,
             Ask::Stints(id, reply) => self.stints(id, reply).await,
             Ask::Explain(id, reply) => self.explain(id, reply),

@@ -195,6 +195,11 @@ async fn submit(State(desk): State<Desk>, Json(mut submission): Json<Submission>
     if let Some(id) = submission.continues {
         desk.go_on_from(id, &mut submission).await?;
     }
+    if let Some(path) = submission.spec.checkpoint.path.clone()
+        && let Some(other) = desk.ask(|reply| Ask::SaverAt(path, reply)).await?
+    {
+        desk.settled(other).await?;
+    }
     let access = desk.store_access(&submission, &submission.key);
     probe::check(&access).await.map_err(|error| store_refusal(&error))?;
     desk.ask(|reply| Ask::Submit(Box::new(submission), reply)).await.map(Json)

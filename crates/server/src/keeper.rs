@@ -51,6 +51,8 @@ pub enum Ask {
     Job(WorkloadId, Reply<JobAnswer>),
     /// The job in the brain, live or hardly ended, whose checkpoints lie under a key.
     SaverIn(String, Reply<Option<WorkloadId>>),
+    /// The same for a checkpoint path.
+    SaverAt(String, Reply<Option<WorkloadId>>),
     /// What is known of the workers of a job's stints, oldest first.
     Stints(WorkloadId, Reply<Vec<WorkerView>>),
     /// Live jobs.
