@@ -29,6 +29,10 @@ cargo xtask mutants [ARGS…]   small bugs put into a copy of the tree one by on
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let rest = args.get(1..).unwrap_or_default();
+    if rest.iter().any(|word| word == "--help" || word == "-h") {
+        print!("{HELP}");
+        return ExitCode::SUCCESS;
+    }
     match args.first().map(String::as_str) {
         Some("test") => test::test(rest),
         Some("bench") => bench::bench(rest),

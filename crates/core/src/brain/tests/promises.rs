@@ -394,8 +394,8 @@ fn a_person_can_end_the_last_save_of_a_job_that_has_succeeded() {
     assert_eq!(last.state, crate::view::State::Succeeded);
 }
 
-#[test]
-fn first_words_before_a_checkpoint_was_loaded_say_nothing_about_speed() {
+/// A job of 100,000 steps that was interrupted with 4,000 of them durable, and has begun again.
+fn resumed_at_4000() -> (World, WorkloadId, StintId) {
     let mut world = world();
     let (id, stint) = world.running(steps(100_000, Span::hours(20)));
     world.event(Event::Progress { stint, done: Work(4_000), total: None });
@@ -406,6 +406,12 @@ fn first_words_before_a_checkpoint_was_loaded_say_nothing_about_speed() {
     world.up_all();
     world.decide();
     let stint = world.started(id);
+    (world, id, stint)
+}
+
+#[test]
+fn first_words_before_a_checkpoint_was_loaded_say_nothing_about_speed() {
+    let (mut world, id, stint) = resumed_at_4000();
     let before = world.brain.job(id).and_then(|job| job.rate("V100"));
     world.event(Event::Progress { stint, done: Work(0), total: None });
     for minute in 1..=5 {
@@ -418,16 +424,7 @@ fn first_words_before_a_checkpoint_was_loaded_say_nothing_about_speed() {
 
 #[test]
 fn a_bar_that_skips_what_was_done_says_nothing_about_speed() {
-    let mut world = world();
-    let (id, stint) = world.running(steps(100_000, Span::hours(20)));
-    world.event(Event::Progress { stint, done: Work(4_000), total: None });
-    let checkpoint = CheckpointId { epoch: 1, seq: 1 };
-    world.event(Event::CheckpointDurable { stint, checkpoint, work: Some(Work(4_000)), ran: None });
-    world.gone(LeaseEnd::Taken);
-    world.decide();
-    world.up_all();
-    world.decide();
-    let stint = world.started(id);
+    let (mut world, id, stint) = resumed_at_4000();
     let before = world.brain.job(id).and_then(|job| job.rate("V100"));
     for done in [0, 1_200, 2_600, 4_000] {
         world.event(Event::Progress { stint, done: Work(done), total: None });
