@@ -116,6 +116,23 @@ pub async fn a_damaged_checkpoint_gives_way_to_the_one_before(store: Store) {
     assert_eq!(read(dir.path(), "model"), "one");
 }
 
+pub async fn one_wrong_byte_in_a_large_file_is_noticed(store: Store) {
+    let dir = tempfile::tempdir().unwrap();
+    let checkpoints = store.checkpoints();
+    begin(&checkpoints, 1, dir.path(), Choose::Newest).await;
+    for seq in [1, 2] {
+        write(dir.path(), "model", vec![u8::try_from(seq).unwrap(); 1 << 20]);
+        save(&checkpoints, 1, seq, dir.path()).await;
+    }
+    let manifest = store.manifest(1, 2).await;
+    let mut damaged = vec![2; 1 << 20];
+    damaged[777_777] = 3;
+    store.raw_put(&format!("blobs/{}", manifest["files"][0]["blob"].as_str().unwrap()), damaged).await;
+    let (begun, dir) = resume(&store, 2, Choose::Newest).await;
+    assert_eq!(begun.skipped, [(at(1, 2), "damaged: model".to_owned())]);
+    assert!(std::fs::read(dir.path().join("model")).unwrap() == vec![1; 1 << 20]);
+}
+
 pub async fn a_missing_blob_gives_way_to_the_one_before(store: Store) {
     let blob = two_saves(&store).await;
     store.raw_delete(&format!("blobs/{blob}")).await;
@@ -305,9 +322,11 @@ pub async fn equal_contents_count_once(store: Store) {
         write(dir.path(), "model", content);
         save(&checkpoints, 1, seq, dir.path()).await;
     }
-    checkpoints.prune(1, 3).await.unwrap();
-    let names: Vec<_> = checkpoints.list().await.unwrap().into_iter().map(|listed| listed.name.seq).collect();
-    assert_eq!(names, [1, 2, 3, 4, 5], "three contents");
+    for (keep, left) in [(3, vec![1, 2, 3, 4, 5]), (2, vec![2, 3, 4, 5])] {
+        checkpoints.prune(1, keep).await.unwrap();
+        let names: Vec<_> = checkpoints.list().await.unwrap().into_iter().map(|listed| listed.name.seq).collect();
+        assert_eq!(names, left, "{keep} contents");
+    }
 }
 
 pub async fn an_emptied_store_is_not_a_new_one(store: Store) {
@@ -354,6 +373,22 @@ pub async fn pruned_blobs_are_never_pointed_to_again(store: Store) {
     }
     let (begun, dir) = resume(&store, 2, Choose::Newest).await;
     assert_eq!((begun.restored, begun.skipped.len()), (Some(at(1, 5)), 0));
+    assert_eq!(read(dir.path(), "model"), "A".repeat(300_000));
+}
+
+/// What a failed save sent is nobody's after a prune, and the same content has to be sent again.
+pub async fn blobs_of_a_failed_save_are_never_pointed_to_after_a_prune(store: Store) {
+    let dir = tempfile::tempdir().unwrap();
+    let checkpoints = store.checkpoints();
+    begin(&checkpoints, 1, dir.path(), Choose::Newest).await;
+    write(dir.path(), "model", "A".repeat(300_000));
+    store.raw_put(&manifest_key(1, 1), b"{}".to_vec()).await;
+    let snapshot = Snapshot::of(dir.path()).unwrap();
+    assert!(matches!(checkpoints.save(1, 1, &snapshot, None).await, Err(CheckpointError::Taken { .. })));
+    assert_eq!(checkpoints.prune(1, 1).await.unwrap().blobs, 1);
+    assert_eq!(checkpoints.save(1, 2, &snapshot, None).await.unwrap().bytes_sent, 300_000);
+    let (begun, dir) = resume(&store, 2, Choose::Newest).await;
+    assert_eq!((begun.restored, begun.skipped.len()), (Some(at(1, 2)), 0));
     assert_eq!(read(dir.path(), "model"), "A".repeat(300_000));
 }
 

@@ -89,6 +89,25 @@ fn a_stint_that_wrote_nothing_publishes_nothing() {
     });
 }
 
+#[test]
+fn a_checkpoint_holds_the_work_that_was_done_when_its_files_were_written() {
+    run(Kind::Directory, async |store: Store| {
+        let dir = tempfile::tempdir().unwrap();
+        let checkpoints = Arc::new(store.checkpoints());
+        begin(&checkpoints, 1, dir.path(), Choose::Newest).await;
+        let (sender, mut events) = mpsc::unbounded_channel();
+        let options = options(1, dir.path());
+        let mover = Mover::start(checkpoints.clone(), options, Arc::new(Some), sender).await.unwrap();
+        fs::write(dir.path().join("model"), "content").unwrap();
+        let file_ms = fs::metadata(dir.path().join("model")).unwrap().modified().unwrap();
+        let file_ms = file_ms.duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
+        let MoverEvent::Durable { work, written_ms, .. } = next(&mut events).await else { panic!("it is durable") };
+        assert_eq!((u128::from(written_ms), work), (file_ms, Some(written_ms)));
+        finish(mover, soon()).await;
+        assert_eq!(resume(&store, 2, Choose::Newest).await.0.work, work);
+    });
+}
+
 /// How much work a checkpoint holds is told by the files that are replaced, not by a log that goes on.
 #[test]
 fn a_log_that_goes_on_after_a_save_does_not_date_it() {

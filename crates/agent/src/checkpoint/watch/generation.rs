@@ -61,11 +61,6 @@ impl Generations {
         }
     }
 
-    /// What is there was taken as a checkpoint: the next rename begins another save.
-    pub fn on_taken(&mut self) {
-        self.present.clear();
-    }
-
     /// Whether the save that is going on has all its files.
     pub fn is_whole(&self) -> bool {
         self.usual.as_ref().is_some_and(|usual| count(self.present.iter()) == usual.shapes)
@@ -132,7 +127,6 @@ mod tests {
         let mut saves = Generations::default();
         assert!(!saves.see(1_000, "model"));
         assert!(saves.see(2_000, "model"));
-        saves.on_taken();
         assert!(saves.see(3_000, "model"));
     }
 
@@ -180,10 +174,12 @@ mod tests {
 
     #[test]
     fn saves_that_cannot_be_told_apart_are_not_learnt() {
-        let mut saves = Generations::default();
-        for n in 0..20 {
-            assert!(!saves.see(n * 600, "weights"));
-            assert!(!saves.see(n * 600 + 300, "optimizer"));
+        for (within, between) in [(300, 300), (300, 550)] {
+            let mut saves = Generations::default();
+            for n in 0..20 {
+                assert!(!saves.see(n * (within + between), "weights"));
+                assert!(!saves.see(n * (within + between) + within, "optimizer"));
+            }
         }
     }
 

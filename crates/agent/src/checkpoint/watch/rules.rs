@@ -449,7 +449,6 @@ impl Rules {
         self.changes.retain(|path, _| busy.contains(path));
         self.taken = files;
         self.owed = false;
-        self.saves.on_taken();
         self.pending_since_ms = None;
         self.deleted_ms = None;
         self.habits.saves += 1;

@@ -81,6 +81,18 @@ fn half_a_save_is_never_due() {
 }
 
 #[test]
+fn a_whole_save_is_not_due_while_another_file_is_written() {
+    let mut rules = rules();
+    (0..5).for_each(|n| save(&mut rules, n * 1_000, "model"));
+    assert!(rules.is_due(4_000));
+    rules.see(4_900, written("scores"));
+    save(&mut rules, 5_000, "model");
+    assert!(!rules.is_due(5_000));
+    rules.see(5_100, closed("scores"));
+    assert!(!rules.is_due(5_100) && rules.is_due(7_100));
+}
+
+#[test]
 fn a_new_folder_renamed_into_place_is_due_at_once_and_one_with_something_beside_it_is_not() {
     let mut rules = rules();
     rules.see(0, Sign::FolderMovedIn("step-1".into())).see(0, Sign::Carried("step-1/model".into(), None));
