@@ -57,4 +57,5 @@ on_every_store! {
     trees::a_dirty_directory_becomes_what_a_new_machine_has,
     moving::each_save_of_a_program_becomes_durable,
     probing::a_good_store_passes_and_is_left_empty,
+    probing::a_store_says_where_it_is,
 }

@@ -11,6 +11,8 @@ pub struct MfuEstimate<'t> {
     pub mfu: f32,
     /// The run nearest to the question.
     pub nearest: &'t Mfu,
+    /// The fewest and the most accelerators that were measured with such a model.
+    pub counts: (u32, u32),
 }
 
 /// What is known of a gain: the middle of the measured ones and their range.
@@ -69,14 +71,16 @@ impl Throughput {
             |count: u32| alike.iter().filter(|run| run.count == count).max_by(|a, b| a.mfu.total_cmp(&b.mfu)).copied();
         let below = alike.iter().map(|run| run.count).filter(|known| *known <= count).max().and_then(best_at);
         let above = alike.iter().map(|run| run.count).filter(|known| *known >= count).min().and_then(best_at);
+        let counts = alike.iter().map(|run| run.count);
+        let counts = (counts.clone().min()?, counts.max()?);
         match (below, above) {
             (Some(below), Some(above)) if below.count < above.count => {
                 let log = |count: u32| f64::from(count.max(1)).ln();
                 let share = ((log(count) - log(below.count)) / (log(above.count) - log(below.count))) as f32;
                 let nearest = if share < 0.5 { below } else { above };
-                Some(MfuEstimate { mfu: below.mfu + share * (above.mfu - below.mfu), nearest })
+                Some(MfuEstimate { mfu: below.mfu + share * (above.mfu - below.mfu), nearest, counts })
             }
-            (Some(run), _) | (None, Some(run)) => Some(MfuEstimate { mfu: run.mfu, nearest: run }),
+            (Some(run), _) | (None, Some(run)) => Some(MfuEstimate { mfu: run.mfu, nearest: run, counts }),
             (None, None) => None,
         }
     }

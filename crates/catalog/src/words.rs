@@ -74,6 +74,9 @@ pub struct Source {
     pub as_of: String,
 }
 
+/// Hours of the month that rates and storage are counted by.
+pub const HOURS_OF_A_MONTH: f64 = 730.0;
+
 /// How many of a type's spot instances AWS took back in a month, in the five bands of its Spot Advisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Band(u8);
@@ -94,14 +97,9 @@ impl Band {
         ["<5%", "5-10%", "10-15%", "15-20%", ">20%"][usize::from(self.0.min(4))]
     }
 
-    /// The share taken back in a month: the middle of the band; 25 % for the open one.
-    pub fn monthly_share(self) -> f64 {
-        [0.025, 0.075, 0.125, 0.175, 0.25][usize::from(self.0.min(4))]
-    }
-
-    /// Interruptions an hour, as if they came evenly over the 730 hours of a month.
-    pub fn hazard_per_hour(self) -> f64 {
-        -(1.0 - self.monthly_share()).ln() / 730.0
+    /// The share taken back in a month, from the least to the most; the open one ends where nearly all are.
+    pub fn monthly_range(self) -> (f64, f64) {
+        [(0.0, 0.05), (0.05, 0.10), (0.10, 0.15), (0.15, 0.20), (0.20, 0.99)][usize::from(self.0.min(4))]
     }
 }
 
@@ -172,9 +170,9 @@ mod tests {
 
     #[test]
     fn a_higher_band_is_a_higher_hazard() {
-        let hazards: Vec<f64> = (0..5).filter_map(Band::new).map(Band::hazard_per_hour).collect();
+        let hazards: Vec<f64> = (0..5).filter_map(Band::new).map(|band| band.monthly_range().1).collect();
         assert!(hazards.windows(2).all(|pair| pair[0] < pair[1]));
-        assert!((hazards[0] - 3.468e-5).abs() < 1e-8);
+        assert_eq!(hazards[0], 0.05);
         assert_eq!(Band::new(5), None);
     }
 

@@ -8,6 +8,8 @@ mod egress;
 mod embedded;
 #[path = "catalog/plan.rs"]
 mod plan;
+#[path = "catalog/risks.rs"]
+mod risks;
 #[path = "catalog/search.rs"]
 mod search;
 #[path = "catalog/stored.rs"]

@@ -2,7 +2,7 @@
 
 use crate::api_types::{Bill, Forecast};
 use crate::folders::Kept;
-use windfall_core::market::foresight::{Journey, Model};
+use windfall_core::market::foresight::{Journey, Losses, Model};
 use windfall_core::spec::Late;
 use windfall_core::view::JobView;
 use windfall_core::{JobSpec, NanoUsd, Span};
@@ -66,8 +66,11 @@ pub fn forecast(
         restart,
         undone: Span::ZERO,
         tick: tape.tick,
-        flakiness: if tape.ever_lacks(spec.gang) { 1.0 } else { 0.0 },
+        losses: Losses::Recorded(if tape.ever_lacks(spec.gang) { 1.0 } else { 0.0 }).of_gang(spec.gang),
         has_firm: true,
+        // The work is what the job file says, and a replayed market refuses no on-demand capacity.
+        spread: 0.0,
+        refused: 0.0,
     };
     let model = Model::embedded();
     let outlook = model.outlook(&journey);

@@ -8,7 +8,7 @@ mod data;
 use data::{Data, ON_DEMAND, SPOT, alone, hours, teach};
 use std::sync::Arc;
 use windfall_core::Span;
-use windfall_core::market::foresight::{Journey, Model};
+use windfall_core::market::foresight::{Journey, Losses, Model};
 use windfall_sim::{Course, Lesson, Player, Recording, Terms, learn, play};
 
 const LOOKS: &[i64] = &[600, 1_200, 2_400];
@@ -70,7 +70,7 @@ fn main() {
     for zone in &zones {
         let others: Vec<Recording> = zones.iter().filter(|other| other.name != zone.name).cloned().collect();
         let priors = learn(&teach(&others, &[1], LOOKS), &Lesson::default(), 600, "the other zones", "");
-        let tally = judge(&Arc::new(Model::new(&priors)), zone, &policy);
+        let tally = judge(&Arc::new(Model::new(&priors)), zone, &policy, 1, Losses::Recorded(1.0));
         println!("{}", tally.line(&zone.name));
         off.0 += (tally.predicted / tally.simulated - 1.0).abs();
         off.1 += (tally.predicted_hours / tally.simulated_hours - 1.0).abs();
@@ -79,9 +79,49 @@ fn main() {
     println!("{}", all.line("all"));
     let n = zones.len() as f64;
     println!("off by zone, on average: cost {:.1} %, hours {:.1} %", off.0 / n * 100.0, off.1 / n * 100.0);
+    bands(&zones, &policy);
+    gangs(&data, &zones, &policy);
 }
 
-fn judge(model: &Arc<Model>, zone: &Recording, policy: &str) -> Tally {
+/// The same zones as if only the monthly share were known that AWS would have published of them. Where machines are
+/// lost every few hours that share is next to everything, and says little: the figure here is how little.
+fn bands(zones: &[Recording], policy: &str) {
+    println!("\nas if only a published band were known");
+    let model = Model::embedded();
+    let mut all = Tally::default();
+    for zone in zones {
+        let up: Vec<bool> = zone.counts.iter().map(|count| *count > 0).collect();
+        let ends = up.windows(2).filter(|pair| pair[0] && !pair[1]).count() as f64;
+        let held = up.iter().filter(|up| **up).count() as f64 * zone.tick.0 as f64 / 3.6e6;
+        let share = 1.0 - (-730.0 * ends / held.max(1.0)).exp();
+        let (least, most) = match (share * 20.0) as usize {
+            band @ 0..4 => (band as f64 / 20.0, (band + 1) as f64 / 20.0),
+            _ => (0.2, 0.99),
+        };
+        let tally = judge(&model, zone, policy, 1, Losses::of_share(least, most, 730.0));
+        println!("{}", tally.line(&format!("{} ({:.0}-{:.0} %)", zone.name, least * 100.0, most * 100.0)));
+        all.add(&tally);
+    }
+    println!("{}", all.line("all"));
+}
+
+/// Gangs on the two recordings that counted machines, by a model of single machines elsewhere.
+fn gangs(data: &Data, zones: &[Recording], policy: &str) {
+    println!("\ngangs, losses as those of one machine elsewhere times a power of their size");
+    for zone in data.counts() {
+        let place = zone.name.split('_').next().unwrap_or_default();
+        let others: Vec<Recording> = zones.iter().filter(|other| !other.name.starts_with(place)).cloned().collect();
+        let priors = learn(&teach(&others, &[1], LOOKS), &Lesson::default(), 600, "the other zones", "");
+        let model = Arc::new(Model::new(&priors));
+        let most = zone.counts.iter().copied().max().unwrap_or(1);
+        for gang in [1, 2, 4, 8, 16].into_iter().filter(|gang| *gang <= most) {
+            let tally = judge(&model, &zone, policy, gang, Losses::Recorded(1.0).of_gang(gang));
+            println!("{}", tally.line(&format!("{gang} in {}", zone.name)));
+        }
+    }
+}
+
+fn judge(model: &Arc<Model>, zone: &Recording, policy: &str, gang: u32, losses: Losses) -> Tally {
     let mut tally = Tally::default();
     for work in WORK {
         for ratio in RATIOS {
@@ -93,8 +133,10 @@ fn judge(model: &Arc<Model>, zone: &Recording, policy: &str) -> Tally {
                     restart: terms.restart,
                     undone: Span::ZERO,
                     tick: zone.tick,
-                    flakiness: 1.0,
+                    losses,
                     has_firm: true,
+                    spread: 0.0,
+                    refused: 0.0,
                 });
                 let dollars = |spot: Span, firm: Span| (spot.0 as f64 * SPOT + firm.0 as f64 * ON_DEMAND) / 3.6e6;
                 let cost = outlook.expect(|passage| dollars(passage.spot, passage.firm));
@@ -102,7 +144,7 @@ fn judge(model: &Arc<Model>, zone: &Recording, policy: &str) -> Tally {
                 let ticks = usize::try_from(terms.deadline.0 / zone.tick.0).unwrap_or(0) + 2;
                 let room = zone.counts.len().saturating_sub(ticks);
                 let courses: Vec<Course> =
-                    (0..STARTS).map(|start| alone(zone, room * start / (STARTS - 1), SPOT, 1)).collect();
+                    (0..STARTS).map(|start| alone(zone, room * start / (STARTS - 1), SPOT, gang)).collect();
                 let player = Player::named(policy).expect("a policy").prepared(courses.iter().map(|c| (c, &terms)));
                 for course in &courses {
                     let played = play(&player, course, &terms);

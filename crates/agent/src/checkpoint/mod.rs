@@ -25,6 +25,7 @@
 mod depot;
 mod directory;
 mod error;
+mod located;
 mod manifest;
 mod mover;
 mod place;
@@ -43,6 +44,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use error::{CheckpointError, Culprit};
+pub use located::{Located, located};
 pub use manifest::{FORMAT, Ref};
 pub use mover::{Finished, Mover, MoverEvent, MoverOptions, WorkAt};
 pub use prune::Pruned;

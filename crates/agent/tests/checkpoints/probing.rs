@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use windfall_agent::checkpoint::{CheckpointError, Checkpoints, Culprit, Options};
+use windfall_agent::checkpoint::{CheckpointError, Checkpoints, Culprit, Located, Options, located};
 
 use crate::stores::{JOB, Kind, Store, endpoint, runtime, s3_env};
 
@@ -94,4 +94,27 @@ fn addresses_that_cannot_be_are_refused_before_anything_is_tried() {
         let refused = Checkpoints::open(address, job, Options::with_env([]));
         assert!(matches!(refused, Err(CheckpointError::Address { .. })), "{address} {job}");
     }
+}
+
+/// Where a store is decides what moving checkpoints costs. Only S3 tells; the other emulators have addresses of their own.
+pub async fn a_store_says_where_it_is(store: Store) {
+    let found = located(&store.address, store.env.clone()).await;
+    let wanted = match store.kind {
+        Kind::Directory => Located::Folder,
+        Kind::S3 => Located::Said { cloud: "aws", region: "us-east-1".into() },
+        Kind::Gcs | Kind::Azure => Located::Elsewhere,
+    };
+    assert_eq!(found, Some(wanted));
+}
+
+#[test]
+fn a_store_that_does_not_answer_is_where_the_user_says() {
+    crate::stores::runtime().block_on(async {
+        let closed = ("AWS_ENDPOINT_URL".to_owned(), "http://127.0.0.1:9".to_owned());
+        assert_eq!(located("s3://bucket/folder", [closed]).await, Some(Located::Elsewhere));
+        let none: [(String, String); 0] = [];
+        assert_eq!(located("gs://bucket", none.clone()).await, Some(Located::Within { cloud: "gcp" }));
+        assert_eq!(located("az://container", none.clone()).await, Some(Located::Within { cloud: "azure" }));
+        assert_eq!(located("s4://bucket", none).await, None);
+    });
 }

@@ -5,6 +5,7 @@ use super::speed::Evidence;
 use super::why::Why;
 use crate::knowledge::Precision;
 use crate::offer::Offer;
+use crate::words::Band;
 use windfall_core::market::foresight::Expected;
 use windfall_core::{Market, NanoUsd, Span};
 
@@ -13,7 +14,9 @@ use windfall_core::{Market, NanoUsd, Span};
 pub enum Basis {
     /// This very market was recorded.
     Recorded,
-    /// Other markets were.
+    /// The cloud publishes how often it takes this type back in this region.
+    Band(Band),
+    /// Nobody says.
     Assumed,
     /// It is not taken away: nothing to assume.
     Firm,
@@ -24,6 +27,7 @@ impl Basis {
     pub fn word(self) -> &'static str {
         match self {
             Basis::Recorded => "recorded",
+            Basis::Band(_) => "band",
             Basis::Assumed => "assumed",
             Basis::Firm => "firm",
         }
@@ -68,6 +72,8 @@ pub struct Candidate<'c> {
     pub hours: Expected,
     /// Chance to make the deadline.
     pub in_time: f64,
+    /// Chance to cost more than the budget.
+    pub over_budget: Option<f64>,
     /// Interruptions to be expected.
     pub interruptions: f64,
     /// How often to save; none where nothing is taken away.
@@ -76,6 +82,8 @@ pub struct Candidate<'c> {
     pub basis: Basis,
     /// The cost in its parts.
     pub parts: Parts,
+    /// What was added for its unknown parts when it was ranked, at the dearest known rates; not in the cost.
+    pub stand_in: NanoUsd,
     /// Until when a commitment covers it.
     pub committed_until: Option<String>,
 }

@@ -15,9 +15,9 @@ mod why;
 pub use candidate::{Basis, Candidate, Interval, Plan, Rejected};
 pub use holdings::{Commitment, Discount, Holdings};
 pub use parts::Parts;
-pub use request::{Request, Saves, Stored, Work};
+pub use request::{Kept, Request, Saves, Stored, Work};
 pub use room::Tuning;
-pub use speed::{Evidence, Need};
+pub use speed::{Evidence, LONGEST_HOURS, Need};
 pub use why::Why;
 
 use crate::catalog::Catalog;
@@ -62,11 +62,11 @@ impl Catalog {
                 break;
             }
             match weigh.mean(way) {
-                Ok(mean) if request.budget.is_some_and(|budget| mean > budget.dollars()) => {
-                    let why = Why::Budget { cost: NanoUsd::from_dollars(mean) };
+                Ok(mean) if request.budget.is_some_and(|budget| mean.known > budget.dollars()) => {
+                    let why = Why::Budget { cost: NanoUsd::from_dollars(mean.known) };
                     plan.rejected.push(Rejected { offer: way.offer, nodes: way.nodes, why });
                 }
-                Ok(mean) => best.push((mean, way.clone())),
+                Ok(mean) => best.push((mean.ranked, way.clone())),
                 Err(why) => plan.rejected.push(Rejected { offer: way.offer, nodes: way.nodes, why }),
             }
             if best.len() > limit {

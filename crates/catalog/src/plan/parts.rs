@@ -1,6 +1,6 @@
 //! The cost of a job in its parts. A part that nobody can price is unknown, never zero.
 
-use super::request::{Request, Stored};
+use super::request::{Kept, Request, Stored};
 use crate::catalog::Catalog;
 use crate::egress::Site;
 use crate::offer::Offer;
@@ -62,39 +62,91 @@ impl Parts {
     }
 }
 
+/// What the parts besides the instances cost.
+pub(super) struct Besides {
+    pub parts: Parts,
+    /// What the unknown ones among them would cost at the dearest rates that are known: no way to run a job may look
+    /// cheap because nobody knows what it costs.
+    pub stand_in: NanoUsd,
+}
+
+/// Checkpoints whose size nobody said are ranked as if they were so large; the cost that is shown has no such guess.
+const USUAL_CHECKPOINT: u64 = 10 << 30;
+
 /// Everything but the instances themselves, for a job of that length with so many saves.
-pub(super) fn besides(catalog: &Catalog, request: &Request, offer: &Offer<'_>, length: Span, saves: f64) -> Parts {
+pub(super) fn besides(catalog: &Catalog, request: &Request, offer: &Offer<'_>, length: Span, saves: f64) -> Besides {
     let here = Site { cloud: offer.kind.cloud, region: offer.region };
-    let keeps = |bytes: u64| {
-        let per_gib = catalog.storage_per_gib_month(here, OBJECTS)?;
-        let months = length.0 as f64 / MONTH.0 as f64;
-        Some(NanoUsd((per_gib.0 as f64 * bytes as f64 / GIB * months).round() as i64))
-    };
-    let moved = |from: Option<&(String, String)>, to: Option<&(String, String)>, bytes: u64| {
-        fn site<'a>(at: Option<&'a (String, String)>, here: Site<'a>) -> Site<'a> {
-            at.map_or(here, |(cloud, region)| Site { cloud, region })
+    let mut stand_in = NanoUsd(0);
+    let months = length.0 as f64 / MONTH.0 as f64;
+    let kept_for =
+        |per_gib: NanoUsd, bytes: u64| NanoUsd((per_gib.0 as f64 * bytes as f64 / GIB * months).round() as i64);
+    let dearest = dearest_rates(catalog);
+    let keeps = |bytes: u64, stand_in: &mut NanoUsd| {
+        let per_gib = catalog.storage_per_gib_month(here, OBJECTS);
+        if per_gib.is_none() {
+            *stand_in = *stand_in + kept_for(dearest.storage, bytes);
         }
-        catalog.egress(site(from, here), site(to, here), bytes)
+        per_gib.map(|per_gib| kept_for(per_gib, bytes))
     };
-    let kept = request.saves.bytes.map(|bytes| bytes.saturating_mul(u64::from(request.saves.keep.max(1))));
-    let sent = request.saves.bytes.map(|bytes| (bytes as f64 * saves) as u64);
     let data = request.data.clone().unwrap_or(Stored { bytes: 0, at: None });
     let nothing = Some(NanoUsd(0));
-    Parts {
+    let bytes = request.saves.bytes;
+    let kept = bytes.map(|bytes| bytes.saturating_mul(u64::from(request.saves.keep.max(1))));
+    let checkpoint_storage = kept.and_then(|kept| keeps(kept, &mut stand_in));
+    let dataset_storage = if data.bytes == 0 { nothing } else { keeps(data.bytes, &mut stand_in) };
+    let data_egress = match &data.at {
+        Some((cloud, region)) if data.bytes > 0 => catalog.egress(Site { cloud, region }, here, data.bytes),
+        _ => nothing,
+    };
+    if data_egress.is_none() {
+        stand_in = stand_in + moved_at(dearest.internet, data.bytes);
+    }
+    let sent = |bytes: u64| (bytes as f64 * saves) as u64;
+    let priced = |bytes: u64| match &request.saves.at {
+        Kept::Here => nothing,
+        Kept::At { cloud, region } => catalog.egress(here, Site { cloud, region }, sent(bytes)),
+        // Whoever keeps checkpoints in a cloud runs where they are.
+        Kept::Within { cloud } if cloud == here.cloud => nothing,
+        Kept::Within { .. } => catalog.internet_egress(here, sent(bytes)),
+    };
+    // Nothing is nothing, whatever the size.
+    let free = priced(1 << 40) == nothing;
+    let checkpoint_egress = if free { nothing } else { bytes.and_then(priced) };
+    if checkpoint_egress.is_none() {
+        let bytes = bytes.unwrap_or(USUAL_CHECKPOINT);
+        stand_in = stand_in + priced(bytes).unwrap_or_else(|| moved_at(dearest.internet, sent(bytes)));
+    }
+    let parts = Parts {
         compute: None,
         restarts: None,
-        checkpoint_storage: kept.and_then(keeps),
-        dataset_storage: if data.bytes == 0 { nothing } else { keeps(data.bytes) },
-        data_egress: if data.bytes == 0 { nothing } else { moved(data.at.as_ref(), None, data.bytes) },
-        checkpoint_egress: match (&request.saves.at, sent) {
-            (None, _) => nothing,
-            (Some(_), None) => None,
-            (at, Some(bytes)) => moved(None, at.as_ref(), bytes),
-        },
+        checkpoint_storage,
+        dataset_storage,
+        data_egress,
+        checkpoint_egress,
         // The nodes of a gang stand in one zone, where no cloud of the catalogue charges for traffic.
         network: nothing,
         // The prices of the catalogue are those of Linux without a licence.
         licences: nothing,
         idle: nothing,
-    }
+    };
+    Besides { parts, stand_in }
+}
+
+struct Dearest {
+    /// A GiB to the internet.
+    internet: NanoUsd,
+    /// A GiB for a month.
+    storage: NanoUsd,
+}
+
+fn dearest_rates(catalog: &Catalog) -> Dearest {
+    let costs = catalog.data_costs();
+    let internet = costs.internet.iter().flat_map(|known| &known.tiers).map(|tier| tier.per_gib).max();
+    let tables = costs.storage.iter().filter(|table| table.class == OBJECTS);
+    let storage = tables.flat_map(|table| &table.per_gib_month).map(|(_, price)| *price).max();
+    Dearest { internet: internet.unwrap_or_default(), storage: storage.unwrap_or_default() }
+}
+
+fn moved_at(per_gib: NanoUsd, bytes: u64) -> NanoUsd {
+    NanoUsd((per_gib.0 as f64 * bytes as f64 / GIB).round() as i64)
 }

@@ -65,8 +65,28 @@ pub struct Saves {
     pub every: Option<Span>,
     /// How many are kept.
     pub keep: u32,
-    /// Cloud and region of the store; none for where the job runs.
-    pub at: Option<(String, String)>,
+    /// Where.
+    pub at: Kept,
+}
+
+/// Where a store is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Kept {
+    /// Where the job runs.
+    #[default]
+    Here,
+    /// In this region.
+    At {
+        /// The cloud.
+        cloud: String,
+        /// Its region.
+        region: String,
+    },
+    /// In a region of this cloud that nobody knows; in no cloud at all when it has no name.
+    Within {
+        /// The cloud.
+        cloud: String,
+    },
 }
 
 /// A request.

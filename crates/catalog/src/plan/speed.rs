@@ -14,7 +14,10 @@ use windfall_core::Span;
 /// Floating-point operations for each parameter and token: two forward, four backward.
 const FLOPS_PER_TOKEN: f64 = 6.0;
 /// Share of peak where nobody measured one: what ordinary training reaches.
-const USUAL_MFU: f64 = 0.35;
+pub(super) const USUAL_MFU: f64 = 0.35;
+
+/// A longer running time is no plan: more than a thousand years.
+pub const LONGEST_HOURS: f64 = 1e7;
 
 /// Where a running time comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,6 +33,17 @@ pub enum Evidence {
 }
 
 impl Evidence {
+    /// The share by which such a running time is off in one case of three. Programs that are rehearsed and run again
+    /// differ by a few per cent; published figures are of other people's programs; data sheets are no programs at all.
+    pub fn spread(self) -> f64 {
+        match self {
+            Evidence::Measured => 0.03,
+            Evidence::Given => 0.05,
+            Evidence::Published => 0.1,
+            Evidence::Assumed => 0.2,
+        }
+    }
+
     /// The word for programs and people.
     pub fn word(self) -> &'static str {
         match self {
@@ -75,23 +89,28 @@ impl Catalog {
         let family = kind.accelerator.unwrap_or_default();
         let here = Accelerators { family, in_node: kind.count, nodes };
         let scaling = scale::efficiency(self, request, kind, nodes);
-        let need = |hours: f64, evidence: Evidence, how: String| Need {
-            span: Span((hours * 3.6e6).clamp(1.0, 1e15) as i64),
-            evidence: evidence.max(scaling.evidence),
-            how,
-            efficiency: scaling.share,
-            precision: None,
+        let need = |hours: f64, evidence: Evidence, how: String| {
+            if hours > LONGEST_HOURS {
+                return Err(Why::TooLong { hours });
+            }
+            Ok(Need {
+                span: Span((hours * 3.6e6).max(1.0) as i64),
+                evidence: evidence.max(scaling.evidence),
+                how,
+                efficiency: scaling.share,
+                precision: None,
+            })
         };
         let unknown = |family: &str| Why::UnknownSpeed { family: family.to_owned() };
         match work {
             Work::Hours { hours, on } => {
                 let on = on.as_ref().or(request.accelerators.first());
-                let Some(on) = on else { return Ok(need(hours.0 as f64 / 3.6e6, Evidence::Given, "as said".into())) };
+                let Some(on) = on else { return need(hours.0 as f64 / 3.6e6, Evidence::Given, "as said".into()) };
                 let there = Accelerators { family: &on.family, in_node: on.count.unwrap_or(Count::whole(1)), nodes: 1 };
                 let hours = hours.0 as f64 / 3.6e6;
                 self.in_proportion(&there, &here, hours, scaling.share, Evidence::Given)
-                    .map(|(hours, evidence, how)| need(hours, evidence, how))
                     .ok_or_else(|| unknown(family))
+                    .and_then(|(hours, evidence, how)| need(hours, evidence, how))
             }
             Work::Steps { steps, per_second } => {
                 // A smaller accelerator that a lower precision makes room for is judged by one that was given.
@@ -103,15 +122,15 @@ impl Catalog {
                 let there = Accelerators { family: given, in_node, nodes: 1 };
                 let hours = *steps as f64 / rate / 3_600.0;
                 self.in_proportion(&there, &here, hours, scaling.share, Evidence::Given)
-                    .map(|(hours, evidence, how)| need(hours, evidence, how))
                     .ok_or_else(|| unknown(family))
+                    .and_then(|(hours, evidence, how)| need(hours, evidence, how))
             }
             Work::Measured { steps, on, per_second, .. } => {
                 let there = Accelerators { family: &on.family, in_node: on.count.unwrap_or(Count::whole(1)), nodes: 1 };
                 let hours = *steps as f64 / per_second / 3_600.0;
                 self.in_proportion(&there, &here, hours, scaling.share, Evidence::Measured)
-                    .map(|(hours, evidence, how)| need(hours, evidence, how))
                     .ok_or_else(|| unknown(family))
+                    .and_then(|(hours, evidence, how)| need(hours, evidence, how))
             }
             Work::Tokens { parameters, tokens, tuning } => {
                 let sheet = kind.sheet.or_else(|| self.accelerator(family));
@@ -119,14 +138,11 @@ impl Catalog {
                 room::fits(memory, &here, *parameters, *tuning)?;
                 let sheet = sheet.ok_or_else(|| unknown(family))?;
                 let peak = f64::from(sheet.training_tflops().ok_or_else(|| unknown(family))?);
-                let published = self.published_mfu(family, *parameters, kind.count.as_f64());
-                let (mfu, evidence) =
-                    published.map_or((USUAL_MFU, Evidence::Assumed), |mfu| (mfu, Evidence::Published));
+                let used = scale::of_peak(self, request, kind, *parameters, nodes);
                 let flops = FLOPS_PER_TOKEN * parameters * tokens;
-                // Published shares of peak are those of whole nodes: only what lies between nodes comes on top.
-                let between = scaling.share / scale::within_node(self, family, kind.count.as_f64());
-                let hours = flops / (peak * 1e12 * here.all() * mfu * between) / 3_600.0;
-                Ok(need(hours, evidence, format!("{:.0} % of {peak:.0} TFLOP/s peak", mfu * 100.0)))
+                let hours = flops / (peak * 1e12 * here.all() * used.mfu) / 3_600.0;
+                let how = format!("{:.1} % of {peak:.0} TFLOP/s peak, {}", used.mfu * 100.0, used.from);
+                Ok(Need { evidence: used.evidence, efficiency: used.scaling, ..need(hours, used.evidence, how)? })
             }
         }
     }

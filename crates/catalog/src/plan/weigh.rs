@@ -3,12 +3,12 @@
 use super::candidate::{Basis, Candidate, Interval};
 use super::parts::{self, Parts};
 use super::request::{Request, Work};
-use super::speed::Need;
+use super::speed::{Evidence, Need};
 use super::why::Why;
 use crate::catalog::Catalog;
 use crate::offer::Offer;
-use crate::words::Term;
-use windfall_core::market::foresight::{Journey, Model, Outlook, Passage};
+use crate::words::{HOURS_OF_A_MONTH, Term};
+use windfall_core::market::foresight::{Journey, Losses, Model, Outlook, Passage};
 use windfall_core::market::{save_every, save_takes};
 use windfall_core::{Market, NanoUsd, Span};
 
@@ -18,8 +18,11 @@ const USUAL_RESTART: Span = Span::minutes(5);
 const TICK: Span = Span::minutes(2);
 /// Bytes a second at which a save reaches its store.
 const UPLOADS_AT: f64 = 2.5e8;
-/// The monthly share of the middle band, to which the recorded markets are taken to belong.
-const MIDDLE_BAND: f64 = 0.125;
+/// Where a cloud publishes nothing of how often it takes machines back: Google used to say that of its preemptible
+/// machines 5 to 15 % were, a day.
+const UNKNOWN_DAILY: (f64, f64) = (0.05, 0.15);
+/// Chance that on-demand capacity is refused when it is asked for. Nobody publishes one.
+const ON_DEMAND_REFUSED: f64 = 0.01;
 
 /// A way to run the job of which only the least cost is known.
 #[derive(Clone, Debug)]
@@ -32,13 +35,20 @@ pub(super) struct Rough<'c> {
     pub committed: Option<String>,
 }
 
+/// What a way costs on average, in dollars.
+pub(super) struct Mean {
+    pub known: f64,
+    /// With what the unknown parts would cost at the dearest known rates.
+    pub ranked: f64,
+}
+
 pub(super) struct Weigh<'c, 'r> {
     catalog: &'c Catalog,
     pub request: &'r Request,
     model: &'r Model,
     outlooks: Vec<(Journey, Outlook)>,
-    /// Mean lifetimes of leases, by flakiness: there are as many as bands.
-    lifetimes: std::cell::RefCell<Vec<(f64, Span)>>,
+    /// Mean lifetimes of leases: there are as many as bands and sizes of gangs.
+    lifetimes: std::cell::RefCell<Vec<(Losses, Span)>>,
 }
 
 impl<'c, 'r> Weigh<'c, 'r> {
@@ -50,8 +60,8 @@ impl<'c, 'r> Weigh<'c, 'r> {
         self.request.restart.unwrap_or(USUAL_RESTART)
     }
 
-    /// The mean cost in dollars, or why it will not do.
-    pub fn mean(&mut self, way: &Rough<'c>) -> Result<f64, Why> {
+    /// The mean cost in dollars, as far as it is known and as it is ranked; or why it will not do.
+    pub fn mean(&mut self, way: &Rough<'c>) -> Result<Mean, Why> {
         let firm = self.firm_price(way);
         let at = self.outlook(way, firm.is_some());
         let outlook = &self.outlooks[at].1;
@@ -67,7 +77,8 @@ impl<'c, 'r> Weigh<'c, 'r> {
         let length = mean_span(outlook, |passage| passage.elapsed);
         let saves = self.saves(way, length);
         let besides = parts::besides(self.catalog, self.request, &way.offer, length, saves);
-        Ok(instances + besides.total().dollars())
+        let known = instances + besides.parts.total().dollars();
+        Ok(Mean { known, ranked: known + besides.stand_in.dollars() })
     }
 
     /// All that can be said.
@@ -84,11 +95,11 @@ impl<'c, 'r> Weigh<'c, 'r> {
         });
         let length = mean_span(outlook, |passage| passage.elapsed);
         let besides = parts::besides(self.catalog, self.request, &way.offer, length, self.saves(&way, length));
-        let more = besides.total().dollars();
+        let more = besides.parts.total().dollars();
         let parts = Parts {
             compute: Some(NanoUsd::from_dollars(instances.mean - wasted.mean)),
             restarts: Some(NanoUsd::from_dollars(wasted.mean)),
-            ..besides
+            ..besides.parts
         };
         let mut cost = instances;
         (cost.mean, cost.low, cost.high) = (parts.total().dollars(), cost.low + more, cost.high + more);
@@ -111,10 +122,15 @@ impl<'c, 'r> Weigh<'c, 'r> {
             cost,
             hours,
             in_time: outlook.in_time(),
+            over_budget: self
+                .request
+                .budget
+                .map(|budget| outlook.share(|passage| price.of(passage) + more > budget.dollars())),
             interruptions: outlook.expect(|passage| f64::from(passage.interruptions)).mean,
-            interval: spot.then(|| self.interval(&way.offer)),
+            interval: spot.then(|| self.interval(&way)),
             basis: self.basis(&way.offer),
             parts,
+            stand_in: besides.stand_in,
             committed_until: way.committed.clone(),
             offer: way.offer,
         }
@@ -124,9 +140,10 @@ impl<'c, 'r> Weigh<'c, 'r> {
         let recorded = self.request.recorded.iter().any(|(cloud, region, kind)| {
             (cloud.as_str(), region.as_str(), kind.as_str()) == (offer.kind.cloud, offer.region, offer.kind.name)
         });
-        match offer.term {
-            Term::Spot if recorded => Basis::Recorded,
-            Term::Spot => Basis::Assumed,
+        match (offer.term, offer.band) {
+            (Term::Spot, _) if recorded => Basis::Recorded,
+            (Term::Spot, Some(band)) => Basis::Band(band),
+            (Term::Spot, None) => Basis::Assumed,
             _ => Basis::Firm,
         }
     }
@@ -148,7 +165,7 @@ impl<'c, 'r> Weigh<'c, 'r> {
 
     fn outlook(&mut self, way: &Rough<'c>, has_firm: bool) -> usize {
         let spot = way.offer.term == Term::Spot;
-        let every = if spot { self.every(&way.offer) } else { Span::FOREVER };
+        let every = if spot { self.every(way) } else { Span::FOREVER };
         let slower = 1.0 + self.save().0 as f64 / every.0.max(1) as f64;
         let journey = Journey {
             need: if spot { Span((way.need.span.0 as f64 * slower) as i64) } else { way.need.span },
@@ -156,8 +173,10 @@ impl<'c, 'r> Weigh<'c, 'r> {
             restart: self.restart(),
             undone: if spot { self.undone(&way.offer, every) } else { Span::ZERO },
             tick: TICK,
-            flakiness: if spot { flakiness(&way.offer) } else { 0.0 },
+            losses: if spot { self.losses(way) } else { Losses::Recorded(0.0) },
             has_firm,
+            spread: way.need.evidence.spread(),
+            refused: ON_DEMAND_REFUSED,
         };
         if let Some(at) = self.outlooks.iter().position(|(known, _)| *known == journey) {
             return at;
@@ -172,28 +191,41 @@ impl<'c, 'r> Weigh<'c, 'r> {
     }
 
     /// Young's interval, from the lifetime of such a lease.
-    fn interval(&self, offer: &Offer<'_>) -> Interval {
+    fn interval(&self, way: &Rough<'_>) -> Interval {
         if let Some(every) = self.request.saves.every {
             return Interval { every, why: "as the job file says".to_owned() };
         }
-        let hours = self.lifetime(offer).0 as f64 / 3.6e6;
+        let hours = self.lifetime(way).0 as f64 / 3.6e6;
         let why = format!("√(2 × {:.0} s a save × {hours:.1} h between interruptions)", self.save().0 as f64 / 1e3);
-        Interval { every: self.every(offer), why }
+        Interval { every: self.every(way), why }
     }
 
-    fn every(&self, offer: &Offer<'_>) -> Span {
-        self.request.saves.every.unwrap_or_else(|| save_every(self.save(), self.lifetime(offer)))
+    fn every(&self, way: &Rough<'_>) -> Span {
+        self.request.saves.every.unwrap_or_else(|| save_every(self.save(), self.lifetime(way)))
     }
 
-    fn lifetime(&self, offer: &Offer<'_>) -> Span {
-        let flakiness = flakiness(offer);
+    fn lifetime(&self, way: &Rough<'_>) -> Span {
+        let losses = self.losses(way);
         let mut known = self.lifetimes.borrow_mut();
-        if let Some((_, lifetime)) = known.iter().find(|(at, _)| *at == flakiness) {
+        if let Some((_, lifetime)) = known.iter().find(|(of, _)| *of == losses) {
             return *lifetime;
         }
-        let lifetime = self.model.mean_lifetime(flakiness);
-        known.push((flakiness, lifetime));
+        let lifetime = self.model.mean_lifetime(losses);
+        known.push((losses, lifetime));
         lifetime
+    }
+
+    /// How often a lease of this offer is taken back: as recorded, as published, or else as assumed.
+    fn losses(&self, way: &Rough<'_>) -> Losses {
+        let of_one = match self.basis(&way.offer) {
+            Basis::Recorded | Basis::Firm => Losses::Recorded(1.0),
+            Basis::Band(band) => {
+                let (least, most) = band.monthly_range();
+                Losses::of_share(least, most, HOURS_OF_A_MONTH)
+            }
+            Basis::Assumed => Losses::of_share(UNKNOWN_DAILY.0, UNKNOWN_DAILY.1, 24.0),
+        };
+        of_one.of_gang(way.nodes)
     }
 
     /// Work that an interruption undoes: none when the notice is long enough to save, else half an interval.
@@ -207,16 +239,35 @@ impl<'c, 'r> Weigh<'c, 'r> {
         if way.offer.term != Term::Spot {
             return 1.0;
         }
-        (length.0 as f64 / self.every(&way.offer).0.max(1) as f64).max(1.0)
+        (length.0 as f64 / self.every(way).0.max(1) as f64).max(1.0)
     }
 
     /// What was assumed.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = vec![
-            "spot prices stand still; spells with and without capacity follow recorded AWS markets, \
-             more or less often by the type's interruption band"
-                .to_owned(),
+            "spot prices stand still".to_owned(),
+            format!(
+                "spot is taken back as often as recorded (AWS, 2022-23) where this very market was recorded, as often as \
+                 AWS publishes for a type and region, else {:.0} to {:.0} % a day; it comes back as in the recorded markets",
+                UNKNOWN_DAILY.0 * 100.0,
+                UNKNOWN_DAILY.1 * 100.0
+            ),
+            format!(
+                "running time off by {:.0} % (given), {:.0} % (measured), {:.0} % (published) or {:.0} % (assumed) two times of \
+                 three; on-demand refused {:.0} time in 100, for half an hour",
+                Evidence::Given.spread() * 100.0,
+                Evidence::Measured.spread() * 100.0,
+                Evidence::Published.spread() * 100.0,
+                Evidence::Assumed.spread() * 100.0,
+                ON_DEMAND_REFUSED * 100.0
+            ),
         ];
+        if self.request.nodes.iter().any(|nodes| *nodes > 1) {
+            notes.push(
+                "N nodes are interrupted N^0.28 times as often as one: so it was in two AWS markets that counted up to 4 and 16"
+                    .to_owned(),
+            );
+        }
         if let Some(Work::Tokens { tuning, .. }) = &self.request.work {
             notes.push(tuning.assumed());
         }
@@ -233,11 +284,6 @@ impl<'c, 'r> Weigh<'c, 'r> {
 /// Time between the warning and the end.
 fn notice(cloud: &str) -> Span {
     Span::seconds(if cloud == "aws" { 120 } else { 30 })
-}
-
-/// How much more often than in the recorded markets it is taken back.
-fn flakiness(offer: &Offer<'_>) -> f64 {
-    offer.band.map_or(1.0, |band| band.monthly_share() / MIDDLE_BAND)
 }
 
 fn mean_span(outlook: &Outlook, of: impl Fn(&Passage) -> Span) -> Span {

@@ -61,6 +61,11 @@ pub enum Why {
         /// Running time.
         takes: Span,
     },
+    /// It would take more than a thousand years.
+    TooLong {
+        /// Running time.
+        hours: f64,
+    },
     /// The market lets it make the deadline too seldom.
     MayMiss {
         /// The chance to make it.
@@ -89,6 +94,7 @@ impl Why {
             Why::MaxPrice { .. } => "max-price",
             Why::Commitment => "commitment",
             Why::TooSlow { .. } => "too-slow",
+            Why::TooLong { .. } => "too-long",
             Why::MayMiss { .. } => "may-miss",
             Why::NeverEnds => "never-ends",
             Why::Budget { .. } => "budget",
@@ -107,6 +113,7 @@ impl Why {
             Why::MaxPrice { .. } => "above max_price",
             Why::Commitment => "that need a commitment",
             Why::TooSlow { .. } => "too slow for the deadline",
+            Why::TooLong { .. } => "on which it would take more than a thousand years",
             Why::MayMiss { .. } => "that may miss the deadline",
             Why::NeverEnds => "on which it would never end",
             Why::Budget { .. } => "over the budget",
@@ -135,6 +142,7 @@ impl fmt::Display for Why {
             Why::TooSlow { takes } => {
                 write!(f, "would take {:.1} h, later than the deadline", takes.0 as f64 / 3.6e6)
             }
+            Why::TooLong { hours } => write!(f, "would take {:.0} years", hours / 8_766.0),
             Why::MayMiss { chance } => write!(f, "makes the deadline in {:.0} % of worlds only", chance * 100.0),
             Why::NeverEnds => write!(f, "leases are taken back before a program has started: it would never end"),
             Why::Budget { cost } => write!(f, "expected to cost ${:.2}, over the budget", cost.dollars()),

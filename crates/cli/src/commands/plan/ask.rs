@@ -7,7 +7,8 @@ use crate::commands::work::{self, wanted};
 use crate::exit::{Code, Failure};
 use crate::jobfile::{self, Read};
 use std::path::Path;
-use windfall_catalog::plan::{Holdings, Request, Saves, Stored, Tuning, Work};
+use windfall_agent::checkpoint::{Located, located};
+use windfall_catalog::plan::{Holdings, Kept, LONGEST_HOURS, Request, Saves, Stored, Tuning, Work};
 use windfall_catalog::{Catalog, Count, Precision, Wanted};
 use windfall_core::{NanoUsd, Span};
 
@@ -18,18 +19,33 @@ pub struct Asked {
     pub deadline: Option<Span>,
     /// The replayed market that it speaks of, when it is not about all that is for sale.
     pub market: Option<String>,
+    /// What was assumed about the job's own things, one line each.
+    pub notes: Vec<String>,
 }
 
 /// The request of a job file, changed by flags.
 pub fn asked(here: &Here, catalog: &Catalog, file: Option<&Path>, args: &PlanChange) -> Result<Asked, Failure> {
+    let mut store = None;
     let mut asked = match file {
         Some(file) => {
             let read = jobfile::read(file, &here.context()?).map_err(|error| here.bad_file(&error))?;
+            store = Some(read.spec.checkpoint.store.clone());
             of_file(catalog, &read, file)?
         }
-        None => Asked { name: "job".to_owned(), request: Request::default(), deadline: None, market: None },
+        None => Asked {
+            name: "job".to_owned(),
+            request: Request::default(),
+            deadline: None,
+            market: None,
+            notes: Vec::new(),
+        },
     };
     flags(here, catalog, args, &mut asked)?;
+    if let Some(store) = store.filter(|_| args.store_at.is_none()) {
+        let (at, note) = kept(&store);
+        asked.request.saves.at = at;
+        asked.notes.extend(note);
+    }
     let request = &mut asked.request;
     if request.work.is_none() {
         let hint = if file.is_some() {
@@ -68,7 +84,7 @@ fn of_file(catalog: &Catalog, read: &Read, file: &Path) -> Result<Asked, Failure
             bytes: spec.checkpoint.size_bytes,
             every: spec.checkpoint.every,
             keep: spec.checkpoint.keep,
-            at: None,
+            at: Kept::Here,
         },
         data: wishes.data_bytes.map(|bytes| Stored { bytes, at: None }),
         precision,
@@ -78,11 +94,41 @@ fn of_file(catalog: &Catalog, read: &Read, file: &Path) -> Result<Asked, Failure
         budget: spec.budget,
         ..Request::default()
     };
-    let mut asked = Asked { name: spec.name.clone(), request, deadline: None, market: None };
+    let mut asked = Asked { name: spec.name.clone(), request, deadline: None, market: None, notes: Vec::new() };
     if let (Some(at), Some(data)) = (&wishes.data_at, &mut asked.request.data) {
         data.at = Some(site(catalog, "data.at", at)?);
     }
     Ok(asked)
+}
+
+/// Where a store is, and what of that was assumed. A bucket is asked; that a store does not answer costs seconds only.
+fn kept(store: &str) -> (Kept, Option<String>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let located = runtime.ok().and_then(|runtime| runtime.block_on(located(store, std::env::vars())));
+    let unsure = "say where the bucket is with --store-at";
+    match located {
+        None | Some(Located::Folder) => (Kept::Here, None),
+        Some(Located::Said { cloud, region }) => {
+            let note = format!("checkpoints are kept in {cloud} {region}, where the bucket says it is");
+            (Kept::At { cloud: cloud.to_owned(), region }, Some(note))
+        }
+        Some(Located::Set { cloud, region }) => {
+            let note = format!("checkpoints are kept in {cloud} {region}, as AWS_REGION says: {unsure}");
+            (Kept::At { cloud: cloud.to_owned(), region }, Some(note))
+        }
+        Some(Located::Within { cloud }) => {
+            let note = format!(
+                "the region of the bucket is not known: inside {cloud} it is taken to be that of the job, which costs \
+                 nothing; from elsewhere its traffic is paid: {unsure}"
+            );
+            (Kept::Within { cloud: cloud.to_owned() }, Some(note))
+        }
+        Some(Located::Elsewhere) => {
+            let note =
+                format!("the store has an address of its own: traffic to it is paid as to the internet: {unsure}");
+            (Kept::Within { cloud: String::new() }, Some(note))
+        }
+    }
 }
 
 fn flags(here: &Here, catalog: &Catalog, args: &PlanChange, asked: &mut Asked) -> Result<(), Failure> {
@@ -96,7 +142,15 @@ fn flags(here: &Here, catalog: &Catalog, args: &PlanChange, asked: &mut Asked) -
     }
     if let Some(hours) = args.hours {
         let hours = positive("--hours", hours)?;
+        if hours > LONGEST_HOURS {
+            let message = format!("--hours: {hours} is {:.0} years", hours / 8_766.0);
+            return Err(Failure::new(Code::BadInput, message).hint(format!("expected at most {LONGEST_HOURS}")));
+        }
         let on = args.on.as_deref().map(|typed| catalog.wanted(typed).map_err(bad)).transpose()?;
+        if on.is_none() && request.accelerators.len() != 1 {
+            return Err(Failure::new(Code::BadInput, format!("{hours} hours on what?"))
+                .hint("say what they were counted on: --hours 40 --on A100:8"));
+        }
         request.work = Some(Work::Hours { hours: Span((hours * 3.6e6) as i64), on });
         asked.name = on_words(args);
     }
@@ -131,7 +185,8 @@ fn flags(here: &Here, catalog: &Catalog, args: &PlanChange, asked: &mut Asked) -
         request.precision = precisions(&args.precision)?;
     }
     if let Some(at) = &args.store_at {
-        request.saves.at = Some(site(catalog, "--store-at", at)?);
+        let (cloud, region) = site(catalog, "--store-at", at)?;
+        request.saves.at = Kept::At { cloud, region };
     }
     if let Some(file) = &args.holdings {
         request.holdings = holdings(file, here)?;

@@ -1,6 +1,6 @@
 //! Two or more jobs side by side.
 
-use super::{ask, machines, make, nothing, record};
+use super::{ask, machines, make, nothing, record, table};
 use crate::args::CompareArgs;
 use crate::commands::Here;
 use crate::exit::{Code, Failure};
@@ -25,8 +25,17 @@ pub fn compare(here: &Here, args: &CompareArgs) -> Result<Code, Failure> {
         println!("{}", serde_json::json!({ "market": market, "jobs": all }));
         return Ok(Code::Done);
     }
-    let mut names =
-        vec!["cloud", "region", "instances", "market", "expected cost", "10-90 %", "hours", "in time", "interruptions"];
+    let mut names = vec![
+        "cloud",
+        "region",
+        "instances",
+        "market",
+        "expected cost",
+        "eight of ten",
+        "hours",
+        "in time",
+        "interruptions",
+    ];
     names.extend(best.first().into_iter().flat_map(|(_, c)| c.parts.each().map(|(name, _)| name)));
     let mut columns = vec![Column::words("", 0, names.iter().map(|name| name.replace('_', " ")))];
     let least = best.iter().map(|(_, c)| c.cost.mean).fold(f64::INFINITY, f64::min);
@@ -41,7 +50,7 @@ pub fn compare(here: &Here, args: &CompareArgs) -> Result<Code, Failure> {
             format!("${:.2}{more}", c.cost.mean),
             format!("${:.2}-{:.2}", c.cost.low, c.cost.high),
             format!("{:.1}", c.hours.mean),
-            format!("{:.0} %", c.in_time * 100.0),
+            table::chance(c.in_time),
             format!("{:.1}", c.interruptions),
         ];
         cells.extend(c.parts.each().map(|(_, part)| part.map_or("unknown".to_owned(), ask::dollars)));

@@ -2,6 +2,7 @@
 
 use super::ask::{Asked, dollars};
 use super::machines;
+use super::table::chance;
 use std::fmt::Write as _;
 use windfall_catalog::Catalog;
 use windfall_catalog::plan::{Candidate, Plan};
@@ -26,7 +27,10 @@ pub fn page(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>) -> String {
         best.market,
     );
     if asked.deadline.is_some() {
-        let _ = writeln!(text, "Chance to make the deadline: {:.0} %.\n", best.in_time * 100.0);
+        let _ = writeln!(text, "Chance to make the deadline: {}.\n", chance(best.in_time));
+    }
+    if let Some(over) = best.over_budget {
+        let _ = writeln!(text, "Chance to cost more than the budget: {}.\n", chance(over));
     }
     let _ = writeln!(text, "| part | cost |\n|---|---:|");
     for (name, part) in best.parts.each() {
@@ -34,7 +38,7 @@ pub fn page(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>) -> String {
     }
     let _ = writeln!(text, "| **total of what is known** | **{}** |\n", cost(best));
     let _ = writeln!(text, "## Alternatives\n");
-    let _ = writeln!(text, "| cloud | region | instances | market | cost | 10–90 % | hours | in time |");
+    let _ = writeln!(text, "| cloud | region | instances | market | cost | eight of ten | hours | in time |");
     let _ = writeln!(text, "|---|---|---|---|---:|---:|---:|---:|");
     let mut shown: Vec<(&str, &str, String)> = Vec::new();
     for row in &plan.candidates {
@@ -45,7 +49,7 @@ pub fn page(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>) -> String {
         shown.push(key);
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} | ${:.0}–{:.0} | {:.1} | {:.0} % |",
+            "| {} | {} | {} | {} | {} | ${:.0}–{:.0} | {:.1} | {} |",
             row.offer.kind.cloud,
             row.offer.region,
             machines(row),
@@ -54,7 +58,7 @@ pub fn page(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>) -> String {
             row.cost.low,
             row.cost.high,
             row.hours.mean,
-            row.in_time * 100.0
+            chance(row.in_time)
         );
     }
     let _ = writeln!(text, "\n## Assumptions\n");
@@ -73,7 +77,7 @@ pub fn page(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>) -> String {
     if let Some(market) = &asked.market {
         let _ = writeln!(text, "- market: {market}");
     }
-    for note in &plan.notes {
+    for note in asked.notes.iter().chain(&plan.notes) {
         let _ = writeln!(text, "- {note}");
     }
     let _ = writeln!(

@@ -2,7 +2,7 @@
 
 use super::ask::Asked;
 use serde_json::{Value, json};
-use windfall_catalog::plan::{Candidate, Plan};
+use windfall_catalog::plan::{Basis, Candidate, Plan};
 use windfall_core::NanoUsd;
 
 pub fn plan(asked: &Asked, plan: &Plan<'_>) -> Value {
@@ -26,7 +26,7 @@ pub fn plan(asked: &Asked, plan: &Plan<'_>) -> Value {
         "pareto": pareto,
         "rejected": rejected,
         "dearer": plan.dearer,
-        "assumptions": plan.notes,
+        "assumptions": asked.notes.iter().chain(&plan.notes).collect::<Vec<_>>(),
     })
 }
 
@@ -55,15 +55,21 @@ pub fn candidate(candidate: &Candidate<'_>) -> Value {
         "hours_90": candidate.hours.high,
         "running_hours": candidate.need.0 as f64 / 3.6e6,
         "deadline_probability": candidate.in_time,
+        "over_budget_probability": candidate.over_budget,
         "expected_interruptions": candidate.interruptions,
         "checkpoint_every_seconds": candidate.interval.as_ref().map(|interval| interval.every.0 as f64 / 1e3),
         "checkpoint_why": candidate.interval.as_ref().map(|interval| interval.why.as_str()),
         "cost_parts": parts,
         "unknown_parts": candidate.parts.unknown(),
+        "ranked_as_usd": candidate.cost.mean + candidate.stand_in.dollars(),
         "scaling_efficiency": candidate.efficiency,
         "speed": candidate.evidence.word(),
         "speed_how": candidate.how,
         "market_basis": candidate.basis.word(),
+        "interruption_band": match candidate.basis {
+            Basis::Band(band) => Some(band.label()),
+            _ => None,
+        },
         "committed_until": candidate.committed_until,
         "source": candidate.offer.source.name,
         "as_of": candidate.offer.source.as_of,

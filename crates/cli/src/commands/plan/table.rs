@@ -29,7 +29,7 @@ pub fn plan(asked: &Asked, plan: &Plan<'_>, args: &PlanChange) -> String {
         text.push_str(&picture::plot(plan, width));
     }
     text.push_str(&leftovers(plan));
-    for note in notes(plan) {
+    for note in notes(asked, plan) {
         let _ = writeln!(text, "{}", wrapped(&format!("assumed: {note}"), width).trim_end());
     }
     text
@@ -75,8 +75,12 @@ fn columns(asked: &Asked, rows: &[(&Candidate<'_>, usize)]) -> Vec<Column> {
         Column::words("REGION", 4, regions).least(10),
         Column::words("INSTANCE", 0, each(&machines)).least(14),
         Column::words("MARKET", 0, each(&|row| market(row))),
-        Column::figures("COST", 0, each(&|row| format!("${:.2}", row.cost.mean))),
-        Column::words("10-90 %", 3, each(&|row| band(row))),
+        Column::figures(
+            "COST",
+            0,
+            each(&|row| format!("${:.2}{}", row.cost.mean, if row.stand_in.0 > 0 { "+?" } else { "" })),
+        ),
+        Column::words("8 OF 10", 3, each(&|row| band(row))),
         Column::figures("HOURS", 0, each(&|row| format!("{:.1}", row.hours.mean))),
         Column::figures(
             "INTERRUPTED",
@@ -87,9 +91,18 @@ fn columns(asked: &Asked, rows: &[(&Candidate<'_>, usize)]) -> Vec<Column> {
             }),
         ),
     ];
+    let risk = each(&|row| match (row.market, row.basis) {
+        (Market::Spot, Basis::Band(band)) => format!("{band} a month"),
+        (Market::Spot, basis) => basis.word().to_owned(),
+        _ => String::new(),
+    });
+    columns.push(Column::words("RISK", 7, risk));
     if asked.deadline.is_some() {
-        let chance = each(&|row| format!("{:.0} %", row.in_time * 100.0));
-        columns.push(Column::figures("IN TIME", 2, chance));
+        columns.push(Column::figures("IN TIME", 2, each(&|row| chance(row.in_time))));
+    }
+    if asked.request.budget.is_some() {
+        let over = each(&|row| row.over_budget.map(chance).unwrap_or_default());
+        columns.push(Column::figures("OVER BUDGET", 2, over));
     }
     columns.push(Column::words(
         "SPEED",
@@ -100,6 +113,15 @@ fn columns(asked: &Asked, rows: &[(&Candidate<'_>, usize)]) -> Vec<Column> {
         }),
     ));
     columns
+}
+
+/// A share of worlds; they are too few to tell certainty from near certainty.
+pub fn chance(share: f64) -> String {
+    match (share * 100.0).round() as i64 {
+        100 => ">99 %".to_owned(),
+        0 => "<1 %".to_owned(),
+        percent => format!("{percent} %"),
+    }
 }
 
 fn market(row: &Candidate<'_>) -> String {
@@ -170,10 +192,14 @@ fn leftovers(plan: &Plan<'_>) -> String {
     if words.is_empty() { String::new() } else { format!("\nnot       {} (--why TYPE)\n", words.join(", ")) }
 }
 
-fn notes<'p>(plan: &'p Plan<'_>) -> impl Iterator<Item = &'p str> {
-    let assumed = plan.candidates.iter().any(|candidate| candidate.basis == Basis::Assumed);
-    let star = assumed.then_some("spot* has no recorded market of its own");
-    star.into_iter().chain(plan.notes.iter().map(String::as_str))
+fn notes<'p>(asked: &'p Asked, plan: &'p Plan<'_>) -> impl Iterator<Item = &'p str> {
+    let any = |of: fn(&Candidate<'_>) -> bool| plan.candidates.iter().any(of);
+    let star = any(|candidate| candidate.basis == Basis::Assumed)
+        .then_some("spot* is taken back as often as is assumed: nobody publishes how often");
+    let open = any(|candidate| candidate.stand_in.0 > 0).then_some(
+        "a cost with +? lacks a part that nobody can price; it is ranked as if that cost the dearest known rate",
+    );
+    star.into_iter().chain(open).chain(asked.notes.iter().chain(&plan.notes).map(String::as_str))
 }
 
 /// What became of every offer of one instance type.

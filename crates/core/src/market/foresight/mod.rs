@@ -15,7 +15,7 @@ mod weigh;
 
 pub use belief::Belief;
 pub use model::{BUCKET_STARTS, BUCKETS, Hazard, MIXING, Model, Priors, Regime, SHIFTS, bucket_of};
-pub use outlook::{Expected, Journey, Outlook, Passage, WORLDS};
+pub use outlook::{Expected, Journey, Losses, Outlook, Passage, WORLDS};
 pub use plan::{Plan, PlanTerms, Solving};
 pub use shelf::Shelf;
 pub use weigh::{WORTH_WAITING_PERMILLE, foresight};

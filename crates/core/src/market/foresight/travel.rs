@@ -91,6 +91,7 @@ fn play(journey: &Journey, tick: f64, market: &mut Course<'_>, count: &mut Count
     let mut changes = rest * tick;
     // What a loss costs: what it undoes, and the start after it.
     let loss = restart + (journey.undone + journey.tick).0 as f64;
+    let mut firm_from = 0.0f64;
     for _ in 0..MOST_MOVES {
         if count.work < DONE {
             break;
@@ -118,12 +119,19 @@ fn play(journey: &Journey, tick: f64, market: &mut Course<'_>, count: &mut Count
             _ if journey.has_firm && have <= cushion(journey, count.work) => Place::Firm,
             _ => Place::Nowhere,
         };
+        if target == Place::Firm && place != Place::Firm && count.now >= firm_from {
+            firm_from = count.now + market.refusal_ms(journey.refused);
+        }
+        let refused = target == Place::Firm && place != Place::Firm && count.now < firm_from;
+        // What is held is not given back for what cannot be had.
+        let target = if refused { place } else { target };
         let entering = target != Place::Nowhere && target != place;
         let start = if entering { restart } else { 0.0 };
         fresh = if entering { 0.0 } else { fresh };
         place = target;
         let done = count.now + start + count.work;
         let until = match place {
+            Place::Nowhere if refused => changes.min(firm_from),
             Place::Nowhere if journey.has_firm => {
                 changes.min(count.now + (have - cushion(journey, count.work)).max(1.0))
             }

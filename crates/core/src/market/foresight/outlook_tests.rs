@@ -1,0 +1,163 @@
+//! What forecasts must hold to.
+
+use super::*;
+
+fn journey(hours: i64, deadline: Option<i64>) -> Journey {
+    Journey {
+        need: Span::hours(hours),
+        left: deadline.map(Span::hours),
+        restart: Span::minutes(6),
+        undone: Span::minutes(5),
+        tick: Span::minutes(10),
+        losses: Losses::Recorded(1.0),
+        has_firm: true,
+        spread: 0.0,
+        refused: 0.0,
+    }
+}
+
+#[test]
+fn a_deadline_that_on_demand_can_meet_is_met_in_every_world() {
+    let model = Model::embedded();
+    for (hours, deadline) in [(1, 2), (10, 11), (48, 52), (48, 70), (48, 200), (5, 6)] {
+        for losses in [0.2, 1.0, 5.0].map(Losses::Recorded) {
+            let outlook = model.outlook(&Journey { losses, ..journey(hours, Some(deadline)) });
+            assert_eq!(outlook.in_time(), 1.0, "{hours} h in {deadline} h at {losses:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_paid_for_is_work_changeovers_and_what_was_undone() {
+    let outlook = Model::embedded().outlook(&journey(20, Some(30)));
+    for passage in &outlook.passages {
+        let paid = passage.spot + passage.firm;
+        let known = Span::hours(20) + passage.starting + passage.undone;
+        assert!((paid - known).0.abs() <= 5, "{passage:?}");
+        assert!(passage.elapsed >= paid);
+    }
+}
+
+#[test]
+fn more_slack_is_cheaper_and_a_flakier_market_dearer() {
+    let model = Model::embedded();
+    let cost = |journey: &Journey| {
+        model.outlook(journey).expect(|passage| passage.spot.0 as f64 + 3.0 * passage.firm.0 as f64).mean
+    };
+    let tight = cost(&journey(48, Some(50)));
+    let loose = cost(&journey(48, Some(96)));
+    assert!(loose < tight);
+    assert!(cost(&Journey { losses: Losses::Recorded(4.0), ..journey(48, Some(60)) }) > cost(&journey(48, Some(60))));
+}
+
+#[test]
+fn without_a_deadline_or_a_firm_market_only_spot_is_paid_for() {
+    let outlook = Model::embedded().outlook(&Journey { has_firm: false, ..journey(20, None) });
+    assert!(outlook.passages.iter().all(|passage| passage.firm == Span::ZERO && !passage.late));
+}
+
+#[test]
+fn a_long_job_is_a_short_one_many_times() {
+    let model = Model::embedded();
+    let mut before: Option<(f64, f64)> = None;
+    for hours in [100, 300, 1_000, 1_200, 3_000, 10_000, 100_000] {
+        for (deadline, has_firm) in
+            [(None, false), (None, true), (Some(hours * 3), true), (Some(hours + hours / 50), true)]
+        {
+            let outlook = model.outlook(&Journey { has_firm, ..journey(hours, deadline) });
+            assert!(outlook.finishes(), "{hours} h in {deadline:?}");
+            for passage in &outlook.passages {
+                let paid = passage.spot + passage.firm;
+                assert!(
+                    paid >= Span::hours(hours) && passage.elapsed >= paid,
+                    "{hours} h in {deadline:?}: {passage:?}"
+                );
+                assert!(deadline.is_none() || !has_firm || !passage.late, "{hours} h in {deadline:?}: {passage:?}");
+            }
+            if deadline.is_none() && !has_firm {
+                let mean = |figure: fn(&Passage) -> Span| outlook.expect(|passage| figure(passage).0 as f64).mean;
+                let (paid, took) =
+                    (mean(|passage| passage.spot) / hours as f64, mean(|passage| passage.elapsed) / hours as f64);
+                if let Some((last_paid, last_took)) = before {
+                    assert!((paid / last_paid - 1.0).abs() < 0.02, "{hours} h cost {paid} an hour, {last_paid} before");
+                    assert!((took / last_took - 1.0).abs() < 0.25, "{hours} h took {took} an hour, {last_took} before");
+                }
+                before = Some((paid, took));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_market_whose_spells_are_shorter_than_a_start_never_ends_a_job() {
+    let endless =
+        Journey { restart: Span::hours(5_000), losses: Losses::Recorded(5.0), has_firm: false, ..journey(20, None) };
+    let outlook = Model::embedded().outlook(&endless);
+    assert!(!outlook.finishes() && outlook.in_time() < 1.0);
+}
+
+#[test]
+fn drawn_spells_have_the_length_of_their_law() {
+    let class = &Model::embedded().classes[0];
+    let law = Law::of(class, Losses::Recorded(1.0), 1.0 / 6.0);
+    for state in [0, 1] {
+        let mut random = Random(7);
+        let count = 40_000;
+        let mean = (0..count).map(|_| law.draw(state, 0, &mut random)).sum::<f64>() / f64::from(count);
+        assert!((mean / law.length[state] - 1.0).abs() < 0.1, "{mean} for {}", law.length[state]);
+    }
+}
+
+#[test]
+fn a_published_band_is_what_happens() {
+    let model = Model::embedded();
+    // 10 to 15 % of the machines in a month of 730 hours: −ln(1 − 0.125) / 730 an hour.
+    let losses = Losses::of_share(0.10, 0.15, 730.0);
+    let by_hand = 1_000.0 * -libm::log1p(-0.125) / 730.0;
+    let outlook = model.outlook(&Journey { losses, has_firm: false, ..journey(1_000, None) });
+    let seen = outlook.expect(|passage| f64::from(passage.interruptions)).mean;
+    assert!((seen / by_hand - 1.0).abs() < 0.5, "{seen} interruptions, {by_hand} by hand");
+    let lifetime = model.mean_lifetime(losses).0 as f64 / 3.6e6;
+    assert!((lifetime * by_hand / 1_000.0 - 1.0).abs() < 0.01, "{lifetime} h");
+}
+
+#[test]
+fn a_gang_is_interrupted_more_often_than_one_machine_and_less_than_all_of_its_machines() {
+    let model = Model::embedded();
+    for one in [Losses::Recorded(1.0), Losses::of_share(0.05, 0.15, 24.0)] {
+        let mut before = 0.0;
+        for nodes in [1, 4, 16, 64] {
+            let outlook = model.outlook(&Journey { losses: one.of_gang(nodes), has_firm: false, ..journey(300, None) });
+            let seen = outlook.expect(|passage| f64::from(passage.interruptions)).mean;
+            assert!(seen > before * 1.2 && (before == 0.0 || seen < before * 3.0), "{nodes} nodes: {seen}");
+            before = seen;
+        }
+    }
+}
+
+#[test]
+fn hours_that_are_not_sure_make_a_tight_deadline_unsure_and_leave_the_mean() {
+    let model = Model::embedded();
+    let sure = Journey { left: Some(Span::hours(22)), ..journey(20, None) };
+    let unsure = Journey { spread: 0.2, ..sure };
+    for (sure, unsure) in
+        [(Outlook::firm(&sure), Outlook::firm(&unsure)), (model.outlook(&sure), model.outlook(&unsure))]
+    {
+        let chance = unsure.in_time();
+        assert!(sure.in_time() == 1.0 && (0.5..0.85).contains(&chance), "{chance}");
+        let hours = unsure.expect(|passage| passage.elapsed.0 as f64 / 3.6e6);
+        assert!(hours.low < 21.0 && hours.high > 22.0 && (hours.low..=hours.high).contains(&hours.mean), "{hours:?}");
+    }
+    let hours = |journey: &Journey| Outlook::firm(journey).expect(|passage| passage.elapsed.0 as f64).mean;
+    assert!((hours(&unsure) / hours(&sure) - 1.0).abs() < 0.001);
+}
+
+#[test]
+fn on_demand_capacity_that_is_refused_can_cost_the_deadline() {
+    let model = Model::embedded();
+    let tight = Journey { refused: 0.1, left: Some(Span::minutes(20 * 60 + 20)), ..journey(20, None) };
+    for outlook in [Outlook::firm(&tight), model.outlook(&tight)] {
+        let chance = outlook.in_time();
+        assert!(chance < 1.0 && chance > 0.8, "{chance}");
+    }
+}
