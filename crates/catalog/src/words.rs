@@ -97,9 +97,10 @@ impl Band {
         ["<5%", "5-10%", "10-15%", "15-20%", ">20%"][usize::from(self.0.min(4))]
     }
 
-    /// The share taken back in a month, from the least to the most; the open one ends where nearly all are.
-    pub fn monthly_range(self) -> (f64, f64) {
-        [(0.0, 0.05), (0.05, 0.10), (0.10, 0.15), (0.15, 0.20), (0.20, 0.99)][usize::from(self.0.min(4))]
+    /// The share taken back in a month, from the least to the most; the highest band is open.
+    pub fn monthly_range(self) -> (f64, Option<f64>) {
+        let least = f64::from(self.0.min(4)) * 0.05;
+        (least, (self.0 < 4).then_some(least + 0.05))
     }
 }
 
@@ -170,9 +171,9 @@ mod tests {
 
     #[test]
     fn a_higher_band_is_a_higher_hazard() {
-        let hazards: Vec<f64> = (0..5).filter_map(Band::new).map(|band| band.monthly_range().1).collect();
+        let hazards: Vec<f64> = (0..5).filter_map(Band::new).map(|band| band.monthly_range().0).collect();
         assert!(hazards.windows(2).all(|pair| pair[0] < pair[1]));
-        assert_eq!(hazards[0], 0.05);
+        assert_eq!(Band::new(4).map(Band::monthly_range), Some((0.2, None)));
         assert_eq!(Band::new(5), None);
     }
 

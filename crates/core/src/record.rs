@@ -38,12 +38,15 @@ pub enum Body {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Event {
-    /// A workload was accepted. Its id is the sequence of this record.
+    /// A workload was accepted.
     Submitted {
         /// What was asked for.
         workload: Box<Workload>,
         /// The client's own key: the same key twice is the same submission.
         key: String,
+        /// Its id, given when it is logged. In older logs there is none, and the sequence of the record is the id.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<WorkloadId>,
     },
     /// A person wants it ended.
     CancelRequested {

@@ -83,13 +83,14 @@ impl Audit {
 
     fn event(&mut self, seq: u64, at: Time, event: Event, world: &World) -> Result<(), (u8, String)> {
         match event {
-            Event::Submitted { workload, key } => {
+            Event::Submitted { workload, key, id } => {
+                let id = id.unwrap_or(WorkloadId(seq));
                 let number: usize = workload.job().run.environment.parse().unwrap_or(usize::MAX);
                 if self.ids.values().any(|known| *known == number) {
                     return Err((1, format!("one submission became two jobs: {key}")));
                 }
-                self.ids.insert(WorkloadId(seq), number);
-                self.budgets.insert(WorkloadId(seq), workload.job().budget);
+                self.ids.insert(id, number);
+                self.budgets.insert(id, workload.job().budget);
             }
             Event::BudgetSet { workload, budget, .. } => {
                 self.budgets.insert(workload, budget);

@@ -103,8 +103,8 @@ impl Conduct {
 
     fn event(&mut self, seq: u64, event: &Event) {
         match event {
-            Event::Submitted { .. } => {
-                self.jobs.insert(WorkloadId(seq), Job::default());
+            Event::Submitted { id, .. } => {
+                self.jobs.insert(id.unwrap_or(WorkloadId(seq)), Job::default());
             }
             Event::OfferSeen { offer } => {
                 self.offers.insert(offer.id.clone(), offer.clone());

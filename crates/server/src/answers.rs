@@ -124,7 +124,7 @@ impl Keeper {
         }
         let mut spec = submission.spec;
         let (key, workload) = (submission.key, Box::new(Workload::Job(spec.clone())));
-        let away = self.away(&Event::Submitted { workload, key: key.clone() });
+        let away = self.away(&Event::Submitted { workload, key: key.clone(), id: None });
         let unacceptable = || spec.check().err().map(|why| problem(422, "unacceptable-job", &why.to_string()));
         let own = || spec.checkpoint.path.as_deref().and_then(|path| self.state_directory(path));
         let in_use = || spec.checkpoint.path.as_ref().and_then(|path| path_in_use(brain, path)).map(|r| refusal(&r));
@@ -164,7 +164,7 @@ impl Keeper {
             return;
         }
         let ticket = self.ticket(Waiting::Submitter { key: key.clone(), notes, reply });
-        let event = Event::Submitted { workload: Box::new(Workload::Job(spec)), key };
+        let event = Event::Submitted { workload: Box::new(Workload::Job(spec)), key, id: None };
         self.cycle.ask(self.moment(), ticket, event);
     }
 

@@ -4,7 +4,7 @@
 use windfall_core::brain::Config;
 use windfall_core::record::Subject;
 use windfall_core::view::JobView;
-use windfall_core::{Body, Brain, Event, Installation, Record, Time, WorkloadId, codec};
+use windfall_core::{Body, Brain, Event, Installation, Record, Time, codec};
 use windfall_store::{Commit, JobRow, LedgerRow, Loaded, Row, Snapshot};
 
 /// A brain and its place in the log.
@@ -131,10 +131,13 @@ impl Journal {
     }
 
     /// Applies a record and puts its row into the commit.
-    fn record(&mut self, batch: &mut Batch, body: Body) -> u64 {
+    fn record(&mut self, batch: &mut Batch, mut body: Body) -> u64 {
         let seq = self.brain.last_seq() + 1;
+        if let Body::Event(Event::Submitted { id, .. }) = &mut body {
+            *id = Some(self.brain.next_workload());
+        }
         let workload = match body.subject() {
-            Subject::New => Some(WorkloadId(seq)),
+            Subject::New => Some(self.brain.next_workload()),
             Subject::Workload(id) => Some(id),
             Subject::Lease(id) => self.brain.lease(id).and_then(|lease| lease.workload),
             Subject::World => None,
@@ -148,11 +151,11 @@ impl Journal {
             version: codec::VERSION,
             payload: codec::encode(&body).into(),
         };
-        let is_new = body.subject() == Subject::New;
+        let new = workload.filter(|_| body.subject() == Subject::New);
         self.brain.apply(&Record { seq, batch: batch.number, at: batch.at, body });
         batch.commit.rows.push(row);
-        if is_new {
-            batch.commit.jobs.extend(self.brain.view(WorkloadId(seq), batch.at).as_ref().map(job_row));
+        if let Some(id) = new {
+            batch.commit.jobs.extend(self.brain.view(id, batch.at).as_ref().map(job_row));
         }
         seq
     }

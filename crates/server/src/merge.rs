@@ -67,7 +67,7 @@ mod tests {
         let decided = |decision| Body::Decision(decision, Reason::new("test", "test"));
         let mut brain = Brain::new(Installation(1), Config::default());
         let bodies = [
-            Body::Event(Event::Submitted { workload: Box::new(Workload::Job(spec)), key: "key".to_owned() }),
+            Body::Event(Event::Submitted { workload: Box::new(Workload::Job(spec)), key: "key".to_owned(), id: None }),
             decided(Decision::Acquire { lease, workload, offer, market: Market::Spot, max_price: None }),
             Body::Event(Event::LeaseUp { lease, at: Time(1) }),
             decided(Decision::Start { stint, leases: vec![lease], resume: Resume::Newest }),

@@ -87,7 +87,7 @@ impl<'a> World<'a> {
         world.show_offers(0);
         world.tell(Event::OfferSeen { offer: offer(&Course::firm(), "", Market::OnDemand, course.on_demand, None) });
         let workload = Box::new(Workload::Job(world.spec(&player.name)));
-        world.job = WorkloadId(world.tell(Event::Submitted { workload, key: "job".to_owned() }));
+        world.job = WorkloadId(world.tell(Event::Submitted { workload, key: "job".to_owned(), id: None }));
         world
     }
 

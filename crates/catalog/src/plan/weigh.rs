@@ -219,10 +219,10 @@ impl<'c, 'r> Weigh<'c, 'r> {
     fn losses(&self, way: &Rough<'_>) -> Losses {
         let of_one = match self.basis(&way.offer) {
             Basis::Recorded | Basis::Firm => Losses::Recorded(1.0),
-            Basis::Band(band) => {
-                let (least, most) = band.monthly_range();
-                Losses::of_share(least, most, HOURS_OF_A_MONTH)
-            }
+            Basis::Band(band) => match band.monthly_range() {
+                (least, Some(most)) => Losses::of_share(least, most, HOURS_OF_A_MONTH),
+                (least, None) => Losses::at_least(least, HOURS_OF_A_MONTH),
+            },
             Basis::Assumed => Losses::of_share(UNKNOWN_DAILY.0, UNKNOWN_DAILY.1, 24.0),
         };
         of_one.of_gang(way.nodes)
@@ -264,7 +264,8 @@ impl<'c, 'r> Weigh<'c, 'r> {
         ];
         if self.request.nodes.iter().any(|nodes| *nodes > 1) {
             notes.push(
-                "N nodes are interrupted N^0.28 times as often as one: so it was in two AWS markets that counted up to 4 and 16"
+                "N nodes are interrupted N^0.28 times as often as one, as in two AWS markets that counted up to 4 and 16 \
+                 (where the losses are as recorded: N^0.1, which fits what those gangs paid)"
                     .to_owned(),
             );
         }

@@ -16,7 +16,7 @@ fn interruptions_are_those_of_the_band_where_one_is_published() {
     let mut seen = 0;
     for candidate in &plan.candidates {
         let Basis::Band(band) = candidate.basis else { continue };
-        let (least, most) = band.monthly_range();
+        let (least, Some(most)) = band.monthly_range() else { continue };
         let rate = |share: f64| -(1.0 - share).ln() / 730.0;
         let by_hand = candidate.hours.mean * (rate(least) + rate(most)) / 2.0;
         let off = (candidate.interruptions - by_hand).abs();

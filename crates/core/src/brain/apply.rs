@@ -28,7 +28,7 @@ impl Brain {
             return;
         }
         match event {
-            Event::Submitted { workload, key } => self.on_submitted(seq, workload, key),
+            Event::Submitted { workload, key, id } => self.on_submitted(id.unwrap_or(WorkloadId(seq)), workload, key),
             Event::CancelRequested { workload, by } => {
                 if let Some(job) = self.jobs.get_mut(workload) {
                     job.cancelled_by = Some(by.clone());
@@ -68,8 +68,8 @@ impl Brain {
         }
     }
 
-    fn on_submitted(&mut self, seq: u64, workload: &Workload, key: &str) {
-        let id = WorkloadId(seq);
+    fn on_submitted(&mut self, id: WorkloadId, workload: &Workload, key: &str) {
+        self.last_workload = self.last_workload.max(id);
         let spec = workload.job();
         let live = self.jobs.values().filter(|job| job.ended.is_none());
         let used: Vec<(u32, &[Ask])> = live.map(|job| (job.spec.least(), job.spec.resources.as_slice())).collect();

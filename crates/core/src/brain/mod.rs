@@ -106,6 +106,8 @@ pub struct Brain {
     #[serde(with = "as_list")]
     leases: BTreeMap<LeaseId, Lease>,
     keys: VecDeque<(String, WorkloadId)>,
+    #[serde(default)]
+    last_workload: WorkloadId,
     /// Leases whose end is in the books, and when it was: engines show a lease for a while after its end.
     #[serde(default)]
     closed: VecDeque<(LeaseId, Time)>,
@@ -169,6 +171,7 @@ impl Brain {
             jobs: BTreeMap::new(),
             leases: BTreeMap::new(),
             keys: VecDeque::new(),
+            last_workload: WorkloadId::default(),
             closed: VecDeque::new(),
             droughts: Droughts::default(),
             lookouts: lookout::Lookouts::default(),
@@ -239,9 +242,16 @@ impl Brain {
     pub fn offer(&self, id: &OfferId) -> Option<&Offer> {
         self.offers.get(id)
     }
+
     /// The job that was submitted with this key, if it is remembered.
     pub fn submitted_as(&self, key: &str) -> Option<WorkloadId> {
         self.keys.iter().rev().find(|(known, _)| known == key).map(|(_, id)| *id)
+    }
+
+    /// The id of what is submitted next. Snapshots of before ids were counted know only the jobs themselves.
+    pub fn next_workload(&self) -> WorkloadId {
+        let known = self.jobs.keys().next_back().max(self.keys.back().map(|(_, id)| id));
+        WorkloadId(self.last_workload.max(known.copied().unwrap_or_default()).0 + 1)
     }
 
     /// Ledger rows that records applied since the last call gave rise to.

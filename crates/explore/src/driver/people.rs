@@ -88,10 +88,10 @@ impl Life {
                 self.refused_inputs += 1;
             } else if let Some(server) = &mut self.server {
                 let key = format!("bad-{job}-{}", self.turns);
-                server.cycle.happened([Event::Submitted { workload: Box::new(Workload::Job(bad)), key }]);
+                server.cycle.happened([Event::Submitted { workload: Box::new(Workload::Job(bad)), key, id: None }]);
             }
         }
-        let event = Event::Submitted { workload: Box::new(Workload::Job(spec)), key: format!("key-{job}") };
+        let event = Event::Submitted { workload: Box::new(Workload::Job(spec)), key: format!("key-{job}"), id: None };
         let delay = self.shared.world().delay;
         self.delay_before.entry(job).or_insert(delay);
         self.told_no.remove(&job);
@@ -146,7 +146,8 @@ impl Life {
         }
         if self.how.bug == Some(Bug::AnswerLost) {
             let spec = self.scenario.jobs[job].spec.clone();
-            let event = Event::Submitted { workload: Box::new(Workload::Job(spec)), key: format!("key-{job}") };
+            let event =
+                Event::Submitted { workload: Box::new(Workload::Job(spec)), key: format!("key-{job}"), id: None };
             self.smuggled.push(event);
         }
     }

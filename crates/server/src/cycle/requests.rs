@@ -98,7 +98,7 @@ impl Cycle {
 
 /// Why a request cannot be taken as things stand at its place in the batch.
 pub(super) fn refusal(brain: &Brain, event: &Event) -> Option<Refused> {
-    let Event::Submitted { workload, key } = event else { return None };
+    let Event::Submitted { workload, key, .. } = event else { return None };
     if brain.submitted_as(key).is_some() {
         return None;
     }
@@ -138,7 +138,7 @@ pub(super) fn is_in_log(brain: &Brain, request: &Request) -> bool {
 /// The number that a person gets.
 pub(super) fn number(brain: &Brain, request: &Request) -> Option<u64> {
     match &request.event {
-        Event::Submitted { key, .. } => request.logged.or_else(|| brain.submitted_as(key).map(|id| id.0)),
+        Event::Submitted { key, .. } => brain.submitted_as(key).map(|id| id.0),
         _ => request.logged,
     }
 }

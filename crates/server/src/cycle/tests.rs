@@ -107,7 +107,7 @@ fn submission(key: &str, path: Option<&str>) -> Event {
     let mut spec = JobSpec::named(key.to_owned(), vec!["train".to_owned()]);
     spec.run.environment = key.to_owned();
     spec.checkpoint = CheckpointSpec { path: path.map(str::to_owned), ..CheckpointSpec::default() };
-    Event::Submitted { workload: Box::new(Workload::Job(spec)), key: key.to_owned() }
+    Event::Submitted { workload: Box::new(Workload::Job(spec)), key: key.to_owned(), id: None }
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn an_answer_comes_after_the_commit_and_a_call_after_the_answer() {
             }
             Step::Answer(_, answer) => {
                 order.push("answer");
-                assert_eq!(answer, Ok(Some(2)));
+                assert_eq!(answer, Ok(Some(1)), "jobs are counted for people");
             }
             Step::Call(_) => order.push("call"),
             other => panic!("{other:?}"),
@@ -185,7 +185,7 @@ fn a_request_whose_commit_is_unsure_is_answered_once_the_log_tells() {
         assert_eq!((stage.answers.len(), stage.calls.len()), (0, 0), "nobody knows yet");
         stage.wait(1.0);
         stage.turn(true);
-        assert_eq!(stage.answers, [(Ticket(1), Ok(Some(2)))], "written: {written}");
+        assert_eq!(stage.answers, [(Ticket(1), Ok(Some(1)))], "written: {written}");
         assert_eq!(stage.cycle.brain().jobs().count(), 1);
         assert_eq!(stage.calls, ["acquire"], "what was decided is called once it is durable");
     }
@@ -238,7 +238,7 @@ fn without_a_look_at_the_engine_no_timer_fires_for_a_while() {
     stage.turn(true);
     stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
     stage.turn(false);
-    assert_eq!(stage.answers, [(Ticket(1), Ok(Some(2)))], "people are heard all the same");
+    assert_eq!(stage.answers, [(Ticket(1), Ok(Some(1)))], "people are heard all the same");
     assert_eq!(stage.calls.len(), 0, "and nothing is decided");
     stage.wait(30.0);
     stage.turn(false);
@@ -257,9 +257,9 @@ fn of_two_submissions_with_one_checkpoint_path_in_one_batch_the_second_is_refuse
     stage.cycle.ask(stage.now, Ticket(2), submission("b", Some("/out")));
     stage.cycle.ask(stage.now, Ticket(3), submission("c", Some("/elsewhere")));
     stage.turn(true);
-    let refused = Refused::PathInUse { path: "/out".to_owned(), by: WorkloadId(2) };
+    let refused = Refused::PathInUse { path: "/out".to_owned(), by: WorkloadId(1) };
     assert!(stage.answers.contains(&(Ticket(2), Err(refused))), "{:?}", stage.answers);
-    assert!(stage.answers.contains(&(Ticket(1), Ok(Some(2)))) && stage.answers.contains(&(Ticket(3), Ok(Some(3)))));
+    assert!(stage.answers.contains(&(Ticket(1), Ok(Some(1)))) && stage.answers.contains(&(Ticket(3), Ok(Some(2)))));
     assert_eq!(stage.cycle.brain().jobs().count(), 2);
 }
 

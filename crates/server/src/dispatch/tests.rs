@@ -128,7 +128,7 @@ fn gang() -> (Brain, [LeaseId; 2], StintId) {
         decided(Decision::Acquire { lease, workload, offer, market: Market::Spot, max_price: None })
     };
     let bodies = [
-        Body::Event(Event::Submitted { workload: Box::new(Workload::Job(spec)), key: "key".to_owned() }),
+        Body::Event(Event::Submitted { workload: Box::new(Workload::Job(spec)), key: "key".to_owned(), id: None }),
         acquire(leases[0]),
         acquire(leases[1]),
         Body::Event(Event::LeaseUp { lease: leases[0], at: Time(1) }),

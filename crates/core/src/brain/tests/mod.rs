@@ -95,7 +95,7 @@ impl World {
 
     fn submit(&mut self, spec: JobSpec) -> WorkloadId {
         let key = format!("key-{}", self.brain.last_seq());
-        WorkloadId(self.event(Event::Submitted { workload: Box::new(Workload::Job(spec)), key }))
+        WorkloadId(self.event(Event::Submitted { workload: Box::new(Workload::Job(spec)), key, id: None }))
     }
 
     fn pass(&mut self, span: Span) {
@@ -267,7 +267,7 @@ fn a_gang_with_one_noticed_lease_saves_as_a_whole() {
 #[test]
 fn the_same_submission_twice_is_one_job() {
     let mut world = world();
-    let event = Event::Submitted { workload: Box::new(Workload::Job(job(1, None))), key: "once".into() };
+    let event = Event::Submitted { workload: Box::new(Workload::Job(job(1, None))), key: "once".into(), id: None };
     world.event(event.clone());
     assert!(!world.brain.is_news(&event));
     world.event(event);

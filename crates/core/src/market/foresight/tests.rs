@@ -251,3 +251,20 @@ fn what_runs_stays_until_its_plan_is_solved() {
     assert!(matches!(choice, Choice::Stay { until: Some(_) }), "{choice:?}");
     assert!(reason.text.contains("until its plan is solved"), "{reason:?}");
 }
+
+#[test]
+fn nobody_waits_into_the_time_that_a_start_takes() {
+    let model = Model::embedded();
+    let restart = Span::minutes(20);
+    let plan = std::sync::Arc::new(Plan::solve(&model, terms(restart)));
+    let need = Span::hours(2);
+    let wait = Choice::Wait { until: None };
+    let choice_with = |spare: Span| {
+        let sight = sight(&plan, &model, need, need + restart + spare, false);
+        let least = sight.margins.tick + sight.margins.always + need.scaled(sight.margins.spare_percent, 100);
+        (sight.too_late_for(&wait).map(|(choice, _)| choice), least)
+    };
+    let (_, least) = choice_with(Span::ZERO);
+    assert_eq!(choice_with(least).0, None, "there is just room for a start");
+    assert_eq!(choice_with(least - Span(1)).0, Some(Choice::Take(OfferId::new("a/on-demand"))));
+}
