@@ -27,6 +27,7 @@ pub fn launch(dir: &Path) -> Result<(), AgentError> {
     let log = log.map_err(AgentError::new("the agent's log cannot be written"))?;
     let err = log.try_clone().map_err(AgentError::new("the agent's log cannot be written"))?;
     let mut child = Command::new(SELF)
+        .arg0("windfall")
         .args(["agent", "guard"])
         .arg(dir)
         .stdin(Stdio::null())
@@ -71,7 +72,7 @@ pub fn guard(dir: &Path) -> Result<(), AgentError> {
         // Where no group can be made, what the lease's processes carry in their environment tells them apart.
         let _ = cgroup::join(&lease);
     }
-    let agent = Command::new(SELF).args(["agent", "serve"]).arg(dir).stdin(Stdio::null()).spawn();
+    let agent = Command::new(SELF).arg0("windfall").args(["agent", "serve"]).arg(dir).stdin(Stdio::null()).spawn();
     let agent = agent.map_err(AgentError::new("the agent cannot be started"))?;
     let agent = Pid::from_raw(agent.id() as i32);
     loop {

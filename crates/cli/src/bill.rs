@@ -2,6 +2,7 @@
 
 use crate::exit::Code;
 use serde_json::{Value, json};
+use windfall_core::english::counted;
 use windfall_core::view::{JobView, State};
 use windfall_core::{NanoUsd, Outcome, Span};
 use windfall_server::api_types::{Bill, JobAnswer};
@@ -64,12 +65,10 @@ pub fn text(answer: &JobAnswer) -> String {
         text.push_str(&sums(job, bill));
     }
     text.push_str(&format!(
-        "\n  {} interruption{} · {} of work lost · {} stint{}",
-        job.interruptions,
-        plural(job.interruptions.into()),
+        "\n  {} · {} of work lost · {}",
+        counted(job.interruptions.into(), "interruption"),
         job.lost,
-        job.stints,
-        plural(job.stints),
+        counted(job.stints, "stint"),
     ));
     if job.stints > 1 && job.restarts > 1 {
         text.push_str(&format!(" · starts took {} on average", job.restart));
@@ -88,6 +87,9 @@ fn headline(job: &JobView) -> String {
     let mut text = format!("{} (job {}) ", job.name, job.id);
     text.push_str(&match &job.outcome {
         Some(Outcome::Succeeded) => format!("succeeded in {took}"),
+        Some(Outcome::Failed { why, code }) if why.contains(&format!("code {code}")) => {
+            format!("failed after {took}: {why}")
+        }
         Some(Outcome::Failed { why, code }) if why.contains(&format!("code {code}")) => {
             format!("failed after {took}: {why}")
         }
@@ -140,11 +142,7 @@ fn sums(job: &JobView, bill: &Bill) -> String {
     if let Some(least) = bill.omniscient.filter(|least| least.0 > 0 && done) {
         let above = bill.cost.dollars() / least.dollars() * 100.0 - 100.0;
         let remark = format!("in hindsight; you are {above:.0} % above it");
-        text.push_str(&row("omniscient minimum", String::new(), least, remark));
+        text.push_str(&row("least possible", String::new(), least, remark));
     }
     text
-}
-
-fn plural(count: u64) -> &'static str {
-    if count == 1 { "" } else { "s" }
 }

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -173,6 +174,7 @@ impl Client {
         };
         let log = File::options().create(true).append(true).open(home.path.join("server.log")).map_err(unusable)?;
         let mut child = std::process::Command::new("/proc/self/exe")
+            .arg0("windfall")
             .arg("serve")
             .args(&self.serve_args)
             .arg("--home")

@@ -4,6 +4,7 @@
 use crate::fitted::wrapped;
 use crate::show;
 use std::io::{IsTerminal, Write};
+use windfall_core::english::counted;
 use windfall_core::view::{JobView, State};
 use windfall_server::api_types::{Hello, JobAnswer};
 
@@ -107,10 +108,9 @@ impl View {
         }
         let elapsed = job.at - job.submitted_at;
         lines.push(format!(
-            "so far    {elapsed}   {}   {} interruption{}   {} lost   spot {}   on-demand {}",
+            "so far    {elapsed}   {}   {}   {} lost   spot {}   on-demand {}",
             job.cost,
-            job.interruptions,
-            if job.interruptions == 1 { "" } else { "s" },
+            counted(job.interruptions.into(), "interruption"),
             job.lost,
             job.spot,
             job.firm

@@ -6,6 +6,7 @@
 
 pub mod brain;
 pub mod codec;
+pub mod english;
 pub mod ids;
 pub mod laws;
 pub mod ledger;

@@ -224,6 +224,7 @@ async fn jobs(State(desk): State<Desk>, Query(query): Query<JobsQuery>) -> Resul
         live.extend(ended);
     }
     live.sort_by_key(|view| std::cmp::Reverse(view.id));
+    live.truncate(query.limit.map_or(usize::MAX, |limit| limit as usize));
     Ok(Json(live))
 }
 

@@ -2,6 +2,7 @@
 
 use crate::api_types::Line;
 use std::collections::BTreeMap;
+use windfall_core::english::counted;
 use windfall_core::{Body, Decision, Event, NanoUsd, Reason, Span, Time, WorkerEnd, codec};
 use windfall_store::{LedgerRow, Row};
 
@@ -96,7 +97,9 @@ fn decision_text(decision: &Decision) -> String {
     match decision {
         Decision::Acquire { lease, offer, .. } => format!("acquire lease {}: {offer}", lease.0.seq),
         Decision::Release { lease } => format!("release lease {}", lease.0.seq),
-        Decision::Start { stint, leases, .. } => format!("start stint {} on {} lease(s)", stint.epoch, leases.len()),
+        Decision::Start { stint, leases, .. } => {
+            format!("start stint {} on {}", stint.epoch, counted(leases.len() as u64, "lease"))
+        }
         Decision::Checkpoint { stint } => format!("ask stint {} to save", stint.epoch),
         Decision::Pause { .. } => "pause: hold nothing".to_owned(),
         Decision::CheckStore { .. } => "look whether the store of its checkpoints answers".to_owned(),

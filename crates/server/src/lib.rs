@@ -19,7 +19,7 @@ mod probe;
 mod serve;
 
 pub use bound::Bound;
-pub use serve::{ServeError, Settings, check_world, serve};
+pub use serve::{ServeError, Settings, check_world, live_jobs, serve};
 
 use api_types::Problem;
 

@@ -8,7 +8,7 @@ use crate::home::{Home, HomeError, World, private};
 use crate::keeper::{Keeper, log};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
@@ -86,6 +86,17 @@ fn ways(replay: &Replay) -> Result<Vec<Way>, SimulatedError> {
     };
     let pairs = places.iter().flat_map(|from| places.iter().map(move |to| (from, to)));
     Ok(pairs.filter(|(from, to)| from != to).filter_map(|(from, to)| way(from, to)).collect())
+}
+
+/// How many jobs of a state directory have not ended, where no server can be asked; none where nobody can say.
+pub async fn live_jobs(home: &Path) -> Option<usize> {
+    let world = World::of(home).ok()??;
+    let home = Home::open(home).ok()?;
+    let store = windfall_store::open(&home.store(&world)).await.ok()?;
+    let live = windfall_store::JobQuery { live_only: true, limit: 1_000, ..windfall_store::JobQuery::default() };
+    let jobs = store.jobs(&live).await.ok();
+    store.close().await;
+    jobs.map(|jobs| jobs.len())
 }
 
 /// Whether a world can be, before anything of it is written: its market, its zones, its speed, its database.

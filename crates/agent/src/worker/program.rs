@@ -77,7 +77,13 @@ impl Life {
         let errors = output.try_clone().map_err(|error| never_ran(error.to_string()))?;
         let restored = self.view.borrow().worker.as_ref().and_then(|worker| worker.restored).is_some();
         let mut command = Command::new("/proc/self/exe");
-        command.args(["agent", "exec", "--"]).args(&order.command).current_dir(cwd).env_clear().envs(&order.env);
+        command
+            .arg0("windfall")
+            .args(["agent", "exec", "--"])
+            .args(&order.command)
+            .current_dir(cwd)
+            .env_clear()
+            .envs(&order.env);
         command
             .env("PWD", cwd)
             .env("WINDFALL_LEASE", std::env::var_os("WINDFALL_LEASE").unwrap_or_default())

@@ -135,17 +135,23 @@ impl Plan<'_> {
         slow.min_by_key(|(takes, _)| *takes).map(|(_, why)| why)
     }
 
-    /// Candidates that no other beats in both cost and time, fastest first.
+    /// Candidates that no other beats in both cost and time, fastest first. Minutes in a day are no difference.
     pub fn pareto(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.candidates.len()).collect();
-        let key = |at: &usize| (self.candidates[*at].hours.mean, self.candidates[*at].cost.mean);
-        order.sort_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal));
-        let mut cheapest = f64::INFINITY;
+        let hours = |at: usize| self.candidates[at].hours.mean;
+        let cost = |at: usize| self.candidates[at].cost.mean;
+        order.sort_by(|a, b| hours(*a).total_cmp(&hours(*b)).then_with(|| cost(*a).total_cmp(&cost(*b))));
+        let as_fast = order.clone();
+        let (mut seen, mut cheapest) = (0, f64::INFINITY);
         order.retain(|at| {
-            let better = self.candidates[*at].cost.mean < cheapest - 1e-9;
-            cheapest = cheapest.min(self.candidates[*at].cost.mean);
-            better
+            while let Some(other) = as_fast.get(seen).filter(|other| hours(**other) <= hours(*at) * 1.01) {
+                cheapest = cheapest.min(cost(*other));
+                seen += 1;
+            }
+            cost(*at) <= cheapest
         });
+        // Of several that cost the same the fastest is enough.
+        order.dedup_by(|later, first| cost(*later) >= cost(*first) - 1e-9);
         order
     }
 }

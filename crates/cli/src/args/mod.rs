@@ -28,6 +28,7 @@ Examples:
   windfall offers H100                what it costs, where
   windfall plan job.yaml              what the job would cost, everywhere
   windfall explain 12                 every decision about job 12, with its numbers
+  windfall help words                 what the words on the screen mean
 
 Exit codes:
   0 done   1 a bug, or output that cannot be written   2 bad input, nothing changed   3 the job failed   4 finished late
@@ -100,6 +101,9 @@ pub enum Command {
     Init(InitArgs),
     /// Print the JSON Schema of job files
     Schema,
+    /// What the words on the screen mean
+    #[command(long_about = crate::commands::WORDS)]
+    Words,
     /// Print completions for a shell
     Completions {
         /// The shell

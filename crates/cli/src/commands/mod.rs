@@ -28,6 +28,8 @@ use std::process::ExitCode;
 /// Parses the command line and does it.
 pub fn run() -> ExitCode {
     end_with_the_reader();
+    // A server or an agent that was started through /proc/self/exe would be called `exe` in lists of processes.
+    let _ = std::fs::write("/proc/self/comm", "windfall");
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -72,6 +74,8 @@ fn end_with_the_reader() {
     }));
 }
 
+pub use pages::WORDS;
+
 fn report(failure: &Failure, json: bool) {
     if failure.shown {
         return;
@@ -93,6 +97,7 @@ fn dispatch(cli: Cli) -> Result<Code, Failure> {
     match command {
         Command::Serve(args) => servers::serve(&here, &args),
         Command::Schema => pages::schema(),
+        Command::Words => pages::words(),
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { folder } => pages::man(&folder),
         Command::Init(args) => init::init(&here, &args),

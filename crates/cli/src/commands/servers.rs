@@ -8,6 +8,7 @@ use crate::show;
 use std::io::Write;
 use std::time::Duration;
 use windfall_core::Span;
+use windfall_core::english::counted;
 use windfall_core::view::JobView;
 use windfall_server::api_types::{Hello, Problem};
 use windfall_server::home::{HomeError, World};
@@ -189,11 +190,17 @@ fn standing(here: &Here, wanted: Option<&World>) -> Result<Option<World>, Failur
 pub async fn status(here: &Here) -> Result<Code, Failure> {
     let client = here.client();
     let Some(hello) = client.greet().await? else {
+        let waiting = windfall_server::live_jobs(&here.home).await;
         if here.json {
-            println!("{}", serde_json::json!({ "running": false, "home": here.home }));
-        } else {
-            println!("no server runs on {}", here.home.display());
+            let answer = serde_json::json!({ "running": false, "home": here.home, "live_jobs": waiting });
+            println!("{answer}");
+            return Ok(Code::Done);
         }
+        println!("no server runs on {}", here.home.display());
+        if let Some(waiting @ 1..) = waiting {
+            println!("{} not ended: nothing is decided until `windfall up` starts a server", has_not_ended(waiting));
+        }
+        print!("{}", full_disk(&here.home).unwrap_or_default());
         return Ok(Code::Done);
     };
     let jobs: Vec<JobView> = client.get("/v1/jobs").await?;
@@ -213,7 +220,25 @@ pub async fn status(here: &Here) -> Result<Code, Failure> {
         );
     }
     print!("{}", show::troubles(&jobs));
+    print!("{}", full_disk(&here.home).unwrap_or_default());
     Ok(Code::Done)
+}
+
+fn has_not_ended(jobs: usize) -> String {
+    format!("{} {}", counted(jobs as u64, "job"), if jobs == 1 { "has" } else { "have" })
+}
+
+/// Below this a server soon cannot write down what it decides.
+const ROOM: u64 = 256 << 20;
+
+/// A sentence for a state directory that is nearly full.
+fn full_disk(home: &std::path::Path) -> Option<String> {
+    let disk = rustix::fs::statvfs(home).ok()?;
+    let left = disk.f_bavail.saturating_mul(disk.f_frsize);
+    (left < ROOM).then(|| {
+        let megabytes = left >> 20;
+        format!("the disk of {} has {megabytes} MB left: make room, or nothing more can be decided\n", home.display())
+    })
 }
 
 fn tell(here: &Here, hello: &Hello, what: &str) {
@@ -223,7 +248,7 @@ fn tell(here: &Here, hello: &Hello, what: &str) {
     }
     println!("{what}: version {}, pid {}, on {}", hello.version, hello.pid, here.home.display());
     println!("its world: a {}× replay of {} in {}", hello.speed, hello.market, hello.zones.join(", "));
-    println!("{} live job(s), {} lease(s)", hello.live_jobs, hello.leases);
+    println!("{}, {}", counted(hello.live_jobs as u64, "live job"), counted(hello.leases as u64, "lease"));
     if let Some(away) = &hello.database_away {
         let second = away.since_unix_ms / 1_000 % 86_400;
         let (hours, minutes, seconds) = (second / 3_600, second / 60 % 60, second % 60);
@@ -268,7 +293,7 @@ pub async fn down(here: &Here, args: &DownArgs) -> Result<Code, Failure> {
     } else if jobs.is_empty() {
         println!("the server has ended");
     } else {
-        println!("the server has ended; the programs of {} job(s) go on", jobs.len());
+        println!("the server has ended; the programs of {} go on", counted(jobs.len() as u64, "job"));
         println!("hint: `windfall up` adopts them; the replayed market stands still until then");
     }
     Ok(Code::Done)

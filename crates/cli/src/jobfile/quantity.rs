@@ -267,7 +267,7 @@ pub(super) fn dollars(text: &str) -> Result<NanoUsd, Problem> {
         bad(text, "is not an amount in dollars").expected(EXPECTED).maybe_hint(problem.hint).maybe_hint(hint)
     })?;
     match nano {
-        0 => Err(bad(text, "is nothing").expected(EXPECTED)),
+        0 => Err(bad(text, "is not above 0").expected(EXPECTED)),
         nano if nano <= MOST_DOLLARS * NANO => Ok(NanoUsd(nano as i64)),
         _ => Err(bad(text, "is too large").expected("at most 1,000,000,000 dollars")),
     }
@@ -333,7 +333,7 @@ pub(super) fn at_least(text: &str, unit: &str) -> Result<f64, Problem> {
     let expected = format!("a number above 0, such as 16{unit} or 16{unit}+");
     match decimal(number) {
         Ok(nano) if nano > 0 => Ok(nano as f64 / NANO as f64),
-        Ok(_) => Err(bad(text, "is nothing").expected(expected)),
+        Ok(_) => Err(bad(text, "is not above 0").expected(expected)),
         Err(problem) => Err(problem.expected(expected)),
     }
 }

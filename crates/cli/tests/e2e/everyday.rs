@@ -1,6 +1,7 @@
 //! What a person does every day, and what a script reads.
 
-use super::place::{Place, Said};
+use super::place::{Mount, Place, Said, is_root};
+use super::processes::{self, Role};
 use serde_json::Value;
 
 const QUICK: &str = "name: quick\nwork: { steps: 3 }\nprogress: 'step (\\d+)'\n\
@@ -263,4 +264,51 @@ fn work_in_tokens_is_promised_or_not_before_the_job_begins() {
     let total_ms = place.job(said["id"].as_u64().unwrap())["total"].as_f64().unwrap();
     assert!((total_ms / 3.6e6 - hours).abs() < 0.01, "{total_ms} ms, planned {hours} h");
     place.run(&["cancel", "tokens"]).ends_with(0);
+}
+
+#[test]
+fn jobs_are_counted_from_one_and_a_limit_is_one() {
+    let place = Place::steady();
+    let ids = [place.submit(LONG), place.submit(LONG), place.submit(LONG)];
+    assert_eq!(ids, [1, 2, 3]);
+    let shown = |args: &[&str]| place.run(args).ends_with(0).json().as_array().unwrap().len();
+    assert_eq!(shown(&["jobs", "--json", "--limit", "2"]), 2);
+    assert_eq!(shown(&["jobs", "--all", "--json", "--limit", "1"]), 1);
+}
+
+#[test]
+fn processes_have_the_name_of_the_program() {
+    let place = Place::steady();
+    let id = place.submit(LONG);
+    place.until(id, &["running"]);
+    let ours = processes::of(&place.home).into_iter().filter(|process| process.role != Role::Program);
+    let names: Vec<String> = ours
+        .map(|process| std::fs::read_to_string(format!("/proc/{}/comm", process.pid)).unwrap_or_default())
+        .collect();
+    assert!(names.len() >= 3 && names.iter().all(|name| name.trim() == "windfall"), "{names:?}");
+}
+
+#[test]
+fn status_tells_what_waits_for_a_server() {
+    let place = Place::steady();
+    let _ = [place.submit(LONG), place.submit(LONG)];
+    place.run(&["down"]).ends_with(0);
+    let said = place.run(&["status"]).ends_with(0);
+    assert!(said.out.contains("2 jobs have not ended"), "{}", said.out);
+    assert_eq!(place.run(&["status", "--json"]).ends_with(0).json()["live_jobs"], 2);
+    place.run(&["up"]).ends_with(0);
+    place.run(&["down", "--cancel"]).ends_with(0);
+    let said = place.run(&["status"]).ends_with(0);
+    assert!(!said.out.contains("not ended"), "{}", said.out);
+}
+
+#[test]
+fn a_nearly_full_disk_is_said() {
+    if !is_root("a_nearly_full_disk_is_said") {
+        return;
+    }
+    let place = Place::bare();
+    let _mount = Mount::new(&place.home, &["-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs"]);
+    let said = place.run(&["status"]).ends_with(0);
+    assert!(said.out.contains("MB left: make room"), "{}", said.out);
 }

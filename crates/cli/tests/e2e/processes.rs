@@ -46,7 +46,7 @@ pub fn of(home: &Path) -> Vec<Process> {
 fn describe(pid: i32, line: &[String], environ: &[String]) -> Process {
     let value = |name: &str| environ.iter().find_map(|pair| pair.strip_prefix(name)).map(str::to_owned);
     let word = |at: usize| line.get(at).map_or("", String::as_str);
-    let windfall = word(0).ends_with("windfall") || word(0) == "/proc/self/exe";
+    let windfall = word(0).ends_with("windfall");
     let role = match (windfall, word(1), word(2)) {
         (true, "serve", _) => Role::Server,
         (true, "agent", "launch") => Role::Launcher,

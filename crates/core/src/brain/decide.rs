@@ -255,8 +255,11 @@ impl Plan<'_> {
         }
         let doomed = held.len() < least || held.iter().any(|lease| ends_at(lease).is_some());
         if doomed {
-            return self
-                .release_all(job, &Reason::new("gang", "a lease is missing or will be taken: none of them is kept"));
+            let why = match job.spec.gang {
+                1 => "the lease will be taken: it is not kept",
+                _ => "a lease of the gang is missing or will be taken: none of them is kept",
+            };
+            return self.release_all(job, &Reason::new("gang", why));
         }
         let asked_at = held.iter().map(|lease| lease.asked_at).min().unwrap_or(self.now);
         let all_up = held.iter().all(|lease| lease.is_usable());

@@ -73,6 +73,7 @@ impl Agents {
 
     fn command(&self, folder: &Folder, verb: &str) -> Command {
         let mut command = Command::new(&self.program);
+        command.arg0("windfall");
         command.args(["agent", verb]).stdin(Stdio::null()).kill_on_drop(false).current_dir("/");
         if verb == "launch" {
             command.env("WINDFALL_LEASE", folder.lease.to_string());

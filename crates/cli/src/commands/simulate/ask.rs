@@ -202,17 +202,26 @@ fn course(zones: &[Recording], from: usize, (spot, on_demand): (Option<NanoUsd>,
     Course { tick, zones: zones.iter().enumerate().map(zone).collect(), on_demand, gang, egress: Vec::new() }
 }
 
-/// The embedded market of that name, or one zone of it; none where a file has that name, or nothing does.
+fn known(names: &[&str]) -> String {
+    format!("embedded are: {}", names.join(", "))
+}
+
+/// The embedded market of that name, or one zone of it; none where a file has that name.
 fn embedded(path: &Path) -> Result<Option<Tape>, Failure> {
     let text = path.to_string_lossy();
     let (name, zone) = text.split_once('/').map_or((&*text, None), |(name, zone)| (name, Some(zone.to_owned())));
+    if path.exists() {
+        return Ok(None);
+    }
     let names = windfall_sim::embedded_names();
-    if path.exists() || !names.contains(&name) {
-        let near = nearest(name, names.iter().copied()).filter(|_| !path.exists());
-        return near.map_or(Ok(None), |near| {
-            let problem = format!("{text}: neither a file nor an embedded market");
-            Err(bad(problem, format!("did you mean {near}? Embedded are: {}", names.join(", "))))
-        });
+    if name == windfall_sim::STEADY {
+        return Err(bad(format!("{name} never takes anything away, so there is nothing to play"), known(&names)));
+    }
+    if !names.contains(&name) {
+        let near =
+            nearest(name, names.iter().copied()).map(|near| format!("did you mean {near}? ")).unwrap_or_default();
+        let problem = format!("{text}: neither a file nor an embedded market");
+        return Err(bad(problem, format!("{near}{}", known(&names))));
     }
     let zones: Vec<String> = zone.into_iter().collect();
     let tape = windfall_sim::embedded(name).and_then(|tape| tape.with_zones(&zones));
