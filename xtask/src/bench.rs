@@ -84,16 +84,18 @@ fn release(program: &str) -> Command {
     command
 }
 
-/// Plans beside SkyPilot's, and whether what they expect is what happens.
+/// Plans beside a calculation by hand and beside SkyPilot's, and whether what they expect is what happens.
 fn plan() -> bool {
+    println!("\n== ten plans beside a calculation by hand");
+    let program = built().join("windfall");
+    let by_hand = run(Command::new("python3").arg(root().join("xtask/peers/hand_plans.py")).arg(&program));
     println!("\n== plan, beside SkyPilot {SKYPILOT}");
     let Some(python) = skypilot() else {
         println!("skipped: SkyPilot cannot be installed from PyPI here");
         return false;
     };
     let script = root().join("xtask/peers/bench_plan.py");
-    let program = built().join("windfall");
-    let beside = run(Command::new("python3").arg(script).arg(program).arg(python));
+    let beside = by_hand & run(Command::new("python3").arg(script).arg(program).arg(python));
     println!("\n== what plans expect and what happens, zone by zone, learnt from the others");
     beside & run(release("examples/calibrate_plan").arg("foresight"))
 }

@@ -101,7 +101,8 @@ A holdings file (YAML) says what you hold already and which discounts you have:
   commitments: [{ cloud: aws, region: us-east-1, instance_type: p4d.24xlarge, count: 2, until: 2027-03-31 }]
   discounts: [{ cloud: gcp, market: on-demand, percent: 12 }]
 
-`spot*` marks a market without a recording of its own. What nobody can price is unknown and not in the sum.";
+`spot*` marks a market of which nobody publishes how often it takes machines back. What nobody can price is unknown and
+not in the sum; such a way is marked `+?` and ranked as if that part cost the dearest known rate.";
 
 /// What to plan.
 #[derive(Debug, Default, Args)]
