@@ -305,6 +305,11 @@ async fn output(
     Query(query): Query<LogsQuery>,
 ) -> Result<Response, Problem> {
     let answer = desk.ask(|reply| Ask::Job(WorkloadId(id), reply)).await?;
+    let rank = query.rank.unwrap_or(0);
+    if let Some(last) = answer.job.gang.checked_sub(1).filter(|last| rank > *last) {
+        let known = if last == 0 { "one rank, 0".to_owned() } else { format!("ranks 0 to {last}") };
+        return Err(problem(422, "no-such-rank", &format!("job {id} has no rank {rank}: it has {known}")));
+    }
     let folder = desk.home.job(&answer.job.key);
     let over = move || {
         let desk = desk.clone();
@@ -313,6 +318,6 @@ async fn output(
             answer.map_or(true, |answer| answer.bill.is_some())
         }
     };
-    let body = Body::from_stream(logs::follow(folder, query.rank.unwrap_or(0), query.follow, over));
+    let body = Body::from_stream(logs::follow(folder, rank, query.follow, over));
     Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response())
 }

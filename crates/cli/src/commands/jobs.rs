@@ -20,13 +20,14 @@ pub async fn ask_about(client: &Client, job: &str) -> Result<u64, Failure> {
 
 /// The number of a job that is named by number or by name; of several with one name, the newest.
 async fn resolve(client: &Client, job: &str) -> Result<u64, Failure> {
-    if let Ok(id) = job.parse() {
-        return Ok(id);
-    }
-    let unknown =
-        || Failure::new(Code::BadInput, format!("no job is called {job}")).hint("windfall jobs --all lists them");
+    let number: Option<u64> = job.parse().ok();
     let known: Vec<JobView> = client.get("/v1/jobs?all=true&limit=1000").await?;
-    known.iter().filter(|view| view.name == job).map(|view| view.id.0).max().ok_or_else(unknown)
+    let named = known.iter().filter(|view| view.name == job).map(|view| view.id.0).max();
+    // Somebody may call a job 2026: it is meant when there is no such number yet.
+    let newest = known.first().map_or(0, |view| view.id.0);
+    number.filter(|number| *number <= newest).or(named).or(number).ok_or_else(|| {
+        Failure::new(Code::BadInput, format!("no job is called {job}")).hint("windfall jobs --all lists them")
+    })
 }
 
 pub async fn jobs(here: &Here, args: &JobsArgs) -> Result<Code, Failure> {

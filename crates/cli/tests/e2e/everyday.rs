@@ -312,3 +312,15 @@ fn a_nearly_full_disk_is_said() {
     let said = place.run(&["status"]).ends_with(0);
     assert!(said.out.contains("MB left: make room"), "{}", said.out);
 }
+
+#[test]
+fn a_job_that_is_called_by_a_number_is_found_and_a_rank_that_is_not_there_is_refused() {
+    let place = Place::steady();
+    let id = place.submit("name: '2026'\nrun: sleep 600\n");
+    let explained = place.run(&["explain", "--json", "2026"]).ends_with(0).json();
+    assert_eq!(explained["job"]["id"], id);
+    let refused = place.run(&["logs", "2026", "--rank", "7"]).ends_with(2);
+    assert!(refused.err.contains("no rank 7"), "{}", refused.err);
+    place.run(&["cancel", "2026"]).ends_with(0);
+    place.until(id, &["cancelled"]);
+}
