@@ -268,7 +268,7 @@ mod tests {
                 stream: false,
             }],
             dirs: vec![DirEntry { path: Name::of(Path::new("d")), mode: 0o755 }],
-            links: vec![LinkEntry { path: Name::of(Path::new("l")), to: Name::of(Path::new(path)) }],
+            links: vec![LinkEntry { path: Name::of(Path::new("l")), to: Name::of(Path::new("t")) }],
         };
         let usual = manifest("a", "1", 0o644);
         let later = Manifest { name: Ref::new(9, 9), at_ms: 5, work: Some(3), ..usual.clone() };

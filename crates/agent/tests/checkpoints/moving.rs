@@ -246,6 +246,24 @@ fn a_deadline_that_has_passed_is_kept() {
 }
 
 #[test]
+fn a_later_call_shortens_the_time_of_the_last_upload_and_never_lengthens_it() {
+    run(Kind::Directory, async |store: Store| {
+        let dir = tempfile::tempdir().unwrap();
+        let checkpoints = Arc::new(store.checkpoints());
+        begin(&checkpoints, 1, dir.path(), Choose::Newest).await;
+        let (mut mover, _events) = start(&checkpoints, 1, dir.path()).await;
+        // Nothing can be saved while a file is where the blobs should be.
+        fs::write(Path::new(&store.address).join("job-1/blobs"), "in the way").unwrap();
+        write(dir.path(), "model", "x");
+        mover.finish(Instant::now() + Duration::from_secs(600));
+        mover.finish(Instant::now() + Duration::from_millis(300));
+        mover.finish(Instant::now() + Duration::from_secs(600));
+        let finished = tokio::time::timeout(Duration::from_secs(60), mover.finished()).await.expect("it ends");
+        assert_eq!((finished.durable, finished.complete), (None, false));
+    });
+}
+
+#[test]
 fn a_fenced_mover_says_so_and_stops() {
     run(Kind::Directory, async |store: Store| {
         let dir = tempfile::tempdir().unwrap();

@@ -191,4 +191,17 @@ mod tests {
             assert_eq!(saves.see(n * 1_000 + 50, "latest"), n > 0, "save {n}");
         }
     }
+
+    #[test]
+    fn a_save_that_stopped_half_way_is_no_part_of_the_next() {
+        let mut saves = Generations::default();
+        for n in 0..4 {
+            saves.see(n * 1_000, &format!("step-{n}.pt"));
+            saves.see(n * 1_000 + 50, "latest");
+        }
+        // Two halves of two saves are not a whole one.
+        assert!(!saves.see(9_000, "step-9.pt"));
+        assert!(!saves.see(11_000, "step-11.pt"));
+        assert_eq!(saves.present.len(), 1);
+    }
 }
