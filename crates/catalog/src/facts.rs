@@ -230,6 +230,16 @@ impl Facts {
         });
     }
 
+    /// Forgets what a type costs in a region, now and over time, on one term or on all; how many prices that were.
+    pub fn remove_prices(&mut self, kind: TypeId, region: &str, term: Option<Term>) -> usize {
+        let Some(region) = self.name_index.get(region).copied() else { return 0 };
+        let meant = |key: &Key| (key.kind, key.region) == (kind, region) && term.is_none_or(|term| term == key.term);
+        let before = self.prices.len();
+        self.prices.retain(|key, _| !meant(key));
+        self.history.retain(|key, _| !meant(key));
+        before - self.prices.len()
+    }
+
     /// A price, if it is known.
     pub fn price_of(&self, kind: TypeId, region: &str, zone: Option<&str>, term: Term) -> Option<(NanoUsd, SourceId)> {
         let region = *self.name_index.get(region)?;

@@ -176,7 +176,11 @@ pub(super) fn spot(cloud: &str, row: &Row<'_>) -> Option<NanoUsd> {
 }
 
 pub(super) fn type_facts(cloud: &str, row: &Row<'_>) -> TypeFacts {
-    let told = gpu_memory_mib(row.gpu);
+    let told = gpu_memory_mib(row.gpu).map(|mib| match row.count {
+        // Vast lists the memory of all accelerators together where the others list that of one.
+        Some(count) if cloud == "vast" && count.0 > 1_000 => (u64::from(mib) * 1_000 / u64::from(count.0)) as u32,
+        _ => mib,
+    });
     let claim = Claim { name: row.accelerator, count: row.count, long_name: gpu_name(row.gpu), memory_mib: told };
     filled(cloud, row.kind, chips::settle(cloud, row.kind, claim), row.vcpus_milli, row.memory_mib, told)
 }

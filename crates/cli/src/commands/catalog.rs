@@ -153,7 +153,7 @@ fn build_one(here: &Here, from: &Path, out: Option<&Path>) -> Result<Code, Failu
     if terminal && !said.is_empty() {
         eprint!("\r\x1b[K");
     }
-    let Built { bytes, files, skipped } = built.map_err(|error| failed(&error))?;
+    let Built { bytes, files, skipped, dropped } = built.map_err(|error| failed(&error))?;
     let out = match out {
         Some(out) => out.to_owned(),
         None => {
@@ -165,7 +165,8 @@ fn build_one(here: &Here, from: &Path, out: Option<&Path>) -> Result<Code, Failu
     build::write(&out, &bytes).map_err(|error| failed(&error))?;
     if here.json {
         let read: Vec<_> = files.iter().map(|file| serde_json::json!({ "file": file.name, "format": file.format, "prices": file.prices, "as_of": file.as_of })).collect();
-        println!("{}", serde_json::json!({ "catalog": out, "bytes": bytes.len(), "read": read, "skipped": skipped }));
+        let left_out: Vec<_> = dropped.iter().map(|line| serde_json::json!({ "cloud": line.cloud, "instance_types": line.types, "regions": line.regions, "prices": line.prices, "why": line.why.to_string() })).collect();
+        println!("{}", serde_json::json!({ "catalog": out, "bytes": bytes.len(), "read": read, "skipped": skipped, "left_out": left_out }));
         return Ok(Code::Done);
     }
     for file in &files {
@@ -174,8 +175,15 @@ fn build_one(here: &Here, from: &Path, out: Option<&Path>) -> Result<Code, Failu
     for name in &skipped {
         println!("{name}: skipped, not in a known format");
     }
+    for line in &dropped {
+        println!("left out {}: {line}", several(line.prices, "price"));
+    }
     println!("{}: {:.2} MB", out.display(), bytes.len() as f64 / 1e6);
     Ok(Code::Done)
+}
+
+fn several(count: usize, word: &str) -> String {
+    format!("{} {word}{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 
 fn failed(error: &BuildError) -> Failure {
