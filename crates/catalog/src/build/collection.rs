@@ -79,8 +79,9 @@ impl<'w, 'f> Collection<'w, 'f> {
         self.google(&mut facts)?;
         self.networks(&mut facts)?;
         self.with("prices/aws_spot_advisor_2025-06-28.json.gz", |file, reader| {
-            tell(&mut facts, "aws-spot-advisor", "how often AWS takes spot capacity back", APACHE, "2025-06-28");
-            advisor::read(&mut facts, file, reader)
+            let what = "how often AWS takes spot capacity back";
+            let source = tell(&mut facts, "aws-spot-advisor", what, APACHE, "2025-06-28");
+            advisor::read(&mut facts, source, file, reader)
         })?;
         self.histories(&mut facts)?;
         self.performance(&mut facts)?;
@@ -101,10 +102,8 @@ impl<'w, 'f> Collection<'w, 'f> {
         let mut list = self.with(second::AZURE, |file, reader| azure_accelerators(facts, file, reader))?;
         let on_demand = list.prices().map(|(kind, region, _, price)| (kind, region, price));
         let windows = doubt::with_windows(facts, on_demand);
-        let listed: BTreeSet<(String, String)> = list
-            .prices()
-            .map(|(kind, region, ..)| (facts.type_of(kind).name.clone(), region.to_owned()))
-            .collect();
+        let listed: BTreeSet<(String, String)> =
+            list.prices().map(|(kind, region, ..)| (facts.type_of(kind).name.clone(), region.to_owned())).collect();
         let withheld = list.withhold(&windows);
         self.dropped.extend(doubt::windows_line(facts, &withheld));
         list.tell(facts, source);

@@ -199,9 +199,8 @@ fn foreign_memory(facts: &Facts) -> Vec<Suspect> {
     for (kind, row) in facts.types() {
         let (Some(said), Some(accelerator)) = (row.accelerator_memory_mib, &row.accelerator) else { continue };
         let sheet = facts.knowledge.accelerators.iter().find(|sheet| Some(&sheet.model) == row.model.as_ref());
-        let chip = sheet
-            .map(|sheet| f64::from(sheet.memory_gb))
-            .or_else(|| names::memory_gb(accelerator).map(f64::from));
+        let chip =
+            sheet.map(|sheet| f64::from(sheet.memory_gb)).or_else(|| names::memory_gb(accelerator).map(f64::from));
         let Some(chip_gb) = chip else { continue };
         let said_gb = f64::from(said) / 1_024.0;
         let part = row.count.as_f64().min(1.0);
@@ -324,8 +323,7 @@ mod tests {
     #[test]
     fn a_type_with_memory_that_its_chip_does_not_have_is_left_out() {
         let with = |count: u32, milli: u32, mib: u32| {
-            let row =
-                TypeFacts { accelerator_memory_mib: Some(mib), count: Count(milli), ..of("x", "RTX4090", count) };
+            let row = TypeFacts { accelerator_memory_mib: Some(mib), count: Count(milli), ..of("x", "RTX4090", count) };
             sift(&mut world(&[(row, &[("a", 1.0)])])).len()
         };
         assert_eq!(with(2, 2_000, 49_128), 1, "the memory of both");
@@ -344,10 +342,8 @@ mod tests {
 
     #[test]
     fn what_a_newer_list_of_its_region_lacks_is_gone() {
-        let mut facts = world(&[
-            (of("old", "K80", 1), &[("a", 1.0), ("elsewhere", 1.0)]),
-            (of("new", "T4", 1), &[("a", 1.0)]),
-        ]);
+        let mut facts =
+            world(&[(of("old", "K80", 1), &[("a", 1.0), ("elsewhere", 1.0)]), (of("new", "T4", 1), &[("a", 1.0)])]);
         let listed = BTreeSet::from([("new".to_owned(), "a".to_owned())]);
         let told: Vec<String> = drop_unlisted(&mut facts, "gcp", &listed).iter().map(Dropped::to_string).collect();
         assert_eq!(told, ["gcp old in a: a newer list of the region does not have it"]);

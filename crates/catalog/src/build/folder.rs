@@ -160,15 +160,15 @@ fn settle(facts: &mut Facts, batches: &mut [Batch]) -> Vec<Dropped> {
         dropped.extend(doubt::drop_unlisted(facts, &cloud, &listed));
     }
     for batch in batches.iter() {
-        let source = facts.source(Source {
-            name: batch.file.name.clone(),
-            what: batch.kind.name().to_owned(),
-            licence: "your file".to_owned(),
-            as_of: batch.file.as_of.clone(),
-        });
+        let source = facts.source(own_source(&batch.file.name, batch.kind, &batch.file.as_of));
         batch.rows.tell(facts, source);
     }
     dropped
+}
+
+fn own_source(name: &str, kind: Kind, as_of: &str) -> Source {
+    let own = str::to_owned;
+    Source { name: own(name), what: own(kind.name()), licence: own("your file"), as_of: own(as_of) }
 }
 
 fn read_one(
@@ -200,8 +200,10 @@ fn read_one(
         }
         Kind::Lambda => (lambda::read(facts, name, reader)?, None),
         Kind::SpotAdvisor => {
-            advisor::read(facts, name, reader)?;
-            (Rows::default(), None)
+            let as_of = date_in(name).map_or_else(|| modified(path), Ok)?;
+            let source = facts.source(own_source(name, kind, &as_of));
+            advisor::read(facts, source, name, reader)?;
+            (Rows::default(), Some(as_of))
         }
         // Pages of SKUs are put together once all are read.
         Kind::GcpSkus => (Rows::default(), None),

@@ -25,9 +25,8 @@ impl Rows {
 
     /// Takes the prices of given types out on demand; of which types and in which regions they were.
     pub fn withhold(&mut self, kinds: &BTreeSet<TypeId>) -> Vec<(TypeId, String)> {
-        let withheld = |row: &(TypeId, String, Option<String>, Term, NanoUsd)| {
-            row.3 == Term::OnDemand && kinds.contains(&row.0)
-        };
+        let withheld =
+            |row: &(TypeId, String, Option<String>, Term, NanoUsd)| row.3 == Term::OnDemand && kinds.contains(&row.0);
         let gone = self.prices.iter().filter(|row| withheld(row)).map(|row| (row.0, row.1.clone())).collect();
         self.prices.retain(|row| !withheld(row));
         gone

@@ -113,7 +113,11 @@ fn networks_and_bands_are_known_where_said() {
         terms: vec![Term::Spot],
         ..Query::default()
     });
-    assert!(spot.iter().all(|offer| offer.band.is_some()) && !spot.is_empty());
+    assert!(!spot.is_empty());
+    for offer in spot {
+        let source = offer.band_source.map(|source| (source.name.as_str(), source.as_of.as_str()));
+        assert_eq!((offer.band.is_some(), source), (true, Some(("aws-spot-advisor", "2025-06-28"))));
+    }
 }
 
 #[test]

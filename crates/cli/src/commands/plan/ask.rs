@@ -196,5 +196,5 @@ fn holdings(file: &Path, here: &Here) -> Result<Holdings, Failure> {
 
 /// A price for people.
 pub fn dollars(price: NanoUsd) -> String {
-    format!("${:.2}", price.dollars())
+    price.to_string()
 }
