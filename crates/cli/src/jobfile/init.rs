@@ -64,6 +64,25 @@ impl Question {
         }
     }
 
+    /// What is written when nothing is answered, shown in brackets; none where the key is then left out.
+    pub fn usual(self) -> Option<&'static str> {
+        (self == Question::Command).then_some(self.example())
+    }
+
+    /// What stands behind the question: the usual answer in brackets, or an example and what leaving it out means.
+    pub fn aside(self) -> String {
+        let left_out = match self {
+            Question::Command => return format!("[{}]", self.example()),
+            Question::Name => "the file's name",
+            Question::Accelerators => "any offer will do",
+            Question::Work => "learnt while running",
+            Question::Deadline => "none",
+            Question::CheckpointPath => "a folder of its own",
+            Question::Store => "the state directory",
+        };
+        format!("(such as {}; empty: {left_out})", self.example())
+    }
+
     /// The long flag of the command line that answers it.
     pub fn flag(self) -> &'static str {
         match self {
@@ -105,19 +124,20 @@ impl Answers {
     }
 
     /// Asks what is not answered yet, again where an answer was wrong; `ask` is given the question and what was
-    /// wrong, and returns none when nobody answers any more.
+    /// wrong, and returns none when nobody answers any more. An empty answer is the usual one.
     pub fn ask(&mut self, context: &Context, mut ask: impl FnMut(Question, Option<&Problem>) -> Option<String>) {
         for question in Question::ALL {
             let mut wrong = None;
             while !self.answered.contains(&question) {
                 let Some(text) = ask(question, wrong.as_ref()) else { return };
+                let text = question.usual().filter(|_| text.trim().is_empty()).map_or(text, str::to_owned);
                 wrong = self.set(question, &text, context).err();
             }
         }
     }
 
     fn get(&self, path: &str) -> Option<String> {
-        if path == "work.on" && self.values.contains_key("work.hours") {
+        if path == "work.accelerator" && self.values.contains_key("work.hours") {
             let first = self.values.get("resources.accelerators")?;
             return first.trim_matches(['[', ']']).split(',').next().map(|ask| ask.trim().to_owned());
         }
