@@ -262,6 +262,24 @@ mod tests {
     }
 
     #[test]
+    fn vast_says_the_memory_of_all_cards_and_leaves_the_end_of_their_name_out() {
+        let row = |kind: &str, name: &str, count: u32, mib: u32| {
+            let info = format!("\"{{'Gpus': [{{'Name': '{name}', 'MemoryInfo': {{'SizeInMiB': {mib}}}}}]}}\"");
+            let facts =
+                read_rows("vast", &format!("{kind},{name},{count},32,64,{info},1,0,r,z\n")).expect("a good row");
+            let id = facts.named("vast", kind).next().expect("the type");
+            (facts.type_of(id).accelerator.clone().unwrap_or_default(), facts.type_of(id).accelerator_memory_mib)
+        };
+        let is = |family: &str, mib: u32| (family.to_owned(), Some(mib));
+        assert_eq!(row("2x-A100_PCIE", "A100", 2, 81_920), is("A100", 40_960));
+        assert_eq!(row("2x-A100_SXM4", "A100", 2, 163_840), is("A100-80GB", 81_920));
+        assert_eq!(row("4x-Tesla_V100", "V100", 4, 65_536), is("V100", 16_384));
+        assert_eq!(row("4x-RTX_4060_Ti", "RTX4060", 4, 65_520), is("RTX4060-Ti", 16_380));
+        assert_eq!(row("1x-RTX_3060_Ti", "RTX3060", 1, 8_192), is("RTX3060-Ti", 8_192));
+        assert_eq!(row("4x-RTX_3060", "RTX3060", 4, 49_152), is("RTX3060", 12_288));
+    }
+
+    #[test]
     fn bad_rows_are_named_by_file_and_line() {
         let error = read_rows("aws", "x,T4,1,4,16,,0.5,0.1,r,z\ny,T4,1,4,16,,-3,0.1,r,z\n").expect_err("an error");
         assert_eq!(error.to_string(), "vms.csv: line 3: `-3` is a negative price");

@@ -110,6 +110,27 @@ fn a_size_that_a_full_list_no_longer_has_is_not_sold_as_spot_either() {
 }
 
 #[test]
+fn a_price_with_windows_in_it_is_not_taken_and_the_known_one_stays() {
+    let size = "Standard_NC24ads_A100_v4";
+    let on_demand =
+        |catalog: &Catalog| price(catalog, size, "eastus", Term::OnDemand).first().map(|(_, price, _)| *price);
+    let known = on_demand(&Catalog::embedded()).expect("sold");
+    for (more, taken) in [(24.0 * 0.046, false), (0.5, true)] {
+        let page = format!(
+            r#"{{"BillingCurrency": "USD", "Items": [{{"currencyCode": "USD", "retailPrice": {:.3}, "type": "Consumption",
+            "armRegionName": "eastus", "armSkuName": "{size}", "serviceName": "Virtual Machines",
+            "unitOfMeasure": "1 Hour", "effectiveStartDate": "2026-09-01T00:00:00Z"}}]}}"#,
+            known + more
+        );
+        let folder = folder_with("page.json", &page);
+        let now = on_demand(&opened(folder.path())).expect("sold");
+        assert_eq!((now - known).abs() > 1e-9, taken, "{now} after {known}");
+        let built = built(folder.path()).expect("good files");
+        assert_eq!(built.dropped.iter().any(|line| line.why == Doubt::Windows), !taken);
+    }
+}
+
+#[test]
 fn a_placeholder_in_a_file_is_not_taken_and_is_said() {
     let head = "InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,GpuInfo,Price,SpotPrice,Region\n";
     let rows = ["1x,L4,1,4,16,,700,,here", "2x,L4,2,8,32,,700,,here", "4x,L4,4,16,64,,700,,here"].join("\n");
