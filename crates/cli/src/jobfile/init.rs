@@ -64,12 +64,8 @@ impl Question {
         }
     }
 
-    /// What is written when nothing is answered, shown in brackets; none where the key is then left out.
-    pub fn usual(self) -> Option<&'static str> {
-        (self == Question::Command).then_some(self.example())
-    }
-
-    /// What stands behind the question: the usual answer in brackets, or an example and what leaving it out means.
+    /// What stands behind the question: in brackets what `template` writes without an answer, else an example and what
+    /// leaving it out means.
     pub fn aside(self) -> String {
         let left_out = match self {
             Question::Command => return format!("[{}]", self.example()),
@@ -124,13 +120,12 @@ impl Answers {
     }
 
     /// Asks what is not answered yet, again where an answer was wrong; `ask` is given the question and what was
-    /// wrong, and returns none when nobody answers any more. An empty answer is the usual one.
+    /// wrong, and returns none when nobody answers any more.
     pub fn ask(&mut self, context: &Context, mut ask: impl FnMut(Question, Option<&Problem>) -> Option<String>) {
         for question in Question::ALL {
             let mut wrong = None;
             while !self.answered.contains(&question) {
                 let Some(text) = ask(question, wrong.as_ref()) else { return };
-                let text = question.usual().filter(|_| text.trim().is_empty()).map_or(text, str::to_owned);
                 wrong = self.set(question, &text, context).err();
             }
         }
