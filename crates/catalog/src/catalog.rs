@@ -70,7 +70,10 @@ impl Catalog {
                 return None;
             }
             let mut sound = true;
-            self.walk(row, |listed, _| sound &= (listed.source as usize) < self.sources.len())?;
+            self.walk(row, |listed, band| {
+                let named = [Some(listed.source), band.map(|(_, source)| source)];
+                sound &= named.into_iter().flatten().all(|source| (source as usize) < self.sources.len());
+            })?;
             self.walk_history(row, |_, _, _, _| {})?;
             if !sound {
                 return None;
@@ -179,7 +182,10 @@ impl Catalog {
                 term: listed.term,
                 price: listed.price,
                 source,
-                band: band.filter(|_| listed.term == Term::Spot),
+                band: band.filter(|_| listed.term == Term::Spot).map(|(band, _)| band),
+                band_source: band
+                    .filter(|_| listed.term == Term::Spot)
+                    .and_then(|(_, source)| self.sources.get(source as usize)),
             };
             if listed.zone.is_some() || !by_zone || listed.mask == 0 {
                 visit(offer(listed.zone));
@@ -240,7 +246,7 @@ impl Catalog {
         all
     }
 
-    fn walk(&self, row: &TypeRow, mut visit: impl FnMut(Listed, Option<Band>)) -> Option<()> {
+    fn walk(&self, row: &TypeRow, mut visit: impl FnMut(Listed, Option<(Band, u32)>)) -> Option<()> {
         let body = self.stored.body(Section::Listings);
         let mut cursor = Cursor::new(body.get(row.listings.start as usize..row.listings.end as usize)?);
         let mut found: Vec<Listed> = Vec::with_capacity(16);
@@ -270,7 +276,7 @@ impl Catalog {
                     }
                 }
             }
-            let band = if flags & says::BAND != 0 { Some(Band::new(cursor.byte()?)?) } else { None };
+            let band = if flags & says::BAND != 0 { Some((Band::new(cursor.byte()?)?, cursor.small()?)) } else { None };
             found.iter().for_each(|listed| visit(*listed, band));
         }
         Some(())

@@ -86,7 +86,7 @@ pub struct Facts {
     name_index: BTreeMap<String, NameId>,
     prices: BTreeMap<Key, (NanoUsd, SourceId)>,
     zones: BTreeMap<(TypeId, NameId), BTreeSet<NameId>>,
-    bands: BTreeMap<(TypeId, NameId), Band>,
+    bands: BTreeMap<(TypeId, NameId), (Band, SourceId)>,
     history: BTreeMap<Key, History>,
     /// What is known beyond prices.
     pub knowledge: Knowledge,
@@ -107,8 +107,9 @@ impl Facts {
                 let source = facts.source(offer.source.clone());
                 facts.price(id, offer.region, offer.zone, offer.term, offer.price, source);
                 catalog.all_zones(&offer).into_iter().for_each(|zone| facts.sold_in(id, offer.region, zone));
-                if let Some(band) = offer.band {
-                    facts.band(id, offer.region, band);
+                if let Some((band, source)) = offer.band.zip(offer.band_source) {
+                    let source = facts.source(source.clone());
+                    facts.band(id, offer.region, band, source);
                 }
             });
             for (region, zone, term, history) in catalog.histories(kind) {
@@ -230,6 +231,16 @@ impl Facts {
         });
     }
 
+    /// Forgets what a type costs in a region, now and over time, on one term or on all; how many prices that were.
+    pub fn remove_prices(&mut self, kind: TypeId, region: &str, term: Option<Term>) -> usize {
+        let Some(region) = self.name_index.get(region).copied() else { return 0 };
+        let meant = |key: &Key| (key.kind, key.region) == (kind, region) && term.is_none_or(|term| term == key.term);
+        let before = self.prices.len();
+        self.prices.retain(|key, _| !meant(key));
+        self.history.retain(|key, _| !meant(key));
+        before - self.prices.len()
+    }
+
     /// A price, if it is known.
     pub fn price_of(&self, kind: TypeId, region: &str, zone: Option<&str>, term: Term) -> Option<(NanoUsd, SourceId)> {
         let region = *self.name_index.get(region)?;
@@ -271,14 +282,17 @@ impl Facts {
         all.map(|((_, region), _)| self.text(*region)).collect()
     }
 
-    /// Says how often a type is taken back in a region.
-    pub fn band(&mut self, kind: TypeId, region: &str, band: Band) {
+    /// Says how often a type is taken back in a region; an older word on it gives way.
+    pub fn band(&mut self, kind: TypeId, region: &str, band: Band, source: SourceId) {
         let region = self.name(region);
-        self.bands.insert((kind, region), band);
+        let newer = |(_, known): &(Band, SourceId)| self.source_of(*known).as_of > self.source_of(source).as_of;
+        if !self.bands.get(&(kind, region)).is_some_and(newer) {
+            self.bands.insert((kind, region), (band, source));
+        }
     }
 
-    /// How often a type is taken back in a region.
-    pub fn band_of(&self, kind: TypeId, region: &str) -> Option<Band> {
+    /// How often a type is taken back in a region, and who says so.
+    pub fn band_of(&self, kind: TypeId, region: &str) -> Option<(Band, SourceId)> {
         self.bands.get(&(kind, *self.name_index.get(region)?)).copied()
     }
 

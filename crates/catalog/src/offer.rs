@@ -70,6 +70,8 @@ pub struct Offer<'c> {
     pub source: &'c Source,
     /// How often it is taken back.
     pub band: Option<Band>,
+    /// Who says how often, and since when.
+    pub band_source: Option<&'c Source>,
 }
 
 impl Offer<'_> {

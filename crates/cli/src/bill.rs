@@ -24,6 +24,8 @@ pub fn json(answer: &JobAnswer) -> Value {
     let dollars = |money: Option<NanoUsd>| money.map(NanoUsd::dollars);
     let seconds = |span: Span| span.0 as f64 / 1_000.0;
     let forecast = bill.as_ref().and_then(|bill| bill.forecast.as_ref());
+    // What else it might have cost says nothing of a job that did not get through.
+    let got_through = bill.as_ref().filter(|_| job.state == State::Succeeded);
     json!({
         "type": "bill",
         "id": job.id,
@@ -41,8 +43,8 @@ pub fn json(answer: &JobAnswer) -> Value {
         "spot_usd": job.spot_cost.dollars(),
         "on_demand_usd": job.firm_cost.dollars(),
         "cost_usd": job.cost.dollars(),
-        "on_demand_only_usd": dollars(bill.as_ref().and_then(|bill| bill.on_demand_only)),
-        "omniscient_usd": dollars(bill.as_ref().and_then(|bill| bill.omniscient)),
+        "on_demand_only_usd": dollars(got_through.and_then(|bill| bill.on_demand_only)),
+        "omniscient_usd": dollars(got_through.and_then(|bill| bill.omniscient)),
         "predicted_usd": dollars(forecast.map(|forecast| forecast.cost)),
         "predicted_usd_10": dollars(forecast.map(|forecast| forecast.low)),
         "predicted_usd_90": dollars(forecast.map(|forecast| forecast.high)),

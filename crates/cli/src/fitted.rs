@@ -1,5 +1,7 @@
 //! Tables that fit: the least important columns leave when the terminal is too narrow for all.
 
+use crate::age::MARK;
+
 /// A column of a table.
 #[derive(Clone, Debug)]
 pub struct Column {
@@ -20,12 +22,26 @@ impl Column {
 
     /// Figures, on the right.
     pub fn figures(head: impl Into<String>, leaves: u8, cells: impl IntoIterator<Item = String>) -> Column {
-        Column { right: true, ..Column::words(head, leaves, cells) }
+        let mut column = Column { right: true, ..Column::words(head, leaves, cells) };
+        // Digits stay below each other where some figures have a mark.
+        if column.cells.iter().any(|cell| cell.ends_with(MARK)) {
+            let unmarked = column.cells.iter_mut().filter(|cell| !cell.is_empty() && !cell.ends_with(MARK));
+            unmarked.for_each(|cell| cell.push(' '));
+        }
+        column
     }
 
-    /// Words that may be cut short, down to `least` characters.
+    /// Words that may be cut short, down to `least` characters, or to what still tells them apart.
     pub fn least(mut self, least: usize) -> Column {
-        self.least = Some(least);
+        let mut all: Vec<&String> = self.cells.iter().collect();
+        all.sort();
+        all.dedup();
+        let alike = |width: usize| {
+            let mut short: Vec<String> = all.iter().map(|cell| cut(cell, width)).collect();
+            short.sort();
+            short.windows(2).any(|pair| pair[0] == pair[1])
+        };
+        self.least = (least..self.width()).find(|width| !alike(*width));
         self
     }
 
@@ -91,8 +107,12 @@ fn cut(text: &str, width: usize) -> String {
     text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
+/// Lines of prose are no longer than this, however wide the terminal.
+const PROSE: usize = 100;
+
 /// A paragraph over as many lines as it takes.
 pub fn wrapped(paragraph: &str, width: usize) -> String {
+    let width = width.min(PROSE);
     let mut lines = vec![String::new()];
     for word in paragraph.split_whitespace() {
         let length = lines.last().map_or(0, |line| line.chars().count());
@@ -122,6 +142,20 @@ mod tests {
             ],
             width,
         )
+    }
+
+    #[test]
+    fn words_are_not_cut_where_they_become_alike() {
+        let own = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let column = |texts: &[&str]| fitted(vec![Column::words("N", 0, own(texts)).least(4)], 6);
+        assert_eq!(column(&["abcdefgh", "xbcdefgh"]), "N\nabcde…\nxbcde…\n");
+        assert_eq!(column(&["abcdefgh", "abcdefxh"]), "N\nabcdefgh\nabcdefxh\n");
+    }
+
+    #[test]
+    fn marked_figures_keep_their_digits_in_line() {
+        let figures = vec!["1.00".to_owned(), "22.00!".to_owned(), String::new()];
+        assert_eq!(fitted(vec![Column::figures("X", 0, figures)], 80), "     X\n 1.00\n22.00!\n\n");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The one binary: arguments in, words and exit codes out. Everything about jobs is a question to a
 //! server; everything about files is answered here.
 
+mod age;
 pub mod args;
 mod bill;
 mod client;

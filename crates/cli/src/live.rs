@@ -216,6 +216,16 @@ fn worth_a_line(last: &JobView, job: &JobView) -> bool {
         || happened(last, job).is_some()
 }
 
+/// How wide a table may be: what COLUMNS says, else the terminal; what is read by a program is not cut.
+pub fn width() -> usize {
+    let said = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse::<usize>().ok());
+    match said.filter(|columns| *columns > 0) {
+        Some(columns) => columns.max(NARROWEST),
+        None if std::io::stdout().is_terminal() => size().0,
+        None => usize::MAX,
+    }
+}
+
 /// Columns and rows of the terminal.
 pub fn size() -> (usize, usize) {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok();

@@ -2,7 +2,7 @@
 
 use windfall_core::spec::WorkUnit;
 use windfall_core::view::{JobView, State};
-use windfall_core::{Span, Work};
+use windfall_core::{NanoUsd, Span, Work};
 
 /// A table with aligned columns; the last column is left as it is.
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
@@ -21,6 +21,16 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
         text.push_str(&line(row));
     }
     text
+}
+
+/// Dollars for people: `$2,385,046.61`.
+pub fn usd(dollars: f64) -> String {
+    NanoUsd::from_dollars(dollars).to_string()
+}
+
+/// Dollars from and to, in the digits of one amount: `$704.12-1,177.30`.
+pub fn usd_between(low: f64, high: f64, dash: char) -> String {
+    format!("{}{dash}{}", usd(low), usd(high).trim_start_matches('$'))
 }
 
 /// How far a job is: `46 %`.

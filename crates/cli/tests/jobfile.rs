@@ -262,6 +262,33 @@ fn the_first_file_explains_every_key_and_parses() {
 }
 
 #[test]
+fn what_stands_in_brackets_is_what_an_empty_answer_writes() {
+    let mut answers = Answers::default();
+    answers.ask(&context(), |_, wrong| wrong.is_none().then(String::new));
+    let file = template(&answers);
+    let used: Vec<&str> = file.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
+    let in_brackets: Vec<String> = Question::ALL
+        .into_iter()
+        .filter_map(|question| {
+            let aside = question.aside();
+            Some(aside.strip_prefix('[')?.strip_suffix(']')?.to_owned())
+        })
+        .collect();
+    assert_eq!(used.len(), in_brackets.len(), "{used:?}");
+    assert!(used.iter().zip(&in_brackets).all(|(line, shown)| line.ends_with(&format!(": {shown}"))), "{used:?}");
+}
+
+#[test]
+fn on_is_still_read_and_is_the_same_key_as_accelerator() {
+    let of = |work: &str| parse(&format!("run: x\nwork: {work}\n"), "job.yaml", &context());
+    let (before, now) = (of("{ hours: 3, on: A100:8 }").unwrap(), of("{ hours: 3, accelerator: A100:8 }").unwrap());
+    assert_eq!((&before.spec, &before.wishes), (&now.spec, &now.wishes));
+    assert!(now.wishes.on.is_some());
+    let both = of("{ hours: 3, on: A100:8, accelerator: A100:8 }").unwrap_err();
+    assert_eq!(both.problems()[0].class, Class::DuplicateKey);
+}
+
+#[test]
 fn every_commented_setting_of_the_first_file_can_be_used() {
     let file = template(&Answers::default());
     let lines: Vec<&str> = file.lines().collect();
@@ -278,7 +305,7 @@ fn every_commented_setting_of_the_first_file_can_be_used() {
             if !lines[below].starts_with("#  ") {
                 break;
             }
-            if !(lines[below].starts_with("#  hours") || lines[below].starts_with("#  on")) {
+            if !(lines[below].starts_with("#  hours") || lines[below].starts_with("#  accelerator:")) {
                 used[below] = lines[below][1..].to_owned();
             }
         }

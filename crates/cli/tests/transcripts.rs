@@ -20,6 +20,7 @@ fn transcript_in(dir: &tempfile::TempDir, lines: &[&[&str]]) -> String {
             .env("WINDFALL_HOME", dir.path().join("home"))
             .env_remove("WINDFALL_CATALOG")
             .env("COLUMNS", "80")
+            .env("WINDFALL_TODAY", "2026-11-15")
             .env("NO_COLOR", "1")
             .output()
             .expect("it runs");
@@ -146,6 +147,70 @@ fn offers_read_well_in_eighty_columns() {
         &["offers", "--instance-type", "p4d.24xlarge", "--region", "us-east-1", "--all"],
         &["offers", "--cpu", "--cloud", "aws", "--region", "us-east-1", "--min-memory", "3000GB", "--limit", "3"],
     ]));
+}
+
+/// What `windfall` prints into a pipe, with COLUMNS as given, on the 15th of November 2026.
+fn piped(columns: Option<&str>, args: &[&str]) -> String {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_windfall"));
+    command.args(args).env("WINDFALL_HOME", dir.path()).env_remove("WINDFALL_CATALOG").env_remove("COLUMNS");
+    command.env("WINDFALL_TODAY", "2026-11-15");
+    if let Some(columns) = columns {
+        command.env("COLUMNS", columns);
+    }
+    String::from_utf8_lossy(&command.output().expect("it runs").stdout).into_owned()
+}
+
+#[test]
+fn a_pipe_gets_the_whole_table_and_columns_count() {
+    let whole = piped(None, &["offers", "H100"]);
+    assert!(whole.contains("gpu-h100-sxm_1gpu-16vcpu-200gb") && !whole.contains('…'), "{whole}");
+    let head = whole.lines().next().unwrap_or_default();
+    for column in ["GPU GB", "VCPUS", "GIB", "AS OF", "WHERE", "MORE"] {
+        assert!(head.contains(column), "{column}: {head}");
+    }
+    for columns in ["60", "100", "140"] {
+        let told = piped(Some(columns), &["offers", "H100:8"]);
+        let longest = told.lines().map(|line| line.chars().count()).max();
+        assert!(longest <= columns.parse().ok(), "{columns}: {longest:?}\n{told}");
+    }
+    assert!(piped(Some("140"), &["offers", "H100:8"]).contains("GPU GB"), "what fits is shown");
+}
+
+#[test]
+fn a_region_with_commas_in_its_name_can_be_chosen_among_others() {
+    let told = piped(None, &["offers", "H100", "--region", "us-east-1,Florida, US, NA", "--json"]);
+    let offers: Vec<serde_json::Value> = serde_json::from_str(&told).expect("a list");
+    let mut regions: Vec<&str> = offers.iter().filter_map(|offer| offer["region"].as_str()).collect();
+    regions.sort_unstable();
+    regions.dedup();
+    assert_eq!(regions, ["Florida, US, NA", "us-east-1"]);
+}
+
+#[test]
+fn an_old_price_heads_no_table_unmarked() {
+    let told = piped(None, &["offers", "A100-80GB", "--cloud", "azure", "--market", "spot", "--limit", "1"]);
+    let first = told.lines().nth(1).unwrap_or_default();
+    assert!(first.contains("0.40!") && told.contains("more than 180 days old: skypilot-catalog/azure"), "{told}");
+    let overview = piped(None, &["offers"]);
+    let line = overview.lines().find(|line| line.starts_with("A100-80GB ")).unwrap_or_default();
+    assert!(line.contains("0.40!"), "{line}");
+    let plan = piped(None, &["plan", "--hours", "8", "--on", "A100-80GB", "--cloud", "azure", "--market", "spot"]);
+    let first = plan.lines().nth(3).unwrap_or_default();
+    assert!(first.contains("! ") && plan.contains("days old)"), "{plan}");
+}
+
+#[test]
+fn large_sums_have_commas_and_bands_the_digits_of_the_cost() {
+    let plan = piped(None, &["plan", "--hours", "90000", "--on", "H100:8", "--cloud", "nebius"]);
+    let cells: Vec<&str> =
+        plan.lines().filter(|line| line.starts_with("nebius")).flat_map(str::split_whitespace).collect();
+    let amounts: Vec<&&str> = cells.iter().filter(|cell| cell.starts_with('$')).collect();
+    assert!(amounts.len() >= 2, "{plan}");
+    for amount in amounts.iter().flat_map(|cell| cell.trim_start_matches('$').split('-')) {
+        let (whole, cents) = amount.split_once('.').unwrap_or_default();
+        assert!(cents.len() == 2 && whole.contains(','), "{amount} in {plan}");
+    }
 }
 
 #[test]
@@ -317,6 +382,8 @@ fn a_catalogue_of_one_s_own_is_built_or_refused() {
             .current_dir(dir.path())
             .env("WINDFALL_HOME", dir.path().join("home"))
             .env("WINDFALL_CATALOG", dir.path().join(catalog))
+            .env("COLUMNS", "80")
+            .env("WINDFALL_TODAY", "2026-11-15")
             .output()
             .expect("it runs");
         let both = [output.stdout, output.stderr].concat();

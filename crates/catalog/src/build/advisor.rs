@@ -1,7 +1,7 @@
 //! AWS Spot Advisor's reply: for each region, system and type the interruption band and the usual saving.
 
 use crate::error::BuildError;
-use crate::facts::Facts;
+use crate::facts::{Facts, SourceId};
 use crate::words::Band;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ struct Advice {
 }
 
 /// Reads the bands of Linux instances.
-pub fn read(facts: &mut Facts, file: &str, reader: impl Read) -> Result<(), BuildError> {
+pub fn read(facts: &mut Facts, source: SourceId, file: &str, reader: impl Read) -> Result<(), BuildError> {
     let reply: Reply = serde_json::from_reader(std::io::BufReader::new(reader))
         .map_err(|error| BuildError::bad(file, format!("line {}", error.line()), error))?;
     for (region, systems) in &reply.spot_advisor {
@@ -28,7 +28,7 @@ pub fn read(facts: &mut Facts, file: &str, reader: impl Read) -> Result<(), Buil
             })?;
             let kinds: Vec<_> = facts.named("aws", name).collect();
             for kind in kinds {
-                facts.band(kind, region, band);
+                facts.band(kind, region, band, source);
             }
         }
     }

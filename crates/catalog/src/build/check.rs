@@ -2,6 +2,7 @@
 //! checked, or listed. The result is `docs/catalog-report.md`, which a test keeps fresh.
 
 use super::collection::{Collection, azure_rows, second};
+use super::doubt::Dropped;
 use super::{chips, cyclenerd};
 use crate::catalog::Catalog;
 use crate::error::BuildError;
@@ -65,8 +66,18 @@ pub fn report(collection: &mut Collection<'_, '_>, facts: &Facts, catalog: &Cata
     for compared in &all {
         section(&mut text, compared);
     }
+    left_out(&mut text, &collection.dropped);
     text.push_str(TAIL);
     Ok(text)
+}
+
+fn left_out(text: &mut String, dropped: &[Dropped]) {
+    text.push_str(LEFT_OUT);
+    for line in dropped {
+        let regions: Vec<&str> = line.regions.iter().map(String::as_str).collect();
+        let Dropped { cloud, types, prices, why, .. } = line;
+        let _ = writeln!(text, "| {cloud} | {} | {} | {prices} | {why} |", types.join(", "), regions.join(", "));
+    }
 }
 
 fn section(text: &mut String, compared: &Compared) {
@@ -161,9 +172,6 @@ fn aws(collection: &mut Collection<'_, '_>, facts: &Facts) -> Result<Compared, B
 const DEDICATED: &str = "the second source has the price of dedicated tenancy for bare metal, 6 or 10 % above the \
 plain one";
 
-/// What Windows costs a core and an hour on Azure; on burstable sizes a tenth.
-const WINDOWS_PER_CORE: [f64; 2] = [0.046, 0.0046];
-
 fn azure(collection: &mut Collection<'_, '_>, facts: &Facts) -> Result<Compared, BuildError> {
     let mut compared = Compared::new("Azure, on demand: SkyPilot (2025-09) against Karpenter (2026-06-18)");
     let mut first = Facts::default();
@@ -188,7 +196,7 @@ fn azure(collection: &mut Collection<'_, '_>, facts: &Facts) -> Result<Compared,
     })?;
     compared.remarks.push(
         "So sizes without accelerators have SkyPilot's prices here; of the second source only sizes with accelerators \
-         are taken, whose prices agree wherever both have one."
+         are taken, unless Windows is in their price."
             .to_owned(),
     );
     let names: Vec<String> = unknown.into_iter().collect();
@@ -203,9 +211,8 @@ fn azure(collection: &mut Collection<'_, '_>, facts: &Facts) -> Result<Compared,
 fn azure_reason(facts: &Facts, kind: TypeId, size: &str, ours: NanoUsd, theirs: NanoUsd) -> Option<&'static str> {
     let cores = f64::from(facts.type_of(kind).vcpus_milli?) / 1_000.0;
     let more = (theirs.dollars() - ours.dollars()) / cores;
-    let windows = WINDOWS_PER_CORE.iter().any(|licence| (more / licence - 1.0).abs() < 0.05);
     match () {
-        () if windows => {
+        () if super::doubt::is_licence(more) => {
             Some("the second source has the Windows price: $0.046 more a core, or $0.0046 on burstable sizes")
         }
         () if size.contains("V620") => Some("the price fell between the two dates; the newer one is used"),
@@ -300,6 +307,17 @@ explained by a rule that the check applies, or it is listed as open.
 
 ";
 
+const LEFT_OUT: &str = "
+## Prices that are left out
+
+Rules of `catalog build` (`crates/catalog/src/build/doubt.rs`) leave out what cannot be believed: one price for unlike
+sizes, a price far from that of the other regions, memory that is not the chip's, a price with the licence of Windows,
+and what a newer list of its region does not have.
+
+| cloud | what | where | prices | why |
+|---|---|---|---:|---|
+";
+
 const TAIL: &str = "
 ## Wrong facts that are not repeated
 
@@ -314,6 +332,8 @@ const TAIL: &str = "
 | SkyPilot, AWS | FPGAs as accelerators; Trainium2 without | no accelerator; Trainium2, 16 of them |
 | SkyPilot, Azure and RunPod | a spot price equal to the on-demand price | unknown |
 | SkyPilot, Vast | spot prices of zero | unknown |
+| SkyPilot, Vast | the memory of all accelerators where that of one should be | divided by their number: 2 × A100 with 80 GB are A100 of 40 GB |
+| SkyPilot, Vast | RTX3060, RTX4060, RTX4070 for cards with a Ti in their name | RTX3060-Ti, RTX4060-Ti, RTX4070-Ti-Super |
 | SkyPilot, Nebius | RTX6000 for the Blackwell card | RTXPRO6000 |
 | SkyPilot, memory table | B200 and H200 with 80 GB | 180 and 141 GB, from the data sheets |
 | SkyPilot, RunPod | gigabytes where MiB should be | not believed |
@@ -327,6 +347,6 @@ const TAIL: &str = "
 - Prices of A4 and A3 Ultra machines are in one source only.
 - Local SSD of a3-ultragpu: its size is in no source at hand, so it is not in the price.
 - SkyPilot lists every RunPod and OCI type in every zone; whether it can be had there is not known.
-- Spot prices of Azure are of 2025-09; interruption bands of AWS are of 2025-06-28.
+- Spot prices of Azure are of 2025-09; interruption bands of AWS are of 2025-06-28. Tables mark both as old.
 - Google's internet egress from Seoul (asia-northeast3) costs more between 1 and 10 TiB than before, as the source says.
 ";

@@ -58,6 +58,12 @@ pub fn settle(cloud: &str, kind: &str, claim: Claim<'_>) -> Option<Chips> {
         ("runpod", "A100-80GB", _) => "A100-PCIe-80GB",
         ("vast", "H100", _) if kind.contains("_NVL") => "H100-NVL",
         ("vast", "H100", _) if kind.contains("_PCIE") => "H100-PCIe",
+        // SkyPilot leaves the end of a card's name out; these are other cards, with other memory.
+        ("vast", "RTX3060", _) if kind.contains("_3060_Ti") => "RTX3060-Ti",
+        ("vast", "RTX4060", _) if kind.contains("_4060_Ti") => "RTX4060-Ti",
+        ("vast", "RTX4070", _) if kind.contains("_4070S_Ti") => "RTX4070-Ti-Super",
+        ("vast", "A100", Some(mib)) if kind.contains("_PCIE") && mib > 60_000 => "A100-PCIe-80GB",
+        ("vast", "A100", _) if kind.contains("_PCIE") => "A100-PCIe",
         (_, "A100", Some(mib)) if mib > 60_000 => "A100-80GB",
         (_, "V100", Some(mib)) if mib > 30_000 => "V100-32GB",
         (_, name, _) => claim.long_name.filter(|long| says_more(long, name)).unwrap_or(name),

@@ -1,13 +1,16 @@
 //! The project's own collection of files, named by `WINDFALL_DATA`, to the embedded catalogue. Only facts are taken,
 //! each with its source; the files themselves are never part of the project.
 
+use super::doubt::{self, Dropped};
 use super::read::{Watcher, open};
+use super::rows::Rows;
 use super::{advisor, chips, cyclenerd, history, perf, skypilot, transfer};
 use crate::error::BuildError;
 use crate::facts::{Facts, SourceId};
 use crate::money;
 use crate::words::{Source, Term};
 use serde::Deserialize;
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -46,13 +49,15 @@ pub mod second {
 /// The folder with the collection, and who watches it being read.
 pub struct Collection<'w, 'f> {
     folder: PathBuf,
+    /// What was not believed, filled by `facts`.
+    pub dropped: Vec<Dropped>,
     watcher: &'w mut (dyn FnMut(&str, u64, u64) + 'f),
 }
 
 impl<'w, 'f> Collection<'w, 'f> {
     /// A collection in a folder.
     pub fn new(folder: &Path, watcher: &'w mut (dyn FnMut(&str, u64, u64) + 'f)) -> Collection<'w, 'f> {
-        Collection { folder: folder.to_owned(), watcher }
+        Collection { folder: folder.to_owned(), dropped: Vec::new(), watcher }
     }
 
     /// Reads one file with `read`.
@@ -69,15 +74,18 @@ impl<'w, 'f> Collection<'w, 'f> {
     /// Every fact of the collection.
     pub fn facts(&mut self) -> Result<Facts, BuildError> {
         let mut facts = Facts::default();
+        self.dropped.clear();
         self.prices(&mut facts)?;
         self.google(&mut facts)?;
         self.networks(&mut facts)?;
         self.with("prices/aws_spot_advisor_2025-06-28.json.gz", |file, reader| {
-            tell(&mut facts, "aws-spot-advisor", "how often AWS takes spot capacity back", APACHE, "2025-06-28");
-            advisor::read(&mut facts, file, reader)
+            let what = "how often AWS takes spot capacity back";
+            let source = tell(&mut facts, "aws-spot-advisor", what, APACHE, "2025-06-28");
+            advisor::read(&mut facts, source, file, reader)
         })?;
         self.histories(&mut facts)?;
         self.performance(&mut facts)?;
+        self.dropped.extend(doubt::sift(&mut facts));
         Ok(facts)
     }
 
@@ -91,7 +99,16 @@ impl<'w, 'f> Collection<'w, 'f> {
         }
         let what = "on-demand prices of sizes with accelerators, all regions";
         let source = tell(facts, "karpenter-provider-azure", what, APACHE, "2026-06-18");
-        self.with(second::AZURE, |file, reader| azure_accelerators(facts, source, file, reader))
+        let mut list = self.with(second::AZURE, |file, reader| azure_accelerators(facts, file, reader))?;
+        let on_demand = list.prices().map(|(kind, region, _, price)| (kind, region, price));
+        let windows = doubt::with_windows(facts, on_demand);
+        let listed: BTreeSet<(String, String)> =
+            list.prices().map(|(kind, region, ..)| (facts.type_of(kind).name.clone(), region.to_owned())).collect();
+        let withheld = list.withhold(&windows);
+        self.dropped.extend(doubt::windows_line(facts, &withheld));
+        list.tell(facts, source);
+        self.dropped.extend(doubt::drop_unlisted(facts, "azure", &listed));
+        Ok(())
     }
 
     fn google(&mut self, facts: &mut Facts) -> Result<(), BuildError> {
@@ -193,7 +210,8 @@ pub fn azure_rows(file: &str, reader: impl Read) -> impl Iterator<Item = Result<
 }
 
 /// Sizes with accelerators only: for one size in fifteen without, this source has the Windows price.
-fn azure_accelerators(facts: &mut Facts, source: SourceId, file: &str, reader: impl Read) -> Result<(), BuildError> {
+fn azure_accelerators(facts: &mut Facts, file: &str, reader: impl Read) -> Result<Rows, BuildError> {
+    let mut rows = Rows::default();
     for (at, row) in azure_rows(file, reader).enumerate() {
         let row = row?;
         let Some(chips) = chips::settle("azure", &row.sku, chips::Claim::default()) else { continue };
@@ -201,10 +219,10 @@ fn azure_accelerators(facts: &mut Facts, source: SourceId, file: &str, reader: i
             money::price(&row.usd_hour).map_err(|error| BuildError::bad(file, format!("row {}", at + 1), error))?;
         let kind = facts.instance(skypilot::filled("azure", &row.sku, Some(chips), azure_cores(&row.sku), None, None));
         if let Some(price) = price {
-            facts.price(kind, &row.region, None, Term::OnDemand, price, source);
+            rows.add(kind, &row.region, None, Term::OnDemand, price);
         }
     }
-    Ok(())
+    Ok(rows)
 }
 
 /// Azure's size names start with their virtual cores: `Standard_ND96isr_H200_v5`.

@@ -4,6 +4,7 @@
 //! files) replace what was known of their cloud in the regions and markets they name; spot price histories and the
 //! Spot Advisor's bands are added. What no file speaks about is kept.
 
+use super::doubt::{self, Dropped};
 use super::gcp_skus::Parts;
 use super::read::{Watcher, open};
 use super::rows::Rows;
@@ -38,6 +39,8 @@ pub struct Built {
     pub files: Vec<FileRead>,
     /// Files in no known format.
     pub skipped: Vec<String>,
+    /// Prices that were not believed.
+    pub dropped: Vec<Dropped>,
 }
 
 /// What a file is, by its first bytes.
@@ -129,26 +132,43 @@ pub fn build(start: Catalog, folder: &Path, watcher: Watcher<'_>) -> Result<Buil
     if batches.is_empty() {
         return Err(BuildError::Empty { path: folder.to_owned() });
     }
-    settle(&mut facts, &batches);
+    let mut dropped = settle(&mut facts, &mut batches);
+    dropped.extend(doubt::sift(&mut facts));
     let files = batches.into_iter().map(|batch| batch.file).collect();
-    Ok(Built { bytes: crate::format::encode(&facts), files, skipped })
+    Ok(Built { bytes: crate::format::encode(&facts), files, skipped, dropped })
 }
 
-fn settle(facts: &mut Facts, batches: &[Batch]) {
+/// Full lists replace what was there, and end what they do not have; prices with Windows in them are not taken.
+fn settle(facts: &mut Facts, batches: &mut [Batch]) -> Vec<Dropped> {
+    let mut dropped = Vec::new();
+    for batch in batches.iter_mut().filter(|batch| batch.kind == Kind::AzureRetail) {
+        let on_demand = batch.rows.prices().filter(|(_, _, term, _)| *term == Term::OnDemand);
+        let windows = doubt::with_windows(facts, on_demand.map(|(kind, region, _, price)| (kind, region, price)));
+        let withheld = batch.rows.withhold(&windows);
+        dropped.extend(doubt::windows_line(facts, &withheld));
+    }
     let complete = batches.iter().filter(|batch| batch.kind.is_complete());
     let replaced: BTreeSet<(String, String, Term)> = complete
         .flat_map(|batch| batch.rows.regions().map(|(region, term)| (batch.cloud.clone(), region.to_owned(), term)))
         .collect();
     facts.forget(&replaced);
-    for batch in batches {
-        let source = facts.source(Source {
-            name: batch.file.name.clone(),
-            what: batch.kind.name().to_owned(),
-            licence: "your file".to_owned(),
-            as_of: batch.file.as_of.clone(),
-        });
+    for cloud in batches.iter().map(|batch| batch.cloud.clone()).collect::<BTreeSet<_>>() {
+        let lists = batches.iter().filter(|batch| batch.kind.is_complete() && batch.cloud == cloud);
+        let on_demand = lists.flat_map(|batch| batch.rows.prices()).filter(|(_, _, term, _)| *term == Term::OnDemand);
+        let listed: BTreeSet<(String, String)> =
+            on_demand.map(|(kind, region, ..)| (facts.type_of(kind).name.clone(), region.to_owned())).collect();
+        dropped.extend(doubt::drop_unlisted(facts, &cloud, &listed));
+    }
+    for batch in batches.iter() {
+        let source = facts.source(own_source(&batch.file.name, batch.kind, &batch.file.as_of));
         batch.rows.tell(facts, source);
     }
+    dropped
+}
+
+fn own_source(name: &str, kind: Kind, as_of: &str) -> Source {
+    let own = str::to_owned;
+    Source { name: own(name), what: own(kind.name()), licence: own("your file"), as_of: own(as_of) }
 }
 
 fn read_one(
@@ -180,8 +200,10 @@ fn read_one(
         }
         Kind::Lambda => (lambda::read(facts, name, reader)?, None),
         Kind::SpotAdvisor => {
-            advisor::read(facts, name, reader)?;
-            (Rows::default(), None)
+            let as_of = date_in(name).map_or_else(|| modified(path), Ok)?;
+            let source = facts.source(own_source(name, kind, &as_of));
+            advisor::read(facts, source, name, reader)?;
+            (Rows::default(), Some(as_of))
         }
         // Pages of SKUs are put together once all are read.
         Kind::GcpSkus => (Rows::default(), None),

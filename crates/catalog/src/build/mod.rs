@@ -11,6 +11,7 @@ pub mod check;
 pub mod chips;
 pub mod collection;
 pub mod cyclenerd;
+pub mod doubt;
 pub mod folder;
 mod gcp;
 pub mod gcp_skus;

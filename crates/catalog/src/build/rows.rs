@@ -18,6 +18,20 @@ impl Rows {
         self.prices.push((kind, region.to_owned(), zone.map(str::to_owned), term, price));
     }
 
+    /// Types, regions, terms and prices.
+    pub fn prices(&self) -> impl Iterator<Item = (TypeId, &str, Term, NanoUsd)> {
+        self.prices.iter().map(|(kind, region, _, term, price)| (*kind, region.as_str(), *term, *price))
+    }
+
+    /// Takes the prices of given types out on demand; of which types and in which regions they were.
+    pub fn withhold(&mut self, kinds: &BTreeSet<TypeId>) -> Vec<(TypeId, String)> {
+        let withheld =
+            |row: &(TypeId, String, Option<String>, Term, NanoUsd)| row.3 == Term::OnDemand && kinds.contains(&row.0);
+        let gone = self.prices.iter().filter(|row| withheld(row)).map(|row| (row.0, row.1.clone())).collect();
+        self.prices.retain(|row| !withheld(row));
+        gone
+    }
+
     /// How many prices.
     pub fn len(&self) -> usize {
         self.prices.len()

@@ -176,7 +176,11 @@ pub(super) fn spot(cloud: &str, row: &Row<'_>) -> Option<NanoUsd> {
 }
 
 pub(super) fn type_facts(cloud: &str, row: &Row<'_>) -> TypeFacts {
-    let told = gpu_memory_mib(row.gpu);
+    let told = gpu_memory_mib(row.gpu).map(|mib| match row.count {
+        // Vast lists the memory of all accelerators together where the others list that of one.
+        Some(count) if cloud == "vast" && count.0 > 1_000 => (u64::from(mib) * 1_000 / u64::from(count.0)) as u32,
+        _ => mib,
+    });
     let claim = Claim { name: row.accelerator, count: row.count, long_name: gpu_name(row.gpu), memory_mib: told };
     filled(cloud, row.kind, chips::settle(cloud, row.kind, claim), row.vcpus_milli, row.memory_mib, told)
 }
@@ -255,6 +259,24 @@ mod tests {
             let kind = facts.named(cloud, "x").next().expect("the type");
             assert_eq!(facts.price_of(kind, "r", None, Term::Spot).is_some(), known, "{cloud}");
         }
+    }
+
+    #[test]
+    fn vast_says_the_memory_of_all_cards_and_leaves_the_end_of_their_name_out() {
+        let row = |kind: &str, name: &str, count: u32, mib: u32| {
+            let info = format!("\"{{'Gpus': [{{'Name': '{name}', 'MemoryInfo': {{'SizeInMiB': {mib}}}}}]}}\"");
+            let facts =
+                read_rows("vast", &format!("{kind},{name},{count},32,64,{info},1,0,r,z\n")).expect("a good row");
+            let id = facts.named("vast", kind).next().expect("the type");
+            (facts.type_of(id).accelerator.clone().unwrap_or_default(), facts.type_of(id).accelerator_memory_mib)
+        };
+        let is = |family: &str, mib: u32| (family.to_owned(), Some(mib));
+        assert_eq!(row("2x-A100_PCIE", "A100", 2, 81_920), is("A100", 40_960));
+        assert_eq!(row("2x-A100_SXM4", "A100", 2, 163_840), is("A100-80GB", 81_920));
+        assert_eq!(row("4x-Tesla_V100", "V100", 4, 65_536), is("V100", 16_384));
+        assert_eq!(row("4x-RTX_4060_Ti", "RTX4060", 4, 65_520), is("RTX4060-Ti", 16_380));
+        assert_eq!(row("1x-RTX_3060_Ti", "RTX3060", 1, 8_192), is("RTX3060-Ti", 8_192));
+        assert_eq!(row("4x-RTX_3060", "RTX3060", 4, 49_152), is("RTX3060", 12_288));
     }
 
     #[test]

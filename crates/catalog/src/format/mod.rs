@@ -1,4 +1,4 @@
-//! The stored catalogue, format 1. Little-endian, no padding; a *number* is an unsigned LEB128 integer.
+//! The stored catalogue, format 2. Little-endian, no padding; a *number* is an unsigned LEB128 integer.
 //!
 //! ```text
 //! magic      "WINDFCAT"
@@ -40,7 +40,7 @@ pub use write::{encode, write_file};
 pub(crate) const MAGIC: &[u8; 8] = b"WINDFCAT";
 
 /// What this program reads and writes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Sections in the order of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +84,6 @@ pub(crate) mod says {
     pub const RESERVED_1Y: u8 = 16;
     /// A price with a commitment of three years.
     pub const RESERVED_3Y: u8 = 32;
-    /// How often spot is taken back.
+    /// How often spot is taken back, and who says so.
     pub const BAND: u8 = 64;
 }

@@ -186,7 +186,10 @@ fn encode_listings(facts: &Facts, id: TypeId, places: &Places<'_>, sources: &[u6
         for term in Term::ALL {
             encode_term(listing, term, &sold, bytes);
         }
-        bytes.extend(band.map(|band| band.number()));
+        if let Some((band, source)) = band {
+            bytes.push(band.number());
+            put_number(bytes, sources[facts.index_of_source(source)]);
+        }
     }
 }
 

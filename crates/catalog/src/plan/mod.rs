@@ -130,6 +130,12 @@ impl Catalog {
         {
             return Err(Why::Memory { has: memory, least });
         }
+        let on_each = offer.kind.accelerator_memory_gb;
+        if let Some(least) = request.min_accelerator_memory_gb
+            && on_each.is_none_or(|memory| memory + 1e-9 < least)
+        {
+            return Err(Why::AcceleratorMemory { has: on_each, least });
+        }
         if let Some(least) = request.min_vcpus
             && offer.kind.vcpus.is_none_or(|cores| cores < least)
         {

@@ -118,6 +118,8 @@ pub struct Request {
     pub terms: Vec<Term>,
     /// Main memory of a node.
     pub min_memory_gib: Option<f64>,
+    /// Memory of each accelerator.
+    pub min_accelerator_memory_gb: Option<f64>,
     /// Virtual cores of a node.
     pub min_vcpus: Option<f64>,
     /// Most that a spot instance may cost an hour.

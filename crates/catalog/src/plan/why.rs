@@ -106,7 +106,7 @@ impl Why {
         match self {
             Why::Memory { .. } => "with too little memory",
             Why::Cores { .. } => "with too few cores",
-            Why::AcceleratorMemory { .. } => "into which the model does not fit",
+            Why::AcceleratorMemory { .. } => "with too little memory on an accelerator",
             Why::OnlyServes { .. } => "that do not train models",
             Why::UnknownSpeed { .. } | Why::NoThroughput { .. } => "whose speed is not known",
             Why::NoWork => "without work to plan",

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
+use windfall_catalog::build::doubt::Doubt;
 use windfall_catalog::build::folder::{Built, build};
 use windfall_catalog::build::{aws_bulk, read};
 use windfall_catalog::{BuildError, Catalog, Facts, Offer, Query, Term, format};
@@ -91,6 +92,54 @@ fn azure_s_pages_give_linux_spot_and_terms_by_the_hour() {
     assert_eq!(of(Term::OnDemand), Some(98.32));
     assert_eq!(of(Term::Spot), Some(39.328));
     assert_eq!(of(Term::Reserved3y), Some(49.160328767));
+}
+
+#[test]
+fn a_size_that_a_full_list_no_longer_has_is_not_sold_as_spot_either() {
+    let page = r#"{"BillingCurrency": "USD", "Items": [{"currencyCode": "USD", "retailPrice": 98.32, "type": "Consumption",
+        "armRegionName": "eastus", "armSkuName": "Standard_ND96isr_H100_v5", "serviceName": "Virtual Machines",
+        "unitOfMeasure": "1 Hour", "effectiveStartDate": "2026-09-01T00:00:00Z"}]}"#;
+    let folder = folder_with("page.json", page);
+    let before = Catalog::embedded();
+    assert!(!price(&before, "Standard_NC24ads_A100_v4", "eastus", Term::Spot).is_empty(), "it is sold until then");
+    let after = opened(folder.path());
+    assert!(price(&after, "Standard_NC24ads_A100_v4", "eastus", Term::Spot).is_empty(), "the list does not have it");
+    assert!(!price(&after, "Standard_NC24ads_A100_v4", "westus3", Term::Spot).is_empty(), "another region");
+    let built = built(folder.path()).expect("good files");
+    assert!(built.dropped.iter().any(|line| line.why == Doubt::Gone && line.regions.contains("eastus")));
+}
+
+#[test]
+fn a_price_with_windows_in_it_is_not_taken_and_the_known_one_stays() {
+    let size = "Standard_NC24ads_A100_v4";
+    let on_demand =
+        |catalog: &Catalog| price(catalog, size, "eastus", Term::OnDemand).first().map(|(_, price, _)| *price);
+    let known = on_demand(&Catalog::embedded()).expect("sold");
+    for (more, taken) in [(24.0 * 0.046, false), (0.5, true)] {
+        let page = format!(
+            r#"{{"BillingCurrency": "USD", "Items": [{{"currencyCode": "USD", "retailPrice": {:.3}, "type": "Consumption",
+            "armRegionName": "eastus", "armSkuName": "{size}", "serviceName": "Virtual Machines",
+            "unitOfMeasure": "1 Hour", "effectiveStartDate": "2026-09-01T00:00:00Z"}}]}}"#,
+            known + more
+        );
+        let folder = folder_with("page.json", &page);
+        let now = on_demand(&opened(folder.path())).expect("sold");
+        assert_eq!((now - known).abs() > 1e-9, taken, "{now} after {known}");
+        let built = built(folder.path()).expect("good files");
+        assert_eq!(built.dropped.iter().any(|line| line.why == Doubt::Windows), !taken);
+    }
+}
+
+#[test]
+fn a_placeholder_in_a_file_is_not_taken_and_is_said() {
+    let head = "InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,GpuInfo,Price,SpotPrice,Region\n";
+    let rows = ["1x,L4,1,4,16,,700,,here", "2x,L4,2,8,32,,700,,here", "4x,L4,4,16,64,,700,,here"].join("\n");
+    let folder = folder_with("runpod/vms.csv", &format!("{head}{rows}\n1x,L4,1,4,16,,0.4,,there\n"));
+    let built = build(empty(), folder.path(), &mut read::nobody()).expect("a good file");
+    let told: Vec<String> = built.dropped.iter().map(ToString::to_string).collect();
+    assert_eq!(told, ["runpod 1x, 2x, 4x in here: $700.00 an hour for 1 accelerators as for 4: a placeholder"]);
+    let catalog = Catalog::from_bytes(Cow::Owned(built.bytes), "built", true).expect("sound");
+    assert_eq!(catalog.search(&Query::default()).len(), 1);
 }
 
 #[test]

@@ -82,6 +82,23 @@ fn a_model_is_planned_where_it_fits() {
     assert!(plan(&request(Tuning::Lora, &[1])).candidates[0].cost.mean <= full);
 }
 
+#[test]
+fn accelerators_with_less_memory_than_asked_for_are_not_planned() {
+    let request = Request {
+        work: Some(Work::Hours { hours: Span::hours(8), on: None }),
+        accelerators: ["A100:8", "A100-80GB:8"].map(|name| crate::catalog().wanted(name).expect("known")).to_vec(),
+        min_accelerator_memory_gb: Some(80.0),
+        nodes: vec![1],
+        ..Request::default()
+    };
+    let plan = plan(&request);
+    assert!(!plan.candidates.is_empty());
+    assert!(plan.candidates.iter().all(|candidate| candidate.offer.kind.accelerator == Some("A100-80GB")));
+    let refused = plan.rejected.iter().find(|rejected| rejected.offer.kind.accelerator == Some("A100"));
+    let why = Why::AcceleratorMemory { has: Some(40.0), least: 80.0 };
+    assert_eq!(refused.map(|rejected| &rejected.why), Some(&why));
+}
+
 /// Nobody works for less than the price of the running time, however long that is.
 #[test]
 fn long_work_costs_what_its_hours_cost() {

@@ -57,7 +57,7 @@ fn a_catalogue_of_another_version_or_kind_is_named() {
     let mut newer = small();
     newer[8] = 9;
     let error = open(newer).expect_err("another version").to_string();
-    assert_eq!(error, "test: has format 9, this program reads format 1");
+    assert_eq!(error, "test: has format 9, this program reads format 2");
     assert!(matches!(open(b"not a catalogue at all".to_vec()), Err(CatalogError::Foreign { .. })));
     assert!(matches!(open(Vec::new()), Err(CatalogError::Foreign { .. })));
 }

@@ -50,6 +50,35 @@ fn data_sheets_say_the_memory_that_skypilot_gets_wrong() {
 }
 
 #[test]
+fn vast_s_cards_have_their_own_memory() {
+    let catalog = crate::catalog();
+    let of = |name: &str| {
+        let kinds = catalog.instance_types().filter(|kind| kind.cloud == "vast" && kind.name == name);
+        kinds.map(|kind| (kind.accelerator.unwrap_or("none"), kind.accelerator_memory_gb)).collect::<Vec<_>>()
+    };
+    assert_eq!(of("2x-A100_PCIE-32-65536"), [("A100", Some(40.0))]);
+    assert_eq!(of("2x-A100_SXM4-32-65536"), [("A100", Some(40.0)), ("A100-80GB", Some(80.0))]);
+    assert_eq!(of("2x-Tesla_V100-32-65536"), [("V100", Some(16.0))]);
+    assert_eq!(of("4x-RTX_4060_Ti-32-65536"), [("RTX4060-Ti", Some(16.0))]);
+    assert_eq!(of("4x-RTX_4070S_Ti-32-65536"), [("RTX4070-Ti-Super", Some(16.0))]);
+    assert_eq!(of("1x-RTX_3060_Ti-32-65536"), [("RTX3060-Ti", Some(8.0))]);
+}
+
+#[test]
+fn placeholders_windows_prices_and_machines_that_are_gone_are_not_offered() {
+    let catalog = crate::catalog();
+    for region in ["asia-east1", "southamerica-east1", "us-central2"] {
+        assert!(offers(catalog, "gcp", "v6e-8", region, Term::OnDemand).is_empty(), "{region}");
+    }
+    assert_eq!(price("gcp", "v6e-8", "us-central1", Term::OnDemand), 21.6);
+    assert_eq!(price("azure", "Standard_NCC40ads_H100_v5", "eastus2", Term::OnDemand), 6.98);
+    assert!(offers(catalog, "azure", "Standard_NCC40ads_H100_v5", "westeurope", Term::OnDemand).is_empty());
+    for (kind, region) in [("Standard_NC6", "westus2"), ("Standard_NV6", "northcentralus")] {
+        assert!(Term::ALL.iter().all(|term| offers(catalog, "azure", kind, region, *term).is_empty()), "{kind}");
+    }
+}
+
+#[test]
 fn accelerators_are_counted_right() {
     let catalog = crate::catalog();
     let count = |name: &str| {
@@ -84,7 +113,11 @@ fn networks_and_bands_are_known_where_said() {
         terms: vec![Term::Spot],
         ..Query::default()
     });
-    assert!(spot.iter().all(|offer| offer.band.is_some()) && !spot.is_empty());
+    assert!(!spot.is_empty());
+    for offer in spot {
+        let source = offer.band_source.map(|source| (source.name.as_str(), source.as_of.as_str()));
+        assert_eq!((offer.band.is_some(), source), (true, Some(("aws-spot-advisor", "2025-06-28"))));
+    }
 }
 
 #[test]

@@ -13,10 +13,13 @@ Examples:
   windfall offers L4 --max-price 0.5 --json          for programs
 
 Columns: $/PFLOPS-H is an hour of 1,000 peak bf16 TFLOP/s, $/TB-H an hour of
-1,000 GB of accelerator memory. A share after `spot` is how many such instances
-AWS takes back in a month. LAST YEAR shows the price over twelve months. MORE is
-in how many more places, not cheaper, the same can be had. Prices without a zone
-hold in their whole region. What is unknown is left empty.";
+1,000 GB of accelerator memory, GPU GB the memory of one. A share after `spot` is
+how many such instances AWS took back in a month. LAST YEAR shows the price over
+twelve months. MORE is in how many more places, not cheaper, the same can be had.
+Prices without a zone hold in their whole region. What is unknown is left empty.
+`!` marks prices and shares that are more than 180 days old.
+
+Tables fit the terminal, or COLUMNS; into a pipe they are written whole.";
 
 /// Where and how things are bought.
 #[derive(Debug, Default, Args)]
@@ -25,7 +28,7 @@ pub struct PlaceArgs {
     #[arg(long, value_delimiter = ',', value_name = "CLOUD,…")]
     pub cloud: Vec<String>,
     /// In these regions or zones
-    #[arg(long, value_delimiter = ',', value_name = "REGION,…")]
+    #[arg(long, value_name = "REGION,…")]
     pub region: Vec<String>,
     /// On these markets: spot, on-demand, reserved, reserved-1y, reserved-3y
     #[arg(long, value_delimiter = ',', value_name = "MARKET,…")]

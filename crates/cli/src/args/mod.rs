@@ -38,6 +38,7 @@ Environment:
   WINDFALL_HOME     the state directory (default: ~/.local/state/windfall)
   WINDFALL_IDLE     seconds without jobs or clients after which a server ends itself (default: 600)
   WINDFALL_CATALOG  a catalogue of prices to use instead of the embedded one
+  WINDFALL_TODAY    the day from which ages of prices count (default: today)
   NO_COLOR          no colours
 
 Linux is supported; other systems are not.";

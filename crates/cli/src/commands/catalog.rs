@@ -2,6 +2,7 @@
 
 use super::Here;
 use super::facts::{catalog as in_use, default_catalog, own_catalog};
+use crate::age::{self, Today};
 use crate::args::{CatalogArgs, CatalogCommand};
 use crate::client::home_failure;
 use crate::exit::{Code, Failure};
@@ -27,7 +28,7 @@ fn show(here: &Here) -> Result<Code, Failure> {
     for kind in catalog.instance_types() {
         catalog.offers_of(kind, false, |offer| *prices.entry(offer.source).or_default() += 1);
     }
-    let today = jiff::Zoned::now().date();
+    let today = Today::now();
     if here.json {
         println!("{}", as_json(&catalog, &origin, &prices, today));
     } else {
@@ -36,19 +37,7 @@ fn show(here: &Here) -> Result<Code, Failure> {
     Ok(Code::Done)
 }
 
-/// Days since a date; of a month without a day, since its first.
-fn age_days(as_of: &str, today: jiff::civil::Date) -> Option<i32> {
-    let full = if as_of.len() == 7 { format!("{as_of}-01") } else { as_of.to_owned() };
-    let date: jiff::civil::Date = full.parse().ok()?;
-    Some((today - date).get_days())
-}
-
-fn as_json(
-    catalog: &Catalog,
-    origin: &str,
-    prices: &BTreeMap<&Source, usize>,
-    today: jiff::civil::Date,
-) -> serde_json::Value {
+fn as_json(catalog: &Catalog, origin: &str, prices: &BTreeMap<&Source, usize>, today: Today) -> serde_json::Value {
     let sources: Vec<serde_json::Value> = catalog
         .sources()
         .iter()
@@ -58,7 +47,7 @@ fn as_json(
                 "what": source.what,
                 "licence": source.licence,
                 "as_of": source.as_of,
-                "age_days": age_days(&source.as_of, today),
+                "age_days": today.age_days(&source.as_of),
                 "prices": prices.get(source).copied().unwrap_or(0),
             })
         })
@@ -80,12 +69,14 @@ fn clouds(catalog: &Catalog) -> Vec<&str> {
     catalog.regions().map(|(cloud, _)| cloud).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-fn as_text(catalog: &Catalog, origin: &str, prices: &BTreeMap<&Source, usize>, today: jiff::civil::Date) -> String {
+fn as_text(catalog: &Catalog, origin: &str, prices: &BTreeMap<&Source, usize>, today: Today) -> String {
     let mut sources: Vec<&Source> = catalog.sources().iter().collect();
     sources.sort_by_key(|source| (!prices.contains_key(*source), &source.name));
     let column =
         |cell: &dyn Fn(&Source) -> String| -> Vec<String> { sources.iter().map(|source| cell(source)).collect() };
-    let age = |source: &Source| age_days(&source.as_of, today).map_or(String::new(), |days| format!("{days} days"));
+    let age = |source: &Source| {
+        today.age_days(&source.as_of).map_or(String::new(), |days| today.marked(format!("{days} days"), source))
+    };
     let table = fitted(
         vec![
             Column::words("SOURCE", 0, column(&|source| source.name.clone())).least(24),
@@ -99,7 +90,7 @@ fn as_text(catalog: &Catalog, origin: &str, prices: &BTreeMap<&Source, usize>, t
             Column::words("WHAT", 1, column(&|source| source.what.clone())).least(20),
             Column::words("LICENCE", 2, column(&|source| source.licence.clone())),
         ],
-        crate::live::size().0,
+        crate::live::width(),
     );
     let total: usize = prices.values().sum();
     let about = format!(
@@ -113,7 +104,9 @@ fn as_text(catalog: &Catalog, origin: &str, prices: &BTreeMap<&Source, usize>, t
         catalog.families().len(),
         clouds(catalog).join(", "),
     );
-    format!("{}\n{table}", wrapped(&about, crate::live::size().0))
+    let old = age::note(today, catalog.sources())
+        .map_or(String::new(), |note| format!("\n{}", wrapped(&note, crate::live::width())));
+    format!("{}\n{table}{old}", wrapped(&about, crate::live::width()))
 }
 
 fn grouped(count: usize) -> String {
@@ -153,7 +146,7 @@ fn build_one(here: &Here, from: &Path, out: Option<&Path>) -> Result<Code, Failu
     if terminal && !said.is_empty() {
         eprint!("\r\x1b[K");
     }
-    let Built { bytes, files, skipped } = built.map_err(|error| failed(&error))?;
+    let Built { bytes, files, skipped, dropped } = built.map_err(|error| failed(&error))?;
     let out = match out {
         Some(out) => out.to_owned(),
         None => {
@@ -165,7 +158,11 @@ fn build_one(here: &Here, from: &Path, out: Option<&Path>) -> Result<Code, Failu
     build::write(&out, &bytes).map_err(|error| failed(&error))?;
     if here.json {
         let read: Vec<_> = files.iter().map(|file| serde_json::json!({ "file": file.name, "format": file.format, "prices": file.prices, "as_of": file.as_of })).collect();
-        println!("{}", serde_json::json!({ "catalog": out, "bytes": bytes.len(), "read": read, "skipped": skipped }));
+        let left_out: Vec<_> = dropped.iter().map(|line| serde_json::json!({ "cloud": line.cloud, "instance_types": line.types, "regions": line.regions, "prices": line.prices, "why": line.why.to_string() })).collect();
+        println!(
+            "{}",
+            serde_json::json!({ "catalog": out, "bytes": bytes.len(), "read": read, "skipped": skipped, "left_out": left_out })
+        );
         return Ok(Code::Done);
     }
     for file in &files {
@@ -174,8 +171,15 @@ fn build_one(here: &Here, from: &Path, out: Option<&Path>) -> Result<Code, Failu
     for name in &skipped {
         println!("{name}: skipped, not in a known format");
     }
+    for line in &dropped {
+        println!("left out {}: {line}", several(line.prices, "price"));
+    }
     println!("{}: {:.2} MB", out.display(), bytes.len() as f64 / 1e6);
     Ok(Code::Done)
+}
+
+fn several(count: usize, word: &str) -> String {
+    format!("{} {word}{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 
 fn failed(error: &BuildError) -> Failure {

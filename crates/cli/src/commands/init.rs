@@ -55,7 +55,7 @@ fn question(question: Question, wrong: Option<&Problem>) -> Option<String> {
             problem.hint.as_ref().or(problem.expected.as_ref()).map(|more| format!(" ({more})")).unwrap_or_default();
         println!("  {}{more}", problem.message);
     }
-    print!("{} [{}]: ", question.prompt(), question.example());
+    print!("{} {}: ", question.prompt(), question.aside());
     let _ = std::io::stdout().flush();
     let mut line = String::new();
     match std::io::stdin().read_line(&mut line) {

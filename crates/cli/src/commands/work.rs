@@ -91,7 +91,11 @@ pub fn shrink(here: &Here, read: &mut Read) -> Result<(), Failure> {
     for step in fallback.to.iter().filter(|step| step.starts_with("smaller")) {
         let word = step.split_once('+').map_or(usual, |(_, precision)| precision);
         let known = Precision::named(word);
-        let smaller = known.map_or(Vec::new(), |precision| facts.fallbacks(&read.spec.resources, precision));
+        let mut smaller = known.map_or(Vec::new(), |precision| facts.fallbacks(&read.spec.resources, precision));
+        let least = read.wishes.accelerator_memory_gb.unwrap_or(0.0);
+        smaller.retain(|smaller| {
+            least == 0.0 || memory_gb(&facts, &smaller.ask.accelerator).is_some_and(|memory| memory >= least)
+        });
         let list: Vec<String> = smaller
             .iter()
             .map(|s| {
@@ -110,6 +114,40 @@ pub fn shrink(here: &Here, read: &mut Read) -> Result<(), Failure> {
         fallback.smaller.extend(smaller);
     }
     Ok(())
+}
+
+/// Accelerators with less memory than the job asks for are not asked for; without any named, those with enough are.
+pub fn with_memory(here: &Here, read: &mut Read) -> Result<(), Failure> {
+    let Some(least) = read.wishes.accelerator_memory_gb else { return Ok(()) };
+    let facts = catalog(here)?;
+    let enough = |ask: &Ask| memory_gb(&facts, &ask.accelerator).is_some_and(|memory| memory >= least);
+    if read.spec.resources.is_empty() {
+        let any = facts.families().into_iter().map(|family| Ask { accelerator: family.to_owned(), count: 1 });
+        read.spec.resources = any.filter(|ask| enough(ask)).collect();
+    }
+    let (taken, left): (Vec<Ask>, Vec<Ask>) = read.spec.resources.drain(..).partition(enough);
+    let words = |ask: &Ask| match memory_gb(&facts, &ask.accelerator) {
+        Some(memory) => format!("{} has {memory:.0} GB", ask.accelerator),
+        None => format!("the memory of {} is not known", ask.accelerator),
+    };
+    let left: Vec<String> = left.iter().map(words).collect();
+    if taken.is_empty() {
+        let message = format!("resources: at least {least} GB on an accelerator are asked for: {}", left.join(", "));
+        return Err(Failure::new(Code::BadInput, message)
+            .hint(format!("`windfall offers --min-gpu-memory {least}` shows what has enough")));
+    }
+    if !left.is_empty() {
+        read.notes.push(format!("resources: not taken for want of {least} GB of memory: {}", left.join(", ")));
+    }
+    read.spec.resources = taken;
+    Ok(())
+}
+
+/// Memory of one accelerator, by any of its names.
+fn memory_gb(facts: &Catalog, accelerator: &str) -> Option<f64> {
+    let family = facts.wanted(accelerator).ok()?.family;
+    let sheet = facts.accelerator(&family).map(|sheet| f64::from(sheet.memory_gb));
+    sheet.or_else(|| windfall_catalog::names::memory_gb(&family).map(f64::from))
 }
 
 /// The running time on each of the accelerators that a job asks for, or why there is none.
@@ -148,7 +186,8 @@ fn spec(needs: &[(Ask, Need)], steps: Option<u64>) -> WorkSpec {
 
 fn tokens(read: &Read) -> Option<Work> {
     let (parameters, tokens) = read.wishes.parameters.zip(read.wishes.tokens)?;
-    Some(Work::Tokens { parameters: parameters as f64, tokens: tokens as f64, tuning: Tuning::Full })
+    let tuning = if read.wishes.lora { Tuning::Lora } else { Tuning::Full };
+    Some(Work::Tokens { parameters: parameters as f64, tokens: tokens as f64, tuning })
 }
 
 /// An accelerator of a job file, as the catalogue knows it.
@@ -274,6 +313,48 @@ mod tests {
         let unsold = "run: x\nresources: { accelerators: V100:3 }\nwork: { parameters: 5e8, tokens: 1e8 }\n";
         let why = Why::UnknownSpeed { family: "V100:3".into() }.to_string();
         assert!(worked_out(unsold).notes[0].contains(&why));
+    }
+
+    #[test]
+    fn accelerators_with_less_memory_than_asked_for_are_not_taken() {
+        let asked = |resources: &str| {
+            let mut read = read(&format!("run: x\nresources: {{ {resources} }}\n"));
+            with_memory(&nowhere(), &mut read).map(|()| (read.spec.resources, read.notes))
+        };
+        let names = |asks: &[Ask]| asks.iter().map(|ask| ask.accelerator.clone()).collect::<Vec<_>>();
+        let (taken, notes) = asked("accelerators: [V100, A100:8], accelerator_memory: 40+").expect("one has enough");
+        assert_eq!(names(&taken), ["A100"]);
+        assert_eq!(notes, ["resources: not taken for want of 40 GB of memory: V100 has 16 GB"]);
+        let refused = asked("accelerators: V100, accelerator_memory: 40+").expect_err("none has enough");
+        assert!(refused.message.ends_with("V100 has 16 GB"), "{}", refused.message);
+        let any = names(&asked("accelerator_memory: 100GB").expect("some have").0);
+        assert!(any.contains(&"H200".to_owned()) && !any.contains(&"H100".to_owned()), "{any:?}");
+    }
+
+    #[test]
+    fn a_fallback_to_something_smaller_keeps_the_memory_asked_for() {
+        let smaller = |memory: &str| {
+            let resources = format!("{{ accelerators: A100:8{memory} }}");
+            let mut read =
+                read(&format!("run: x\nresources: {resources}\nfallback: {{ after: 1, to: smaller+bf16 }}\n"));
+            shrink(&nowhere(), &mut read).unwrap_or_else(|error| panic!("{error}"));
+            read.spec.fallback.expect("as said").smaller
+        };
+        let memory = |step: &windfall_core::spec::Smaller| memory_gb(&Catalog::embedded(), &step.ask.accelerator);
+        assert!(smaller("").iter().any(|step| memory(step) < Some(40.0)), "otherwise nothing is tried");
+        assert!(smaller(", accelerator_memory: 40").iter().all(|step| memory(step) >= Some(40.0)));
+    }
+
+    #[test]
+    fn lora_needs_less_memory_in_a_job_file_too() {
+        let tuning =
+            |more: &str| match tokens(&read(&format!("run: x\nwork: {{ parameters: 7e9, tokens: 1e9{more} }}\n"))) {
+                Some(Work::Tokens { tuning, .. }) => tuning,
+                other => panic!("{other:?}"),
+            };
+        assert_eq!(tuning(", lora: true"), Tuning::Lora);
+        assert_eq!(tuning(", lora: false"), Tuning::Full);
+        assert_eq!(tuning(""), Tuning::Full);
     }
 
     #[test]

@@ -106,27 +106,27 @@ impl Assemble<'_, '_> {
             |one: &str, other: &str| (work.has(one) && work.has(other)).then(|| (other.to_owned(), one.to_owned()));
         let clashes = [
             clash("steps", "hours"),
-            clash("steps", "on"),
+            clash("steps", "accelerator"),
             clash("hours", "throughput"),
             clash("hours", "parameters"),
             clash("hours", "benchmark"),
         ];
         if let Some((one, other)) = clashes.into_iter().flatten().next() {
             let problem = Problem::new(Class::BadValue, format!("work: `{one}` does not go with `{other}`"))
-                .expected("{ steps, throughput }, { hours, on } or { parameters, tokens }")
+                .expected("{ steps, throughput }, { hours, accelerator } or { parameters, tokens }")
                 .hint("say how much there is to do in one way");
             self.problems.add(&work.span(&one), problem);
             return WorkSpec::default();
         }
-        for (one, other) in [("parameters", "tokens"), ("tokens", "parameters")] {
+        for (one, other) in [("parameters", "tokens"), ("tokens", "parameters"), ("lora", "parameters")] {
             if work.has(one) && !work.has(other) {
                 let problem = Problem::new(Class::MissingKey, format!("work: `{one}` without `{other}`"))
                     .expected("{ parameters: 7e9, tokens: 3e10 }")
-                    .hint(format!("add `{other}:`: parameters and tokens go together"));
+                    .hint(format!("add `{other}:`: the size of a model is in `parameters`, its training in `tokens`"));
                 self.problems.add(&work.span(one), problem);
             }
         }
-        if work.has("hours") || work.has("on") {
+        if work.has("hours") || work.has("accelerator") {
             return self.hours(work, resources);
         }
         let rates = self.rates(work, resources);
@@ -135,7 +135,7 @@ impl Assemble<'_, '_> {
             let problem = Problem::new(Class::MissingKey, "work: nothing is said").expected("steps, or hours");
             self.problems.add(
                 &work.span,
-                problem.hint("write { steps: 40000 } or { hours: 40, on: A100:8 }, or leave `work` out"),
+                problem.hint("write { steps: 40000 } or { hours: 40, accelerator: A100:8 }, or leave `work` out"),
             );
         }
         WorkSpec { total: work.count("steps").map(Work), unit: WorkUnit::Steps, rates }
@@ -175,13 +175,13 @@ impl Assemble<'_, '_> {
     /// Hours on a reference: other numbers of the same accelerator are assumed to be in proportion.
     fn hours(&mut self, work: &Fields, resources: &[Ask]) -> WorkSpec {
         if !work.has("hours") {
-            let problem =
-                Problem::new(Class::MissingKey, "work: `on` without `hours`").expected("{ hours: 40, on: A100:8 }");
-            self.problems.add(&work.span("on"), problem.hint("add `hours:`, or remove `on`"));
+            let problem = Problem::new(Class::MissingKey, "work: `accelerator` without `hours`")
+                .expected("{ hours: 40, accelerator: A100:8 }");
+            self.problems.add(&work.span("accelerator"), problem.hint("add `hours:`, or remove `accelerator`"));
             return WorkSpec::default();
         }
         let mut rates = BTreeMap::new();
-        if let Some(Value::Ask(on)) = work.get("on") {
+        if let Some(Value::Ask(on)) = work.get("accelerator") {
             let same: Vec<u32> =
                 resources.iter().filter(|ask| ask.accelerator == on.accelerator).map(|ask| ask.count).collect();
             // The slowest alternative is the safe one: speeds are known by the accelerator's name alone.

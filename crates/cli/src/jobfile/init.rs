@@ -64,6 +64,21 @@ impl Question {
         }
     }
 
+    /// What stands behind the question: in brackets what `template` writes without an answer, else an example and what
+    /// leaving it out means.
+    pub fn aside(self) -> String {
+        let left_out = match self {
+            Question::Command => return format!("[{}]", self.example()),
+            Question::Name => "the file's name",
+            Question::Accelerators => "any offer will do",
+            Question::Work => "learnt while running",
+            Question::Deadline => "none",
+            Question::CheckpointPath => "a folder of its own",
+            Question::Store => "the state directory",
+        };
+        format!("(such as {}; empty: {left_out})", self.example())
+    }
+
     /// The long flag of the command line that answers it.
     pub fn flag(self) -> &'static str {
         match self {
@@ -117,7 +132,7 @@ impl Answers {
     }
 
     fn get(&self, path: &str) -> Option<String> {
-        if path == "work.on" && self.values.contains_key("work.hours") {
+        if path == "work.accelerator" && self.values.contains_key("work.hours") {
             let first = self.values.get("resources.accelerators")?;
             return first.trim_matches(['[', ']']).split(',').next().map(|ask| ask.trim().to_owned());
         }

@@ -31,6 +31,8 @@ pub(super) enum Kind {
     },
     Hours,
     Percent,
+    /// True or false.
+    Flag,
     Duration {
         least: Span,
     },
@@ -222,6 +224,12 @@ static RESOURCES: &[Key] = &[
         "[A100:8, H100:4]",
         "Accelerator and number for each worker; of a list, any is acceptable.",
     ),
+    key(
+        "accelerator_memory",
+        Kind::AtLeast { unit: "GB" },
+        "40+",
+        "Memory of each accelerator in GB: those with less are not taken.",
+    ),
     plan("memory", Kind::AtLeast { unit: "GB" }, "200+", "Memory of each worker in GB."),
     plan("cpus", Kind::AtLeast { unit: "" }, "16+", "Processor cores of each worker."),
 ];
@@ -235,7 +243,7 @@ static WORK: &[Key] = &[
         "Steps in a second (/s), minute (/min) or hour (/h), by accelerator.",
     ),
     key("hours", Kind::Hours, "40", "Hours until the program is done, instead of steps."),
-    key("on", Kind::Accelerators, "A100:8", "The accelerators on which it takes those hours."),
+    key("accelerator", Kind::Accelerators, "A100:8", "The accelerators on which it takes those hours."),
     key(
         "parameters",
         Kind::Count { least: 1, most: MOST_STEPS },
@@ -243,6 +251,12 @@ static WORK: &[Key] = &[
         "Parameters of the model; with `tokens`, instead of steps.",
     ),
     key("tokens", Kind::Count { least: 1, most: u64::MAX / 2 }, "3e10", "Tokens to train on; with `parameters`."),
+    key(
+        "lora",
+        Kind::Flag,
+        "true",
+        "Whether only LoRA matrices are trained: the model then needs less memory (false).",
+    ),
     key(
         "benchmark",
         Kind::Text { most: 4_096 },
@@ -310,6 +324,7 @@ impl Kind {
             Kind::Word => "one word",
             Kind::Count { least, most } => return format!("a whole number from {least} to {most}"),
             Kind::Hours => "a number of hours, such as 40",
+            Kind::Flag => "true or false",
             Kind::Percent => "a share from 0% to 100%, such as 5%",
             Kind::Duration { .. } => "a length of time, such as 90s, 10m or 36h",
             Kind::AutoOrDuration => "auto, or a length of time such as 10m",
@@ -346,6 +361,15 @@ impl Kind {
 
 fn names(keys: &[Key]) -> String {
     keys.iter().map(|key| key.name).collect::<Vec<_>>().join(", ")
+}
+
+/// Keys that have another name by now. `on` is a boolean for readers of YAML 1.1, so documents and the schema say
+/// `accelerator`; files that were written before are read.
+const FORMER: &[(&str, &str, &str)] = &[("work", "on", "accelerator")];
+
+/// The name that a key of a group has in the table.
+pub(super) fn present_name<'n>(group: &str, name: &'n str) -> &'n str {
+    FORMER.iter().find(|(of, former, _)| (*of, *former) == (group, name)).map_or(name, |(.., present)| present)
 }
 
 /// The group that a key would belong to, for a hint about a key at the wrong level.

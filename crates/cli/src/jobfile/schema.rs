@@ -11,6 +11,7 @@ pub fn schema() -> Value {
         "title": "Windfall job",
         "description": "A job file: what to run, on what, by when, and at what price.",
         "required": ["run"],
+        "allOf": nodes(),
     });
     merge(&mut schema, top);
     schema
@@ -21,8 +22,46 @@ fn group(keys: &[Key]) -> Value {
     json!({ "type": "object", "additionalProperties": false, "properties": properties })
 }
 
+/// No more workers to resume with than there are. A schema cannot compare two values, so it is said for each number
+/// that is usual, and for powers of two above them.
+fn nodes() -> Vec<Value> {
+    let at_most = |most: u32| json!({ "properties": { "least_nodes": { "maximum": most } } });
+    let unsaid = json!({ "if": { "not": { "required": ["nodes"] } }, "then": at_most(1) });
+    let said = (1..=16).chain((5..=11).map(|power| 1 << power)).map(|most| {
+        let few = json!({ "required": ["nodes"], "properties": { "nodes": { "maximum": most } } });
+        json!({ "if": few, "then": at_most(most) })
+    });
+    std::iter::once(unsaid).chain(said).collect()
+}
+
+/// What the keys of a group say of each other, as `assemble` does.
+fn between(group: &str) -> Value {
+    let not_both = |one: &str, other: &str| json!({ "not": { "required": [one, other] } });
+    match group {
+        "work" => json!({
+            "minProperties": 1,
+            "dependentRequired": {
+                "accelerator": ["hours"],
+                "parameters": ["tokens"],
+                "tokens": ["parameters"],
+                "lora": ["parameters"],
+            },
+            "allOf": [
+                not_both("steps", "hours"),
+                not_both("steps", "accelerator"),
+                not_both("hours", "throughput"),
+                not_both("hours", "parameters"),
+                not_both("hours", "benchmark"),
+            ],
+        }),
+        "fallback" => json!({ "required": ["after", "to"] }),
+        _ => json!({}),
+    }
+}
+
 fn property(key: &Key) -> Value {
     let mut schema = of_kind(&key.kind);
+    merge(&mut schema, between(key.name));
     let doc = match key.status {
         Status::Used => key.doc.to_owned(),
         Status::Plan => format!("{} Used by `windfall plan`.", key.doc),
@@ -44,9 +83,13 @@ fn of_kind(kind: &Kind) -> Value {
     match kind {
         Kind::Text { most } => json!({ "type": ["string", "number", "boolean"], "minLength": 1, "maxLength": most }),
         Kind::Word => json!({ "type": ["string", "number"], "pattern": r"^[\w./@-]+$" }),
+        // Readers of YAML 1.1 take `7e9`, as people write large numbers, for text.
+        Kind::Count { least, most } if *most > 1_000_000 => json!({
+            "type": ["integer", "string"], "minimum": least, "maximum": most, "pattern": r"^\d+(\.\d+)?([eE]\+?\d+)?$",
+        }),
         Kind::Count { least, most } => json!({ "type": "integer", "minimum": least, "maximum": most }),
         Kind::Hours => json!({ "type": "number", "exclusiveMinimum": 0 }),
-        Kind::Percent => json!({ "type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*%\s*$" }),
+        Kind::Percent => json!({ "type": "string", "pattern": r"^\s*(100(\.0+)?|\d{1,2}(\.\d+)?)\s*%\s*$" }),
         Kind::Duration { .. } => json!({ "type": "string", "pattern": TIME }),
         Kind::AutoOrDuration => json!({ "anyOf": [{ "const": "auto" }, { "type": "string", "pattern": TIME }] }),
         Kind::Deadline => json!({ "anyOf": [
@@ -62,7 +105,13 @@ fn of_kind(kind: &Kind) -> Value {
         Kind::AtLeast { unit } => number_or(&format!(r"^\s*\d+(\.\d+)?({unit})?\+?$")),
         Kind::Choice(choices) => json!({ "enum": choices() }),
         Kind::FallbackStep => json!({ "type": "string", "pattern": r"^(on-demand|smaller(\+[\w./@-]+)?)$" }),
-        Kind::Folder | Kind::Store => json!({ "type": "string", "minLength": 1 }),
+        Kind::Flag => json!({ "type": "boolean" }),
+        Kind::Folder => json!({ "type": "string", "minLength": 1, "not": { "pattern": "://" } }),
+        Kind::Store => json!({ "type": "string", "minLength": 1, "anyOf": [
+            { "pattern": r"^(s3|gs|az)://[^/\s]\S*$" },
+            { "pattern": r"^file://\S*[^/\s]\S*$" },
+            { "not": { "pattern": "://|^(s3|gs|az|file)(:|//)" } },
+        ] }),
         Kind::Pattern => json!({ "type": "string", "format": "regex" }),
         Kind::Setting => json!({ "type": ["string", "number", "boolean"] }),
         Kind::Command => json!({ "anyOf": [
@@ -94,7 +143,8 @@ mod tests {
     fn file(path: &[&str], example: &str) -> String {
         let run = if path == ["run"] { "" } else { "run: echo\n" };
         match path {
-            ["work", "on"] => format!("{run}work: {{ hours: 1, on: {example} }}\n"),
+            ["work", "accelerator"] => format!("{run}work: {{ hours: 1, accelerator: {example} }}\n"),
+            ["work", "lora"] => format!("{run}work: {{ parameters: 1e9, tokens: 1e9, lora: {example} }}\n"),
             ["work", "parameters"] => format!("{run}work: {{ parameters: {example}, tokens: 1e9 }}\n"),
             ["work", "tokens"] => format!("{run}work: {{ parameters: 1e9, tokens: {example} }}\n"),
             ["fallback", "after"] => format!("{run}fallback: {{ after: {example}, to: smaller }}\n"),

@@ -3,7 +3,7 @@
 
 use super::Context;
 use super::error::{Class, Problem, Problems, Quoted};
-use super::keys::{Key, Kind, Name, home_of};
+use super::keys::{Key, Kind, Name, home_of, present_name};
 use super::node::{Node, Yaml};
 use super::{place, quantity, when};
 use std::collections::BTreeMap;
@@ -111,6 +111,7 @@ impl Walk<'_, '_> {
                 break;
             }
             let Some(name) = self.key_name(key, path, &mut seen) else { continue };
+            let name = present_name(path, name);
             let Some(known) = keys.iter().find(|known| known.name == name) else {
                 self.problems.add(&key.span, unknown_key(name, path, keys));
                 continue;
@@ -146,7 +147,8 @@ impl Walk<'_, '_> {
                 return None;
             }
         };
-        if let Some(first) = seen.get(name) {
+        let present = present_name(path, name);
+        if let Some(first) = seen.get(present) {
             let line = super::error::place(self.text, first).line;
             let problem = Problem::new(Class::DuplicateKey, format!("{} is given twice", Quoted(&join(path, name))))
                 .expected("each key once")
@@ -154,7 +156,7 @@ impl Walk<'_, '_> {
             self.problems.add(&key.span, problem);
             return None;
         }
-        seen.insert(name, key.span.clone());
+        seen.insert(present, key.span.clone());
         Some(name)
     }
 
@@ -234,6 +236,7 @@ impl Walk<'_, '_> {
             Kind::Word => Value::Text(word(text)?),
             Kind::Count { least, most } => Value::Count(quantity::count(text, *least, *most)?),
             Kind::Hours => Value::Span(quantity::hours(text)?),
+            Kind::Flag => Value::Count(flag(text)?),
             Kind::Percent => Value::Count(quantity::permille(text)?),
             Kind::Duration { least } => Value::Span(quantity::duration(text, *least)?),
             Kind::AutoOrDuration if text == "auto" => Value::Nothing,
@@ -264,6 +267,15 @@ impl Walk<'_, '_> {
             // `is_scalar` keeps these out.
             Kind::OneOrMany(_) | Kind::Group(_) | Kind::Named { .. } | Kind::Either(..) => Value::Nothing,
         })
+    }
+}
+
+fn flag(text: &str) -> Result<u64, Problem> {
+    match text {
+        "true" | "yes" => Ok(1),
+        "false" | "no" => Ok(0),
+        _ => Err(Problem::new(Class::BadValue, format!("{} is neither true nor false", Quoted(text)))
+            .expected("true or false")),
     }
 }
 

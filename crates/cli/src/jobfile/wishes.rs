@@ -13,8 +13,12 @@ pub struct Wishes {
     pub parameters: Option<u64>,
     /// Tokens to train on.
     pub tokens: Option<u64>,
+    /// Whether only LoRA matrices are trained.
+    pub lora: bool,
     /// A file with a measured speed.
     pub benchmark: Option<String>,
+    /// Memory of each accelerator in GB.
+    pub accelerator_memory_gb: Option<f64>,
     /// Main memory of each worker in GB.
     pub memory_gb: Option<f64>,
     /// Cores of each worker.
@@ -49,13 +53,15 @@ impl Wishes {
             _ => Vec::new(),
         };
         Wishes {
-            on: match work.get("on") {
+            on: match work.get("accelerator") {
                 Some(Value::Ask(ask)) => Some(ask.clone()),
                 _ => None,
             },
             parameters: work.count("parameters"),
             tokens: work.count("tokens"),
+            lora: work.count("lora") == Some(1),
             benchmark: work.text("benchmark").map(str::to_owned),
+            accelerator_memory_gb: amount(resources, "accelerator_memory"),
             memory_gb: amount(resources, "memory"),
             cpus: amount(resources, "cpus"),
             precisions,

@@ -75,9 +75,11 @@ fn a_program_that_fails_shows_its_code_and_its_last_words() {
     place.write("bad.yaml", "name: bad\nrun: echo it began; echo no such dataset, corpus.txt >&2; exit 7\n");
     let said = place.run(&["run", "bad.yaml"]).ends_with(3);
     assert!(said.out.contains("code 7") && said.out.contains("| no such dataset, corpus.txt"), "{said:?}");
+    assert!(!said.out.contains("you paid"), "what it did not do is no saving: {said:?}");
     let said = place.run(&["attach", "--json", "bad"]).ends_with(3);
     let bill = said.lines().pop().unwrap();
     assert_eq!(bill["exit_code"], 7);
+    assert_eq!((&bill["on_demand_only_usd"], &bill["omniscient_usd"]), (&Value::Null, &Value::Null));
     assert_eq!(bill["last_output"], serde_json::json!(["it began", "no such dataset, corpus.txt"]));
     place.write("none.yaml", "name: none\nrun: [no-such-program-anywhere]\n");
     let said = place.run(&["run", "none.yaml"]).ends_with(3);

@@ -78,7 +78,8 @@ impl Within {
     pub fn of(catalog: &Catalog, args: &PlaceArgs) -> Result<Within, Failure> {
         let clouds: Vec<String> = args.cloud.iter().map(|cloud| cloud.to_ascii_lowercase()).collect();
         clouds.iter().try_for_each(|cloud| catalog.known_cloud(cloud)).map_err(bad)?;
-        args.region.iter().try_for_each(|region| catalog.known_region(region)).map_err(bad)?;
+        let regions: Vec<String> = args.region.iter().flat_map(|typed| regions(catalog, typed)).collect();
+        regions.iter().try_for_each(|region| catalog.known_region(region)).map_err(bad)?;
         let terms = args.market.iter().map(|word| {
             Term::named(word).ok_or_else(|| {
                 Failure::new(Code::BadInput, format!("no market is called `{word}`"))
@@ -86,8 +87,23 @@ impl Within {
             })
         });
         let terms = terms.collect::<Result<Vec<_>, _>>()?.concat();
-        Ok(Within { clouds, regions: args.region.clone(), terms })
+        Ok(Within { clouds, regions, terms })
     }
+}
+
+/// Regions with commas between them, of which some have commas in their names: `us-east-1,Florida, US, NA`.
+fn regions(catalog: &Catalog, typed: &str) -> Vec<String> {
+    let pieces: Vec<&str> = typed.split(',').collect();
+    let mut regions = Vec::new();
+    let mut at = 0;
+    while at < pieces.len() {
+        let joined = |end: usize| pieces[at..end].join(",").trim().to_owned();
+        let known = (at + 1..=pieces.len()).rev().find(|end| catalog.known_region(&joined(*end)).is_ok());
+        let end = known.unwrap_or(at + 1);
+        regions.extend(Some(joined(end)).filter(|region| !region.is_empty()));
+        at = end;
+    }
+    regions
 }
 
 fn memory(flag: &str, text: &str) -> Result<f64, Failure> {

@@ -26,6 +26,8 @@ struct Record<'o> {
     network_gbps: Option<f64>,
     fabric: Option<&'o str>,
     interruption_band: Option<&'static str>,
+    interruption_band_source: Option<&'o str>,
+    interruption_band_as_of: Option<&'o str>,
     source: &'o str,
     as_of: &'o str,
 }
@@ -58,6 +60,8 @@ impl<'o> Record<'o> {
             network_gbps: offer.kind.network_gbps,
             fabric: offer.kind.fabric,
             interruption_band: offer.band.map(|band| band.label()),
+            interruption_band_source: offer.band_source.map(|source| source.name.as_str()),
+            interruption_band_as_of: offer.band_source.map(|source| source.as_of.as_str()),
             source: &offer.source.name,
             as_of: &offer.source.as_of,
         }

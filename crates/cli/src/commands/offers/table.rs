@@ -1,11 +1,12 @@
 //! Offers for people: an overview of accelerators, or a line for each kind of offer with its cheapest place.
 
+use crate::age::{self, Today};
 use crate::args::OffersArgs;
 use crate::fitted::{Column, fitted, wrapped};
 use crate::sparkline::sparkline;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use windfall_catalog::{Catalog, Count, Offer, Query, Sort, Term};
+use windfall_catalog::{Catalog, Count, Offer, Query, Sort, Source, Term};
 use windfall_core::NanoUsd;
 
 /// Lines that people read before they ask for less.
@@ -22,10 +23,17 @@ pub fn families(catalog: &Catalog, found: &[Offer<'_>]) -> String {
         let year = offers.iter().filter_map(|offer| offer.kind.sheet).map(|sheet| sheet.year).max();
         (std::cmp::Reverse(year), *name)
     });
-    let cheapest = |offers: &[&Offer<'_>], term: Term| {
-        let prices = offers.iter().filter(|offer| offer.term == term).filter_map(|offer| offer.price_per_accelerator());
-        prices.min().map_or(String::new(), dollars)
+    let (today, width) = (Today::now(), crate::live::width());
+    let mut heads: Vec<&Source> = Vec::new();
+    let mut prices = |term: Term| -> Vec<String> {
+        let best: Vec<Option<(NanoUsd, &Source)>> =
+            lines.iter().map(|(_, offers)| cheapest(offers, term, today)).collect();
+        heads.extend(best.iter().flatten().map(|(_, source)| *source));
+        best.into_iter()
+            .map(|best| best.map_or(String::new(), |(price, source)| today.marked(dollars(price), source)))
+            .collect()
     };
+    let [spot, on_demand, one_year, three_years] = Term::ALL.map(&mut prices);
     let column = |cell: &dyn Fn(&str, &[&Offer<'_>]) -> String| -> Vec<String> {
         lines.iter().map(|(name, offers)| cell(name, offers)).collect()
     };
@@ -50,10 +58,10 @@ pub fn families(catalog: &Catalog, found: &[Offer<'_>]) -> String {
                     peak.map_or(String::new(), |peak| format!("{peak:.0}"))
                 }),
             ),
-            Column::figures("SPOT", 0, column(&|_, offers| cheapest(offers, Term::Spot))),
-            Column::figures("ON-DEMAND", 0, column(&|_, offers| cheapest(offers, Term::OnDemand))),
-            Column::figures("1 YEAR", 5, column(&|_, offers| cheapest(offers, Term::Reserved1y))),
-            Column::figures("3 YEARS", 4, column(&|_, offers| cheapest(offers, Term::Reserved3y))),
+            Column::figures("SPOT", 0, spot),
+            Column::figures("ON-DEMAND", 0, on_demand),
+            Column::figures("1 YEAR", 5, one_year),
+            Column::figures("3 YEARS", 4, three_years),
             Column::words(
                 "CLOUDS",
                 3,
@@ -64,10 +72,21 @@ pub fn families(catalog: &Catalog, found: &[Offer<'_>]) -> String {
             )
             .least(14),
         ],
-        crate::live::size().0,
+        width,
     );
-    let note = "The cheapest dollars an hour for one accelerator. `windfall offers H100` shows its offers.";
-    format!("{table}\n{}", wrapped(note, crate::live::size().0))
+    let mut note =
+        "The cheapest dollars an hour for one accelerator. The newest first, by the year of the data sheet; then \
+                    those without a data sheet, by name. `windfall offers H100` shows its offers."
+            .to_owned();
+    note.extend(age::note(today, heads).map(|old| format!(" {old}")));
+    format!("{table}\n{}", wrapped(&note, width))
+}
+
+/// The cheapest price of one accelerator on a term, and who says so: of equal prices one that is not old.
+fn cheapest<'c>(offers: &[&Offer<'c>], term: Term, today: Today) -> Option<(NanoUsd, &'c Source)> {
+    let priced = offers.iter().filter(|offer| offer.term == term);
+    let priced = priced.filter_map(|offer| Some((offer.price_per_accelerator()?, offer.source)));
+    priced.min_by_key(|(price, source)| (*price, today.is_old(source)))
 }
 
 /// One line for people.
@@ -87,21 +106,30 @@ pub fn listing(catalog: &Catalog, query: &Query, args: &OffersArgs, found: &[Off
     }
     let kinds = lines.len();
     lines.truncate(args.limit.unwrap_or(if args.all { usize::MAX } else { LINES }));
-    let width = crate::live::size().0;
-    let table = fitted(columns(catalog, query, &lines), width);
+    let (today, width) = (Today::now(), crate::live::width());
+    let table = fitted(columns(catalog, query, &lines, today), width);
     let mut notes = String::new();
     if lines.len() < kinds {
         notes.push_str(&format!("{} of {kinds} kinds of offer; --limit {kinds} shows all of them. ", lines.len()));
     }
     if lines.iter().any(|line| line.counts.len() > 1) {
-        notes.push_str("Several numbers of GPUs cost the same each; the smallest instance is named. ");
+        let word = if lines.iter().all(|line| is_counted_in_chips(&line.offer)) { "chips" } else { "GPUs" };
+        notes.push_str(&format!("Several numbers of {word} cost the same each; the smallest instance is named. "));
     }
     if table.lines().next().is_some_and(|head| head.ends_with("MORE")) {
         notes.push_str("MORE: in so many more places, not cheaper; --all shows each. ");
     }
     if lines.iter().any(|line| line.offer.band.is_some()) {
-        notes.push_str("A share after `spot` is how many such instances AWS takes back in a month. ");
+        let said: BTreeSet<String> = lines
+            .iter()
+            .filter_map(|line| line.offer.band_source)
+            .map(|source| format!("{} of {}", source.name, source.as_of))
+            .collect();
+        let said = said.into_iter().collect::<Vec<_>>().join(", ");
+        notes.push_str(&format!("A share after `spot` is how many such instances AWS took back in a month ({said}). "));
     }
+    let sources = lines.iter().flat_map(|line| [Some(line.offer.source), line.offer.band_source]).flatten();
+    notes.extend(age::note(today, sources).map(|old| format!("{old} ")));
     let sources: BTreeSet<String> =
         lines.iter().map(|Line { offer, .. }| format!("{} of {}", offer.source.name, offer.source.as_of)).collect();
     notes.push_str(&format!("Prices: {}.", sources.into_iter().collect::<Vec<_>>().join(", ")));
@@ -163,7 +191,22 @@ fn counts(counts: &[Count]) -> String {
     }
 }
 
-fn columns(catalog: &Catalog, query: &Query, lines: &[Line<'_>]) -> Vec<Column> {
+/// TPUs and AWS's own accelerators are counted in chips.
+fn is_counted_in_chips(offer: &Offer<'_>) -> bool {
+    let family = offer.kind.accelerator.unwrap_or_default();
+    ["TPU", "Trainium", "Inferentia"].iter().any(|maker| family.starts_with(maker))
+}
+
+/// `us-east-1 use1-az4`: a zone says its region where its name does not.
+fn place(offer: &Offer<'_>) -> String {
+    match offer.zone {
+        Some(zone) if zone.starts_with(offer.region) => zone.to_owned(),
+        Some(zone) => format!("{} {zone}", offer.region),
+        None => offer.region.to_owned(),
+    }
+}
+
+fn columns(catalog: &Catalog, query: &Query, lines: &[Line<'_>], today: Today) -> Vec<Column> {
     let column = |cell: &dyn Fn(&Offer<'_>) -> Option<String>| -> Vec<String> {
         lines.iter().map(|line| cell(&line.offer).unwrap_or_default()).collect()
     };
@@ -172,6 +215,8 @@ fn columns(catalog: &Catalog, query: &Query, lines: &[Line<'_>]) -> Vec<Column> 
     // Where all lines have the same accelerator, its number says enough.
     let first = lines.first().and_then(|line| line.offer.kind.accelerator);
     let alike = lines.iter().all(|line| line.offer.kind.accelerator == first);
+    let in_chips = !lines.is_empty() && lines.iter().all(|line| is_counted_in_chips(&line.offer));
+    let price = |offer: &Offer<'_>, price: NanoUsd| today.marked(dollars(price), offer.source);
     let chips = |line: &Line<'_>| match line.offer.kind.accelerator {
         None => String::new(),
         Some(_) if alike => counts(&line.counts),
@@ -180,40 +225,57 @@ fn columns(catalog: &Catalog, query: &Query, lines: &[Line<'_>]) -> Vec<Column> 
     vec![
         Column::words("CLOUD", 0, column(&|offer| Some(offer.kind.cloud.to_owned()))),
         Column::words("INSTANCE TYPE", 0, column(&|offer| Some(offer.kind.name.to_owned()))).least(14),
-        Column::words(if alike { "GPUS" } else { "GPU" }, 1, lines.iter().map(chips)),
+        Column::words(
+            match (alike, in_chips) {
+                (true, true) => "CHIPS",
+                (false, true) => "CHIP",
+                (true, false) => "GPUS",
+                (false, false) => "GPU",
+            },
+            1,
+            lines.iter().map(chips),
+        ),
+        Column::figures(
+            if in_chips { "CHIP GB" } else { "GPU GB" },
+            4,
+            column(&|offer| offer.kind.accelerator_memory_gb.map(|gb| format!("{gb:.0}"))),
+        ),
         Column::words(
             "MARKET",
             0,
             column(&|offer| {
-                let band = offer.band.map_or(String::new(), |band| format!(" {band}"));
+                let band = offer.band.map_or(String::new(), |band| {
+                    today.marked(format!(" {band}"), offer.band_source.unwrap_or(offer.source))
+                });
                 Some(format!("{}{band}", offer.term))
             }),
         ),
-        Column::figures("$/HOUR", unless(Sort::Price, 3), column(&|offer| Some(dollars(offer.price)))),
+        Column::figures("$/HOUR", unless(Sort::Price, 3), column(&|offer| Some(price(offer, offer.price)))),
         Column::figures(
-            "$/GPU-H",
+            if in_chips { "$/CHIP-H" } else { "$/GPU-H" },
             unless(Sort::PricePerAccelerator, 2),
-            column(&|offer| offer.price_per_accelerator().map(dollars)),
+            column(&|offer| offer.price_per_accelerator().map(|each| price(offer, each))),
         ),
         Column::figures(
             "$/PFLOPS-H",
-            unless(Sort::PricePerTflop, 8),
-            column(&|offer| offer.price_per_tflop().map(|price| dollars(NanoUsd(price.0 * 1_000)))),
+            unless(Sort::PricePerTflop, 10),
+            column(&|offer| offer.price_per_tflop().map(|each| price(offer, NanoUsd(each.0 * 1_000)))),
         ),
         Column::figures(
             "$/TB-H",
-            unless(Sort::PricePerGb, 9),
-            column(&|offer| offer.price_per_gb().map(|price| dollars(NanoUsd(price.0 * 1_000)))),
+            unless(Sort::PricePerGb, 11),
+            column(&|offer| offer.price_per_gb().map(|each| price(offer, NanoUsd(each.0 * 1_000)))),
         ),
-        Column::figures("GIB", 10, column(&|offer| offer.kind.memory_gib.map(|gib| format!("{gib:.0}")))),
+        Column::figures("VCPUS", 7, column(&|offer| offer.kind.vcpus.map(|cores| format!("{cores}")))),
+        Column::figures("GIB", 6, column(&|offer| offer.kind.memory_gib.map(|gib| format!("{gib:.0}")))),
         Column::figures(
             "GB/S NET",
-            11,
+            12,
             column(&|offer| offer.kind.network_gbps.map(|gbps| format!("{:.1}", gbps / 8.0))),
         ),
         Column::words(
             "LAST YEAR",
-            5,
+            8,
             column(&|offer| {
                 let until = catalog
                     .histories(offer.kind)
@@ -223,11 +285,11 @@ fn columns(catalog: &Catalog, query: &Query, lines: &[Line<'_>]) -> Vec<Column> 
                 sparkline(&catalog.history(offer)?, until, 10)
             }),
         ),
-        Column::words("AS OF", 7, column(&|offer| Some(offer.source.as_of.clone()))),
-        Column::words("WHERE", 0, column(&|offer| Some(offer.zone.unwrap_or(offer.region).to_owned()))).least(14),
+        Column::words("AS OF", 9, column(&|offer| Some(offer.source.as_of.clone()))),
+        Column::words("WHERE", 0, column(&|offer| Some(place(offer)))).least(14),
         Column::figures(
             "MORE",
-            4,
+            5,
             lines.iter().map(|line| if line.more > 0 { format!("+{}", line.more) } else { String::new() }),
         ),
     ]

@@ -49,7 +49,7 @@ pub fn asked(here: &Here, catalog: &Catalog, file: Option<&Path>, args: &PlanCha
     let request = &mut asked.request;
     if request.work.is_none() {
         let hint = if file.is_some() {
-            "say `work: { hours: 40, on: A100:8 }` in the job file, or give --hours and --on"
+            "say `work: { hours: 40, accelerator: A100:8 }` in the job file, or give --hours and --on"
         } else {
             "give a job file, or --hours 8 --on A100"
         };
@@ -89,6 +89,7 @@ fn of_file(catalog: &Catalog, read: &Read, file: &Path) -> Result<Asked, Failure
         data: wishes.data_bytes.map(|bytes| Stored { bytes, at: None }),
         precision,
         min_memory_gib: wishes.memory_gb,
+        min_accelerator_memory_gb: wishes.accelerator_memory_gb,
         min_vcpus: wishes.cpus,
         max_price: spec.max_price,
         budget: spec.budget,
@@ -251,5 +252,5 @@ fn holdings(file: &Path, here: &Here) -> Result<Holdings, Failure> {
 
 /// A price for people.
 pub fn dollars(price: NanoUsd) -> String {
-    format!("${:.2}", price.dollars())
+    price.to_string()
 }

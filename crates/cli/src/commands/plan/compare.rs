@@ -1,10 +1,12 @@
 //! Two or more jobs side by side.
 
 use super::{ask, machines, make, nothing, record, table};
+use crate::age::{self, Today};
 use crate::args::CompareArgs;
 use crate::commands::Here;
 use crate::exit::{Code, Failure};
 use crate::fitted::{Column, fitted};
+use crate::show::{usd, usd_between};
 use windfall_catalog::plan::Candidate;
 
 pub fn compare(here: &Here, args: &CompareArgs) -> Result<Code, Failure> {
@@ -25,6 +27,7 @@ pub fn compare(here: &Here, args: &CompareArgs) -> Result<Code, Failure> {
         println!("{}", serde_json::json!({ "market": market, "jobs": all }));
         return Ok(Code::Done);
     }
+    let today = Today::now();
     let mut names = vec![
         "cloud",
         "region",
@@ -47,8 +50,8 @@ pub fn compare(here: &Here, args: &CompareArgs) -> Result<Code, Failure> {
             c.offer.region.to_owned(),
             machines(c),
             c.market.to_string(),
-            format!("${:.2}{more}", c.cost.mean),
-            format!("${:.2}-{:.2}", c.cost.low, c.cost.high),
+            format!("{}{more}", today.marked(usd(c.cost.mean), c.offer.source)),
+            usd_between(c.cost.low, c.cost.high, '-'),
             format!("{:.1}", c.hours.mean),
             table::chance(c.in_time),
             format!("{:.1}", c.interruptions),
@@ -56,7 +59,10 @@ pub fn compare(here: &Here, args: &CompareArgs) -> Result<Code, Failure> {
         cells.extend(c.parts.each().map(|(_, part)| part.map_or("unknown".to_owned(), ask::dollars)));
         columns.push(Column::figures(file.as_str(), 0, cells));
     }
-    print!("{}", fitted(columns, crate::live::size().0));
+    print!("{}", fitted(columns, crate::live::width()));
+    if let Some(old) = age::note(today, best.iter().map(|(_, c)| c.offer.source)) {
+        println!("\n{old}");
+    }
     if let Some(market) = market {
         println!("\nmarket  {market}");
     }

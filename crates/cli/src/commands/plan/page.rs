@@ -3,6 +3,8 @@
 use super::ask::{Asked, dollars};
 use super::machines;
 use super::table::chance;
+use crate::age::{self, Today};
+use crate::show::{usd, usd_between};
 use std::fmt::Write as _;
 use windfall_catalog::Catalog;
 use windfall_catalog::plan::{Candidate, Plan};
@@ -16,10 +18,10 @@ pub fn page(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>) -> String {
     let deadline = asked.deadline.map(|deadline| format!(" within {deadline}")).unwrap_or_default();
     let _ = writeln!(
         text,
-        "**Expected cost {}** (eight of ten outcomes between ${:.2} and ${:.2}), expected time {:.1} h{deadline}, on {} in {} {} ({}).\n",
+        "**Expected cost {}** (eight of ten outcomes between {} and {}), expected time {:.1} h{deadline}, on {} in {} {} ({}).\n",
         cost(best),
-        best.cost.low,
-        best.cost.high,
+        usd(best.cost.low),
+        usd(best.cost.high),
         best.hours.mean,
         machines(best),
         best.offer.kind.cloud,
@@ -49,14 +51,13 @@ pub fn page(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>) -> String {
         shown.push(key);
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} | ${:.0}–{:.0} | {:.1} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {:.1} | {} |",
             row.offer.kind.cloud,
             row.offer.region,
             machines(row),
             row.market,
             cost(row),
-            row.cost.low,
-            row.cost.high,
+            usd_between(row.cost.low, row.cost.high, '–'),
             row.hours.mean,
             chance(row.in_time)
         );
@@ -74,6 +75,9 @@ pub fn page(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>) -> String {
         best.offer.source.as_of,
         best.basis.word()
     );
+    if let Some(old) = age::note(Today::now(), plan.candidates.iter().map(|row| row.offer.source)) {
+        let _ = writeln!(text, "- {old}");
+    }
     if let Some(market) = &asked.market {
         let _ = writeln!(text, "- market: {market}");
     }
@@ -89,5 +93,5 @@ pub fn page(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>) -> String {
 }
 
 fn cost(row: &Candidate<'_>) -> String {
-    format!("${:.2}", row.cost.mean)
+    Today::now().marked(usd(row.cost.mean), row.offer.source)
 }

@@ -2,6 +2,7 @@
 
 use super::ask::Asked;
 use super::machines;
+use crate::show::usd;
 use std::fmt::Write as _;
 use windfall_catalog::plan::{Candidate, Plan};
 
@@ -30,9 +31,15 @@ fn scales(plan: &Plan<'_>) -> (Scale, Scale) {
     (of(|candidate| candidate.hours.mean), of(|candidate| candidate.cost.mean))
 }
 
+/// Whole dollars for an axis; small ones in full.
+fn whole(dollars: f64) -> String {
+    if dollars < 100.0 { usd(dollars) } else { usd(dollars.round()).trim_end_matches(".00").to_owned() }
+}
+
 pub fn plot(plan: &Plan<'_>, width: usize) -> String {
     let (hours, cost) = scales(plan);
-    let columns = width.clamp(40, 100) - 12;
+    let edge = [cost.least, cost.most].map(|dollars| whole(dollars).chars().count()).into_iter().fold(9, usize::max);
+    let columns = width.clamp(40, 100) - edge - 3;
     let mut grid = vec![vec![' '; columns]; ROWS];
     let pareto = plan.pareto();
     let mut place = |at: usize, mark: char| {
@@ -48,16 +55,16 @@ pub fn plot(plan: &Plan<'_>, width: usize) -> String {
     let mut text = String::from("cost against time; numbered: no other way is both cheaper and faster\n");
     for (row, line) in grid.iter().enumerate() {
         let label = match row {
-            0 => format!("${:.0}", cost.most),
-            row if row == ROWS - 1 => format!("${:.0}", cost.least),
+            0 => whole(cost.most),
+            row if row == ROWS - 1 => whole(cost.least),
             _ => String::new(),
         };
-        let _ = writeln!(text, "{label:>9} │{}", line.iter().collect::<String>().trim_end());
+        let _ = writeln!(text, "{label:>edge$} │{}", line.iter().collect::<String>().trim_end());
     }
-    let _ = writeln!(text, "{:>9} └{}", "", "─".repeat(columns));
+    let _ = writeln!(text, "{:>edge$} └{}", "", "─".repeat(columns));
     let right = format!("{:.1} h", hours.most);
     let left = format!("{:.1} h", hours.least);
-    let _ = writeln!(text, "{:>11}{left}{:>pad$}", "", right, pad = columns.saturating_sub(left.chars().count()));
+    let _ = writeln!(text, "{:>edge$}  {left}{:>pad$}", "", right, pad = columns.saturating_sub(left.chars().count()));
     for (number, at) in pareto.iter().enumerate() {
         let c = &plan.candidates[*at];
         let last = if number == 0 {
@@ -70,9 +77,9 @@ pub fn plot(plan: &Plan<'_>, width: usize) -> String {
         let mark = char::from_digit(number as u32 + 1, 36).unwrap_or('*');
         let _ = writeln!(
             text,
-            "{mark:>9}  {:.1} h  ${:.2}  {} {} {}{last}",
+            "{mark:>edge$}  {:.1} h  {}  {} {} {}{last}",
             c.hours.mean,
-            c.cost.mean,
+            usd(c.cost.mean),
             c.offer.kind.cloud,
             machines(c),
             c.market

@@ -2,9 +2,11 @@
 
 use super::ask::Asked;
 use super::{LINES, machines, picture};
+use crate::age::{self, Today};
 use crate::args::PlanChange;
 use crate::exit::{Code, Failure};
 use crate::fitted::{Column, fitted, wrapped};
+use crate::show::{usd, usd_between};
 use std::fmt::Write as _;
 use windfall_catalog::Catalog;
 use windfall_catalog::plan::{Basis, Candidate, Evidence, Plan};
@@ -13,22 +15,25 @@ use windfall_core::Market;
 pub fn plan(asked: &Asked, plan: &Plan<'_>, args: &PlanChange) -> String {
     let lines = if args.all { usize::MAX } else { args.limit.unwrap_or(LINES) };
     let rows: Vec<(&Candidate<'_>, usize)> = grouped(plan).into_iter().take(lines).collect();
-    let width = crate::live::size().0;
+    let (today, width) = (Today::now(), crate::live::width());
     let mut text = format!("{}: {}\n", asked.name, promise(asked));
     if let Some(market) = &asked.market {
         text.push_str(&wrapped(&format!("market: {market}"), width));
     }
     text.push('\n');
-    text.push_str(&fitted(columns(asked, &rows), width));
+    text.push_str(&fitted(columns(asked, &rows, today), width));
     if let Some((best, _)) = rows.first() {
         text.push('\n');
-        text.push_str(&details(asked, best));
+        text.push_str(&details(asked, best, today));
     }
     if asked.request.nodes.len() > 1 {
         text.push('\n');
         text.push_str(&picture::plot(plan, width));
     }
     text.push_str(&leftovers(plan));
+    if let Some(old) = age::note(today, rows.iter().map(|(row, _)| row.offer.source)) {
+        let _ = writeln!(text, "{}", wrapped(&old, width).trim_end());
+    }
     for note in notes(asked, plan) {
         let _ = writeln!(text, "{}", wrapped(&format!("assumed: {note}"), width).trim_end());
     }
@@ -64,7 +69,7 @@ fn grouped<'p, 'c>(plan: &'p Plan<'c>) -> Vec<(&'p Candidate<'c>, usize)> {
     rows
 }
 
-fn columns(asked: &Asked, rows: &[(&Candidate<'_>, usize)]) -> Vec<Column> {
+fn columns(asked: &Asked, rows: &[(&Candidate<'_>, usize)], today: Today) -> Vec<Column> {
     let each = |cell: &dyn Fn(&Candidate<'_>) -> String| rows.iter().map(|(row, _)| cell(row)).collect::<Vec<_>>();
     let regions = rows.iter().map(|(row, more)| match more {
         0 => row.offer.region.to_owned(),
@@ -78,7 +83,10 @@ fn columns(asked: &Asked, rows: &[(&Candidate<'_>, usize)]) -> Vec<Column> {
         Column::figures(
             "COST",
             0,
-            each(&|row| format!("${:.2}{}", row.cost.mean, if row.stand_in.0 > 0 { "+?" } else { "" })),
+            each(&|row| {
+                let open = if row.stand_in.0 > 0 { "+?" } else { "" };
+                format!("{}{open}", today.marked(usd(row.cost.mean), row.offer.source))
+            }),
         ),
         Column::words("8 OF 10", 3, each(&|row| band(row))),
         Column::figures("HOURS", 0, each(&|row| format!("{:.1}", row.hours.mean))),
@@ -135,10 +143,10 @@ fn band(row: &Candidate<'_>) -> String {
     if row.cost.high - row.cost.low < 0.005 {
         return String::new();
     }
-    format!("${:.0}-{:.0}", row.cost.low, row.cost.high)
+    usd_between(row.cost.low, row.cost.high, '-')
 }
 
-fn details(asked: &Asked, best: &Candidate<'_>) -> String {
+fn details(asked: &Asked, best: &Candidate<'_>, today: Today) -> String {
     let mut text = String::new();
     let kind = &best.offer.kind;
     let accelerator = kind.accelerator.map(|name| format!(", {}×{name}", kind.count)).unwrap_or_default();
@@ -147,12 +155,13 @@ fn details(asked: &Asked, best: &Candidate<'_>) -> String {
     let firm = firm.map(|price| format!(", on demand {}", super::ask::dollars(price))).unwrap_or_default();
     let price = match &best.committed_until {
         Some(until) => format!("paid already, until {until}"),
-        None => format!(
-            "{} an hour{firm} ({}, {})",
-            super::ask::dollars(best.price),
-            best.offer.source.name,
-            best.offer.source.as_of
-        ),
+        None => {
+            let source = best.offer.source;
+            let days = today.age_days(&source.as_of).filter(|_| today.is_old(source));
+            let old = days.map_or(String::new(), |days| format!(", {days} days old"));
+            let price = super::ask::dollars(best.price);
+            format!("{price} an hour{firm} ({}, {}{old})", source.name, source.as_of)
+        }
     };
     let _ = writeln!(text, "price     {price}");
     let _ = writeln!(
@@ -209,11 +218,11 @@ pub fn why(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>, kind: &str) -> Res
         let place = format!("{} {}", candidate.offer.kind.cloud, candidate.offer.region);
         let _ = writeln!(
             text,
-            "{place}, {} × {}: place {} of the plan, ${:.2} in {:.1} h; {}",
+            "{place}, {} × {}: place {} of the plan, {} in {:.1} h; {}",
             candidate.nodes,
             candidate.market,
             at + 1,
-            candidate.cost.mean,
+            usd(candidate.cost.mean),
             candidate.hours.mean,
             candidate.how
         );
