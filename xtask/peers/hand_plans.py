@@ -121,7 +121,7 @@ def main():
         job = os.path.join(folder, "job.yaml")
         with open(job, "w") as file:
             file.write("name: moved\nrun: ./train\nresources: { accelerators: A100:8 }\n"
-                       "work: { hours: 100, on: A100:8 }\n"
+                       "work: { hours: 100, accelerator: A100:8 }\n"
                        "checkpoint: { path: out, every: 1h, size: 100GB }\n")
 
         def egress(row):
