@@ -220,6 +220,48 @@ fn a_program_that_is_not_deterministic_is_not_blamed_for_it() {
     assert_eq!(report["deterministic"], false);
 }
 
+/// A program whose checkpoints are torch files.
+fn adam_with(habits: &str) -> String {
+    format!("progress: 'step (\\d+)/(\\d+)'\nrun: exec python3 adam.py {habits}\n")
+}
+
+#[test]
+fn a_torch_file_with_other_bytes_for_the_same_content_is_the_same_result() {
+    let report = check(&adam_with(""), "safe", &[]);
+    let acts = report["acts"].as_array().unwrap();
+    let compared: Vec<&str> = acts.iter().filter_map(|act| act["compared"][0].as_str()).collect();
+    assert!(compared.iter().any(|how| how.starts_with("model.pt (3 tensors, ")), "{report:#}");
+}
+
+#[test]
+fn a_time_in_a_checkpoint_is_a_note() {
+    let report = check(&adam_with("timestamp"), "safe", &["other-notes"]);
+    assert!(report["findings"][0]["seen"].as_str().unwrap().contains("model.pt: saved"), "{report:#}");
+}
+
+#[test]
+fn a_time_in_a_checkpoint_does_not_hide_a_forgotten_optimiser() {
+    let report = check(&adam_with("forgets-optimiser timestamp"), "unsafe", &["different-final-state", "other-notes"]);
+    let seen = report["findings"][0]["seen"].as_str().unwrap();
+    assert!(seen.contains("model.weight differs by up to") && seen.contains("optimizer.exp_avg"), "{report:#}");
+}
+
+#[test]
+fn forgotten_random_numbers_make_another_result() {
+    check(&adam_with("forgets-random"), "unsafe", &["different-final-state"]);
+}
+
+#[test]
+fn a_lost_order_of_the_data_makes_another_result() {
+    check(&adam_with("loses-order"), "unsafe", &["different-final-state"]);
+}
+
+#[test]
+fn what_a_trainer_logs_about_a_run_is_a_note() {
+    let report = check(&loop_with("trainer-notes"), "safe", &["other-notes"]);
+    assert!(report["findings"][0]["seen"].as_str().unwrap().contains("log_history"), "{report:#}");
+}
+
 #[test]
 fn a_program_that_saves_beside_its_checkpoint_directory_is_unsafe() {
     let report = check(&loop_with("in-folder"), "unsafe", &["state-outside-checkpoint"]);

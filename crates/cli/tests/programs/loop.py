@@ -25,6 +25,7 @@ if "subfolder" in HABITS:
     DIR = os.path.join(DIR, "run-1", "weights")
 PATH = os.path.join(DIR, "state.json")
 stop = False
+since_start = 0
 
 
 def has(habit):
@@ -50,6 +51,12 @@ def save(step, state):
         with open(os.path.join(DIR, "optimiser.json.tmp"), "w") as file:
             file.write(json.dumps({"step": step, "moments": state[::-1] * 100}))
         os.replace(os.path.join(DIR, "optimiser.json.tmp"), os.path.join(DIR, "optimiser.json"))
+    if has("trainer-notes"):
+        # Means since the last log or the last start, as trainers log them.
+        notes = {"global_step": step, "log_history": [{"step": step, "loss": since_start / step}]}
+        with open(os.path.join(DIR, "notes.tmp"), "w") as file:
+            file.write(json.dumps(notes))
+        os.replace(os.path.join(DIR, "notes.tmp"), os.path.join(DIR, "trainer_state.json"))
     if has("in-place"):
         with open(PATH, "w") as file:
             half = len(text) // 2
@@ -93,6 +100,7 @@ def main():
         subprocess.Popen(["sleep", "1000"], start_new_session=True)
     if has("slow-start"):
         time.sleep(2)
+    global since_start
     step, state = load()
     if has("forgets") and step:
         state = "seed"
@@ -100,6 +108,7 @@ def main():
         noise = str(time.time()) if has("random") else ""
         state = hashlib.sha256(f"{state} {step} {noise}".encode()).hexdigest()
         step += 1
+        since_start += 1
         time.sleep(SECONDS_A_STEP)
         say(f"step {step}/{STEPS} {state[:8]}")
         if stop and not has("finish-anyway"):

@@ -1,6 +1,7 @@
 //! Each bad habit in a function of its own: what shows it, why it matters, what to do about it.
 
 use super::act::{Cut, Ended};
+use super::final_state;
 use super::judge::{Finding, Scene, Seen, Severity, seconds};
 use super::saves::is_lock;
 use super::traces::output;
@@ -24,15 +25,16 @@ pub fn all(seen: &Seen) -> Vec<Finding> {
         fails_on_resume(seen),
         restarts_from_zero(seen),
         in_place(seen),
-        different_final_state(seen),
+        final_state::differs(seen),
         leaves_children(seen),
         ignores_sigterm(seen),
         slow_save(seen),
         slow_restart(seen),
-        not_deterministic(seen),
+        final_state::not_deterministic(seen),
     ]
     .into_iter()
     .flatten()
+    .chain(final_state::notes(seen))
     .collect();
     found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     found
@@ -286,26 +288,6 @@ fn log_in_checkpoint(log: &std::path::Path) -> Finding {
     }
 }
 
-fn different_final_state(seen: &Seen) -> Option<Finding> {
-    let scene = seen.scenes.iter().find(|scene| scene.equal == Some(false))?;
-    let paths = seen.differences(&seen.base, &scene.played).unwrap_or_default();
-    let names: Vec<String> = paths.iter().take(5).map(|path| path.display().to_string()).collect();
-    Some(Finding {
-        code: "different-final-state",
-        seen: format!(
-            "{}: the run ended with another {} than two undisturbed runs, which agree",
-            scene.name,
-            names.join(", ")
-        ),
-        why: "an interrupted run gives another result than an undisturbed one, and nobody will notice",
-        fix:
-            "save everything that the next step depends on: the optimiser, the random generators, the position in the \
-              data; and count a step as done only when it is in the checkpoint"
-                .to_owned(),
-        severity: Severity::Unsafe,
-    })
-}
-
 fn leaves_children(seen: &Seen) -> Option<Finding> {
     let acts = std::iter::once(("undisturbed", &seen.base));
     let mut acts = acts.chain(seen.scenes.iter().map(|scene| (scene.name, &scene.played)));
@@ -391,20 +373,6 @@ fn slow_restart(seen: &Seen) -> Option<Finding> {
         why: "this time is paid for after every interruption and brings nothing",
         fix: "cache what it downloads and compiles, and say `checkpoint: { restart: … }` in the job file".to_owned(),
         severity: Severity::Info,
-    })
-}
-
-fn not_deterministic(seen: &Seen) -> Option<Finding> {
-    (seen.deterministic == Some(false)).then(|| {
-        let names: Vec<String> = seen.volatile.iter().take(5).map(|path| path.display().to_string()).collect();
-        Finding {
-            code: "not-deterministic",
-            seen: format!("two undisturbed runs end with different content: {}", names.join(", ")),
-            why: "whether an interrupted run ends as an undisturbed one does cannot be checked",
-            fix: "seed every random generator and keep times and host names out of checkpoints, if you want it checked"
-                .to_owned(),
-            severity: Severity::Info,
-        }
     })
 }
 

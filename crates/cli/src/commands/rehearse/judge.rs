@@ -2,7 +2,7 @@
 //! seen, why it matters and what to do; nothing here runs anything.
 
 use super::act::{Cut, Ended, Played, Stint};
-use super::saves::{Contents, is_lock};
+use super::compare::{Compared, Place};
 use super::traces::{Baseline, Restart};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -47,8 +47,8 @@ pub struct Scene {
     pub name: &'static str,
     pub played: Played,
     pub restarts: Vec<Restart>,
-    /// The final state is that of the undisturbed run; none when that was not or cannot be compared.
-    pub equal: Option<bool>,
+    /// The files of its final state beside those of the undisturbed run; none when there is nothing to compare.
+    pub compared: Option<Vec<Compared>>,
 }
 
 /// All that was seen.
@@ -61,8 +61,10 @@ pub struct Seen {
     /// Files that the program wrote in its folder, outside the checkpoint directory.
     pub outside: Vec<PathBuf>,
     pub deterministic: Option<bool>,
-    /// Files that differ between two undisturbed runs.
-    pub volatile: BTreeSet<PathBuf>,
+    /// Where two undisturbed runs differ.
+    pub volatile: BTreeSet<Place>,
+    /// The folder with the state that the undisturbed run ended with.
+    pub base_state: PathBuf,
     pub notice: Duration,
     pub limit: Duration,
     pub settle: Duration,
@@ -115,31 +117,6 @@ impl Scene {
 impl Seen {
     pub fn scene(&self, name: &str) -> Option<&Scene> {
         self.scenes.iter().find(|scene| scene.name == name)
-    }
-
-    /// The state that a run ended with: logs and locks are no state.
-    pub fn state(&self, played: &Played) -> Contents {
-        let Some(last) = played.last() else { return Contents::new() };
-        let logs: BTreeSet<PathBuf> = played.stints.iter().flat_map(|stint| stint.watch.logs()).collect();
-        let kept = last.left.iter().filter(|(path, _)| !is_lock(path) && !self.volatile.contains(*path));
-        let state: Contents = kept.map(|(path, what)| (path.clone(), *what)).collect();
-        let only: Contents =
-            state.iter().filter(|(path, _)| !logs.contains(*path)).map(|(path, what)| (path.clone(), *what)).collect();
-        if only.is_empty() { state } else { only }
-    }
-
-    /// Paths whose content differs between two final states. A file that only one of them has is an older or an
-    /// extra checkpoint, unless they have none in common.
-    pub fn differences(&self, one: &Played, other: &Played) -> Option<Vec<PathBuf>> {
-        let (one, other) = (self.state(one), self.state(other));
-        if one.is_empty() {
-            return None;
-        }
-        let common: Vec<_> = one.iter().filter_map(|(path, what)| Some((path, what, other.get(path)?))).collect();
-        if common.is_empty() {
-            return Some(one.keys().cloned().collect());
-        }
-        Some(common.into_iter().filter(|(_, what, than)| what != than).map(|(path, ..)| path.clone()).collect())
     }
 
     fn restarts(&self) -> impl Iterator<Item = (&Scene, &Restart)> {

@@ -6,7 +6,9 @@
 //! server notices (it is bound to this process) and does the same.
 
 mod act;
+mod compare;
 mod damage;
+mod final_state;
 mod findings;
 mod judge;
 mod report;

@@ -1,6 +1,7 @@
 //! Which acts are played, in which order, and which of them are not worth playing after what was seen.
 
 use super::act::{Cue, Cut, Ended, Stint, play};
+use super::final_state::volatile;
 use super::judge::{Scene, Seen};
 use super::report::Screen;
 use super::saves::changed_files;
@@ -43,6 +44,7 @@ impl Script {
             let since = stint.started_at - Duration::from_millis(300);
             changed_files(Path::new(&self.spec.run.folder), &stint.folder, &stint.saves_dir, since)
         });
+        let base_state = stage.keep_state(&base);
         if !self.keep {
             stage.sweep(&base.key);
         }
@@ -54,6 +56,7 @@ impl Script {
             outside,
             deterministic: None,
             volatile: BTreeSet::new(),
+            base_state,
             notice: self.notice,
             limit: self.limit,
             checkpoint: self.spec.checkpoint.path.clone().unwrap_or_else(|| "$WINDFALL_CHECKPOINT_DIR".to_owned()),
@@ -142,44 +145,26 @@ impl Script {
         let finished = baseline.finished;
         let played = play(stage, script, limit, |stints| !finished && has_gone_on(stints)).await?;
         self.screen.end(&played);
+        let compared = if played.cuts > 0 { seen.compare(&played) } else { None };
         if !self.keep {
             stage.sweep(&played.key);
         }
         let restarts = restarts(&played, baseline, pattern);
-        Ok(Scene { name, restarts, played, equal: None })
+        Ok(Scene { name, restarts, played, compared })
     }
 
-    /// Compares final states; runs the program undisturbed once more only when one of them differs.
+    /// Runs the program undisturbed once more when a final state differs: what differs then too says nothing.
     async fn compare(&self, stage: &Stage, seen: &mut Seen) -> Result<(), Failure> {
-        if !seen.base.succeeded() {
-            return Ok(());
-        }
-        self.note_equal(seen);
-        if seen.scenes.iter().any(|scene| scene.equal == Some(false)) {
+        let equal: Vec<bool> = seen.scenes.iter().filter_map(|scene| scene.equal(&seen.volatile)).collect();
+        if equal.contains(&false) {
             self.screen.begin("undisturbed again", &format!("about {} ", super::judge::seconds(seen.baseline.ran)));
             let again = play(stage, &[], self.limit.max(secs(seen.baseline.ran * 3.0)), |_| false).await?;
-            let differing = seen.differences(&seen.base, &again).unwrap_or_default();
-            seen.deterministic = Some(differing.is_empty());
-            seen.volatile = differing.into_iter().collect();
-            self.note_equal(seen);
-        } else if seen.scenes.iter().any(|scene| scene.equal == Some(true)) {
+            seen.volatile = volatile(&seen.compare(&again).unwrap_or_default());
+            seen.deterministic = Some(seen.volatile.is_empty());
+        } else if equal.contains(&true) {
             seen.deterministic = Some(true);
         }
         Ok(())
-    }
-
-    fn note_equal(&self, seen: &mut Seen) {
-        let equal: Vec<Option<bool>> = seen
-            .scenes
-            .iter()
-            .map(|scene| {
-                let comparable = scene.played.succeeded() && scene.played.cuts > 0;
-                comparable.then(|| seen.differences(&seen.base, &scene.played)).flatten().map(|paths| paths.is_empty())
-            })
-            .collect();
-        for (scene, equal) in seen.scenes.iter_mut().zip(equal) {
-            scene.equal = equal;
-        }
     }
 }
 

@@ -141,6 +141,15 @@ impl Stage {
         Path::new(&self.spec.checkpoint.store).join(key)
     }
 
+    /// Puts the state that an act ended with aside, where no other act writes, and says where.
+    pub fn keep_state(&self, played: &super::act::Played) -> PathBuf {
+        let kept = self.home.join("undisturbed");
+        if let Some(last) = played.last() {
+            let _ = std::fs::rename(&last.saves_dir, &kept);
+        }
+        kept
+    }
+
     /// Copies and checkpoints of an act that has been looked at.
     pub fn sweep(&self, key: &str) {
         let _ = std::fs::remove_dir_all(self.store(key));
