@@ -51,7 +51,7 @@ class Tensor:
         return _rebuild_tensor_v2, (Storage(self.values), 0, size, (1,), False, OrderedDict())
 
 
-def save(state):
+def save(state, path=PATH):
     os.makedirs(DIR, exist_ok=True)
     pickled, storages = io.BytesIO(), []
 
@@ -63,11 +63,11 @@ def save(state):
 
     pickler = type("Pickler", (pickle.Pickler,), {"persistent_id": lambda self, value: beside(value)})(pickled, 2)
     pickler.dump(state)
-    with zipfile.ZipFile(PATH + ".tmp", "w") as archive:
+    with zipfile.ZipFile(path + ".tmp", "w") as archive:
         archive.writestr("model/data.pkl", pickled.getvalue())
         for at, storage in enumerate(storages):
             archive.writestr(f"model/data/{at}", storage)
-    os.replace(PATH + ".tmp", PATH)
+    os.replace(path + ".tmp", path)
 
 
 def load():
@@ -138,6 +138,10 @@ def main():
             save(state_of(step, weights, first, second, generator, order))
         if stop:
             sys.exit(0)
+    if "exports" in HABITS:
+        # What it exports depends on how often it was started; its checkpoints do not.
+        weights = [weight + resumed for weight in weights]
+        save({"model": OrderedDict(weight=Tensor(weights))}, "exported.pt")
 
 
 main()

@@ -15,7 +15,7 @@ import time
 HABITS = set(sys.argv[1:])
 STEPS = 50
 SECONDS_A_STEP = 0.1
-SAVE_EVERY = 5
+SAVE_EVERY = 4 if "early" in HABITS else 5
 DIR = os.environ["WINDFALL_CHECKPOINT_DIR"]
 if "relative" in HABITS:
     DIR = "out"
@@ -35,6 +35,8 @@ def has(habit):
 def on_term(*_):
     global stop
     stop = True
+    if has("slow-term"):
+        time.sleep(60)
 
 
 def say(*words):
@@ -47,6 +49,10 @@ def save(step, state):
         return
     os.makedirs(DIR, exist_ok=True)
     text = json.dumps({"step": step, "state": state, "fill": state * 400})
+    if has("scattered"):
+        for name in ("weights.json", "moments.json"):
+            with open(os.path.join(DIR, name), "w") as file:
+                file.write(json.dumps({"step": step, "fill": state * 400}))
     if has("multi-file"):
         with open(os.path.join(DIR, "optimiser.json.tmp"), "w") as file:
             file.write(json.dumps({"step": step, "moments": state[::-1] * 100}))
@@ -83,6 +89,7 @@ def load():
 
 
 def main():
+    request = os.environ["WINDFALL_SAVE_REQUEST"]
     if has("ignore-term"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     elif not has("die-on-term"):
@@ -115,9 +122,14 @@ def main():
             if not has("no-save-on-term"):
                 save(step, state)
             sys.exit(143 if has("exit-143") else 0)
-        if step % SAVE_EVERY == 0 and not has("end-only") and not has("notice-only"):
+        if has("asked") and os.path.exists(request):
+            os.remove(request)
             save(step, state)
-    if not has("notice-only"):
+        if has("early") and step > 12:
+            continue
+        if step % SAVE_EVERY == 0 and not has("end-only") and not has("notice-only") and not has("asked"):
+            save(step, state)
+    if not has("notice-only") and not has("early") and not has("asked"):
         save(step, state)
     say("done")
 

@@ -8,6 +8,11 @@ use super::saves::{Contents, is_lock};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+const WHOLE_STATE: &str = "save everything that the next step depends on: the optimiser, the random generators, the \
+                           position in the data; and count a step as done only when it is in the checkpoint";
+const LIGHTNING: &str = "after a stop in the middle of an epoch Lightning starts a plain DataLoader from its first batch \
+                         again: give it one with a state (torchdata's StatefulDataLoader), seed what shuffles it, and \
+                         save what else the next step depends on";
 /// Places that a message names.
 const MOST_NAMED: usize = 4;
 
@@ -30,17 +35,22 @@ impl Seen {
         if !self.base.succeeded() || !played.succeeded() || one.is_empty() {
             return None;
         }
-        let folder = &played.last()?.saves_dir;
+        let last = played.last()?;
         if other.is_empty() {
             let gone = |path: &PathBuf| Compared {
                 path: path.clone(),
                 how: How::Bytes,
+                is_lightning: false,
                 apart: vec![Apart { at: String::new(), how: "is missing".to_owned(), weight: Weight::Result }],
             };
             return Some(one.keys().map(gone).collect());
         }
         let common = one.iter().filter_map(|(path, what)| Some((path, what == other.get(path)?)));
-        Some(common.map(|(path, same)| compare::file(path, &self.base_state, folder, same)).collect())
+        let common = common.map(|(path, same)| compare::file(path, &self.base_state, &last.saves_dir, same));
+        // Beside its checkpoints a program may export its result. Other files there may be of one stint only.
+        let exported = self.outside.iter().filter(|path| last.folder.join(path).is_file());
+        let exported = exported.map(|path| compare::file(path, &self.base_folder, &last.folder, false));
+        Some(common.chain(exported.filter(|file| matches!(file.how, How::Content(1.., _)))).collect())
     }
 }
 
@@ -97,10 +107,8 @@ pub fn differs(seen: &Seen) -> Option<Finding> {
         code: "different-final-state",
         seen: format!("{}: the run ended with another result {undisturbed}: {}", scene.name, some(named)),
         why: "an interrupted run gives another result than an undisturbed one, and nobody will notice",
-        fix:
-            "save everything that the next step depends on: the optimiser, the random generators, the position in the \
-              data; and count a step as done only when it is in the checkpoint"
-                .to_owned(),
+        fix: if scene.compared.iter().flatten().any(|file| file.is_lightning) { LIGHTNING } else { WHOLE_STATE }
+            .to_owned(),
         severity: Severity::Unsafe,
     })
 }
@@ -177,6 +185,10 @@ pub fn compared(seen: &Seen) -> Option<String> {
         // The act with the most to say about how: equal bytes need no words.
         files.iter().filter(|file| file.how != How::SameBytes).count()
     })?;
-    let lines: Vec<String> = files.iter().map(Compared::words).collect();
+    let same = files.iter().filter(|file| file.how == How::SameBytes).count();
+    let mut lines: Vec<String> = files.iter().filter(|file| file.how != How::SameBytes).map(Compared::words).collect();
+    if same > 0 {
+        lines.insert(0, format!("{same} file(s) with the same bytes"));
+    }
     (!lines.is_empty()).then(|| some(lines))
 }

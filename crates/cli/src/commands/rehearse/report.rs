@@ -119,6 +119,9 @@ pub fn text(seen: &Seen, judgement: &Judgement) -> String {
     if let Some(files) = final_state::compared(seen) {
         text.push_str(&format!("compared with the undisturbed run: {files}\n\n"));
     }
+    if let Some(line) = seen.notice_line() {
+        text.push_str(&format!("notice: {line}\n\n"));
+    }
     text.push_str(&format!("verdict: {}\n", judgement.line));
     for finding in &judgement.findings {
         let word = match finding.severity {
@@ -170,6 +173,8 @@ pub fn json(seen: &Seen, judgement: &Judgement) -> Value {
         "reason": judgement.line,
         "deterministic": seen.deterministic,
         "run_seconds": seen.baseline.ran,
+        "notice_seconds": seen.notice.as_secs_f64(),
+        "stop_seconds": seen.stop_seconds(),
         "longest_loss_seconds": seen.worst_loss(),
         "acts": acts,
         "findings": judgement.findings,

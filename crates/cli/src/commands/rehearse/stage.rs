@@ -141,13 +141,22 @@ impl Stage {
         Path::new(&self.spec.checkpoint.store).join(key)
     }
 
-    /// Puts the state that an act ended with aside, where no other act writes, and says where.
-    pub fn keep_state(&self, played: &super::act::Played) -> PathBuf {
-        let kept = self.home.join("undisturbed");
+    /// All acts save in one directory, so that only one of them can run at a time.
+    pub fn has_one_place(&self) -> bool {
+        let path = self.spec.checkpoint.path.as_ref();
+        !self.fresh || path.is_some_and(|path| !Path::new(path).starts_with(&self.spec.run.folder))
+    }
+
+    /// Puts what an act ended with aside, where no other act writes, and says where: its state and its folder.
+    pub fn keep_state(&self, played: &super::act::Played) -> (PathBuf, PathBuf) {
+        let (state, folder) = (self.home.join("undisturbed"), self.home.join("undisturbed-folder"));
         if let Some(last) = played.last() {
-            let _ = std::fs::rename(&last.saves_dir, &kept);
+            let _ = std::fs::rename(&last.saves_dir, &state);
+            if self.fresh {
+                let _ = std::fs::rename(&last.folder, &folder);
+            }
         }
-        kept
+        (state, folder)
     }
 
     /// Copies and checkpoints of an act that has been looked at.

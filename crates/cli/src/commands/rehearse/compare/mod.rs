@@ -48,6 +48,8 @@ pub struct Apart {
 pub struct Compared {
     pub path: PathBuf,
     pub how: How,
+    /// It is a checkpoint of Lightning.
+    pub is_lightning: bool,
     pub apart: Vec<Apart>,
 }
 
@@ -86,14 +88,14 @@ pub type Place = (PathBuf, String);
 
 /// Compares one file of two folders; `same` when their hashes are.
 pub fn file(path: &Path, one: &Path, other: &Path, same: bool) -> Compared {
-    let (mut how, mut apart) = (How::SameBytes, Vec::new());
+    let mut compared = Compared { path: path.to_owned(), how: How::SameBytes, is_lightning: false, apart: Vec::new() };
     if !same {
-        (how, apart) = content(path, &one.join(path), &other.join(path));
+        (compared.how, compared.apart) = content(path, &one.join(path), &other.join(path), &mut compared.is_lightning);
     }
-    Compared { path: path.to_owned(), how, apart }
+    compared
 }
 
-fn content(path: &Path, one: &Path, other: &Path) -> (How, Vec<Apart>) {
+fn content(path: &Path, one: &Path, other: &Path, is_lightning: &mut bool) -> (How, Vec<Apart>) {
     let whole = |weight| vec![Apart { at: String::new(), how: "differs".to_owned(), weight }];
     let trainer = weight::trainer_of(path, false);
     if path.file_name().is_some_and(|name| name == "manifest.ocdbt") {
@@ -101,8 +103,8 @@ fn content(path: &Path, one: &Path, other: &Path) -> (How, Vec<Apart>) {
     }
     match (formats::read(one), formats::read(other)) {
         (Some(Content::Tree(format, one)), Some(Content::Tree(_, other))) => {
-            let is_lightning = format == Format::Torch && one.entry("pytorch-lightning_version").is_some();
-            let trainer = weight::trainer_of(path, is_lightning);
+            *is_lightning = format == Format::Torch && one.entry("pytorch-lightning_version").is_some();
+            let trainer = weight::trainer_of(path, *is_lightning);
             let walk = tree::walk(&one, &other);
             (how_of(trainer, &walk), apart(trainer, path, &walk))
         }

@@ -90,8 +90,8 @@ fn zipped(members: &[(String, Vec<u8>)], packed: bool) -> Vec<u8> {
             false => plain.clone(),
             true => {
                 let mut writer = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
-                std::io::Write::write_all(&mut writer, plain).unwrap();
-                writer.finish().unwrap()
+                std::io::Write::write_all(&mut writer, plain).expect("memory");
+                writer.finish().expect("memory")
             }
         };
         let method = if packed { 8_u16 } else { 0 };
@@ -134,9 +134,9 @@ fn npy(values: &[f64]) -> Vec<u8> {
 }
 
 fn compared(name: &str, one: &[u8], other: &[u8]) -> Compared {
-    let (left, right) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    std::fs::write(left.path().join(name), one).unwrap();
-    std::fs::write(right.path().join(name), other).unwrap();
+    let (left, right) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    std::fs::write(left.path().join(name), one).expect("written");
+    std::fs::write(right.path().join(name), other).expect("written");
     file(Path::new(name), left.path(), right.path(), one == other)
 }
 
@@ -156,7 +156,7 @@ fn checkpoint(moment: f32, saved_at: &'static str, weights: f32) -> Said {
 #[test]
 fn a_torch_file_that_was_written_in_another_order_is_equal() {
     let Map(mut entries) = checkpoint(0.5, "2026-11-15T10:00:00", 1.0) else { unreachable!() };
-    let one = torch(&Map(entries.drain(..).collect()), false);
+    let one = torch(&Map(std::mem::take(&mut entries)), false);
     let Map(mut entries) = checkpoint(0.5, "2026-11-15T10:00:00", 1.0) else { unreachable!() };
     entries.reverse();
     let other = torch(&Map(entries), true);
@@ -243,11 +243,7 @@ fn what_the_trainer_of_transformers_logs_is_a_note_and_its_step_is_not() {
         )
     };
     let one = state(40, 0.5, 12.0);
-    let logged = compared(
-        "checkpoint-40/trainer_state.json".rsplit('/').next().unwrap(),
-        one.as_bytes(),
-        state(40, 0.6, 14.0).as_bytes(),
-    );
+    let logged = compared("trainer_state.json", one.as_bytes(), state(40, 0.6, 14.0).as_bytes());
     assert_eq!(logged.how, How::Books("Transformers"));
     assert_eq!(places(&logged, Weight::Result), Vec::<&str>::new());
     assert_eq!(places(&logged, Weight::Books), ["log_history.0.loss", "train_runtime"]);
