@@ -341,6 +341,18 @@ fn a_program_that_saves_beside_its_checkpoint_directory_is_unsafe() {
 }
 
 #[test]
+fn a_rehearsal_that_is_kept_can_be_looked_at_after_its_server_has_ended() {
+    let rehearsal = Rehearsal::of("run: 'echo broken; exit 7'\n");
+    rehearsal.command().arg("--keep").output().unwrap();
+    let until = Instant::now() + Duration::from_secs(30);
+    while !processes(&rehearsal).is_empty() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let kept = std::fs::read_dir(rehearsal.dir.path().join("tmp")).unwrap().next();
+    assert!(kept.is_some_and(|kept| kept.unwrap().path().join("jobs").is_dir()), "nothing was kept");
+}
+
+#[test]
 fn a_program_that_fails_by_itself_cannot_be_judged() {
     check("run: 'echo broken; exit 7'\n", "unknown", &["baseline-failed"]);
 }

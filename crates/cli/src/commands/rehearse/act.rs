@@ -129,6 +129,13 @@ impl Stint {
         self.started.map_or(Duration::ZERO, |started| at.saturating_duration_since(started))
     }
 
+    /// It was still there when its notice was over. The agent says so, unless it went with its machine before.
+    pub fn outlasted_notice(&self) -> bool {
+        let Some((Cut::Notice(notice), at)) = self.cut else { return false };
+        let stayed = self.ended.is_some_and(|end| end.saturating_duration_since(at) > notice.mul_f64(0.7));
+        self.view.evidence.ignored_sigterm || (self.view.evidence.stop_took_ms.is_none() && stayed)
+    }
+
     /// The code of a program that ended by itself with one that is not 0.
     pub fn failed(&self) -> Option<i32> {
         match self.view.end {

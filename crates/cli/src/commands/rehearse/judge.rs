@@ -94,7 +94,7 @@ impl Scene {
     pub fn ignored_notice(&self, baseline: &Baseline) -> bool {
         let Some(stint) = self.cut() else { return false };
         let Some((Cut::Notice(_), at)) = stint.cut else { return false };
-        if stint.view.evidence.ignored_sigterm {
+        if stint.outlasted_notice() {
             return true;
         }
         let rest = baseline.ran - stint.age(at).as_secs_f64();

@@ -35,6 +35,9 @@ impl Script {
     pub async fn play(&self) -> Result<Seen, Failure> {
         let env = crate::commands::watch::environment();
         let stage = Stage::open(&self.root, &self.spec, &env, true).await?;
+        if self.keep {
+            stage.keep();
+        }
         for note in &stage.notes {
             eprintln!("note: {note}");
         }
@@ -75,6 +78,9 @@ impl Script {
         if !resumes(&seen) && !seen.outside.is_empty() {
             let home = self.root.join("same");
             let kept = Stage::open(&home, &self.spec, &env, false).await?;
+            if self.keep {
+                kept.keep();
+            }
             let cue = cue(&seen.baseline, 0.6, 0.6, 0);
             seen.kept_folder =
                 Some(self.scene(&kept, &seen, "in the same folder", &[(cue, Cut::Without)], pattern.as_ref()).await?);

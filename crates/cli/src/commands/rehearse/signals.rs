@@ -36,13 +36,13 @@ fn worked_on(stint: &Stint, at: Instant) -> Option<bool> {
 fn was_slow(scene: &Scene, stint: &Stint, at: Instant) -> bool {
     let handled = stint.told.as_ref().is_some_and(|told| told.handled);
     let idle = worked_on(stint, at).map_or(handled, |worked| handled && !worked);
-    stint.view.evidence.ignored_sigterm && (idle || was_saving(scene))
+    stint.outlasted_notice() && (idle || was_saving(scene))
 }
 
 /// Workers that were gone at once while the program waited for them.
 fn lost_workers(stint: &Stint, at: Instant) -> Option<usize> {
     let gone = stint.told.as_ref()?.workers_gone.filter(|gone| *gone > 0)?;
-    (stint.view.evidence.ignored_sigterm && worked_on(stint, at) != Some(true)).then_some(gone)
+    (stint.outlasted_notice() && worked_on(stint, at) != Some(true)).then_some(gone)
 }
 
 pub fn workers_die(seen: &Seen) -> Option<Finding> {
@@ -90,7 +90,7 @@ fn was_saving(scene: &Scene) -> bool {
     let long = |save: &Save| (save.ended - save.began).as_secs_f64() > 1.0;
     let last = stint.watch.saves.last();
     let late = |save: &&Save| save.ended > at && stint.ended.is_some_and(|end| (end - save.ended).as_secs_f64() < 1.0);
-    stint.view.evidence.ignored_sigterm && last.filter(late).is_some_and(long)
+    stint.outlasted_notice() && last.filter(late).is_some_and(long)
 }
 
 pub fn slow(seen: &Seen) -> Option<Finding> {

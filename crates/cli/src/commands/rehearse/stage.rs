@@ -54,6 +54,11 @@ impl Stage {
         Ok(Stage { home: home.to_owned(), client, spec, env, fresh, notes })
     }
 
+    /// Has the stage outlive the rehearsal, for a look.
+    pub fn keep(&self) {
+        let _ = std::fs::write(self.home.join("keep"), "");
+    }
+
     /// Submits the job once more; returns its number and its key.
     pub async fn submit(&self) -> Result<(u64, String), Failure> {
         let twin = self.home.join("twin");
