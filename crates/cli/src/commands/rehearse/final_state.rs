@@ -172,7 +172,7 @@ pub fn not_deterministic(seen: &Seen) -> Option<Finding> {
         Finding {
             code: "not-deterministic",
             seen: format!("two undisturbed runs end with different content: {}", some(places.collect())),
-            why: "whether an interrupted run ends as an undisturbed one does cannot be checked",
+            why: "whether an interrupted run ends there as an undisturbed one does cannot be checked",
             fix: "seed every random generator, and use deterministic algorithms, if you want it checked".to_owned(),
             severity: Severity::Info,
         }

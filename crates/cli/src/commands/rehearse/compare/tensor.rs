@@ -152,6 +152,15 @@ impl Tensor {
         Some(Bytes::held(gathered))
     }
 
+    /// The value of a tensor without dimensions, which is a number like any other.
+    pub fn single(&self) -> Option<f64> {
+        let width = usize::try_from(self.width).ok()?;
+        (self.shape.is_empty() && self.kind != Kind::Other)
+            .then(|| self.bytes.read(0, width))
+            .flatten()
+            .map(|bytes| self.value(&bytes))
+    }
+
     /// Compares element by element.
     pub fn apart(&self, other: &Tensor) -> Apart {
         if self.shape != other.shape || self.kind != other.kind || self.width != other.width {

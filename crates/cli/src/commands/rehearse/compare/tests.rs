@@ -213,6 +213,26 @@ fn npz_files_are_compared_array_by_array_also_when_they_are_compressed() {
 }
 
 #[test]
+fn an_array_without_dimensions_is_a_number_and_may_be_a_time() {
+    let number = |value: f64| {
+        let bytes = npy(&[value]);
+        let text = String::from_utf8_lossy(&bytes[10..bytes.len() - 8]).replace("(1,), ", "(), ");
+        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+        bytes.extend((text.len() as u16).to_le_bytes());
+        bytes.extend(text.as_bytes());
+        bytes.extend(value.to_le_bytes());
+        bytes
+    };
+    let archive = |saved: f64, step: f64| {
+        zipped(&[("saved_at.npy".to_owned(), number(saved)), ("step.npy".to_owned(), number(step))], false)
+    };
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a clock").as_secs_f64();
+    let compared = compared("state.npz", &archive(now, 7.0), &archive(now + 9.0, 8.0));
+    assert_eq!((places(&compared, Weight::Run), places(&compared, Weight::Result)), (vec!["saved_at"], vec!["step"]));
+    assert_eq!(compared.apart[1].how, "is 8 instead of 7");
+}
+
+#[test]
 fn safetensors_are_compared_by_name_wherever_they_lie() {
     let file = |order: [(&str, f32); 2]| {
         let entries: Vec<String> = order

@@ -136,7 +136,10 @@ pub fn walk(one: &Tree, other: &Tree) -> Walk {
                 walk.tensors += 1;
                 match left.apart(right) {
                     Apart::Equal => {}
-                    Apart::By(most, many) => found(Apartness::Tensor(most, many)),
+                    Apart::By(most, many) => found(match (left.single(), right.single()) {
+                        (Some(left), Some(right)) => Apartness::Single(left.to_string(), right.to_string()),
+                        _ => Apartness::Tensor(most, many),
+                    }),
                     Apart::Unlike => found(Apartness::Shape),
                     Apart::Unreadable => found(Apartness::Unreadable),
                 }
