@@ -200,6 +200,13 @@ fn acts_are_played_side_by_side() {
 }
 
 #[test]
+fn acts_that_share_a_named_checkpoint_directory_are_played_one_by_one() {
+    let rehearsal = Rehearsal::of(&format!("checkpoint: {{ path: out }}\n{}", loop_with("relative")));
+    let output = rehearsal.command().args(["--at-once", "4"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
 fn a_program_that_never_saves_is_unsafe() {
     check(&loop_with("never"), "unsafe", &["never-checkpoints"]);
 }

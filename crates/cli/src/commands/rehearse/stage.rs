@@ -146,10 +146,9 @@ impl Stage {
         Path::new(&self.spec.checkpoint.store).join(key)
     }
 
-    /// All acts save in one directory, so that only one of them can run at a time.
+    /// The job names the directory that it saves in, which a server gives to one job at a time.
     pub fn has_one_place(&self) -> bool {
-        let path = self.spec.checkpoint.path.as_ref();
-        !self.fresh || path.is_some_and(|path| !Path::new(path).starts_with(&self.spec.run.folder))
+        !self.fresh || self.spec.checkpoint.path.is_some()
     }
 
     /// Puts what an act ended with aside, where no other act writes, and says where: its state and its folder.
