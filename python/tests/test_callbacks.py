@@ -10,6 +10,7 @@ import signal
 import sys
 import types
 import unittest
+import warnings
 from pathlib import Path
 from unittest import mock
 
@@ -135,6 +136,29 @@ class Lightning(WithCallbacks):
         signal.signal(signal.SIGTERM, lambda number, frame: self.fail("Lightning would end this rank alone"))
         trainer.fit(None, terminate_at(2))
         self.assertEqual(trainer.global_step, 3)
+
+    def test_a_loader_without_a_state_is_warned_about_at_once(self):
+        module = self.load_lightning()
+        trainer = FakeTrainer(module.Callback())
+        trainer.train_dataloader = object()
+        with self.assertWarnsRegex(RuntimeWarning, "in the middle of an epoch .* first batch again"):
+            trainer.fit(None)
+
+    def test_batches_that_are_seen_twice_are_counted(self):
+        module = self.load_lightning()
+        trainer = FakeTrainer(module.Callback())
+        trainer.train_dataloader = object()
+        trainer.fit_loop.epoch_loop.batch_progress = types.SimpleNamespace(current=types.SimpleNamespace(ready=42))
+        with self.assertWarnsRegex(RuntimeWarning, "42 batches of this epoch are seen twice, as many never"):
+            trainer.fit(None)
+
+    def test_a_loader_with_a_state_is_left_alone(self):
+        module = self.load_lightning()
+        trainer = FakeTrainer(module.Callback())
+        trainer.train_dataloader = types.SimpleNamespace(load_state_dict=None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            trainer.fit(None)
 
     def test_endless_training_has_no_total(self):
         module = self.load_lightning()

@@ -5,12 +5,15 @@
     trainer.fit(model, ckpt_path=last)
 
 It stops the trainer only; a program that goes on after `fit` (tests, exports) asks `windfall.should_stop()` first.
-Gradients that were accumulated but not yet applied are not part of a Lightning checkpoint.
+A plain DataLoader starts an epoch that was interrupted from its first batch again: the callback warns of it when the
+training starts; use one that has a state, such as torchdata's StatefulDataLoader. Gradients that were accumulated but
+not yet applied are not part of a Lightning checkpoint.
 """
 
 import math
 import re
 import sys
+import warnings
 from pathlib import Path
 from typing import Any, List, Optional
 
@@ -48,6 +51,23 @@ def _saved(directory: Path) -> List[Path]:
     return [path for _, path in sorted(found)]
 
 
+def _warn_of_a_loader_without_a_state(trainer: Any) -> None:
+    """Lightning saves where it is in an epoch, and starts a plain DataLoader from its first batch all the same."""
+    loader = getattr(trainer, "train_dataloader", None)
+    if loader is None or hasattr(loader, "load_state_dict"):
+        return
+    progress_of = getattr(trainer.fit_loop.epoch_loop, "batch_progress", None)
+    again = progress_of.current.ready if progress_of is not None else 0
+    what = "after a stop in the middle of an epoch this DataLoader starts from its first batch again"
+    if again:
+        what += f": {again} batches of this epoch are seen twice, as many never"
+    warnings.warn(
+        f"{what}\nhint: use one that has a state, such as StatefulDataLoader of torchdata",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
 class Callback(_base()):  # type: ignore[misc]
     """Saves `windfall-STEP.ckpt` in the checkpoint directory when asked to stop, and every so many steps if told to.
 
@@ -71,6 +91,8 @@ class Callback(_base()):  # type: ignore[misc]
         self.total = int(estimate) if math.isfinite(estimate) and estimate > 0 else None
         self.last_step = trainer.global_step
         self._report(trainer)
+        if _job.inside() and trainer.is_global_zero:
+            _warn_of_a_loader_without_a_state(trainer)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         self._report(trainer)

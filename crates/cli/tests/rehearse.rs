@@ -149,6 +149,64 @@ fn a_program_that_ignores_sigterm_but_saves_is_safe_with_loss() {
 }
 
 #[test]
+fn a_handler_that_takes_longer_than_the_notice_does_not_ignore_it() {
+    let report = check(&loop_with("slow-term"), "safe-with-loss", &["slow-stop"]);
+    assert_eq!((&report["notice_seconds"], &report["stop_seconds"]), (&Value::from(6.0), &Value::Null));
+}
+
+#[test]
+fn workers_that_die_of_a_notice_are_told_from_a_program_that_ignores_it() {
+    check("progress: 'step (\\d+)/(\\d+)'\nrun: exec python3 pool.py\n", "safe-with-loss", &["workers-die-of-sigterm"]);
+}
+
+#[test]
+fn the_verdict_says_which_notice_was_given_and_what_was_needed_of_it() {
+    let (report, _) = Rehearsal::of(&loop_with("")).run();
+    let reason = report["reason"].as_str().unwrap();
+    assert!(reason.starts_with("safe: nothing is lost with a notice of 6.0s (it needed "), "{reason}");
+    assert!(report["stop_seconds"].as_f64().is_some_and(|took| took < 6.0), "{report:#}");
+}
+
+#[test]
+fn a_program_that_saves_when_it_is_asked_to_is_not_told_to_save_more_often() {
+    let report = check(&loop_with("asked"), "safe", &["saves-when-asked"]);
+    assert!(report["longest_loss_seconds"].as_f64().is_some_and(|lost| lost < 4.0), "{report:#}");
+}
+
+#[test]
+fn an_act_that_missed_its_moment_is_tried_again() {
+    let (report, _) = Rehearsal::of(&loop_with("early")).run();
+    let acts = report["acts"].as_array().unwrap();
+    let act = acts.iter().find(|act| act["name"] == "during a save").unwrap();
+    assert_eq!(act["interruptions"], 1, "its last save is done before the first try begins: {report:#}");
+}
+
+#[test]
+fn a_checkpoint_of_several_files_in_place_is_told_to_take_a_new_folder() {
+    let report = check(&loop_with("in-place scattered"), "unsafe", &["in-place-checkpoint"]);
+    let fix = report["findings"][0]["fix"].as_str().unwrap();
+    assert!(fix.contains("new folder") && fix.contains("rename the folder"), "{fix}");
+}
+
+#[test]
+fn acts_are_played_side_by_side() {
+    let rehearsal = Rehearsal::of(&loop_with(""));
+    let output = rehearsal.command().args(["--at-once", "4"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let began = |act: &str| said.lines().find(|line| line.contains(act)).map(|line| line[..8].to_owned());
+    assert!(began("without notice").is_some());
+    assert_eq!(began("without notice"), began("during a save"), "{said}");
+}
+
+#[test]
+fn acts_that_share_a_named_checkpoint_directory_are_played_one_by_one() {
+    let rehearsal = Rehearsal::of(&format!("checkpoint: {{ path: out }}\n{}", loop_with("relative")));
+    let output = rehearsal.command().args(["--at-once", "4"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
 fn a_program_that_never_saves_is_unsafe() {
     check(&loop_with("never"), "unsafe", &["never-checkpoints"]);
 }
@@ -220,10 +278,85 @@ fn a_program_that_is_not_deterministic_is_not_blamed_for_it() {
     assert_eq!(report["deterministic"], false);
 }
 
+/// A program whose checkpoints are torch files.
+fn adam_with(habits: &str) -> String {
+    format!("progress: 'step (\\d+)/(\\d+)'\nrun: exec python3 adam.py {habits}\n")
+}
+
+#[test]
+fn a_torch_file_with_other_bytes_for_the_same_content_is_the_same_result() {
+    let report = check(&adam_with(""), "safe", &[]);
+    let acts = report["acts"].as_array().unwrap();
+    let compared: Vec<&str> = acts.iter().filter_map(|act| act["compared"][0].as_str()).collect();
+    assert!(compared.iter().any(|how| how.starts_with("model.pt (3 tensors, ")), "{report:#}");
+}
+
+#[test]
+fn the_quickstart_in_torch_is_safe() {
+    let torch = Command::new("python3").args(["-c", "import torch"]).stderr(Stdio::null()).status();
+    if !torch.is_ok_and(|status| status.success()) {
+        println!("skipped: the_quickstart_in_torch_is_safe (python3 has no torch)");
+        return;
+    }
+    let rehearsal = Rehearsal::of("progress: 'step (\\d+)/(\\d+)'\nrun: SECONDS_A_STEP=0.04 exec python3 train.py\n");
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/quickstart-torch/train.py");
+    std::fs::copy(example, rehearsal.folder().join("train.py")).unwrap();
+    let (report, code) = rehearsal.run();
+    assert_eq!((report["verdict"].as_str(), codes(&report).len(), code), (Some("safe"), 0, 0), "{report:#}");
+}
+
+#[test]
+fn a_time_in_a_checkpoint_is_a_note() {
+    let report = check(&adam_with("timestamp"), "safe", &["other-notes"]);
+    assert!(report["findings"][0]["seen"].as_str().unwrap().contains("model.pt: saved"), "{report:#}");
+}
+
+#[test]
+fn a_time_in_a_checkpoint_does_not_hide_a_forgotten_optimiser() {
+    let report = check(&adam_with("forgets-optimiser timestamp"), "unsafe", &["different-final-state", "other-notes"]);
+    let seen = report["findings"][0]["seen"].as_str().unwrap();
+    assert!(seen.contains("model.weight differs by up to") && seen.contains("optimizer.exp_avg"), "{report:#}");
+}
+
+#[test]
+fn what_a_program_exports_beside_its_checkpoints_is_compared_too() {
+    let report = check(&adam_with("exports"), "unsafe", &["different-final-state"]);
+    let seen = report["findings"][0]["seen"].as_str().unwrap();
+    assert!(seen.contains("exported.pt: model.weight differs by up to 1.0e0"), "{seen}");
+}
+
+#[test]
+fn forgotten_random_numbers_make_another_result() {
+    check(&adam_with("forgets-random"), "unsafe", &["different-final-state"]);
+}
+
+#[test]
+fn a_lost_order_of_the_data_makes_another_result() {
+    check(&adam_with("loses-order"), "unsafe", &["different-final-state"]);
+}
+
+#[test]
+fn what_a_trainer_logs_about_a_run_is_a_note() {
+    let report = check(&loop_with("trainer-notes"), "safe", &["other-notes"]);
+    assert!(report["findings"][0]["seen"].as_str().unwrap().contains("log_history"), "{report:#}");
+}
+
 #[test]
 fn a_program_that_saves_beside_its_checkpoint_directory_is_unsafe() {
     let report = check(&loop_with("in-folder"), "unsafe", &["state-outside-checkpoint"]);
     assert!(report["findings"][0]["seen"].as_str().unwrap().contains("state.json"), "{report:#}");
+}
+
+#[test]
+fn a_rehearsal_that_is_kept_can_be_looked_at_after_its_server_has_ended() {
+    let rehearsal = Rehearsal::of("run: 'echo broken; exit 7'\n");
+    rehearsal.command().arg("--keep").output().unwrap();
+    let until = Instant::now() + Duration::from_secs(30);
+    while !processes(&rehearsal).is_empty() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let kept = std::fs::read_dir(rehearsal.dir.path().join("tmp")).unwrap().next();
+    assert!(kept.is_some_and(|kept| kept.unwrap().path().join("jobs").is_dir()), "nothing was kept");
 }
 
 #[test]

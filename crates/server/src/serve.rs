@@ -198,7 +198,8 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
     // A database that does not answer must not keep a server from ending.
     let _ = tokio::time::timeout(CLOSE, store.close()).await;
     log("ended");
-    if settings.bound.is_some_and(|bound| bound.is_gone()) {
+    // Whoever wants to look at it afterwards leaves a word there.
+    if settings.bound.is_some_and(|bound| bound.is_gone()) && !path.join("keep").exists() {
         let _ = std::fs::remove_dir_all(path);
     }
     had_to_end.map_or(Ok(()), |why| Err(ServeError::Ended(why)))

@@ -261,9 +261,12 @@ pub struct RehearseArgs {
     /// At most so long for one act
     #[arg(long, default_value = "10m", value_name = "TIME")]
     pub limit: String,
-    /// The notice before an interruption, in real time
-    #[arg(long, default_value = "10s", value_name = "TIME")]
+    /// The notice before an interruption: the shortest that a cloud promises, 30s on GCP and Azure; AWS gives 120s
+    #[arg(long, default_value = "30s", value_name = "TIME")]
     pub notice: String,
+    /// Play so many acts at the same time (default: as many as free cores allow, and one with an accelerator)
+    #[arg(long, value_name = "N")]
+    pub at_once: Option<std::num::NonZero<usize>>,
     /// Keep the state directory of the rehearsal for a look
     #[arg(long)]
     pub keep: bool,

@@ -15,7 +15,7 @@ import time
 HABITS = set(sys.argv[1:])
 STEPS = 50
 SECONDS_A_STEP = 0.1
-SAVE_EVERY = 5
+SAVE_EVERY = 4 if "early" in HABITS else 5
 DIR = os.environ["WINDFALL_CHECKPOINT_DIR"]
 if "relative" in HABITS:
     DIR = "out"
@@ -25,6 +25,7 @@ if "subfolder" in HABITS:
     DIR = os.path.join(DIR, "run-1", "weights")
 PATH = os.path.join(DIR, "state.json")
 stop = False
+since_start = 0
 
 
 def has(habit):
@@ -34,6 +35,8 @@ def has(habit):
 def on_term(*_):
     global stop
     stop = True
+    if has("slow-term"):
+        time.sleep(60)
 
 
 def say(*words):
@@ -46,10 +49,20 @@ def save(step, state):
         return
     os.makedirs(DIR, exist_ok=True)
     text = json.dumps({"step": step, "state": state, "fill": state * 400})
+    if has("scattered"):
+        for name in ("weights.json", "moments.json"):
+            with open(os.path.join(DIR, name), "w") as file:
+                file.write(json.dumps({"step": step, "fill": state * 400}))
     if has("multi-file"):
         with open(os.path.join(DIR, "optimiser.json.tmp"), "w") as file:
             file.write(json.dumps({"step": step, "moments": state[::-1] * 100}))
         os.replace(os.path.join(DIR, "optimiser.json.tmp"), os.path.join(DIR, "optimiser.json"))
+    if has("trainer-notes"):
+        # Means since the last log or the last start, as trainers log them.
+        notes = {"global_step": step, "log_history": [{"step": step, "loss": since_start / step}]}
+        with open(os.path.join(DIR, "notes.tmp"), "w") as file:
+            file.write(json.dumps(notes))
+        os.replace(os.path.join(DIR, "notes.tmp"), os.path.join(DIR, "trainer_state.json"))
     if has("in-place"):
         with open(PATH, "w") as file:
             half = len(text) // 2
@@ -76,6 +89,7 @@ def load():
 
 
 def main():
+    request = os.environ["WINDFALL_SAVE_REQUEST"]
     if has("ignore-term"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     elif not has("die-on-term"):
@@ -93,6 +107,7 @@ def main():
         subprocess.Popen(["sleep", "1000"], start_new_session=True)
     if has("slow-start"):
         time.sleep(2)
+    global since_start
     step, state = load()
     if has("forgets") and step:
         state = "seed"
@@ -100,15 +115,21 @@ def main():
         noise = str(time.time()) if has("random") else ""
         state = hashlib.sha256(f"{state} {step} {noise}".encode()).hexdigest()
         step += 1
+        since_start += 1
         time.sleep(SECONDS_A_STEP)
         say(f"step {step}/{STEPS} {state[:8]}")
         if stop and not has("finish-anyway"):
             if not has("no-save-on-term"):
                 save(step, state)
             sys.exit(143 if has("exit-143") else 0)
-        if step % SAVE_EVERY == 0 and not has("end-only") and not has("notice-only"):
+        if has("asked") and os.path.exists(request):
+            os.remove(request)
             save(step, state)
-    if not has("notice-only"):
+        if has("early") and step > 12:
+            continue
+        if step % SAVE_EVERY == 0 and not has("end-only") and not has("notice-only") and not has("asked"):
+            save(step, state)
+    if not has("notice-only") and not has("early") and not has("asked"):
         save(step, state)
     say("done")
 

@@ -1,6 +1,7 @@
 //! One act: a fresh job of the user's program, interrupted as the script says, watched until it ends or until
 //! enough was seen. An act notes what happened; what it means is judged elsewhere.
 
+use super::cores;
 use super::damage;
 use super::saves::{Contents, SaveWatch, contents};
 use super::stage::Stage;
@@ -14,6 +15,10 @@ use windfall_core::worker::WorkerView;
 
 /// How often the stage is looked at.
 const LOOK: Duration = Duration::from_millis(40);
+/// How often it is measured what a program uses of the processor.
+const MEASURE: Duration = Duration::from_secs(1);
+/// A process that is gone so soon after SIGTERM died of it.
+const A_MOMENT: Duration = Duration::from_millis(700);
 /// A program that does not start within this does not start.
 const UNSTARTED: Duration = Duration::from_secs(300);
 
@@ -26,6 +31,8 @@ pub enum Cut {
     Without,
     /// Without a word, while the program saves.
     MidSave,
+    /// Without a word, after the program was asked to save (`windfall.should_save()`) and had time to.
+    Asked,
     /// Without a word, and the newest checkpoint turns out to be damaged.
     Damaged,
     /// Without a word, and the newest checkpoint is a torn file that looks whole, as a program leaves it that is
@@ -71,6 +78,21 @@ pub struct Stint {
     pub cut: Option<(Cut, Instant)>,
     /// What lay in its checkpoint directory when it was over.
     pub left: Contents,
+    /// Processor seconds that its program used, as far as was seen, and when that was.
+    pub used: (f64, Instant),
+    /// What was seen of it after a notice.
+    pub told: Option<Told>,
+}
+
+/// What the program's processes did with a SIGTERM.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// One of them has a handler for it.
+    pub handled: bool,
+    /// Those that were there.
+    processes: Vec<u32>,
+    /// Some of them were gone a moment later, while the first still ran.
+    pub workers_gone: Option<usize>,
 }
 
 /// How an act ended.
@@ -107,6 +129,13 @@ impl Stint {
         self.started.map_or(Duration::ZERO, |started| at.saturating_duration_since(started))
     }
 
+    /// It was still there when its notice was over. The agent says so, unless it went with its machine before.
+    pub fn outlasted_notice(&self) -> bool {
+        let Some((Cut::Notice(notice), at)) = self.cut else { return false };
+        let stayed = self.ended.is_some_and(|end| end.saturating_duration_since(at) > notice.mul_f64(0.7));
+        self.view.evidence.ignored_sigterm || (self.view.evidence.stop_took_ms.is_none() && stayed)
+    }
+
     /// The code of a program that ended by itself with one that is not 0.
     pub fn failed(&self) -> Option<i32> {
         match self.view.end {
@@ -135,7 +164,7 @@ pub async fn play(
     enough: impl Fn(&[Stint]) -> bool,
 ) -> Result<Played, Failure> {
     let (id, key) = stage.submit().await?;
-    let mut act = Act { stage, id, key, stints: Vec::new(), cuts: 0, hit: false, trap: None };
+    let mut act = Act { stage, id, key, stints: Vec::new(), cuts: 0, hit: false, trap: None, asked: false };
     let submitted = Instant::now();
     let mut script = script.iter();
     let mut next = script.next();
@@ -182,6 +211,18 @@ struct Act<'a> {
     cuts: u32,
     hit: bool,
     trap: Option<Trap>,
+    /// The program was asked to save.
+    asked: bool,
+}
+
+/// Leaves a request to save where the agent would, and where the program looks for it.
+fn ask_to_save(pid: u32) {
+    let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let mut pairs = environ.split(|byte| *byte == 0).filter_map(|pair| std::str::from_utf8(pair).ok());
+    if let Some(path) = pairs.find_map(|pair| pair.strip_prefix("WINDFALL_SAVE_REQUEST=")) {
+        let beside = format!("{path}.rehearse");
+        let _ = std::fs::write(&beside, "1000000").and_then(|()| std::fs::rename(&beside, path));
+    }
 }
 
 impl Act<'_> {
@@ -202,6 +243,7 @@ impl Act<'_> {
             }
             if newest == Some(epoch) && stint.started.is_some() {
                 stint.watch.look(now);
+                stint.look_at_processes(now);
                 if stint.ended.is_none() {
                     let length = std::fs::metadata(&stint.log).map_or(0, |meta| meta.len());
                     stint.output.push((stint.age(now), length));
@@ -230,6 +272,8 @@ impl Act<'_> {
             output: Vec::new(),
             cut: None,
             left: Contents::new(),
+            used: (0.0, Instant::now()),
+            told: None,
         }
     }
 
@@ -244,6 +288,14 @@ impl Act<'_> {
         let since = stint.watch.saves.last().map(|save| now.saturating_duration_since(save.ended));
         let between = cue.between.is_none_or(|(from, to)| since.is_some_and(|since| since >= from && since <= to));
         let ready = stint.durable.len() >= cue.durable && between;
+        if cut == Cut::Asked
+            && age >= cue.at_least
+            && !self.asked
+            && let Some(pid) = stint.view.pid
+        {
+            self.asked = true;
+            ask_to_save(pid);
+        }
         if age < cue.at_least || (age < cue.at_most && !ready) {
             return Ok(false);
         }
@@ -261,9 +313,15 @@ impl Act<'_> {
             }
             Cut::Damaged => self.hit = damage::cut_short(&self.stage.store(&self.key)),
             Cut::Torn => self.hit = damage::tear(&self.stage.store(&self.key)),
+            Cut::Asked => self.hit = !stint.watch.saves.is_empty(),
             Cut::Notice(_) | Cut::Without => {}
         }
         stint.cut = Some((cut, now));
+        if let (Cut::Notice(_), Some(pid)) = (cut, stint.view.pid) {
+            let processes = cores::of_group(pid);
+            let handled = processes.iter().any(|pid| cores::catches_sigterm(*pid));
+            stint.told = Some(Told { handled, processes, workers_gone: None });
+        }
         self.cuts += 1;
         let notice = match cut {
             Cut::Notice(notice) => Some(notice),
@@ -293,6 +351,19 @@ impl Act<'_> {
 }
 
 impl Stint {
+    fn look_at_processes(&mut self, now: Instant) {
+        let Some(pid) = self.view.pid.filter(|_| self.ended.is_none()) else { return };
+        if self.cut.is_none() && now - self.used.1 > MEASURE {
+            self.used = (cores::used_by_group(pid).max(self.used.0), now);
+        }
+        let late = self.cut.is_some_and(|(_, at)| now - at > A_MOMENT);
+        if let Some(told) = self.told.as_mut().filter(|told| late && told.workers_gone.is_none()) {
+            let left = cores::of_group(pid);
+            let gone = told.processes.iter().filter(|pid| !left.contains(pid)).count();
+            told.workers_gone = Some(if left.contains(&pid) { gone } else { 0 });
+        }
+    }
+
     /// Takes a newer view over. One that was read from disk after a sudden end may be older than the last look.
     fn take(&mut self, view: WorkerView, now: Instant) {
         if view.pid.is_some() && self.started.is_none() {

@@ -1,18 +1,21 @@
 //! Each bad habit in a function of its own: what shows it, why it matters, what to do about it.
 
 use super::act::{Cut, Ended};
+use super::final_state;
 use super::judge::{Finding, Scene, Seen, Severity, seconds};
 use super::saves::is_lock;
+use super::signals;
 use super::traces::output;
 use std::path::PathBuf;
 
-/// The shorter of the notices that clouds give (GCP and Azure), and the longer (AWS), in seconds.
-const NOTICES: [f64; 2] = [30.0, 120.0];
 /// A program that needs longer than this before it works is dear to interrupt.
 const SLOW_START: f64 = 120.0;
 
 const ATOMIC: &str = "write to a temporary file in the same directory, flush and fsync it, then rename it over the \
                       old one (Python: os.replace)";
+const NEW_FOLDER: &str = "write all files of a checkpoint into a new folder beside the others (step-1200.tmp), fsync \
+                          them, then rename the folder (step-1200), and resume from the newest folder without .tmp: \
+                          one file after the other can be of two different saves";
 
 /// Every finding, the weightiest first.
 pub fn all(seen: &Seen) -> Vec<Finding> {
@@ -24,15 +27,17 @@ pub fn all(seen: &Seen) -> Vec<Finding> {
         fails_on_resume(seen),
         restarts_from_zero(seen),
         in_place(seen),
-        different_final_state(seen),
+        final_state::differs(seen),
         leaves_children(seen),
-        ignores_sigterm(seen),
-        slow_save(seen),
+        signals::workers_die(seen),
+        signals::ignores(seen),
+        signals::slow(seen),
         slow_restart(seen),
-        not_deterministic(seen),
+        final_state::not_deterministic(seen),
     ]
     .into_iter()
     .flatten()
+    .chain(final_state::notes(seen))
     .collect();
     found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     found
@@ -60,6 +65,16 @@ fn baseline_failed(seen: &Seen) -> Option<Finding> {
 fn saving(seen: &Seen) -> Option<Finding> {
     if let Some(outside) = state_outside(seen) {
         return Some(outside);
+    }
+    if seen.saves_when_asked {
+        return Some(Finding {
+            code: "saves-when-asked",
+            seen: "it saved when Windfall asked it to, and resumed from that".to_owned(),
+            why: "how often it is asked depends on what a save costs and on how long the machine is likely to last; \
+                  elsewhere than under Windfall nobody asks",
+            fix: "nothing needs to be done".to_owned(),
+            severity: Severity::Info,
+        });
     }
     if seen.baseline.saves_on_the_way() || seen.scenes.is_empty() {
         return None;
@@ -157,7 +172,12 @@ fn fails_on_resume(seen: &Seen) -> Option<Finding> {
                 format!("; the lock of the interrupted run was restored with its checkpoint: {}", locks.join(", "))
             }
         };
+        let torn = scene.played.stints.iter().any(|stint| matches!(stint.cut, Some((Cut::MidSave | Cut::Torn, _))));
+        let many = stints.iter().map(|stint| stint.watch.files()).max() > Some(1);
         let fix = match locks.is_empty() {
+            // It was killed in the middle of a save, and what it left is what it cannot read.
+            true if torn && many => NEW_FOLDER,
+            true if torn => ATOMIC,
             true => "run it by hand with the checkpoint directory of an interrupted run, and make it go on from there",
             false => "keep locks out of the checkpoint directory, or take them with flock, which ends with its holder",
         };
@@ -269,7 +289,7 @@ fn in_place(seen: &Seen) -> Option<Finding> {
         code: "in-place-checkpoint",
         seen: text,
         why: "killed in the middle of a save, it has destroyed the old checkpoint and not finished the new one",
-        fix: ATOMIC.to_owned(),
+        fix: if names.len() > 1 { NEW_FOLDER } else { ATOMIC }.to_owned(),
         severity: Severity::Unsafe,
     })
 }
@@ -284,26 +304,6 @@ fn log_in_checkpoint(log: &std::path::Path) -> Finding {
         fix: "write logs outside the checkpoint directory, or close them between two saves".to_owned(),
         severity: Severity::Warning,
     }
-}
-
-fn different_final_state(seen: &Seen) -> Option<Finding> {
-    let scene = seen.scenes.iter().find(|scene| scene.equal == Some(false))?;
-    let paths = seen.differences(&seen.base, &scene.played).unwrap_or_default();
-    let names: Vec<String> = paths.iter().take(5).map(|path| path.display().to_string()).collect();
-    Some(Finding {
-        code: "different-final-state",
-        seen: format!(
-            "{}: the run ended with another {} than two undisturbed runs, which agree",
-            scene.name,
-            names.join(", ")
-        ),
-        why: "an interrupted run gives another result than an undisturbed one, and nobody will notice",
-        fix:
-            "save everything that the next step depends on: the optimiser, the random generators, the position in the \
-              data; and count a step as done only when it is in the checkpoint"
-                .to_owned(),
-        severity: Severity::Unsafe,
-    })
 }
 
 fn leaves_children(seen: &Seen) -> Option<Finding> {
@@ -332,57 +332,6 @@ fn leaves_children(seen: &Seen) -> Option<Finding> {
     })
 }
 
-fn ignores_sigterm(seen: &Seen) -> Option<Finding> {
-    let scene = seen.scenes.iter().find(|scene| scene.ignored_notice(&seen.baseline) && !was_saving(scene))?;
-    let stint = scene.cut()?;
-    let text = match stint.view.evidence.stop_took_ms {
-        Some(took) => format!("it went on for {} after SIGTERM, to its end", seconds(took as f64 / 1_000.0)),
-        None => format!(
-            "it still ran {} after SIGTERM and had to be killed (pid {})",
-            seconds(seen.notice.as_secs_f64()),
-            stint.view.pid.unwrap_or_default()
-        ),
-    };
-    Some(Finding {
-        code: "ignores-sigterm",
-        seen: text,
-        why: "the notice of 30 s to 120 s before capacity goes is the last chance to save, and it is not used",
-        fix: "handle SIGTERM: finish the step, save, exit; in a shell script start the program with `exec`".to_owned(),
-        severity: Severity::Warning,
-    })
-}
-
-/// It was in the middle of a long save when its notice was over.
-fn was_saving(scene: &Scene) -> bool {
-    let Some((stint, (_, at))) = scene.cut().and_then(|stint| Some((stint, stint.cut?))) else { return false };
-    let long = |save: &super::saves::Save| (save.ended - save.began).as_secs_f64() > 1.0;
-    let last = stint.watch.saves.last();
-    let late = |save: &&super::saves::Save| {
-        save.ended > at && stint.ended.is_some_and(|end| (end - save.ended).as_secs_f64() < 1.0)
-    };
-    stint.view.evidence.ignored_sigterm && last.filter(late).is_some_and(long)
-}
-
-fn slow_save(seen: &Seen) -> Option<Finding> {
-    let found = |text: String| Finding {
-        code: "slow-save",
-        seen: text,
-        why: "clouds give a notice of 30 s (GCP, Azure) or 120 s (AWS): a save that takes longer is lost",
-        fix: "save less or faster on SIGTERM: a local disk, fewer copies, sharded or compressed state; and save often \
-              enough that the last periodic checkpoint will do"
-            .to_owned(),
-        severity: Severity::Warning,
-    };
-    if seen.scenes.iter().any(was_saving) {
-        let notice = seconds(seen.notice.as_secs_f64());
-        return Some(found(format!("it was still saving when its notice of {notice} was over (see --notice)")));
-    }
-    let took = seen.scenes.iter().filter_map(|scene| scene.cut()?.view.evidence.stop_took_ms).max()?;
-    let took = took as f64 / 1_000.0;
-    let ignored = seen.scenes.iter().any(|scene| scene.ignored_notice(&seen.baseline));
-    (took > NOTICES[0] && !ignored).then(|| found(format!("from SIGTERM to its end it took {}", seconds(took))))
-}
-
 fn slow_restart(seen: &Seen) -> Option<Finding> {
     let slowest = seen.scenes.iter().flat_map(|scene| &scene.restarts).map(|r| r.startup).fold(0.0, f64::max);
     (slowest > SLOW_START).then(|| Finding {
@@ -391,20 +340,6 @@ fn slow_restart(seen: &Seen) -> Option<Finding> {
         why: "this time is paid for after every interruption and brings nothing",
         fix: "cache what it downloads and compiles, and say `checkpoint: { restart: … }` in the job file".to_owned(),
         severity: Severity::Info,
-    })
-}
-
-fn not_deterministic(seen: &Seen) -> Option<Finding> {
-    (seen.deterministic == Some(false)).then(|| {
-        let names: Vec<String> = seen.volatile.iter().take(5).map(|path| path.display().to_string()).collect();
-        Finding {
-            code: "not-deterministic",
-            seen: format!("two undisturbed runs end with different content: {}", names.join(", ")),
-            why: "whether an interrupted run ends as an undisturbed one does cannot be checked",
-            fix: "seed every random generator and keep times and host names out of checkpoints, if you want it checked"
-                .to_owned(),
-            severity: Severity::Info,
-        }
     })
 }
 

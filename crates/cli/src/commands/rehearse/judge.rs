@@ -2,7 +2,7 @@
 //! seen, why it matters and what to do; nothing here runs anything.
 
 use super::act::{Cut, Ended, Played, Stint};
-use super::saves::{Contents, is_lock};
+use super::compare::{Compared, Place};
 use super::traces::{Baseline, Restart};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -47,8 +47,8 @@ pub struct Scene {
     pub name: &'static str,
     pub played: Played,
     pub restarts: Vec<Restart>,
-    /// The final state is that of the undisturbed run; none when that was not or cannot be compared.
-    pub equal: Option<bool>,
+    /// The files of its final state beside those of the undisturbed run; none when there is nothing to compare.
+    pub compared: Option<Vec<Compared>>,
 }
 
 /// All that was seen.
@@ -60,9 +60,15 @@ pub struct Seen {
     pub kept_folder: Option<Scene>,
     /// Files that the program wrote in its folder, outside the checkpoint directory.
     pub outside: Vec<PathBuf>,
+    /// It saves when Windfall asks it to, and so as often as the market makes it worth.
+    pub saves_when_asked: bool,
     pub deterministic: Option<bool>,
-    /// Files that differ between two undisturbed runs.
-    pub volatile: BTreeSet<PathBuf>,
+    /// Where two undisturbed runs differ.
+    pub volatile: BTreeSet<Place>,
+    /// The folder with the state that the undisturbed run ended with.
+    pub base_state: PathBuf,
+    /// The folder that the undisturbed run ran in.
+    pub base_folder: PathBuf,
     pub notice: Duration,
     pub limit: Duration,
     pub settle: Duration,
@@ -88,7 +94,7 @@ impl Scene {
     pub fn ignored_notice(&self, baseline: &Baseline) -> bool {
         let Some(stint) = self.cut() else { return false };
         let Some((Cut::Notice(_), at)) = stint.cut else { return false };
-        if stint.view.evidence.ignored_sigterm {
+        if stint.outlasted_notice() {
             return true;
         }
         let rest = baseline.ran - stint.age(at).as_secs_f64();
@@ -117,31 +123,6 @@ impl Seen {
         self.scenes.iter().find(|scene| scene.name == name)
     }
 
-    /// The state that a run ended with: logs and locks are no state.
-    pub fn state(&self, played: &Played) -> Contents {
-        let Some(last) = played.last() else { return Contents::new() };
-        let logs: BTreeSet<PathBuf> = played.stints.iter().flat_map(|stint| stint.watch.logs()).collect();
-        let kept = last.left.iter().filter(|(path, _)| !is_lock(path) && !self.volatile.contains(*path));
-        let state: Contents = kept.map(|(path, what)| (path.clone(), *what)).collect();
-        let only: Contents =
-            state.iter().filter(|(path, _)| !logs.contains(*path)).map(|(path, what)| (path.clone(), *what)).collect();
-        if only.is_empty() { state } else { only }
-    }
-
-    /// Paths whose content differs between two final states. A file that only one of them has is an older or an
-    /// extra checkpoint, unless they have none in common.
-    pub fn differences(&self, one: &Played, other: &Played) -> Option<Vec<PathBuf>> {
-        let (one, other) = (self.state(one), self.state(other));
-        if one.is_empty() {
-            return None;
-        }
-        let common: Vec<_> = one.iter().filter_map(|(path, what)| Some((path, what, other.get(path)?))).collect();
-        if common.is_empty() {
-            return Some(one.keys().cloned().collect());
-        }
-        Some(common.into_iter().filter(|(_, what, than)| what != than).map(|(path, ..)| path.clone()).collect())
-    }
-
     fn restarts(&self) -> impl Iterator<Item = (&Scene, &Restart)> {
         self.scenes.iter().flat_map(|scene| scene.restarts.iter().map(move |restart| (scene, restart)))
     }
@@ -152,6 +133,9 @@ impl Seen {
         let plain = |scene: &Scene| scene.cut().is_none_or(|s| !matches!(s.cut, Some((Cut::Damaged | Cut::Torn, _))));
         let restarts = self.restarts().filter(|(scene, _)| plain(scene));
         let measured = restarts.filter_map(|(_, restart)| restart.lost).fold(0.0, f64::max);
+        if self.saves_when_asked {
+            return measured;
+        }
         if !self.baseline.saves_on_the_way() {
             return measured.max(self.baseline.ran);
         }
@@ -167,6 +151,27 @@ impl Seen {
         took.max().unwrap_or(0) as f64 / 1_000.0
     }
 
+    /// The longest time from SIGTERM to the program's end, where it ended by itself.
+    pub fn stop_seconds(&self) -> Option<f64> {
+        let told = |scene: &Scene| {
+            let stint = scene.cut().filter(|stint| matches!(stint.cut, Some((Cut::Notice(_), _))))?;
+            stint.view.evidence.stop_took_ms.filter(|_| !scene.ignored_notice(&self.baseline))
+        };
+        self.scenes.iter().filter_map(told).max().map(|took| took as f64 / 1_000.0)
+    }
+
+    /// The notice that was given, what was needed of it, and what clouds give; none when there was none.
+    pub fn notice_line(&self) -> Option<String> {
+        let told = |scene: &Scene| scene.cut().is_some_and(|stint| matches!(stint.cut, Some((Cut::Notice(_), _))));
+        self.scenes.iter().any(told).then(|| {
+            let needed = self
+                .stop_seconds()
+                .map_or("it did not end in it".to_owned(), |took| format!("it ended {} after SIGTERM", seconds(took)));
+            let given = seconds(self.notice.as_secs_f64());
+            format!("given {given}, {needed}; GCP and Azure give 30s, AWS gives 2m 0s")
+        })
+    }
+
     pub fn judge(&self) -> Judgement {
         let findings = super::findings::all(self);
         let worst = findings.iter().map(|finding| finding.severity).max();
@@ -180,7 +185,12 @@ impl Seen {
             let saves = self.scenes.iter().any(|scene| scene.saved_on_notice(&self.baseline));
             let loss = seconds(self.worst_loss());
             if saves && worst < Some(Severity::Warning) {
-                let line = format!("safe: nothing is lost with a notice, at most {loss} of work without one");
+                let (notice, needed) = (self.notice.as_secs_f64(), self.stop_seconds().unwrap_or(0.0));
+                let line = format!(
+                    "safe: nothing is lost with a notice of {} (it needed {}), at most {loss} of work without one",
+                    seconds(notice),
+                    seconds(needed)
+                );
                 (Verdict::Safe, line)
             } else {
                 let line = format!("safe with loss: an interruption costs at most {loss} of work");

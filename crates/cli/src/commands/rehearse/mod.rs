@@ -6,12 +6,16 @@
 //! server notices (it is bound to this process) and does the same.
 
 mod act;
+mod compare;
+mod cores;
 mod damage;
+mod final_state;
 mod findings;
 mod judge;
 mod report;
 mod saves;
 mod script;
+mod signals;
 mod stage;
 mod traces;
 mod trap;
@@ -32,8 +36,15 @@ pub async fn rehearse(here: &Here, args: &RehearseArgs) -> Result<Code, Failure>
     let (limit, notice) = (duration("--limit", &args.limit)?, duration("--notice", &args.notice)?);
     let read = jobfile::read(&args.file, &here.context()?).map_err(|error| here.bad_file(&error))?;
     let root = std::env::temp_dir().join(format!("windfall-rehearse-{}", super::watch::key()));
-    let script =
-        Script { root: root.clone(), spec: read.spec, notice, limit, keep: args.keep, screen: report::Screen::new() };
+    let script = Script {
+        root: root.clone(),
+        spec: read.spec,
+        notice,
+        limit,
+        keep: args.keep,
+        at_once: args.at_once.map(std::num::NonZero::get),
+        screen: report::Screen::new(),
+    };
     let hear = |kind| signal(kind).map_err(|error| Failure::new(Code::Bug, error.to_string()));
     let (mut interrupt, mut terminate, mut hangup) =
         (hear(SignalKind::interrupt())?, hear(SignalKind::terminate())?, hear(SignalKind::hangup())?);

@@ -1,6 +1,8 @@
 //! A rehearsal for people (a table of acts, the verdict, findings with their fixes) and for programs.
 
 use super::act::{Cut, Ended, Played};
+use super::compare::Compared;
+use super::final_state;
 use super::judge::{Judgement, Scene, Seen, Severity, seconds};
 use crate::show;
 use serde_json::{Value, json};
@@ -102,7 +104,7 @@ pub fn text(seen: &Seen, judgement: &Judgement) -> String {
             some(lost(scene)),
             some(took(scene)),
             some(Some(seen.checkpoint_seconds(&scene.played)).filter(|took| *took > 0.0)),
-            state(scene.equal).to_owned(),
+            state(scene.equal(&seen.volatile)).to_owned(),
             outcome(seen, scene),
         ]);
     }
@@ -113,6 +115,12 @@ pub fn text(seen: &Seen, judgement: &Judgement) -> String {
             "final state: not tested, the program is longer than the limit of {}\n\n",
             seconds(seen.limit.as_secs_f64())
         ));
+    }
+    if let Some(files) = final_state::compared(seen) {
+        text.push_str(&format!("compared with the undisturbed run: {files}\n\n"));
+    }
+    if let Some(line) = seen.notice_line() {
+        text.push_str(&format!("notice: {line}\n\n"));
     }
     text.push_str(&format!("verdict: {}\n", judgement.line));
     for finding in &judgement.findings {
@@ -155,7 +163,8 @@ pub fn json(seen: &Seen, judgement: &Judgement) -> Value {
             "lost_work_seconds": lost(scene),
             "restart_seconds": took(scene),
             "checkpoint_seconds": seen.checkpoint_seconds(&scene.played),
-            "final_state_equal": scene.equal,
+            "final_state_equal": scene.equal(&seen.volatile),
+            "compared": scene.compared.iter().flatten().map(Compared::words).collect::<Vec<String>>(),
             "outcome": outcome(seen, scene),
         })
     }));
@@ -164,6 +173,8 @@ pub fn json(seen: &Seen, judgement: &Judgement) -> Value {
         "reason": judgement.line,
         "deterministic": seen.deterministic,
         "run_seconds": seen.baseline.ran,
+        "notice_seconds": seen.notice.as_secs_f64(),
+        "stop_seconds": seen.stop_seconds(),
         "longest_loss_seconds": seen.worst_loss(),
         "acts": acts,
         "findings": judgement.findings,

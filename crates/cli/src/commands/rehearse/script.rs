@@ -1,6 +1,7 @@
 //! Which acts are played, in which order, and which of them are not worth playing after what was seen.
 
-use super::act::{Cue, Cut, Ended, Stint, play};
+use super::act::{Cue, Cut, Ended, Played, Stint, play};
+use super::final_state::volatile;
 use super::judge::{Scene, Seen};
 use super::report::Screen;
 use super::saves::changed_files;
@@ -24,6 +25,8 @@ pub struct Script {
     pub limit: Duration,
     /// Leave everything where it is for a look.
     pub keep: bool,
+    /// Acts at the same time, where the user says so.
+    pub at_once: Option<usize>,
     pub screen: Screen,
 }
 
@@ -32,6 +35,9 @@ impl Script {
     pub async fn play(&self) -> Result<Seen, Failure> {
         let env = crate::commands::watch::environment();
         let stage = Stage::open(&self.root, &self.spec, &env, true).await?;
+        if self.keep {
+            stage.keep();
+        }
         for note in &stage.notes {
             eprintln!("note: {note}");
         }
@@ -43,6 +49,7 @@ impl Script {
             let since = stint.started_at - Duration::from_millis(300);
             changed_files(Path::new(&self.spec.run.folder), &stint.folder, &stint.saves_dir, since)
         });
+        let (base_state, base_folder) = stage.keep_state(&base);
         if !self.keep {
             stage.sweep(&base.key);
         }
@@ -52,8 +59,11 @@ impl Script {
             scenes: Vec::new(),
             kept_folder: None,
             outside,
+            saves_when_asked: false,
             deterministic: None,
             volatile: BTreeSet::new(),
+            base_state,
+            base_folder,
             notice: self.notice,
             limit: self.limit,
             checkpoint: self.spec.checkpoint.path.clone().unwrap_or_else(|| "$WINDFALL_CHECKPOINT_DIR".to_owned()),
@@ -68,6 +78,9 @@ impl Script {
         if !resumes(&seen) && !seen.outside.is_empty() {
             let home = self.root.join("same");
             let kept = Stage::open(&home, &self.spec, &env, false).await?;
+            if self.keep {
+                kept.keep();
+            }
             let cue = cue(&seen.baseline, 0.6, 0.6, 0);
             seen.kept_folder =
                 Some(self.scene(&kept, &seen, "in the same folder", &[(cue, Cut::Without)], pattern.as_ref()).await?);
@@ -95,35 +108,68 @@ impl Script {
         let on_notice = scene.saved_on_notice(&seen.baseline);
         seen.scenes.push(scene);
         let broken = |seen: &Seen| {
-            let restarts = || seen.scenes.iter().flat_map(|scene| &scene.restarts);
             let hung = seen.baseline.finished && seen.scenes.iter().any(Scene::hung);
-            hung || restarts().any(|r| r.failed.is_some() || (r.restored && r.began_from_zero() == Some(true)))
+            hung || seen.scenes.iter().any(went_wrong)
         };
-        if !(periodic || on_notice) || broken(seen) {
+        if broken(seen) || (!periodic && self.saves_when_asked(stage, seen, pattern).await?) {
             return Ok(());
         }
-        let scene = self.scene(stage, seen, "without notice", &[(without, Cut::Without)], pattern).await?;
-        seen.scenes.push(scene);
-        if !periodic || broken(seen) {
+        if !(periodic || on_notice) {
             return Ok(());
         }
-        let scene = self.scene(stage, seen, "during a save", &[(mid_save, Cut::MidSave)], pattern).await?;
-        seen.scenes.push(scene);
-        let script = [(twice, Cut::Without), (soon, Cut::Without)];
-        let scene = self.scene(stage, seen, "twice in a row", &script, pattern).await?;
-        seen.scenes.push(scene);
-        let most = |seen: &Seen| seen.scenes.iter().flat_map(|s| &s.played.stints).map(|s| s.durable.len()).max();
-        let durable = seen.base.last().map_or(0, |stint| stint.durable.len()).max(most(seen).unwrap_or(0));
-        if durable >= 2 {
-            let scene = self.scene(stage, seen, "damaged checkpoint", &[(damaged, Cut::Damaged)], pattern).await?;
-            seen.scenes.push(scene);
+        let mut acts = vec![("without notice", vec![(without, Cut::Without)])];
+        if periodic {
+            acts.push(("during a save", vec![(mid_save, Cut::MidSave)]));
+            acts.push(("twice in a row", vec![(twice, Cut::Without), (soon, Cut::Without)]));
+            let played = std::iter::once(&seen.base).chain(seen.scenes.iter().map(|scene| &scene.played));
+            let durable = played.flat_map(|played| &played.stints).map(|stint| stint.durable.len()).max();
+            if durable >= Some(2) {
+                acts.push(("damaged checkpoint", vec![(damaged, Cut::Damaged)]));
+            }
+            let in_place = |stint: &Stint| !stint.watch.in_place().is_empty();
+            if durable >= Some(1) && seen.base.stints.iter().any(in_place) {
+                acts.push(("torn file", vec![(torn, Cut::Torn)]));
+            }
         }
-        let in_place = |stint: &Stint| !stint.watch.in_place().is_empty();
-        if durable >= 1 && seen.base.stints.iter().any(in_place) {
-            let scene = self.scene(stage, seen, "torn file", &[(torn, Cut::Torn)], pattern).await?;
-            seen.scenes.push(scene);
+        let at_once = self.at_once(stage, seen);
+        for wave in acts.chunks(at_once) {
+            let scenes = wave.iter().map(|(name, script)| self.scene(stage, seen, name, script, pattern));
+            let scenes =
+                futures::future::join_all(scenes).await.into_iter().collect::<Result<Vec<Scene>, Failure>>()?;
+            for (scene, (name, script)) in scenes.into_iter().zip(wave) {
+                // Beside others it may have missed a port or memory: alone, it has no such excuse.
+                let again = wave.len() > 1 && (went_wrong(&scene) || (seen.baseline.finished && scene.hung()));
+                let scene = if again { self.scene(stage, seen, name, script, pattern).await? } else { scene };
+                seen.scenes.push(scene);
+            }
+            if broken(seen) {
+                break;
+            }
         }
         Ok(())
+    }
+
+    /// A program that saves when `windfall.should_save()` says so was not asked on this quiet stage: asks it.
+    async fn saves_when_asked(&self, stage: &Stage, seen: &mut Seen, pattern: Option<&Regex>) -> Result<bool, Failure> {
+        let asked = cue(&seen.baseline, 0.2, 0.9, 1);
+        // A step, and then the time after which a save that was never seen before counts as whole.
+        let patience = secs((seen.baseline.ran * 0.3).max(2.0)) + seen.settle * 2;
+        let asked = Cue { at_most: asked.at_most.min(asked.at_least + patience), ..asked };
+        let scene = self.scene(stage, seen, "asked to save", &[(asked, Cut::Asked)], pattern).await?;
+        seen.saves_when_asked = scene.played.hit && scene.restarts.iter().any(|restart| restart.restored);
+        if seen.saves_when_asked {
+            seen.scenes.push(scene);
+        }
+        Ok(seen.saves_when_asked)
+    }
+
+    fn at_once(&self, stage: &Stage, seen: &Seen) -> usize {
+        if stage.has_one_place() {
+            return 1;
+        }
+        let stint = seen.base.last();
+        let used = stint.map_or(1.0, |stint| stint.used.0 / stint.age(stint.used.1).as_secs_f64().max(0.1));
+        self.at_once.unwrap_or_else(|| super::cores::at_once(used))
     }
 
     async fn scene(
@@ -140,46 +186,39 @@ impl Script {
         let limit =
             if baseline.finished { patient.min(self.limit.max(secs(baseline.ran * 2.0 + 20.0))) } else { self.limit };
         let finished = baseline.finished;
-        let played = play(stage, script, limit, |stints| !finished && has_gone_on(stints)).await?;
+        // One that was asked to save and did not has answered.
+        let silent = |stint: &Stint| matches!(stint.cut, Some((Cut::Asked, _))) && stint.watch.saves.is_empty();
+        let enough = |stints: &[Stint]| (!finished && has_gone_on(stints)) || stints.iter().any(silent);
+        let mut played = play(stage, script, limit, enough).await?;
+        if missed(&played, script) {
+            if !self.keep {
+                stage.sweep(&played.key);
+            }
+            self.screen.begin(name, "once more and earlier, because it missed its moment ");
+            let earlier: Vec<(Cue, Cut)> = script.iter().map(|(cue, cut)| (sooner(*cue, baseline), *cut)).collect();
+            played = play(stage, &earlier, limit, enough).await?;
+        }
         self.screen.end(&played);
+        let compared = if played.cuts > 0 { seen.compare(&played) } else { None };
         if !self.keep {
             stage.sweep(&played.key);
         }
         let restarts = restarts(&played, baseline, pattern);
-        Ok(Scene { name, restarts, played, equal: None })
+        Ok(Scene { name, restarts, played, compared })
     }
 
-    /// Compares final states; runs the program undisturbed once more only when one of them differs.
+    /// Runs the program undisturbed once more when a final state differs: what differs then too says nothing.
     async fn compare(&self, stage: &Stage, seen: &mut Seen) -> Result<(), Failure> {
-        if !seen.base.succeeded() {
-            return Ok(());
-        }
-        self.note_equal(seen);
-        if seen.scenes.iter().any(|scene| scene.equal == Some(false)) {
+        let equal: Vec<bool> = seen.scenes.iter().filter_map(|scene| scene.equal(&seen.volatile)).collect();
+        if equal.contains(&false) {
             self.screen.begin("undisturbed again", &format!("about {} ", super::judge::seconds(seen.baseline.ran)));
             let again = play(stage, &[], self.limit.max(secs(seen.baseline.ran * 3.0)), |_| false).await?;
-            let differing = seen.differences(&seen.base, &again).unwrap_or_default();
-            seen.deterministic = Some(differing.is_empty());
-            seen.volatile = differing.into_iter().collect();
-            self.note_equal(seen);
-        } else if seen.scenes.iter().any(|scene| scene.equal == Some(true)) {
+            seen.volatile = volatile(&seen.compare(&again).unwrap_or_default());
+            seen.deterministic = Some(seen.volatile.is_empty());
+        } else if equal.contains(&true) {
             seen.deterministic = Some(true);
         }
         Ok(())
-    }
-
-    fn note_equal(&self, seen: &mut Seen) {
-        let equal: Vec<Option<bool>> = seen
-            .scenes
-            .iter()
-            .map(|scene| {
-                let comparable = scene.played.succeeded() && scene.played.cuts > 0;
-                comparable.then(|| seen.differences(&seen.base, &scene.played)).flatten().map(|paths| paths.is_empty())
-            })
-            .collect();
-        for (scene, equal) in seen.scenes.iter_mut().zip(equal) {
-            scene.equal = equal;
-        }
     }
 }
 
@@ -190,6 +229,25 @@ fn cue(baseline: &Baseline, from: f64, to: f64, durable: usize) -> Cue {
     let (from, to) = if baseline.finished { (from, to) } else { (from * 0.6, to * 0.6) };
     let at = |part: f64| secs(baseline.startup + work * part);
     Cue { at_least: at(from), durable, between: None, at_most: at(to) }
+}
+
+/// The program ended before its interruption came, or nothing was there to be hit.
+fn missed(played: &Played, script: &[(Cue, Cut)]) -> bool {
+    let asks = script.iter().any(|(_, cut)| matches!(cut, Cut::MidSave | Cut::Damaged | Cut::Torn));
+    let asked = script.iter().any(|(_, cut)| *cut == Cut::Asked);
+    !asked && (played.cuts == 0 || (asks && !played.hit))
+}
+
+/// The same interruption in the first part of the work.
+fn sooner(cue: Cue, baseline: &Baseline) -> Cue {
+    let startup = secs(baseline.startup);
+    let half = |at: Duration| startup + at.saturating_sub(startup) / 2;
+    Cue {
+        at_least: startup + cue.at_least.saturating_sub(startup) / 4,
+        at_most: half(cue.at_most),
+        between: None,
+        ..cue
+    }
 }
 
 /// Whether a program that is longer than the limit has shown after its last restart from where it goes on.
@@ -203,6 +261,11 @@ fn has_gone_on(stints: &[Stint]) -> bool {
         (Some(_), _) => false,
         _ => last.ran() > before.ran() + Duration::from_secs(1),
     }
+}
+
+/// It failed on resume, or began from zero.
+fn went_wrong(scene: &Scene) -> bool {
+    scene.restarts.iter().any(|r| r.failed.is_some() || (r.restored && r.began_from_zero() == Some(true)))
 }
 
 /// Whether any act went on from a checkpoint.

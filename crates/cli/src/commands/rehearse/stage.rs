@@ -54,6 +54,11 @@ impl Stage {
         Ok(Stage { home: home.to_owned(), client, spec, env, fresh, notes })
     }
 
+    /// Has the stage outlive the rehearsal, for a look.
+    pub fn keep(&self) {
+        let _ = std::fs::write(self.home.join("keep"), "");
+    }
+
     /// Submits the job once more; returns its number and its key.
     pub async fn submit(&self) -> Result<(u64, String), Failure> {
         let twin = self.home.join("twin");
@@ -139,6 +144,23 @@ impl Stage {
     /// The job's part of the checkpoint store.
     pub fn store(&self, key: &str) -> PathBuf {
         Path::new(&self.spec.checkpoint.store).join(key)
+    }
+
+    /// The job names the directory that it saves in, which a server gives to one job at a time.
+    pub fn has_one_place(&self) -> bool {
+        !self.fresh || self.spec.checkpoint.path.is_some()
+    }
+
+    /// Puts what an act ended with aside, where no other act writes, and says where: its state and its folder.
+    pub fn keep_state(&self, played: &super::act::Played) -> (PathBuf, PathBuf) {
+        let (state, folder) = (self.home.join("undisturbed"), self.home.join("undisturbed-folder"));
+        if let Some(last) = played.last() {
+            let _ = std::fs::rename(&last.saves_dir, &state);
+            if self.fresh {
+                let _ = std::fs::rename(&last.folder, &folder);
+            }
+        }
+        (state, folder)
     }
 
     /// Copies and checkpoints of an act that has been looked at.

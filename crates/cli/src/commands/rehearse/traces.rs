@@ -171,7 +171,9 @@ fn expected(before: &[Stint], baseline: &Baseline) -> f64 {
         // Of a damaged checkpoint the one before it is what comes back.
         let passed = usize::from(matches!(stint.cut, Some((Cut::Damaged, _))));
         if let Some(at) = stint.durable.iter().rev().nth(passed) {
-            safe = work(stint.age(*at).as_secs_f64()).min(reached);
+            // It holds what was done when it was written, not when it had settled.
+            let written = stint.watch.saves.iter().rev().find(|save| save.ended <= *at).map_or(*at, |save| save.ended);
+            safe = work(stint.age(written).as_secs_f64()).min(reached);
         }
     }
     safe / reached

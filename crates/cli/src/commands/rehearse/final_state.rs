@@ -1,0 +1,194 @@
+//! Whether an interrupted run ended as an undisturbed one did: which files of the two final states are compared,
+//! what of their differences counts, and the findings about it.
+
+use super::act::Played;
+use super::compare::{self, Apart, Compared, How, Place, Weight};
+use super::judge::{Finding, Scene, Seen, Severity};
+use super::saves::{Contents, is_lock};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+const WHOLE_STATE: &str = "save everything that the next step depends on: the optimiser, the random generators, the \
+                           position in the data; and count a step as done only when it is in the checkpoint";
+const LIGHTNING: &str = "after a stop in the middle of an epoch Lightning starts a plain DataLoader from its first batch \
+                         again: give it one with a state (torchdata's StatefulDataLoader), seed what shuffles it, and \
+                         save what else the next step depends on";
+/// Places that a message names.
+const MOST_NAMED: usize = 4;
+
+/// The state that a run ended with: logs and locks are no state.
+fn state(played: &Played) -> Contents {
+    let Some(last) = played.last() else { return Contents::new() };
+    let logs: BTreeSet<PathBuf> = played.stints.iter().flat_map(|stint| stint.watch.logs()).collect();
+    let state: Contents =
+        last.left.iter().filter(|(path, _)| !is_lock(path)).map(|(path, what)| (path.clone(), *what)).collect();
+    let only: Contents =
+        state.iter().filter(|(path, _)| !logs.contains(*path)).map(|(path, what)| (path.clone(), *what)).collect();
+    if only.is_empty() { state } else { only }
+}
+
+impl Seen {
+    /// Compares the files that a run and the undisturbed run both ended with; none where there is nothing to
+    /// compare with. A file that only one of them has is an older or an extra checkpoint.
+    pub fn compare(&self, played: &Played) -> Option<Vec<Compared>> {
+        let (one, other) = (state(&self.base), state(played));
+        if !self.base.succeeded() || !played.succeeded() || one.is_empty() {
+            return None;
+        }
+        let last = played.last()?;
+        if other.is_empty() {
+            let gone = |path: &PathBuf| Compared {
+                path: path.clone(),
+                how: How::Bytes,
+                is_lightning: false,
+                apart: vec![Apart { at: String::new(), how: "is missing".to_owned(), weight: Weight::Result }],
+            };
+            return Some(one.keys().map(gone).collect());
+        }
+        let common = one.iter().filter_map(|(path, what)| Some((path, what == other.get(path)?)));
+        let common = common.map(|(path, same)| compare::file(path, &self.base_state, &last.saves_dir, same));
+        // Beside its checkpoints a program may export its result. Other files there may be of one stint only.
+        let exported = self.outside.iter().filter(|path| last.folder.join(path).is_file());
+        let exported = exported.map(|path| compare::file(path, &self.base_folder, &last.folder, false));
+        Some(common.chain(exported.filter(|file| matches!(file.how, How::Content(1.., _)))).collect())
+    }
+}
+
+/// The places of two undisturbed runs that differ: nothing can be said about those.
+pub fn volatile(compared: &[Compared]) -> BTreeSet<Place> {
+    let counts = |apart: &&Apart| matches!(apart.weight, Weight::Result | Weight::Random);
+    let places = compared
+        .iter()
+        .flat_map(|file| file.apart.iter().filter(counts).map(|apart| (file.path.clone(), apart.at.clone())));
+    places.collect()
+}
+
+impl Scene {
+    /// Whether the final state is that of the undisturbed run; none when nothing of it could be compared.
+    pub fn equal(&self, volatile: &BTreeSet<Place>) -> Option<bool> {
+        let compared = self.compared.as_ref()?;
+        if compared.iter().any(|file| file.unlike(volatile).next().is_some()) {
+            return Some(false);
+        }
+        let tells = |file: &Compared| {
+            let whole = volatile.contains(&(file.path.clone(), String::new()));
+            !whole && !matches!(file.how, How::Not(_) | How::Books(_))
+        };
+        compared.iter().any(tells).then_some(true)
+    }
+}
+
+fn name(file: &Compared, apart: &Apart) -> String {
+    match apart.at.is_empty() {
+        true => format!("{} {}", file.path.display(), apart.how),
+        false => format!("{}: {} {}", file.path.display(), apart.at, apart.how),
+    }
+}
+
+fn some(mut named: Vec<String>) -> String {
+    let more = named.len().saturating_sub(MOST_NAMED);
+    named.truncate(MOST_NAMED);
+    if more > 0 {
+        named.push(format!("and {more} more"));
+    }
+    named.join("; ")
+}
+
+/// An interrupted run gave another result.
+pub fn differs(seen: &Seen) -> Option<Finding> {
+    let scene = seen.scenes.iter().find(|scene| scene.equal(&seen.volatile) == Some(false))?;
+    let files = scene.compared.iter().flatten();
+    let named = files.flat_map(|file| file.unlike(&seen.volatile).map(|apart| name(file, apart))).collect();
+    let undisturbed = match seen.volatile.is_empty() {
+        true => "than two undisturbed runs, which agree",
+        false => "than two undisturbed runs, which agree there",
+    };
+    Some(Finding {
+        code: "different-final-state",
+        seen: format!("{}: the run ended with another result {undisturbed}: {}", scene.name, some(named)),
+        why: "an interrupted run gives another result than an undisturbed one, and nobody will notice",
+        fix: if scene.compared.iter().flatten().any(|file| file.is_lightning) { LIGHTNING } else { WHOLE_STATE }
+            .to_owned(),
+        severity: Severity::Unsafe,
+    })
+}
+
+/// Notes about the run differ, or its random numbers, and the result does not.
+pub fn notes(seen: &Seen) -> Vec<Finding> {
+    let named = |weights: &[Weight]| -> Vec<String> {
+        let files = || seen.scenes.iter().flat_map(|scene| scene.compared.iter().flatten());
+        let places = files().flat_map(|file| {
+            let about = file.apart.iter().filter(|apart| weights.contains(&apart.weight));
+            let known = move |apart: &&Apart| !seen.volatile.contains(&(file.path.clone(), apart.at.clone()));
+            about.filter(known).map(|apart| match apart.at.is_empty() {
+                true => file.path.display().to_string(),
+                false => format!("{}: {}", file.path.display(), apart.at),
+            })
+        });
+        places.collect::<BTreeSet<String>>().into_iter().collect()
+    };
+    let mut found = Vec::new();
+    let notes = named(&[Weight::Run, Weight::Books]);
+    if !notes.is_empty() {
+        found.push(Finding {
+            code: "other-notes",
+            seen: format!("an interrupted run notes other things about itself: {}", some(notes)),
+            why: "times, and what a trainer notes about a run beside its result, differ with every interruption; they \
+                  are no part of the verdict",
+            fix: "nothing needs to be done".to_owned(),
+            severity: Severity::Info,
+        });
+    }
+    let random = named(&[Weight::Random]);
+    if !random.is_empty() && differs(seen).is_none() {
+        found.push(Finding {
+            code: "other-random-state",
+            seen: format!("an interrupted run ended with the same result and other random numbers: {}", some(random)),
+            why: "a longer run may draw from them, and then it ends with another result",
+            fix: "load the state of the random generators from the checkpoint when it resumes".to_owned(),
+            severity: Severity::Info,
+        });
+    }
+    let apart = |scene: &&Scene| scene.compared.as_ref().is_some_and(Vec::is_empty);
+    if let Some(scene) = seen.scenes.iter().find(apart) {
+        found.push(Finding {
+            code: "final-state-not-compared",
+            seen: format!("{}: no file of its final state has a name that the undisturbed run used", scene.name),
+            why: "whether an interrupted run ends as an undisturbed one does cannot be checked",
+            fix: "save the last checkpoint under a name that does not depend on when it was saved".to_owned(),
+            severity: Severity::Info,
+        });
+    }
+    found
+}
+
+/// Two undisturbed runs end with different results.
+pub fn not_deterministic(seen: &Seen) -> Option<Finding> {
+    (seen.deterministic == Some(false)).then(|| {
+        let places = seen.volatile.iter().map(|(path, at)| match at.is_empty() {
+            true => path.display().to_string(),
+            false => format!("{}: {at}", path.display()),
+        });
+        Finding {
+            code: "not-deterministic",
+            seen: format!("two undisturbed runs end with different content: {}", some(places.collect())),
+            why: "whether an interrupted run ends there as an undisturbed one does cannot be checked",
+            fix: "seed every random generator, and use deterministic algorithms, if you want it checked".to_owned(),
+            severity: Severity::Info,
+        }
+    })
+}
+
+/// Which files were compared, and how: one line, from the first act that had any.
+pub fn compared(seen: &Seen) -> Option<String> {
+    let files = seen.scenes.iter().filter_map(|scene| scene.compared.as_ref()).max_by_key(|files| {
+        // The act with the most to say about how: equal bytes need no words.
+        files.iter().filter(|file| file.how != How::SameBytes).count()
+    })?;
+    let same = files.iter().filter(|file| file.how == How::SameBytes).count();
+    let mut lines: Vec<String> = files.iter().filter(|file| file.how != How::SameBytes).map(Compared::words).collect();
+    if same > 0 {
+        lines.insert(0, format!("{same} file(s) with the same bytes"));
+    }
+    (!lines.is_empty()).then(|| some(lines))
+}
