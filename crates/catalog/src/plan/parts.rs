@@ -84,7 +84,7 @@ pub(super) fn besides(catalog: &Catalog, request: &Request, offer: &Offer<'_>, l
     let keeps = |bytes: u64, stand_in: &mut NanoUsd| {
         let per_gib = catalog.storage_per_gib_month(here, OBJECTS);
         if per_gib.is_none() {
-            *stand_in = *stand_in + kept_for(dearest.storage, bytes);
+            *stand_in += kept_for(dearest.storage, bytes);
         }
         per_gib.map(|per_gib| kept_for(per_gib, bytes))
     };
@@ -99,7 +99,7 @@ pub(super) fn besides(catalog: &Catalog, request: &Request, offer: &Offer<'_>, l
         _ => nothing,
     };
     if data_egress.is_none() {
-        stand_in = stand_in + moved_at(dearest.internet, data.bytes);
+        stand_in += moved_at(dearest.internet, data.bytes);
     }
     let sent = |bytes: u64| (bytes as f64 * saves) as u64;
     let priced = |bytes: u64| match &request.saves.at {
@@ -114,7 +114,7 @@ pub(super) fn besides(catalog: &Catalog, request: &Request, offer: &Offer<'_>, l
     let checkpoint_egress = if free { nothing } else { bytes.and_then(priced) };
     if checkpoint_egress.is_none() {
         let bytes = bytes.unwrap_or(USUAL_CHECKPOINT);
-        stand_in = stand_in + priced(bytes).unwrap_or_else(|| moved_at(dearest.internet, sent(bytes)));
+        stand_in += priced(bytes).unwrap_or_else(|| moved_at(dearest.internet, sent(bytes)));
     }
     let parts = Parts {
         compute: None,

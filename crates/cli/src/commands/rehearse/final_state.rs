@@ -7,6 +7,7 @@ use super::judge::{Finding, Scene, Seen, Severity};
 use super::saves::{Contents, is_lock};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use windfall_core::english::counted;
 
 const WHOLE_STATE: &str = "save everything that the next step depends on: the optimiser, the random generators, the \
                            position in the data; and count a step as done only when it is in the checkpoint";
@@ -188,7 +189,7 @@ pub fn compared(seen: &Seen) -> Option<String> {
     let same = files.iter().filter(|file| file.how == How::SameBytes).count();
     let mut lines: Vec<String> = files.iter().filter(|file| file.how != How::SameBytes).map(Compared::words).collect();
     if same > 0 {
-        lines.insert(0, format!("{same} file(s) with the same bytes"));
+        lines.insert(0, format!("{} with the same bytes", counted(same as u64, "file")));
     }
     (!lines.is_empty()).then(|| some(lines))
 }

@@ -7,6 +7,7 @@ use super::saves::is_lock;
 use super::signals;
 use super::traces::output;
 use std::path::PathBuf;
+use windfall_core::english::counted;
 
 /// A program that needs longer than this before it works is dear to interrupt.
 const SLOW_START: f64 = 120.0;
@@ -184,9 +185,9 @@ fn fails_on_resume(seen: &Seen) -> Option<Finding> {
         return Some(Finding {
             code: "fails-on-resume",
             seen: format!(
-                "{}: started on {} restored file(s) it failed with code {} after {}{lock}{}",
+                "{}: started on {} it failed with code {} after {}{lock}{}",
                 scene.name,
-                stint.found,
+                counted(stint.found as u64, "restored file"),
                 stint.failed().unwrap_or_default(),
                 seconds(stint.ran().as_secs_f64()),
                 last_lines(&output(&stint.log))

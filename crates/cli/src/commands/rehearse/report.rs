@@ -8,6 +8,7 @@ use crate::show;
 use serde_json::{Value, json};
 use std::cell::Cell;
 use std::time::Instant;
+use windfall_core::english::counted;
 
 /// Says what is being played while it is played.
 pub struct Screen {
@@ -138,10 +139,10 @@ pub fn text(seen: &Seen, judgement: &Judgement) -> String {
 }
 
 fn undisturbed(seen: &Seen) -> String {
-    let (ran, saves) = (seconds(seen.baseline.ran), seen.baseline.saves.len());
+    let (ran, saves) = (seconds(seen.baseline.ran), counted(seen.baseline.saves.len() as u64, "save"));
     match &seen.base.ended {
-        Ended::Job(state, ..) => format!("{} after {ran}, {saves} save(s)", state.word()),
-        _ => format!("stopped at the limit after {ran}, {saves} save(s)"),
+        Ended::Job(state, ..) => format!("{} after {ran}, {saves}", state.word()),
+        _ => format!("stopped at the limit after {ran}, {saves}"),
     }
 }
 

@@ -180,7 +180,7 @@ impl Outlook {
             let mut random = Random::of(world);
             let mut waited = Span::ZERO;
             while random.next() < journey.refused && waited < Span::hours(24) {
-                waited = waited + Span(REFUSED_FOR_MS as i64);
+                waited += Span(REFUSED_FOR_MS as i64);
             }
             let firm = journey.in_world(world, mean).need + journey.restart;
             let elapsed = firm + waited;

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use tree::{Apartness, Walk};
 pub use weight::Weight;
 use weight::{Trainer, mask};
+use windfall_core::english::counted;
 
 /// How a file was compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,8 +134,12 @@ fn how_of(trainer: Option<Trainer>, walk: &Walk) -> How {
 fn apart(trainer: Option<Trainer>, path: &Path, walk: &Walk) -> Vec<Apart> {
     let told = walk.differences.iter().map(|difference| {
         let how = match &difference.what {
-            Apartness::Tensor(most, many) if most.is_nan() => format!("differs in {many} element(s)"),
-            Apartness::Tensor(most, many) => format!("differs by up to {most:.1e} in {many} element(s)"),
+            Apartness::Tensor(most, many) if most.is_nan() => {
+                format!("differs in {}", counted(*many, "element"))
+            }
+            Apartness::Tensor(most, many) => {
+                format!("differs by up to {most:.1e} in {}", counted(*many, "element"))
+            }
             Apartness::Shape => "has another shape or type".to_owned(),
             Apartness::Single(one, other) => format!("is {} instead of {}", short(other), short(one)),
             Apartness::Content => "differs".to_owned(),
