@@ -184,3 +184,23 @@ fn stat(pid: i32) -> Option<Stat> {
     let state = fields.next()?;
     Some(Stat { parent: fields.next()?.parse().ok()?, zombie: matches!(state, "Z" | "X") })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_runs_until_it_is_dead_and_a_zombie_is_dead() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("sleep");
+        let pid = child.id() as i32;
+        assert!(is_running(pid));
+        child.kill().expect("killed");
+        let ended = (0..2_000).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            !is_running(pid)
+        });
+        assert!(ended, "a zombie does not run");
+        child.wait().expect("reaped");
+        assert!(!is_running(pid) && stat(pid).is_none());
+    }
+}

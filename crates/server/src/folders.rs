@@ -179,3 +179,16 @@ fn shared_saves(folder: &Path, stint: StintId, gang: usize) -> Option<String> {
 fn master_port(stint: StintId) -> u16 {
     20_000 + u16::try_from((stint.workload.0 * 31 + stint.epoch) % 10_000).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_that_cannot_be_deleted_are_said() {
+        let dir = tempfile::tempdir().expect("a folder");
+        assert!(Kept::forget_environment(dir.path()).is_ok(), "there are none");
+        std::fs::write(dir.path().join("kept.json"), "torn").expect("written");
+        assert!(Kept::forget_environment(dir.path()).is_err());
+    }
+}

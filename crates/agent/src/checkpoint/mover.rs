@@ -397,16 +397,10 @@ impl Carrier {
     fn both_fit(&self, flight: &Flight, last: &Snapshot) -> bool {
         let Some(deadline) = *self.deadline.borrow() else { return true };
         let sent = self.checkpoints.bytes_sent().saturating_sub(flight.sent_before);
-        let took_ms = flight.began.elapsed().as_millis().max(1) as u64;
+        let took_ms = flight.began.elapsed().as_millis() as u64;
         let left_ms = deadline.saturating_duration_since(Instant::now()).as_millis() as u64;
-        let per_ms = sent / took_ms;
-        if per_ms == 0 {
-            return true;
-        }
-        let first_ms = flight.snapshot.bytes().saturating_sub(sent) / per_ms;
-        let last_ms = last.bytes() / per_ms;
-        // Where neither order brings the last one home, the first is what can be had.
-        first_ms + last_ms <= left_ms || last_ms > left_ms
+        let first = flight.snapshot.bytes().saturating_sub(sent);
+        finish_first((sent, took_ms), first, last.bytes(), left_ms)
     }
 
     fn finished(&self, complete: bool, error: Option<CheckpointError>) -> Finished {
@@ -445,5 +439,33 @@ async fn arrival(flight: &mut Option<Flight>) -> Result<Saved> {
     match flight {
         Some(flight) => (&mut flight.task.0).await.map_err(Into::into).flatten(),
         None => std::future::pending().await,
+    }
+}
+
+/// Whether an upload on its way, of which so many bytes are left, may go on before another one, when so much time is
+/// left: at its speed up to now, bytes in milliseconds.
+fn finish_first((sent, took_ms): (u64, u64), first: u64, last: u64, left_ms: u64) -> bool {
+    let per_ms = sent / took_ms.max(1);
+    if per_ms == 0 {
+        return true;
+    }
+    let (first_ms, last_ms) = (first / per_ms, last / per_ms);
+    // Where neither order brings the last one home, the first is what can be had.
+    first_ms + last_ms <= left_ms || last_ms > left_ms
+}
+
+#[cfg(test)]
+mod tests {
+    use super::finish_first;
+
+    #[test]
+    fn an_upload_goes_on_if_both_fit_or_the_last_one_cannot() {
+        // At 1,000 bytes a millisecond.
+        let speed = (50_000, 50);
+        assert!(finish_first(speed, 100_000, 200_000, 300), "both fit just so");
+        assert!(!finish_first(speed, 100_000, 200_000, 299), "only the last one does");
+        assert!(!finish_first(speed, 100_000, 200_000, 200));
+        assert!(finish_first(speed, 100_000, 200_000, 199), "it cannot, so the first is what can be had");
+        assert!(finish_first((0, 50), u64::MAX, u64::MAX, 0), "nothing is known yet");
     }
 }

@@ -49,6 +49,7 @@ fn what_nothing_can_serve_is_refused_with_what_is_sold() {
     let said = place.run(&["submit", "cheap.yaml"]).ends_with(2);
     assert!(said.err.contains("below every spot price on record"), "{said:?}");
     assert!(place.jobs().is_empty(), "nothing changed");
+    place.submit("name: dear\nmax_price: 1000\nrun: 'true'\n");
     let meant = place.run(&["submit", "--wait", "--json", "banana.yaml"]).ends_with(0).json();
     let job = place.job(meant["id"].as_u64().unwrap());
     assert!(job["waits_for"].as_str().unwrap().contains("banana:1"), "{job}");

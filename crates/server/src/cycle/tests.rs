@@ -144,6 +144,7 @@ fn after_a_failed_commit_nothing_is_called_until_the_state_was_loaded() {
     let mut stage = Stage::new();
     stage.turn(true);
     stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
+    let lost_at = stage.now.real;
     stage.turn_with(true, &mut |_, _, _| Err(StoreError::Refused), false);
     assert!(matches!(stage.answers[..], [(Ticket(1), Err(Refused::Away { .. }))]), "{:?}", stage.answers);
     assert_eq!(stage.cycle.brain().last_seq(), stage.rows(), "the brain is not ahead of the log");
@@ -157,7 +158,8 @@ fn after_a_failed_commit_nothing_is_called_until_the_state_was_loaded() {
     assert_eq!((stage.commits, stage.calls.len()), (commits, 0));
     let pauses: Vec<f64> = tries.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(pauses.windows(2).all(|pair| pair[1] > pair[0] * 1.5), "the pauses double: {pauses:?}");
-    assert!(stage.cycle.away().is_some());
+    let away = stage.cycle.away().expect("it is away");
+    assert_eq!((away.since(), away.why()), (lost_at, StoreError::Refused.to_string().as_str()));
     // Asked meanwhile: refused at once, and nothing of it is kept.
     stage.cycle.ask(stage.now, Ticket(2), submission("b", None));
     stage.wait(30.0);
