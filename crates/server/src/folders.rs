@@ -191,4 +191,11 @@ mod tests {
         std::fs::write(dir.path().join("kept.json"), "torn").expect("written");
         assert!(Kept::forget_environment(dir.path()).is_err());
     }
+
+    #[test]
+    fn only_the_ranks_of_a_gang_share_a_directory() {
+        let stint = StintId { workload: windfall_core::WorkloadId(1), epoch: 3 };
+        assert_eq!(shared_saves(Path::new("/job"), stint, 1), None);
+        assert_eq!(shared_saves(Path::new("/job"), stint, 2).as_deref(), Some("/job/saves-3"));
+    }
 }

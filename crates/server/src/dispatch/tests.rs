@@ -164,3 +164,9 @@ fn one_call_of_several_that_failed_is_made_again() {
     assert!(!failed([true, true]));
     assert!(failed([true, false]) && failed([false, false]));
 }
+
+#[test]
+fn a_real_second_is_as_long_as_the_world_is_fast() {
+    assert_eq!(super::world_time(1_500, 60), Span::seconds(90));
+    assert_eq!(super::world_time(u64::MAX, 2), Span(i64::MAX));
+}
