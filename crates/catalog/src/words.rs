@@ -97,10 +97,10 @@ impl Band {
         ["<5%", "5-10%", "10-15%", "15-20%", ">20%"][usize::from(self.0.min(4))]
     }
 
-    /// The share taken back in a month, from the least to the most; the highest band is open.
-    pub fn monthly_range(self) -> (f64, Option<f64>) {
+    /// The share taken back in a month, from the least to the most; the highest band is open, up to nearly all.
+    pub fn monthly_range(self) -> (f64, f64) {
         let least = f64::from(self.0.min(4)) * 0.05;
-        (least, (self.0 < 4).then_some(least + 0.05))
+        (least, if self.0 < 4 { least + 0.05 } else { 0.99 })
     }
 }
 
@@ -173,7 +173,7 @@ mod tests {
     fn a_higher_band_is_a_higher_hazard() {
         let hazards: Vec<f64> = (0..5).filter_map(Band::new).map(|band| band.monthly_range().0).collect();
         assert!(hazards.windows(2).all(|pair| pair[0] < pair[1]));
-        assert_eq!(Band::new(4).map(Band::monthly_range), Some((0.2, None)));
+        assert_eq!(Band::new(4).map(Band::monthly_range), Some((0.2, 0.99)));
         assert_eq!(Band::new(5), None);
     }
 

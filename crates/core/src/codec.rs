@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// The version written by this binary.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// A payload that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +34,8 @@ const UPGRADES: &[Upgrade] = &[
         }
         payload
     },
+    // In version 2 the id of a job was the sequence of its submission, and was not written down.
+    |payload| payload,
 ];
 
 /// Text of a payload in the present version.

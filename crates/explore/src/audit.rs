@@ -89,7 +89,9 @@ impl Audit {
                 if self.ids.values().any(|known| *known == number) {
                     return Err((1, format!("one submission became two jobs: {key}")));
                 }
-                self.ids.insert(id, number);
+                if self.ids.insert(id, number).is_some() {
+                    return Err((1, format!("two jobs have the id {id}")));
+                }
                 self.budgets.insert(id, workload.job().budget);
             }
             Event::BudgetSet { workload, budget, .. } => {

@@ -177,7 +177,7 @@ fn shared_saves(folder: &Path, stint: StintId, gang: usize) -> Option<String> {
 
 /// A port that two stints hardly share; below the range that Linux gives to clients.
 fn master_port(stint: StintId) -> u16 {
-    20_000 + u16::try_from((stint.workload.0 * 31 + stint.epoch) % 10_000).unwrap_or(0)
+    20_000 + u16::try_from((stint.workload.0.wrapping_mul(7_919) + stint.epoch) % 10_000).unwrap_or(0)
 }
 
 #[cfg(test)]

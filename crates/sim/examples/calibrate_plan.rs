@@ -96,13 +96,12 @@ fn bands(zones: &[Recording], policy: &str) {
         let ends = up.windows(2).filter(|pair| pair[0] && !pair[1]).count() as f64;
         let held = up.iter().filter(|up| **up).count() as f64 * zone.tick.0 as f64 / 3.6e6;
         let share = 1.0 - (-730.0 * ends / held.max(1.0)).exp();
-        let (losses, word) = match (share * 20.0) as usize {
-            band @ 0..4 => {
-                let (least, most) = (band as f64 / 20.0, (band + 1) as f64 / 20.0);
-                (Losses::of_share(least, most, 730.0), format!("{:.0}-{:.0} %", least * 100.0, most * 100.0))
-            }
-            _ => (Losses::at_least(0.2, 730.0), ">20 %".to_owned()),
+        let (least, most) = match (share * 20.0) as usize {
+            band @ 0..4 => (band as f64 / 20.0, (band + 1) as f64 / 20.0),
+            _ => (0.2, 0.99),
         };
+        let (losses, word) =
+            (Losses::of_share(least, most, 730.0), format!("{:.0}-{:.0} %", least * 100.0, most * 100.0));
         let tally = judge(&model, zone, policy, 1, losses);
         println!("{}", tally.line(&format!("{} ({word})", zone.name)));
         all.add(&tally);

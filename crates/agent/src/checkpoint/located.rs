@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::place::{Kind, Place, Remote};
+use super::place::{Kind, Place};
 
 /// A planner waits for the answer, and can do without.
 const WITHIN: Duration = Duration::from_secs(3);
@@ -46,12 +46,15 @@ pub async fn located(address: &str, env: impl IntoIterator<Item = (String, Strin
         Kind::Gcs => "gcp",
         Kind::Azure => "azure",
     };
-    if remote.kind == Kind::S3
-        && let Some(region) = tokio::time::timeout(WITHIN, region_of_bucket(&remote)).await.ok().flatten()
-    {
-        return Some(Located::Said { cloud, region });
+    // Other makers of stores name regions too, which are not those of AWS.
+    let of_aws = remote.endpoint.is_empty() || remote.endpoint.trim_end_matches('/').ends_with(".amazonaws.com");
+    if remote.kind == Kind::S3 && of_aws {
+        let url = format!("https://{}.s3.amazonaws.com", remote.bucket);
+        if let Some(region) = tokio::time::timeout(WITHIN, region_of_bucket(url)).await.ok().flatten() {
+            return Some(Located::Said { cloud, region });
+        }
     }
-    Some(match (remote.endpoint.is_empty(), remote.region.is_empty()) {
+    Some(match (remote.endpoint.is_empty() || of_aws, remote.region.is_empty()) {
         (false, _) => Located::Elsewhere,
         (true, false) => Located::Set { cloud, region: remote.region },
         (true, true) => Located::Within { cloud },
@@ -59,15 +62,39 @@ pub async fn located(address: &str, env: impl IntoIterator<Item = (String, Strin
 }
 
 /// S3 names a bucket's region to anybody who asks, also where it refuses the rest.
-async fn region_of_bucket(remote: &Remote) -> Option<String> {
-    let url = match remote.endpoint.is_empty() {
-        true => format!("https://{}.s3.amazonaws.com", remote.bucket),
-        false => format!("{}/{}", remote.endpoint.trim_end_matches('/'), remote.bucket),
-    };
+async fn region_of_bucket(url: String) -> Option<String> {
     // Fails only when one is installed already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().ok()?;
     let answer = client.head(url).send().await.ok()?;
     let region = answer.headers().get("x-amz-bucket-region")?.to_str().ok()?;
     (!region.is_empty()).then(|| region.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::region_of_bucket;
+    use std::io::{Read, Write};
+
+    /// Asks a server that gives one answer.
+    fn answered(answer: &'static str) -> Option<String> {
+        let server = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}", server.local_addr().expect("an address"));
+        let serving = std::thread::spawn(move || {
+            let (mut stream, _) = server.accept().expect("a question");
+            let _ = stream.read(&mut [0; 4_096]);
+            stream.write_all(answer.as_bytes()).expect("answered");
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let region = runtime.block_on(region_of_bucket(url));
+        serving.join().expect("served");
+        region
+    }
+
+    #[test]
+    fn a_bucket_names_its_region_also_to_strangers() {
+        let refused = "HTTP/1.1 403 Forbidden\r\nx-amz-bucket-region: eu-west-1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+        assert_eq!(answered(refused).as_deref(), Some("eu-west-1"));
+        assert_eq!(answered("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"), None);
+    }
 }

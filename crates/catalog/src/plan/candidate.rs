@@ -139,7 +139,7 @@ impl Plan<'_> {
     pub fn pareto(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.candidates.len()).collect();
         let hours = |at: usize| self.candidates[at].hours.mean;
-        let cost = |at: usize| self.candidates[at].cost.mean;
+        let cost = |at: usize| self.candidates[at].cost.mean + self.candidates[at].stand_in.dollars();
         order.sort_by(|a, b| hours(*a).total_cmp(&hours(*b)).then_with(|| cost(*a).total_cmp(&cost(*b))));
         let as_fast = order.clone();
         let (mut seen, mut cheapest) = (0, f64::INFINITY);

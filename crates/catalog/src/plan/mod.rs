@@ -62,11 +62,11 @@ impl Catalog {
                 break;
             }
             match weigh.mean(way) {
-                Ok(mean) if request.budget.is_some_and(|budget| mean.known > budget.dollars()) => {
-                    let why = Why::Budget { cost: NanoUsd::from_dollars(mean.known) };
+                Ok(mean) if request.budget.is_some_and(|budget| mean > budget.dollars()) => {
+                    let why = Why::Budget { cost: NanoUsd::from_dollars(mean) };
                     plan.rejected.push(Rejected { offer: way.offer, nodes: way.nodes, why });
                 }
-                Ok(mean) => best.push((mean.ranked, way.clone())),
+                Ok(mean) => best.push((mean, way.clone())),
                 Err(why) => plan.rejected.push(Rejected { offer: way.offer, nodes: way.nodes, why }),
             }
             if best.len() > limit {

@@ -102,12 +102,17 @@ pub(super) fn besides(catalog: &Catalog, request: &Request, offer: &Offer<'_>, l
         stand_in += moved_at(dearest.internet, data.bytes);
     }
     let sent = |bytes: u64| (bytes as f64 * saves) as u64;
+    // Traffic is priced by the month: a job of several months pays each month's first tiers again.
+    let monthly = |bytes: u64, price: &dyn Fn(u64) -> Option<NanoUsd>| {
+        let spans = months.max(1.0);
+        price((sent(bytes) as f64 / spans) as u64).map(|one| NanoUsd((one.0 as f64 * spans) as i64))
+    };
     let priced = |bytes: u64| match &request.saves.at {
         Kept::Here => nothing,
-        Kept::At { cloud, region } => catalog.egress(here, Site { cloud, region }, sent(bytes)),
+        Kept::At { cloud, region } => monthly(bytes, &|bytes| catalog.egress(here, Site { cloud, region }, bytes)),
         // Whoever keeps checkpoints in a cloud runs where they are.
         Kept::Within { cloud } if cloud == here.cloud => nothing,
-        Kept::Within { .. } => catalog.internet_egress(here, sent(bytes)),
+        Kept::Within { .. } => monthly(bytes, &|bytes| catalog.internet_egress(here, bytes)),
     };
     // Nothing is nothing, whatever the size.
     let free = priced(1 << 40) == nothing;

@@ -19,9 +19,10 @@ impl Catalog {
     /// The work as stated, and at each precision that gains something on this accelerator.
     pub(super) fn with_precisions(&self, request: &Request, kind: &InstanceType<'_>, need: Need) -> Vec<Need> {
         let family = kind.accelerator.unwrap_or_default();
-        let class = matches!(request.work, Some(Work::Tokens { .. })).then_some("transformer");
-        let gains = request.precision.iter().filter_map(|precision| {
-            let gain = self.gain(family, *precision, class)?;
+        // Parameters and tokens are planned by a share of the 16-bit peak: nothing is gained twice.
+        let tokens = matches!(request.work, Some(Work::Tokens { .. }));
+        let gains = request.precision.iter().filter(|_| !tokens).filter_map(|precision| {
+            let gain = self.gain(family, *precision, None)?;
             (gain > WORTHWHILE).then(|| Need {
                 span: Span((need.span.0 as f64 / gain) as i64),
                 precision: Some(*precision),
@@ -32,7 +33,7 @@ impl Catalog {
         let best = gains.min_by_key(|need| need.span);
         // An accelerator that was only considered because of the precision does not fit without it.
         let asked = request.accelerators.iter().any(|asked| asked.family == family);
-        let fits = asked || request.accelerators.is_empty() || request.equivalents;
+        let fits = asked || tokens || request.accelerators.is_empty() || request.equivalents;
         fits.then_some(need).into_iter().chain(best).collect()
     }
 

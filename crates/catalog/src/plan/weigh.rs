@@ -35,13 +35,6 @@ pub(super) struct Rough<'c> {
     pub committed: Option<String>,
 }
 
-/// What a way costs on average, in dollars.
-pub(super) struct Mean {
-    pub known: f64,
-    /// With what the unknown parts would cost at the dearest known rates.
-    pub ranked: f64,
-}
-
 pub(super) struct Weigh<'c, 'r> {
     catalog: &'c Catalog,
     pub request: &'r Request,
@@ -60,8 +53,8 @@ impl<'c, 'r> Weigh<'c, 'r> {
         self.request.restart.unwrap_or(USUAL_RESTART)
     }
 
-    /// The mean cost in dollars, as far as it is known and as it is ranked; or why it will not do.
-    pub fn mean(&mut self, way: &Rough<'c>) -> Result<Mean, Why> {
+    /// The mean cost in dollars as it is ranked, unknown parts at the dearest known rates; or why it will not do.
+    pub fn mean(&mut self, way: &Rough<'c>) -> Result<f64, Why> {
         let firm = self.firm_price(way);
         let at = self.outlook(way, firm.is_some());
         let outlook = &self.outlooks[at].1;
@@ -77,8 +70,7 @@ impl<'c, 'r> Weigh<'c, 'r> {
         let length = mean_span(outlook, |passage| passage.elapsed);
         let saves = self.saves(way, length);
         let besides = parts::besides(self.catalog, self.request, &way.offer, length, saves);
-        let known = instances + besides.parts.total().dollars();
-        Ok(Mean { known, ranked: known + besides.stand_in.dollars() })
+        Ok(instances + (besides.parts.total() + besides.stand_in).dollars())
     }
 
     /// All that can be said.
@@ -122,10 +114,10 @@ impl<'c, 'r> Weigh<'c, 'r> {
             cost,
             hours,
             in_time: outlook.in_time(),
-            over_budget: self
-                .request
-                .budget
-                .map(|budget| outlook.share(|passage| price.of(passage) + more > budget.dollars())),
+            over_budget: self.request.budget.map(|budget| {
+                let more = more + besides.stand_in.dollars();
+                outlook.share(|passage| price.of(passage) + more > budget.dollars())
+            }),
             interruptions: outlook.expect(|passage| f64::from(passage.interruptions)).mean,
             interval: spot.then(|| self.interval(&way)),
             basis: self.basis(&way.offer),
@@ -165,10 +157,10 @@ impl<'c, 'r> Weigh<'c, 'r> {
 
     fn outlook(&mut self, way: &Rough<'c>, has_firm: bool) -> usize {
         let spot = way.offer.term == Term::Spot;
-        let every = if spot { self.every(way) } else { Span::FOREVER };
+        let every = self.every(way);
         let slower = 1.0 + self.save().0 as f64 / every.0.max(1) as f64;
         let journey = Journey {
-            need: if spot { Span((way.need.span.0 as f64 * slower) as i64) } else { way.need.span },
+            need: Span((way.need.span.0 as f64 * slower) as i64),
             left: self.request.deadline,
             restart: self.restart(),
             undone: if spot { self.undone(&way.offer, every) } else { Span::ZERO },
@@ -201,7 +193,8 @@ impl<'c, 'r> Weigh<'c, 'r> {
     }
 
     fn every(&self, way: &Rough<'_>) -> Span {
-        self.request.saves.every.unwrap_or_else(|| save_every(self.save(), self.lifetime(way)))
+        let lasts = if way.offer.term == Term::Spot { self.lifetime(way) } else { Span::FOREVER };
+        self.request.saves.every.unwrap_or_else(|| save_every(self.save(), lasts))
     }
 
     fn lifetime(&self, way: &Rough<'_>) -> Span {
@@ -219,10 +212,10 @@ impl<'c, 'r> Weigh<'c, 'r> {
     fn losses(&self, way: &Rough<'_>) -> Losses {
         let of_one = match self.basis(&way.offer) {
             Basis::Recorded | Basis::Firm => Losses::Recorded(1.0),
-            Basis::Band(band) => match band.monthly_range() {
-                (least, Some(most)) => Losses::of_share(least, most, HOURS_OF_A_MONTH),
-                (least, None) => Losses::at_least(least, HOURS_OF_A_MONTH),
-            },
+            Basis::Band(band) => {
+                let (least, most) = band.monthly_range();
+                Losses::of_share(least, most, HOURS_OF_A_MONTH)
+            }
             Basis::Assumed => Losses::of_share(UNKNOWN_DAILY.0, UNKNOWN_DAILY.1, 24.0),
         };
         of_one.of_gang(way.nodes)
@@ -236,9 +229,6 @@ impl<'c, 'r> Weigh<'c, 'r> {
     }
 
     fn saves(&self, way: &Rough<'_>, length: Span) -> f64 {
-        if way.offer.term != Term::Spot {
-            return 1.0;
-        }
         (length.0 as f64 / self.every(way).0.max(1) as f64).max(1.0)
     }
 
@@ -274,6 +264,9 @@ impl<'c, 'r> Weigh<'c, 'r> {
         }
         if self.request.restart.is_none() {
             notes.push("changeover 5 min: say checkpoint.restart to replace it".to_owned());
+        }
+        if self.request.data.as_ref().is_some_and(|data| data.bytes > 0 && data.at.is_none()) {
+            notes.push("the data lies where the job runs: say data.at to have its way there in the cost".to_owned());
         }
         if self.request.saves.bytes.is_none() {
             notes.push("size of a checkpoint unknown: say checkpoint.size; its storage is not in the cost".to_owned());

@@ -16,7 +16,7 @@ fn interruptions_are_those_of_the_band_where_one_is_published() {
     let mut seen = 0;
     for candidate in &plan.candidates {
         let Basis::Band(band) = candidate.basis else { continue };
-        let (least, Some(most)) = band.monthly_range() else { continue };
+        let (least, most) = band.monthly_range();
         let rate = |share: f64| -(1.0 - share).ln() / 730.0;
         let by_hand = candidate.hours.mean * (rate(least) + rate(most)) / 2.0;
         let off = (candidate.interruptions - by_hand).abs();
@@ -94,7 +94,7 @@ fn a_chance_is_a_chance() {
     });
     let given = first(&tight, |row| row.evidence == Evidence::Given);
     assert!((0.9..1.0).contains(&given.in_time), "{}", given.in_time);
-    let budget = NanoUsd::from_dollars(given.cost.mean);
+    let budget = NanoUsd::from_dollars((given.cost.mean + given.stand_in.dollars()) * 1.000_1);
     let paid = plan(&Request { budget: Some(budget), terms: vec![Term::OnDemand], ..hours(8, "A100:1") });
     let same =
         first(&paid, |row| row.offer.kind.name == given.offer.kind.name && row.offer.region == given.offer.region);
@@ -160,4 +160,38 @@ fn a_bucket_somewhere_in_a_cloud_is_free_inside_it_only() {
     }
     assert!(plan.candidates.iter().any(|row| row.offer.kind.cloud == "aws"));
     assert!(plan.candidates.iter().any(|row| row.offer.kind.cloud != "aws"));
+}
+
+#[test]
+fn nothing_is_faster_than_the_hardware() {
+    let request = Request {
+        work: Some(Work::Tokens { parameters: 7e9, tokens: 3e10, tuning: Tuning::Full }),
+        accelerators: vec![wanted("A100-80GB:8")],
+        precision: vec![windfall_catalog::Precision::Fp16, windfall_catalog::Precision::Bf16],
+        ..Request::default()
+    };
+    let at_peak = 6.0 * 7e9 * 3e10 / (8.0 * 312e12) / 3_600.0;
+    let plan = plan(&request);
+    assert!(!plan.candidates.is_empty());
+    for row in plan.candidates.iter().filter(|row| row.offer.kind.accelerator == Some("A100-80GB")) {
+        let running = row.need.0 as f64 / 3.6e6;
+        assert!(running > at_peak * 1.2, "{running} h, {at_peak} h at peak: {}", row.how);
+    }
+}
+
+#[test]
+fn a_job_saves_on_machines_that_stay_too() {
+    let saves = Saves {
+        bytes: Some(100_000_000_000),
+        every: Some(Span::minutes(30)),
+        keep: 3,
+        at: Kept::At { cloud: "aws".into(), region: "us-east-1".into() },
+    };
+    let plan = plan(&Request { saves, terms: vec![Term::OnDemand], clouds: vec!["gcp".into()], ..hours(40, "A100:8") });
+    let row = &plan.candidates[0];
+    let here = Site { cloud: "gcp", region: row.offer.region };
+    let by_hand = catalog().internet_egress(here, 80 * 100_000_000_000).expect("known").dollars();
+    let paid = row.parts.checkpoint_egress.expect("known").dollars();
+    assert!((0.97..1.15).contains(&(paid / by_hand)), "${paid} for ${by_hand}");
+    assert!(row.hours.mean > 42.0, "80 saves of 100 s: {} h", row.hours.mean);
 }

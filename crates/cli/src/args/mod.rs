@@ -176,7 +176,7 @@ pub struct JobsArgs {
     #[arg(long, short)]
     pub all: bool,
     /// At most so many
-    #[arg(long, default_value_t = 50)]
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,
 }
 

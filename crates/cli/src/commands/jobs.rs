@@ -21,11 +21,14 @@ pub async fn ask_about(client: &Client, job: &str) -> Result<u64, Failure> {
 /// The number of a job that is named by number or by name; of several with one name, the newest.
 async fn resolve(client: &Client, job: &str) -> Result<u64, Failure> {
     let number: Option<u64> = job.parse().ok();
-    let known: Vec<JobView> = client.get("/v1/jobs?all=true&limit=1000").await?;
-    let named = known.iter().filter(|view| view.name == job).map(|view| view.id.0).max();
+    let newest: Vec<JobView> = client.get("/v1/jobs?all=true&limit=1").await?;
     // Somebody may call a job 2026: it is meant when there is no such number yet.
-    let newest = known.first().map_or(0, |view| view.id.0);
-    number.filter(|number| *number <= newest).or(named).or(number).ok_or_else(|| {
+    if let Some(number) = number.filter(|number| newest.first().is_some_and(|job| *number <= job.id.0)) {
+        return Ok(number);
+    }
+    let letters = job.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
+    let named: Vec<JobView> = client.get(&format!("/v1/jobs?all=true&limit=1&name={letters}")).await?;
+    named.first().map(|view| view.id.0).or(number).ok_or_else(|| {
         Failure::new(Code::BadInput, format!("no job is called {job}")).hint("windfall jobs --all lists them")
     })
 }

@@ -40,6 +40,7 @@ pub fn asked(here: &Here, catalog: &Catalog, file: Option<&Path>, args: &PlanCha
             notes: Vec::new(),
         },
     };
+    let named = !asked.request.accelerators.is_empty();
     flags(here, catalog, args, &mut asked)?;
     if let Some(store) = store.filter(|_| args.store_at.is_none()) {
         let (at, note) = kept(&store);
@@ -47,6 +48,14 @@ pub fn asked(here: &Here, catalog: &Catalog, file: Option<&Path>, args: &PlanCha
         asked.notes.extend(note);
     }
     let request = &mut asked.request;
+    if let Some(Work::Hours { hours, on: None }) = &request.work
+        && request.accelerators.is_empty()
+        && !args.here
+    {
+        let message = format!("{} hours on what?", hours.0 as f64 / 3.6e6);
+        return Err(Failure::new(Code::BadInput, message)
+            .hint("say `work: { hours: 40, accelerator: A100:8 }` or `resources: { accelerators: A100:8 }`"));
+    }
     if request.work.is_none() {
         let hint = if file.is_some() {
             "say `work: { hours: 40, accelerator: A100:8 }` in the job file, or give --hours and --on"
@@ -56,7 +65,8 @@ pub fn asked(here: &Here, catalog: &Catalog, file: Option<&Path>, args: &PlanCha
         return Err(Failure::new(Code::BadInput, "the work is not known, so nothing can be planned").hint(hint));
     }
     request.recorded = recorded();
-    request.equivalents = args.by.is_some();
+    // What was named is what is wanted; hours on something say only how fast it is.
+    request.equivalents = args.by.is_some() && !named && args.gpu.is_empty();
     asked.deadline = asked.request.deadline;
     Ok(asked)
 }

@@ -31,7 +31,9 @@ pub fn plan(asked: &Asked, plan: &Plan<'_>, args: &PlanChange) -> String {
         text.push_str(&picture::plot(plan, width));
     }
     text.push_str(&leftovers(plan));
-    if let Some(old) = age::note(today, rows.iter().map(|(row, _)| row.offer.source)) {
+    if let Some(old) =
+        age::note(today, rows.iter().flat_map(|(row, _)| [Some(row.offer.source), row.offer.band_source]).flatten())
+    {
         let _ = writeln!(text, "{}", wrapped(&old, width).trim_end());
     }
     for note in notes(asked, plan) {
@@ -100,7 +102,10 @@ fn columns(asked: &Asked, rows: &[(&Candidate<'_>, usize)], today: Today) -> Vec
         ),
     ];
     let risk = each(&|row| match (row.market, row.basis) {
-        (Market::Spot, Basis::Band(band)) => format!("{band} a month"),
+        (Market::Spot, Basis::Band(band)) => {
+            let said = format!("{band} a month");
+            row.offer.band_source.map_or(said.clone(), |source| today.marked(said, source))
+        }
         (Market::Spot, basis) => basis.word().to_owned(),
         _ => String::new(),
     });

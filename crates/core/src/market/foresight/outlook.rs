@@ -10,10 +10,6 @@ use crate::units::Span;
 pub const WORLDS: usize = 120;
 /// Rates between the least and the most that worlds are dealt out to.
 const RATES: usize = 5;
-/// Of which so many are steady where only the least is known.
-const STEADY_RATES: usize = 3;
-/// The rate an hour at which 99 of 100 machines are lost within the 730 hours of a month.
-const NEARLY_ALL_OF_A_MONTH: f64 = 4.605 / 730.0;
 /// The power of its size by which a gang is interrupted more often than one machine. Most losses are common, because a
 /// whole market runs dry: of two AWS markets in which capacity was counted in 2023, gangs of 16 (us-east-2b) lost it 2.1
 /// times and gangs of 4 (us-east-1f) 1.5 times as often as one machine.
@@ -36,25 +32,12 @@ pub enum Losses {
         /// It is at most this.
         most: f64,
     },
-    /// At least at this rate an hour. The recorded markets are all of this kind, so two of five worlds are like them;
-    /// in the others the rate goes up to a loss of nearly all machines in a month.
-    AtLeast {
-        /// It is at least this.
-        least: f64,
-        /// How many times as often as recorded in those worlds.
-        times: f64,
-    },
 }
 
 impl Losses {
     /// A market that takes back this share of its machines within so many hours, from the least to the most.
     pub fn of_share(least: f64, most: f64, hours: f64) -> Losses {
         Losses::Rate { least: rate(least, hours), most: rate(most, hours) }
-    }
-
-    /// A market that takes back at least this share of its machines within so many hours.
-    pub fn at_least(share: f64, hours: f64) -> Losses {
-        Losses::AtLeast { least: rate(share, hours), times: 1.0 }
     }
 
     /// The same for a gang, which is interrupted when one of its machines is taken.
@@ -64,25 +47,14 @@ impl Losses {
         match self {
             Losses::Recorded(times) => Losses::Recorded(times * recorded),
             Losses::Rate { least, most } => Losses::Rate { least: least * rate, most: most * rate },
-            Losses::AtLeast { least, times } => Losses::AtLeast { least: least * rate, times: times * recorded },
         }
     }
 
     /// Those that worlds are dealt out to.
     fn dealt(self) -> Vec<Losses> {
-        let spread = |least: f64, most: f64, count: usize| {
-            let rate = move |n: usize| least + (most - least) * (n as f64 + 0.5) / count as f64;
-            (0..count).map(move |n| Losses::Rate { least: rate(n), most: rate(n) })
-        };
-        match self {
-            Losses::Recorded(_) => vec![self],
-            Losses::Rate { least, most } => spread(least, most, RATES).collect(),
-            Losses::AtLeast { least, times } => {
-                let most = times * NEARLY_ALL_OF_A_MONTH;
-                let recorded = std::iter::repeat_n(Losses::Recorded(times), RATES - STEADY_RATES);
-                spread(least, most.max(least), STEADY_RATES).chain(recorded).collect()
-            }
-        }
+        let Losses::Rate { least, most } = self else { return vec![self] };
+        let rate = |n: usize| least + (most - least) * (n as f64 + 0.5) / RATES as f64;
+        (0..RATES).map(|n| Losses::Rate { least: rate(n), most: rate(n) }).collect()
     }
 }
 
@@ -274,9 +246,7 @@ impl Law {
     /// Capacity comes back as in the recorded markets, however it was lost.
     fn of(class: &Class, losses: Losses, tick_hours: f64) -> Law {
         let up = match losses {
-            Losses::Recorded(times) | Losses::AtLeast { times, .. } => {
-                class.hazard[1].map(|hazard| 1.0 - libm::pow(1.0 - hazard, times.max(0.0)))
-            }
+            Losses::Recorded(times) => class.hazard[1].map(|hazard| 1.0 - libm::pow(1.0 - hazard, times.max(0.0))),
             Losses::Rate { least, .. } => [1.0 - libm::exp(-least * tick_hours); BUCKETS],
         };
         let hazard = [class.hazard[0], up.map(|hazard| hazard.max(1e-7))];

@@ -162,19 +162,3 @@ fn on_demand_capacity_that_is_refused_can_cost_the_deadline() {
         assert!(chance < 1.0 && chance > 0.8, "{chance}");
     }
 }
-
-#[test]
-fn an_open_band_spans_from_its_least_rate_to_the_recorded_markets() {
-    let model = Model::embedded();
-    let seen = |losses: Losses| {
-        let outlook = model.outlook(&Journey { losses, has_firm: false, ..journey(300, None) });
-        outlook.expect(|passage| f64::from(passage.interruptions))
-    };
-    let open = seen(Losses::at_least(0.2, 730.0));
-    let recorded = seen(Losses::Recorded(1.0));
-    assert!(open.low < 1.0 && open.high > recorded.low, "{open:?} beside {recorded:?}");
-    assert!((0.3..0.5).contains(&(open.mean / recorded.mean)), "{open:?} beside {recorded:?}");
-    let lifetime = |losses: Losses| model.mean_lifetime(losses).0 as f64;
-    let ratio = lifetime(Losses::at_least(0.2, 730.0)) / lifetime(Losses::Recorded(1.0));
-    assert!((2.3..2.6).contains(&ratio), "{ratio}");
-}

@@ -12,6 +12,9 @@ use std::sync::Arc;
 /// Structure is held in memory; tensors are not.
 const MOST_STRUCTURE: u64 = 256 << 20;
 
+/// Larger documents are compared as text: their values take many times the room.
+const MOST_JSON: u64 = 16 << 20;
+
 /// A format whose content can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -42,8 +45,7 @@ pub fn read(path: &Path) -> Option<Content> {
     }
     if start.starts_with(b"\x93NUMPY") {
         let mut tree = Tree::default();
-        let array = array(&whole)?;
-        tree.root = tree.add(array);
+        tree.root = array(&mut tree, &whole)?;
         return Some(Content::Tree(Format::NumPy, tree));
     }
     if let Some(tree) = safe_tensors(&whole, &start) {
@@ -56,7 +58,7 @@ pub fn read(path: &Path) -> Option<Content> {
         return Some(Content::Tree(Format::Pickle, tree));
     }
     let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))?;
-    match json(&text) {
+    match (text.len() as u64 <= MOST_JSON).then(|| json(&text)).flatten() {
         Some(document) => Some(Content::Tree(Format::Json, from_json(&document))),
         None => Some(Content::Text(text)),
     }
@@ -88,15 +90,14 @@ fn arrays(members: &BTreeMap<String, Bytes>) -> Option<Tree> {
     let mut entries: Vec<(At, At)> = Vec::new();
     for (name, bytes) in members {
         let key = tree.add(Value::Text(name.strip_suffix(".npy")?.to_owned()));
-        let array = array(bytes)?;
-        entries.push((key, tree.add(array)));
+        entries.push((key, array(&mut tree, bytes)?));
     }
     tree.root = tree.add(Value::Map(entries));
     Some(tree)
 }
 
 /// One npy file: a line of Python that tells type, order and shape, then the elements.
-fn array(bytes: &Bytes) -> Option<Value> {
+fn array(tree: &mut Tree, bytes: &Bytes) -> Option<At> {
     let start = bytes.read(0, 10)?;
     if !start.starts_with(b"\x93NUMPY") {
         return None;
@@ -113,12 +114,7 @@ fn array(bytes: &Bytes) -> Option<Value> {
     let data = bytes.part(from + length, bytes.len().checked_sub(from + length)?)?;
     // Python objects are in it as a pickle.
     if named.ends_with('O') {
-        let mut tree = pickle::read(&data.all(MOST_STRUCTURE)?, &BTreeMap::new())?;
-        return match tree.values.len() {
-            0 => None,
-            _ => Some(tree.values.swap_remove(tree.root))
-                .filter(|value| !matches!(value, Value::List(_) | Value::Map(_))),
-        };
+        return Some(tree.graft(pickle::read(&data.all(MOST_STRUCTURE)?, &BTreeMap::new())?));
     }
     let (kind, width) = element(named);
     let shape = shape?;
@@ -126,7 +122,7 @@ fn array(bytes: &Bytes) -> Option<Value> {
     // Of types that are not known here the bytes are compared.
     let (kind, width, shape) =
         if plain { (kind, width, shape) } else { (super::tensor::Kind::Other, 1, vec![data.len()]) };
-    Some(Value::Tensor(Tensor { kind, width, shape, strides: None, bytes: data }))
+    Some(tree.add(Value::Tensor(Tensor { kind, width, shape, strides: None, bytes: data })))
 }
 
 /// A safetensors file: the length of a JSON header, the header, then the tensors where it says.
@@ -145,7 +141,7 @@ fn safe_tensors(whole: &Bytes, start: &[u8]) -> Option<Tree> {
         let (shape, places): (Option<Vec<u64>>, Option<Vec<u64>>) =
             (numbers(&said["shape"]), numbers(&said["data_offsets"]));
         let (from, to) = places.as_ref().and_then(|places| Some((*places.first()?, *places.get(1)?)))?;
-        let bytes = whole.part(8 + length + from, to.checked_sub(from)?)?;
+        let bytes = whole.part((8 + length).checked_add(from)?, to.checked_sub(from)?)?;
         let known = kind != super::tensor::Kind::Other;
         let shape = if known { shape? } else { vec![bytes.len()] };
         let tensor = Tensor { kind, width, shape, strides: None, bytes };

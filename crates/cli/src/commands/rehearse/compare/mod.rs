@@ -110,6 +110,10 @@ fn content(path: &Path, one: &Path, other: &Path, is_lightning: &mut bool) -> (H
             (how_of(trainer, &walk), apart(trainer, path, &walk))
         }
         (Some(Content::Text(one)), Some(Content::Text(other))) => match trainer {
+            // TensorFlow's list of checkpoints.
+            None if one.starts_with("model_checkpoint_path:") && other.starts_with("model_checkpoint_path:") => {
+                (How::Books(Trainer::TensorFlow.name()), whole(Weight::Books))
+            }
             Some(trainer) => (How::Books(trainer.name()), whole(Weight::Books)),
             None if mask(&one) == mask(&other) => (How::Text, whole(Weight::Run)),
             None => (How::Text, whole(Weight::Result)),

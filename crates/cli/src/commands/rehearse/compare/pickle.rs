@@ -24,7 +24,8 @@ pub fn read(bytes: &[u8], storages: &BTreeMap<String, Bytes>) -> Option<Tree> {
         let code = reader.byte()?;
         if code == b'.' {
             reader.tree.root = reader.stack.pop()?;
-            return Some(reader.tree);
+            // What follows, another pickle or the bytes of arrays, would go unseen.
+            return reader.rest.is_empty().then_some(reader.tree);
         }
         reader.step(code)?;
     }
@@ -132,11 +133,12 @@ impl<'a> Reader<'a> {
             b'P' => {
                 let name = self.line()?;
                 let at = self.tree.add(Value::Text(name));
-                self.push(Value::Elsewhere(at))
+                self.push(Value::Elsewhere(at, None))
             }
             b'Q' => {
                 let at = self.stack.pop()?;
-                self.push(Value::Elsewhere(at))
+                let bytes = self.storage(at).and_then(|(_, key)| self.storages.get(key).cloned());
+                self.push(Value::Elsewhere(at, bytes))
             }
             _ => self.remember(code).or_else(|| self.build(code)),
         }
@@ -219,7 +221,11 @@ impl<'a> Reader<'a> {
                     _ => String::new(),
                 };
                 let mut parts = self.since_mark()?;
-                let by = if code == b'i' { self.tree.add(Value::Name(by)) } else { parts.drain(..1).next()? };
+                let by = match code {
+                    b'i' => self.tree.add(Value::Name(by)),
+                    _ if parts.is_empty() => return None,
+                    _ => parts.remove(0),
+                };
                 let of = self.tree.add(Value::List(parts));
                 self.make(by, of)
             }
@@ -284,14 +290,21 @@ impl<'a> Reader<'a> {
         self.push(Value::Made { by, of, state: None, items: Vec::new(), entries: Vec::new() })
     }
 
+    /// Class and key of a storage, from the tuple that names it.
+    fn storage(&self, at: At) -> Option<(&str, &str)> {
+        let value = |at: At| self.tree.values.get(at);
+        let Value::List(parts) = value(at)? else { return None };
+        match (value(*parts.get(1)?)?, value(*parts.get(2)?)?) {
+            (Value::Name(class), Value::Text(key)) => Some((class, key)),
+            _ => None,
+        }
+    }
+
     /// The arguments of a tensor: its storage, where it begins in that, its shape and its strides.
     fn tensor(&self, parts: &[At]) -> Option<Tensor> {
         let value = |at: At| self.tree.values.get(at);
-        let Value::Elsewhere(storage) = value(*parts.first()?)? else { return None };
-        let Value::List(storage) = value(*storage)? else { return None };
-        let (Value::Name(class), Value::Text(key)) = (value(*storage.get(1)?)?, value(*storage.get(2)?)?) else {
-            return None;
-        };
+        let Value::Elsewhere(storage, _) = value(*parts.first()?)? else { return None };
+        let (class, key) = self.storage(*storage)?;
         let whole = |at: &At| match value(*at) {
             Some(Value::Int(number)) => u64::try_from(*number).ok(),
             _ => None,

@@ -321,3 +321,82 @@ fn a_broken_pickle_is_compared_by_its_bytes_and_a_deep_one_is_read() {
     assert!(matches!(compared("deep.pkl", &deep, &other).how, How::Content(..)));
     assert_eq!(compared("torn.pkl", b"\x80\x02}q", b"\x80\x02}X\xff\xff\xff\xff").how, How::Bytes);
 }
+
+/// A pickle of one dictionary, its keys and values as they are written.
+fn dictionary(entries: &[(&[u8], &[u8])]) -> Vec<u8> {
+    let mut pickle = b"\x80\x02}(".to_vec();
+    entries.iter().for_each(|(key, value)| pickle.extend([*key, *value].concat()));
+    pickle.extend(b"u.");
+    pickle
+}
+
+#[test]
+fn keys_of_every_kind_and_length_are_told_apart() {
+    let tuple = |last: u8| [b"(K\x01K\x02K\x03K\x04K\x05K\x06K\x07K\x08K".as_slice(), &[last], b"t"].concat();
+    let (nine, ten) = (tuple(9), tuple(10));
+    let values = |first: &[u8], second: &[u8]| {
+        let table = dictionary(&[(&nine, first), (&ten, second), (b"C\x02ab", b"K\x05"), (b"C\x02cd", second)]);
+        [table[..table.len() - 2].to_vec(), b"K\x01K\x07X\x01\x00\x00\x001K\x08u.".to_vec()].concat()
+    };
+    let compared = compared("table.pkl", &values(b"K\x01", b"K\x02"), &values(b"K\x03", b"K\x02"));
+    assert_eq!(places(&compared, Weight::Result).len(), 1, "{compared:?}");
+    assert_eq!(compared.how, How::Content(0, 6), "no entry hides another");
+}
+
+#[test]
+fn what_follows_a_pickle_is_not_overlooked() {
+    let one = [dictionary(&[(b"K\x01", b"K\x02")]), dictionary(&[(b"K\x01", b"K\x03")])].concat();
+    let other = [dictionary(&[(b"K\x01", b"K\x02")]), dictionary(&[(b"K\x01", b"K\x04")])].concat();
+    let compared = compared("two.pkl", &one, &other);
+    assert_eq!((compared.how.clone(), places(&compared, Weight::Result).len()), (How::Bytes, 1));
+}
+
+#[test]
+fn python_objects_in_an_array_are_compared_to_their_last_part() {
+    let array = |value: u8| {
+        let header = "{'descr': '|O', 'fortran_order': False, 'shape': (), }\n";
+        let pickle = dictionary(&[(b"X\x04\x00\x00\x00adam", &[b'K', value]), (b"X\x01\x00\x00\x00w", b"K\x01")]);
+        [b"\x93NUMPY\x01\x00".to_vec(), (header.len() as u16).to_le_bytes().to_vec(), header.into(), pickle].concat()
+    };
+    let forgotten = compared("state.npy", &array(1), &array(2));
+    assert_eq!(places(&forgotten, Weight::Result), ["adam"]);
+}
+
+#[test]
+fn integers_are_compared_exactly() {
+    let array = |value: i64| {
+        let header = "{'descr': '<i8', 'fortran_order': False, 'shape': (1,), }\n";
+        let start =
+            [b"\x93NUMPY\x01\x00".to_vec(), (header.len() as u16).to_le_bytes().to_vec(), header.into()].concat();
+        [start, value.to_le_bytes().to_vec()].concat()
+    };
+    let compared = compared("seen.npy", &array(9_007_199_254_740_993), &array(9_007_199_254_740_992));
+    assert_eq!(places(&compared, Weight::Result).len(), 1);
+}
+
+#[test]
+fn a_checkpoint_called_checkpoint_is_no_list_of_tensorflow() {
+    let one = torch(&checkpoint(0.5, "2026-11-15T10:00:00", 1.0), false);
+    let other = torch(&checkpoint(0.25, "2026-11-15T10:00:00", 1.0), false);
+    assert_eq!(places(&compared("checkpoint", &one, &other), Weight::Result), ["optimizer.exp_avg"]);
+    let list = |name: &str| format!("model_checkpoint_path: \"{name}\"\n").into_bytes();
+    assert!(places(&compared("checkpoint", &list("ckpt-4"), &list("ckpt-5")), Weight::Result).is_empty());
+}
+
+#[test]
+fn hostile_files_end_nothing() {
+    for pickle in [b"\x80\x02(o.".as_slice(), b"\x80\x02(d.", b"\x80\x02R.", b"\x80\x02\x93.", b"\x80\x02(K\x01u."] {
+        let other = [pickle, b"x"].concat();
+        assert_eq!(compared("hostile.pkl", pickle, &other).how, How::Bytes);
+    }
+    // Lists in lists, unlike at the bottom only.
+    let deep = |last: u8| {
+        let mut deep = vec![0x80, 2];
+        deep.extend(std::iter::repeat_n(b']', 100_000));
+        deep.extend([b'K', last]);
+        deep.extend(std::iter::repeat_n(b'a', 100_000));
+        deep.push(b'.');
+        deep
+    };
+    assert_eq!(compared("deep.pkl", &deep(1), &deep(2)).apart.len(), 1);
+}

@@ -1,11 +1,16 @@
 //! The values of a checkpoint file as a tree, whatever its format, and the walk that finds where two of them
 //! differ. Entries are compared by key, so the order in which a program happened to write them does not matter.
 
-use super::tensor::{Apart, Tensor};
+use super::tensor::{Apart, Bytes, Kind, Tensor};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// Differences named of one file; more say nothing new.
 const MOST_NAMED: usize = 10_000;
+/// Pairs of values that are looked at in two files.
+const MOST_PAIRS: usize = 20_000_000;
+/// What lies deeper is said not to be readable: paths to it would take more room than the file.
+const DEEPEST: usize = 400;
+const DEEPEST_KEY: usize = 12;
 
 /// The place of a value in its tree.
 pub type At = usize;
@@ -32,8 +37,8 @@ pub enum Value {
         items: Vec<At>,
         entries: Vec<(At, At)>,
     },
-    /// What the file keeps elsewhere: in a torch file, the bytes of a tensor.
-    Elsewhere(At),
+    /// What the file keeps elsewhere, by name: in a torch file, the bytes of a tensor.
+    Elsewhere(At, Option<Bytes>),
     Tensor(Tensor),
 }
 
@@ -83,6 +88,29 @@ impl Tree {
         self.values.len() - 1
     }
 
+    /// Takes all values of another tree in; gives the place of its root.
+    pub fn graft(&mut self, other: Tree) -> At {
+        let base = self.values.len();
+        let moved = |at: At| at + base;
+        let all = |parts: Vec<At>| parts.into_iter().map(moved).collect();
+        let pairs = |parts: Vec<(At, At)>| parts.into_iter().map(|(key, value)| (moved(key), moved(value))).collect();
+        self.values.extend(other.values.into_iter().map(|value| match value {
+            Value::List(parts) => Value::List(all(parts)),
+            Value::Set(parts) => Value::Set(all(parts)),
+            Value::Map(entries) => Value::Map(pairs(entries)),
+            Value::Elsewhere(at, bytes) => Value::Elsewhere(moved(at), bytes),
+            Value::Made { by, of, state, items, entries } => Value::Made {
+                by: moved(by),
+                of: moved(of),
+                state: state.map(moved),
+                items: all(items),
+                entries: pairs(entries),
+            },
+            single => single,
+        }));
+        moved(other.root)
+    }
+
     fn get(&self, at: At) -> &Value {
         self.values.get(at).unwrap_or(&Value::Nothing)
     }
@@ -94,7 +122,29 @@ impl Tree {
         entries.iter().find(|(at, _)| named(at)).map(|(_, value)| self.get(*value))
     }
 
-    /// A value in a few words; used for keys and for messages.
+    /// A value as a key, exactly; none for what is too deep or no key. `1` and `"1"` are two keys.
+    fn key(&self, at: At, depth: usize) -> Option<String> {
+        let list = |parts: &[At]| -> Option<String> {
+            let keys = parts.iter().map(|at| self.key(*at, depth + 1)).collect::<Option<Vec<String>>>()?;
+            Some(keys.iter().map(|key| format!("{}:{key}", key.len())).collect())
+        };
+        Some(match self.get(at) {
+            Value::Nothing => "none".to_owned(),
+            Value::Bool(value) => format!("bool {value}"),
+            Value::Int(value) => format!("int {value}"),
+            Value::Float(value) => format!("float {:x}", value.to_bits()),
+            Value::Text(text) => format!("text {text}"),
+            Value::Name(name) => format!("name {name}"),
+            Value::Raw(bytes) => format!("bytes {bytes:?}"),
+            Value::List(parts) if depth < DEEPEST_KEY => format!("list {}", list(parts)?),
+            Value::Made { by, of, state: None, items, entries } if entries.is_empty() && depth < DEEPEST_KEY => {
+                format!("made {} {} {}", self.key(*by, depth + 1)?, self.key(*of, depth + 1)?, list(items)?)
+            }
+            _ => return None,
+        })
+    }
+
+    /// A value in a few words, for messages.
     fn words(&self, at: At, depth: usize) -> String {
         let list = |parts: &[At]| {
             let words: Vec<String> = parts.iter().take(8).map(|at| self.words(*at, depth + 1)).collect();
@@ -115,8 +165,14 @@ impl Tree {
         }
     }
 
-    fn by_key(&self, entries: &[(At, At)]) -> BTreeMap<String, At> {
-        entries.iter().map(|(key, value)| (self.words(*key, 0), *value)).collect()
+    /// Entries by their keys, each with its key in words; none when one is no key that can be told from others.
+    fn by_key(&self, entries: &[(At, At)]) -> Option<BTreeMap<String, (String, At)>> {
+        let mut found = BTreeMap::new();
+        for (key, value) in entries {
+            // A pickle may put one key twice: then the later one counts, as in Python.
+            found.insert(self.key(*key, 0)?, (self.words(*key, 0), *value));
+        }
+        Some(found)
     }
 }
 
@@ -127,6 +183,10 @@ pub fn walk(one: &Tree, other: &Tree) -> Walk {
     let mut open = vec![(Vec::new(), one.root, other.root)];
     while let Some((keys, left, right)) = open.pop() {
         if walk.differences.len() >= MOST_NAMED || !seen.insert((left, right)) {
+            continue;
+        }
+        if keys.len() > DEEPEST || seen.len() > MOST_PAIRS {
+            walk.differences.push(Difference { keys: keys.clone(), what: Apartness::Unreadable });
             continue;
         }
         let mut found = |what| walk.differences.push(Difference { keys: keys.clone(), what });
@@ -145,11 +205,17 @@ pub fn walk(one: &Tree, other: &Tree) -> Walk {
                 }
             }
             (Value::Map(left), Value::Map(right)) => {
-                let (left, right) = (one.by_key(left), other.by_key(right));
+                let (Some(left), Some(right)) = (one.by_key(left), other.by_key(right)) else {
+                    found(Apartness::Unreadable);
+                    continue;
+                };
                 for key in left.keys().chain(right.keys()).collect::<BTreeSet<_>>() {
                     match (left.get(key), right.get(key)) {
-                        (Some(left), Some(right)) => open.push((below(key.clone()), *left, *right)),
-                        _ => walk.differences.push(Difference { keys: below(key.clone()), what: Apartness::Alone }),
+                        (Some((words, left)), Some((_, right))) => open.push((below(words.clone()), *left, *right)),
+                        (Some((words, _)), None) | (None, Some((words, _))) => {
+                            walk.differences.push(Difference { keys: below(words.clone()), what: Apartness::Alone });
+                        }
+                        (None, None) => {}
                     }
                 }
             }
@@ -159,10 +225,13 @@ pub fn walk(one: &Tree, other: &Tree) -> Walk {
                 }
             }
             (Value::Set(left), Value::Set(right)) => {
-                let words =
-                    |tree: &Tree, parts: &[At]| parts.iter().map(|at| tree.words(*at, 0)).collect::<BTreeSet<String>>();
-                if words(one, left) != words(other, right) {
-                    found(Apartness::Content);
+                let members = |tree: &Tree, parts: &[At]| {
+                    parts.iter().map(|at| tree.key(*at, 0)).collect::<Option<BTreeSet<_>>>()
+                };
+                match (members(one, left), members(other, right)) {
+                    (Some(left), Some(right)) if left == right => {}
+                    (None, _) | (_, None) => found(Apartness::Unreadable),
+                    _ => found(Apartness::Content),
                 }
             }
             (Value::Made { .. }, Value::Made { .. }) => {
@@ -186,15 +255,27 @@ pub fn walk(one: &Tree, other: &Tree) -> Walk {
                 for (at, (item, item2)) in items.iter().zip(&items2).enumerate() {
                     open.push((below(at.to_string()), *item, *item2));
                 }
-                let right = other.by_key(&entries2);
-                for (key, entry) in one.by_key(&entries) {
+                let (Some(left), Some(right)) = (one.by_key(&entries), other.by_key(&entries2)) else {
+                    walk.differences.push(Difference { keys: keys.clone(), what: Apartness::Unreadable });
+                    continue;
+                };
+                for (key, (words, entry)) in left {
                     match right.get(&key) {
-                        Some(entry2) => open.push((below(key), entry, *entry2)),
-                        None => walk.differences.push(Difference { keys: below(key), what: Apartness::Alone }),
+                        Some((_, entry2)) => open.push((below(words), entry, *entry2)),
+                        None => walk.differences.push(Difference { keys: below(words), what: Apartness::Alone }),
                     }
                 }
             }
-            (Value::Elsewhere(left), Value::Elsewhere(right)) => open.push((keys.clone(), *left, *right)),
+            // Bytes count, not the name under which a file keeps them.
+            (Value::Elsewhere(_, Some(left)), Value::Elsewhere(_, Some(right))) => {
+                walk.tensors += 1;
+                match bytes_of(left).apart(&bytes_of(right)) {
+                    Apart::Equal => {}
+                    Apart::Unreadable => found(Apartness::Unreadable),
+                    _ => found(Apartness::Content),
+                }
+            }
+            (Value::Elsewhere(left, None), Value::Elsewhere(right, None)) => open.push((keys.clone(), *left, *right)),
             (Value::Raw(left), Value::Raw(right)) => {
                 walk.singles += 1;
                 if left != right {
@@ -215,6 +296,11 @@ pub fn walk(one: &Tree, other: &Tree) -> Walk {
     }
     walk.differences.sort_by(|one, other| one.keys.cmp(&other.keys));
     walk
+}
+
+/// Bytes as a tensor of which nothing else is known.
+fn bytes_of(bytes: &Bytes) -> Tensor {
+    Tensor { kind: Kind::Other, width: 1, shape: vec![bytes.len()], strides: None, bytes: bytes.clone() }
 }
 
 fn is_single(value: &Value) -> bool {
@@ -240,7 +326,11 @@ pub fn from_json(document: &serde_json::Value) -> Tree {
             serde_json::Value::Null => Value::Nothing,
             serde_json::Value::Bool(value) => Value::Bool(*value),
             serde_json::Value::Number(number) => {
-                number.as_i64().map_or_else(|| Value::Float(number.as_f64().unwrap_or(f64::NAN)), Value::Int)
+                let large = || match number.as_u64() {
+                    Some(large) => Value::Text(large.to_string()),
+                    None => Value::Float(number.as_f64().unwrap_or(f64::NAN)),
+                };
+                number.as_i64().map_or_else(large, Value::Int)
             }
             serde_json::Value::String(text) => Value::Text(text.clone()),
             serde_json::Value::Array(parts) => Value::List(parts.iter().map(|part| place(tree, part)).collect()),

@@ -68,7 +68,6 @@ const TIME_WORDS: &[&str] = &[
     "millis",
     "nsecs",
     "ns",
-    "eta",
     "created",
     "started",
     "finished",
@@ -97,7 +96,6 @@ pub fn trainer_of(path: &Path, is_lightning: bool) -> Option<Trainer> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     match name.as_ref() {
         "trainer_state.json" | "training_args.bin" => Some(Trainer::Transformers),
-        "checkpoint" => Some(Trainer::TensorFlow),
         "_CHECKPOINT_METADATA" | "_METADATA" | "manifest.ocdbt" => Some(Trainer::Orbax),
         "zero_to_fp32.py" => Some(Trainer::DeepSpeed),
         _ if name.starts_with("rng_state") && name.ends_with(".pth") => Some(Trainer::Transformers),
@@ -203,11 +201,14 @@ pub fn mask(text: &str) -> String {
         let patterns = [
             r"\S*/(jobs/[^/\s]+/(saves|folder)|leases/[^/\s]+/[a-z]+)-?\d*",
             r"(?i)\b(mon|tue|wed|thu|fri|sat|sun)[a-z]*,? ",
-            r"(?i)\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*[ _-]?\d{1,2}\b",
+            r"(?i)\b(jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sept?(ember)?|oct(ober)?|nov(ember)?|dec(ember)?)[ _-]\d{1,2}\b",
             r"\b\d{4}[-/]\d{2}[-/]\d{2}([T_ ]\d{2}[:-]\d{2}([:-]\d{2}([.,]\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?",
-            r"\b\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?\b",
+            r"\b\d{1,2}:\d{2}:\d{2}([.,]\d+)?\b",
+            // A bar of progress: how long it has taken, and how long it will.
+            r"\b(\d+:)?\d{1,2}:\d{2}<((\d+:)?\d{1,2}:\d{2}|\?)",
             r"\b\d+(\.\d+)?\s?(ns|us|µs|ms|s|sec|secs|seconds|min|minutes|h|hours|it/s|s/it|steps/s|tokens/s)\b",
-            r#"(?i)\b(time|elapsed|wall|duration|runtime|took|eta)["']?\s*[:=]?\s*\d+(\.\d+)?"#,
+            r#"(?i)\b(time|elapsed|wall|duration|runtime|took)["']?\s*[:=]?\s*\d+(\.\d+)?"#,
+            r"\bETA:?\s*[\d:.]+",
         ];
         patterns.iter().filter_map(|pattern| Regex::new(pattern).ok()).collect()
     });
@@ -250,6 +251,10 @@ mod tests {
         assert_eq!(mask("2026-11-15 10:00:01 step 5 in 12.5 s"), mask("2026-11-16 11:30:59 step 5 in 9 s"));
         assert_ne!(mask("step 5 loss 0.25"), mask("step 5 loss 0.26"));
         assert_ne!(mask("step 5 of 10"), mask("step 6 of 10"));
+        assert_ne!(mask("decay 10"), mask("decay 11"), "no month");
+        assert_ne!(mask("0:12 1:33"), mask("0:13 1:33"), "no time of day");
+        assert_ne!(mask("eta 0.25"), mask("eta 0.30"), "a learning rate");
+        assert_eq!(mask("45%|█ | [00:12<00:15, 3.1it/s]"), mask("45%|█ | [00:13<00:16, 2.9it/s]"));
         assert_eq!(mask("/tmp/x/jobs/abc/saves-1/checkpoint-4"), mask("/tmp/x/jobs/def/saves-3/checkpoint-4"));
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// The comment at the end of an archive is at most this long, and its last record with it.
 const MOST_TAIL: u64 = 66 << 10;
 const MOST_DIRECTORY: u64 = 256 << 20;
-/// Compressed members are held in memory.
+/// Compressed members of one archive are held in memory.
 const MOST_INFLATED: u64 = 1 << 30;
 
 /// The members by name; none when it is no archive that can be read here.
@@ -21,6 +21,7 @@ pub fn members(file: &Arc<File>) -> Option<BTreeMap<String, Bytes>> {
     let directory = read(file, at, end.checked_sub(at).filter(|length| *length <= MOST_DIRECTORY)?)?;
     let mut found = BTreeMap::new();
     let base = at;
+    let mut room = MOST_INFLATED;
     while at < end {
         let entry = directory.get(usize::try_from(at - base).ok()?..)?;
         if number(entry, 0, 4)? != 0x0201_4b50 {
@@ -36,10 +37,13 @@ pub fn members(file: &Arc<File>) -> Option<BTreeMap<String, Bytes>> {
         let packed = or_wide(number(entry, 20, 4)?)?;
         let header = or_wide(number(entry, 42, 4)?)?;
         let local = read(file, header, 30)?;
-        let data = header + 30 + number(&local, 26, 2)? + number(&local, 28, 2)?;
+        let data = header.checked_add(30 + number(&local, 26, 2)? + number(&local, 28, 2)?)?;
         let bytes = match number(entry, 10, 2)? {
-            0 if packed == plain && data + plain <= size => Bytes::in_file(file, data, plain),
-            8 if plain <= MOST_INFLATED && packed <= size => Bytes::held(inflate(&read(file, data, packed)?, plain)?),
+            0 if packed == plain && data.checked_add(plain)? <= size => Bytes::in_file(file, data, plain),
+            8 if plain <= room && packed <= size => {
+                room -= plain;
+                Bytes::held(inflate(&read(file, data, packed)?, plain)?)
+            }
             _ => return None,
         };
         found.insert(name, bytes);
