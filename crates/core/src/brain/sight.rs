@@ -190,3 +190,16 @@ impl Job {
         self.spec.resources.first().map_or("", |ask| ask.accelerator.as_str())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_price_at_another_speed_is_that_of_the_same_work() {
+        let price = NanoUsd(1_000);
+        assert_eq!(at_pace(price, Some(Rate(50)), Some(Rate(100))), NanoUsd(2_000));
+        assert_eq!(at_pace(price, Some(Rate(0)), Some(Rate(100))), price, "of a speed of nothing nothing follows");
+        assert_eq!(at_pace(price, None, Some(Rate(100))), price);
+    }
+}

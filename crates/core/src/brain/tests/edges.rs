@@ -126,3 +126,18 @@ fn what_is_on_offer_can_serve_and_what_is_not_cannot() {
     };
     assert!(world.brain.can_serve(&wants("V100")) && !world.brain.can_serve(&wants("banana")));
 }
+
+#[test]
+fn a_notice_is_in_the_view_and_measured_starts_weigh_like_what_was_said() {
+    let mut world = world();
+    let (id, _) = world.running(job(1, None));
+    assert_eq!(world.view(id).lease.and_then(|lease| lease.ends_at), None);
+    let (lease, ends_at) = (world.leases()[0], world.now + Span::minutes(2));
+    world.event(Event::LeaseNoticed { lease, ends_at });
+    assert_eq!(world.view(id).lease.and_then(|lease| lease.ends_at), Some(ends_at));
+    let config = Config { restart_prior: Span::seconds(60), ..Config::default() };
+    let mut job = crate::brain::job::Job::new(WorkloadId(1), job(1, None), Time(0));
+    job.spec.checkpoint.restart = Some(Span::seconds(100));
+    job.restarts = (3, Span::seconds(300 + 300 + 300));
+    assert_eq!(job.restart(&config), Span::seconds((2 * 100 + 900) / 5));
+}

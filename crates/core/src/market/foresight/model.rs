@@ -217,3 +217,15 @@ fn resampled(hazard: &Hazard, from: Span, to: Span) -> Hazard {
         1.0 - libm::pow(1.0 - there, ratio)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::shifted;
+
+    #[test]
+    fn a_shift_multiplies_the_odds() {
+        assert!((shifted(0.5, libm::log(3.0)) - 0.75).abs() < 1e-12);
+        assert!((shifted(0.2, 0.0) - 0.2).abs() < 1e-12);
+        assert!((shifted(0.9, -libm::log(9.0)) - 0.5).abs() < 1e-12);
+    }
+}

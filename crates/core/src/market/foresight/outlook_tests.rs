@@ -162,3 +162,11 @@ fn on_demand_capacity_that_is_refused_can_cost_the_deadline() {
         assert!(chance < 1.0 && chance > 0.8, "{chance}");
     }
 }
+
+#[test]
+fn two_of_three_worlds_are_off_by_less_than_the_spread() {
+    let unsure = Journey { spread: 0.1, ..journey(100, None) };
+    let outlook = Outlook::firm(&Journey { restart: Span::ZERO, ..unsure });
+    let within = outlook.share(|passage| (passage.elapsed.0 as f64 / Span::hours(100).0 as f64 - 1.0).abs() < 0.1);
+    assert!((0.62..0.75).contains(&within), "{within}");
+}
