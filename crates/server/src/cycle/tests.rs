@@ -144,6 +144,7 @@ fn after_a_failed_commit_nothing_is_called_until_the_state_was_loaded() {
     let mut stage = Stage::new();
     stage.turn(true);
     stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
+    stage.wait(3.0);
     let lost_at = stage.now.real;
     stage.turn_with(true, &mut |_, _, _| Err(StoreError::Refused), false);
     assert!(matches!(stage.answers[..], [(Ticket(1), Err(Refused::Away { .. }))]), "{:?}", stage.answers);
