@@ -295,16 +295,6 @@ fn a_torch_file_with_other_bytes_for_the_same_content_is_the_same_result() {
 }
 
 #[test]
-#[ignore = "needs torch in python3, which is gigabytes: cargo test --test rehearse -- --ignored"]
-fn the_quickstart_in_torch_is_safe() {
-    let rehearsal = Rehearsal::of("progress: 'step (\\d+)/(\\d+)'\nrun: SECONDS_A_STEP=0.04 exec python3 train.py\n");
-    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/quickstart-torch/train.py");
-    std::fs::copy(example, rehearsal.folder().join("train.py")).unwrap();
-    let (report, code) = rehearsal.run();
-    assert_eq!((report["verdict"].as_str(), codes(&report).len(), code), (Some("safe"), 0, 0), "{report:#}");
-}
-
-#[test]
 fn a_time_in_a_checkpoint_is_a_note() {
     let report = check(&adam_with("timestamp"), "safe", &["other-notes"]);
     assert!(report["findings"][0]["seen"].as_str().unwrap().contains("model.pt: saved"), "{report:#}");
