@@ -120,6 +120,16 @@ fn what_windfall_refuses_the_schema_refuses() {
         "worth_waiting: 101%",
         "resources: { accelerator_memory: much }",
         "dedline: 3h",
+        "deadline: 0h",
+        "resources: { accelerators: 'A100:0' }",
+        "resources: { accelerators: '8:8' }",
+        "resources: { cpus: -1 }",
+        "resources: { memory: 0GB }",
+        "checkpoint: { size: 0GB }",
+        "checkpoint: { every: 0s }",
+        "data: { size: 5GB, at: aws }",
+        "work: { hours: 1000000000 }",
+        "work: { parameters: 7KB, tokens: 1e9 }",
     ] {
         assert_eq!(judged(&format!("run: echo\n{wrong}\n")), (false, false), "{wrong}");
     }
@@ -142,6 +152,12 @@ fn what_windfall_takes_the_schema_takes() {
         "nodes: 100\nleast_nodes: 100",
         "nodes: 4096\nleast_nodes: 4096",
         "least_nodes: 1",
+        "resources: { memory: 1e9+ }",
+        "resources: { accelerators: 'A100:1024' }",
+        "work: { hours: 100000, accelerator: L4 }",
+        "work: { parameters: 7B, tokens: 1.5T }",
+        "data: { size: 5GB, at: aws/us-east-1 }",
+        "grace: 0s",
         "worth_waiting: 100%",
         "fallback: { after: 3, to: [on-demand, smaller+bf16] }",
     ] {

@@ -86,6 +86,8 @@ pub struct Candidate<'c> {
     pub stand_in: NanoUsd,
     /// Until when a commitment covers it.
     pub committed_until: Option<String>,
+    /// In how many places the same can be had, this one among them.
+    pub places: usize,
 }
 
 /// An offer that will not do.
@@ -133,6 +135,15 @@ impl Plan<'_> {
             _ => None,
         });
         slow.min_by_key(|(takes, _)| *takes).map(|(_, why)| why)
+    }
+
+    /// The best chance to make the deadline among what makes it too seldom.
+    pub fn best_chance(&self) -> Option<f64> {
+        let chances = self.rejected.iter().filter_map(|rejected| match &rejected.why {
+            Why::MayMiss { chance } => Some(*chance),
+            _ => None,
+        });
+        chances.max_by(f64::total_cmp)
     }
 
     /// Candidates that no other beats in both cost and time, fastest first. Minutes in a day are no difference.

@@ -1,6 +1,7 @@
 //! The planner: every offer that could run a job, what each is expected to cost and to take, and why the others will
 //! not do. Facts come from the catalogue; the model of markets, which the brain lives by, from `core/market`.
 
+mod best;
 mod candidate;
 mod holdings;
 mod parts;
@@ -12,6 +13,7 @@ mod speed;
 mod weigh;
 mod why;
 
+pub use best::Limit;
 pub use candidate::{Basis, Candidate, Interval, Plan, Rejected};
 pub use holdings::{Commitment, Discount, Holdings};
 pub use parts::Parts;
@@ -24,6 +26,7 @@ use crate::catalog::Catalog;
 use crate::offer::{InstanceType, Offer};
 use crate::search::{Query, Wanted};
 use crate::words::{Count, Term};
+use best::Best;
 use std::collections::BTreeMap;
 use weigh::{Rough, Weigh};
 use windfall_core::NanoUsd;
@@ -35,8 +38,8 @@ const LEAST_CHANCE: f64 = 0.9;
 const EQUIVALENT: std::ops::RangeInclusive<f64> = 0.4..=9.0;
 
 impl Catalog {
-    /// The best `limit` ways to run a job.
-    pub fn plan(&self, request: &Request, model: &Model, limit: usize) -> Plan<'_> {
+    /// The cheapest ways to run a job, as many as `limit` says.
+    pub fn plan(&self, request: &Request, model: &Model, limit: Limit) -> Plan<'_> {
         let mut plan = Plan::default();
         let mut weigh = Weigh::new(self, request, model);
         let mut rough = Vec::new();
@@ -53,30 +56,29 @@ impl Catalog {
             }
         }
         rough.sort_by(|a, b| a.least.total_cmp(&b.least));
-        let mut best: Vec<(f64, Rough<'_>)> = Vec::new();
+        let mut best = Best::new(limit, &rough);
         for (at, way) in rough.iter().enumerate() {
             // Nothing that follows can be cheaper than what its work alone costs.
-            let worst = best.iter().map(|(mean, _)| *mean).fold(0.0, f64::max);
-            if best.len() >= limit && way.least > worst {
+            if best.is_full_below(way.least) {
                 plan.dearer += rough.len() - at;
                 break;
             }
             match weigh.mean(way) {
                 Ok(mean) if request.budget.is_some_and(|budget| mean > budget.dollars()) => {
                     let why = Why::Budget { cost: NanoUsd::from_dollars(mean) };
+                    best.reject(way);
                     plan.rejected.push(Rejected { offer: way.offer, nodes: way.nodes, why });
                 }
-                Ok(mean) => best.push((mean, way.clone())),
-                Err(why) => plan.rejected.push(Rejected { offer: way.offer, nodes: way.nodes, why }),
-            }
-            if best.len() > limit {
-                best.sort_by(|a, b| a.0.total_cmp(&b.0));
-                plan.dearer += best.len() - limit;
-                best.truncate(limit);
+                Ok(mean) => best.add(at, way, mean),
+                Err(why) => {
+                    best.reject(way);
+                    plan.rejected.push(Rejected { offer: way.offer, nodes: way.nodes, why });
+                }
             }
         }
-        best.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.need.span.cmp(&b.1.need.span)));
-        plan.candidates = best.into_iter().map(|(_, way)| weigh.candidate(way)).collect();
+        let (chosen, dearer) = best.chosen(&rough);
+        plan.dearer += dearer;
+        plan.candidates = chosen.into_iter().map(|(way, places)| weigh.candidate(way.clone(), places)).collect();
         plan.notes = weigh.notes();
         plan
     }
@@ -109,10 +111,14 @@ impl Catalog {
             .accelerator
             .and_then(|family| Some(speed(family, kind.count.as_f64())? / speed(&asked.family, count)?));
         let room = kind.total_accelerator_memory_gb().zip(memory).is_some_and(|(has, needs)| has >= needs * 0.99);
-        // A program for one maker's accelerators does not run on another's.
-        let maker = |family: &str| self.accelerator(family).map(|sheet| sheet.vendor.as_str());
-        let same_maker = kind.accelerator.is_some_and(|family| maker(family) == maker(&asked.family));
+        let same_maker = kind.accelerator.is_some_and(|family| self.same_maker(family, &asked.family));
         same_maker && room && ratio.is_some_and(|ratio| EQUIVALENT.contains(&ratio))
+    }
+
+    /// A program for one maker's accelerators does not run on another's.
+    fn same_maker(&self, one: &str, other: &str) -> bool {
+        let maker = |family: &str| self.accelerator(family).map(|sheet| sheet.vendor.as_str());
+        maker(one) == maker(other)
     }
 
     /// What can be said without looking at the market: the ways to use an offer, or why there is none.
@@ -148,6 +154,9 @@ impl Catalog {
         }
         if offer.term.market() == windfall_core::Market::Reserved {
             return Err(Why::Commitment);
+        }
+        if let Some(most) = request.most_spot.filter(|most| offer.term == Term::Spot && nodes > *most) {
+            return Err(Why::GangTooLarge { most });
         }
         let mut ways = Vec::new();
         for need in self.with_precisions(request, &offer.kind, need.clone()) {

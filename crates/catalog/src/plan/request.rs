@@ -130,6 +130,8 @@ pub struct Request {
     pub holdings: Holdings,
     /// The user's own measurement: share of perfect scaling by number of nodes.
     pub scaling: BTreeMap<u32, f64>,
+    /// Spot instances that are ever on sale at once, where that is known.
+    pub most_spot: Option<u32>,
     /// Offers whose market was recorded: cloud, region, instance type.
     pub recorded: Vec<(String, String, String)>,
 }

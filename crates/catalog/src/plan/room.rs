@@ -44,9 +44,14 @@ impl Tuning {
     }
 }
 
+/// Whether models are trained on an accelerator.
+pub(super) fn trains(family: &str) -> bool {
+    !ONLY_SERVE.contains(&family)
+}
+
 /// Whether a model fits into these accelerators, which have so many GB each, or why not.
 pub(super) fn fits(has: Option<f64>, here: &Accelerators<'_>, parameters: f64, tuning: Tuning) -> Result<(), Why> {
-    if ONLY_SERVE.contains(&here.family) {
+    if !trains(here.family) {
         return Err(Why::OnlyServes { family: here.family.to_owned() });
     }
     let all = parameters * tuning.bytes_a_parameter() * (1.0 + ACTIVATIONS) / 1e9;

@@ -32,8 +32,8 @@ pub(super) fn efficiency(catalog: &Catalog, request: &Request, kind: &InstanceTy
         // Figures that were stated for whole nodes need no scaling of ours.
         return Scaling { share: inside, evidence: Evidence::Given };
     }
-    if let Some(measured) = request.scaling.get(&nodes) {
-        return Scaling { share: inside * measured, evidence: Evidence::Measured };
+    if let Some(own) = measured(request, nodes) {
+        return Scaling { share: inside * own.share, evidence: own.evidence };
     }
     let kept = catalog.throughput().strong_scaling_per_doubling(family);
     let others = f64::from(nodes - 1) / f64::from(nodes);
@@ -43,6 +43,28 @@ pub(super) fn efficiency(catalog: &Catalog, request: &Request, kind: &InstanceTy
     let known = published.is_some() && kind.network_gbps.is_some();
     let evidence = if known { Evidence::Published } else { Evidence::Assumed };
     Scaling { share: inside * between, evidence }
+}
+
+/// The user's own measurement of the share of perfect scaling, if there is one. Between two that were measured each
+/// doubling keeps the same share; one node scales perfectly. Beyond the last, doublings go on losing what they lost
+/// before it, and that is assumed.
+fn measured(request: &Request, nodes: u32) -> Option<Scaling> {
+    let mut points: Vec<(f64, f64)> = vec![(0.0, 0.0)];
+    let own = request.scaling.iter().filter(|(nodes, _)| **nodes > 1);
+    points.extend(own.map(|(nodes, share)| (f64::from(*nodes).log2(), share.ln())));
+    if points.len() < 2 {
+        return None;
+    }
+    let at = f64::from(nodes.max(1)).log2();
+    let last = points.len() - 1;
+    let right = points.iter().position(|(doublings, _)| *doublings >= at - 1e-9).unwrap_or(last).max(1);
+    let ((from, low), (to, high)) = (points[right - 1], points[right]);
+    let slope = (high - low) / (to - from);
+    let beyond = at > to + 1e-9;
+    // More nodes never make up for what was lost.
+    let share = if beyond { high + slope.min(0.0) * (at - to) } else { low + slope * (at - from) };
+    let evidence = if beyond { Evidence::Assumed } else { Evidence::Measured };
+    Some(Scaling { share: share.exp(), evidence })
 }
 
 /// What of its peak speed a gang uses on a large model.
@@ -70,9 +92,9 @@ pub(super) fn of_peak(
     let asked = (in_node * f64::from(nodes)).max(1.0);
     let published = |count: f64| catalog.throughput().mfu_for(family, parameters as u64, count as u32, Precision::Bf16);
     let one_node = published(in_node).map_or(USUAL_MFU, |known| f64::from(known.mfu));
-    if let Some(measured) = request.scaling.get(&nodes) {
+    if let Some(own) = measured(request, nodes) {
         let from = format!("{:.1} % in one node and your own scaling", one_node * 100.0);
-        return OfPeak { mfu: one_node * measured, evidence: Evidence::Measured, from, scaling: *measured };
+        return OfPeak { mfu: one_node * own.share, evidence: own.evidence, from, scaling: own.share };
     }
     let others = f64::from(nodes.saturating_sub(1)) / f64::from(nodes.max(1));
     let waits = |gbps: f64| 1.0 / (1.0 + HALF_GBPS / gbps.max(0.1) * others);

@@ -1,6 +1,7 @@
 //! Precision and size: what a smaller number format gains, and which smaller accelerators it makes room on.
 
 use super::request::{Request, Work};
+use super::room;
 use super::speed::Need;
 use crate::catalog::Catalog;
 use crate::knowledge::{Precision, PrecisionGain};
@@ -34,21 +35,35 @@ impl Catalog {
         // An accelerator that was only considered because of the precision does not fit without it.
         let asked = request.accelerators.iter().any(|asked| asked.family == family);
         let fits = asked || tokens || request.accelerators.is_empty() || request.equivalents;
-        fits.then_some(need).into_iter().chain(best).collect()
+        if fits || best.is_some() {
+            return fits.then_some(need).into_iter().chain(best).collect();
+        }
+        let has = |precision: &&Precision| {
+            self.accelerator(family).is_some_and(|sheet| sheet.peak_tflops(**precision).is_some())
+        };
+        let precision = request.precision.iter().find(has).copied();
+        let how = format!("{}; no gain from its precision known", need.how);
+        vec![Need { precision, how, ..need }]
     }
 
     /// How much faster a precision is on an accelerator for a class of models, or for any: as measured on it, or on
     /// its generation.
     pub fn gain(&self, family: &str, precision: Precision, class: Option<&str>) -> Option<f64> {
         let sheet = self.accelerator(family)?;
-        sheet.peak_tflops(precision)?;
+        let peak = sheet.peak_tflops(precision)?;
+        // People who measure say "16 bits" and mean fp16; bf16 of the same peak gains as much.
+        let alike = |other: Precision| {
+            let sixteen = [Precision::Fp16, Precision::Bf16];
+            other == precision
+                || (sixteen.contains(&precision) && sixteen.contains(&other) && sheet.peak_tflops(other) == Some(peak))
+        };
         // What a program uses that says nothing: TF32 where there is one.
         let usual = if sheet.peak_tflops(Precision::Tf32).is_some() { Precision::Tf32 } else { Precision::Fp32 };
         let all = &self.throughput().precision;
         let of = |keeps: &dyn Fn(&PrecisionGain) -> bool| {
             let mut speeds: Vec<f32> = all
                 .iter()
-                .filter(|gain| gain.to == precision && gain.from == usual && keeps(gain))
+                .filter(|gain| alike(gain.to) && gain.from == usual && keeps(gain))
                 .filter(|gain| class.is_none_or(|class| gain.class == class))
                 .map(|gain| gain.speed)
                 .collect();
@@ -74,7 +89,9 @@ impl Catalog {
         let room = memory * self.memory_share(&request.precision);
         let fits = self.accelerators().iter().filter(|sheet| {
             let size = f64::from(sheet.memory_gb);
-            size >= room && size < *memory && request.precision.iter().any(|p| sheet.peak_tflops(*p).is_some())
+            let runs = self.same_maker(&sheet.family, &least.family) && room::trains(&sheet.family);
+            let has = request.precision.iter().any(|precision| sheet.peak_tflops(*precision).is_some());
+            runs && has && size >= room && size < *memory
         });
         let mut families: Vec<&str> = fits.map(|sheet| sheet.family.as_str()).collect();
         families.sort_unstable();

@@ -108,7 +108,7 @@ impl Catalog {
                 let Some(on) = on else { return need(hours.0 as f64 / 3.6e6, Evidence::Given, "as said".into()) };
                 let there = Accelerators { family: &on.family, in_node: on.count.unwrap_or(Count::whole(1)), nodes: 1 };
                 let hours = hours.0 as f64 / 3.6e6;
-                self.in_proportion(&there, &here, hours, scaling.share, Evidence::Given)
+                self.in_proportion(&there, &here, hours, &scaling, Evidence::Given)
                     .ok_or_else(|| unknown(family))
                     .and_then(|(hours, evidence, how)| need(hours, evidence, how))
             }
@@ -121,14 +121,14 @@ impl Catalog {
                 let in_node = asked.and_then(|wanted| wanted.count).unwrap_or(kind.count);
                 let there = Accelerators { family: given, in_node, nodes: 1 };
                 let hours = *steps as f64 / rate / 3_600.0;
-                self.in_proportion(&there, &here, hours, scaling.share, Evidence::Given)
+                self.in_proportion(&there, &here, hours, &scaling, Evidence::Given)
                     .ok_or_else(|| unknown(family))
                     .and_then(|(hours, evidence, how)| need(hours, evidence, how))
             }
             Work::Measured { steps, on, per_second, .. } => {
                 let there = Accelerators { family: &on.family, in_node: on.count.unwrap_or(Count::whole(1)), nodes: 1 };
                 let hours = *steps as f64 / per_second / 3_600.0;
-                self.in_proportion(&there, &here, hours, scaling.share, Evidence::Measured)
+                self.in_proportion(&there, &here, hours, &scaling, Evidence::Measured)
                     .ok_or_else(|| unknown(family))
                     .and_then(|(hours, evidence, how)| need(hours, evidence, how))
             }
@@ -153,16 +153,18 @@ impl Catalog {
         there: &Accelerators<'_>,
         here: &Accelerators<'_>,
         hours: f64,
-        share: f64,
+        scaling: &scale::Scaling,
         known: Evidence,
     ) -> Option<(f64, Evidence, String)> {
         if there == here {
             return Some((hours, known, "as said".to_owned()));
         }
+        let share = scaling.share;
         if there.family == here.family {
             let factor = there.all() / here.all() / share * self.usual_share(there);
             let how = format!("in proportion to {}:{}", there.family, there.in_node);
-            return Some((hours * factor, Evidence::Assumed, how));
+            let own = there.in_node == here.in_node && scaling.evidence == Evidence::Measured;
+            return Some((hours * factor, if own { known } else { Evidence::Assumed }, how));
         }
         let speed = |family: &str| self.usual_tflops(family);
         let factor = speed(there.family)? * there.all() * self.usual_share(there)

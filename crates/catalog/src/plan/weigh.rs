@@ -74,7 +74,7 @@ impl<'c, 'r> Weigh<'c, 'r> {
     }
 
     /// All that can be said.
-    pub fn candidate(&mut self, way: Rough<'c>) -> Candidate<'c> {
+    pub fn candidate(&mut self, way: Rough<'c>, places: usize) -> Candidate<'c> {
         let firm = self.firm_price(&way);
         let at = self.outlook(&way, firm.is_some());
         let outlook = &self.outlooks[at].1;
@@ -124,6 +124,7 @@ impl<'c, 'r> Weigh<'c, 'r> {
             parts,
             stand_in: besides.stand_in,
             committed_until: way.committed.clone(),
+            places,
             offer: way.offer,
         }
     }

@@ -56,6 +56,11 @@ pub enum Why {
     },
     /// It is sold to those who commit themselves, and no commitment is held.
     Commitment,
+    /// So many spot instances are never on sale at once.
+    GangTooLarge {
+        /// The most that are.
+        most: u32,
+    },
     /// The work alone takes longer than there is time.
     TooSlow {
         /// Running time.
@@ -93,6 +98,7 @@ impl Why {
             Why::NoWork => "no-work",
             Why::MaxPrice { .. } => "max-price",
             Why::Commitment => "commitment",
+            Why::GangTooLarge { .. } => "gang-too-large",
             Why::TooSlow { .. } => "too-slow",
             Why::TooLong { .. } => "too-long",
             Why::MayMiss { .. } => "may-miss",
@@ -112,6 +118,7 @@ impl Why {
             Why::NoWork => "without work to plan",
             Why::MaxPrice { .. } => "above max_price",
             Why::Commitment => "that need a commitment",
+            Why::GangTooLarge { .. } => "on a market that never has so many",
             Why::TooSlow { .. } => "too slow for the deadline",
             Why::TooLong { .. } => "on which it would take more than a thousand years",
             Why::MayMiss { .. } => "that may miss the deadline",
@@ -139,6 +146,7 @@ impl fmt::Display for Why {
             Why::NoWork => write!(f, "the work is not known: say `work:` in the job file"),
             Why::MaxPrice { price } => write!(f, "spot at ${:.2} an hour is over max_price", price.dollars()),
             Why::Commitment => write!(f, "needs a commitment that you do not hold"),
+            Why::GangTooLarge { most } => write!(f, "no more than {most} at once were ever on sale as spot"),
             Why::TooSlow { takes } => {
                 write!(f, "would take {:.1} h, later than the deadline", takes.0 as f64 / 3.6e6)
             }

@@ -2,7 +2,7 @@
 
 use crate::catalog;
 use windfall_catalog::plan::{
-    Candidate, Commitment, Discount, Evidence, Holdings, Kept, Plan, Request, Saves, Stored, Tuning, Why, Work,
+    Candidate, Commitment, Discount, Evidence, Holdings, Kept, Limit, Plan, Request, Saves, Stored, Tuning, Why, Work,
 };
 use windfall_catalog::{Precision, Term, Wanted};
 use windfall_core::market::foresight::Model;
@@ -23,7 +23,11 @@ pub fn hours(count: i64, on: &str) -> Request {
 }
 
 pub fn plan(request: &Request) -> Plan<'static> {
-    catalog().plan(request, &Model::embedded(), 50)
+    catalog().plan(request, &Model::embedded(), Limit::Ways(50))
+}
+
+pub fn many(request: &Request) -> Plan<'static> {
+    catalog().plan(request, &Model::embedded(), Limit::Ways(500))
 }
 
 pub fn first<'p>(plan: &'p Plan<'static>, keeps: impl Fn(&Candidate<'_>) -> bool) -> &'p Candidate<'static> {
@@ -131,11 +135,52 @@ fn long_work_costs_what_its_hours_cost() {
 fn nothing_cheaper_is_left_out_by_looking_at_the_best_first() {
     let request = Request { deadline: Some(Span::hours(60)), ..hours(40, "A100:8") };
     let model = Model::embedded();
-    let all = catalog().plan(&request, &model, 100_000);
-    let few = catalog().plan(&request, &model, 5);
+    let all = catalog().plan(&request, &model, Limit::Ways(100_000));
+    let few = catalog().plan(&request, &model, Limit::Ways(5));
     let cost = |plan: &Plan<'_>| plan.candidates.iter().take(5).map(|c| c.cost.mean).collect::<Vec<_>>();
     assert_eq!(cost(&few), cost(&all));
     assert_eq!(few.candidates.len() + few.dearer, all.candidates.len());
+    // Five that differ in more than their region, with all that each is sold in.
+    let types = catalog().plan(&request, &model, Limit::Types(5));
+    let key = |c: &Candidate<'_>| (c.offer.kind.cloud.to_owned(), c.offer.kind.name.to_owned(), c.market, c.nodes);
+    let distinct = |plan: &Plan<'_>| {
+        let mut seen = Vec::new();
+        for row in plan.candidates.iter().filter(|row| row.cost.mean > 0.0) {
+            if !seen.contains(&key(row)) {
+                seen.push(key(row));
+            }
+        }
+        seen
+    };
+    assert_eq!(distinct(&types), distinct(&all)[..5]);
+    let sold = all.candidates.iter().filter(|row| key(row) == key(&types.candidates[0])).count();
+    assert_eq!(types.candidates[0].places, sold);
+    assert_eq!(types.candidates.len() + types.dearer, all.candidates.len());
+}
+
+#[test]
+fn a_market_that_never_has_so_many_runs_no_such_gang() {
+    let request = Request { nodes: vec![2, 9], most_spot: Some(8), ..hours(40, "A100:8") };
+    let plan = many(&request);
+    let large = |market: Market| plan.candidates.iter().any(|row| row.nodes == 9 && row.market == market);
+    assert_eq!((large(Market::Spot), large(Market::OnDemand)), (false, true));
+    assert!(plan.rejected.iter().any(|rejected| rejected.why == Why::GangTooLarge { most: 8 }));
+}
+
+#[test]
+fn a_lower_precision_makes_room_on_accelerators_of_the_same_maker_only() {
+    let request = Request { precision: vec![Precision::Bf16], ..hours(8, "L40S:1") };
+    let plan = many(&request);
+    let smaller = |row: &&Candidate<'_>| row.offer.kind.accelerator != Some("L40S");
+    assert!(plan.candidates.iter().filter(smaller).count() > 0);
+    for row in plan.candidates.iter().filter(smaller) {
+        assert_eq!(row.offer.kind.sheet.map(|sheet| sheet.vendor.as_str()), Some("NVIDIA"), "{}", row.offer.kind.name);
+        assert_eq!(row.precision, Some(Precision::Bf16), "it does not fit without");
+    }
+    assert!(plan.rejected.iter().all(|rejected| !matches!(rejected.why, Why::TooSlow { .. })), "there is no deadline");
+    // bf16 runs at the peak of fp16, of which the gain was measured.
+    let gain = |precision: Precision| catalog().gain("A100", precision, None);
+    assert!(gain(Precision::Bf16).is_some_and(|gain| gain > 1.2) && gain(Precision::Bf16) == gain(Precision::Fp16));
 }
 
 #[test]
@@ -283,6 +328,30 @@ fn no_way_of_the_pareto_set_is_beaten_in_both() {
     }
     let user = plan_with_scaling(0.5);
     assert!(user.evidence != Evidence::Given && user.efficiency < 0.55);
+}
+
+#[test]
+fn scaling_that_was_measured_speaks_for_the_sizes_between_and_is_assumed_to_go_on() {
+    let scaling = [(2, 0.9), (8, 0.6)].into();
+    let request = Request { nodes: vec![1, 2, 4, 8, 16], scaling, terms: vec![Term::OnDemand], ..hours(40, "A100:8") };
+    let plan = many(&request);
+    let on = |nodes: u32| {
+        let row = first(&plan, |row| row.nodes == nodes && row.offer.kind.name == "p4d.24xlarge");
+        (row.need.0 as f64 / 3.6e6, row.evidence)
+    };
+    // Half way between two in doublings is half way in the logarithm of the share.
+    let by_hand = [
+        (1, 1.0, Evidence::Given),
+        (2, 0.9, Evidence::Measured),
+        (4, (0.9f64 * 0.6).sqrt(), Evidence::Measured),
+        (8, 0.6, Evidence::Measured),
+        (16, 0.6 * (0.6f64 / 0.9).sqrt(), Evidence::Assumed),
+    ];
+    for (nodes, share, evidence) in by_hand {
+        let (hours, said) = on(nodes);
+        assert!((hours - 40.0 / f64::from(nodes) / share).abs() < 0.01, "{nodes} nodes: {hours} h");
+        assert_eq!(said, evidence, "{nodes} nodes");
+    }
 }
 
 fn plan_with_scaling(share: f64) -> Candidate<'static> {

@@ -1,6 +1,6 @@
 //! How sure a plan is: where its losses come from, what a gang loses, and what nobody can price.
 
-use super::plan::{first, hours, plan, wanted};
+use super::plan::{first, hours, many, plan, wanted};
 use crate::catalog;
 use windfall_catalog::plan::{Basis, Candidate, Evidence, Kept, Request, Saves, Tuning, Why, Work};
 use windfall_catalog::{Site, Term};
@@ -31,7 +31,7 @@ fn interruptions_are_those_of_the_band_where_one_is_published() {
 fn each_row_says_what_its_losses_rest_on() {
     let request =
         Request { recorded: vec![("aws".into(), "us-east-1".into(), "g6.xlarge".into())], ..spot(100, "L4:1") };
-    let plan = catalog().plan(&request, &windfall_core::market::foresight::Model::embedded(), 500);
+    let plan = many(&request);
     let at = |cloud: &str, region: &str| {
         first(&plan, |row: &Candidate<'_>| {
             (row.offer.kind.cloud, row.offer.region, row.offer.kind.name) == (cloud, region, "g6.xlarge")
@@ -124,7 +124,7 @@ fn checkpoints_that_leave_a_cloud_are_paid_for_and_nobody_wins_by_what_is_unknow
         at: Kept::At { cloud: "aws".into(), region: "us-east-1".into() },
     };
     let request = Request { saves: saves(Some(200_000_000_000)), ..spot(100, "H200:8") };
-    let known = catalog().plan(&request, &windfall_core::market::foresight::Model::embedded(), 500);
+    let known = many(&request);
     let ranks: Vec<f64> = known.candidates.iter().map(|row| row.cost.mean + row.stand_in.dollars()).collect();
     assert!(ranks.windows(2).all(|pair| pair[0] <= pair[1] + 1e-6));
     let open = first(&known, |row| row.parts.checkpoint_egress.is_none());
@@ -149,11 +149,7 @@ fn a_bucket_somewhere_in_a_cloud_is_free_inside_it_only() {
         keep: 3,
         at: Kept::Within { cloud: "aws".into() },
     };
-    let plan = catalog().plan(
-        &Request { saves, ..spot(100, "A100:8") },
-        &windfall_core::market::foresight::Model::embedded(),
-        500,
-    );
+    let plan = many(&Request { saves, ..spot(100, "A100:8") });
     for row in &plan.candidates {
         let paid = row.parts.checkpoint_egress.map(|part| part.0 > 0);
         assert_ne!(paid, Some(row.offer.kind.cloud == "aws"), "{} {:?}", row.offer.kind.cloud, row.parts);

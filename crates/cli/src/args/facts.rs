@@ -67,8 +67,8 @@ pub struct OffersArgs {
     #[arg(long, value_enum)]
     pub sort: Option<OfferSort>,
     /// At most so many lines
-    #[arg(long, value_name = "N")]
-    pub limit: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: Option<u32>,
     /// Every offer of every place
     #[arg(long)]
     pub all: bool,
@@ -144,16 +144,16 @@ pub struct CompareArgs {
 pub struct PlanChange {
     /// Hours of running, instead of a job file's work
     #[arg(long, value_name = "H", allow_negative_numbers = true)]
-    pub hours: Option<f64>,
+    pub hours: Option<String>,
     /// The accelerators that the hours were counted on
     #[arg(long, value_name = "GPU[:N]", requires = "hours")]
     pub on: Option<String>,
-    /// Parameters of the model
+    /// Parameters of the model, such as 7e9 or 7B
     #[arg(long, value_name = "N", requires = "tokens", allow_negative_numbers = true)]
-    pub parameters: Option<f64>,
-    /// Tokens to train on
+    pub parameters: Option<String>,
+    /// Tokens to train on, such as 3e10 or 30B
     #[arg(long, value_name = "N", requires = "parameters", allow_negative_numbers = true)]
-    pub tokens: Option<f64>,
+    pub tokens: Option<String>,
     /// Only LoRA matrices are trained: the model needs less memory
     #[arg(long, requires = "parameters")]
     pub lora: bool,
@@ -188,8 +188,8 @@ pub struct PlanChange {
     #[arg(long, value_enum)]
     pub by: Option<PlanGroup>,
     /// At most so many lines
-    #[arg(long, value_name = "N")]
-    pub limit: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: Option<u32>,
     /// Every way there is
     #[arg(long)]
     pub all: bool,

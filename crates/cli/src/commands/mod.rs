@@ -74,7 +74,7 @@ fn end_with_the_reader() {
     }));
 }
 
-pub use pages::WORDS;
+pub use pages::glossary;
 
 fn report(failure: &Failure, json: bool) {
     if failure.shown {
@@ -97,7 +97,7 @@ fn dispatch(cli: Cli) -> Result<Code, Failure> {
     match command {
         Command::Serve(args) => servers::serve(&here, &args),
         Command::Schema => pages::schema(),
-        Command::Words => pages::words(),
+        Command::Words => pages::words(here.json),
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { folder } => pages::man(&folder),
         Command::Init(args) => init::init(&here, &args),

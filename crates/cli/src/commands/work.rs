@@ -164,7 +164,7 @@ fn needs(here: &Here, everywhere: &Catalog, read: &Read, work: Work) -> Result<V
     // What is sold here says best what the job will run on; of anything else, all that is for sale is asked.
     let sold = replayed(here).ok();
     let need = |ask: &Ask| {
-        let here = sold.as_ref().and_then(|(sold, _)| on(sold, ask).ok());
+        let here = sold.as_ref().and_then(|sold| on(&sold.catalog, ask).ok());
         Ok((ask.clone(), here.map_or_else(|| on(everywhere, ask), Ok)?))
     };
     asks.iter().map(need).collect()
@@ -260,7 +260,7 @@ impl Benchmark {
 mod tests {
     use super::*;
     use crate::jobfile::{Context, parse};
-    use windfall_catalog::plan::Why;
+    use windfall_catalog::plan::{Limit, Why};
 
     fn read(text: &str) -> Read {
         parse(text, "job.yaml", &Context::somewhere()).unwrap_or_else(|error| panic!("{error}"))
@@ -281,14 +281,15 @@ mod tests {
     fn a_run_takes_as_long_as_its_plan_says() {
         let text = "run: x\nresources: { accelerators: [V100, A100:8] }\nwork: { parameters: 5e8, tokens: 1e8 }\n";
         let work = worked_out(text).spec.work;
-        let sold = replayed(&nowhere()).expect("the default market").0;
+        let sold = replayed(&nowhere()).expect("the default market").catalog;
         for (name, wanted, catalog) in [("V100", "V100:1", sold), ("A100", "A100:8", Catalog::embedded())] {
             let request = Request {
                 work: Some(Work::Tokens { parameters: 5e8, tokens: 1e8, tuning: Tuning::Full }),
                 accelerators: vec![catalog.wanted(wanted).expect("known")],
                 ..Request::default()
             };
-            let plan = catalog.plan(&request, &windfall_core::market::foresight::Model::embedded(), 100_000);
+            let plan =
+                catalog.plan(&request, &windfall_core::market::foresight::Model::embedded(), Limit::Ways(100_000));
             let planned = plan.candidates.iter().map(|candidate| candidate.need).max().expect("candidates");
             let takes = work.rates[name].time_for(work.total.expect("worked out"));
             assert!((takes - planned).0.abs() <= planned.0 / 1_000, "{name}: {takes}, planned {planned}");

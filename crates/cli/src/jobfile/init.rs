@@ -157,12 +157,11 @@ fn as_yaml(question: Question, text: &str) -> Result<(&'static str, String), Pro
 }
 
 fn work(text: &str) -> Result<(&'static str, String), Problem> {
-    let end = text.find(|c: char| c.is_ascii_alphabetic() && c != 'e').unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    let number = number.trim();
-    match unit.trim() {
+    let unit = ["hours", "hour", "h", "steps", "step"].into_iter().find(|unit| text.ends_with(unit)).unwrap_or("");
+    let number = text.strip_suffix(unit).unwrap_or(text).trim();
+    match unit {
         "h" | "hour" | "hours" => quantity::hours(number).map(|_| ("work.hours", number.to_owned())),
-        "step" | "steps" => quantity::decimal(number).map(|_| ("work.steps", number.to_owned())),
+        "step" | "steps" => quantity::count(number, 1, u64::MAX / 2).map(|_| ("work.steps", number.to_owned())),
         _ => Err(Problem::new(Class::BadValue, "neither hours nor steps")
             .expected("hours or steps, such as 40h or 40000 steps")
             .hint("say the unit, or leave it empty: it is learnt while running")),

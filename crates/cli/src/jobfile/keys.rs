@@ -45,6 +45,8 @@ pub(super) enum Kind {
     AtLeast {
         unit: &'static str,
     },
+    /// Cloud and region.
+    Site,
     Choice(fn() -> Vec<&'static str>),
     FallbackStep,
     Folder,
@@ -267,7 +269,7 @@ static WORK: &[Key] = &[
 
 static DATA: &[Key] = &[
     plan("size", Kind::Bytes, "500GB", "How much there is."),
-    plan("at", Kind::Word, "aws/us-east-1", "Cloud and region; where the job runs if left out."),
+    plan("at", Kind::Site, "aws/us-east-1", "Cloud and region; where the job runs if left out."),
 ];
 
 static FALLBACK: &[Key] = &[
@@ -334,6 +336,7 @@ impl Kind {
             Kind::Speed => "a speed, such as 3.1/s",
             Kind::Accelerators => "an accelerator and how many, such as A100:8",
             Kind::AtLeast { .. } => "a number, or at least that number, such as 16+",
+            Kind::Site => "cloud/region, such as aws/us-east-1",
             Kind::Choice(choices) => return format!("one of {}", choices().join(", ")),
             Kind::FallbackStep => "on-demand, smaller, or smaller+bf16",
             Kind::Folder => "a folder, such as out/",

@@ -83,6 +83,16 @@ pub fn duration(text: &str) -> Option<windfall_core::Span> {
     quantity::duration(text, windfall_core::Span(1)).ok()
 }
 
+/// A large number as job files write it: `7e9` or `7B`.
+pub fn amount(text: &str) -> Result<u64, Problem> {
+    quantity::count(text, 1, u64::MAX / 2)
+}
+
+/// Hours of work as job files write them.
+pub fn hours(text: &str) -> Result<windfall_core::Span, Problem> {
+    quantity::hours(text)
+}
+
 /// Reads the job file at `path`.
 pub fn read(path: &Path, context: &Context) -> Result<Read, JobFileError> {
     let name = path.to_string_lossy();

@@ -2,6 +2,7 @@
 //! decimals, never through floats; what is not understood says how to write it.
 
 use super::error::{Class, Problem, Quoted};
+use windfall_catalog::plan::LONGEST_HOURS;
 use windfall_core::nearest::nearest;
 use windfall_core::spec::Ask;
 use windfall_core::{NanoUsd, Rate, Span};
@@ -67,10 +68,19 @@ pub(super) fn decimal(text: &str) -> Result<i128, Problem> {
     Ok(value)
 }
 
-/// A whole number within bounds.
+const THOUSANDS: &[(&str, i128)] = &[("K", 1_000), ("M", 1_000_000), ("B", 1_000_000_000), ("T", 1_000_000_000_000)];
+
+/// A whole number within bounds: `40000`, `7e9`; where large ones are usual also `7B`.
 pub(super) fn count(text: &str, least: u64, most: u64) -> Result<u64, Problem> {
     let range = || format!("a whole number from {least} to {most}");
-    let nano = decimal(text).map_err(|p| p.expected(range()))?;
+    // Of models and tokens people say 7B and 30T.
+    let (number, times) = match text.trim().split_at_checked(text.trim().len().saturating_sub(1)) {
+        Some((number, letter)) if most > 1_000_000 && !number.ends_with(|c: char| c.is_ascii_alphabetic()) => {
+            THOUSANDS.iter().find(|(name, _)| *name == letter).map_or((text, 1), |(_, times)| (number, *times))
+        }
+        _ => (text, 1),
+    };
+    let nano = decimal(number).map_err(|p| p.expected(range()))?.saturating_mul(times);
     if nano % NANO != 0 {
         return Err(bad(text, "is not a whole number").expected(range()));
     }
@@ -104,7 +114,13 @@ pub(super) fn hours(text: &str) -> Result<Span, Problem> {
         return Err(bad(text, "has a unit, and hours need none").expected(expected).hint(format!("write {number}")));
     }
     let ms = decimal(text).map_err(|p| p.expected(expected))?.saturating_mul(3_600) / 1_000_000;
-    span(text, ms, Span(1)).map_err(|p| p.expected(expected))
+    match i64::try_from(ms) {
+        Ok(ms) if ms < 1 => Err(bad(text, "is too short").expected(expected)),
+        Ok(ms) if ms as f64 <= LONGEST_HOURS * 3.6e6 => Ok(Span(ms)),
+        _ => {
+            Err(bad(text, "is too long").expected(expected).hint(format!("at most {LONGEST_HOURS} hours are accepted")))
+        }
+    }
 }
 
 fn span(text: &str, ms: i128, least: Span) -> Result<Span, Problem> {
@@ -349,6 +365,12 @@ mod tests {
         assert_eq!(decimal("0.1").unwrap(), 100_000_000);
         assert_eq!(decimal("1e-9").unwrap(), 1);
         assert_eq!(decimal("0e999999999999999999999").unwrap(), 0);
+        assert_eq!(count("7B", 1, u64::MAX / 2).unwrap(), 7_000_000_000);
+        assert_eq!(count("1.5K", 1, u64::MAX / 2).unwrap(), 1_500);
+        for wrong in ["7KB", "B", "7b", "1e308", "20000000000T"] {
+            assert!(count(wrong, 1, u64::MAX / 2).is_err(), "{wrong}");
+        }
+        assert!(count("2K", 1, 4_096).is_err(), "nobody has 2K nodes");
         for wrong in ["1e400", ".nan", "-1", "", ".", "1e", "0x10", "1e99999999999999999999", "१", "٣"] {
             assert!(decimal(wrong).is_err(), "{wrong}");
         }

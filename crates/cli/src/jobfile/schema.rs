@@ -2,6 +2,7 @@
 
 use super::keys::{KEYS, Key, Kind, Status};
 use serde_json::{Map, Value, json};
+use windfall_catalog::plan::LONGEST_HOURS;
 
 /// The schema, draft 2020-12; `docs/job.schema.json` is this.
 pub fn schema() -> Value {
@@ -79,30 +80,41 @@ fn example(key: &Key) -> Value {
 fn of_kind(kind: &Kind) -> Value {
     const TIME: &str = r"^\s*(\d+(\.\d+)?\s*(ms|s|m|h|d|w)\s*)+$";
     const AMOUNT: &str = r"^\s*\d+(\.\d+)?\s*([KMGT]i?)?B\s*$";
-    let number_or = |pattern: &str| json!({ "type": ["number", "string"], "pattern": pattern });
+    let above_zero = json!([{ "pattern": "[1-9]" }]);
     match kind {
         Kind::Text { most } => json!({ "type": ["string", "number", "boolean"], "minLength": 1, "maxLength": most }),
         Kind::Word => json!({ "type": ["string", "number"], "pattern": r"^[\w./@-]+$" }),
         // Readers of YAML 1.1 take `7e9`, as people write large numbers, for text.
         Kind::Count { least, most } if *most > 1_000_000 => json!({
-            "type": ["integer", "string"], "minimum": least, "maximum": most, "pattern": r"^\d+(\.\d+)?([eE]\+?\d+)?$",
+            "type": ["integer", "string"], "minimum": least, "maximum": most, "pattern": r"^\d+(\.\d+)?([eE]\+?\d+)?[KMBT]?$",
         }),
         Kind::Count { least, most } => json!({ "type": "integer", "minimum": least, "maximum": most }),
-        Kind::Hours => json!({ "type": "number", "exclusiveMinimum": 0 }),
+        Kind::Hours => json!({ "type": "number", "exclusiveMinimum": 0, "maximum": LONGEST_HOURS }),
         Kind::Percent => json!({ "type": "string", "pattern": r"^\s*(100(\.0+)?|\d{1,2}(\.\d+)?)\s*%\s*$" }),
+        Kind::Duration { least } if least.0 > 0 => json!({ "type": "string", "pattern": TIME, "allOf": above_zero }),
         Kind::Duration { .. } => json!({ "type": "string", "pattern": TIME }),
-        Kind::AutoOrDuration => json!({ "anyOf": [{ "const": "auto" }, { "type": "string", "pattern": TIME }] }),
+        Kind::AutoOrDuration => {
+            json!({ "anyOf": [{ "const": "auto" }, { "type": "string", "pattern": TIME, "allOf": above_zero }] })
+        }
         Kind::Deadline => json!({ "anyOf": [
-            { "type": "string", "pattern": TIME },
+            { "type": "string", "pattern": TIME, "allOf": above_zero },
             { "type": "string", "pattern": r"^\s*\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?$" },
         ] }),
         Kind::Dollars => {
             json!({ "type": ["number", "string"], "exclusiveMinimum": 0, "pattern": r"^\s*\$?\d+(\.\d+)?\s*(USD)?$" })
         }
-        Kind::Bytes => json!({ "type": "string", "pattern": AMOUNT }),
+        Kind::Bytes => json!({ "type": "string", "pattern": AMOUNT, "allOf": above_zero }),
         Kind::Speed => json!({ "type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*/\s*(s|min|m|h)\s*$" }),
-        Kind::Accelerators => json!({ "type": "string", "pattern": r"^[\w.-]+(:\d+)?$" }),
-        Kind::AtLeast { unit } => number_or(&format!(r"^\s*\d+(\.\d+)?({unit})?\+?$")),
+        Kind::Accelerators => {
+            json!({ "type": "string", "pattern": r"^[\w.-]*[A-Za-z_.-][\w.-]*(:([1-9]\d{0,2}|10[01]\d|102[0-4]))?$" })
+        }
+        Kind::AtLeast { unit } => json!({
+            "type": ["number", "string"],
+            "exclusiveMinimum": 0,
+            "pattern": format!(r"^\s*\d+(\.\d+)?([eE]\+?\d+)?({unit})?\+?$"),
+            "allOf": above_zero,
+        }),
+        Kind::Site => json!({ "type": "string", "pattern": r"^[^/\s]+/[^\s].*$" }),
         Kind::Choice(choices) => json!({ "enum": choices() }),
         Kind::FallbackStep => json!({ "type": "string", "pattern": r"^(on-demand|smaller(\+[\w./@-]+)?)$" }),
         Kind::Flag => json!({ "type": "boolean" }),

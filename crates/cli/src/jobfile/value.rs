@@ -254,6 +254,7 @@ impl Walk<'_, '_> {
             Kind::Speed => Value::Speed(quantity::rate(text)?),
             Kind::Accelerators => Value::Ask(quantity::accelerators(text)?),
             Kind::AtLeast { unit } => Value::Amount(quantity::at_least(text, unit)?),
+            Kind::Site => Value::Text(site(text)?),
             Kind::Choice(choices) => Value::Text(choice(text, &choices())?),
             Kind::FallbackStep => Value::Text(fallback_step(text)?),
             Kind::Folder => Value::Text(place::checkpoint_path(text, self.context)?),
@@ -332,6 +333,14 @@ fn word(text: &str) -> Result<String, Problem> {
         return Err(problem.expected("letters, digits, and - _ . / @"));
     }
     Ok(text.to_owned())
+}
+
+fn site(text: &str) -> Result<String, Problem> {
+    match text.split_once('/') {
+        Some((cloud, region)) if !cloud.is_empty() && !region.trim().is_empty() => Ok(text.to_owned()),
+        _ => Err(Problem::new(Class::BadValue, format!("{} is not a place", Quoted(text)))
+            .expected("cloud/region, such as aws/us-east-1")),
+    }
 }
 
 fn choice(text: &str, choices: &[&'static str]) -> Result<String, Problem> {

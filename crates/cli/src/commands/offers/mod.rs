@@ -62,7 +62,7 @@ fn query(catalog: &Catalog, args: &OffersArgs, for_programs: bool) -> Result<Que
             None if counted || args.cpu => Sort::Price,
             None => Sort::PricePerAccelerator,
         },
-        limit: args.limit.filter(|_| for_programs),
+        limit: args.limit.filter(|_| for_programs).map(|limit| limit as usize),
     })
 }
 

@@ -105,7 +105,7 @@ pub fn listing(catalog: &Catalog, query: &Query, args: &OffersArgs, found: &[Off
         lines = by_price(lines);
     }
     let kinds = lines.len();
-    lines.truncate(args.limit.unwrap_or(if args.all { usize::MAX } else { LINES }));
+    lines.truncate(args.limit.map_or(if args.all { usize::MAX } else { LINES }, |limit| limit as usize));
     let (today, width) = (Today::now(), crate::live::width());
     let table = fitted(columns(catalog, query, &lines, today), width);
     let mut notes = String::new();

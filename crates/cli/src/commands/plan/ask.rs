@@ -1,14 +1,15 @@
 //! From a job file and flags to a request.
 
+use super::world::ForSale;
 use crate::args::PlanChange;
 use crate::commands::Here;
 use crate::commands::offers::{Within, bad};
 use crate::commands::work::{self, wanted};
 use crate::exit::{Code, Failure};
-use crate::jobfile::{self, Read};
+use crate::jobfile::{self, Problem, Read};
 use std::path::Path;
 use windfall_agent::checkpoint::{Located, located};
-use windfall_catalog::plan::{Holdings, Kept, LONGEST_HOURS, Request, Saves, Stored, Tuning, Work};
+use windfall_catalog::plan::{Holdings, Kept, Request, Saves, Stored, Tuning, Work};
 use windfall_catalog::{Catalog, Count, Precision, Wanted};
 use windfall_core::{NanoUsd, Span};
 
@@ -24,7 +25,8 @@ pub struct Asked {
 }
 
 /// The request of a job file, changed by flags.
-pub fn asked(here: &Here, catalog: &Catalog, file: Option<&Path>, args: &PlanChange) -> Result<Asked, Failure> {
+pub fn asked(here: &Here, sold: &ForSale, file: Option<&Path>, args: &PlanChange) -> Result<Asked, Failure> {
+    let catalog = &sold.catalog;
     let mut store = None;
     let mut asked = match file {
         Some(file) => {
@@ -64,10 +66,12 @@ pub fn asked(here: &Here, catalog: &Catalog, file: Option<&Path>, args: &PlanCha
         };
         return Err(Failure::new(Code::BadInput, "the work is not known, so nothing can be planned").hint(hint));
     }
+    request.most_spot = sold.most_spot;
     request.recorded = recorded();
     // What was named is what is wanted; hours on something say only how fast it is.
     request.equivalents = args.by.is_some() && !named && args.gpu.is_empty();
     asked.deadline = asked.request.deadline;
+    asked.market.clone_from(&sold.market);
     Ok(asked)
 }
 
@@ -151,22 +155,21 @@ fn flags(here: &Here, catalog: &Catalog, args: &PlanChange, asked: &mut Asked) -
     if !args.gpu.is_empty() {
         request.accelerators = list(&args.gpu)?;
     }
-    if let Some(hours) = args.hours {
-        let hours = positive("--hours", hours)?;
-        if hours > LONGEST_HOURS {
-            let message = format!("--hours: {hours} is {:.0} years", hours / 8_766.0);
-            return Err(Failure::new(Code::BadInput, message).hint(format!("expected at most {LONGEST_HOURS}")));
-        }
+    if let Some(typed) = &args.hours {
+        let hours = jobfile::hours(typed).map_err(|problem| refused("--hours", problem))?;
         let on = args.on.as_deref().map(|typed| catalog.wanted(typed).map_err(bad)).transpose()?;
         if on.is_none() && request.accelerators.len() != 1 {
-            return Err(Failure::new(Code::BadInput, format!("{hours} hours on what?"))
+            return Err(Failure::new(Code::BadInput, format!("{typed} hours on what?"))
                 .hint("say what they were counted on: --hours 40 --on A100:8"));
         }
-        request.work = Some(Work::Hours { hours: Span((hours * 3.6e6) as i64), on });
-        asked.name = on_words(args);
+        request.work = Some(Work::Hours { hours, on });
+        asked.name = format!("{typed} h on {}", args.on.as_deref().unwrap_or("anything"));
     }
-    if let (Some(parameters), Some(tokens)) = (args.parameters, args.tokens) {
-        let (parameters, tokens) = (positive("--parameters", parameters)?, positive("--tokens", tokens)?);
+    if let (Some(parameters), Some(tokens)) = (&args.parameters, &args.tokens) {
+        let amount = |flag: &str, typed: &str| {
+            jobfile::amount(typed).map(|amount| amount as f64).map_err(|problem| refused(flag, problem))
+        };
+        let (parameters, tokens) = (amount("--parameters", parameters)?, amount("--tokens", tokens)?);
         let tuning = if args.lora { Tuning::Lora } else { Tuning::Full };
         request.work = Some(Work::Tokens { parameters, tokens, tuning });
     }
@@ -183,12 +186,15 @@ fn flags(here: &Here, catalog: &Catalog, args: &PlanChange, asked: &mut Asked) -
             return Err(Failure::new(Code::BadInput, format!("--nodes: {wrong} nodes")).hint("expected 1 to 4096"));
         }
         request.nodes.clone_from(&args.nodes);
+        request.nodes.sort_unstable();
+        request.nodes.dedup();
     }
     for pair in &args.scaling {
         let parsed = pair.split_once('=').and_then(|(n, share)| Some((n.parse().ok()?, share.parse().ok()?)));
-        let (nodes, share): (u32, f64) = parsed.filter(|(_, share)| (0.01..=1.5).contains(share)).ok_or_else(|| {
+        let sensible = |(nodes, share): &(u32, f64)| (2..=4_096).contains(nodes) && (0.01..=1.2).contains(share);
+        let (nodes, share): (u32, f64) = parsed.filter(sensible).ok_or_else(|| {
             Failure::new(Code::BadInput, format!("--scaling: `{pair}` is not a measurement"))
-                .hint("say nodes=share of perfect, such as 2=0.95,4=0.9")
+                .hint("say nodes=share of perfect, such as 2=0.95,4=0.9: 1 is twice as fast on twice the nodes")
         })?;
         request.scaling.insert(nodes, share);
     }
@@ -212,21 +218,18 @@ fn flags(here: &Here, catalog: &Catalog, args: &PlanChange, asked: &mut Asked) -
     Ok(())
 }
 
-fn on_words(args: &PlanChange) -> String {
-    format!("{} h on {}", args.hours.unwrap_or_default(), args.on.as_deref().unwrap_or("anything"))
-}
-
-fn positive(flag: &str, number: f64) -> Result<f64, Failure> {
-    if number.is_finite() && number > 0.0 && number <= 1e18 {
-        return Ok(number);
-    }
-    Err(Failure::new(Code::BadInput, format!("{flag}: {number} is not an amount")).hint("expected a number above 0"))
+fn refused(flag: &str, problem: Problem) -> Failure {
+    let mut failure = Failure::new(Code::BadInput, format!("{flag}: {}", problem.message));
+    failure.hint = problem.hint.or(problem.expected.map(|expected| format!("expected {expected}")));
+    failure
 }
 
 fn precisions(words: &[String]) -> Result<Vec<Precision>, Failure> {
     let read = |word: &String| {
-        Precision::named(word).ok_or_else(|| {
-            Failure::new(Code::BadInput, format!("no precision is called `{word}`")).hint("say bf16, fp16, tf32 or fp8")
+        let trains = |precision: &Precision| !matches!(precision, Precision::Fp4 | Precision::Int8 | Precision::Fp64);
+        Precision::named(word).filter(trains).ok_or_else(|| {
+            Failure::new(Code::BadInput, format!("`{word}` is no precision that models are trained in"))
+                .hint("say bf16, fp16, tf32 or fp8")
         })
     };
     words.iter().map(read).collect()

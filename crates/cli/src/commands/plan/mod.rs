@@ -9,15 +9,16 @@ mod table;
 mod world;
 
 pub use compare::compare;
-pub use world::replayed;
+pub use world::{ForSale, replayed};
 
 use super::Here;
 use super::facts::catalog;
 use crate::args::{PlanArgs, PlanChange, PlanGroup};
 use crate::exit::{Code, Failure};
 use ask::Asked;
-use windfall_catalog::Catalog;
-use windfall_catalog::plan::{Candidate, Plan};
+use windfall_catalog::plan::{Candidate, Limit, Plan, Why};
+use windfall_catalog::{Catalog, Offer, Query, Wanted};
+use windfall_core::english::counted;
 use windfall_core::market::foresight::Model;
 
 /// Candidates that people read.
@@ -28,11 +29,12 @@ const RECORDS: usize = 200;
 const EVERY: usize = 100_000;
 
 pub fn plan(here: &Here, args: &PlanArgs) -> Result<Code, Failure> {
-    let (catalog, market) = for_sale(here, &args.change)?;
-    let asked = Asked { market, ..ask::asked(here, &catalog, args.file.as_deref(), &args.change)? };
+    let sold = for_sale(here, &args.change)?;
+    let asked = ask::asked(here, &sold, args.file.as_deref(), &args.change)?;
+    let catalog = sold.catalog;
     let plan = make(&catalog, &asked, &args.change, here.json || args.why.is_some());
     if plan.candidates.is_empty() && args.why.is_none() {
-        return Err(nothing(&asked, &plan));
+        return Err(nothing(&catalog, &asked, &plan));
     }
     if let Some(path) = &args.svg {
         let picture = picture::svg(&asked, &plan);
@@ -52,21 +54,18 @@ pub fn plan(here: &Here, args: &PlanArgs) -> Result<Code, Failure> {
     Ok(Code::Done)
 }
 
-/// What there is to choose from: all of the catalogue, or the replayed market and its name.
-fn for_sale(here: &Here, args: &PlanChange) -> Result<(Catalog, Option<String>), Failure> {
-    if !args.here {
-        return Ok((catalog(here)?, None));
-    }
-    replayed(here).map(|(catalog, name)| (catalog, Some(name)))
+/// All of the catalogue, or the replayed market.
+fn for_sale(here: &Here, args: &PlanChange) -> Result<ForSale, Failure> {
+    if args.here { replayed(here) } else { Ok(ForSale { catalog: catalog(here)?, market: None, most_spot: None }) }
 }
 
 /// The plan.
 fn make<'c>(catalog: &'c Catalog, asked: &Asked, args: &PlanChange, many: bool) -> Plan<'c> {
-    // People see ways that differ only in their region as one line.
     let limit = match (many, args.all || args.by.is_some(), args.limit) {
-        (_, true, _) => EVERY,
-        (true, _, limit) => limit.unwrap_or(RECORDS).max(1),
-        (false, _, limit) => limit.unwrap_or(LINES).max(1).saturating_mul(8),
+        (_, true, _) => Limit::Ways(EVERY),
+        (true, _, limit) => Limit::Ways(limit.map_or(RECORDS, |limit| limit as usize)),
+        // People see ways that differ only in their region as one line.
+        (false, _, limit) => Limit::Types(limit.map_or(LINES, |limit| limit as usize)),
     };
     let mut plan = catalog.plan(&asked.request, &Model::embedded(), limit);
     if args.by == Some(PlanGroup::Cloud) {
@@ -81,17 +80,55 @@ fn make<'c>(catalog: &'c Catalog, asked: &Asked, args: &PlanChange, many: bool) 
 }
 
 /// Says which constraint kills everything.
-fn nothing(asked: &Asked, plan: &Plan<'_>) -> Failure {
-    let message = match plan.ruled_out().first() {
-        Some((reason, count)) => format!("nothing can run {}: {count} offers, {reason}", asked.name),
+fn nothing(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>) -> Failure {
+    let reasons = plan.ruled_out();
+    let message = match reasons.first() {
+        Some((reason, count)) => {
+            format!("nothing can run {}: {} {reason}", asked.name, counted(*count as u64, "offer"))
+        }
         None => format!("nothing can run {}: no offer has what it asks for", asked.name),
     };
-    let hint = match plan.fastest_too_slow() {
-        Some(why) => format!("the fastest {why}; give it more time, nodes or other accelerators"),
-        None if plan.rejected.is_empty() => "`windfall offers` shows what there is; ask for less".to_owned(),
-        None => "ask for less, or see one type with --why TYPE".to_owned(),
+    let mut all = plan.rejected.iter().map(|rejected| &rejected.why);
+    let most = all.find(|why| reasons.first().is_some_and(|(reason, _)| why.of_many() == *reason));
+    let hint = match (most, plan.best_chance(), plan.fastest_too_slow()) {
+        (Some(Why::Commitment), ..) => {
+            "say which commitments you hold in a file, and name it with --holdings; or --market spot,on-demand"
+                .to_owned()
+        }
+        (Some(Why::AcceleratorMemory { .. }), ..) if !asked.request.accelerators.is_empty() => {
+            let looked_at: Vec<&str> = asked.request.accelerators.iter().map(|asked| asked.family.as_str()).collect();
+            format!("only {} was looked at, as asked: name others, or more nodes", looked_at.join(", "))
+        }
+        (_, Some(chance), _) => format!(
+            "the best makes the deadline in {:.0} % of worlds, and 90 % are asked for; give it more time, nodes or other \
+             accelerators",
+            chance * 100.0
+        ),
+        (_, None, Some(why)) => format!("the fastest {why}; give it more time, nodes or other accelerators"),
+        _ if plan.rejected.is_empty() => match other_counts(catalog, asked) {
+            counts if counts.is_empty() => "`windfall offers` shows what there is; ask for less".to_owned(),
+            counts => format!("there it is sold as {}", counts.join(", ")),
+        },
+        _ => "ask for less, or see one type with --why TYPE".to_owned(),
     };
     Failure::new(Code::BadInput, message).hint(hint)
+}
+
+/// In which numbers the accelerators that were asked for are sold where it was looked for them.
+fn other_counts(catalog: &Catalog, asked: &Asked) -> Vec<String> {
+    let request = &asked.request;
+    let any = |wanted: &Wanted| Wanted { count: None, ..wanted.clone() };
+    let query = Query {
+        accelerators: request.accelerators.iter().map(any).collect(),
+        clouds: request.clouds.clone(),
+        regions: request.regions.clone(),
+        terms: request.terms.clone(),
+        ..Query::default()
+    };
+    let found = catalog.search(&query);
+    let named = |offer: &Offer<'_>| Some((offer.kind.accelerator?.to_owned(), offer.kind.count));
+    let counts: std::collections::BTreeSet<_> = found.iter().filter_map(named).collect();
+    counts.into_iter().take(6).map(|(family, count)| format!("{family}:{count}")).collect()
 }
 
 /// `2 × p4d.24xlarge`.

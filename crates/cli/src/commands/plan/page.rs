@@ -2,31 +2,32 @@
 
 use super::ask::{Asked, dollars};
 use super::machines;
-use super::table::chance;
+use super::table::{by_type, chance, cost, market, notes};
 use crate::age::{self, Today};
 use crate::show::{usd, usd_between};
 use std::fmt::Write as _;
 use windfall_catalog::Catalog;
-use windfall_catalog::plan::{Candidate, Plan};
+use windfall_catalog::plan::Plan;
 
 /// Alternatives on the page.
-const ALTERNATIVES: usize = 6;
+const ALTERNATIVES: usize = 8;
 
 pub fn page(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>) -> String {
     let mut text = format!("# Compute plan: {}\n\n", asked.name);
     let Some(best) = plan.candidates.first() else { return text };
+    let today = Today::now();
     let deadline = asked.deadline.map(|deadline| format!(" within {deadline}")).unwrap_or_default();
     let _ = writeln!(
         text,
         "**Expected cost {}** (eight of ten outcomes between {} and {}), expected time {:.1} h{deadline}, on {} in {} {} ({}).\n",
-        cost(best),
+        cost(best, today),
         usd(best.cost.low),
         usd(best.cost.high),
         best.hours.mean,
         machines(best),
         best.offer.kind.cloud,
         best.offer.region,
-        best.market,
+        market(best).replace('*', "\\*"),
     );
     if asked.deadline.is_some() {
         let _ = writeln!(text, "Chance to make the deadline: {}.\n", chance(best.in_time));
@@ -38,28 +39,24 @@ pub fn page(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>) -> String {
     for (name, part) in best.parts.each() {
         let _ = writeln!(text, "| {} | {} |", name.replace('_', " "), part.map_or("unknown".to_owned(), dollars));
     }
-    let _ = writeln!(text, "| **total of what is known** | **{}** |\n", cost(best));
+    let _ = writeln!(text, "| **total of what is known** | **{}** |\n", cost(best, today));
     let _ = writeln!(text, "## Alternatives\n");
-    let _ = writeln!(text, "| cloud | region | instances | market | cost | eight of ten | hours | in time |");
-    let _ = writeln!(text, "|---|---|---|---|---:|---:|---:|---:|");
-    let mut shown: Vec<(&str, &str, String)> = Vec::new();
-    for row in &plan.candidates {
-        let key = (row.offer.kind.cloud, row.offer.kind.name, row.market.to_string());
-        if shown.contains(&key) || shown.len() >= ALTERNATIVES {
-            continue;
-        }
-        shown.push(key);
+    let (head, rule) = if asked.deadline.is_some() { (" in time |", "---:|") } else { ("", "") };
+    let _ = writeln!(text, "| cloud | region | instances | market | cost | eight of ten | hours |{head}");
+    let _ = writeln!(text, "|---|---|---|---|---:|---:|---:|{rule}");
+    let rows: Vec<_> = by_type(plan).into_iter().take(ALTERNATIVES).collect();
+    for row in &rows {
+        let in_time = asked.deadline.map(|_| format!(" {} |", chance(row.in_time))).unwrap_or_default();
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} | {} | {:.1} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {:.1} |{in_time}",
             row.offer.kind.cloud,
             row.offer.region,
             machines(row),
-            row.market,
-            cost(row),
+            market(row).replace('*', "\\*"),
+            cost(row, today),
             usd_between(row.cost.low, row.cost.high, '–'),
             row.hours.mean,
-            chance(row.in_time)
         );
     }
     let _ = writeln!(text, "\n## Assumptions\n");
@@ -75,14 +72,14 @@ pub fn page(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>) -> String {
         best.offer.source.as_of,
         best.basis.word()
     );
-    if let Some(old) = age::note(Today::now(), plan.candidates.iter().map(|row| row.offer.source)) {
+    if let Some(old) = age::note(today, plan.candidates.iter().map(|row| row.offer.source)) {
         let _ = writeln!(text, "- {old}");
     }
     if let Some(market) = &asked.market {
         let _ = writeln!(text, "- market: {market}");
     }
-    for note in asked.notes.iter().chain(&plan.notes) {
-        let _ = writeln!(text, "- {note}");
+    for note in notes(asked, plan, &rows) {
+        let _ = writeln!(text, "- {}", note.replace('*', "\\*"));
     }
     let _ = writeln!(
         text,
@@ -90,8 +87,4 @@ pub fn page(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>) -> String {
         &catalog.digest()[..12.min(catalog.digest().len())]
     );
     text
-}
-
-fn cost(row: &Candidate<'_>) -> String {
-    Today::now().marked(usd(row.cost.mean), row.offer.source)
 }

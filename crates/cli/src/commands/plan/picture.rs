@@ -114,8 +114,13 @@ pub fn svg(asked: &Asked, plan: &Plan<'_>) -> String {
         );
     }
     for at in [cost.least, cost.most] {
-        let _ =
-            writeln!(text, "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">${at:.0}</text>", LEFT - 8.0, y(at) + 4.0);
+        let _ = writeln!(
+            text,
+            "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            LEFT - 8.0,
+            y(at) + 4.0,
+            whole(at)
+        );
     }
     let pareto = plan.pareto();
     let line: Vec<String> = pareto
@@ -126,13 +131,13 @@ pub fn svg(asked: &Asked, plan: &Plan<'_>) -> String {
     for candidate in &plan.candidates {
         let _ = writeln!(
             text,
-            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"#b8c4d0\"><title>{} {} {}: ${:.2}, {:.1} h</title></circle>",
+            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"#b8c4d0\"><title>{} {} {}: {}, {:.1} h</title></circle>",
             x(candidate.hours.mean),
             y(candidate.cost.mean),
             escaped(candidate.offer.kind.cloud),
             escaped(&machines(candidate)),
             candidate.market,
-            candidate.cost.mean,
+            usd(candidate.cost.mean),
             candidate.hours.mean
         );
     }
@@ -149,13 +154,13 @@ pub fn svg(asked: &Asked, plan: &Plan<'_>) -> String {
         let _ = writeln!(text, "<circle cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"4.5\" fill=\"#1f6feb\"/>");
         let _ = writeln!(
             text,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{} {} {}, ${:.0}</text>",
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{} {} {}, {}</text>",
             cx + dx,
             cy + dy,
             escaped(candidate.offer.kind.cloud),
             escaped(&machines(candidate)),
             candidate.market,
-            candidate.cost.mean
+            whole(candidate.cost.mean)
         );
     }
     text.push_str("</svg>\n");

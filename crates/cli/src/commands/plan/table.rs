@@ -13,8 +13,8 @@ use windfall_catalog::plan::{Basis, Candidate, Evidence, Plan};
 use windfall_core::Market;
 
 pub fn plan(asked: &Asked, plan: &Plan<'_>, args: &PlanChange) -> String {
-    let lines = if args.all { usize::MAX } else { args.limit.unwrap_or(LINES) };
-    let rows: Vec<(&Candidate<'_>, usize)> = grouped(plan).into_iter().take(lines).collect();
+    let lines = if args.all { usize::MAX } else { args.limit.map_or(LINES, |limit| limit as usize) };
+    let rows: Vec<&Candidate<'_>> = by_type(plan).into_iter().take(lines).collect();
     let (today, width) = (Today::now(), crate::live::width());
     let mut text = format!("{}: {}\n", asked.name, promise(asked));
     if let Some(market) = &asked.market {
@@ -22,7 +22,7 @@ pub fn plan(asked: &Asked, plan: &Plan<'_>, args: &PlanChange) -> String {
     }
     text.push('\n');
     text.push_str(&fitted(columns(asked, &rows, today), width));
-    if let Some((best, _)) = rows.first() {
+    if let Some(best) = rows.first() {
         text.push('\n');
         text.push_str(&details(asked, best, today));
     }
@@ -32,11 +32,11 @@ pub fn plan(asked: &Asked, plan: &Plan<'_>, args: &PlanChange) -> String {
     }
     text.push_str(&leftovers(plan));
     if let Some(old) =
-        age::note(today, rows.iter().flat_map(|(row, _)| [Some(row.offer.source), row.offer.band_source]).flatten())
+        age::note(today, rows.iter().flat_map(|row| [Some(row.offer.source), row.offer.band_source]).flatten())
     {
         let _ = writeln!(text, "{}", wrapped(&old, width).trim_end());
     }
-    for note in notes(asked, plan) {
+    for note in notes(asked, plan, &rows) {
         let _ = writeln!(text, "{}", wrapped(&format!("assumed: {note}"), width).trim_end());
     }
     text
@@ -49,31 +49,19 @@ fn promise(asked: &Asked) -> String {
     }
 }
 
-/// Candidates that differ only in their region are one line.
-fn grouped<'p, 'c>(plan: &'p Plan<'c>) -> Vec<(&'p Candidate<'c>, usize)> {
-    let mut rows: Vec<(&Candidate<'c>, usize)> = Vec::new();
-    for candidate in &plan.candidates {
-        let same = |row: &Candidate<'c>| {
-            (row.offer.kind.cloud, row.offer.kind.name, row.market, row.nodes, row.precision)
-                == (
-                    candidate.offer.kind.cloud,
-                    candidate.offer.kind.name,
-                    candidate.market,
-                    candidate.nodes,
-                    candidate.precision,
-                )
-        };
-        match rows.iter_mut().find(|(row, _)| same(row)) {
-            Some((_, more)) => *more += 1,
-            None => rows.push((candidate, 0)),
-        }
-    }
-    rows
+/// Candidates that differ only in their region are one line: the cheapest speaks for all.
+pub fn by_type<'p, 'c>(plan: &'p Plan<'c>) -> Vec<&'p Candidate<'c>> {
+    let mut seen = std::collections::BTreeSet::new();
+    let fresh = |row: &&Candidate<'c>| {
+        let kind = &row.offer.kind;
+        seen.insert((kind.cloud, kind.name, row.market, row.nodes, row.precision))
+    };
+    plan.candidates.iter().filter(fresh).collect()
 }
 
-fn columns(asked: &Asked, rows: &[(&Candidate<'_>, usize)], today: Today) -> Vec<Column> {
-    let each = |cell: &dyn Fn(&Candidate<'_>) -> String| rows.iter().map(|(row, _)| cell(row)).collect::<Vec<_>>();
-    let regions = rows.iter().map(|(row, more)| match more {
+fn columns(asked: &Asked, rows: &[&Candidate<'_>], today: Today) -> Vec<Column> {
+    let each = |cell: &dyn Fn(&Candidate<'_>) -> String| rows.iter().map(|row| cell(row)).collect::<Vec<_>>();
+    let regions = rows.iter().map(|row| match row.places.saturating_sub(1) {
         0 => row.offer.region.to_owned(),
         more => format!("{} +{more}", row.offer.region),
     });
@@ -82,14 +70,7 @@ fn columns(asked: &Asked, rows: &[(&Candidate<'_>, usize)], today: Today) -> Vec
         Column::words("REGION", 4, regions).least(10),
         Column::words("INSTANCE", 0, each(&machines)).least(14),
         Column::words("MARKET", 0, each(&|row| market(row))),
-        Column::figures(
-            "COST",
-            0,
-            each(&|row| {
-                let open = if row.stand_in.0 > 0 { "+?" } else { "" };
-                format!("{}{open}", today.marked(usd(row.cost.mean), row.offer.source))
-            }),
-        ),
+        Column::figures("COST", 0, each(&|row| cost(row, today))),
         Column::words("8 OF 10", 3, each(&|row| band(row))),
         Column::figures("HOURS", 0, each(&|row| format!("{:.1}", row.hours.mean))),
         Column::figures(
@@ -137,7 +118,14 @@ pub fn chance(share: f64) -> String {
     }
 }
 
-fn market(row: &Candidate<'_>) -> String {
+/// The expected cost: `!` when its price is old, `+?` when a part of it is unknown.
+pub fn cost(row: &Candidate<'_>, today: Today) -> String {
+    let open = if row.stand_in.0 > 0 { "+?" } else { "" };
+    format!("{}{open}", today.marked(usd(row.cost.mean), row.offer.source))
+}
+
+/// `spot*` where nobody says how often it is taken back.
+pub fn market(row: &Candidate<'_>) -> String {
     match (row.market, row.basis) {
         (Market::Spot, Basis::Assumed) => "spot*".to_owned(),
         (market, _) => market.to_string(),
@@ -206,8 +194,9 @@ fn leftovers(plan: &Plan<'_>) -> String {
     if words.is_empty() { String::new() } else { format!("\nnot       {} (--why TYPE)\n", words.join(", ")) }
 }
 
-fn notes<'p>(asked: &'p Asked, plan: &'p Plan<'_>) -> impl Iterator<Item = &'p str> {
-    let any = |of: fn(&Candidate<'_>) -> bool| plan.candidates.iter().any(of);
+/// What was assumed of these rows.
+pub fn notes<'p>(asked: &'p Asked, plan: &'p Plan<'_>, rows: &[&Candidate<'_>]) -> impl Iterator<Item = &'p str> {
+    let any = |of: fn(&Candidate<'_>) -> bool| rows.iter().any(|row| of(row));
     let star = any(|candidate| candidate.basis == Basis::Assumed)
         .then_some("spot* is taken back as often as is assumed: nobody publishes how often");
     let open = any(|candidate| candidate.stand_in.0 > 0).then_some(

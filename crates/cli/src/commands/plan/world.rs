@@ -7,9 +7,18 @@ use std::borrow::Cow;
 use windfall_catalog::{Catalog, Count, Facts, Source, Term, TypeFacts, format};
 use windfall_server::home::World;
 
+/// What there is to choose from.
+pub struct ForSale {
+    pub catalog: Catalog,
+    /// What the replayed market is called, when it is not all that is sold anywhere.
+    pub market: Option<String>,
+    /// Spot instances that it ever has at once.
+    pub most_spot: Option<u32>,
+}
+
 /// The offers of the market that this state directory replays, or a new server would, as they are where its window
 /// begins; and what that market is called.
-pub fn replayed(here: &Here) -> Result<(Catalog, String), Failure> {
+pub fn replayed(here: &Here) -> Result<ForSale, Failure> {
     let world = World::of(&here.home).map_err(|error| {
         Failure::new(Code::BadInput, error.to_string()).hint("name another state directory with --home")
     })?;
@@ -48,5 +57,5 @@ pub fn replayed(here: &Here) -> Result<(Catalog, String), Failure> {
     }
     let catalog = Catalog::from_bytes(Cow::Owned(format::encode(&facts)), &tape.name, true)
         .map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
-    Ok((catalog, name))
+    Ok(ForSale { catalog, market: Some(name), most_spot: tape.most() })
 }
