@@ -1,5 +1,6 @@
-"""Ten plans beside a calculation by hand. Prices come from `windfall offers`, everything else from the formulas and
-published figures below, so nothing of the planner is trusted. Fails when a plan and a hand part by more than 3 %.
+"""Eleven plans beside a calculation by hand. The plan says which offer it means and, for spot, in which band AWS puts
+it; prices come from `windfall offers`, everything else from the formulas and published figures below. Fails when a plan
+and a hand part by more than 3 %.
 
     python3 hand_plans.py WINDFALL
 """
@@ -16,6 +17,8 @@ APART = 0.03
 START = 5 / 60  # hours from asking for a machine to progress, where nobody says it
 SAVE = 5 / 3600  # hours that a save takes, where nobody says its size
 MONTH = 730.0
+WRITES = 1e9  # bytes a second at which a program writes a checkpoint, where nobody measured it
+BANDS = {"<5%": (0, 0.05), "5-10%": (0.05, 0.1), "10-15%": (0.1, 0.15), "15-20%": (0.15, 0.2), ">20%": (0.2, 0.99)}
 # MFU of MosaicML's llm-foundry on H100 (bf16, sequence 2048), and the peak of an H100's data sheet.
 MFU = {("7b", 8): 0.4644, ("70b", 512): 0.4125}
 PEAK = 989.4e12
@@ -97,7 +100,7 @@ def main():
                 losses, said = rate(0.10, 24), "10 % a day"
             else:
                 band = row["interruption_band"]
-                low, high = {"<5%": (0, 0.05), "5-10%": (0.05, 0.1), "10-15%": (0.1, 0.15), "15-20%": (0.15, 0.2)}[band]
+                low, high = BANDS[band]
                 losses, said = (rate(low, MONTH) + rate(high, MONTH)) / 2, f"{band} a month"
             losses *= nodes ** 0.28
             cost, lost = spot(each, nodes, work, losses)
@@ -108,6 +111,9 @@ def main():
          ("--hours", "100", "--on", "L4:1", "--gpu", "L4:1", "--cloud", "gcp", "--market", "spot"), on_spot(100, True))
     plan("1,000 h of L4 on spot with a published band",
          ("--hours", "1000", "--on", "L4:1", "--gpu", "L4:1", "--cloud", "aws", "--market", "spot"), on_spot(1000, False))
+    plan("400 h on one node, on a gang of four at 90 % of perfect, on spot with a published band",
+         ("--hours", "400", "--on", "A100:8", "--gpu", "A100:8", "--nodes", "4", "--scaling", "4=0.9", "--cloud", "aws",
+          "--market", "spot"), on_spot(400 / 4 / 0.9, False))
     plan("100,000 h of L4 on spot",
          ("--hours", "100000", "--on", "L4:1", "--gpu", "L4:1", "--cloud", "gcp", "--market", "spot"), on_spot(100000, True))
 
@@ -125,8 +131,9 @@ def main():
                        "checkpoint: { path: out, every: 1h, size: 100GB }\n")
 
         def egress(row):
-            # 100 hourly saves of 100 GB out of AWS: tiers of 10, 40, 100 TiB; the first 100 GB a month are free.
-            gib = row["expected_hours"] * 100e9 / 2**30
+            # Hourly saves of 100 GB out of AWS, for which the program stands still: tiers of 10, 40, 100 TiB; the first
+            # 100 GB a month are free.
+            gib = (100 * (1 + 100e9 / WRITES / 3600) + START) * 100e9 / 2**30
             cost, left = 0.0, gib
             for size, each in ((100, 0.0), (10 * 1024 - 100, 0.09), (40 * 1024, 0.085), (1e9, 0.07)):
                 inside = min(left, size)

@@ -231,14 +231,22 @@ impl Facts {
         });
     }
 
-    /// Forgets what a type costs in a region, now and over time, on one term or on all; how many prices that were.
-    pub fn remove_prices(&mut self, kind: TypeId, region: &str, term: Option<Term>) -> usize {
+    /// Forgets what a type costs in a region, now and over time: on one term or on all, one price or any. How many
+    /// prices that were.
+    pub fn remove_prices(&mut self, kind: TypeId, region: &str, term: Option<Term>, price: Option<NanoUsd>) -> usize {
         let Some(region) = self.name_index.get(region).copied() else { return 0 };
         let meant = |key: &Key| (key.kind, key.region) == (kind, region) && term.is_none_or(|term| term == key.term);
-        let before = self.prices.len();
-        self.prices.retain(|key, _| !meant(key));
-        self.history.retain(|key, _| !meant(key));
-        before - self.prices.len()
+        let found =
+            self.prices.iter().filter(|(key, (known, _))| meant(key) && price.is_none_or(|price| price == *known));
+        let gone: Vec<Key> = found.map(|(key, _)| *key).collect();
+        for key in &gone {
+            self.prices.remove(key);
+            self.history.remove(key);
+        }
+        if price.is_none() {
+            self.history.retain(|key, _| !meant(key));
+        }
+        gone.len()
     }
 
     /// A price, if it is known.

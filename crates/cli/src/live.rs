@@ -200,7 +200,10 @@ fn happened(last: &JobView, job: &JobView) -> Option<String> {
         State::Waiting => format!("waiting: {}", job.waits_for.as_deref().unwrap_or("for capacity")),
         State::Acquiring => format!("asking for {}", show::lease(job)),
         State::Starting => format!("starting on {}", show::lease(job)),
-        State::Running if job.stints > 1 => format!("resumed at {} on {}", show::percent(job), show::lease(job)),
+        State::Running if job.stints > 1 => match show::fraction(job, job.done) {
+            Some(_) => format!("resumed at {} on {}", show::percent(job), show::lease(job)),
+            None => format!("resumed on {}", show::lease(job)),
+        },
         State::Running => format!("running on {}", show::lease(job)),
         State::Draining => "the program was told to save and stop".to_owned(),
         over => over.word().to_owned(),

@@ -203,6 +203,31 @@ fn acts_are_played_side_by_side() {
 }
 
 #[test]
+fn a_program_that_fails_beside_another_run_of_it_is_judged_alone_and_told() {
+    let rehearsal = Rehearsal::of(&loop_with("alone"));
+    let output = rehearsal.command().args(["--at-once", "2"]).output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (report["verdict"].as_str(), codes(&report)),
+        (Some("safe"), vec!["only-alone".to_owned()]),
+        "{report:#}"
+    );
+}
+
+#[test]
+fn a_final_state_that_cannot_be_compared_is_named() {
+    let report = check(&loop_with("stamped"), "safe", &["final-state-not-compared"]);
+    assert_eq!(report["deterministic"], Value::Null, "{report:#}");
+}
+
+#[test]
+fn a_last_line_that_differs_is_shown_and_is_no_verdict() {
+    let report = check(&loop_with("counts"), "safe", &["other-last-line"]);
+    let seen = report["findings"][0]["seen"].as_str().unwrap();
+    assert!(seen.contains("undisturbed `done: 50 steps in this run`"), "{seen}");
+}
+
+#[test]
 fn acts_that_share_a_named_checkpoint_directory_are_played_one_by_one() {
     let rehearsal = Rehearsal::of(&format!("checkpoint: {{ path: out }}\n{}", loop_with("relative")));
     let output = rehearsal.command().args(["--at-once", "4"]).output().unwrap();

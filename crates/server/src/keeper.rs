@@ -5,7 +5,7 @@ use crate::answers::Archive;
 use crate::api_types::{Accepted, ExplainAnswer, Hello, InterruptRequest, JobAnswer, Problem, Submission};
 use crate::bound::Bound;
 use crate::cycle::{Answer, Cycle, Gone, Moment, Refused, Step, Ticket, chain};
-use crate::dispatch::{self, Performed};
+use crate::dispatch::{self, Performed, Task};
 use crate::folders::Folders;
 use crate::home::{Home, World};
 use crate::probe::Probe;
@@ -243,7 +243,21 @@ impl Keeper {
             return self.cycle.performed(self.moment(), open.id, again);
         };
         let (engine, sender) = (Arc::clone(&self.engine), self.report_sender.clone());
+        let starts = match &task {
+            Task::Start(orders) => orders.first().and_then(|(_, order)| self.cycle.brain().job(order.stint.workload)),
+            _ => None,
+        };
+        let starts = starts.map(|job| (job.id, job.spec.run.environment.clone(), Arc::clone(&self.home)));
         tokio::spawn(async move {
+            if let (Task::Start(orders), Some((id, key, home))) = (&task, starts) {
+                // A lease shows its present worker only: how the last one ended is written down before the next begins.
+                let leases: Vec<LeaseId> = orders.iter().map(|(lease, _)| *lease).collect();
+                let workers =
+                    engine.observe(&leases).await.unwrap_or_default().into_iter().filter_map(|seen| seen.worker);
+                for worker in workers.filter(|worker| worker.end.is_some() && worker.stint.workload == id) {
+                    write_evidence(&home, &key, &worker);
+                }
+            }
             let performed = dispatch::perform(&engine, &Probe, &task).await;
             let _ = sender.send(Report::Performed(open.id, performed));
         });

@@ -89,14 +89,9 @@ fn ways(replay: &Replay) -> Result<Vec<Way>, SimulatedError> {
 }
 
 /// How many jobs of a state directory have not ended, where no server can be asked; none where nobody can say.
-pub async fn live_jobs(home: &Path) -> Option<usize> {
+pub async fn live_jobs(home: &Path) -> Option<u64> {
     let world = World::of(home).ok()??;
-    let home = Home::open(home).ok()?;
-    let store = windfall_store::open(&home.store(&world)).await.ok()?;
-    let live = windfall_store::JobQuery { live_only: true, limit: 1_000, ..windfall_store::JobQuery::default() };
-    let jobs = store.jobs(&live).await.ok();
-    store.close().await;
-    jobs.map(|jobs| jobs.len())
+    windfall_store::live_jobs(&Home { path: home.to_owned() }.store(&world)).await.ok()?
 }
 
 /// Whether a world can be, before anything of it is written: its market, its zones, its speed, its database.

@@ -81,21 +81,48 @@ pub trait Store: Send + Sync {
     async fn close(&self);
 }
 
+/// What an address names.
+enum Address<'u> {
+    Memory,
+    Postgres(&'u str),
+    Sqlite(&'u str),
+}
+
+impl<'u> Address<'u> {
+    fn of(url: &'u str) -> Result<Address<'u>> {
+        if url == "memory:" {
+            return Ok(Address::Memory);
+        }
+        if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+            return Ok(Address::Postgres(url));
+        }
+        let path = url.strip_prefix("sqlite:").map_or(url, |rest| rest.strip_prefix("//").unwrap_or(rest));
+        if path.is_empty() {
+            return Err(StoreError::Address { detail: "it is empty".into() });
+        }
+        if let Some((scheme, _)) = path.split_once("://") {
+            return Err(StoreError::Address { detail: format!("nothing is known as {scheme}") });
+        }
+        Ok(Address::Sqlite(path))
+    }
+}
+
 /// Open a store, and make it where there is none: a path or `sqlite:PATH`, `postgres://…` (with `?schema=NAME` for
 /// another schema than `windfall`), or `memory:`.
 pub async fn open(url: &str) -> Result<Box<dyn Store>> {
-    if url == "memory:" {
-        return Ok(Box::new(MemoryStore::with_installation(installation::mint())));
+    Ok(match Address::of(url)? {
+        Address::Memory => Box::new(MemoryStore::with_installation(installation::mint())),
+        Address::Postgres(url) => Box::new(PostgresStore::open(url).await?),
+        Address::Sqlite(path) => Box::new(SqliteStore::open(path).await?),
+    })
+}
+
+/// How many jobs of a store may still change; none where there is no store. Only looks: nothing is made, and nothing is
+/// brought to a newer format.
+pub async fn live_jobs(url: &str) -> Result<Option<u64>> {
+    match Address::of(url)? {
+        Address::Memory => Ok(None),
+        Address::Postgres(url) => PostgresStore::live_jobs(url).await,
+        Address::Sqlite(path) => SqliteStore::live_jobs(path.as_ref()).await,
     }
-    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-        return Ok(Box::new(PostgresStore::open(url).await?));
-    }
-    let path = url.strip_prefix("sqlite:").map_or(url, |rest| rest.strip_prefix("//").unwrap_or(rest));
-    if path.is_empty() {
-        return Err(StoreError::Address { detail: "it is empty".into() });
-    }
-    if let Some((scheme, _)) = path.split_once("://") {
-        return Err(StoreError::Address { detail: format!("nothing is known as {scheme}") });
-    }
-    Ok(Box::new(SqliteStore::open(path).await?))
 }

@@ -36,19 +36,7 @@ pub struct PostgresStore {
 impl PostgresStore {
     /// Connect, and make the tables where there are none.
     pub async fn open(url: &str) -> Result<Self> {
-        let (url, schema) = split_schema(url)?;
-        let parsed: Result<PgConnectOptions, sqlx::Error> = url.parse();
-        let options = parsed
-            .map_err(|error| StoreError::Address { detail: error.to_string() })?
-            .application_name("windfall")
-            // The lock of a leader whose machine vanished is free again after half a minute.
-            .options([
-                ("search_path", schema.as_str()),
-                ("tcp_keepalives_idle", "15"),
-                ("tcp_keepalives_interval", "5"),
-                ("tcp_keepalives_count", "3"),
-            ])
-            .disable_statement_logging();
+        let (options, schema) = options(url)?;
         let mut connection = connect(&options).await?;
         schema::bring_up(&mut connection, &schema).await?;
         let _ = connection.close().await;
@@ -58,6 +46,22 @@ impl PostgresStore {
             .idle_timeout(Duration::from_secs(300))
             .connect_lazy_with(options.clone());
         Ok(Self { schema, options, leader: Mutex::new(None), readers })
+    }
+
+    /// How many jobs may still change, without a change to the database.
+    pub(crate) async fn live_jobs(url: &str) -> Result<Option<u64>> {
+        let (options, schema) = options(url)?;
+        let mut connection = connect(&options).await?;
+        let there = schema::format(&mut connection, &schema).await;
+        if there.map_err(|error| fault("reading the format of the store", error))? == 0 {
+            return Ok(None);
+        }
+        let count: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM jobs WHERE live = 1")
+            .fetch_one(&mut connection)
+            .await
+            .map_err(|error| fault("counting jobs", error))?;
+        let _ = connection.close().await;
+        Ok(Some(count.unsigned_abs()))
     }
 
     fn read<T>(&self, doing: &'static str, outcome: sqlx::Result<T>) -> Result<T> {
@@ -94,6 +98,24 @@ impl PostgresStore {
         }
         Err(failure.name(doing))
     }
+}
+
+/// How to connect, and to which schema.
+fn options(url: &str) -> Result<(PgConnectOptions, String)> {
+    let (url, schema) = split_schema(url)?;
+    let parsed: Result<PgConnectOptions, sqlx::Error> = url.parse();
+    let options = parsed
+        .map_err(|error| StoreError::Address { detail: error.to_string() })?
+        .application_name("windfall")
+        // The lock of a leader whose machine vanished is free again after half a minute.
+        .options([
+            ("search_path", schema.as_str()),
+            ("tcp_keepalives_idle", "15"),
+            ("tcp_keepalives_interval", "5"),
+            ("tcp_keepalives_count", "3"),
+        ])
+        .disable_statement_logging();
+    Ok((options, schema))
 }
 
 async fn connect(options: &PgConnectOptions) -> Result<PgConnection> {

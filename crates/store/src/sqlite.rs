@@ -15,7 +15,7 @@ use std::{
 
 use async_trait::async_trait;
 use sqlx::{
-    ConnectOptions, SqliteConnection, SqlitePool,
+    ConnectOptions, Connection as _, SqliteConnection, SqlitePool,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 use tokio::sync::Mutex;
@@ -46,6 +46,21 @@ impl SqliteStore {
     /// As [`SqliteStore::open`], with room for so many pages of 4 KiB: what a full disk does, without filling one.
     pub async fn open_limited(path: impl AsRef<Path>, pages: u32) -> Result<Self> {
         Self::open_with(path.as_ref(), |options| options.pragma("max_page_count", pages.to_string())).await
+    }
+
+    /// How many jobs may still change, without a change to the file.
+    pub(crate) async fn live_jobs(path: &Path) -> Result<Option<u64>> {
+        if schema::is_absent(path)? {
+            return Ok(None);
+        }
+        let options = SqliteConnectOptions::new().filename(path).busy_timeout(BUSY_TIMEOUT).read_only(true);
+        let mut connection = connect(&options.disable_statement_logging(), path).await?;
+        let count: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM jobs WHERE live = 1")
+            .fetch_one(&mut connection)
+            .await
+            .map_err(|error| fault(path, "counting jobs", error))?;
+        let _ = connection.close().await;
+        Ok(Some(count.unsigned_abs()))
     }
 
     async fn open_with(path: &Path, adjust: impl FnOnce(SqliteConnectOptions) -> SqliteConnectOptions) -> Result<Self> {

@@ -212,7 +212,7 @@ fn azure_reason(facts: &Facts, kind: TypeId, size: &str, ours: NanoUsd, theirs: 
     let cores = f64::from(facts.type_of(kind).vcpus_milli?) / 1_000.0;
     let more = (theirs.dollars() - ours.dollars()) / cores;
     match () {
-        () if super::doubt::is_licence(more) => {
+        () if super::doubt::is_licence(size, more) => {
             Some("the second source has the Windows price: $0.046 more a core, or $0.0046 on burstable sizes")
         }
         () if size.contains("V620") => Some("the price fell between the two dates; the newer one is used"),

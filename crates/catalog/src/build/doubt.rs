@@ -87,8 +87,10 @@ const USUAL_REGIONS: usize = 4;
 const UNLIKE_SIZES: usize = 3;
 /// Memory is named in GB and GiB, with and without what the driver keeps.
 const MEMORY_SLACK: f64 = 0.12;
-/// What Windows costs a core and an hour on Azure; on burstable sizes a tenth.
-pub const WINDOWS_PER_CORE: [f64; 2] = [0.046, 0.0046];
+/// What Windows costs a core and an hour on Azure.
+const WINDOWS_PER_CORE: f64 = 0.046;
+/// The same on sizes that burst, whose names begin so.
+const WINDOWS_PER_BURSTING_CORE: (&str, f64) = ("Standard_B", 0.0046);
 
 /// Leaves out what cannot be believed, and says what that was.
 pub fn sift(facts: &mut Facts) -> Vec<Dropped> {
@@ -101,13 +103,15 @@ pub fn sift(facts: &mut Facts) -> Vec<Dropped> {
     dropped
 }
 
-/// Something to leave out: a price, or all prices of a type in a region.
+/// Something to leave out: prices of a type in a region.
 #[derive(Clone, Debug)]
 struct Suspect {
     kind: TypeId,
     region: String,
     /// None: on every term.
     term: Option<Term>,
+    /// None: whatever they are. Else a zone of the region with another price stays.
+    price: Option<NanoUsd>,
     why: Doubt,
 }
 
@@ -115,7 +119,7 @@ struct Suspect {
 fn drop_all(facts: &mut Facts, suspects: Vec<Suspect>) -> Vec<Dropped> {
     let mut dropped: Vec<Dropped> = Vec::new();
     for suspect in suspects {
-        let prices = facts.remove_prices(suspect.kind, &suspect.region, suspect.term);
+        let prices = facts.remove_prices(suspect.kind, &suspect.region, suspect.term, suspect.price);
         if prices == 0 {
             continue;
         }
@@ -161,7 +165,7 @@ fn one_price_for_unlike_sizes(facts: &Facts) -> Vec<Suspect> {
         let why = Doubt::OnePrice { price, counts: (*least, *most) };
         if sizes.len() >= UNLIKE_SIZES {
             let kinds = sizes.values().flatten();
-            suspects.extend(kinds.map(|kind| suspect(*kind, region, Some(term), why.clone())));
+            suspects.extend(kinds.map(|kind| suspect(*kind, region, Some((term, price)), why.clone())));
         }
     }
     suspects
@@ -186,7 +190,7 @@ fn jumps(facts: &Facts) -> Vec<Suspect> {
         for (region, price) in prices {
             let ratio = price.0 as f64 / usual.0 as f64;
             if !(1.0 / JUMP..=JUMP).contains(&ratio) {
-                suspects.push(suspect(kind, region, Some(Term::OnDemand), Doubt::Jump { price, usual }));
+                suspects.push(suspect(kind, region, Some((Term::OnDemand, price)), Doubt::Jump { price, usual }));
             }
         }
     }
@@ -238,15 +242,19 @@ pub fn with_windows<'r>(
 ) -> BTreeSet<TypeId> {
     let dearer = |(kind, region, price): &(TypeId, &str, NanoUsd)| {
         let known = facts.price_of(*kind, region, None, Term::OnDemand);
-        let cores = facts.type_of(*kind).vcpus_milli.map(|milli| f64::from(milli) / 1_000.0);
-        known.zip(cores).is_some_and(|((known, _), cores)| is_licence((price.dollars() - known.dollars()) / cores))
+        let row = facts.type_of(*kind);
+        let cores = row.vcpus_milli.map(|milli| f64::from(milli) / 1_000.0);
+        let more = known.zip(cores).map(|((known, _), cores)| (price.dollars() - known.dollars()) / cores);
+        more.is_some_and(|more| is_licence(&row.name, more))
     };
     prices.into_iter().filter(dearer).map(|(kind, ..)| kind).collect()
 }
 
-/// Whether a difference a core and an hour is what Windows costs.
-pub fn is_licence(more_per_core: f64) -> bool {
-    WINDOWS_PER_CORE.iter().any(|licence| (more_per_core / licence - 1.0).abs() < 0.05)
+/// Whether a difference a core and an hour is what Windows costs on a size.
+pub fn is_licence(size: &str, more_per_core: f64) -> bool {
+    let (bursting, less) = WINDOWS_PER_BURSTING_CORE;
+    let licence = if size.starts_with(bursting) { less } else { WINDOWS_PER_CORE };
+    (more_per_core / licence - 1.0).abs() < 0.05
 }
 
 /// The line about prices that were not taken because Windows is in them.
@@ -259,8 +267,9 @@ pub fn windows_line(facts: &Facts, prices: &[(TypeId, String)]) -> Option<Droppe
     Some(Dropped { cloud, types, regions, prices: prices.len(), why: Doubt::Windows })
 }
 
-fn suspect(kind: TypeId, region: &str, term: Option<Term>, why: Doubt) -> Suspect {
-    Suspect { kind, region: region.to_owned(), term, why }
+fn suspect(kind: TypeId, region: &str, only: Option<(Term, NanoUsd)>, why: Doubt) -> Suspect {
+    let (term, price) = only.unzip();
+    Suspect { kind, region: region.to_owned(), term, price, why }
 }
 
 #[cfg(test)]
@@ -316,6 +325,14 @@ mod tests {
             sift(&mut facts);
             assert_eq!(facts.price_count(), left, "{odd}");
         }
+        let mut facts = world(&[(of("x", "T4", 1), &regions(2.1))]);
+        let kind = facts.types().next().expect("one").0;
+        let source = facts.source(Source { as_of: "2026-01-01".into(), ..Source::default() });
+        for (zone, price) in [("d-1", 2.1), ("d-2", 700.0)] {
+            facts.price(kind, "d", Some(zone), Term::OnDemand, NanoUsd::from_dollars(price), source);
+        }
+        assert_eq!(sift(&mut facts).len(), 1);
+        assert_eq!(facts.price_count(), 5, "the other zone and the region stay");
         let mut few = world(&[(of("x", "T4", 1), &[("a", 2.0), ("b", 90.0)])]);
         assert!(sift(&mut few).is_empty(), "two regions do not say which is wrong");
     }

@@ -11,11 +11,12 @@ use super::rows::Rows;
 use super::{advisor, aws_bulk, aws_spot, azure_retail, lambda, skypilot};
 use crate::catalog::Catalog;
 use crate::error::BuildError;
-use crate::facts::Facts;
+use crate::facts::{Facts, SourceId, TypeId};
 use crate::words::{Source, Term};
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use windfall_core::NanoUsd;
 
 /// A file that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,22 +142,38 @@ pub fn build(start: Catalog, folder: &Path, watcher: Watcher<'_>) -> Result<Buil
 /// Full lists replace what was there, and end what they do not have; prices with Windows in them are not taken.
 fn settle(facts: &mut Facts, batches: &mut [Batch]) -> Vec<Dropped> {
     let mut dropped = Vec::new();
+    let mut withheld = Vec::new();
     for batch in batches.iter_mut().filter(|batch| batch.kind == Kind::AzureRetail) {
         let on_demand = batch.rows.prices().filter(|(_, _, term, _)| *term == Term::OnDemand);
         let windows = doubt::with_windows(facts, on_demand.map(|(kind, region, _, price)| (kind, region, price)));
-        let withheld = batch.rows.withhold(&windows);
-        dropped.extend(doubt::windows_line(facts, &withheld));
+        let rows = batch.rows.withhold(&windows);
+        dropped.extend(doubt::windows_line(facts, &rows));
+        withheld.extend(rows);
     }
+    // Such a size is sold, at the price that was known before.
+    let kept: Vec<(TypeId, String, NanoUsd, SourceId)> = withheld
+        .into_iter()
+        .filter_map(|(kind, region)| {
+            let (price, source) = facts.price_of(kind, &region, None, Term::OnDemand)?;
+            Some((kind, region, price, source))
+        })
+        .collect();
     let complete = batches.iter().filter(|batch| batch.kind.is_complete());
     let replaced: BTreeSet<(String, String, Term)> = complete
         .flat_map(|batch| batch.rows.regions().map(|(region, term)| (batch.cloud.clone(), region.to_owned(), term)))
         .collect();
     facts.forget(&replaced);
+    for (kind, region, price, source) in &kept {
+        facts.price(*kind, region, None, Term::OnDemand, *price, *source);
+    }
     for cloud in batches.iter().map(|batch| batch.cloud.clone()).collect::<BTreeSet<_>>() {
         let lists = batches.iter().filter(|batch| batch.kind.is_complete() && batch.cloud == cloud);
         let on_demand = lists.flat_map(|batch| batch.rows.prices()).filter(|(_, _, term, _)| *term == Term::OnDemand);
+        let priced = on_demand.map(|(kind, region, ..)| (kind, region));
+        let sold = priced.chain(kept.iter().map(|(kind, region, ..)| (*kind, region.as_str())));
+        let sold = sold.filter(|(kind, _)| facts.type_of(*kind).cloud == cloud);
         let listed: BTreeSet<(String, String)> =
-            on_demand.map(|(kind, region, ..)| (facts.type_of(kind).name.clone(), region.to_owned())).collect();
+            sold.map(|(kind, region)| (facts.type_of(kind).name.clone(), region.to_owned())).collect();
         dropped.extend(doubt::drop_unlisted(facts, &cloud, &listed));
     }
     for batch in batches.iter() {

@@ -24,6 +24,9 @@ const UNKNOWN_DAILY: (f64, f64) = (0.05, 0.15);
 /// Chance that on-demand capacity is refused when it is asked for. Nobody publishes one.
 const ON_DEMAND_REFUSED: f64 = 0.01;
 
+/// More is no plan; twice as much is more than money is counted in.
+const MOST_DOLLARS: f64 = 4e9;
+
 /// A way to run the job of which only the least cost is known.
 #[derive(Clone, Debug)]
 pub(super) struct Rough<'c> {
@@ -67,6 +70,9 @@ impl<'c, 'r> Weigh<'c, 'r> {
         }
         let price = Prices { way, firm };
         let instances = outlook.expect(|passage| price.of(passage)).mean;
+        if instances > MOST_DOLLARS {
+            return Err(Why::TooDear { dollars: instances });
+        }
         let length = mean_span(outlook, |passage| passage.elapsed);
         let saves = self.saves(way, length);
         let besides = parts::besides(self.catalog, self.request, &way.offer, length, saves);

@@ -71,6 +71,11 @@ pub enum Why {
         /// Running time.
         hours: f64,
     },
+    /// It would cost more than can be counted.
+    TooDear {
+        /// Expected cost in dollars.
+        dollars: f64,
+    },
     /// The market lets it make the deadline too seldom.
     MayMiss {
         /// The chance to make it.
@@ -101,6 +106,7 @@ impl Why {
             Why::GangTooLarge { .. } => "gang-too-large",
             Why::TooSlow { .. } => "too-slow",
             Why::TooLong { .. } => "too-long",
+            Why::TooDear { .. } => "too-dear",
             Why::MayMiss { .. } => "may-miss",
             Why::NeverEnds => "never-ends",
             Why::Budget { .. } => "budget",
@@ -121,6 +127,7 @@ impl Why {
             Why::GangTooLarge { .. } => "on a market that never has so many",
             Why::TooSlow { .. } => "too slow for the deadline",
             Why::TooLong { .. } => "on which it would take more than a thousand years",
+            Why::TooDear { .. } => "on which it would cost billions",
             Why::MayMiss { .. } => "that may miss the deadline",
             Why::NeverEnds => "on which it would never end",
             Why::Budget { .. } => "over the budget",
@@ -151,6 +158,7 @@ impl fmt::Display for Why {
                 write!(f, "would take {:.1} h, later than the deadline", takes.0 as f64 / 3.6e6)
             }
             Why::TooLong { hours } => write!(f, "would take {:.0} years", hours / 8_766.0),
+            Why::TooDear { dollars } => write!(f, "would cost {:.0} billion dollars", dollars / 1e9),
             Why::MayMiss { chance } => write!(f, "makes the deadline in {:.0} % of worlds only", chance * 100.0),
             Why::NeverEnds => write!(f, "leases are taken back before a program has started: it would never end"),
             Why::Budget { cost } => write!(f, "expected to cost ${:.2}, over the budget", cost.dollars()),

@@ -119,6 +119,9 @@ fn a_price_with_windows_in_it_is_not_taken_and_the_known_one_stays() {
         let page = format!(
             r#"{{"BillingCurrency": "USD", "Items": [{{"currencyCode": "USD", "retailPrice": {:.3}, "type": "Consumption",
             "armRegionName": "eastus", "armSkuName": "{size}", "serviceName": "Virtual Machines",
+            "unitOfMeasure": "1 Hour", "effectiveStartDate": "2026-09-01T00:00:00Z"}},
+            {{"currencyCode": "USD", "retailPrice": 98.0, "type": "Consumption",
+            "armRegionName": "eastus", "armSkuName": "Standard_ND96isr_H100_v5", "serviceName": "Virtual Machines",
             "unitOfMeasure": "1 Hour", "effectiveStartDate": "2026-09-01T00:00:00Z"}}]}}"#,
             known + more
         );

@@ -191,3 +191,12 @@ fn a_job_saves_on_machines_that_stay_too() {
     assert!((0.97..1.15).contains(&(paid / by_hand)), "${paid} for ${by_hand}");
     assert!(row.hours.mean > 42.0, "80 saves of 100 s: {} h", row.hours.mean);
 }
+
+#[test]
+fn a_plan_that_costs_more_than_can_be_counted_is_none() {
+    let plan = many(&spot(9_000_000, "H100:8"));
+    assert!(plan.candidates.iter().all(|row| row.cost.mean < 4.1e9));
+    let huge = many(&Request { nodes: vec![4_096], scaling: [(4_096, 0.02)].into(), ..spot(9_000_000, "H100:8") });
+    assert!(huge.candidates.is_empty(), "{}", huge.candidates[0].cost.mean);
+    assert!(huge.rejected.iter().any(|rejected| matches!(rejected.why, Why::TooDear { .. })));
+}

@@ -171,7 +171,7 @@ pub async fn explain(here: &Here, args: &ExplainArgs) -> Result<Code, Failure> {
 fn explained(line: &Line, job: &JobView) -> String {
     let at = line.at - job.submitted_at;
     match &line.reason {
-        Some(reason) => format!("{at:>8}  → {}\n{:>12}{reason} [{}]", line.text, "", reason.rule),
+        Some(reason) => format!("{at:>8}  → {}\n{:>12}{reason} (rule: {})", line.text, "", reason.rule),
         None => format!("{at:>8}    {}", line.text),
     }
 }

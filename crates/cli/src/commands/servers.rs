@@ -224,8 +224,8 @@ pub async fn status(here: &Here) -> Result<Code, Failure> {
     Ok(Code::Done)
 }
 
-fn has_not_ended(jobs: usize) -> String {
-    format!("{} {}", counted(jobs as u64, "job"), if jobs == 1 { "has" } else { "have" })
+fn has_not_ended(jobs: u64) -> String {
+    format!("{} {}", counted(jobs, "job"), if jobs == 1 { "has" } else { "have" })
 }
 
 /// Below this a server soon cannot write down what it decides.

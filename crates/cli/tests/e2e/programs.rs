@@ -55,6 +55,23 @@ fn a_program_needs_neither_a_home_nor_a_user() {
     assert_eq!(place.run(&["logs", "bare"]).out, "none none\n");
 }
 
+#[test]
+fn how_each_stint_ended_is_known_also_when_the_next_runs_on_the_same_machine() {
+    let place = Place::steady();
+    let job = "name: again\nretries: 3\nrun: 'echo x >> tries; test $(wc -l < tries) -ge 4'\n";
+    let id = place.submit(job);
+    place.until(id, &["succeeded"]);
+    let folders = std::fs::read_dir(place.home.join("jobs")).unwrap();
+    let evidence = folders.map(|entry| entry.unwrap().path().join("stints.jsonl")).find(|path| path.exists());
+    let read = || std::fs::read_to_string(evidence.as_ref().unwrap()).unwrap();
+    eventually("the last one is written when its lease is gone", || read().lines().count() >= 4);
+    let end = |line: &str| -> serde_json::Value { serde_json::from_str(line).unwrap() };
+    let ends: Vec<_> =
+        read().lines().map(end).map(|view| (view["stint"]["epoch"].clone(), view["end"].clone())).collect();
+    let exited = |epoch: u64, code: i32| (json!(epoch), json!({ "exited": { "code": code } }));
+    assert_eq!(ends, [exited(1, 1), exited(2, 1), exited(3, 1), exited(4, 0)]);
+}
+
 /// A shell that leaves a child in its group and one in a session of its own, both marked on their command line.
 fn leaver(place: &Place, marker: &str, last: &str) -> String {
     place.write("wait.sh", "while [ -e \"$1\" ]; do sleep 0.2; done\n");

@@ -4,6 +4,8 @@ loop.py [habit …]: without any habit it is a good program. It saves with a ren
 and on SIGTERM saves and exits.
 """
 
+import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -23,7 +25,7 @@ if "in-folder" in HABITS:
     DIR = "."
 if "subfolder" in HABITS:
     DIR = os.path.join(DIR, "run-1", "weights")
-PATH = os.path.join(DIR, "state.json")
+PATH = os.path.join(DIR, f"state-{time.time()}.json" if "stamped" in HABITS else "state.json")
 stop = False
 since_start = 0
 
@@ -81,9 +83,10 @@ def save(step, state):
 
 
 def load():
-    if has("from-zero") or not os.path.exists(PATH):
+    newest = max(glob.glob(os.path.join(DIR, "state*.json")), default=PATH, key=os.path.getmtime)
+    if has("from-zero") or not os.path.exists(newest):
         return 0, "seed"
-    with open(PATH) as file:
+    with open(newest) as file:
         saved = json.load(file)
     return saved["step"], saved["state"]
 
@@ -101,6 +104,13 @@ def main():
             sys.exit("another run holds " + lock)
         with open(lock, "w") as file:
             file.write(str(os.getpid()))
+    if has("alone"):
+        global held
+        held = open(os.path.join(os.environ["TMPDIR"], "..", "alone.lock"), "w")
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            sys.exit("address already in use")
     if has("needs-empty") and os.path.isdir(DIR) and os.listdir(DIR):
         sys.exit("the output directory is not empty")
     if has("child"):
@@ -131,7 +141,7 @@ def main():
             save(step, state)
     if not has("notice-only") and not has("early") and not has("asked"):
         save(step, state)
-    say("done")
+    say(f"done: {since_start} steps in this run" if has("counts") else "done")
 
 
 main()

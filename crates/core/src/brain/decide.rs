@@ -295,15 +295,16 @@ impl Plan<'_> {
     fn start(&mut self, job: &Job, leases: Vec<LeaseId>) {
         let stint = StintId { workload: job.id, epoch: job.epoch + 1 };
         let resume = job.avoid.map_or(Resume::Newest, Resume::Before);
-        let reason =
-            Reason::new("start", if job.epoch == 0 { "every lease is up" } else { "every lease is up: resuming" })
-                .count("leases", leases.len() as u64)
-                .span(
-                    "work safe",
-                    job.rate(job.usual_accelerator())
-                        .map(|rate| rate.time_for(job.progress.durable))
-                        .unwrap_or_default(),
-                );
+        let why = match (leases.len(), job.epoch) {
+            (1, 0) => "the machine is up",
+            (1, _) => "the machine is up: the program goes on from what is saved",
+            (_, 0) => "every machine is up",
+            _ => "every machine is up: the program goes on from what is saved",
+        };
+        let reason = Reason::new("start", why).count("machines", leases.len() as u64).span(
+            "saved",
+            job.rate(job.usual_accelerator()).map(|rate| rate.time_for(job.progress.durable)).unwrap_or_default(),
+        );
         self.say(Decision::Start { stint, leases, resume }, reason);
     }
 

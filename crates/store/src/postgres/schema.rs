@@ -79,7 +79,7 @@ fn judge(found: u32) -> Result<()> {
 }
 
 /// The format found there; 0 where there is nothing.
-async fn format(connection: &mut PgConnection, schema: &str) -> sqlx::Result<u32> {
+pub(super) async fn format(connection: &mut PgConnection, schema: &str) -> sqlx::Result<u32> {
     // Not to_regclass(): it answers from a cache that a transaction which waited for a lock has not refreshed.
     let tables = "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = 'format')";
     let there: bool = sqlx::query_scalar(tables).bind(schema).fetch_one(&mut *connection).await?;

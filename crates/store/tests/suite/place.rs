@@ -42,6 +42,15 @@ impl Place {
         }
     }
 
+    /// Where another process finds it; memory is nowhere.
+    pub fn address(&self) -> Option<String> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Sqlite(scratch) => Some(format!("sqlite:{}", scratch.file().display())),
+            Self::Postgres { .. } => Some(self.url()),
+        }
+    }
+
     pub fn url(&self) -> String {
         let Self::Postgres { server, schema } = self else { panic!("not a server") };
         let mark = if server.contains('?') { '&' } else { '?' };

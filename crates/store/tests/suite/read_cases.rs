@@ -39,6 +39,9 @@ pub async fn jobs_are_filtered_by_owner_name_and_life(place: &Place) {
     let epoch = store.lead().await.unwrap();
     let jobs = (1..=12).map(|id| if id <= 6 { ended(id) } else { job(id) }).collect();
     store.commit(epoch, &Commit { jobs, ..Commit::default() }).await.unwrap();
+    if let Some(url) = place.address() {
+        assert_eq!(windfall_store::live_jobs(&url).await.unwrap(), Some(6), "counted from outside");
+    }
     let ids = async |query: JobQuery| -> Vec<u64> {
         store.jobs(&query).await.unwrap().iter().map(|job| job.workload).collect()
     };

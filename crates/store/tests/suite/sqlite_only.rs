@@ -39,6 +39,18 @@ async fn a_newer_store_is_refused_and_not_touched() {
 }
 
 #[tokio::test]
+async fn a_look_from_outside_makes_nothing_and_changes_nothing() {
+    let scratch = Scratch::new();
+    let url = format!("sqlite:{}", scratch.file().display());
+    assert_eq!(windfall_store::live_jobs(&url).await.unwrap(), None);
+    assert_eq!(names(scratch.path()), [""; 0]);
+    SqliteStore::open(scratch.file()).await.unwrap().close().await;
+    let bytes = std::fs::read(scratch.file()).unwrap();
+    assert_eq!(windfall_store::live_jobs(&url).await.unwrap(), Some(0));
+    assert_eq!(std::fs::read(scratch.file()).unwrap(), bytes);
+}
+
+#[tokio::test]
 async fn the_database_of_another_program_is_refused_and_not_touched() {
     let scratch = Scratch::new();
     let bytes = with_header(&scratch, 68, 0x4d50_4258).await;

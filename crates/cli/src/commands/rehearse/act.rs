@@ -78,8 +78,8 @@ pub struct Stint {
     pub cut: Option<(Cut, Instant)>,
     /// What lay in its checkpoint directory when it was over.
     pub left: Contents,
-    /// Processor seconds that its program used, as far as was seen, and when that was.
-    pub used: (f64, Instant),
+    /// What its program used of the machine, as far as was seen, and when that was.
+    pub used: (cores::Used, Instant),
     /// What was seen of it after a notice.
     pub told: Option<Told>,
 }
@@ -198,7 +198,7 @@ pub async fn play(
         stage.end(id).await?;
     }
     act.look().await?;
-    act.close();
+    act.close().await;
     let Act { key, stints, cuts, hit, .. } = act;
     Ok(Played { key, stints, ended, cuts, hit })
 }
@@ -272,7 +272,7 @@ impl Act<'_> {
             output: Vec::new(),
             cut: None,
             left: Contents::new(),
-            used: (0.0, Instant::now()),
+            used: (cores::Used::default(), Instant::now()),
             told: None,
         }
     }
@@ -341,11 +341,13 @@ impl Act<'_> {
         Ok(true)
     }
 
-    fn close(&mut self) {
+    async fn close(&mut self) {
         let now = Instant::now();
         for stint in &mut self.stints {
             stint.ended.get_or_insert(now);
-            stint.left = contents(&stint.saves_dir);
+            let folder = stint.saves_dir.clone();
+            // Large files take a while to read, and other acts go on meanwhile.
+            stint.left = tokio::task::spawn_blocking(move || contents(&folder)).await.unwrap_or_default();
         }
     }
 }
@@ -354,7 +356,7 @@ impl Stint {
     fn look_at_processes(&mut self, now: Instant) {
         let Some(pid) = self.view.pid.filter(|_| self.ended.is_none()) else { return };
         if self.cut.is_none() && now - self.used.1 > MEASURE {
-            self.used = (cores::used_by_group(pid).max(self.used.0), now);
+            self.used = (cores::used_by_group(pid).most(self.used.0), now);
         }
         let late = self.cut.is_some_and(|(_, at)| now - at > A_MOMENT);
         if let Some(told) = self.told.as_mut().filter(|told| late && told.workers_gone.is_none()) {

@@ -1,18 +1,36 @@
 //! How many acts fit side by side on this machine: what the program uses of its cores, and what others leave of them.
 
-use std::path::Path;
-
 /// Clock ticks a second in `/proc`; the same on every Linux of today.
 const TICKS: f64 = 100.0;
+/// Bytes of a page in `/proc`. Where pages are larger, more memory is counted and fewer acts are played at once.
+const PAGE: u64 = 4_096;
 /// More at once make the moments of interruptions hard to hit.
 const MOST: usize = 4;
 /// Even a program that sleeps needs this much of a core: it is copied, started and watched.
 const LEAST: f64 = 0.25;
 
-/// Processor seconds that the processes of a group have used so far.
-pub fn used_by_group(group: u32) -> f64 {
-    let ticks: u64 = stats().into_iter().filter(|stat| stat.group == group).map(|stat| stat.ticks).sum();
-    ticks as f64 / TICKS
+/// What a program uses of a machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Used {
+    /// Of a processor, so far.
+    pub seconds: f64,
+    /// Bytes of memory.
+    pub memory: u64,
+}
+
+impl Used {
+    pub fn most(self, other: Used) -> Used {
+        Used { seconds: self.seconds.max(other.seconds), memory: self.memory.max(other.memory) }
+    }
+}
+
+/// What the processes of a group use.
+pub fn used_by_group(group: u32) -> Used {
+    let of_group = |stat: &Stat| stat.group == group;
+    stats().iter().filter(|stat| of_group(stat)).fold(Used::default(), |sum, stat| Used {
+        seconds: sum.seconds + stat.ticks as f64 / TICKS,
+        memory: sum.memory + stat.pages * PAGE,
+    })
 }
 
 /// The processes of a group, by number.
@@ -24,6 +42,7 @@ struct Stat {
     pid: u32,
     group: u32,
     ticks: u64,
+    pages: u64,
     state: String,
 }
 
@@ -36,7 +55,13 @@ fn stats() -> Vec<Stat> {
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
         let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
         let group = u32::try_from(number(2)?).ok()?;
-        Some(Stat { pid, group, ticks: number(11)? + number(12)?, state: (*fields.first()?).to_owned() })
+        Some(Stat {
+            pid,
+            group,
+            ticks: number(11)? + number(12)?,
+            pages: number(21)?,
+            state: (*fields.first()?).to_owned(),
+        })
     };
     entries.filter_map(|entry| read(entry.file_name())).collect()
 }
@@ -49,21 +74,38 @@ pub fn catches_sigterm(pid: u32) -> bool {
     bits.is_some_and(|bits| bits >> (15 - 1) & 1 == 1)
 }
 
-/// How many acts to play at the same time, for a program that uses so many cores.
-pub fn at_once(used: f64) -> usize {
+/// How many acts to play at the same time, for a program that uses so many cores and so much memory.
+pub fn at_once(cores_used: f64, memory_used: u64) -> usize {
+    let devices = std::fs::read_dir("/dev").into_iter().flatten().flatten();
     // Two programs on one accelerator may not both fit into its memory.
-    if ["/dev/nvidia0", "/dev/kfd", "/dev/accel0"].iter().any(|device| Path::new(device).exists()) {
+    if devices.map(|entry| entry.file_name()).any(|name| is_accelerator(&name.to_string_lossy())) {
         return 1;
     }
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split_whitespace().next().and_then(|load| load.parse().ok()).unwrap_or(0.0);
-    fitting(cores as f64, load, used)
+    fitting(cores as f64, load, cores_used).min(in_memory(memory_used))
 }
 
 fn fitting(cores: f64, load: f64, used: f64) -> usize {
     let free = cores - (load - used).max(0.0);
     ((free / used.max(LEAST)).floor().max(1.0) as usize).min(MOST)
+}
+
+/// Half of the memory that is free is left alone: a program may use more after its restart than it did before.
+fn in_memory(used: u64) -> usize {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let available = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let free = available.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    free.map_or(MOST, |kib| (kib * 1_024 / 2 / used.max(1)).clamp(1, MOST as u64) as usize)
+}
+
+/// Whether a file of `/dev` is an accelerator of NVIDIA, AMD, Google, AWS, Intel or Huawei.
+fn is_accelerator(name: &str) -> bool {
+    let numbered = |prefix: &str| {
+        name.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    matches!(name, "kfd" | "accel") || ["nvidia", "accel", "neuron", "hl", "davinci"].into_iter().any(numbered)
 }
 
 #[cfg(test)]
@@ -77,6 +119,18 @@ mod tests {
         assert_eq!(fitting(8.0, 6.0, 1.0), 3);
         assert_eq!(fitting(2.0, 7.0, 0.1), 1, "a busy machine");
         assert_eq!(fitting(8.0, 8.0, 8.0), 1, "a program that uses all of them");
+    }
+
+    #[test]
+    fn accelerators_of_every_maker_and_every_number_are_seen() {
+        for name in ["nvidia0", "nvidia7", "kfd", "accel0", "accel", "neuron12", "hl0", "davinci3"] {
+            assert!(is_accelerator(name), "{name}");
+        }
+        for name in ["nvidiactl", "nvidia-uvm", "hlx", "accelerometer", "null", "neuron"] {
+            assert!(!is_accelerator(name), "{name}");
+        }
+        assert_eq!(in_memory(u64::MAX / 4_096), 1, "one always fits");
+        assert!(in_memory(1) > 1);
     }
 
     #[test]

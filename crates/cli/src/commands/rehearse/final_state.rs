@@ -5,6 +5,7 @@ use super::act::Played;
 use super::compare::{self, Apart, Compared, How, Place, Weight};
 use super::judge::{Finding, Scene, Seen, Severity};
 use super::saves::{Contents, is_lock};
+use super::traces::last_line;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use windfall_core::english::counted;
@@ -28,30 +29,53 @@ fn state(played: &Played) -> Contents {
     if only.is_empty() { state } else { only }
 }
 
+/// Files to compare. That takes as long as reading them does, so no other act may wait for it.
+pub enum Comparison {
+    /// Files that both have: the path, the folder of each, whether their hashes are equal, and whether it counts only
+    /// if it holds tensors.
+    Files(Vec<(PathBuf, PathBuf, PathBuf, bool, bool)>),
+    /// Nothing is left of these.
+    Gone(Vec<PathBuf>),
+}
+
+impl Comparison {
+    /// Reads and compares them.
+    pub fn run(self) -> Vec<Compared> {
+        let files = match self {
+            Comparison::Files(files) => files,
+            Comparison::Gone(paths) => {
+                let gone = || Apart { at: String::new(), how: "is missing".to_owned(), weight: Weight::Result };
+                let compared = |path| Compared { path, how: How::Bytes, is_lightning: false, apart: vec![gone()] };
+                return paths.into_iter().map(compared).collect();
+            }
+        };
+        let compared = files.into_iter().filter_map(|(path, one, other, same, only_tensors)| {
+            let file = compare::file(&path, &one, &other, same);
+            (!only_tensors || matches!(file.how, How::Content(1.., _))).then_some(file)
+        });
+        compared.collect()
+    }
+}
+
 impl Seen {
-    /// Compares the files that a run and the undisturbed run both ended with; none where there is nothing to
-    /// compare with. A file that only one of them has is an older or an extra checkpoint.
-    pub fn compare(&self, played: &Played) -> Option<Vec<Compared>> {
+    /// The files that a run and the undisturbed run both ended with; none where there is nothing to compare with. A
+    /// file that only one of them has is an older or an extra checkpoint.
+    pub fn comparison(&self, played: &Played) -> Option<Comparison> {
         let (one, other) = (state(&self.base), state(played));
         if !self.base.succeeded() || !played.succeeded() || one.is_empty() {
             return None;
         }
         let last = played.last()?;
         if other.is_empty() {
-            let gone = |path: &PathBuf| Compared {
-                path: path.clone(),
-                how: How::Bytes,
-                is_lightning: false,
-                apart: vec![Apart { at: String::new(), how: "is missing".to_owned(), weight: Weight::Result }],
-            };
-            return Some(one.keys().map(gone).collect());
+            return Some(Comparison::Gone(one.into_keys().collect()));
         }
         let common = one.iter().filter_map(|(path, what)| Some((path, what == other.get(path)?)));
-        let common = common.map(|(path, same)| compare::file(path, &self.base_state, &last.saves_dir, same));
+        let common =
+            common.map(|(path, same)| (path.clone(), self.base_state.clone(), last.saves_dir.clone(), same, false));
         // Beside its checkpoints a program may export its result. Other files there may be of one stint only.
         let exported = self.outside.iter().filter(|path| last.folder.join(path).is_file());
-        let exported = exported.map(|path| compare::file(path, &self.base_folder, &last.folder, false));
-        Some(common.chain(exported.filter(|file| matches!(file.how, How::Content(1.., _)))).collect())
+        let exported = exported.map(|path| (path.clone(), self.base_folder.clone(), last.folder.clone(), false, true));
+        Some(Comparison::Files(common.chain(exported).collect()))
     }
 }
 
@@ -70,6 +94,9 @@ impl Scene {
         let compared = self.compared.as_ref()?;
         if compared.iter().any(|file| file.unlike(volatile).next().is_some()) {
             return Some(false);
+        }
+        if compared.iter().any(|file| file.unread().next().is_some()) {
+            return None;
         }
         let tells = |file: &Compared| {
             let whole = volatile.contains(&(file.path.clone(), String::new()));
@@ -150,17 +177,55 @@ pub fn notes(seen: &Seen) -> Vec<Finding> {
             severity: Severity::Info,
         });
     }
-    let apart = |scene: &&Scene| scene.compared.as_ref().is_some_and(Vec::is_empty);
-    if let Some(scene) = seen.scenes.iter().find(apart) {
-        found.push(Finding {
-            code: "final-state-not-compared",
-            seen: format!("{}: no file of its final state has a name that the undisturbed run used", scene.name),
-            why: "whether an interrupted run ends as an undisturbed one does cannot be checked",
-            fix: "save the last checkpoint under a name that does not depend on when it was saved".to_owned(),
-            severity: Severity::Info,
-        });
-    }
+    found.extend(not_compared(seen));
+    found.extend(other_last_line(seen));
     found
+}
+
+/// Nothing that an interrupted run ended with could be compared, or not all of it.
+fn not_compared(seen: &Seen) -> Option<Finding> {
+    if seen.deterministic == Some(false) {
+        return None;
+    }
+    let scene = seen.scenes.iter().find(|scene| scene.compared.is_some() && scene.equal(&seen.volatile).is_none())?;
+    let files = scene.compared.as_ref()?;
+    let unread: Vec<String> = files.iter().flat_map(|file| file.unread().map(|apart| name(file, apart))).collect();
+    let (what, fix) = match (files.is_empty(), unread.is_empty()) {
+        (true, _) => (
+            "no file of its final state has a name that the undisturbed run used".to_owned(),
+            "save the last checkpoint under a name that does not depend on when it was saved",
+        ),
+        (false, false) => (some(unread), "compare it with a program of your own"),
+        (false, true) => (
+            some(files.iter().map(Compared::words).collect()),
+            "leave the result itself where it is saved, as tensors, numbers or text",
+        ),
+    };
+    Some(Finding {
+        code: "final-state-not-compared",
+        seen: format!("{}: {what}", scene.name),
+        why: "whether an interrupted run ends as an undisturbed one does cannot be checked",
+        fix: fix.to_owned(),
+        severity: Severity::Info,
+    })
+}
+
+/// The last thing that an interrupted run printed is another than that of the undisturbed run. Whether that is its
+/// result nobody can know but its author.
+fn other_last_line(seen: &Seen) -> Option<Finding> {
+    let line = |played: &Played| played.last().and_then(|stint| last_line(&stint.log)).filter(|_| played.succeeded());
+    let one = line(&seen.base).filter(|_| !seen.last_line_varies)?;
+    let other = |scene: &Scene| Some((scene.name, line(&scene.played)?));
+    let others = seen.scenes.iter().filter(|scene| scene.played.cuts > 0).filter_map(other);
+    let (act, other) = others.into_iter().find(|(_, other)| compare::mask(other) != compare::mask(&one))?;
+    Some(Finding {
+        code: "other-last-line",
+        seen: format!("{act}: the last line that it printed is `{other}`, and undisturbed `{one}`"),
+        why: "if that is its result, an interrupted run gives another one",
+        fix: "nothing needs to be done if it counts what one run did; else save all that the result depends on"
+            .to_owned(),
+        severity: Severity::Info,
+    })
 }
 
 /// Two undisturbed runs end with different results.

@@ -35,6 +35,7 @@ pub fn all(seen: &Seen) -> Vec<Finding> {
         signals::slow(seen),
         slow_restart(seen),
         final_state::not_deterministic(seen),
+        only_alone(seen),
     ]
     .into_iter()
     .flatten()
@@ -42,6 +43,18 @@ pub fn all(seen: &Seen) -> Vec<Finding> {
     .collect();
     found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     found
+}
+
+/// Two runs of it on one machine are in each other's way.
+fn only_alone(seen: &Seen) -> Option<Finding> {
+    (!seen.only_alone.is_empty()).then(|| Finding {
+        code: "only-alone",
+        seen: format!("{}: it went wrong beside another run on the same machine, and well alone", seen.only_alone.join(", ")),
+        why: "two of its runs share something, such as a port, a file with a fixed name, or memory that is too small for \
+              both: on a shared machine it will fail",
+        fix: "take a free port (0), write only below its own folder, and rehearse with --at-once 1 to be sure".to_owned(),
+        severity: Severity::Info,
+    })
 }
 
 fn baseline_failed(seen: &Seen) -> Option<Finding> {

@@ -65,6 +65,10 @@ pub struct Seen {
     pub deterministic: Option<bool>,
     /// Where two undisturbed runs differ.
     pub volatile: BTreeSet<Place>,
+    /// Two undisturbed runs print different last lines.
+    pub last_line_varies: bool,
+    /// Acts that went wrong beside others and well alone.
+    pub only_alone: Vec<&'static str>,
     /// The folder with the state that the undisturbed run ended with.
     pub base_state: PathBuf,
     /// The folder that the undisturbed run ran in.
@@ -111,6 +115,11 @@ impl Scene {
         // A save that was due anyway, in the moment before it died, is older than what it had done.
         let all = self.restarts.first().is_none_or(|r| r.by != "progress" || r.lost.is_none_or(|lost| lost < at_risk));
         saved && all && !self.ignored_notice(baseline)
+    }
+
+    /// It failed before its interruption came.
+    pub fn failed_uninterrupted(&self) -> bool {
+        self.played.cuts == 0 && matches!(self.played.ended, Ended::Job(..)) && !self.played.succeeded()
     }
 
     pub fn hung(&self) -> bool {

@@ -40,6 +40,7 @@ fn outcome(seen: &Seen, scene: &Scene) -> String {
     let asked = played.stints.iter().filter_map(|stint| stint.cut).map(|(cut, _)| cut).next_back();
     if played.cuts == 0 {
         return match scene.name {
+            _ if scene.failed_uninterrupted() => "failed before it was interrupted".to_owned(),
             "during a save" => "not hit: its saves are too quick or too rare".to_owned(),
             _ => "not interrupted: it ended first".to_owned(),
         };

@@ -1,12 +1,13 @@
 //! Which acts are played, in which order, and which of them are not worth playing after what was seen.
 
 use super::act::{Cue, Cut, Ended, Played, Stint, play};
-use super::final_state::volatile;
+use super::compare::{Compared, mask};
+use super::final_state::{Comparison, volatile};
 use super::judge::{Scene, Seen};
 use super::report::Screen;
 use super::saves::changed_files;
 use super::stage::Stage;
-use super::traces::{Baseline, restarts};
+use super::traces::{Baseline, last_line, restarts};
 use crate::exit::Failure;
 use regex::Regex;
 use std::collections::BTreeSet;
@@ -62,6 +63,8 @@ impl Script {
             saves_when_asked: false,
             deterministic: None,
             volatile: BTreeSet::new(),
+            last_line_varies: false,
+            only_alone: Vec::new(),
             base_state,
             base_folder,
             notice: self.notice,
@@ -138,8 +141,14 @@ impl Script {
                 futures::future::join_all(scenes).await.into_iter().collect::<Result<Vec<Scene>, Failure>>()?;
             for (scene, (name, script)) in scenes.into_iter().zip(wave) {
                 // Beside others it may have missed a port or memory: alone, it has no such excuse.
-                let again = wave.len() > 1 && (went_wrong(&scene) || (seen.baseline.finished && scene.hung()));
+                let wrong = |scene: &Scene| {
+                    went_wrong(scene) || (seen.baseline.finished && (scene.hung() || scene.failed_uninterrupted()))
+                };
+                let again = wave.len() > 1 && wrong(&scene);
                 let scene = if again { self.scene(stage, seen, name, script, pattern).await? } else { scene };
+                if again && !wrong(&scene) {
+                    seen.only_alone.push(name);
+                }
                 seen.scenes.push(scene);
             }
             if broken(seen) {
@@ -168,8 +177,9 @@ impl Script {
             return 1;
         }
         let stint = seen.base.last();
-        let used = stint.map_or(1.0, |stint| stint.used.0 / stint.age(stint.used.1).as_secs_f64().max(0.1));
-        self.at_once.unwrap_or_else(|| super::cores::at_once(used))
+        let cores = stint.map_or(1.0, |stint| stint.used.0.seconds / stint.age(stint.used.1).as_secs_f64().max(0.1));
+        let memory = stint.map_or(0, |stint| stint.used.0.memory);
+        self.at_once.unwrap_or_else(|| super::cores::at_once(cores, memory))
     }
 
     async fn scene(
@@ -199,7 +209,8 @@ impl Script {
             played = play(stage, &earlier, limit, enough).await?;
         }
         self.screen.end(&played);
-        let compared = if played.cuts > 0 { seen.compare(&played) } else { None };
+        let comparison = if played.cuts > 0 { seen.comparison(&played) } else { None };
+        let compared = run(comparison).await;
         if !self.keep {
             stage.sweep(&played.key);
         }
@@ -213,13 +224,21 @@ impl Script {
         if equal.contains(&false) {
             self.screen.begin("undisturbed again", &format!("about {} ", super::judge::seconds(seen.baseline.ran)));
             let again = play(stage, &[], self.limit.max(secs(seen.baseline.ran * 3.0)), |_| false).await?;
-            seen.volatile = volatile(&seen.compare(&again).unwrap_or_default());
+            seen.volatile = volatile(&run(seen.comparison(&again)).await.unwrap_or_default());
+            let lines = [&seen.base, &again].map(|played| last_line(&played.last()?.log));
+            seen.last_line_varies = lines[0].as_deref().map(mask) != lines[1].as_deref().map(mask);
             seen.deterministic = Some(seen.volatile.is_empty());
         } else if equal.contains(&true) {
             seen.deterministic = Some(true);
         }
         Ok(())
     }
+}
+
+/// Compares away from the acts that are being played.
+async fn run(comparison: Option<Comparison>) -> Option<Vec<Compared>> {
+    let comparison = comparison?;
+    tokio::task::spawn_blocking(move || comparison.run()).await.ok()
 }
 
 /// An interruption between two parts of the undisturbed run, later where so many checkpoints take longer.

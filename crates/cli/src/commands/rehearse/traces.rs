@@ -9,6 +9,10 @@ use std::time::Duration;
 
 /// Output read of one stint.
 const MOST_OUTPUT: usize = 16 << 20;
+/// Bytes at the end of the output among which its last line is looked for.
+const LAST_OUTPUT: u64 = 16 << 10;
+/// Characters of a line that are shown and compared.
+const LONGEST_LINE: usize = 200;
 /// Lines printed in this first part of a stint are greetings, which every start repeats.
 const GREETINGS: f64 = 0.2;
 /// With less work than this before an interruption, where the rest begins cannot be told from its length.
@@ -64,6 +68,19 @@ impl Restart {
 pub fn output(log: &Path) -> String {
     let bytes = std::fs::read(log).unwrap_or_default();
     String::from_utf8_lossy(&bytes[..bytes.len().min(MOST_OUTPUT)]).into_owned()
+}
+
+/// The last line of a stint's output that is not empty, cut short.
+pub fn last_line(log: &Path) -> Option<String> {
+    use std::io::{Read, Seek, SeekFrom};
+    let mut file = std::fs::File::open(log).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LAST_OUTPUT))).ok()?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).ok()?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let line = text.split(['\n', '\r']).map(str::trim).rfind(|line| !line.is_empty())?;
+    Some(line.chars().take(LONGEST_LINE).collect())
 }
 
 /// Every progress value in a stint's output, in order.

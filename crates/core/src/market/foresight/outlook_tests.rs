@@ -113,12 +113,13 @@ fn a_published_band_is_what_happens() {
     let model = Model::embedded();
     // 10 to 15 % of the machines in a month of 730 hours: −ln(1 − 0.125) / 730 an hour.
     let losses = Losses::of_share(0.10, 0.15, 730.0);
-    let by_hand = 1_000.0 * -libm::log1p(-0.125) / 730.0;
-    let outlook = model.outlook(&Journey { losses, has_firm: false, ..journey(1_000, None) });
+    let by_hand = 20_000.0 * -libm::log1p(-0.125) / 730.0;
+    let outlook = model.outlook(&Journey { losses, has_firm: false, ..journey(20_000, None) });
     let seen = outlook.expect(|passage| f64::from(passage.interruptions)).mean;
-    assert!((seen / by_hand - 1.0).abs() < 0.5, "{seen} interruptions, {by_hand} by hand");
+    // About 440 in all worlds together: three of their standard errors.
+    assert!((seen / by_hand - 1.0).abs() < 0.15, "{seen} interruptions, {by_hand} by hand");
     let lifetime = model.mean_lifetime(losses).0 as f64 / 3.6e6;
-    assert!((lifetime * by_hand / 1_000.0 - 1.0).abs() < 0.01, "{lifetime} h");
+    assert!((lifetime * by_hand / 20_000.0 - 1.0).abs() < 0.01, "{lifetime} h");
 }
 
 #[test]

@@ -119,10 +119,11 @@ fn play(journey: &Journey, tick: f64, market: &mut Course<'_>, count: &mut Count
             _ if journey.has_firm && have <= cushion(journey, count.work) => Place::Firm,
             _ => Place::Nowhere,
         };
-        if target == Place::Firm && place != Place::Firm && count.now >= firm_from {
+        let asks_for_firm = target == Place::Firm && place != Place::Firm;
+        if asks_for_firm && count.now >= firm_from {
             firm_from = count.now + market.refusal_ms(journey.refused);
         }
-        let refused = target == Place::Firm && place != Place::Firm && count.now < firm_from;
+        let refused = asks_for_firm && count.now < firm_from;
         // What is held is not given back for what cannot be had.
         let target = if refused { place } else { target };
         let entering = target != Place::Nowhere && target != place;

@@ -13,8 +13,8 @@ use formats::{Content, Format};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tree::{Apartness, Walk};
-pub use weight::Weight;
-use weight::{Trainer, mask};
+use weight::Trainer;
+pub use weight::{Weight, mask};
 use windfall_core::english::counted;
 
 /// How a file was compared.
@@ -63,6 +63,11 @@ impl Compared {
             let is_volatile = |at: String| volatile.contains(&(self.path.clone(), at));
             apart.weight == Weight::Result && !within.into_iter().any(is_volatile)
         })
+    }
+
+    /// The places that differ and could not be read.
+    pub fn unread(&self) -> impl Iterator<Item = &Apart> {
+        self.apart.iter().filter(|apart| apart.weight == Weight::Unread)
     }
 
     /// In one line for people.

@@ -16,6 +16,8 @@ pub enum Weight {
     Books,
     /// The state of random numbers.
     Random,
+    /// It could not be read here, so nothing can be said about it.
+    Unread,
     /// What the program is run for.
     Result,
 }
@@ -118,6 +120,7 @@ pub fn weigh(trainer: Option<Trainer>, path: &Path, difference: &Difference) -> 
         Apartness::Single(one, other) if is_time(&last) || (near_now(one) && near_now(other)) => Weight::Run,
         Apartness::Single(..) if has(&last, RUN_WORDS) => Weight::Run,
         Apartness::Single(one, other) if mask(one) == mask(other) => Weight::Run,
+        Apartness::Unreadable => Weight::Unread,
         Apartness::Alone if is_time(&last) || has(&last, RUN_WORDS) => Weight::Run,
         _ if random => Weight::Random,
         _ => Weight::Result,
@@ -244,6 +247,8 @@ mod tests {
         assert_eq!(of(&["seen"], "1700", "1701"), Weight::Result);
         assert_eq!(of(&["random", "state"], "1", "2"), Weight::Random);
         assert_eq!(of(&["random_forest", "depth"], "1", "2"), Weight::Result);
+        let large = Difference { keys: vec!["weight".to_owned()], what: Apartness::Unreadable };
+        assert_eq!(weigh(None, Path::new("model.pt"), &large), Weight::Unread);
     }
 
     #[test]
