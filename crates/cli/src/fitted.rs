@@ -127,6 +127,18 @@ pub fn wrapped(paragraph: &str, width: usize) -> String {
     lines.join("\n") + "\n"
 }
 
+/// A paragraph beside its label, which stands in a column of `indent` characters.
+pub fn labelled(label: &str, paragraph: &str, indent: usize, width: usize) -> String {
+    let mut label = label.to_owned();
+    let mut text = String::new();
+    for line in wrapped(paragraph, width.saturating_sub(indent).max(20)).lines() {
+        text.push_str(format!("{label:<indent$}{line}").trim_end());
+        text.push('\n');
+        label.clear();
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,6 +162,14 @@ mod tests {
         let column = |texts: &[&str]| fitted(vec![Column::words("N", 0, own(texts)).least(4)], 6);
         assert_eq!(column(&["abcdefgh", "xbcdefgh"]), "N\nabcde…\nxbcde…\n");
         assert_eq!(column(&["abcdefgh", "abcdefxh"]), "N\nabcdefgh\nabcdefxh\n");
+    }
+
+    #[test]
+    fn a_label_stands_once_and_its_text_below_itself() {
+        assert_eq!(
+            labelled("cost", "compute $1.00, restarts $0.50", 6, 26),
+            "cost  compute $1.00,\n      restarts $0.50\n"
+        );
     }
 
     #[test]

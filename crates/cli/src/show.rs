@@ -30,7 +30,9 @@ pub fn usd(dollars: f64) -> String {
 
 /// Dollars from and to, in the digits of one amount: `$704.12-1,177.30`.
 pub fn usd_between(low: f64, high: f64, dash: char) -> String {
-    format!("{}{dash}{}", usd(low), usd(high).trim_start_matches('$'))
+    // Below ten cents amounts have four decimals, unless the other has two.
+    let low = if low < 0.1 && high >= 0.1 { format!("${low:.2}") } else { usd(low) };
+    format!("{low}{dash}{}", usd(high).trim_start_matches('$'))
 }
 
 /// How far a job is: `46 %`.

@@ -312,7 +312,7 @@ impl JobSpec {
             return fail("nodes", "expected 1 to 4096");
         }
         if self.least_gang.is_some_and(|least| least == 0 || least > self.gang) {
-            return fail("least_nodes", "expected at least 1 and at most as many as nodes");
+            return fail("least_nodes", &format!("expected 1 to {}, which is `nodes`", self.gang));
         }
         if !(1..=3).contains(&self.tier) {
             return fail("tier", "expected 1, 2 or 3");

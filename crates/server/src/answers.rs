@@ -4,7 +4,7 @@
 use crate::api_types::{
     Accepted, Bill, DatabaseAway, ExplainAnswer, Hello, InterruptRequest, JobAnswer, Problem, Submission,
 };
-use crate::cycle::{Refused, Ticket, chain, continued_already, path_in_use};
+use crate::cycle::{Refused, Ticket, continued_already, path_in_use};
 use crate::folders::Kept;
 use crate::home::Home;
 use crate::keeper::{Ask, Keeper, Reply, Waiting, refusal};
@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use windfall_core::brain::Job;
+use windfall_core::english::with_causes;
 use windfall_core::record::Subject;
 use windfall_core::view::{JobView, State};
 use windfall_core::worker::WorkerView;
@@ -34,7 +35,7 @@ pub(crate) struct Archive {
 impl Archive {
     /// A job that the brain does not know any more.
     pub async fn find(&self, id: WorkloadId) -> Result<JobView, Problem> {
-        let row = self.store.job(id.0).await.map_err(|error| problem(503, "store-refused", &chain(&error)))?;
+        let row = self.store.job(id.0).await.map_err(|error| problem(503, "store-refused", &with_causes(&error)))?;
         let row = row.ok_or_else(|| problem(404, "no-such-job", &format!("no job has the number {id}")))?;
         windfall_core::codec::decode(row.version, &row.summary)
             .map_err(|error| problem(500, "unreadable-job", &error.to_string()))
@@ -326,9 +327,9 @@ impl Keeper {
                     None => archive.find(id).await?,
                 };
                 let rows = archive.store.rows_of(id.0, 0, 100_000).await;
-                let rows = rows.map_err(|error| problem(503, "store-refused", &chain(&error)))?;
+                let rows = rows.map_err(|error| problem(503, "store-refused", &with_causes(&error)))?;
                 let ledger = archive.store.ledger_of(id.0).await;
-                let ledger = ledger.map_err(|error| problem(503, "store-refused", &chain(&error)))?;
+                let ledger = ledger.map_err(|error| problem(503, "store-refused", &with_causes(&error)))?;
                 Ok(ExplainAnswer {
                     lines: history::lines(&rows, &ledger, job.submitted_at),
                     policy: present.as_ref().map(|present| present.policy.clone()),

@@ -1,7 +1,6 @@
 //! The HTTP API on the state directory's socket. Handlers translate; the keeper answers.
 
 use crate::api_types::{Accepted, ExplainAnswer, Hello, InterruptRequest, JobAnswer, Problem, Submission};
-use crate::cycle::chain;
 use crate::dispatch::StoreAccess;
 use crate::home::Home;
 use crate::keeper::Ask;
@@ -18,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use windfall_agent::checkpoint::CheckpointError;
+use windfall_core::english::with_causes;
 use windfall_core::spec::Continued;
 use windfall_core::view::{self, JobView};
 use windfall_core::worker::WorkerView;
@@ -81,7 +81,7 @@ impl Desk {
     /// What was asked for when a job was submitted.
     async fn spec_of(&self, id: u64) -> Result<JobSpec, Problem> {
         let rows = self.store.rows_of(id, 0, 1).await;
-        let rows = rows.map_err(|error| problem(503, "store-refused", &chain(&error)))?;
+        let rows = rows.map_err(|error| problem(503, "store-refused", &with_causes(&error)))?;
         let first = rows.first().and_then(|row| codec::decode::<windfall_core::Body>(row.version, &row.payload).ok());
         match first {
             Some(windfall_core::Body::Event(Event::Submitted { workload, .. })) => Ok(workload.job().clone()),
@@ -164,7 +164,7 @@ impl Desk {
 fn store_refusal(error: &CheckpointError) -> Problem {
     // A full disk is not the submitter's mistake.
     let status = if probe::is_full(error) { 507 } else { 422 };
-    let mut refusal = problem(status, "checkpoint-store", &chain(error));
+    let mut refusal = problem(status, "checkpoint-store", &with_causes(error));
     refusal.hint = error.hint().map(str::to_owned);
     refusal
 }

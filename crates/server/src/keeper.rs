@@ -4,7 +4,7 @@
 use crate::answers::Archive;
 use crate::api_types::{Accepted, ExplainAnswer, Hello, InterruptRequest, JobAnswer, Problem, Submission};
 use crate::bound::Bound;
-use crate::cycle::{Answer, Cycle, Gone, Moment, Refused, Step, Ticket, chain};
+use crate::cycle::{Answer, Cycle, Gone, Moment, Refused, Step, Ticket};
 use crate::dispatch::{self, Performed, Task};
 use crate::folders::Folders;
 use crate::home::{Home, World};
@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use windfall_core::brain::Open;
+use windfall_core::english::with_causes;
 use windfall_core::view::JobView;
 use windfall_core::worker::WorkerView;
 use windfall_core::{DecisionId, Event, LeaseId, Span, Time, WorkloadId};
@@ -108,7 +109,7 @@ impl Keeper {
         // Log rows of ended jobs are for explaining them; after a month nobody asks. Jobs and ledger stay.
         let before = self.clock.now() - KEEP_LOG;
         if let Err(error) = self.store.cut(self.cycle.epoch(), self.cycle.snapshot_seq(), before.0).await {
-            log(&format!("old log rows stay: {}", chain(&error)));
+            log(&format!("old log rows stay: {}", with_causes(&error)));
         }
         let (mut forgot, mut turned) = (Instant::now(), Instant::now());
         let home = self.home.identity();

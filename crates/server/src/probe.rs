@@ -1,9 +1,9 @@
 //! Looks at the stores of jobs' checkpoints: at submission, and while one that was away is waited for.
 
-use crate::cycle::chain;
 use crate::dispatch::{StoreAccess, StoreProbe};
 use async_trait::async_trait;
 use windfall_agent::checkpoint::{CheckpointError, Checkpoints, Culprit, Options};
+use windfall_core::english::with_causes;
 use windfall_core::{Trouble, TroubleKind};
 
 /// Probes real stores.
@@ -28,8 +28,8 @@ pub async fn last_epoch(access: &StoreAccess) -> Result<Option<u64>, CheckpointE
 async fn trouble_with(access: &StoreAccess) -> Option<Trouble> {
     let told = |error: CheckpointError| {
         let text = match error.hint() {
-            Some(hint) => format!("{}; {hint}", chain(&error)),
-            None => chain(&error),
+            Some(hint) => format!("{}; {hint}", with_causes(&error)),
+            None => with_causes(&error),
         };
         Trouble { kind: kind(&error), text }
     };

@@ -239,7 +239,7 @@ fn culprit_of(error: &Error) -> Culprit {
     {
         return Culprit::Endpoint;
     }
-    let words = chain(error);
+    let words = windfall_core::english::with_causes(error);
     let has = |codes: &[&str]| codes.iter().any(|code| words.contains(code));
     if has(&["AuthorizationHeaderMalformed", "PermanentRedirect", "redirect without LOCATION", "IllegalLocation"]) {
         return Culprit::Region;
@@ -331,15 +331,4 @@ pub(crate) fn explain(remote: &Remote, what: &str, error: Error) -> CheckpointEr
     };
     let what = format!("{what}: {reason}: {}", remote.label());
     CheckpointError::Store { what, culprit, hint, source: Box::new(error) }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut words = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        words.push_str(" | ");
-        words.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    words
 }

@@ -2,10 +2,9 @@
 
 use crate::args::Cli;
 use crate::exit::{Code, Failure};
-use crate::fitted::wrapped;
+use crate::fitted::labelled;
 use crate::jobfile;
 use clap::CommandFactory;
-use std::fmt::Write as _;
 use std::path::Path;
 
 pub fn schema() -> Result<Code, Failure> {
@@ -64,11 +63,7 @@ const INDENT: usize = 17;
 pub fn glossary(width: usize) -> String {
     let mut text = "What the words on the screen mean:\n\n".to_owned();
     for (word, meaning) in WORDS {
-        let mut head = format!("  {word}");
-        for line in wrapped(meaning, width.saturating_sub(INDENT).max(20)).lines() {
-            let _ = writeln!(text, "{head:<INDENT$}{line}");
-            head.clear();
-        }
+        text.push_str(&labelled(&format!("  {word}"), meaning, INDENT, width));
     }
     text
 }

@@ -8,7 +8,7 @@ use crate::show;
 use std::io::Write;
 use std::time::Duration;
 use windfall_core::Span;
-use windfall_core::english::counted;
+use windfall_core::english::{counted, with_causes};
 use windfall_core::view::JobView;
 use windfall_server::api_types::{Hello, Problem};
 use windfall_server::home::{HomeError, World};
@@ -105,12 +105,7 @@ pub fn startup_failure(problem: Problem) -> Failure {
 }
 
 fn startup_problem(error: &ServeError) -> Problem {
-    let mut title = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        title = format!("{title}: {cause}");
-        source = cause.source();
-    }
+    let title = with_causes(error);
     let elsewhere = "choose another directory with --home or WINDFALL_HOME";
     let hint = match error {
         ServeError::Store(error) => store_hint(error),

@@ -201,7 +201,7 @@ fn walk<'a>(text: &'a str, name: &str, context: &'a Context, problems: &mut Prob
     {
         // The server checks the same at its door; here it can still be shown on its line.
         let key = left.field.split('.').next().unwrap_or_default();
-        let problem = Problem::new(Class::BadValue, format!("{}: {}", left.field, Quoted(&left.problem)));
+        let problem = Problem::new(Class::BadValue, format!("{}: {}", left.field, left.problem));
         problems.add(&top.span(key), problem);
     }
     Some(Read { spec, deadline_in: top.duration("deadline"), wishes: Wishes::of(&top), notes })

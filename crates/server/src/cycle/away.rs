@@ -1,8 +1,8 @@
 //! The store did not take a commit: when to try again, and which errors are the end.
 
 use super::Step;
-use std::error::Error;
 use std::time::Duration;
+use windfall_core::english::with_causes;
 use windfall_store::StoreError;
 
 /// The pause before the first try; it doubles with each.
@@ -26,7 +26,7 @@ pub struct Away {
 impl Away {
     pub(super) fn new(now: Duration, error: &StoreError) -> Away {
         let next_try = now + FIRST_PAUSE;
-        Away { since: now, why: chain(error), tries: 0, next_try, trying: false, unsure_leads: 0 }
+        Away { since: now, why: with_causes(error), tries: 0, next_try, trying: false, unsure_leads: 0 }
     }
 
     /// Since when, in real time since the server began.
@@ -62,7 +62,7 @@ impl Away {
         self.unsure_leads += u64::from(matches!(error, StoreError::Unsure { .. }));
         self.tries += 1;
         self.trying = false;
-        self.why = chain(error);
+        self.why = with_causes(error);
         self.next_try = now + (FIRST_PAUSE * (1 << self.tries.min(8))).min(LONGEST_PAUSE);
     }
 }
@@ -73,18 +73,7 @@ pub(super) fn final_word(error: &StoreError, own_epoch: u64) -> Option<String> {
         StoreError::Fenced { current, .. } | StoreError::Led { current } if *current > own_epoch => Some(format!(
             "another server leads this store since epoch {current} (this one had epoch {own_epoch}): this one ends"
         )),
-        StoreError::Newer { .. } | StoreError::Corrupt { .. } => Some(chain(error)),
+        StoreError::Newer { .. } | StoreError::Corrupt { .. } => Some(with_causes(error)),
         _ => None,
     }
-}
-
-/// An error with all of its causes on one line.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text = format!("{text}: {next}");
-        cause = next.source();
-    }
-    text
 }

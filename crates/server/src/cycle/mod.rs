@@ -14,7 +14,6 @@ mod step;
 mod tests;
 
 pub use away::Away;
-pub(crate) use away::chain;
 pub use requests::{Answer, Refused, Ticket};
 pub(crate) use requests::{continued_already, path_in_use};
 pub use step::{Gone, Habits, Moment, Step};

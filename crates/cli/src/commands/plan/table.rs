@@ -5,12 +5,15 @@ use super::{LINES, machines, picture};
 use crate::age::{self, Today};
 use crate::args::PlanChange;
 use crate::exit::{Code, Failure};
-use crate::fitted::{Column, fitted, wrapped};
+use crate::fitted::{Column, fitted, labelled, wrapped};
 use crate::show::{usd, usd_between};
 use std::fmt::Write as _;
 use windfall_catalog::Catalog;
 use windfall_catalog::plan::{Basis, Candidate, Evidence, Plan};
 use windfall_core::Market;
+
+/// Where the words about the cheapest way begin.
+const INDENT: usize = 10;
 
 pub fn plan(asked: &Asked, plan: &Plan<'_>, args: &PlanChange) -> String {
     let lines = if args.all { usize::MAX } else { args.limit.map_or(LINES, |limit| limit as usize) };
@@ -24,13 +27,13 @@ pub fn plan(asked: &Asked, plan: &Plan<'_>, args: &PlanChange) -> String {
     text.push_str(&fitted(columns(asked, &rows, today), width));
     if let Some(best) = rows.first() {
         text.push('\n');
-        text.push_str(&details(asked, best, today));
+        text.push_str(&details(asked, best, today, width));
     }
     if asked.request.nodes.len() > 1 {
         text.push('\n');
         text.push_str(&picture::plot(plan, width));
     }
-    text.push_str(&leftovers(plan));
+    text.push_str(&leftovers(plan, width));
     if let Some(old) =
         age::note(today, rows.iter().flat_map(|row| [Some(row.offer.source), row.offer.band_source]).flatten())
     {
@@ -139,11 +142,12 @@ fn band(row: &Candidate<'_>) -> String {
     usd_between(row.cost.low, row.cost.high, '-')
 }
 
-fn details(asked: &Asked, best: &Candidate<'_>, today: Today) -> String {
+fn details(asked: &Asked, best: &Candidate<'_>, today: Today, width: usize) -> String {
     let mut text = String::new();
+    let mut say = |label: &str, line: String| text.push_str(&labelled(label, &line, INDENT, width));
     let kind = &best.offer.kind;
     let accelerator = kind.accelerator.map(|name| format!(", {}×{name}", kind.count)).unwrap_or_default();
-    let _ = writeln!(text, "cheapest  {} in {} {}{accelerator}", machines(best), kind.cloud, best.offer.region);
+    say("cheapest", format!("{} in {} {}{accelerator}", machines(best), kind.cloud, best.offer.region));
     let firm = best.firm_price.filter(|_| best.market == Market::Spot);
     let firm = firm.map(|price| format!(", on demand {}", super::ask::dollars(price))).unwrap_or_default();
     let price = match &best.committed_until {
@@ -156,42 +160,40 @@ fn details(asked: &Asked, best: &Candidate<'_>, today: Today) -> String {
             format!("{price} an hour{firm} ({}, {}{old})", source.name, source.as_of)
         }
     };
-    let _ = writeln!(text, "price     {price}");
-    let _ = writeln!(
-        text,
-        "work      {:.1} h of running, {} ({})",
-        best.need.0 as f64 / 3.6e6,
-        best.how,
-        best.evidence.word()
-    );
+    say("price", price);
+    let hours = best.need.0 as f64 / 3.6e6;
+    say("work", format!("{hours:.1} h of running, {} ({})", best.how, best.evidence.word()));
+    let worth_a_word = (best.parts.total().0 / 200).min(5_000_000);
     let parts: Vec<String> = best
         .parts
         .each()
         .into_iter()
         .filter_map(|(name, part)| match part {
-            Some(part) if part.0 >= 5_000_000 => {
+            Some(part) if part.0 > 0 && part.0 >= worth_a_word => {
                 Some(format!("{} {}", name.replace('_', " "), super::ask::dollars(part)))
             }
             Some(_) => None,
             None => Some(format!("{} unknown", name.replace('_', " "))),
         })
         .collect();
-    let _ = writeln!(text, "cost      {}", parts.join(", "));
+    say("cost", parts.join(", "));
     if let Some(interval) = &best.interval {
-        let _ = writeln!(text, "save      every {}: {}", interval.every, interval.why);
+        say("save", format!("every {}: {}", interval.every, interval.why));
     }
     if let Some(precision) = asked.request.precision.first()
         && best.precision.is_none()
     {
-        let _ =
-            writeln!(text, "precision no gain from {} known on {}", precision.word(), kind.accelerator.unwrap_or("it"));
+        say("precision", format!("no gain from {} known on {}", precision.word(), kind.accelerator.unwrap_or("it")));
     }
     text
 }
 
-fn leftovers(plan: &Plan<'_>) -> String {
+fn leftovers(plan: &Plan<'_>, width: usize) -> String {
     let words: Vec<String> = plan.ruled_out().iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-    if words.is_empty() { String::new() } else { format!("\nnot       {} (--why TYPE)\n", words.join(", ")) }
+    if words.is_empty() {
+        return String::new();
+    }
+    format!("\n{}", labelled("not", &format!("{} (--why TYPE)", words.join(", ")), INDENT, width))
 }
 
 /// What was assumed of these rows.
