@@ -44,6 +44,9 @@ pub fn init(here: &Here, args: &InitArgs) -> Result<Code, Failure> {
     if here.json {
         println!("{}", serde_json::json!({ "type": "written", "file": args.file }));
     } else {
+        if answers.lacks_accelerators() {
+            println!("note: hours on what? Say `work: {{ accelerator: A100:8 }}` in it, or nothing can be planned");
+        }
         println!("wrote {0}\nnext: windfall rehearse {0}, then windfall run {0}", args.file.display());
     }
     Ok(Code::Done)

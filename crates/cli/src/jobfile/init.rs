@@ -131,6 +131,11 @@ impl Answers {
         }
     }
 
+    /// Hours of work without the accelerators that they were counted on: nothing can be planned from them.
+    pub fn lacks_accelerators(&self) -> bool {
+        self.values.contains_key("work.hours") && !self.values.contains_key("resources.accelerators")
+    }
+
     fn get(&self, path: &str) -> Option<String> {
         if path == "work.accelerator" && self.values.contains_key("work.hours") {
             let first = self.values.get("resources.accelerators")?;

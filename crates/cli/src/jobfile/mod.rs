@@ -24,7 +24,7 @@ pub use schema::schema;
 pub use show::Look;
 pub use wishes::Wishes;
 
-use error::{Problems, Quoted};
+use error::Problems;
 use node::Yaml;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
