@@ -14,10 +14,12 @@ const ARROWS: &[(&str, &[&str])] = &[
         "windfall-server",
         &["windfall-core", "windfall-store", "windfall-catalog", "windfall-sim", "windfall-agent", "windfall-exec"],
     ),
+    ("windfall-jobfile", &["windfall-core", "windfall-catalog"]),
     (
         "windfall-cli",
         &[
             "windfall-core",
+            "windfall-jobfile",
             "windfall-store",
             "windfall-catalog",
             "windfall-sim",

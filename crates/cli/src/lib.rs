@@ -8,7 +8,6 @@ mod client;
 mod commands;
 mod exit;
 mod fitted;
-pub mod jobfile;
 mod live;
 mod show;
 mod sparkline;

@@ -3,8 +3,8 @@
 use super::Here;
 use crate::args::InitArgs;
 use crate::exit::{Code, Failure};
-use crate::jobfile::{Answers, Problem, Question, template};
 use std::io::{IsTerminal, Write};
+use windfall_jobfile::{Answers, Problem, Question, template};
 
 pub fn init(here: &Here, args: &InitArgs) -> Result<Code, Failure> {
     if args.file.exists() && !args.force {

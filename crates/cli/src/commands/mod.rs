@@ -17,13 +17,13 @@ mod work;
 use crate::args::{Cli, Command, SimulateCommand};
 use crate::client::Client;
 use crate::exit::{Code, Failure};
-use crate::jobfile::{Context, JobFileError, Look};
 use clap::Parser;
 use clap::error::ErrorKind;
 pub use servers::startup_failure;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use windfall_jobfile::{Context, JobFileError, Look};
 
 /// Parses the command line and does it.
 pub fn run() -> ExitCode {

@@ -3,9 +3,9 @@
 use crate::args::Cli;
 use crate::exit::{Code, Failure};
 use crate::fitted::labelled;
-use crate::jobfile;
 use clap::CommandFactory;
 use std::path::Path;
+use windfall_jobfile as jobfile;
 
 pub fn schema() -> Result<Code, Failure> {
     let text =

@@ -3,16 +3,17 @@
 use super::Here;
 use super::jobs::ask_about;
 use crate::args::{AcceptArgs, JobArgs, ResumeArgs, RunArgs, SubmitArgs};
+use crate::bill;
 use crate::client::Client;
 use crate::exit::{Code, Failure};
 use crate::live::View;
-use crate::{bill, jobfile};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use windfall_core::JobSpec;
+use windfall_jobfile as jobfile;
 use windfall_server::api_types::{Accepted, Hello, JobAnswer, Submission};
 
 /// A second Ctrl-C within this time cancels the job.

@@ -7,13 +7,13 @@ use super::facts::catalog;
 use super::offers::bad;
 use super::plan::replayed;
 use crate::exit::{Code, Failure};
-use crate::jobfile::Read;
 use std::collections::BTreeMap;
 use std::path::Path;
 use windfall_catalog::plan::{Need, Request, Tuning, Work};
 use windfall_catalog::{Catalog, Count, Precision, Wanted};
 use windfall_core::spec::{Ask, WorkSpec, WorkUnit};
 use windfall_core::{Rate, Span};
+use windfall_jobfile::Read;
 
 /// The work of a job file, for a plan; none when it says nothing.
 pub fn stated(catalog: &Catalog, read: &Read, file: &Path) -> Result<Option<Work>, Failure> {
@@ -259,11 +259,19 @@ impl Benchmark {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::jobfile::{Context, parse};
     use windfall_catalog::plan::{Limit, Why};
+    use windfall_jobfile::{Context, parse};
 
     fn read(text: &str) -> Read {
-        parse(text, "job.yaml", &Context::somewhere()).unwrap_or_else(|error| panic!("{error}"))
+        let context = Context {
+            folder: "/somewhere/project".into(),
+            home: None,
+            owner: "ada".into(),
+            now_ms: 1_794_715_200_000,
+            zone: jiff::tz::TimeZone::UTC,
+            store: "/var/windfall/checkpoints".into(),
+        };
+        parse(text, "job.yaml", &context).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// A state directory that is not there: its world is the one of a first run, which sells V100.

@@ -6,12 +6,12 @@ use crate::commands::Here;
 use crate::commands::offers::{Within, bad};
 use crate::commands::work::{self, wanted};
 use crate::exit::{Code, Failure};
-use crate::jobfile::{self, Problem, Read};
 use std::path::Path;
 use windfall_agent::checkpoint::{Located, located};
 use windfall_catalog::plan::{Holdings, Kept, Request, Saves, Stored, Tuning, Work};
 use windfall_catalog::{Catalog, Count, Precision, Wanted};
 use windfall_core::{NanoUsd, Span};
+use windfall_jobfile::{self as jobfile, Problem, Read};
 
 /// What is planned, and what it is called.
 pub struct Asked {

@@ -23,13 +23,13 @@ mod trap;
 use super::Here;
 use crate::args::RehearseArgs;
 use crate::exit::{Code, Failure};
-use crate::jobfile;
 use judge::{Judgement, Seen, Verdict};
 use script::Script;
 use stage::Stage;
 use std::path::Path;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
+use windfall_jobfile as jobfile;
 
 /// Rehearses a job file.
 pub async fn rehearse(here: &Here, args: &RehearseArgs) -> Result<Code, Failure> {
