@@ -14,6 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "windfall-server",
         &["windfall-core", "windfall-store", "windfall-catalog", "windfall-sim", "windfall-agent", "windfall-exec"],
     ),
+    ("windfall-rehearse", &["windfall-core", "windfall-agent", "windfall-server"]),
     ("windfall-jobfile", &["windfall-core", "windfall-catalog"]),
     (
         "windfall-cli",
@@ -26,6 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "windfall-agent",
             "windfall-exec",
             "windfall-server",
+            "windfall-rehearse",
         ],
     ),
     ("windfall-explore", &["windfall-core", "windfall-store", "windfall-sim", "windfall-exec", "windfall-server"]),

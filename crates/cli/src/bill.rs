@@ -1,11 +1,11 @@
 //! The bill: for people and for scripts.
 
-use crate::exit::Code;
 use serde_json::{Value, json};
 use windfall_core::english::counted;
 use windfall_core::view::{JobView, State};
 use windfall_core::{NanoUsd, Outcome, Span};
 use windfall_server::api_types::{Bill, JobAnswer};
+use windfall_server::client::Code;
 
 /// The exit code that a job's end means.
 pub fn code(job: &JobView) -> Code {

@@ -4,9 +4,7 @@
 mod age;
 pub mod args;
 mod bill;
-mod client;
 mod commands;
-mod exit;
 mod fitted;
 mod live;
 mod show;

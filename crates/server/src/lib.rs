@@ -5,6 +5,7 @@ mod api;
 pub mod api_types;
 mod bill;
 mod bound;
+pub mod client;
 pub mod cycle;
 pub mod dispatch;
 mod flights;

@@ -1,8 +1,8 @@
 //! What stands on a lease: started by an engine, never by people.
 
 use crate::args::AgentCommand;
-use crate::exit::{Code, Failure};
 use windfall_agent::AgentError;
+use windfall_server::client::{Code, Failure};
 
 pub fn agent(command: AgentCommand) -> Result<Code, Failure> {
     let done = match command {

@@ -4,14 +4,14 @@ use super::Here;
 use super::facts::{catalog as in_use, default_catalog, own_catalog};
 use crate::age::{self, Today};
 use crate::args::{CatalogArgs, CatalogCommand};
-use crate::client::home_failure;
-use crate::exit::{Code, Failure};
 use crate::fitted::{Column, fitted, wrapped};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::path::Path;
 use windfall_catalog::build::folder::Built;
 use windfall_catalog::{BuildError, Catalog, Source, build};
+use windfall_server::client::home_failure;
+use windfall_server::client::{Code, Failure};
 use windfall_server::home::Home;
 
 pub fn catalog(here: &Here, args: &CatalogArgs) -> Result<Code, Failure> {

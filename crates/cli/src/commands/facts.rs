@@ -1,9 +1,9 @@
 //! Which catalogue questions are answered from.
 
 use super::Here;
-use crate::exit::{Code, Failure};
 use std::path::PathBuf;
 use windfall_catalog::{Catalog, CatalogError};
+use windfall_server::client::{Code, Failure};
 
 /// The user's own catalogue, if there is one.
 pub fn own_catalog(here: &Here) -> Option<PathBuf> {

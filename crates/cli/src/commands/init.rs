@@ -2,9 +2,9 @@
 
 use super::Here;
 use crate::args::InitArgs;
-use crate::exit::{Code, Failure};
 use std::io::{IsTerminal, Write};
 use windfall_jobfile::{Answers, Problem, Question, template};
+use windfall_server::client::{Code, Failure};
 
 pub fn init(here: &Here, args: &InitArgs) -> Result<Code, Failure> {
     if args.file.exists() && !args.force {

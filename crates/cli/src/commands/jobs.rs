@@ -2,13 +2,13 @@
 
 use super::{Here, user};
 use crate::args::{BudgetArgs, ExplainArgs, JobArgs, JobsArgs, LogsArgs};
-use crate::client::{Client, Lines};
-use crate::exit::{Code, Failure};
 use crate::show;
 use std::io::Write;
 use windfall_core::NanoUsd;
 use windfall_core::view::JobView;
 use windfall_server::api_types::{ExplainAnswer, Line};
+use windfall_server::client::{Client, Lines};
+use windfall_server::client::{Code, Failure};
 
 /// Makes sure of a server that may know the job.
 pub async fn ask_about(client: &Client, job: &str) -> Result<u64, Failure> {

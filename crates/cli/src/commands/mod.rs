@@ -15,15 +15,14 @@ mod watch;
 mod work;
 
 use crate::args::{Cli, Command, SimulateCommand};
-use crate::client::Client;
-use crate::exit::{Code, Failure};
 use clap::Parser;
 use clap::error::ErrorKind;
-pub use servers::startup_failure;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use windfall_jobfile::{Context, JobFileError, Look};
+use windfall_server::client::Client;
+use windfall_server::client::{Code, Failure};
 
 /// Parses the command line and does it.
 pub fn run() -> ExitCode {

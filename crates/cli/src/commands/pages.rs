@@ -1,11 +1,11 @@
 //! What comes out of the definition of the command line and of job files.
 
 use crate::args::Cli;
-use crate::exit::{Code, Failure};
 use crate::fitted::labelled;
 use clap::CommandFactory;
 use std::path::Path;
 use windfall_jobfile as jobfile;
+use windfall_server::client::{Code, Failure};
 
 pub fn schema() -> Result<Code, Failure> {
     let text =

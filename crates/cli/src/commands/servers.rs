@@ -2,8 +2,6 @@
 
 use super::Here;
 use crate::args::{DownArgs, UpArgs};
-use crate::client::Client;
-use crate::exit::{Code, Failure};
 use crate::show;
 use std::io::Write;
 use std::time::Duration;
@@ -11,6 +9,8 @@ use windfall_core::Span;
 use windfall_core::english::{counted, with_causes};
 use windfall_core::view::JobView;
 use windfall_server::api_types::{Hello, Problem};
+use windfall_server::client::{Client, startup_failure};
+use windfall_server::client::{Code, Failure};
 use windfall_server::home::{HomeError, World};
 use windfall_server::{ServeError, Settings};
 use windfall_store::StoreError;
@@ -96,14 +96,6 @@ fn close_inherited() {
     }
 }
 
-/// What a server that did not start, or had to end, means for whoever started it.
-pub fn startup_failure(problem: Problem) -> Failure {
-    let code = if (400..500).contains(&problem.status) { Code::BadInput } else { Code::Unreachable };
-    let mut failure = Failure::new(code, problem.title);
-    failure.hint = problem.hint;
-    failure
-}
-
 fn startup_problem(error: &ServeError) -> Problem {
     let title = with_causes(error);
     let elsewhere = "choose another directory with --home or WINDFALL_HOME";
@@ -178,7 +170,7 @@ fn standing(here: &Here, wanted: Option<&World>) -> Result<Option<World>, Failur
     World::standing(&here.home, wanted).map_err(|error| match error {
         HomeError::OtherWorld { .. } => Failure::new(Code::BadInput, error.to_string())
             .hint("use another state directory for another world: --home DIR"),
-        other => crate::client::home_failure(other),
+        other => windfall_server::client::home_failure(other),
     })
 }
 

@@ -4,10 +4,7 @@ use super::Here;
 use super::jobs::ask_about;
 use crate::args::{AcceptArgs, JobArgs, ResumeArgs, RunArgs, SubmitArgs};
 use crate::bill;
-use crate::client::Client;
-use crate::exit::{Code, Failure};
 use crate::live::View;
-use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,6 +12,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use windfall_core::JobSpec;
 use windfall_jobfile as jobfile;
 use windfall_server::api_types::{Accepted, Hello, JobAnswer, Submission};
+use windfall_server::client::{Client, environment, key};
+use windfall_server::client::{Code, Failure};
 
 /// A second Ctrl-C within this time cancels the job.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -124,37 +123,6 @@ async fn hand_in(
     Ok((hello, accepted))
 }
 
-/// The terminal's environment, for the program.
-pub(crate) fn environment() -> BTreeMap<String, String> {
-    std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        // What an outer job was told is not for this one.
-        .filter(|(name, _)| !name.starts_with("WINDFALL_") || name == "WINDFALL_HOME")
-        .chain([(windfall_agent::UMASK.to_owned(), umask())])
-        .collect()
-}
-
-/// The terminal's umask. Reading it means setting it; this process makes no files meanwhile.
-fn umask() -> String {
-    let umask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
-    rustix::process::umask(umask);
-    format!("{:o}", umask.as_raw_mode())
-}
-
-/// A name that no other submission has.
-pub(crate) fn key() -> String {
-    let mut bytes = [0; 12];
-    // Where there is no randomness, time and process number are different enough.
-    let read =
-        std::fs::File::open("/dev/urandom").and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes));
-    if read.is_err() {
-        let now = jiff::Timestamp::now().as_nanosecond() as u64;
-        bytes[..8].copy_from_slice(&now.to_le_bytes());
-        bytes[8..].copy_from_slice(&std::process::id().to_le_bytes());
-    }
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// A server that dies more often is not started again.
 const GONE_A_MINUTE: usize = 20;
 
@@ -253,7 +221,7 @@ fn detach(here: &Here, view: &mut View, id: u64) -> Code {
 struct Following<'a> {
     client: &'a Client,
     id: u64,
-    lines: Option<crate::client::Lines>,
+    lines: Option<windfall_server::client::Lines>,
 }
 
 fn follow(client: &Client, id: u64) -> Following<'_> {

@@ -6,7 +6,6 @@ use super::Here;
 use super::facts::catalog;
 use super::offers::bad;
 use super::plan::replayed;
-use crate::exit::{Code, Failure};
 use std::collections::BTreeMap;
 use std::path::Path;
 use windfall_catalog::plan::{Need, Request, Tuning, Work};
@@ -14,6 +13,7 @@ use windfall_catalog::{Catalog, Count, Precision, Wanted};
 use windfall_core::spec::{Ask, WorkSpec, WorkUnit};
 use windfall_core::{Rate, Span};
 use windfall_jobfile::Read;
+use windfall_server::client::{Code, Failure};
 
 /// The work of a job file, for a plan; none when it says nothing.
 pub fn stated(catalog: &Catalog, read: &Read, file: &Path) -> Result<Option<Work>, Failure> {

@@ -6,9 +6,9 @@ mod table;
 use super::Here;
 use super::facts::catalog;
 use crate::args::{OfferSort, OffersArgs, PlaceArgs};
-use crate::exit::{Code, Failure};
 use windfall_catalog::{BadRequest, Catalog, Query, Sort, Term};
 use windfall_core::NanoUsd;
+use windfall_server::client::{Code, Failure};
 
 pub fn offers(here: &Here, args: &OffersArgs) -> Result<Code, Failure> {
     let catalog = catalog(here)?;

@@ -1,8 +1,8 @@
 //! Offers for programs.
 
-use crate::exit::{Code, Failure};
 use windfall_catalog::{Count, Offer, Term};
 use windfall_core::{Market, NanoUsd};
+use windfall_server::client::{Code, Failure};
 
 /// An offer for programs; the names are a promise.
 #[derive(serde::Serialize)]

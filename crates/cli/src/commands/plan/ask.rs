@@ -5,13 +5,13 @@ use crate::args::PlanChange;
 use crate::commands::Here;
 use crate::commands::offers::{Within, bad};
 use crate::commands::work::{self, wanted};
-use crate::exit::{Code, Failure};
 use std::path::Path;
 use windfall_agent::checkpoint::{Located, located};
 use windfall_catalog::plan::{Holdings, Kept, Request, Saves, Stored, Tuning, Work};
 use windfall_catalog::{Catalog, Count, Precision, Wanted};
 use windfall_core::{NanoUsd, Span};
 use windfall_jobfile::{self as jobfile, Problem, Read};
+use windfall_server::client::{Code, Failure};
 
 /// What is planned, and what it is called.
 pub struct Asked {

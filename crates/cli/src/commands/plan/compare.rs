@@ -4,10 +4,10 @@ use super::{ask, machines, make, nothing, record, table};
 use crate::age::{self, Today};
 use crate::args::CompareArgs;
 use crate::commands::Here;
-use crate::exit::{Code, Failure};
 use crate::fitted::{Column, fitted};
 use crate::show::usd_between;
 use windfall_catalog::plan::Candidate;
+use windfall_server::client::{Code, Failure};
 
 pub fn compare(here: &Here, args: &CompareArgs) -> Result<Code, Failure> {
     let sold = super::for_sale(here, &args.change)?;

@@ -14,12 +14,12 @@ pub use world::{ForSale, replayed};
 use super::Here;
 use super::facts::catalog;
 use crate::args::{PlanArgs, PlanChange, PlanGroup};
-use crate::exit::{Code, Failure};
 use ask::Asked;
 use windfall_catalog::plan::{Candidate, Limit, Plan, Why};
 use windfall_catalog::{Catalog, Offer, Query, Wanted};
 use windfall_core::english::counted;
 use windfall_core::market::foresight::Model;
+use windfall_server::client::{Code, Failure};
 
 /// Candidates that people read.
 const LINES: usize = 12;

@@ -4,13 +4,13 @@ use super::ask::Asked;
 use super::{LINES, machines, picture};
 use crate::age::{self, Today};
 use crate::args::PlanChange;
-use crate::exit::{Code, Failure};
 use crate::fitted::{Column, fitted, labelled, wrapped};
 use crate::show::{usd, usd_between};
 use std::fmt::Write as _;
 use windfall_catalog::Catalog;
 use windfall_catalog::plan::{Basis, Candidate, Evidence, Plan};
 use windfall_core::Market;
+use windfall_server::client::{Code, Failure};
 
 /// Where the words about the cheapest way begin.
 const INDENT: usize = 10;

@@ -2,9 +2,9 @@
 //! planner speaks of both.
 
 use crate::commands::Here;
-use crate::exit::{Code, Failure};
 use std::borrow::Cow;
 use windfall_catalog::{Catalog, Count, Facts, Source, Term, TypeFacts, format};
+use windfall_server::client::{Code, Failure};
 use windfall_server::home::World;
 
 /// What there is to choose from.

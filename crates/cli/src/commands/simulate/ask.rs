@@ -1,7 +1,6 @@
 //! What was asked: markets, jobs and policies, checked before anything is played.
 
 use crate::args::SimulateMarketArgs;
-use crate::exit::{Code, Failure};
 use std::path::Path;
 use std::sync::Arc;
 use windfall_core::market;
@@ -9,6 +8,7 @@ use windfall_core::market::foresight::{Model, Priors};
 use windfall_core::nearest::nearest;
 use windfall_core::{NanoUsd, Span};
 use windfall_jobfile as jobfile;
+use windfall_server::client::{Code, Failure};
 use windfall_sim::{Course, Player, Reading, Recording, RecordingError, Scenario, Tape, Terms, Zone, read_recordings};
 
 /// The spot price where neither the recording nor the user gives one: AWS V100 in 2023.

@@ -5,13 +5,13 @@ mod svg;
 
 use super::Here;
 use crate::args::SimulateMarketArgs;
-use crate::exit::{Code, Failure};
 use crate::show::table;
 use ask::Asked;
 use std::io::{IsTerminal, Write};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use windfall_core::{NanoUsd, Span};
+use windfall_server::client::{Code, Failure};
 use windfall_sim::{Standing, compare, mean, optima};
 
 pub fn market(here: &Here, args: &SimulateMarketArgs) -> Result<Code, Failure> {

@@ -1,10 +1,10 @@
 //! Pictures: what each policy held in one scenario, tick by tick; and cost against the time there was.
 
 use super::ask::Asked;
-use crate::exit::{Code, Failure};
 use std::fmt::Write;
 use std::path::Path;
 use windfall_core::Span;
+use windfall_server::client::{Code, Failure};
 use windfall_sim::{Standing, Use, mean};
 
 const WIDTH: f64 = 960.0;

@@ -26,9 +26,13 @@ pub enum Severity {
 pub struct Finding {
     /// Stable.
     pub code: &'static str,
+    /// What shows it.
     pub seen: String,
+    /// Why it matters.
     pub why: &'static str,
+    /// What to do.
     pub fix: String,
+    /// How much it weighs.
     pub severity: Severity,
 }
 
@@ -36,9 +40,13 @@ pub struct Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
+    /// Nothing is lost when there is a notice.
     Safe,
+    /// An interruption costs some work.
     SafeWithLoss,
+    /// Work is lost without bound, or the result is wrong.
     Unsafe,
+    /// It could not be judged.
     Unknown,
 }
 

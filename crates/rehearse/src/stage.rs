@@ -2,8 +2,6 @@
 //! fit for it. Nothing of the user's own is written: folders are copied, the store and absolute checkpoint
 //! paths have twins below the temporary directory.
 
-use crate::client::Client;
-use crate::exit::{Code, Failure};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,6 +10,8 @@ use windfall_core::spec::{Late, WorkSpec, WorkUnit};
 use windfall_core::worker::WorkerView;
 use windfall_core::{JobSpec, Span};
 use windfall_server::api_types::{Accepted, JobAnswer, Submission};
+use windfall_server::client::Client;
+use windfall_server::client::{Code, Failure};
 
 /// Time between SIGTERM and SIGKILL when the rehearsal itself ends a job.
 const GRACE: Span = Span::seconds(2);
@@ -66,7 +66,7 @@ impl Stage {
             let _ = std::fs::remove_dir_all(&twin);
         }
         let submission = Submission {
-            key: crate::commands::watch::key(),
+            key: windfall_server::client::key(),
             spec: self.spec.clone(),
             deadline_in: None,
             env: self.env.clone(),

@@ -6,12 +6,12 @@ use super::damage;
 use super::saves::{Contents, SaveWatch, contents};
 use super::stage::Stage;
 use super::trap::Trap;
-use crate::exit::Failure;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 use windfall_core::record::WorkerEnd;
 use windfall_core::view::State;
 use windfall_core::worker::WorkerView;
+use windfall_server::client::Failure;
 
 /// How often the stage is looked at.
 const LOOK: Duration = Duration::from_millis(40);

@@ -1,6 +1,13 @@
 //! A client of a state directory's server: finds it, starts it where none answers, asks it.
 
-use crate::exit::{Code, Failure};
+mod failure;
+mod submitter;
+
+pub use failure::{Code, Failure};
+pub use submitter::{environment, key};
+
+use crate::api_types::{Hello, Problem};
+use crate::home::Home;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
@@ -17,8 +24,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
-use windfall_server::api_types::{Hello, Problem};
-use windfall_server::home::Home;
 
 /// How long a server may take until it answers, a long log to replay included.
 const START: Duration = Duration::from_secs(60);
@@ -201,7 +206,7 @@ impl Client {
         // Reaps the child when it ends before this command does.
         std::thread::spawn(move || child.wait());
         if let Ok(problem) = serde_json::from_str::<Problem>(&line) {
-            return Err(crate::commands::startup_failure(problem));
+            return Err(startup_failure(problem));
         }
         Ok(())
     }
@@ -335,7 +340,7 @@ fn refusal(status: StatusCode, body: &[u8]) -> Failure {
 }
 
 /// What a state directory that cannot be used means for a user.
-pub fn home_failure(error: windfall_server::home::HomeError) -> Failure {
+pub fn home_failure(error: crate::home::HomeError) -> Failure {
     let mut text = error.to_string();
     if let Some(cause) = std::error::Error::source(&error) {
         text = format!("{text}: {cause}");
@@ -352,4 +357,12 @@ fn is_running(pid: u32) -> bool {
 
 fn version(text: &str) -> Vec<u64> {
     text.split(['.', '-']).map_while(|part| part.parse().ok()).collect()
+}
+
+/// What a server that did not start, or had to end, means for whoever started it.
+pub fn startup_failure(problem: Problem) -> Failure {
+    let code = if (400..500).contains(&problem.status) { Code::BadInput } else { Code::Unreachable };
+    let mut failure = Failure::new(code, problem.title);
+    failure.hint = problem.hint;
+    failure
 }

@@ -1,5 +1,6 @@
 //! Which acts are played, in which order, and which of them are not worth playing after what was seen.
 
+use super::Options;
 use super::act::{Cue, Cut, Ended, Played, Stint, play};
 use super::compare::{Compared, mask};
 use super::final_state::{Comparison, volatile};
@@ -8,50 +9,44 @@ use super::report::Screen;
 use super::saves::changed_files;
 use super::stage::Stage;
 use super::traces::{Baseline, last_line, restarts};
-use crate::exit::Failure;
 use regex::Regex;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use windfall_core::JobSpec;
+use windfall_server::client::Failure;
 
 /// A program that ends sooner cannot be interrupted halfway.
 const TOO_SHORT: f64 = 0.5;
 
-/// What to rehearse, and how.
-pub struct Script {
+/// What is played, and where.
+pub struct Script<'o> {
     pub root: PathBuf,
-    pub spec: JobSpec,
-    pub notice: Duration,
-    pub limit: Duration,
-    /// Leave everything where it is for a look.
-    pub keep: bool,
-    /// Acts at the same time, where the user says so.
-    pub at_once: Option<usize>,
-    pub screen: Screen,
+    pub options: Options<'o>,
+    pub screen: Screen<'o>,
 }
 
-impl Script {
+impl Script<'_> {
     /// Plays every act that tells something.
     pub async fn play(&self) -> Result<Seen, Failure> {
-        let env = crate::commands::watch::environment();
-        let stage = Stage::open(&self.root, &self.spec, &env, true).await?;
-        if self.keep {
+        let env = windfall_server::client::environment();
+        let stage = Stage::open(&self.root, &self.options.spec, &env, true).await?;
+        if self.options.keep {
             stage.keep();
         }
         for note in &stage.notes {
-            eprintln!("note: {note}");
+            (self.options.say)(&format!("note: {note}"));
         }
-        let pattern = self.spec.run.progress.as_deref().and_then(|pattern| Regex::new(pattern).ok());
-        self.screen.begin("undisturbed", &format!("at most {} ", super::judge::seconds(self.limit.as_secs_f64())));
-        let base = play(&stage, &[], self.limit, |_| false).await?;
+        let pattern = self.options.spec.run.progress.as_deref().and_then(|pattern| Regex::new(pattern).ok());
+        self.screen
+            .begin("undisturbed", &format!("at most {} ", super::judge::seconds(self.options.limit.as_secs_f64())));
+        let base = play(&stage, &[], self.options.limit, |_| false).await?;
         let baseline = Baseline::of(&base);
         let outside = base.last().map_or(Vec::new(), |stint| {
             let since = stint.started_at - Duration::from_millis(300);
-            changed_files(Path::new(&self.spec.run.folder), &stint.folder, &stint.saves_dir, since)
+            changed_files(Path::new(&self.options.spec.run.folder), &stint.folder, &stint.saves_dir, since)
         });
         let (base_state, base_folder) = stage.keep_state(&base);
-        if !self.keep {
+        if !self.options.keep {
             stage.sweep(&base.key);
         }
         let mut seen = Seen {
@@ -67,10 +62,16 @@ impl Script {
             only_alone: Vec::new(),
             base_state,
             base_folder,
-            notice: self.notice,
-            limit: self.limit,
-            checkpoint: self.spec.checkpoint.path.clone().unwrap_or_else(|| "$WINDFALL_CHECKPOINT_DIR".to_owned()),
-            settle: Duration::from_millis(self.spec.checkpoint.settle_ms),
+            notice: self.options.notice,
+            limit: self.options.limit,
+            checkpoint: self
+                .options
+                .spec
+                .checkpoint
+                .path
+                .clone()
+                .unwrap_or_else(|| "$WINDFALL_CHECKPOINT_DIR".to_owned()),
+            settle: Duration::from_millis(self.options.spec.checkpoint.settle_ms),
         };
         let playable = seen.base.succeeded() || seen.base.ended == Ended::Late;
         let started = seen.base.last().is_some_and(|stint| stint.started.is_some());
@@ -80,8 +81,8 @@ impl Script {
         self.interruptions(&stage, &mut seen, pattern.as_ref()).await?;
         if !resumes(&seen) && !seen.outside.is_empty() {
             let home = self.root.join("same");
-            let kept = Stage::open(&home, &self.spec, &env, false).await?;
-            if self.keep {
+            let kept = Stage::open(&home, &self.options.spec, &env, false).await?;
+            if self.options.keep {
                 kept.keep();
             }
             let cue = cue(&seen.baseline, 0.6, 0.6, 0);
@@ -107,7 +108,8 @@ impl Script {
         let soon = seen.baseline.startup + (seen.baseline.ran * 0.1).min(2.0);
         let soon = Cue { at_least: secs(soon), durable: 0, between: None, at_most: secs(soon) };
 
-        let scene = self.scene(stage, seen, "with notice", &[(notice, Cut::Notice(self.notice))], pattern).await?;
+        let scene =
+            self.scene(stage, seen, "with notice", &[(notice, Cut::Notice(self.options.notice))], pattern).await?;
         let on_notice = scene.saved_on_notice(&seen.baseline);
         seen.scenes.push(scene);
         let broken = |seen: &Seen| {
@@ -179,7 +181,7 @@ impl Script {
         let stint = seen.base.last();
         let cores = stint.map_or(1.0, |stint| stint.used.0.seconds / stint.age(stint.used.1).as_secs_f64().max(0.1));
         let memory = stint.map_or(0, |stint| stint.used.0.memory);
-        self.at_once.unwrap_or_else(|| super::cores::at_once(cores, memory))
+        self.options.at_once.unwrap_or_else(|| super::cores::at_once(cores, memory))
     }
 
     async fn scene(
@@ -192,16 +194,19 @@ impl Script {
     ) -> Result<Scene, Failure> {
         let baseline = &seen.baseline;
         self.screen.begin(name, &format!("about {} ", super::judge::seconds(baseline.ran * 1.6)));
-        let patient = secs(baseline.ran * 3.0 + 20.0) + self.notice;
-        let limit =
-            if baseline.finished { patient.min(self.limit.max(secs(baseline.ran * 2.0 + 20.0))) } else { self.limit };
+        let patient = secs(baseline.ran * 3.0 + 20.0) + self.options.notice;
+        let limit = if baseline.finished {
+            patient.min(self.options.limit.max(secs(baseline.ran * 2.0 + 20.0)))
+        } else {
+            self.options.limit
+        };
         let finished = baseline.finished;
         // One that was asked to save and did not has answered.
         let silent = |stint: &Stint| matches!(stint.cut, Some((Cut::Asked, _))) && stint.watch.saves.is_empty();
         let enough = |stints: &[Stint]| (!finished && has_gone_on(stints)) || stints.iter().any(silent);
         let mut played = play(stage, script, limit, enough).await?;
         if missed(&played, script) {
-            if !self.keep {
+            if !self.options.keep {
                 stage.sweep(&played.key);
             }
             self.screen.begin(name, "once more and earlier, because it missed its moment ");
@@ -211,7 +216,7 @@ impl Script {
         self.screen.end(&played);
         let comparison = if played.cuts > 0 { seen.comparison(&played) } else { None };
         let compared = run(comparison).await;
-        if !self.keep {
+        if !self.options.keep {
             stage.sweep(&played.key);
         }
         let restarts = restarts(&played, baseline, pattern);
@@ -223,7 +228,7 @@ impl Script {
         let equal: Vec<bool> = seen.scenes.iter().filter_map(|scene| scene.equal(&seen.volatile)).collect();
         if equal.contains(&false) {
             self.screen.begin("undisturbed again", &format!("about {} ", super::judge::seconds(seen.baseline.ran)));
-            let again = play(stage, &[], self.limit.max(secs(seen.baseline.ran * 3.0)), |_| false).await?;
+            let again = play(stage, &[], self.options.limit.max(secs(seen.baseline.ran * 3.0)), |_| false).await?;
             seen.volatile = volatile(&run(seen.comparison(&again)).await.unwrap_or_default());
             let lines = [&seen.base, &again].map(|played| last_line(&played.last()?.log));
             seen.last_line_varies = lines[0].as_deref().map(mask) != lines[1].as_deref().map(mask);
