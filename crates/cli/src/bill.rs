@@ -77,8 +77,8 @@ pub fn text(answer: &JobAnswer) -> String {
     }
     // That a deadline could not be met is not repeated where it was.
     let met = job.state == State::Succeeded && job.deadline.zip(job.ended_at).is_some_and(|(until, at)| at <= until);
-    if let Some(notice) = job.notice.as_ref().filter(|notice| !(met && notice.contains("the deadline"))) {
-        text.push_str(&format!("\n  {notice}"));
+    if let Some(told) = job.told.as_ref().filter(|told| !(met && told.is_about_the_deadline())) {
+        text.push_str(&format!("\n  {told}"));
     }
     text.push('\n');
     text

@@ -180,8 +180,8 @@ fn print_at_once(text: &str) {
 /// What changed, in words, when it deserves some.
 fn happened(last: &JobView, job: &JobView) -> Option<String> {
     let noticed = |job: &JobView| job.lease.as_ref().is_some_and(|lease| lease.ends_at.is_some());
-    if let Some(notice) = job.notice.as_ref().filter(|_| job.notice != last.notice) {
-        return Some(notice.clone());
+    if let Some(told) = job.told.as_ref().filter(|_| job.told != last.told) {
+        return Some(told.to_string());
     }
     let trouble = |job: &JobView| job.trouble.as_ref().map(|trouble| trouble.text.clone());
     if trouble(job) != trouble(last) {

@@ -3,10 +3,10 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The version written by this binary.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// A payload that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +36,40 @@ const UPGRADES: &[Upgrade] = &[
     },
     // In version 2 the id of a job was the sequence of its submission, and was not written down.
     |payload| payload,
+    // In version 3 what people were told was text only, in records, in snapshots and in views of jobs.
+    |mut payload| {
+        let words = |text: &Value| json!({ "former": { "text": text } });
+        let reason = payload.pointer("/decision/1").cloned().unwrap_or_default();
+        if let Some(notify) = payload.pointer_mut("/decision/0/notify") {
+            let text = notify["text"].as_str().unwrap_or_default().to_owned();
+            notify["told"] = match () {
+                () if text.starts_with("late:") => json!("late"),
+                () if text.starts_with("cannot make the deadline:") => infeasible(&text, &reason),
+                () => words(&json!(text)),
+            };
+        }
+        let jobs = payload.get_mut("jobs").and_then(Value::as_object_mut).into_iter().flatten().map(|(_, job)| job);
+        for job in jobs.filter(|job| job["notice"].is_string()) {
+            job["told"] = words(&job["notice"]);
+        }
+        if let Some(text) = payload.get("notice").filter(|text| text.is_string()).map(words) {
+            payload["told"] = text;
+        }
+        payload
+    },
 ];
+
+/// That a deadline cannot be met, as version 3 said it: in words, with the numbers in the reason.
+fn infeasible(text: &str, reason: &Value) -> Value {
+    let numbers = reason["numbers"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let number = |name: &str| {
+        let found = numbers.iter().find(|pair| pair[0] == name).map(|pair| pair[1]["value"].clone());
+        found.unwrap_or_default()
+    };
+    let then = ["cheapest", "stop"].into_iter().find(|word| text.contains(&format!("(late: {word})")));
+    let late = number("late by").as_i64().unwrap_or(0);
+    json!({ "infeasible": { "late": late, "price": number("price of that"), "then": then.unwrap_or("soonest") } })
+}
 
 /// Text of a payload in the present version.
 pub fn encode<T: Serialize>(payload: &T) -> String {
@@ -66,8 +99,10 @@ fn decode_with<T: DeserializeOwned>(upgrades: &[Upgrade], version: u16, payload:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Body, Event};
-    use crate::units::Span;
+    use crate::record::{Body, Decision, Event};
+    use crate::spec::Late;
+    use crate::told::Told;
+    use crate::units::{NanoUsd, Span};
 
     #[test]
     fn an_old_payload_is_lifted_step_by_step() {
@@ -94,6 +129,26 @@ mod tests {
             "checkpoint":{"epoch":1,"seq":1},"work":null}}}"#;
         let read: Body = decode(1, saved).expect("version 1 is read");
         assert!(matches!(read, Body::Event(Event::CheckpointDurable { ran: Some(Span(i64::MAX)), .. })), "{read:?}");
+    }
+
+    #[test]
+    fn what_version_3_said_in_words_has_a_kind() {
+        let said = |text: &str| {
+            let reason = r#"{"rule":"x","text":"y","numbers":[["late by",{"unit":"span","value":7000}],
+                ["price of that",{"unit":"money","value":9}]]}"#;
+            let record = format!(r#"{{"decision":[{{"notify":{{"workload":1,"text":"{text}"}}}},{reason}]}}"#);
+            match decode(3, &record).expect("version 3 is read") {
+                Body::Decision(Decision::Notify { told, .. }, _) => told,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(said("late: the deadline has passed"), Told::Late);
+        let infeasible = Told::Infeasible { late: Span(7_000), price: Some(NanoUsd(9)), then: Late::Stop };
+        assert_eq!(said("cannot make the deadline: …; it stops (late: stop)"), infeasible);
+        assert_eq!(said("something"), Told::Former { text: "something".into() });
+        let lifted: Value = decode(3, r#"{"jobs":{"1":{"notice":"a"},"2":{"notice":null}}}"#).expect("a snapshot");
+        assert_eq!(lifted["jobs"]["1"]["told"]["former"]["text"], "a");
+        assert!(lifted["jobs"]["2"].get("told").is_none());
     }
 
     #[test]

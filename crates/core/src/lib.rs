@@ -6,7 +6,9 @@
 
 pub mod brain;
 pub mod codec;
+mod decision;
 pub mod english;
+mod event;
 pub mod ids;
 pub mod laws;
 pub mod ledger;
@@ -16,6 +18,7 @@ pub mod offer;
 pub mod reason;
 pub mod record;
 pub mod spec;
+pub mod told;
 mod trouble;
 pub mod units;
 pub mod view;
@@ -28,4 +31,5 @@ pub use offer::{Market, Offer, OfferId, Place, Way};
 pub use reason::{Number, Reason};
 pub use record::{Body, Decision, Event, LeaseEnd, Outcome, Record, Refusal, Trouble, TroubleKind, WorkerEnd};
 pub use spec::{JobSpec, Workload};
+pub use told::Told;
 pub use units::{NanoUsd, Rate, Span, Time, Work};

@@ -5,6 +5,7 @@ use crate::ids::{LeaseId, WorkloadId};
 use crate::offer::Market;
 use crate::record::{Outcome, Trouble};
 use crate::spec::{JobSpec, WorkUnit};
+use crate::told::Told;
 use crate::units::{NanoUsd, Span, Time, Work};
 use serde::{Deserialize, Serialize};
 
@@ -163,7 +164,7 @@ pub struct JobView {
     pub waits_for: Option<String>,
     /// What people should know of it, as it was last said.
     #[serde(default)]
-    pub notice: Option<String>,
+    pub told: Option<Told>,
     /// Workers.
     pub gang: u32,
     /// The program's exit code, when it failed.
@@ -317,7 +318,7 @@ fn blank(job: &Job, now: Time) -> JobView {
         restarts: job.restarts.0,
         trouble: job.trouble().cloned(),
         waits_for: None,
-        notice: job.notice.clone(),
+        told: job.told.clone(),
         gang: *gang,
         exit_code: match &job.ended {
             Some((_, Outcome::Failed { code, .. })) => Some(*code),

@@ -449,7 +449,7 @@ fn junk(brain: &Brain, random: &mut random::Random) -> Body {
                 15 => Decision::Checkpoint { stint },
                 16 => Decision::Pause { workload },
                 17 => Decision::CheckStore { workload },
-                18 => Decision::Notify { workload, text: String::new() },
+                18 => Decision::Notify { workload, told: windfall_core::Told::Late },
                 19 => Decision::Acquire {
                     lease: random.pick(&[lease, strange]),
                     workload,

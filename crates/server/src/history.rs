@@ -105,6 +105,6 @@ fn decision_text(decision: &Decision) -> String {
         Decision::CheckStore { .. } => "look whether the store of its checkpoints answers".to_owned(),
         Decision::Stop { stint, grace } => format!("stop stint {} within {grace}", stint.epoch),
         Decision::End { outcome, .. } => format!("end: {}", outcome.word()),
-        Decision::Notify { text, .. } => format!("notify: {text}"),
+        Decision::Notify { told, .. } => format!("notify: {told}"),
     }
 }

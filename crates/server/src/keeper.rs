@@ -292,14 +292,16 @@ impl Keeper {
     /// Tells a submitter the number of the job, and what the brain had to say of it at once.
     fn accepted(&self, id: u64, mut notes: Vec<String>, reply: Reply<Accepted>) {
         if let Some(job) = self.cycle.brain().job(WorkloadId(id)) {
-            notes.extend(job.notice.clone());
+            notes.extend(job.told.as_ref().map(ToString::to_string));
             let _ = reply.send(Ok(Accepted { id, notes }));
             return;
         }
         // It is over already: only the store remembers it.
         let archive = self.archive();
         tokio::spawn(async move {
-            notes.extend(archive.find(WorkloadId(id)).await.ok().and_then(|view| view.notice));
+            notes.extend(
+                archive.find(WorkloadId(id)).await.ok().and_then(|view| view.told).map(|told| told.to_string()),
+            );
             let _ = reply.send(Ok(Accepted { id, notes }));
         });
     }

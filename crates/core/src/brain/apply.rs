@@ -8,6 +8,7 @@ use crate::ledger::Meter;
 use crate::offer::{Market, Offer, OfferId};
 use crate::record::{Body, Decision, Event, LeaseEnd, Record, Refusal, WorkerEnd};
 use crate::spec::{Ask, Workload};
+use crate::told::Told;
 use crate::units::{Span, Time};
 
 impl Brain {
@@ -325,11 +326,11 @@ impl Brain {
                 }
                 self.forget_if_over(*workload);
             }
-            Decision::Notify { workload, text } => {
+            Decision::Notify { workload, told } => {
                 if let Some(job) = self.jobs.get_mut(workload) {
-                    job.told_late |= text.starts_with(super::rules::LATE);
-                    job.notice = Some(text.clone());
-                    job.told_infeasible |= text.starts_with(super::rules::INFEASIBLE);
+                    job.told_late |= *told == Told::Late;
+                    job.told_infeasible |= matches!(told, Told::Infeasible { .. });
+                    job.told = Some(told.clone());
                 }
             }
         }

@@ -8,6 +8,7 @@ use crate::market::{Choice, Sight};
 use crate::offer::{Offer, OfferId};
 use crate::reason::Reason;
 use crate::record::{Decision, Outcome, Resume};
+use crate::told::Told;
 use crate::units::{NanoUsd, Span, Time};
 use std::collections::BTreeMap;
 
@@ -160,8 +161,8 @@ impl Plan<'_> {
         let reason =
             Reason::new("last-save", "what was saved last could not be stored in time").span("tried", LAST_SAVE);
         if self.leases(job).iter().any(|lease| !lease.is_releasing()) {
-            let text = format!("what it saved last is not in its store: {unsaved}");
-            self.say(Decision::Notify { workload: job.id, text }, reason.clone());
+            let told = Told::Unsaved { why: unsaved.to_owned() };
+            self.say(Decision::Notify { workload: job.id, told }, reason.clone());
         }
         self.release_all(job, &reason);
     }

@@ -5,6 +5,7 @@ use crate::ids::{CheckpointId, DecisionId, Installation, LeaseId, StintId, Workl
 use crate::offer::{Market, Place};
 use crate::record::{Decision, Outcome, Resume, Trouble, WorkerEnd};
 use crate::spec::{JobSpec, WorkUnit};
+use crate::told::Told;
 use crate::units::{NanoUsd, Rate, Span, Time, Work};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -218,7 +219,7 @@ pub struct Job {
     pub began_at: Option<Time>,
     /// What people were last told.
     #[serde(default)]
-    pub notice: Option<String>,
+    pub told: Option<Told>,
     /// It holds nothing until its budget is raised.
     #[serde(default)]
     pub paused: bool,
@@ -270,7 +271,7 @@ impl Job {
             told_late: false,
             told_infeasible: false,
             began_at: None,
-            notice: None,
+            told: None,
             paused: false,
             home: None,
             slowest_restart: Span::ZERO,

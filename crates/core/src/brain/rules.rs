@@ -8,12 +8,9 @@ use crate::market::{self, Choice, Sight};
 use crate::reason::Reason;
 use crate::record::{Decision, Outcome};
 use crate::spec::{JobSpec, Late, Priority};
+use crate::told::Told;
 use crate::units::{NanoUsd, Span};
 
-/// How a notification about a missed deadline begins; the fold knows it by that.
-pub(super) const LATE: &str = "late:";
-/// How a notification about a deadline that cannot be met begins.
-pub(super) const INFEASIBLE: &str = "cannot make the deadline:";
 /// Interruptions in a row without anything saved after which spot brings nothing here.
 const GIVE_UP: u32 = 3;
 /// Hundredths of the work left by which a deadline must be missed before `late: stop` acts on an estimate.
@@ -159,9 +156,8 @@ impl Plan<'_> {
             return;
         }
         if self.now >= deadline {
-            let text = format!("{LATE} the deadline has passed");
             let reason = Reason::new("late", "the deadline has passed").span("by", self.now - deadline);
-            return self.say(Decision::Notify { workload: job.id, text }, reason);
+            return self.say(Decision::Notify { workload: job.id, told: Told::Late }, reason);
         }
         self.wake_at(deadline);
         if let Some(late) = sight.late_by().filter(|_| !job.told_infeasible) {
@@ -175,16 +171,8 @@ impl Plan<'_> {
         let price = sight.firm().map(|firm| firm.price.for_span(takes));
         let price = price.map(|price| NanoUsd(price.0.saturating_mul(i64::from(job.spec.gang))));
         let reason = price.iter().fold(reason, |reason, price| reason.money("price of that", *price));
-        let (cost, what) = (
-            price.map_or(String::new(), |price| format!(", for another {price} on on-demand")),
-            match job.spec.late {
-                Late::Cheapest => "it goes on as cheaply as it can (late: cheapest)",
-                Late::Soonest => "it goes on as fast as it can (late: soonest)",
-                Late::Stop => "it stops (late: stop)",
-            },
-        );
-        let text = format!("{INFEASIBLE} the earliest finish is {late} after it{cost}; {what}");
-        self.say(Decision::Notify { workload: job.id, text }, reason);
+        let told = Told::Infeasible { late, price, then: job.spec.late };
+        self.say(Decision::Notify { workload: job.id, told }, reason);
     }
 
     /// Asks a running gang to save when that is due, or at once when a lease of it is at risk.

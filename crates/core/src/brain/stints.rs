@@ -5,6 +5,7 @@ use super::{Brain, StintPhase, Verdict};
 use crate::ids::{CheckpointId, StintId, WorkloadId};
 use crate::offer::Offer;
 use crate::record::{Trouble, TroubleKind, WorkerEnd};
+use crate::told::Told;
 use crate::units::{Rate, Span, Work};
 
 impl Brain {
@@ -184,7 +185,7 @@ impl Brain {
         if stint.is_done() {
             // Said once more at the end: whoever only reads the bill must know where the last files are.
             if let Some(trouble) = stint.trouble.as_ref().filter(|trouble| trouble.kind != TroubleKind::Remark) {
-                job.notice = Some(format!("what it saved last is not in its store: {}", trouble.text));
+                job.told = Some(Told::Unsaved { why: trouble.text.clone() });
             }
             job.progress.done = job.total().unwrap_or(done).max(done);
             job.verdict = Some(Verdict::Done);

@@ -113,7 +113,8 @@ fn a_program_that_exited_with_0_has_succeeded_whatever_becomes_of_its_last_save(
     assert!(world.decide().is_empty(), "the lease is held while the last save is tried");
     world.pass(Span::minutes(2));
     let decisions = world.decide();
-    let told = |decision: &Decision| matches!(decision, Decision::Notify { text, .. } if text.contains("/data"));
+    let told =
+        |decision: &Decision| matches!(decision, Decision::Notify { told, .. } if told.to_string().contains("/data"));
     assert!(decisions.iter().any(told), "{decisions:?}");
     assert!(matches!(decisions.last(), Some(Decision::Release { .. })), "{decisions:?}");
     world.gone(LeaseEnd::Released);
@@ -133,7 +134,7 @@ fn a_last_save_that_was_given_up_is_said_with_the_bill() {
     world.decide();
     world.gone(LeaseEnd::Released);
     let last = world.brain.take_final_views().pop().expect("a last view");
-    assert!(last.notice.is_some_and(|notice| notice.contains("/data")));
+    assert!(last.told.is_some_and(|told| told.to_string().contains("/data")));
 }
 
 #[test]
@@ -145,7 +146,7 @@ fn a_remark_about_old_checkpoints_is_no_word_about_the_last_save() {
     world.ended(stint, WorkerEnd::Exited { code: 0 });
     world.decide();
     world.gone(LeaseEnd::Released);
-    assert_eq!(world.brain.take_final_views().pop().and_then(|view| view.notice), None);
+    assert_eq!(world.brain.take_final_views().pop().and_then(|view| view.told), None);
 }
 
 #[test]

@@ -4,9 +4,9 @@ use super::*;
 use crate::offer::{Place, Way};
 use crate::spec::{Ask, Fallback, Smaller};
 
-fn notices(world: &World) -> Vec<&str> {
+fn told(world: &World) -> Vec<String> {
     let texts = world.decided.iter().filter_map(|decided| match &decided.decision {
-        Decision::Notify { text, .. } => Some(text.as_str()),
+        Decision::Notify { told, .. } => Some(told.to_string()),
         _ => None,
     });
     texts.collect()
@@ -18,7 +18,7 @@ fn a_deadline_that_cannot_be_met_is_said_at_once_with_the_earliest_finish_and_it
     world.submit(job(10, Some(4)));
     world.decide();
     assert_eq!(world.market(), Market::OnDemand);
-    let [text] = notices(&world)[..] else { panic!("{:?}", world.decided) };
+    let [text] = &told(&world)[..] else { panic!("{:?}", world.decided) };
     // Ten hours and a changeover of two minutes at three dollars an hour.
     assert!(text.contains("6h 2m after it") && text.contains("$30.10") && text.contains("as fast as it can"), "{text}");
 }

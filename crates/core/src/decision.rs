@@ -1,0 +1,160 @@
+//! What is to be done, and how a workload can end.
+
+use crate::ids::{CheckpointId, LeaseId, StintId, WorkloadId};
+use crate::offer::{Market, OfferId};
+use crate::record::Subject;
+use crate::told::Told;
+use crate::units::{NanoUsd, Span};
+use serde::{Deserialize, Serialize};
+
+/// What is to be done. A decision takes effect when it is applied as a record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Decision {
+    /// Get a lease.
+    Acquire {
+        /// Its name: this decision's id.
+        lease: LeaseId,
+        /// For whom.
+        workload: WorkloadId,
+        /// What to buy.
+        offer: OfferId,
+        /// How.
+        market: Market,
+        /// At most this much an hour.
+        max_price: Option<NanoUsd>,
+    },
+    /// Give a lease back, with everything on it.
+    Release {
+        /// Which.
+        lease: LeaseId,
+    },
+    /// Start a gang, one worker a lease, whole or not at all.
+    Start {
+        /// Its name.
+        stint: StintId,
+        /// In order of rank.
+        leases: Vec<LeaseId>,
+        /// What to resume from.
+        resume: Resume,
+    },
+    /// Ask a running gang to save; programs that listen do so at their next step.
+    Checkpoint {
+        /// Which.
+        stint: StintId,
+    },
+    /// SIGTERM to every worker, SIGKILL after the grace.
+    Stop {
+        /// Which.
+        stint: StintId,
+        /// How long the program may take to save.
+        grace: Span,
+    },
+    /// The workload holds nothing until a person says otherwise.
+    Pause {
+        /// Which.
+        workload: WorkloadId,
+    },
+    /// The workload is over.
+    End {
+        /// Which.
+        workload: WorkloadId,
+        /// How.
+        outcome: Outcome,
+    },
+    /// Look whether the store of a workload's checkpoints answers.
+    CheckStore {
+        /// Whose.
+        workload: WorkloadId,
+    },
+    /// Tell people something that needs no answer.
+    Notify {
+        /// About what.
+        workload: WorkloadId,
+        /// What.
+        told: Told,
+    },
+}
+
+/// What a stint resumes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Resume {
+    /// The newest complete checkpoint of an earlier stint.
+    Newest,
+    /// The one before this: the program failed on it.
+    Before(CheckpointId),
+}
+
+/// How a workload ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Done.
+    Succeeded,
+    /// The program failed.
+    Failed {
+        /// Its own exit code (128 + signal when killed).
+        code: i32,
+        /// What happened, for people.
+        why: String,
+    },
+    /// A person ended it.
+    Cancelled {
+        /// Who.
+        by: String,
+    },
+    /// Its own `late: stop` ended it.
+    StoppedByRule {
+        /// `late`; older logs have `budget`, which pauses now.
+        rule: String,
+    },
+}
+
+impl Decision {
+    /// What it is about.
+    pub fn subject(&self) -> Subject {
+        match self {
+            Decision::Acquire { workload, .. }
+            | Decision::Pause { workload }
+            | Decision::End { workload, .. }
+            | Decision::CheckStore { workload }
+            | Decision::Notify { workload, .. } => Subject::Workload(*workload),
+            Decision::Release { lease } => Subject::Lease(*lease),
+            Decision::Start { stint, .. } | Decision::Checkpoint { stint } | Decision::Stop { stint, .. } => {
+                Subject::Workload(stint.workload)
+            }
+        }
+    }
+
+    /// Every kind there is; the explorer checks that it reached all of them.
+    pub const KINDS: [&str; 9] =
+        ["acquire", "release", "start", "checkpoint", "stop", "pause", "end", "check-store", "notify"];
+
+    /// A short stable name.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Decision::Acquire { .. } => "acquire",
+            Decision::Release { .. } => "release",
+            Decision::Start { .. } => "start",
+            Decision::Checkpoint { .. } => "checkpoint",
+            Decision::Stop { .. } => "stop",
+            Decision::Pause { .. } => "pause",
+            Decision::End { .. } => "end",
+            Decision::CheckStore { .. } => "check-store",
+            Decision::Notify { .. } => "notify",
+        }
+    }
+}
+
+impl Outcome {
+    /// One word for tables and scripts.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Outcome::Succeeded => "succeeded",
+            Outcome::Failed { .. } => "failed",
+            Outcome::Cancelled { .. } => "cancelled",
+            Outcome::StoppedByRule { .. } => "stopped",
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! What happened, as engines, agents and people report it.
+
+use crate::ids::{CheckpointId, LeaseId, StintId, WorkloadId};
+use crate::offer::{Offer, OfferId};
+use crate::record::Subject;
+use crate::spec::Workload;
+use crate::trouble::Trouble;
+use crate::units::{NanoUsd, Span, Time, Work};
+use serde::{Deserialize, Serialize};
+
+/// What happened. Engines and agents report states again and again; only news is logged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Event {
+    /// A workload was accepted.
+    Submitted {
+        /// What was asked for.
+        workload: Box<Workload>,
+        /// The client's own key: the same key twice is the same submission.
+        key: String,
+        /// Its id, given when it is logged. In older logs there is none, and the sequence of the record is the id.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<WorkloadId>,
+    },
+    /// A person wants it ended.
+    CancelRequested {
+        /// Which.
+        workload: WorkloadId,
+        /// Who.
+        by: String,
+    },
+    /// A person gives it another budget; one that was paused for its budget goes on.
+    BudgetSet {
+        /// Which.
+        workload: WorkloadId,
+        /// For the whole job; none for no limit.
+        budget: Option<NanoUsd>,
+        /// Who.
+        by: String,
+    },
+    /// A price or a capacity was seen.
+    OfferSeen {
+        /// The offer as it is now.
+        offer: Offer,
+    },
+    /// An offer is no longer for sale.
+    OfferGone {
+        /// Which.
+        offer: OfferId,
+    },
+    /// A lease is there and paid for.
+    LeaseUp {
+        /// Which.
+        lease: LeaseId,
+        /// Since when, by the engine's account.
+        at: Time,
+    },
+    /// A lease could not be had.
+    LeaseFailed {
+        /// Which.
+        lease: LeaseId,
+        /// Why, as a class that can be decided on.
+        refusal: Refusal,
+    },
+    /// A lease will be taken away.
+    LeaseNoticed {
+        /// Which.
+        lease: LeaseId,
+        /// When it ends.
+        ends_at: Time,
+    },
+    /// The market says that a lease may soon be taken away: nothing is sure, but saving now is wise.
+    LeaseAtRisk {
+        /// Which.
+        lease: LeaseId,
+    },
+    /// A lease is gone and no longer paid for.
+    LeaseGone {
+        /// Which.
+        lease: LeaseId,
+        /// Since when, by the engine's account.
+        at: Time,
+        /// How it ended.
+        end: LeaseEnd,
+    },
+    /// The engine holds a lease of ours that the log does not know: it is taken into the books, and given back.
+    LeaseFound {
+        /// Which.
+        lease: LeaseId,
+        /// What was bought.
+        offer: OfferId,
+        /// Since when it is paid for; none when it never came up.
+        since: Option<Time>,
+        /// Until when; none while it is there.
+        until: Option<Time>,
+    },
+    /// A worker's program runs.
+    WorkerStarted {
+        /// Its stint.
+        stint: StintId,
+        /// Its place in the gang.
+        rank: u32,
+        /// What it resumed from.
+        restored: Option<CheckpointId>,
+        /// The work in that checkpoint, where known.
+        work: Option<Work>,
+    },
+    /// A worker's program is over, and nothing of it is left running.
+    WorkerEnded {
+        /// Its stint.
+        stint: StintId,
+        /// Its place in the gang.
+        rank: u32,
+        /// How.
+        end: WorkerEnd,
+        /// Its last save is durable or given up: the lease holds nothing more that counts. Said again when it turns true.
+        #[serde(default = "settled")]
+        settled: bool,
+    },
+    /// Something about a stint's checkpoints needs a person, or no longer does.
+    Troubled {
+        /// Which.
+        stint: StintId,
+        /// What; none when it is over.
+        trouble: Option<Trouble>,
+    },
+    /// The store of a workload's checkpoints was looked at.
+    StoreChecked {
+        /// Whose.
+        workload: WorkloadId,
+        /// What is wrong with it; none when it answers.
+        trouble: Option<Trouble>,
+    },
+    /// A stint got further.
+    Progress {
+        /// Which.
+        stint: StintId,
+        /// Work done since the job began.
+        done: Work,
+        /// The total, where the program says it.
+        total: Option<Work>,
+    },
+    /// A checkpoint is complete and durable.
+    CheckpointDurable {
+        /// Whose.
+        stint: StintId,
+        /// Which.
+        checkpoint: CheckpointId,
+        /// The work in it, where the program said it.
+        work: Option<Work>,
+        /// How long the program had run when it wrote this, where that is known.
+        #[serde(default)]
+        ran: Option<Span>,
+    },
+}
+
+/// Older logs tell of an end only when nothing was left to save.
+fn settled() -> bool {
+    true
+}
+
+/// Why an engine did not give a lease, as classes that the brain can decide on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Refusal {
+    /// The market has none now.
+    NoCapacity,
+    /// The account's limit is reached.
+    Quota,
+    /// A passing fault; may work after this long.
+    Retry {
+        /// How long to leave it alone.
+        after: Span,
+    },
+    /// Credentials are wrong.
+    Auth,
+    /// The request can never work.
+    Invalid,
+    /// The engine itself is at fault.
+    Bug,
+}
+
+/// How a lease ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LeaseEnd {
+    /// We gave it back.
+    Released,
+    /// The market took it.
+    Taken,
+    /// The machine is gone for another reason.
+    Lost,
+}
+
+/// How a worker's program ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WorkerEnd {
+    /// By itself, with this code.
+    Exited {
+        /// 0 for success.
+        code: i32,
+    },
+    /// By a signal that we did not send.
+    Killed {
+        /// Which.
+        signal: i32,
+    },
+    /// After we asked it to, whatever code it gave.
+    Stopped,
+    /// It never ran: its folder, its command or its checkpoint could not be used.
+    NeverRan {
+        /// What went wrong, for people.
+        why: String,
+    },
+    /// It never ran: the store that holds its checkpoints did not answer.
+    StoreAway {
+        /// What went wrong, for people.
+        why: String,
+    },
+}
+
+impl Event {
+    /// What it is about.
+    pub fn subject(&self) -> Subject {
+        match self {
+            Event::Submitted { .. } => Subject::New,
+            Event::CancelRequested { workload, .. }
+            | Event::BudgetSet { workload, .. }
+            | Event::StoreChecked { workload, .. } => Subject::Workload(*workload),
+            Event::OfferSeen { .. } | Event::OfferGone { .. } => Subject::World,
+            Event::LeaseUp { lease, .. }
+            | Event::LeaseFailed { lease, .. }
+            | Event::LeaseNoticed { lease, .. }
+            | Event::LeaseAtRisk { lease }
+            | Event::LeaseGone { lease, .. }
+            | Event::LeaseFound { lease, .. } => Subject::Lease(*lease),
+            Event::WorkerStarted { stint, .. }
+            | Event::WorkerEnded { stint, .. }
+            | Event::Troubled { stint, .. }
+            | Event::Progress { stint, .. }
+            | Event::CheckpointDurable { stint, .. } => Subject::Workload(stint.workload),
+        }
+    }
+
+    /// Every kind there is; the explorer checks that it reached all of them.
+    pub const KINDS: [&str; 17] = [
+        "submitted",
+        "cancel-requested",
+        "budget-set",
+        "offer-seen",
+        "offer-gone",
+        "lease-up",
+        "lease-failed",
+        "lease-noticed",
+        "lease-at-risk",
+        "lease-gone",
+        "lease-found",
+        "worker-started",
+        "worker-ended",
+        "troubled",
+        "store-checked",
+        "progress",
+        "checkpoint-durable",
+    ];
+
+    /// A short stable name.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Event::Submitted { .. } => "submitted",
+            Event::CancelRequested { .. } => "cancel-requested",
+            Event::BudgetSet { .. } => "budget-set",
+            Event::OfferSeen { .. } => "offer-seen",
+            Event::OfferGone { .. } => "offer-gone",
+            Event::LeaseUp { .. } => "lease-up",
+            Event::LeaseFailed { .. } => "lease-failed",
+            Event::LeaseNoticed { .. } => "lease-noticed",
+            Event::LeaseAtRisk { .. } => "lease-at-risk",
+            Event::LeaseGone { .. } => "lease-gone",
+            Event::LeaseFound { .. } => "lease-found",
+            Event::WorkerStarted { .. } => "worker-started",
+            Event::WorkerEnded { .. } => "worker-ended",
+            Event::Troubled { .. } => "troubled",
+            Event::StoreChecked { .. } => "store-checked",
+            Event::Progress { .. } => "progress",
+            Event::CheckpointDurable { .. } => "checkpoint-durable",
+        }
+    }
+}

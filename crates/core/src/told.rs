@@ -1,0 +1,65 @@
+//! What people are told about a job without having asked. The brain goes by the kind; the words are for people only.
+
+use crate::spec::Late;
+use crate::units::{NanoUsd, Span};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Something that people should know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Told {
+    /// The deadline has passed.
+    Late,
+    /// The deadline cannot be met, not even on on-demand capacity.
+    Infeasible {
+        /// The earliest finish is so long after it.
+        late: Span,
+        /// What the rest costs on on-demand, where that is known.
+        price: Option<NanoUsd>,
+        /// What the job file says to do then.
+        then: Late,
+    },
+    /// What was saved last did not reach its store.
+    Unsaved {
+        /// Why, and where the files are.
+        why: String,
+    },
+    /// An older version said this, in its own words.
+    Former {
+        /// The words.
+        text: String,
+    },
+}
+
+impl Told {
+    /// Whether it is about the deadline: then it is not worth repeating once that was met.
+    pub fn is_about_the_deadline(&self) -> bool {
+        match self {
+            Told::Late | Told::Infeasible { .. } => true,
+            Told::Unsaved { .. } => false,
+            Told::Former { text } => text.contains("the deadline"),
+        }
+    }
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Told::Late => write!(f, "late: the deadline has passed"),
+            Told::Infeasible { late, price, then } => {
+                write!(f, "cannot make the deadline: the earliest finish is {late} after it")?;
+                if let Some(price) = price {
+                    write!(f, ", for another {price} on on-demand")?;
+                }
+                match then {
+                    Late::Cheapest => write!(f, "; it goes on as cheaply as it can (late: cheapest)"),
+                    Late::Soonest => write!(f, "; it goes on as fast as it can (late: soonest)"),
+                    Late::Stop => write!(f, "; it stops (late: stop)"),
+                }
+            }
+            Told::Unsaved { why } => write!(f, "what it saved last is not in its store: {why}"),
+            Told::Former { text } => f.write_str(text),
+        }
+    }
+}
