@@ -185,7 +185,7 @@ async fn interrupt(client: &Client, id: u64, notice: Option<Duration>) -> Result
 async fn end(client: &Client, id: u64) -> Result<JobAnswer, Failure> {
     let until = Instant::now() + GONE;
     // A job that ended by itself meanwhile refuses both.
-    let _ = client.post::<_, ()>(&format!("/v1/jobs/{id}/cancel"), &json!({ "by": "rehearse" })).await;
+    let _ = client.post::<_, ()>(&format!("/v1/jobs/{id}/cancel"), &()).await;
     let _ = interrupt(client, id, None).await;
     loop {
         let answer: JobAnswer = client.get(&format!("/v1/jobs/{id}")).await?;

@@ -4,9 +4,10 @@ use crate::api_types::{Accepted, ExplainAnswer, Hello, InterruptRequest, JobAnsw
 use crate::dispatch::StoreAccess;
 use crate::home::Home;
 use crate::keeper::Ask;
+use crate::principal::Principal;
 use crate::{logs, probe, problem};
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -78,6 +79,22 @@ impl Desk {
 }
 
 impl Desk {
+    /// A job that the asker may see all of and change.
+    async fn owned(&self, asker: &Principal, id: u64) -> Result<JobAnswer, Problem> {
+        let answer = self.ask(|reply| Ask::Job(WorkloadId(id), reply)).await?;
+        asker.must_own(id, &answer.job.owner)?;
+        Ok(answer)
+    }
+
+    /// A job as the asker may see it: everybody sees the queue, and only its owner what a program printed.
+    async fn shown(&self, asker: &Principal, id: u64) -> Result<JobAnswer, Problem> {
+        let mut answer = self.ask(|reply| Ask::Job(WorkloadId(id), reply)).await?;
+        if !asker.may_touch(&answer.job.owner) {
+            (answer.last_words, answer.evidence) = (Vec::new(), None);
+        }
+        Ok(answer)
+    }
+
     /// What was asked for when a job was submitted.
     async fn spec_of(&self, id: u64) -> Result<JobSpec, Problem> {
         let rows = self.store.rows_of(id, 0, 1).await;
@@ -169,24 +186,42 @@ fn store_refusal(error: &CheckpointError) -> Problem {
     refusal
 }
 
-async fn spec(State(desk): State<Desk>, Path(id): Path<u64>) -> Result<Json<JobSpec>, Problem> {
-    desk.spec_of(id).await.map(Json)
+/// Who asks.
+type Asker = ConnectInfo<Principal>;
+
+async fn spec(State(desk): State<Desk>, asker: Asker, Path(id): Path<u64>) -> Result<Json<JobSpec>, Problem> {
+    let spec = desk.spec_of(id).await?;
+    asker.0.must_own(id, &spec.owner)?;
+    Ok(Json(spec))
 }
 
 async fn hello(State(desk): State<Desk>) -> Result<Json<Hello>, Problem> {
     desk.ask(Ask::Hello).await.map(Json)
 }
 
-async fn shutdown(State(desk): State<Desk>) -> Result<(), Problem> {
+async fn shutdown(State(desk): State<Desk>, asker: Asker) -> Result<(), Problem> {
+    asker.0.must_operate("end this server")?;
     desk.ask(Ask::Shutdown).await
 }
 
-async fn interrupt(State(desk): State<Desk>, Json(request): Json<InterruptRequest>) -> Result<(), Problem> {
+async fn interrupt(
+    State(desk): State<Desk>,
+    asker: Asker,
+    Json(request): Json<InterruptRequest>,
+) -> Result<(), Problem> {
+    asker.0.must_operate("take leases away")?;
     desk.ask(|reply| Ask::Interrupt(request, reply)).await
 }
 
 /// Checks the checkpoint store before the first lease is paid for, then hands the job over.
-async fn submit(State(desk): State<Desk>, Json(mut submission): Json<Submission>) -> Result<Json<Accepted>, Problem> {
+async fn submit(
+    State(desk): State<Desk>,
+    asker: Asker,
+    Json(mut submission): Json<Submission>,
+) -> Result<Json<Accepted>, Problem> {
+    // Programs run as the user of the server: nobody else runs any here.
+    asker.0.must_operate("run programs as the user of this server")?;
+    submission.spec.owner.clone_from(&asker.0.user);
     let plain =
         |key: &str| !key.is_empty() && key.len() <= 64 && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     if !plain(&submission.key) {
@@ -228,28 +263,30 @@ async fn jobs(State(desk): State<Desk>, Query(query): Query<JobsQuery>) -> Resul
     Ok(Json(live))
 }
 
-async fn job(State(desk): State<Desk>, Path(id): Path<u64>) -> Result<Json<JobAnswer>, Problem> {
-    desk.ask(|reply| Ask::Job(WorkloadId(id), reply)).await.map(Json)
+async fn job(State(desk): State<Desk>, asker: Asker, Path(id): Path<u64>) -> Result<Json<JobAnswer>, Problem> {
+    desk.shown(&asker.0, id).await.map(Json)
 }
 
-#[derive(Deserialize)]
-struct CancelBody {
-    by: String,
-}
-
-async fn cancel(State(desk): State<Desk>, Path(id): Path<u64>, Json(body): Json<CancelBody>) -> Result<(), Problem> {
-    desk.ask(|reply| Ask::Tell(Event::CancelRequested { workload: WorkloadId(id), by: body.by }, reply)).await
+async fn cancel(State(desk): State<Desk>, asker: Asker, Path(id): Path<u64>) -> Result<(), Problem> {
+    desk.owned(&asker.0, id).await?;
+    let by = asker.0.user;
+    desk.ask(|reply| Ask::Tell(Event::CancelRequested { workload: WorkloadId(id), by }, reply)).await
 }
 
 #[derive(Deserialize)]
 struct BudgetBody {
     #[serde(rename = "budget_nanousd")]
     budget: Option<NanoUsd>,
-    by: String,
 }
 
-async fn budget(State(desk): State<Desk>, Path(id): Path<u64>, Json(body): Json<BudgetBody>) -> Result<(), Problem> {
-    let event = Event::BudgetSet { workload: WorkloadId(id), budget: body.budget, by: body.by };
+async fn budget(
+    State(desk): State<Desk>,
+    asker: Asker,
+    Path(id): Path<u64>,
+    Json(body): Json<BudgetBody>,
+) -> Result<(), Problem> {
+    desk.owned(&asker.0, id).await?;
+    let event = Event::BudgetSet { workload: WorkloadId(id), budget: body.budget, by: asker.0.user };
     desk.ask(|reply| Ask::Tell(event, reply)).await
 }
 
@@ -257,37 +294,41 @@ async fn explain(State(desk): State<Desk>, Path(id): Path<u64>) -> Result<Json<E
     desk.ask(|reply| Ask::Explain(WorkloadId(id), reply)).await.map(Json)
 }
 
-async fn stints(State(desk): State<Desk>, Path(id): Path<u64>) -> Result<Json<Vec<WorkerView>>, Problem> {
+async fn stints(State(desk): State<Desk>, asker: Asker, Path(id): Path<u64>) -> Result<Json<Vec<WorkerView>>, Problem> {
+    desk.owned(&asker.0, id).await?;
     desk.ask(|reply| Ask::Stints(WorkloadId(id), reply)).await.map(Json)
 }
 
 /// One JSON object a line whenever the job changes, until its bill is settled; an empty line now and then says that
 /// somebody is there.
-async fn watch(State(desk): State<Desk>, Path(id): Path<u64>) -> Result<Response, Problem> {
-    let first = desk.ask(|reply| Ask::Job(WorkloadId(id), reply)).await?;
-    let lines = stream::unfold((desk, Some(first), true), move |(desk, known, first)| async move {
-        let mut known = known?;
-        if !first {
-            let mut looks = 0..LOOKS_A_BEAT;
-            let changed = loop {
-                if looks.next().is_none() {
-                    break None;
-                }
-                tokio::time::sleep(LOOK).await;
-                let next = desk.ask(|reply| Ask::Job(WorkloadId(id), reply)).await.ok()?;
-                if next != known {
-                    break Some(next);
-                }
-            };
-            let Some(next) = changed else {
-                return Some((Ok(Bytes::from_static(b"\n")), (desk, Some(known), false)));
-            };
-            known = next;
+async fn watch(State(desk): State<Desk>, asker: Asker, Path(id): Path<u64>) -> Result<Response, Problem> {
+    let first = desk.shown(&asker.0, id).await?;
+    let lines = stream::unfold((desk, Some(first), true), move |(desk, known, first)| {
+        let asker = asker.0.clone();
+        async move {
+            let mut known = known?;
+            if !first {
+                let mut looks = 0..LOOKS_A_BEAT;
+                let changed = loop {
+                    if looks.next().is_none() {
+                        break None;
+                    }
+                    tokio::time::sleep(LOOK).await;
+                    let next = desk.shown(&asker, id).await.ok()?;
+                    if next != known {
+                        break Some(next);
+                    }
+                };
+                let Some(next) = changed else {
+                    return Some((Ok(Bytes::from_static(b"\n")), (desk, Some(known), false)));
+                };
+                known = next;
+            }
+            let mut line = serde_json::to_vec(&known).ok()?;
+            line.push(b'\n');
+            let next = known.bill.is_none().then_some(known);
+            Some((Ok::<_, std::io::Error>(Bytes::from(line)), (desk, next, false)))
         }
-        let mut line = serde_json::to_vec(&known).ok()?;
-        line.push(b'\n');
-        let next = known.bill.is_none().then_some(known);
-        Some((Ok::<_, std::io::Error>(Bytes::from(line)), (desk, next, false)))
     });
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
 }
@@ -301,10 +342,11 @@ struct LogsQuery {
 
 async fn output(
     State(desk): State<Desk>,
+    asker: Asker,
     Path(id): Path<u64>,
     Query(query): Query<LogsQuery>,
 ) -> Result<Response, Problem> {
-    let answer = desk.ask(|reply| Ask::Job(WorkloadId(id), reply)).await?;
+    let answer = desk.owned(&asker.0, id).await?;
     let rank = query.rank.unwrap_or(0);
     if let Some(last) = answer.job.gang.checked_sub(1).filter(|last| rank > *last) {
         let known = if last == 0 { "one rank, 0".to_owned() } else { format!("ranks 0 to {last}") };

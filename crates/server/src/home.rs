@@ -115,10 +115,19 @@ impl Home {
         std::fs::metadata(&self.path).ok().map(|meta| (meta.dev(), meta.ino()))
     }
 
-    /// Makes the directory if need be, readable by its owner alone.
+    /// Makes the directory if need be. Others may pass through a new one to its socket, and see nothing else of it; one
+    /// that is there keeps the mode that its owner gave it.
     pub fn open(path: &Path) -> Result<Home, HomeError> {
         let unusable = |source| HomeError::Unusable { path: path.to_owned(), source };
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(unusable)?;
+        let folder = |mode| {
+            let mut builder = std::fs::DirBuilder::new();
+            builder.recursive(true).mode(mode);
+            builder
+        };
+        if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
+            folder(0o700).create(above).map_err(unusable)?;
+        }
+        folder(0o711).create(path).map_err(unusable)?;
         let meta = std::fs::metadata(path).map_err(unusable)?;
         if !meta.is_dir() {
             return Err(unusable(std::io::ErrorKind::NotADirectory.into()));

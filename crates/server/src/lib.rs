@@ -16,10 +16,12 @@ mod journal;
 mod keeper;
 mod logs;
 mod merge;
+mod principal;
 mod probe;
 mod serve;
 
 pub use bound::Bound;
+pub use principal::name_of;
 pub use serve::{ServeError, Settings, check_world, live_jobs, serve};
 
 use api_types::Problem;

@@ -6,8 +6,10 @@ use crate::cycle::{Cycle, Habits, Moment};
 use crate::folders::Folders;
 use crate::home::{Home, HomeError, World, private};
 use crate::keeper::{Keeper, log};
+use crate::principal::Principal;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -149,6 +151,9 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
     // The lock is ours, so a socket that is there belongs to a server that is gone.
     let _ = std::fs::remove_file(home.path.join("server.sock"));
     let listener = UnixListener::bind(Home::socket(&folder)).map_err(ServeError::Listen)?;
+    // Everybody on this machine may ask; who may do what is judged by who asks.
+    let everybody = Permissions::from_mode(0o666);
+    std::fs::set_permissions(home.path.join("server.sock"), everybody).map_err(ServeError::Listen)?;
     let (asks, keeper_asks) = mpsc::channel(4_096);
     let (report_sender, reports) = mpsc::unbounded_channel();
     log(&format!("version {} serves {} as pid {}", env!("CARGO_PKG_VERSION"), home.path.display(), std::process::id()));
@@ -180,7 +185,7 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
     let path = home.path.clone();
     let desk = Desk { asks, store: Arc::clone(&store), home };
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Listen)?;
-    let app = axum::serve(listener, routes(desk));
+    let app = axum::serve(listener, routes(desk).into_make_service_with_connect_info::<Principal>());
     ready();
     let mut had_to_end = None;
     tokio::select! {

@@ -1,6 +1,6 @@
 //! Questions and orders about jobs that exist.
 
-use super::{Here, user};
+use super::Here;
 use crate::args::{BudgetArgs, ExplainArgs, JobArgs, JobsArgs, LogsArgs};
 use crate::show;
 use std::io::Write;
@@ -116,7 +116,7 @@ async fn pour(here: &Here, parts: &mut Lines, shown: &mut usize) -> Result<(), F
 pub async fn cancel(here: &Here, args: &JobArgs) -> Result<Code, Failure> {
     let client = here.client();
     let id = ask_about(&client, &args.job).await?;
-    client.insist::<_, ()>(&format!("/v1/jobs/{id}/cancel"), &serde_json::json!({ "by": user() })).await?;
+    client.insist::<_, ()>(&format!("/v1/jobs/{id}/cancel"), &()).await?;
     if here.json {
         println!("{}", serde_json::json!({ "type": "cancelling", "id": id }));
     } else {
@@ -139,7 +139,7 @@ pub async fn budget(here: &Here, args: &BudgetArgs) -> Result<Code, Failure> {
     };
     let client = here.client();
     let id = ask_about(&client, &args.job).await?;
-    let body = serde_json::json!({ "budget_nanousd": budget, "by": user() });
+    let body = serde_json::json!({ "budget_nanousd": budget });
     client.insist::<_, ()>(&format!("/v1/jobs/{id}/budget"), &body).await?;
     let said = budget.map_or("no budget".to_owned(), |budget| format!("a budget of {budget}"));
     if here.json {

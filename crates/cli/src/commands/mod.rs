@@ -182,12 +182,7 @@ impl Here {
 
 /// Who is at the terminal: by account, because variables can say anything.
 pub(crate) fn user() -> String {
-    let uid = rustix::process::getuid().as_raw().to_string();
-    let accounts = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let mut lines = accounts.lines().map(|line| line.split(':').collect::<Vec<_>>());
-    let account =
-        lines.find(|fields| fields.get(2) == Some(&uid.as_str())).and_then(|fields| Some(fields.first()?.to_string()));
-    account.or_else(|| std::env::var("USER").ok()).unwrap_or_else(|| format!("uid-{uid}"))
+    windfall_server::name_of(rustix::process::getuid().as_raw())
 }
 
 fn home_directory(flag: Option<PathBuf>) -> Result<PathBuf, Failure> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use windfall_core::Span;
 use windfall_core::english::{counted, with_causes};
 use windfall_core::view::JobView;
-use windfall_server::api_types::{Hello, Problem};
+use windfall_server::api_types::{Hello, JobAnswer, Problem};
 use windfall_server::client::{Client, startup_failure};
 use windfall_server::client::{Code, Failure};
 use windfall_server::home::{HomeError, World};
@@ -260,9 +260,13 @@ pub async fn down(here: &Here, args: &DownArgs) -> Result<Code, Failure> {
     let mut jobs: Vec<JobView> = client.get("/v1/jobs").await?;
     if args.cancel {
         for job in jobs.iter().filter(|job| !job.state.is_over()) {
-            let by = serde_json::json!({ "by": super::user() });
-            // One that ended meanwhile needs no cancelling.
-            let _ = client.post::<_, ()>(&format!("/v1/jobs/{}/cancel", job.id), &by).await;
+            if let Err(failure) = client.post::<_, ()>(&format!("/v1/jobs/{}/cancel", job.id), &()).await {
+                // One that ended meanwhile needs no cancelling.
+                let now: JobAnswer = client.get(&format!("/v1/jobs/{}", job.id)).await?;
+                if !now.job.state.is_over() {
+                    return Err(failure);
+                }
+            }
         }
         while !jobs.is_empty() {
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -271,6 +275,11 @@ pub async fn down(here: &Here, args: &DownArgs) -> Result<Code, Failure> {
     }
     // Its last answer may be lost with it: gone is what counts.
     let asked = client.post::<_, ()>("/v1/shutdown", &()).await;
+    let asked = match asked {
+        // It was refused, and will not end.
+        Err(failure) if failure.code == Code::BadInput => return Err(failure),
+        asked => asked,
+    };
     client.wait_until_ended(hello.pid).await;
     if client.hello().await?.is_some_and(|now| now.pid == hello.pid) {
         asked?;

@@ -180,7 +180,7 @@ async fn watch(here: &Here, client: &Client, hello: &Hello, id: u64, plain: bool
                 if asked.is_some_and(|at| at.elapsed() < AGAIN) && !cancelled {
                     cancelled = true;
                     view.say("cancelling: the program may save first");
-                    client.insist::<_, ()>(&format!("/v1/jobs/{id}/cancel"), &serde_json::json!({ "by": super::user() })).await?;
+                    client.insist::<_, ()>(&format!("/v1/jobs/{id}/cancel"), &()).await?;
                 } else if cancelled {
                     view.leave();
                     eprintln!("detached: the job is being cancelled. See it with: windfall attach {id}");

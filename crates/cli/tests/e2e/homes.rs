@@ -3,6 +3,7 @@
 use super::place::{Mount, Place, Said, eventually, in_python, is_root, wait, within};
 use super::processes::{self, Role};
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -90,35 +91,77 @@ fn a_command_right_behind_down_starts_the_next_server() {
     }
 }
 
-#[test]
-fn another_user_is_told_so_and_changes_nothing() {
-    if !is_root("another_user_is_told_so_and_changes_nothing") {
-        return;
-    }
-    use std::os::unix::fs::PermissionsExt;
+/// A program of another user of this machine.
+fn another_user(place: &Place, program: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", program]);
+    command.current_dir(&place.work).stdin(Stdio::null());
+    command.env("WINDFALL_HOME", &place.home).env_remove("RUST_BACKTRACE").env("HOME", "/nonexistent");
+    command
+}
+
+/// A steady place that others can pass through, and what another user is told there.
+fn shared_place() -> (Place, impl Fn(&Place, &[&str]) -> Said) {
     let place = Place::steady();
     let job = place.write("quick.yaml", QUICK);
     for path in [place.work.as_path(), place.work.parent().unwrap()] {
         std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
     }
     std::fs::set_permissions(&job, PermissionsExt::from_mode(0o644)).unwrap();
-    let other = |args: &[&str]| {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", env!("CARGO_BIN_EXE_windfall")]);
-        command.args(args).current_dir(&place.work).stdin(Stdio::null());
-        command.env("WINDFALL_HOME", &place.home).env_remove("RUST_BACKTRACE").env("HOME", "/nonexistent");
+    (place, |place: &Place, args: &[&str]| {
+        let mut command = another_user(place, env!("CARGO_BIN_EXE_windfall"));
+        command.args(args);
         place.finish(command)
-    };
-    let before = picture(&place.home);
-    for args in
-        [&["run", "quick.yaml"][..], &["submit", "quick.yaml"], &["jobs"], &["status"], &["down"], &["cancel", "1"]]
-    {
-        refused(other(args), &["another user"]);
+    })
+}
+
+#[test]
+fn another_user_sees_the_queue_and_can_neither_change_nor_read_what_is_not_theirs() {
+    if !is_root("another_user_sees_the_queue_and_can_neither_change_nor_read_what_is_not_theirs") {
+        return;
     }
+    let (place, other) = shared_place();
+    let id = place.submit("name: private\nenv: { TOKEN: hush }\nrun: 'echo secret; sleep 600'\n").to_string();
+    place.until(id.parse().unwrap(), &["running"]);
+    let queue = other(&place, &["jobs", "--json"]).ends_with(0).json();
+    assert_eq!((&queue[0]["name"], &queue[0]["owner"]), (&"private".into(), &"root".into()), "{queue}");
+    assert!(other(&place, &["status"]).ends_with(0).out.contains("private"));
+    for forbidden in [
+        &["cancel", &id][..],
+        &["logs", &id],
+        &["budget", &id, "5"],
+        &["resume", &id],
+        &["down"],
+        &["down", "--cancel"],
+        &["submit", "quick.yaml"],
+        &["run", "quick.yaml"],
+    ] {
+        let said = other(&place, forbidden);
+        assert!(said.code == Some(2) && said.err.contains("may not"), "{forbidden:?}: {said:?}");
+        assert!(!said.out.contains("secret") && !said.out.contains("hush"), "{forbidden:?}: {said:?}");
+    }
+    let refused = other(&place, &["cancel", &id]).err;
+    assert!(refused.contains(" may not do that: job 1 belongs to root\nhint: "), "{refused}");
+    // The files themselves are closed as well.
+    for file in ["state.db", "server.log", "world.json", "jobs", "leases"] {
+        let mut reads = another_user(&place, if file.contains('.') { "cat" } else { "ls" });
+        reads.arg(place.home.join(file));
+        assert_ne!(place.finish(reads).code, Some(0), "{file}");
+    }
+    assert_eq!(place.job(id.parse().unwrap())["state"], "running", "nothing was changed");
+    place.run(&["cancel", &id]).ends_with(0);
+}
+
+#[test]
+fn another_user_starts_no_server_in_a_directory_that_is_not_theirs() {
+    if !is_root("another_user_starts_no_server_in_a_directory_that_is_not_theirs") {
+        return;
+    }
+    let (place, other) = shared_place();
+    let before = picture(&place.home);
     place.run(&["down"]).ends_with(0);
-    // Without a server it is the same.
     for args in [&["run", "quick.yaml"][..], &["jobs"], &["up"]] {
-        refused(other(args), &["another user"]);
+        refused(other(&place, args), &["another user"]);
     }
     let after = picture(&place.home);
     assert!(
@@ -241,7 +284,6 @@ fn a_read_only_directory_is_refused_with_a_reason() {
             refused(place.run(args), &[&home]);
         }
     } else {
-        use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(&place.home, PermissionsExt::from_mode(0o500)).unwrap();
         for args in args {
             refused(place.run(args), &[]);

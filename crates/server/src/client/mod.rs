@@ -13,10 +13,12 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -177,7 +179,12 @@ impl Client {
             )
             .hint("choose another with --home or WINDFALL_HOME")
         };
-        let log = File::options().create(true).append(true).open(home.path.join("server.log")).map_err(unusable)?;
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(home.path.join("server.log"))
+            .map_err(unusable)?;
         let mut child = std::process::Command::new("/proc/self/exe")
             .arg0("windfall")
             .arg("serve")
@@ -217,7 +224,9 @@ impl Client {
     }
 
     async fn connect(&self) -> std::io::Result<UnixStream> {
-        let folder = File::open(&self.home)?;
+        // A directory of somebody else can be passed through, not read.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = File::from(rustix::fs::open(&self.home, flags, Mode::empty())?);
         UnixStream::connect(Home::socket(&folder)).await
     }
 
