@@ -1,5 +1,6 @@
 //! What happened, as engines, agents and people report it.
 
+use crate::brain::Config;
 use crate::ids::{CheckpointId, LeaseId, StintId, WorkloadId};
 use crate::offer::{Offer, OfferId};
 use crate::record::Subject;
@@ -12,6 +13,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Event {
+    /// The limits and habits of this world are other ones from now on.
+    Configured {
+        /// All of them.
+        config: Box<Config>,
+    },
     /// A workload was accepted.
     Submitted {
         /// What was asked for.
@@ -228,7 +234,7 @@ impl Event {
             Event::CancelRequested { workload, .. }
             | Event::BudgetSet { workload, .. }
             | Event::StoreChecked { workload, .. } => Subject::Workload(*workload),
-            Event::OfferSeen { .. } | Event::OfferGone { .. } => Subject::World,
+            Event::Configured { .. } | Event::OfferSeen { .. } | Event::OfferGone { .. } => Subject::World,
             Event::LeaseUp { lease, .. }
             | Event::LeaseFailed { lease, .. }
             | Event::LeaseNoticed { lease, .. }
@@ -244,7 +250,8 @@ impl Event {
     }
 
     /// Every kind there is; the explorer checks that it reached all of them.
-    pub const KINDS: [&str; 17] = [
+    pub const KINDS: [&str; 18] = [
+        "configured",
         "submitted",
         "cancel-requested",
         "budget-set",
@@ -267,6 +274,7 @@ impl Event {
     /// A short stable name.
     pub fn kind(&self) -> &'static str {
         match self {
+            Event::Configured { .. } => "configured",
             Event::Submitted { .. } => "submitted",
             Event::CancelRequested { .. } => "cancel-requested",
             Event::BudgetSet { .. } => "budget-set",

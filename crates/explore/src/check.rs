@@ -297,7 +297,7 @@ impl Life {
         let brain = server.cycle.brain();
         let live = codec::encode(brain);
         let rows = now(self.shelf.memory.rows_after(0, u32::MAX)).unwrap_or_default();
-        let fresh = Brain::new(brain.installation(), self.scenario.config.clone());
+        let fresh = Brain::new(brain.installation(), windfall_core::brain::Config::default());
         let mut differs = replayed(fresh, &rows) != live;
         if let Some((seq, text)) = self.kept.take()
             && let Ok(kept) = codec::decode::<Brain>(codec::VERSION, &text)

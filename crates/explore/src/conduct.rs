@@ -97,7 +97,9 @@ impl Conduct {
             }
             Event::Troubled { stint, trouble } => self.stint(stint).is_some_and(|stint| stint.trouble != *trouble),
             Event::StoreChecked { workload, .. } => self.jobs.get(workload).is_some_and(|job| job.looked_at_store),
-            Event::Submitted { .. } | Event::BudgetSet { .. } | Event::LeaseFound { .. } => true,
+            Event::Configured { .. } | Event::Submitted { .. } | Event::BudgetSet { .. } | Event::LeaseFound { .. } => {
+                true
+            }
         }
     }
 
@@ -145,7 +147,7 @@ impl Conduct {
             Event::CheckpointDurable { stint, checkpoint, .. } => {
                 self.change(&stint.workload, |job| job.checkpoint = Some(*checkpoint));
             }
-            Event::LeaseFound { .. } | Event::BudgetSet { .. } => {}
+            Event::Configured { .. } | Event::LeaseFound { .. } | Event::BudgetSet { .. } => {}
         }
     }
 

@@ -45,6 +45,7 @@ fn describe(body: &Body, submitted_at: Time) -> (String, Option<Reason>) {
 
 fn event_text(event: &Event, submitted_at: Time) -> String {
     match event {
+        Event::Configured { .. } => "another configuration from now on".to_owned(),
         Event::Submitted { workload, .. } => format!("submitted as {}", workload.job().name),
         Event::CancelRequested { by, .. } => format!("{by} asked to cancel it"),
         Event::BudgetSet { budget: Some(budget), by, .. } => format!("{by} set its budget to {budget}"),

@@ -10,7 +10,6 @@ use windfall_store::{Commit, JobRow, LedgerRow, Loaded, Row, Snapshot};
 /// A brain and its place in the log.
 pub(crate) struct Journal {
     brain: Brain,
-    config: Config,
     installation: Installation,
     next_ledger_seq: u64,
     /// The newest stored snapshot and every committed row after it: a failed commit is undone with them alone, so the
@@ -30,12 +29,11 @@ pub(crate) struct Batch {
 
 impl Journal {
     /// Rebuilds a brain from what a store gave. Only applies: nothing is decided again.
-    pub fn load(config: Config, loaded: Loaded) -> Result<Journal, codec::CodecError> {
+    pub fn load(loaded: Loaded) -> Result<Journal, codec::CodecError> {
         let installation = Installation(u64::from_str_radix(&loaded.installation, 16).unwrap_or_default());
-        let brain = rebuilt(&config, installation, loaded.snapshot.as_ref(), &loaded.tail)?;
+        let brain = rebuilt(installation, loaded.snapshot.as_ref(), &loaded.tail)?;
         Ok(Journal {
             brain,
-            config,
             installation,
             next_ledger_seq: loaded.next_ledger_seq,
             snapshot: loaded.snapshot,
@@ -46,10 +44,6 @@ impl Journal {
 
     pub fn brain(&self) -> &Brain {
         &self.brain
-    }
-
-    pub fn config(&self) -> &Config {
-        &self.config
     }
 
     /// The last row that a stored snapshot covers.
@@ -109,7 +103,7 @@ impl Journal {
     /// The commit failed, or nobody knows: the brain is again what was durable for sure.
     pub fn roll_back(&mut self) -> Result<(), codec::CodecError> {
         if self.unconfirmed.take().is_some() {
-            self.brain = rebuilt(&self.config, self.installation, self.snapshot.as_ref(), &self.tail)?;
+            self.brain = rebuilt(self.installation, self.snapshot.as_ref(), &self.tail)?;
         }
         Ok(())
     }
@@ -161,15 +155,10 @@ impl Journal {
     }
 }
 
-fn rebuilt(
-    config: &Config,
-    installation: Installation,
-    snapshot: Option<&Snapshot>,
-    tail: &[Row],
-) -> Result<Brain, codec::CodecError> {
+fn rebuilt(installation: Installation, snapshot: Option<&Snapshot>, tail: &[Row]) -> Result<Brain, codec::CodecError> {
     let mut brain = match snapshot {
         Some(snapshot) => codec::decode(snapshot.version, &snapshot.payload)?,
-        None => Brain::new(installation, config.clone()),
+        None => Brain::new(installation, Config::default()),
     };
     for row in tail {
         let body: Body = codec::decode(row.version, &row.payload)?;
@@ -177,7 +166,6 @@ fn rebuilt(
     }
     brain.take_ledger();
     brain.take_final_views();
-    brain.configure(config.clone());
     Ok(brain)
 }
 
@@ -209,7 +197,7 @@ mod tests {
             next_batch: 1,
             next_ledger_seq: 5,
         };
-        let mut journal = Journal::load(Config::default(), loaded).expect("an empty log");
+        let mut journal = Journal::load(loaded).expect("an empty log");
         journal.unconfirmed = Some((Vec::new(), 3));
         journal.confirm();
         assert_eq!(journal.next_ledger_seq, 8);

@@ -29,6 +29,7 @@ impl Brain {
             return;
         }
         match event {
+            Event::Configured { config } => self.config = (**config).clone(),
             Event::Submitted { workload, key, id } => self.on_submitted(id.unwrap_or(WorkloadId(seq)), workload, key),
             Event::CancelRequested { workload, by } => {
                 if let Some(job) = self.jobs.get_mut(workload) {

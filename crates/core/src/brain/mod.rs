@@ -157,7 +157,7 @@ pub struct Open {
 }
 
 impl Brain {
-    /// An empty world.
+    /// An empty world. Another configuration than the first comes as a record.
     pub fn new(installation: Installation, config: Config) -> Brain {
         Brain {
             installation,
@@ -188,12 +188,6 @@ impl Brain {
     /// Its limits and habits.
     pub fn config(&self) -> &Config {
         &self.config
-    }
-
-    /// Takes another configuration: a restart may bring one.
-    pub fn configure(&mut self, config: Config) {
-        self.config = config;
-        self.undecided = true;
     }
 
     /// Gives it a model of markets and plans that were solved on it: before the first record, or beliefs begin anew.

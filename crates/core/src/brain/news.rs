@@ -10,6 +10,7 @@ impl Brain {
         let stint_of =
             |id: &StintId| self.jobs.get(&id.workload).and_then(|job| job.stint.as_ref()).filter(|s| s.id == *id);
         match event {
+            Event::Configured { config } => self.config != **config,
             Event::Submitted { key, .. } => self.submitted_as(key).is_none(),
             Event::CancelRequested { workload, .. } => {
                 // A job that has succeeded may still store its last save: a person can end that as well.

@@ -73,6 +73,8 @@ pub struct Cycle {
     flights: Flights,
     progress: ProgressMerge,
     swept: Option<Duration>,
+    /// What this server was started with.
+    config: Config,
     /// When the engine was last observed.
     seen_at: Duration,
     /// Looks at the engine in a row that saw nothing.
@@ -90,8 +92,9 @@ impl Cycle {
         now: Moment,
     ) -> Result<Cycle, codec::CodecError> {
         Ok(Cycle {
-            journal: Journal::load(config, loaded)?,
+            journal: Journal::load(loaded)?,
             habits,
+            config,
             epoch,
             phase: Phase::Leading,
             stage: Stage::Looking,
@@ -240,6 +243,10 @@ impl Cycle {
     fn prepare(&mut self, now: Moment, events: Vec<Event>, timers: bool) {
         let mut batch = self.journal.begin(now.world);
         self.ending.clear();
+        // What the log says of the configuration may be of another server, or not have been written.
+        if *self.journal.brain().config() != self.config {
+            self.journal.take(&mut batch, Event::Configured { config: Box::new(self.config.clone()) });
+        }
         for event in events {
             let ends = ended_lease(&event).map(|lease| Gone { lease, key: self.key_of(lease) });
             if self.journal.take(&mut batch, event).is_some() {
@@ -352,7 +359,7 @@ impl Cycle {
     }
 
     fn loaded(&mut self, now: Moment, loaded: Loaded) {
-        match Journal::load(self.journal.config().clone(), loaded) {
+        match Journal::load(loaded) {
             Ok(journal) => self.journal = journal,
             Err(error) => return self.end(format!("the state cannot be read: {error}")),
         }

@@ -26,12 +26,21 @@ fn at_once<T>(future: impl Future<Output = T>) -> T {
 
 impl Stage {
     fn new() -> Stage {
-        let store = MemoryStore::new();
+        Stage::on(MemoryStore::new(), Config::default())
+    }
+
+    /// A server that starts on what another left.
+    fn on(store: MemoryStore, config: Config) -> Stage {
         let (epoch, loaded) = (at_once(store.lead()).expect("led"), at_once(store.load()).expect("loaded"));
         let now = Moment { world: Time(1_000_000), real: Duration::ZERO };
-        let cycle = Cycle::start(Habits::default(), Config::default(), epoch, loaded, now).expect("an empty log");
+        let cycle = Cycle::start(Habits::default(), config, epoch, loaded, now).expect("a log that can be read");
         let (calls, answers, said) = Default::default();
         Stage { cycle, store, now, calls, answers, said, commits: 0, leads: 0, ended: None }
+    }
+
+    /// What its log says by itself.
+    fn replayed(&self) -> Brain {
+        Journal::load(at_once(self.store.load()).expect("loaded")).expect("read").brain().clone()
     }
 
     fn wait(&mut self, seconds: f64) {
@@ -108,6 +117,28 @@ fn submission(key: &str, path: Option<&str>) -> Event {
     spec.run.environment = key.to_owned();
     spec.checkpoint = CheckpointSpec { path: path.map(str::to_owned), ..CheckpointSpec::default() };
     Event::Submitted { workload: Box::new(Workload::Job(spec)), key: key.to_owned(), id: None }
+}
+
+#[test]
+fn a_configuration_is_in_the_log_and_the_past_keeps_the_one_it_had() {
+    let mut first = Stage::new();
+    first.turn(true);
+    assert_eq!(first.rows(), 1, "nothing is said of what is usual");
+    let other = Config { refusal_pause: Span::minutes(7), ..Config::default() };
+    let mut second = Stage::on(first.store.clone(), other.clone());
+    assert_eq!(*second.cycle.brain().config(), Config::default(), "the past is not replayed with it");
+    second.turn(true);
+    second.turn(true);
+    assert_eq!((second.rows(), second.cycle.brain().config()), (2, &other), "said once");
+    assert_eq!(*second.replayed().config(), other);
+    // A commit that fails takes the configuration back with all the rest; it is said again.
+    let mut third = Stage::on(first.store.clone(), Config::default());
+    third.turn_with(true, &mut |_, _, _| Err(StoreError::Refused), true);
+    assert_eq!(*third.cycle.brain().config(), other);
+    third.wait(20.0);
+    third.turn(true);
+    third.turn(true);
+    assert_eq!((*third.cycle.brain().config() == Config::default(), third.rows()), (true, 3));
 }
 
 #[test]

@@ -201,7 +201,7 @@ fn a_way_out_of_the_region_where_the_checkpoint_lies_is_counted() {
     let place = |region: &str| Place { cloud: "test".into(), region: region.into() };
     let mut world = world();
     let ways = vec![Way { from: place("here"), to: place("there"), per_gib: NanoUsd::from_dollars(0.02) }];
-    world.brain.configure(Config { ways, ..Config::default() });
+    world.event(Event::Configured { config: Box::new(Config { ways, ..Config::default() }) });
     for (id, region) in [("test/a/box/spot", "here"), ("test/b/box/spot", "there")] {
         world.offer(id, 0.9, Some(8));
         let offer = world.brain.offer(&OfferId::new(id)).expect("seen").clone();
