@@ -237,3 +237,52 @@ fn no_spot(sight: &Sight, rule: &str) -> (Choice, Reason) {
     // Without a deadline nothing is worth more than spot costs.
     if sight.on_firm() { wait(sight, reason) } else { rest(sight, reason) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::market::foresight::Model;
+    use crate::market::{Margins, Present};
+    use crate::offer::{Market, OfferId};
+    use crate::reason::Number;
+
+    /// Ten hours of work in twenty, of which one hour is done after five: on-demand at three dollars, and this on spot.
+    fn behind(spots: &[(&str, f64)]) -> Sight {
+        let offer = |id: &str, market, price| Seen {
+            id: OfferId::new(id),
+            market,
+            price: NanoUsd::from_dollars(price),
+            entry: NanoUsd(0),
+            available: true,
+            refused_until: None,
+            belief: None,
+        };
+        let spots = spots.iter().map(|(id, price)| offer(id, Market::Spot, *price));
+        let offers = spots.chain([offer("firm", Market::OnDemand, 3.0)]).collect();
+        let start =
+            Sight::at_the_start(Span::hours(10), Span::hours(20), Span::minutes(6), Margins::default(), offers);
+        let (now, need) = (Time(0) + Span::hours(5), Some(Span::hours(9)));
+        Sight { now, need, model: Some(Model::embedded()), ..start }
+    }
+
+    #[test]
+    fn skynomad_values_an_hour_by_what_is_needed_over_what_was_made() {
+        let (choice, reason) = skynomad(&behind(&[("spot", 0.9)]));
+        assert_eq!(choice, Choice::Take(OfferId::new("spot")));
+        // 9 hours in 15 are needed; 1 hour in 5 was made, and one more hour counts as if on the line: 1.5 in 6.
+        let Some((_, Number::Money(worth))) = reason.numbers.first() else { panic!("{reason:?}") };
+        assert!((worth.dollars() - 3.0 * (9.0 / 15.0) / (1.5 / 6.0)).abs() < 1e-6, "{worth}");
+    }
+
+    #[test]
+    fn skynomad_moves_only_for_a_twentieth_of_what_on_demand_costs() {
+        let goes = |other: f64| {
+            let present =
+                Present { offer: OfferId::new("held"), market: Market::Spot, running: true, since: Time(0) };
+            let sight = Sight { restart: Span::ZERO, ..behind(&[("held", 1.0), ("other", other)]) };
+            skynomad(&Sight { present: Some(present), ..sight }).0 == Choice::Take(OfferId::new("other"))
+        };
+        assert!(!goes(1.1) && !goes(0.9), "ten cents are less than a twentieth of three dollars");
+        assert!(goes(0.8));
+    }
+}

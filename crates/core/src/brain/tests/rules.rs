@@ -92,6 +92,24 @@ fn a_fallback_gives_up_on_spot_after_so_many_interruptions() {
     assert_eq!(world.market(), Market::OnDemand);
 }
 
+#[test]
+fn after_a_fallback_the_spot_that_is_still_held_is_the_only_spot_to_be_seen() {
+    let mut world = world();
+    let other = "test/b/box/spot";
+    world.offer(other, 1.5, Some(8));
+    let fallback = Some(Fallback { after: 1, to: vec!["on-demand".into()], smaller: Vec::new() });
+    let (id, stint) = world.running(JobSpec { gang: 2, fallback, ..job(2, None) });
+    let seen = |world: &World| {
+        let sight = world.brain.sight(world.brain.job(id).expect("known"), world.now);
+        sight.offers.iter().map(|seen| seen.id.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(seen(&world), [FIRM, SPOT, other]);
+    let lease = world.leases()[0];
+    world.event(Event::LeaseGone { lease, at: world.now, end: LeaseEnd::Taken });
+    world.event(Event::WorkerEnded { stint, rank: 1, end: WorkerEnd::Stopped, settled: true });
+    assert_eq!(seen(&world), [FIRM, SPOT]);
+}
+
 const SMALL: &str = "test/a/small/on-demand";
 
 /// A job on V100s that may fall back to a T4 at half the speed for a fifth of the price.
