@@ -178,4 +178,15 @@ mod tests {
         assert_eq!(found, [PathBuf::from("/c/unified/user.slice"), PathBuf::from("/c/freezer/a/b")]);
         assert!(read_hierarchies("", own).is_empty());
     }
+
+    #[test]
+    fn a_group_that_is_there_already_is_joined_and_one_that_cannot_be_made_is_not() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let group = dir.path().join("windfall-1");
+        assert!(join_in(&group), "a new one");
+        assert!(join_in(&group), "the same again");
+        let inside = std::fs::read_to_string(group.join("cgroup.procs")).expect("written");
+        assert_eq!(inside, std::process::id().to_string());
+        assert!(!join_in(&dir.path().join("missing/windfall-1")));
+    }
 }

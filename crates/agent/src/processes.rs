@@ -193,8 +193,10 @@ mod tests {
     fn a_process_runs_until_it_is_dead_and_a_zombie_is_dead() {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("sleep");
         let pid = child.id() as i32;
-        assert!(is_running(pid));
+        let ran = is_running(pid);
+        // Before anything is asserted: a sleep that is left holds this test's output open.
         child.kill().expect("killed");
+        assert!(ran);
         let ended = (0..2_000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(5));
             !is_running(pid)

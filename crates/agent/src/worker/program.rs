@@ -178,8 +178,7 @@ impl Life {
     async fn wait_for_the_rest(&self, group: Option<i32>, asked: Option<Instant>, moving: Option<&Moving>) -> bool {
         let me = std::process::id() as i32;
         let began = Instant::now();
-        // Part of the notice belongs to the upload, however long the last processes take.
-        let reserve = asked.map_or(Duration::MAX, |ends| ends.saturating_duration_since(began) / 4);
+        let reserve = asked.map_or(Duration::MAX, |ends| for_the_upload(ends.saturating_duration_since(began)));
         let moment = began + FOLLOW.min(reserve);
         let mut died = false;
         loop {
@@ -225,6 +224,11 @@ impl Life {
     }
 }
 
+/// The part of a notice that belongs to the upload, however long the last processes take.
+fn for_the_upload(notice: Duration) -> Duration {
+    notice / 4
+}
+
 /// A shell whose command died of signal n exits with 128 + n.
 fn tells_of_a_signal(code: i32) -> bool {
     (129..=128 + 64).contains(&code)
@@ -248,5 +252,16 @@ async fn next(moving: &mut Option<&mut Moving>) -> Option<MoverEvent> {
     match moving {
         Some(moving) => moving.events.recv().await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::for_the_upload;
+    use std::time::Duration;
+
+    #[test]
+    fn the_last_processes_have_three_quarters_of_a_notice() {
+        assert_eq!(for_the_upload(Duration::from_secs(120)), Duration::from_secs(30));
     }
 }

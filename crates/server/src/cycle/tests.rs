@@ -226,6 +226,20 @@ fn a_request_whose_commit_is_unsure_is_answered_once_the_log_tells() {
 }
 
 #[test]
+fn once_the_log_was_read_nobody_doubts_whether_a_request_was_taken() {
+    let mut stage = Stage::new();
+    stage.turn(true);
+    stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
+    stage.turn_with(true, &mut |_, _, _| Err(StoreError::Unsure { source: None }), true);
+    assert!(stage.cycle.may_have_taken(&submission("a", None)) && !stage.cycle.may_have_taken(&submission("b", None)));
+    stage.wait(1.0);
+    while !matches!(stage.cycle.next(stage.now), Step::Lead) {}
+    let led = (at_once(stage.store.lead()).expect("led"), at_once(stage.store.load()));
+    stage.cycle.led(stage.now, Ok(led));
+    assert!(stage.cycle.leads() && !stage.cycle.may_have_taken(&submission("a", None)));
+}
+
+#[test]
 fn a_request_does_not_wait_for_ever_for_a_store_that_lost_its_answer() {
     let mut stage = Stage::new();
     stage.turn(true);

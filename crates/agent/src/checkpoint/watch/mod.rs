@@ -409,11 +409,7 @@ impl Inner {
             let before = self.seen.get(path);
             let unseen = if polling { before != Some(stamp) } else { !self.rules.is_changing(path) };
             if unseen && !self.rules.is_taken(path, stamp) {
-                let renamed = polling && before.is_none_or(|before| before.inode != stamp.inode);
-                let sign = match vanished.get(&stamp.inode).filter(|_| renamed) {
-                    Some(from) => Sign::MovedIn(path.clone(), Some(from.clone())),
-                    None => Sign::Touched(path.clone()),
-                };
+                let sign = sign_of(path, stamp, before, vanished.get(&stamp.inode), polling);
                 self.rules.on_sign(sign, Some(stamp.size), now);
                 news |= !self.rules.is_stream(path);
             }
@@ -425,5 +421,33 @@ impl Inner {
         }
         self.seen = there;
         Ok(news)
+    }
+}
+
+/// What a look makes of a file that is new or differs from `before`. It was renamed if its inode is new under this name
+/// and left another name, `from`; a look that only helps the ears out never says so, because they hear renames.
+fn sign_of(path: &Path, stamp: &Stamp, before: Option<&Stamp>, from: Option<&PathBuf>, polling: bool) -> Sign {
+    let renamed = polling && before.is_none_or(|before| before.inode != stamp.inode);
+    match from.filter(|_| renamed) {
+        Some(from) => Sign::MovedIn(path.to_owned(), Some(from.clone())),
+        None => Sign::Touched(path.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_was_renamed_only_if_its_inode_is_new_under_its_name() {
+        let stamp = |inode| Stamp { size: 1, mtime_ns: 2, ctime_ns: 3, inode };
+        let (path, from) = (Path::new("state"), PathBuf::from("state.tmp"));
+        let moved = Sign::MovedIn(path.to_owned(), Some(from.clone()));
+        let touched = Sign::Touched(path.to_owned());
+        assert_eq!(sign_of(path, &stamp(7), None, Some(&from), true), moved);
+        assert_eq!(sign_of(path, &stamp(7), Some(&stamp(6)), Some(&from), true), moved, "it replaced another");
+        assert_eq!(sign_of(path, &stamp(7), Some(&stamp(7)), Some(&from), true), touched, "it lost its second name");
+        assert_eq!(sign_of(path, &stamp(7), None, None, true), touched, "it left no other name");
+        assert_eq!(sign_of(path, &stamp(7), None, Some(&from), false), touched, "a rename would have been heard");
     }
 }
