@@ -132,7 +132,8 @@ fn a_store_that_goes_away_across_a_restart_costs_nothing_but_time() {
     eventually("something is durable", || manifests(&job).len() >= 3);
     std::fs::rename(&store, &away).unwrap();
     interrupt(&place, id, &json!("without"));
-    eventually("it is said", || place.run(&["explain", "count"]).out.contains("store"));
+    // The worker itself says so while it waits, long before anybody asks why it does not start.
+    eventually("it is said", || place.run(&["explain", "count"]).out.contains("trouble: the checkpoint store failed"));
     std::fs::rename(&away, &store).unwrap();
     assert_eq!(place.until(id, &["succeeded", "failed"])["state"], "succeeded");
     let said = place.run(&["logs", "count"]).ends_with(0).out;
