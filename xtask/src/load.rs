@@ -11,8 +11,10 @@ const WANTED_SECONDS: f64 = 1.0;
 
 /// Waits until every job was seen to run.
 fn all_run(state: &Path) -> bool {
+    // The list is as long as it is asked to be: fifty unless told otherwise.
+    let limit = JOBS.to_string();
     let running = || {
-        let output = windfall(state, &["jobs", "--json"]).ok()?;
+        let output = windfall(state, &["jobs", "--json", "--limit", &limit]).ok()?;
         let jobs: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).ok()?;
         Some(jobs.iter().filter(|job| job["state"] == "running").count())
     };
