@@ -259,8 +259,7 @@ mod tests {
         };
         let spots = spots.iter().map(|(id, price)| offer(id, Market::Spot, *price));
         let offers = spots.chain([offer("firm", Market::OnDemand, 3.0)]).collect();
-        let start =
-            Sight::at_the_start(Span::hours(10), Span::hours(20), Span::minutes(6), Margins::default(), offers);
+        let start = Sight::at_the_start(Span::hours(10), Span::hours(20), Span::minutes(6), Margins::default(), offers);
         let (now, need) = (Time(0) + Span::hours(5), Some(Span::hours(9)));
         Sight { now, need, model: Some(Model::embedded()), ..start }
     }
@@ -277,8 +276,7 @@ mod tests {
     #[test]
     fn skynomad_moves_only_for_a_twentieth_of_what_on_demand_costs() {
         let goes = |other: f64| {
-            let present =
-                Present { offer: OfferId::new("held"), market: Market::Spot, running: true, since: Time(0) };
+            let present = Present { offer: OfferId::new("held"), market: Market::Spot, running: true, since: Time(0) };
             let sight = Sight { restart: Span::ZERO, ..behind(&[("held", 1.0), ("other", other)]) };
             skynomad(&Sight { present: Some(present), ..sight }).0 == Choice::Take(OfferId::new("other"))
         };
