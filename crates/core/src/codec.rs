@@ -36,7 +36,8 @@ const UPGRADES: &[Upgrade] = &[
     },
     // In version 2 the id of a job was the sequence of its submission, and was not written down.
     |payload| payload,
-    // In version 3 what people were told was text only, in records, in snapshots and in views of jobs.
+    // In version 3 what people were told was text only, in records, in snapshots and in views of jobs; and speeds were
+    // counted in 1,000 seconds.
     |mut payload| {
         let words = |text: &Value| json!({ "former": { "text": text } });
         let reason = payload.pointer("/decision/1").cloned().unwrap_or_default();
@@ -52,12 +53,33 @@ const UPGRADES: &[Upgrade] = &[
         for job in jobs.filter(|job| job["notice"].is_string()) {
             job["told"] = words(&job["notice"]);
         }
+        finer(&mut payload);
         if let Some(text) = payload.get("notice").filter(|text| text.is_string()).map(words) {
             payload["told"] = text;
         }
         payload
     },
 ];
+
+/// Speeds, which stand in tables called `rates`, in a million times as many seconds.
+fn finer(payload: &mut Value) {
+    match payload {
+        Value::Object(entries) => {
+            for (name, value) in entries {
+                match value {
+                    Value::Object(rates) if name == "rates" => {
+                        for rate in rates.values_mut() {
+                            *rate = rate.as_u64().map_or(Value::Null, |rate| rate.saturating_mul(1_000_000).into());
+                        }
+                    }
+                    value => finer(value),
+                }
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(finer),
+        _ => {}
+    }
+}
 
 /// That a deadline cannot be met, as version 3 said it: in words, with the numbers in the reason.
 fn infeasible(text: &str, reason: &Value) -> Value {
@@ -146,6 +168,8 @@ mod tests {
         let infeasible = Told::Infeasible { late: Span(7_000), price: Some(NanoUsd(9)), then: Late::Stop };
         assert_eq!(said("cannot make the deadline: …; it stops (late: stop)"), infeasible);
         assert_eq!(said("something"), Told::Former { text: "something".into() });
+        let spec: Value = decode(3, r#"{"event":{"submitted":{"work":{"rates":{"V100":1000000}}}}}"#).expect("a submission");
+        assert_eq!(spec["event"]["submitted"]["work"]["rates"]["V100"], crate::Rate::REAL_TIME.0);
         let lifted: Value = decode(3, r#"{"jobs":{"1":{"notice":"a"},"2":{"notice":null}}}"#).expect("a snapshot");
         assert_eq!(lifted["jobs"]["1"]["told"]["former"]["text"], "a");
         assert!(lifted["jobs"]["2"].get("told").is_none());

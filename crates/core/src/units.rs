@@ -21,11 +21,13 @@ pub struct NanoUsd(pub i64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Work(pub u64);
 
-/// Speed: work per 1,000 seconds.
+/// Speed: work in 1,000,000,000 seconds, so that a step in an hour is exact to a millionth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Rate(pub u64);
 
 const HOUR_MS: i128 = 3_600_000;
+/// Milliseconds of what a rate is counted in.
+const PER_MS: u128 = 1_000_000_000_000;
 
 impl Span {
     /// No time at all.
@@ -53,27 +55,27 @@ impl Span {
 
 impl Rate {
     /// The speed of work that is itself counted in milliseconds.
-    pub const REAL_TIME: Rate = Rate(1_000_000);
+    pub const REAL_TIME: Rate = Rate(PER_MS as u64);
 
     /// Time that `work` takes at this speed, rounded up; forever at speed zero.
     pub fn time_for(self, work: Work) -> Span {
         if self.0 == 0 {
             return if work.0 == 0 { Span::ZERO } else { Span::FOREVER };
         }
-        let ms = (u128::from(work.0) * 1_000_000).div_ceil(u128::from(self.0));
+        let ms = (u128::from(work.0) * PER_MS).div_ceil(u128::from(self.0));
         Span(i64::try_from(ms).unwrap_or(i64::MAX).min(Span::FOREVER.0))
     }
 
     /// Work done in `span` at this speed, rounded down.
     pub fn work_in(self, span: Span) -> Work {
         let ms = u128::try_from(span.0.max(0)).unwrap_or(0);
-        Work(u64::try_from(u128::from(self.0) * ms / 1_000_000).unwrap_or(u64::MAX))
+        Work(u64::try_from(u128::from(self.0) * ms / PER_MS).unwrap_or(u64::MAX))
     }
 
     /// The speed at which `work` was done in `span`; none for an empty span.
     pub fn of(work: Work, span: Span) -> Option<Rate> {
         let ms = u128::try_from(span.0).ok().filter(|ms| *ms > 0)?;
-        Some(Rate(u64::try_from(u128::from(work.0) * 1_000_000 / ms).unwrap_or(u64::MAX)))
+        Some(Rate(u64::try_from(u128::from(work.0) * PER_MS / ms).unwrap_or(u64::MAX)))
     }
 }
 
@@ -258,9 +260,9 @@ mod tests {
 
     #[test]
     fn time_for_work_rounds_up_and_never_overflows() {
-        assert_eq!(Rate(3_100).time_for(Work(31)), Span::seconds(10));
+        assert_eq!(Rate(3_100_000_000).time_for(Work(31)), Span::seconds(10));
         assert_eq!(Rate(0).time_for(Work(1)), Span::FOREVER);
         assert_eq!(Rate(1).time_for(Work(u64::MAX)), Span::FOREVER);
-        assert_eq!(Rate::of(Work(31), Span::seconds(10)), Some(Rate(3_100)));
+        assert_eq!(Rate::of(Work(31), Span::seconds(10)), Some(Rate(3_100_000_000)));
     }
 }

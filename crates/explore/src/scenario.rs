@@ -104,7 +104,7 @@ fn job(seed: u64, number: u64, gentle: bool, boot: Span, config: &Config) -> Job
     let submit_at = BEGIN + Span::seconds(random.between(1, 3_600));
     let length = Span::seconds(random.spread(300, 30_000));
     let in_time = random.permille(250);
-    let said = if in_time { Rate::REAL_TIME } else { Rate(random.spread(100, 40_000) as u64) };
+    let said = if in_time { Rate::REAL_TIME } else { Rate(random.spread(100, 40_000) as u64 * 1_000_000) };
     let total = said.work_in(length).0.max(1);
     let need = said.time_for(Work(total));
     let told_restart = random.permille(500).then(|| boot + Span::seconds(random.between(40, 300)));

@@ -313,12 +313,12 @@ pub(super) fn rate(text: &str) -> Result<Rate, Problem> {
         }
     };
     let nano = decimal(number).map_err(|p| p.expected(EXPECTED))?;
-    // Work per 1,000 seconds: a million milliseconds.
-    let per_kiloseconds = nano.checked_mul(1_000_000).map(|n| n / per_ms / NANO);
-    match per_kiloseconds {
-        Some(rate) if rate < 1 => Err(problem("is too slow").hint("at least one step in 1,000 seconds is needed")),
-        Some(rate) if rate <= 1_000_000_000_000_000 => Ok(Rate(rate as u64)),
-        _ => Err(problem("is too fast")),
+    // Work in a thousand million seconds: a million million milliseconds.
+    let rate = nano.checked_mul(1_000_000_000_000).map(|n| n / per_ms / NANO);
+    match rate {
+        Some(rate) if rate < 1 => Err(problem("is too slow").hint("at least one step in 30 years is needed")),
+        Some(rate) if rate <= 10_000_000_000_000_000_000 => Ok(Rate(rate as u64)),
+        _ => Err(problem("is too fast").hint("at most 1e10/s are accepted")),
     }
 }
 
@@ -399,8 +399,13 @@ mod tests {
         assert_eq!(dollars("$0.10").unwrap(), NanoUsd(100_000_000));
         assert_eq!(dollars("20 USD").unwrap(), NanoUsd(20_000_000_000));
         assert!(dollars("€20").unwrap_err().message.contains("only dollars"));
-        assert_eq!(rate("3.1/s").unwrap(), Rate(3_100));
-        assert_eq!(rate("90/min").unwrap(), Rate(1_500));
+        assert_eq!(rate("3.1/s").unwrap(), Rate(3_100_000_000));
+        assert_eq!(rate("90/min").unwrap(), Rate(1_500_000_000));
+        for (text, hours) in [("7/h", 1_000.0 / 7.0), ("1/h", 1_000.0), ("3/h", 1_000.0 / 3.0), ("0.0019/s", 146.2)] {
+            let takes = rate(text).unwrap().time_for(windfall_core::Work(1_000)).0 as f64 / 3.6e6;
+            assert!((takes / hours - 1.0).abs() < 1e-3, "{text}: {takes}");
+        }
+        assert!(rate("0/s").is_err() && rate("2e10/s").is_err());
         assert_eq!(accelerators("A100:8").unwrap(), Ask { accelerator: "A100".into(), count: 8 });
         assert_eq!(accelerators("H100").unwrap().count, 1);
         assert!(accelerators("8:A100").is_err());

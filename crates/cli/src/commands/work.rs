@@ -35,8 +35,7 @@ pub fn stated(catalog: &Catalog, read: &Read, file: &Path) -> Result<Option<Work
             let mut per_second = BTreeMap::new();
             for (name, rate) in &spec.work.rates {
                 let family = catalog.wanted(name).map_err(bad)?.family;
-                let thousand = rate.time_for(windfall_core::Work(1_000)).0.max(1);
-                per_second.insert(family, 1e6 / thousand as f64);
+                per_second.insert(family, rate.0 as f64 / 1e9);
             }
             if per_second.is_empty() {
                 return Err(Failure::new(Code::BadInput, "work: steps without a throughput cannot be planned")

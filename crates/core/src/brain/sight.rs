@@ -178,7 +178,8 @@ impl Job {
     pub fn rate_on(&self, offer: &Offer) -> Option<Rate> {
         match self.smaller(offer) {
             Some(smaller) => {
-                let scaled = |rate: Rate| Rate(rate.0.saturating_mul(smaller.speed_permille.into()) / 1_000);
+                let share = u128::from(smaller.speed_permille);
+                let scaled = |rate: Rate| Rate(u64::try_from(u128::from(rate.0) * share / 1_000).unwrap_or(u64::MAX));
                 self.measured(&offer.accelerator).or_else(|| self.rate(self.usual_accelerator()).map(scaled))
             }
             None => self.rate(&offer.accelerator),

@@ -342,7 +342,7 @@ fn hours_and_reported_steps_are_brought_together() {
     world.pass(Span::minutes(10));
     world.event(Event::Progress { stint, done: Work(50), total: Some(Work(100)) });
     // Thirty minutes of work in ten: the job is three times faster than was said.
-    assert_eq!(world.brain.job(id).expect("known").rate("V100").map(|rate| rate.0), Some(3_000_000));
+    assert_eq!(world.brain.job(id).expect("known").rate("V100"), Some(crate::Rate(3 * crate::Rate::REAL_TIME.0)));
 }
 
 #[test]
