@@ -168,7 +168,8 @@ mod tests {
         let infeasible = Told::Infeasible { late: Span(7_000), price: Some(NanoUsd(9)), then: Late::Stop };
         assert_eq!(said("cannot make the deadline: …; it stops (late: stop)"), infeasible);
         assert_eq!(said("something"), Told::Former { text: "something".into() });
-        let spec: Value = decode(3, r#"{"event":{"submitted":{"work":{"rates":{"V100":1000000}}}}}"#).expect("a submission");
+        let spec: Value =
+            decode(3, r#"{"event":{"submitted":{"work":{"rates":{"V100":1000000}}}}}"#).expect("a submission");
         assert_eq!(spec["event"]["submitted"]["work"]["rates"]["V100"], crate::Rate::REAL_TIME.0);
         let lifted: Value = decode(3, r#"{"jobs":{"1":{"notice":"a"},"2":{"notice":null}}}"#).expect("a snapshot");
         assert_eq!(lifted["jobs"]["1"]["told"]["former"]["text"], "a");

@@ -75,9 +75,10 @@ pub(super) fn count(text: &str, least: u64, most: u64) -> Result<u64, Problem> {
     let range = || format!("a whole number from {least} to {most}");
     // Of models and tokens people say 7B and 30T.
     let (number, times) = match text.trim().split_at_checked(text.trim().len().saturating_sub(1)) {
-        Some((number, letter)) if most > 1_000_000 && !number.ends_with(|c: char| c.is_ascii_alphabetic()) => {
-            THOUSANDS.iter().find(|(name, _)| *name == letter).map_or((text, 1), |(_, times)| (number, *times))
-        }
+        Some((number, letter)) if most > 1_000_000 && !number.ends_with(|c: char| c.is_ascii_alphabetic()) => THOUSANDS
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(letter))
+            .map_or((text, 1), |(_, times)| (number, *times)),
         _ => (text, 1),
     };
     let nano = decimal(number).map_err(|p| p.expected(range()))?.saturating_mul(times);
@@ -366,8 +367,9 @@ mod tests {
         assert_eq!(decimal("1e-9").unwrap(), 1);
         assert_eq!(decimal("0e999999999999999999999").unwrap(), 0);
         assert_eq!(count("7B", 1, u64::MAX / 2).unwrap(), 7_000_000_000);
+        assert_eq!(count("7b", 1, u64::MAX / 2).unwrap(), 7_000_000_000);
         assert_eq!(count("1.5K", 1, u64::MAX / 2).unwrap(), 1_500);
-        for wrong in ["7KB", "B", "7b", "1e308", "20000000000T"] {
+        for wrong in ["7KB", "B", "7x", "1e308", "20000000000T"] {
             assert!(count(wrong, 1, u64::MAX / 2).is_err(), "{wrong}");
         }
         assert!(count("2K", 1, 4_096).is_err(), "nobody has 2K nodes");

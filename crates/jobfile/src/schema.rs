@@ -62,7 +62,9 @@ fn between(group: &str) -> Value {
 
 fn property(key: &Key) -> Value {
     let mut schema = of_kind(&key.kind);
-    merge(&mut schema, between(key.name));
+    if matches!(key.kind, Kind::Group(_)) {
+        merge(&mut schema, between(key.name));
+    }
     let doc = match key.status {
         Status::Used => key.doc.to_owned(),
         Status::Plan => format!("{} Used by `windfall plan`.", key.doc),
@@ -86,7 +88,7 @@ fn of_kind(kind: &Kind) -> Value {
         Kind::Word => json!({ "type": ["string", "number"], "pattern": r"^[\w./@-]+$" }),
         // Readers of YAML 1.1 take `7e9`, as people write large numbers, for text.
         Kind::Count { least, most } if *most > 1_000_000 => json!({
-            "type": ["integer", "string"], "minimum": least, "maximum": most, "pattern": r"^\d+(\.\d+)?([eE]\+?\d+)?[KMBT]?$",
+            "type": ["integer", "string"], "minimum": least, "maximum": most, "pattern": r"^\d+(\.\d+)?([eE]\+?\d+)?[KMBTkmbt]?$",
         }),
         Kind::Count { least, most } => json!({ "type": "integer", "minimum": least, "maximum": most }),
         Kind::Hours => json!({ "type": "number", "exclusiveMinimum": 0, "maximum": LONGEST_HOURS }),

@@ -64,11 +64,6 @@ impl Catalog {
                 break;
             }
             match weigh.mean(way) {
-                Ok(mean) if request.budget.is_some_and(|budget| mean > budget.dollars()) => {
-                    let why = Why::Budget { cost: NanoUsd::from_dollars(mean) };
-                    best.reject(way);
-                    plan.rejected.push(Rejected { offer: way.offer, nodes: way.nodes, why });
-                }
                 Ok(mean) => best.add(at, way, mean),
                 Err(why) => {
                     best.reject(way);

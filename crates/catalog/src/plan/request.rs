@@ -24,6 +24,8 @@ pub enum Work {
         steps: u64,
         /// Steps a second.
         per_second: BTreeMap<String, f64>,
+        /// With how many accelerators in a node that was, where it was said.
+        counts: BTreeMap<String, Count>,
     },
     /// A model of so many parameters trained on so many tokens.
     Tokens {
@@ -100,6 +102,8 @@ pub struct Request {
     pub equivalents: bool,
     /// Numbers of nodes to look at.
     pub nodes: Vec<u32>,
+    /// Nodes that hours and speeds were stated for; none for one.
+    pub stated_nodes: Option<u32>,
     /// Time to the deadline.
     pub deadline: Option<Span>,
     /// From asking for a lease to progress.
@@ -108,8 +112,12 @@ pub struct Request {
     pub saves: Saves,
     /// What the job reads.
     pub data: Option<Stored>,
-    /// Precisions that the job may use, best first.
+    /// The precision that the program runs in, and so the one that hours and speeds were stated in.
+    pub stated_precision: Option<Precision>,
+    /// Other precisions that it may use, best first.
     pub precision: Vec<Precision>,
+    /// Also smaller accelerators, where a precision makes room on them.
+    pub smaller: bool,
     /// In these clouds.
     pub clouds: Vec<String>,
     /// In these regions or zones.

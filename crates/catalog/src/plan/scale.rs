@@ -12,8 +12,10 @@ const HALF_GBPS: f64 = 20.0;
 /// Gb/s for each node in runs that people publish.
 const USUAL_GBPS: f64 = 400.0;
 /// Where nobody says the network, one as slow as small instances have.
-const UNKNOWN_GBPS: f64 = 10.0;
+pub(super) const UNKNOWN_GBPS: f64 = 10.0;
 
+/// What each doubling keeps at most beyond the greatest number that was published: nothing scales for ever.
+const BEYOND: f64 = 0.99;
 /// Where nobody published how a number of accelerators works together.
 const USUAL_SHARE: f64 = 0.92;
 
@@ -35,7 +37,7 @@ pub(super) fn efficiency(catalog: &Catalog, request: &Request, kind: &InstanceTy
     if let Some(own) = measured(request, nodes) {
         return Scaling { share: inside * own.share, evidence: own.evidence };
     }
-    let kept = catalog.throughput().strong_scaling_per_doubling(family);
+    let kept = catalog.throughput().strong_scaling_per_doubling(figures_of(catalog, family));
     let others = f64::from(nodes - 1) / f64::from(nodes);
     let network = 1.0 / (1.0 + HALF_GBPS / kind.network_gbps.unwrap_or(UNKNOWN_GBPS).max(0.1) * others);
     let published = kept.map(|kept| f64::from(kept.min(1.0)).powf(f64::from(nodes).log2()));
@@ -90,7 +92,9 @@ pub(super) fn of_peak(
     let family = kind.accelerator.unwrap_or_default();
     let in_node = kind.count.as_f64();
     let asked = (in_node * f64::from(nodes)).max(1.0);
-    let published = |count: f64| catalog.throughput().mfu_for(family, parameters as u64, count as u32, Precision::Bf16);
+    let figures = figures_of(catalog, family);
+    let published =
+        |count: f64| catalog.throughput().mfu_for(figures, parameters as u64, count as u32, Precision::Bf16);
     let one_node = published(in_node).map_or(USUAL_MFU, |known| f64::from(known.mfu));
     if let Some(own) = measured(request, nodes) {
         let from = format!("{:.1} % in one node and your own scaling", one_node * 100.0);
@@ -105,13 +109,13 @@ pub(super) fn of_peak(
         return OfPeak { mfu: USUAL_MFU * kept, evidence: Evidence::Assumed, from, scaling: kept };
     };
     let (least, most) = known.counts;
-    let kept =
-        catalog.throughput().weak_scaling_per_doubling(family).map_or(USUAL_SHARE, |kept| f64::from(kept.min(1.0)));
+    let kept = catalog.throughput().weak_scaling_per_doubling(figures);
+    let kept = kept.map_or(USUAL_SHARE, |kept| f64::from(kept).min(BEYOND));
     let beyond = if asked > f64::from(most) { kept.powf((asked / f64::from(most)).log2()) } else { 1.0 };
     let mfu = f64::from(known.mfu) * beyond * network;
     let size = parameters / known.nearest.parameters.max(1) as f64;
     let alike = (f64::from(least)..=f64::from(most)).contains(&asked) && (0.5..=2.0).contains(&size) && network > 0.98;
-    let evidence = if alike { Evidence::Published } else { Evidence::Assumed };
+    let evidence = if alike && figures == family { Evidence::Published } else { Evidence::Assumed };
     let from = format!("from a {} model on {} of them", known.nearest.model, known.nearest.count);
     OfPeak { mfu, evidence, from, scaling: (mfu / one_node).min(1.0) }
 }
@@ -119,7 +123,7 @@ pub(super) fn of_peak(
 /// The share of perfect scaling inside a node: as published for this accelerator, or else for others.
 pub(super) fn within_node(catalog: &Catalog, family: &str, count: f64) -> f64 {
     let known = catalog.throughput();
-    let own = known.node_efficiency(family, count as u32);
+    let own = known.node_efficiency(figures_of(catalog, family), count as u32);
     let others = || {
         let mut all: Vec<f32> =
             known.node_scaling.iter().filter(|row| f64::from(row.count) == count).map(|row| row.efficiency).collect();
@@ -127,4 +131,16 @@ pub(super) fn within_node(catalog: &Catalog, family: &str, count: f64) -> f64 {
         all.get(all.len() / 2).copied()
     };
     own.or_else(others).map_or(USUAL_SHARE, |share| f64::from(share.clamp(0.05, 1.0)))
+}
+
+/// Whose published figures speak for an accelerator: its own, or those of one of its generation with the same peak.
+pub(super) fn figures_of<'c>(catalog: &'c Catalog, family: &'c str) -> &'c str {
+    let has = |family: &str| catalog.throughput().mfu.iter().any(|run| run.accelerator == family);
+    let Some(own) = catalog.accelerator(family).filter(|_| !has(family)) else { return family };
+    let alike = catalog.accelerators().iter().find(|other| {
+        (&other.generation, &other.vendor) == (&own.generation, &own.vendor)
+            && other.training_tflops() == own.training_tflops()
+            && has(&other.family)
+    });
+    alike.map_or(family, |other| other.family.as_str())
 }

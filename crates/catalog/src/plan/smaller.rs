@@ -22,8 +22,11 @@ impl Catalog {
         let family = kind.accelerator.unwrap_or_default();
         // Parameters and tokens are planned by a share of the 16-bit peak: nothing is gained twice.
         let tokens = matches!(request.work, Some(Work::Tokens { .. }));
-        let gains = request.precision.iter().filter(|_| !tokens).filter_map(|precision| {
-            let gain = self.gain(family, *precision, None)?;
+        // What was stated was stated in the precision that the program runs in.
+        let stated = request.stated_precision.and_then(|stated| self.gain(family, stated, None)).unwrap_or(1.0);
+        let others = request.precision.iter().filter(|precision| Some(**precision) != request.stated_precision);
+        let gains = others.filter(|_| !tokens).filter_map(|precision| {
+            let gain = self.gain(family, *precision, None)? / stated;
             (gain > WORTHWHILE).then(|| Need {
                 span: Span((need.span.0 as f64 / gain) as i64),
                 precision: Some(*precision),
@@ -83,7 +86,7 @@ impl Catalog {
             .filter_map(|wanted| Some((f64::from(self.accelerator(&wanted.family)?.memory_gb), wanted)))
             .collect();
         let Some((memory, least)) = asked.iter().min_by(|a, b| a.0.total_cmp(&b.0)) else { return Vec::new() };
-        if request.precision.is_empty() {
+        if request.precision.is_empty() || !request.smaller {
             return Vec::new();
         }
         let room = memory * self.memory_share(&request.precision);
@@ -108,6 +111,7 @@ impl Catalog {
         let request = Request {
             accelerators: asks.iter().map(wanted).collect(),
             precision: vec![precision],
+            smaller: true,
             ..Request::default()
         };
         let Some(first) = asks.first() else { return Vec::new() };

@@ -3,6 +3,7 @@
 use super::candidate::{Basis, Candidate, Interval};
 use super::parts::{self, Parts};
 use super::request::{Request, Work};
+use super::scale::UNKNOWN_GBPS;
 use super::speed::{Evidence, Need};
 use super::why::Why;
 use crate::catalog::Catalog;
@@ -74,9 +75,13 @@ impl<'c, 'r> Weigh<'c, 'r> {
             return Err(Why::TooDear { dollars: instances });
         }
         let length = mean_span(outlook, |passage| passage.elapsed);
-        let saves = self.saves(way, length);
+        let saves = self.saves(way);
         let besides = parts::besides(self.catalog, self.request, &way.offer, length, saves);
-        Ok(instances + (besides.parts.total() + besides.stand_in).dollars())
+        let known = instances + besides.parts.total().dollars();
+        if self.request.budget.is_some_and(|budget| known > budget.dollars()) {
+            return Err(Why::Budget { cost: NanoUsd::from_dollars(known) });
+        }
+        Ok(known + besides.stand_in.dollars())
     }
 
     /// All that can be said.
@@ -92,7 +97,7 @@ impl<'c, 'r> Weigh<'c, 'r> {
             price.of(passage) * (passage.starting + passage.undone).0 as f64 / paid
         });
         let length = mean_span(outlook, |passage| passage.elapsed);
-        let besides = parts::besides(self.catalog, self.request, &way.offer, length, self.saves(&way, length));
+        let besides = parts::besides(self.catalog, self.request, &way.offer, length, self.saves(&way));
         let more = besides.parts.total().dollars();
         let parts = Parts {
             compute: Some(NanoUsd::from_dollars(instances.mean - wasted.mean)),
@@ -235,8 +240,9 @@ impl<'c, 'r> Weigh<'c, 'r> {
         if saved { Span::ZERO } else { Span(every.0 / 2) }
     }
 
-    fn saves(&self, way: &Rough<'_>, length: Span) -> f64 {
-        (length.0 as f64 / self.every(way).0.max(1) as f64).max(1.0)
+    /// Saves while the program runs: nothing is saved while it waits for a machine.
+    fn saves(&self, way: &Rough<'_>) -> f64 {
+        (way.need.span.0 as f64 / self.every(way).0.max(1) as f64).max(1.0)
     }
 
     /// What was assumed.
@@ -265,6 +271,9 @@ impl<'c, 'r> Weigh<'c, 'r> {
                  (where the losses are as recorded: N^0.1, which fits what those gangs paid)"
                     .to_owned(),
             );
+        }
+        if self.request.nodes.iter().any(|nodes| *nodes > 1) {
+            notes.push(format!("a network that nobody published has {UNKNOWN_GBPS:.0} Gb/s for each node"));
         }
         if let Some(Work::Tokens { tuning, .. }) = &self.request.work {
             notes.push(tuning.assumed());

@@ -37,6 +37,11 @@ pub enum Why {
         /// Their family.
         family: String,
     },
+    /// They have none of the precisions that the job may use.
+    NoPrecision {
+        /// Their family.
+        family: String,
+    },
     /// Nobody says how fast these accelerators are.
     UnknownSpeed {
         /// Their family.
@@ -98,6 +103,7 @@ impl Why {
             Why::Cores { .. } => "cores",
             Why::AcceleratorMemory { .. } => "accelerator-memory",
             Why::OnlyServes { .. } => "only-serves",
+            Why::NoPrecision { .. } => "no-precision",
             Why::UnknownSpeed { .. } => "unknown-speed",
             Why::NoThroughput { .. } => "no-throughput",
             Why::NoWork => "no-work",
@@ -120,6 +126,7 @@ impl Why {
             Why::Cores { .. } => "with too few cores",
             Why::AcceleratorMemory { .. } => "with too little memory on an accelerator",
             Why::OnlyServes { .. } => "that do not train models",
+            Why::NoPrecision { .. } => "without the precision",
             Why::UnknownSpeed { .. } | Why::NoThroughput { .. } => "whose speed is not known",
             Why::NoWork => "without work to plan",
             Why::MaxPrice { .. } => "above max_price",
@@ -148,6 +155,7 @@ impl fmt::Display for Why {
                 write!(f, "unknown memory of accelerators, {least:.0} GB needed on each")
             }
             Why::OnlyServes { family } => write!(f, "{family} serves models and does not train them"),
+            Why::NoPrecision { family } => write!(f, "{family} has none of the precisions that the job may use"),
             Why::UnknownSpeed { family } => write!(f, "the speed of {family} is not known"),
             Why::NoThroughput { family } => write!(f, "no throughput was given for {family}"),
             Why::NoWork => write!(f, "the work is not known: say `work:` in the job file"),

@@ -169,7 +169,7 @@ fn a_market_that_never_has_so_many_runs_no_such_gang() {
 
 #[test]
 fn a_lower_precision_makes_room_on_accelerators_of_the_same_maker_only() {
-    let request = Request { precision: vec![Precision::Bf16], ..hours(8, "L40S:1") };
+    let request = Request { precision: vec![Precision::Bf16], smaller: true, ..hours(8, "L40S:1") };
     let plan = many(&request);
     let smaller = |row: &&Candidate<'_>| row.offer.kind.accelerator != Some("L40S");
     assert!(plan.candidates.iter().filter(smaller).count() > 0);
@@ -206,7 +206,7 @@ fn a_deadline_rules_out_what_is_too_slow_and_says_so() {
 fn steps_are_only_planned_where_a_speed_was_given() {
     let per_second = [("A100".to_owned(), 3.1)].into();
     let request = Request {
-        work: Some(Work::Steps { steps: 40_000, per_second }),
+        work: Some(Work::Steps { steps: 40_000, per_second, counts: [].into() }),
         accelerators: vec![wanted("A100:8"), wanted("H100:4")],
         ..Request::default()
     };
@@ -357,4 +357,65 @@ fn scaling_that_was_measured_speaks_for_the_sizes_between_and_is_assumed_to_go_o
 fn plan_with_scaling(share: f64) -> Candidate<'static> {
     let request = Request { nodes: vec![2], scaling: [(2, share)].into(), ..hours(40, "A100:8") };
     plan(&request).candidates[0].clone()
+}
+
+#[test]
+fn what_a_job_file_states_is_of_its_own_gang_count_model_and_precision() {
+    // Hours of eight nodes are the hours of eight nodes, and on four it takes longer than that.
+    let gang = Request { nodes: vec![4, 8], stated_nodes: Some(8), terms: vec![Term::OnDemand], ..hours(40, "A100:8") };
+    let plan = many(&gang);
+    let on = |nodes: u32| first(&plan, |row| row.nodes == nodes && row.offer.kind.name == "p4d.24xlarge");
+    assert_eq!((on(8).need, on(8).evidence), (Span::hours(40), Evidence::Given));
+    assert!(on(4).need > Span::hours(60) && on(4).need <= Span::hours(80), "{}", on(4).need);
+    // Steps a second of eight accelerators are not those of one.
+    let steps = Work::Steps {
+        steps: 36_000,
+        per_second: [("A100".to_owned(), 1.0)].into(),
+        counts: [("A100".to_owned(), windfall_catalog::Count::whole(8))].into(),
+    };
+    for (count, least, most) in [("A100:8", 9.99, 10.01), ("A100:1", 60.0, 80.0)] {
+        let request = Request { work: Some(steps.clone()), accelerators: vec![wanted(count)], ..Request::default() };
+        let need = many(&request).candidates[0].need.0 as f64 / 3.6e6;
+        assert!((least..=most).contains(&need), "{count}: {need} h");
+    }
+    // Hours of a program that runs in bf16 gain nothing from bf16.
+    let stated =
+        Request { stated_precision: Some(Precision::Bf16), precision: vec![Precision::Bf16], ..hours(100, "H200:8") };
+    assert!(many(&stated).candidates.iter().all(|row| row.precision.is_none() && row.need == Span::hours(100)));
+}
+
+#[test]
+fn cards_of_one_generation_and_models_of_one_family_are_told_apart_by_their_peak() {
+    let on = |on: &str, gpu: &str| {
+        let request = Request { accelerators: vec![wanted(gpu)], ..hours(100, on) };
+        let plan = many(&request);
+        let mut hours: Vec<f64> = plan.candidates.iter().map(|row| row.need.0 as f64 / 3.6e6).collect();
+        hours.sort_by(f64::total_cmp);
+        (hours[0], hours[hours.len() - 1])
+    };
+    let (h200, _) = on("H100:8", "H200:8");
+    assert!((h200 - 100.0).abs() < 3.0, "an H200 computes as fast as an H100: {h200}");
+    let (sxm, pcie) = on("A100:8", "H100:8");
+    assert!((pcie / sxm - 989.4 / 756.0).abs() < 0.03, "PCIe has less peak: {sxm} to {pcie}");
+    // By hours and by tokens the larger card has the same lead.
+    let tokens = |gpu: &str| {
+        let work = Some(Work::Tokens { parameters: 7e9, tokens: 3e10, tuning: Tuning::Full });
+        many(&Request { work, accelerators: vec![wanted(gpu)], ..Request::default() }).candidates[0].need.0 as f64
+    };
+    let (by_hours, _) = on("A100:8", "A100-80GB:8");
+    assert!((by_hours / 100.0 - tokens("A100-80GB:8") / tokens("A100:8")).abs() < 0.02, "{by_hours}");
+}
+
+#[test]
+fn models_are_trained_at_the_peak_of_the_precision() {
+    let tokens = |gpu: &str, precision: Precision| {
+        let work = Some(Work::Tokens { parameters: 7e9, tokens: 3e10, tuning: Tuning::Full });
+        let precision = vec![precision];
+        many(&Request { work, accelerators: vec![wanted(gpu)], precision, ..Request::default() })
+    };
+    let hours = |precision| first(&tokens("H100:8", precision), |row| row.offer.kind.name == "p5.48xlarge").need;
+    let (tf32, bf16, fp8) = (hours(Precision::Tf32), hours(Precision::Bf16), hours(Precision::Fp8));
+    assert!((tf32.0 as f64 / bf16.0 as f64 - 2.0).abs() < 0.01 && fp8 == bf16);
+    let old = tokens("A100-80GB:8", Precision::Fp8);
+    assert!(old.candidates.is_empty() && old.rejected.iter().all(|r| r.why.class() == "no-precision"));
 }

@@ -143,7 +143,7 @@ pub struct CompareArgs {
 #[derive(Debug, Default, Args)]
 pub struct PlanChange {
     /// Hours of running, instead of a job file's work
-    #[arg(long, value_name = "H", allow_negative_numbers = true)]
+    #[arg(long, value_name = "H", allow_negative_numbers = true, conflicts_with_all = ["parameters", "tokens"])]
     pub hours: Option<String>,
     /// The accelerators that the hours were counted on
     #[arg(long, value_name = "GPU[:N]", requires = "hours")]
@@ -184,7 +184,7 @@ pub struct PlanChange {
     /// Only what `windfall run` can lease here: the replayed market
     #[arg(long)]
     pub here: bool,
-    /// Only the cheapest of each
+    /// Only the cheapest of each; where no accelerators are named, those that come near in speed and memory count too
     #[arg(long, value_enum)]
     pub by: Option<PlanGroup>,
     /// At most so many lines

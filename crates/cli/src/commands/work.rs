@@ -41,7 +41,14 @@ pub fn stated(catalog: &Catalog, read: &Read, file: &Path) -> Result<Option<Work
                 return Err(Failure::new(Code::BadInput, "work: steps without a throughput cannot be planned")
                     .hint("write { steps: 40000, throughput: { A100: 3.1/s } }"));
             }
-            Ok(Some(Work::Steps { steps: total.0, per_second }))
+            // Of an accelerator that is asked for in several numbers the least is the safe one, as in a run.
+            let mut counts = BTreeMap::new();
+            for ask in &spec.resources {
+                let family = catalog.wanted(&ask.accelerator).map_err(bad)?.family;
+                let count = Count::whole(ask.count);
+                counts.entry(family).and_modify(|known: &mut Count| *known = count.min(*known)).or_insert(count);
+            }
+            Ok(Some(Work::Steps { steps: total.0, per_second, counts }))
         }
     }
 }

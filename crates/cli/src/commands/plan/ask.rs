@@ -87,8 +87,17 @@ fn of_file(catalog: &Catalog, read: &Read, file: &Path) -> Result<Asked, Failure
     let (spec, wishes) = (&read.spec, &read.wishes);
     let accelerators = spec.resources.iter().map(|ask| wanted(catalog, ask)).collect::<Result<Vec<_>, _>>()?;
     let work = work::stated(catalog, read, file)?;
-    let precision = precisions(&wishes.precisions)?;
+    // The first is what the program runs in; a fallback to something smaller brings its own.
+    let mut precision = precisions(&wishes.precisions)?;
+    let stated_precision = (!precision.is_empty()).then(|| precision.remove(0));
+    let steps = spec.fallback.iter().flat_map(|fallback| &fallback.to).filter(|step| step.starts_with("smaller"));
+    let smaller: Vec<String> =
+        steps.map(|step| step.split_once('+').map_or("bf16", |(_, word)| word).to_owned()).collect();
+    precision.extend(precisions(&smaller)?);
     let request = Request {
+        stated_nodes: Some(spec.gang),
+        stated_precision,
+        smaller: !smaller.is_empty(),
         work,
         accelerators,
         nodes: vec![spec.gang],
@@ -163,7 +172,8 @@ fn flags(here: &Here, catalog: &Catalog, args: &PlanChange, asked: &mut Asked) -
                 .hint("say what they were counted on: --hours 40 --on A100:8"));
         }
         request.work = Some(Work::Hours { hours, on });
-        asked.name = format!("{typed} h on {}", args.on.as_deref().unwrap_or("anything"));
+        request.stated_nodes = None;
+        asked.name = format!("{} h on {}", typed.trim(), args.on.as_deref().unwrap_or("anything"));
     }
     if let (Some(parameters), Some(tokens)) = (&args.parameters, &args.tokens) {
         let amount = |flag: &str, typed: &str| {
@@ -172,6 +182,11 @@ fn flags(here: &Here, catalog: &Catalog, args: &PlanChange, asked: &mut Asked) -
         let (parameters, tokens) = (amount("--parameters", parameters)?, amount("--tokens", tokens)?);
         let tuning = if args.lora { Tuning::Lora } else { Tuning::Full };
         request.work = Some(Work::Tokens { parameters, tokens, tuning });
+        asked.name = format!(
+            "{} parameters, {} tokens",
+            args.parameters.as_deref().unwrap_or_default().trim(),
+            args.tokens.as_deref().unwrap_or_default().trim()
+        );
     }
     Within { clouds: request.clouds, regions: request.regions, terms: request.terms } =
         Within::of(catalog, &args.places)?;

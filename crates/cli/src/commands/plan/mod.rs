@@ -82,11 +82,11 @@ fn make<'c>(catalog: &'c Catalog, asked: &Asked, args: &PlanChange, many: bool) 
 /// Says which constraint kills everything.
 fn nothing(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>) -> Failure {
     let reasons = plan.ruled_out();
-    let message = match reasons.first() {
-        Some((reason, count)) => {
-            format!("nothing can run {}: {} {reason}", asked.name, counted(*count as u64, "offer"))
-        }
-        None => format!("nothing can run {}: no offer has what it asks for", asked.name),
+    let said: Vec<String> =
+        reasons.iter().map(|(reason, count)| format!("{} {reason}", counted(*count as u64, "offer"))).collect();
+    let message = match said.is_empty() {
+        false => format!("nothing can run {}: {}", asked.name, said.join(", ")),
+        true => format!("nothing can run {}: no offer has what it asks for", asked.name),
     };
     let mut all = plan.rejected.iter().map(|rejected| &rejected.why);
     let most = all.find(|why| reasons.first().is_some_and(|(reason, _)| why.of_many() == *reason));
@@ -97,7 +97,14 @@ fn nothing(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>) -> Failure {
         }
         (Some(Why::AcceleratorMemory { .. }), ..) if !asked.request.accelerators.is_empty() => {
             let looked_at: Vec<&str> = asked.request.accelerators.iter().map(|asked| asked.family.as_str()).collect();
-            format!("only {} was looked at, as asked: name others, or more nodes", looked_at.join(", "))
+            format!("looked at as asked: {} only; name others, or more nodes", looked_at.join(", "))
+        }
+        (Some(Why::Budget { .. }), ..) => {
+            let least = plan.rejected.iter().filter_map(|rejected| match rejected.why {
+                Why::Budget { cost } => Some(cost),
+                _ => None,
+            });
+            format!("the cheapest is expected to cost {}", least.min().unwrap_or_default())
         }
         (_, Some(chance), _) => format!(
             "the best makes the deadline in {:.0} % of worlds, and 90 % are asked for; give it more time, nodes or other \
