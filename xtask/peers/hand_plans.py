@@ -17,7 +17,6 @@ APART = 0.03
 START = 5 / 60  # hours from asking for a machine to progress, where nobody says it
 SAVE = 5 / 3600  # hours that a save takes, where nobody says its size
 MONTH = 730.0
-WRITES = 1e9  # bytes a second at which a program writes a checkpoint, where nobody measured it
 BANDS = {"<5%": (0, 0.05), "5-10%": (0.05, 0.1), "10-15%": (0.1, 0.15), "15-20%": (0.15, 0.2), ">20%": (0.2, 0.99)}
 # MFU of MosaicML's llm-foundry on H100 (bf16, sequence 2048), and the peak of an H100's data sheet.
 MFU = {("7b", 8): 0.4644, ("70b", 512): 0.4125}
@@ -131,9 +130,8 @@ def main():
                        "checkpoint: { path: out, every: 1h, size: 100GB }\n")
 
         def egress(row):
-            # Hourly saves of 100 GB out of AWS, for which the program stands still: tiers of 10, 40, 100 TiB; the first
-            # 100 GB a month are free.
-            gib = (100 * (1 + 100e9 / WRITES / 3600) + START) * 100e9 / 2**30
+            # A save of 100 GB out of AWS for each hour of work: tiers of 10, 40, 100 TiB; the first 100 GB a month are free.
+            gib = 100 * 100e9 / 2**30
             cost, left = 0.0, gib
             for size, each in ((100, 0.0), (10 * 1024 - 100, 0.09), (40 * 1024, 0.085), (1e9, 0.07)):
                 inside = min(left, size)

@@ -422,6 +422,24 @@ fn an_interrupted_rehearsal_leaves_nothing() {
 }
 
 #[test]
+fn nobody_else_looks_into_a_rehearsal() {
+    use std::os::unix::fs::PermissionsExt;
+    let rehearsal = Rehearsal::of(&loop_with("silent"));
+    let mut child = rehearsal.command().spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(30);
+    let stage = loop {
+        let found = std::fs::read_dir(rehearsal.dir.path().join("tmp")).unwrap().next();
+        match found {
+            Some(entry) => break entry.unwrap().path(),
+            None => assert!(Instant::now() < until, "no stage"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert_eq!(std::fs::metadata(stage).unwrap().permissions().mode() & 0o777, 0o700);
+    child.wait().unwrap();
+}
+
+#[test]
 fn a_killed_rehearsal_leaves_nothing() {
     interrupted_by("-KILL");
 }

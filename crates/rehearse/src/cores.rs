@@ -2,8 +2,6 @@
 
 /// Clock ticks a second in `/proc`; the same on every Linux of today.
 const TICKS: f64 = 100.0;
-/// Bytes of a page in `/proc`. Where pages are larger, more memory is counted and fewer acts are played at once.
-const PAGE: u64 = 4_096;
 /// More at once make the moments of interruptions hard to hit.
 const MOST: usize = 4;
 /// Even a program that sleeps needs this much of a core: it is copied, started and watched.
@@ -29,7 +27,7 @@ pub fn used_by_group(group: u32) -> Used {
     let of_group = |stat: &Stat| stat.group == group;
     stats().iter().filter(|stat| of_group(stat)).fold(Used::default(), |sum, stat| Used {
         seconds: sum.seconds + stat.ticks as f64 / TICKS,
-        memory: sum.memory + stat.pages * PAGE,
+        memory: sum.memory + stat.pages * rustix::param::page_size() as u64,
     })
 }
 

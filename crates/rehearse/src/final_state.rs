@@ -31,11 +31,20 @@ fn state(played: &Played) -> Contents {
 
 /// Files to compare. That takes as long as reading them does, so no other act may wait for it.
 pub enum Comparison {
-    /// Files that both have: the path, the folder of each, whether their hashes are equal, and whether it counts only
-    /// if it holds tensors.
-    Files(Vec<(PathBuf, PathBuf, PathBuf, bool, bool)>),
+    /// Files that both have.
+    Files(Vec<Pair>),
     /// Nothing is left of these.
     Gone(Vec<PathBuf>),
+}
+
+/// One file of two final states.
+pub struct Pair {
+    path: PathBuf,
+    /// The folders that it lies in.
+    folders: [PathBuf; 2],
+    same_hash: bool,
+    /// It counts only if it holds tensors.
+    only_tensors: bool,
 }
 
 impl Comparison {
@@ -49,9 +58,10 @@ impl Comparison {
                 return paths.into_iter().map(compared).collect();
             }
         };
-        let compared = files.into_iter().filter_map(|(path, one, other, same, only_tensors)| {
-            let file = compare::file(&path, &one, &other, same);
-            (!only_tensors || matches!(file.how, How::Content(1.., _))).then_some(file)
+        let compared = files.into_iter().filter_map(|pair| {
+            let [one, other] = &pair.folders;
+            let file = compare::file(&pair.path, one, other, pair.same_hash);
+            (!pair.only_tensors || matches!(file.how, How::Content(1.., _))).then_some(file)
         });
         compared.collect()
     }
@@ -70,11 +80,20 @@ impl Seen {
             return Some(Comparison::Gone(one.into_keys().collect()));
         }
         let common = one.iter().filter_map(|(path, what)| Some((path, what == other.get(path)?)));
-        let common =
-            common.map(|(path, same)| (path.clone(), self.base_state.clone(), last.saves_dir.clone(), same, false));
+        let common = common.map(|(path, same_hash)| Pair {
+            path: path.clone(),
+            folders: [self.base_state.clone(), last.saves_dir.clone()],
+            same_hash,
+            only_tensors: false,
+        });
         // Beside its checkpoints a program may export its result. Other files there may be of one stint only.
         let exported = self.outside.iter().filter(|path| last.folder.join(path).is_file());
-        let exported = exported.map(|path| (path.clone(), self.base_folder.clone(), last.folder.clone(), false, true));
+        let exported = exported.map(|path| Pair {
+            path: path.clone(),
+            folders: [self.base_folder.clone(), last.folder.clone()],
+            same_hash: false,
+            only_tensors: true,
+        });
         Some(Comparison::Files(common.chain(exported).collect()))
     }
 }

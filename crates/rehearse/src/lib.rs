@@ -25,6 +25,7 @@ pub use report::{Act, Report};
 
 use script::Script;
 use stage::Stage;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -59,6 +60,11 @@ pub struct Rehearsed {
 pub async fn rehearse(options: Options<'_>) -> Result<Option<Rehearsed>, Failure> {
     let root = std::env::temp_dir().join(format!("windfall-rehearse-{}", key()));
     let keep = options.keep;
+    // Copies of the user's folder lie in it, and nobody else has business there.
+    std::fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&root)
+        .map_err(|error| Failure::new(Code::Unreachable, format!("{} cannot be made: {error}", root.display())))?;
     let script = Script { root: root.clone(), screen: report::Screen::new(options.say), options };
     let hear = |kind| signal(kind).map_err(|error| Failure::new(Code::Bug, error.to_string()));
     let (mut interrupt, mut terminate, mut hangup) =

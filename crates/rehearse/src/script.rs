@@ -13,7 +13,7 @@ use regex::Regex;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use windfall_server::client::Failure;
+use windfall_server::client::{Code, Failure};
 
 /// A program that ends sooner cannot be interrupted halfway.
 const TOO_SHORT: f64 = 0.5;
@@ -215,7 +215,7 @@ impl Script<'_> {
         }
         self.screen.end(&played);
         let comparison = if played.cuts > 0 { seen.comparison(&played) } else { None };
-        let compared = run(comparison).await;
+        let compared = run(comparison).await?;
         if !self.options.keep {
             stage.sweep(&played.key);
         }
@@ -229,7 +229,7 @@ impl Script<'_> {
         if equal.contains(&false) {
             self.screen.begin("undisturbed again", &format!("about {} ", super::judge::seconds(seen.baseline.ran)));
             let again = play(stage, &[], self.options.limit.max(secs(seen.baseline.ran * 3.0)), |_| false).await?;
-            seen.volatile = volatile(&run(seen.comparison(&again)).await.unwrap_or_default());
+            seen.volatile = volatile(&run(seen.comparison(&again)).await?.unwrap_or_default());
             let lines = [&seen.base, &again].map(|played| last_line(&played.last()?.log));
             seen.last_line_varies = lines[0].as_deref().map(mask) != lines[1].as_deref().map(mask);
             seen.deterministic = Some(seen.volatile.is_empty());
@@ -241,9 +241,10 @@ impl Script<'_> {
 }
 
 /// Compares away from the acts that are being played.
-async fn run(comparison: Option<Comparison>) -> Option<Vec<Compared>> {
-    let comparison = comparison?;
-    tokio::task::spawn_blocking(move || comparison.run()).await.ok()
+async fn run(comparison: Option<Comparison>) -> Result<Option<Vec<Compared>>, Failure> {
+    let Some(comparison) = comparison else { return Ok(None) };
+    let compared = tokio::task::spawn_blocking(move || comparison.run()).await;
+    compared.map(Some).map_err(|error| Failure::new(Code::Bug, format!("two final states cannot be compared: {error}")))
 }
 
 /// An interruption between two parts of the undisturbed run, later where so many checkpoints take longer.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use windfall_core::spec::{Late, WorkSpec, WorkUnit};
 use windfall_core::worker::WorkerView;
 use windfall_core::{JobSpec, Span};
-use windfall_server::api_types::{Accepted, JobAnswer, Submission};
+use windfall_server::api_types::{JobAnswer, Submission};
 use windfall_server::client::Client;
 use windfall_server::client::{Code, Failure};
 
@@ -75,7 +75,7 @@ impl Stage {
             own_files: false,
             continues: None,
         };
-        let accepted: Accepted = self.client.insist("/v1/jobs", &submission).await?;
+        let accepted = self.client.submit(&submission).await?;
         Ok((accepted.id, submission.key))
     }
 

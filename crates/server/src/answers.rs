@@ -9,6 +9,7 @@ use crate::folders::Kept;
 use crate::home::Home;
 use crate::keeper::{Ask, Keeper, Reply, Waiting, refusal};
 use crate::{bill, history, logs, problem};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -61,7 +62,10 @@ impl Archive {
     /// Workers of ended stints as they were last seen.
     fn ended_workers(&self, job: &JobView) -> Vec<WorkerView> {
         let ended = std::fs::read_to_string(self.home.job(&job.key).join("stints.jsonl")).unwrap_or_default();
-        ended.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+        let views = ended.lines().filter_map(|line| serde_json::from_str::<WorkerView>(line).ok());
+        // One may have been written down several times: the last look counts.
+        let last: BTreeMap<(u64, u32), WorkerView> = views.map(|view| ((view.stint.epoch, view.rank), view)).collect();
+        last.into_values().collect()
     }
 }
 

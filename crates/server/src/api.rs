@@ -4,7 +4,7 @@ use crate::api_types::{Accepted, ExplainAnswer, Hello, InterruptRequest, JobAnsw
 use crate::dispatch::StoreAccess;
 use crate::home::Home;
 use crate::keeper::Ask;
-use crate::principal::Principal;
+use crate::principal::{Operator, Principal};
 use crate::{logs, probe, problem};
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Query, State};
@@ -22,7 +22,7 @@ use windfall_core::english::with_causes;
 use windfall_core::spec::Continued;
 use windfall_core::view::{self, JobView};
 use windfall_core::worker::WorkerView;
-use windfall_core::{Event, JobSpec, NanoUsd, WorkloadId, codec};
+use windfall_core::{Event, JobSpec, NanoUsd, Outcome, WorkloadId, codec};
 use windfall_store::{JobQuery, Store};
 
 /// How often a watched job is looked at.
@@ -31,6 +31,8 @@ const LOOK: Duration = Duration::from_millis(200);
 const LOOKS_A_BEAT: u32 = 15;
 /// How long a request waits for a job that has ended to give back its machines.
 const SETTLING: Duration = Duration::from_secs(20);
+/// Ended jobs in one answer.
+const MOST_LISTED: u32 = 10_000;
 /// A job file and an environment fit many times into this.
 const LARGEST_BODY: usize = 8 << 20;
 
@@ -90,7 +92,9 @@ impl Desk {
     async fn shown(&self, asker: &Principal, id: u64) -> Result<JobAnswer, Problem> {
         let mut answer = self.ask(|reply| Ask::Job(WorkloadId(id), reply)).await?;
         if !asker.may_touch(&answer.job.owner) {
-            (answer.last_words, answer.evidence) = (Vec::new(), None);
+            (answer.last_words, answer.evidence, answer.trouble) = (Vec::new(), None, None);
+            answer.pids.clear();
+            answer.job = for_guests(answer.job);
         }
         Ok(answer)
     }
@@ -186,6 +190,17 @@ fn store_refusal(error: &CheckpointError) -> Problem {
     refusal
 }
 
+/// What everybody sees of a job: its place in the queue and what it costs, and nothing that a program, a store or a folder
+/// of its owner said.
+fn for_guests(mut job: JobView) -> JobView {
+    job.key.clear();
+    (job.trouble, job.told, job.waits_for) = (None, None, None);
+    if let Some(Outcome::Failed { why, .. }) = &mut job.outcome {
+        why.clear();
+    }
+    job
+}
+
 /// Who asks.
 type Asker = ConnectInfo<Principal>;
 
@@ -199,29 +214,26 @@ async fn hello(State(desk): State<Desk>) -> Result<Json<Hello>, Problem> {
     desk.ask(Ask::Hello).await.map(Json)
 }
 
-async fn shutdown(State(desk): State<Desk>, asker: Asker) -> Result<(), Problem> {
-    asker.0.must_operate("end this server")?;
+async fn shutdown(State(desk): State<Desk>, _: Operator) -> Result<(), Problem> {
     desk.ask(Ask::Shutdown).await
 }
 
 async fn interrupt(
     State(desk): State<Desk>,
-    asker: Asker,
+    _: Operator,
     Json(request): Json<InterruptRequest>,
 ) -> Result<(), Problem> {
-    asker.0.must_operate("take leases away")?;
     desk.ask(|reply| Ask::Interrupt(request, reply)).await
 }
 
 /// Checks the checkpoint store before the first lease is paid for, then hands the job over.
 async fn submit(
     State(desk): State<Desk>,
-    asker: Asker,
+    // Programs run as the user of the server: nobody else runs any here.
+    Operator(asker): Operator,
     Json(mut submission): Json<Submission>,
 ) -> Result<Json<Accepted>, Problem> {
-    // Programs run as the user of the server: nobody else runs any here.
-    asker.0.must_operate("run programs as the user of this server")?;
-    submission.spec.owner.clone_from(&asker.0.user);
+    submission.spec.owner.clone_from(&asker.user);
     let plain =
         |key: &str| !key.is_empty() && key.len() <= 64 && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     if !plain(&submission.key) {
@@ -248,11 +260,16 @@ struct JobsQuery {
     limit: Option<u32>,
 }
 
-async fn jobs(State(desk): State<Desk>, Query(query): Query<JobsQuery>) -> Result<Json<Vec<JobView>>, Problem> {
+async fn jobs(
+    State(desk): State<Desk>,
+    asker: Asker,
+    Query(query): Query<JobsQuery>,
+) -> Result<Json<Vec<JobView>>, Problem> {
     let mut live = desk.ask(Ask::Live).await?;
     live.retain(|view| query.name.as_ref().is_none_or(|name| *name == view.name));
     if query.all {
-        let wanted = JobQuery { name: query.name, limit: query.limit.unwrap_or(100), ..JobQuery::default() };
+        let wanted =
+            JobQuery { name: query.name, limit: query.limit.unwrap_or(100).min(MOST_LISTED), ..JobQuery::default() };
         let rows = desk.store.jobs(&wanted).await.map_err(|error| problem(503, "store-refused", &error.to_string()))?;
         let ended = rows.into_iter().filter(|row| !live.iter().any(|view| view.id.0 == row.workload));
         let ended: Vec<JobView> = ended.filter_map(|row| codec::decode(row.version, &row.summary).ok()).collect();
@@ -260,7 +277,8 @@ async fn jobs(State(desk): State<Desk>, Query(query): Query<JobsQuery>) -> Resul
     }
     live.sort_by_key(|view| std::cmp::Reverse(view.id));
     live.truncate(query.limit.map_or(usize::MAX, |limit| limit as usize));
-    Ok(Json(live))
+    let seen = live.into_iter().map(|job| if asker.0.may_touch(&job.owner) { job } else { for_guests(job) });
+    Ok(Json(seen.collect()))
 }
 
 async fn job(State(desk): State<Desk>, asker: Asker, Path(id): Path<u64>) -> Result<Json<JobAnswer>, Problem> {
@@ -290,7 +308,8 @@ async fn budget(
     desk.ask(|reply| Ask::Tell(event, reply)).await
 }
 
-async fn explain(State(desk): State<Desk>, Path(id): Path<u64>) -> Result<Json<ExplainAnswer>, Problem> {
+async fn explain(State(desk): State<Desk>, asker: Asker, Path(id): Path<u64>) -> Result<Json<ExplainAnswer>, Problem> {
+    desk.owned(&asker.0, id).await?;
     desk.ask(|reply| Ask::Explain(WorkloadId(id), reply)).await.map(Json)
 }
 

@@ -2,9 +2,9 @@
 
 use rustix::fs::{FlockOperation, Mode, flock};
 use serde::{Deserialize, Serialize};
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use windfall_core::Span;
 use windfall_exec::{ClockFile, Replay};
@@ -27,6 +27,12 @@ pub enum HomeError {
     /// It belongs to somebody else.
     #[error("the state directory belongs to another user: {}", path.display())]
     Foreign {
+        /// Which.
+        path: PathBuf,
+    },
+    /// Everybody may write into it.
+    #[error("everybody may write into the state directory: {}", path.display())]
+    Writable {
         /// Which.
         path: PathBuf,
     },
@@ -127,13 +133,22 @@ impl Home {
         if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
             folder(0o700).create(above).map_err(unusable)?;
         }
+        let is_new = !path.exists();
         folder(0o711).create(path).map_err(unusable)?;
+        if is_new {
+            // Whatever the umask says.
+            std::fs::set_permissions(path, Permissions::from_mode(0o711)).map_err(unusable)?;
+        }
         let meta = std::fs::metadata(path).map_err(unusable)?;
         if !meta.is_dir() {
             return Err(unusable(std::io::ErrorKind::NotADirectory.into()));
         }
         if meta.uid() != rustix::process::geteuid().as_raw() {
             return Err(HomeError::Foreign { path: path.to_owned() });
+        }
+        // Whoever writes here could put another world, or another server, in the place of ours.
+        if meta.mode() & 0o002 != 0 {
+            return Err(HomeError::Writable { path: path.to_owned() });
         }
         let path = std::fs::canonicalize(path).map_err(unusable)?;
         Ok(Home { path })

@@ -2,10 +2,15 @@
 //! about itself counts for nothing.
 
 use crate::api_types::Problem;
+use crate::door::Door;
 use crate::problem;
-use axum::extract::connect_info::Connected;
+use axum::extract::FromRequestParts;
+use axum::extract::connect_info::{ConnectInfo, Connected};
+use axum::http::request::Parts;
 use axum::serve::IncomingStream;
-use tokio::net::UnixListener;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use tokio::net::UnixStream;
 
 /// A principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,13 +28,26 @@ enum Role {
     Guest,
 }
 
-/// The name of an account, or its number where it has none.
+/// The name of an account, or its number where it has none. Accounts of a directory service are asked for once.
 pub fn name_of(uid: u32) -> String {
+    static KNOWN: Mutex<BTreeMap<u32, String>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    known.entry(uid).or_insert_with(|| looked_up(uid)).clone()
+}
+
+fn looked_up(uid: u32) -> String {
     let number = uid.to_string();
+    let of_line = |line: &str| {
+        let mut fields = line.split(':');
+        let name = fields.next()?.to_owned();
+        (fields.nth(1) == Some(number.as_str()) && !name.is_empty()).then_some(name)
+    };
     let accounts = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let mut lines = accounts.lines().map(|line| line.split(':').collect::<Vec<_>>());
-    let account = lines.find(|fields| fields.get(2) == Some(&number.as_str()));
-    account.and_then(|fields| fields.first().map(ToString::to_string)).unwrap_or_else(|| format!("uid-{number}"))
+    let elsewhere = || {
+        let said = std::process::Command::new("getent").args(["passwd", &number]).output().ok()?;
+        String::from_utf8_lossy(&said.stdout).lines().find_map(of_line)
+    };
+    accounts.lines().find_map(of_line).or_else(elsewhere).unwrap_or_else(|| format!("uid-{number}"))
 }
 
 impl Principal {
@@ -39,6 +57,18 @@ impl Principal {
         Principal { user: name_of(uid), role }
     }
 
+    /// Who is at the other end of a connection.
+    pub fn at(stream: &UnixStream) -> Principal {
+        // Whoever the kernel does not name is nobody.
+        let uid = stream.peer_cred().map_or(u32::MAX, |peer| peer.uid());
+        Principal::of(uid, rustix::process::geteuid().as_raw())
+    }
+
+    /// Whether it runs the server.
+    pub fn is_operator(&self) -> bool {
+        self.role == Role::Operator
+    }
+
     /// Whether it may see and change what belongs to `owner`.
     pub fn may_touch(&self, owner: &str) -> bool {
         self.role == Role::Operator || self.user == owner
@@ -46,10 +76,10 @@ impl Principal {
 
     /// Nothing, or why it may not do what is for operators.
     pub fn must_operate(&self, what: &str) -> Result<(), Problem> {
-        if self.role == Role::Operator {
+        if self.is_operator() {
             return Ok(());
         }
-        Err(self.refused(&format!("may not {what}"), "ask who runs this server"))
+        Err(self.refused(&format!("{what} is for who runs this server"), "ask who runs it"))
     }
 
     /// Nothing, or why it may not touch a job of `owner`.
@@ -57,21 +87,32 @@ impl Principal {
         if self.may_touch(owner) {
             return Ok(());
         }
-        Err(self
-            .refused(&format!("may not do that: job {id} belongs to {owner}"), "ask its owner, or who runs the server"))
+        Err(self.refused(&format!("job {id} belongs to {owner}"), "ask its owner, or who runs the server"))
     }
 
     fn refused(&self, what: &str, hint: &str) -> Problem {
-        Problem { hint: Some(hint.to_owned()), ..problem(403, "not-allowed", &format!("{} {what}", self.user)) }
+        let text = format!("not allowed to `{}`: {what}", self.user);
+        Problem { hint: Some(hint.to_owned()), ..problem(403, "not-allowed", &text) }
     }
 }
 
-impl Connected<IncomingStream<'_, UnixListener>> for Principal {
-    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Principal {
-        let own = rustix::process::geteuid().as_raw();
-        // Whoever the kernel does not name is nobody.
-        let uid = stream.io().peer_cred().map_or(u32::MAX, |peer| peer.uid());
-        Principal::of(uid, own)
+impl Connected<IncomingStream<'_, Door>> for Principal {
+    fn connect_info(stream: IncomingStream<'_, Door>) -> Principal {
+        stream.io().who.clone()
+    }
+}
+
+/// Who runs the server. Judged before the body of a request is read.
+pub struct Operator(pub Principal);
+
+impl<S: Sync> FromRequestParts<S> for Operator {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Operator, Problem> {
+        let asker = parts.extensions.get::<ConnectInfo<Principal>>();
+        let asker = asker.map(|asker| asker.0.clone()).ok_or_else(|| problem(403, "not-allowed", "nobody asks"))?;
+        asker.must_operate(&format!("{} {}", parts.method, parts.uri.path()))?;
+        Ok(Operator(asker))
     }
 }
 

@@ -53,7 +53,10 @@ impl SqliteStore {
         if schema::is_absent(path)? {
             return Ok(None);
         }
+        // Without a write-ahead log all is in the file itself, and nothing needs to be made beside it.
+        let closed = !std::path::PathBuf::from(format!("{}-wal", path.display())).exists();
         let options = SqliteConnectOptions::new().filename(path).busy_timeout(BUSY_TIMEOUT).read_only(true);
+        let options = options.immutable(closed);
         let mut connection = connect(&options.disable_statement_logging(), path).await?;
         let count: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM jobs WHERE live = 1")
             .fetch_one(&mut connection)

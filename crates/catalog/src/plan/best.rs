@@ -15,9 +15,9 @@ pub enum Limit {
     Types(usize),
 }
 
-/// What is counted against the limit: an instance type on a market, on so many nodes, at a precision; and, where
+/// What is counted against the limit: an instance type on a market, committed to or not, on so many nodes, at a precision; and, where
 /// every way counts, its place in the list.
-type Key = (u32, Term, u32, Option<Precision>, Option<usize>);
+type Key = (u32, Term, bool, u32, Option<Precision>, Option<usize>);
 
 pub(super) struct Best {
     limit: Limit,
@@ -25,15 +25,15 @@ pub(super) struct Best {
     best: BTreeSet<(NanoUsd, Key)>,
     of_key: BTreeMap<Key, NanoUsd>,
     weighed: Vec<(NanoUsd, usize)>,
-    /// In how many places each type can be had.
-    places: BTreeMap<Key, usize>,
+    /// In how many ways each type can be had in each region.
+    places: BTreeMap<Key, BTreeMap<String, usize>>,
 }
 
 impl Best {
     pub fn new(limit: Limit, rough: &[Rough<'_>]) -> Best {
-        let mut places = BTreeMap::new();
+        let mut places: BTreeMap<Key, BTreeMap<String, usize>> = BTreeMap::new();
         for way in rough {
-            *places.entry(of_type(way)).or_insert(0) += 1;
+            *places.entry(of_type(way)).or_default().entry(way.offer.region.to_owned()).or_default() += 1;
         }
         Best { limit, best: BTreeSet::new(), of_key: BTreeMap::new(), weighed: Vec::new(), places }
     }
@@ -45,8 +45,8 @@ impl Best {
     }
 
     fn key(&self, at: usize, way: &Rough<'_>) -> Key {
-        let (kind, term, nodes, precision, _) = of_type(way);
-        (kind, term, nodes, precision, matches!(self.limit, Limit::Ways(_)).then_some(at))
+        let (kind, term, committed, nodes, precision, _) = of_type(way);
+        (kind, term, committed, nodes, precision, matches!(self.limit, Limit::Ways(_)).then_some(at))
     }
 
     /// Whether as many as are wanted are cheaper than this.
@@ -75,12 +75,17 @@ impl Best {
 
     /// A place that turned out not to do.
     pub fn reject(&mut self, way: &Rough<'_>) {
-        if let Some(places) = self.places.get_mut(&of_type(way)) {
-            *places -= 1;
+        if let Some(places) = self.places.get_mut(&of_type(way))
+            && let Some(left) = places.get_mut(way.offer.region)
+        {
+            *left -= 1;
+            if *left == 0 {
+                places.remove(way.offer.region);
+            }
         }
     }
 
-    /// The ways that are among the best, cheapest first, each with the number of places where the same can be had;
+    /// The ways that are among the best, cheapest first, each with the number of regions where the same can be had;
     /// and how many that were weighed are dearer.
     pub fn chosen<'r, 'c>(mut self, rough: &'r [Rough<'c>]) -> (Vec<(&'r Rough<'c>, usize)>, usize) {
         let mut weighed = std::mem::take(&mut self.weighed);
@@ -89,11 +94,11 @@ impl Best {
         weighed.retain(|(_, at)| best.contains(&self.key(*at, &rough[*at])));
         weighed.sort_by_key(|(mean, at)| (*mean, rough[*at].need.span, *at));
         let dearer = all - weighed.len();
-        let with_places = |at: usize| (&rough[at], self.places.get(&of_type(&rough[at])).copied().unwrap_or(1));
+        let with_places = |at: usize| (&rough[at], self.places.get(&of_type(&rough[at])).map_or(1, BTreeMap::len));
         (weighed.into_iter().map(|(_, at)| with_places(at)).collect(), dearer)
     }
 }
 
 fn of_type(way: &Rough<'_>) -> Key {
-    (way.offer.kind.at, way.offer.term, way.nodes, way.need.precision, None)
+    (way.offer.kind.at, way.offer.term, way.committed.is_some(), way.nodes, way.need.precision, None)
 }

@@ -86,7 +86,7 @@ pub struct Candidate<'c> {
     pub stand_in: NanoUsd,
     /// Until when a commitment covers it.
     pub committed_until: Option<String>,
-    /// In how many places the same can be had, this one among them.
+    /// In how many regions the same can be had, this one among them.
     pub places: usize,
 }
 

@@ -96,9 +96,11 @@ pub(super) fn of_peak(
     let published =
         |count: f64| catalog.throughput().mfu_for(figures, parameters as u64, count as u32, Precision::Bf16);
     let one_node = published(in_node).map_or(USUAL_MFU, |known| f64::from(known.mfu));
-    if let Some(own) = measured(request, nodes) {
+    if let Some(own) = measured(request, nodes).filter(|_| nodes > 1) {
         let from = format!("{:.1} % in one node and your own scaling", one_node * 100.0);
-        return OfPeak { mfu: one_node * own.share, evidence: own.evidence, from, scaling: own.share };
+        // The scaling was measured; what one node reaches was not.
+        let evidence = own.evidence.max(of_peak(catalog, request, kind, parameters, 1).evidence);
+        return OfPeak { mfu: one_node * own.share, evidence, from, scaling: own.share };
     }
     let others = f64::from(nodes.saturating_sub(1)) / f64::from(nodes.max(1));
     let waits = |gbps: f64| 1.0 / (1.0 + HALF_GBPS / gbps.max(0.1) * others);

@@ -169,10 +169,10 @@ impl Catalog {
         if was == here && same_model {
             return Some((hours, known, "as said".to_owned()));
         }
-        let between = scale::efficiency(self, request, kind, was.nodes).share
-            / scale::within_node(self, kind.accelerator.unwrap_or_default(), kind.count.as_f64());
-        let share = self.usual_share(was) * between / scaling.share.max(1e-9);
-        let many = was.all() / here.all() * share;
+        let inside = scale::within_node(self, kind.accelerator.unwrap_or_default(), kind.count.as_f64());
+        let between = scale::efficiency(self, request, kind, was.nodes).share / scaling.share.max(1e-9);
+        let count = was.all() / here.all() * between;
+        let many = count * self.usual_share(was) / inside;
         if same_model {
             let how = format!("in proportion to {}:{}", was.family, was.in_node);
             let own = was.in_node == here.in_node && scaling.evidence == Evidence::Measured;
@@ -183,11 +183,10 @@ impl Catalog {
             return Some((hours * many * model, Evidence::Assumed, how));
         }
         // Shares of peak are published for nodes of eight, so they hold what a node loses.
-        let of_one = |family: &str| self.usual_mfu(family) / scale::within_node(self, family, 8.0).max(0.05);
-        let speed = |family: &str, peak: Option<f32>| Some(f64::from(peak?) * of_one(family));
+        let speed = |family: &str, peak: Option<f32>| Some(f64::from(peak?) * self.usual_mfu(family));
         let own = peak.or_else(|| self.accelerator(here.family)?.training_tflops());
         let factor = speed(was.family, there.peak)? / speed(here.family, own)?.max(1e-9);
-        Some((hours * many * factor, Evidence::Assumed, how))
+        Some((hours * count * factor, Evidence::Assumed, how))
     }
 
     fn usual_share(&self, there: &Accelerators<'_>) -> f64 {

@@ -25,7 +25,7 @@ const UNKNOWN_DAILY: (f64, f64) = (0.05, 0.15);
 /// Chance that on-demand capacity is refused when it is asked for. Nobody publishes one.
 const ON_DEMAND_REFUSED: f64 = 0.01;
 
-/// More is no plan; twice as much is more than money is counted in.
+/// More is no plan; what money is counted in ends soon after.
 const MOST_DOLLARS: f64 = 4e9;
 
 /// A way to run the job of which only the least cost is known.

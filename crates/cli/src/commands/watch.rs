@@ -113,7 +113,7 @@ async fn hand_in(
 ) -> Result<(Hello, Accepted), Failure> {
     let hello = client.ensure().await?;
     // Asked twice it is one job: the server knows it by its key.
-    let mut accepted: Accepted = client.insist("/v1/jobs", &submission).await?;
+    let mut accepted: Accepted = client.submit(&submission).await?;
     accepted.notes.splice(..0, notes);
     if !here.json {
         for note in &accepted.notes {

@@ -1,6 +1,6 @@
 //! State directories of every kind: odd names, other owners, full, read-only, damaged, newer, contested.
 
-use super::place::{Mount, Place, Said, eventually, in_python, is_root, wait, within};
+use super::place::{Mount, Place, Said, eventually, in_python, is_root, python, wait, within};
 use super::processes::{self, Role};
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -129,6 +129,7 @@ fn another_user_sees_the_queue_and_can_neither_change_nor_read_what_is_not_their
     for forbidden in [
         &["cancel", &id][..],
         &["logs", &id],
+        &["explain", &id],
         &["budget", &id, "5"],
         &["resume", &id],
         &["down"],
@@ -137,11 +138,12 @@ fn another_user_sees_the_queue_and_can_neither_change_nor_read_what_is_not_their
         &["run", "quick.yaml"],
     ] {
         let said = other(&place, forbidden);
-        assert!(said.code == Some(2) && said.err.contains("may not"), "{forbidden:?}: {said:?}");
+        assert!(said.code == Some(2) && said.err.contains("not allowed"), "{forbidden:?}: {said:?}");
         assert!(!said.out.contains("secret") && !said.out.contains("hush"), "{forbidden:?}: {said:?}");
     }
     let refused = other(&place, &["cancel", &id]).err;
-    assert!(refused.contains(" may not do that: job 1 belongs to root\nhint: "), "{refused}");
+    assert!(refused.contains("not allowed to `nobody`: job 1 belongs to root\nhint: "), "{refused}");
+    assert_eq!((&queue[0]["key"], &queue[0]["trouble"]), (&"".into(), &serde_json::Value::Null), "{queue}");
     // The files themselves are closed as well.
     for file in ["state.db", "server.log", "world.json", "jobs", "leases"] {
         let mut reads = another_user(&place, if file.contains('.') { "cat" } else { "ls" });
@@ -150,6 +152,45 @@ fn another_user_sees_the_queue_and_can_neither_change_nor_read_what_is_not_their
     }
     assert_eq!(place.job(id.parse().unwrap())["state"], "running", "nothing was changed");
     place.run(&["cancel", &id]).ends_with(0);
+}
+
+#[test]
+fn guests_cannot_crowd_out_whom_a_server_serves() {
+    if !is_root("guests_cannot_crowd_out_whom_a_server_serves") {
+        return;
+    }
+    let (place, _) = shared_place();
+    // Says how many of its connections the server keeps open, and holds them until its input ends.
+    let crowd = "import os, socket, sys, time\n\
+                 os.setgroups([]); os.setgid(65534); os.setuid(65534)\n\
+                 held = []\n\
+                 for _ in range(300):\n    s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); held.append(s)\n\
+                 time.sleep(1)\n\
+                 kept = 0\n\
+                 for s in held:\n    s.setblocking(False)\n    try:\n        kept += s.recv(1) != b''\n    except BlockingIOError:\n        kept += 1\n\
+                 print(kept, flush=True)\nsys.stdin.read()\n";
+    let mut command = Command::new(python());
+    command.args(["-c", crowd]).arg(place.home.join("server.sock")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut crowd = command.spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(crowd.stdout.as_mut().unwrap()), &mut line).unwrap();
+    assert_eq!(line.trim(), "64");
+    place.run(&["jobs"]).ends_with(0);
+    drop(crowd.stdin.take());
+    crowd.wait().unwrap();
+    eventually("seats are free again", || {
+        let mut asks = another_user(&place, env!("CARGO_BIN_EXE_windfall"));
+        asks.arg("jobs");
+        place.finish(asks).code == Some(0)
+    });
+}
+
+#[test]
+fn a_directory_that_everybody_may_write_into_is_refused() {
+    let place = Place::bare();
+    std::fs::create_dir(&place.home).unwrap();
+    std::fs::set_permissions(&place.home, PermissionsExt::from_mode(0o777)).unwrap();
+    refused(place.run(&["up"]), &["everybody may write"]);
 }
 
 #[test]

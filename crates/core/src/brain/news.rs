@@ -10,7 +10,8 @@ impl Brain {
         let stint_of =
             |id: &StintId| self.jobs.get(&id.workload).and_then(|job| job.stint.as_ref()).filter(|s| s.id == *id);
         match event {
-            Event::Configured { config } => self.config != **config,
+            // A log begins with it, also where it is the usual one.
+            Event::Configured { config } => self.config != **config || self.last_seq == 0,
             Event::Submitted { key, .. } => self.submitted_as(key).is_none(),
             Event::CancelRequested { workload, .. } => {
                 // A job that has succeeded may still store its last save: a person can end that as well.

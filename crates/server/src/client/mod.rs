@@ -6,7 +6,7 @@ mod submitter;
 pub use failure::{Code, Failure};
 pub use submitter::{environment, key};
 
-use crate::api_types::{Hello, Problem};
+use crate::api_types::{Accepted, Hello, Problem, Submission};
 use crate::home::Home;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -77,7 +77,11 @@ impl Client {
                         .hint("use the newer windfall, or end the server with it: windfall down"));
                 }
                 std::cmp::Ordering::Less => {
-                    self.post::<_, ()>("/v1/shutdown", &()).await?;
+                    // One of another user goes on as it is.
+                    match self.post::<_, ()>("/v1/shutdown", &()).await {
+                        Err(failure) if failure.code == Code::BadInput => return Ok(hello),
+                        other => other?,
+                    }
                     self.wait_until_ended(hello.pid).await;
                 }
             }
@@ -262,6 +266,29 @@ impl Client {
     /// Reads an answer.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         decode(self.send(Method::GET, path, Vec::new()).await?).await
+    }
+
+    /// Nothing, or why this user hands nothing to that server: its environment would be in another user's hands.
+    async fn is_ours(&self) -> Result<(), Failure> {
+        let own = rustix::process::geteuid().as_raw();
+        match self.connect().await.and_then(|stream| stream.peer_cred()) {
+            Ok(peer) if peer.uid() != own => Err(Failure::new(
+                Code::BadInput,
+                format!(
+                    "not allowed: the server of {} runs programs as `{}`",
+                    self.home.display(),
+                    crate::name_of(peer.uid())
+                ),
+            )
+            .hint("choose another directory with --home or WINDFALL_HOME")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Hands a job over, to a server of one's own.
+    pub async fn submit(&self, submission: &Submission) -> Result<Accepted, Failure> {
+        self.is_ours().await?;
+        self.insist("/v1/jobs", submission).await
     }
 
     /// Asks for something to be done.

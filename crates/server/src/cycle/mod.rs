@@ -243,8 +243,9 @@ impl Cycle {
     fn prepare(&mut self, now: Moment, events: Vec<Event>, timers: bool) {
         let mut batch = self.journal.begin(now.world);
         self.ending.clear();
-        // What the log says of the configuration may be of another server, or not have been written.
-        if *self.journal.brain().config() != self.config {
+        // What the log says of the configuration may be of another server, or not have been written. A log begins with
+        // it: what is usual changes from version to version.
+        if *self.journal.brain().config() != self.config || self.journal.brain().last_seq() == 0 {
             self.journal.take(&mut batch, Event::Configured { config: Box::new(self.config.clone()) });
         }
         for event in events {

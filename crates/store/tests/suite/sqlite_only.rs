@@ -48,6 +48,7 @@ async fn a_look_from_outside_makes_nothing_and_changes_nothing() {
     let bytes = std::fs::read(scratch.file()).unwrap();
     assert_eq!(windfall_store::live_jobs(&url).await.unwrap(), Some(0));
     assert_eq!(std::fs::read(scratch.file()).unwrap(), bytes);
+    assert_eq!(names(scratch.path()), ["windfall.db"]);
 }
 
 #[tokio::test]
