@@ -250,6 +250,14 @@ fn a_program_that_writes_its_checkpoint_in_place_is_unsafe() {
 }
 
 #[test]
+fn a_save_in_place_that_takes_its_time_is_no_log() {
+    let (report, _) = Rehearsal::of(&loop_with("slow-in-place")).run();
+    assert_eq!(report["verdict"], "unsafe", "{report:#}");
+    assert!(codes(&report).contains(&"in-place-checkpoint".to_owned()), "{report:#}");
+    assert!(!codes(&report).contains(&"log-in-checkpoint".to_owned()), "{report:#}");
+}
+
+#[test]
 fn a_program_that_starts_from_zero_is_unsafe() {
     check(&loop_with("from-zero"), "unsafe", &["restarts-from-zero"]);
 }

@@ -33,6 +33,7 @@ pub fn all(seen: &Seen) -> Vec<Finding> {
         signals::workers_die(seen),
         signals::ignores(seen),
         signals::slow(seen),
+        last_save_lost(seen),
         slow_restart(seen),
         final_state::not_deterministic(seen),
         only_alone(seen),
@@ -54,6 +55,31 @@ fn only_alone(seen: &Seen) -> Option<Finding> {
               both: on a shared machine it will fail",
         fix: "take a free port (0), write only below its own folder, and rehearse with --at-once 1 to be sure".to_owned(),
         severity: Severity::Info,
+    })
+}
+
+/// It saved when it was told to stop, and that save was not what it went on from.
+fn last_save_lost(seen: &Seen) -> Option<Finding> {
+    let told = |scene: &&Scene| {
+        let Some((stint, restart)) = scene.cut().zip(scene.restarts.first()) else { return false };
+        let Some((Cut::Notice(_), at)) = stint.cut else { return false };
+        let saved = stint.watch.saves.iter().any(|save| save.began > at);
+        let lost = restart.by == "progress" && restart.lost.is_some_and(|lost| lost > 1.0);
+        saved && lost && restart.restored && !scene.ignored_notice(&seen.baseline)
+    };
+    let scene = seen.scenes.iter().find(told)?;
+    let lost = scene.restarts.first().and_then(|restart| restart.lost).unwrap_or_default();
+    Some(Finding {
+        code: "last-save-lost",
+        seen: format!(
+            "{}: it saved after SIGTERM and ended in time, and {} of work was lost",
+            scene.name,
+            seconds(lost)
+        ),
+        why: "a process of it died of the signal (the shell that started it, perhaps), and then a file that was written \
+              under its final name cannot be told from a torn one: the checkpoint before it is used",
+        fix: format!("{ATOMIC}; or start the program with `exec` in `run:`, so that no shell is above it"),
+        severity: Severity::Warning,
     })
 }
 

@@ -106,7 +106,9 @@ impl SaveWatch {
 
     /// Files that a kill in the middle of a save would destroy: written over in place, and no log.
     pub fn in_place(&self) -> Vec<&PathBuf> {
-        let often = |path: &PathBuf, times: u32| times > self.appended.get(path).copied().unwrap_or(0) / 4;
+        // A log may be begun anew once; what is cut to nothing and filled again is a save, however slowly it is filled.
+        let often =
+            |path: &PathBuf, times: u32| times >= 2 || times > self.appended.get(path).copied().unwrap_or(0) / 4;
         self.rewritten.iter().filter(|(path, times)| often(path, **times)).map(|(path, _)| path).collect()
     }
 

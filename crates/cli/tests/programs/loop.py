@@ -65,6 +65,13 @@ def save(step, state):
         with open(os.path.join(DIR, "notes.tmp"), "w") as file:
             file.write(json.dumps(notes))
         os.replace(os.path.join(DIR, "notes.tmp"), os.path.join(DIR, "trainer_state.json"))
+    if has("slow-in-place"):
+        with open(PATH, "w") as file:
+            for part in range(0, len(text), len(text) // 8):
+                file.write(text[part : part + len(text) // 8])
+                file.flush()
+                time.sleep(0.05)
+        return
     if has("in-place"):
         with open(PATH, "w") as file:
             half = len(text) // 2
