@@ -39,14 +39,17 @@ const UPGRADES: &[Upgrade] = &[
     // In version 3 what people were told was text only, in records, in snapshots and in views of jobs; and speeds were
     // counted in 1,000 seconds.
     |mut payload| {
-        let words = |text: &Value| json!({ "former": { "text": text } });
+        let words = |text: &Value| {
+            let about =
+                text.as_str().is_some_and(|text| [LATE, INFEASIBLE].iter().any(|start| text.starts_with(start)));
+            json!({ "former": { "text": text, "about_the_deadline": about } })
+        };
         let reason = payload.pointer("/decision/1").cloned().unwrap_or_default();
         if let Some(notify) = payload.pointer_mut("/decision/0/notify") {
             let text = notify["text"].as_str().unwrap_or_default().to_owned();
             notify["told"] = match () {
-                () if text.starts_with("late:") => json!("late"),
-                () if text.starts_with("cannot make the deadline:") => infeasible(&text, &reason),
-                () => words(&json!(text)),
+                () if text.starts_with(LATE) => json!("late"),
+                () => infeasible(&text, &reason).unwrap_or_else(|| words(&json!(text))),
             };
         }
         let jobs = payload.get_mut("jobs").and_then(Value::as_object_mut).into_iter().flatten().map(|(_, job)| job);
@@ -81,16 +84,20 @@ fn finer(payload: &mut Value) {
     }
 }
 
+/// How version 3 began what it said about deadlines.
+const LATE: &str = "late:";
+const INFEASIBLE: &str = "cannot make the deadline:";
+
 /// That a deadline cannot be met, as version 3 said it: in words, with the numbers in the reason.
-fn infeasible(text: &str, reason: &Value) -> Value {
+fn infeasible(text: &str, reason: &Value) -> Option<Value> {
     let numbers = reason["numbers"].as_array().map(Vec::as_slice).unwrap_or_default();
     let number = |name: &str| {
         let found = numbers.iter().find(|pair| pair[0] == name).map(|pair| pair[1]["value"].clone());
         found.unwrap_or_default()
     };
     let then = ["cheapest", "stop"].into_iter().find(|word| text.contains(&format!("(late: {word})")));
-    let late = number("late by").as_i64().unwrap_or(0);
-    json!({ "infeasible": { "late": late, "price": number("price of that"), "then": then.unwrap_or("soonest") } })
+    let late = number("late by").as_i64().filter(|_| text.starts_with(INFEASIBLE))?;
+    Some(json!({ "infeasible": { "late": late, "price": number("price of that"), "then": then.unwrap_or("soonest") } }))
 }
 
 /// Text of a payload in the present version.
@@ -167,7 +174,10 @@ mod tests {
         assert_eq!(said("late: the deadline has passed"), Told::Late);
         let infeasible = Told::Infeasible { late: Span(7_000), price: Some(NanoUsd(9)), then: Late::Stop };
         assert_eq!(said("cannot make the deadline: …; it stops (late: stop)"), infeasible);
-        assert_eq!(said("something"), Told::Former { text: "something".into() });
+        let former = |text: &str| Told::Former { text: text.into(), about_the_deadline: false };
+        assert_eq!(said("something about the deadline"), former("something about the deadline"));
+        let view: Value = decode(3, r#"{"notice":"late: the deadline has passed"}"#).expect("a view");
+        assert_eq!(view["told"]["former"]["about_the_deadline"], true);
         let spec: Value =
             decode(3, r#"{"event":{"submitted":{"work":{"rates":{"V100":1000000}}}}}"#).expect("a submission");
         assert_eq!(spec["event"]["submitted"]["work"]["rates"]["V100"], crate::Rate::REAL_TIME.0);

@@ -29,6 +29,8 @@ pub enum Told {
     Former {
         /// The words.
         text: String,
+        /// Whether they are about the deadline.
+        about_the_deadline: bool,
     },
 }
 
@@ -38,7 +40,7 @@ impl Told {
         match self {
             Told::Late | Told::Infeasible { .. } => true,
             Told::Unsaved { .. } => false,
-            Told::Former { text } => text.contains("the deadline"),
+            Told::Former { about_the_deadline, .. } => *about_the_deadline,
         }
     }
 }
@@ -59,7 +61,7 @@ impl fmt::Display for Told {
                 }
             }
             Told::Unsaved { why } => write!(f, "what it saved last is not in its store: {why}"),
-            Told::Former { text } => f.write_str(text),
+            Told::Former { text, .. } => f.write_str(text),
         }
     }
 }

@@ -345,7 +345,8 @@ pub(super) fn accelerators(text: &str) -> Result<Ask, Problem> {
 
 /// `200`, `200+`, `200GB+`: at least so much.
 pub(super) fn at_least(text: &str, unit: &str) -> Result<f64, Problem> {
-    let number = text.trim().trim_end_matches('+');
+    let number = text.trim();
+    let number = number.strip_suffix('+').unwrap_or(number);
     let number = if unit.is_empty() { number } else { number.strip_suffix(unit).unwrap_or(number) };
     let expected = format!("a number above 0, such as 16{unit} or 16{unit}+");
     match decimal(number) {

@@ -1,6 +1,6 @@
 //! The JSON Schema of job files, made from the table of keys, for editors that complete and check YAML.
 
-use super::keys::{KEYS, Key, Kind, Status};
+use super::keys::{KEYS, Key, Kind, Name, Status};
 use serde_json::{Map, Value, json};
 use windfall_catalog::plan::LONGEST_HOURS;
 
@@ -88,7 +88,7 @@ fn of_kind(kind: &Kind) -> Value {
         Kind::Word => json!({ "type": ["string", "number"], "pattern": r"^[\w./@-]+$" }),
         // Readers of YAML 1.1 take `7e9`, as people write large numbers, for text.
         Kind::Count { least, most } if *most > 1_000_000 => json!({
-            "type": ["integer", "string"], "minimum": least, "maximum": most, "pattern": r"^\d+(\.\d+)?([eE]\+?\d+)?[KMBTkmbt]?$",
+            "type": ["integer", "string"], "minimum": least, "maximum": most, "allOf": above_zero, "pattern": r"^\d+(\.\d+)?([eE]\+?\d+)?[KMBTkmbt]?$",
         }),
         Kind::Count { least, most } => json!({ "type": "integer", "minimum": least, "maximum": most }),
         Kind::Hours => json!({ "type": "number", "exclusiveMinimum": 0, "maximum": LONGEST_HOURS }),
@@ -103,10 +103,19 @@ fn of_kind(kind: &Kind) -> Value {
             { "type": "string", "pattern": r"^\s*\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?$" },
         ] }),
         Kind::Dollars => {
-            json!({ "type": ["number", "string"], "exclusiveMinimum": 0, "pattern": r"^\s*\$?\d+(\.\d+)?\s*(USD)?$" })
+            json!({
+                "type": ["number", "string"],
+                "exclusiveMinimum": 0,
+                "allOf": above_zero,
+                "pattern": r"^\s*\$?(\d+\.?\d*|\.\d+)([eE]\+?\d+)?\s*(USD)?\s*$",
+            })
         }
         Kind::Bytes => json!({ "type": "string", "pattern": AMOUNT, "allOf": above_zero }),
-        Kind::Speed => json!({ "type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*/\s*(s|min|m|h)\s*$" }),
+        Kind::Speed => json!({
+            "type": "string",
+            "allOf": above_zero,
+            "pattern": r"^\s*(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*/\s*(s|min|m|h)\s*$",
+        }),
         Kind::Accelerators => {
             json!({ "type": "string", "pattern": r"^[\w.-]*[A-Za-z_.-][\w.-]*(:([1-9]\d{0,2}|10[01]\d|102[0-4]))?$" })
         }
@@ -126,10 +135,10 @@ fn of_kind(kind: &Kind) -> Value {
             { "pattern": r"^file://\S*[^/\s]\S*$" },
             { "not": { "pattern": "://|^(s3|gs|az|file)(:|//)" } },
         ] }),
-        Kind::Pattern => json!({ "type": "string", "format": "regex" }),
+        Kind::Pattern => json!({ "type": "string", "format": "regex", "minLength": 1 }),
         Kind::Setting => json!({ "type": ["string", "number", "boolean"] }),
         Kind::Command => json!({ "anyOf": [
-            { "type": "string", "minLength": 1 },
+            { "type": "string", "pattern": r"\S" },
             { "type": "array", "minItems": 1, "items": { "type": ["string", "number", "boolean"] } },
         ] }),
         Kind::OneOrMany(one) => {
@@ -137,7 +146,15 @@ fn of_kind(kind: &Kind) -> Value {
             json!({ "anyOf": [one.clone(), { "type": "array", "minItems": 1, "items": one }] })
         }
         Kind::Group(keys) => group(keys),
-        Kind::Named { value, .. } => json!({ "type": "object", "additionalProperties": of_kind(value) }),
+        Kind::Named { key, value } => {
+            let names = match key {
+                Name::Accelerator => json!({ "pattern": r"^[\w.-]+$" }),
+                Name::Variable => {
+                    json!({ "pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "not": { "pattern": "^WINDFALL_" } })
+                }
+            };
+            json!({ "type": "object", "additionalProperties": of_kind(value), "propertyNames": names })
+        }
         Kind::Either(one, keys) => json!({ "anyOf": [of_kind(one), group(keys)] }),
     }
 }

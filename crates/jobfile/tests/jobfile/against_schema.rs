@@ -65,6 +65,9 @@ fn meets(schema: &Value, keyword: &str, rule: &Value, value: &Value) -> bool {
                 rule => accepts(rule, value),
             })
         }),
+        "propertyNames" => {
+            value.as_object().is_none_or(|keys| keys.keys().all(|name| accepts(rule, &Value::String(name.clone()))))
+        }
         "anyOf" => all(rule).iter().any(|one| accepts(one, value)),
         "allOf" => all(rule).iter().all(|one| accepts(one, value)),
         "not" => !accepts(rule, value),
@@ -130,6 +133,15 @@ fn what_windfall_refuses_the_schema_refuses() {
         "data: { size: 5GB, at: aws }",
         "work: { hours: 1000000000 }",
         "work: { parameters: 7KB, tokens: 1e9 }",
+        "work: { steps: 0K }",
+        "work: { steps: 5, throughput: { V100: 0/s } }",
+        "work: { steps: 5, throughput: { 'V100:8': 1/s } }",
+        "budget: '0'",
+        "budget: $0",
+        "resources: { memory: 200++ }",
+        "env: { 1A: x }",
+        "env: { WINDFALL_X: x }",
+        "progress: ''",
     ] {
         assert_eq!(judged(&format!("run: echo\n{wrong}\n")), (false, false), "{wrong}");
     }
@@ -158,6 +170,12 @@ fn what_windfall_takes_the_schema_takes() {
         "work: { parameters: 7B, tokens: 1.5T }",
         "data: { size: 5GB, at: aws/us-east-1 }",
         "grace: 0s",
+        "budget: '1e3'",
+        "budget: '900.'",
+        "max_price: '.5'",
+        "work: { steps: 5, throughput: { V100: 1e3/s } }",
+        "work: { parameters: 7b, tokens: 30B }",
+        "env: { SEED: 1, lower_case: x }",
         "worth_waiting: 100%",
         "fallback: { after: 3, to: [on-demand, smaller+bf16] }",
     ] {
