@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use windfall_core::brain::Config;
 use windfall_core::view::{JobView, State};
-use windfall_core::{Body, Brain, Installation, Record, Time, codec};
+use windfall_core::spec::Late;
+use windfall_core::{Body, Brain, Decision, Event, Installation, Record, Span, Time, Told, Work, codec};
 use windfall_server::cycle::{Cycle, Habits, Moment, Step};
 use windfall_store::{JobQuery, Store};
 
-const LOGS: [&str; 4] = ["version-1-quickstart", "version-1-gang", "version-1-budget-pause", "version-1-restart"];
+const LOGS: [&str; 5] =
+    ["version-1-quickstart", "version-1-gang", "version-1-budget-pause", "version-1-restart", "version-3-late"];
 
 /// A copy of a recorded state, to be opened and changed.
 async fn copy(name: &str, into: &Path) -> Arc<dyn Store> {
@@ -96,5 +98,32 @@ async fn a_state_of_a_newer_version_is_refused_with_a_sentence() {
     let row = store.rows_after(0, 1).await.expect("read").remove(0);
     let error = codec::decode::<Body>(codec::VERSION + 1, &row.payload).expect_err("it is newer");
     assert!(error.to_string().contains("newer than this binary knows"), "{error}");
+    store.close().await;
+}
+
+#[tokio::test]
+async fn what_an_earlier_version_said_in_words_and_counted_in_thousands_is_the_same_today() {
+    let place = tempfile::tempdir().expect("a folder");
+    let store = copy("version-3-late", place.path()).await;
+    let rows = store.rows_after(0, u32::MAX).await.expect("read");
+    let bodies: Vec<Body> =
+        rows.iter().map(|row| codec::decode(row.version, &row.payload).expect("a record is read")).collect();
+    let told: Vec<&Told> = bodies
+        .iter()
+        .filter_map(|body| match body {
+            Body::Decision(Decision::Notify { told, .. }, _) => Some(told),
+            _ => None,
+        })
+        .collect();
+    assert!(matches!(told[..], [Told::Infeasible { price: Some(_), then: Late::Soonest, .. }, Told::Late]), "{told:?}");
+    let spec = bodies.iter().find_map(|body| match body {
+        Body::Event(Event::Submitted { workload, .. }) => Some(workload.job()),
+        _ => None,
+    });
+    // Two steps a minute: twenty take ten minutes, as far as thousandths of a step could say it.
+    let rate = spec.expect("a submission").work.rates["V100"];
+    assert!((rate.time_for(Work(20)) - Span::minutes(10)).0.abs() < 10_000, "{rate:?}");
+    let view = job_as_listed(&store.jobs(&JobQuery::default()).await.expect("listed"));
+    assert!(view.told.is_some_and(|told| told.is_about_the_deadline()), "as its bill said it");
     store.close().await;
 }
