@@ -65,7 +65,9 @@ fn last_save_lost(seen: &Seen) -> Option<Finding> {
         let Some((Cut::Notice(_), at)) = stint.cut else { return false };
         let saved = stint.watch.saves.iter().any(|save| save.began > at);
         let lost = restart.by == "progress" && restart.lost.is_some_and(|lost| lost > 1.0);
-        saved && lost && restart.restored && !scene.ignored_notice(&seen.baseline)
+        // A program that loads nothing loses everything, whatever was saved.
+        let resumed = restart.restored && restart.began_from_zero() == Some(false);
+        saved && lost && resumed && !scene.ignored_notice(&seen.baseline)
     };
     let scene = seen.scenes.iter().find(told)?;
     let lost = scene.restarts.first().and_then(|restart| restart.lost).unwrap_or_default();

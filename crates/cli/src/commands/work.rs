@@ -349,15 +349,15 @@ mod tests {
     #[test]
     fn a_fallback_to_something_smaller_keeps_the_memory_asked_for() {
         let smaller = |memory: &str| {
-            let resources = format!("{{ accelerators: A100:8{memory} }}");
+            let resources = format!("{{ accelerators: L40S:1{memory} }}");
             let mut read =
                 read(&format!("run: x\nresources: {resources}\nfallback: {{ after: 1, to: smaller+bf16 }}\n"));
             shrink(&nowhere(), &mut read).unwrap_or_else(|error| panic!("{error}"));
             read.spec.fallback.expect("as said").smaller
         };
         let memory = |step: &windfall_core::spec::Smaller| memory_gb(&Catalog::embedded(), &step.ask.accelerator);
-        assert!(smaller("").iter().any(|step| memory(step) < Some(40.0)), "otherwise nothing is tried");
-        assert!(smaller(", accelerator_memory: 40").iter().all(|step| memory(step) >= Some(40.0)));
+        assert!(smaller("").iter().any(|step| memory(step) < Some(44.0)), "otherwise nothing is tried");
+        assert!(smaller(", accelerator_memory: 44").iter().all(|step| memory(step) >= Some(44.0)));
     }
 
     #[test]
