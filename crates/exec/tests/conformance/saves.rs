@@ -139,10 +139,10 @@ pub fn a_program_that_never_settles_is_told_so(stage: &mut impl Stage) {
     stage.start(id, 1, line);
     let restless = stage.until_worker("is told", id, |worker| worker.trouble.is_some());
     assert_eq!(restless.trouble.map(|trouble| trouble.kind), Some(TroubleKind::NeverSettles));
-    assert_eq!(restless.durable, None);
     stage.wait_for(stage.engine().stop(id, stint(1), 0, Span::ZERO)).unwrap();
     let over = stage.until_worker("is over", id, |worker| worker.settled);
-    assert_eq!(over.durable, None, "what a killed program was writing is torn");
+    // On a busy machine the program itself may pause for a tenth of a second, and then what lies there is a checkpoint.
+    assert_eq!(over.durable, restless.durable, "what a killed program was writing is torn");
 }
 
 pub fn a_mark_makes_a_save_whole_at_once(stage: &mut impl Stage) {
