@@ -50,9 +50,9 @@ pub struct Context {
     pub store: String,
 }
 
-#[cfg(test)]
 impl Context {
-    /// A Sunday in November 2026, for tests.
+    /// A Sunday in November 2026 in a folder of nobody, for tests here and elsewhere.
+    #[doc(hidden)]
     pub fn somewhere() -> Context {
         Context {
             folder: "/somewhere/project".into(),

@@ -2,7 +2,7 @@
 //! about itself counts for nothing.
 
 use crate::api_types::Problem;
-use crate::door::Door;
+use crate::listener::PeerListener;
 use crate::problem;
 use axum::extract::FromRequestParts;
 use axum::extract::connect_info::{ConnectInfo, Connected};
@@ -96,8 +96,8 @@ impl Principal {
     }
 }
 
-impl Connected<IncomingStream<'_, Door>> for Principal {
-    fn connect_info(stream: IncomingStream<'_, Door>) -> Principal {
+impl Connected<IncomingStream<'_, PeerListener>> for Principal {
+    fn connect_info(stream: IncomingStream<'_, PeerListener>) -> Principal {
         stream.io().who.clone()
     }
 }

@@ -3,10 +3,10 @@
 use crate::api::{Desk, routes};
 use crate::bound::Bound;
 use crate::cycle::{Cycle, Habits, Moment};
-use crate::door::Door;
 use crate::folders::Folders;
 use crate::home::{Home, HomeError, World, private};
 use crate::keeper::{Keeper, log};
+use crate::listener::PeerListener;
 use crate::principal::Principal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, Permissions};
@@ -186,7 +186,7 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
     let path = home.path.clone();
     let desk = Desk { asks, store: Arc::clone(&store), home };
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Listen)?;
-    let app = axum::serve(Door::new(listener), routes(desk).into_make_service_with_connect_info::<Principal>());
+    let app = axum::serve(PeerListener::new(listener), routes(desk).into_make_service_with_connect_info::<Principal>());
     ready();
     let mut had_to_end = None;
     tokio::select! {

@@ -70,8 +70,8 @@ pub struct Candidate<'c> {
     pub cost: Expected,
     /// Hours from the beginning to the end.
     pub hours: Expected,
-    /// Chance to make the deadline.
-    pub in_time: f64,
+    /// Chance to make the deadline, where there is one.
+    pub in_time: Option<f64>,
     /// Chance to cost more than the budget.
     pub over_budget: Option<f64>,
     /// Interruptions to be expected.

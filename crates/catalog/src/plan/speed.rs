@@ -89,7 +89,7 @@ impl Catalog {
         let family = kind.accelerator.unwrap_or_default();
         let here = Accelerators { family, in_node: kind.count, nodes };
         let scaling = scale::efficiency(self, request, kind, nodes);
-        let stated = request.stated_nodes.unwrap_or(1).max(1);
+        let stated_nodes = request.stated_nodes.unwrap_or(1).max(1);
         let need = |hours: f64, evidence: Evidence, how: String| {
             if hours > LONGEST_HOURS {
                 return Err(Why::TooLong { hours });
@@ -107,7 +107,7 @@ impl Catalog {
             Work::Hours { hours, on } => {
                 let on = on.as_ref().or(request.accelerators.first());
                 let Some(on) = on else { return need(hours.0 as f64 / 3.6e6, Evidence::Given, "as said".into()) };
-                let there = There::of(self, on, stated);
+                let there = Stated::of(self, on, stated_nodes);
                 let hours = hours.0 as f64 / 3.6e6;
                 self.in_proportion(request, &there, &here, kind, hours, &scaling, Evidence::Given)
                     .ok_or_else(|| unknown(family))
@@ -121,14 +121,14 @@ impl Catalog {
                 let asked = request.accelerators.iter().find(|wanted| wanted.family == *given);
                 let count = counts.get(given).copied().or(asked.and_then(|wanted| wanted.count)).or(Some(kind.count));
                 let on = Wanted { family: given.clone(), model: None, count };
-                let there = There::of(self, &on, stated);
+                let there = Stated::of(self, &on, stated_nodes);
                 let hours = *steps as f64 / rate / 3_600.0;
                 self.in_proportion(request, &there, &here, kind, hours, &scaling, Evidence::Given)
                     .ok_or_else(|| unknown(family))
                     .and_then(|(hours, evidence, how)| need(hours, evidence, how))
             }
             Work::Measured { steps, on, per_second, .. } => {
-                let there = There::of(self, on, stated);
+                let there = Stated::of(self, on, stated_nodes);
                 let hours = *steps as f64 / per_second / 3_600.0;
                 self.in_proportion(request, &there, &here, kind, hours, &scaling, Evidence::Measured)
                     .ok_or_else(|| unknown(family))
@@ -155,7 +155,7 @@ impl Catalog {
     fn in_proportion(
         &self,
         request: &Request,
-        there: &There<'_>,
+        there: &Stated<'_>,
         here: &Accelerators<'_>,
         kind: &InstanceType<'_>,
         hours: f64,
@@ -207,19 +207,19 @@ impl Catalog {
 }
 
 /// What hours or speeds were stated for.
-struct There<'r> {
+struct Stated<'r> {
     accelerators: Accelerators<'r>,
     /// Of one of them.
     peak: Option<f32>,
 }
 
-impl<'r> There<'r> {
-    fn of(catalog: &Catalog, on: &'r Wanted, nodes: u32) -> There<'r> {
+impl<'r> Stated<'r> {
+    fn of(catalog: &Catalog, on: &'r Wanted, nodes: u32) -> Stated<'r> {
         let in_node = on.count.unwrap_or(Count::whole(1));
         let model = catalog.accelerators().iter().find(|sheet| Some(&sheet.model) == on.model.as_ref());
         let sheet = model.or_else(|| catalog.accelerator(&on.family));
         let accelerators = Accelerators { family: &on.family, in_node, nodes };
-        There { accelerators, peak: sheet.and_then(Accelerator::training_tflops) }
+        Stated { accelerators, peak: sheet.and_then(Accelerator::training_tflops) }
     }
 }
 

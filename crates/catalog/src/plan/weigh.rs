@@ -124,7 +124,7 @@ impl<'c, 'r> Weigh<'c, 'r> {
             precision: way.need.precision,
             cost,
             hours,
-            in_time: outlook.in_time(),
+            in_time: self.request.deadline.map(|_| outlook.in_time()),
             over_budget: self.request.budget.map(|budget| {
                 let more = more + besides.stand_in.dollars();
                 outlook.share(|passage| price.of(passage) + more > budget.dollars())

@@ -269,15 +269,7 @@ mod tests {
     use windfall_jobfile::{Context, parse};
 
     fn read(text: &str) -> Read {
-        let context = Context {
-            folder: "/somewhere/project".into(),
-            home: None,
-            owner: "ada".into(),
-            now_ms: 1_794_715_200_000,
-            zone: jiff::tz::TimeZone::UTC,
-            store: "/var/windfall/checkpoints".into(),
-        };
-        parse(text, "job.yaml", &context).unwrap_or_else(|error| panic!("{error}"))
+        parse(text, "job.yaml", &Context::somewhere()).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// A state directory that is not there: its world is the one of a first run, which sells V100.

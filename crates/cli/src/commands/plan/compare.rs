@@ -12,33 +12,31 @@ use windfall_server::client::{Code, Failure};
 pub fn compare(here: &Here, args: &CompareArgs) -> Result<Code, Failure> {
     let sold = super::for_sale(here, &args.change)?;
     let (catalog, market) = (&sold.catalog, &sold.market);
-    let mut best: Vec<(String, Candidate<'_>, bool)> = Vec::new();
-    let mut promised = false;
+    let mut best: Vec<(String, Candidate<'_>)> = Vec::new();
     for file in &args.files {
         let asked = ask::asked(here, &sold, Some(file), &args.change)?;
         let plan = make(catalog, &asked, &args.change, here.json);
         if plan.candidates.is_empty() {
             return Err(nothing(catalog, &asked, &plan));
         }
-        promised |= asked.deadline.is_some();
         let label = file.display().to_string();
-        let has_deadline = asked.deadline.is_some();
-        best.extend(plan.candidates.into_iter().next().map(|candidate| (label, candidate, has_deadline)));
+        best.extend(plan.candidates.into_iter().next().map(|candidate| (label, candidate)));
     }
     if here.json {
         let all: Vec<_> =
-            best.iter().map(|(file, c, has_deadline)| serde_json::json!({ "file": file, "best": record::candidate(c, *has_deadline) })).collect();
+            best.iter().map(|(file, c)| serde_json::json!({ "file": file, "best": record::candidate(c) })).collect();
         println!("{}", serde_json::json!({ "market": market, "jobs": all }));
         return Ok(Code::Done);
     }
     let today = Today::now();
     let mut names =
         vec!["cloud", "region", "instances", "market", "expected cost", "eight of ten", "hours", "interruptions"];
+    let promised = best.iter().any(|(_, c)| c.in_time.is_some());
     names.extend(promised.then_some("in time"));
-    names.extend(best.first().into_iter().flat_map(|(_, c, _)| c.parts.each().map(|(name, _)| name)));
+    names.extend(best.first().into_iter().flat_map(|(_, c)| c.parts.each().map(|(name, _)| name)));
     let mut columns = vec![Column::words("", 0, names.iter().map(|name| name.replace('_', " ")))];
-    let least = best.iter().map(|(_, c, _)| c.cost.mean).fold(f64::INFINITY, f64::min);
-    for (file, c, has_deadline) in &best {
+    let least = best.iter().map(|(_, c)| c.cost.mean).fold(f64::INFINITY, f64::min);
+    for (file, c) in &best {
         let more =
             if c.cost.mean > least * 1.000_001 { format!(" (×{:.2})", c.cost.mean / least) } else { String::new() };
         let mut cells = vec![
@@ -52,13 +50,13 @@ pub fn compare(here: &Here, args: &CompareArgs) -> Result<Code, Failure> {
             format!("{:.1}", c.interruptions),
         ];
         if promised {
-            cells.push(if *has_deadline { table::chance(c.in_time) } else { "no deadline".to_owned() });
+            cells.push(c.in_time.map_or("no deadline".to_owned(), table::chance));
         }
         cells.extend(c.parts.each().map(|(_, part)| part.map_or("unknown".to_owned(), ask::dollars)));
         columns.push(Column::figures(file.as_str(), 0, cells));
     }
     print!("{}", fitted(columns, crate::live::width()));
-    if let Some(old) = age::note(today, best.iter().map(|(_, c, _)| c.offer.source)) {
+    if let Some(old) = age::note(today, best.iter().map(|(_, c)| c.offer.source)) {
         println!("\n{old}");
     }
     if let Some(market) = market {

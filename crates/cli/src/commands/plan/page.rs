@@ -29,8 +29,8 @@ pub fn page(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>) -> String {
         best.offer.region,
         market(best).replace('*', "\\*"),
     );
-    if asked.deadline.is_some() {
-        let _ = writeln!(text, "Chance to make the deadline: {}.\n", chance(best.in_time));
+    if let Some(in_time) = best.in_time {
+        let _ = writeln!(text, "Chance to make the deadline: {}.\n", chance(in_time));
     }
     if let Some(over) = best.over_budget {
         let _ = writeln!(text, "Chance to cost more than the budget: {}.\n", chance(over));
@@ -46,7 +46,7 @@ pub fn page(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>) -> String {
     let _ = writeln!(text, "|---|---|---|---|---:|---:|---:|{rule}");
     let rows: Vec<_> = by_type(plan).into_iter().take(ALTERNATIVES).collect();
     for row in &rows {
-        let in_time = asked.deadline.map(|_| format!(" {} |", chance(row.in_time))).unwrap_or_default();
+        let in_time = row.in_time.map(|share| format!(" {} |", chance(share))).unwrap_or_default();
         let _ = writeln!(
             text,
             "| {} | {} | {} | {} | {} | {} | {:.1} |{in_time}",

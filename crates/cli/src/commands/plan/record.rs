@@ -22,7 +22,7 @@ pub fn plan(asked: &Asked, plan: &Plan<'_>) -> Value {
         "name": asked.name,
         "market": asked.market,
         "deadline_hours": asked.deadline.map(|deadline| deadline.0 as f64 / 3.6e6),
-        "candidates": plan.candidates.iter().map(|row| candidate(row, asked.deadline.is_some())).collect::<Vec<_>>(),
+        "candidates": plan.candidates.iter().map(candidate).collect::<Vec<_>>(),
         "pareto": pareto,
         "rejected": rejected,
         "dearer": plan.dearer,
@@ -30,7 +30,7 @@ pub fn plan(asked: &Asked, plan: &Plan<'_>) -> Value {
     })
 }
 
-pub fn candidate(candidate: &Candidate<'_>, has_deadline: bool) -> Value {
+pub fn candidate(candidate: &Candidate<'_>) -> Value {
     let kind = &candidate.offer.kind;
     let usd = |money: Option<NanoUsd>| money.map(NanoUsd::dollars);
     let parts: serde_json::Map<String, Value> =
@@ -55,7 +55,7 @@ pub fn candidate(candidate: &Candidate<'_>, has_deadline: bool) -> Value {
         "hours_10": candidate.hours.low,
         "hours_90": candidate.hours.high,
         "running_hours": candidate.need.0 as f64 / 3.6e6,
-        "deadline_probability": has_deadline.then_some(candidate.in_time),
+        "deadline_probability": candidate.in_time,
         "over_budget_probability": candidate.over_budget,
         "expected_interruptions": candidate.interruptions,
         "checkpoint_every_seconds": candidate.interval.as_ref().map(|interval| interval.every.0 as f64 / 1e3),

@@ -95,7 +95,7 @@ fn columns(asked: &Asked, rows: &[&Candidate<'_>], today: Today) -> Vec<Column> 
     });
     columns.push(Column::words("RISK", 7, risk));
     if asked.deadline.is_some() {
-        columns.push(Column::figures("IN TIME", 2, each(&|row| chance(row.in_time))));
+        columns.push(Column::figures("IN TIME", 2, each(&|row| row.in_time.map(chance).unwrap_or_default())));
     }
     if asked.request.budget.is_some() {
         let over = each(&|row| row.over_budget.map(chance).unwrap_or_default());

@@ -1,4 +1,4 @@
-//! The door of the server: who comes in is named by the kernel, and guests cannot crowd out whom it serves.
+//! Connections to the server: the kernel names who is at the other end, and guests cannot crowd out whom it serves.
 
 use crate::principal::Principal;
 use axum::serve::Listener;
@@ -14,29 +14,29 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const GUESTS: usize = 64;
 
 /// Takes connections in.
-pub struct Door {
+pub struct PeerListener {
     listener: UnixListener,
     seats: Arc<Semaphore>,
 }
 
 /// A connection, and who is at the other end.
-pub struct Visit {
+pub struct PeerStream {
     pub who: Principal,
     stream: UnixStream,
     _seat: Option<OwnedSemaphorePermit>,
 }
 
-impl Door {
-    pub fn new(listener: UnixListener) -> Door {
-        Door { listener, seats: Arc::new(Semaphore::new(GUESTS)) }
+impl PeerListener {
+    pub fn new(listener: UnixListener) -> PeerListener {
+        PeerListener { listener, seats: Arc::new(Semaphore::new(GUESTS)) }
     }
 }
 
-impl Listener for Door {
-    type Io = Visit;
+impl Listener for PeerListener {
+    type Io = PeerStream;
     type Addr = SocketAddr;
 
-    async fn accept(&mut self) -> (Visit, SocketAddr) {
+    async fn accept(&mut self) -> (PeerStream, SocketAddr) {
         loop {
             let (stream, address) = Listener::accept(&mut self.listener).await;
             let who = Principal::at(&stream);
@@ -48,7 +48,7 @@ impl Listener for Door {
                     Err(_) => continue,
                 },
             };
-            return (Visit { who, stream, _seat: seat }, address);
+            return (PeerStream { who, stream, _seat: seat }, address);
         }
     }
 
@@ -57,13 +57,13 @@ impl Listener for Door {
     }
 }
 
-impl AsyncRead for Visit {
+impl AsyncRead for PeerStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for Visit {
+impl AsyncWrite for PeerStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
