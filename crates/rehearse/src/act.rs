@@ -136,6 +136,16 @@ impl Stint {
         self.view.evidence.ignored_sigterm || (self.view.evidence.stop_took_ms.is_none() && stayed)
     }
 
+    /// A process of it has a handler for SIGTERM. What it saves after a notice without one is a save that was due.
+    pub fn hears_notices(&self) -> bool {
+        self.told.as_ref().is_some_and(|told| told.handled)
+    }
+
+    /// It was told to stop at this moment, and saved because of it.
+    pub fn saved_after(&self, at: Instant) -> bool {
+        self.hears_notices() && self.watch.saves.iter().any(|save| save.began > at)
+    }
+
     /// The code of a program that ended by itself with one that is not 0.
     pub fn failed(&self) -> Option<i32> {
         match self.view.end {

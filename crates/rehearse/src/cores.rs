@@ -64,12 +64,11 @@ fn stats() -> Vec<Stat> {
     entries.filter_map(|entry| read(entry.file_name())).collect()
 }
 
-/// Whether a process has a handler of its own for SIGTERM.
+/// Whether a process has a handler of its own for SIGTERM, or holds the signal back to fetch it itself (sigwait).
 pub fn catches_sigterm(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    let bits = caught.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
-    bits.is_some_and(|bits| bits >> (15 - 1) & 1 == 1)
+    let masks = status.lines().filter_map(|line| line.strip_prefix("SigCgt:").or(line.strip_prefix("SigBlk:")));
+    masks.filter_map(|hex| u64::from_str_radix(hex.trim(), 16).ok()).any(|bits| bits >> (15 - 1) & 1 == 1)
 }
 
 /// How many acts to play at the same time, for a program that uses so many cores and so much memory.
@@ -145,6 +144,7 @@ mod tests {
             catches
         };
         assert!(sleeps("signal.signal(signal.SIGTERM, lambda *_: None)"));
+        assert!(sleeps("signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])"));
         assert!(!sleeps("signal.signal(signal.SIGTERM, signal.SIG_IGN)"));
     }
 }

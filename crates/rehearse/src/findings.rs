@@ -63,7 +63,7 @@ fn last_save_lost(seen: &Seen) -> Option<Finding> {
     let told = |scene: &&Scene| {
         let Some((stint, restart)) = scene.cut().zip(scene.restarts.first()) else { return false };
         let Some((Cut::Notice(_), at)) = stint.cut else { return false };
-        let saved = stint.watch.saves.iter().any(|save| save.began > at);
+        let saved = stint.saved_after(at);
         let lost = restart.by == "progress" && restart.lost.is_some_and(|lost| lost > 1.0);
         // A program that loads nothing loses everything, whatever was saved.
         let resumed = restart.restored && restart.began_from_zero() == Some(false);

@@ -3,6 +3,7 @@
 
 use super::act::{Cut, Ended, Played, Stint};
 use super::compare::{Compared, Place};
+use super::signals::LAST_WORDS;
 use super::traces::{Baseline, Restart};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -111,6 +112,10 @@ impl Scene {
         }
         let rest = baseline.ran - stint.age(at).as_secs_f64();
         let took = stint.view.evidence.stop_took_ms.map_or(0.0, |ms| ms as f64 / 1_000.0);
+        // Without a handler a process dies of it at once, or ignores it.
+        if !stint.hears_notices() && took > LAST_WORDS.as_secs_f64() {
+            return true;
+        }
         baseline.finished && rest > 0.8 && took > 0.7 * rest
     }
 
@@ -119,7 +124,7 @@ impl Scene {
         let Some(stint) = self.cut() else { return false };
         let Some((Cut::Notice(_), at)) = stint.cut else { return false };
         let at_risk = baseline.every.map_or(f64::INFINITY, |every| every * 0.25).max(baseline.ran * 0.05);
-        let saved = stint.watch.saves.iter().any(|save| save.began > at);
+        let saved = stint.saved_after(at);
         // A save that was due anyway, in the moment before it died, is older than what it had done.
         let all = self.restarts.first().is_none_or(|r| r.by != "progress" || r.lost.is_none_or(|lost| lost < at_risk));
         saved && all && !self.ignored_notice(baseline)

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// The shortest of the notices that clouds give (GCP and Azure), in seconds.
 const SHORTEST_NOTICE: f64 = 30.0;
 /// What a program still prints of the step in which it is told is no new work.
-const LAST_WORDS: Duration = Duration::from_millis(1_500);
+pub const LAST_WORDS: Duration = Duration::from_millis(1_500);
 
 /// The act with a notice, its interrupted stint, and when it was told.
 fn told(seen: &Seen) -> Option<(&Scene, &Stint, Instant)> {
@@ -34,8 +34,7 @@ fn worked_on(stint: &Stint, at: Instant) -> Option<bool> {
 
 /// It heard the signal and had not come to its end when the notice was over.
 fn was_slow(scene: &Scene, stint: &Stint, at: Instant) -> bool {
-    let handled = stint.told.as_ref().is_some_and(|told| told.handled);
-    let idle = worked_on(stint, at).map_or(handled, |worked| handled && !worked);
+    let idle = stint.hears_notices() && worked_on(stint, at) != Some(true);
     stint.outlasted_notice() && (idle || was_saving(scene))
 }
 
