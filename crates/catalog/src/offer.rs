@@ -109,6 +109,7 @@ impl Offer<'_> {
         Some(windfall_core::Offer {
             id: OfferId::new(&name),
             engine: engine.to_owned(),
+            pool: windfall_core::PoolId::default(),
             cloud: self.kind.cloud.to_owned(),
             region: self.region.to_owned(),
             zone: zone.to_owned(),

@@ -1,40 +1,27 @@
 //! What is to be done, and how a workload can end.
 
-use crate::ids::{CheckpointId, LeaseId, StintId, WorkloadId};
-use crate::offer::{Market, OfferId};
+use crate::ids::{CheckpointId, DecisionId, LeaseId, StintId, WorkloadId};
+use crate::pool::Allocation;
 use crate::record::Subject;
 use crate::told::Told;
-use crate::units::{NanoUsd, Span};
+use crate::units::Span;
+use crate::want::Want;
 use serde::{Deserialize, Serialize};
 
 /// What is to be done. A decision takes effect when it is applied as a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Decision {
-    /// Get a lease.
-    Acquire {
-        /// Its name: this decision's id.
-        lease: LeaseId,
-        /// For whom.
-        workload: WorkloadId,
-        /// What to buy.
-        offer: OfferId,
-        /// How.
-        market: Market,
-        /// At most this much an hour.
-        max_price: Option<NanoUsd>,
-    },
-    /// Give a lease back, with everything on it.
-    Release {
-        /// Which.
-        lease: LeaseId,
-    },
-    /// Start a gang, one worker a lease, whole or not at all.
+    /// Get a group of leases. The group is named by this decision's own id.
+    Acquire { want: Want },
+    /// Give leases of a group back, with everything on them.
+    Release { group: DecisionId, slots: Vec<u32> },
+    /// Start a gang, whole or not at all.
     Start {
         /// Its name.
         stint: StintId,
-        /// In order of rank.
-        leases: Vec<LeaseId>,
+        /// Where each worker runs, in order of rank.
+        allocations: Vec<Allocation>,
         /// What to resume from.
         resume: Resume,
     },
@@ -115,12 +102,14 @@ impl Decision {
     /// What it is about.
     pub fn subject(&self) -> Subject {
         match self {
-            Decision::Acquire { workload, .. }
-            | Decision::Pause { workload }
+            Decision::Acquire { want } => Subject::Workload(want.workload),
+            Decision::Pause { workload }
             | Decision::End { workload, .. }
             | Decision::CheckStore { workload }
             | Decision::Notify { workload, .. } => Subject::Workload(*workload),
-            Decision::Release { lease } => Subject::Lease(*lease),
+            Decision::Release { group, slots } => {
+                Subject::Lease(LeaseId { group: *group, slot: slots.first().copied().unwrap_or(0) })
+            }
             Decision::Start { stint, .. } | Decision::Checkpoint { stint } | Decision::Stop { stint, .. } => {
                 Subject::Workload(stint.workload)
             }

@@ -1,12 +1,14 @@
 //! What happened, as engines, agents and people report it.
 
 use crate::brain::Config;
-use crate::ids::{CheckpointId, LeaseId, StintId, WorkloadId};
+use crate::ids::{CheckpointId, DecisionId, LeaseId, NodeId, StintId, WorkloadId};
 use crate::offer::{Offer, OfferId};
+use crate::pool::{Node, Pool};
 use crate::record::Subject;
 use crate::spec::Workload;
 use crate::trouble::Trouble;
 use crate::units::{NanoUsd, Span, Time, Work};
+use crate::want::{Address, LeaseTerms};
 use serde::{Deserialize, Serialize};
 
 /// What happened. Engines and agents report states again and again; only news is logged.
@@ -54,20 +56,40 @@ pub enum Event {
         /// Which.
         offer: OfferId,
     },
-    /// A lease is there and paid for.
-    LeaseUp {
-        /// Which.
-        lease: LeaseId,
-        /// Since when, by the engine's account.
-        at: Time,
+    /// A pool is there, or has other habits than before.
+    PoolSeen { pool: Pool },
+    /// A node is there, or has changed.
+    NodeSeen { node: Box<Node> },
+    /// A node is no longer there.
+    NodeGone { node: NodeId },
+    /// A group waits in its engine's own queue.
+    GroupQueued {
+        group: DecisionId,
+        since: Time,
+        /// When the engine expects to grant it.
+        eta: Option<Time>,
     },
-    /// A lease could not be had.
-    LeaseFailed {
-        /// Which.
-        lease: LeaseId,
+    /// A group was granted, whole or in part: the leases of its first slots are there or on their way.
+    GroupGranted { group: DecisionId, at: Time, units: u32 },
+    /// A group could not be had: none of its leases comes.
+    GroupFailed {
+        group: DecisionId,
         /// Why, as a class that can be decided on.
         refusal: Refusal,
     },
+    /// A lease is there and paid for.
+    LeaseUp {
+        lease: LeaseId,
+        /// Since when, by the engine's account.
+        at: Time,
+        #[serde(default)]
+        terms: Box<LeaseTerms>,
+        /// Where it can be reached, when it is usable already.
+        #[serde(default)]
+        ready: Option<Address>,
+    },
+    /// A lease that is paid for is usable now.
+    LeaseReady { lease: LeaseId, address: Address },
     /// A lease will be taken away.
     LeaseNoticed {
         /// Which.
@@ -234,9 +256,17 @@ impl Event {
             Event::CancelRequested { workload, .. }
             | Event::BudgetSet { workload, .. }
             | Event::StoreChecked { workload, .. } => Subject::Workload(*workload),
-            Event::Configured { .. } | Event::OfferSeen { .. } | Event::OfferGone { .. } => Subject::World,
+            Event::Configured { .. }
+            | Event::PoolSeen { .. }
+            | Event::NodeSeen { .. }
+            | Event::NodeGone { .. }
+            | Event::OfferSeen { .. }
+            | Event::OfferGone { .. } => Subject::World,
+            Event::GroupQueued { group, .. } | Event::GroupGranted { group, .. } | Event::GroupFailed { group, .. } => {
+                Subject::Lease(LeaseId { group: *group, slot: 0 })
+            }
             Event::LeaseUp { lease, .. }
-            | Event::LeaseFailed { lease, .. }
+            | Event::LeaseReady { lease, .. }
             | Event::LeaseNoticed { lease, .. }
             | Event::LeaseAtRisk { lease }
             | Event::LeaseGone { lease, .. }
@@ -250,15 +280,21 @@ impl Event {
     }
 
     /// Every kind there is; the explorer checks that it reached all of them.
-    pub const KINDS: [&str; 18] = [
+    pub const KINDS: [&str; 24] = [
         "configured",
         "submitted",
         "cancel-requested",
         "budget-set",
         "offer-seen",
         "offer-gone",
+        "pool-seen",
+        "node-seen",
+        "node-gone",
+        "group-queued",
+        "group-granted",
+        "group-failed",
         "lease-up",
-        "lease-failed",
+        "lease-ready",
         "lease-noticed",
         "lease-at-risk",
         "lease-gone",
@@ -281,7 +317,13 @@ impl Event {
             Event::OfferSeen { .. } => "offer-seen",
             Event::OfferGone { .. } => "offer-gone",
             Event::LeaseUp { .. } => "lease-up",
-            Event::LeaseFailed { .. } => "lease-failed",
+            Event::PoolSeen { .. } => "pool-seen",
+            Event::NodeSeen { .. } => "node-seen",
+            Event::NodeGone { .. } => "node-gone",
+            Event::GroupQueued { .. } => "group-queued",
+            Event::GroupGranted { .. } => "group-granted",
+            Event::GroupFailed { .. } => "group-failed",
+            Event::LeaseReady { .. } => "lease-ready",
             Event::LeaseNoticed { .. } => "lease-noticed",
             Event::LeaseAtRisk { .. } => "lease-at-risk",
             Event::LeaseGone { .. } => "lease-gone",

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// A Windfall installation: minted once when its store is created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -24,17 +25,59 @@ pub struct DecisionId {
     pub seq: u64,
 }
 
-/// A lease: named by the decision that asked for it, which is the idempotency key at the engine.
+/// A lease: named by the decision that asked for its group, and by its place in that group. The engine's own name for it
+/// is bound to this one when it is first seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct LeaseId(pub DecisionId);
+#[serde(from = "StoredLeaseId", into = "StoredLeaseId")]
+pub struct LeaseId {
+    pub group: DecisionId,
+    pub slot: u32,
+}
 
-/// One unbroken run of a job; the epoch fences older stints off.
+/// As it is stored: version 4 knew no slots.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct StoredLeaseId {
+    installation: Installation,
+    seq: u64,
+    #[serde(default)]
+    slot: u32,
+}
+
+impl From<StoredLeaseId> for LeaseId {
+    fn from(StoredLeaseId { installation, seq, slot }: StoredLeaseId) -> LeaseId {
+        LeaseId { group: DecisionId { installation, seq }, slot }
+    }
+}
+impl From<LeaseId> for StoredLeaseId {
+    fn from(LeaseId { group, slot }: LeaseId) -> StoredLeaseId {
+        StoredLeaseId { installation: group.installation, seq: group.seq, slot }
+    }
+}
+
+/// The machine behind a lease, as its engine names it: `engine/name`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct NodeId(pub Arc<str>);
+
+/// A pool: `engine/name`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PoolId(pub Arc<str>);
+
+/// One unbroken run of a workload; the epoch fences older stints off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct StintId {
-    /// Whose stint.
     pub workload: WorkloadId,
-    /// 1 for the first stint of a job, then counting up.
+    /// A replica of a fleet, from 0; a job is one member.
+    #[serde(default)]
+    pub member: u32,
+    /// 1 for the first stint of a member, then counting up.
     pub epoch: u64,
+}
+
+impl StintId {
+    /// A stint of a job.
+    pub fn of_job(workload: WorkloadId, epoch: u64) -> StintId {
+        StintId { workload, member: 0, epoch }
+    }
 }
 
 /// A checkpoint of a job: the stint that saved it and a number within that stint. The highest wins.
@@ -58,12 +101,34 @@ impl fmt::Display for WorkloadId {
 }
 impl fmt::Display for LeaseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.0.installation, self.0.seq)
+        // The first of a group is named as leases were before there were groups: machines carry these names.
+        match self.slot {
+            0 => self.group.fmt(f),
+            slot => write!(f, "{}-{slot}", self.group),
+        }
+    }
+}
+impl fmt::Display for DecisionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.installation, self.seq)
+    }
+}
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+impl fmt::Display for PoolId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
     }
 }
 impl fmt::Display for StintId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.workload, self.epoch)
+        match self.member {
+            0 => write!(f, "{}.{}", self.workload, self.epoch),
+            member => write!(f, "{}/{member}.{}", self.workload, self.epoch),
+        }
     }
 }
 impl fmt::Display for CheckpointId {
@@ -81,10 +146,13 @@ impl FromStr for LeaseId {
     type Err = NotALeaseId;
     fn from_str(text: &str) -> Result<LeaseId, NotALeaseId> {
         let bad = || NotALeaseId(text.to_owned());
-        let (installation, seq) = text.split_once('-').ok_or_else(bad)?;
-        Ok(LeaseId(DecisionId {
-            installation: Installation(u64::from_str_radix(installation, 16).map_err(|_| bad())?),
-            seq: seq.parse().map_err(|_| bad())?,
-        }))
+        let mut parts = text.split('-');
+        let installation = parts.next().and_then(|part| u64::from_str_radix(part, 16).ok()).ok_or_else(bad)?;
+        let seq = parts.next().and_then(|part| part.parse().ok()).ok_or_else(bad)?;
+        let slot = parts.next().map_or(Ok(0), |part| part.parse().map_err(|_| bad()))?;
+        match parts.next() {
+            Some(_) => Err(bad()),
+            None => Ok(LeaseId { group: DecisionId { installation: Installation(installation), seq }, slot }),
+        }
     }
 }

@@ -26,14 +26,11 @@ pub fn check(brain: &Brain, reached: &mut Reached) -> Vec<Violation> {
             if stint.id.epoch != job.epoch {
                 fail(2, format!("stint {} runs, but the epoch is {}", stint.id, job.epoch));
             }
-            if stint.leases.len() > 1 {
+            if stint.size() > 1 {
                 *reached.entry(3).or_default() += 1;
             }
-            if !(job.spec.least() as usize..=job.spec.gang as usize).contains(&stint.leases.len()) {
-                fail(
-                    3,
-                    format!("stint {} has {} leases for a gang of {}", stint.id, stint.leases.len(), job.spec.gang),
-                );
+            if !(job.spec.least()..=job.spec.gang).contains(&stint.size()) {
+                fail(3, format!("stint {} has {} leases for a gang of {}", stint.id, stint.size(), job.spec.gang));
             }
             if stint.phase != StintPhase::Starting && stint.workers.iter().any(|worker| !worker.started) {
                 fail(3, format!("stint {} runs without all of its workers", stint.id));

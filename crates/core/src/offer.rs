@@ -1,5 +1,6 @@
 //! What can be bought, and how.
 
+use crate::ids::PoolId;
 use crate::units::{NanoUsd, Span};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -89,6 +90,9 @@ pub struct Offer {
     pub id: OfferId,
     /// The engine that gives it.
     pub engine: String,
+    /// The pool whose habits its leases have.
+    #[serde(default)]
+    pub pool: PoolId,
     /// The cloud it is in, or `local`.
     pub cloud: String,
     /// The region of that cloud, where regions matter: bytes that leave one are paid for.

@@ -3,7 +3,10 @@
 
 use async_trait::async_trait;
 use windfall_core::worker::{StartOrder, WorkerView};
-use windfall_core::{LeaseEnd, LeaseId, Market, NanoUsd, Offer, OfferId, Refusal, Span, StintId, Time};
+use windfall_core::{
+    Address, DecisionId, GroupPhase, LeaseEnd, LeaseId, LeaseTerms, Market, Node, Offer, OfferId, Pool, Refusal, Span,
+    StintId, Time, Want,
+};
 
 /// What an engine can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,19 +15,8 @@ pub struct Capabilities {
     pub name: String,
     /// The markets it sells on.
     pub markets: Vec<Market>,
-    /// The warning before a spot lease is taken away.
-    pub notice: Span,
     /// How many times faster than life its world runs; 1 for a real one.
     pub speed: u32,
-}
-
-/// What to acquire.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Want {
-    /// The offer.
-    pub offer: OfferId,
-    /// Most that it may cost an hour.
-    pub max_price: Option<NanoUsd>,
 }
 
 /// Why an engine did not do what it was asked: a class that can be decided on, never text to parse.
@@ -45,14 +37,17 @@ pub enum EngineError {
 }
 
 /// Where a lease stands at the engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseState {
-    /// Asked for, not there yet.
+    /// Granted or asked for, not there yet.
     Pending,
-    /// There.
+    /// There and paid for.
     Up {
         /// Since when it is paid for.
         since: Time,
+        terms: LeaseTerms,
+        /// Where it can be reached, once it is usable.
+        ready: Option<Address>,
         /// When it will be taken away, once that is announced.
         ends_at: Option<Time>,
         /// The market says that it may soon be taken away.
@@ -64,26 +59,35 @@ pub enum LeaseState {
         since: Option<Time>,
         /// Since when it is no longer paid for.
         at: Time,
-        /// How it ended.
         end: LeaseEnd,
     },
 }
 
-/// A lease and its worker as the engine sees them now.
+/// A lease as the engine sees it now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Observed {
-    /// Which.
+pub struct SeenLease {
     pub lease: LeaseId,
-    /// Where it stands.
     pub state: LeaseState,
-    /// What runs or ran on it.
-    pub worker: Option<WorkerView>,
+}
+
+/// A group as the engine sees it now. Of a granted group every lease is shown that the engine knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenGroup {
+    pub group: DecisionId,
+    pub phase: GroupPhase,
+    pub leases: Vec<SeenLease>,
+}
+
+/// A worker on a lease, as its agent last told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenWorker {
+    pub lease: LeaseId,
+    pub worker: WorkerView,
 }
 
 /// A lease that an engine holds for us.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owned {
-    /// Which.
     pub lease: LeaseId,
     /// What was bought.
     pub offer: OfferId,
@@ -99,19 +103,43 @@ pub trait Engine: Send + Sync {
     /// What it can do. Constant for the life of the engine.
     fn describe(&self) -> Capabilities;
 
+    /// The pools that its offers and nodes belong to, with their habits.
+    async fn pools(&self) -> Result<Vec<Pool>, EngineError>;
+
+    /// Machines that it knows beside those of our leases. One that is not in the answer is gone.
+    async fn nodes(&self) -> Result<Vec<Node>, EngineError> {
+        Ok(Vec::new())
+    }
+
     /// Prices and capacity now. An offer that is not in the answer cannot be had.
     async fn offers(&self) -> Result<Vec<Offer>, EngineError>;
 
-    /// Gets a lease. Idempotent by id: asked twice, there is one lease. Everything it makes carries the id.
-    /// One that is gone stays gone, also when its release came first: the answer says so.
-    async fn acquire(&self, lease: LeaseId, want: &Want) -> Result<LeaseState, EngineError>;
+    /// Gets a group of leases: as many as wanted or as there are, but never fewer than `least`, all of one alternative;
+    /// else none, and a refusal. Idempotent by id: asked twice, there is one group, and the second answer agrees with
+    /// the first whatever it wants. Everything it makes carries the id. Leases that are gone stay gone, also when their
+    /// release came first: the answer says so.
+    async fn acquire(&self, group: DecisionId, want: &Want) -> Result<SeenGroup, EngineError>;
 
-    /// The state of these leases. One that is missing in the answer is unknown to the engine.
-    async fn observe(&self, leases: &[LeaseId]) -> Result<Vec<Observed>, EngineError>;
+    /// The state of these groups and their leases. What is missing in the answer was not found.
+    async fn observe(&self, groups: &[DecisionId]) -> Result<Vec<SeenGroup>, EngineError>;
 
     /// Every lease that carries this installation's mark, known to the log or not. One that is gone may be
     /// shown until it is forgotten, for an hour at most.
     async fn list_owned(&self) -> Result<Vec<Owned>, EngineError>;
+
+    /// Ends leases of a group and everything on them. Returns only when nothing of them runs; asked again, it answers
+    /// the same. Unknown leases are released at once, and can never be acquired afterwards.
+    async fn release(&self, group: DecisionId, slots: &[u32]) -> Result<Vec<SeenLease>, EngineError>;
+
+    /// The engine may forget these: they are gone and the log knows it.
+    async fn forget(&self, leases: &[LeaseId]) -> Result<(), EngineError>;
+}
+
+/// Orders to the agents on leases, and what agents tell of their workers. The same for leases of every engine.
+#[async_trait]
+pub trait AgentLink: Send + Sync {
+    /// What is known of the workers on these leases, the last word of those whose lease is gone included.
+    async fn workers(&self, leases: &[LeaseId]) -> Result<Vec<SeenWorker>, EngineError>;
 
     /// Starts one worker on a lease. Idempotent by stint and rank; refuses an epoch that is over.
     async fn start(&self, lease: LeaseId, order: &StartOrder) -> Result<(), EngineError>;
@@ -123,11 +151,4 @@ pub trait Engine: Send + Sync {
     /// SIGTERM to the worker, SIGKILL after the grace. A stint that never started is then over, and a
     /// later start of it is refused.
     async fn stop(&self, lease: LeaseId, stint: StintId, rank: u32, grace: Span) -> Result<(), EngineError>;
-
-    /// Ends the lease and everything on it. Returns only when nothing of it runs; asked again, it answers
-    /// the same. Unknown leases are released at once, and can never be acquired afterwards.
-    async fn release(&self, lease: LeaseId) -> Result<LeaseState, EngineError>;
-
-    /// The engine may forget these: they are gone and the log knows it.
-    async fn forget(&self, leases: &[LeaseId]) -> Result<(), EngineError>;
 }

@@ -6,5 +6,5 @@ mod engine;
 mod simulated;
 
 pub use clock::{ClockFile, WorldClock};
-pub use engine::{Capabilities, Engine, EngineError, LeaseState, Observed, Owned, Want};
+pub use engine::{AgentLink, Capabilities, Engine, EngineError, LeaseState, Owned, SeenGroup, SeenLease, SeenWorker};
 pub use simulated::{Interrupt, Replay, Simulated, SimulatedError};

@@ -4,6 +4,8 @@
 
 #[path = "conformance/facts.rs"]
 mod facts;
+#[path = "conformance/groups.rs"]
+mod groups;
 #[path = "conformance/saves.rs"]
 mod saves;
 #[path = "conformance/simulated.rs"]
@@ -43,6 +45,10 @@ conforms! { the_simulated_engine, crate::simulated::SimulatedStage:
     facts::what_is_taken_away_takes_everything_with_it,
     facts::a_daemon_that_nobody_alive_knows_of_ends_with_its_lease,
     facts::only_what_is_gone_can_be_forgotten,
+    groups::a_group_comes_whole_and_asked_twice_it_is_one,
+    groups::a_group_is_granted_in_part_down_to_the_least_and_never_below,
+    groups::an_alternative_is_taken_when_the_first_cannot_be_had_and_the_lease_says_which,
+    groups::one_of_a_group_can_go_and_the_others_stay,
     saves::an_end_is_told_before_the_last_save_and_a_save_that_is_given_up_is_kept,
     saves::a_release_during_the_last_save_keeps_the_files,
     saves::a_last_save_succeeds_soon_after_the_store_is_back,

@@ -4,7 +4,9 @@
 use crate::conduct::Conduct;
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
-use windfall_core::{Body, Decision, Event, LeaseId, NanoUsd, OfferId, Outcome, Time, WorkloadId, codec};
+use windfall_core::{
+    Body, Decision, DecisionId, Event, Installation, LeaseId, NanoUsd, OfferId, Outcome, Time, WorkloadId, codec,
+};
 use windfall_store::{LedgerRow, Row};
 
 struct Bill {
@@ -45,6 +47,7 @@ pub(crate) struct Audit {
     /// The most that a job was seen to pay an hour.
     pub dearest: BTreeMap<WorkloadId, i128>,
     pub conduct: Conduct,
+    pub installation: Installation,
     pub digest: u64,
 }
 
@@ -74,10 +77,11 @@ impl Audit {
         let body: Body = codec::decode(row.version, &row.payload).map_err(|e| (11, format!("row {}: {e}", row.seq)))?;
         *self.kinds.entry(body.kind()).or_default() += 1;
         let at = Time(row.at_ms);
-        self.conduct.row(row.seq, row.batch, at, &body)?;
+        let id = DecisionId { installation: self.installation, seq: row.seq };
+        self.conduct.row(id, row.batch, at, &body)?;
         match body {
             Body::Event(event) => self.event(row.seq, at, event, world),
-            Body::Decision(decision, _) => self.decision(at, decision),
+            Body::Decision(decision, _) => self.decision(row.seq, at, decision),
         }
     }
 
@@ -106,16 +110,18 @@ impl Audit {
                     }
                 }
             }
-            Event::LeaseUp { lease, at: since } => {
+            Event::LeaseUp { lease, at: since, terms, .. } => {
                 if let Some(bill) = self.bills.get_mut(&lease) {
+                    bill.offer = terms.offer.unwrap_or(bill.offer.clone());
                     // The price of the stretch before it was seen is the one known when it was seen.
                     let since = since.clamp(bill.asked_at, at);
                     bill.up = Some(since);
                     bill.prices = vec![(since, self.prices.get(&bill.offer).copied().unwrap_or_default())];
                 }
             }
-            Event::LeaseFailed { lease, .. } => {
-                self.bills.remove(&lease);
+            Event::GroupFailed { group, .. } => self.bills.retain(|lease, _| lease.group != group),
+            Event::GroupGranted { group, units, .. } => {
+                self.bills.retain(|lease, bill| lease.group != group || lease.slot < units || bill.up.is_some());
             }
             Event::LeaseFound { lease, offer, since, until } => {
                 let price = self.prices.get(&offer).copied().unwrap_or_default();
@@ -131,12 +137,17 @@ impl Audit {
         Ok(())
     }
 
-    fn decision(&mut self, at: Time, decision: Decision) -> Result<(), (u8, String)> {
+    fn decision(&mut self, seq: u64, at: Time, decision: Decision) -> Result<(), (u8, String)> {
         match decision {
-            Decision::Acquire { lease, workload, offer, .. } => {
-                let bill = Bill { offer, workload: Some(workload), asked_at: at, up: None, prices: Vec::new() };
-                self.bills.insert(lease, bill);
-                self.asks.entry(workload).or_default().push(at);
+            Decision::Acquire { want } => {
+                let group = DecisionId { installation: self.installation, seq };
+                let workload = Some(want.workload);
+                for slot in 0..want.units {
+                    let offer = want.alternatives[0].offer.clone();
+                    let bill = Bill { offer, workload, asked_at: at, up: None, prices: Vec::new() };
+                    self.bills.insert(LeaseId { group, slot }, bill);
+                }
+                self.asks.entry(want.workload).or_default().push(at);
             }
             Decision::Start { stint, .. } => {
                 let known = self.epochs.entry(stint.workload).or_default();

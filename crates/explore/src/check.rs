@@ -10,8 +10,9 @@ use crate::server::now;
 use windfall_core::brain::Open;
 use windfall_core::record::Resume;
 use windfall_core::{
-    Body, Brain, CheckpointId, Decision, DecisionId, Event, Installation, LeaseEnd, LeaseId, Market, NanoUsd, OfferId,
-    Outcome, Rate, Record, Refusal, Span, StintId, Time, Work, WorkerEnd, WorkloadId, codec, laws, view::JobView,
+    Allocation, Body, Brain, CheckpointId, Decision, DecisionId, Event, Installation, LeaseEnd, LeaseId, NanoUsd,
+    OfferId, Outcome, Rate, Record, Refusal, Span, StintId, Time, Want, Work, WorkerEnd, WorkloadId, codec, laws,
+    view::JobView,
 };
 use windfall_store::{Row, Store};
 
@@ -267,13 +268,8 @@ impl Life {
             self.fail(7, what);
         }
         let since = self.now - Span::minutes(1);
-        let round = |id: &WorkloadId| {
-            let number = self.audit.ids.get(id).copied().unwrap_or(0);
-            self.scenario.jobs.get(number).map_or(1, |plan| plan.spec.gang as usize)
-        };
         let mut asks = self.audit.asks.iter();
-        let flapping =
-            asks.find(|(id, asked)| asked.iter().rev().take_while(|at| **at > since).count() > FLAPPING * round(id));
+        let flapping = asks.find(|(_, asked)| asked.iter().rev().take_while(|at| **at > since).count() > FLAPPING);
         if let Some((id, _)) = flapping {
             let what = format!("job {id} asked for leases more than {FLAPPING} times within a minute");
             self.fail(13, what);
@@ -392,18 +388,25 @@ fn replayed(mut brain: Brain, rows: &[Row]) -> String {
 fn junk(brain: &Brain, random: &mut random::Random) -> Body {
     let ids: Vec<WorkloadId> = brain.jobs().map(|job| job.id).chain([WorkloadId(u64::MAX)]).collect();
     let leases: Vec<LeaseId> = brain.leases().map(|lease| lease.id).collect();
-    let nowhere = LeaseId(DecisionId { installation: Installation(1), seq: 1 });
+    let nowhere = LeaseId { group: DecisionId { installation: Installation(1), seq: 1 }, slot: 0 };
     let lease = if leases.is_empty() { nowhere } else { random.pick(&leases) };
     let workload = random.pick(&ids);
     let epoch = brain.job(workload).map_or(u64::MAX, |job| job.epoch + random.below(2));
-    let stint = StintId { workload, epoch };
+    let stint = StintId { workload, member: random.pick(&[0, 0, 0, 7]), epoch };
     let at = random.pick(&[Time(i64::MIN), Time(0), Time(i64::MAX), brain.now()]);
     let work = random.pick(&[Work(0), Work(1), Work(u64::MAX), Work(1 << 40)]);
     let rank = random.pick(&[0, 0, 1, u32::MAX]);
     let checkpoint = CheckpointId { epoch, seq: random.pick(&[0, 1, u64::MAX]) };
     Body::Event(match random.below(22) {
-        0 => Event::LeaseUp { lease, at },
-        1 => Event::LeaseFailed { lease, refusal: Refusal::Retry { after: Span(i64::MAX) } },
+        0 => match random.below(3) {
+            0 => Event::LeaseReady { lease, address: Default::default() },
+            1 => Event::GroupQueued { group: lease.group, since: at, eta: Some(at) },
+            _ => Event::LeaseUp { lease, at, terms: Box::default(), ready: None },
+        },
+        1 if random.permille(500) => {
+            Event::GroupGranted { group: lease.group, at, units: random.pick(&[0, 1, u32::MAX]) }
+        }
+        1 => Event::GroupFailed { group: lease.group, refusal: Refusal::Retry { after: Span(i64::MAX) } },
         2 => Event::LeaseNoticed { lease, ends_at: at },
         3 => Event::LeaseGone { lease, at, end: LeaseEnd::Lost },
         4 => Event::WorkerStarted { stint, rank, restored: Some(checkpoint), work: Some(work) },
@@ -421,7 +424,8 @@ fn junk(brain: &Brain, random: &mut random::Random) -> Body {
         9 if random.permille(500) => Event::BudgetSet { workload, budget: Some(NanoUsd(-1)), by: String::new() },
         9 => Event::CancelRequested { workload, by: String::new() },
         10 => {
-            let lease = LeaseId(DecisionId { installation: brain.installation(), seq: random.next() });
+            let group = DecisionId { installation: brain.installation(), seq: random.next() };
+            let lease = LeaseId { group, slot: random.pick(&[0, u32::MAX]) };
             Event::LeaseFound { lease, offer: OfferId::new("nowhere"), since: Some(at), until: None }
         }
         11 => {
@@ -431,32 +435,35 @@ fn junk(brain: &Brain, random: &mut random::Random) -> Body {
                     offer.price_per_hour = NanoUsd(random.pick(&[i64::MAX, i64::MIN, 0]));
                     Event::OfferSeen { offer }
                 }
-                None => Event::LeaseUp { lease, at },
+                None => Event::LeaseReady { lease, address: Default::default() },
             }
         }
         kind => {
             let outcome = Outcome::Cancelled { by: String::new() };
             let reason = windfall_core::Reason::new("junk", "junk");
-            let strange = LeaseId(DecisionId { installation: brain.installation(), seq: random.next() });
+            let group = DecisionId { installation: brain.installation(), seq: random.next() };
+            let strange = LeaseId { group, slot: 3 };
             let decision = match kind {
-                12 => Decision::Release { lease },
+                12 => Decision::Release { group: lease.group, slots: vec![lease.slot, u32::MAX] },
                 13 => Decision::Stop { stint, grace: Span(i64::MAX) },
                 14 => Decision::Start {
-                    stint: StintId { workload, epoch: epoch.saturating_add(1).min(1 << 60) },
-                    leases: [vec![lease], vec![lease, strange], Vec::new()][random.below(3) as usize].clone(),
+                    stint: StintId::of_job(workload, epoch.saturating_add(1).min(1 << 60)),
+                    allocations: random
+                        .pick(&[&[lease][..], &[lease, lease, strange], &[]])
+                        .iter()
+                        .map(|lease| Allocation::whole(*lease))
+                        .collect(),
                     resume: Resume::Before(checkpoint),
                 },
                 15 => Decision::Checkpoint { stint },
                 16 => Decision::Pause { workload },
                 17 => Decision::CheckStore { workload },
                 18 => Decision::Notify { workload, told: windfall_core::Told::Late },
-                19 => Decision::Acquire {
-                    lease: random.pick(&[lease, strange]),
-                    workload,
-                    offer: OfferId::new("nowhere"),
-                    market: Market::Spot,
-                    max_price: Some(NanoUsd(i64::MIN)),
-                },
+                19 => {
+                    let mut want = Want::of(workload, OfferId::new("nowhere"), random.pick(&[0, 1, 5]));
+                    want.alternatives.truncate(random.below(2) as usize);
+                    Decision::Acquire { want }
+                }
                 _ => Decision::End { workload, outcome },
             };
             return Body::Decision(decision, reason);

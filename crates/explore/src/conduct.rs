@@ -4,7 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use windfall_core::{
-    Body, CheckpointId, Decision, Event, LeaseId, Offer, OfferId, Span, StintId, Time, Trouble, Work, WorkloadId,
+    Body, CheckpointId, Decision, DecisionId, Event, LeaseId, Offer, OfferId, Pool, PoolId, Span, StintId, Time,
+    Trouble, Work, WorkloadId,
 };
 
 /// A job that has ended may hold its leases for so long while its last save is stored.
@@ -32,10 +33,12 @@ struct Stint {
     trouble: Option<Trouble>,
 }
 
+#[derive(Default)]
 struct Lease {
     workload: Option<WorkloadId>,
     batch: u64,
     up: bool,
+    ready: bool,
     noticed: bool,
     at_risk: bool,
     released: bool,
@@ -46,6 +49,9 @@ struct Lease {
 pub(crate) struct Conduct {
     jobs: BTreeMap<WorkloadId, Job>,
     leases: BTreeMap<LeaseId, Lease>,
+    /// How many leases each group was granted, once that is known.
+    groups: BTreeMap<DecisionId, Option<u32>>,
+    pools: BTreeMap<PoolId, Pool>,
     offers: BTreeMap<OfferId, Offer>,
     now: Time,
 }
@@ -56,15 +62,15 @@ fn stale(what: impl std::fmt::Debug) -> Result<(), Broken> {
 
 impl Conduct {
     /// Takes a row in; a violated law comes back.
-    pub fn row(&mut self, seq: u64, batch: u64, at: Time, body: &Body) -> Result<(), Broken> {
+    pub fn row(&mut self, id: DecisionId, batch: u64, at: Time, body: &Body) -> Result<(), Broken> {
         self.now = at;
         match body {
             Body::Event(event) if self.is_news(event) => {
-                self.event(seq, event);
+                self.event(id.seq, event);
                 Ok(())
             }
             Body::Event(event) => stale(event),
-            Body::Decision(decision, _) => self.decision(batch, decision),
+            Body::Decision(decision, _) => self.decision(id, batch, decision),
         }
     }
 
@@ -78,7 +84,18 @@ impl Conduct {
             Event::OfferSeen { offer } => self.offers.get(&offer.id) != Some(offer),
             Event::OfferGone { offer } => self.offers.contains_key(offer),
             Event::CancelRequested { workload, .. } => self.jobs.get(workload).is_some_and(|job| !job.cancelled),
-            Event::LeaseUp { lease: id, .. } | Event::LeaseFailed { lease: id, .. } => lease(id).is_some_and(|l| !l.up),
+            Event::PoolSeen { pool } => self.pools.get(&pool.id) != Some(pool),
+            Event::NodeSeen { .. } | Event::NodeGone { .. } => true,
+            Event::GroupQueued { group, .. } => self.groups.get(group).is_some_and(|granted| granted.is_none()),
+            Event::GroupGranted { group, units, .. } => {
+                self.groups.get(group).is_some_and(|granted| granted.is_none_or(|known| *units < known))
+            }
+            Event::GroupFailed { group, .. } => {
+                self.leases.iter().any(|(id, _)| id.group == *group)
+                    && self.leases.iter().all(|(id, lease)| id.group != *group || !lease.up)
+            }
+            Event::LeaseUp { lease: id, .. } => lease(id).is_some_and(|lease| !lease.up),
+            Event::LeaseReady { lease: id, .. } => lease(id).is_some_and(|lease| !lease.ready),
             Event::LeaseNoticed { lease: id, .. } => lease(id).is_some_and(|lease| !lease.noticed),
             Event::LeaseAtRisk { lease: id } => lease(id).is_some_and(|lease| !lease.at_risk),
             Event::LeaseGone { lease: id, .. } => lease(id).is_some(),
@@ -116,20 +133,29 @@ impl Conduct {
             }
             Event::CancelRequested { workload, .. } => self.change(workload, |job| job.cancelled = true),
             Event::StoreChecked { workload, .. } => self.change(workload, |job| job.looked_at_store = false),
-            Event::LeaseUp { lease, .. } => self.mark(lease, |lease| lease.up = true),
+            Event::PoolSeen { pool } => {
+                self.pools.insert(pool.id.clone(), pool.clone());
+            }
+            Event::GroupQueued { .. } => {}
+            Event::GroupGranted { group, units, .. } => {
+                self.groups.insert(*group, Some(*units));
+                self.leases.retain(|id, lease| id.group != *group || id.slot < *units || lease.up);
+            }
+            Event::GroupFailed { group, .. } => {
+                let leases: Vec<LeaseId> = self.leases.keys().copied().filter(|id| id.group == *group).collect();
+                leases.into_iter().for_each(|lease| self.gone(lease));
+            }
+            Event::LeaseUp { lease, ready, .. } => {
+                let granted = self.groups.entry(lease.group).or_default();
+                granted.get_or_insert(u32::MAX);
+                self.mark(lease, |lease| (lease.up, lease.ready) = (true, lease.ready || ready.is_some()));
+            }
+            Event::LeaseReady { lease, .. } => self.mark(lease, |lease| lease.ready = true),
             Event::LeaseNoticed { lease, .. } => self.mark(lease, |lease| lease.noticed = true),
             Event::LeaseAtRisk { lease } => self.mark(lease, |lease| lease.at_risk = true),
-            Event::LeaseFailed { lease, .. } | Event::LeaseGone { lease, .. } => self.gone(*lease),
+            Event::LeaseGone { lease, .. } => self.gone(*lease),
             Event::LeaseFound { lease, since, until, .. } if until.is_none() => {
-                let found = Lease {
-                    workload: None,
-                    batch: 0,
-                    up: since.is_some(),
-                    noticed: false,
-                    at_risk: false,
-                    released: false,
-                };
-                self.leases.insert(*lease, found);
+                self.leases.insert(*lease, Lease { up: since.is_some(), ..Lease::default() });
             }
             Event::WorkerStarted { stint, rank, .. } => self.in_stint(stint, |s, _| {
                 s.started.insert(*rank);
@@ -147,7 +173,11 @@ impl Conduct {
             Event::CheckpointDurable { stint, checkpoint, .. } => {
                 self.change(&stint.workload, |job| job.checkpoint = Some(*checkpoint));
             }
-            Event::Configured { .. } | Event::LeaseFound { .. } | Event::BudgetSet { .. } => {}
+            Event::Configured { .. }
+            | Event::NodeSeen { .. }
+            | Event::NodeGone { .. }
+            | Event::LeaseFound { .. }
+            | Event::BudgetSet { .. } => {}
         }
     }
 
@@ -184,31 +214,31 @@ impl Conduct {
         }
     }
 
-    fn decision(&mut self, batch: u64, decision: &Decision) -> Result<(), Broken> {
+    fn decision(&mut self, id: DecisionId, batch: u64, decision: &Decision) -> Result<(), Broken> {
         match decision {
-            Decision::Acquire { lease, workload, .. } => {
-                self.may_have_more(workload, "asked for a lease")?;
+            Decision::Acquire { want } => {
+                let workload = &want.workload;
+                self.may_have_more(workload, "asked for leases")?;
                 let old =
                     self.leases.iter().find(|(_, known)| known.workload == Some(*workload) && known.batch != batch);
                 if let Some((old, _)) = old {
-                    return Err((5, format!("job {workload} asked for {lease} while {old} is not gone")));
+                    return Err((5, format!("job {workload} asked for {id} while {old} is not gone")));
                 }
-                let new = Lease {
-                    workload: Some(*workload),
-                    batch,
-                    up: false,
-                    noticed: false,
-                    at_risk: false,
-                    released: false,
-                };
-                self.leases.insert(*lease, new);
+                self.groups.insert(id, None);
+                for slot in 0..want.units {
+                    let new = Lease { workload: Some(*workload), batch, ..Lease::default() };
+                    self.leases.insert(LeaseId { group: id, slot }, new);
+                }
             }
-            Decision::Release { lease } => self.mark(lease, |lease| lease.released = true),
-            Decision::Start { stint, leases, .. } => {
+            Decision::Release { group, slots } => {
+                let leases = slots.iter().map(|slot| LeaseId { group: *group, slot: *slot });
+                leases.for_each(|lease| self.mark(&lease, |lease| lease.released = true));
+            }
+            Decision::Start { stint, allocations, .. } => {
                 self.may_have_more(&stint.workload, "started")?;
                 let stint = Stint {
                     id: *stint,
-                    leases: leases.clone(),
+                    leases: allocations.iter().map(|part| part.lease).collect(),
                     started: BTreeSet::new(),
                     ended: BTreeMap::new(),
                     ended_at: None,

@@ -2,13 +2,14 @@
 
 use crate::fault::Kind;
 use crate::planted::Bug;
-use crate::random;
 use crate::world::{Machine, Worker, World};
 use async_trait::async_trait;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windfall_core::worker::{StartOrder, WorkerView};
-use windfall_core::{LeaseEnd, LeaseId, Market, Offer, Refusal, Span, StintId, Trouble, TroubleKind, Work, WorkerEnd};
-use windfall_exec::{Capabilities, Engine, EngineError, LeaseState, Observed, Owned, Want};
+use windfall_core::{
+    DecisionId, LeaseId, Market, Offer, Pool, Span, StintId, Trouble, TroubleKind, Want, Work, WorkerEnd,
+};
+use windfall_exec::{AgentLink, Capabilities, Engine, EngineError, Owned, SeenGroup, SeenLease, SeenWorker};
 
 /// A world that engine and explorer share.
 #[derive(Clone)]
@@ -51,96 +52,8 @@ impl World {
     }
 
     /// Whether an offer is not shown, and cannot be had, now.
-    fn is_hidden(&self, offer: usize) -> bool {
+    pub fn is_hidden(&self, offer: usize) -> bool {
         self.hidden.is_some_and(|(hidden, until)| hidden == offer && self.now < until)
-    }
-
-    fn state(&self, machine: &Machine) -> LeaseState {
-        let skew = Span(if self.bug == Some(Bug::WrongUpTime) { 60_000 } else { 0 });
-        match (machine.gone, machine.since) {
-            (Some((at, end)), since) => LeaseState::Gone { since, at, end },
-            (None, Some(since)) => {
-                // The market may warn that a lease is at risk before it sends a notice.
-                let near = machine.notice_at.is_some_and(|at| self.now >= at - Span::minutes(3));
-                let at_risk = near && machine.offer.is_multiple_of(2);
-                LeaseState::Up { since: since + skew, ends_at: machine.ends_at, at_risk }
-            }
-            (None, None) => LeaseState::Pending,
-        }
-    }
-
-    fn acquire(&mut self, lease: LeaseId, want: &Want) -> Result<LeaseState, EngineError> {
-        if let Some(machine) = self.machines.get_mut(&lease) {
-            if machine.gone.is_none() && self.bug == Some(Bug::AcquireNotIdempotent) {
-                machine.copies += 1;
-            }
-            let machine = machine.clone();
-            return Ok(self.state(&machine));
-        }
-        let Some(offer) = self.stall(&want.offer) else { return Err(EngineError::Refused(Refusal::Invalid)) };
-        let (held, now, stall) = (self.held(offer), self.now, &self.stalls[offer]);
-        let spot = stall.capacity.is_some();
-        let dear = want.max_price.is_some_and(|max| stall.offer.price_per_hour > max);
-        let moody = stall.moody && random::of(self.seed, &[8, lease.0.seq]).permille(400);
-        if dear || moody || self.is_hidden(offer) || stall.capacity.is_some_and(|capacity| held >= capacity) {
-            return Err(EngineError::Refused(Refusal::NoCapacity));
-        }
-        if (spot || stall.moody) && self.strike(Kind::OddRefusal) {
-            let odd = [
-                Refusal::Quota,
-                Refusal::Retry { after: Span::seconds(20) },
-                Refusal::Auth,
-                Refusal::Bug,
-                Refusal::Retry { after: Span(0) },
-            ];
-            return Err(EngineError::Refused(random::of(self.seed, &[9, lease.0.seq]).pick(&odd)));
-        }
-        let never = spot && self.strike(Kind::NeverUp);
-        let late = Span(random::of(self.seed, &[10, lease.0.seq]).between(self.boot.0 / 3, self.boot.0));
-        self.machines.insert(
-            lease,
-            Machine {
-                offer,
-                up_at: (!never).then_some(now + late),
-                since: None,
-                notice_at: None,
-                ends_at: None,
-                taken_at: None,
-                gone: None,
-                limbo_until: None,
-                worker: None,
-                copies: 1,
-                unwanted_since: None,
-            },
-        );
-        Ok(LeaseState::Pending)
-    }
-
-    fn release(&mut self, lease: LeaseId) -> LeaseState {
-        let now = self.now;
-        let Some(machine) = self.machines.get(&lease) else {
-            let gone = (now, LeaseEnd::Released);
-            let buried = Machine {
-                offer: usize::MAX,
-                up_at: None,
-                since: None,
-                notice_at: None,
-                ends_at: None,
-                taken_at: None,
-                gone: Some(gone),
-                limbo_until: None,
-                worker: None,
-                copies: 1,
-                unwanted_since: None,
-            };
-            let state = self.state(&buried);
-            self.machines.insert(lease, buried);
-            return state;
-        };
-        if machine.gone.is_none() {
-            self.end_machine(lease, LeaseEnd::Released);
-        }
-        self.machines.get(&lease).map_or(LeaseState::Pending, |machine| self.state(machine))
     }
 
     fn view(&self, machine: &Machine) -> Option<WorkerView> {
@@ -194,12 +107,7 @@ impl World {
 #[async_trait]
 impl Engine for Shared {
     fn describe(&self) -> Capabilities {
-        Capabilities {
-            name: "invented".to_owned(),
-            markets: vec![Market::Spot, Market::OnDemand],
-            notice: Span::seconds(120),
-            speed: 1,
-        }
+        Capabilities { name: "invented".to_owned(), markets: vec![Market::Spot, Market::OnDemand], speed: 1 }
     }
 
     async fn offers(&self) -> Result<Vec<Offer>, EngineError> {
@@ -212,26 +120,31 @@ impl Engine for Shared {
         Ok(offers.collect())
     }
 
-    async fn acquire(&self, lease: LeaseId, want: &Want) -> Result<LeaseState, EngineError> {
+    async fn pools(&self) -> Result<Vec<Pool>, EngineError> {
+        let mut world = self.world();
+        if world.is_silent() {
+            return Err(lost());
+        }
+        Ok(vec![world.pool.clone()])
+    }
+
+    async fn acquire(&self, group: DecisionId, want: &Want) -> Result<SeenGroup, EngineError> {
         let mut world = self.world();
         let (before, after) = world.call();
         if before {
             return Err(lost());
         }
-        let answer = world.acquire(lease, want);
-        world.say(|| format!("acquire {lease} {} -> {answer:?}", want.offer));
+        let answer = world.acquire_group(group, want);
+        world.say(|| format!("acquire {group} {:?} -> {answer:?}", want.alternatives));
         if after { Err(lost()) } else { answer }
     }
 
-    async fn observe(&self, leases: &[LeaseId]) -> Result<Vec<Observed>, EngineError> {
+    async fn observe(&self, groups: &[DecisionId]) -> Result<Vec<SeenGroup>, EngineError> {
         let mut world = self.world();
         if world.is_silent() {
             return Err(lost());
         }
-        let known = leases.iter().filter_map(|lease| Some((*lease, world.machines.get(lease)?)));
-        let observed =
-            known.map(|(lease, m)| Observed { lease, state: world.state(m), worker: world.view(m) }).collect();
-        Ok(observed)
+        Ok(groups.iter().filter_map(|group| world.seen_group(*group)).collect())
     }
 
     async fn list_owned(&self) -> Result<Vec<Owned>, EngineError> {
@@ -255,13 +168,46 @@ impl Engine for Shared {
         Ok(owned)
     }
 
+    async fn release(&self, group: DecisionId, slots: &[u32]) -> Result<Vec<SeenLease>, EngineError> {
+        let mut world = self.world();
+        let (before, after) = world.call();
+        if before {
+            return Err(lost());
+        }
+        let seen = world.release_slots(group, slots);
+        world.say(|| format!("release {group} {slots:?} -> {seen:?}"));
+        if after { Err(lost()) } else { Ok(seen) }
+    }
+
+    async fn forget(&self, leases: &[LeaseId]) -> Result<(), EngineError> {
+        let mut world = self.world();
+        for lease in leases {
+            let done = world.machines.get(lease).is_some_and(|m| m.gone.is_some() && m.limbo_until.is_none());
+            if done && let Some(machine) = world.machines.remove(lease) {
+                world.past.insert(*lease, machine);
+                world.forget_group(lease.group);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl AgentLink for Shared {
+    async fn workers(&self, leases: &[LeaseId]) -> Result<Vec<SeenWorker>, EngineError> {
+        let world = self.world();
+        let seen =
+            |lease: &LeaseId| Some(SeenWorker { lease: *lease, worker: world.view(world.machines.get(lease)?)? });
+        Ok(leases.iter().filter_map(seen).collect())
+    }
+
     async fn start(&self, lease: LeaseId, order: &StartOrder) -> Result<(), EngineError> {
         let mut world = self.world();
         let (before, after) = world.call();
         if before {
             return Err(lost());
         }
-        let up = world.machines.get(&lease).is_some_and(|m| m.gone.is_none() && m.since.is_some());
+        let up = world.machines.get(&lease).is_some_and(|m| m.gone.is_none() && m.ready);
         if !up {
             return Err(EngineError::NoLease(lease));
         }
@@ -309,27 +255,5 @@ impl Engine for Shared {
             }
         }
         if after { Err(lost()) } else { Ok(()) }
-    }
-
-    async fn release(&self, lease: LeaseId) -> Result<LeaseState, EngineError> {
-        let mut world = self.world();
-        let (before, after) = world.call();
-        if before {
-            return Err(lost());
-        }
-        let state = world.release(lease);
-        world.say(|| format!("release {lease} -> {state:?}"));
-        if after { Err(lost()) } else { Ok(state) }
-    }
-
-    async fn forget(&self, leases: &[LeaseId]) -> Result<(), EngineError> {
-        let mut world = self.world();
-        for lease in leases {
-            let done = world.machines.get(lease).is_some_and(|m| m.gone.is_some() && m.limbo_until.is_none());
-            if done && let Some(machine) = world.machines.remove(lease) {
-                world.past.insert(*lease, machine);
-            }
-        }
-        Ok(())
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::random;
 use std::sync::OnceLock;
-use windfall_core::{Market, NanoUsd, Offer, OfferId, Span, Time};
+use windfall_core::pool::{Books, Habits, Placing, Supply};
+use windfall_core::{Market, NanoUsd, Offer, OfferId, Pool, PoolId, Span, Time};
 use windfall_sim::{Tape, embedded};
 
 /// One offer, its capacity and its next change.
@@ -29,6 +30,7 @@ fn offer(zone: &str, market: Market, price: NanoUsd, notice: Span) -> Offer {
     Offer {
         id: OfferId::new(&format!("invented/{zone}/p3/{market}")),
         engine: "invented".to_owned(),
+        pool: PoolId("invented/pool".into()),
         cloud: "aws".to_owned(),
         region: String::new(),
         zone: zone.to_owned(),
@@ -39,6 +41,24 @@ fn offer(zone: &str, market: Market, price: NanoUsd, notice: Span) -> Offer {
         price_per_hour: price,
         capacity: None,
         notice,
+    }
+}
+
+/// The pool of a world, whose habits are as different as those of real ones.
+pub(crate) fn pool(seed: u64) -> Pool {
+    let mut random = random::of(seed, &[14]);
+    Pool {
+        id: PoolId("invented/pool".into()),
+        engine: "invented".to_owned(),
+        placing: Placing::Theirs,
+        supply: Supply::Elastic,
+        books: Books::Leased,
+        habits: Habits {
+            boot: Span::minutes(random.pick(&[5, 15, 15, 40])),
+            settle: Span::seconds(random.pick(&[120, 300])),
+            refusal_pause: Span::seconds(random.pick(&[30, 60, 60, 300])),
+            ..Habits::USUAL
+        },
     }
 }
 

@@ -13,7 +13,7 @@ use windfall_core::brain::{Config, Open};
 use windfall_core::worker::StartOrder;
 use windfall_core::{Brain, DecisionId, Event, Span, StintId, Time, Trouble, TroubleKind, WorkloadId};
 use windfall_server::cycle::{Cycle, Habits, Moment, Ticket};
-use windfall_server::dispatch::{self, JobFolders, StoreAccess, StoreProbe, Task};
+use windfall_server::dispatch::{self, JobFolders, Seen, StoreAccess, StoreProbe, Task};
 use windfall_store::Store;
 
 /// The memory store and the invented engine are always ready.
@@ -87,8 +87,8 @@ impl Server {
         Some(self.flights.remove(due))
     }
 
-    pub fn observe(&self, shared: &Shared, at: Time) -> Result<Vec<Event>, String> {
-        now(dispatch::observe(self.cycle.brain(), shared, at)).map_err(|error| error.to_string())
+    pub fn observe(&self, shared: &Shared) -> Result<Seen, String> {
+        now(dispatch::observe(self.cycle.brain(), shared, shared)).map_err(|error| error.to_string())
     }
 }
 
@@ -116,7 +116,7 @@ impl JobFolders for Folders {
         Some(StartOrder {
             stint,
             rank,
-            world_size: known.leases.len() as u32,
+            world_size: known.size(),
             master: (String::new(), 0),
             command: Vec::new(),
             folder: String::new(),

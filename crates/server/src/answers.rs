@@ -19,7 +19,7 @@ use windfall_core::record::Subject;
 use windfall_core::view::{JobView, State};
 use windfall_core::worker::WorkerView;
 use windfall_core::{Event, JobSpec, LeaseId, Span, Workload, WorkloadId};
-use windfall_exec::{Engine, Simulated};
+use windfall_exec::{AgentLink, Simulated};
 use windfall_store::Store;
 
 /// The policy of jobs that buy nothing which can be taken away.
@@ -279,8 +279,8 @@ impl Keeper {
 
     async fn workers_of(&self, id: WorkloadId) -> Vec<WorkerView> {
         let leases: Vec<LeaseId> = self.cycle.brain().leases_of(id).map(|lease| lease.id).collect();
-        let observed = self.engine.observe(&leases).await.unwrap_or_default();
-        observed.into_iter().filter_map(|observed| observed.worker).collect()
+        let seen = self.engine.workers(&leases).await.unwrap_or_default();
+        seen.into_iter().map(|seen| seen.worker).collect()
     }
 
     async fn job(&self, id: WorkloadId, reply: Reply<JobAnswer>) {

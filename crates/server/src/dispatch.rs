@@ -6,19 +6,20 @@ use futures::future::join_all;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use windfall_core::brain::Open;
-use windfall_core::worker::StartOrder;
+use windfall_core::worker::{StartOrder, WorkerView};
 use windfall_core::{
-    Brain, Decision, Event, LeaseEnd, LeaseId, OfferId, Span, StintId, Time, Trouble, Work, WorkloadId,
+    Brain, Decision, DecisionId, Event, GroupPhase, LeaseId, NodeId, OfferId, Span, StintId, Trouble, Want, Work,
+    WorkloadId,
 };
-use windfall_exec::{Engine, EngineError, LeaseState, Observed, Owned, Want};
+use windfall_exec::{AgentLink, Engine, EngineError, LeaseState, Owned, SeenGroup, SeenLease, SeenWorker};
 
 /// A decision made ready to be carried out: everything copied out of the state.
 #[derive(Clone, Debug)]
 pub enum Task {
-    /// Get a lease.
-    Acquire(LeaseId, Want),
-    /// Give one back.
-    Release(LeaseId),
+    /// Get a group of leases.
+    Acquire(DecisionId, Want),
+    /// Give leases of a group back.
+    Release(DecisionId, Vec<u32>),
     /// Start workers.
     Start(Vec<(LeaseId, StartOrder)>),
     /// Ask workers to save.
@@ -69,13 +70,11 @@ pub struct Performed {
 /// Makes an open decision ready; none when it is no longer open or needs nothing.
 pub fn task(brain: &Brain, folders: &dyn JobFolders, open: &Open) -> Option<Task> {
     match &open.decision {
-        Decision::Acquire { lease, offer, max_price, .. } => {
-            Some(Task::Acquire(*lease, Want { offer: offer.clone(), max_price: *max_price }))
-        }
-        Decision::Release { lease } => Some(Task::Release(*lease)),
-        Decision::Start { stint, leases, .. } => {
-            let orders = leases.iter().zip(0..);
-            let orders = orders.map(|(lease, rank)| Some((*lease, folders.start_order(brain, *stint, rank)?)));
+        Decision::Acquire { want } => Some(Task::Acquire(open.id, want.clone())),
+        Decision::Release { group, slots } => Some(Task::Release(*group, slots.clone())),
+        Decision::Start { stint, allocations, .. } => {
+            let orders = allocations.iter().zip(0..);
+            let orders = orders.map(|(part, rank)| Some((part.lease, folders.start_order(brain, *stint, rank)?)));
             orders.collect::<Option<Vec<_>>>().map(Task::Start)
         }
         Decision::Checkpoint { stint } => Some(Task::Save(*stint, workers(brain, *stint)?, open.id.seq)),
@@ -90,31 +89,31 @@ pub fn task(brain: &Brain, folders: &dyn JobFolders, open: &Open) -> Option<Task
 /// The workers of a stint whose leases are still there.
 fn workers(brain: &Brain, stint: StintId) -> Option<Vec<(LeaseId, u32)>> {
     let known = brain.job(stint.workload)?.stint.as_ref().filter(|known| known.id == stint)?;
-    Some(known.leases.iter().copied().zip(0..).filter(|(lease, _)| brain.lease(*lease).is_some()).collect())
+    Some(known.leases().zip(0..).filter(|(lease, _)| brain.lease(*lease).is_some()).collect())
 }
 
 /// Carries a task out. What goes to several machines goes to all of them at once: one that hangs delays nobody.
-pub async fn perform(engine: &dyn Engine, stores: &dyn StoreProbe, task: &Task) -> Performed {
+pub async fn perform(engine: &dyn Engine, link: &dyn AgentLink, stores: &dyn StoreProbe, task: &Task) -> Performed {
     let mut performed = Performed::default();
     match task {
-        Task::Acquire(lease, want) => match engine.acquire(*lease, want).await {
-            Ok(state) => performed.events.extend(lease_events(*lease, &state)),
-            Err(EngineError::Refused(refusal)) => performed.events.push(Event::LeaseFailed { lease: *lease, refusal }),
+        Task::Acquire(group, want) => match engine.acquire(*group, want).await {
+            Ok(seen) => performed.events.extend(group_events(&seen)),
+            Err(EngineError::Refused(refusal)) => performed.events.push(Event::GroupFailed { group: *group, refusal }),
             Err(_) => performed.again = true,
         },
-        Task::Release(lease) => match engine.release(*lease).await {
-            Ok(state) => performed.events.extend(lease_events(*lease, &state)),
+        Task::Release(group, slots) => match engine.release(*group, slots).await {
+            Ok(seen) => performed.events.extend(seen.iter().flat_map(lease_events)),
             Err(_) => performed.again = true,
         },
         Task::Start(orders) => {
-            performed.again = any_failed(orders.iter().map(|(lease, order)| engine.start(*lease, order))).await;
+            performed.again = any_failed(orders.iter().map(|(lease, order)| link.start(*lease, order))).await;
         }
         Task::Save(stint, workers, request) => {
-            let saves = workers.iter().map(|(lease, rank)| engine.save(*lease, *stint, *rank, *request));
+            let saves = workers.iter().map(|(lease, rank)| link.save(*lease, *stint, *rank, *request));
             performed.again = any_failed(saves).await;
         }
         Task::Stop(stint, workers, grace) => {
-            let stops = workers.iter().map(|(lease, rank)| engine.stop(*lease, *stint, *rank, *grace));
+            let stops = workers.iter().map(|(lease, rank)| link.stop(*lease, *stint, *rank, *grace));
             performed.again = any_failed(stops).await;
         }
         Task::CheckStore(workload, access) => {
@@ -129,56 +128,80 @@ async fn any_failed(calls: impl Iterator<Item = impl Future<Output = Result<(), 
     join_all(calls).await.iter().any(Result::is_err)
 }
 
-/// What a state says of the lease itself. One that came and went between two looks was paid for as well.
-fn lease_events(lease: LeaseId, state: &LeaseState) -> Vec<Event> {
-    match *state {
+/// What is said of a group: each of its leases, then where it stands. A whole group whose leases are up needs no word
+/// of its own.
+fn group_events(seen: &SeenGroup) -> Vec<Event> {
+    let group = seen.group;
+    let of_group = match seen.phase {
+        GroupPhase::Asked => None,
+        GroupPhase::Queued { since, eta } => Some(Event::GroupQueued { group, since, eta }),
+        GroupPhase::Granted { at, units } => Some(Event::GroupGranted { group, at, units }),
+    };
+    seen.leases.iter().flat_map(lease_events).chain(of_group).collect()
+}
+
+/// What a state says of a lease. One that came and went between two looks was paid for as well.
+fn lease_events(seen: &SeenLease) -> Vec<Event> {
+    let lease = seen.lease;
+    match &seen.state {
         LeaseState::Pending => Vec::new(),
-        LeaseState::Up { since, .. } => vec![Event::LeaseUp { lease, at: since }],
+        LeaseState::Up { since, terms, ready, ends_at, at_risk } => {
+            let up = Event::LeaseUp { lease, at: *since, terms: Box::new(terms.clone()), ready: ready.clone() };
+            let ready = ready.clone().map(|address| Event::LeaseReady { lease, address });
+            let at_risk = at_risk.then_some(Event::LeaseAtRisk { lease });
+            let noticed = ends_at.map(|ends_at| Event::LeaseNoticed { lease, ends_at });
+            [up].into_iter().chain(ready).chain(at_risk).chain(noticed).collect()
+        }
         LeaseState::Gone { since, at, end } => {
-            let up = since.map(|since| Event::LeaseUp { lease, at: since });
-            up.into_iter().chain([Event::LeaseGone { lease, at, end }]).collect()
+            let up = since.map(|since| Event::LeaseUp { lease, at: since, terms: Box::default(), ready: None });
+            up.into_iter().chain([Event::LeaseGone { lease, at: *at, end: *end }]).collect()
         }
     }
 }
 
-/// All that an observation says, in an order in which each part makes sense: a worker's last words come
-/// before the end of its machine.
-pub fn events_of(observed: &Observed, speed: u32) -> Vec<Event> {
-    let lease = observed.lease;
+/// What is said of a worker.
+pub fn worker_events(worker: &WorkerView, speed: u32) -> Vec<Event> {
     let mut events = Vec::new();
-    if let LeaseState::Up { since, ends_at, at_risk } = observed.state {
-        events.push(Event::LeaseUp { lease, at: since });
-        if at_risk {
-            events.push(Event::LeaseAtRisk { lease });
-        }
-        if let Some(ends_at) = ends_at {
-            events.push(Event::LeaseNoticed { lease, ends_at });
-        }
+    let (stint, rank) = (worker.stint, worker.rank);
+    if worker.pid.is_some() {
+        let (restored, work) = (worker.restored, worker.restored_work.map(Work));
+        events.push(Event::WorkerStarted { stint, rank, restored, work });
     }
-    if let Some(worker) = &observed.worker {
-        let (stint, rank) = (worker.stint, worker.rank);
-        if worker.pid.is_some() {
-            let (restored, work) = (worker.restored, worker.restored_work.map(Work));
-            events.push(Event::WorkerStarted { stint, rank, restored, work });
+    if rank == 0 {
+        if let Some(done) = worker.done {
+            events.push(Event::Progress { stint, done: Work(done), total: worker.total.map(Work) });
         }
-        if rank == 0 {
-            if let Some(done) = worker.done {
-                events.push(Event::Progress { stint, done: Work(done), total: worker.total.map(Work) });
-            }
-            if let Some(checkpoint) = worker.durable {
-                let ran = worker.durable_ran_ms.map(|ms| world_time(ms, speed));
-                events.push(Event::CheckpointDurable { stint, checkpoint, work: worker.durable_work.map(Work), ran });
-            }
-            events.push(Event::Troubled { stint, trouble: worker.trouble.clone() });
+        if let Some(checkpoint) = worker.durable {
+            let ran = worker.durable_ran_ms.map(|ms| world_time(ms, speed));
+            events.push(Event::CheckpointDurable { stint, checkpoint, work: worker.durable_work.map(Work), ran });
         }
-        if let Some(end) = &worker.end {
-            events.push(Event::WorkerEnded { stint, rank, end: end.clone(), settled: worker.settled });
-        }
+        events.push(Event::Troubled { stint, trouble: worker.trouble.clone() });
     }
-    if let LeaseState::Gone { .. } = observed.state {
-        events.extend(lease_events(lease, &observed.state));
+    if let Some(end) = &worker.end {
+        events.push(Event::WorkerEnded { stint, rank, end: end.clone(), settled: worker.settled });
     }
     events
+}
+
+/// All that is said of groups and their workers, in an order in which each part makes sense: what is there, then what
+/// runs on it, then what is gone. A worker's last words come before the end of its machine.
+fn all_events(groups: &[SeenGroup], workers: &[SeenWorker], speed: u32) -> Vec<Event> {
+    let said: Vec<Event> = groups.iter().flat_map(group_events).collect();
+    let gone: BTreeSet<LeaseId> = said.iter().filter_map(gone_lease).collect();
+    let of_gone = |event: &Event| match event {
+        Event::LeaseUp { lease, .. } | Event::LeaseGone { lease, .. } => gone.contains(lease),
+        _ => false,
+    };
+    let (last, first): (Vec<Event>, Vec<Event>) = said.into_iter().partition(of_gone);
+    let workers = workers.iter().flat_map(|seen| worker_events(&seen.worker, speed));
+    first.into_iter().chain(workers).chain(last).collect()
+}
+
+fn gone_lease(event: &Event) -> Option<LeaseId> {
+    match event {
+        Event::LeaseGone { lease, .. } => Some(*lease),
+        _ => None,
+    }
 }
 
 /// A real span as the world counts it.
@@ -186,30 +209,40 @@ fn world_time(real_ms: u64, speed: u32) -> Span {
     Span(i64::try_from(real_ms.saturating_mul(u64::from(speed))).unwrap_or(i64::MAX))
 }
 
-/// Everything an engine shows about the leases that a brain holds. A lease that came up and that the
-/// engine does not know any more is lost; an offer that it does not show any more is not for sale.
-pub async fn observe(brain: &Brain, engine: &dyn Engine, now: Time) -> Result<Vec<Event>, EngineError> {
+/// What a look at an engine showed.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// What it says.
+    pub events: Vec<Event>,
+    /// Leases that were up and that it did not find.
+    pub not_found: Vec<LeaseId>,
+}
+
+/// Everything an engine shows about what it has and about the leases that a brain holds. An offer or a node that it does
+/// not show any more is not there.
+pub async fn observe(brain: &Brain, engine: &dyn Engine, link: &dyn AgentLink) -> Result<Seen, EngineError> {
+    let mut events: Vec<Event> = engine.pools().await?.into_iter().map(|pool| Event::PoolSeen { pool }).collect();
+    let nodes = engine.nodes().await?;
+    let shown: BTreeSet<&NodeId> = nodes.iter().map(|node| &node.id).collect();
+    let gone = brain.nodes().filter(|node| !shown.contains(&node.id)).map(|node| node.id.clone());
+    events.extend(gone.map(|node| Event::NodeGone { node }));
+    events.extend(nodes.into_iter().map(|node| Event::NodeSeen { node: Box::new(node) }));
     let offers = engine.offers().await?;
     let shown: BTreeSet<&OfferId> = offers.iter().map(|offer| &offer.id).collect();
     let gone = brain.offers().filter(|offer| !shown.contains(&offer.id)).map(|offer| offer.id.clone());
-    let mut events: Vec<Event> = gone.map(|offer| Event::OfferGone { offer }).collect();
+    events.extend(gone.map(|offer| Event::OfferGone { offer }));
     events.extend(offers.into_iter().map(|offer| Event::OfferSeen { offer }));
     let leases: Vec<LeaseId> = brain.leases().map(|lease| lease.id).collect();
     if leases.is_empty() {
-        return Ok(events);
+        return Ok(Seen { events, not_found: Vec::new() });
     }
-    let observed = engine.observe(&leases).await?;
-    let known: BTreeSet<LeaseId> = observed.iter().map(|observed| observed.lease).collect();
-    events.extend(lost(brain, &known, now));
-    let speed = engine.describe().speed;
-    events.extend(observed.iter().flat_map(|observed| events_of(observed, speed)));
-    Ok(events)
-}
-
-/// Leases that were up and that the engine does not show any more. One that was only asked for may be on its way.
-fn lost(brain: &Brain, known: &BTreeSet<LeaseId>, now: Time) -> Vec<Event> {
+    let groups: BTreeSet<DecisionId> = leases.iter().map(|lease| lease.group).collect();
+    let groups = engine.observe(&groups.into_iter().collect::<Vec<_>>()).await?;
+    let known: BTreeSet<LeaseId> = groups.iter().flat_map(|seen| &seen.leases).map(|seen| seen.lease).collect();
+    let workers = link.workers(&leases).await?;
+    events.extend(all_events(&groups, &workers, engine.describe().speed));
     let up = brain.leases().filter(|lease| lease.up_at.is_some() && !known.contains(&lease.id));
-    up.map(|lease| Event::LeaseGone { lease: lease.id, at: now, end: LeaseEnd::Lost }).collect()
+    Ok(Seen { events, not_found: up.map(|lease| lease.id).collect() })
 }
 
 /// News of leases that the engine holds and the log does not know: nobody will ever give them back but us.

@@ -140,7 +140,7 @@ impl JobFolders for Folders {
         let kept = Kept::read(&folder).ok()?;
         let mut env = kept.env;
         env.extend(job.spec.run.env.clone());
-        let offer = known.leases.first().and_then(|lease| brain.offer(&brain.lease(*lease)?.offer));
+        let offer = known.leases().next().and_then(|lease| brain.offer(&brain.lease(lease)?.offer));
         let smaller = offer.and_then(|offer| job.smaller(offer)).map(|smaller| &smaller.precision);
         if let Some(precision) = smaller.or(job.spec.precision.as_ref()) {
             env.insert("WINDFALL_PRECISION".to_owned(), precision.clone());
@@ -149,7 +149,7 @@ impl JobFolders for Folders {
         Some(StartOrder {
             stint,
             rank,
-            world_size: known.leases.len() as u32,
+            world_size: known.size(),
             master: ("127.0.0.1".to_owned(), master_port(stint)),
             command: job.spec.run.command.clone(),
             folder: job.spec.run.folder.clone(),
@@ -157,7 +157,7 @@ impl JobFolders for Folders {
             env,
             output: output_file(&folder, stint.epoch, rank).to_string_lossy().into_owned(),
             progress: job.spec.run.progress.clone(),
-            checkpoint_dir: checkpoint.path.clone().or_else(|| shared_saves(&folder, stint, known.leases.len())),
+            checkpoint_dir: checkpoint.path.clone().or_else(|| shared_saves(&folder, stint, known.size() as usize)),
             checkpoint_store: self.checkpoint_store(&job.spec),
             checkpoint_key: job.spec.checkpoint_key().to_owned(),
             keep: checkpoint.keep,
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn only_the_ranks_of_a_gang_share_a_directory() {
-        let stint = StintId { workload: windfall_core::WorkloadId(1), epoch: 3 };
+        let stint = StintId::of_job(windfall_core::WorkloadId(1), 3);
         assert_eq!(shared_saves(Path::new("/job"), stint, 1), None);
         assert_eq!(shared_saves(Path::new("/job"), stint, 2).as_deref(), Some("/job/saves-3"));
     }

@@ -3,7 +3,7 @@
 use crate::api_types::Line;
 use std::collections::BTreeMap;
 use windfall_core::english::counted;
-use windfall_core::{Body, Decision, Event, NanoUsd, Reason, Span, Time, WorkerEnd, codec};
+use windfall_core::{Body, Decision, Event, LeaseId, NanoUsd, Reason, Span, Time, WorkerEnd, codec};
 use windfall_store::{LedgerRow, Row};
 
 /// Lines of a job's history, in order, with what each lease cost. Rows of a newer binary are named but not read.
@@ -18,7 +18,7 @@ pub fn lines(rows: &[Row], ledger: &[LedgerRow], submitted_at: Time) -> Vec<Line
         .map(|row| {
             let (text, reason) = match codec::decode::<Body>(row.version, &row.payload) {
                 Ok(body) => {
-                    let (text, reason) = describe(&body, submitted_at);
+                    let (text, reason) = describe(row.seq, &body, submitted_at);
                     (format!("{text}{}", cost_text(&body, &costs)), reason)
                 }
                 Err(error) => (format!("cannot be shown: {error}"), None),
@@ -36,10 +36,10 @@ fn cost_text(body: &Body, costs: &BTreeMap<&str, (i64, i64)>) -> String {
         .map_or(String::new(), |(ms, nanousd)| format!(": {} cost {}", Span(*ms), NanoUsd(*nanousd)))
 }
 
-fn describe(body: &Body, submitted_at: Time) -> (String, Option<Reason>) {
+fn describe(seq: u64, body: &Body, submitted_at: Time) -> (String, Option<Reason>) {
     match body {
         Body::Event(event) => (event_text(event, submitted_at), None),
-        Body::Decision(decision, reason) => (decision_text(decision), Some(reason.clone())),
+        Body::Decision(decision, reason) => (decision_text(seq, decision), Some(reason.clone())),
     }
 }
 
@@ -52,14 +52,26 @@ fn event_text(event: &Event, submitted_at: Time) -> String {
         Event::BudgetSet { budget: None, by, .. } => format!("{by} took its budget away"),
         Event::OfferSeen { offer } => format!("{} at {} an hour", offer.id, offer.price_per_hour),
         Event::OfferGone { offer } => format!("{offer} is no longer for sale"),
-        Event::LeaseUp { lease, .. } => format!("lease {} is up", lease.0.seq),
-        Event::LeaseFailed { lease, refusal } => format!("lease {} could not be had: {refusal:?}", lease.0.seq),
+        Event::PoolSeen { pool } => format!("pool {}", pool.id),
+        Event::NodeSeen { node } => format!("node {}", node.id),
+        Event::NodeGone { node } => format!("node {node} is gone"),
+        Event::GroupQueued { group, eta: Some(eta), .. } => {
+            format!("group {} is in its engine's queue, expected at {}", group.seq, *eta - submitted_at)
+        }
+        Event::GroupQueued { group, eta: None, .. } => format!("group {} is in its engine's queue", group.seq),
+        Event::GroupGranted { group, units, .. } => {
+            format!("group {} was granted: {}", group.seq, counted((*units).into(), "lease"))
+        }
+        Event::GroupFailed { group, refusal } => format!("lease {} could not be had: {refusal:?}", group.seq),
+        Event::LeaseUp { lease, ready: None, .. } => format!("lease {} is up, not ready yet", number(*lease)),
+        Event::LeaseUp { lease, .. } => format!("lease {} is up", number(*lease)),
+        Event::LeaseReady { lease, .. } => format!("lease {} is ready", number(*lease)),
         Event::LeaseNoticed { lease, ends_at } => {
-            format!("notice: lease {} is taken away at {}", lease.0.seq, *ends_at - submitted_at)
+            format!("notice: lease {} is taken away at {}", number(*lease), *ends_at - submitted_at)
         }
         Event::LeaseAtRisk { lease } => format!("{lease} may soon be taken away"),
-        Event::LeaseGone { lease, end, .. } => format!("lease {} is gone ({end:?})", lease.0.seq).to_lowercase(),
-        Event::LeaseFound { lease, .. } => format!("lease {} was found, unknown to the log", lease.0.seq),
+        Event::LeaseGone { lease, end, .. } => format!("lease {} is gone ({end:?})", number(*lease)).to_lowercase(),
+        Event::LeaseFound { lease, .. } => format!("lease {} was found, unknown to the log", number(*lease)),
         Event::WorkerStarted { stint, rank, restored, .. } => match restored {
             Some(checkpoint) => format!("stint {} rank {rank} runs from checkpoint {checkpoint}", stint.epoch),
             None => format!("stint {} rank {rank} runs from the beginning", stint.epoch),
@@ -94,12 +106,33 @@ fn end_text(end: &WorkerEnd) -> String {
     }
 }
 
-fn decision_text(decision: &Decision) -> String {
+/// A lease as people are told of it: the number of its group, and its own where it is not the first.
+fn number(lease: LeaseId) -> String {
+    match lease.slot {
+        0 => lease.group.seq.to_string(),
+        slot => format!("{}.{slot}", lease.group.seq),
+    }
+}
+
+fn decision_text(seq: u64, decision: &Decision) -> String {
     match decision {
-        Decision::Acquire { lease, offer, .. } => format!("acquire lease {}: {offer}", lease.0.seq),
-        Decision::Release { lease } => format!("release lease {}", lease.0.seq),
-        Decision::Start { stint, leases, .. } => {
-            format!("start stint {} on {}", stint.epoch, counted(leases.len() as u64, "lease"))
+        Decision::Acquire { want } => {
+            let offer = want.alternatives.first().map(|first| first.offer.to_string()).unwrap_or_default();
+            let or = match want.alternatives.len() {
+                0 | 1 => String::new(),
+                more => format!(", or {}", counted(more as u64 - 1, "offer as good")),
+            };
+            match want.units {
+                1 => format!("acquire lease {seq}: {offer}{or}"),
+                units => format!("acquire {units} leases as group {seq}: {offer}{or}"),
+            }
+        }
+        Decision::Release { group, slots } => match slots.as_slice() {
+            [slot] => format!("release lease {}", number(LeaseId { group: *group, slot: *slot })),
+            slots => format!("release {} leases of group {}", slots.len(), group.seq),
+        },
+        Decision::Start { stint, allocations, .. } => {
+            format!("start stint {} on {}", stint.epoch, counted(allocations.len() as u64, "lease"))
         }
         Decision::Checkpoint { stint } => format!("ask stint {} to save", stint.epoch),
         Decision::Pause { .. } => "pause: hold nothing".to_owned(),

@@ -20,7 +20,7 @@ use windfall_core::english::with_causes;
 use windfall_core::view::JobView;
 use windfall_core::worker::WorkerView;
 use windfall_core::{DecisionId, Event, LeaseId, Span, Time, WorkloadId};
-use windfall_exec::{Engine, Interrupt, Simulated, WorldClock};
+use windfall_exec::{AgentLink, Engine, Interrupt, SeenWorker, Simulated, WorldClock};
 use windfall_store::{Loaded, Store, StoreError};
 
 /// Longest sleep: a safety net under lost wake-ups, and the resolution of the idle timer.
@@ -199,7 +199,7 @@ impl Keeper {
         match step {
             Step::Look { sweep } => {
                 let now = self.moment();
-                let seen = dispatch::observe(self.cycle.brain(), &self.engine, now.world).await;
+                let seen = dispatch::observe(self.cycle.brain(), &self.engine, &self.engine).await;
                 let owned = if sweep { Some(self.engine.list_owned().await) } else { None };
                 let owned = owned.map(|owned| owned.map_err(|error| error.to_string()));
                 self.cycle.looked(now, seen.map_err(|error| error.to_string()), owned);
@@ -253,13 +253,12 @@ impl Keeper {
             if let (Task::Start(orders), Some((id, key, home))) = (&task, starts) {
                 // A lease shows its present worker only: how the last one ended is written down before the next begins.
                 let leases: Vec<LeaseId> = orders.iter().map(|(lease, _)| *lease).collect();
-                let workers =
-                    engine.observe(&leases).await.unwrap_or_default().into_iter().filter_map(|seen| seen.worker);
+                let workers = engine.workers(&leases).await.unwrap_or_default().into_iter().map(|seen| seen.worker);
                 for worker in workers.filter(|worker| worker.end.is_some() && worker.stint.workload == id) {
                     write_evidence(&home, &key, &worker);
                 }
             }
-            let performed = dispatch::perform(&engine, &Probe, &task).await;
+            let performed = dispatch::perform(&engine, &engine, &Probe, &task).await;
             let _ = sender.send(Report::Performed(open.id, performed));
         });
     }
@@ -313,9 +312,8 @@ impl Keeper {
     /// Writes down how the workers of gone leases ended, then lets the engine forget them.
     async fn forget(&self, gone: Vec<Gone>) {
         let leases: Vec<LeaseId> = gone.iter().map(|gone| gone.lease).collect();
-        for observed in self.engine.observe(&leases).await.unwrap_or_default() {
-            let Some(worker) = observed.worker else { continue };
-            let key = gone.iter().find(|gone| gone.lease == observed.lease).and_then(|gone| gone.key.clone());
+        for SeenWorker { lease, worker } in self.engine.workers(&leases).await.unwrap_or_default() {
+            let key = gone.iter().find(|gone| gone.lease == lease).and_then(|gone| gone.key.clone());
             match key {
                 Some(key) => write_evidence(&self.home, &key, &worker),
                 None => {

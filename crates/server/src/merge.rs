@@ -31,19 +31,20 @@ impl ProgressMerge {
 
 /// Stints of which these events say something that counts what was done by now.
 fn stints_leant_on(brain: &Brain, events: &[Event]) -> BTreeSet<StintId> {
-    let stint_on = |lease| {
-        let workload = brain.lease(lease)?.workload?;
-        let stint = brain.job(workload)?.stint.as_ref()?;
-        stint.leases.contains(&lease).then_some(stint.id)
-    };
-    let leant_on = events.iter().filter_map(|event| match event {
-        Event::WorkerEnded { stint, .. } | Event::CheckpointDurable { stint, .. } if brain.is_news(event) => {
-            Some(*stint)
+    let mut leant_on = BTreeSet::new();
+    for event in events.iter().filter(|event| brain.is_news(event)) {
+        match event {
+            Event::WorkerEnded { stint, .. } | Event::CheckpointDurable { stint, .. } => {
+                leant_on.insert(*stint);
+            }
+            Event::LeaseGone { lease, .. } => {
+                let stints = brain.jobs().filter_map(|job| job.stint.as_ref());
+                leant_on.extend(stints.filter(|stint| stint.is_on(*lease)).map(|stint| stint.id));
+            }
+            _ => {}
         }
-        Event::LeaseGone { lease, .. } => stint_on(*lease),
-        _ => None,
-    });
-    leant_on.collect()
+    }
+    leant_on
 }
 
 #[cfg(test)]
@@ -52,15 +53,15 @@ mod tests {
     use windfall_core::brain::Config;
     use windfall_core::record::Resume;
     use windfall_core::{
-        Body, Decision, DecisionId, Installation, JobSpec, LeaseEnd, LeaseId, Market, OfferId, Reason, Record, Time,
-        Work, Workload, WorkloadId,
+        Address, Allocation, Body, Decision, DecisionId, Installation, JobSpec, LeaseEnd, LeaseId, OfferId, Reason,
+        Record, Time, Want, Work, Workload, WorkloadId,
     };
 
     #[test]
     fn the_last_progress_before_a_lease_is_lost_is_never_left_out() {
         let (workload, every) = (WorkloadId(1), Duration::from_secs(1));
-        let lease = LeaseId(DecisionId { installation: Installation(1), seq: 2 });
-        let stint = StintId { workload, epoch: 1 };
+        let lease = LeaseId { group: DecisionId { installation: Installation(1), seq: 2 }, slot: 0 };
+        let stint = StintId::of_job(workload, 1);
         let offer = OfferId::new("here");
         let mut spec = JobSpec::named("job".to_owned(), vec!["train".to_owned()]);
         spec.work.unit = windfall_core::spec::WorkUnit::Steps;
@@ -68,9 +69,9 @@ mod tests {
         let mut brain = Brain::new(Installation(1), Config::default());
         let bodies = [
             Body::Event(Event::Submitted { workload: Box::new(Workload::Job(spec)), key: "key".to_owned(), id: None }),
-            decided(Decision::Acquire { lease, workload, offer, market: Market::Spot, max_price: None }),
-            Body::Event(Event::LeaseUp { lease, at: Time(1) }),
-            decided(Decision::Start { stint, leases: vec![lease], resume: Resume::Newest }),
+            decided(Decision::Acquire { want: Want::of(workload, offer, 1) }),
+            Body::Event(Event::LeaseUp { lease, at: Time(1), terms: Box::default(), ready: Some(Address::default()) }),
+            decided(Decision::Start { stint, allocations: vec![Allocation::whole(lease)], resume: Resume::Newest }),
             Body::Event(Event::WorkerStarted { stint, rank: 0, restored: None, work: None }),
         ];
         for (body, seq) in bodies.into_iter().zip(1..) {

@@ -5,11 +5,12 @@ use crate::course::{Course, Terms};
 use crate::play::{Played, Player, Use, margins, most_ticks};
 use std::collections::BTreeMap;
 use windfall_core::brain::Config;
+use windfall_core::pool::{Books, Habits, Placing, Supply};
 use windfall_core::record::{Body, Event, LeaseEnd, Record, WorkerEnd};
 use windfall_core::spec::{CheckpointSpec, JobSpec, RunSpec, WorkSpec, WorkUnit, Workload};
 use windfall_core::{
-    Brain, CheckpointId, Decision, Installation, LeaseId, Market, NanoUsd, Offer, OfferId, Place, Span, StintId, Time,
-    Way, Work, WorkloadId,
+    Address, Brain, CheckpointId, Decision, DecisionId, Installation, LeaseId, Market, NanoUsd, Offer, OfferId, Place,
+    Pool, PoolId, Span, StintId, Time, Way, Work, WorkloadId,
 };
 
 /// Decisions in a row at one moment: a move between markets takes five.
@@ -62,7 +63,6 @@ impl<'a> World<'a> {
             look_every: course.tick,
             restart_prior: terms.restart,
             ways: ways(course),
-            boot_timeout: Span::FOREVER,
             ..Config::default()
         };
         let mut brain = Brain::new(Installation(1), config);
@@ -84,6 +84,7 @@ impl<'a> World<'a> {
             moved: NanoUsd(0),
             played: Played::default(),
         };
+        world.tell(Event::PoolSeen { pool: pool() });
         world.show_offers(0);
         world.tell(Event::OfferSeen { offer: offer(&Course::firm(), "", Market::OnDemand, course.on_demand, None) });
         let workload = Box::new(Workload::Job(world.spec(&player.name)));
@@ -210,25 +211,33 @@ impl<'a> World<'a> {
             }
             assert!(round < MOST_ROUNDS, "the brain does not come to rest at {:?}: {decided:?}", self.now);
             for decided in decided {
-                self.write(Body::Decision(decided.decision.clone(), decided.reason));
-                self.obey(decided.decision);
+                let seq = self.write(Body::Decision(decided.decision.clone(), decided.reason));
+                self.obey(DecisionId { installation: self.brain.installation(), seq }, decided.decision);
             }
         }
     }
 
-    fn obey(&mut self, decision: Decision) {
+    fn obey(&mut self, id: DecisionId, decision: Decision) {
         match decision {
-            Decision::Acquire { lease, offer, .. } => {
-                if let Some(zone) = self.zone(&offer).filter(|_| self.leases.is_empty()) {
+            Decision::Acquire { want } => {
+                let Some(first) = want.alternatives.first() else { return };
+                if let Some(zone) = self.zone(&first.offer).filter(|_| self.leases.is_empty()) {
                     self.moved += self.course.egress(self.home, zone);
                 }
                 self.played.starts += u32::from(self.leases.is_empty());
-                self.leases.insert(lease, offer);
-                self.tell(Event::LeaseUp { lease, at: self.now });
+                for slot in 0..want.units {
+                    let lease = LeaseId { group: id, slot };
+                    self.leases.insert(lease, first.offer.clone());
+                    let ready = Some(Address::default());
+                    self.tell(Event::LeaseUp { lease, at: self.now, terms: Box::default(), ready });
+                }
             }
-            Decision::Release { lease } => {
-                self.leases.remove(&lease);
-                self.tell(Event::LeaseGone { lease, at: self.now, end: LeaseEnd::Released });
+            Decision::Release { group, slots } => {
+                for slot in slots {
+                    let lease = LeaseId { group, slot };
+                    self.leases.remove(&lease);
+                    self.tell(Event::LeaseGone { lease, at: self.now, end: LeaseEnd::Released });
+                }
             }
             Decision::Start { stint, .. } => {
                 let since = self.now + self.terms.restart;
@@ -290,10 +299,23 @@ fn ways(course: &Course) -> Vec<Way> {
     pairs.filter(|(from, to)| from != to).map(way).collect()
 }
 
+/// Nothing is given back because it boots for too long: the changeover is part of what is played.
+fn pool() -> Pool {
+    Pool {
+        id: PoolId("recorded".into()),
+        engine: "recorded".to_owned(),
+        placing: Placing::Theirs,
+        supply: Supply::Elastic,
+        books: Books::Leased,
+        habits: Habits { boot: Span::FOREVER, ..Habits::USUAL },
+    }
+}
+
 fn offer(id: &OfferId, zone: &str, market: Market, price: NanoUsd, capacity: Option<u32>) -> Offer {
     Offer {
         id: id.clone(),
         engine: "recorded".to_owned(),
+        pool: PoolId("recorded".into()),
         cloud: "recorded".to_owned(),
         region: zone.to_owned(),
         zone: zone.to_owned(),

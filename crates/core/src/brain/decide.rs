@@ -5,7 +5,8 @@ use super::{Brain, Decided, Job, Lease, LeasePhase, Stint, StintPhase};
 use crate::ids::{DecisionId, LeaseId, StintId, WorkloadId};
 use crate::market::foresight::PlanTerms;
 use crate::market::{Choice, Sight};
-use crate::offer::{Offer, OfferId};
+use crate::offer::OfferId;
+use crate::pool::Allocation;
 use crate::reason::Reason;
 use crate::record::{Decision, Outcome, Resume};
 use crate::told::Told;
@@ -34,7 +35,7 @@ pub(super) struct Plan<'a> {
     /// Plans that jobs would follow if they were solved.
     pub wanted: Vec<PlanTerms>,
     /// Instances of each offer that are held, or that decisions of this step take.
-    taken: BTreeMap<OfferId, u32>,
+    pub taken: BTreeMap<OfferId, u32>,
 }
 
 impl Brain {
@@ -121,17 +122,24 @@ impl Plan<'_> {
 
     /// Gives back what the log did not know.
     fn for_orphans(&mut self) {
-        let brain = self.brain;
-        for lease in brain.leases.values().filter(|lease| lease.workload.is_none() && !lease.is_releasing()) {
-            let reason = Reason::new("orphan", "the engine holds it and the log did not know it");
-            self.say(Decision::Release { lease: lease.id }, reason);
-        }
+        let orphans: Vec<&Lease> = self.brain.leases.values().filter(|lease| lease.workload.is_none()).collect();
+        self.release(&orphans, &Reason::new("orphan", "the engine holds it and the log did not know it"));
     }
 
     fn release_all(&mut self, job: &Job, reason: &Reason) {
-        let ids: Vec<LeaseId> = self.leases(job).iter().filter(|lease| !lease.is_releasing()).map(|l| l.id).collect();
-        for lease in ids {
-            self.say(Decision::Release { lease }, reason.clone());
+        let brain = self.brain;
+        let leases: Vec<&Lease> = brain.leases_of(job.id).collect();
+        self.release(&leases, reason);
+    }
+
+    /// Gives leases back that are not on their way back, each group in one go.
+    fn release(&mut self, leases: &[&Lease], reason: &Reason) {
+        let mut groups: BTreeMap<DecisionId, Vec<u32>> = BTreeMap::new();
+        for lease in leases.iter().filter(|lease| !lease.is_releasing()) {
+            groups.entry(lease.id.group).or_default().push(lease.id.slot);
+        }
+        for (group, slots) in groups {
+            self.say(Decision::Release { group, slots }, reason.clone());
         }
     }
 
@@ -215,8 +223,8 @@ impl Plan<'_> {
         if ended && !clean {
             return self.stop(job, stint, &Reason::new("gang", "a worker of the gang is gone, so the gang stops"));
         }
-        let noticed: Vec<Time> = self.leases(job).iter().filter_map(|lease| ends_at(lease)).collect();
-        if let Some(first) = noticed.into_iter().min() {
+        let leases = stint.leases().filter_map(|id| self.brain.leases.get(&id));
+        if let Some(first) = leases.filter(|lease| ends_at(lease).is_some()).min_by_key(|lease| ends_at(lease)) {
             return self.drain(job, stint, first);
         }
         let (choice, reason) = self.choose(job, sight);
@@ -230,15 +238,16 @@ impl Plan<'_> {
     }
 
     /// Lets a noticed gang save until the earliest of its notices; the agents have told the programs.
-    fn drain(&mut self, job: &Job, stint: &Stint, first: Time) {
-        if stint.leases.len() > 1 {
+    fn drain(&mut self, job: &Job, stint: &Stint, first: &Lease) {
+        let ends = ends_at(first).unwrap_or(self.now);
+        if stint.size() > 1 {
             // The survivors of a gang hear nothing from their own machines.
-            let left = Span((first - self.now).0.max(0));
+            let left = Span((ends - self.now).0.max(0));
             let reason =
                 Reason::new("notice", "a lease of the gang will be taken: all of it saves now").span("left", left);
             return self.stop(job, stint, &reason);
         }
-        let overrun = first + self.brain.config.notice_overrun;
+        let overrun = ends + self.brain.habits(&first.offer).notice_overrun;
         if self.now >= overrun {
             let reason = Reason::new("notice-overrun", "the lease outlived its notice: giving it back");
             return self.release_all(job, &reason);
@@ -262,12 +271,13 @@ impl Plan<'_> {
             };
             return self.release_all(job, &Reason::new("gang", why));
         }
-        let asked_at = held.iter().map(|lease| lease.asked_at).min().unwrap_or(self.now);
-        let all_up = held.iter().all(|lease| lease.is_usable());
-        let overdue = asked_at + self.brain.config.boot_timeout;
-        if !all_up && self.now >= overdue {
+        let booting = held.iter().filter(|lease| !lease.is_usable());
+        let overdue = booting.clone().filter_map(|lease| self.brain.boot_overdue(lease)).min();
+        let all_ready = booting.count() == 0;
+        if overdue.is_some_and(|overdue| self.now >= overdue) {
+            let asked_at = held.iter().map(|lease| lease.asked_at).min().unwrap_or(self.now);
             let reason =
-                Reason::new("boot-timeout", "a lease did not come up in time").span("waited", self.now - asked_at);
+                Reason::new("boot-timeout", "a lease was not ready in time").span("waited", self.now - asked_at);
             return self.release_all(job, &reason);
         }
         let ids: Vec<LeaseId> = held.iter().map(|lease| lease.id).collect();
@@ -279,8 +289,8 @@ impl Plan<'_> {
                 let text = "the program was stopped here to save, and saved nothing: not tried again on this lease";
                 self.release_all(job, &Reason::new("stopped-in-vain", text));
             }
-            Choice::Stay { until } if !all_up => {
-                self.wake_at(overdue);
+            Choice::Stay { until } if !all_ready => {
+                self.wake_maybe(overdue);
                 self.wake_maybe(until);
             }
             Choice::Stay { .. } => self.start(job, ids),
@@ -294,7 +304,7 @@ impl Plan<'_> {
     }
 
     fn start(&mut self, job: &Job, leases: Vec<LeaseId>) {
-        let stint = StintId { workload: job.id, epoch: job.epoch + 1 };
+        let stint = StintId::of_job(job.id, job.epoch + 1);
         let resume = job.avoid.map_or(Resume::Newest, Resume::Before);
         let why = match (leases.len(), job.epoch) {
             (1, 0) => "the machine is up",
@@ -306,51 +316,18 @@ impl Plan<'_> {
             "saved",
             job.rate(job.usual_accelerator()).map(|rate| rate.time_for(job.progress.durable)).unwrap_or_default(),
         );
-        self.say(Decision::Start { stint, leases, resume }, reason);
+        let allocations = leases.into_iter().map(Allocation::whole).collect();
+        self.say(Decision::Start { stint, allocations, resume }, reason);
     }
 
     fn take(&mut self, job: &Job, sight: &Sight) {
         let (choice, reason) = self.choose(job, sight);
         match choice {
-            Choice::Take(offer) => self.acquire(job, &offer, &reason),
+            Choice::Take(offer) => self.acquire(job, &offer, sight, &reason),
             Choice::Stay { until } | Choice::Wait { until } => {
                 self.wake_maybe(until);
                 self.wake_maybe(sight.retry_at());
             }
-        }
-    }
-
-    fn acquire(&mut self, job: &Job, offer: &OfferId, reason: &Reason) {
-        let Some(offer) = self.brain.offers.get(offer) else { return };
-        // As many as the market has, where that is known: speed and price go with the number.
-        let left = self.left_of(offer);
-        let most = left.unwrap_or(job.spec.gang).clamp(job.spec.least(), job.spec.gang);
-        *self.taken.entry(offer.id.clone()).or_default() += most;
-        for _ in 0..most {
-            let seq = self.brain.last_seq + 1 + self.decided.len() as u64;
-            let lease = LeaseId(DecisionId { installation: self.brain.installation, seq });
-            let decision = Decision::Acquire {
-                lease,
-                workload: job.id,
-                offer: offer.id.clone(),
-                market: offer.market,
-                max_price: job.spec.max_price.filter(|_| offer.market.can_be_taken()),
-            };
-            self.say(decision, reason.clone());
-        }
-    }
-
-    /// Instances of an offer that decisions may still take, where that is known.
-    fn left_of(&self, offer: &Offer) -> Option<u32> {
-        let taken = self.taken.get(&offer.id).copied().unwrap_or(0);
-        offer.capacity.map(|capacity| capacity.saturating_sub(taken))
-    }
-
-    /// What is held, or is taken in this very step, cannot be had any more.
-    fn without_what_is_taken(&self, job: &Job, sight: &mut Sight) {
-        for seen in sight.offers.iter_mut().filter(|seen| seen.available && self.taken.contains_key(&seen.id)) {
-            let left = self.brain.offers.get(&seen.id).and_then(|offer| self.left_of(offer));
-            seen.available = left.is_none_or(|left| left >= job.spec.least());
         }
     }
 
@@ -374,15 +351,6 @@ fn ends_at(lease: &Lease) -> Option<Time> {
 }
 
 impl Brain {
-    /// Instances of each offer that are held, asked for or on their way back.
-    fn held_of_offers(&self) -> BTreeMap<OfferId, u32> {
-        let mut held = BTreeMap::new();
-        for lease in self.leases.values() {
-            *held.entry(lease.offer.clone()).or_default() += 1;
-        }
-        held
-    }
-
     /// What a job has cost up to `now`, leases that still run included.
     pub fn spent(&self, job: &Job, now: Time) -> NanoUsd {
         self.leases_of(job.id).fold(job.paid, |sum, lease| sum + lease.cost_at(now))

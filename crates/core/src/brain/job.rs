@@ -3,6 +3,7 @@
 use super::{Config, Open, Progress};
 use crate::ids::{CheckpointId, DecisionId, Installation, LeaseId, StintId, WorkloadId};
 use crate::offer::{Market, Place};
+use crate::pool::Allocation;
 use crate::record::{Decision, Outcome, Resume, Trouble, WorkerEnd};
 use crate::spec::{JobSpec, WorkUnit};
 use crate::told::Told;
@@ -61,8 +62,8 @@ pub struct Stint {
     pub id: StintId,
     /// The decision that ordered it.
     pub by: DecisionId,
-    /// Its leases in order of rank; a lease that is gone stays in the list.
-    pub leases: Vec<LeaseId>,
+    /// Where each worker runs, in order of rank; one whose lease is gone stays in the list.
+    pub allocations: Vec<Allocation>,
     /// What it was told to resume from.
     pub resume: Resume,
     /// Where it stands.
@@ -121,7 +122,27 @@ impl Stint {
 
     /// Running time as that of the whole gang: a part of it does a part of the work.
     pub(crate) fn as_whole(&self, span: Span, gang: u32) -> Span {
-        span.scaled(self.leases.len() as i64, i64::from(gang))
+        span.scaled(i64::from(self.size()), i64::from(gang))
+    }
+
+    /// Workers in it.
+    pub fn size(&self) -> u32 {
+        self.allocations.len() as u32
+    }
+
+    /// Its leases, in order of rank.
+    pub fn leases(&self) -> impl Iterator<Item = LeaseId> {
+        self.allocations.iter().map(|allocation| allocation.lease)
+    }
+
+    /// Whether a worker of it runs on a lease.
+    pub fn is_on(&self, lease: LeaseId) -> bool {
+        self.leases().any(|known| known == lease)
+    }
+
+    /// The ranks of its workers on a lease.
+    pub(super) fn ranks_on(&self, lease: LeaseId) -> Vec<usize> {
+        self.leases().enumerate().filter(|(_, known)| *known == lease).map(|(rank, _)| rank).collect()
     }
 }
 
@@ -394,7 +415,11 @@ impl Job {
         if stint.phase == StintPhase::Starting && stint.stopping.is_none() {
             open.push(Open {
                 id: stint.by,
-                decision: Decision::Start { stint: stint.id, leases: stint.leases.clone(), resume: stint.resume },
+                decision: Decision::Start {
+                    stint: stint.id,
+                    allocations: stint.allocations.clone(),
+                    resume: stint.resume,
+                },
             });
         }
         if let Some(asked) = stint.save_asked.filter(|_| stint.unanswered > 0 && stint.stopping.is_none()) {
@@ -414,7 +439,7 @@ impl Job {
         let unsaved = done > self.progress.durable;
         if saved || unsaved {
             self.saves_when_told = Some(saved);
-            self.stopped_in_vain_on = stint.leases.first().copied().filter(|_| !saved);
+            self.stopped_in_vain_on = stint.leases().next().filter(|_| !saved);
         }
     }
 

@@ -1,12 +1,36 @@
-//! A lease as the brain knows it: from asked for until the engine says that it is gone.
+//! Groups and leases as the brain knows them: a group from asked for until the last of its leases is gone, a lease until
+//! the engine says that it is gone.
 
-use super::Open;
-use crate::ids::{DecisionId, LeaseId, WorkloadId};
+use super::{Brain, Open};
+use crate::ids::{DecisionId, LeaseId, NodeId, WorkloadId};
 use crate::ledger::{Beneficiary, Meter};
 use crate::offer::{Market, OfferId};
+use crate::pool::{Habits, Shape};
 use crate::record::Decision;
 use crate::units::{NanoUsd, Span, Time};
+use crate::want::{Address, GroupPhase, LeaseTerms, Want};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What was asked of an engine in one request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    pub id: DecisionId,
+    pub want: Want,
+    pub asked_at: Time,
+    pub phase: GroupPhase,
+}
+
+impl Group {
+    /// Since when its leases are on their way; none while it waits in the engine's own queue.
+    pub fn on_its_way_since(&self) -> Option<Time> {
+        match self.phase {
+            GroupPhase::Asked => Some(self.asked_at),
+            GroupPhase::Queued { .. } => None,
+            GroupPhase::Granted { at, .. } => Some(at),
+        }
+    }
+}
 
 /// Where a lease stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,10 +41,7 @@ pub enum LeasePhase {
     /// It is there and paid for.
     Up,
     /// It will be taken away.
-    Noticed {
-        /// When.
-        ends_at: Time,
-    },
+    Noticed { ends_at: Time },
     /// It is being given back.
     Releasing {
         /// The decision that said so.
@@ -28,36 +49,77 @@ pub enum LeasePhase {
     },
 }
 
-/// One instance held.
+/// What an engine granted and meters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// Its name at the engine.
     pub id: LeaseId,
     /// Who it is for; nobody when the log did not know it.
     pub workload: Option<WorkloadId>,
-    /// What was bought.
+    /// What was bought: until it is up, what was asked for first.
     pub offer: OfferId,
-    /// How.
     pub market: Market,
-    /// Most it may cost an hour.
-    pub max_price: Option<NanoUsd>,
     /// Since when it is wanted.
     pub asked_at: Time,
-    /// Where it stands.
     pub phase: LeasePhase,
     /// Runs from up until gone.
     pub meter: Option<Meter>,
-    /// When it came up.
     pub up_at: Option<Time>,
+    /// Where it can be reached, once it is usable.
+    #[serde(default)]
+    pub ready: Option<Address>,
+    /// The engine's own name for it; empty where it goes by ours.
+    #[serde(default)]
+    pub reference: String,
+    #[serde(default)]
+    pub node: Option<NodeId>,
+    #[serde(default)]
+    pub size: Shape,
+    /// When it ends by agreement.
+    #[serde(default)]
+    pub ends_by: Option<Time>,
     /// Since when the market says that it may soon be taken.
     #[serde(default)]
     pub at_risk_since: Option<Time>,
 }
 
 impl Lease {
-    /// Held for work: neither asked for nor on its way back.
+    pub(super) fn asked(
+        id: LeaseId,
+        workload: Option<WorkloadId>,
+        offer: OfferId,
+        market: Market,
+        asked_at: Time,
+    ) -> Lease {
+        Lease {
+            id,
+            workload,
+            offer,
+            market,
+            asked_at,
+            phase: LeasePhase::Asked,
+            meter: None,
+            up_at: None,
+            ready: None,
+            reference: String::new(),
+            node: None,
+            size: Shape::default(),
+            ends_by: None,
+            at_risk_since: None,
+        }
+    }
+
+    /// Binds it to what the engine says of it.
+    pub(super) fn bind(&mut self, terms: &LeaseTerms) {
+        let LeaseTerms { reference, offer, node, size, ends_by } = terms.clone();
+        (self.reference, self.node, self.size, self.ends_by) = (reference, node, size, ends_by);
+        if let Some(offer) = offer {
+            self.offer = offer;
+        }
+    }
+
+    /// Held for work: there, ready, and neither announced to go nor on its way back.
     pub fn is_usable(&self) -> bool {
-        self.phase == LeasePhase::Up
+        self.phase == LeasePhase::Up && self.ready.is_some()
     }
     /// On its way back.
     pub fn is_releasing(&self) -> bool {
@@ -75,21 +137,59 @@ impl Lease {
     pub fn held_at(&self, now: Time) -> Span {
         self.up_at.map_or(Span::ZERO, |up| now - up)
     }
+}
 
-    pub(super) fn open(&self) -> Option<Open> {
-        match self.phase {
-            LeasePhase::Asked => self.workload.map(|workload| Open {
-                id: self.id.0,
-                decision: Decision::Acquire {
-                    lease: self.id,
-                    workload,
-                    offer: self.offer.clone(),
-                    market: self.market,
-                    max_price: self.max_price,
-                },
-            }),
-            LeasePhase::Releasing { by } => Some(Open { id: by, decision: Decision::Release { lease: self.id } }),
-            LeasePhase::Up | LeasePhase::Noticed { .. } => None,
+impl Brain {
+    /// Groups of which a lease is not known to be gone.
+    pub fn groups(&self) -> impl Iterator<Item = &Group> {
+        self.groups.values()
+    }
+
+    /// The group of a lease; none when the log did not know the lease.
+    pub fn group_of(&self, lease: &Lease) -> Option<&Group> {
+        self.groups.get(&lease.id.group)
+    }
+
+    /// The leases of a group that are not known to be gone.
+    pub fn leases_in(&self, group: DecisionId) -> impl Iterator<Item = &Lease> {
+        let slot = |slot| LeaseId { group, slot };
+        self.leases.range(slot(0)..=slot(u32::MAX)).map(|(_, lease)| lease)
+    }
+
+    /// How leases of an offer behave.
+    pub fn habits(&self, offer: &OfferId) -> &Habits {
+        let pool = self.offers.get(offer).and_then(|offer| self.pools.get(&offer.pool));
+        pool.map_or(&Habits::USUAL, |pool| &pool.habits)
+    }
+
+    /// Since when a lease is on its way; none while its group waits in a queue.
+    pub(super) fn on_its_way_since(&self, lease: &Lease) -> Option<Time> {
+        self.group_of(lease).map_or(Some(lease.asked_at), Group::on_its_way_since)
+    }
+
+    /// When a lease that is not usable by then is given back; none while its group waits in a queue.
+    pub(super) fn boot_overdue(&self, lease: &Lease) -> Option<Time> {
+        Some(self.on_its_way_since(lease)? + self.habits(&lease.offer).boot)
+    }
+
+    /// Decisions about leases whose effect has not been seen.
+    pub(super) fn open_for_leases(&self) -> Vec<Open> {
+        let unanswered = |group: &&Group| {
+            group.phase == GroupPhase::Asked && self.leases_in(group.id).any(|lease| lease.phase == LeasePhase::Asked)
+        };
+        let asked = self.groups.values().filter(unanswered);
+        let mut open: Vec<Open> = asked
+            .map(|group| Open { id: group.id, decision: Decision::Acquire { want: group.want.clone() } })
+            .collect();
+        let mut releases: BTreeMap<DecisionId, (DecisionId, Vec<u32>)> = BTreeMap::new();
+        for lease in self.leases.values() {
+            if let LeasePhase::Releasing { by } = lease.phase {
+                releases.entry(by).or_insert((lease.id.group, Vec::new())).1.push(lease.id.slot);
+            }
         }
+        open.extend(
+            releases.into_iter().map(|(id, (group, slots))| Open { id, decision: Decision::Release { group, slots } }),
+        );
+        open
     }
 }

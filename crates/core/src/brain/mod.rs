@@ -4,11 +4,13 @@
 //! state and changes nothing but caches; a decision takes effect when it comes back through `apply`.
 
 mod apply;
+mod ask;
 mod decide;
 mod drought;
 mod explain;
 mod job;
 mod lease;
+mod leases;
 mod lookout;
 mod news;
 mod progress;
@@ -21,14 +23,15 @@ mod tests;
 pub use drought::Droughts;
 pub use explain::Explanation;
 pub use job::{Job, Stint, StintPhase, Verdict};
-pub use lease::{Lease, LeasePhase};
+pub use lease::{Group, Lease, LeasePhase};
 pub use progress::Progress;
 
-use crate::ids::{DecisionId, Installation, LeaseId, WorkloadId};
+use crate::ids::{DecisionId, Installation, LeaseId, NodeId, PoolId, WorkloadId};
 use crate::ledger::LedgerRow;
 use crate::market::Margins;
 use crate::market::foresight::{Model, Plan, Shelf};
 use crate::offer::{Offer, OfferId, Way};
+use crate::pool::{Node, Pool};
 use crate::reason::Reason;
 use crate::record::Decision;
 use crate::units::{NanoUsd, Span, Time};
@@ -41,12 +44,6 @@ use std::sync::Arc;
 pub struct Config {
     /// The market policy of jobs that name none.
     pub policy: String,
-    /// A lease that is not up after this long is given back.
-    pub boot_timeout: Span,
-    /// A lease that outlives its notice by this much is given back.
-    pub notice_overrun: Span,
-    /// An offer that had no capacity is left alone for this long, unless capacity is seen.
-    pub refusal_pause: Span,
     /// From asking for a lease to progress, until it has been measured.
     pub restart_prior: Span,
     /// What this world keeps before a deadline.
@@ -70,9 +67,6 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             policy: crate::market::DEFAULT.to_owned(),
-            boot_timeout: Span::minutes(15),
-            notice_overrun: Span::minutes(2),
-            refusal_pause: Span::seconds(60),
             restart_prior: Span::minutes(3),
             margins: Margins::default(),
             look_every: look_every(),
@@ -105,6 +99,12 @@ pub struct Brain {
     /// Stored as a list: a lease's name is no text, and keys of JSON objects are.
     #[serde(with = "as_list")]
     leases: BTreeMap<LeaseId, Lease>,
+    #[serde(with = "groups_as_list", default)]
+    groups: BTreeMap<DecisionId, Group>,
+    #[serde(default)]
+    pools: BTreeMap<PoolId, Pool>,
+    #[serde(default)]
+    nodes: BTreeMap<NodeId, Node>,
     keys: VecDeque<(String, WorkloadId)>,
     #[serde(default)]
     last_workload: WorkloadId,
@@ -147,6 +147,19 @@ mod as_list {
     }
 }
 
+mod groups_as_list {
+    use super::{BTreeMap, DecisionId, Group};
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(groups: &BTreeMap<DecisionId, Group>, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(groups.values())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<DecisionId, Group>, D::Error> {
+        Ok(Vec::<Group>::deserialize(from)?.into_iter().map(|group| (group.id, group)).collect())
+    }
+}
+
 /// A decision that is still waiting for its effect to be seen: the outbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Open {
@@ -170,6 +183,9 @@ impl Brain {
             refused: BTreeMap::new(),
             jobs: BTreeMap::new(),
             leases: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            pools: BTreeMap::new(),
+            nodes: BTreeMap::new(),
             keys: VecDeque::new(),
             last_workload: WorkloadId::default(),
             closed: VecDeque::new(),
@@ -237,6 +253,15 @@ impl Brain {
         self.offers.get(id)
     }
 
+    /// Pools as last seen.
+    pub fn pools(&self) -> impl Iterator<Item = &Pool> {
+        self.pools.values()
+    }
+    /// Nodes as last seen.
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.values()
+    }
+
     /// The job that was submitted with this key, if it is remembered.
     pub fn submitted_as(&self, key: &str) -> Option<WorkloadId> {
         self.keys.iter().rev().find(|(known, _)| known == key).map(|(_, id)| *id)
@@ -269,7 +294,7 @@ impl Brain {
     /// Every decision whose effect has not been seen. It is part of the state, so the transaction that
     /// writes a decision writes the outbox; a restart dispatches it again under the same id.
     pub fn outbox(&self) -> Vec<Open> {
-        let mut open: Vec<Open> = self.leases.values().filter_map(|lease| lease.open()).collect();
+        let mut open = self.open_for_leases();
         open.extend(self.jobs.values().flat_map(|job| job.open(self.installation)));
         open.sort_by_key(|open| open.id);
         open

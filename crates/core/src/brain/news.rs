@@ -3,6 +3,8 @@
 use super::{Brain, Job, LeasePhase};
 use crate::ids::StintId;
 use crate::record::Event;
+use crate::units::{Span, Time};
+use crate::want::GroupPhase;
 
 impl Brain {
     /// Whether an event would change anything: what is not news is not logged.
@@ -25,15 +27,32 @@ impl Brain {
             }
             Event::OfferSeen { offer } => self.offers.get(&offer.id) != Some(offer),
             Event::OfferGone { offer } => self.offers.contains_key(offer),
+            Event::PoolSeen { pool } => self.pools.get(&pool.id) != Some(pool),
+            Event::NodeSeen { node } => self.nodes.get(&node.id) != Some(&**node),
+            Event::NodeGone { node } => self.nodes.contains_key(node),
+            Event::GroupQueued { group, eta, .. } => self.groups.get(group).is_some_and(|group| match group.phase {
+                GroupPhase::Asked => true,
+                GroupPhase::Queued { eta: known, .. } => is_another_eta(known, *eta),
+                GroupPhase::Granted { .. } => false,
+            }),
+            Event::GroupGranted { group, units, .. } => self.groups.get(group).is_some_and(|group| match group.phase {
+                GroupPhase::Asked | GroupPhase::Queued { .. } => true,
+                GroupPhase::Granted { units: known, .. } => *units < known,
+            }),
+            Event::GroupFailed { group, .. } => {
+                self.groups.contains_key(group) && self.leases_in(*group).all(|lease| lease.meter.is_none())
+            }
             Event::LeaseUp { lease, .. } => self.leases.get(lease).is_some_and(|l| l.meter.is_none()),
-            Event::LeaseFailed { lease, .. } => self.leases.get(lease).is_some_and(|l| l.meter.is_none()),
+            Event::LeaseReady { lease, address } => {
+                self.leases.get(lease).is_some_and(|lease| lease.ready.as_ref() != Some(address))
+            }
             Event::LeaseNoticed { lease, .. } => {
                 self.leases.get(lease).is_some_and(|l| matches!(l.phase, LeasePhase::Up | LeasePhase::Asked))
             }
             Event::LeaseAtRisk { lease } => self.leases.get(lease).is_some_and(|l| l.at_risk_since.is_none()),
             Event::LeaseGone { lease, .. } => self.leases.contains_key(lease),
             Event::LeaseFound { lease, since, until, .. } => {
-                let strange = lease.0.installation == self.installation && !self.leases.contains_key(lease);
+                let strange = lease.group.installation == self.installation && !self.leases.contains_key(lease);
                 strange && until.is_none_or(|_| since.is_some_and(|since| !self.is_booked(*lease, since)))
             }
             Event::WorkerStarted { stint, rank, .. } => stint_of(stint)
@@ -72,5 +91,15 @@ impl Brain {
         let (Some((_, known)), Some(work)) = (known, job.in_own_unit(*done, *total)) else { return true };
         let whole = job.total().unwrap_or(known).0;
         (total.is_some() && job.progress.total != *total) || work.minus(known).0 >= (whole / SHARE).max(1)
+    }
+}
+
+/// Engines guess anew at every look: only a guess that differs by more than this is news.
+const OTHER_ETA: Span = Span::minutes(10);
+
+fn is_another_eta(known: Option<Time>, eta: Option<Time>) -> bool {
+    match (known, eta) {
+        (Some(known), Some(eta)) => (eta - known).0.abs() > OTHER_ETA.0,
+        (known, eta) => known != eta,
     }
 }

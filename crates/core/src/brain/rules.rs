@@ -205,7 +205,7 @@ impl Plan<'_> {
             return (every, None);
         }
         let brain = self.brain;
-        let held = stint.leases.iter().filter_map(|id| brain.leases.get(id)).find(|lease| lease.market.can_be_taken());
+        let held = stint.leases().filter_map(|id| brain.leases.get(&id)).find(|lease| lease.market.can_be_taken());
         let beliefs = held.map(|_| brain.beliefs(job, self.now));
         let belief = held.zip(beliefs.as_ref()).and_then(|(lease, beliefs)| beliefs.zones.get(&lease.offer));
         let lasts = belief.map(|belief| brain.model.expected_lifetime(belief));

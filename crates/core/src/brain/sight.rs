@@ -46,9 +46,11 @@ impl Brain {
                 market: lease.market,
                 running,
                 // A program that was stopped starts anew, also on a lease that has long been there.
-                since: match &job.stint {
-                    Some(stint) => stint.wanted_at,
-                    None => job.stint_over_at.map_or(lease.asked_at, |over| over.max(lease.asked_at)),
+                since: match (&job.stint, self.on_its_way_since(lease)) {
+                    (Some(stint), _) => stint.wanted_at,
+                    (None, Some(since)) => job.stint_over_at.map_or(since, |over| over.max(since)),
+                    // In an engine's own queue nothing has begun yet.
+                    (None, None) => now,
                 },
             }),
             offers,

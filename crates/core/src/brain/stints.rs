@@ -1,14 +1,50 @@
 //! The fold over what stints do: their workers, their progress, what they save, their trouble and their end.
 
-use super::job::StoreAway;
-use super::{Brain, StintPhase, Verdict};
-use crate::ids::{CheckpointId, StintId, WorkloadId};
+use super::job::{StoreAway, Worker};
+use super::{Brain, Group, Lease, Stint, StintPhase, Verdict};
+use crate::ids::{CheckpointId, DecisionId, StintId, WorkloadId};
 use crate::offer::Offer;
-use crate::record::{Trouble, TroubleKind, WorkerEnd};
+use crate::pool::Allocation;
+use crate::record::{Resume, Trouble, TroubleKind, WorkerEnd};
 use crate::told::Told;
 use crate::units::{Rate, Span, Work};
 
 impl Brain {
+    pub(super) fn on_start(&mut self, by: DecisionId, id: StintId, allocations: &[Allocation], resume: Resume) {
+        let (now, Some(job)) = (self.now, self.jobs.get_mut(&id.workload)) else { return };
+        if job.stint.is_some() || id.epoch <= job.epoch || allocations.is_empty() {
+            return;
+        }
+        job.epoch = id.epoch;
+        let leases = allocations.iter().filter_map(|part| self.leases.get(&part.lease));
+        // Time in an engine's own queue is no part of a start.
+        let granted = |lease: &Lease| self.groups.get(&lease.id.group).and_then(Group::on_its_way_since);
+        let wanted = leases.map(|lease| granted(lease).unwrap_or(lease.asked_at)).min();
+        job.stint = Some(Stint {
+            id,
+            by,
+            allocations: allocations.to_vec(),
+            resume,
+            phase: StintPhase::Starting,
+            wanted_at: wanted.max(job.stint_over_at).unwrap_or(now),
+            workers: vec![Worker::default(); allocations.len()],
+            restored: None,
+            base: job.progress.durable,
+            resumed_with: job.progress.durable,
+            reported: None,
+            fruitful: false,
+            saved: false,
+            interrupted: false,
+            stopping: None,
+            save_asked: None,
+            unanswered: 0,
+            saved_at: None,
+            ended_at: None,
+            trouble: None,
+            troubled_at: None,
+        });
+    }
+
     pub(super) fn on_worker_started(
         &mut self,
         id: StintId,
@@ -103,7 +139,7 @@ impl Brain {
         }
         if let Some((before, known)) = stint.reported {
             // The speed of the whole gang, also where fewer run.
-            let whole = work.minus(known).times(job.spec.gang, stint.leases.len() as u32);
+            let whole = work.minus(known).times(job.spec.gang, stint.size());
             // A program that was told to save and stop is not slow: it does something else.
             let steady = stint.stopping.is_none() && !stint.interrupted;
             // Progress bars say nothing done until the checkpoint is loaded: then it was there after all.
@@ -129,7 +165,7 @@ impl Brain {
     /// What a stint runs on.
     fn offer_of(&self, id: StintId) -> Option<&Offer> {
         let stint = self.jobs.get(&id.workload)?.stint.as_ref().filter(|stint| stint.id == id)?;
-        self.offers.get(&self.leases.get(stint.leases.first()?)?.offer)
+        self.offers.get(&self.leases.get(&stint.allocations.first()?.lease)?.offer)
     }
 
     /// What is safe is what was in the files when they were written, not what was done by the time they were stored.

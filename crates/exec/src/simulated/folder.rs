@@ -11,6 +11,11 @@ use windfall_core::{LeaseEnd, LeaseId, OfferId, Time};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Marks {
     pub offer: OfferId,
+    /// Leases that its group has; 0 of one that was never sold.
+    #[serde(default)]
+    pub units: u32,
+    #[serde(default)]
+    pub sold_at: Option<Time>,
     pub up_at: Option<Time>,
     pub ends_at: Option<Time>,
     #[serde(default)]
@@ -20,7 +25,8 @@ pub(super) struct Marks {
 
 impl Default for Marks {
     fn default() -> Marks {
-        Marks { offer: OfferId::new(""), up_at: None, ends_at: None, at_risk: false, gone: None }
+        let offer = OfferId::new("");
+        Marks { offer, units: 0, sold_at: None, up_at: None, ends_at: None, at_risk: false, gone: None }
     }
 }
 

@@ -4,7 +4,7 @@ use super::SimulatedError;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use windfall_core::{Market, Offer, OfferId, Span, Time};
+use windfall_core::{Market, Offer, OfferId, PoolId, Span, Time};
 use windfall_sim::{Tape, embedded};
 
 /// Which market is replayed, and from where.
@@ -40,6 +40,16 @@ impl Position {
         &self.tape
     }
 
+    /// The name of the engine that replays it.
+    pub(super) fn engine(&self) -> &str {
+        "simulated"
+    }
+
+    /// One market, one pool.
+    pub(super) fn pool(&self) -> PoolId {
+        PoolId(format!("{}/{}", self.engine(), self.replay.market).into())
+    }
+
     /// The tape's offset at a moment of the world.
     pub fn offset(&self, now: Time) -> Span {
         let cued = *self.cued_at.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,8 +83,9 @@ impl Position {
     fn offer(&self, zone: &str, market: Market, price: windfall_core::NanoUsd, capacity: Option<u32>) -> Offer {
         let Tape { cloud, instance_type, accelerator, accelerators, notice, .. } = &self.tape;
         Offer {
-            id: OfferId::new(&format!("simulated/{zone}/{instance_type}/{market}")),
-            engine: "simulated".to_owned(),
+            id: OfferId::new(&format!("{}/{zone}/{instance_type}/{market}", self.engine())),
+            engine: self.engine().to_owned(),
+            pool: self.pool(),
             cloud: cloud.clone(),
             region: self.tape.place(zone).region,
             zone: zone.to_owned(),

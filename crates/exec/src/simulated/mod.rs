@@ -13,7 +13,9 @@ mod tests;
 pub use market::Replay;
 
 use crate::clock::WorldClock;
-use crate::engine::{Capabilities, Engine, EngineError, LeaseState, Observed, Owned, Want};
+use crate::engine::{
+    AgentLink, Capabilities, Engine, EngineError, LeaseState, Owned, SeenGroup, SeenLease, SeenWorker,
+};
 use agents::Agents;
 use async_trait::async_trait;
 use folder::{Folder, Marks};
@@ -23,8 +25,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
+use windfall_core::pool::{Books, Habits, Placing, Supply};
 use windfall_core::worker::{AgentRequest, StartOrder, WorkerView};
-use windfall_core::{LeaseEnd, LeaseId, Market, Offer, OfferId, Refusal, Span, StintId, Time};
+use windfall_core::{
+    Address, DecisionId, GroupPhase, LeaseEnd, LeaseId, LeaseTerms, Market, Offer, OfferId, Pool, Refusal, Span,
+    StintId, Time, Want,
+};
 use windfall_sim::TapeError;
 
 /// How often the market is looked at. At sixty times life this is three seconds of the market.
@@ -340,9 +346,32 @@ impl Simulated {
     fn state_of(&self, lease: LeaseId) -> Option<LeaseState> {
         self.held().get(&lease).map(|held| match (held.marks.gone, held.marks.up_at) {
             (Some((at, end)), since) => LeaseState::Gone { since, at, end },
-            (None, Some(since)) => LeaseState::Up { since, ends_at: held.marks.ends_at, at_risk: held.marks.at_risk },
+            (None, Some(since)) => LeaseState::Up {
+                since,
+                terms: LeaseTerms { offer: Some(held.marks.offer.clone()), ..LeaseTerms::default() },
+                // Its agent listens before it is up.
+                ready: Some(Address(held.folder.socket().display().to_string())),
+                ends_at: held.marks.ends_at,
+                at_risk: held.marks.at_risk,
+            },
             (None, None) => LeaseState::Pending,
         })
+    }
+
+    /// The leases of a group that are known, and where the group stands; none where nothing of it is known.
+    fn group_of(&self, group: DecisionId) -> Option<SeenGroup> {
+        let held = self.held();
+        let known = held.range(LeaseId { group, slot: 0 }..=LeaseId { group, slot: u32::MAX });
+        let known: Vec<(LeaseId, Marks)> = known.map(|(lease, held)| (*lease, held.marks.clone())).collect();
+        drop(held);
+        let units = known.iter().map(|(lease, marks)| marks.units.max(lease.slot + 1)).max()?;
+        let at = known.iter().filter_map(|(_, marks)| marks.sold_at.or(marks.up_at)).min().unwrap_or(self.clock.now());
+        let leases = known.iter().filter_map(|(lease, _)| self.seen(*lease)).collect();
+        Some(SeenGroup { group, phase: GroupPhase::Granted { at, units }, leases })
+    }
+
+    fn seen(&self, lease: LeaseId) -> Option<SeenLease> {
+        self.state_of(lease).map(|state| SeenLease { lease, state })
     }
 }
 
@@ -350,9 +379,8 @@ impl Simulated {
 impl Engine for Arc<Simulated> {
     fn describe(&self) -> Capabilities {
         Capabilities {
-            name: "simulated".to_owned(),
+            name: self.position.engine().to_owned(),
             markets: vec![Market::Spot, Market::OnDemand],
-            notice: self.position.tape().notice,
             speed: self.clock.speed(),
         }
     }
@@ -361,31 +389,29 @@ impl Engine for Arc<Simulated> {
         Ok(self.position.offers(self.clock.now()))
     }
 
-    async fn acquire(&self, lease: LeaseId, want: &Want) -> Result<LeaseState, EngineError> {
-        let gate = self.gate(lease);
-        let _alone = gate.lock().await;
-        match self.state_of(lease) {
-            Some(known @ (LeaseState::Gone { .. } | LeaseState::Up { .. })) => return Ok(known),
-            // Sold already, perhaps by an earlier server: its agent may run, so it is not refused any more.
-            Some(LeaseState::Pending) => {}
-            None => self.sell(lease, want)?,
-        }
-        let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
-        let folder = self.folder(lease).ok_or(EngineError::NoLease(lease))?;
-        self.agents.launch(&folder).await.map_err(why)?;
-        let now = self.clock.now();
-        self.mark(lease, |marks| {
-            marks.up_at.get_or_insert(now);
-        });
-        tokio::spawn(Arc::clone(self).watch(lease));
-        self.state_of(lease).ok_or(EngineError::NoLease(lease))
+    async fn pools(&self) -> Result<Vec<Pool>, EngineError> {
+        Ok(vec![Pool {
+            id: self.position.pool(),
+            engine: self.position.engine().to_owned(),
+            placing: Placing::Theirs,
+            supply: Supply::Elastic,
+            books: Books::Leased,
+            habits: Habits { notice: self.position.tape().notice, ..Habits::USUAL },
+        }])
     }
 
-    async fn observe(&self, leases: &[LeaseId]) -> Result<Vec<Observed>, EngineError> {
-        let states: Vec<_> = leases.iter().filter_map(|lease| Some((*lease, self.state_of(*lease)?))).collect();
-        let held = self.held();
-        let worker = |lease: &LeaseId| held.get(lease).and_then(|held| held.worker.clone());
-        Ok(states.into_iter().map(|(lease, state)| Observed { lease, state, worker: worker(&lease) }).collect())
+    async fn acquire(&self, group: DecisionId, want: &Want) -> Result<SeenGroup, EngineError> {
+        // What was sold already, perhaps by an earlier server, is not refused any more: its agents may run.
+        self.sell(group, want)?;
+        let known = self.group_of(group).map(|seen| seen.leases).unwrap_or_default();
+        let pending = known.iter().filter(|seen| seen.state == LeaseState::Pending).map(|seen| seen.lease);
+        let launched = futures::future::join_all(pending.map(|lease| self.launch(lease))).await;
+        launched.into_iter().collect::<Result<Vec<()>, EngineError>>()?;
+        self.group_of(group).ok_or(EngineError::NoLease(LeaseId { group, slot: 0 }))
+    }
+
+    async fn observe(&self, groups: &[DecisionId]) -> Result<Vec<SeenGroup>, EngineError> {
+        Ok(groups.iter().filter_map(|group| self.group_of(*group)).collect())
     }
 
     async fn list_owned(&self) -> Result<Vec<Owned>, EngineError> {
@@ -398,21 +424,12 @@ impl Engine for Arc<Simulated> {
         Ok(self.held().iter().map(owned).collect())
     }
 
-    async fn start(&self, lease: LeaseId, order: &StartOrder) -> Result<(), EngineError> {
-        self.order(lease, &AgentRequest::Start(Box::new(order.clone()))).await
-    }
-
-    async fn stop(&self, lease: LeaseId, stint: StintId, rank: u32, grace: Span) -> Result<(), EngineError> {
-        let grace_ms = self.clock.real_time(grace).as_millis() as u64;
-        self.order(lease, &AgentRequest::Stop { stint, rank, grace_ms }).await
-    }
-
-    async fn save(&self, lease: LeaseId, stint: StintId, _rank: u32, request: u64) -> Result<(), EngineError> {
-        self.order(lease, &AgentRequest::Save { stint, request }).await
-    }
-
-    async fn release(&self, lease: LeaseId) -> Result<LeaseState, EngineError> {
-        self.end(lease, LeaseEnd::Released).await
+    async fn release(&self, group: DecisionId, slots: &[u32]) -> Result<Vec<SeenLease>, EngineError> {
+        let ends = slots.iter().map(|slot| async move {
+            let lease = LeaseId { group, slot: *slot };
+            self.end(lease, LeaseEnd::Released).await.map(|state| SeenLease { lease, state })
+        });
+        futures::future::join_all(ends).await.into_iter().collect()
     }
 
     async fn forget(&self, leases: &[LeaseId]) -> Result<(), EngineError> {
@@ -427,24 +444,75 @@ impl Engine for Arc<Simulated> {
     }
 }
 
+#[async_trait]
+impl AgentLink for Arc<Simulated> {
+    async fn workers(&self, leases: &[LeaseId]) -> Result<Vec<SeenWorker>, EngineError> {
+        let held = self.held();
+        let seen = |lease: &LeaseId| Some(SeenWorker { lease: *lease, worker: held.get(lease)?.worker.clone()? });
+        Ok(leases.iter().filter_map(seen).collect())
+    }
+
+    async fn start(&self, lease: LeaseId, order: &StartOrder) -> Result<(), EngineError> {
+        self.order(lease, &AgentRequest::Start(Box::new(order.clone()))).await
+    }
+
+    async fn stop(&self, lease: LeaseId, stint: StintId, rank: u32, grace: Span) -> Result<(), EngineError> {
+        let grace_ms = self.clock.real_time(grace).as_millis() as u64;
+        self.order(lease, &AgentRequest::Stop { stint, rank, grace_ms }).await
+    }
+
+    async fn save(&self, lease: LeaseId, stint: StintId, _rank: u32, request: u64) -> Result<(), EngineError> {
+        self.order(lease, &AgentRequest::Save { stint, request }).await
+    }
+}
+
 impl Simulated {
-    /// Sells a lease, if the market has one left now: what is sold and not given back counts.
-    fn sell(&self, lease: LeaseId, want: &Want) -> Result<(), EngineError> {
+    /// Sells a group, if the market has enough of an alternative now: what is sold and not given back counts. What was
+    /// sold before is made whole where it was cut off in the middle.
+    fn sell(&self, group: DecisionId, want: &Want) -> Result<(), EngineError> {
         let offers = self.position.offers(self.clock.now());
-        let Some(offer) = offers.iter().find(|offer| offer.id == want.offer) else {
-            return Err(EngineError::Refused(Refusal::Invalid));
-        };
         let mut held = self.held();
-        let sold = held.values().filter(|held| held.marks.gone.is_none() && held.marks.offer == want.offer).count();
-        let dear = want.max_price.is_some_and(|max| offer.price_per_hour > max);
-        if dear || offer.capacity.is_some_and(|capacity| sold >= capacity as usize) {
-            return Err(EngineError::Refused(Refusal::NoCapacity));
+        let known = held.range(LeaseId { group, slot: 0 }..=LeaseId { group, slot: u32::MAX });
+        let known = known.map(|(_, held)| held.marks.clone()).max_by_key(|marks| marks.units);
+        let marks = match known {
+            // Given back before it was asked for, or sold by a server that knew no groups.
+            Some(marks) if marks.units == 0 => return Ok(()),
+            Some(marks) => Marks { up_at: None, ends_at: None, at_risk: false, gone: None, ..marks },
+            None => {
+                let sold = |offer: &OfferId| {
+                    held.values().filter(|held| held.marks.gone.is_none() && held.marks.offer == *offer).count() as u32
+                };
+                let (offer, units) = chosen(&offers, want, sold)?;
+                Marks { offer, units, sold_at: Some(self.clock.now()), ..Marks::default() }
+            }
+        };
+        let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
+        for slot in 0..marks.units {
+            let lease = LeaseId { group, slot };
+            if !held.contains_key(&lease) {
+                let folder = Folder::create(&self.root, lease).map_err(why)?;
+                folder.write_marks(&marks);
+                held.insert(lease, Held { folder, marks: marks.clone(), worker: None, told: false });
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts the agent of a lease that was sold.
+    async fn launch(self: &Arc<Self>, lease: LeaseId) -> Result<(), EngineError> {
+        let gate = self.gate(lease);
+        let _alone = gate.lock().await;
+        if self.state_of(lease) != Some(LeaseState::Pending) {
+            return Ok(());
         }
         let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
-        let folder = Folder::create(&self.root, lease).map_err(why)?;
-        let marks = Marks { offer: want.offer.clone(), ..Marks::default() };
-        folder.write_marks(&marks);
-        held.insert(lease, Held { folder, marks, worker: None, told: false });
+        let folder = self.folder(lease).ok_or(EngineError::NoLease(lease))?;
+        self.agents.launch(&folder).await.map_err(why)?;
+        let now = self.clock.now();
+        self.mark(lease, |marks| {
+            marks.up_at.get_or_insert(now);
+        });
+        tokio::spawn(Arc::clone(self).watch(lease));
         Ok(())
     }
 
@@ -458,4 +526,20 @@ impl Simulated {
         self.changed.notify_one();
         Ok(())
     }
+}
+
+/// The first alternative of which there is enough, and how many of it.
+fn chosen(offers: &[Offer], want: &Want, sold: impl Fn(&OfferId) -> u32) -> Result<(OfferId, u32), EngineError> {
+    let shown = |id: &OfferId| offers.iter().find(|offer| offer.id == *id);
+    if want.units == 0 || want.alternatives.iter().all(|alternative| shown(&alternative.offer).is_none()) {
+        return Err(EngineError::Refused(Refusal::Invalid));
+    }
+    let had = want.alternatives.iter().find_map(|alternative| {
+        let offer = shown(&alternative.offer)?;
+        let dear = alternative.max_price.is_some_and(|max| offer.price_per_hour > max);
+        let left = offer.capacity.map_or(want.units, |capacity| capacity.saturating_sub(sold(&offer.id)));
+        let units = left.min(want.units);
+        (!dear && units >= want.least.max(1)).then(|| (offer.id.clone(), units))
+    });
+    had.ok_or(EngineError::Refused(Refusal::NoCapacity))
 }

@@ -1,12 +1,16 @@
 //! What the simulated engine sells and takes back, by the recording alone: no agent runs.
 
 use super::*;
-use windfall_core::{DecisionId, Installation};
+use windfall_core::{Installation, WorkloadId};
 
 const MARKET: &str = "aws-v100-4-nodes-2023";
 
+fn group(seq: u64) -> DecisionId {
+    DecisionId { installation: Installation(7), seq }
+}
+
 fn lease(seq: u64) -> LeaseId {
-    LeaseId(DecisionId { installation: Installation(7), seq })
+    LeaseId { group: group(seq), slot: 0 }
 }
 
 /// The first offset of the recording at which a zone is like this.
@@ -40,15 +44,15 @@ async fn a_zone_sells_no_more_than_it_has() {
     });
     let (engine, spot) = engine_at(folder.path(), &zone, from).await;
     let capacity = u64::from(spot.capacity.expect("known"));
-    let want = Want { offer: spot.id, max_price: None };
+    let want = Want::of(WorkloadId(1), spot.id, 1);
     for seq in 1..=capacity {
-        engine.sell(lease(seq), &want).expect("there is room");
+        engine.sell(group(seq), &want).expect("there is room");
     }
-    let refused = engine.sell(lease(capacity + 1), &want);
+    let refused = engine.sell(group(capacity + 1), &want);
     assert!(matches!(refused, Err(EngineError::Refused(Refusal::NoCapacity))), "{refused:?}");
     // What is given back can be sold again.
     engine.mark(lease(1), |marks| marks.gone = Some((Time(1_000_000), LeaseEnd::Released)));
-    engine.sell(lease(capacity + 1), &want).expect("there is room again");
+    engine.sell(group(capacity + 1), &want).expect("there is room again");
 }
 
 #[tokio::test]
@@ -59,9 +63,9 @@ async fn when_capacity_shrinks_the_oldest_leases_stay() {
         tape.quote(zone, offset).is_some_and(|quote| quote.capacity >= 2) && falls(2) && !falls(1)
     });
     let (engine, spot) = engine_at(folder.path(), &zone, from).await;
-    let want = Want { offer: spot.id, max_price: None };
+    let want = Want::of(WorkloadId(1), spot.id, 1);
     for seq in 1..=2 {
-        engine.sell(lease(seq), &want).expect("there is room");
+        engine.sell(group(seq), &want).expect("there is room");
         engine.mark(lease(seq), |marks| marks.up_at = Some(Time(1_000_000)));
     }
     let doomed: Vec<LeaseId> = engine.doomed(engine.clock.now()).into_iter().map(|(lease, _)| lease).collect();

@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use tokio::runtime::Runtime;
-use windfall_core::{LeaseId, Market, Span, Time};
-use windfall_exec::{Engine, Interrupt, Replay, Simulated, Want, WorldClock};
+use windfall_core::{LeaseId, Market, OfferId, Span, Time, Want, WorkloadId};
+use windfall_exec::{AgentLink, Engine, Interrupt, Replay, Simulated, WorldClock};
 
 pub struct SimulatedStage {
     dir: tempfile::TempDir,
     work: PathBuf,
+    replay: Replay,
     /// None only while it is opened anew.
     runtime: Option<Runtime>,
     engine: Option<Arc<Simulated>>,
@@ -38,8 +39,7 @@ fn program() -> PathBuf {
 }
 
 impl SimulatedStage {
-    fn engine_on(runtime: &Runtime, root: PathBuf) -> Arc<Simulated> {
-        let replay = Replay { market: "steady".to_owned(), zones: Vec::new(), from: Span::ZERO };
+    fn engine_on(runtime: &Runtime, root: PathBuf, replay: Replay) -> Arc<Simulated> {
         let clock = Arc::new(WorldClock::replayed(Time(1_000_000), 60));
         runtime.block_on(Simulated::open(root, replay, clock, program())).unwrap()
     }
@@ -47,16 +47,50 @@ impl SimulatedStage {
     fn root(&self) -> PathBuf {
         self.dir.path().join("leases")
     }
-}
 
-impl Stage for SimulatedStage {
-    fn open() -> SimulatedStage {
+    fn open_on(replay: Replay) -> SimulatedStage {
         let dir = tempfile::Builder::new().prefix("windfall-conformance-").tempdir().unwrap();
         let work = dir.path().join("work");
         std::fs::create_dir(&work).unwrap();
         let runtime = Runtime::new().unwrap();
-        let engine = SimulatedStage::engine_on(&runtime, dir.path().join("leases"));
-        SimulatedStage { dir, work, runtime: Some(runtime), engine: Some(engine) }
+        let engine = SimulatedStage::engine_on(&runtime, dir.path().join("leases"), replay.clone());
+        SimulatedStage { dir, work, replay, runtime: Some(runtime), engine: Some(engine) }
+    }
+}
+
+/// A place of a recording at which one zone has three or four machines, another has some, and both do for hours.
+fn scarce() -> Replay {
+    let tape = windfall_sim::embedded(FOUR_NODES).unwrap();
+    let lasts = Span::hours(3);
+    let stays = |zone: &str, from: Span, least: u32| {
+        let has = tape.quote(zone, from).map_or(0, |quote| quote.capacity);
+        (has >= least && tape.falls_below(zone, has, from, lasts).is_none()).then_some(has)
+    };
+    for tick in 0..20_000 {
+        let from = Span(tape.tick.0 * tick);
+        let zones: Vec<&str> = tape.zones().filter(|zone| stays(zone, from, 1).is_some()).collect();
+        let large = zones.iter().find(|zone| stays(zone, from, 3).is_some());
+        if let Some((large, small)) = large.and_then(|large| Some((large, zones.iter().find(|zone| *zone != large)?))) {
+            let zones = vec![(*small).to_owned(), (*large).to_owned()];
+            return Replay { market: FOUR_NODES.to_owned(), zones, from };
+        }
+    }
+    panic!("the recording has no such place");
+}
+
+/// A recording with up to four machines a zone.
+const FOUR_NODES: &str = "aws-v100-4-nodes-2023";
+
+impl Stage for SimulatedStage {
+    fn open() -> SimulatedStage {
+        let replay = Replay { market: windfall_sim::STEADY.to_owned(), zones: Vec::new(), from: Span::ZERO };
+        SimulatedStage::open_on(replay)
+    }
+
+    fn scarce() -> SimulatedStage {
+        let stage = SimulatedStage::open_on(scarce());
+        stage.engine.as_ref().unwrap().cue();
+        stage
     }
 
     fn reopen(&mut self) {
@@ -65,11 +99,15 @@ impl Stage for SimulatedStage {
             runtime.shutdown_background();
         }
         let runtime = Runtime::new().unwrap();
-        self.engine = Some(SimulatedStage::engine_on(&runtime, self.root()));
+        self.engine = Some(SimulatedStage::engine_on(&runtime, self.root(), self.replay.clone()));
         self.runtime = Some(runtime);
     }
 
     fn engine(&self) -> &dyn Engine {
+        self.engine.as_ref().unwrap()
+    }
+
+    fn link(&self) -> &dyn AgentLink {
         self.engine.as_ref().unwrap()
     }
 
@@ -80,7 +118,14 @@ impl Stage for SimulatedStage {
     fn want(&self) -> Want {
         let offers = self.wait_for(self.engine().offers()).unwrap();
         let spot = offers.into_iter().find(|offer| offer.market == Market::Spot).unwrap();
-        Want { offer: spot.id, max_price: None }
+        Want::of(WorkloadId(1), spot.id, 1)
+    }
+
+    fn other(&self) -> (OfferId, u32) {
+        let offers = self.wait_for(self.engine().offers()).unwrap();
+        let other = offers.into_iter().filter(|offer| offer.market == Market::Spot);
+        let other = other.max_by_key(|offer| offer.capacity).unwrap();
+        (other.id, other.capacity.unwrap())
     }
 
     fn folder(&self) -> &Path {

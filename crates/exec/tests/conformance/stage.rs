@@ -7,20 +7,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use windfall_core::record::Resume;
 use windfall_core::worker::{StartOrder, WorkerView};
-use windfall_core::{DecisionId, Installation, LeaseId, Span, StintId, WorkloadId};
-use windfall_exec::{Engine, LeaseState, Observed, Want};
+use windfall_core::{DecisionId, Installation, LeaseId, OfferId, Span, StintId, Want, WorkloadId};
+use windfall_exec::{AgentLink, Engine, EngineError, LeaseState};
+
+/// A lease and its worker as they are seen at one moment.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    pub state: LeaseState,
+    pub worker: Option<WorkerView>,
+}
 
 pub trait Stage: Sized {
     /// An engine on new ground.
     fn open() -> Self;
+    /// An engine on new ground, where there are few leases of an offer and another offer has some.
+    fn scarce() -> Self;
     /// The same ground, a new engine: the old one died without a word.
     fn reopen(&mut self);
     /// The engine.
     fn engine(&self) -> &dyn Engine;
+    /// What speaks to the agents on its leases.
+    fn link(&self) -> &dyn AgentLink;
     /// Runs something on the engine's runtime.
     fn wait_for<T>(&self, work: impl Future<Output = T>) -> T;
-    /// Something that can be had.
+    /// One lease that can be had.
     fn want(&self) -> Want;
+    /// The offer with the most leases, and how many of it can be had.
+    fn other(&self) -> (OfferId, u32);
     /// An empty folder for programs.
     fn folder(&self) -> &Path;
     /// Processes that stand on a lease.
@@ -36,14 +49,31 @@ pub trait Stage: Sized {
 
     /// A lease that is up.
     fn up(&self, seq: u64) -> LeaseId {
-        let state = self.wait_for(self.engine().acquire(lease(seq), &self.want())).unwrap();
+        let state = self.acquire(seq).unwrap();
         assert!(matches!(state, LeaseState::Up { .. }), "{state:?}");
         lease(seq)
     }
 
-    /// What the engine shows of a lease.
+    /// Asks for a group of one lease.
+    fn acquire(&self, seq: u64) -> Result<LeaseState, EngineError> {
+        let seen = self.wait_for(self.engine().acquire(lease(seq).group, &self.want()))?;
+        assert_eq!(seen.leases.len(), 1, "{seen:?}");
+        Ok(seen.leases[0].state.clone())
+    }
+
+    /// Gives a lease back.
+    fn release(&self, lease: LeaseId) -> Result<LeaseState, EngineError> {
+        let seen = self.wait_for(self.engine().release(lease.group, &[lease.slot]))?;
+        assert_eq!(seen.iter().map(|seen| seen.lease).collect::<Vec<_>>(), [lease]);
+        Ok(seen[0].state.clone())
+    }
+
+    /// What the engine shows of a lease, and the link of its worker.
     fn see(&self, lease: LeaseId) -> Option<Observed> {
-        self.wait_for(self.engine().observe(&[lease])).unwrap().into_iter().next()
+        let groups = self.wait_for(self.engine().observe(&[lease.group])).unwrap();
+        let state = groups.into_iter().flat_map(|seen| seen.leases).find(|seen| seen.lease == lease)?.state;
+        let workers = self.wait_for(self.link().workers(&[lease])).unwrap();
+        Some(Observed { state, worker: workers.into_iter().next().map(|seen| seen.worker) })
     }
 
     /// Waits until the engine shows something.
@@ -68,7 +98,7 @@ pub trait Stage: Sized {
 
     /// Starts a shell line as a stint.
     fn start(&self, lease: LeaseId, epoch: u64, line: &str) {
-        self.wait_for(self.engine().start(lease, &self.order(epoch, line))).unwrap();
+        self.wait_for(self.link().start(lease, &self.order(epoch, line))).unwrap();
     }
 
     fn order(&self, epoch: u64, line: &str) -> StartOrder {
@@ -102,9 +132,9 @@ pub fn lease(seq: u64) -> LeaseId {
     static TESTS: AtomicU64 = AtomicU64::new(1);
     thread_local!(static TEST: u64 = TESTS.fetch_add(1, Ordering::Relaxed));
     let installation = Installation((u64::from(std::process::id()) << 32) + TEST.with(|test| *test));
-    LeaseId(DecisionId { installation, seq })
+    LeaseId { group: DecisionId { installation, seq }, slot: 0 }
 }
 
 pub fn stint(epoch: u64) -> StintId {
-    StintId { workload: WorkloadId(1), epoch }
+    StintId::of_job(WorkloadId(1), epoch)
 }

@@ -255,6 +255,7 @@ impl Life {
         if self.how.bug == Some(Bug::OutboxDropped) {
             server.dropped = server.cycle.brain().outbox().into_iter().map(|open| open.id).collect();
         }
+        self.audit.installation = server.cycle.brain().installation();
         self.server = Some(server);
         self.next_poll = self.now;
         let mut world = self.shared.world();
@@ -289,11 +290,12 @@ impl Life {
 
     fn perform(&self, task: &Task) -> dispatch::Performed {
         match (self.how.bug, task) {
-            (Some(Bug::ReleaseForgotten), Task::Release(_)) => Default::default(),
+            (Some(Bug::ReleaseForgotten), Task::Release(..)) => Default::default(),
             (Some(Bug::HalfGang), Task::Start(orders)) if orders.len() > 1 => {
-                now(dispatch::perform(&self.shared, &self.shared, &Task::Start(orders[..orders.len() - 1].to_vec())))
+                let part = Task::Start(orders[..orders.len() - 1].to_vec());
+                now(dispatch::perform(&self.shared, &self.shared, &self.shared, &part))
             }
-            _ => now(dispatch::perform(&self.shared, &self.shared, task)),
+            _ => now(dispatch::perform(&self.shared, &self.shared, &self.shared, task)),
         }
     }
 }

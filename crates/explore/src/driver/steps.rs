@@ -4,10 +4,10 @@ use super::*;
 use crate::server::{Flight, Folders, moment, world_time};
 use crate::shelf::Unsure;
 use windfall_core::brain::Open;
-use windfall_core::{Body, DecisionId, codec};
+use windfall_core::{Body, DecisionId, LeaseId, codec};
 use windfall_exec::{Engine, Owned};
 use windfall_server::cycle::Step;
-use windfall_server::dispatch::Performed;
+use windfall_server::dispatch::{Performed, Seen};
 use windfall_store::{Commit, Loaded, Store, StoreError};
 
 impl Life {
@@ -42,11 +42,12 @@ impl Life {
         if !self.shared.world().calm && self.strike(Kind::StoreAway) {
             let away = Span::seconds(self.random.spread(5, 3_000));
             let mut world = self.shared.world();
-            world.store_away_until = world.store_away_until.max(self.now + away);
+            world.lose_store(away);
             // Whatever is stored and restored meanwhile comes later by as much, and once more by what was lost.
             world.delay += Span(away.0 * 2);
         }
         self.hide_an_offer();
+        self.lose_sight_of_a_lease();
         if let Some(server) = self.server.as_mut().filter(|server| server.cycle.leads()) {
             server.cycle.happened(self.smuggled.drain(..));
         }
@@ -101,6 +102,25 @@ impl Life {
         }
     }
 
+    /// A lease that the engine does not find, for less than its pool takes to settle.
+    fn lose_sight_of_a_lease(&mut self) {
+        if !self.strike(Kind::NotFound) {
+            return;
+        }
+        let until = self.now + Span::seconds(self.random.spread(5, 100));
+        let mut world = self.shared.world();
+        let there: Vec<LeaseId> = world.machines.iter().filter(|(_, m)| m.ready).map(|(id, _)| *id).collect();
+        if there.is_empty() {
+            return;
+        }
+        let lease = self.random.pick(&there);
+        if let Some(machine) = world.machines.get_mut(&lease) {
+            machine.unfound_until = Some(until);
+        }
+        // Nothing that happens to it meanwhile is seen.
+        world.delay += until - self.now;
+    }
+
     fn look(&mut self, sweep: bool) {
         let owned = sweep.then(|| self.sweep());
         let Some(server) = &mut self.server else { return };
@@ -109,11 +129,11 @@ impl Life {
         let late: Vec<(Time, Vec<Event>)> = due;
         server.cycle.happened(late.into_iter().flat_map(|(_, events)| events));
         let mut seen = self.observe();
-        if let Ok(events) = &mut seen
-            && events.len() > 1
+        if let Ok(seen) = &mut seen
+            && seen.events.len() > 1
             && self.strike(Kind::EventsShuffled)
         {
-            shuffle(events, &mut self.random);
+            shuffle(&mut seen.events, &mut self.random);
         }
         if let Some(server) = &mut self.server {
             server.cycle.looked(moment(self.now), seen, owned);
@@ -122,9 +142,9 @@ impl Life {
 
     /// What the engine shows, or why it cannot be seen. Its answers fail, get lost, come late or twice, but not more
     /// often because the server looks more often.
-    fn observe(&mut self) -> Result<Vec<Event>, String> {
+    fn observe(&mut self) -> Result<Seen, String> {
         let Some(server) = &mut self.server else { return Err("no server".to_owned()) };
-        let seen = server.observe(&self.shared, self.now);
+        let seen = server.observe(&self.shared);
         let dirty = self.shared.world().dirty_since.take();
         if dirty.is_none() && self.now < self.next_poll {
             return seen;
@@ -145,7 +165,7 @@ impl Life {
         if stale || (!dropped && self.shared.world().strike(Kind::ObservationTwice)) {
             let most = if self.scenario.gentle { 2_000 } else { 600_000 };
             let later = Span(self.random.spread(100, most));
-            server.inbox.push((self.now + later, seen.clone()));
+            server.inbox.push((self.now + later, seen.events.clone()));
         }
         if dropped || stale { Err("the answer was lost".to_owned()) } else { Ok(seen) }
     }
@@ -161,7 +181,7 @@ impl Life {
         if self.how.bug == Some(Bug::OrphanUnbooked) {
             for orphan in orphans {
                 if let Event::LeaseFound { lease, .. } = orphan {
-                    self.perform(&Task::Release(lease));
+                    self.perform(&Task::Release(lease.group, vec![lease.slot]));
                 }
             }
             return Ok(Vec::new());
@@ -299,7 +319,7 @@ impl Life {
                 Step::Rest { .. } if fenced => return self.fail(10, "a fenced leader goes on".to_owned()),
                 Step::Rest { .. } | Step::End(_) => return,
                 Step::Look { .. } => {
-                    let seen = old.observe(&self.shared, self.now);
+                    let seen = old.observe(&self.shared);
                     old.cycle.looked(moment(self.now), seen, None);
                 }
                 Step::Commit(commit) => {

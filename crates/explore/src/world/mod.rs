@@ -1,6 +1,7 @@
 //! The invented world: machines, what runs on them, and the market, in virtual time. It knows the truth that
 //! engines only report; it decides nothing.
 
+mod groups;
 mod workers;
 
 use crate::fault::{Faults, Kind};
@@ -8,8 +9,9 @@ use crate::market::{self, Stall};
 use crate::planted::Bug;
 use crate::program::{Plot, Run, Truth};
 use crate::random;
+use groups::Group;
 use std::collections::{BTreeMap, BTreeSet};
-use windfall_core::{LeaseEnd, LeaseId, OfferId, Span, StintId, Time, WorkerEnd};
+use windfall_core::{DecisionId, LeaseEnd, LeaseId, OfferId, Pool, Span, StintId, Time, WorkerEnd};
 
 /// A worker on a machine.
 #[derive(Clone, Debug)]
@@ -43,6 +45,11 @@ pub(crate) struct Machine {
     pub offer: usize,
     /// Comes up then; never when none.
     pub up_at: Option<Time>,
+    /// Is usable then, if it is up; never when none.
+    pub ready_at: Option<Time>,
+    pub ready: bool,
+    /// The engine does not find it until then.
+    pub unfound_until: Option<Time>,
     pub since: Option<Time>,
     pub notice_at: Option<Time>,
     pub ends_at: Option<Time>,
@@ -57,6 +64,26 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
+    /// One of which nothing is known but what was asked for.
+    pub fn asked(offer: usize) -> Machine {
+        Machine {
+            offer,
+            up_at: None,
+            ready_at: None,
+            ready: false,
+            unfound_until: None,
+            since: None,
+            notice_at: None,
+            ends_at: None,
+            taken_at: None,
+            gone: None,
+            limbo_until: None,
+            worker: None,
+            copies: 1,
+            unwanted_since: None,
+        }
+    }
+
     pub fn is_alive(&self) -> bool {
         self.gone.is_none() || self.limbo_until.is_some()
     }
@@ -74,6 +101,8 @@ pub(crate) struct World {
     pub seed: u64,
     pub now: Time,
     pub stalls: Vec<Stall>,
+    pub pool: Pool,
+    pub groups: BTreeMap<DecisionId, Group>,
     pub machines: BTreeMap<LeaseId, Machine>,
     /// Machines that the engine has forgotten.
     pub past: BTreeMap<LeaseId, Machine>,
@@ -108,6 +137,8 @@ impl World {
             seed,
             now,
             stalls: market::stalls(seed, now, moody),
+            pool: market::pool(seed),
+            groups: BTreeMap::new(),
             machines: BTreeMap::new(),
             past: BTreeMap::new(),
             shown: BTreeSet::new(),
@@ -171,9 +202,12 @@ impl World {
             }
         };
         self.stalls.iter().for_each(|stall| at(stall.next_change));
+        self.groups.values().for_each(|group| at(group.queued_until));
         for machine in self.machines.values().filter(|machine| machine.is_alive()) {
             if machine.gone.is_none() {
                 at(machine.up_at.filter(|_| machine.since.is_none()));
+                at(machine.ready_at.filter(|_| machine.since.is_some() && !machine.ready));
+                at(machine.unfound_until);
                 at(machine.notice_at.filter(|_| machine.ends_at.is_none()));
                 at(machine.taken_at);
             }
@@ -219,6 +253,9 @@ impl World {
                 self.touch();
             }
         }
+        let due = |group: &Group| group.queued_until.is_some_and(|until| until <= now);
+        let due: Vec<DecisionId> = self.groups.iter().filter(|(_, group)| due(group)).map(|(id, _)| *id).collect();
+        due.into_iter().for_each(|group| self.grant(group));
         let ids: Vec<LeaseId> = self.machines.iter().filter(|(_, m)| m.is_alive()).map(|(id, _)| *id).collect();
         for id in ids {
             self.happen_to_machine(id);
@@ -262,6 +299,7 @@ impl World {
         if machine.since.is_none() && machine.up_at.is_some_and(|at| at <= now) {
             self.come_up(id, &machine);
         }
+        self.become_ready(id);
         let Some(machine) = self.machines.get_mut(&id) else { return };
         let notice = self.stalls[machine.offer].offer.notice;
         if machine.ends_at.is_none() && machine.notice_at.is_some_and(|at| at <= now) {
@@ -272,9 +310,20 @@ impl World {
             self.touch();
         }
         if self.machines.get(&id).and_then(|machine| machine.taken_at).is_some_and(|at| at <= now) {
-            let lost = random::of(self.seed, &[11, id.0.seq]).permille(200);
+            let lost = random::of(self.seed, &[11, id.group.seq, id.slot.into()]).permille(200);
             self.interruptions += 1;
             self.end_machine(id, if lost { LeaseEnd::Lost } else { LeaseEnd::Taken });
+        }
+    }
+
+    fn become_ready(&mut self, id: LeaseId) {
+        let now = self.now;
+        let Some(machine) = self.machines.get_mut(&id).filter(|machine| machine.since.is_some()) else { return };
+        let found = machine.unfound_until.take_if(|until| *until <= now).is_some();
+        let ready = !machine.ready && machine.ready_at.is_some_and(|at| at <= now);
+        machine.ready |= ready;
+        if ready || found {
+            self.touch();
         }
     }
 
@@ -282,7 +331,7 @@ impl World {
         let now = self.now;
         let spot = self.stalls[machine.offer].capacity.is_some();
         let notice = self.stalls[machine.offer].offer.notice;
-        let mut random = random::of(self.seed, &[3, id.0.seq]);
+        let mut random = random::of(self.seed, &[3, id.group.seq, id.slot.into()]);
         // Young machines die more often: what was just freed by the market is soon wanted back.
         let life = match random.below(100) {
             0..45 => Some(Span::seconds(random.between(40, 900))),
@@ -310,7 +359,7 @@ impl World {
         let now = self.now;
         let forgotten = self.bug == Some(Bug::GoneRunsOn) && end != LeaseEnd::Released;
         let lingers = forgotten || (end != LeaseEnd::Released && self.strike(Kind::Limbo));
-        let minutes = random::of(self.seed, &[4, id.0.seq]).between(1, 30);
+        let minutes = random::of(self.seed, &[4, id.group.seq, id.slot.into()]).between(1, 30);
         self.say(|| format!("{id} is gone: {end:?}"));
         let Some(machine) = self.machines.get_mut(&id) else { return };
         machine.gone = Some((now, end));
@@ -326,13 +375,31 @@ impl World {
         self.touch();
     }
 
+    /// Checkpoint stores do not answer for so long from now; whoever waits for them waits longer.
+    pub fn lose_store(&mut self, away: Span) {
+        self.store_is_away_until(self.store_away_until.max(self.now + away));
+    }
+
+    fn store_is_away_until(&mut self, until: Time) {
+        let (now, before) = (self.now, self.store_away_until);
+        self.store_away_until = until;
+        let workers = self.machines.values_mut().filter_map(|machine| machine.worker.as_mut());
+        for worker in workers.filter(|worker| !worker.running && before > now && worker.ready_at == before) {
+            worker.ready_at = until;
+        }
+    }
+
     /// From now on nothing goes wrong, and there is room for everybody.
     pub fn calm_down(&mut self) {
         self.calm = true;
-        (self.silent_until, self.hidden, self.store_away_until) = (self.now, None, self.now);
+        (self.silent_until, self.hidden) = (self.now, None);
+        self.store_is_away_until(self.now);
         self.faults.over = true;
         self.trouble_at = self.now;
         let now = self.now;
+        for machine in self.machines.values_mut() {
+            machine.unfound_until = machine.unfound_until.map(|_| now);
+        }
         for stall in &mut self.stalls {
             stall.moody = false;
             if stall.capacity.is_some() {

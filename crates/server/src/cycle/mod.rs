@@ -8,6 +8,7 @@
 //! server leads and has loaded again.
 
 mod away;
+mod missing;
 mod requests;
 mod step;
 #[cfg(test)]
@@ -18,10 +19,11 @@ pub use requests::{Answer, Refused, Ticket};
 pub(crate) use requests::{continued_already, path_in_use};
 pub use step::{Gone, Habits, Moment, Step};
 
-use crate::dispatch::{self, Performed};
+use crate::dispatch::{self, Performed, Seen};
 use crate::flights::Flights;
 use crate::journal::Journal;
 use crate::merge::ProgressMerge;
+use missing::Missing;
 use requests::Request;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -72,6 +74,7 @@ pub struct Cycle {
     out: VecDeque<Step>,
     flights: Flights,
     progress: ProgressMerge,
+    missing: Missing,
     swept: Option<Duration>,
     /// What this server was started with.
     config: Config,
@@ -106,6 +109,7 @@ impl Cycle {
             out: VecDeque::new(),
             flights: Flights::default(),
             progress: ProgressMerge::default(),
+            missing: Missing::default(),
             swept: None,
             seen_at: now.real,
             blind_looks: 0,
@@ -199,7 +203,8 @@ impl Cycle {
 
     fn rest(&self, now: Moment) -> Step {
         // A turn that saw nothing decides nothing, so the brain's own moment would come again and again.
-        let world = self.brain().next_wakeup().filter(|_| !self.is_blind());
+        let world = self.brain().next_wakeup().into_iter().chain(self.missing.next(self.brain())).min();
+        let world = world.filter(|_| !self.is_blind());
         let pause = self.habits.look_again * (1 << self.blind_looks.saturating_sub(1).min(16));
         let look = self.is_blind().then_some(now.real + pause.min(self.habits.look_again_most));
         let sweep = self.swept.map(|swept| swept + self.habits.sweep_every);
@@ -209,7 +214,7 @@ impl Cycle {
 
     /// The engine was looked at: what it shows, and all that it holds where that was asked for. Makes the commit of
     /// this turn.
-    pub fn looked(&mut self, now: Moment, seen: Result<Vec<Event>, String>, owned: Option<Result<Vec<Owned>, String>>) {
+    pub fn looked(&mut self, now: Moment, seen: Result<Seen, String>, owned: Option<Result<Vec<Owned>, String>>) {
         if !self.leads() {
             return;
         }
@@ -220,7 +225,9 @@ impl Cycle {
                     self.say("the engine can be observed again".to_owned());
                 }
                 (self.blind_looks, self.seen_at) = (0, now.real);
-                events.extend(self.progress.thin(self.journal.brain(), seen, now.real, self.habits.progress_every));
+                let mut said = seen.events;
+                said.extend(self.missing.gone(self.journal.brain(), &seen.not_found, now.world));
+                events.extend(self.progress.thin(self.journal.brain(), said, now.real, self.habits.progress_every));
             }
             Err(why) => {
                 if !self.is_blind() {
@@ -295,7 +302,11 @@ impl Cycle {
         self.say(format!("the database is away, nothing is decided until it is back: {}", away.why()));
         let unsure = matches!(error, StoreError::Unsure { .. } | StoreError::Crashed);
         for request in std::mem::take(&mut self.in_commit) {
-            if unsure {
+            if requests::is_in_log(self.journal.brain(), &request) {
+                // It came before, and its first answer was lost: this commit was not about it.
+                let answer = Ok(requests::number(self.journal.brain(), &request));
+                self.out.push_back(Step::Answer(request.ticket, answer));
+            } else if unsure {
                 self.requests.push(Request { since: now.real, logged: None, held: true, ..request });
             } else {
                 let refused = Refused::Away { why: away.why().to_owned() };
@@ -425,9 +436,7 @@ impl Cycle {
 /// The lease whose end an event tells.
 fn ended_lease(event: &Event) -> Option<LeaseId> {
     match event {
-        Event::LeaseGone { lease, .. }
-        | Event::LeaseFailed { lease, .. }
-        | Event::LeaseFound { lease, until: Some(_), .. } => Some(*lease),
+        Event::LeaseGone { lease, .. } | Event::LeaseFound { lease, until: Some(_), .. } => Some(*lease),
         _ => None,
     }
 }

@@ -65,6 +65,11 @@ impl Cycle {
             Phase::Leading => {
                 self.requests.push(Request { ticket, event, logged: None, since: now.real, held: false });
             }
+            Phase::Away(_) if !self.journal.brain().is_news(&event) => {
+                let request = Request { ticket, event, logged: None, since: now.real, held: false };
+                let answer = Ok(number(self.journal.brain(), &request));
+                self.out.push_back(Step::Answer(ticket, answer));
+            }
             Phase::Away(away) => {
                 let why = away.why().to_owned();
                 // The same may have been asked before, in the commit whose answer was lost.

@@ -18,6 +18,8 @@ struct Stage {
     commits: u64,
     leads: u64,
     ended: Option<String>,
+    /// Leases that the engine does not find.
+    not_found: Vec<LeaseId>,
 }
 
 fn at_once<T>(future: impl Future<Output = T>) -> T {
@@ -35,7 +37,7 @@ impl Stage {
         let now = Moment { world: Time(1_000_000), real: Duration::ZERO };
         let cycle = Cycle::start(Habits::default(), config, epoch, loaded, now).expect("a log that can be read");
         let (calls, answers, said) = Default::default();
-        Stage { cycle, store, now, calls, answers, said, commits: 0, leads: 0, ended: None }
+        Stage { cycle, store, now, calls, answers, said, commits: 0, leads: 0, ended: None, not_found: Vec::new() }
     }
 
     /// What its log says by itself.
@@ -68,7 +70,9 @@ impl Stage {
                     return;
                 }
                 Step::Look { sweep } => {
-                    let seen = if sees { Ok(vec![Event::OfferSeen { offer: offer() }]) } else { Err("silent".into()) };
+                    let events = vec![Event::OfferSeen { offer: offer() }];
+                    let seen = Seen { events, not_found: self.not_found.clone() };
+                    let seen = if sees { Ok(seen) } else { Err("silent".into()) };
                     self.cycle.looked(self.now, seen, sweep.then(|| Ok(Vec::new())));
                 }
                 Step::Commit(rows) => {
@@ -99,6 +103,7 @@ fn offer() -> Offer {
     Offer {
         id: windfall_core::OfferId::new("stage/zone/type/on-demand"),
         engine: "stage".to_owned(),
+        pool: Default::default(),
         cloud: String::new(),
         region: String::new(),
         zone: "zone".to_owned(),
@@ -124,7 +129,7 @@ fn a_configuration_is_in_the_log_and_the_past_keeps_the_one_it_had() {
     let mut first = Stage::new();
     first.turn(true);
     assert_eq!(first.rows(), 2, "a log begins with it");
-    let other = Config { refusal_pause: Span::minutes(7), ..Config::default() };
+    let other = Config { restart_prior: Span::minutes(7), ..Config::default() };
     let mut second = Stage::on(first.store.clone(), other.clone());
     assert_eq!(*second.cycle.brain().config(), Config::default(), "the past is not replayed with it");
     second.turn(true);
@@ -152,7 +157,8 @@ fn an_answer_comes_after_the_commit_and_a_call_after_the_answer() {
             Step::Rest { .. } => break,
             Step::Look { .. } => {
                 order.push("look");
-                stage.cycle.looked(stage.now, Ok(vec![Event::OfferSeen { offer: offer() }]), None);
+                let seen = Seen { events: vec![Event::OfferSeen { offer: offer() }], ..Seen::default() };
+                stage.cycle.looked(stage.now, Ok(seen), None);
             }
             Step::Commit(rows) => {
                 order.push("commit");
@@ -223,6 +229,45 @@ fn a_request_whose_commit_is_unsure_is_answered_once_the_log_tells() {
         assert_eq!(stage.cycle.brain().jobs().count(), 1);
         assert_eq!(stage.calls, ["acquire"], "what was decided is called once it is durable");
     }
+}
+
+#[test]
+fn what_came_before_is_answered_with_its_number_also_while_nothing_can_be_written() {
+    let mut stage = Stage::new();
+    stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
+    stage.turn(true);
+    // Sent again, in a commit that the store refuses for the sake of something else.
+    stage.cycle.ask(stage.now, Ticket(2), submission("a", None));
+    stage.cycle.ask(stage.now, Ticket(3), submission("b", None));
+    stage.turn_with(true, &mut |_, _, _| Err(StoreError::Refused), false);
+    stage.cycle.ask(stage.now, Ticket(4), submission("a", None));
+    stage.turn_with(true, &mut |_, _, _| panic!("nothing is stepped"), false);
+    let answer = |ticket| stage.answers.iter().find(|(known, _)| *known == Ticket(ticket)).map(|(_, answer)| answer);
+    assert_eq!((answer(2), answer(4)), (Some(&Ok(Some(1))), Some(&Ok(Some(1)))), "{:?}", stage.answers);
+    assert!(matches!(answer(3), Some(Err(Refused::Away { .. }))), "{:?}", stage.answers);
+}
+
+#[test]
+fn a_lease_that_is_not_found_is_gone_only_when_its_pool_has_settled() {
+    let mut stage = Stage::new();
+    stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
+    stage.turn(true);
+    let group = stage.cycle.brain().groups().next().expect("asked for").id;
+    let lease = LeaseId { group, slot: 0 };
+    let at = stage.now.world;
+    stage.cycle.happened([Event::LeaseUp { lease, at, terms: Box::default(), ready: None }]);
+    stage.turn(true);
+    let look = |stage: &mut Stage, seconds: f64, not_found: &[LeaseId]| {
+        stage.wait(seconds);
+        stage.not_found = not_found.to_vec();
+        stage.turn(true);
+        stage.cycle.brain().lease(lease).is_some()
+    };
+    let settle = windfall_core::pool::Habits::USUAL.settle.0 as f64 / 1_000.0;
+    assert!(look(&mut stage, 1.0, &[lease]) && look(&mut stage, settle - 1.0, &[lease]), "not yet");
+    assert!(look(&mut stage, 0.5, &[]), "found again");
+    assert!(look(&mut stage, 1.0, &[lease]) && look(&mut stage, settle - 1.0, &[lease]), "counted anew");
+    assert!(!look(&mut stage, 2.0, &[lease]));
 }
 
 #[test]

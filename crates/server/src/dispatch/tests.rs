@@ -5,7 +5,7 @@ use futures::FutureExt;
 use std::sync::Mutex;
 use windfall_core::brain::Config;
 use windfall_core::record::Resume;
-use windfall_core::{Body, DecisionId, Installation, JobSpec, Market, NanoUsd, Offer, Reason, Record, Workload};
+use windfall_core::{Allocation, Body, Installation, JobSpec, Market, NanoUsd, Offer, Reason, Record, Time, Workload};
 use windfall_exec::Capabilities;
 
 /// Shows these offers; its first lease's agent hangs.
@@ -16,13 +16,14 @@ struct Scripted {
 }
 
 fn lease(seq: u64) -> LeaseId {
-    LeaseId(DecisionId { installation: Installation(1), seq })
+    LeaseId { group: DecisionId { installation: Installation(1), seq }, slot: 0 }
 }
 
 fn offer(zone: &str) -> Offer {
     Offer {
         id: OfferId::new(&format!("scripted/{zone}")),
         engine: "scripted".to_owned(),
+        pool: Default::default(),
         cloud: String::new(),
         region: String::new(),
         zone: zone.to_owned(),
@@ -39,18 +40,34 @@ fn offer(zone: &str) -> Offer {
 #[async_trait]
 impl Engine for Scripted {
     fn describe(&self) -> Capabilities {
-        Capabilities { name: "scripted".to_owned(), markets: Vec::new(), notice: Span::seconds(30), speed: 1 }
+        Capabilities { name: "scripted".to_owned(), markets: Vec::new(), speed: 1 }
     }
     async fn offers(&self) -> Result<Vec<Offer>, EngineError> {
         Ok(self.offers.clone())
     }
-    async fn acquire(&self, lease: LeaseId, _want: &Want) -> Result<LeaseState, EngineError> {
-        Err(EngineError::NoLease(lease))
+    async fn pools(&self) -> Result<Vec<windfall_core::Pool>, EngineError> {
+        Ok(Vec::new())
     }
-    async fn observe(&self, _leases: &[LeaseId]) -> Result<Vec<Observed>, EngineError> {
+    async fn acquire(&self, group: DecisionId, _want: &Want) -> Result<SeenGroup, EngineError> {
+        Err(EngineError::NoLease(LeaseId { group, slot: 0 }))
+    }
+    async fn observe(&self, _groups: &[DecisionId]) -> Result<Vec<SeenGroup>, EngineError> {
         Ok(Vec::new())
     }
     async fn list_owned(&self) -> Result<Vec<Owned>, EngineError> {
+        Ok(Vec::new())
+    }
+    async fn release(&self, group: DecisionId, _slots: &[u32]) -> Result<Vec<SeenLease>, EngineError> {
+        Err(EngineError::NoLease(LeaseId { group, slot: 0 }))
+    }
+    async fn forget(&self, _leases: &[LeaseId]) -> Result<(), EngineError> {
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl AgentLink for Scripted {
+    async fn workers(&self, _leases: &[LeaseId]) -> Result<Vec<SeenWorker>, EngineError> {
         Ok(Vec::new())
     }
     async fn start(&self, _lease: LeaseId, _order: &StartOrder) -> Result<(), EngineError> {
@@ -66,12 +83,6 @@ impl Engine for Scripted {
         self.stopped.lock().expect("one thread").push(id);
         Ok(())
     }
-    async fn release(&self, lease: LeaseId) -> Result<LeaseState, EngineError> {
-        Err(EngineError::NoLease(lease))
-    }
-    async fn forget(&self, _leases: &[LeaseId]) -> Result<(), EngineError> {
-        Ok(())
-    }
 }
 
 #[async_trait]
@@ -85,9 +96,9 @@ impl StoreProbe for Scripted {
 #[test]
 fn an_agent_that_hangs_does_not_delay_the_stop_of_its_gang() {
     let engine = Scripted::default();
-    let stint = StintId { workload: WorkloadId(1), epoch: 1 };
+    let stint = StintId::of_job(WorkloadId(1), 1);
     let task = Task::Stop(stint, vec![(lease(1), 0), (lease(2), 1), (lease(3), 2)], Span::seconds(30));
-    assert!(perform(&engine, &engine, &task).now_or_never().is_none(), "the first agent hangs");
+    assert!(perform(&engine, &engine, &engine, &task).now_or_never().is_none(), "the first agent hangs");
     assert_eq!(*engine.stopped.lock().expect("one thread"), [lease(2), lease(3)]);
 }
 
@@ -99,8 +110,8 @@ fn an_offer_that_the_engine_no_longer_shows_is_gone() {
         brain.apply(&Record { seq, batch: 1, at: Time(1), body });
     }
     let engine = Scripted { offers: vec![offer("kept")], ..Scripted::default() };
-    let seen = observe(&brain, &engine, Time(2)).now_or_never().expect("it never waits").expect("seen");
-    let news: Vec<&Event> = seen.iter().filter(|event| brain.is_news(event)).collect();
+    let seen = observe(&brain, &engine, &engine).now_or_never().expect("it never waits").expect("seen");
+    let news: Vec<&Event> = seen.events.iter().filter(|event| brain.is_news(event)).collect();
     assert_eq!(news, [&Event::OfferGone { offer: offer("gone").id }]);
 }
 
@@ -108,7 +119,8 @@ fn an_offer_that_the_engine_no_longer_shows_is_gone() {
 fn a_look_at_a_store_says_what_is_wrong_with_it() {
     let (engine, workload) = (Scripted::default(), WorkloadId(7));
     let access = StoreAccess { address: "s3://bucket".to_owned(), ..StoreAccess::default() };
-    let performed = perform(&engine, &engine, &Task::CheckStore(workload, access)).now_or_never().expect("at once");
+    let performed =
+        perform(&engine, &engine, &engine, &Task::CheckStore(workload, access)).now_or_never().expect("at once");
     let [Event::StoreChecked { workload: asked, trouble: Some(trouble) }] = &performed.events[..] else {
         panic!("{performed:?}")
     };
@@ -119,20 +131,17 @@ fn a_look_at_a_store_says_what_is_wrong_with_it() {
 /// A gang of two, of which the first lease is up.
 fn gang() -> (Brain, [LeaseId; 2], StintId) {
     let mut brain = Brain::new(Installation(1), Config::default());
-    let (workload, leases) = (WorkloadId(1), [lease(2), lease(3)]);
-    let stint = StintId { workload, epoch: 1 };
+    let group = lease(2).group;
+    let (workload, leases) = (WorkloadId(1), [0, 1].map(|slot| LeaseId { group, slot }));
+    let stint = StintId::of_job(workload, 1);
     let spec = JobSpec { gang: 2, ..JobSpec::named("job".to_owned(), vec!["train".to_owned()]) };
     let decided = |decision| Body::Decision(decision, Reason::new("test", "test"));
-    let acquire = |lease| {
-        let offer = OfferId::new("here");
-        decided(Decision::Acquire { lease, workload, offer, market: Market::Spot, max_price: None })
-    };
+    let allocations = leases.map(Allocation::whole).to_vec();
     let bodies = [
         Body::Event(Event::Submitted { workload: Box::new(Workload::Job(spec)), key: "key".to_owned(), id: None }),
-        acquire(leases[0]),
-        acquire(leases[1]),
-        Body::Event(Event::LeaseUp { lease: leases[0], at: Time(1) }),
-        decided(Decision::Start { stint, leases: leases.to_vec(), resume: Resume::Newest }),
+        decided(Decision::Acquire { want: Want::of(workload, OfferId::new("here"), 2) }),
+        Body::Event(Event::LeaseUp { lease: leases[0], at: Time(1), terms: Box::default(), ready: None }),
+        decided(Decision::Start { stint, allocations, resume: Resume::Newest }),
     ];
     for (body, seq) in bodies.into_iter().zip(1..) {
         brain.apply(&Record { seq, batch: 1, at: Time(1), body });
@@ -141,11 +150,11 @@ fn gang() -> (Brain, [LeaseId; 2], StintId) {
 }
 
 #[test]
-fn only_what_was_up_can_be_lost() {
+fn only_what_was_up_is_missed() {
     let (brain, leases, _) = gang();
-    let gone = Event::LeaseGone { lease: leases[0], at: Time(9), end: LeaseEnd::Lost };
-    assert_eq!(lost(&brain, &BTreeSet::new(), Time(9)), [gone]);
-    assert!(lost(&brain, &leases.into(), Time(9)).is_empty());
+    let engine = Scripted::default();
+    let seen = observe(&brain, &engine, &engine).now_or_never().expect("it never waits").expect("seen");
+    assert_eq!(seen.not_found, [leases[0]], "the other may be on its way");
 }
 
 #[test]

@@ -13,7 +13,7 @@ fn a_lease_that_never_comes_up_is_given_back() {
 
 /// A lease of this installation that the log does not know, found by its engine.
 fn orphan(offer: &str, since: Time, until: Option<Time>) -> (LeaseId, Event) {
-    let lease = LeaseId(crate::ids::DecisionId { installation: Installation(7), seq: 99 });
+    let lease = LeaseId { group: crate::ids::DecisionId { installation: Installation(7), seq: 99 }, slot: 0 };
     (lease, Event::LeaseFound { lease, offer: OfferId::new(offer), since: Some(since), until })
 }
 
@@ -23,7 +23,7 @@ fn an_orphan_enters_the_books_as_overhead_and_is_given_back() {
     let (since, later) = (world.now, world.now + Span::hours(1));
     let (lease, found) = orphan(FIRM, since, None);
     world.event(found);
-    assert_eq!(world.decide(), [Decision::Release { lease }]);
+    assert_eq!(world.decide(), [Decision::Release { group: lease.group, slots: vec![0] }]);
     world.pass(Span::hours(1));
     world.event(Event::LeaseGone { lease, at: later, end: LeaseEnd::Released });
     assert_eq!(world.leases(), []);
@@ -47,7 +47,7 @@ fn an_orphan_that_came_and_went_unseen_is_booked_once() {
     world.event(found);
     let paid: i64 = world.brain.take_ledger().iter().map(|row| row.amount.0).sum();
     assert_eq!(paid, NanoUsd::from_dollars(0.9).0);
-    let foreign = LeaseId(crate::ids::DecisionId { installation: Installation(8), seq: 99 });
+    let foreign = LeaseId { group: crate::ids::DecisionId { installation: Installation(8), seq: 99 }, slot: 0 };
     let other = Event::LeaseFound { lease: foreign, offer: OfferId::new(SPOT), since: Some(since), until: None };
     assert!(!world.brain.is_news(&other), "another installation's lease is none of ours");
 }
@@ -57,8 +57,8 @@ fn refused() -> World {
     let mut world = world();
     world.submit(job(1, None));
     world.decide();
-    let lease = world.leases()[0];
-    world.event(Event::LeaseFailed { lease, refusal: Refusal::NoCapacity });
+    let group = world.leases()[0].group;
+    world.event(Event::GroupFailed { group, refusal: Refusal::NoCapacity });
     assert!(world.decide().is_empty());
     world
 }

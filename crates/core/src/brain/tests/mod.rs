@@ -32,6 +32,11 @@ fn world() -> World {
     world
 }
 
+/// A lease that can be used from the first moment.
+fn up(lease: LeaseId, at: Time) -> Event {
+    Event::LeaseUp { lease, at, terms: Box::default(), ready: Some(crate::Address::default()) }
+}
+
 fn job(hours: i64, deadline_hours: Option<i64>) -> JobSpec {
     let total = Some(Work(Span::hours(hours).0 as u64));
     JobSpec {
@@ -52,6 +57,7 @@ impl World {
         let offer = Offer {
             id: OfferId::new(id),
             engine: "test".into(),
+            pool: PoolId::default(),
             cloud: "test".into(),
             region: String::new(),
             zone: "a".into(),
@@ -108,7 +114,7 @@ impl World {
 
     fn up_all(&mut self) {
         for lease in self.leases() {
-            self.event(Event::LeaseUp { lease, at: self.now });
+            self.event(up(lease, self.now));
         }
     }
 
@@ -242,12 +248,12 @@ fn a_gang_never_starts_half() {
     world.decide();
     let leases = world.leases();
     assert_eq!(leases.len(), 3);
-    world.event(Event::LeaseUp { lease: leases[0], at: world.now });
-    world.event(Event::LeaseUp { lease: leases[1], at: world.now });
+    world.event(up(leases[0], world.now));
+    world.event(up(leases[1], world.now));
     assert!(world.decide().is_empty());
-    world.event(Event::LeaseFailed { lease: leases[2], refusal: Refusal::NoCapacity });
+    world.event(Event::LeaseGone { lease: leases[2], at: world.now, end: LeaseEnd::Lost });
     let decisions = world.decide();
-    assert!(decisions.iter().all(|d| matches!(d, Decision::Release { .. })) && decisions.len() == 2, "{decisions:?}");
+    assert!(matches!(decisions.as_slice(), [Decision::Release { slots, .. }] if *slots == [0, 1]), "{decisions:?}");
     assert!(world.brain.job(id).expect("known").stint.is_none());
 }
 
@@ -278,7 +284,7 @@ fn the_same_submission_twice_is_one_job() {
 fn stale_and_repeated_reports_change_nothing() {
     let mut world = world();
     let (id, stint) = world.running(job(1, None));
-    let old = StintId { workload: id, epoch: stint.epoch + 5 };
+    let old = StintId::of_job(id, stint.epoch + 5);
     for event in [
         Event::WorkerEnded { stint: old, rank: 0, end: WorkerEnd::Exited { code: 0 }, settled: true },
         Event::WorkerEnded { stint, rank: 9, end: WorkerEnd::Exited { code: 0 }, settled: true },

@@ -75,7 +75,11 @@ fn a_stop_that_saved_nothing_is_not_tried_again_on_that_lease() {
     world.ended(stint, WorkerEnd::Stopped);
     assert_eq!(world.brain.job(id).and_then(|job| job.saves_when_told), Some(false));
     let decisions = world.decide();
-    assert_eq!(decisions, [Decision::Release { lease }], "not started again here");
+    assert_eq!(
+        decisions,
+        [Decision::Release { group: lease.group, slots: vec![lease.slot] }],
+        "not started again here"
+    );
     world.gone(LeaseEnd::Released);
     world.decide();
     assert_eq!(world.market(), Market::OnDemand);

@@ -143,7 +143,7 @@ fn on_demand_that_was_refused_counts_in_the_margin() {
     for _ in 0..10 {
         world.decide();
         let lease = world.leases()[0];
-        world.event(Event::LeaseFailed { lease, refusal: Refusal::NoCapacity });
+        world.event(Event::GroupFailed { group: lease.group, refusal: Refusal::NoCapacity });
         world.pass(Span::minutes(2));
     }
     let job = world.brain.job(id).expect("known");
@@ -241,8 +241,8 @@ fn a_gang_takes_what_the_market_has_down_to_the_fewest_it_can_do_with() {
     let id = world.submit(JobSpec { gang: 4, least_gang: Some(2), ..job(4, None) });
     world.decide();
     assert_eq!(world.leases().len(), 3);
-    let lease = world.leases()[2];
-    world.event(Event::LeaseFailed { lease, refusal: Refusal::NoCapacity });
+    let group = world.leases()[0].group;
+    world.event(Event::GroupGranted { group, at: world.now, units: 2 });
     world.up_all();
     world.decide();
     let stint = world.stint(id);

@@ -1,0 +1,86 @@
+//! What to ask an engine for: how many leases, of which offers. What is held, or was asked for earlier in the same step,
+//! cannot be had again.
+
+use super::decide::Plan;
+use super::{Brain, Job};
+use crate::market::Sight;
+use crate::offer::{Offer, OfferId};
+use crate::pool::Shape;
+use crate::reason::Reason;
+use crate::record::Decision;
+use crate::want::{Alternative, Want};
+use std::collections::BTreeMap;
+
+/// Alternatives of one want.
+const MOST_ALTERNATIVES: usize = 8;
+
+impl Plan<'_> {
+    pub(super) fn acquire(&mut self, job: &Job, offer: &OfferId, sight: &Sight, reason: &Reason) {
+        let Some(offer) = self.brain.offers.get(offer) else { return };
+        // As many as the market has, where that is known: speed and price go with the number.
+        let units = self.left_of(offer).unwrap_or(job.spec.gang).clamp(job.spec.least(), job.spec.gang);
+        *self.taken.entry(offer.id.clone()).or_default() += units;
+        let max_price = job.spec.max_price.filter(|_| offer.market.can_be_taken());
+        let offers = std::iter::once(offer).chain(self.as_good(offer, units, sight));
+        let ask = job.spec.resources.iter().find(|ask| ask.accelerator == offer.accelerator);
+        let want = Want {
+            workload: job.id,
+            units,
+            least: job.spec.least().min(units),
+            alternatives: offers.map(|offer| Alternative { offer: offer.id.clone(), max_price }).collect(),
+            worker: Shape { accelerators: ask.map_or(offer.accelerators, |ask| ask.count), ..Shape::default() },
+            on: Vec::new(),
+            lasts: sight.need.map(|need| need + sight.restart),
+        };
+        self.say(Decision::Acquire { want }, reason.clone());
+    }
+
+    /// Offers that serve as well as the chosen one, should it be gone when the engine is asked: the same thing on the
+    /// same market for no more, and nothing more to pay for the way there.
+    fn as_good<'a>(&'a self, chosen: &'a Offer, units: u32, sight: &Sight) -> Vec<&'a Offer> {
+        let seen = |id: &OfferId| sight.offers.iter().find(|seen| seen.id == *id);
+        let entry = seen(&chosen.id).map(|seen| seen.entry).unwrap_or_default();
+        let open = |offer: &Offer| {
+            seen(&offer.id).is_some_and(|seen| {
+                seen.available && seen.entry <= entry && seen.refused_until.is_none_or(|until| until <= self.now)
+            })
+        };
+        let alike = |offer: &Offer| {
+            offer.id != chosen.id
+                && (&offer.engine, &offer.accelerator, offer.accelerators, offer.market)
+                    == (&chosen.engine, &chosen.accelerator, chosen.accelerators, chosen.market)
+        };
+        let offers = self.brain.offers.values().filter(|offer| alike(offer) && open(offer));
+        let room = |offer: &&Offer| self.left_of(offer).is_none_or(|left| left >= units);
+        let mut offers: Vec<&Offer> =
+            offers.filter(|offer| offer.price_per_hour <= chosen.price_per_hour).filter(room).collect();
+        offers.sort_by_key(|offer| offer.price_per_hour);
+        offers.truncate(MOST_ALTERNATIVES - 1);
+        offers
+    }
+
+    /// Instances of an offer that decisions may still take, where that is known.
+    fn left_of(&self, offer: &Offer) -> Option<u32> {
+        let taken = self.taken.get(&offer.id).copied().unwrap_or(0);
+        offer.capacity.map(|capacity| capacity.saturating_sub(taken))
+    }
+
+    /// What is held, or is taken in this very step, cannot be had any more.
+    pub(super) fn without_what_is_taken(&self, job: &Job, sight: &mut Sight) {
+        for seen in sight.offers.iter_mut().filter(|seen| seen.available && self.taken.contains_key(&seen.id)) {
+            let left = self.brain.offers.get(&seen.id).and_then(|offer| self.left_of(offer));
+            seen.available = left.is_none_or(|left| left >= job.spec.least());
+        }
+    }
+}
+
+impl Brain {
+    /// Instances of each offer that are held, asked for or on their way back.
+    pub(super) fn held_of_offers(&self) -> BTreeMap<OfferId, u32> {
+        let mut held = BTreeMap::new();
+        for lease in self.leases.values() {
+            *held.entry(lease.offer.clone()).or_default() += 1;
+        }
+        held
+    }
+}

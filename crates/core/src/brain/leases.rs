@@ -1,0 +1,210 @@
+//! The fold over what becomes of groups and leases: asked for, queued, granted, refused, up, ready, noticed, gone. Every
+//! second of a lease that is up is metered here.
+
+use super::{Brain, Group, Lease, LeasePhase, SHOWN_AFTER_END};
+use crate::ids::{DecisionId, LeaseId};
+use crate::ledger::Meter;
+use crate::offer::{Market, OfferId};
+use crate::record::{LeaseEnd, Refusal, WorkerEnd};
+use crate::units::{Span, Time};
+use crate::want::{Address, GroupPhase, LeaseTerms, Want};
+
+impl Brain {
+    pub(super) fn on_acquire(&mut self, by: DecisionId, want: &Want) {
+        let (now, Some(job)) = (self.now, self.jobs.get_mut(&want.workload)) else { return };
+        let Some(first) = want.alternatives.first() else { return };
+        if self.groups.contains_key(&by) {
+            return;
+        }
+        job.began_at.get_or_insert(now);
+        let market = self.market_of(&first.offer);
+        for slot in 0..want.units {
+            let id = LeaseId { group: by, slot };
+            let lease = Lease::asked(id, Some(want.workload), first.offer.clone(), market, now);
+            self.leases.entry(id).or_insert(lease);
+        }
+        let group = Group { id: by, want: want.clone(), asked_at: now, phase: GroupPhase::Asked };
+        self.groups.insert(by, group);
+    }
+
+    fn market_of(&self, offer: &OfferId) -> Market {
+        self.offers.get(offer).map_or(Market::OnDemand, |offer| offer.market)
+    }
+
+    pub(super) fn on_release(&mut self, by: DecisionId, group: DecisionId, slots: &[u32]) {
+        for slot in slots {
+            if let Some(lease) = self.leases.get_mut(&LeaseId { group, slot: *slot })
+                && !lease.is_releasing()
+            {
+                lease.phase = LeasePhase::Releasing { by };
+            }
+        }
+    }
+
+    pub(super) fn on_group_queued(&mut self, id: DecisionId, since: Time, eta: Option<Time>) {
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.phase = GroupPhase::Queued { since: since.clamp(group.asked_at, self.now), eta };
+        }
+    }
+
+    /// Slots beyond what was granted do not come.
+    pub(super) fn on_group_granted(&mut self, id: DecisionId, at: Time, units: u32) {
+        let now = self.now;
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        group.phase = GroupPhase::Granted { at: at.clamp(group.asked_at, now), units };
+        let workload = group.want.workload;
+        let never = |lease: &&Lease| lease.id.slot >= units && lease.meter.is_none();
+        let never: Vec<LeaseId> = self.leases_in(id).filter(never).map(|lease| lease.id).collect();
+        for lease in never {
+            self.leases.remove(&lease);
+        }
+        self.forget_group_if_empty(id);
+        self.forget_if_over(workload);
+    }
+
+    pub(super) fn on_group_failed(&mut self, id: DecisionId, refusal: Refusal) {
+        let Some(group) = self.groups.remove(&id) else { return };
+        let leases: Vec<LeaseId> = self.leases_in(id).map(|lease| lease.id).collect();
+        for lease in leases {
+            self.leases.remove(&lease);
+        }
+        for alternative in &group.want.alternatives {
+            self.on_refused(&alternative.offer, refusal);
+        }
+        self.forget_if_over(group.want.workload);
+    }
+
+    fn on_refused(&mut self, offer: &OfferId, refusal: Refusal) {
+        if refusal == Refusal::NoCapacity {
+            self.heard(offer, false);
+        }
+        let usual = self.habits(offer).refusal_pause;
+        let pause = match refusal {
+            Refusal::NoCapacity => usual,
+            Refusal::Retry { after } => after,
+            Refusal::Quota | Refusal::Auth | Refusal::Invalid | Refusal::Bug => Span(usual.0.saturating_mul(10)),
+        };
+        let until = self.now + Span(pause.0.clamp(1_000, Span::hours(1).0));
+        if !self.market_of(offer).can_be_taken() {
+            self.droughts.refused(offer, self.now, until);
+        }
+        let known = self.refused.entry(offer.clone()).or_insert(until);
+        *known = (*known).max(until);
+    }
+
+    pub(super) fn on_lease_up(&mut self, id: LeaseId, at: Time, terms: &LeaseTerms, ready: Option<&Address>) {
+        let Some(lease) = self.leases.get_mut(&id) else { return };
+        lease.bind(terms);
+        let (offer, at) = (lease.offer.clone(), at.clamp(lease.asked_at, self.now));
+        let shown = self.offers.get(&offer).map(|offer| offer.price_per_hour);
+        let rate = shown.or(self.gone_prices.get(&offer).copied()).unwrap_or_default();
+        if let Some(offer) = self.offers.get(&offer) {
+            lease.market = offer.market;
+        }
+        lease.up_at = Some(at);
+        lease.meter = Some(Meter::start(at, rate));
+        lease.ready = ready.cloned().or(lease.ready.take());
+        if lease.phase == LeasePhase::Asked {
+            lease.phase = LeasePhase::Up;
+        }
+        let firm = !lease.market.can_be_taken();
+        if let Some(group) = self.groups.get_mut(&id.group) {
+            group.phase = match group.phase {
+                // Nobody said when it was granted: it never queued, so it was on its way since it was asked for.
+                GroupPhase::Asked => GroupPhase::Granted { at: group.asked_at, units: group.want.units },
+                GroupPhase::Queued { .. } => GroupPhase::Granted { at, units: group.want.units },
+                granted => granted,
+            };
+        }
+        if firm {
+            self.droughts.given(&offer, self.now);
+        }
+        self.heard(&offer, true);
+    }
+
+    pub(super) fn on_lease_ready(&mut self, id: LeaseId, address: &Address) {
+        if let Some(lease) = self.leases.get_mut(&id) {
+            lease.ready = Some(address.clone());
+        }
+    }
+
+    /// Whether a life of a lease that began at `since` is in the books to its end.
+    pub(super) fn is_booked(&self, id: LeaseId, since: Time) -> bool {
+        self.closed.iter().any(|(closed, end)| *closed == id && *end >= since)
+    }
+
+    fn note_closed(&mut self, id: LeaseId, at: Time) {
+        self.closed.push_back((id, at));
+        let now = self.now;
+        self.closed.retain(|(_, end)| now - *end <= SHOWN_AFTER_END);
+    }
+
+    /// Takes a lease into the books that nobody asked for as far as the log knows.
+    pub(super) fn on_lease_found(&mut self, id: LeaseId, offer: &OfferId, since: Option<Time>) {
+        // Nobody knows when it was asked for; it may come up before this news of it arrives.
+        let lease = Lease::asked(id, None, offer.clone(), self.market_of(offer), Time(0));
+        self.leases.insert(id, lease);
+        since.into_iter().for_each(|since| self.on_lease_up(id, since, &LeaseTerms::default(), None));
+    }
+
+    pub(super) fn on_lease_noticed(&mut self, id: LeaseId, ends_at: Time) {
+        let Some(lease) = self.leases.get_mut(&id) else { return };
+        lease.phase = LeasePhase::Noticed { ends_at };
+        for stint in self.jobs.values_mut().filter_map(|job| job.stint.as_mut()).filter(|stint| stint.is_on(id)) {
+            stint.interrupted = true;
+        }
+    }
+
+    pub(super) fn on_lease_gone(&mut self, seq: u64, id: LeaseId, at: Time, end: LeaseEnd) {
+        let Some(mut lease) = self.leases.remove(&id) else { return };
+        if end == LeaseEnd::Taken {
+            self.heard(&lease.offer, false);
+        }
+        let beneficiary = lease.beneficiary();
+        let end_at = lease.up_at.map_or(at, |up_at| at.clamp(up_at, self.now));
+        if let Some(meter) = &mut lease.meter {
+            self.fresh_ledger.extend(meter.close(end_at, seq, id, beneficiary));
+        }
+        self.note_closed(id, end_at);
+        self.forget_group_if_empty(id.group);
+        if let Some(job) = lease.workload.and_then(|workload| self.jobs.get_mut(&workload))
+            && lease.up_at.is_some()
+        {
+            let paid = lease.cost_at(end_at);
+            job.paid += paid;
+            *job.paid_by.entry(lease.market).or_default() += paid;
+            *job.held.entry(lease.market).or_default() += lease.held_at(end_at);
+        }
+        self.end_workers_on(id, end);
+        lease.workload.into_iter().for_each(|workload| self.forget_if_over(workload));
+    }
+
+    /// Whatever ran on a lease that is gone is dead, and did not end by itself as far as anyone knows.
+    fn end_workers_on(&mut self, id: LeaseId, end: LeaseEnd) {
+        let now = self.now;
+        let mut on_it = Vec::new();
+        for job in self.jobs.values_mut() {
+            let Some(stint) = job.stint.as_mut().filter(|stint| stint.is_on(id)) else { continue };
+            on_it.push(job.id);
+            for rank in stint.ranks_on(id) {
+                let worker = &mut stint.workers[rank];
+                stint.interrupted |= worker.end.is_none() && (end != LeaseEnd::Released || stint.stopping.is_none());
+                worker.end.get_or_insert(WorkerEnd::Stopped);
+                worker.settled = true;
+            }
+            if stint.is_ended() {
+                stint.ended_at.get_or_insert(now);
+            }
+        }
+        for workload in on_it {
+            self.close_stint_if_over(workload);
+            self.forget_if_over(workload);
+        }
+    }
+
+    fn forget_group_if_empty(&mut self, id: DecisionId) {
+        if self.leases_in(id).next().is_none() {
+            self.groups.remove(&id);
+        }
+    }
+}
