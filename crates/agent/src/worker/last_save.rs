@@ -1,7 +1,8 @@
 //! After the program's end: what it saved last is made durable, or given up and put where it is not deleted. Rank 0
 //! of a gang first waits for the others, because all of them save into one directory.
 
-use super::{Life, Moving, Tell, write_whole};
+use super::files::write_whole;
+use super::state::{Moving, Tell, WorkerRun};
 use crate::checkpoint::Finished;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,9 +11,9 @@ use windfall_core::{Trouble, TroubleKind};
 /// How often rank 0 looks whether the others have ended.
 const LOOK: Duration = Duration::from_millis(100);
 
-impl Life {
+impl WorkerRun {
     fn mark_of(&self, rank: u32) -> PathBuf {
-        self.beside().join(format!("ended-{}-{rank}", self.order.stint.epoch))
+        self.job_folder().join(format!("ended-{}-{rank}", self.order.stint.epoch))
     }
 
     /// Tells rank 0 that this rank has ended and writes nothing more.
@@ -102,7 +103,7 @@ impl Life {
         if !saves.starts_with(&self.dir) {
             return Some(saves.to_owned());
         }
-        let kept = self.beside().join(format!("unsaved-{}", self.order.stint.epoch));
+        let kept = self.job_folder().join(format!("unsaved-{}", self.order.stint.epoch));
         match std::fs::rename(saves, &kept) {
             Ok(()) => Some(kept),
             Err(_) => Some(saves.to_owned()),
