@@ -1,7 +1,7 @@
 //! A lease's control group, where this user may make one. Whatever a program does to its session, its parent and its
 //! environment, its processes stay in the group that the guard joined, so they are found when everybody who knew
 //! them is dead. Version 2 is used where it can be written, else the freezer or pids hierarchy of version 1; where
-//! none can, the marks in `processes.rs` are all there is.
+//! none can, the marks in `sweep.rs` are all there is.
 
 use crate::processes;
 use rustix::process::Signal;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::place::{Kind, Place};
+use super::address::{Kind, StoreAddress};
 
 /// A planner waits for the answer, and can do without.
 const WITHIN: Duration = Duration::from_secs(3);
@@ -37,9 +37,9 @@ pub enum Located {
 
 /// Where the store of that address is; none if it is no address.
 pub async fn located(address: &str, env: impl IntoIterator<Item = (String, String)>) -> Option<Located> {
-    let remote = match Place::read(address, env).ok()? {
-        Place::Directory(_) => return Some(Located::Folder),
-        Place::Remote(remote) => remote,
+    let remote = match StoreAddress::read(address, env).ok()? {
+        StoreAddress::Directory(_) => return Some(Located::Folder),
+        StoreAddress::Remote(remote) => remote,
     };
     let cloud = match remote.kind {
         Kind::S3 => "aws",

@@ -13,8 +13,9 @@ use windfall_core::Trouble;
 
 use super::error::{CheckpointError, Result};
 use super::manifest::Ref;
+use super::names::now_ms;
 use super::watch::Scout;
-use super::{Checkpoints, Habits, Saved, Snapshot, WatchOptions, Watcher, now_ms};
+use super::{Checkpoints, Habits, Saved, Snapshot, WatchOptions, Watcher};
 
 /// Which progress belongs to files last written at this time (milliseconds since 1970).
 pub type WorkAt = Arc<dyn Fn(u64) -> Option<u64> + Send + Sync>;

@@ -9,9 +9,10 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::depot::Fetched;
 use super::error::{CheckpointError, Result, blocking};
 use super::manifest::{FORMAT, FileEntry, Manifest, Ref};
+use super::names::{blob_key, now_ms, token};
 use super::save::SMALL;
 use super::tree::Stamp;
-use super::{Checkpoints, Stint, blob_key, now_ms, token, unpack};
+use super::{Checkpoints, Stint, unpack};
 
 /// Contents that programs failed on are remembered up to this many.
 const FAILED_KNOWN: usize = 64;

@@ -12,8 +12,9 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::depot::{Depot, Source};
 use super::error::{CheckpointError, Result, blocking};
 use super::manifest::{DirEntry, FORMAT, FileEntry, LinkEntry, Manifest, Name, Ref};
+use super::names::{blob_key, now_ms, token};
 use super::tree::{SnapFile, Snapshot, Stamp, Standing};
-use super::{Checkpoints, Stint, blob_key, now_ms, token};
+use super::{Checkpoints, Stint};
 
 /// Smaller files share blobs: ten thousand of them would be as many requests, or as many disk syncs.
 pub(super) const SMALL: u64 = 256 << 10;
