@@ -61,7 +61,7 @@ pub struct Offer<'c> {
     /// Where exactly; none when the price holds in the whole region.
     pub zone: Option<&'c str>,
     pub(crate) zone_mask: u64,
-    pub(crate) place: u32,
+    pub(crate) region_at: u32,
     /// How it is bought.
     pub term: Term,
     /// An instance-hour.

@@ -384,7 +384,7 @@ fn in_order(sort: Sort, a: &Offer<'_>, b: &Offer<'_>) -> Ordering {
     let known_first = |key: Option<NanoUsd>| key.map_or(i64::MAX, |price| price.0);
     let name = |offer: &Offer<'_>| (offer.price, offer.term, offer.kind.count);
     known_first(key(a)).cmp(&known_first(key(b))).then_with(|| name(a).cmp(&name(b))).then_with(|| {
-        let place = |offer: &Offer<'_>| (offer.kind.at, offer.place);
-        place(a).cmp(&place(b)).then_with(|| a.zone.cmp(&b.zone))
+        let of = |offer: &Offer<'_>| (offer.kind.at, offer.region_at);
+        of(a).cmp(&of(b)).then_with(|| a.zone.cmp(&b.zone))
     })
 }

@@ -111,8 +111,8 @@ impl Answers {
             let (path, yaml) = as_yaml(question, text)?;
             next.values.insert(path.to_owned(), yaml);
             if let Err(error) = parse(&template(&next), "job.yaml", context) {
-                // The place is in a file that nobody has seen.
-                return Err(Problem { place: None, ..error.problems()[0].clone() });
+                // The position is in a file that nobody has seen.
+                return Err(Problem { position: None, ..error.problems()[0].clone() });
             }
         }
         *self = next;

@@ -10,7 +10,7 @@ mod foreign;
 mod init;
 mod keys;
 mod node;
-mod place;
+mod paths;
 mod quantity;
 mod schema;
 mod show;
@@ -18,7 +18,7 @@ mod value;
 mod when;
 mod wishes;
 
-pub use error::{Class, JobFileError, Place, Problem};
+pub use error::{Class, FilePosition, JobFileError, Problem};
 pub use init::{Answers, Question, template};
 pub use schema::schema;
 pub use show::Look;

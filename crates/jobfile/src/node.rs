@@ -8,7 +8,7 @@ use std::ops::Range;
 /// Deeper than any job file; keeps everything that walks the tree shallow.
 const DEEPEST: usize = 24;
 
-/// A value with its place.
+/// A value with its position.
 #[derive(Debug)]
 pub(super) struct Node {
     pub span: Range<usize>,
@@ -272,6 +272,6 @@ fn not_yaml(text: &str, at: usize, kind: &ErrorKind) -> (Range<usize>, Problem) 
 }
 
 fn floor_line(text: &str, at: usize) -> usize {
-    let at = super::error::place(text, &(at..at)).span.start;
+    let at = super::error::position(text, &(at..at)).span.start;
     text[..at].rfind('\n').map_or(0, |newline| newline + 1)
 }

@@ -2,7 +2,7 @@
 //! what of their differences counts, and the findings about it.
 
 use super::act::Played;
-use super::compare::{self, Apart, Compared, How, Place, Weight};
+use super::compare::{self, Apart, Compared, How, ValuePath, Weight};
 use super::judge::{Finding, Scene, Seen, Severity};
 use super::saves::{Contents, is_lock};
 use super::traces::last_line;
@@ -99,7 +99,7 @@ impl Seen {
 }
 
 /// The places of two undisturbed runs that differ: nothing can be said about those.
-pub fn volatile(compared: &[Compared]) -> BTreeSet<Place> {
+pub fn volatile(compared: &[Compared]) -> BTreeSet<ValuePath> {
     let counts = |apart: &&Apart| matches!(apart.weight, Weight::Result | Weight::Random);
     let places = compared
         .iter()
@@ -109,7 +109,7 @@ pub fn volatile(compared: &[Compared]) -> BTreeSet<Place> {
 
 impl Scene {
     /// Whether the final state is that of the undisturbed run; none when nothing of it could be compared.
-    pub fn equal(&self, volatile: &BTreeSet<Place>) -> Option<bool> {
+    pub fn equal(&self, volatile: &BTreeSet<ValuePath>) -> Option<bool> {
         let compared = self.compared.as_ref()?;
         if compared.iter().any(|file| file.unlike(volatile).next().is_some()) {
             return Some(false);

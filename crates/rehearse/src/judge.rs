@@ -2,7 +2,7 @@
 //! seen, why it matters and what to do; nothing here runs anything.
 
 use super::act::{Cut, Ended, Played, Stint};
-use super::compare::{Compared, Place};
+use super::compare::{Compared, ValuePath};
 use super::signals::LAST_WORDS;
 use super::traces::{Baseline, Restart};
 use serde::Serialize;
@@ -73,7 +73,7 @@ pub struct Seen {
     pub saves_when_asked: bool,
     pub deterministic: Option<bool>,
     /// Where two undisturbed runs differ.
-    pub volatile: BTreeSet<Place>,
+    pub volatile: BTreeSet<ValuePath>,
     /// Two undisturbed runs print different last lines.
     pub last_line_varies: bool,
     /// Acts that went wrong beside others and well alone.

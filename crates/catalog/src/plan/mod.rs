@@ -17,7 +17,7 @@ pub use best::Limit;
 pub use candidate::{Basis, Candidate, Interval, Plan, Rejected};
 pub use holdings::{Commitment, Discount, Holdings};
 pub use parts::Parts;
-pub use request::{Kept, Request, Saves, Stored, Work};
+pub use request::{Request, Saves, StoreLocation, Stored, Work};
 pub use room::Tuning;
 pub use speed::{Evidence, LONGEST_HOURS, Need};
 pub use why::Why;

@@ -1,6 +1,6 @@
 //! The cost of a job in its parts. A part that nobody can price is unknown, never zero.
 
-use super::request::{Kept, Request, Stored};
+use super::request::{Request, StoreLocation, Stored};
 use crate::catalog::Catalog;
 use crate::egress::Site;
 use crate::offer::Offer;
@@ -108,11 +108,13 @@ pub(super) fn besides(catalog: &Catalog, request: &Request, offer: &Offer<'_>, l
         price((sent(bytes) as f64 / spans) as u64).map(|one| NanoUsd((one.0 as f64 * spans) as i64))
     };
     let priced = |bytes: u64| match &request.saves.at {
-        Kept::Here => nothing,
-        Kept::At { cloud, region } => monthly(bytes, &|bytes| catalog.egress(here, Site { cloud, region }, bytes)),
+        StoreLocation::Here => nothing,
+        StoreLocation::At { cloud, region } => {
+            monthly(bytes, &|bytes| catalog.egress(here, Site { cloud, region }, bytes))
+        }
         // Whoever keeps checkpoints in a cloud runs where they are.
-        Kept::Within { cloud } if cloud == here.cloud => nothing,
-        Kept::Within { .. } => monthly(bytes, &|bytes| catalog.internet_egress(here, bytes)),
+        StoreLocation::Within { cloud } if cloud == here.cloud => nothing,
+        StoreLocation::Within { .. } => monthly(bytes, &|bytes| catalog.internet_egress(here, bytes)),
     };
     // Nothing is nothing, whatever the size.
     let free = priced(1 << 40) == nothing;

@@ -68,12 +68,12 @@ pub struct Saves {
     /// How many are kept.
     pub keep: u32,
     /// Where.
-    pub at: Kept,
+    pub at: StoreLocation,
 }
 
-/// Where a store is.
+/// Where the store of a job's checkpoints is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Kept {
+pub enum StoreLocation {
     /// Where the job runs.
     #[default]
     Here,

@@ -2,7 +2,8 @@
 
 use crate::catalog;
 use windfall_catalog::plan::{
-    Candidate, Commitment, Discount, Evidence, Holdings, Kept, Limit, Plan, Request, Saves, Stored, Tuning, Why, Work,
+    Candidate, Commitment, Discount, Evidence, Holdings, Limit, Plan, Request, Saves, StoreLocation, Stored, Tuning,
+    Why, Work,
 };
 use windfall_catalog::{Precision, Term, Wanted};
 use windfall_core::market::foresight::Model;
@@ -17,7 +18,7 @@ pub fn hours(count: i64, on: &str) -> Request {
         work: Some(Work::Hours { hours: Span::hours(count), on: Some(wanted(on)) }),
         accelerators: vec![wanted(on)],
         restart: Some(Span::minutes(6)),
-        saves: Saves { bytes: Some(1_000_000_000), every: None, keep: 3, at: Kept::Here },
+        saves: Saves { bytes: Some(1_000_000_000), every: None, keep: 3, at: StoreLocation::Here },
         ..Request::default()
     }
 }

@@ -7,7 +7,7 @@ use crate::commands::offers::{Within, bad};
 use crate::commands::work::{self, wanted};
 use std::path::Path;
 use windfall_agent::checkpoint::{Located, located};
-use windfall_catalog::plan::{Holdings, Kept, Request, Saves, Stored, Tuning, Work};
+use windfall_catalog::plan::{Holdings, Request, Saves, StoreLocation, Stored, Tuning, Work};
 use windfall_catalog::{Catalog, Count, Precision, Wanted};
 use windfall_core::{NanoUsd, Span};
 use windfall_jobfile::{self as jobfile, Problem, Read};
@@ -45,7 +45,7 @@ pub fn asked(here: &Here, sold: &ForSale, file: Option<&Path>, args: &PlanChange
     let named = !asked.request.accelerators.is_empty();
     flags(here, catalog, args, &mut asked)?;
     if let Some(store) = store.filter(|_| args.store_at.is_none()) {
-        let (at, note) = kept(&store);
+        let (at, note) = store_location(&store);
         asked.request.saves.at = at;
         asked.notes.extend(note);
     }
@@ -107,7 +107,7 @@ fn of_file(catalog: &Catalog, read: &Read, file: &Path) -> Result<Asked, Failure
             bytes: spec.checkpoint.size_bytes,
             every: spec.checkpoint.every,
             keep: spec.checkpoint.keep,
-            at: Kept::Here,
+            at: StoreLocation::Here,
         },
         data: wishes.data_bytes.map(|bytes| Stored { bytes, at: None }),
         precision,
@@ -126,31 +126,31 @@ fn of_file(catalog: &Catalog, read: &Read, file: &Path) -> Result<Asked, Failure
 }
 
 /// Where a store is, and what of that was assumed. A bucket is asked; that a store does not answer costs seconds only.
-fn kept(store: &str) -> (Kept, Option<String>) {
+fn store_location(store: &str) -> (StoreLocation, Option<String>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let located = runtime.ok().and_then(|runtime| runtime.block_on(located(store, std::env::vars())));
     let unsure = "say where the bucket is with --store-at";
     match located {
-        None | Some(Located::Folder) => (Kept::Here, None),
+        None | Some(Located::Folder) => (StoreLocation::Here, None),
         Some(Located::Said { cloud, region }) => {
             let note = format!("checkpoints are kept in {cloud} {region}, where the bucket says it is");
-            (Kept::At { cloud: cloud.to_owned(), region }, Some(note))
+            (StoreLocation::At { cloud: cloud.to_owned(), region }, Some(note))
         }
         Some(Located::Set { cloud, region }) => {
             let note = format!("checkpoints are kept in {cloud} {region}, as AWS_REGION says: {unsure}");
-            (Kept::At { cloud: cloud.to_owned(), region }, Some(note))
+            (StoreLocation::At { cloud: cloud.to_owned(), region }, Some(note))
         }
         Some(Located::Within { cloud }) => {
             let note = format!(
                 "the region of the bucket is not known: inside {cloud} it is taken to be that of the job, which costs \
                  nothing; from elsewhere its traffic is paid: {unsure}"
             );
-            (Kept::Within { cloud: cloud.to_owned() }, Some(note))
+            (StoreLocation::Within { cloud: cloud.to_owned() }, Some(note))
         }
         Some(Located::Elsewhere) => {
             let note =
                 format!("the store has an address of its own: traffic to it is paid as to the internet: {unsure}");
-            (Kept::Within { cloud: String::new() }, Some(note))
+            (StoreLocation::Within { cloud: String::new() }, Some(note))
         }
     }
 }
@@ -218,7 +218,7 @@ fn flags(here: &Here, catalog: &Catalog, args: &PlanChange, asked: &mut Asked) -
     }
     if let Some(at) = &args.store_at {
         let (cloud, region) = site(catalog, "--store-at", at)?;
-        request.saves.at = Kept::At { cloud, region };
+        request.saves.at = StoreLocation::At { cloud, region };
     }
     if let Some(file) = &args.holdings {
         request.holdings = holdings(file, here)?;

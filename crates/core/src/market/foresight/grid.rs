@@ -99,7 +99,7 @@ impl Shift {
 
 /// Which (slack, span) are kept, and where each lies among them.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Kept {
+pub(super) struct KeptGrid {
     slacks: SlackGrid,
     /// The kept point's place in the grid that is solved.
     solved_at: Vec<usize>,
@@ -114,9 +114,9 @@ pub(super) struct Kept {
 /// Four kept points around a place, and how much each counts.
 pub(super) type Corners = [(usize, f32); 4];
 
-impl Kept {
+impl KeptGrid {
     /// What is kept of a plan over so many ticks; the work ends within `ending` ticks of span.
-    pub fn of(solved: &SlackGrid, keep: Keep, ticks: u32, ending: f32) -> Kept {
+    pub fn of(solved: &SlackGrid, keep: Keep, ticks: u32, ending: f32) -> KeptGrid {
         let slacks = SlackGrid::kept(solved, keep);
         let find = |point: &f32| solved.points.partition_point(|known| *known < point - 1e-3);
         let solved_at = slacks.points.iter().map(find).collect();
@@ -132,7 +132,7 @@ impl Kept {
         let cell = |pair: &[u32]| pair[1] - pair[0];
         let wide = slacks.points.windows(2).map(|pair| libm::ceilf(pair[1] - pair[0]) as u32).max().unwrap_or(1);
         let last = ticks + spans.windows(2).map(cell).max().unwrap_or(1) + wide + 1;
-        let mut kept = Kept { slacks, solved_at, spans, begins: vec![0], last };
+        let mut kept = KeptGrid { slacks, solved_at, spans, begins: vec![0], last };
         for slack in 0..kept.slacks.points.len() {
             let count = kept.spans.iter().filter(|span| kept.time_of(slack, **span) <= last).count();
             kept.begins.push(kept.begins[slack] + count);

@@ -29,33 +29,34 @@ const ALONE: f64 = 0.4;
 
 /// The choice that is expected to cost least, among those that keep the deadline whatever the market does.
 pub fn foresight(sight: &Sight) -> (Choice, Reason) {
-    let outlook =
-        sight.plan.as_ref().zip(sight.model.as_ref()).and_then(|(plan, model)| Outlook::of(sight, plan, model));
-    let (Some(outlook), Some(firm)) = (outlook, sight.firm()) else {
+    let situation =
+        sight.plan.as_ref().zip(sight.model.as_ref()).and_then(|(plan, model)| Situation::of(sight, plan, model));
+    let (Some(situation), Some(firm)) = (situation, sight.firm()) else {
         return without_a_plan(sight);
     };
-    let weighed = outlook.weigh();
-    let money = |ticks: f64| NanoUsd((ticks * firm.price.for_span(outlook.plan.terms().tick).0 as f64) as i64);
+    let weighed = situation.weigh();
+    let money = |ticks: f64| NanoUsd((ticks * firm.price.for_span(situation.plan.terms().tick).0 as f64) as i64);
     let say = |text: &str| {
-        let reason = Reason::new("foresight", text).span("slack", outlook.idle).money("on-demand", money(weighed.firm));
+        let reason =
+            Reason::new("foresight", text).span("slack", situation.idle).money("on-demand", money(weighed.firm));
         let spot = weighed.spot.map(|(_, cost)| cost);
         let reason = spot.iter().fold(reason, |reason, cost| reason.money("spot", money(*cost)));
         weighed.wait.iter().fold(reason, |reason, cost| reason.money("waiting", money(*cost)))
     };
-    let until = Some(sight.now + outlook.step);
+    let until = Some(sight.now + situation.step);
     let hold = |seen: &Seen, reason: Reason| match &sight.present {
         Some(present) if present.offer == seen.id => (Choice::Stay { until }, reason),
         _ => (Choice::Take(seen.id.clone()), reason.money("price", seen.price)),
     };
     let spot = weighed.spot.map_or(f64::INFINITY, |(_, cost)| cost);
     // Who runs on on-demand gives it up for nothing only if that saves what a wait must save.
-    let given_up = if sight.on_firm() { outlook.worth_waiting(weighed.firm) } else { 0.0 };
+    let given_up = if sight.on_firm() { situation.worth_waiting(weighed.firm) } else { 0.0 };
     let wait = weighed.wait.map_or(f64::INFINITY, |wait| wait + given_up);
     match weighed.spot {
-        _ if weighed.firm <= spot.min(wait) + outlook.least_gain() => {
+        _ if weighed.firm <= spot.min(wait) + situation.least_gain() => {
             hold(firm, say("on-demand is expected to cost least"))
         }
-        Some((zone, _)) if spot - wait <= outlook.worth_waiting(spot) => {
+        Some((zone, _)) if spot - wait <= situation.worth_waiting(spot) => {
             hold(zone, say("spot is expected to cost least"))
         }
         _ => (Choice::Wait { until }, say("waiting for spot is expected to cost least")),
@@ -77,7 +78,7 @@ fn without_a_plan(sight: &Sight) -> (Choice, Reason) {
 }
 
 /// A job's present, with all that the world wants kept taken off its time.
-struct Outlook<'a> {
+struct Situation<'a> {
     sight: &'a Sight,
     plan: &'a Plan,
     model: &'a Model,
@@ -164,8 +165,8 @@ fn tilt(seen: &mut [Weight], plan: &Plan, wanted: f64) {
     }
 }
 
-impl<'a> Outlook<'a> {
-    fn of(sight: &'a Sight, plan: &'a Plan, model: &'a Model) -> Option<Outlook<'a>> {
+impl<'a> Situation<'a> {
+    fn of(sight: &'a Sight, plan: &'a Plan, model: &'a Model) -> Option<Situation<'a>> {
         let single = || sight.offers.iter().find_map(|seen| seen.belief.as_deref());
         let belief = sight.anywhere.as_deref().or_else(single)?;
         let reserve = sight.least_slack_on_spot() - sight.restart;
@@ -189,7 +190,7 @@ impl<'a> Outlook<'a> {
             Believed { class, bucket, goes_on: weight * (1.0 - ends), ends: weight * ends }
         });
         let believed = believed.collect();
-        Some(Outlook {
+        Some(Situation {
             sight,
             plan,
             model,

@@ -1,0 +1,196 @@
+//! One job on its way through one course of a market, from change to change.
+
+use super::drawn_market::DrawnMarket;
+use super::forecast_terms::ForecastTerms;
+use crate::market::policies::levi_cushion;
+use crate::units::Span;
+
+/// Moves of one world that are played. A job that is not done by then goes on as it went: after thousands of changes
+/// of the market more of them tell nothing new.
+const MOST_MOVES: usize = 4_000;
+
+/// Less work than this, in milliseconds, is none.
+const DONE: f64 = 0.5;
+
+/// What happened in one world.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct WorldOutcome {
+    /// Time paid for on spot.
+    pub spot: Span,
+    /// Time paid for on a market that cannot be taken away.
+    pub firm: Span,
+    /// Part of both that was spent in changeovers.
+    pub starting: Span,
+    /// Part of both that did work which an interruption undid.
+    pub undone: Span,
+    /// From the beginning to the end.
+    pub elapsed: Span,
+    /// Leases that the market took.
+    pub interruptions: u32,
+    /// It ended. A market whose spells are shorter than a start never brings a job to its end.
+    pub finished: bool,
+    /// It ended after its deadline, or not at all.
+    pub late: bool,
+}
+
+/// What a job holds.
+#[derive(Clone, Copy, PartialEq)]
+enum HeldMarket {
+    Nothing,
+    Spot,
+    Firm,
+}
+
+/// What was paid for and what happened up to a moment. Times are milliseconds.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    now: f64,
+    /// What is left to do.
+    work: f64,
+    spot: f64,
+    firm: f64,
+    starting: f64,
+    undone: f64,
+    interruptions: f64,
+}
+
+impl Count {
+    /// The same course for so many times as long again as up to now.
+    fn go_on(&mut self, times: f64) {
+        for figure in [
+            &mut self.now,
+            &mut self.spot,
+            &mut self.firm,
+            &mut self.starting,
+            &mut self.undone,
+            &mut self.interruptions,
+        ] {
+            *figure *= 1.0 + times;
+        }
+    }
+}
+
+/// Plays one job through one course of the market.
+pub(super) fn play_in_world(terms: &ForecastTerms, tick: f64, market: &mut DrawnMarket<'_>) -> WorldOutcome {
+    let need = terms.need.0 as f64;
+    let mut count = Count { work: need, ..Count::default() };
+    play(terms, tick, market, &mut count);
+    if count.work >= DONE {
+        carry_on(terms, &mut count);
+    }
+    let finished = count.work < DONE;
+    let late = !finished || terms.left.is_some_and(|left| count.now > left.0 as f64 + 1.0);
+    let span = |ms: f64| Span(ms as i64);
+    WorldOutcome {
+        spot: span(count.spot),
+        firm: span(count.firm),
+        starting: span(count.starting),
+        undone: span(count.undone),
+        elapsed: span(count.now),
+        interruptions: count.interruptions as u32,
+        finished,
+        late,
+    }
+}
+
+/// What is kept before a deadline while nothing is held.
+fn cushion(terms: &ForecastTerms, work: f64) -> f64 {
+    levi_cushion(Span(work as i64), terms.tick).0 as f64
+}
+
+/// Time to the deadline beyond what the work needs from there.
+fn slack(terms: &ForecastTerms, count: &Count, held: HeldMarket) -> f64 {
+    let start = if held == HeldMarket::Nothing { terms.restart.0 as f64 } else { 0.0 };
+    terms.left.map_or(f64::INFINITY, |left| left.0 as f64 - count.now - count.work - start)
+}
+
+/// From change to change, until the work is done or enough was seen.
+fn play(terms: &ForecastTerms, tick: f64, market: &mut DrawnMarket<'_>, count: &mut Count) {
+    let restart = terms.restart.0 as f64;
+    let (mut held, mut fresh) = (HeldMarket::Nothing, 0.0f64);
+    let (mut up, rest) = market.begin();
+    let mut spell = rest;
+    let mut changes = rest * tick;
+    // What a loss costs: what it undoes, and the start after it.
+    let loss = restart + (terms.undone + terms.tick).0 as f64;
+    let mut firm_from = 0.0f64;
+    for _ in 0..MOST_MOVES {
+        if count.work < DONE {
+            break;
+        }
+        while changes <= count.now {
+            up = !up;
+            spell = market.next(up, spell);
+            changes += spell * tick;
+            if !up && held == HeldMarket::Spot {
+                held = HeldMarket::Nothing;
+                count.interruptions += 1.0;
+                let lost = fresh.min(terms.undone.0 as f64);
+                count.undone += lost;
+                count.work += lost;
+            }
+        }
+        let have = slack(terms, count, held);
+        let wants_spot = match held {
+            HeldMarket::Firm => have > loss + restart,
+            _ => have > loss,
+        };
+        let target = match held {
+            _ if up && (wants_spot || !terms.has_firm) => HeldMarket::Spot,
+            HeldMarket::Firm => HeldMarket::Firm,
+            _ if terms.has_firm && have <= cushion(terms, count.work) => HeldMarket::Firm,
+            _ => HeldMarket::Nothing,
+        };
+        let asks_for_firm = target == HeldMarket::Firm && held != HeldMarket::Firm;
+        if asks_for_firm && count.now >= firm_from {
+            firm_from = count.now + market.refusal_ms(terms.refused);
+        }
+        let refused = asks_for_firm && count.now < firm_from;
+        // What is held is not given back for what cannot be had.
+        let target = if refused { held } else { target };
+        let entering = target != HeldMarket::Nothing && target != held;
+        let start = if entering { restart } else { 0.0 };
+        fresh = if entering { 0.0 } else { fresh };
+        held = target;
+        let done = count.now + start + count.work;
+        let until = match held {
+            HeldMarket::Nothing if refused => changes.min(firm_from),
+            HeldMarket::Nothing if terms.has_firm => {
+                changes.min(count.now + (have - cushion(terms, count.work)).max(1.0))
+            }
+            HeldMarket::Nothing => changes,
+            // Slack does not grow on a market that stays: it is never left again.
+            HeldMarket::Firm if slack(terms, count, held) - start <= loss + restart => done,
+            HeldMarket::Spot | HeldMarket::Firm => changes.min(done),
+        };
+        let paid = if held == HeldMarket::Nothing { 0.0 } else { until - count.now };
+        let progress = (paid - start).max(0.0);
+        count.work -= progress;
+        fresh += progress;
+        count.starting += paid.min(start);
+        *(if held == HeldMarket::Spot { &mut count.spot } else { &mut count.firm }) += paid;
+        count.now = until;
+    }
+}
+
+/// A job that is not done after thousands of changes goes on as it went, on spot for as long as its slack allows and
+/// then on what stays. One that made no progress never ends.
+fn carry_on(terms: &ForecastTerms, count: &mut Count) {
+    let speed = (terms.need.0 as f64 - count.work) / count.now;
+    if speed <= 0.0 {
+        return;
+    }
+    let to_the_end = count.work / speed;
+    let spare = (slack(terms, count, HeldMarket::Nothing) - cushion(terms, count.work)).max(0.0);
+    let longest = if terms.has_firm && speed < 1.0 { spare / (1.0 - speed) } else { f64::INFINITY };
+    let more = to_the_end.min(longest);
+    count.work -= more * speed;
+    count.go_on(more / count.now);
+    if count.work >= DONE && terms.has_firm {
+        let restart = terms.restart.0 as f64;
+        count.firm += restart + count.work;
+        count.starting += restart;
+        count.now += restart + count.work;
+        count.work = 0.0;
+    }
+}
