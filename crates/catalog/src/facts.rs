@@ -3,7 +3,6 @@
 //! Prices are kept by instance type, region, zone and term. Where two files price the same thing the newer one wins,
 //! whatever the order they are read in.
 
-use crate::catalog::Catalog;
 use crate::knowledge::Knowledge;
 use crate::words::{Band, Count, Source, Term};
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,7 +78,7 @@ pub type History = Vec<(u32, Option<NanoUsd>)>;
 /// Every fact.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    sources: Vec<Source>,
+    pub(crate) sources: Vec<Source>,
     types: Vec<TypeFacts>,
     type_index: BTreeMap<(String, String, Option<String>, Count), TypeId>,
     names: Vec<String>,
@@ -93,32 +92,6 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Everything that an open catalogue knows, to build on.
-    pub fn from_catalog(catalog: &Catalog) -> Facts {
-        let knowledge = Knowledge {
-            accelerators: catalog.accelerators().to_vec(),
-            throughput: catalog.throughput().clone(),
-            data: catalog.data_costs().clone(),
-        };
-        let mut facts = Facts { sources: catalog.sources().to_vec(), knowledge, ..Facts::default() };
-        for kind in catalog.instance_types() {
-            let id = facts.instance(catalog.type_facts(kind));
-            catalog.offers_of(kind, false, |offer| {
-                let source = facts.source(offer.source.clone());
-                facts.price(id, offer.region, offer.zone, offer.term, offer.price, source);
-                catalog.all_zones(&offer).into_iter().for_each(|zone| facts.sold_in(id, offer.region, zone));
-                if let Some((band, source)) = offer.band.zip(offer.band_source) {
-                    let source = facts.source(source.clone());
-                    facts.band(id, offer.region, band, source);
-                }
-            });
-            for (region, zone, term, history) in catalog.histories(kind) {
-                facts.set_history(id, region, zone, term, history);
-            }
-        }
-        facts
-    }
-
     /// Adds a source, or finds it.
     pub fn source(&mut self, source: Source) -> SourceId {
         let at = self.sources.iter().position(|known| *known == source).unwrap_or_else(|| {

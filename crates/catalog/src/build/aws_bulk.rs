@@ -1,9 +1,8 @@
 //! AWS's bulk offer file of EC2: gigabytes of JSON, products first, then terms. Read as a stream: of each product that
 //! is a plain Linux instance its key is kept, everything else is dropped as soon as it is parsed.
 
-use super::chips;
+use super::chips::{self, filled};
 use super::rows::Rows;
-use super::skypilot::filled;
 use crate::error::BuildError;
 use crate::facts::{Facts, TypeId};
 use crate::money;

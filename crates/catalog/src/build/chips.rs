@@ -1,6 +1,7 @@
 //! What instance types really have in them. The price lists leave it out, or say it wrong; here is what the
 //! providers' own descriptions of their machines say.
 
+use crate::facts::TypeFacts;
 use crate::names;
 use crate::words::Count;
 
@@ -216,6 +217,31 @@ pub fn has_efa(kind: &str) -> bool {
         "trn1" => size == "32xlarge",
         "g4dn" | "g5" | "g6" | "g6e" | "gr6" => large,
         _ => false,
+    }
+}
+
+/// An instance type with what `chips` and its provider say of it.
+pub(super) fn filled(
+    cloud: &str,
+    kind: &str,
+    chips: Option<Chips>,
+    vcpus_milli: Option<u32>,
+    memory_mib: Option<u32>,
+    accelerator_memory_mib: Option<u32>,
+) -> TypeFacts {
+    let known = network(cloud, kind);
+    let efa = cloud == "aws" && has_efa(kind);
+    TypeFacts {
+        cloud: cloud.to_owned(),
+        name: kind.to_owned(),
+        count: chips.as_ref().map_or(Count(0), |chips| chips.count),
+        model: chips.as_ref().and_then(|chips| chips.model.clone()),
+        accelerator: chips.map(|chips| chips.family),
+        vcpus_milli,
+        memory_mib,
+        accelerator_memory_mib,
+        network_mbps: known.map(|(gbps, _)| gbps * 1_000),
+        fabric: known.map(|(_, fabric)| fabric).or(efa.then_some("EFA")).map(str::to_owned),
     }
 }
 

@@ -1,7 +1,7 @@
 //! One way to run the job, with what it is expected to cost and to take.
 
+use super::evidence::Evidence;
 use super::parts::Parts;
-use super::speed::Evidence;
 use super::why::Why;
 use crate::knowledge::Precision;
 use crate::offer::Offer;
@@ -101,9 +101,9 @@ pub struct Rejected<'c> {
     pub why: Why,
 }
 
-/// A plan.
+/// The ways to run a job, ranked, and the offers that will not do.
 #[derive(Clone, Debug, Default)]
-pub struct Plan<'c> {
+pub struct Ranking<'c> {
     /// Cheapest first.
     pub candidates: Vec<Candidate<'c>>,
     /// What will not do.
@@ -114,7 +114,7 @@ pub struct Plan<'c> {
     pub notes: Vec<String>,
 }
 
-impl Plan<'_> {
+impl Ranking<'_> {
     /// Reasons for which offers were rejected, as people read them, with how many each; the most frequent first.
     pub fn ruled_out(&self) -> Vec<(&'static str, usize)> {
         let mut reasons: Vec<(&'static str, usize)> = Vec::new();

@@ -1,7 +1,6 @@
 //! What a plan is asked for.
 
 use super::holdings::Holdings;
-use super::room::Tuning;
 use crate::knowledge::Precision;
 use crate::search::Wanted;
 use crate::words::{Count, Term};
@@ -47,6 +46,16 @@ pub enum Work {
         /// In what precision.
         precision: Option<Precision>,
     },
+}
+
+/// What is trained of a model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tuning {
+    /// Every parameter.
+    #[default]
+    Full,
+    /// Small matrices beside frozen parameters.
+    Lora,
 }
 
 /// Bytes that are somewhere.

@@ -1,7 +1,7 @@
 //! How well several accelerators work together: inside a node by its links, between nodes by their network.
 
+use super::evidence::Evidence;
 use super::request::Request;
-use super::speed::{Evidence, USUAL_MFU};
 use crate::catalog::Catalog;
 use crate::knowledge::Precision;
 use crate::offer::InstanceType;
@@ -9,6 +9,8 @@ use crate::offer::InstanceType;
 /// Gb/s of network for each node at which half of the time between two nodes would be waiting: large-model training
 /// loses about 5 % at 400 Gb/s and 15 % at 100 Gb/s.
 const HALF_GBPS: f64 = 20.0;
+/// Share of peak where nobody measured one: what ordinary training reaches.
+pub(super) const USUAL_MFU: f64 = 0.35;
 /// Gb/s for each node in runs that people publish.
 const USUAL_GBPS: f64 = 400.0;
 /// Where nobody says the network, one as slow as small instances have.

@@ -1,10 +1,11 @@
 //! From an offer to a candidate: the forecast of its market, played once for all offers that share it.
 
 use super::candidate::{Basis, Candidate, Interval};
+use super::evidence::Evidence;
 use super::parts::{self, Parts};
 use super::request::{Request, Work};
 use super::scale::UNKNOWN_GBPS;
-use super::speed::{Evidence, Need};
+use super::speed::Need;
 use super::why::Why;
 use crate::catalog::Catalog;
 use crate::offer::Offer;
@@ -13,6 +14,8 @@ use windfall_core::market::foresight::{ForecastTerms, JobForecast, Losses, Model
 use windfall_core::market::{save_every, save_takes};
 use windfall_core::{Market, NanoUsd, Span};
 
+/// A way that makes the deadline less often than this is no way.
+const LEAST_CHANCE: f64 = 0.9;
 /// Changeover where nobody says one: an instance boots and a program loads.
 const USUAL_RESTART: Span = Span::minutes(5);
 /// How often a market is looked at.
@@ -66,7 +69,7 @@ impl<'c, 'r> Weigh<'c, 'r> {
             return Err(Why::NeverEnds);
         }
         let chance = forecast.in_time();
-        if self.request.deadline.is_some() && chance < super::LEAST_CHANCE {
+        if self.request.deadline.is_some() && chance < LEAST_CHANCE {
             return Err(Why::MayMiss { chance });
         }
         let price = Prices { way, firm };
