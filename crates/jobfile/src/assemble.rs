@@ -1,6 +1,6 @@
 //! Checked values to a job: defaults, and what only several keys together can get wrong.
 
-use super::Context;
+use super::context::Context;
 use super::error::{Class, Problem, Problems, Quoted};
 use super::paths;
 use super::value::{Fields, Value};

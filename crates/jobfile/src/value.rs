@@ -1,7 +1,7 @@
 //! A node of the file and what the table expects of it to a checked value. Every problem on the way is
 //! collected, and the walk goes on with the neighbours.
 
-use super::Context;
+use super::context::Context;
 use super::error::{Class, Problem, Problems, Quoted};
 use super::keys::{Key, Kind, Name, home_of, present_name};
 use super::node::{Node, Yaml};

@@ -3,8 +3,8 @@
 
 use super::act::Played;
 use super::compare::{self, Apart, Compared, How, ValuePath, Weight};
-use super::judge::{Finding, Scene, Seen, Severity};
 use super::saves::{Contents, is_lock};
+use super::seen::{Finding, Scene, Seen, Severity};
 use super::traces::last_line;
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -3,7 +3,8 @@
 use super::act::{Cut, Ended, Played};
 use super::compare::Compared;
 use super::final_state;
-use super::judge::{Finding, Judgement, Scene, Seen, Verdict, seconds};
+use super::judge::{Judgement, Verdict};
+use super::seen::{Finding, Scene, Seen, seconds};
 use serde::Serialize;
 use std::cell::Cell;
 use std::time::Instant;

@@ -151,13 +151,13 @@ impl Stage {
         !self.fresh || self.spec.checkpoint.path.is_some()
     }
 
-    /// Puts what an act ended with aside, where no other act writes, and says where: its state and its folder.
-    pub fn keep_state(&self, played: &super::act::Played) -> (PathBuf, PathBuf) {
+    /// Moves what an act left, its saves and its folder, to where no other act writes, and says where that is.
+    pub fn keep_state(&self, left: Option<(&Path, &Path)>) -> (PathBuf, PathBuf) {
         let (state, folder) = (self.home.join("undisturbed"), self.home.join("undisturbed-folder"));
-        if let Some(last) = played.last() {
-            let _ = std::fs::rename(&last.saves_dir, &state);
+        if let Some((saves, folder_left)) = left {
+            let _ = std::fs::rename(saves, &state);
             if self.fresh {
-                let _ = std::fs::rename(&last.folder, &folder);
+                let _ = std::fs::rename(folder_left, &folder);
             }
         }
         (state, folder)
