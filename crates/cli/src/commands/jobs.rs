@@ -1,7 +1,7 @@
 //! Questions and orders about jobs that exist.
 
-use super::Here;
 use crate::args::{BudgetArgs, ExplainArgs, JobArgs, JobsArgs, LogsArgs};
+use crate::here::Here;
 use crate::show;
 use std::io::Write;
 use windfall_core::NanoUsd;

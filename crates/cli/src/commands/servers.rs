@@ -1,7 +1,7 @@
 //! Servers: the one in the foreground, and starting, asking and ending those in the background.
 
-use super::Here;
 use crate::args::{DownArgs, UpArgs};
+use crate::here::Here;
 use crate::show;
 use std::io::Write;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! Submitting a job and watching it until it ends, or until the watcher has seen enough.
 
-use super::Here;
 use super::jobs::ask_about;
 use crate::args::{AcceptArgs, JobArgs, ResumeArgs, RunArgs, SubmitArgs};
 use crate::bill;
+use crate::here::Here;
 use crate::live::View;
 use std::io::IsTerminal;
 use std::path::Path;

@@ -3,9 +3,9 @@
 mod record;
 mod table;
 
-use super::Here;
 use super::facts::catalog;
 use crate::args::{OfferSort, OffersArgs, PlaceArgs};
+use crate::here::Here;
 use windfall_catalog::{BadRequest, Catalog, Query, Sort, Term};
 use windfall_core::NanoUsd;
 use windfall_server::client::{Code, Failure};

@@ -1,15 +1,15 @@
 //! From a job file and flags to a request.
 
-use super::world::ForSale;
 use crate::args::PlanChange;
-use crate::commands::Here;
+use crate::commands::for_sale::ForSale;
 use crate::commands::offers::{Within, bad};
 use crate::commands::work::{self, wanted};
+use crate::here::Here;
 use std::path::Path;
 use windfall_agent::checkpoint::{Located, located};
 use windfall_catalog::plan::{Holdings, Request, Saves, StoreLocation, Stored, Tuning, Work};
 use windfall_catalog::{Catalog, Count, Precision, Wanted};
-use windfall_core::{NanoUsd, Span};
+use windfall_core::Span;
 use windfall_jobfile::{self as jobfile, Problem, Read};
 use windfall_server::client::{Code, Failure};
 
@@ -276,9 +276,4 @@ fn holdings(file: &Path, here: &Here) -> Result<Holdings, Failure> {
         held.left.push(Span(end.timestamp().as_millisecond() - now.as_millisecond()));
     }
     Ok(held)
-}
-
-/// A price for people.
-pub fn dollars(price: NanoUsd) -> String {
-    price.to_string()
 }
