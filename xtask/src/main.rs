@@ -3,6 +3,7 @@
 mod architecture;
 mod bench;
 mod components;
+mod docs;
 mod licences;
 mod load;
 mod mutants;

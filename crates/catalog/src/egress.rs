@@ -10,9 +10,7 @@ const GIB: i128 = 1 << 30;
 /// A region that bytes come from or go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site<'p> {
-    /// The cloud.
     pub cloud: &'p str,
-    /// Its region.
     pub region: &'p str,
 }
 

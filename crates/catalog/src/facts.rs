@@ -27,7 +27,6 @@ pub struct TypeFacts {
     pub memory_mib: Option<u32>,
     /// Memory of one accelerator, where only the provider says it.
     pub accelerator_memory_mib: Option<u32>,
-    /// Network to other instances.
     pub network_mbps: Option<u32>,
     /// What the network is: `EFA`, `InfiniBand`, …
     pub fabric: Option<String>,
@@ -58,17 +57,13 @@ struct Key {
 /// One price, as it is handed to the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PriceFact<'f> {
-    /// Of what.
     pub kind: TypeId,
-    /// Where.
     pub region: &'f str,
     /// Where exactly; none for the whole region.
     pub zone: Option<&'f str>,
-    /// Bought how.
     pub term: Term,
     /// An hour.
     pub price: NanoUsd,
-    /// Who says so.
     pub source: SourceId,
 }
 

@@ -11,7 +11,6 @@ use windfall_core::nearest::nearest;
 /// An accelerator somebody asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// The family.
     pub family: String,
     /// The model, when the name says it: `H100-PCIe`.
     pub model: Option<String>,
@@ -75,7 +74,6 @@ pub struct Query {
     pub accelerators: Vec<Wanted>,
     /// Instances without accelerators instead.
     pub without_accelerators: bool,
-    /// In these clouds.
     pub clouds: Vec<String>,
     /// In these regions or zones.
     pub regions: Vec<String>,
@@ -93,7 +91,6 @@ pub struct Query {
     pub max_price: Option<NanoUsd>,
     /// One offer for each zone, also where the price holds in the whole region.
     pub by_zone: bool,
-    /// The order.
     pub sort: Sort,
     /// At most so many.
     pub limit: Option<usize>,

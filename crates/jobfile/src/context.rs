@@ -9,7 +9,6 @@ pub struct Context {
     pub folder: PathBuf,
     /// The user's home, for `~/` and so that it is never taken for checkpoints.
     pub home: Option<PathBuf>,
-    /// Who submits.
     pub owner: String,
     /// The real time, in milliseconds since the Unix epoch.
     pub now_ms: i64,

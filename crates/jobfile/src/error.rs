@@ -33,9 +33,7 @@ pub enum Class {
 /// Where in the file: lines and columns count from 1, columns in characters; the span is in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilePosition {
-    /// Line, from 1.
     pub line: usize,
-    /// Column in characters, from 1.
     pub column: usize,
     /// Bytes of the file that are meant.
     pub span: Range<usize>,
@@ -44,13 +42,9 @@ pub struct FilePosition {
 /// One thing to change in a job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Its class.
     pub class: Class,
-    /// What is wrong.
     pub message: String,
-    /// What was expected instead.
     pub expected: Option<String>,
-    /// What to do.
     pub hint: Option<String>,
     /// Where; none when the file itself cannot be read.
     pub position: Option<FilePosition>,

@@ -10,15 +10,12 @@ use std::fmt::Write as _;
 /// What is asked for, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Question {
-    /// The job's name.
     Name,
-    /// The command.
     Command,
     /// Accelerators: `A100:8`, or alternatives with commas between them.
     Accelerators,
     /// How much there is to do: `40h` or `40000 steps`.
     Work,
-    /// The deadline.
     Deadline,
     /// The folder that the program saves to.
     CheckpointPath,

@@ -9,9 +9,7 @@ use windfall_core::spec::Ask;
 pub struct Wishes {
     /// The accelerators that the hours were counted on.
     pub on: Option<Ask>,
-    /// Parameters of the model.
     pub parameters: Option<u64>,
-    /// Tokens to train on.
     pub tokens: Option<u64>,
     /// Whether only LoRA matrices are trained.
     pub lora: bool,

@@ -5,7 +5,6 @@ use windfall_core::JobSpec;
 
 /// What to rehearse, and how.
 pub struct Options<'o> {
-    /// The job.
     pub spec: JobSpec,
     /// Time between the warning and the end.
     pub notice: Duration,

@@ -43,7 +43,6 @@ pub struct Report {
     pub deterministic: Option<bool>,
     /// The undisturbed run.
     pub run_seconds: f64,
-    /// The notice that was given.
     pub notice_seconds: f64,
     /// What the program needed of it.
     pub stop_seconds: Option<f64>,

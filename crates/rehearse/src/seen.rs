@@ -30,11 +30,8 @@ pub struct Finding {
     pub code: &'static str,
     /// What shows it.
     pub seen: String,
-    /// Why it matters.
     pub why: &'static str,
-    /// What to do.
     pub fix: String,
-    /// How much it weighs.
     pub severity: Severity,
 }
 

@@ -15,16 +15,13 @@ pub enum Use {
     Idle,
     /// Spot in the zone of that number.
     Spot(usize),
-    /// On-demand.
     OnDemand,
 }
 
 /// A policy and what it is given.
 #[derive(Clone, Debug)]
 pub struct Player {
-    /// Its name.
     pub name: String,
-    /// The rule.
     pub policy: Policy,
     /// The model by which it watches markets, where it does.
     pub model: Option<Arc<Model>>,

@@ -14,21 +14,16 @@ pub enum Located {
     Folder,
     /// In this region, as the store itself says.
     Said {
-        /// The cloud.
         cloud: &'static str,
-        /// Its region.
         region: String,
     },
     /// In this region, as a setting of the user says.
     Set {
-        /// The cloud.
         cloud: &'static str,
-        /// Its region.
         region: String,
     },
     /// Somewhere in this cloud.
     Within {
-        /// The cloud.
         cloud: &'static str,
     },
     /// Behind an address of its own, in no cloud that is known.

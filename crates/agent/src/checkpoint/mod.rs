@@ -81,15 +81,12 @@ impl Options {
 /// One checkpoint on the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Its name.
     pub name: Ref,
     /// When it was saved, in milliseconds since 1970.
     pub at_ms: u64,
     /// The progress it holds, where the job told.
     pub work: Option<u64>,
-    /// How many files it has.
     pub files: usize,
-    /// Their bytes.
     pub bytes: u64,
     /// The checkpoint it repeats, if it is a fence.
     pub copy_of: Option<Ref>,

@@ -11,9 +11,7 @@ use super::names::{blob_key, manifest_key};
 /// What a prune removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pruned {
-    /// Checkpoints (manifests).
     pub checkpoints: usize,
-    /// Blobs.
     pub blobs: usize,
 }
 

@@ -35,11 +35,8 @@ pub struct Begun {
     pub restored: Option<Ref>,
     /// The progress it holds, where it was told.
     pub work: Option<u64>,
-    /// How many files were restored.
     pub files: usize,
-    /// Their bytes.
     pub bytes: u64,
-    /// How long it took.
     pub elapsed: Duration,
     /// Newer checkpoints that were not used, and why.
     pub skipped: Vec<(Ref, String)>,

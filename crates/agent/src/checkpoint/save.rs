@@ -29,15 +29,11 @@ const HELD: usize = 256;
 /// What a save did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saved {
-    /// Its name.
     pub name: Ref,
-    /// Bytes sent to the store.
     pub bytes_sent: u64,
     /// Bytes that were there already.
     pub bytes_reused: u64,
-    /// How many files it has.
     pub files: usize,
-    /// How long it took.
     pub elapsed: Duration,
     /// The store had exactly this content as the newest already: nothing was added, and that one is named.
     pub repeated: bool,

@@ -8,11 +8,9 @@ use crate::words::Count;
 /// Accelerators of an instance type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chips {
-    /// The family.
     pub family: String,
     /// The model, where it can be told.
     pub model: Option<String>,
-    /// How many.
     pub count: Count,
 }
 
@@ -26,9 +24,7 @@ impl Chips {
 /// What a file says of an instance type's accelerators.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Claim<'c> {
-    /// The accelerator's name.
     pub name: &'c str,
-    /// How many.
     pub count: Option<Count>,
     /// A longer name, which may tell the form.
     pub long_name: Option<&'c str>,

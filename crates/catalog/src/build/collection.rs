@@ -194,7 +194,6 @@ fn tell(facts: &mut Facts, name: &str, what: &str, licence: &str, as_of: &str) -
 /// A row of the second Azure source.
 #[derive(Clone, Debug, Deserialize)]
 pub struct AzureRow {
-    /// The region.
     pub region: String,
     /// The size.
     pub sku: String,

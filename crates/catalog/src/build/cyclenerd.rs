@@ -148,9 +148,7 @@ fn scalars(
 /// A row of the commitments table.
 #[derive(Clone, Debug, serde::Deserialize)]
 pub struct Commitment {
-    /// The machine type.
     pub machine_type: String,
-    /// The region.
     pub region: String,
     /// On demand, an hour.
     pub hour: String,

@@ -22,7 +22,6 @@ pub enum Doubt {
     },
     /// The price is far from that of the same type in other regions.
     Jump {
-        /// The price.
         price: NanoUsd,
         /// The median of all regions.
         usual: NanoUsd,
@@ -59,15 +58,11 @@ impl fmt::Display for Doubt {
 /// What was left out for one reason in one place, or everywhere.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dropped {
-    /// The cloud.
     pub cloud: String,
-    /// The instance types.
     pub types: Vec<String>,
     /// Where; several where the reason is the same.
     pub regions: BTreeSet<String>,
-    /// How many prices.
     pub prices: usize,
-    /// Why.
     pub why: Doubt,
 }
 

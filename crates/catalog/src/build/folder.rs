@@ -21,7 +21,6 @@ use windfall_core::NanoUsd;
 /// A file that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRead {
-    /// Its path inside the folder.
     pub name: String,
     /// What it is.
     pub format: &'static str,

@@ -37,9 +37,7 @@ impl Basis {
 /// How often to save, and why.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Interval {
-    /// The interval.
     pub every: Span,
-    /// Why.
     pub why: String,
 }
 
@@ -48,9 +46,7 @@ pub struct Interval {
 pub struct Candidate<'c> {
     /// What is bought.
     pub offer: Offer<'c>,
-    /// How.
     pub market: Market,
-    /// So many of them.
     pub nodes: u32,
     /// What a node costs an hour, discounts taken off; nothing for what is paid already.
     pub price: NanoUsd,
@@ -58,7 +54,6 @@ pub struct Candidate<'c> {
     pub firm_price: Option<NanoUsd>,
     /// Running time that the work needs.
     pub need: Span,
-    /// Where that comes from.
     pub evidence: Evidence,
     /// The same, for people.
     pub how: String,
@@ -74,7 +69,6 @@ pub struct Candidate<'c> {
     pub in_time: Option<f64>,
     /// Chance to cost more than the budget.
     pub over_budget: Option<f64>,
-    /// Interruptions to be expected.
     pub interruptions: f64,
     /// How often to save; none where nothing is taken away.
     pub interval: Option<Interval>,
@@ -93,11 +87,8 @@ pub struct Candidate<'c> {
 /// An offer that will not do.
 #[derive(Clone, Debug)]
 pub struct Rejected<'c> {
-    /// The offer.
     pub offer: Offer<'c>,
-    /// On so many nodes.
     pub nodes: u32,
-    /// Why.
     pub why: Why,
 }
 

@@ -12,25 +12,20 @@ use windfall_core::{NanoUsd, Span};
 pub enum Work {
     /// So many hours on this; without a reference, on whatever was asked for first.
     Hours {
-        /// Running time.
         hours: Span,
-        /// On what.
         on: Option<Wanted>,
     },
     /// Steps, at speeds that the user gave by accelerator family.
     Steps {
         /// How many.
         steps: u64,
-        /// Steps a second.
         per_second: BTreeMap<String, f64>,
         /// With how many accelerators in a node that was, where it was said.
         counts: BTreeMap<String, Count>,
     },
     /// A model of so many parameters trained on so many tokens.
     Tokens {
-        /// Parameters.
         parameters: f64,
-        /// Tokens.
         tokens: f64,
         /// Which of its parameters are trained.
         tuning: Tuning,
@@ -39,11 +34,8 @@ pub enum Work {
     Measured {
         /// How many.
         steps: u64,
-        /// On what.
         on: Wanted,
-        /// Steps a second.
         per_second: f64,
-        /// In what precision.
         precision: Option<Precision>,
     },
 }
@@ -74,7 +66,6 @@ pub struct Saves {
     pub bytes: Option<u64>,
     /// How often the program saves, when it does not leave that to us.
     pub every: Option<Span>,
-    /// How many are kept.
     pub keep: u32,
     /// Where.
     pub at: StoreLocation,
@@ -88,14 +79,11 @@ pub enum StoreLocation {
     Here,
     /// In this region.
     At {
-        /// The cloud.
         cloud: String,
-        /// Its region.
         region: String,
     },
     /// In a region of this cloud that nobody knows; in no cloud at all when it has no name.
     Within {
-        /// The cloud.
         cloud: String,
     },
 }
@@ -113,11 +101,9 @@ pub struct Request {
     pub nodes: Vec<u32>,
     /// Nodes that hours and speeds were stated for; none for one.
     pub stated_nodes: Option<u32>,
-    /// Time to the deadline.
     pub deadline: Option<Span>,
     /// From asking for a lease to progress.
     pub restart: Option<Span>,
-    /// Checkpoints.
     pub saves: Saves,
     /// What the job reads.
     pub data: Option<Stored>,
@@ -127,7 +113,6 @@ pub struct Request {
     pub precision: Vec<Precision>,
     /// Also smaller accelerators, where a precision makes room on them.
     pub smaller: bool,
-    /// In these clouds.
     pub clouds: Vec<String>,
     /// In these regions or zones.
     pub regions: Vec<String>,

@@ -24,7 +24,6 @@ pub const LONGEST_HOURS: f64 = 1e7;
 pub struct Need {
     /// How long it is.
     pub span: Span,
-    /// Where it comes from.
     pub evidence: Evidence,
     /// How it was come by, for people.
     pub how: String,

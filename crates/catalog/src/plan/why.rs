@@ -34,22 +34,18 @@ pub enum Why {
     },
     /// These accelerators serve models and do not train them.
     OnlyServes {
-        /// Their family.
         family: String,
     },
     /// They have none of the precisions that the job may use.
     NoPrecision {
-        /// Their family.
         family: String,
     },
     /// Nobody says how fast these accelerators are.
     UnknownSpeed {
-        /// Their family.
         family: String,
     },
     /// The job says how fast it is on others, and not on these.
     NoThroughput {
-        /// Their family.
         family: String,
     },
     /// How much there is to do was not said.
@@ -73,24 +69,20 @@ pub enum Why {
     },
     /// It would take more than a thousand years.
     TooLong {
-        /// Running time.
         hours: f64,
     },
     /// It would cost more than can be counted.
     TooDear {
-        /// Expected cost in dollars.
         dollars: f64,
     },
     /// The market lets it make the deadline too seldom.
     MayMiss {
-        /// The chance to make it.
         chance: f64,
     },
     /// Its market takes leases back before a program has started on them.
     NeverEnds,
     /// The job is expected to cost more than it may.
     Budget {
-        /// Expected cost.
         cost: NanoUsd,
     },
 }

@@ -18,7 +18,6 @@ pub struct JobForecast {
 /// A mean with the span in which it and at least eight of ten outcomes lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Expected {
-    /// The mean.
     pub mean: f64,
     /// At most one in ten is below.
     pub low: f64,

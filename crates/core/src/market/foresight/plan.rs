@@ -24,7 +24,6 @@ const FORBIDDEN: f32 = 1e9;
 /// All jobs with the same terms share a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PlanTerms {
-    /// Length of a tick.
     pub tick: Span,
     /// Changeover.
     pub restart: Span,
