@@ -1,6 +1,7 @@
 //! House rules that a compiler does not know.
 
-use crate::{docs, root};
+use crate::docs;
+use crate::workspace::root;
 use std::process::Command;
 
 /// Folders that only one machine has.

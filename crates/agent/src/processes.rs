@@ -6,8 +6,8 @@ use std::time::Duration;
 
 /// Rounds of looking and killing before giving up; a fork bomb may need several.
 pub(crate) const ROUNDS: u32 = 400;
-/// Empty glances in a row before nothing is there: a process list is read while it changes, and a process whose
-/// parent ends in that moment hides from one of them.
+/// How many looks in a row must find nothing. The process list changes while it is read, and one look may miss a
+/// process whose parent ends at that moment.
 pub(crate) const GLANCES: u32 = 3;
 pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 

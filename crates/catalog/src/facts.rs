@@ -152,13 +152,13 @@ impl Facts {
         range.take_while(move |((c, n, ..), _)| c == cloud && n == name).map(|(_, id)| *id)
     }
 
-    /// Says that a type is sold in a zone.
+    /// Records that a type is sold in a zone.
     pub fn sold_in(&mut self, kind: TypeId, region: &str, zone: &str) {
         let (region, zone) = (self.name(region), self.name(zone));
         self.zones.entry((kind, region)).or_default().insert(zone);
     }
 
-    /// Says a price; an older word on the same thing gives way.
+    /// Records a price. It replaces an older price of the same thing.
     pub fn price(
         &mut self,
         kind: TypeId,
@@ -177,7 +177,7 @@ impl Facts {
         self.prices.insert(key, (price, source));
     }
 
-    /// Says a price against what another source says, whatever its date: for prices known to be wrong there.
+    /// Records a price that replaces any other, whatever its date: for sources that are known to be wrong.
     pub fn correct(&mut self, kind: TypeId, region: &str, term: Term, price: NanoUsd, source: SourceId) {
         let key = self.key(kind, region, None, term);
         self.prices.insert(key, (price, source));
@@ -199,8 +199,8 @@ impl Facts {
         });
     }
 
-    /// Forgets what a type costs in a region, now and over time: on one term or on all, one price or any. How many
-    /// prices that were.
+    /// Forgets what a type costs in a region, now and over time: on one term or on all, one price or any. Returns how
+    /// many prices were forgotten.
     pub fn remove_prices(&mut self, kind: TypeId, region: &str, term: Option<Term>, price: Option<NanoUsd>) -> usize {
         let Some(region) = self.name_index.get(region).copied() else { return 0 };
         let meant = |key: &Key| (key.kind, key.region) == (kind, region) && term.is_none_or(|term| term == key.term);

@@ -229,8 +229,8 @@ fn not_compared(seen: &Seen) -> Option<Finding> {
     })
 }
 
-/// The last thing that an interrupted run printed is another than that of the undisturbed run. Whether that is its
-/// result nobody can know but its author.
+/// The last line of an interrupted run differs from that of the undisturbed run. Only the program's author knows
+/// whether that line is its result.
 fn other_last_line(seen: &Seen) -> Option<Finding> {
     let line = |played: &Played| played.last().and_then(|stint| last_line(&stint.log)).filter(|_| played.succeeded());
     let one = line(&seen.base).filter(|_| !seen.last_line_varies)?;

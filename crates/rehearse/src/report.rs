@@ -15,7 +15,7 @@ use windfall_core::english::counted;
 pub struct Act {
     /// What is done to the program.
     pub name: &'static str,
-    /// How often that came to pass.
+    /// How often that was done.
     pub interruptions: u32,
     /// Running time that had to be done again.
     pub lost_work_seconds: Option<f64>,
@@ -35,7 +35,7 @@ pub struct Act {
 /// All that there is to say.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The one word.
+    /// The judgement in one word.
     pub verdict: Verdict,
     /// The verdict in one sentence.
     pub reason: String,

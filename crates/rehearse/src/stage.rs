@@ -89,7 +89,7 @@ impl Stage {
         Ok(views.into_iter().filter(|view| view.rank == 0).map(|view| (view.stint.epoch, view)).collect())
     }
 
-    /// Takes the job's lease away: announced so long before, or without a word.
+    /// Takes the job's lease away, with a notice of this length or without one.
     pub async fn interrupt(&self, id: u64, notice: Option<Duration>) -> Result<(), Failure> {
         interrupt(&self.client, id, notice).await
     }
@@ -163,7 +163,7 @@ impl Stage {
         (state, folder)
     }
 
-    /// Copies and checkpoints of an act that has been looked at.
+    /// Removes the copies and checkpoints of an act once they have been looked at.
     pub fn sweep(&self, key: &str) {
         let _ = std::fs::remove_dir_all(self.store(key));
         for entry in std::fs::read_dir(self.home.join("jobs").join(key)).into_iter().flatten().flatten() {

@@ -62,7 +62,7 @@ pub fn least_cost(course: &Course, terms: &Terms) -> Option<NanoUsd> {
     (least < NEVER).then_some(NanoUsd(least))
 }
 
-/// What can be held, with the zone where the checkpoint lies.
+/// What is held, and the zone where the checkpoint lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stand {
     held: HeldMarket,

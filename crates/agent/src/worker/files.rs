@@ -8,7 +8,7 @@ pub(super) fn save_request(dir: &Path, stint: StintId) -> PathBuf {
     dir.join(format!("save-request-{}", stint.epoch))
 }
 
-/// Leaves the number of a request where the program looks for it; older ones say nothing new.
+/// Writes the number of a request to where the program looks for it, unless a newer one is there.
 pub(super) fn ask_to_save(dir: &Path, stint: StintId, request: u64) {
     let path = save_request(dir, stint);
     let known = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<u64>().ok());
@@ -18,7 +18,7 @@ pub(super) fn ask_to_save(dir: &Path, stint: StintId, request: u64) {
     }
 }
 
-/// Writes beside and renames: whoever reads finds the old content or the new one.
+/// Writes a file beside and renames it, so that a reader finds the old content or the new one, never a part.
 pub(super) fn write_whole(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let fresh = path.with_extension("new");
     std::fs::write(&fresh, content).and_then(|()| std::fs::rename(&fresh, path))

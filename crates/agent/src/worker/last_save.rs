@@ -19,7 +19,7 @@ impl WorkerRun {
     /// Tells rank 0 that this rank has ended and writes nothing more.
     pub(super) fn leave_mark(&self, died: bool) {
         if self.order.world_size > 1 && self.order.rank > 0 {
-            // Rank 0 that does not hear of it waits until it is told to stop.
+            // If this cannot be written, rank 0 waits until it is told to stop.
             let _ = write_whole(&self.mark_of(self.order.rank), if died { b"died" } else { b"ended" });
         }
     }
@@ -32,7 +32,7 @@ impl WorkerRun {
         (marks.iter().all(Option::is_some), died)
     }
 
-    /// Makes the last save durable. `asked` is when the machine is needed for something else, or gone.
+    /// Makes the last save durable. `asked` is the time by which the machine is given back or gone.
     pub(super) async fn last_save(&mut self, mut moving: Moving, saves: &Path, asked: Option<Instant>) {
         let mut hurry = asked;
         self.wait_for_others(&mut moving, &mut hurry).await;
@@ -94,7 +94,7 @@ impl WorkerRun {
         self.change(|worker| worker.trouble = Some(Trouble { kind: TroubleKind::NotSaved, text }));
     }
 
-    /// Moves files out of the lease's folder to the job's. Elsewhere they are not deleted, and stay.
+    /// Moves unsaved files from the lease's folder to the job's. Files that lie elsewhere are not deleted and stay there.
     fn keep(&self, saves: &Path) -> Option<PathBuf> {
         let there = std::fs::read_dir(saves).is_ok_and(|mut entries| entries.next().is_some());
         if !there {

@@ -148,7 +148,7 @@ impl WorkerRun {
         self.change(|worker| worker.trouble = Some(trouble));
     }
 
-    /// How a worker ends that is stopped before its program ran: the store is to blame if it was away.
+    /// The end of a worker that is stopped before its program ran. If the store did not answer, that is the reason.
     fn stopped(&self) -> WorkerEnd {
         match self.view.borrow().worker.as_ref().and_then(|worker| worker.trouble.clone()) {
             Some(trouble) => WorkerEnd::StoreAway { why: trouble.text },
@@ -170,7 +170,7 @@ impl WorkerRun {
     }
 
     fn note_begun(&self) {
-        // Without the note an emptied store is taken for a new one, as on a new machine.
+        // Without this file a store that was emptied looks like a new one.
         let _ = write_whole(&self.begun_file(), self.store_name().as_bytes());
     }
 

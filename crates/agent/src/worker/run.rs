@@ -14,7 +14,7 @@ struct Ended {
     end: WorkerEnd,
     /// When its last save must be durable, if it was asked to stop.
     asked: Option<Instant>,
-    /// It died of a signal, or a process of it did near its end.
+    /// The program, or one of its processes near the end, died of a signal.
     died: bool,
     saves: PathBuf,
     mover: Option<Moving>,

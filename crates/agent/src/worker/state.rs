@@ -34,7 +34,7 @@ pub(super) struct Moving {
     pub events: mpsc::UnboundedReceiver<MoverEvent>,
 }
 
-/// A worker that could not run, for people.
+/// The end of a worker whose program could not be started, with the reason for people.
 pub(super) fn never_ran(why: impl Into<String>) -> WorkerEnd {
     WorkerEnd::NeverRan { why: why.into() }
 }

@@ -49,7 +49,7 @@ impl Supervisor {
                 AgentRequest::Start(order) => {
                     if self.accepts(&order) {
                         let started = self.start(*order);
-                        // A machine that is about to go tells a late-comer at once.
+                        // The notice came before this worker was started.
                         if let Some(ends) = notice {
                             started.tell(Tell::Stop(ends));
                         }
@@ -104,7 +104,7 @@ impl Supervisor {
         let last = self.view.borrow().worker.as_ref().map(|last| (last.stint, last.end.is_some()));
         match (last, worker) {
             (Some((running, _)), Some(worker)) if running == stint => worker.tell(Tell::Stop(ends)),
-            // A word to an older stint, or to a newer one while an older still runs, is not for anyone here.
+            // Meant for an older stint, or for a newer one while an older still runs: nothing to stop here.
             (Some((known, over)), _) if !over || known.epoch >= stint.epoch => {}
             _ => publish(&self.dir, &self.view, |view| {
                 let end = Some(WorkerEnd::Stopped);

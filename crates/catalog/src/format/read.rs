@@ -6,7 +6,7 @@ use crate::error::CatalogError;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// A version number beyond this is noise, not a promise from the future.
+/// A larger version number means damaged bytes, not a newer program.
 const NEWEST_IMAGINABLE: u32 = 10_000;
 
 /// A region of a cloud.

@@ -137,7 +137,7 @@ impl Ranking<'_> {
         chances.max_by(f64::total_cmp)
     }
 
-    /// Candidates that no other beats in both cost and time, fastest first. Minutes in a day are no difference.
+    /// Candidates that no other beats in both cost and time, fastest first. Times that differ by a hundredth count as equal.
     pub fn pareto(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.candidates.len()).collect();
         let hours = |at: usize| self.candidates[at].hours.mean;

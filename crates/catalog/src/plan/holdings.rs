@@ -36,7 +36,7 @@ pub struct Discount {
     pub percent: f64,
 }
 
-/// The file.
+/// What the holdings file says.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Holdings {

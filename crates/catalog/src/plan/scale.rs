@@ -16,7 +16,7 @@ const USUAL_GBPS: f64 = 400.0;
 /// Where nobody says the network, one as slow as small instances have.
 pub(super) const UNKNOWN_GBPS: f64 = 10.0;
 
-/// What each doubling keeps at most beyond the greatest number that was published: nothing scales for ever.
+/// Beyond the greatest number of accelerators that was published, each doubling keeps at most this share.
 const BEYOND: f64 = 0.99;
 /// Where nobody published how a number of accelerators works together.
 const USUAL_SHARE: f64 = 0.92;

@@ -25,7 +25,7 @@ pub struct Need {
     /// How long it is.
     pub span: Span,
     pub evidence: Evidence,
-    /// How it was come by, for people.
+    /// How it was worked out, for people.
     pub how: String,
     /// Share of perfect scaling over all accelerators.
     pub efficiency: f64,

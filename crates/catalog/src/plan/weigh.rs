@@ -14,7 +14,7 @@ use windfall_core::market::foresight::{ForecastTerms, JobForecast, Losses, Model
 use windfall_core::market::{save_every, save_takes};
 use windfall_core::{Market, NanoUsd, Span};
 
-/// A way that makes the deadline less often than this is no way.
+/// An offer whose chance to make the deadline is lower than this is rejected.
 const LEAST_CHANCE: f64 = 0.9;
 /// Changeover where nobody says one: an instance boots and a program loads.
 const USUAL_RESTART: Span = Span::minutes(5);
@@ -28,7 +28,7 @@ const UNKNOWN_DAILY: (f64, f64) = (0.05, 0.15);
 /// Chance that on-demand capacity is refused when it is asked for. Nobody publishes one.
 const ON_DEMAND_REFUSED: f64 = 0.01;
 
-/// More is no plan; what money is counted in ends soon after.
+/// An offer that would cost more than this is rejected: money is counted in numbers that end soon after.
 const MOST_DOLLARS: f64 = 4e9;
 
 /// A way to run the job of which only the least cost is known.
@@ -87,7 +87,7 @@ impl<'c, 'r> Weigh<'c, 'r> {
         Ok(known + besides.stand_in.dollars())
     }
 
-    /// All that can be said.
+    /// The candidate with all its figures.
     pub fn candidate(&mut self, way: Rough<'c>, places: usize) -> Candidate<'c> {
         let firm = self.firm_price(&way);
         let at = self.forecast(&way, firm.is_some());
@@ -303,7 +303,7 @@ fn mean_span(forecast: &JobForecast, of: impl Fn(&WorldOutcome) -> Span) -> Span
     Span(forecast.expect(|outcome| of(outcome).0 as f64).mean as i64)
 }
 
-/// Dollars for a outcome.
+/// What an outcome costs, in dollars.
 struct Prices<'w, 'c> {
     way: &'w Rough<'c>,
     firm: Option<NanoUsd>,

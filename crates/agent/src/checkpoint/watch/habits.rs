@@ -17,6 +17,6 @@ pub struct Habits {
     pub mid_write_now: bool,
     /// Whether a file is open for writing now.
     pub open_now: bool,
-    /// It saves on and on, and nothing of it is ever a checkpoint.
+    /// The program keeps saving, and none of its saves becomes a checkpoint.
     pub never_settles: bool,
 }

@@ -28,9 +28,10 @@ use rules::{Limits, Rules, Sign};
 const GATHER: Duration = Duration::from_millis(30);
 /// Memory-mapped writes and a replaced root make no events, so once in a while everything is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(20);
-/// A tree that changes under every look is looked at again later.
+/// How often a tree that changes while it is read is read again at once, before that is put off.
 const TRIES: usize = 3;
-/// A program whose saves are no checkpoint for so many settling times is told so, and within a minute.
+/// A program that saved for this many settling times, but at most for `NEVER_AFTER_AT_MOST`, without a single
+/// checkpoint is reported.
 const NEVER_AFTER: u32 = 20;
 const NEVER_AFTER_AT_MOST: Duration = Duration::from_secs(50);
 
@@ -145,7 +146,7 @@ impl Watcher {
     pub async fn last_snapshot(&mut self) -> Result<Option<Snapshot>> {
         self.scout
             .with(|inner| {
-                // A snapshot that nobody fetched was whole, and is as good as none if something came after it.
+                // A snapshot that nobody fetched counts, unless something changed after it.
                 let ready = inner.ready.take();
                 inner.listen()?;
                 let now = inner.now();

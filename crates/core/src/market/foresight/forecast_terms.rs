@@ -4,7 +4,7 @@ use crate::units::Span;
 
 /// Worlds that are drawn: enough for a tenth and a nine-tenths quantile, few enough to plan in a blink.
 pub const WORLDS: usize = 120;
-/// Rates between the least and the most that worlds are dealt out to.
+/// How many rates, spread between the least and the most, the worlds are shared out to.
 const RATES: usize = 5;
 /// The power of its size by which a gang is interrupted more often than one machine. Most losses are common, because a
 /// whole market runs dry: of two AWS markets in which capacity was counted in 2023, gangs of 16 (us-east-2b) lost it 2.1
@@ -44,7 +44,7 @@ impl Losses {
         }
     }
 
-    /// Those that worlds are dealt out to.
+    /// The loss rates that the worlds are shared out to.
     pub(super) fn dealt(self) -> Vec<Losses> {
         let Losses::Rate { least, most } = self else { return vec![self] };
         let rate = |n: usize| least + (most - least) * (n as f64 + 0.5) / RATES as f64;
@@ -70,7 +70,7 @@ pub struct ForecastTerms {
     pub restart: Span,
     /// Work that an interruption is expected to undo.
     pub undone: Span,
-    /// How often the market is looked at; also kept before a deadline.
+    /// How often the market is looked at. This much time is also kept in reserve before a deadline.
     pub tick: Span,
     /// How often a lease on spot is taken back.
     pub losses: Losses,

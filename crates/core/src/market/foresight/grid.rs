@@ -15,7 +15,7 @@ pub(super) struct Keep {
 }
 
 impl Keep {
-    /// All where values bend, little where they are straight.
+    /// Many points where values bend, few where they are straight.
     pub const USUAL: Keep = Keep {
         slacks: &[(4.0, 0.2), (12.0, 0.5), (24.0, 1.0), (48.0, 2.0), (96.0, 4.0), (f32::MAX, 8.0)],
         spans: &[(16, 1), (32, 2), (64, 4), (128, 8), (u32::MAX, 16)],
@@ -58,7 +58,7 @@ impl SlackGrid {
         SlackGrid { points }
     }
 
-    /// Where a slack lies: the lower of two points, and how far beyond it. Beyond the last it is as good as there.
+    /// Where a slack lies: the lower of two points, and how far beyond it. A slack beyond the last point counts as that point.
     pub fn find(&self, slack: f32) -> (usize, f32) {
         let last = self.points.len() - 1;
         if slack >= self.points[last] {
@@ -78,7 +78,7 @@ impl SlackGrid {
     }
 }
 
-/// All points after a loss of slack; the first ones cannot bear it.
+/// All points after a loss of slack. The first ones have less slack than is lost.
 #[derive(Clone, Debug)]
 pub(super) struct Shift {
     first: usize,

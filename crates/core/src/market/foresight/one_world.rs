@@ -55,7 +55,7 @@ struct Count {
 }
 
 impl Count {
-    /// The same course for so many times as long again as up to now.
+    /// Goes on in the same way for `times` as long as it took until now.
     fn go_on(&mut self, times: f64) {
         for figure in [
             &mut self.now,
@@ -93,7 +93,7 @@ pub(super) fn play_in_world(terms: &ForecastTerms, tick: f64, market: &mut Drawn
     }
 }
 
-/// What is kept before a deadline while nothing is held.
+/// Time kept in reserve before a deadline while nothing is held.
 fn cushion(terms: &ForecastTerms, work: f64) -> f64 {
     levi_cushion(Span(work as i64), terms.tick).0 as f64
 }
@@ -146,7 +146,7 @@ fn play(terms: &ForecastTerms, tick: f64, market: &mut DrawnMarket<'_>, count: &
             firm_from = count.now + market.refusal_ms(terms.refused);
         }
         let refused = asks_for_firm && count.now < firm_from;
-        // What is held is not given back for what cannot be had.
+        // A lease is not given back for capacity that is refused.
         let target = if refused { held } else { target };
         let entering = target != HeldMarket::Nothing && target != held;
         let start = if entering { restart } else { 0.0 };

@@ -12,10 +12,10 @@ use crate::units::{NanoUsd, Span};
 const TIE: f64 = 1e-3;
 /// Work that could be done now is put off only for a gain of so many on-demand ticks: nobody minds an early end.
 const PUT_OFF: f64 = 0.05;
-/// Of what the next hour of the work costs, or the rest of it, in thousandths: for a smaller saving nobody wants to wait
-/// while spot can be had. A job may say otherwise.
+/// While spot can be had, a job waits only for a saving of at least this many thousandths of what its next hour of work
+/// costs (or the rest of its work, if that is shorter). A job may say otherwise.
 pub const WORTH_WAITING_PERMILLE: u32 = 20;
-/// And for less than this nobody waits, whatever share it is.
+/// For a saving below this no job waits, however large a share it is.
 const WORTH_WAITING_AT_LEAST: NanoUsd = NanoUsd(10_000_000);
 /// A move between zones must be better by this share of what changeovers are expected to cost there: that is an
 /// estimate, while the price is known.
@@ -24,7 +24,7 @@ const MOVE_MARGIN: f64 = 1.0;
 const CHANGEOVER_FAILS: f64 = 0.01;
 /// Largest power by which weights are tilted, either way: beyond it one class would be all that is left.
 const MOST_TILT: f64 = 4.0;
-/// Zones fail together more often than by chance: in the long run, so many of them as stand alone.
+/// Zones fail together more often than by chance: in the long run they count as this many independent ones.
 const ALONE: f64 = 0.4;
 
 /// The choice that is expected to cost least, among those that keep the deadline whatever the market does.
@@ -49,7 +49,7 @@ pub fn foresight(sight: &Sight) -> (Choice, Reason) {
         _ => (Choice::Take(seen.id.clone()), reason.money("price", seen.price)),
     };
     let spot = weighed.spot.map_or(f64::INFINITY, |(_, cost)| cost);
-    // Who runs on on-demand gives it up for nothing only if that saves what a wait must save.
+    // A job on on-demand gives that up to wait only if the wait saves enough.
     let given_up = if sight.on_firm() { situation.worth_waiting(weighed.firm) } else { 0.0 };
     let wait = weighed.wait.map_or(f64::INFINITY, |wait| wait + given_up);
     match weighed.spot {
@@ -63,8 +63,8 @@ pub fn foresight(sight: &Sight) -> (Choice, Reason) {
     }
 }
 
-/// Until a plan is solved. What runs stays where it is if a plan is on its way: after a restart of the server nothing
-/// is known yet that would speak for a move.
+/// The choice until a plan is solved. What runs stays where it is while a plan is being solved: right after a restart
+/// of the server nothing is known that would justify a move.
 fn without_a_plan(sight: &Sight) -> (Choice, Reason) {
     let runs = sight.present.as_ref().is_some_and(|present| present.running);
     let (choice, reason) = policies::levi_safe(sight);
@@ -77,7 +77,7 @@ fn without_a_plan(sight: &Sight) -> (Choice, Reason) {
     }
 }
 
-/// A job's present, with all that the world wants kept taken off its time.
+/// What a job's choice depends on now. The margins that the world asks for are already taken off its time.
 struct Situation<'a> {
     sight: &'a Sight,
     plan: &'a Plan,
@@ -194,7 +194,7 @@ impl<'a> Situation<'a> {
             sight,
             plan,
             model,
-            // What others hold, or what is too dear, is as good as not there.
+            // Capacity that others hold or that is too dear counts as none.
             up: belief.up && sight.spots().next().is_some(),
             believed,
             left,
