@@ -2,7 +2,7 @@
 
 use crate::error::CatalogError;
 use crate::facts::{History, TypeFacts};
-use crate::format::{Cursor, Section, Stored, TypeRow, says};
+use crate::format::{Cursor, Section, StoredCatalog, TypeRow, says};
 use crate::knowledge::{Accelerator, DataCosts, Throughput};
 use crate::names;
 use crate::offer::{InstanceType, Offer};
@@ -18,7 +18,7 @@ static EMBEDDED: &[u8] = include_bytes!("../data/catalog.bin");
 /// Facts to search.
 #[derive(Debug)]
 pub struct Catalog {
-    stored: Stored,
+    stored: StoredCatalog,
     sources: Vec<Source>,
     accelerators: Vec<Accelerator>,
     throughput: OnceLock<Throughput>,
@@ -53,7 +53,7 @@ impl Catalog {
     /// Opens stored bytes; with `check`, every one of them is looked at.
     pub fn from_bytes(bytes: Cow<'static, [u8]>, name: &str, check: bool) -> Result<Catalog, CatalogError> {
         let corrupt = |what: &str| CatalogError::Corrupt { name: name.to_owned(), what: what.to_owned() };
-        let stored = Stored::open(bytes, name, check)?;
+        let stored = StoredCatalog::open(bytes, name, check)?;
         let sources = stored.unpack(Section::Sources).ok_or_else(|| corrupt("the sources do not fit"))?;
         let accelerators = stored.unpack(Section::Accelerators).ok_or_else(|| corrupt("the data sheets do not fit"))?;
         let catalog = Catalog { stored, sources, accelerators, throughput: OnceLock::new(), data: OnceLock::new() };

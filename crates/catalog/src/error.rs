@@ -43,10 +43,7 @@ pub enum CatalogError {
 pub enum BuildError {
     /// A file or folder cannot be read.
     #[error("{}: cannot be read: {source}", path.display())]
-    Read {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// A file says something that cannot be true, or breaks off.
     #[error("{file}: {place}: {what}")]
     Bad {
@@ -57,15 +54,10 @@ pub enum BuildError {
     },
     /// No file in the folder is in a known format.
     #[error("{}: no file with prices in a known format", path.display())]
-    Empty {
-        path: PathBuf,
-    },
+    Empty { path: PathBuf },
     /// The result cannot be written.
     #[error("{}: cannot be written: {source}", path.display())]
-    Write {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    Write { path: PathBuf, source: std::io::Error },
     /// The catalogue to start from cannot be used.
     #[error(transparent)]
     Catalog(#[from] CatalogError),

@@ -224,7 +224,6 @@ pub struct DataCosts {
     pub internet: Vec<InternetEgress>,
     /// Between regions.
     pub regions: Vec<RegionEgress>,
-    /// Kept.
     pub storage: Vec<StoragePrices>,
     pub licences: Vec<LicencePrices>,
 }

@@ -64,7 +64,7 @@ pub fn least_cost(course: &Course, terms: &Terms) -> Option<NanoUsd> {
 
 /// What is held, and the zone where the checkpoint lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stand {
+struct HeldAt {
     held: HeldMarket,
     home: Option<usize>,
 }
@@ -86,7 +86,7 @@ struct Table {
     steps: usize,
     wait: usize,
     start: usize,
-    stands: Vec<Stand>,
+    stands: Vec<HeldAt>,
 }
 
 impl Table {
@@ -103,8 +103,8 @@ impl Table {
             true => vec![None],
             false => [None].into_iter().chain((0..course.zones.len()).map(Some)).collect(),
         };
-        let of = |held| homes.iter().map(move |home| Stand { held, home: *home });
-        let spot = (0..course.zones.len()).map(|zone| Stand { held: HeldMarket::Spot, home: Some(zone) });
+        let of = |held| homes.iter().map(move |home| HeldAt { held, home: *home });
+        let spot = (0..course.zones.len()).map(|zone| HeldAt { held: HeldMarket::Spot, home: Some(zone) });
         Some(Table {
             terms: *terms,
             tick: course.tick,
@@ -129,8 +129,8 @@ impl Table {
     }
 
     /// The row of a stand that is left from one with its home at `home`.
-    fn place(&self, held: HeldMarket, home: Option<usize>) -> usize {
-        let matches = |stand: &Stand| {
+    fn row_at(&self, held: HeldMarket, home: Option<usize>) -> usize {
+        let matches = |stand: &HeldAt| {
             stand.held == held
                 && (stand.home == home || (held != HeldMarket::Spot && self.stands[1].held == HeldMarket::Firm))
         };
@@ -146,9 +146,9 @@ impl Table {
             course.zones.iter().map(|zone| zone.is_up(tick).then(|| paid(zone.price_at(tick)))).collect();
         let firm = paid(course.on_demand);
         let homes = ahead.len() - course.zones.len();
-        let row_of = |stand: &Stand| {
-            let idle = &ahead[self.place(HeldMarket::Nothing, stand.home)];
-            let on_firm = &ahead[self.place(HeldMarket::Firm, stand.home)];
+        let row_of = |stand: &HeldAt| {
+            let idle = &ahead[self.row_at(HeldMarket::Nothing, stand.home)];
+            let on_firm = &ahead[self.row_at(HeldMarket::Firm, stand.home)];
             let mut row: Vec<i64> = (0..=self.steps)
                 .map(|used| {
                     let wait = idle.get(used + self.wait).copied().unwrap_or(NEVER);

@@ -31,7 +31,7 @@ pub fn play_whole(player: &Player, course: &Course, terms: &Terms) -> Played {
 }
 
 /// A stint that runs: when its program begins to make progress, and from what.
-struct Running {
+struct RunningStint {
     stint: StintId,
     since: Time,
     base: Work,
@@ -46,7 +46,7 @@ struct BrainRun<'a> {
     now: Time,
     batch: u64,
     leases: BTreeMap<LeaseId, OfferId>,
-    running: Option<Running>,
+    running: Option<RunningStint>,
     done: Work,
     checkpoint: Option<CheckpointId>,
     /// Where that lies, and what it cost to get it from place to place.
@@ -232,7 +232,7 @@ impl<'a> BrainRun<'a> {
             }
             Decision::Start { stint, .. } => {
                 let since = self.now + self.terms.restart;
-                self.running = Some(Running { stint, since, base: self.done, started: false });
+                self.running = Some(RunningStint { stint, since, base: self.done, started: false });
                 self.progress(self.now);
             }
             Decision::Stop { stint, .. } => {

@@ -55,14 +55,10 @@ pub enum StoreError {
     },
     /// The directory or the file cannot be written.
     #[error("the store cannot be written: {}", path.display())]
-    ReadOnly {
-        path: PathBuf,
-    },
+    ReadOnly { path: PathBuf },
     /// No space is left; what was being written is not there at all.
     #[error("no space is left for the store: {}", path.display())]
-    Full {
-        path: PathBuf,
-    },
+    Full { path: PathBuf },
     /// It is damaged, or it is not a store.
     #[error("not a readable store: {place}: {detail}")]
     Corrupt {
@@ -72,9 +68,7 @@ pub enum StoreError {
     },
     /// Another process kept the store locked too long; nothing was written.
     #[error("another process keeps the store locked: {}", path.display())]
-    Busy {
-        path: PathBuf,
-    },
+    Busy { path: PathBuf },
     /// The file cannot be opened.
     #[error("the store cannot be opened: {}", path.display())]
     Open {

@@ -78,9 +78,7 @@ pub enum CheckpointError {
     },
     /// A checkpoint of that name exists already.
     #[error("checkpoint {name} exists already")]
-    Taken {
-        name: Ref,
-    },
+    Taken { name: Ref },
     /// `save` was called for a stint that never began.
     #[error("stint {epoch} has not begun, so it has no fence to save behind")]
     NotBegun {

@@ -13,19 +13,11 @@ pub enum Located {
     /// A folder: where the job runs, as far as anybody can say.
     Folder,
     /// In this region, as the store itself says.
-    Said {
-        cloud: &'static str,
-        region: String,
-    },
+    Said { cloud: &'static str, region: String },
     /// In this region, as a setting of the user says.
-    Set {
-        cloud: &'static str,
-        region: String,
-    },
+    Set { cloud: &'static str, region: String },
     /// Somewhere in this cloud.
-    Within {
-        cloud: &'static str,
-    },
+    Within { cloud: &'static str },
     /// Behind an address of its own, in no cloud that is known.
     Elsewhere,
 }

@@ -82,9 +82,7 @@ pub enum MoverEvent {
         by: u64,
     },
     /// Old checkpoints could not be removed.
-    NotPruned {
-        why: String,
-    },
+    NotPruned { why: String },
 }
 
 /// What came of the last snapshot.

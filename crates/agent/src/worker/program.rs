@@ -22,7 +22,7 @@ const LOOK_EVERY: u32 = 5;
 const FOLLOW: Duration = Duration::from_secs(1);
 
 /// How the program's first process ended.
-pub(super) struct End {
+pub(super) struct ProgramEnd {
     pub end: WorkerEnd,
     /// When it must be gone, if it was asked to stop.
     pub asked: Option<Instant>,
@@ -74,7 +74,7 @@ impl WorkerRun {
         reader: &mut Reader,
         mut moving: Option<&mut Moving>,
         began: Instant,
-    ) -> End {
+    ) -> ProgramEnd {
         let main = child.id().map(|pid| pid as i32);
         let group = main.and_then(Pid::from_raw);
         let mut output = Output::new(Path::new(&self.order.output));
@@ -100,7 +100,7 @@ impl WorkerRun {
                     };
                     output.trim();
                     let asked = asked.map(|(_, deadline)| deadline);
-                    return End { end, asked, died: code.is_none_or(tells_of_a_signal) };
+                    return ProgramEnd { end, asked, died: code.is_none_or(tells_of_a_signal) };
                 }
                 Some(tell) = self.told.recv() => {
                     // The agent aborts a worker whose program runs; until then it is as if the time were over.

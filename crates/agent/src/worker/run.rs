@@ -1,7 +1,7 @@
 //! One worker's run, step by step: restore, start, watch, warn, end, last save. Its end is published only when nothing
 //! of it runs any more, and before the last save, which may take long.
 
-use super::program::End;
+use super::program::ProgramEnd;
 use super::state::{Moving, WorkerRun};
 use crate::progress::{Reader, now_ms};
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use std::time::Instant;
 use windfall_core::WorkerEnd;
 
 /// A program that has ended, with what it left.
-struct Ended {
+struct EndedProgram {
     end: WorkerEnd,
     /// When its last save must be durable, if it was asked to stop.
     asked: Option<Instant>,
@@ -29,7 +29,7 @@ impl WorkerRun {
                 return;
             }
         };
-        let Ended { end, asked, died, saves, mover } = ended;
+        let EndedProgram { end, asked, died, saves, mover } = ended;
         self.leave_mark(died);
         self.change(|worker| (worker.end, worker.settled) = (Some(end), mover.is_none()));
         if let Some(mover) = mover {
@@ -39,7 +39,7 @@ impl WorkerRun {
     }
 
     /// Prepares, runs and ends the program, with everything below it. Fails with the end of a worker whose program never ran.
-    async fn run_program(&mut self) -> Result<Ended, WorkerEnd> {
+    async fn run_program(&mut self) -> Result<EndedProgram, WorkerEnd> {
         let (cwd, saves) = self.prepare_folder().await?;
         // A fresh copy holds nothing of the user's under the checkpoint directory.
         let foreign: BTreeSet<PathBuf> = match self.order.fresh_folder {
@@ -65,7 +65,7 @@ impl WorkerRun {
         let began = Instant::now();
         let pid = child.id();
         self.change(|worker| worker.pid = pid);
-        let End { end, asked, mut died } = self.watch(&mut child, &mut reader, mover.as_mut(), began).await;
+        let ProgramEnd { end, asked, mut died } = self.watch(&mut child, &mut reader, mover.as_mut(), began).await;
         if died && let Some(moving) = &mover {
             moving.mover.on_death(Instant::now()).await;
         }
@@ -75,6 +75,6 @@ impl WorkerRun {
             moving.mover.on_clean_end().await;
         }
         self.report_progress(&mut reader, began);
-        Ok(Ended { end, asked, died, saves, mover })
+        Ok(EndedProgram { end, asked, died, saves, mover })
     }
 }

@@ -22,12 +22,12 @@ pub(crate) struct Supervisor {
 }
 
 /// A worker that was started, and may have ended since.
-struct Running {
+struct RunningWorker {
     tell: mpsc::UnboundedSender<Tell>,
     task: tokio::task::JoinHandle<()>,
 }
 
-impl Running {
+impl RunningWorker {
     fn tell(&self, tell: Tell) {
         // A worker that has ended hears nothing more, and need not.
         let _ = self.tell.send(tell);
@@ -42,7 +42,7 @@ impl Supervisor {
 
     /// Serves orders until `Quit`. Between workers it is idle; during one it serves orders as well.
     pub async fn run(mut self) {
-        let mut worker: Option<Running> = None;
+        let mut worker: Option<RunningWorker> = None;
         let mut notice: Option<Instant> = None;
         while let Some((request, done)) = self.orders.recv().await {
             match request {
@@ -94,13 +94,13 @@ impl Supervisor {
         }
     }
 
-    fn start(&self, order: StartOrder) -> Running {
+    fn start(&self, order: StartOrder) -> RunningWorker {
         publish(&self.dir, &self.view, |view| *view = Some(WorkerView::new(order.stint, order.rank)));
         let (run, tell) = WorkerRun::new(self.dir.clone(), order, self.view.clone());
-        Running { tell, task: tokio::spawn(run.run()) }
+        RunningWorker { tell, task: tokio::spawn(run.run()) }
     }
 
-    fn stop(&self, stint: StintId, rank: u32, worker: Option<&Running>, ends: Instant) {
+    fn stop(&self, stint: StintId, rank: u32, worker: Option<&RunningWorker>, ends: Instant) {
         let last = self.view.borrow().worker.as_ref().map(|last| (last.stint, last.end.is_some()));
         match (last, worker) {
             (Some((running, _)), Some(worker)) if running == stint => worker.tell(Tell::Stop(ends)),
@@ -114,7 +114,7 @@ impl Supervisor {
     }
 
     /// Ends a worker. One whose program has ended may still put its files in a safe place.
-    async fn leave(&self, worker: Running) {
+    async fn leave(&self, worker: RunningWorker) {
         let saving = self.view.borrow().worker.as_ref().is_some_and(|last| last.end.is_some() && !last.settled);
         let abort = worker.task.abort_handle();
         if saving {

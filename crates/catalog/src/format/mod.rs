@@ -33,7 +33,7 @@ mod read;
 mod write;
 
 pub(crate) use bytes::Cursor;
-pub(crate) use read::{Stored, TypeRow};
+pub(crate) use read::{StoredCatalog, TypeRow};
 pub use write::{encode, write_file};
 
 /// First bytes of a catalogue.

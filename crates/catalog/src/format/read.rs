@@ -36,7 +36,7 @@ pub(crate) struct TypeRow {
 
 /// The stored bytes, with what is needed to find things in them.
 #[derive(Clone, Debug)]
-pub(crate) struct Stored {
+pub(crate) struct StoredCatalog {
     bytes: Cow<'static, [u8]>,
     sections: Vec<Range<usize>>,
     text: String,
@@ -47,9 +47,9 @@ pub(crate) struct Stored {
     pub digest: u32,
 }
 
-impl Stored {
+impl StoredCatalog {
     /// Reads the header and the rows. With `check`, every byte is checked: for files that somebody gave us.
-    pub fn open(bytes: Cow<'static, [u8]>, name: &str, check: bool) -> Result<Stored, CatalogError> {
+    pub fn open(bytes: Cow<'static, [u8]>, name: &str, check: bool) -> Result<StoredCatalog, CatalogError> {
         let corrupt = |what: &str| CatalogError::Corrupt { name: name.to_owned(), what: what.to_owned() };
         let (sections, digest) = header(&bytes, name, check)?;
         let body = |section: Section| &bytes[sections[section as usize - 1].clone()];
@@ -62,7 +62,7 @@ impl Stored {
         if listings_end != body(Section::Listings).len() || history_end != body(Section::History).len() {
             return Err(corrupt("the prices do not fit the types"));
         }
-        Ok(Stored { bytes, sections, text, strings, regions, types, digest })
+        Ok(StoredCatalog { bytes, sections, text, strings, regions, types, digest })
     }
 
     /// A section's bytes.

@@ -19,7 +19,7 @@ pub use candidate::{Basis, Candidate, Interval, Ranking, Rejected};
 pub use evidence::Evidence;
 pub use holdings::{Commitment, Discount, Holdings};
 pub use parts::Parts;
-pub use request::{Request, Saves, StoreLocation, Stored, Tuning, Work};
+pub use request::{JobData, Request, Saves, StoreLocation, Tuning, Work};
 pub use speed::{LONGEST_HOURS, Need};
 pub use why::Why;
 

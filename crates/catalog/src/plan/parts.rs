@@ -1,6 +1,6 @@
 //! The cost of a job in its parts. A part that nobody can price is unknown, never zero.
 
-use super::request::{Request, StoreLocation, Stored};
+use super::request::{JobData, Request, StoreLocation};
 use crate::catalog::Catalog;
 use crate::egress::Site;
 use crate::offer::Offer;
@@ -88,7 +88,7 @@ pub(super) fn besides(catalog: &Catalog, request: &Request, offer: &Offer<'_>, l
         }
         per_gib.map(|per_gib| kept_for(per_gib, bytes))
     };
-    let data = request.data.clone().unwrap_or(Stored { bytes: 0, at: None });
+    let data = request.data.clone().unwrap_or(JobData { bytes: 0, at: None });
     let nothing = Some(NanoUsd(0));
     let bytes = request.saves.bytes;
     let kept = bytes.map(|bytes| bytes.saturating_mul(u64::from(request.saves.keep.max(1))));

@@ -11,10 +11,7 @@ use windfall_core::{NanoUsd, Span};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Work {
     /// So many hours on this; without a reference, on whatever was asked for first.
-    Hours {
-        hours: Span,
-        on: Option<Wanted>,
-    },
+    Hours { hours: Span, on: Option<Wanted> },
     /// Steps, at speeds that the user gave by accelerator family.
     Steps {
         /// How many.
@@ -50,9 +47,9 @@ pub enum Tuning {
     Lora,
 }
 
-/// Bytes that are somewhere.
+/// The data that a job reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct JobData {
     /// How many.
     pub bytes: u64,
     /// Cloud and region; none for where the job runs.
@@ -78,14 +75,9 @@ pub enum StoreLocation {
     #[default]
     Here,
     /// In this region.
-    At {
-        cloud: String,
-        region: String,
-    },
+    At { cloud: String, region: String },
     /// In a region of this cloud that nobody knows; in no cloud at all when it has no name.
-    Within {
-        cloud: String,
-    },
+    Within { cloud: String },
 }
 
 /// A request.
@@ -106,7 +98,7 @@ pub struct Request {
     pub restart: Option<Span>,
     pub saves: Saves,
     /// What the job reads.
-    pub data: Option<Stored>,
+    pub data: Option<JobData>,
     /// The precision that the program runs in, and so the one that hours and speeds were stated in.
     pub stated_precision: Option<Precision>,
     /// Other precisions that it may use, best first.

@@ -2,8 +2,8 @@
 
 use crate::catalog;
 use windfall_catalog::plan::{
-    Candidate, Commitment, Discount, Evidence, Holdings, Limit, Ranking, Request, Saves, StoreLocation, Stored, Tuning,
-    Why, Work,
+    Candidate, Commitment, Discount, Evidence, Holdings, JobData, Limit, Ranking, Request, Saves, StoreLocation,
+    Tuning, Why, Work,
 };
 use windfall_catalog::{Precision, Term, Wanted};
 use windfall_core::market::foresight::Model;
@@ -279,7 +279,7 @@ fn a_discount_lowers_one_cloud_only() {
 #[test]
 fn data_from_elsewhere_costs_its_egress_and_what_is_unknown_is_not_nothing() {
     let from = |place: Option<(&str, &str)>| Request {
-        data: Some(Stored { bytes: 1 << 40, at: place.map(|(cloud, region)| (cloud.into(), region.into())) }),
+        data: Some(JobData { bytes: 1 << 40, at: place.map(|(cloud, region)| (cloud.into(), region.into())) }),
         clouds: vec!["aws".into()],
         ..hours(8, "A100:8")
     };

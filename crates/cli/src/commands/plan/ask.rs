@@ -7,7 +7,7 @@ use crate::commands::work::{self, wanted};
 use crate::here::Here;
 use std::path::Path;
 use windfall_agent::checkpoint::{Located, located};
-use windfall_catalog::plan::{Holdings, Request, Saves, StoreLocation, Stored, Tuning, Work};
+use windfall_catalog::plan::{Holdings, JobData, Request, Saves, StoreLocation, Tuning, Work};
 use windfall_catalog::{Catalog, Count, Precision, Wanted};
 use windfall_core::Span;
 use windfall_jobfile::{self as jobfile, Problem, Read};
@@ -109,7 +109,7 @@ fn of_file(catalog: &Catalog, read: &Read, file: &Path) -> Result<Asked, Failure
             keep: spec.checkpoint.keep,
             at: StoreLocation::Here,
         },
-        data: wishes.data_bytes.map(|bytes| Stored { bytes, at: None }),
+        data: wishes.data_bytes.map(|bytes| JobData { bytes, at: None }),
         precision,
         min_memory_gib: wishes.memory_gb,
         min_accelerator_memory_gb: wishes.accelerator_memory_gb,

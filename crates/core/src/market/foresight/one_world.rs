@@ -43,7 +43,7 @@ enum HeldMarket {
 
 /// What was paid for and what happened up to a moment. Times are milliseconds.
 #[derive(Clone, Copy, Default)]
-struct Count {
+struct PlayedSoFar {
     now: f64,
     /// What is left to do.
     work: f64,
@@ -54,7 +54,7 @@ struct Count {
     interruptions: f64,
 }
 
-impl Count {
+impl PlayedSoFar {
     /// Goes on in the same way for `times` as long as it took until now.
     fn go_on(&mut self, times: f64) {
         for figure in [
@@ -73,21 +73,21 @@ impl Count {
 /// Plays one job through one course of the market.
 pub(super) fn play_in_world(terms: &ForecastTerms, tick: f64, market: &mut DrawnMarket<'_>) -> WorldOutcome {
     let need = terms.need.0 as f64;
-    let mut count = Count { work: need, ..Count::default() };
-    play(terms, tick, market, &mut count);
-    if count.work >= DONE {
-        carry_on(terms, &mut count);
+    let mut so_far = PlayedSoFar { work: need, ..PlayedSoFar::default() };
+    play(terms, tick, market, &mut so_far);
+    if so_far.work >= DONE {
+        carry_on(terms, &mut so_far);
     }
-    let finished = count.work < DONE;
-    let late = !finished || terms.left.is_some_and(|left| count.now > left.0 as f64 + 1.0);
+    let finished = so_far.work < DONE;
+    let late = !finished || terms.left.is_some_and(|left| so_far.now > left.0 as f64 + 1.0);
     let span = |ms: f64| Span(ms as i64);
     WorldOutcome {
-        spot: span(count.spot),
-        firm: span(count.firm),
-        starting: span(count.starting),
-        undone: span(count.undone),
-        elapsed: span(count.now),
-        interruptions: count.interruptions as u32,
+        spot: span(so_far.spot),
+        firm: span(so_far.firm),
+        starting: span(so_far.starting),
+        undone: span(so_far.undone),
+        elapsed: span(so_far.now),
+        interruptions: so_far.interruptions as u32,
         finished,
         late,
     }
@@ -99,13 +99,13 @@ fn cushion(terms: &ForecastTerms, work: f64) -> f64 {
 }
 
 /// Time to the deadline beyond what the work needs from there.
-fn slack(terms: &ForecastTerms, count: &Count, held: HeldMarket) -> f64 {
+fn slack(terms: &ForecastTerms, so_far: &PlayedSoFar, held: HeldMarket) -> f64 {
     let start = if held == HeldMarket::Nothing { terms.restart.0 as f64 } else { 0.0 };
-    terms.left.map_or(f64::INFINITY, |left| left.0 as f64 - count.now - count.work - start)
+    terms.left.map_or(f64::INFINITY, |left| left.0 as f64 - so_far.now - so_far.work - start)
 }
 
 /// From change to change, until the work is done or enough was seen.
-fn play(terms: &ForecastTerms, tick: f64, market: &mut DrawnMarket<'_>, count: &mut Count) {
+fn play(terms: &ForecastTerms, tick: f64, market: &mut DrawnMarket<'_>, so_far: &mut PlayedSoFar) {
     let restart = terms.restart.0 as f64;
     let (mut held, mut fresh) = (HeldMarket::Nothing, 0.0f64);
     let (mut up, rest) = market.begin();
@@ -115,22 +115,22 @@ fn play(terms: &ForecastTerms, tick: f64, market: &mut DrawnMarket<'_>, count: &
     let loss = restart + (terms.undone + terms.tick).0 as f64;
     let mut firm_from = 0.0f64;
     for _ in 0..MOST_MOVES {
-        if count.work < DONE {
+        if so_far.work < DONE {
             break;
         }
-        while changes <= count.now {
+        while changes <= so_far.now {
             up = !up;
             spell = market.next(up, spell);
             changes += spell * tick;
             if !up && held == HeldMarket::Spot {
                 held = HeldMarket::Nothing;
-                count.interruptions += 1.0;
+                so_far.interruptions += 1.0;
                 let lost = fresh.min(terms.undone.0 as f64);
-                count.undone += lost;
-                count.work += lost;
+                so_far.undone += lost;
+                so_far.work += lost;
             }
         }
-        let have = slack(terms, count, held);
+        let have = slack(terms, so_far, held);
         let wants_spot = match held {
             HeldMarket::Firm => have > loss + restart,
             _ => have > loss,
@@ -138,59 +138,59 @@ fn play(terms: &ForecastTerms, tick: f64, market: &mut DrawnMarket<'_>, count: &
         let target = match held {
             _ if up && (wants_spot || !terms.has_firm) => HeldMarket::Spot,
             HeldMarket::Firm => HeldMarket::Firm,
-            _ if terms.has_firm && have <= cushion(terms, count.work) => HeldMarket::Firm,
+            _ if terms.has_firm && have <= cushion(terms, so_far.work) => HeldMarket::Firm,
             _ => HeldMarket::Nothing,
         };
         let asks_for_firm = target == HeldMarket::Firm && held != HeldMarket::Firm;
-        if asks_for_firm && count.now >= firm_from {
-            firm_from = count.now + market.refusal_ms(terms.refused);
+        if asks_for_firm && so_far.now >= firm_from {
+            firm_from = so_far.now + market.refusal_ms(terms.refused);
         }
-        let refused = asks_for_firm && count.now < firm_from;
+        let refused = asks_for_firm && so_far.now < firm_from;
         // A lease is not given back for capacity that is refused.
         let target = if refused { held } else { target };
         let entering = target != HeldMarket::Nothing && target != held;
         let start = if entering { restart } else { 0.0 };
         fresh = if entering { 0.0 } else { fresh };
         held = target;
-        let done = count.now + start + count.work;
+        let done = so_far.now + start + so_far.work;
         let until = match held {
             HeldMarket::Nothing if refused => changes.min(firm_from),
             HeldMarket::Nothing if terms.has_firm => {
-                changes.min(count.now + (have - cushion(terms, count.work)).max(1.0))
+                changes.min(so_far.now + (have - cushion(terms, so_far.work)).max(1.0))
             }
             HeldMarket::Nothing => changes,
             // Slack does not grow on a market that stays: it is never left again.
-            HeldMarket::Firm if slack(terms, count, held) - start <= loss + restart => done,
+            HeldMarket::Firm if slack(terms, so_far, held) - start <= loss + restart => done,
             HeldMarket::Spot | HeldMarket::Firm => changes.min(done),
         };
-        let paid = if held == HeldMarket::Nothing { 0.0 } else { until - count.now };
+        let paid = if held == HeldMarket::Nothing { 0.0 } else { until - so_far.now };
         let progress = (paid - start).max(0.0);
-        count.work -= progress;
+        so_far.work -= progress;
         fresh += progress;
-        count.starting += paid.min(start);
-        *(if held == HeldMarket::Spot { &mut count.spot } else { &mut count.firm }) += paid;
-        count.now = until;
+        so_far.starting += paid.min(start);
+        *(if held == HeldMarket::Spot { &mut so_far.spot } else { &mut so_far.firm }) += paid;
+        so_far.now = until;
     }
 }
 
 /// A job that is not done after thousands of changes goes on as it went, on spot for as long as its slack allows and
 /// then on what stays. One that made no progress never ends.
-fn carry_on(terms: &ForecastTerms, count: &mut Count) {
-    let speed = (terms.need.0 as f64 - count.work) / count.now;
+fn carry_on(terms: &ForecastTerms, so_far: &mut PlayedSoFar) {
+    let speed = (terms.need.0 as f64 - so_far.work) / so_far.now;
     if speed <= 0.0 {
         return;
     }
-    let to_the_end = count.work / speed;
-    let spare = (slack(terms, count, HeldMarket::Nothing) - cushion(terms, count.work)).max(0.0);
+    let to_the_end = so_far.work / speed;
+    let spare = (slack(terms, so_far, HeldMarket::Nothing) - cushion(terms, so_far.work)).max(0.0);
     let longest = if terms.has_firm && speed < 1.0 { spare / (1.0 - speed) } else { f64::INFINITY };
     let more = to_the_end.min(longest);
-    count.work -= more * speed;
-    count.go_on(more / count.now);
-    if count.work >= DONE && terms.has_firm {
+    so_far.work -= more * speed;
+    so_far.go_on(more / so_far.now);
+    if so_far.work >= DONE && terms.has_firm {
         let restart = terms.restart.0 as f64;
-        count.firm += restart + count.work;
-        count.starting += restart;
-        count.now += restart + count.work;
-        count.work = 0.0;
+        so_far.firm += restart + so_far.work;
+        so_far.starting += restart;
+        so_far.now += restart + so_far.work;
+        so_far.work = 0.0;
     }
 }
