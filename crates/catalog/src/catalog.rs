@@ -170,7 +170,7 @@ impl Catalog {
     pub fn offers_of<'c>(&'c self, kind: InstanceType<'c>, by_zone: bool, mut visit: impl FnMut(Offer<'c>)) {
         let row = &self.stored.types[kind.at as usize];
         let _ = self.walk(row, |listed, band| {
-            // Only bytes that nobody checked can name a source that is not there.
+            // A source can be missing only in bytes that were opened without a check.
             let Some(source) = self.sources.get(listed.source as usize) else { return };
             let region = &self.stored.regions[listed.region as usize];
             let offer = |zone: Option<u32>| Offer {

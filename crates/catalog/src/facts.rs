@@ -258,7 +258,7 @@ impl Facts {
         all.map(|((_, region), _)| self.text(*region)).collect()
     }
 
-    /// Says how often a type is taken back in a region; an older word on it gives way.
+    /// Records how often a type is taken back in a region. It replaces an older figure.
     pub fn band(&mut self, kind: TypeId, region: &str, band: Band, source: SourceId) {
         let region = self.name(region);
         let newer = |(_, known): &(Band, SourceId)| self.source_of(*known).as_of > self.source_of(source).as_of;
@@ -272,7 +272,7 @@ impl Facts {
         self.bands.get(&(kind, *self.name_index.get(region)?)).copied()
     }
 
-    /// Says what an offer cost over time.
+    /// Records what an offer cost over time.
     pub fn set_history(&mut self, kind: TypeId, region: &str, zone: Option<&str>, term: Term, history: History) {
         let key = self.key(kind, region, zone, term);
         self.history.insert(key, history);

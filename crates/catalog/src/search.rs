@@ -160,7 +160,7 @@ impl Catalog {
         Err(BadRequest::UnknownAccelerator { typed: name.to_owned(), nearest })
     }
 
-    /// Insists on a cloud that somebody sells in.
+    /// Fails unless the catalogue has offers in this cloud.
     pub fn known_cloud(&self, typed: &str) -> Result<(), BadRequest> {
         if self.regions().any(|(cloud, _)| cloud == typed) {
             return Ok(());
@@ -169,7 +169,7 @@ impl Catalog {
         Err(BadRequest::UnknownCloud { typed: typed.to_owned(), nearest })
     }
 
-    /// Insists on a region or zone that somebody sells in.
+    /// Fails unless the catalogue has offers in this region or zone.
     pub fn known_region(&self, typed: &str) -> Result<(), BadRequest> {
         if self.regions().any(|(_, region)| region == typed) || self.zone_names().any(|zone| zone == typed) {
             return Ok(());

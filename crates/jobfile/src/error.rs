@@ -129,7 +129,7 @@ impl<'a> Problems<'a> {
         self.found.push(problem);
     }
 
-    /// Whether it is no use to look for more.
+    /// Whether there are so many problems that looking for more is no use.
     pub fn is_full(&self) -> bool {
         self.found.len() >= MOST
     }

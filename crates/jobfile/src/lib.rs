@@ -42,7 +42,7 @@ pub struct Read {
     pub spec: JobSpec,
     /// Time from now to the deadline.
     pub deadline_in: Option<Span>,
-    /// What takes a catalogue to make something of.
+    /// What can only be understood with a catalogue.
     pub wishes: Wishes,
     /// What the user should know, one line each.
     pub notes: Vec<String>,

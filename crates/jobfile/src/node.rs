@@ -102,7 +102,7 @@ pub(super) fn tree(text: &str, problems: &mut Problems) -> Option<Node> {
         };
         let has_anchor = event.anchor_id().is_some_and(|id| id != 0);
         if has_anchor || event.tag().is_some() || matches!(event, Event::Alias(_) | Event::UnresolvedAlias(_)) {
-            // One is enough to say, and what follows from it is not a mistake of its own.
+            // Only the first is reported: the others follow from it.
             if !refused {
                 refuse(&event, has_anchor, &span, problems);
             }

@@ -164,7 +164,7 @@ impl<'a> Shown<'a> {
             }
             text.push('\n');
         }
-        // The nothing after a file's last line break is not a line to people.
+        // What follows the last line break of a file is not a line.
         let text = text.strip_suffix("\n\n").map(str::to_owned).filter(|t| t.len() >= label.1).unwrap_or(text);
         let label = SourceSpan::from((label.0, label.1.saturating_sub(label.0)));
         let excerpt = Excerpt {
@@ -178,7 +178,7 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// What is drawn for a character that cannot be.
+/// What is drawn instead of a character that cannot be drawn.
 fn stand_in(c: char, look: Look) -> char {
     match (c, look) {
         ('\t', Look::Ascii) => '>',

@@ -124,7 +124,7 @@ impl Walk<'_, '_> {
         fields
     }
 
-    /// Whether there are so many problems that the rest is not looked at; says so in them.
+    /// Whether there are too many problems to go on. If so, adds one that says so.
     fn is_over(&mut self) -> bool {
         if self.problems.is_full() {
             self.problems.add(&(0..0), Problem::new(Class::Syntax, "the rest is not looked at"));

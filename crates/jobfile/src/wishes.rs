@@ -4,7 +4,7 @@
 use super::value::{Fields, Value};
 use windfall_core::spec::Ask;
 
-/// What is not for the brain as it stands.
+/// What a job file says that must be worked out with a catalogue before the brain can use it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Wishes {
     /// The accelerators that the hours were counted on.

@@ -17,7 +17,7 @@ use windfall_core::NanoUsd;
 /// Hours of a month in this project's sums, and in Google's own.
 const MONTH_HOURS: i128 = 730;
 
-/// What the YAML file says, as far as it matters.
+/// The parts of the YAML file that are used.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pricing {
     /// Bundled local SSD in GiB, by machine type.

@@ -6,7 +6,7 @@ use crate::words::{Count, Term};
 use std::collections::{BTreeMap, BTreeSet};
 use windfall_core::NanoUsd;
 
-/// A row, as far as it matters.
+/// The columns of a row that are used.
 #[derive(Clone, Debug)]
 pub(super) struct Row<'r> {
     pub kind: &'r str,
@@ -62,7 +62,8 @@ impl Collected {
     }
 }
 
-/// On AWS spot may really cost what on-demand does; elsewhere the file repeats the one for want of the other.
+/// The spot price of a row, if one is known. Outside AWS, a spot price equal to the on-demand price means that the
+/// file has none.
 pub(super) fn spot(cloud: &str, row: &Row<'_>) -> Option<NanoUsd> {
     row.spot.filter(|spot| cloud == "aws" || row.price.is_none_or(|price| *spot < price))
 }

@@ -11,9 +11,9 @@ use windfall_server::home::World;
 /// What there is to choose from.
 pub struct ForSale {
     pub catalog: Catalog,
-    /// What the replayed market is called, when it is not all that is sold anywhere.
+    /// The name of the replayed market; none for the whole catalogue.
     pub market: Option<String>,
-    /// Spot instances that it ever has at once.
+    /// The most spot instances that the market ever has at once.
     pub most_spot: Option<u32>,
 }
 

@@ -229,7 +229,7 @@ fn follow(client: &Client, id: u64) -> Following<'_> {
 }
 
 impl Following<'_> {
-    /// Sends what it sees until the bill is settled. May be dropped between two answers and run again.
+    /// Sends each view of the job until its bill is settled. May be dropped between two answers and run again.
     async fn run(
         self: std::pin::Pin<&mut Self>,
         seen: &mut tokio::sync::mpsc::UnboundedSender<JobAnswer>,

@@ -18,7 +18,7 @@ pub struct Asked {
     pub name: String,
     pub request: Request,
     pub deadline: Option<Span>,
-    /// The replayed market that it speaks of, when it is not about all that is for sale.
+    /// The replayed market, when the plan is about that and not about all that is for sale.
     pub market: Option<String>,
     /// What was assumed about the job's own things, one line each.
     pub notes: Vec<String>,
@@ -68,7 +68,7 @@ pub fn asked(here: &Here, sold: &ForSale, file: Option<&Path>, args: &PlanChange
     }
     request.most_spot = sold.most_spot;
     request.recorded = recorded();
-    // What was named is what is wanted; hours on something say only how fast it is.
+    // Accelerators that were named are taken as they are; those of `--on` only say how fast the job is.
     request.equivalents = args.by.is_some() && !named && args.gpu.is_empty();
     asked.deadline = asked.request.deadline;
     asked.market.clone_from(&sold.market);
@@ -125,7 +125,7 @@ fn of_file(catalog: &Catalog, read: &Read, file: &Path) -> Result<Asked, Failure
     Ok(asked)
 }
 
-/// Where a store is, and what of that was assumed. A bucket is asked; that a store does not answer costs seconds only.
+/// Where a store is, and what of that was assumed. A bucket is asked, for a few seconds at most.
 fn store_location(store: &str) -> (StoreLocation, Option<String>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let located = runtime.ok().and_then(|runtime| runtime.block_on(located(store, std::env::vars())));

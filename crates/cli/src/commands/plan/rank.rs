@@ -9,7 +9,7 @@ use windfall_core::english::counted;
 use windfall_core::market::foresight::Model;
 use windfall_server::client::{Code, Failure};
 
-/// Candidates for programs.
+/// How many candidates a program is given.
 const RECORDS: usize = 200;
 /// Enough that every cloud is among them.
 const EVERY: usize = 100_000;
@@ -76,7 +76,7 @@ pub fn nothing(catalog: &Catalog, asked: &Asked, ranking: &Ranking<'_>) -> Failu
     Failure::new(Code::BadInput, message).hint(hint)
 }
 
-/// In which numbers the accelerators that were asked for are sold where it was looked for them.
+/// In which numbers the accelerators that were asked for are sold in the clouds and regions that were asked for.
 fn other_counts(catalog: &Catalog, asked: &Asked) -> Vec<String> {
     let request = &asked.request;
     let any = |wanted: &Wanted| Wanted { count: None, ..wanted.clone() };

@@ -6,7 +6,7 @@ use crate::show::usd;
 use windfall_catalog::plan::{Basis, Candidate, Ranking};
 use windfall_core::{Market, NanoUsd};
 
-/// Candidates that people read.
+/// How many candidates people are shown.
 pub const LINES: usize = 12;
 
 /// Candidates that differ only in their region are one line: the cheapest speaks for all.
@@ -26,7 +26,7 @@ pub fn machines(candidate: &Candidate<'_>) -> String {
     format!("{times}{}{precision}", candidate.offer.kind.name)
 }
 
-/// A share of worlds; they are too few to tell certainty from near certainty.
+/// A share of worlds for people. There are too few worlds to tell 100 % from 99 %.
 pub fn chance(share: f64) -> String {
     match (share * 100.0).round() as i64 {
         100 => ">99 %".to_owned(),
