@@ -88,6 +88,6 @@ mod tests {
 
     #[test]
     fn the_workspace_keeps_to_the_picture() {
-        assert_eq!(violations(&crate::metadata()), Vec::<String>::new());
+        assert_eq!(violations(&crate::workspace::metadata()), Vec::<String>::new());
     }
 }

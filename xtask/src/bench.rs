@@ -1,9 +1,9 @@
 //! Every figure that the documentation names, each from the command that makes it.
 
 use crate::components::Components;
-use crate::{cargo, finish, root, run};
-use std::path::Path;
-use std::process::{Command, ExitCode, Output};
+use crate::load::load;
+use crate::workspace::{built, cargo, finish, root, run, windfall};
+use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 /// Runs the named benchmarks, or all of them.
@@ -42,7 +42,7 @@ pub fn bench(args: &[String]) -> ExitCode {
         good &= quickstart();
     }
     if wanted("load") {
-        good &= crate::load::load();
+        good &= load();
     }
     // The recorded markets are not in the tree: whoever asks for everything may not have them.
     if wanted("market") && (!args.is_empty() || std::env::var_os("WINDFALL_DATA").is_some()) {
@@ -69,12 +69,6 @@ pub fn priors() -> ExitCode {
     let output = command.args(["--", "priors"]).stderr(std::process::Stdio::inherit()).output();
     let learnt = output.ok().filter(|output| output.status.success()).map(|output| output.stdout);
     finish(learnt.is_some_and(|learnt| std::fs::write(file, learnt).is_ok()))
-}
-
-/// Where optimised programs are: cargo may have been told to build elsewhere.
-fn built() -> std::path::PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), std::path::PathBuf::from);
-    root().join(target).join("release")
 }
 
 fn release(program: &str) -> Command {
@@ -169,11 +163,6 @@ fn quickstart() -> bool {
         println!("quickstart: {good} of {runs} as promised, wall time {least:.1} to {most:.1} s, median {median:.1} s");
     }
     good == runs
-}
-
-/// The optimised program on a state directory.
-pub fn windfall(home: &Path, args: &[&str]) -> std::io::Result<Output> {
-    Command::new(built().join("windfall")).args(args).env("WINDFALL_HOME", home).current_dir(root()).output()
 }
 
 /// One run on a home of its own: its wall time and its bill.

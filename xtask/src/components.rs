@@ -1,7 +1,7 @@
 //! The real services that tests run against: installed when they are missing, started on free ports of
 //! the loopback, stopped by their process number. What cannot be had is named, never faked.
 
-use crate::root;
+use crate::workspace::root;
 use std::fs::File;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! What a person waits for while five hundred jobs run on this machine.
 
-use crate::bench::windfall;
+use crate::workspace::windfall;
 use std::path::Path;
 use std::time::{Duration, Instant};
 

@@ -3,14 +3,16 @@
 mod architecture;
 mod bench;
 mod components;
+mod docs;
 mod licences;
 mod load;
 mod mutants;
 mod style;
 mod test;
+mod workspace;
 
-use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
+use workspace::{cargo, finish, run};
 
 const HELP: &str = "\
 cargo xtask test              everything that must hold: format, lints, architecture, licences, all tests
@@ -56,38 +58,4 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
-}
-
-/// The root of the workspace.
-fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().map(PathBuf::from).unwrap_or_default()
-}
-
-/// Cargo, in the root of the workspace.
-fn cargo(args: &[&str]) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(args).current_dir(root());
-    command
-}
-
-/// Runs a command and says whether it succeeded.
-fn run(command: &mut Command) -> bool {
-    match command.status() {
-        Ok(status) => status.success(),
-        Err(error) => {
-            eprintln!("error: {command:?} cannot be run: {error}");
-            false
-        }
-    }
-}
-
-fn finish(good: bool) -> ExitCode {
-    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// What `cargo metadata` says.
-fn metadata() -> serde_json::Value {
-    let output = cargo(&["metadata", "--format-version", "1", "--locked"]).output();
-    let text = output.map(|output| output.stdout).unwrap_or_default();
-    serde_json::from_slice(&text).unwrap_or_default()
 }

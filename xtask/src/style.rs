@@ -1,6 +1,7 @@
 //! House rules that a compiler does not know.
 
-use crate::root;
+use crate::docs;
+use crate::workspace::root;
 use std::process::Command;
 
 /// Folders that only one machine has.
@@ -16,10 +17,12 @@ pub fn violations() -> Vec<String> {
         .current_dir(root())
         .output();
     let listed = listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    let mut found = Vec::new();
-    for file in listed.lines() {
-        // A file that was deleted but not committed yet is still listed.
-        let Ok(text) = std::fs::read_to_string(root().join(file)) else { continue };
+    // A file that was deleted but not committed yet is still listed.
+    let read = |file: &str| std::fs::read_to_string(root().join(file)).ok();
+    let files: Vec<(&str, String)> = listed.lines().filter_map(|file| Some((file, read(file)?))).collect();
+    let code = files.iter().filter(|(file, _)| file.ends_with(".rs"));
+    let mut found = docs::violations(code.map(|(file, text)| (*file, text.as_str())));
+    for (file, text) in &files {
         let code = file.ends_with(".rs");
         if code && text.lines().count() > LONGEST_FILE {
             found.push(format!("{file} has {} lines: split it", text.lines().count()));
@@ -40,5 +43,13 @@ fn broken(line: &str, code: bool) -> Option<&'static str> {
         () if code && (has("todo!(") || has("unimplemented!(") || has("dbg!(")) => Some("unfinished"),
         () if MACHINE.iter().any(|folder| has(&format!("/{folder}/"))) => Some("a path of one machine"),
         () => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_workspace_keeps_the_house_rules() {
+        assert_eq!(super::violations(), Vec::<String>::new());
     }
 }

@@ -2,7 +2,8 @@
 //! does not.
 
 use crate::components::Components;
-use crate::{architecture, cargo, finish, licences, metadata, mutants, root, run, style};
+use crate::workspace::{cargo, finish, metadata, root, run};
+use crate::{architecture, licences, mutants, style};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;

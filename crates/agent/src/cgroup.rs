@@ -1,7 +1,7 @@
 //! A lease's control group, where this user may make one. Whatever a program does to its session, its parent and its
 //! environment, its processes stay in the group that the guard joined, so they are found when everybody who knew
 //! them is dead. Version 2 is used where it can be written, else the freezer or pids hierarchy of version 1; where
-//! none can, the marks in `processes.rs` are all there is.
+//! none can, the marks in `sweep.rs` are all there is.
 
 use crate::processes;
 use rustix::process::Signal;
@@ -12,12 +12,13 @@ use std::time::Duration;
 
 /// Rounds of killing before giving up.
 const ROUNDS: u32 = 400;
-/// Tries to join a group that others take for a left-over.
+/// How often joining a group is tried: another guard may remove it as a left-over in between.
 const JOINS: u32 = 10;
 /// Tries to remove a group; one that stays is empty and does no harm.
 const REMOVALS: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(5);
-/// Directories looked at when a group is searched; a machine with more has its group found by its usual place only.
+/// At most this many directories are searched for a group. A group beyond them is found only in
+/// its usual directory.
 const SEARCHED: usize = 20_000;
 
 /// One mounted hierarchy of groups.
@@ -93,7 +94,7 @@ fn kill_all(group: &Path) -> io::Result<()> {
         if left.is_empty() {
             return Ok(());
         }
-        // Stopped first: whoever watches another one end must not take it for an end of its own.
+        // Stopped first, so that no process sees another one die and acts on it.
         processes::signal_all(&left, Signal::STOP);
         processes::signal_all(&left, Signal::KILL);
         std::thread::sleep(PAUSE);

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// A directory larger than this, in bytes or in files, is linked instead of copied: data sets, virtual
-/// environments and build outputs are read, and a program that kept its state there would not be in a hurry.
+/// environments and build outputs are only read.
 const LARGE: Room = Room { bytes: 64 << 20, files: 5_000 };
 
 #[derive(Clone, Copy)]

@@ -13,12 +13,13 @@ mod output;
 mod processes;
 mod progress;
 mod serve;
+mod sweep;
 mod worker;
 
 pub use folder::{copy_fresh, foreign_paths};
 pub use guard::{UMASK, exec_worker, guard, launch};
-pub use processes::sweep;
 pub use serve::serve;
+pub use sweep::sweep;
 
 /// Why a part of the agent could not do its work; it ends with this.
 #[derive(Debug, thiserror::Error)]

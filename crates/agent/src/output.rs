@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// The first part that is kept, and the newest.
 const HEAD: u64 = 16 << 20;
 const TAIL: u64 = 48 << 20;
-/// Cut when there is so much more than both; also what holes are aligned to.
+/// The output is cut once it is this much longer than both parts. Holes are aligned to it too.
 const STEP: u64 = 1 << 20;
 /// The line that says what was cut is padded to this, so that it can be written again in place.
 const LINE: usize = 128;
@@ -32,7 +32,7 @@ impl Output {
         Self { path: path.to_owned(), head, tail, cut: 0 }
     }
 
-    /// Cuts what is too much now. What cannot be cut is tried again at the next call.
+    /// Cuts the output if it is too long. If that fails, the next call tries again.
     pub fn trim(&mut self) {
         let length = std::fs::metadata(&self.path).map_or(0, |meta| meta.len());
         let end = length.saturating_sub(self.tail) / STEP * STEP;

@@ -1,18 +1,15 @@
-//! Finds processes by descent and by mark, and ends them. The mark is `WINDFALL_LEASE` in a process's
-//! environment: it survives `setsid`, double forks and the death of every parent. What wiped its environment too is
-//! found by its control group, where there is one.
+//! Which processes there are, which are below which, and how they are signalled, reaped and ended.
 
-use crate::{AgentError, cgroup};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Rounds of looking and killing before giving up; a fork bomb may need several.
-const ROUNDS: u32 = 400;
-/// Empty glances in a row before nothing is there: a process list is read while it changes, and a process whose
-/// parent ends in that moment hides from one of them.
-const GLANCES: u32 = 3;
-const PAUSE: Duration = Duration::from_millis(5);
+pub(crate) const ROUNDS: u32 = 400;
+/// How many looks in a row must find nothing. The process list changes while it is read, and one look may miss a
+/// process whose parent ends at that moment.
+pub(crate) const GLANCES: u32 = 3;
+pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 
 /// Everything below `root`, not `root` itself. Zombies are left out: they run nothing.
 pub(crate) fn descendants(root: i32) -> BTreeSet<i32> {
@@ -94,54 +91,6 @@ fn children() -> Vec<i32> {
     lists.iter().flat_map(|list| list.split_whitespace()).filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// Ends every process of a lease: those in its control group, those that carry its mark, and everything below
-/// one. Returns only when none is left.
-pub fn sweep(lease: &str) -> Result<(), AgentError> {
-    let group = cgroup::end(lease);
-    group.map_err(AgentError::new(format!("the control group of lease {lease} cannot be emptied")))?;
-    let mark = format!("WINDFALL_LEASE={lease}");
-    let (mut clean, mut alone) = (0, 0);
-    for _ in 0..ROUNDS {
-        let found = marked(&mark);
-        clean = if found.is_empty() { clean + 1 } else { 0 };
-        if clean == GLANCES {
-            return Ok(());
-        }
-        let (keepers, others): (BTreeSet<i32>, BTreeSet<i32>) = found.iter().partition(|pid| is_keeper(**pid));
-        // Guard and agent go last, and stand still until then: they adopt what loses its parent, so that a
-        // program which cleared its environment is still found, and what we kill is not taken for an end of
-        // the program's own.
-        alone = if others.is_empty() { alone + 1 } else { 0 };
-        signal_all(&keepers, if alone >= GLANCES { Signal::KILL } else { Signal::STOP });
-        signal_all(&others, Signal::KILL);
-        std::thread::sleep(PAUSE);
-    }
-    let left = format!("processes of lease {lease} do not end: {:?}", marked(&mark));
-    Err(AgentError::new(left)(std::io::ErrorKind::TimedOut.into()))
-}
-
-/// What carries the mark, and what is below it: a program may clear its environment.
-fn marked(mark: &str) -> BTreeSet<i32> {
-    let me = std::process::id() as i32;
-    let carries = |pid: &i32| {
-        let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environ.split(|byte| *byte == 0).any(|pair| pair == mark.as_bytes())
-    };
-    let carrying: BTreeSet<i32> =
-        all().into_iter().filter(|pid| stat(*pid).is_some_and(|stat| !stat.zombie)).filter(carries).collect();
-    let mut found: BTreeSet<i32> = carrying.iter().flat_map(|pid| descendants(*pid)).collect();
-    found.extend(carrying);
-    found.remove(&me);
-    found
-}
-
-/// Whether a process is a guard or an agent.
-fn is_keeper(pid: i32) -> bool {
-    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let mut words = line.split(|byte| *byte == 0).skip(1);
-    words.next() == Some(b"agent") && matches!(words.next(), Some(b"guard" | b"serve"))
-}
-
 pub(crate) fn signal_all(pids: &BTreeSet<i32>, signal: Signal) {
     for pid in pids.iter().filter_map(|pid| Pid::from_raw(*pid)) {
         // Gone already is as good as killed.
@@ -149,7 +98,7 @@ pub(crate) fn signal_all(pids: &BTreeSet<i32>, signal: Signal) {
     }
 }
 
-fn all() -> Vec<i32> {
+pub(crate) fn all() -> Vec<i32> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }

@@ -1,7 +1,8 @@
 //! The agent: answers on the lease's socket, one request and one answer at a time. One task owns the
 //! worker; whoever asks is told the state as it is.
 
-use crate::{AgentError, processes, worker::Supervisor};
+use crate::worker::{Order, Supervisor};
+use crate::{AgentError, processes};
 use rustix::process::{Signal, getppid, set_child_subreaper, set_parent_process_death_signal};
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -15,8 +16,6 @@ use windfall_core::worker::{AgentRequest, AgentView};
 
 /// A watch is answered after this long even when nothing changed, so that a dead peer is noticed.
 const HOLD: Duration = Duration::from_secs(5);
-
-pub(crate) type Order = (AgentRequest, oneshot::Sender<()>);
 
 /// Serves a lease's folder until told to quit, or until the guard is gone.
 pub fn serve(dir: &Path) -> Result<(), AgentError> {

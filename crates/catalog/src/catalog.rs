@@ -2,7 +2,7 @@
 
 use crate::error::CatalogError;
 use crate::facts::{History, TypeFacts};
-use crate::format::{Cursor, Section, Stored, TypeRow, says};
+use crate::format::{Cursor, Section, StoredCatalog, TypeRow, says};
 use crate::knowledge::{Accelerator, DataCosts, Throughput};
 use crate::names;
 use crate::offer::{InstanceType, Offer};
@@ -18,7 +18,7 @@ static EMBEDDED: &[u8] = include_bytes!("../data/catalog.bin");
 /// Facts to search.
 #[derive(Debug)]
 pub struct Catalog {
-    stored: Stored,
+    stored: StoredCatalog,
     sources: Vec<Source>,
     accelerators: Vec<Accelerator>,
     throughput: OnceLock<Throughput>,
@@ -28,7 +28,7 @@ pub struct Catalog {
 /// A price as it is stored.
 #[derive(Clone, Copy)]
 struct Listed {
-    place: u32,
+    region: u32,
     /// Zones of the region where the type is sold, one bit each.
     mask: u64,
     /// The zone that the price holds in; none for all of them.
@@ -53,7 +53,7 @@ impl Catalog {
     /// Opens stored bytes; with `check`, every one of them is looked at.
     pub fn from_bytes(bytes: Cow<'static, [u8]>, name: &str, check: bool) -> Result<Catalog, CatalogError> {
         let corrupt = |what: &str| CatalogError::Corrupt { name: name.to_owned(), what: what.to_owned() };
-        let stored = Stored::open(bytes, name, check)?;
+        let stored = StoredCatalog::open(bytes, name, check)?;
         let sources = stored.unpack(Section::Sources).ok_or_else(|| corrupt("the sources do not fit"))?;
         let accelerators = stored.unpack(Section::Accelerators).ok_or_else(|| corrupt("the data sheets do not fit"))?;
         let catalog = Catalog { stored, sources, accelerators, throughput: OnceLock::new(), data: OnceLock::new() };
@@ -170,15 +170,15 @@ impl Catalog {
     pub fn offers_of<'c>(&'c self, kind: InstanceType<'c>, by_zone: bool, mut visit: impl FnMut(Offer<'c>)) {
         let row = &self.stored.types[kind.at as usize];
         let _ = self.walk(row, |listed, band| {
-            // Only bytes that nobody checked can name a source that is not there.
+            // A source can be missing only in bytes that were opened without a check.
             let Some(source) = self.sources.get(listed.source as usize) else { return };
-            let place = &self.stored.places[listed.place as usize];
+            let region = &self.stored.regions[listed.region as usize];
             let offer = |zone: Option<u32>| Offer {
                 kind,
-                region: self.stored.string(place.region),
+                region: self.stored.string(region.region),
                 zone: zone.map(|zone| self.stored.string(zone)),
                 zone_mask: listed.mask,
-                place: listed.place,
+                region_at: listed.region,
                 term: listed.term,
                 price: listed.price,
                 source,
@@ -190,18 +190,20 @@ impl Catalog {
             if listed.zone.is_some() || !by_zone || listed.mask == 0 {
                 visit(offer(listed.zone));
             } else {
-                set_bits(listed.mask).filter_map(|bit| place.zones.get(bit)).for_each(|zone| visit(offer(Some(*zone))));
+                set_bits(listed.mask)
+                    .filter_map(|bit| region.zones.get(bit))
+                    .for_each(|zone| visit(offer(Some(*zone))));
             }
         });
     }
 
     /// The zones where an offer can be had; its own zone, or all zones of its region that are known to sell it.
     pub fn zones<'c>(&'c self, offer: &Offer<'c>) -> Vec<&'c str> {
-        let place = &self.stored.places[offer.place as usize];
+        let region = &self.stored.regions[offer.region_at as usize];
         match offer.zone {
             Some(zone) => vec![zone],
             None => set_bits(offer.zone_mask)
-                .filter_map(|bit| place.zones.get(bit))
+                .filter_map(|bit| region.zones.get(bit))
                 .map(|zone| self.stored.string(*zone))
                 .collect(),
         }
@@ -214,15 +216,14 @@ impl Catalog {
 
     /// Every cloud and its regions.
     pub fn regions(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.stored.places.iter().map(|place| (self.stored.string(place.cloud), self.stored.string(place.region)))
+        self.stored.regions.iter().map(|region| (self.stored.string(region.cloud), self.stored.string(region.region)))
     }
 
     pub(crate) fn places_with_zones(&self) -> impl Iterator<Item = (&str, &str, Vec<&str>)> {
-        let string = |place: &u32| self.stored.string(*place);
-        self.stored
-            .places
-            .iter()
-            .map(move |place| (string(&place.cloud), string(&place.region), place.zones.iter().map(string).collect()))
+        let string = |number: &u32| self.stored.string(*number);
+        self.stored.regions.iter().map(move |region| {
+            (string(&region.cloud), string(&region.region), region.zones.iter().map(string).collect())
+        })
     }
 
     /// What an offer cost over time, as far as it is recorded.
@@ -238,10 +239,10 @@ impl Catalog {
     pub fn histories(&self, kind: InstanceType<'_>) -> Vec<(&str, Option<&str>, Term, History)> {
         let mut all = Vec::new();
         let row = &self.stored.types[kind.at as usize];
-        let _ = self.walk_history(row, |place, zone, term, history| {
-            let place = &self.stored.places[place as usize];
-            let zone = zone.map(|zone| self.stored.string(place.zones[zone as usize]));
-            all.push((self.stored.string(place.region), zone, term, history));
+        let _ = self.walk_history(row, |region, zone, term, history| {
+            let region = &self.stored.regions[region as usize];
+            let zone = zone.map(|zone| self.stored.string(region.zones[zone as usize]));
+            all.push((self.stored.string(region.region), zone, term, history));
         });
         all
     }
@@ -252,11 +253,11 @@ impl Catalog {
         let mut found: Vec<Listed> = Vec::with_capacity(16);
         while !cursor.is_done() {
             found.clear();
-            let place = cursor.small()?;
-            let zones = &self.stored.places.get(place as usize)?.zones;
+            let region = cursor.small()?;
+            let zones = &self.stored.regions.get(region as usize)?.zones;
             let mask = cursor.number()?;
             let flags = cursor.byte()?;
-            let listed = |term, zone, price, source| Listed { place, mask, zone, term, price, source };
+            let listed = |term, zone, price, source| Listed { region, mask, zone, term, price, source };
             for (term, wide, zoned) in [
                 (Term::Spot, says::SPOT, says::SPOT_BY_ZONE),
                 (Term::OnDemand, says::ON_DEMAND, says::ON_DEMAND_BY_ZONE),
@@ -286,8 +287,8 @@ impl Catalog {
         let body = self.stored.body(Section::History);
         let mut cursor = Cursor::new(body.get(row.history.start as usize..row.history.end as usize)?);
         while !cursor.is_done() {
-            let place = cursor.small()?;
-            let zones = self.stored.places.get(place as usize)?.zones.len();
+            let region = cursor.small()?;
+            let zones = self.stored.regions.get(region as usize)?.zones.len();
             let zone = cursor.optional()?;
             if zone.is_some_and(|zone| zone as usize >= zones) {
                 return None;
@@ -300,7 +301,7 @@ impl Catalog {
                 day = day.checked_add(cursor.small()?)?;
                 history.push((day, cursor.price()?));
             }
-            visit(place, zone, term, history);
+            visit(region, zone, term, history);
         }
         Some(())
     }

@@ -7,12 +7,10 @@ use windfall_core::NanoUsd;
 
 const GIB: i128 = 1 << 30;
 
-/// A place that bytes come from or go to.
+/// A region that bytes come from or go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site<'p> {
-    /// The cloud.
     pub cloud: &'p str,
-    /// Its region.
     pub region: &'p str,
 }
 
@@ -25,7 +23,7 @@ impl Catalog {
         self.data_costs().internet.iter().find(here).map(|known| tiered(&known.tiers, bytes))
     }
 
-    /// What `bytes` of a month from one place to another cost; none where that is not known. Inside a region it is
+    /// What `bytes` of a month from one region to another cost; none where that is not known. Inside a region it is
     /// nothing; to another cloud it is what the internet costs.
     pub fn egress(&self, from: Site<'_>, to: Site<'_>, bytes: u64) -> Option<NanoUsd> {
         if from == to {
@@ -35,17 +33,16 @@ impl Catalog {
             return self.internet_egress(from, bytes);
         }
         let table = self.data_costs().regions.iter().find(|table| table.cloud == from.cloud)?;
-        let place = |name: &str| table.regions.iter().position(|region| region == name).map(|at| at as u8);
-        let (from, to) = (place(from.region)?, place(to.region)?);
+        let number = |name: &str| table.regions.iter().position(|region| region == name).map(|at| at as u8);
+        let (from, to) = (number(from.region)?, number(to.region)?);
         let rate = table.rates.iter().find(|(known_from, known_to, _)| (*known_from, *known_to) == (from, to))?;
         Some(tiered(&[Tier { up_to_gib: None, per_gib: rate.2 }], bytes))
     }
 
     /// What a GiB costs to keep for a month.
-    pub fn storage_per_gib_month(&self, place: Site<'_>, class: &str) -> Option<NanoUsd> {
-        let table =
-            self.data_costs().storage.iter().find(|table| table.cloud == place.cloud && table.class == class)?;
-        table.per_gib_month.iter().find(|(region, _)| region == place.region).map(|(_, price)| *price)
+    pub fn storage_per_gib_month(&self, site: Site<'_>, class: &str) -> Option<NanoUsd> {
+        let table = self.data_costs().storage.iter().find(|table| table.cloud == site.cloud && table.class == class)?;
+        table.per_gib_month.iter().find(|(region, _)| region == site.region).map(|(_, price)| *price)
     }
 
     /// What an operating system costs an hour on an instance type.

@@ -8,9 +8,7 @@ pub enum CatalogError {
     /// The file cannot be read.
     #[error("{}: cannot be read", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
@@ -45,36 +43,21 @@ pub enum CatalogError {
 pub enum BuildError {
     /// A file or folder cannot be read.
     #[error("{}: cannot be read: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// A file says something that cannot be true, or breaks off.
     #[error("{file}: {place}: {what}")]
     Bad {
-        /// The file.
         file: String,
         /// The line, the record or the key in it.
         place: String,
-        /// What is wrong there.
         what: String,
     },
     /// No file in the folder is in a known format.
     #[error("{}: no file with prices in a known format", path.display())]
-    Empty {
-        /// The folder.
-        path: PathBuf,
-    },
+    Empty { path: PathBuf },
     /// The result cannot be written.
     #[error("{}: cannot be written: {source}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Write { path: PathBuf, source: std::io::Error },
     /// The catalogue to start from cannot be used.
     #[error(transparent)]
     Catalog(#[from] CatalogError),

@@ -3,7 +3,6 @@
 //! Prices are kept by instance type, region, zone and term. Where two files price the same thing the newer one wins,
 //! whatever the order they are read in.
 
-use crate::catalog::Catalog;
 use crate::knowledge::Knowledge;
 use crate::words::{Band, Count, Source, Term};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +27,6 @@ pub struct TypeFacts {
     pub memory_mib: Option<u32>,
     /// Memory of one accelerator, where only the provider says it.
     pub accelerator_memory_mib: Option<u32>,
-    /// Network to other instances.
     pub network_mbps: Option<u32>,
     /// What the network is: `EFA`, `InfiniBand`, …
     pub fabric: Option<String>,
@@ -59,17 +57,13 @@ struct Key {
 /// One price, as it is handed to the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PriceFact<'f> {
-    /// Of what.
     pub kind: TypeId,
-    /// Where.
     pub region: &'f str,
     /// Where exactly; none for the whole region.
     pub zone: Option<&'f str>,
-    /// Bought how.
     pub term: Term,
     /// An hour.
     pub price: NanoUsd,
-    /// Who says so.
     pub source: SourceId,
 }
 
@@ -79,7 +73,7 @@ pub type History = Vec<(u32, Option<NanoUsd>)>;
 /// Every fact.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    sources: Vec<Source>,
+    pub(crate) sources: Vec<Source>,
     types: Vec<TypeFacts>,
     type_index: BTreeMap<(String, String, Option<String>, Count), TypeId>,
     names: Vec<String>,
@@ -93,32 +87,6 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Everything that an open catalogue knows, to build on.
-    pub fn from_catalog(catalog: &Catalog) -> Facts {
-        let knowledge = Knowledge {
-            accelerators: catalog.accelerators().to_vec(),
-            throughput: catalog.throughput().clone(),
-            data: catalog.data_costs().clone(),
-        };
-        let mut facts = Facts { sources: catalog.sources().to_vec(), knowledge, ..Facts::default() };
-        for kind in catalog.instance_types() {
-            let id = facts.instance(catalog.type_facts(kind));
-            catalog.offers_of(kind, false, |offer| {
-                let source = facts.source(offer.source.clone());
-                facts.price(id, offer.region, offer.zone, offer.term, offer.price, source);
-                catalog.all_zones(&offer).into_iter().for_each(|zone| facts.sold_in(id, offer.region, zone));
-                if let Some((band, source)) = offer.band.zip(offer.band_source) {
-                    let source = facts.source(source.clone());
-                    facts.band(id, offer.region, band, source);
-                }
-            });
-            for (region, zone, term, history) in catalog.histories(kind) {
-                facts.set_history(id, region, zone, term, history);
-            }
-        }
-        facts
-    }
-
     /// Adds a source, or finds it.
     pub fn source(&mut self, source: Source) -> SourceId {
         let at = self.sources.iter().position(|known| *known == source).unwrap_or_else(|| {
@@ -184,13 +152,13 @@ impl Facts {
         range.take_while(move |((c, n, ..), _)| c == cloud && n == name).map(|(_, id)| *id)
     }
 
-    /// Says that a type is sold in a zone.
+    /// Records that a type is sold in a zone.
     pub fn sold_in(&mut self, kind: TypeId, region: &str, zone: &str) {
         let (region, zone) = (self.name(region), self.name(zone));
         self.zones.entry((kind, region)).or_default().insert(zone);
     }
 
-    /// Says a price; an older word on the same thing gives way.
+    /// Records a price. It replaces an older price of the same thing.
     pub fn price(
         &mut self,
         kind: TypeId,
@@ -209,7 +177,7 @@ impl Facts {
         self.prices.insert(key, (price, source));
     }
 
-    /// Says a price against what another source says, whatever its date: for prices known to be wrong there.
+    /// Records a price that replaces any other, whatever its date: for sources that are known to be wrong.
     pub fn correct(&mut self, kind: TypeId, region: &str, term: Term, price: NanoUsd, source: SourceId) {
         let key = self.key(kind, region, None, term);
         self.prices.insert(key, (price, source));
@@ -231,8 +199,8 @@ impl Facts {
         });
     }
 
-    /// Forgets what a type costs in a region, now and over time: on one term or on all, one price or any. How many
-    /// prices that were.
+    /// Forgets what a type costs in a region, now and over time: on one term or on all, one price or any. Returns how
+    /// many prices were forgotten.
     pub fn remove_prices(&mut self, kind: TypeId, region: &str, term: Option<Term>, price: Option<NanoUsd>) -> usize {
         let Some(region) = self.name_index.get(region).copied() else { return 0 };
         let meant = |key: &Key| (key.kind, key.region) == (kind, region) && term.is_none_or(|term| term == key.term);
@@ -290,7 +258,7 @@ impl Facts {
         all.map(|((_, region), _)| self.text(*region)).collect()
     }
 
-    /// Says how often a type is taken back in a region; an older word on it gives way.
+    /// Records how often a type is taken back in a region. It replaces an older figure.
     pub fn band(&mut self, kind: TypeId, region: &str, band: Band, source: SourceId) {
         let region = self.name(region);
         let newer = |(_, known): &(Band, SourceId)| self.source_of(*known).as_of > self.source_of(source).as_of;
@@ -304,7 +272,7 @@ impl Facts {
         self.bands.get(&(kind, *self.name_index.get(region)?)).copied()
     }
 
-    /// Says what an offer cost over time.
+    /// Records what an offer cost over time.
     pub fn set_history(&mut self, kind: TypeId, region: &str, zone: Option<&str>, term: Term, history: History) {
         let key = self.key(kind, region, zone, term);
         self.history.insert(key, history);

@@ -8,21 +8,15 @@ use windfall_core::NanoUsd;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
-    /// 64-bit floats.
     Fp64,
-    /// 32-bit floats.
     Fp32,
     /// 32-bit floats, multiplied with 10-bit mantissas on tensor cores.
     Tf32,
-    /// 16-bit floats.
     Fp16,
     /// 16-bit floats with the exponent of 32.
     Bf16,
-    /// 8-bit floats.
     Fp8,
-    /// 8-bit integers.
     Int8,
-    /// 4-bit floats.
     Fp4,
 }
 
@@ -64,17 +58,12 @@ pub struct Accelerator {
     pub model: String,
     /// What people ask for: `H100`.
     pub family: String,
-    /// Its maker.
     pub vendor: String,
     /// Its generation: `Hopper`.
     pub generation: String,
-    /// The year it came out.
     pub year: u16,
-    /// Memory.
     pub memory_gb: f32,
-    /// Memory bandwidth.
     pub bandwidth_gb_s: Option<f32>,
-    /// Peak TFLOP/s by precision.
     pub tflops: Vec<(Precision, f32)>,
     /// Most power it draws.
     pub power_w: Option<f32>,
@@ -103,17 +92,13 @@ impl Accelerator {
 /// The share of peak that a training run reached.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mfu {
-    /// Model trained.
     pub model: String,
-    /// Its parameters.
     pub parameters: u64,
     /// Tokens in a sequence.
     pub sequence: u32,
     /// The accelerator's family.
     pub accelerator: String,
-    /// How many of them.
     pub count: u32,
-    /// In what precision.
     pub precision: Precision,
     /// Model FLOPs utilisation, 0 to 1.
     pub mfu: f32,
@@ -128,7 +113,6 @@ pub struct TrainingTime {
     pub benchmark: String,
     /// The accelerator's family.
     pub accelerator: String,
-    /// How many of them.
     pub count: u32,
     /// Best result submitted.
     pub minutes: f32,
@@ -145,7 +129,6 @@ pub struct NodeScaling {
     pub accelerator: String,
     /// How they are connected: `NVLink` or `PCIe`.
     pub link: String,
-    /// How many of them.
     pub count: u32,
     /// Throughput against that many single ones.
     pub efficiency: f32,
@@ -160,11 +143,8 @@ pub struct PrecisionGain {
     pub class: String,
     /// The accelerator's family.
     pub accelerator: String,
-    /// How many of them.
     pub count: u32,
-    /// From what.
     pub from: Precision,
-    /// To what.
     pub to: Precision,
     /// Throughput ratio; below one it is slower.
     pub speed: f32,
@@ -188,7 +168,6 @@ pub struct Tier {
 /// What it costs to send bytes out of a cloud to the internet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InternetEgress {
-    /// The cloud.
     pub cloud: String,
     /// Regions where these tiers hold.
     pub regions: Vec<String>,
@@ -199,7 +178,6 @@ pub struct InternetEgress {
 /// What it costs to send bytes from one region of a cloud to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionEgress {
-    /// The cloud.
     pub cloud: String,
     /// Region names that `rates` refers to.
     pub regions: Vec<String>,
@@ -210,7 +188,6 @@ pub struct RegionEgress {
 /// What keeping a GiB costs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoragePrices {
-    /// The cloud.
     pub cloud: String,
     /// `object-standard`, `disk-balanced`, `local-ssd`, ….
     pub class: String,
@@ -221,9 +198,7 @@ pub struct StoragePrices {
 /// What an operating system costs on an instance type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LicencePrices {
-    /// The cloud.
     pub cloud: String,
-    /// The instance type.
     pub instance_type: String,
     /// System and price of an hour.
     pub per_hour: Vec<(String, NanoUsd)>,
@@ -249,9 +224,7 @@ pub struct DataCosts {
     pub internet: Vec<InternetEgress>,
     /// Between regions.
     pub regions: Vec<RegionEgress>,
-    /// Kept.
     pub storage: Vec<StoragePrices>,
-    /// Licences.
     pub licences: Vec<LicencePrices>,
 }
 
@@ -260,8 +233,6 @@ pub struct DataCosts {
 pub struct Knowledge {
     /// Data sheets.
     pub accelerators: Vec<Accelerator>,
-    /// Throughput.
     pub throughput: Throughput,
-    /// Data.
     pub data: DataCosts,
 }

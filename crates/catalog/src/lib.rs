@@ -25,6 +25,7 @@ pub mod money;
 pub mod names;
 mod offer;
 pub mod plan;
+mod reopen;
 mod search;
 mod throughput;
 mod words;

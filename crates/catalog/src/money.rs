@@ -6,7 +6,7 @@ use windfall_core::NanoUsd;
 /// No single offer costs more than this an hour; the dearest real one is a TPU pod at some $30,000.
 const ABSURD_USD: u64 = 1_000_000;
 
-/// Why a price cannot be one.
+/// Why a text is not a price.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPrice {
     /// Not a decimal number.
@@ -40,7 +40,7 @@ pub fn sum(text: &str) -> Result<Option<NanoUsd>, BadPrice> {
     Ok((nano > 0).then_some(NanoUsd(nano)))
 }
 
-/// Insists on dollars.
+/// Fails for another currency than dollars.
 pub fn dollars(currency: &str) -> Result<(), BadPrice> {
     if currency == "USD" { Ok(()) } else { Err(BadPrice::Currency(currency.to_owned())) }
 }

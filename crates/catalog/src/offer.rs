@@ -24,7 +24,6 @@ pub struct InstanceType<'c> {
     pub memory_gib: Option<f64>,
     /// Memory of one accelerator, or of the share of one.
     pub accelerator_memory_gb: Option<f64>,
-    /// Network to other instances.
     pub network_gbps: Option<f64>,
     /// What that network is: `EFA`, `InfiniBand`, ….
     pub fabric: Option<&'c str>,
@@ -54,14 +53,12 @@ pub fn notice(cloud: &str) -> Option<Span> {
 /// Something that can be bought.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer<'c> {
-    /// The instance type.
     pub kind: InstanceType<'c>,
-    /// Where.
     pub region: &'c str,
     /// Where exactly; none when the price holds in the whole region.
     pub zone: Option<&'c str>,
     pub(crate) zone_mask: u64,
-    pub(crate) place: u32,
+    pub(crate) region_at: u32,
     /// How it is bought.
     pub term: Term,
     /// An instance-hour.

@@ -11,7 +11,6 @@ use windfall_core::nearest::nearest;
 /// An accelerator somebody asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// The family.
     pub family: String,
     /// The model, when the name says it: `H100-PCIe`.
     pub model: Option<String>,
@@ -75,7 +74,6 @@ pub struct Query {
     pub accelerators: Vec<Wanted>,
     /// Instances without accelerators instead.
     pub without_accelerators: bool,
-    /// In these clouds.
     pub clouds: Vec<String>,
     /// In these regions or zones.
     pub regions: Vec<String>,
@@ -93,7 +91,6 @@ pub struct Query {
     pub max_price: Option<NanoUsd>,
     /// One offer for each zone, also where the price holds in the whole region.
     pub by_zone: bool,
-    /// The order.
     pub sort: Sort,
     /// At most so many.
     pub limit: Option<usize>,
@@ -163,7 +160,7 @@ impl Catalog {
         Err(BadRequest::UnknownAccelerator { typed: name.to_owned(), nearest })
     }
 
-    /// Insists on a cloud that somebody sells in.
+    /// Fails unless the catalogue has offers in this cloud.
     pub fn known_cloud(&self, typed: &str) -> Result<(), BadRequest> {
         if self.regions().any(|(cloud, _)| cloud == typed) {
             return Ok(());
@@ -172,7 +169,7 @@ impl Catalog {
         Err(BadRequest::UnknownCloud { typed: typed.to_owned(), nearest })
     }
 
-    /// Insists on a region or zone that somebody sells in.
+    /// Fails unless the catalogue has offers in this region or zone.
     pub fn known_region(&self, typed: &str) -> Result<(), BadRequest> {
         if self.regions().any(|(_, region)| region == typed) || self.zone_names().any(|zone| zone == typed) {
             return Ok(());
@@ -384,7 +381,7 @@ fn in_order(sort: Sort, a: &Offer<'_>, b: &Offer<'_>) -> Ordering {
     let known_first = |key: Option<NanoUsd>| key.map_or(i64::MAX, |price| price.0);
     let name = |offer: &Offer<'_>| (offer.price, offer.term, offer.kind.count);
     known_first(key(a)).cmp(&known_first(key(b))).then_with(|| name(a).cmp(&name(b))).then_with(|| {
-        let place = |offer: &Offer<'_>| (offer.kind.at, offer.place);
-        place(a).cmp(&place(b)).then_with(|| a.zone.cmp(&b.zone))
+        let of = |offer: &Offer<'_>| (offer.kind.at, offer.region_at);
+        of(a).cmp(&of(b)).then_with(|| a.zone.cmp(&b.zone))
     })
 }

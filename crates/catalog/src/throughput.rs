@@ -24,7 +24,6 @@ pub struct GainEstimate {
     pub range: (f32, f32),
     /// Memory ratio at an equal batch, where measured: the median.
     pub memory: Option<f32>,
-    /// How many measurements.
     pub measurements: usize,
     /// Whether they are of other accelerators of the same generation.
     pub of_its_generation: bool,

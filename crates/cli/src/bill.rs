@@ -24,7 +24,7 @@ pub fn json(answer: &JobAnswer) -> Value {
     let dollars = |money: Option<NanoUsd>| money.map(NanoUsd::dollars);
     let seconds = |span: Span| span.0 as f64 / 1_000.0;
     let forecast = bill.as_ref().and_then(|bill| bill.forecast.as_ref());
-    // What else it might have cost says nothing of a job that did not get through.
+    // Other costs are only compared for a job that finished.
     let got_through = bill.as_ref().filter(|_| job.state == State::Succeeded);
     json!({
         "type": "bill",
@@ -75,7 +75,7 @@ pub fn text(answer: &JobAnswer) -> String {
     if job.stints > 1 && job.restarts > 1 {
         text.push_str(&format!(" · starts took {} on average", job.restart));
     }
-    // That a deadline could not be met is not repeated where it was.
+    // If the deadline was met after all, the warning about it is left out.
     let met = job.state == State::Succeeded && job.deadline.zip(job.ended_at).is_some_and(|(until, at)| at <= until);
     if let Some(told) = job.told.as_ref().filter(|told| !(met && told.is_about_the_deadline())) {
         text.push_str(&format!("\n  {told}"));
@@ -126,7 +126,7 @@ fn sums(job: &JobView, bill: &Bill) -> String {
     text.push_str(&row("on-demand", job.firm.to_string(), bill.firm_cost, String::new()));
     text.push_str(&format!("  {}\n", "─".repeat(40)));
     text.push_str(&row("paid", (job.spot + job.firm).to_string(), bill.cost, String::new()));
-    // What else it might have cost says nothing of a job that did not get through.
+    // Other costs are only compared for a job that finished.
     let done = job.state == State::Succeeded;
     if let Some(only) = bill.on_demand_only.filter(|only| only.0 > 0 && done) {
         let share = bill.cost.dollars() / only.dollars() * 100.0;

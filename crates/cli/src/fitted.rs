@@ -7,7 +7,7 @@ use crate::age::MARK;
 pub struct Column {
     head: String,
     right: bool,
-    /// Zero stays in any case; the highest leaves first.
+    /// When the table is too wide, columns with the highest number are left out first; those with zero never.
     leaves: u8,
     /// May be cut short, down to so many characters.
     least: Option<usize>,
@@ -76,7 +76,7 @@ pub fn fitted(columns: Vec<Column>, width: usize) -> String {
     }
     let mut widths: Vec<usize> = columns.iter().map(Column::width).collect();
     let mut excess = needed(&columns, false).saturating_sub(width);
-    // The later columns say the less.
+    // Later columns say less, so they are cut first.
     for (at, column) in columns.iter().enumerate().rev() {
         if let Some(least) = column.least {
             let cut = excess.min(widths[at].saturating_sub(least.max(column.head.len())));

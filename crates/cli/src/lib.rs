@@ -6,6 +6,8 @@ pub mod args;
 mod bill;
 mod commands;
 mod fitted;
+mod glossary;
+mod here;
 mod live;
 mod show;
 mod sparkline;

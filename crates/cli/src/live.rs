@@ -8,7 +8,7 @@ use windfall_core::english::counted;
 use windfall_core::view::{JobView, State};
 use windfall_server::api_types::{Hello, JobAnswer};
 
-/// What a screen cannot be narrower than.
+/// A terminal is taken to be at least this wide.
 const NARROWEST: usize = 24;
 
 /// Draws a job as it goes.
@@ -75,7 +75,7 @@ impl View {
         print_at_once(&self.erasure());
     }
 
-    /// What takes the picture away. The cursor need not be where the picture left it: the terminal itself writes `^C`
+    /// The escape codes that remove the picture. The cursor need not be where the picture left it: the terminal itself writes `^C`
     /// where somebody presses it.
     fn erasure(&self) -> String {
         match (self.terminal, self.drawn) {
@@ -177,7 +177,7 @@ fn print_at_once(text: &str) {
     let _ = std::io::stdout().flush();
 }
 
-/// What changed, in words, when it deserves some.
+/// What changed, in words, if people should know.
 fn happened(last: &JobView, job: &JobView) -> Option<String> {
     let noticed = |job: &JobView| job.lease.as_ref().is_some_and(|lease| lease.ends_at.is_some());
     if let Some(told) = job.told.as_ref().filter(|_| job.told != last.told) {

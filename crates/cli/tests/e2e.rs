@@ -10,12 +10,12 @@ mod e2e {
     mod everyday;
     mod homes;
     mod kills;
-    mod place;
     mod processes;
     mod programs;
     mod promises;
     mod rules;
     mod saves;
     mod terminals;
+    mod testbed;
     mod witness;
 }

@@ -1,8 +1,8 @@
 //! Checked values to a job: defaults, and what only several keys together can get wrong.
 
-use super::Context;
+use super::context::Context;
 use super::error::{Class, Problem, Problems, Quoted};
-use super::place;
+use super::paths;
 use super::value::{Fields, Value};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -225,7 +225,7 @@ impl Assemble<'_, '_> {
         let store = fields.text("store").unwrap_or(&self.context.store).to_owned();
         let path = fields.text("path").map(str::to_owned);
         if let Some(path) = &path
-            && place::overlap(path, &store)
+            && paths::overlap(path, &store)
         {
             let problem =
                 Problem::new(Class::BadValue, "checkpoint: the folder and the store are one inside the other")

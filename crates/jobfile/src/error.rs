@@ -1,4 +1,4 @@
-//! What is wrong with a job file: problems with their place, collected so that one reading reports all of
+//! What is wrong with a job file: problems with their position, collected so that one reading reports all of
 //! them. How they look on a terminal is decided in `show`.
 
 use serde::Serialize;
@@ -31,34 +31,28 @@ pub enum Class {
 }
 
 /// Where in the file: lines and columns count from 1, columns in characters; the span is in bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Place {
-    /// Line, from 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilePosition {
     pub line: usize,
-    /// Column in characters, from 1.
     pub column: usize,
     /// Bytes of the file that are meant.
     pub span: Range<usize>,
 }
 
 /// One thing to change in a job file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Its class.
     pub class: Class,
-    /// What is wrong.
     pub message: String,
-    /// What was expected instead.
     pub expected: Option<String>,
-    /// What to do.
     pub hint: Option<String>,
     /// Where; none when the file itself cannot be read.
-    pub place: Option<Place>,
+    pub position: Option<FilePosition>,
 }
 
 impl Problem {
     pub(super) fn new(class: Class, message: impl Into<String>) -> Problem {
-        Problem { class, message: message.into(), expected: None, hint: None, place: None }
+        Problem { class, message: message.into(), expected: None, hint: None, position: None }
     }
 
     pub(super) fn expected(mut self, expected: impl Into<String>) -> Problem {
@@ -131,11 +125,11 @@ impl<'a> Problems<'a> {
             self.cut = true;
             return;
         }
-        problem.place = Some(place(self.text, span));
+        problem.position = Some(position(self.text, span));
         self.found.push(problem);
     }
 
-    /// Whether it is no use to look for more.
+    /// Whether there are so many problems that looking for more is no use.
     pub fn is_full(&self) -> bool {
         self.found.len() >= MOST
     }
@@ -145,13 +139,13 @@ impl<'a> Problems<'a> {
     }
 
     pub fn into_error(mut self, file: &str) -> JobFileError {
-        self.found.sort_by_key(|p| p.place.as_ref().map(|place| place.span.start));
+        self.found.sort_by_key(|p| p.position.as_ref().map(|position| position.span.start));
         JobFileError { file: file.to_owned(), text: self.text.to_owned(), problems: self.found, cut: self.cut }
     }
 }
 
-/// The place of a span, kept within the text whatever the span says.
-pub(super) fn place(text: &str, span: &Range<usize>) -> Place {
+/// The position of a span, kept within the text whatever the span says.
+pub(super) fn position(text: &str, span: &Range<usize>) -> FilePosition {
     let start = floor(text, span.start);
     // A problem is shown on the line it begins on, also where the value goes on for many.
     let line_end = text[start..].find(['\n', '\r']).map_or(text.len(), |length| start + length);
@@ -159,7 +153,7 @@ pub(super) fn place(text: &str, span: &Range<usize>) -> Place {
     let before = &text[..start];
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
     let line = before.bytes().filter(|b| *b == b'\n').count() + 1;
-    Place { line, column: before[line_start..].chars().count() + 1, span: start..end }
+    FilePosition { line, column: before[line_start..].chars().count() + 1, span: start..end }
 }
 
 fn floor(text: &str, at: usize) -> usize {

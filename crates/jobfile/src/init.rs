@@ -10,15 +10,12 @@ use std::fmt::Write as _;
 /// What is asked for, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Question {
-    /// The job's name.
     Name,
-    /// The command.
     Command,
     /// Accelerators: `A100:8`, or alternatives with commas between them.
     Accelerators,
     /// How much there is to do: `40h` or `40000 steps`.
     Work,
-    /// The deadline.
     Deadline,
     /// The folder that the program saves to.
     CheckpointPath,
@@ -111,8 +108,8 @@ impl Answers {
             let (path, yaml) = as_yaml(question, text)?;
             next.values.insert(path.to_owned(), yaml);
             if let Err(error) = parse(&template(&next), "job.yaml", context) {
-                // The place is in a file that nobody has seen.
-                return Err(Problem { place: None, ..error.problems()[0].clone() });
+                // The position is in a file that nobody has seen.
+                return Err(Problem { position: None, ..error.problems()[0].clone() });
             }
         }
         *self = next;

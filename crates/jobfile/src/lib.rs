@@ -1,16 +1,17 @@
 //! Job files: YAML written by people to a job that the brain knows, or a list of everything that is wrong
 //! with the file and how to put it right. Reads the one file it is given, and never changes anything.
 //!
-//! The text becomes a tree that knows its places (`node`); the one table of keys (`keys`) says what each
+//! The text becomes a tree that knows where everything stands (`node`); the one table of keys (`keys`) says what each
 //! value must be (`value`); then defaults and rules between keys make a job (`assemble`).
 
 mod assemble;
+mod context;
 mod error;
 mod foreign;
 mod init;
 mod keys;
 mod node;
-mod place;
+mod paths;
 mod quantity;
 mod schema;
 mod show;
@@ -18,7 +19,8 @@ mod value;
 mod when;
 mod wishes;
 
-pub use error::{Class, JobFileError, Place, Problem};
+pub use context::Context;
+pub use error::{Class, FilePosition, JobFileError, Problem};
 pub use init::{Answers, Question, template};
 pub use schema::schema;
 pub use show::Look;
@@ -27,43 +29,11 @@ pub use wishes::Wishes;
 use error::Problems;
 use node::Yaml;
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use windfall_core::{JobSpec, Span};
 
 /// Larger files are not job files.
 const LARGEST: usize = 1 << 20;
-
-/// What a file means depends on where and when it is read.
-#[derive(Clone, Debug)]
-pub struct Context {
-    /// Absolute folder of the terminal: the job runs there, and relative paths begin there.
-    pub folder: PathBuf,
-    /// The user's home, for `~/` and so that it is never taken for checkpoints.
-    pub home: Option<PathBuf>,
-    /// Who submits.
-    pub owner: String,
-    /// The real time, in milliseconds since the Unix epoch.
-    pub now_ms: i64,
-    /// The terminal's time zone: dates are read in it.
-    pub zone: jiff::tz::TimeZone,
-    /// Where checkpoints are kept when the file does not say: an absolute folder or an address.
-    pub store: String,
-}
-
-impl Context {
-    /// A Sunday in November 2026 in a folder of nobody, for tests here and elsewhere.
-    #[doc(hidden)]
-    pub fn somewhere() -> Context {
-        Context {
-            folder: "/somewhere/project".into(),
-            home: None,
-            owner: "ada".into(),
-            now_ms: 1_794_715_200_000,
-            zone: jiff::tz::TimeZone::UTC,
-            store: "/var/windfall/checkpoints".into(),
-        }
-    }
-}
 
 /// A file that was read.
 #[derive(Clone, Debug)]
@@ -72,7 +42,7 @@ pub struct Read {
     pub spec: JobSpec,
     /// Time from now to the deadline.
     pub deadline_in: Option<Span>,
-    /// What takes a catalogue to make something of.
+    /// What can only be understood with a catalogue.
     pub wishes: Wishes,
     /// What the user should know, one line each.
     pub notes: Vec<String>,

@@ -8,7 +8,7 @@ use std::ops::Range;
 /// Deeper than any job file; keeps everything that walks the tree shallow.
 const DEEPEST: usize = 24;
 
-/// A value with its place.
+/// A value with its position.
 #[derive(Debug)]
 pub(super) struct Node {
     pub span: Range<usize>,
@@ -102,7 +102,7 @@ pub(super) fn tree(text: &str, problems: &mut Problems) -> Option<Node> {
         };
         let has_anchor = event.anchor_id().is_some_and(|id| id != 0);
         if has_anchor || event.tag().is_some() || matches!(event, Event::Alias(_) | Event::UnresolvedAlias(_)) {
-            // One is enough to say, and what follows from it is not a mistake of its own.
+            // Only the first is reported: the others follow from it.
             if !refused {
                 refuse(&event, has_anchor, &span, problems);
             }
@@ -272,6 +272,6 @@ fn not_yaml(text: &str, at: usize, kind: &ErrorKind) -> (Range<usize>, Problem) 
 }
 
 fn floor_line(text: &str, at: usize) -> usize {
-    let at = super::error::place(text, &(at..at)).span.start;
+    let at = super::error::position(text, &(at..at)).span.start;
     text[..at].rfind('\n').map_or(0, |newline| newline + 1)
 }

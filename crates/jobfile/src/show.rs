@@ -58,13 +58,13 @@ impl JobFileError {
 
     fn line(&self, problem: &Problem) -> String {
         let file = clean(&self.file);
-        match &problem.place {
-            Some(place) => format!("{file}:{}:{}: {}", place.line, place.column, problem.message),
+        match &problem.position {
+            Some(position) => format!("{file}:{}:{}: {}", position.line, position.column, problem.message),
             None => format!("{file}: {}", problem.message),
         }
     }
 
-    /// For programs: the file, and each problem with its place, what was expected and a hint.
+    /// For programs: the file, and each problem with its position, what was expected and a hint.
     pub fn to_json(&self) -> Value {
         let problems: Vec<Value> = self
             .problems
@@ -75,9 +75,9 @@ impl JobFileError {
                     "message": problem.message,
                     "expected": problem.expected,
                     "hint": problem.hint,
-                    "line": problem.place.as_ref().map(|place| place.line),
-                    "column": problem.place.as_ref().map(|place| place.column),
-                    "span": problem.place.as_ref().map(|place| [place.span.start, place.span.end]),
+                    "line": problem.position.as_ref().map(|position| position.line),
+                    "column": problem.position.as_ref().map(|position| position.column),
+                    "span": problem.position.as_ref().map(|position| [position.span.start, position.span.end]),
                 })
             })
             .collect();
@@ -134,19 +134,19 @@ struct Excerpt {
 
 impl<'a> Shown<'a> {
     fn new(error: &JobFileError, problem: &'a Problem, columns: usize, look: Look) -> Shown<'a> {
-        let Some(place) = &problem.place else {
+        let Some(position) = &problem.position else {
             return Shown { problem, file: Some(clean(&error.file)), excerpt: None, label: None };
         };
         let room = columns.saturating_sub(12).max(16);
-        let first = place.line.saturating_sub(2);
+        let first = position.line.saturating_sub(2);
         let mut text = String::new();
         let mut label = (0, 0);
-        for (n, line) in error.text.split('\n').enumerate().skip(first).take(place.line + 1 - first) {
-            let is_problem = n + 1 == place.line;
-            let column = if is_problem { place.column - 1 } else { 0 };
+        for (n, line) in error.text.split('\n').enumerate().skip(first).take(position.line + 1 - first) {
+            let is_problem = n + 1 == position.line;
+            let column = if is_problem { position.column - 1 } else { 0 };
             // Keep the problem in view: start a little before it when the line is longer than the room.
             let skip = if column + 8 > room { column.saturating_sub(room / 3) } else { 0 };
-            let marked = if is_problem { error.text[place.span.clone()].chars().count() } else { 0 };
+            let marked = if is_problem { error.text[position.span.clone()].chars().count() } else { 0 };
             let chars = line.trim_end_matches('\r').chars().skip(skip).take(room);
             let begin = text.len();
             for (k, c) in chars.enumerate() {
@@ -164,21 +164,21 @@ impl<'a> Shown<'a> {
             }
             text.push('\n');
         }
-        // The nothing after a file's last line break is not a line to people.
+        // What follows the last line break of a file is not a line.
         let text = text.strip_suffix("\n\n").map(str::to_owned).filter(|t| t.len() >= label.1).unwrap_or(text);
         let label = SourceSpan::from((label.0, label.1.saturating_sub(label.0)));
         let excerpt = Excerpt {
             name: clean(&error.file),
             text,
             lines_before: first,
-            problem_line: place.line - 1 - first,
-            problem_column: place.column - 1,
+            problem_line: position.line - 1 - first,
+            problem_column: position.column - 1,
         };
         Shown { problem, file: None, excerpt: Some(excerpt), label: Some(label) }
     }
 }
 
-/// What is drawn for a character that cannot be.
+/// What is drawn instead of a character that cannot be drawn.
 fn stand_in(c: char, look: Look) -> char {
     match (c, look) {
         ('\t', Look::Ascii) => '>',
@@ -196,7 +196,7 @@ impl SourceCode for Excerpt {
         after: usize,
     ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
         let found = self.text.read_span(span, before, after)?;
-        // The place that is printed is read without context lines; only then is the column that of the file.
+        // The position that is printed is read without context lines; only then is the column that of the file.
         let column =
             if before == 0 && found.line() == self.problem_line { self.problem_column } else { found.column() };
         Ok(Box::new(MietteSpanContents::new_named(

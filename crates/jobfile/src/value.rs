@@ -1,11 +1,11 @@
 //! A node of the file and what the table expects of it to a checked value. Every problem on the way is
 //! collected, and the walk goes on with the neighbours.
 
-use super::Context;
+use super::context::Context;
 use super::error::{Class, Problem, Problems, Quoted};
 use super::keys::{Key, Kind, Name, home_of, present_name};
 use super::node::{Node, Yaml};
-use super::{place, quantity, when};
+use super::{paths, quantity, when};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use windfall_core::nearest::nearest;
@@ -124,7 +124,7 @@ impl Walk<'_, '_> {
         fields
     }
 
-    /// Whether there are so many problems that the rest is not looked at; says so in them.
+    /// Whether there are too many problems to go on. If so, adds one that says so.
     fn is_over(&mut self) -> bool {
         if self.problems.is_full() {
             self.problems.add(&(0..0), Problem::new(Class::Syntax, "the rest is not looked at"));
@@ -149,7 +149,7 @@ impl Walk<'_, '_> {
         };
         let present = present_name(path, name);
         if let Some(first) = seen.get(present) {
-            let line = super::error::place(self.text, first).line;
+            let line = super::error::position(self.text, first).line;
             let problem = Problem::new(Class::DuplicateKey, format!("{} is given twice", Quoted(&join(path, name))))
                 .expected("each key once")
                 .hint(format!("it is on line {line} already; remove one of the two"));
@@ -257,8 +257,8 @@ impl Walk<'_, '_> {
             Kind::Site => Value::Text(site(text)?),
             Kind::Choice(choices) => Value::Text(choice(text, &choices())?),
             Kind::FallbackStep => Value::Text(fallback_step(text)?),
-            Kind::Folder => Value::Text(place::checkpoint_path(text, self.context)?),
-            Kind::Store => Value::Text(place::store(text, self.context)?),
+            Kind::Folder => Value::Text(paths::checkpoint_path(text, self.context)?),
+            Kind::Store => Value::Text(paths::store(text, self.context)?),
             Kind::Pattern => Value::Text(pattern(text)?),
             Kind::Setting => Value::Text(without_nul(text)?),
             Kind::Command if text.trim().is_empty() => {

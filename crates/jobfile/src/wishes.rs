@@ -4,14 +4,12 @@
 use super::value::{Fields, Value};
 use windfall_core::spec::Ask;
 
-/// What is not for the brain as it stands.
+/// What a job file says that must be worked out with a catalogue before the brain can use it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Wishes {
     /// The accelerators that the hours were counted on.
     pub on: Option<Ask>,
-    /// Parameters of the model.
     pub parameters: Option<u64>,
-    /// Tokens to train on.
     pub tokens: Option<u64>,
     /// Whether only LoRA matrices are trained.
     pub lora: bool,

@@ -44,10 +44,14 @@ fn with_snapshots(folder: &str, check: impl FnOnce()) {
 fn check_places(text: &str, error: &JobFileError) {
     assert!(!error.problems().is_empty());
     for problem in error.problems() {
-        let place = problem.place.as_ref().expect("a problem of a text has a place");
-        let line = text.split('\n').nth(place.line - 1).unwrap_or_else(|| panic!("no line {} in {text:?}", place.line));
-        assert!((1..=line.chars().count() + 1).contains(&place.column), "{place:?} in {text:?}");
-        assert!(place.span.start <= place.span.end && text.get(place.span.clone()).is_some(), "{place:?} in {text:?}");
+        let position = problem.position.as_ref().expect("a problem of a text has a place");
+        let line =
+            text.split('\n').nth(position.line - 1).unwrap_or_else(|| panic!("no line {} in {text:?}", position.line));
+        assert!((1..=line.chars().count() + 1).contains(&position.column), "{position:?} in {text:?}");
+        assert!(
+            position.span.start <= position.span.end && text.get(position.span.clone()).is_some(),
+            "{position:?} in {text:?}"
+        );
     }
 }
 

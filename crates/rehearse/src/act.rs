@@ -25,18 +25,18 @@ const UNSTARTED: Duration = Duration::from_secs(300);
 /// An interruption of the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Announced.
+    /// With a notice of this length.
     Notice(Duration),
-    /// Without a word.
+    /// Without a notice.
     Without,
-    /// Without a word, while the program saves.
+    /// Without a notice, while the program saves.
     MidSave,
-    /// Without a word, after the program was asked to save (`windfall.should_save()`) and had time to.
+    /// Without a notice, after the program was asked to save (`windfall.should_save()`) and had time to.
     Asked,
-    /// Without a word, and the newest checkpoint turns out to be damaged.
+    /// Without a notice, and the newest checkpoint turns out to be damaged.
     Damaged,
-    /// Without a word, and the newest checkpoint is a torn file that looks whole, as a program leaves it that is
-    /// killed while it writes in place.
+    /// Without a notice, and the newest checkpoint is a torn file that looks whole: what is left when a program is
+    /// killed while it writes over its file.
     Torn,
 }
 
@@ -89,7 +89,7 @@ pub struct Stint {
 pub struct Told {
     /// One of them has a handler for it.
     pub handled: bool,
-    /// Those that were there.
+    /// The processes at the time of the notice.
     processes: Vec<u32>,
     /// Some of them were gone a moment later, while the first still ran.
     pub workers_gone: Option<usize>,
@@ -112,7 +112,7 @@ pub struct Played {
     pub key: String,
     pub stints: Vec<Stint>,
     pub ended: Ended,
-    /// Interruptions of the script that came to be.
+    /// How many of the script's interruptions took place.
     pub cuts: u32,
     /// A save was hit, or a checkpoint damaged, where the script asks for it.
     pub hit: bool,
@@ -129,7 +129,7 @@ impl Stint {
         self.started.map_or(Duration::ZERO, |started| at.saturating_duration_since(started))
     }
 
-    /// It was still there when its notice was over. The agent says so, unless it went with its machine before.
+    /// Whether it still ran when its notice was over: by the agent's word, or by when it ended if the agent was gone first.
     pub fn outlasted_notice(&self) -> bool {
         let Some((Cut::Notice(notice), at)) = self.cut else { return false };
         let stayed = self.ended.is_some_and(|end| end.saturating_duration_since(at) > notice.mul_f64(0.7));

@@ -2,9 +2,9 @@
 //! what of their differences counts, and the findings about it.
 
 use super::act::Played;
-use super::compare::{self, Apart, Compared, How, Place, Weight};
-use super::judge::{Finding, Scene, Seen, Severity};
+use super::compare::{self, Apart, Compared, How, ValuePath, Weight};
 use super::saves::{Contents, is_lock};
+use super::seen::{Finding, Scene, Seen, Severity};
 use super::traces::last_line;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -99,7 +99,7 @@ impl Seen {
 }
 
 /// The places of two undisturbed runs that differ: nothing can be said about those.
-pub fn volatile(compared: &[Compared]) -> BTreeSet<Place> {
+pub fn volatile(compared: &[Compared]) -> BTreeSet<ValuePath> {
     let counts = |apart: &&Apart| matches!(apart.weight, Weight::Result | Weight::Random);
     let places = compared
         .iter()
@@ -109,7 +109,7 @@ pub fn volatile(compared: &[Compared]) -> BTreeSet<Place> {
 
 impl Scene {
     /// Whether the final state is that of the undisturbed run; none when nothing of it could be compared.
-    pub fn equal(&self, volatile: &BTreeSet<Place>) -> Option<bool> {
+    pub fn equal(&self, volatile: &BTreeSet<ValuePath>) -> Option<bool> {
         let compared = self.compared.as_ref()?;
         if compared.iter().any(|file| file.unlike(volatile).next().is_some()) {
             return Some(false);
@@ -229,8 +229,8 @@ fn not_compared(seen: &Seen) -> Option<Finding> {
     })
 }
 
-/// The last thing that an interrupted run printed is another than that of the undisturbed run. Whether that is its
-/// result nobody can know but its author.
+/// The last line of an interrupted run differs from that of the undisturbed run. Only the program's author knows
+/// whether that line is its result.
 fn other_last_line(seen: &Seen) -> Option<Finding> {
     let line = |played: &Played| played.last().and_then(|stint| last_line(&stint.log)).filter(|_| played.succeeded());
     let one = line(&seen.base).filter(|_| !seen.last_line_varies)?;

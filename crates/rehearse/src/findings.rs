@@ -2,8 +2,8 @@
 
 use super::act::{Cut, Ended};
 use super::final_state;
-use super::judge::{Finding, Scene, Seen, Severity, seconds};
 use super::saves::is_lock;
+use super::seen::{Finding, Scene, Seen, Severity, seconds};
 use super::signals;
 use super::traces::output;
 use std::path::PathBuf;

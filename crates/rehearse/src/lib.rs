@@ -12,41 +12,27 @@ mod damage;
 mod final_state;
 mod findings;
 mod judge;
+mod options;
 mod report;
 mod saves;
 mod script;
+mod seen;
 mod signals;
 mod stage;
 mod traces;
 mod trap;
 
-pub use judge::{Finding, Severity, Verdict, seconds};
+pub use judge::Verdict;
+pub use options::Options;
 pub use report::{Act, Report};
+pub use seen::{Finding, Severity, seconds};
 
 use script::Script;
 use stage::Stage;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
-use windfall_core::JobSpec;
 use windfall_server::client::{Code, Failure, key};
-
-/// What to rehearse, and how.
-pub struct Options<'o> {
-    /// The job.
-    pub spec: JobSpec,
-    /// Time between the warning and the end.
-    pub notice: Duration,
-    /// The longest that one act may take.
-    pub limit: Duration,
-    /// Leave everything where it is, for a look.
-    pub keep: bool,
-    /// Acts at the same time, where the user says so.
-    pub at_once: Option<usize>,
-    /// Told what is being played, line by line.
-    pub say: &'o dyn Fn(&str),
-}
 
 /// A rehearsal that came to its end.
 pub struct Rehearsed {

@@ -3,7 +3,8 @@
 use super::act::{Cut, Ended, Played};
 use super::compare::Compared;
 use super::final_state;
-use super::judge::{Finding, Judgement, Scene, Seen, Verdict, seconds};
+use super::judge::{Judgement, Verdict};
+use super::seen::{Finding, Scene, Seen, seconds};
 use serde::Serialize;
 use std::cell::Cell;
 use std::time::Instant;
@@ -14,7 +15,7 @@ use windfall_core::english::counted;
 pub struct Act {
     /// What is done to the program.
     pub name: &'static str,
-    /// How often that came to pass.
+    /// How often that was done.
     pub interruptions: u32,
     /// Running time that had to be done again.
     pub lost_work_seconds: Option<f64>,
@@ -34,7 +35,7 @@ pub struct Act {
 /// All that there is to say.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The one word.
+    /// The judgement in one word.
     pub verdict: Verdict,
     /// The verdict in one sentence.
     pub reason: String,
@@ -42,7 +43,6 @@ pub struct Report {
     pub deterministic: Option<bool>,
     /// The undisturbed run.
     pub run_seconds: f64,
-    /// The notice that was given.
     pub notice_seconds: f64,
     /// What the program needed of it.
     pub stop_seconds: Option<f64>,

@@ -1,12 +1,12 @@
 //! Which acts are played, in which order, and which of them are not worth playing after what was seen.
 
-use super::Options;
 use super::act::{Cue, Cut, Ended, Played, Stint, play};
 use super::compare::{Compared, mask};
 use super::final_state::{Comparison, volatile};
-use super::judge::{Scene, Seen};
+use super::options::Options;
 use super::report::Screen;
 use super::saves::changed_files;
+use super::seen::{Scene, Seen};
 use super::stage::Stage;
 use super::traces::{Baseline, last_line, restarts};
 use regex::Regex;
@@ -38,14 +38,15 @@ impl Script<'_> {
         }
         let pattern = self.options.spec.run.progress.as_deref().and_then(|pattern| Regex::new(pattern).ok());
         self.screen
-            .begin("undisturbed", &format!("at most {} ", super::judge::seconds(self.options.limit.as_secs_f64())));
+            .begin("undisturbed", &format!("at most {} ", super::seen::seconds(self.options.limit.as_secs_f64())));
         let base = play(&stage, &[], self.options.limit, |_| false).await?;
         let baseline = Baseline::of(&base);
         let outside = base.last().map_or(Vec::new(), |stint| {
             let since = stint.started_at - Duration::from_millis(300);
             changed_files(Path::new(&self.options.spec.run.folder), &stint.folder, &stint.saves_dir, since)
         });
-        let (base_state, base_folder) = stage.keep_state(&base);
+        let (base_state, base_folder) =
+            stage.keep_state(base.last().map(|last| (last.saves_dir.as_path(), last.folder.as_path())));
         if !self.options.keep {
             stage.sweep(&base.key);
         }
@@ -193,7 +194,7 @@ impl Script<'_> {
         pattern: Option<&Regex>,
     ) -> Result<Scene, Failure> {
         let baseline = &seen.baseline;
-        self.screen.begin(name, &format!("about {} ", super::judge::seconds(baseline.ran * 1.6)));
+        self.screen.begin(name, &format!("about {} ", super::seen::seconds(baseline.ran * 1.6)));
         let patient = secs(baseline.ran * 3.0 + 20.0) + self.options.notice;
         let limit = if baseline.finished {
             patient.min(self.options.limit.max(secs(baseline.ran * 2.0 + 20.0)))
@@ -227,7 +228,7 @@ impl Script<'_> {
     async fn compare(&self, stage: &Stage, seen: &mut Seen) -> Result<(), Failure> {
         let equal: Vec<bool> = seen.scenes.iter().filter_map(|scene| scene.equal(&seen.volatile)).collect();
         if equal.contains(&false) {
-            self.screen.begin("undisturbed again", &format!("about {} ", super::judge::seconds(seen.baseline.ran)));
+            self.screen.begin("undisturbed again", &format!("about {} ", super::seen::seconds(seen.baseline.ran)));
             let again = play(stage, &[], self.options.limit.max(secs(seen.baseline.ran * 3.0)), |_| false).await?;
             seen.volatile = volatile(&run(seen.comparison(&again)).await?.unwrap_or_default());
             let lines = [&seen.base, &again].map(|played| last_line(&played.last()?.log));

@@ -2,14 +2,12 @@
 //! died of a signal that was meant for the program.
 
 use super::act::{Cut, Stint};
-use super::judge::{Finding, Scene, Seen, Severity, seconds};
 use super::saves::Save;
+use super::seen::{Finding, LAST_WORDS, Scene, Seen, Severity, seconds};
 use std::time::{Duration, Instant};
 
 /// The shortest of the notices that clouds give (GCP and Azure), in seconds.
 const SHORTEST_NOTICE: f64 = 30.0;
-/// What a program still prints of the step in which it is told is no new work.
-pub const LAST_WORDS: Duration = Duration::from_millis(1_500);
 
 /// The act with a notice, its interrupted stint, and when it was told.
 fn told(seen: &Seen) -> Option<(&Scene, &Stint, Instant)> {

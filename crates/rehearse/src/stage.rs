@@ -89,7 +89,7 @@ impl Stage {
         Ok(views.into_iter().filter(|view| view.rank == 0).map(|view| (view.stint.epoch, view)).collect())
     }
 
-    /// Takes the job's lease away: announced so long before, or without a word.
+    /// Takes the job's lease away, with a notice of this length or without one.
     pub async fn interrupt(&self, id: u64, notice: Option<Duration>) -> Result<(), Failure> {
         interrupt(&self.client, id, notice).await
     }
@@ -151,19 +151,19 @@ impl Stage {
         !self.fresh || self.spec.checkpoint.path.is_some()
     }
 
-    /// Puts what an act ended with aside, where no other act writes, and says where: its state and its folder.
-    pub fn keep_state(&self, played: &super::act::Played) -> (PathBuf, PathBuf) {
+    /// Moves what an act left, its saves and its folder, to where no other act writes, and says where that is.
+    pub fn keep_state(&self, left: Option<(&Path, &Path)>) -> (PathBuf, PathBuf) {
         let (state, folder) = (self.home.join("undisturbed"), self.home.join("undisturbed-folder"));
-        if let Some(last) = played.last() {
-            let _ = std::fs::rename(&last.saves_dir, &state);
+        if let Some((saves, folder_left)) = left {
+            let _ = std::fs::rename(saves, &state);
             if self.fresh {
-                let _ = std::fs::rename(&last.folder, &folder);
+                let _ = std::fs::rename(folder_left, &folder);
             }
         }
         (state, folder)
     }
 
-    /// Copies and checkpoints of an act that has been looked at.
+    /// Removes the copies and checkpoints of an act once they have been looked at.
     pub fn sweep(&self, key: &str) {
         let _ = std::fs::remove_dir_all(self.store(key));
         for entry in std::fs::read_dir(self.home.join("jobs").join(key)).into_iter().flatten().flatten() {

@@ -149,7 +149,7 @@ pub fn restarts(played: &Played, baseline: &Baseline, pattern: Option<&Regex>) -
     for (at, pair) in played.stints.windows(2).enumerate() {
         let (before, after) = (&pair[0], &pair[1]);
         let Some((_, cut_at)) = before.cut else { continue };
-        // An end without a word for the program's own: it never came to run.
+        // A stint whose program was never seen to run tells nothing.
         if after.started.is_none() && after.view.pid.is_none() {
             continue;
         }

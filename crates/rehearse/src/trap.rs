@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A trap that is set; dropped, it is lifted.
+/// A trap that is set. Dropping it takes it away.
 pub struct Trap {
     sprung: Arc<AtomicBool>,
     lifted: Arc<AtomicBool>,

@@ -2,11 +2,11 @@
 
 use crate::api_types::{Bill, Forecast};
 use crate::folders::Kept;
-use windfall_core::market::foresight::{Journey, Losses, Model};
+use windfall_core::market::foresight::{ForecastTerms, Losses, Model};
 use windfall_core::spec::Late;
 use windfall_core::view::JobView;
 use windfall_core::{JobSpec, NanoUsd, Span};
-use windfall_sim::{Errand, Tape, omniscient};
+use windfall_sim::{Tape, TapeJob, omniscient};
 
 /// A start where the job does not say how long one takes.
 const USUAL_START: Span = Span::minutes(3);
@@ -17,7 +17,7 @@ pub fn bill(job: &JobView, kept: Option<&Kept>, tape: &Tape) -> Bill {
     let began = job.began_at.unwrap_or(job.submitted_at);
     // Without a deadline, whoever knows the market may take as long as the job took.
     let until = job.deadline.unwrap_or(ended).max(ended);
-    let errand = kept.map(|kept| Errand {
+    let tape_job = kept.map(|kept| TapeJob {
         from: kept.tape_offset + (began - job.submitted_at),
         deadline: until - began,
         work: job.useful(),
@@ -33,9 +33,9 @@ pub fn bill(job: &JobView, kept: Option<&Kept>, tape: &Tape) -> Bill {
         firm: job.firm,
         on_demand_only: job.on_demand_only(),
         // What was done can be done: the tape's ticks and mean changeovers may ask for a little more.
-        omniscient: errand
+        omniscient: tape_job
             .filter(|_| useful)
-            .and_then(|errand| omniscient(tape, &errand))
+            .and_then(|tape_job| omniscient(tape, &tape_job))
             .map(|least| least.min(job.cost)),
         forecast: kept.and_then(|kept| kept.forecast.clone()),
     }
@@ -60,7 +60,7 @@ pub fn forecast(
     }
     // A deadline that is lost costs nothing where lateness is to be cheap.
     let left = deadline_in.filter(|left| *left >= need + restart || spec.late != Late::Cheapest);
-    let journey = Journey {
+    let terms = ForecastTerms {
         need,
         left,
         restart,
@@ -73,12 +73,12 @@ pub fn forecast(
         refused: 0.0,
     };
     let model = Model::embedded();
-    let outlook = model.outlook(&journey);
+    let forecast = model.forecast(&terms);
     let instances = f64::from(spec.gang);
-    let cost = outlook.expect(|passage| {
-        instances * (spot.for_span(passage.spot).dollars() + tape.on_demand.for_span(passage.firm).dollars())
+    let cost = forecast.expect(|outcome| {
+        instances * (spot.for_span(outcome.spot).dollars() + tape.on_demand.for_span(outcome.firm).dollars())
     });
-    let takes = outlook.expect(|passage| passage.elapsed.0 as f64);
+    let takes = forecast.expect(|outcome| outcome.elapsed.0 as f64);
     Some(Forecast {
         cost: NanoUsd::from_dollars(cost.mean),
         low: NanoUsd::from_dollars(cost.low),

@@ -8,7 +8,7 @@ mod data;
 use data::{Data, ON_DEMAND, SPOT, alone, hours, teach};
 use std::sync::Arc;
 use windfall_core::Span;
-use windfall_core::market::foresight::{Journey, Losses, Model};
+use windfall_core::market::foresight::{ForecastTerms, Losses, Model};
 use windfall_sim::{Course, Lesson, Player, Recording, Terms, learn, play};
 
 const LOOKS: &[i64] = &[600, 1_200, 2_400];
@@ -131,7 +131,7 @@ fn judge(model: &Arc<Model>, zone: &Recording, policy: &str, gang: u32, losses: 
         for ratio in RATIOS {
             for restart in RESTARTS {
                 let terms = Terms { work: hours(work), deadline: hours(work * ratio), restart: hours(restart) };
-                let outlook = model.outlook(&Journey {
+                let forecast = model.forecast(&ForecastTerms {
                     need: terms.work,
                     left: Some(terms.deadline),
                     restart: terms.restart,
@@ -145,8 +145,8 @@ fn judge(model: &Arc<Model>, zone: &Recording, policy: &str, gang: u32, losses: 
                 let dollars = |spot: Span, firm: Span| {
                     f64::from(gang) * (spot.0 as f64 * SPOT + firm.0 as f64 * ON_DEMAND) / 3.6e6
                 };
-                let cost = outlook.expect(|passage| dollars(passage.spot, passage.firm));
-                let long = outlook.expect(|passage| passage.elapsed.0 as f64 / 3.6e6);
+                let cost = forecast.expect(|outcome| dollars(outcome.spot, outcome.firm));
+                let long = forecast.expect(|outcome| outcome.elapsed.0 as f64 / 3.6e6);
                 let ticks = usize::try_from(terms.deadline.0 / zone.tick.0).unwrap_or(0) + 2;
                 let room = zone.counts.len().saturating_sub(ticks);
                 let courses: Vec<Course> =

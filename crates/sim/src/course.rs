@@ -6,7 +6,6 @@ use windfall_core::{NanoUsd, OfferId, Span};
 /// A zone over the stretch.
 #[derive(Clone, Debug)]
 pub struct Zone {
-    /// Its name.
     pub name: String,
     /// Its spot offer.
     pub spot: OfferId,
@@ -36,7 +35,6 @@ impl Zone {
 /// The stretch of market.
 #[derive(Clone, Debug)]
 pub struct Course {
-    /// Length of a tick.
     pub tick: Span,
     /// Zones to choose between.
     pub zones: Vec<Zone>,

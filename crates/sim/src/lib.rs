@@ -13,7 +13,7 @@ mod whole;
 pub use compare::{Scenario, Standing, compare, mean, optima};
 pub use course::{Course, Terms, Zone};
 pub use learn::{Lesson, learn, resample};
-pub use omniscient::{Errand, least_cost, omniscient};
+pub use omniscient::{TapeJob, least_cost, omniscient};
 pub use play::{Played, Player, Use, margins, play};
 pub use recording::{Reading, Recording, RecordingError, read_recording, read_recordings};
 pub use tape::{Quote, STEADY, Tape, TapeError, embedded, embedded_names, recorded};

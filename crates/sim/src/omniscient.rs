@@ -6,9 +6,9 @@ use crate::course::{Course, Terms, Zone};
 use crate::tape::Tape;
 use windfall_core::{NanoUsd, Span};
 
-/// What was to be done on a tape.
+/// A job that is looked at afterwards, on the tape of its market.
 #[derive(Clone, Copy, Debug)]
-pub struct Errand {
+pub struct TapeJob {
     /// Where on the tape it began.
     pub from: Span,
     /// Time from there to the deadline.
@@ -29,23 +29,23 @@ const MOST_STEPS: i64 = 40_000;
 const NEVER: i64 = i64::MAX / 4;
 
 /// The least cost on a tape; none when even on-demand from the start would be late.
-pub fn omniscient(tape: &Tape, errand: &Errand) -> Option<NanoUsd> {
-    let cell = Span((errand.deadline.0 / CELLS).max(1_000));
-    let cells = usize::try_from(errand.deadline.0 / cell.0).ok()?;
+pub fn omniscient(tape: &Tape, job: &TapeJob) -> Option<NanoUsd> {
+    let cell = Span((job.deadline.0 / CELLS).max(1_000));
+    let cells = usize::try_from(job.deadline.0 / cell.0).ok()?;
     let zone = |name: &str| {
         let quotes = (0..cells).filter_map(|t| {
             // Read in the middle of a cell, so that a changeover of the tape near its edge is seen once.
-            tape.quote(name, errand.from + Span(t as i64 * cell.0 + cell.0 / 2))
+            tape.quote(name, job.from + Span(t as i64 * cell.0 + cell.0 / 2))
         });
-        let (up, price) = quotes.map(|quote| (quote.capacity >= errand.gang, quote.price)).unzip();
+        let (up, price) = quotes.map(|quote| (quote.capacity >= job.gang, quote.price)).unzip();
         Zone { up, price, ..Zone::new(name, Vec::new(), NanoUsd(0)) }
     };
     let zones = tape.zones().map(zone).collect();
-    let course = Course { tick: cell, zones, on_demand: tape.on_demand, gang: errand.gang, egress: Vec::new() };
+    let course = Course { tick: cell, zones, on_demand: tape.on_demand, gang: job.gang, egress: Vec::new() };
     // Only whole cells are paid, and the work rarely fills them: half a cell is as often won as lost.
     let round = |span: Span| Span((span.0 + cell.0 / 2).div_euclid(cell.0) * cell.0);
-    let work = round(errand.work).max(cell);
-    least_cost(&course, &Terms { work, deadline: Span(cells as i64 * cell.0), restart: round(errand.restart) })
+    let work = round(job.work).max(cell);
+    least_cost(&course, &Terms { work, deadline: Span(cells as i64 * cell.0), restart: round(job.restart) })
 }
 
 /// The least cost of a course; none when even on-demand from the start would be late.
@@ -62,15 +62,15 @@ pub fn least_cost(course: &Course, terms: &Terms) -> Option<NanoUsd> {
     (least < NEVER).then_some(NanoUsd(least))
 }
 
-/// What can be held, with the zone where the checkpoint lies.
+/// What is held, and the zone where the checkpoint lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stand {
-    held: Held,
+struct HeldAt {
+    held: HeldMarket,
     home: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Held {
+enum HeldMarket {
     Nothing,
     Firm,
     Spot,
@@ -86,7 +86,7 @@ struct Table {
     steps: usize,
     wait: usize,
     start: usize,
-    stands: Vec<Stand>,
+    stands: Vec<HeldAt>,
 }
 
 impl Table {
@@ -103,8 +103,8 @@ impl Table {
             true => vec![None],
             false => [None].into_iter().chain((0..course.zones.len()).map(Some)).collect(),
         };
-        let of = |held| homes.iter().map(move |home| Stand { held, home: *home });
-        let spot = (0..course.zones.len()).map(|zone| Stand { held: Held::Spot, home: Some(zone) });
+        let of = |held| homes.iter().map(move |home| HeldAt { held, home: *home });
+        let spot = (0..course.zones.len()).map(|zone| HeldAt { held: HeldMarket::Spot, home: Some(zone) });
         Some(Table {
             terms: *terms,
             tick: course.tick,
@@ -114,7 +114,7 @@ impl Table {
             steps: size(slack.0 / unit)?,
             wait: size(course.tick.0 / unit)?.max(1),
             start: size(terms.restart.0 / unit)?,
-            stands: of(Held::Nothing).chain(of(Held::Firm)).chain(spot).collect(),
+            stands: of(HeldMarket::Nothing).chain(of(HeldMarket::Firm)).chain(spot).collect(),
         })
     }
 
@@ -129,9 +129,10 @@ impl Table {
     }
 
     /// The row of a stand that is left from one with its home at `home`.
-    fn place(&self, held: Held, home: Option<usize>) -> usize {
-        let matches = |stand: &Stand| {
-            stand.held == held && (stand.home == home || (held != Held::Spot && self.stands[1].held == Held::Firm))
+    fn row_at(&self, held: HeldMarket, home: Option<usize>) -> usize {
+        let matches = |stand: &HeldAt| {
+            stand.held == held
+                && (stand.home == home || (held != HeldMarket::Spot && self.stands[1].held == HeldMarket::Firm))
         };
         self.stands.iter().position(matches).unwrap_or(0)
     }
@@ -145,18 +146,18 @@ impl Table {
             course.zones.iter().map(|zone| zone.is_up(tick).then(|| paid(zone.price_at(tick)))).collect();
         let firm = paid(course.on_demand);
         let homes = ahead.len() - course.zones.len();
-        let row_of = |stand: &Stand| {
-            let idle = &ahead[self.place(Held::Nothing, stand.home)];
-            let on_firm = &ahead[self.place(Held::Firm, stand.home)];
+        let row_of = |stand: &HeldAt| {
+            let idle = &ahead[self.row_at(HeldMarket::Nothing, stand.home)];
+            let on_firm = &ahead[self.row_at(HeldMarket::Firm, stand.home)];
             let mut row: Vec<i64> = (0..=self.steps)
                 .map(|used| {
                     let wait = idle.get(used + self.wait).copied().unwrap_or(NEVER);
-                    let begin = if stand.held == Held::Firm { used } else { used + self.start };
+                    let begin = if stand.held == HeldMarket::Firm { used } else { used + self.start };
                     wait.min(on_firm.get(begin).map_or(NEVER, |cost| cost + firm))
                 })
                 .collect();
             for (zone, price) in spot.iter().enumerate().filter_map(|(zone, price)| Some((zone, (*price)?))) {
-                let stays = stand.held == Held::Spot && stand.home == Some(zone);
+                let stays = stand.held == HeldMarket::Spot && stand.home == Some(zone);
                 let shift = if stays { 0 } else { self.start };
                 let price = price + if stays { 0 } else { course.egress(stand.home, zone).0 };
                 let next = &ahead[homes + zone];
@@ -185,30 +186,30 @@ mod tests {
         tape.with_zones(&["us-west-2c".to_owned()]).expect("zone")
     }
 
-    fn errand(work: Span, deadline: Span) -> Errand {
-        Errand { from: Span(8461 * 195_000), deadline, work, restart: Span::seconds(60), gang: 1 }
+    fn job(work: Span, deadline: Span) -> TapeJob {
+        TapeJob { from: Span(8461 * 195_000), deadline, work, restart: Span::seconds(60), gang: 1 }
     }
 
     #[test]
     fn all_spot_when_the_first_spell_is_long_enough() {
-        let cost = omniscient(&tape(), &errand(Span::minutes(20), Span::hours(1))).expect("feasible");
+        let cost = omniscient(&tape(), &job(Span::minutes(20), Span::hours(1))).expect("feasible");
         let spot = NanoUsd::from_dollars(0.918).for_span(Span::minutes(21));
         assert!((cost.0 - spot.0).abs() < spot.0 / 50, "{cost} against {spot}");
     }
 
     #[test]
     fn a_tight_deadline_is_all_on_demand_and_an_impossible_one_is_none() {
-        let wide = omniscient(&tape(), &errand(Span::minutes(80), Span::hours(2))).expect("feasible");
+        let wide = omniscient(&tape(), &job(Span::minutes(80), Span::hours(2))).expect("feasible");
         let all = NanoUsd::from_dollars(3.06).for_span(Span::minutes(81));
         assert!(wide < all);
-        assert_eq!(omniscient(&tape(), &errand(Span::minutes(80), Span::minutes(70))), None);
+        assert_eq!(omniscient(&tape(), &job(Span::minutes(80), Span::minutes(70))), None);
     }
 
     #[test]
     fn more_time_never_costs_more() {
         let costs: Vec<_> = [82, 90, 100, 120, 150]
             .iter()
-            .filter_map(|minutes| omniscient(&tape(), &errand(Span::minutes(80), Span::minutes(*minutes))))
+            .filter_map(|minutes| omniscient(&tape(), &job(Span::minutes(80), Span::minutes(*minutes))))
             .collect();
         assert!(costs.windows(2).all(|pair| pair[1].0 <= pair[0].0 + pair[0].0 / 50), "{costs:?}");
     }

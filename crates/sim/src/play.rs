@@ -4,7 +4,7 @@
 
 use crate::course::{Course, Terms};
 use std::sync::Arc;
-use windfall_core::market::foresight::{Model, Plan, PlanTerms, Shelf};
+use windfall_core::market::foresight::{Model, Plan, PlanCache, PlanTerms};
 use windfall_core::market::{self, Choice, Margins, Policy, Present, Seen, Sight};
 use windfall_core::{Market, NanoUsd, OfferId, Span, Time};
 
@@ -15,21 +15,18 @@ pub enum Use {
     Idle,
     /// Spot in the zone of that number.
     Spot(usize),
-    /// On-demand.
     OnDemand,
 }
 
 /// A policy and what it is given.
 #[derive(Clone, Debug)]
 pub struct Player {
-    /// Its name.
     pub name: String,
-    /// The rule.
     pub policy: Policy,
     /// The model by which it watches markets, where it does.
     pub model: Option<Arc<Model>>,
     /// Plans that it may follow.
-    pub shelf: Shelf,
+    pub plan_cache: PlanCache,
 }
 
 impl Player {
@@ -37,7 +34,7 @@ impl Player {
     pub fn named(name: &str) -> Option<Player> {
         let policy = market::policy(name)?;
         let model = market::watches(name).then(Model::embedded);
-        Some(Player { name: name.to_owned(), policy, model, shelf: Shelf::default() })
+        Some(Player { name: name.to_owned(), policy, model, plan_cache: PlanCache::default() })
     }
 
     /// The same with a plan for every kind of job among these.
@@ -52,15 +49,15 @@ impl Player {
                 None => all.push(terms),
             }
         }
-        self.shelf = Shelf::with_room_for(all.len());
-        all.into_iter().for_each(|terms| self.shelf.put(Arc::new(Plan::solve(&model, terms))));
+        self.plan_cache = PlanCache::with_room_for(all.len());
+        all.into_iter().for_each(|terms| self.plan_cache.put(Arc::new(Plan::solve(&model, terms))));
         self
     }
 
     /// Foresight on a model of its own.
     pub fn foreseeing<'a>(model: Arc<Model>, jobs: impl Iterator<Item = (&'a Course, &'a Terms)>) -> Player {
         let name = "foresight".to_owned();
-        Player { name, policy: market::foresight, model: Some(model), shelf: Shelf::default() }.prepared(jobs)
+        Player { name, policy: market::foresight, model: Some(model), plan_cache: PlanCache::default() }.prepared(jobs)
     }
 }
 
@@ -175,7 +172,7 @@ impl<'a> Game<'a> {
         }
         if self.player.model.is_some() {
             let terms = self.sight.plan_terms();
-            self.sight.plan = terms.and_then(|terms| self.player.shelf.find(&terms)).cloned();
+            self.sight.plan = terms.and_then(|terms| self.player.plan_cache.find(&terms)).cloned();
         }
         if let Use::Spot(zone) = self.held
             && !self.course.zones[zone].is_up(tick)

@@ -11,7 +11,6 @@ use windfall_core::{NanoUsd, Span};
 pub struct Recording {
     /// The file's name without its ending.
     pub name: String,
-    /// Length of a tick.
     pub tick: Span,
     /// Instances that could be had, tick by tick.
     pub counts: Vec<u32>,
@@ -36,9 +35,7 @@ pub struct RecordingError {
     pub file: PathBuf,
     /// The place in it.
     pub place: String,
-    /// What is wrong.
     pub problem: String,
-    /// What to do.
     pub hint: String,
 }
 

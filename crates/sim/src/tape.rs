@@ -19,26 +19,21 @@ pub enum TapeError {
     /// No such zone on the tape.
     #[error("{name} has no zone {zone}; it has: {known}")]
     NoZone {
-        /// The tape.
         name: String,
         /// What was asked for.
         zone: String,
         /// What there is.
         known: String,
     },
-    /// Not a recording.
     #[error("the recorded market {name} cannot be read")]
     Malformed {
-        /// The tape.
         name: String,
-        /// Where and what.
         #[source]
         source: serde_json::Error,
     },
     /// A recording that contradicts itself.
     #[error("the recorded market {name} is inconsistent: {what}")]
     Inconsistent {
-        /// The tape.
         name: String,
         /// How.
         what: String,
@@ -125,25 +120,19 @@ pub struct Quote {
 /// A recorded market.
 #[derive(Clone, Debug)]
 pub struct Tape {
-    /// Its name.
     pub name: String,
-    /// Where it comes from.
     pub source: String,
-    /// When it was recorded.
     pub recorded: String,
-    /// The cloud.
     pub cloud: String,
     /// What was for sale.
     pub instance_type: String,
     /// What is in it.
     pub accelerator: String,
-    /// How many of them.
     pub accelerators: u32,
-    /// On-demand price an hour.
+    /// An hour.
     pub on_demand: NanoUsd,
     /// Warning before a lease is taken away.
     pub notice: Span,
-    /// Length of a tick.
     pub tick: Span,
     zones: Vec<(String, Vec<Quote>)>,
 }

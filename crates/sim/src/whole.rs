@@ -18,28 +18,28 @@ const MOST_ROUNDS: u32 = 50;
 
 /// Plays a job with the whole brain.
 pub fn play_whole(player: &Player, course: &Course, terms: &Terms) -> Played {
-    let mut world = World::new(player, course, terms);
+    let mut run = BrainRun::new(player, course, terms);
     let enough = most_ticks(course, terms);
     for tick in 0..=enough {
-        world.look(tick);
-        world.settle();
-        if world.ended() {
+        run.look(tick);
+        run.settle();
+        if run.ended() {
             break;
         }
-        world.note();
+        run.note();
     }
-    world.played
+    run.played
 }
 
-/// A stint as the world knows it: when its program begins to make progress, and from what.
-struct Running {
+/// A stint that runs: when its program begins to make progress, and from what.
+struct RunningStint {
     stint: StintId,
     since: Time,
     base: Work,
     started: bool,
 }
 
-struct World<'a> {
+struct BrainRun<'a> {
     brain: Brain,
     course: &'a Course,
     terms: Terms,
@@ -47,7 +47,7 @@ struct World<'a> {
     now: Time,
     batch: u64,
     leases: BTreeMap<LeaseId, OfferId>,
-    running: Option<Running>,
+    running: Option<RunningStint>,
     done: Work,
     checkpoint: Option<CheckpointId>,
     /// Where that lies, and what it cost to get it from place to place.
@@ -56,8 +56,8 @@ struct World<'a> {
     played: Played,
 }
 
-impl<'a> World<'a> {
-    fn new(player: &Player, course: &'a Course, terms: &Terms) -> World<'a> {
+impl<'a> BrainRun<'a> {
+    fn new(player: &Player, course: &'a Course, terms: &Terms) -> BrainRun<'a> {
         let config = Config {
             margins: margins(course.tick),
             look_every: course.tick,
@@ -67,9 +67,9 @@ impl<'a> World<'a> {
         };
         let mut brain = Brain::new(Installation(1), config);
         if let Some(model) = &player.model {
-            brain.foresee(model.clone(), player.shelf.plans());
+            brain.foresee(model.clone(), player.plan_cache.plans());
         }
-        let mut world = World {
+        let mut run = BrainRun {
             brain,
             course,
             terms: *terms,
@@ -84,12 +84,12 @@ impl<'a> World<'a> {
             moved: NanoUsd(0),
             played: Played::default(),
         };
-        world.tell(Event::PoolSeen { pool: pool() });
-        world.show_offers(0);
-        world.tell(Event::OfferSeen { offer: offer(&Course::firm(), "", Market::OnDemand, course.on_demand, None) });
-        let workload = Box::new(Workload::Job(world.spec(&player.name)));
-        world.job = WorkloadId(world.tell(Event::Submitted { workload, key: "job".to_owned(), id: None }));
-        world
+        run.tell(Event::PoolSeen { pool: pool() });
+        run.show_offers(0);
+        run.tell(Event::OfferSeen { offer: offer(&Course::firm(), "", Market::OnDemand, course.on_demand, None) });
+        let workload = Box::new(Workload::Job(run.spec(&player.name)));
+        run.job = WorkloadId(run.tell(Event::Submitted { workload, key: "job".to_owned(), id: None }));
+        run
     }
 
     /// The job. It names its policy: nothing else rules in its place.
@@ -241,7 +241,7 @@ impl<'a> World<'a> {
             }
             Decision::Start { stint, .. } => {
                 let since = self.now + self.terms.restart;
-                self.running = Some(Running { stint, since, base: self.done, started: false });
+                self.running = Some(RunningStint { stint, since, base: self.done, started: false });
                 self.progress(self.now);
             }
             Decision::Stop { stint, .. } => {

@@ -49,43 +49,30 @@ pub enum StoreError {
     /// SQLite cannot lock files there.
     #[error("a store cannot be on a network file system ({kind}): {}", path.display())]
     NetworkFilesystem {
-        /// Where.
         path: PathBuf,
         /// Which one.
         kind: &'static str,
     },
     /// The directory or the file cannot be written.
     #[error("the store cannot be written: {}", path.display())]
-    ReadOnly {
-        /// Where.
-        path: PathBuf,
-    },
+    ReadOnly { path: PathBuf },
     /// No space is left; what was being written is not there at all.
     #[error("no space is left for the store: {}", path.display())]
-    Full {
-        /// Where.
-        path: PathBuf,
-    },
+    Full { path: PathBuf },
     /// It is damaged, or it is not a store.
     #[error("not a readable store: {place}: {detail}")]
     Corrupt {
         /// A file, or a schema of a database.
         place: String,
-        /// What is wrong.
         detail: String,
     },
     /// Another process kept the store locked too long; nothing was written.
     #[error("another process keeps the store locked: {}", path.display())]
-    Busy {
-        /// Where.
-        path: PathBuf,
-    },
+    Busy { path: PathBuf },
     /// The file cannot be opened.
     #[error("the store cannot be opened: {}", path.display())]
     Open {
-        /// Where.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
@@ -98,9 +85,7 @@ pub enum StoreError {
     /// The database server does not answer; nothing was written.
     #[error("the database server cannot be reached while {doing}")]
     Unreachable {
-        /// The operation.
         doing: &'static str,
-        /// Why.
         #[source]
         source: sqlx::Error,
     },
@@ -116,7 +101,6 @@ pub enum StoreError {
     TooLarge {
         /// What.
         field: &'static str,
-        /// The number.
         value: u64,
     },
     /// An injected refusal of [`crate::MemoryStore`]; nothing was written.
@@ -128,9 +112,7 @@ pub enum StoreError {
     /// Anything else a database said.
     #[error("the database failed while {doing}")]
     Database {
-        /// The operation.
         doing: &'static str,
-        /// What it said.
         #[source]
         source: sqlx::Error,
     },

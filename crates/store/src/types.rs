@@ -29,7 +29,6 @@ pub struct JobRow {
     pub workload: u64,
     /// Its name, not unique.
     pub name: String,
-    /// Who submitted it.
     pub owner: String,
     /// Its state, in words.
     pub state: String,
@@ -37,7 +36,6 @@ pub struct JobRow {
     pub live: bool,
     /// When it was submitted, milliseconds since 1970.
     pub submitted_at_ms: i64,
-    /// When it ended.
     pub ended_at_ms: Option<i64>,
     /// Version of the summary's format.
     pub version: u16,
@@ -54,9 +52,7 @@ pub struct LedgerRow {
     pub lease: String,
     /// Who it is charged to; `None` is idle or overhead.
     pub workload: Option<u64>,
-    /// Start of the interval.
     pub from_ms: i64,
-    /// End of the interval.
     pub to_ms: i64,
     /// Amount in nano-dollars (an `i64` holds 9.2 thousand million dollars); negative where a correction gives back.
     pub nanousd: i64,
@@ -95,7 +91,6 @@ pub struct Snapshot {
 pub struct Loaded {
     /// Random id minted when the store was made: 16 hexadecimal digits.
     pub installation: String,
-    /// The newest snapshot.
     pub snapshot: Option<Snapshot>,
     /// Every row after the snapshot, in order and without a hole.
     pub tail: Vec<Row>,
@@ -131,7 +126,6 @@ impl Default for JobQuery {
 /// The ledger, added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LedgerTotal {
-    /// How many rows.
     pub rows: u64,
     /// Their sum in nano-dollars.
     pub nanousd: i128,

@@ -9,14 +9,14 @@ mod cases;
 mod killed;
 #[path = "suite/memory_only.rs"]
 mod memory_only;
-#[path = "suite/place.rs"]
-mod place;
 #[path = "suite/postgres_only.rs"]
 mod postgres_only;
 #[path = "suite/read_cases.rs"]
 mod read_cases;
 #[path = "suite/sqlite_only.rs"]
 mod sqlite_only;
+#[path = "suite/test_store.rs"]
+mod test_store;
 
 macro_rules! suite {
     ($($module:ident: $case:ident),* $(,)?) => {
@@ -29,9 +29,9 @@ macro_rules! suite {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $case() {
-                    if let Some(place) = crate::place::$backend() {
-                        crate::$module::$case(&place).await;
-                        place.remove().await;
+                    if let Some(test_store) = crate::test_store::$backend() {
+                        crate::$module::$case(&test_store).await;
+                        test_store.remove().await;
                     }
                 }
             )*

@@ -1,7 +1,7 @@
 //! The list of changes: the text files in `xtask/mutants/`. A change begins with `== NAME`; then follow `file:`, `bug:`,
 //! the exact old text after a line `old:` and the new text after a line `new:`. The old text must be in the file once.
 
-use crate::root;
+use crate::workspace::root;
 use std::collections::BTreeSet;
 
 /// Crates whose changes can be tried, and the names of their lists.

@@ -2,7 +2,7 @@
 //! that only what changed is built again.
 
 use super::list::Mutant;
-use crate::root;
+use crate::workspace::root;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -112,7 +112,7 @@ struct Draft {
 impl Draft {
     fn beside(target: &Path) -> Result<Self> {
         let name = target.file_name().unwrap_or_default().to_string_lossy();
-        let path = target.with_file_name(format!(".{name}.{}", super::token()));
+        let path = target.with_file_name(format!(".{name}.{}", super::names::token()));
         let open = || OpenOptions::new().read(true).write(true).create_new(true).open(&path);
         let file = match open() {
             Err(e) if e.kind() == ErrorKind::NotFound => {

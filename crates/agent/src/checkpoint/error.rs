@@ -39,7 +39,6 @@ pub enum CheckpointError {
     /// The store's address or its settings cannot be read.
     #[error("the checkpoint store cannot be used: {what}")]
     Address {
-        /// What is wrong with it.
         what: String,
         /// What to write instead.
         hint: String,
@@ -51,20 +50,15 @@ pub enum CheckpointError {
         what: String,
         /// Which part of the set-up is to blame.
         culprit: Culprit,
-        /// What to do about it.
         hint: String,
-        /// The store's own words.
         #[source]
         source: Cause,
     },
     /// A local file or directory could not be read or written.
     #[error("{what}: {}", path.display())]
     Local {
-        /// What was tried.
         what: &'static str,
-        /// On which path.
         path: PathBuf,
-        /// The system's error.
         #[source]
         source: std::io::Error,
     },
@@ -84,10 +78,7 @@ pub enum CheckpointError {
     },
     /// A checkpoint of that name exists already.
     #[error("checkpoint {name} exists already")]
-    Taken {
-        /// Its name.
-        name: Ref,
-    },
+    Taken { name: Ref },
     /// `save` was called for a stint that never began.
     #[error("stint {epoch} has not begun, so it has no fence to save behind")]
     NotBegun {
@@ -97,9 +88,7 @@ pub enum CheckpointError {
     /// A manifest of a newer Windfall: an older one must not lose its progress by ignoring it.
     #[error("checkpoint {name} has format {format}, this agent reads up to {ours}")]
     TooNew {
-        /// Which checkpoint.
         name: Ref,
-        /// Its format.
         format: u32,
         /// The newest format known here.
         ours: u32,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::place::{Kind, Place};
+use super::address::{Kind, StoreAddress};
 
 /// A planner waits for the answer, and can do without.
 const WITHIN: Duration = Duration::from_secs(3);
@@ -13,33 +13,20 @@ pub enum Located {
     /// A folder: where the job runs, as far as anybody can say.
     Folder,
     /// In this region, as the store itself says.
-    Said {
-        /// The cloud.
-        cloud: &'static str,
-        /// Its region.
-        region: String,
-    },
+    Said { cloud: &'static str, region: String },
     /// In this region, as a setting of the user says.
-    Set {
-        /// The cloud.
-        cloud: &'static str,
-        /// Its region.
-        region: String,
-    },
+    Set { cloud: &'static str, region: String },
     /// Somewhere in this cloud.
-    Within {
-        /// The cloud.
-        cloud: &'static str,
-    },
+    Within { cloud: &'static str },
     /// Behind an address of its own, in no cloud that is known.
     Elsewhere,
 }
 
 /// Where the store of that address is; none if it is no address.
 pub async fn located(address: &str, env: impl IntoIterator<Item = (String, String)>) -> Option<Located> {
-    let remote = match Place::read(address, env).ok()? {
-        Place::Directory(_) => return Some(Located::Folder),
-        Place::Remote(remote) => remote,
+    let remote = match StoreAddress::read(address, env).ok()? {
+        StoreAddress::Directory(_) => return Some(Located::Folder),
+        StoreAddress::Remote(remote) => remote,
     };
     let cloud = match remote.kind {
         Kind::S3 => "aws",

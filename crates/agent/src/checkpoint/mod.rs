@@ -22,13 +22,14 @@
 //! Every manifest of `E` also says what `E` began from, so that even when all of `E`'s own checkpoints are
 //! damaged, what a stale stint saved behind its back is not taken for its past.
 
+mod address;
 mod depot;
 mod directory;
 mod error;
 mod located;
 mod manifest;
 mod mover;
-mod place;
+mod names;
 mod probe;
 mod prune;
 mod remote;
@@ -39,7 +40,6 @@ mod unpack;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -53,10 +53,11 @@ pub use save::Saved;
 pub use tree::{Snapshot, paths_in};
 pub use watch::{Habits, WatchOptions, Watcher};
 
+use address::{Patience, StoreAddress};
 use depot::Depot;
 use error::Result;
 use manifest::{FileEntry, Manifest};
-use place::{Patience, Place};
+use names::{manifest_key, token};
 use tree::Stamp;
 
 /// How checkpoints are moved.
@@ -80,15 +81,12 @@ impl Options {
 /// One checkpoint on the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Its name.
     pub name: Ref,
     /// When it was saved, in milliseconds since 1970.
     pub at_ms: u64,
     /// The progress it holds, where the job told.
     pub work: Option<u64>,
-    /// How many files it has.
     pub files: usize,
-    /// Their bytes.
     pub bytes: u64,
     /// The checkpoint it repeats, if it is a fence.
     pub copy_of: Option<Ref>,
@@ -99,7 +97,7 @@ pub struct Listed {
 /// The checkpoints of one job in one store.
 #[derive(Debug)]
 pub struct Checkpoints {
-    place: Place,
+    address: StoreAddress,
     job_key: String,
     depot: Box<dyn Depot>,
     files_at_once: usize,
@@ -174,10 +172,10 @@ impl Checkpoints {
                 hint: "use letters, digits, '-', '_' and '.'".into(),
             });
         }
-        let place = Place::read(address, options.env)?;
-        let depot = connect(&place, job_key, Patience::Work, options.saved_before)?;
+        let address = StoreAddress::read(address, options.env)?;
+        let depot = connect(&address, job_key, Patience::Work, options.saved_before)?;
         Ok(Self {
-            place,
+            address,
             job_key: job_key.to_owned(),
             depot,
             files_at_once: options.files_at_once.max(1),
@@ -276,35 +274,12 @@ impl Checkpoints {
 }
 
 /// `seen`: the job's directory was there before, so it is not made anew.
-fn connect(place: &Place, job_key: &str, patience: Patience, seen: bool) -> Result<Box<dyn Depot>> {
-    Ok(match place {
-        Place::Directory(path) => Box::new(directory::DirectoryDepot::new(path.join(job_key), seen)),
-        Place::Remote(remote) => {
+fn connect(address: &StoreAddress, job_key: &str, patience: Patience, seen: bool) -> Result<Box<dyn Depot>> {
+    Ok(match address {
+        StoreAddress::Directory(path) => Box::new(directory::DirectoryDepot::new(path.join(job_key), seen)),
+        StoreAddress::Remote(remote) => {
             let base = format!("{}/{job_key}", remote.prefix).trim_start_matches('/').to_owned();
             Box::new(remote::RemoteDepot::connect(remote.clone(), base, patience)?)
         }
     })
-}
-
-fn manifest_key(name: Ref) -> String {
-    format!("manifests/{}", name.file_name())
-}
-
-fn blob_key(blob: &str) -> String {
-    format!("blobs/{blob}")
-}
-
-/// A random word. The standard library's hasher seed is random enough to tell writers apart.
-fn token() -> String {
-    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-    let mut hasher = RandomState::new().build_hasher();
-    hasher.write_u32(std::process::id());
-    hasher.write_u64(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-    hasher.write_u64(now_ms());
-    format!("{:016x}", hasher.finish())
-}
-
-fn now_ms() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -13,8 +13,9 @@ use windfall_core::Trouble;
 
 use super::error::{CheckpointError, Result};
 use super::manifest::Ref;
+use super::names::now_ms;
 use super::watch::Scout;
-use super::{Checkpoints, Habits, Saved, Snapshot, WatchOptions, Watcher, now_ms};
+use super::{Checkpoints, Habits, Saved, Snapshot, WatchOptions, Watcher};
 
 /// Which progress belongs to files last written at this time (milliseconds since 1970).
 pub type WorkAt = Arc<dyn Fn(u64) -> Option<u64> + Send + Sync>;
@@ -24,11 +25,9 @@ pub type WorkAt = Arc<dyn Fn(u64) -> Option<u64> + Send + Sync>;
 pub struct MoverOptions {
     /// The stint; it must have begun.
     pub epoch: u64,
-    /// Where the program saves.
     pub dir: PathBuf,
     /// How many distinct contents stay on the store.
     pub keep: usize,
-    /// How the directory is watched.
     pub watch: WatchOptions,
     /// The first wait after a failed upload; doubled up to `retry_at_most`.
     pub retry_after: Duration,
@@ -64,7 +63,6 @@ pub enum MoverEvent {
         work: Option<u64>,
         /// When its newest file was written, in milliseconds since 1970.
         written_ms: u64,
-        /// Bytes sent for it.
         bytes_sent: u64,
         /// How long the upload took.
         elapsed_ms: u64,
@@ -84,10 +82,7 @@ pub enum MoverEvent {
         by: u64,
     },
     /// Old checkpoints could not be removed.
-    NotPruned {
-        /// Why.
-        why: String,
-    },
+    NotPruned { why: String },
 }
 
 /// What came of the last snapshot.

@@ -6,9 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 
+use super::address::{Patience, StoreAddress};
 use super::error::{CheckpointError, Culprit, Result};
-use super::place::{Patience, Place};
-use super::{Checkpoints, connect, token};
+use super::names::token;
+use super::{Checkpoints, connect};
 
 /// Above the client's own time limits, below what a person waits for.
 const WITHIN: Duration = Duration::from_secs(12);
@@ -27,7 +28,7 @@ async fn caught<T>(asked: impl Future<Output = Result<T>>) -> Result<T> {
 impl Checkpoints {
     /// Whether this store can hold checkpoints: write, read, create-only write, list and delete.
     pub async fn probe(&self) -> Result<()> {
-        let depot = connect(&self.place, &self.job_key, Patience::Probe, self.saved_before)?;
+        let depot = connect(&self.address, &self.job_key, Patience::Probe, self.saved_before)?;
         let key = format!("probe/{}", token());
         let tried = tokio::time::timeout(
             WITHIN,
@@ -56,7 +57,7 @@ impl Checkpoints {
 
     /// Whether the store answers at all. Sooner sure than a save, which tries for a minute.
     pub async fn answers(&self) -> Result<()> {
-        let depot = connect(&self.place, &self.job_key, Patience::Probe, self.saved_before)?;
+        let depot = connect(&self.address, &self.job_key, Patience::Probe, self.saved_before)?;
         match tokio::time::timeout(WITHIN, caught(depot.list("claims"))).await {
             Ok(listed) => listed.map(|_| ()),
             Err(late) => Err(self.silent(WITHIN, late)),
@@ -64,26 +65,26 @@ impl Checkpoints {
     }
 
     fn silent(&self, within: Duration, late: tokio::time::error::Elapsed) -> CheckpointError {
-        let hint = match &self.place {
-            Place::Directory(_) => "check that the file system is mounted and answers".to_owned(),
-            Place::Remote(remote) => format!("check {} and the network", remote.kind.endpoint_word()),
+        let hint = match &self.address {
+            StoreAddress::Directory(_) => "check that the file system is mounted and answers".to_owned(),
+            StoreAddress::Remote(remote) => format!("check {} and the network", remote.kind.endpoint_word()),
         };
-        let at = self.place_name();
+        let at = self.store_name();
         let what = format!("the store did not answer within {} s: {at}", within.as_secs());
         CheckpointError::Store { what, culprit: Culprit::Endpoint, hint, source: Box::new(late) }
     }
 
     /// Where the store is, for people.
-    fn place_name(&self) -> String {
-        match &self.place {
-            Place::Directory(path) => path.display().to_string(),
-            Place::Remote(remote) => remote.label(),
+    fn store_name(&self) -> String {
+        match &self.address {
+            StoreAddress::Directory(path) => path.display().to_string(),
+            StoreAddress::Remote(remote) => remote.label(),
         }
     }
 
     /// The store answers, and what was saved there is not in it.
     pub(super) fn emptied(&self) -> CheckpointError {
-        let at = self.place_name();
+        let at = self.store_name();
         CheckpointError::Store {
             what: format!("this job's checkpoints are not in the store: {at}"),
             culprit: Culprit::Endpoint,
@@ -93,7 +94,7 @@ impl Checkpoints {
     }
 
     fn unfit(&self, why: &str) -> CheckpointError {
-        let at = self.place_name();
+        let at = self.store_name();
         CheckpointError::Store {
             what: format!("this store cannot hold checkpoints: {at}"),
             culprit: Culprit::Feature,

@@ -3,16 +3,15 @@
 
 use std::collections::BTreeSet;
 
+use super::Checkpoints;
 use super::error::{CheckpointError, Result};
 use super::manifest::{Manifest, Ref};
-use super::{Checkpoints, blob_key, manifest_key};
+use super::names::{blob_key, manifest_key};
 
 /// What a prune removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pruned {
-    /// Checkpoints (manifests).
     pub checkpoints: usize,
-    /// Blobs.
     pub blobs: usize,
 }
 

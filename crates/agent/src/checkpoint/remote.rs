@@ -15,9 +15,9 @@ use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutP
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
+use super::address::{Patience, Remote};
 use super::depot::{Depot, Fetched, Source, count};
 use super::error::{CheckpointError, Culprit, Result, blocking};
-use super::place::{Patience, Remote};
 
 /// Below this a file is one request.
 const PART: u64 = 8 << 20;

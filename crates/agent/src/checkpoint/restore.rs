@@ -9,9 +9,10 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::depot::Fetched;
 use super::error::{CheckpointError, Result, blocking};
 use super::manifest::{FORMAT, FileEntry, Manifest, Ref};
+use super::names::{blob_key, now_ms, token};
 use super::save::SMALL;
 use super::tree::Stamp;
-use super::{Checkpoints, Stint, blob_key, now_ms, token, unpack};
+use super::{Checkpoints, Stint, unpack};
 
 /// Contents that programs failed on are remembered up to this many.
 const FAILED_KNOWN: usize = 64;
@@ -34,11 +35,8 @@ pub struct Begun {
     pub restored: Option<Ref>,
     /// The progress it holds, where it was told.
     pub work: Option<u64>,
-    /// How many files were restored.
     pub files: usize,
-    /// Their bytes.
     pub bytes: u64,
-    /// How long it took.
     pub elapsed: Duration,
     /// Newer checkpoints that were not used, and why.
     pub skipped: Vec<(Ref, String)>,

@@ -12,8 +12,9 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::depot::{Depot, Source};
 use super::error::{CheckpointError, Result, blocking};
 use super::manifest::{DirEntry, FORMAT, FileEntry, LinkEntry, Manifest, Name, Ref};
+use super::names::{blob_key, now_ms, token};
 use super::tree::{SnapFile, Snapshot, Stamp, Standing};
-use super::{Checkpoints, Stint, blob_key, now_ms, token};
+use super::{Checkpoints, Stint};
 
 /// Smaller files share blobs: ten thousand of them would be as many requests, or as many disk syncs.
 pub(super) const SMALL: u64 = 256 << 10;
@@ -28,15 +29,11 @@ const HELD: usize = 256;
 /// What a save did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saved {
-    /// Its name.
     pub name: Ref,
-    /// Bytes sent to the store.
     pub bytes_sent: u64,
     /// Bytes that were there already.
     pub bytes_reused: u64,
-    /// How many files it has.
     pub files: usize,
-    /// How long it took.
     pub elapsed: Duration,
     /// The store had exactly this content as the newest already: nothing was added, and that one is named.
     pub repeated: bool,

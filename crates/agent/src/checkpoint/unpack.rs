@@ -95,7 +95,7 @@ pub(super) fn move_in(
     finish_files(draft, &files)?;
 
     let wanted: BTreeSet<&Path> = files.iter().map(|(path, _)| path.as_path()).collect();
-    clear(into, Path::new(""), draft, &Plan { files: &wanted, dirs: &made, foreign })?;
+    clear(into, Path::new(""), draft, &AllowedPaths { files: &wanted, dirs: &made, foreign })?;
     for dir in &made {
         fs::create_dir_all(into.join(dir)).map_err(failed(dir))?;
     }
@@ -152,14 +152,15 @@ fn sync(dir: &Path) -> Result<()> {
     }
 }
 
-struct Plan<'a> {
+/// What may be in the directory after a restore.
+struct AllowedPaths<'a> {
     files: &'a BTreeSet<&'a Path>,
     dirs: &'a BTreeSet<PathBuf>,
     foreign: &'a BTreeSet<PathBuf>,
 }
 
-/// Removes what neither the checkpoint has nor was there before the job.
-fn clear(into: &Path, below: &Path, draft: &Path, plan: &Plan<'_>) -> Result<()> {
+/// Removes everything that is neither in the checkpoint nor was there before the job.
+fn clear(into: &Path, below: &Path, draft: &Path, allowed: &AllowedPaths<'_>) -> Result<()> {
     let here = into.join(below);
     for entry in fs::read_dir(&here).map_err(failed(&here))? {
         let entry = entry.map_err(failed(&here))?;
@@ -168,16 +169,16 @@ fn clear(into: &Path, below: &Path, draft: &Path, plan: &Plan<'_>) -> Result<()>
             continue;
         }
         let is_dir = entry.file_type().map_err(failed(&full))?.is_dir();
-        let wanted_file = plan.files.contains(path.as_path());
+        let wanted_file = allowed.files.contains(path.as_path());
         if is_dir && wanted_file {
             fs::remove_dir_all(&full).map_err(failed(&full))?;
         } else if is_dir {
-            clear(into, &path, draft, plan)?;
-            if !plan.dirs.contains(&path) && !plan.foreign.contains(&path) {
+            clear(into, &path, draft, allowed)?;
+            if !allowed.dirs.contains(&path) && !allowed.foreign.contains(&path) {
                 // Not empty means that something foreign is inside.
                 let _ = fs::remove_dir(&full);
             }
-        } else if plan.dirs.contains(&path) || !(wanted_file || plan.foreign.contains(&path)) {
+        } else if allowed.dirs.contains(&path) || !(wanted_file || allowed.foreign.contains(&path)) {
             fs::remove_file(&full).map_err(failed(&full))?;
         }
     }

@@ -1,7 +1,8 @@
 //! After the program's end: what it saved last is made durable, or given up and put where it is not deleted. Rank 0
 //! of a gang first waits for the others, because all of them save into one directory.
 
-use super::{Life, Moving, Tell, write_whole};
+use super::files::write_whole;
+use super::state::{Moving, Tell, WorkerRun};
 use crate::checkpoint::Finished;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,15 +11,15 @@ use windfall_core::{Trouble, TroubleKind};
 /// How often rank 0 looks whether the others have ended.
 const LOOK: Duration = Duration::from_millis(100);
 
-impl Life {
+impl WorkerRun {
     fn mark_of(&self, rank: u32) -> PathBuf {
-        self.beside().join(format!("ended-{}-{rank}", self.order.stint.epoch))
+        self.job_folder().join(format!("ended-{}-{rank}", self.order.stint.epoch))
     }
 
     /// Tells rank 0 that this rank has ended and writes nothing more.
     pub(super) fn leave_mark(&self, died: bool) {
         if self.order.world_size > 1 && self.order.rank > 0 {
-            // Rank 0 that does not hear of it waits until it is told to stop.
+            // If this cannot be written, rank 0 waits until it is told to stop.
             let _ = write_whole(&self.mark_of(self.order.rank), if died { b"died" } else { b"ended" });
         }
     }
@@ -31,7 +32,7 @@ impl Life {
         (marks.iter().all(Option::is_some), died)
     }
 
-    /// Makes the last save durable. `asked` is when the machine is needed for something else, or gone.
+    /// Makes the last save durable. `asked` is the time by which the machine is given back or gone.
     pub(super) async fn last_save(&mut self, mut moving: Moving, saves: &Path, asked: Option<Instant>) {
         let mut hurry = asked;
         self.wait_for_others(&mut moving, &mut hurry).await;
@@ -93,7 +94,7 @@ impl Life {
         self.change(|worker| worker.trouble = Some(Trouble { kind: TroubleKind::NotSaved, text }));
     }
 
-    /// Moves files out of the lease's folder to the job's. Elsewhere they are not deleted, and stay.
+    /// Moves unsaved files from the lease's folder to the job's. Files that lie elsewhere are not deleted and stay there.
     fn keep(&self, saves: &Path) -> Option<PathBuf> {
         let there = std::fs::read_dir(saves).is_ok_and(|mut entries| entries.next().is_some());
         if !there {
@@ -102,7 +103,7 @@ impl Life {
         if !saves.starts_with(&self.dir) {
             return Some(saves.to_owned());
         }
-        let kept = self.beside().join(format!("unsaved-{}", self.order.stint.epoch));
+        let kept = self.job_folder().join(format!("unsaved-{}", self.order.stint.epoch));
         match std::fs::rename(saves, &kept) {
             Ok(()) => Some(kept),
             Err(_) => Some(saves.to_owned()),

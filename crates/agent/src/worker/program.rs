@@ -1,14 +1,14 @@
 //! The program itself: started, watched, warned, and ended with everything below it.
 
-use super::{Ended, Life, Moving, Tell, never_ran, save_request};
+use super::files::save_request;
+use super::state::{Moving, Tell, WorkerRun, never_ran};
 use crate::checkpoint::MoverEvent;
 use crate::output::Output;
 use crate::processes;
-use crate::progress::{Reader, now_ms};
+use crate::progress::Reader;
 use rustix::process::{Pid, Signal, kill_process_group};
-use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tokio::process::{Child, Command};
@@ -22,54 +22,16 @@ const LOOK_EVERY: u32 = 5;
 const FOLLOW: Duration = Duration::from_secs(1);
 
 /// How the program's first process ended.
-struct End {
-    end: WorkerEnd,
-    asked: Option<Instant>,
+pub(super) struct ProgramEnd {
+    pub end: WorkerEnd,
+    /// When it must be gone, if it was asked to stop.
+    pub asked: Option<Instant>,
     /// It died of a signal, or says that a process below it did.
-    died: bool,
+    pub died: bool,
 }
 
-impl Life {
-    pub(super) async fn live(&mut self) -> Result<Ended, WorkerEnd> {
-        let (cwd, saves) = self.prepare_folder().await?;
-        // A fresh copy holds nothing of the user's under the checkpoint directory.
-        let foreign: BTreeSet<PathBuf> = match self.order.fresh_folder {
-            true => BTreeSet::new(),
-            false => self.order.foreign.iter().map(PathBuf::from).collect(),
-        };
-        if self.order.rank > 0 {
-            self.wait_for_rank_0().await;
-        }
-        let checkpoints = self.restore(&saves, &foreign).await?;
-        // A stop that came during the restore: nothing ran, so nothing is to be saved.
-        if self.told.try_recv().is_ok() {
-            return Err(WorkerEnd::Stopped);
-        }
-        let helper = self.dir.join(format!("progress-{}", self.order.stint.epoch));
-        let mut reader = Reader::new(helper.clone(), PathBuf::from(&self.order.output), self.order.progress.as_deref());
-        let mut mover = match &checkpoints {
-            Some(checkpoints) => Some(self.start_mover(checkpoints, &saves, &foreign, &reader).await?),
-            None => None,
-        };
-        self.began_ms = now_ms();
-        let mut child = self.spawn(&cwd, &saves, &helper)?;
-        let began = Instant::now();
-        let pid = child.id();
-        self.change(|worker| worker.pid = pid);
-        let End { end, asked, mut died } = self.watch(&mut child, &mut reader, mover.as_mut(), began).await;
-        if died && let Some(moving) = &mover {
-            moving.mover.on_death(Instant::now()).await;
-        }
-        died |= self.wait_for_the_rest(pid.map(|pid| pid as i32), asked, mover.as_ref()).await;
-        died |= self.end_the_rest(mover.as_ref()).await;
-        if !died && let Some(moving) = &mover {
-            moving.mover.on_clean_end().await;
-        }
-        self.report_progress(&mut reader, began);
-        Ok(Ended { end, asked, died, saves, mover })
-    }
-
-    fn spawn(&self, cwd: &Path, saves: &Path, helper: &Path) -> Result<Child, WorkerEnd> {
+impl WorkerRun {
+    pub(super) fn spawn(&self, cwd: &Path, saves: &Path, helper: &Path) -> Result<Child, WorkerEnd> {
         let order = &self.order;
         let open = std::fs::File::options().create(true).append(true).open(&order.output);
         let output =
@@ -106,13 +68,13 @@ impl Life {
     }
 
     /// Waits for the program's end and answers what comes meanwhile.
-    async fn watch(
+    pub(super) async fn watch(
         &mut self,
         child: &mut Child,
         reader: &mut Reader,
         mut moving: Option<&mut Moving>,
         began: Instant,
-    ) -> End {
+    ) -> ProgramEnd {
         let main = child.id().map(|pid| pid as i32);
         let group = main.and_then(Pid::from_raw);
         let mut output = Output::new(Path::new(&self.order.output));
@@ -138,7 +100,7 @@ impl Life {
                     };
                     output.trim();
                     let asked = asked.map(|(_, deadline)| deadline);
-                    return End { end, asked, died: code.is_none_or(tells_of_a_signal) };
+                    return ProgramEnd { end, asked, died: code.is_none_or(tells_of_a_signal) };
                 }
                 Some(tell) = self.told.recv() => {
                     // The agent aborts a worker whose program runs; until then it is as if the time were over.
@@ -175,7 +137,12 @@ impl Life {
     /// The program's first process may be a shell that dies of the SIGTERM that the process below it saves
     /// on: whoever heard the signal has the whole notice. Whoever heard nothing has a moment to follow. True if
     /// one of them died of a signal.
-    async fn wait_for_the_rest(&self, group: Option<i32>, asked: Option<Instant>, moving: Option<&Moving>) -> bool {
+    pub(super) async fn wait_for_the_rest(
+        &self,
+        group: Option<i32>,
+        asked: Option<Instant>,
+        moving: Option<&Moving>,
+    ) -> bool {
         let me = std::process::id() as i32;
         let began = Instant::now();
         let reserve = asked.map_or(Duration::MAX, |ends| for_the_upload(ends.saturating_duration_since(began)));
@@ -206,7 +173,7 @@ impl Life {
     }
 
     /// Kills what the program left behind. True if that was writing a checkpoint.
-    async fn end_the_rest(&self, moving: Option<&Moving>) -> bool {
+    pub(super) async fn end_the_rest(&self, moving: Option<&Moving>) -> bool {
         let names = processes::names();
         let mut torn = false;
         if let (Some(moving), false) = (moving, names.is_empty())

@@ -1,13 +1,13 @@
-//! What a worker's life makes known: how far it is, how it saves, and what became durable.
+//! What a worker's run makes known: how far it is, how it saves, and what became durable.
 
-use super::Life;
+use super::state::WorkerRun;
 use crate::checkpoint::{Habits, Mover, MoverEvent};
 use crate::progress::Reader;
 use std::time::Instant;
 use windfall_core::worker::WorkerView;
 use windfall_core::{CheckpointId, Trouble, TroubleKind};
 
-impl Life {
+impl WorkerRun {
     pub(super) fn report_progress(&self, reader: &mut Reader, began: Instant) {
         if let Some((done, total)) = reader.poll() {
             self.change(|worker| {

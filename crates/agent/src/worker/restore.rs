@@ -1,7 +1,8 @@
 //! Before the program starts: its folder, and the checkpoint that it resumes from. A store that does not answer is
 //! waited for; it is never taken for an empty one.
 
-use super::{Life, Moving, Tell, cannot_run, never_ran, write_whole};
+use super::files::write_whole;
+use super::state::{Moving, Tell, WorkerRun, cannot_run, never_ran};
 use crate::checkpoint::{Begun, CheckpointError, Checkpoints, Choose, Mover, MoverOptions, Options, Ref};
 use crate::folder;
 use crate::progress::Reader;
@@ -16,7 +17,7 @@ use windfall_core::{CheckpointId, WorkerEnd};
 /// The first wait for a store that does not answer, and the longest.
 const WAIT: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 
-impl Life {
+impl WorkerRun {
     /// Where the program runs and where it saves.
     pub(super) async fn prepare_folder(&self) -> Result<(PathBuf, PathBuf), WorkerEnd> {
         let folder = PathBuf::from(&self.order.folder);
@@ -28,14 +29,14 @@ impl Life {
             return Ok((folder, saves.unwrap_or_else(|| self.dir.join(format!("saves-{epoch}")))));
         }
         // Beside the output, so that a rehearsal can still look at it when the lease is gone.
-        let fresh = self.beside().join(format!("folder-{epoch}"));
+        let fresh = self.job_folder().join(format!("folder-{epoch}"));
         let skip = saves.clone().unwrap_or_default();
         let (from, to) = (folder.clone(), fresh.clone());
         let copied = tokio::task::spawn_blocking(move || folder::copy_fresh(&from, &to, &skip)).await;
         let copied = copied.map_err(std::io::Error::other).flatten();
         copied.map_err(|error| never_ran(format!("the folder cannot be copied: {error}")))?;
         let saves = match saves {
-            None => self.beside().join(format!("saves-{epoch}")),
+            None => self.job_folder().join(format!("saves-{epoch}")),
             // What the job file places inside its folder is inside the copy as well.
             Some(saves) => saves.strip_prefix(&folder).map(|inside| fresh.join(inside)).unwrap_or(saves),
         };
@@ -44,7 +45,7 @@ impl Life {
 
     /// Where rank 0 says what the gang resumes from, once that is in the directory which all of them share.
     fn restored_file(&self) -> PathBuf {
-        self.beside().join(format!("restored-{}.json", self.order.stint.epoch))
+        self.job_folder().join(format!("restored-{}.json", self.order.stint.epoch))
     }
 
     /// Waits until rank 0 has restored, or until this worker is told to stop. A rank that starts earlier would
@@ -147,7 +148,7 @@ impl Life {
         self.change(|worker| worker.trouble = Some(trouble));
     }
 
-    /// How a worker ends that is stopped before its program ran: the store is to blame if it was away.
+    /// The end of a worker that is stopped before its program ran. If the store did not answer, that is the reason.
     fn stopped(&self) -> WorkerEnd {
         match self.view.borrow().worker.as_ref().and_then(|worker| worker.trouble.clone()) {
             Some(trouble) => WorkerEnd::StoreAway { why: trouble.text },
@@ -157,7 +158,7 @@ impl Life {
 
     /// Says, in the job's folder, which store has its checkpoints.
     fn begun_file(&self) -> PathBuf {
-        self.beside().join("checkpoints-begun")
+        self.job_folder().join("checkpoints-begun")
     }
 
     fn store_name(&self) -> String {
@@ -169,7 +170,7 @@ impl Life {
     }
 
     fn note_begun(&self) {
-        // Without the note an emptied store is taken for a new one, as on a new machine.
+        // Without this file a store that was emptied looks like a new one.
         let _ = write_whole(&self.begun_file(), self.store_name().as_bytes());
     }
 

@@ -1,9 +1,8 @@
 //! AWS's bulk offer file of EC2: gigabytes of JSON, products first, then terms. Read as a stream: of each product that
 //! is a plain Linux instance its key is kept, everything else is dropped as soon as it is parsed.
 
-use super::chips;
+use super::chips::{self, filled};
 use super::rows::Rows;
-use super::skypilot::filled;
 use crate::error::BuildError;
 use crate::facts::{Facts, TypeId};
 use crate::money;
@@ -34,7 +33,7 @@ pub fn read(facts: &mut Facts, file: &str, reader: impl Read) -> Result<Offers, 
     Ok(Offers { rows: state.rows, as_of })
 }
 
-/// The message without the place, which is said apart.
+/// The message without the position in the file, which is reported beside it.
 pub(super) fn plain(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.split(" at line ").next().unwrap_or_default().to_owned()
@@ -151,7 +150,7 @@ impl State<'_> {
 }
 
 impl OfferTerm {
-    /// Of commitments the plain one that is paid by the hour; what is paid ahead is another bargain.
+    /// The term that a price is for. Of commitments only the standard ones without advance payment count.
     fn term(&self, reserved: bool) -> Option<Term> {
         let of = &self.term_attributes;
         match of.lease_contract_length.as_str() {

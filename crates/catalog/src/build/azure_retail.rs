@@ -2,9 +2,8 @@
 //! prices are left out. A reservation's price is for its whole term.
 
 use super::aws_bulk::plain;
-use super::chips::{self, Claim};
+use super::chips::{self, Claim, filled};
 use super::rows::Rows;
-use super::skypilot::filled;
 use super::stream::array_field;
 use crate::error::BuildError;
 use crate::facts::Facts;

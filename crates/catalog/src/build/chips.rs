@@ -1,17 +1,16 @@
 //! What instance types really have in them. The price lists leave it out, or say it wrong; here is what the
 //! providers' own descriptions of their machines say.
 
+use crate::facts::TypeFacts;
 use crate::names;
 use crate::words::Count;
 
 /// Accelerators of an instance type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chips {
-    /// The family.
     pub family: String,
     /// The model, where it can be told.
     pub model: Option<String>,
-    /// How many.
     pub count: Count,
 }
 
@@ -25,9 +24,7 @@ impl Chips {
 /// What a file says of an instance type's accelerators.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Claim<'c> {
-    /// The accelerator's name.
     pub name: &'c str,
-    /// How many.
     pub count: Option<Count>,
     /// A longer name, which may tell the form.
     pub long_name: Option<&'c str>,
@@ -216,6 +213,31 @@ pub fn has_efa(kind: &str) -> bool {
         "trn1" => size == "32xlarge",
         "g4dn" | "g5" | "g6" | "g6e" | "gr6" => large,
         _ => false,
+    }
+}
+
+/// An instance type with what `chips` and its provider say of it.
+pub(super) fn filled(
+    cloud: &str,
+    kind: &str,
+    chips: Option<Chips>,
+    vcpus_milli: Option<u32>,
+    memory_mib: Option<u32>,
+    accelerator_memory_mib: Option<u32>,
+) -> TypeFacts {
+    let known = network(cloud, kind);
+    let efa = cloud == "aws" && has_efa(kind);
+    TypeFacts {
+        cloud: cloud.to_owned(),
+        name: kind.to_owned(),
+        count: chips.as_ref().map_or(Count(0), |chips| chips.count),
+        model: chips.as_ref().and_then(|chips| chips.model.clone()),
+        accelerator: chips.map(|chips| chips.family),
+        vcpus_milli,
+        memory_mib,
+        accelerator_memory_mib,
+        network_mbps: known.map(|(gbps, _)| gbps * 1_000),
+        fabric: known.map(|(_, fabric)| fabric).or(efa.then_some("EFA")).map(str::to_owned),
     }
 }
 

@@ -194,7 +194,6 @@ fn tell(facts: &mut Facts, name: &str, what: &str, licence: &str, as_of: &str) -
 /// A row of the second Azure source.
 #[derive(Clone, Debug, Deserialize)]
 pub struct AzureRow {
-    /// The region.
     pub region: String,
     /// The size.
     pub sku: String,
@@ -217,7 +216,7 @@ fn azure_accelerators(facts: &mut Facts, file: &str, reader: impl Read) -> Resul
         let Some(chips) = chips::settle("azure", &row.sku, chips::Claim::default()) else { continue };
         let price =
             money::price(&row.usd_hour).map_err(|error| BuildError::bad(file, format!("row {}", at + 1), error))?;
-        let kind = facts.instance(skypilot::filled("azure", &row.sku, Some(chips), azure_cores(&row.sku), None, None));
+        let kind = facts.instance(chips::filled("azure", &row.sku, Some(chips), azure_cores(&row.sku), None, None));
         if let Some(price) = price {
             rows.add(kind, &row.region, None, Term::OnDemand, price);
         }

@@ -17,7 +17,7 @@ use windfall_core::NanoUsd;
 /// Hours of a month in this project's sums, and in Google's own.
 const MONTH_HOURS: i128 = 730;
 
-/// What the YAML file says, as far as it matters.
+/// The parts of the YAML file that are used.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pricing {
     /// Bundled local SSD in GiB, by machine type.
@@ -147,10 +147,8 @@ fn scalars(
 
 /// A row of the commitments table.
 #[derive(Clone, Debug, serde::Deserialize)]
-pub struct Commitment {
-    /// The machine type.
+pub struct CommittedPrices {
     pub machine_type: String,
-    /// The region.
     pub region: String,
     /// On demand, an hour.
     pub hour: String,
@@ -163,7 +161,7 @@ pub struct Commitment {
 }
 
 /// Reads the commitments table.
-pub fn read_commitments(file: &str, reader: impl Read) -> Result<Vec<Commitment>, BuildError> {
+pub fn read_commitments(file: &str, reader: impl Read) -> Result<Vec<CommittedPrices>, BuildError> {
     let rows = csv::Reader::from_reader(reader).into_deserialize();
     rows.enumerate()
         .map(|(at, row)| row.map_err(|error| BuildError::bad(file, format!("row {}", at + 1), error)))
@@ -171,7 +169,12 @@ pub fn read_commitments(file: &str, reader: impl Read) -> Result<Vec<Commitment>
 }
 
 /// Adds commitments to machines that are known to be sold in the region.
-pub fn add_commitments(facts: &mut Facts, rows: &[Commitment], source: SourceId, file: &str) -> Result<(), BuildError> {
+pub fn add_commitments(
+    facts: &mut Facts,
+    rows: &[CommittedPrices],
+    source: SourceId,
+    file: &str,
+) -> Result<(), BuildError> {
     for (at, row) in rows.iter().enumerate() {
         let month = |text: &str| -> Result<Option<NanoUsd>, BuildError> {
             let month = money::price(text).map_err(|error| BuildError::bad(file, format!("row {}", at + 1), error))?;
@@ -207,7 +210,7 @@ pub fn is_wrong_at_skypilot(pricing: &Pricing, machine_type: &str) -> bool {
 /// Puts the table's prices in the place of those that SkyPilot has wrong.
 pub fn correct(
     facts: &mut Facts,
-    rows: &[Commitment],
+    rows: &[CommittedPrices],
     pricing: &Pricing,
     source: SourceId,
     file: &str,

@@ -22,7 +22,6 @@ pub enum Doubt {
     },
     /// The price is far from that of the same type in other regions.
     Jump {
-        /// The price.
         price: NanoUsd,
         /// The median of all regions.
         usual: NanoUsd,
@@ -59,15 +58,11 @@ impl fmt::Display for Doubt {
 /// What was left out for one reason in one place, or everywhere.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dropped {
-    /// The cloud.
     pub cloud: String,
-    /// The instance types.
     pub types: Vec<String>,
     /// Where; several where the reason is the same.
     pub regions: BTreeSet<String>,
-    /// How many prices.
     pub prices: usize,
-    /// Why.
     pub why: Doubt,
 }
 
@@ -78,12 +73,12 @@ impl fmt::Display for Dropped {
     }
 }
 
-/// A price by a factor of this from the usual one is a mistake. Between the dearest and the cheapest region of a type
-/// there is less than a factor of two on every cloud.
+/// A price that differs from the usual one by this factor is a mistake. Between the dearest and the cheapest region
+/// of a type there is less than a factor of two on every cloud.
 const JUMP: f64 = 3.0;
-/// Fewer regions do not tell what is usual.
+/// With fewer regions than this nothing is known to be usual.
 const USUAL_REGIONS: usize = 4;
-/// So many unlike sizes at one price are a placeholder. Two may be an old machine and a new one.
+/// This many different sizes at one price mean a placeholder. Two may be an old machine and a new one.
 const UNLIKE_SIZES: usize = 3;
 /// Memory is named in GB and GiB, with and without what the driver keeps.
 const MEMORY_SLACK: f64 = 0.12;
@@ -108,9 +103,9 @@ pub fn sift(facts: &mut Facts) -> Vec<Dropped> {
 struct Suspect {
     kind: TypeId,
     region: String,
-    /// None: on every term.
+    /// None for every term.
     term: Option<Term>,
-    /// None: whatever they are. Else a zone of the region with another price stays.
+    /// None for any price. Otherwise only this price goes, and zones of the region with another one stay.
     price: Option<NanoUsd>,
     why: Doubt,
 }

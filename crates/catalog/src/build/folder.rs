@@ -21,7 +21,6 @@ use windfall_core::NanoUsd;
 /// A file that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRead {
-    /// Its path inside the folder.
     pub name: String,
     /// What it is.
     pub format: &'static str,
@@ -266,7 +265,7 @@ fn sniff(path: &Path, name: &str) -> Result<Option<Kind>, BuildError> {
     let mut quiet = super::read::nobody();
     let mut head = Vec::new();
     let reader = open(path, name, &mut quiet)?;
-    // What cannot even be unpacked is told as broken, not passed over.
+    // A file that cannot be unpacked is reported as broken, not skipped.
     reader.take(16 << 10).read_to_end(&mut head).map_err(|error| BuildError::bad(name, "start", error))?;
     let text = String::from_utf8_lossy(&head);
     let first_line = text.lines().next().unwrap_or_default();

@@ -3,8 +3,8 @@
 //! Accelerator-optimised machines (a2, a3, a4, g2, g4) have a fixed number built in; T4, V100, P100 and P4 are
 //! attached to N1 hosts, up to so many cores for each number of them. TPU slices have no separate host.
 
-use super::chips;
-use super::skypilot::{Collected, Row, filled, spot};
+use super::chips::{self, filled};
+use super::skypilot_row::{Collected, Row, spot};
 use crate::facts::{Facts, TypeFacts};
 use crate::names;
 use crate::words::{Count, Term};

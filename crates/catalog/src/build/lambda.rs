@@ -1,9 +1,8 @@
 //! Lambda's reply to `instance-types`: prices in cents, the same in every region.
 
 use super::aws_bulk::plain;
-use super::chips::{self, Claim};
+use super::chips::{self, Claim, filled};
 use super::rows::Rows;
-use super::skypilot::filled;
 use crate::error::BuildError;
 use crate::facts::{Facts, TypeId};
 use crate::words::{Count, Term};

@@ -21,6 +21,7 @@ pub mod perf;
 pub mod read;
 pub mod rows;
 pub mod skypilot;
+mod skypilot_row;
 mod stream;
 pub mod transfer;
 

@@ -9,7 +9,7 @@ use std::path::Path;
 /// Called with a file's name, how much of it was read, and how long it is.
 pub type Watcher<'w> = &'w mut dyn FnMut(&str, u64, u64);
 
-/// A watcher that does not look.
+/// A watcher that ignores what it is told.
 pub fn nobody() -> impl FnMut(&str, u64, u64) {
     |_, _, _| {}
 }

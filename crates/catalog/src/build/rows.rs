@@ -23,7 +23,7 @@ impl Rows {
         self.prices.iter().map(|(kind, region, _, term, price)| (*kind, region.as_str(), *term, *price))
     }
 
-    /// Takes the prices of given types out on demand; of which types and in which regions they were.
+    /// Removes the on-demand prices of given types. Returns the types and regions they were of.
     pub fn withhold(&mut self, kinds: &BTreeSet<TypeId>) -> Vec<(TypeId, String)> {
         let withheld =
             |row: &(TypeId, String, Option<String>, Term, NanoUsd)| row.3 == Term::OnDemand && kinds.contains(&row.0);

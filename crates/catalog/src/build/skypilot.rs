@@ -4,72 +4,15 @@
 //! accelerator, once); a spot price of zero, or one that repeats the on-demand price outside AWS, means that none is
 //! known; some accelerators are miscounted (`chips.rs`).
 
-use super::chips::{self, Chips, Claim};
+use super::chips::{self, Claim};
 use super::gcp::Google;
 use super::rows::Rows;
+use super::skypilot_row::{Collected, Row, spot};
 use crate::error::BuildError;
-use crate::facts::{Facts, TypeFacts, TypeId};
+use crate::facts::{Facts, TypeFacts};
 use crate::money;
 use crate::words::{Count, Term};
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
-use windfall_core::NanoUsd;
-
-/// A row, as far as it matters.
-#[derive(Clone, Debug)]
-pub(super) struct Row<'r> {
-    pub kind: &'r str,
-    pub accelerator: &'r str,
-    pub count: Option<Count>,
-    pub vcpus_milli: Option<u32>,
-    pub memory_mib: Option<u32>,
-    pub gpu: &'r str,
-    pub price: Option<NanoUsd>,
-    pub spot: Option<NanoUsd>,
-    pub region: &'r str,
-    pub zone: Option<&'r str>,
-}
-
-/// Prices by zone, before it is known whether they hold in a whole region.
-#[derive(Default)]
-pub(super) struct Collected {
-    sold: BTreeMap<(TypeId, String), BTreeSet<String>>,
-    prices: BTreeMap<(TypeId, String, Term), BTreeMap<String, NanoUsd>>,
-}
-
-impl Collected {
-    /// Notes that a type is sold in a zone and what it costs there.
-    pub fn add(&mut self, kind: TypeId, region: &str, zone: Option<&str>, prices: [(Term, Option<NanoUsd>); 2]) {
-        if let Some(zone) = zone {
-            self.sold.entry((kind, region.to_owned())).or_default().insert(zone.to_owned());
-        }
-        for (term, price) in prices {
-            let Some(price) = price else { continue };
-            let zones = self.prices.entry((kind, region.to_owned(), term)).or_default();
-            zones.insert(zone.unwrap_or_default().to_owned(), price);
-        }
-    }
-
-    /// Hands everything over: a price that all zones of a region share is the region's.
-    pub fn settle(self) -> Rows {
-        let mut rows = Rows::default();
-        for ((kind, region, term), zones) in self.prices {
-            let sold = self.sold.get(&(kind, region.clone())).map_or(1, BTreeSet::len);
-            let first = zones.values().next().copied();
-            let shared = zones.len() == sold && zones.values().all(|price| Some(*price) == first);
-            match first.filter(|_| shared) {
-                Some(price) => rows.add(kind, &region, None, term, price),
-                None => {
-                    for (zone, price) in &zones {
-                        rows.add(kind, &region, Some(zone.as_str()).filter(|zone| !zone.is_empty()), term, *price);
-                    }
-                }
-            }
-        }
-        rows.sold = self.sold;
-        rows
-    }
-}
 
 /// Where each column is.
 struct Columns {
@@ -170,44 +113,14 @@ pub fn read(facts: &mut Facts, cloud: &str, file: &str, reader: impl Read) -> Re
     Ok(collected.settle())
 }
 
-/// On AWS spot may really cost what on-demand does; elsewhere the file repeats the one for want of the other.
-pub(super) fn spot(cloud: &str, row: &Row<'_>) -> Option<NanoUsd> {
-    row.spot.filter(|spot| cloud == "aws" || row.price.is_none_or(|price| *spot < price))
-}
-
-pub(super) fn type_facts(cloud: &str, row: &Row<'_>) -> TypeFacts {
+fn type_facts(cloud: &str, row: &Row<'_>) -> TypeFacts {
     let told = gpu_memory_mib(row.gpu).map(|mib| match row.count {
         // Vast lists the memory of all accelerators together where the others list that of one.
         Some(count) if cloud == "vast" && count.0 > 1_000 => (u64::from(mib) * 1_000 / u64::from(count.0)) as u32,
         _ => mib,
     });
     let claim = Claim { name: row.accelerator, count: row.count, long_name: gpu_name(row.gpu), memory_mib: told };
-    filled(cloud, row.kind, chips::settle(cloud, row.kind, claim), row.vcpus_milli, row.memory_mib, told)
-}
-
-/// An instance type with what `chips` and its provider say of it.
-pub(crate) fn filled(
-    cloud: &str,
-    kind: &str,
-    chips: Option<Chips>,
-    vcpus_milli: Option<u32>,
-    memory_mib: Option<u32>,
-    accelerator_memory_mib: Option<u32>,
-) -> TypeFacts {
-    let network = chips::network(cloud, kind);
-    let efa = cloud == "aws" && chips::has_efa(kind);
-    TypeFacts {
-        cloud: cloud.to_owned(),
-        name: kind.to_owned(),
-        count: chips.as_ref().map_or(Count(0), |chips| chips.count),
-        model: chips.as_ref().and_then(|chips| chips.model.clone()),
-        accelerator: chips.map(|chips| chips.family),
-        vcpus_milli,
-        memory_mib,
-        accelerator_memory_mib,
-        network_mbps: network.map(|(gbps, _)| gbps * 1_000),
-        fabric: network.map(|(_, fabric)| fabric).or(efa.then_some("EFA")).map(str::to_owned),
-    }
+    chips::filled(cloud, row.kind, chips::settle(cloud, row.kind, claim), row.vcpus_milli, row.memory_mib, told)
 }
 
 /// The memory of one accelerator in a Python dictionary such as `{'Gpus': [{'MemoryInfo': {'SizeInMiB': 40960}}]}`.

@@ -11,9 +11,9 @@
 //!
 //! | section | holds |
 //! |---|---|
-//! | 1 strings | count, lengths, then all bytes; everything below names strings by their place |
+//! | 1 strings | count, lengths, then all bytes; everything below names strings by their number |
 //! | 2 sources | who says what, since when (postcard) |
-//! | 3 places | regions: cloud, name, zones |
+//! | 3 regions | cloud, name, zones |
 //! | 4 types | instance types, those with accelerators first, sorted by accelerator, cloud, name, count |
 //! | 5 listings | per type, per region: zone mask, then its prices; a type's row says how many bytes are its own |
 //! | 6 history | per type, per offer: days and prices, one change after the other |
@@ -25,7 +25,7 @@
 //! 2 nano-dollars; the smallest form is used, so a price has one encoding. Zero stands for none. Optional
 //! quantities are stored plus one.
 //!
-//! Opening reads the header, the strings, the places and the rows of types; prices are walked only for types that a
+//! Opening reads the header, the strings, the regions and the rows of types; prices are walked only for types that a
 //! search looks at. Section checksums are checked when a file is opened; of the embedded catalogue a test checks them.
 
 mod bytes;
@@ -33,7 +33,7 @@ mod read;
 mod write;
 
 pub(crate) use bytes::Cursor;
-pub(crate) use read::{Stored, TypeRow};
+pub(crate) use read::{StoredCatalog, TypeRow};
 pub use write::{encode, write_file};
 
 /// First bytes of a catalogue.
@@ -47,7 +47,7 @@ pub const VERSION: u32 = 2;
 pub(crate) enum Section {
     Strings = 1,
     Sources = 2,
-    Places = 3,
+    Regions = 3,
     Types = 4,
     Listings = 5,
     History = 6,
@@ -60,7 +60,7 @@ impl Section {
     pub(crate) const ALL: [Section; 9] = [
         Section::Strings,
         Section::Sources,
-        Section::Places,
+        Section::Regions,
         Section::Types,
         Section::Listings,
         Section::History,

@@ -6,18 +6,18 @@ use crate::error::CatalogError;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// A version number beyond this is noise, not a promise from the future.
+/// A larger version number means damaged bytes, not a newer program.
 const NEWEST_IMAGINABLE: u32 = 10_000;
 
 /// A region of a cloud.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct RegionRow {
     pub cloud: u32,
     pub region: u32,
     pub zones: Vec<u32>,
 }
 
-/// An instance type; strings are places in the string table.
+/// An instance type; strings are named by their number in the string table.
 #[derive(Clone, Debug)]
 pub(crate) struct TypeRow {
     pub name: u32,
@@ -36,25 +36,25 @@ pub(crate) struct TypeRow {
 
 /// The stored bytes, with what is needed to find things in them.
 #[derive(Clone, Debug)]
-pub(crate) struct Stored {
+pub(crate) struct StoredCatalog {
     bytes: Cow<'static, [u8]>,
     sections: Vec<Range<usize>>,
     text: String,
     strings: Vec<Range<u32>>,
-    pub places: Vec<Place>,
+    pub regions: Vec<RegionRow>,
     pub types: Vec<TypeRow>,
     /// Checksum of the header, which holds the checksums of everything.
     pub digest: u32,
 }
 
-impl Stored {
+impl StoredCatalog {
     /// Reads the header and the rows. With `check`, every byte is checked: for files that somebody gave us.
-    pub fn open(bytes: Cow<'static, [u8]>, name: &str, check: bool) -> Result<Stored, CatalogError> {
+    pub fn open(bytes: Cow<'static, [u8]>, name: &str, check: bool) -> Result<StoredCatalog, CatalogError> {
         let corrupt = |what: &str| CatalogError::Corrupt { name: name.to_owned(), what: what.to_owned() };
         let (sections, digest) = header(&bytes, name, check)?;
         let body = |section: Section| &bytes[sections[section as usize - 1].clone()];
         let (text, strings) = strings(body(Section::Strings)).ok_or_else(|| corrupt("the strings do not fit"))?;
-        let places = places(body(Section::Places), strings.len()).ok_or_else(|| corrupt("the places do not fit"))?;
+        let regions = regions(body(Section::Regions), strings.len()).ok_or_else(|| corrupt("the places do not fit"))?;
         let types = types(body(Section::Types), strings.len()).ok_or_else(|| corrupt("the types do not fit"))?;
         let ends = |range: Option<&Range<u32>>| range.map_or(0, |range| range.end as usize);
         let listings_end = ends(types.last().map(|row| &row.listings));
@@ -62,7 +62,7 @@ impl Stored {
         if listings_end != body(Section::Listings).len() || history_end != body(Section::History).len() {
             return Err(corrupt("the prices do not fit the types"));
         }
-        Ok(Stored { bytes, sections, text, strings, places, types, digest })
+        Ok(StoredCatalog { bytes, sections, text, strings, regions, types, digest })
     }
 
     /// A section's bytes.
@@ -137,18 +137,18 @@ fn strings(bytes: &[u8]) -> Option<(String, Vec<Range<u32>>)> {
     (fits && cursor.is_done()).then_some((text, ranges))
 }
 
-fn places(bytes: &[u8], strings: usize) -> Option<Vec<Place>> {
+fn regions(bytes: &[u8], strings: usize) -> Option<Vec<RegionRow>> {
     let mut cursor = Cursor::new(bytes);
     let count = bounded(cursor.small()?, bytes)?;
-    let mut places = Vec::with_capacity(count);
+    let mut regions = Vec::with_capacity(count);
     let string = |place: u32| ((place as usize) < strings).then_some(place);
     for _ in 0..count {
         let (cloud, region) = (string(cursor.small()?)?, string(cursor.small()?)?);
         let zones = bounded(cursor.small()?, bytes)?;
         let zones = (0..zones).map(|_| string(cursor.small()?)).collect::<Option<Vec<u32>>>()?;
-        places.push(Place { cloud, region, zones });
+        regions.push(RegionRow { cloud, region, zones });
     }
-    Some(places)
+    Some(regions)
 }
 
 fn types(bytes: &[u8], strings: usize) -> Option<Vec<TypeRow>> {

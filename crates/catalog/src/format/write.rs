@@ -14,19 +14,19 @@ use windfall_core::NanoUsd;
 #[derive(Default)]
 struct Strings<'f> {
     all: Vec<&'f str>,
-    places: BTreeMap<&'f str, u64>,
+    numbers: BTreeMap<&'f str, u64>,
 }
 
 impl<'f> Strings<'f> {
-    fn place(&mut self, text: &'f str) -> u64 {
-        *self.places.entry(text).or_insert_with(|| {
+    fn number(&mut self, text: &'f str) -> u64 {
+        *self.numbers.entry(text).or_insert_with(|| {
             self.all.push(text);
             self.all.len() as u64 - 1
         })
     }
 
     fn optional(&mut self, text: Option<&'f str>) -> u64 {
-        text.map_or(0, |text| self.place(text) + 1)
+        text.map_or(0, |text| self.number(text) + 1)
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -43,30 +43,30 @@ impl<'f> Strings<'f> {
 }
 
 /// Regions and their zones, each region with its number.
-type Places<'f> = BTreeMap<(&'f str, &'f str), (u64, Vec<&'f str>)>;
+type Regions<'f> = BTreeMap<(&'f str, &'f str), (u64, Vec<&'f str>)>;
 
 /// The catalogue as it is stored.
 pub fn encode(facts: &Facts) -> Vec<u8> {
     let mut order: Vec<TypeId> = facts.types().filter(|(id, row)| is_kept(facts, *id, row)).map(|(id, _)| id).collect();
     order.sort_by_key(|id| sort_key(facts.type_of(*id)));
     let sources = source_order(facts);
-    let places = places(facts, &order);
+    let regions = regions(facts, &order);
     let mut models: Vec<&crate::Accelerator> = facts.knowledge.accelerators.iter().collect();
     models.sort_by(|a, b| a.model.cmp(&b.model));
 
     let mut strings = Strings::default();
-    let place_bytes = encode_places(&places, &mut strings);
+    let region_bytes = encode_regions(&regions, &mut strings);
     let (mut rows, mut listings, mut history) = (Vec::new(), Vec::new(), Vec::new());
     put_number(&mut rows, order.len() as u64);
     for id in &order {
         let row = facts.type_of(*id);
         let (listed, told) = (listings.len(), history.len());
-        encode_listings(facts, *id, &places, &sources, &mut listings);
-        encode_history(facts, *id, &places, &mut history);
+        encode_listings(facts, *id, &regions, &sources, &mut listings);
+        encode_history(facts, *id, &regions, &mut history);
         let model = row.model.as_deref().and_then(|model| models.iter().position(|known| known.model == model));
         for number in [
-            strings.place(&row.name),
-            strings.place(&row.cloud),
+            strings.number(&row.name),
+            strings.number(&row.cloud),
             strings.optional(row.accelerator.as_deref()),
             model.map_or(0, |at| at as u64 + 1),
             u64::from(row.count.0),
@@ -86,7 +86,7 @@ pub fn encode(facts: &Facts) -> Vec<u8> {
     assemble(&[
         (Section::Strings, strings.encode()),
         (Section::Sources, packed(&sorted_sources)),
-        (Section::Places, place_bytes),
+        (Section::Regions, region_bytes),
         (Section::Types, rows),
         (Section::Listings, listings),
         (Section::History, history),
@@ -105,18 +105,18 @@ fn sort_key(row: &TypeFacts) -> (bool, &Option<String>, &str, &str, u32) {
     (row.accelerator.is_none(), &row.accelerator, &row.cloud, &row.name, row.count.0)
 }
 
-/// For each source of the facts, its place in the stored order.
+/// For each source of the facts, its number in the stored order.
 fn source_order(facts: &Facts) -> Vec<u64> {
     let mut sorted: Vec<usize> = (0..facts.sources().len()).collect();
     sorted.sort_by_key(|at| &facts.sources()[*at]);
-    let mut places = vec![0; sorted.len()];
-    for (place, at) in sorted.into_iter().enumerate() {
-        places[at] = place as u64;
+    let mut order = vec![0; sorted.len()];
+    for (number, at) in sorted.into_iter().enumerate() {
+        order[at] = number as u64;
     }
-    places
+    order
 }
 
-fn places<'f>(facts: &'f Facts, order: &[TypeId]) -> Places<'f> {
+fn regions<'f>(facts: &'f Facts, order: &[TypeId]) -> Regions<'f> {
     let mut zones: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
     for id in order {
         let cloud = facts.type_of(*id).cloud.as_str();
@@ -131,24 +131,24 @@ fn places<'f>(facts: &'f Facts, order: &[TypeId]) -> Places<'f> {
         }
     }
     let numbered = zones.into_iter().enumerate();
-    numbered.map(|(at, (place, zones))| (place, (at as u64, zones.into_iter().collect()))).collect()
+    numbered.map(|(at, (region, zones))| (region, (at as u64, zones.into_iter().collect()))).collect()
 }
 
-fn encode_places<'f>(places: &Places<'f>, strings: &mut Strings<'f>) -> Vec<u8> {
+fn encode_regions<'f>(regions: &Regions<'f>, strings: &mut Strings<'f>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    put_number(&mut bytes, places.len() as u64);
-    for ((cloud, region), (_, zones)) in places {
-        for number in [strings.place(cloud), strings.place(region), zones.len() as u64] {
+    put_number(&mut bytes, regions.len() as u64);
+    for ((cloud, region), (_, zones)) in regions {
+        for number in [strings.number(cloud), strings.number(region), zones.len() as u64] {
             put_number(&mut bytes, number);
         }
         for zone in zones {
-            put_number(&mut bytes, strings.place(zone));
+            put_number(&mut bytes, strings.number(zone));
         }
     }
     bytes
 }
 
-/// A price and the stored place of its source.
+/// A price and the stored number of its source.
 type Said = (NanoUsd, u64);
 
 /// The prices of one type in one region.
@@ -158,10 +158,10 @@ struct Listing<'f> {
     by_zone: BTreeMap<Term, BTreeMap<&'f str, Said>>,
 }
 
-fn encode_listings(facts: &Facts, id: TypeId, places: &Places<'_>, sources: &[u64], bytes: &mut Vec<u8>) {
-    let mut regions: BTreeMap<&str, Listing<'_>> = BTreeMap::new();
+fn encode_listings(facts: &Facts, id: TypeId, regions: &Regions<'_>, sources: &[u64], bytes: &mut Vec<u8>) {
+    let mut listings: BTreeMap<&str, Listing<'_>> = BTreeMap::new();
     for PriceFact { region, zone, term, price, source, .. } in facts.prices_of(id) {
-        let listing = regions.entry(region).or_default();
+        let listing = listings.entry(region).or_default();
         let said = (price, sources[facts.index_of_source(source)]);
         match zone {
             Some(zone) => drop(listing.by_zone.entry(term).or_default().insert(zone, said)),
@@ -169,8 +169,8 @@ fn encode_listings(facts: &Facts, id: TypeId, places: &Places<'_>, sources: &[u6
         }
     }
     let cloud = facts.type_of(id).cloud.as_str();
-    for (region, listing) in &regions {
-        let (number, all_zones) = &places[&(cloud, *region)];
+    for (region, listing) in &listings {
+        let (number, all_zones) = &regions[&(cloud, *region)];
         let mut sold: BTreeSet<&str> = facts.zones_of(id, region).into_iter().collect();
         sold.extend(listing.by_zone.values().flat_map(|zones| zones.keys().copied()));
         // A mask has 64 bits; no cloud has a region with more zones.
@@ -230,12 +230,12 @@ fn encode_term(listing: &Listing<'_>, term: Term, sold: &BTreeSet<&str>, bytes: 
     }
 }
 
-fn encode_history(facts: &Facts, id: TypeId, places: &Places<'_>, bytes: &mut Vec<u8>) {
+fn encode_history(facts: &Facts, id: TypeId, regions: &Regions<'_>, bytes: &mut Vec<u8>) {
     let cloud = facts.type_of(id).cloud.as_str();
     let mut all: Vec<_> = facts.history_of(id).filter(|(.., changes)| !changes.is_empty()).collect();
     all.sort();
     for (region, zone, term, changes) in all {
-        let (number, zones) = &places[&(cloud, region)];
+        let (number, zones) = &regions[&(cloud, region)];
         let zone = zone.and_then(|zone| zones.iter().position(|known| *known == zone)).map_or(0, |at| at as u64 + 1);
         put_number(bytes, *number);
         put_number(bytes, zone);

@@ -15,8 +15,8 @@ pub enum Limit {
     Types(usize),
 }
 
-/// What is counted against the limit: an instance type on a market, committed to or not, on so many nodes, at a precision; and, where
-/// every way counts, its place in the list.
+/// What is counted against the limit: an instance type on a market, committed to or not, on so many nodes, at a
+/// precision; and its number in the list where every way counts.
 type Key = (u32, Term, bool, u32, Option<Precision>, Option<usize>);
 
 pub(super) struct Best {
@@ -73,7 +73,7 @@ impl Best {
         }
     }
 
-    /// A place that turned out not to do.
+    /// Takes a way back that was rejected after all.
     pub fn reject(&mut self, way: &Rough<'_>) {
         if let Some(places) = self.places.get_mut(&of_type(way))
             && let Some(left) = places.get_mut(way.offer.region)

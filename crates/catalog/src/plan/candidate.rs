@@ -1,7 +1,7 @@
 //! One way to run the job, with what it is expected to cost and to take.
 
+use super::evidence::Evidence;
 use super::parts::Parts;
-use super::speed::Evidence;
 use super::why::Why;
 use crate::knowledge::Precision;
 use crate::offer::Offer;
@@ -37,9 +37,7 @@ impl Basis {
 /// How often to save, and why.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Interval {
-    /// The interval.
     pub every: Span,
-    /// Why.
     pub why: String,
 }
 
@@ -48,9 +46,7 @@ pub struct Interval {
 pub struct Candidate<'c> {
     /// What is bought.
     pub offer: Offer<'c>,
-    /// How.
     pub market: Market,
-    /// So many of them.
     pub nodes: u32,
     /// What a node costs an hour, discounts taken off; nothing for what is paid already.
     pub price: NanoUsd,
@@ -58,7 +54,6 @@ pub struct Candidate<'c> {
     pub firm_price: Option<NanoUsd>,
     /// Running time that the work needs.
     pub need: Span,
-    /// Where that comes from.
     pub evidence: Evidence,
     /// The same, for people.
     pub how: String,
@@ -74,7 +69,6 @@ pub struct Candidate<'c> {
     pub in_time: Option<f64>,
     /// Chance to cost more than the budget.
     pub over_budget: Option<f64>,
-    /// Interruptions to be expected.
     pub interruptions: f64,
     /// How often to save; none where nothing is taken away.
     pub interval: Option<Interval>,
@@ -93,17 +87,14 @@ pub struct Candidate<'c> {
 /// An offer that will not do.
 #[derive(Clone, Debug)]
 pub struct Rejected<'c> {
-    /// The offer.
     pub offer: Offer<'c>,
-    /// On so many nodes.
     pub nodes: u32,
-    /// Why.
     pub why: Why,
 }
 
-/// A plan.
+/// The ways to run a job, ranked, and the offers that will not do.
 #[derive(Clone, Debug, Default)]
-pub struct Plan<'c> {
+pub struct Ranking<'c> {
     /// Cheapest first.
     pub candidates: Vec<Candidate<'c>>,
     /// What will not do.
@@ -114,7 +105,7 @@ pub struct Plan<'c> {
     pub notes: Vec<String>,
 }
 
-impl Plan<'_> {
+impl Ranking<'_> {
     /// Reasons for which offers were rejected, as people read them, with how many each; the most frequent first.
     pub fn ruled_out(&self) -> Vec<(&'static str, usize)> {
         let mut reasons: Vec<(&'static str, usize)> = Vec::new();
@@ -146,7 +137,7 @@ impl Plan<'_> {
         chances.max_by(f64::total_cmp)
     }
 
-    /// Candidates that no other beats in both cost and time, fastest first. Minutes in a day are no difference.
+    /// Candidates that no other beats in both cost and time, fastest first. Times that differ by a hundredth count as equal.
     pub fn pareto(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.candidates.len()).collect();
         let hours = |at: usize| self.candidates[at].hours.mean;

@@ -9,14 +9,11 @@ use windfall_core::{NanoUsd, Span};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Commitment {
-    /// The cloud.
     pub cloud: String,
     /// The region; none where it holds everywhere.
     #[serde(default)]
     pub region: Option<String>,
-    /// The instance type.
     pub instance_type: String,
-    /// How many instances.
     pub count: u32,
     /// The day on which it ends: `2027-03-31`.
     pub until: String,
@@ -29,7 +26,6 @@ pub struct Commitment {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Discount {
-    /// The cloud.
     pub cloud: String,
     /// `spot`, `on-demand`; none for every market.
     #[serde(default)]
@@ -37,18 +33,15 @@ pub struct Discount {
     /// An instance type, or the beginning of its name with `*`; none for every type.
     #[serde(default)]
     pub instance_type: Option<String>,
-    /// Percent off the list price.
     pub percent: f64,
 }
 
-/// The file.
+/// What the holdings file says.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Holdings {
-    /// Commitments.
     #[serde(default)]
     pub commitments: Vec<Commitment>,
-    /// Discounts.
     #[serde(default)]
     pub discounts: Vec<Discount>,
     /// Time left of each commitment, in order; counted by whoever read the file and knows the day.

@@ -3,6 +3,7 @@
 
 mod best;
 mod candidate;
+mod evidence;
 mod holdings;
 mod parts;
 mod request;
@@ -14,12 +15,12 @@ mod weigh;
 mod why;
 
 pub use best::Limit;
-pub use candidate::{Basis, Candidate, Interval, Plan, Rejected};
+pub use candidate::{Basis, Candidate, Interval, Ranking, Rejected};
+pub use evidence::Evidence;
 pub use holdings::{Commitment, Discount, Holdings};
 pub use parts::Parts;
-pub use request::{Kept, Request, Saves, Stored, Work};
-pub use room::Tuning;
-pub use speed::{Evidence, LONGEST_HOURS, Need};
+pub use request::{JobData, Request, Saves, StoreLocation, Tuning, Work};
+pub use speed::{LONGEST_HOURS, Need};
 pub use why::Why;
 
 use crate::catalog::Catalog;
@@ -32,15 +33,13 @@ use weigh::{Rough, Weigh};
 use windfall_core::NanoUsd;
 use windfall_core::market::foresight::Model;
 
-/// Chance below which a deadline is not worth the name.
-const LEAST_CHANCE: f64 = 0.9;
 /// Speeds that are worth comparing; a whole node where a cloud sells no single accelerator is among them.
 const EQUIVALENT: std::ops::RangeInclusive<f64> = 0.4..=9.0;
 
 impl Catalog {
     /// The cheapest ways to run a job, as many as `limit` says.
-    pub fn plan(&self, request: &Request, model: &Model, limit: Limit) -> Plan<'_> {
-        let mut plan = Plan::default();
+    pub fn plan(&self, request: &Request, model: &Model, limit: Limit) -> Ranking<'_> {
+        let mut ranking = Ranking::default();
         let mut weigh = Weigh::new(self, request, model);
         let mut rough = Vec::new();
         // A type has many offers, and takes as long wherever it stands.
@@ -51,7 +50,7 @@ impl Catalog {
                 let need = known.or_insert_with(|| self.need(request, &offer.kind, *nodes));
                 match self.rough(&weigh, &offer, *nodes, need) {
                     Ok(ways) => rough.extend(ways),
-                    Err(why) => plan.rejected.push(Rejected { offer, nodes: *nodes, why }),
+                    Err(why) => ranking.rejected.push(Rejected { offer, nodes: *nodes, why }),
                 }
             }
         }
@@ -60,22 +59,22 @@ impl Catalog {
         for (at, way) in rough.iter().enumerate() {
             // Nothing that follows can be cheaper than what its work alone costs.
             if best.is_full_below(way.least) {
-                plan.dearer += rough.len() - at;
+                ranking.dearer += rough.len() - at;
                 break;
             }
             match weigh.mean(way) {
                 Ok(mean) => best.add(at, way, mean),
                 Err(why) => {
                     best.reject(way);
-                    plan.rejected.push(Rejected { offer: way.offer, nodes: way.nodes, why });
+                    ranking.rejected.push(Rejected { offer: way.offer, nodes: way.nodes, why });
                 }
             }
         }
         let (chosen, dearer) = best.chosen(&rough);
-        plan.dearer += dearer;
-        plan.candidates = chosen.into_iter().map(|(way, places)| weigh.candidate(way.clone(), places)).collect();
-        plan.notes = weigh.notes();
-        plan
+        ranking.dearer += dearer;
+        ranking.candidates = chosen.into_iter().map(|(way, places)| weigh.candidate(way.clone(), places)).collect();
+        ranking.notes = weigh.notes();
+        ranking
     }
 
     /// Offers that are looked at: what was asked for, and smaller ones where a precision makes room.

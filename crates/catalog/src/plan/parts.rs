@@ -1,6 +1,6 @@
 //! The cost of a job in its parts. A part that nobody can price is unknown, never zero.
 
-use super::request::{Kept, Request, Stored};
+use super::request::{JobData, Request, StoreLocation};
 use crate::catalog::Catalog;
 use crate::egress::Site;
 use crate::offer::Offer;
@@ -88,7 +88,7 @@ pub(super) fn besides(catalog: &Catalog, request: &Request, offer: &Offer<'_>, l
         }
         per_gib.map(|per_gib| kept_for(per_gib, bytes))
     };
-    let data = request.data.clone().unwrap_or(Stored { bytes: 0, at: None });
+    let data = request.data.clone().unwrap_or(JobData { bytes: 0, at: None });
     let nothing = Some(NanoUsd(0));
     let bytes = request.saves.bytes;
     let kept = bytes.map(|bytes| bytes.saturating_mul(u64::from(request.saves.keep.max(1))));
@@ -108,11 +108,13 @@ pub(super) fn besides(catalog: &Catalog, request: &Request, offer: &Offer<'_>, l
         price((sent(bytes) as f64 / spans) as u64).map(|one| NanoUsd((one.0 as f64 * spans) as i64))
     };
     let priced = |bytes: u64| match &request.saves.at {
-        Kept::Here => nothing,
-        Kept::At { cloud, region } => monthly(bytes, &|bytes| catalog.egress(here, Site { cloud, region }, bytes)),
+        StoreLocation::Here => nothing,
+        StoreLocation::At { cloud, region } => {
+            monthly(bytes, &|bytes| catalog.egress(here, Site { cloud, region }, bytes))
+        }
         // Whoever keeps checkpoints in a cloud runs where they are.
-        Kept::Within { cloud } if cloud == here.cloud => nothing,
-        Kept::Within { .. } => monthly(bytes, &|bytes| catalog.internet_egress(here, bytes)),
+        StoreLocation::Within { cloud } if cloud == here.cloud => nothing,
+        StoreLocation::Within { .. } => monthly(bytes, &|bytes| catalog.internet_egress(here, bytes)),
     };
     // Nothing is nothing, whatever the size.
     let free = priced(1 << 40) == nothing;

@@ -1,7 +1,6 @@
 //! What a plan is asked for.
 
 use super::holdings::Holdings;
-use super::room::Tuning;
 use crate::knowledge::Precision;
 use crate::search::Wanted;
 use crate::words::{Count, Term};
@@ -12,26 +11,18 @@ use windfall_core::{NanoUsd, Span};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Work {
     /// So many hours on this; without a reference, on whatever was asked for first.
-    Hours {
-        /// Running time.
-        hours: Span,
-        /// On what.
-        on: Option<Wanted>,
-    },
+    Hours { hours: Span, on: Option<Wanted> },
     /// Steps, at speeds that the user gave by accelerator family.
     Steps {
         /// How many.
         steps: u64,
-        /// Steps a second.
         per_second: BTreeMap<String, f64>,
         /// With how many accelerators in a node that was, where it was said.
         counts: BTreeMap<String, Count>,
     },
     /// A model of so many parameters trained on so many tokens.
     Tokens {
-        /// Parameters.
         parameters: f64,
-        /// Tokens.
         tokens: f64,
         /// Which of its parameters are trained.
         tuning: Tuning,
@@ -40,18 +31,25 @@ pub enum Work {
     Measured {
         /// How many.
         steps: u64,
-        /// On what.
         on: Wanted,
-        /// Steps a second.
         per_second: f64,
-        /// In what precision.
         precision: Option<Precision>,
     },
 }
 
-/// Bytes that are somewhere.
+/// What is trained of a model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tuning {
+    /// Every parameter.
+    #[default]
+    Full,
+    /// Small matrices beside frozen parameters.
+    Lora,
+}
+
+/// The data that a job reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct JobData {
     /// How many.
     pub bytes: u64,
     /// Cloud and region; none for where the job runs.
@@ -65,30 +63,21 @@ pub struct Saves {
     pub bytes: Option<u64>,
     /// How often the program saves, when it does not leave that to us.
     pub every: Option<Span>,
-    /// How many are kept.
     pub keep: u32,
     /// Where.
-    pub at: Kept,
+    pub at: StoreLocation,
 }
 
-/// Where a store is.
+/// Where the store of a job's checkpoints is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Kept {
+pub enum StoreLocation {
     /// Where the job runs.
     #[default]
     Here,
     /// In this region.
-    At {
-        /// The cloud.
-        cloud: String,
-        /// Its region.
-        region: String,
-    },
+    At { cloud: String, region: String },
     /// In a region of this cloud that nobody knows; in no cloud at all when it has no name.
-    Within {
-        /// The cloud.
-        cloud: String,
-    },
+    Within { cloud: String },
 }
 
 /// A request.
@@ -104,21 +93,18 @@ pub struct Request {
     pub nodes: Vec<u32>,
     /// Nodes that hours and speeds were stated for; none for one.
     pub stated_nodes: Option<u32>,
-    /// Time to the deadline.
     pub deadline: Option<Span>,
     /// From asking for a lease to progress.
     pub restart: Option<Span>,
-    /// Checkpoints.
     pub saves: Saves,
     /// What the job reads.
-    pub data: Option<Stored>,
+    pub data: Option<JobData>,
     /// The precision that the program runs in, and so the one that hours and speeds were stated in.
     pub stated_precision: Option<Precision>,
     /// Other precisions that it may use, best first.
     pub precision: Vec<Precision>,
     /// Also smaller accelerators, where a precision makes room on them.
     pub smaller: bool,
-    /// In these clouds.
     pub clouds: Vec<String>,
     /// In these regions or zones.
     pub regions: Vec<String>,

@@ -1,17 +1,7 @@
 //! Whether a model fits into the accelerators it is trained on.
 
-use super::request::Accelerators;
+use super::request::{Accelerators, Tuning};
 use super::why::Why;
-
-/// What is trained of a model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tuning {
-    /// Every parameter.
-    #[default]
-    Full,
-    /// Small matrices beside frozen parameters.
-    Lora,
-}
 
 /// On top of parameters and their state: activations, recomputed where they are large, and buffers of communication.
 const ACTIVATIONS: f64 = 0.2;

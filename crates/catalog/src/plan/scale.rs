@@ -1,7 +1,7 @@
 //! How well several accelerators work together: inside a node by its links, between nodes by their network.
 
+use super::evidence::Evidence;
 use super::request::Request;
-use super::speed::{Evidence, USUAL_MFU};
 use crate::catalog::Catalog;
 use crate::knowledge::Precision;
 use crate::offer::InstanceType;
@@ -9,12 +9,14 @@ use crate::offer::InstanceType;
 /// Gb/s of network for each node at which half of the time between two nodes would be waiting: large-model training
 /// loses about 5 % at 400 Gb/s and 15 % at 100 Gb/s.
 const HALF_GBPS: f64 = 20.0;
+/// Share of peak where nobody measured one: what ordinary training reaches.
+pub(super) const USUAL_MFU: f64 = 0.35;
 /// Gb/s for each node in runs that people publish.
 const USUAL_GBPS: f64 = 400.0;
 /// Where nobody says the network, one as slow as small instances have.
 pub(super) const UNKNOWN_GBPS: f64 = 10.0;
 
-/// What each doubling keeps at most beyond the greatest number that was published: nothing scales for ever.
+/// Beyond the greatest number of accelerators that was published, each doubling keeps at most this share.
 const BEYOND: f64 = 0.99;
 /// Where nobody published how a number of accelerators works together.
 const USUAL_SHARE: f64 = 0.92;

@@ -1,9 +1,11 @@
 //! How long the work takes on something: as it was said or measured where that fits, in proportion to peak speed and
 //! scaling where it does not, and then it says so.
 
+use super::evidence::Evidence;
 use super::request::{Accelerators, Request, Work};
+use super::room;
+use super::scale::{self, USUAL_MFU};
 use super::why::Why;
-use super::{room, scale};
 use crate::catalog::Catalog;
 use crate::knowledge::{Accelerator, Precision};
 use crate::offer::InstanceType;
@@ -13,56 +15,17 @@ use windfall_core::Span;
 
 /// Floating-point operations for each parameter and token: two forward, four backward.
 const FLOPS_PER_TOKEN: f64 = 6.0;
-/// Share of peak where nobody measured one: what ordinary training reaches.
-pub(super) const USUAL_MFU: f64 = 0.35;
 
 /// A longer running time is no plan: more than a thousand years.
 pub const LONGEST_HOURS: f64 = 1e7;
-
-/// Where a running time comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Evidence {
-    /// The user said it of this very thing.
-    Given,
-    /// Measured on this very thing.
-    Measured,
-    /// Published figures for this accelerator and size.
-    Published,
-    /// In proportion to data sheets.
-    Assumed,
-}
-
-impl Evidence {
-    /// The share by which such a running time is off in one case of three. Programs that are rehearsed and run again
-    /// differ by a few per cent; published figures are of other people's programs; data sheets are no programs at all.
-    pub fn spread(self) -> f64 {
-        match self {
-            Evidence::Measured => 0.03,
-            Evidence::Given => 0.05,
-            Evidence::Published => 0.1,
-            Evidence::Assumed => 0.2,
-        }
-    }
-
-    /// The word for programs and people.
-    pub fn word(self) -> &'static str {
-        match self {
-            Evidence::Given => "given",
-            Evidence::Measured => "measured",
-            Evidence::Published => "published",
-            Evidence::Assumed => "assumed",
-        }
-    }
-}
 
 /// A running time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Need {
     /// How long it is.
     pub span: Span,
-    /// Where it comes from.
     pub evidence: Evidence,
-    /// How it was come by, for people.
+    /// How it was worked out, for people.
     pub how: String,
     /// Share of perfect scaling over all accelerators.
     pub efficiency: f64,

@@ -1,18 +1,21 @@
-//! From an offer to a candidate: the outlook of its market, played once for all offers that share it.
+//! From an offer to a candidate: the forecast of its market, played once for all offers that share it.
 
 use super::candidate::{Basis, Candidate, Interval};
+use super::evidence::Evidence;
 use super::parts::{self, Parts};
 use super::request::{Request, Work};
 use super::scale::UNKNOWN_GBPS;
-use super::speed::{Evidence, Need};
+use super::speed::Need;
 use super::why::Why;
 use crate::catalog::Catalog;
 use crate::offer::Offer;
 use crate::words::{HOURS_OF_A_MONTH, Term};
-use windfall_core::market::foresight::{Journey, Losses, Model, Outlook, Passage};
+use windfall_core::market::foresight::{ForecastTerms, JobForecast, Losses, Model, WorldOutcome};
 use windfall_core::market::{save_every, save_takes};
 use windfall_core::{Market, NanoUsd, Span};
 
+/// An offer whose chance to make the deadline is lower than this is rejected.
+const LEAST_CHANCE: f64 = 0.9;
 /// Changeover where nobody says one: an instance boots and a program loads.
 const USUAL_RESTART: Span = Span::minutes(5);
 /// How often a market is looked at.
@@ -25,7 +28,7 @@ const UNKNOWN_DAILY: (f64, f64) = (0.05, 0.15);
 /// Chance that on-demand capacity is refused when it is asked for. Nobody publishes one.
 const ON_DEMAND_REFUSED: f64 = 0.01;
 
-/// More is no plan; what money is counted in ends soon after.
+/// An offer that would cost more than this is rejected: money is counted in numbers that end soon after.
 const MOST_DOLLARS: f64 = 4e9;
 
 /// A way to run the job of which only the least cost is known.
@@ -43,14 +46,14 @@ pub(super) struct Weigh<'c, 'r> {
     catalog: &'c Catalog,
     pub request: &'r Request,
     model: &'r Model,
-    outlooks: Vec<(Journey, Outlook)>,
+    forecasts: Vec<(ForecastTerms, JobForecast)>,
     /// Mean lifetimes of leases: there are as many as bands and sizes of gangs.
     lifetimes: std::cell::RefCell<Vec<(Losses, Span)>>,
 }
 
 impl<'c, 'r> Weigh<'c, 'r> {
     pub fn new(catalog: &'c Catalog, request: &'r Request, model: &'r Model) -> Weigh<'c, 'r> {
-        Weigh { catalog, request, model, outlooks: Vec::new(), lifetimes: std::cell::RefCell::default() }
+        Weigh { catalog, request, model, forecasts: Vec::new(), lifetimes: std::cell::RefCell::default() }
     }
 
     pub fn restart(&self) -> Span {
@@ -60,21 +63,21 @@ impl<'c, 'r> Weigh<'c, 'r> {
     /// The mean cost in dollars as it is ranked, unknown parts at the dearest known rates; or why it will not do.
     pub fn mean(&mut self, way: &Rough<'c>) -> Result<f64, Why> {
         let firm = self.firm_price(way);
-        let at = self.outlook(way, firm.is_some());
-        let outlook = &self.outlooks[at].1;
-        if !outlook.finishes() {
+        let at = self.forecast(way, firm.is_some());
+        let forecast = &self.forecasts[at].1;
+        if !forecast.finishes() {
             return Err(Why::NeverEnds);
         }
-        let chance = outlook.in_time();
-        if self.request.deadline.is_some() && chance < super::LEAST_CHANCE {
+        let chance = forecast.in_time();
+        if self.request.deadline.is_some() && chance < LEAST_CHANCE {
             return Err(Why::MayMiss { chance });
         }
         let price = Prices { way, firm };
-        let instances = outlook.expect(|passage| price.of(passage)).mean;
+        let instances = forecast.expect(|outcome| price.of(outcome)).mean;
         if instances > MOST_DOLLARS {
             return Err(Why::TooDear { dollars: instances });
         }
-        let length = mean_span(outlook, |passage| passage.elapsed);
+        let length = mean_span(forecast, |outcome| outcome.elapsed);
         let saves = self.saves(way);
         let besides = parts::besides(self.catalog, self.request, &way.offer, length, saves);
         let known = instances + besides.parts.total().dollars();
@@ -84,19 +87,19 @@ impl<'c, 'r> Weigh<'c, 'r> {
         Ok(known + besides.stand_in.dollars())
     }
 
-    /// All that can be said.
+    /// The candidate with all its figures.
     pub fn candidate(&mut self, way: Rough<'c>, places: usize) -> Candidate<'c> {
         let firm = self.firm_price(&way);
-        let at = self.outlook(&way, firm.is_some());
-        let outlook = &self.outlooks[at].1;
+        let at = self.forecast(&way, firm.is_some());
+        let forecast = &self.forecasts[at].1;
         let price = Prices { way: &way, firm };
-        let instances = outlook.expect(|passage| price.of(passage));
-        let hours = outlook.expect(|passage| passage.elapsed.0 as f64 / 3.6e6);
-        let wasted = outlook.expect(|passage| {
-            let paid = (passage.spot + passage.firm).0.max(1) as f64;
-            price.of(passage) * (passage.starting + passage.undone).0 as f64 / paid
+        let instances = forecast.expect(|outcome| price.of(outcome));
+        let hours = forecast.expect(|outcome| outcome.elapsed.0 as f64 / 3.6e6);
+        let wasted = forecast.expect(|outcome| {
+            let paid = (outcome.spot + outcome.firm).0.max(1) as f64;
+            price.of(outcome) * (outcome.starting + outcome.undone).0 as f64 / paid
         });
-        let length = mean_span(outlook, |passage| passage.elapsed);
+        let length = mean_span(forecast, |outcome| outcome.elapsed);
         let besides = parts::besides(self.catalog, self.request, &way.offer, length, self.saves(&way));
         let more = besides.parts.total().dollars();
         let parts = Parts {
@@ -124,12 +127,12 @@ impl<'c, 'r> Weigh<'c, 'r> {
             precision: way.need.precision,
             cost,
             hours,
-            in_time: self.request.deadline.map(|_| outlook.in_time()),
+            in_time: self.request.deadline.map(|_| forecast.in_time()),
             over_budget: self.request.budget.map(|budget| {
                 let more = more + besides.stand_in.dollars();
-                outlook.share(|passage| price.of(passage) + more > budget.dollars())
+                forecast.share(|outcome| price.of(outcome) + more > budget.dollars())
             }),
-            interruptions: outlook.expect(|passage| f64::from(passage.interruptions)).mean,
+            interruptions: forecast.expect(|outcome| f64::from(outcome.interruptions)).mean,
             interval: spot.then(|| self.interval(&way)),
             basis: self.basis(&way.offer),
             parts,
@@ -167,11 +170,11 @@ impl<'c, 'r> Weigh<'c, 'r> {
         found
     }
 
-    fn outlook(&mut self, way: &Rough<'c>, has_firm: bool) -> usize {
+    fn forecast(&mut self, way: &Rough<'c>, has_firm: bool) -> usize {
         let spot = way.offer.term == Term::Spot;
         let every = self.every(way);
         let slower = 1.0 + self.save().0 as f64 / every.0.max(1) as f64;
-        let journey = Journey {
+        let terms = ForecastTerms {
             need: Span((way.need.span.0 as f64 * slower) as i64),
             left: self.request.deadline,
             restart: self.restart(),
@@ -182,12 +185,12 @@ impl<'c, 'r> Weigh<'c, 'r> {
             spread: way.need.evidence.spread(),
             refused: ON_DEMAND_REFUSED,
         };
-        if let Some(at) = self.outlooks.iter().position(|(known, _)| *known == journey) {
+        if let Some(at) = self.forecasts.iter().position(|(known, _)| *known == terms) {
             return at;
         }
-        let outlook = if spot { self.model.outlook(&journey) } else { Outlook::firm(&journey) };
-        self.outlooks.push((journey, outlook));
-        self.outlooks.len() - 1
+        let forecast = if spot { self.model.forecast(&terms) } else { JobForecast::firm(&terms) };
+        self.forecasts.push((terms, forecast));
+        self.forecasts.len() - 1
     }
 
     fn save(&self) -> Span {
@@ -296,20 +299,20 @@ fn notice(cloud: &str) -> Span {
     Span::seconds(if cloud == "aws" { 120 } else { 30 })
 }
 
-fn mean_span(outlook: &Outlook, of: impl Fn(&Passage) -> Span) -> Span {
-    Span(outlook.expect(|passage| of(passage).0 as f64).mean as i64)
+fn mean_span(forecast: &JobForecast, of: impl Fn(&WorldOutcome) -> Span) -> Span {
+    Span(forecast.expect(|outcome| of(outcome).0 as f64).mean as i64)
 }
 
-/// Dollars for a passage.
+/// What an outcome costs, in dollars.
 struct Prices<'w, 'c> {
     way: &'w Rough<'c>,
     firm: Option<NanoUsd>,
 }
 
 impl Prices<'_, '_> {
-    fn of(&self, passage: &Passage) -> f64 {
+    fn of(&self, outcome: &WorldOutcome) -> f64 {
         let hours = |span: Span| span.0 as f64 / 3.6e6;
         let firm = self.firm.unwrap_or(self.way.price).dollars();
-        (hours(passage.spot) * self.way.price.dollars() + hours(passage.firm) * firm) * f64::from(self.way.nodes)
+        (hours(outcome.spot) * self.way.price.dollars() + hours(outcome.firm) * firm) * f64::from(self.way.nodes)
     }
 }

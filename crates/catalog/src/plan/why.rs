@@ -33,25 +33,13 @@ pub enum Why {
         least: f64,
     },
     /// These accelerators serve models and do not train them.
-    OnlyServes {
-        /// Their family.
-        family: String,
-    },
+    OnlyServes { family: String },
     /// They have none of the precisions that the job may use.
-    NoPrecision {
-        /// Their family.
-        family: String,
-    },
+    NoPrecision { family: String },
     /// Nobody says how fast these accelerators are.
-    UnknownSpeed {
-        /// Their family.
-        family: String,
-    },
+    UnknownSpeed { family: String },
     /// The job says how fast it is on others, and not on these.
-    NoThroughput {
-        /// Their family.
-        family: String,
-    },
+    NoThroughput { family: String },
     /// How much there is to do was not said.
     NoWork,
     /// The spot price is over the job's own limit.
@@ -72,27 +60,15 @@ pub enum Why {
         takes: Span,
     },
     /// It would take more than a thousand years.
-    TooLong {
-        /// Running time.
-        hours: f64,
-    },
+    TooLong { hours: f64 },
     /// It would cost more than can be counted.
-    TooDear {
-        /// Expected cost in dollars.
-        dollars: f64,
-    },
+    TooDear { dollars: f64 },
     /// The market lets it make the deadline too seldom.
-    MayMiss {
-        /// The chance to make it.
-        chance: f64,
-    },
+    MayMiss { chance: f64 },
     /// Its market takes leases back before a program has started on them.
     NeverEnds,
     /// The job is expected to cost more than it may.
-    Budget {
-        /// Expected cost.
-        cost: NanoUsd,
-    },
+    Budget { cost: NanoUsd },
 }
 
 impl Why {

@@ -2,7 +2,8 @@
 
 use crate::catalog;
 use windfall_catalog::plan::{
-    Candidate, Commitment, Discount, Evidence, Holdings, Kept, Limit, Plan, Request, Saves, Stored, Tuning, Why, Work,
+    Candidate, Commitment, Discount, Evidence, Holdings, JobData, Limit, Ranking, Request, Saves, StoreLocation,
+    Tuning, Why, Work,
 };
 use windfall_catalog::{Precision, Term, Wanted};
 use windfall_core::market::foresight::Model;
@@ -17,20 +18,20 @@ pub fn hours(count: i64, on: &str) -> Request {
         work: Some(Work::Hours { hours: Span::hours(count), on: Some(wanted(on)) }),
         accelerators: vec![wanted(on)],
         restart: Some(Span::minutes(6)),
-        saves: Saves { bytes: Some(1_000_000_000), every: None, keep: 3, at: Kept::Here },
+        saves: Saves { bytes: Some(1_000_000_000), every: None, keep: 3, at: StoreLocation::Here },
         ..Request::default()
     }
 }
 
-pub fn plan(request: &Request) -> Plan<'static> {
+pub fn plan(request: &Request) -> Ranking<'static> {
     catalog().plan(request, &Model::embedded(), Limit::Ways(50))
 }
 
-pub fn many(request: &Request) -> Plan<'static> {
+pub fn many(request: &Request) -> Ranking<'static> {
     catalog().plan(request, &Model::embedded(), Limit::Ways(500))
 }
 
-pub fn first<'p>(plan: &'p Plan<'static>, keeps: impl Fn(&Candidate<'_>) -> bool) -> &'p Candidate<'static> {
+pub fn first<'p>(plan: &'p Ranking<'static>, keeps: impl Fn(&Candidate<'_>) -> bool) -> &'p Candidate<'static> {
     plan.candidates.iter().find(|candidate| keeps(candidate)).expect("such a candidate")
 }
 
@@ -137,13 +138,13 @@ fn nothing_cheaper_is_left_out_by_looking_at_the_best_first() {
     let model = Model::embedded();
     let all = catalog().plan(&request, &model, Limit::Ways(100_000));
     let few = catalog().plan(&request, &model, Limit::Ways(5));
-    let cost = |plan: &Plan<'_>| plan.candidates.iter().take(5).map(|c| c.cost.mean).collect::<Vec<_>>();
+    let cost = |plan: &Ranking<'_>| plan.candidates.iter().take(5).map(|c| c.cost.mean).collect::<Vec<_>>();
     assert_eq!(cost(&few), cost(&all));
     assert_eq!(few.candidates.len() + few.dearer, all.candidates.len());
     // Five that differ in more than their region, with all that each is sold in.
     let types = catalog().plan(&request, &model, Limit::Types(5));
     let key = |c: &Candidate<'_>| (c.offer.kind.cloud.to_owned(), c.offer.kind.name.to_owned(), c.market, c.nodes);
-    let distinct = |plan: &Plan<'_>| {
+    let distinct = |plan: &Ranking<'_>| {
         let mut seen = Vec::new();
         for row in plan.candidates.iter().filter(|row| row.cost.mean > 0.0) {
             if !seen.contains(&key(row)) {
@@ -270,7 +271,7 @@ fn a_discount_lowers_one_cloud_only() {
         Discount { cloud: "gcp".into(), market: Some("on-demand".into()), instance_type: None, percent: 50.0 };
     let holdings = Holdings { discounts: vec![percent], ..Holdings::default() };
     let after = plan(&Request { holdings, ..request });
-    let price = |plan: &Plan<'static>, cloud: &str| first(plan, |c| c.offer.kind.cloud == cloud).price;
+    let price = |plan: &Ranking<'static>, cloud: &str| first(plan, |c| c.offer.kind.cloud == cloud).price;
     assert_eq!(price(&after, "gcp").0, price(&before, "gcp").0 / 2);
     assert_eq!(price(&after, "lambda"), price(&before, "lambda"));
 }
@@ -278,7 +279,7 @@ fn a_discount_lowers_one_cloud_only() {
 #[test]
 fn data_from_elsewhere_costs_its_egress_and_what_is_unknown_is_not_nothing() {
     let from = |place: Option<(&str, &str)>| Request {
-        data: Some(Stored { bytes: 1 << 40, at: place.map(|(cloud, region)| (cloud.into(), region.into())) }),
+        data: Some(JobData { bytes: 1 << 40, at: place.map(|(cloud, region)| (cloud.into(), region.into())) }),
         clouds: vec!["aws".into()],
         ..hours(8, "A100:8")
     };

@@ -2,7 +2,7 @@
 
 use super::plan::{first, hours, many, plan, wanted};
 use crate::catalog;
-use windfall_catalog::plan::{Basis, Candidate, Evidence, Kept, Request, Saves, Tuning, Why, Work};
+use windfall_catalog::plan::{Basis, Candidate, Evidence, Request, Saves, StoreLocation, Tuning, Why, Work};
 use windfall_catalog::{Site, Term};
 use windfall_core::{NanoUsd, Span};
 
@@ -121,7 +121,7 @@ fn checkpoints_that_leave_a_cloud_are_paid_for_and_nobody_wins_by_what_is_unknow
         bytes,
         every: Some(Span::hours(1)),
         keep: 3,
-        at: Kept::At { cloud: "aws".into(), region: "us-east-1".into() },
+        at: StoreLocation::At { cloud: "aws".into(), region: "us-east-1".into() },
     };
     let request = Request { saves: saves(Some(200_000_000_000)), ..spot(100, "H200:8") };
     let known = many(&request);
@@ -147,7 +147,7 @@ fn a_bucket_somewhere_in_a_cloud_is_free_inside_it_only() {
         bytes: Some(10_000_000_000),
         every: Some(Span::hours(1)),
         keep: 3,
-        at: Kept::Within { cloud: "aws".into() },
+        at: StoreLocation::Within { cloud: "aws".into() },
     };
     let plan = many(&Request { saves, ..spot(100, "A100:8") });
     for row in &plan.candidates {
@@ -181,7 +181,7 @@ fn a_job_saves_on_machines_that_stay_too() {
         bytes: Some(100_000_000_000),
         every: Some(Span::minutes(30)),
         keep: 3,
-        at: Kept::At { cloud: "aws".into(), region: "us-east-1".into() },
+        at: StoreLocation::At { cloud: "aws".into(), region: "us-east-1".into() },
     };
     let plan = plan(&Request { saves, terms: vec![Term::OnDemand], clouds: vec!["gcp".into()], ..hours(40, "A100:8") });
     let row = &plan.candidates[0];

@@ -103,7 +103,7 @@ pub enum Command {
     /// Print the JSON Schema of job files
     Schema,
     /// What the words on the screen mean
-    #[command(long_about = crate::commands::glossary(100))]
+    #[command(long_about = crate::glossary::glossary(100))]
     Words,
     /// Print completions for a shell
     Completions {

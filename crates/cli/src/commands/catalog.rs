@@ -1,10 +1,10 @@
 //! Where prices come from and how old they are, and a catalogue of one's own.
 
-use super::Here;
 use super::facts::{catalog as in_use, default_catalog, own_catalog};
 use crate::age::{self, Today};
 use crate::args::{CatalogArgs, CatalogCommand};
 use crate::fitted::{Column, fitted, wrapped};
+use crate::here::Here;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::path::Path;

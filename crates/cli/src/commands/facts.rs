@@ -1,6 +1,6 @@
 //! Which catalogue questions are answered from.
 
-use super::Here;
+use crate::here::Here;
 use std::path::PathBuf;
 use windfall_catalog::{Catalog, CatalogError};
 use windfall_server::client::{Code, Failure};

@@ -1,7 +1,7 @@
 //! Writes a commented job file from flags and, on a terminal, from a few questions.
 
-use super::Here;
 use crate::args::InitArgs;
+use crate::here::Here;
 use std::io::{IsTerminal, Write};
 use windfall_jobfile::{Answers, Problem, Question, template};
 use windfall_server::client::{Code, Failure};

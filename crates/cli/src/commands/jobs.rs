@@ -1,7 +1,7 @@
 //! Questions and orders about jobs that exist.
 
-use super::Here;
 use crate::args::{BudgetArgs, ExplainArgs, JobArgs, JobsArgs, LogsArgs};
+use crate::here::Here;
 use crate::show;
 use std::io::Write;
 use windfall_core::NanoUsd;
@@ -10,7 +10,7 @@ use windfall_server::api_types::{ExplainAnswer, Line};
 use windfall_server::client::{Client, Lines};
 use windfall_server::client::{Code, Failure};
 
-/// Makes sure of a server that may know the job.
+/// The number of a job, from the server. If jobs were submitted here before and no server runs, one is started.
 pub async fn ask_about(client: &Client, job: &str) -> Result<u64, Failure> {
     match client.ensure_known().await? {
         Some(_) => resolve(client, job).await,
@@ -77,7 +77,7 @@ pub async fn logs(here: &Here, args: &LogsArgs) -> Result<Code, Failure> {
     loop {
         let mut parts = client.stream(&path).await?;
         match pour(here, &mut parts, &mut shown).await {
-            // The server went away under a reader who wants to follow: its successor has the same output.
+            // The server ended while the output was followed. The next one has the same output.
             Err(failure) if args.follow && failure.code == Code::Unreachable => {
                 client.ensure().await?;
             }

@@ -3,6 +3,7 @@
 mod agent;
 mod catalog;
 mod facts;
+mod for_sale;
 mod init;
 mod jobs;
 mod offers;
@@ -15,13 +16,11 @@ mod watch;
 mod work;
 
 use crate::args::{Cli, Command, SimulateCommand};
+use crate::here::Here;
 use clap::Parser;
 use clap::error::ErrorKind;
-use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
 use std::process::ExitCode;
-use windfall_jobfile::{Context, JobFileError, Look};
-use windfall_server::client::Client;
 use windfall_server::client::{Code, Failure};
 
 /// Parses the command line and does it.
@@ -73,8 +72,6 @@ fn end_with_the_reader() {
     }));
 }
 
-pub use pages::glossary;
-
 fn report(failure: &Failure, json: bool) {
     if failure.shown {
         return;
@@ -92,7 +89,7 @@ fn dispatch(cli: Cli) -> Result<Code, Failure> {
     if let Command::Agent(command) = command {
         return agent::agent(command);
     }
-    let here = Here { home: home_directory(home)?, json };
+    let here = Here::of(home, json)?;
     match command {
         Command::Serve(args) => servers::serve(&here, &args),
         Command::Schema => pages::schema(),
@@ -130,72 +127,4 @@ async fn client_command(here: &Here, command: Command) -> Result<Code, Failure> 
         Command::Rehearse(args) => rehearse::rehearse(here, &args).await,
         _ => Ok(Code::Done),
     }
-}
-
-/// What every command knows.
-pub(crate) struct Here {
-    pub home: PathBuf,
-    pub json: bool,
-}
-
-impl Here {
-    pub fn client(&self) -> Client {
-        Client::new(&self.home, Vec::new())
-    }
-
-    /// What a job file means when it is read here and now.
-    pub fn context(&self) -> Result<Context, Failure> {
-        let folder = std::env::current_dir()
-            .map_err(|error| Failure::new(Code::BadInput, format!("the present folder cannot be used: {error}")))?;
-        Ok(Context {
-            folder,
-            home: std::env::var_os("HOME").map(PathBuf::from),
-            owner: user(),
-            now_ms: jiff::Timestamp::now().as_millisecond(),
-            zone: jiff::tz::TimeZone::system(),
-            store: self.home.join("checkpoints").to_string_lossy().into_owned(),
-        })
-    }
-
-    /// Shows what is wrong with a job file, where.
-    pub fn bad_file(&self, error: &JobFileError) -> Failure {
-        if self.json {
-            println!("{}", error.to_json());
-            for line in error.lines() {
-                eprintln!("{line}");
-            }
-        } else {
-            let terminal = std::io::stderr().is_terminal();
-            let colour = terminal && std::env::var_os("NO_COLOR").is_none();
-            let look = if colour {
-                Look::Colour
-            } else if terminal {
-                Look::Unicode
-            } else {
-                Look::Ascii
-            };
-            eprint!("{}", error.render(look, crate::live::size().0));
-        }
-        Failure { shown: true, ..Failure::new(Code::BadInput, "the job file is wrong") }
-    }
-}
-
-/// Who is at the terminal: by account, because variables can say anything.
-pub(crate) fn user() -> String {
-    windfall_server::name_of(rustix::process::getuid().as_raw())
-}
-
-fn home_directory(flag: Option<PathBuf>) -> Result<PathBuf, Failure> {
-    let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let home = flag
-        .or_else(|| from("WINDFALL_HOME"))
-        .or_else(|| from("XDG_STATE_HOME").map(|state| state.join("windfall")))
-        .or_else(|| from("HOME").map(|home| home.join(".local/state/windfall")));
-    let home =
-        home.ok_or_else(|| Failure::new(Code::BadInput, "no state directory").hint("set WINDFALL_HOME or HOME"))?;
-    absolute(&home)
-}
-
-fn absolute(path: &Path) -> Result<PathBuf, Failure> {
-    std::path::absolute(path).map_err(|error| Failure::new(Code::BadInput, format!("{}: {error}", path.display())))
 }

@@ -1,7 +1,7 @@
 //! What comes out of the definition of the command line and of job files.
 
 use crate::args::Cli;
-use crate::fitted::labelled;
+use crate::glossary::{WORDS, glossary};
 use clap::CommandFactory;
 use std::path::Path;
 use windfall_jobfile as jobfile;
@@ -27,45 +27,6 @@ pub fn man(folder: &Path) -> Result<Code, Failure> {
     clap_mangen::generate_to(Cli::command(), folder).map_err(failed)?;
     println!("man pages are in {}", folder.display());
     Ok(Code::Done)
-}
-
-/// What the words on the screen mean, in the order in which a newcomer meets them.
-const WORDS: &[(&str, &str)] = &[
-    ("job", "a program with its work, its deadline and its budget; counted 1, 2, 3 …"),
-    ("work", "how much there is to do: hours, steps or tokens; progress is the part that is done"),
-    ("saved", "the part of the work that is in a checkpoint: what no interruption can take"),
-    ("checkpoint", "the files from which the program can go on, complete and on the store"),
-    ("store", "where checkpoints are kept: a folder, or a bucket on S3, GCS or Azure"),
-    ("lease", "a machine that is paid for, from the moment it is up until it is given back"),
-    ("offer", "what can be leased: a kind of machine in a place, on a market, at a price"),
-    ("spot", "machines that are cheap because the cloud may take them back, with a short notice"),
-    ("on-demand", "machines at the list price that stay until they are given back"),
-    ("interruption", "a spot lease that the cloud took back while the job needed it"),
-    ("stint", "one run of the program, from a start to a stop; a job has as many as it was started"),
-    ("start, restart", "from asking for a machine until the program makes progress"),
-    ("gang, rank", "machines that run one job together, and the place of each among them, from 0"),
-    ("slack", "time to the deadline that is left over when the rest of the work runs without a pause"),
-    ("safety net", "the rule that moves a job to on-demand while there is still enough slack"),
-    ("cushion", "slack that the safety net keeps for a start that takes long or fails"),
-    ("drought", "a time in which no spot machine can be had"),
-    ("policy", "the rule that decides between running and waiting, spot and on-demand"),
-    ("foresight", "the usual policy: weighs what each choice is expected to cost to the end"),
-    ("levi-safe", "the policy that decides until foresight has a plan: spot while there is slack, then on-demand"),
-    ("least possible", "the cost of somebody who had known the whole market beforehand"),
-    ("band", "how many of a kind of spot machine a cloud says it takes back in a month"),
-    ("recorded", "of a market whose every change was written down, and which can be played again"),
-];
-
-/// Where the meanings begin.
-const INDENT: usize = 17;
-
-/// The glossary in lines of at most `width` characters.
-pub fn glossary(width: usize) -> String {
-    let mut text = "What the words on the screen mean:\n\n".to_owned();
-    for (word, meaning) in WORDS {
-        text.push_str(&labelled(&format!("  {word}"), meaning, INDENT, width));
-    }
-    text
 }
 
 pub fn words(json: bool) -> Result<Code, Failure> {

@@ -1,7 +1,7 @@
 //! `windfall rehearse`: what is asked, and what is shown of the answer.
 
-use super::Here;
 use crate::args::RehearseArgs;
+use crate::here::Here;
 use crate::show;
 use std::time::Duration;
 use windfall_jobfile as jobfile;

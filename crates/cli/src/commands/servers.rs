@@ -1,7 +1,7 @@
 //! Servers: the one in the foreground, and starting, asking and ending those in the background.
 
-use super::Here;
 use crate::args::{DownArgs, UpArgs};
+use crate::here::Here;
 use crate::show;
 use std::io::Write;
 use std::time::Duration;
@@ -154,14 +154,14 @@ pub async fn up(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
     Ok(Code::Done)
 }
 
-/// Refuses a world that cannot be, or is not the one that stands, before anything is written.
+/// Fails, before anything is written, if the world is not possible or is not the one of this state directory.
 async fn check(here: &Here, wanted: &World) -> Result<(), Failure> {
     if standing(here, Some(wanted))?.is_some() {
         return Ok(());
     }
     windfall_server::check_world(wanted).await.map_err(|error| {
         let problem = startup_problem(&error);
-        // Whatever it is, it is the new world that cannot be.
+        // The reason does not matter: the world that was asked for is not possible.
         startup_failure(Problem { status: 422, ..problem })
     })
 }
@@ -215,7 +215,7 @@ fn has_not_ended(jobs: u64) -> String {
     format!("{} {}", counted(jobs, "job"), if jobs == 1 { "has" } else { "have" })
 }
 
-/// Below this a server soon cannot write down what it decides.
+/// With less free space than this a server may soon be unable to write its log.
 const ROOM: u64 = 256 << 20;
 
 /// A sentence for a state directory that is nearly full.

@@ -1,9 +1,9 @@
 //! Submitting a job and watching it until it ends, or until the watcher has seen enough.
 
-use super::Here;
 use super::jobs::ask_about;
 use crate::args::{AcceptArgs, JobArgs, ResumeArgs, RunArgs, SubmitArgs};
 use crate::bill;
+use crate::here::Here;
 use crate::live::View;
 use std::io::IsTerminal;
 use std::path::Path;
@@ -229,7 +229,7 @@ fn follow(client: &Client, id: u64) -> Following<'_> {
 }
 
 impl Following<'_> {
-    /// Sends what it sees until the bill is settled. May be dropped between two answers and run again.
+    /// Sends each view of the job until its bill is settled. May be dropped between two answers and run again.
     async fn run(
         self: std::pin::Pin<&mut Self>,
         seen: &mut tokio::sync::mpsc::UnboundedSender<JobAnswer>,

@@ -2,10 +2,10 @@
 //! model for both: `plan` asks it about every offer, `run` about what the job asks for, so that a deadline can be
 //! promised before the program has said a word.
 
-use super::Here;
 use super::facts::catalog;
+use super::for_sale::replayed;
 use super::offers::bad;
-use super::plan::replayed;
+use crate::here::Here;
 use std::collections::BTreeMap;
 use std::path::Path;
 use windfall_catalog::plan::{Need, Request, Tuning, Work};

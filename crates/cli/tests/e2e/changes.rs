@@ -1,7 +1,7 @@
 //! The machine sleeps, or the program is replaced by a newer one, while a job runs.
 
-use super::place::{Place, eventually};
 use super::processes::{self, Role};
+use super::testbed::{Testbed, eventually};
 use super::witness::{Witness, check_ledger};
 use rustix::process::Signal;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ const THIS: &[u8] = env!("CARGO_PKG_VERSION").as_bytes();
 
 /// The same program under another version of the same length: a real binary, with the version that it
 /// would tell changed in place.
-fn as_version(place: &Place, version: &str) -> PathBuf {
+fn as_version(testbed: &Testbed, version: &str) -> PathBuf {
     assert_eq!(version.len(), THIS.len(), "a version is replaced in place");
     let mut bytes = std::fs::read(env!("CARGO_BIN_EXE_windfall")).unwrap();
     let at: Vec<usize> = (0..bytes.len() - THIS.len()).filter(|at| bytes[*at..].starts_with(THIS)).collect();
@@ -21,7 +21,7 @@ fn as_version(place: &Place, version: &str) -> PathBuf {
     for at in at {
         bytes[at..at + THIS.len()].copy_from_slice(version.as_bytes());
     }
-    let folder = place.work.join(version);
+    let folder = testbed.work.join(version);
     std::fs::create_dir(&folder).unwrap();
     let path = folder.join("windfall");
     std::fs::write(&path, bytes).unwrap();
@@ -29,67 +29,67 @@ fn as_version(place: &Place, version: &str) -> PathBuf {
     path
 }
 
-fn with(place: &Place, program: &PathBuf, args: &[&str]) -> Command {
+fn with(testbed: &Testbed, program: &PathBuf, args: &[&str]) -> Command {
     let mut command = Command::new(program);
-    command.args(args).current_dir(&place.work).stdin(std::process::Stdio::null());
-    command.env("WINDFALL_HOME", &place.home).env("NO_COLOR", "1").env("WINDFALL_IDLE", "300");
+    command.args(args).current_dir(&testbed.work).stdin(std::process::Stdio::null());
+    command.env("WINDFALL_HOME", &testbed.home).env("NO_COLOR", "1").env("WINDFALL_IDLE", "300");
     command
 }
 
-fn servers(place: &Place) -> Vec<i32> {
-    let all = processes::of(&place.home).into_iter();
+fn servers(testbed: &Testbed) -> Vec<i32> {
+    let all = processes::of(&testbed.home).into_iter();
     all.filter(|process| process.role == Role::Server).map(|process| process.pid).collect()
 }
 
 #[test]
 fn a_newer_client_replaces_an_older_server_and_the_worker_goes_on() {
-    let place = Place::bare();
-    let old = as_version(&place, "0.0.9");
-    place.finish(with(&place, &old, &["up", "--market", "steady"])).ends_with(0);
-    let before = servers(&place);
-    let status = place.finish(with(&place, &old, &["status", "--json"])).ends_with(0).json();
+    let testbed = Testbed::bare();
+    let old = as_version(&testbed, "0.0.9");
+    testbed.finish(with(&testbed, &old, &["up", "--market", "steady"])).ends_with(0);
+    let before = servers(&testbed);
+    let status = testbed.finish(with(&testbed, &old, &["status", "--json"])).ends_with(0).json();
     assert_eq!(status["server"]["version"], "0.0.9", "{status}");
-    let witness = Witness::submit_with(&place, with(&place, &old, &[]), "elder", "plain");
-    let life = witness.until_beats(&[]);
-    place.run(&["jobs"]).ends_with(0);
-    let status = place.run(&["status", "--json"]).ends_with(0).json();
+    let witness = Witness::submit_with(&testbed, with(&testbed, &old, &[]), "elder", "plain");
+    let run = witness.until_beats(&[]);
+    testbed.run(&["jobs"]).ends_with(0);
+    let status = testbed.run(&["status", "--json"]).ends_with(0).json();
     assert_eq!(status["server"]["version"], env!("CARGO_PKG_VERSION"), "{status}");
-    let after = servers(&place);
+    let after = servers(&testbed);
     assert_eq!(after.len(), 1);
     assert_ne!(before, after, "another server");
-    assert_eq!(place.until(witness.id, &["running"])["stints"], 1);
-    assert_eq!(witness.alive().map(|life| life.pid), Some(life.pid), "the same process all along");
-    let refused = place.finish(with(&place, &old, &["jobs"])).ends_with(5);
+    assert_eq!(testbed.until(witness.id, &["running"])["stints"], 1);
+    assert_eq!(witness.alive().map(|run| run.pid), Some(run.pid), "the same process all along");
+    let refused = testbed.finish(with(&testbed, &old, &["jobs"])).ends_with(5);
     assert!(refused.err.contains("newer") && refused.err.contains("hint:"), "{refused:?}");
-    assert_eq!(servers(&place), after, "an older client leaves it alone");
+    assert_eq!(servers(&testbed), after, "an older client leaves it alone");
     witness.finish();
-    witness.check_over(&place);
-    check_ledger(&place);
-    place.leaves_nothing();
+    witness.check_over(&testbed);
+    check_ledger(&testbed);
+    testbed.leaves_nothing();
 }
 
 #[test]
 fn a_machine_that_slept_goes_on_where_it_was() {
-    let place = Place::steady();
-    let witness = Witness::submit(&place, "sleeper", "daemon");
-    let life = witness.until_beats(&[]);
-    let everyone: Vec<i32> = processes::of(&place.home).iter().map(|process| process.pid).collect();
-    assert!(everyone.contains(&life.pid));
+    let testbed = Testbed::steady();
+    let witness = Witness::submit(&testbed, "sleeper", "daemon");
+    let run = witness.until_beats(&[]);
+    let everyone: Vec<i32> = processes::of(&testbed.home).iter().map(|process| process.pid).collect();
+    assert!(everyone.contains(&run.pid));
     everyone.iter().for_each(|pid| processes::signal(*pid, Signal::STOP));
-    let beats = witness.lives()[0].beats;
+    let beats = witness.runs()[0].beats;
     std::thread::sleep(Duration::from_secs(6));
-    assert!(witness.lives()[0].beats <= beats + 1, "nothing runs on a machine that sleeps");
+    assert!(witness.runs()[0].beats <= beats + 1, "nothing runs on a machine that sleeps");
     // They do not all wake up at once.
     for pid in &everyone {
         processes::signal(*pid, Signal::CONT);
         std::thread::sleep(Duration::from_millis(50));
     }
-    eventually("it beats again", || witness.lives()[0].beats > beats + 10);
-    let job = place.until(witness.id, &["running"]);
+    eventually("it beats again", || witness.runs()[0].beats > beats + 10);
+    let job = testbed.until(witness.id, &["running"]);
     assert_eq!((job["stints"].as_u64(), job["interruptions"].as_u64()), (Some(1), Some(0)), "{job}");
-    assert_eq!(witness.alive().map(|life| life.pid), Some(life.pid));
+    assert_eq!(witness.alive().map(|run| run.pid), Some(run.pid));
     witness.finish();
-    witness.check_over(&place);
-    check_ledger(&place);
-    place.leaves_nothing();
+    witness.check_over(&testbed);
+    check_ledger(&testbed);
+    testbed.leaves_nothing();
 }

@@ -3,8 +3,8 @@
 //!
 //! `WINDFALL_DATABASE_KILLS` says how often it is killed (6), `WINDFALL_SEED` when.
 
-use super::place::{Mount, Place, eventually, is_root};
 use super::processes::{self, Role};
+use super::testbed::{Mount, Testbed, eventually, is_root};
 use super::witness::Witness;
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -94,8 +94,8 @@ impl Database {
     }
 
     /// The ledger adds up to what each job says that it cost.
-    fn check_ledger(&self, place: &Place) {
-        for job in place.jobs() {
+    fn check_ledger(&self, testbed: &Testbed) {
+        for job in testbed.jobs() {
             let sum = format!("SELECT coalesce(sum(nanousd), 0) FROM windfall.ledger WHERE workload = {}", job["id"]);
             let sum: i64 = self.sql(&sum).parse().unwrap();
             assert_eq!(job["cost_nanousd"].as_i64(), Some(sum), "the ledger of job {} is off", job["id"]);
@@ -132,25 +132,25 @@ fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-fn up(place: &Place, database: &Database) {
-    place.run(&["up", "--market", "steady", "--speed", "60", "--store", &database.address()]).ends_with(0);
+fn up(testbed: &Testbed, database: &Database) {
+    testbed.run(&["up", "--market", "steady", "--speed", "60", "--store", &database.address()]).ends_with(0);
 }
 
-fn server_pids(place: &Place) -> Vec<i32> {
-    let all = processes::of(&place.home).into_iter();
+fn server_pids(testbed: &Testbed) -> Vec<i32> {
+    let all = processes::of(&testbed.home).into_iter();
     all.filter(|process| process.role == Role::Server).map(|process| process.pid).collect()
 }
 
 /// What `status` says about the database.
-fn away(place: &Place) -> bool {
-    let said = place.run(&["status", "--json"]);
+fn away(testbed: &Testbed) -> bool {
+    let said = testbed.run(&["status", "--json"]);
     said.code == Some(0) && !said.json()["server"]["database_away"].is_null()
 }
 
 /// Submits a small job until it is taken: a server that has just found its connection dead refuses the first.
-fn submits_again(place: &Place, name: &str) {
-    place.write("quick.yaml", &format!("name: {name}\nrun: echo done\n"));
-    eventually("a job is taken again", || place.run(&["submit", "quick.yaml"]).code == Some(0));
+fn submits_again(testbed: &Testbed, name: &str) {
+    testbed.write("quick.yaml", &format!("name: {name}\nrun: echo done\n"));
+    eventually("a job is taken again", || testbed.run(&["submit", "quick.yaml"]).code == Some(0));
 }
 
 #[test]
@@ -162,11 +162,11 @@ fn a_database_that_is_killed_again_and_again_costs_nothing() {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (seed >> 33) % n
     };
-    let place = Place::bare();
-    up(&place, &database);
-    let jobs = [Witness::submit(&place, "first", "plain"), Witness::submit(&place, "second", "daemon")];
+    let testbed = Testbed::bare();
+    up(&testbed, &database);
+    let jobs = [Witness::submit(&testbed, "first", "plain"), Witness::submit(&testbed, "second", "daemon")];
     let pids: Vec<i32> = jobs.iter().map(|job| job.until_beats(&[]).pid).collect();
-    let servers = server_pids(&place);
+    let servers = server_pids(&testbed);
     for round in 0..kills {
         std::thread::sleep(Duration::from_millis(dice(900)));
         if round % 3 == 2 {
@@ -176,36 +176,36 @@ fn a_database_that_is_killed_again_and_again_costs_nothing() {
             println!("{round:>3}: killed");
             database.kill();
             if round == 0 {
-                eventually("status says that the database is away", || away(&place));
-                let said = place.run(&["status"]).ends_with(0);
+                eventually("status says that the database is away", || away(&testbed));
+                let said = testbed.run(&["status"]).ends_with(0);
                 assert!(said.out.contains("the database is away since"), "{said:?}");
-                assert_eq!(place.run(&["jobs", "--json"]).ends_with(0).json().as_array().unwrap().len(), 2);
-                place.write("quick.yaml", "name: refused\nrun: echo done\n");
-                place.run(&["submit", "quick.yaml"]).ends_with(5);
+                assert_eq!(testbed.run(&["jobs", "--json"]).ends_with(0).json().as_array().unwrap().len(), 2);
+                testbed.write("quick.yaml", "name: refused\nrun: echo done\n");
+                testbed.run(&["submit", "quick.yaml"]).ends_with(5);
             }
             std::thread::sleep(Duration::from_millis(dice(1_500)));
             database.start();
         }
-        submits_again(&place, &format!("round-{round}"));
-        eventually("the database is back", || !away(&place));
+        submits_again(&testbed, &format!("round-{round}"));
+        eventually("the database is back", || !away(&testbed));
     }
     for (job, pid) in jobs.iter().zip(&pids) {
-        assert_eq!(job.alive().map(|life| life.pid), Some(*pid), "the worker was kept");
+        assert_eq!(job.alive().map(|run| run.pid), Some(*pid), "the worker was kept");
     }
-    assert_eq!(server_pids(&place), servers, "the server lived through it");
+    assert_eq!(server_pids(&testbed), servers, "the server lived through it");
     jobs.iter().for_each(Witness::finish);
     for job in &jobs {
-        job.check_over(&place);
-        assert_eq!(job.lives().len(), 1, "one stint, every step once");
+        job.check_over(&testbed);
+        assert_eq!(job.runs().len(), 1, "one stint, every step once");
     }
-    eventually("all jobs are over", || place.jobs().iter().all(|job| job["state"] == "succeeded"));
+    eventually("all jobs are over", || testbed.jobs().iter().all(|job| job["state"] == "succeeded"));
     let counted = database.sql("SELECT count(*), count(DISTINCT name) FROM windfall.jobs WHERE state = 'succeeded'");
     assert_eq!(counted, format!("{0}|{0}", 2 + kills), "none lost, none doubled");
-    database.check_ledger(&place);
-    let log = std::fs::read_to_string(place.home.join("server.log")).unwrap();
+    database.check_ledger(&testbed);
+    let log = std::fs::read_to_string(testbed.home.join("server.log")).unwrap();
     let (away, back) = (log.matches("the database is away").count(), log.matches("the database is back").count());
     assert!(away == back && (1..=2 * kills as usize + 2).contains(&away), "said once for each outage: {log}");
-    place.leaves_nothing();
+    testbed.leaves_nothing();
 }
 
 /// A database without room ends itself, or refuses what is written; with room and started again it goes on.
@@ -216,37 +216,37 @@ fn a_database_on_a_full_disk_costs_nothing() {
     let folder = folder();
     let disk = Mount::new(folder.path(), &["-t", "tmpfs", "-o", "size=160m", "tmpfs"]);
     let mut database = Database::within(bin, folder);
-    let place = Place::bare();
-    up(&place, &database);
-    let job = Witness::submit(&place, "first", "plain");
+    let testbed = Testbed::bare();
+    up(&testbed, &database);
+    let job = Witness::submit(&testbed, "first", "plain");
     let pid = job.until_beats(&[]).pid;
-    let servers = server_pids(&place);
+    let servers = server_pids(&testbed);
     for round in 0..2 {
         let ballast = disk.fill();
         // What is written next needs a new file of the database's own log.
         let _ = database.try_sql("SELECT pg_switch_wal()");
         eventually("status says that the database is away", || {
-            let _ = place.run(&["submit", "quick.yaml"]);
-            away(&place)
+            let _ = testbed.run(&["submit", "quick.yaml"]);
+            away(&testbed)
         });
         std::fs::remove_file(&ballast).unwrap();
         database.start();
-        submits_again(&place, &format!("round-{round}"));
-        eventually("the database is back", || !away(&place));
+        submits_again(&testbed, &format!("round-{round}"));
+        eventually("the database is back", || !away(&testbed));
     }
-    assert_eq!(job.alive().map(|life| life.pid), Some(pid), "the worker was kept");
-    assert_eq!(server_pids(&place), servers, "the server lived through it");
+    assert_eq!(job.alive().map(|run| run.pid), Some(pid), "the worker was kept");
+    assert_eq!(server_pids(&testbed), servers, "the server lived through it");
     job.finish();
-    job.check_over(&place);
-    eventually("all jobs are over", || place.jobs().iter().all(|job| job["state"] == "succeeded"));
-    database.check_ledger(&place);
-    place.leaves_nothing();
+    job.check_over(&testbed);
+    eventually("all jobs are over", || testbed.jobs().iter().all(|job| job["state"] == "succeeded"));
+    database.check_ledger(&testbed);
+    testbed.leaves_nothing();
 }
 
 #[test]
 fn a_server_whose_lead_was_taken_ends_itself_and_says_why() {
     let Some(database) = Database::new("a_server_whose_lead_was_taken_ends_itself_and_says_why") else { return };
-    let (first, second) = (Place::bare(), Place::bare());
+    let (first, second) = (Testbed::bare(), Testbed::bare());
     up(&first, &database);
     let pids = server_pids(&first);
     // Another server can lead once the first one's connection is gone, if it is faster.

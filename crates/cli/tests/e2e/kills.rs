@@ -2,8 +2,8 @@
 //!
 //! `WINDFALL_KILLS` says how many kill points (30), `WINDFALL_SEED` which.
 
-use super::place::{Place, eventually};
 use super::processes::{self, Role};
+use super::testbed::{Testbed, eventually};
 use super::witness::{Witness, check_ledger};
 use rustix::process::Signal;
 use serde_json::json;
@@ -39,28 +39,28 @@ enum Victim {
 }
 
 struct Scene {
-    place: Place,
+    testbed: Testbed,
     jobs: Vec<Witness>,
     watchers: Vec<Child>,
 }
 
 impl Scene {
     fn new() -> Scene {
-        let place = Place::steady();
-        let jobs: Vec<Witness> = JOBS.iter().map(|(name, mode)| Witness::submit(&place, name, mode)).collect();
-        let mut scene = Scene { place, jobs, watchers: Vec::new() };
+        let testbed = Testbed::steady();
+        let jobs: Vec<Witness> = JOBS.iter().map(|(name, mode)| Witness::submit(&testbed, name, mode)).collect();
+        let mut scene = Scene { testbed, jobs, watchers: Vec::new() };
         scene.watchers = (0..scene.jobs.len()).map(|index| scene.watcher(index)).collect();
         scene
     }
 
     fn watcher(&self, index: usize) -> Child {
-        let mut command = self.place.command(&["attach", &self.jobs[index].id.to_string()]);
+        let mut command = self.testbed.command(&["attach", &self.jobs[index].id.to_string()]);
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     }
 
     /// The process of a victim, if there is one at this moment.
     fn find(&self, victim: Victim) -> Vec<i32> {
-        let all = processes::of(&self.place.home);
+        let all = processes::of(&self.testbed.home);
         let on_lease_of = |index: usize, role: &Role| {
             let job = self.jobs[index].id;
             let lease = all.iter().find(|process| process.job == Some(job)).and_then(|process| process.lease.clone());
@@ -74,7 +74,7 @@ impl Scene {
             Victim::Agent(index) => on_lease_of(index, &Role::Agent),
             // A program that dies again and again without getting anywhere has failed, and rightly so.
             Victim::Worker(index) | Victim::Lease(index) => {
-                self.jobs[index].alive().filter(|life| life.beats > 10).map(|life| life.pid).into_iter().collect()
+                self.jobs[index].alive().filter(|run| run.beats > 10).map(|run| run.pid).into_iter().collect()
             }
         }
     }
@@ -88,7 +88,7 @@ impl Scene {
         for victim in victims {
             if let Victim::Lease(index) = victim {
                 let how = if dice.below(2) == 0 { json!("without") } else { json!({ "with-notice": 60_000 }) };
-                self.place.post("/v1/interrupt", &json!({ "job": self.jobs[*index].id, "how": how }));
+                self.testbed.post("/v1/interrupt", &json!({ "job": self.jobs[*index].id, "how": how }));
             }
         }
         let ours = found.iter().zip(victims).filter(|(_, victim)| !matches!(victim, Victim::Lease(_)));
@@ -100,20 +100,20 @@ impl Scene {
 
     /// Kills a server while it starts.
     fn strike_successor(&self, dice: &mut Dice) -> bool {
-        let mut jobs = self.place.command(&["jobs"]);
+        let mut jobs = self.testbed.command(&["jobs"]);
         let mut client = jobs.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(dice.below(60)));
         let found = self.find(Victim::Server);
         for pid in &found {
             processes::signal(*pid, Signal::KILL);
         }
-        super::place::wait(&mut client);
+        super::testbed::wait(&mut client);
         !found.is_empty()
     }
 
     /// Any command starts a server where there is none; every job is still there and none is over.
     fn carry_on(&mut self) {
-        let jobs = self.place.jobs();
+        let jobs = self.testbed.jobs();
         assert_eq!(jobs.len(), self.jobs.len(), "a job was lost: {jobs:?}");
         let over = |state: &str| ["succeeded", "failed", "cancelled", "stopped"].contains(&state);
         let ended: Vec<_> = jobs.iter().filter(|job| over(job["state"].as_str().unwrap())).collect();
@@ -135,16 +135,16 @@ impl Scene {
             witness.finish();
         }
         for witness in &self.jobs {
-            witness.check_over(&self.place);
+            witness.check_over(&self.testbed);
         }
         for watcher in &mut self.watchers {
-            assert_eq!(super::place::wait(watcher), Some(0), "a watcher ends with its job");
+            assert_eq!(super::testbed::wait(watcher), Some(0), "a watcher ends with its job");
         }
-        check_ledger(&self.place);
-        let left = processes::of(&self.place.home);
+        check_ledger(&self.testbed);
+        let left = processes::of(&self.testbed.home);
         assert!(left.iter().all(|process| process.role == Role::Server), "{left:?}");
-        self.place.leaves_nothing();
-        let folders = std::fs::read_dir(self.place.home.join("leases")).unwrap();
+        self.testbed.leaves_nothing();
+        let folders = std::fs::read_dir(self.testbed.home.join("leases")).unwrap();
         let folders: Vec<_> = folders.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).collect();
         assert!(folders.is_empty(), "folders of gone leases: {folders:?}");
     }
@@ -234,21 +234,21 @@ fn killing_anything_at_any_moment_loses_nothing() {
 
 #[test]
 fn a_submission_survives_the_death_of_the_server() {
-    let place = Place::steady();
+    let testbed = Testbed::steady();
     let mut dice = Dice(setting("WINDFALL_SEED", 20_260_101));
     for round in 0..20 {
         let name = format!("round-{round}");
-        place.write("job.yaml", &format!("name: {name}\nrun: sleep 600\n"));
+        testbed.write("job.yaml", &format!("name: {name}\nrun: sleep 600\n"));
         let mut client =
-            place.command(&["submit", "job.yaml"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            testbed.command(&["submit", "job.yaml"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(dice.below(30)));
-        for process in processes::of(&place.home).iter().filter(|process| process.role == Role::Server) {
+        for process in processes::of(&testbed.home).iter().filter(|process| process.role == Role::Server) {
             processes::signal(process.pid, Signal::KILL);
         }
-        assert_eq!(super::place::wait(&mut client), Some(0), "{name}");
-        let accepted = place.jobs().iter().filter(|job| job["name"] == name.as_str()).count();
+        assert_eq!(super::testbed::wait(&mut client), Some(0), "{name}");
+        let accepted = testbed.jobs().iter().filter(|job| job["name"] == name.as_str()).count();
         assert_eq!(accepted, 1, "{name}: accepted once, never twice");
-        place.run(&["cancel", &name]).ends_with(0);
+        testbed.run(&["cancel", &name]).ends_with(0);
     }
-    place.leaves_nothing();
+    testbed.leaves_nothing();
 }

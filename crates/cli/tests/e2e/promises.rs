@@ -1,7 +1,7 @@
 //! Promises as a user sees them: a deadline with a program that is deaf, requests that nothing can serve, work that is
 //! gone on from after a failure, and a bill that can be checked.
 
-use super::place::{Place, eventually};
+use super::testbed::{Testbed, eventually};
 
 /// Ignores SIGTERM, and saves every 40 of 300 steps.
 const DEAF: &str = r#"
@@ -21,37 +21,37 @@ while step < 300:
 
 #[test]
 fn a_deadline_is_kept_with_a_program_that_ignores_sigterm() {
-    let place = Place::bare();
-    place.write("deaf.py", DEAF);
-    place.write(
+    let testbed = Testbed::bare();
+    testbed.write("deaf.py", DEAF);
+    testbed.write(
         "deaf.yaml",
         "resources: { accelerators: V100 }\nwork: { hours: 1.25, on: V100 }\ndeadline: 2h\n\
          checkpoint: { restart: 60s }\nprogress: 'step (\\d+)/(\\d+)'\nrun: exec python3 deaf.py\n",
     );
-    let said = place.run(&["run", "--json", "deaf.yaml"]).ends_with(0);
+    let said = testbed.run(&["run", "--json", "deaf.yaml"]).ends_with(0);
     let bill = said.lines().pop().unwrap();
     assert_eq!((&bill["state"], &bill["deadline_met"]), (&"succeeded".into(), &true.into()), "{bill}");
     assert!(bill["stints"].as_u64().unwrap() < 10, "{bill}");
     assert!(bill["lost_work_seconds"].as_f64().unwrap() > 0.0, "what it lost is on the bill: {bill}");
     // Every lease with its cost: the bill can be checked.
-    let explained = place.run(&["explain", bill["id"].to_string().as_str()]).ends_with(0);
+    let explained = testbed.run(&["explain", bill["id"].to_string().as_str()]).ends_with(0);
     assert!(explained.out.lines().any(|line| line.contains("is gone") && line.contains("cost $")), "{explained:?}");
 }
 
 #[test]
 fn what_nothing_can_serve_is_refused_with_what_is_sold() {
-    let place = Place::steady();
-    place.write("banana.yaml", "resources: { accelerators: banana }\nrun: 'true'\n");
-    let said = place.run(&["submit", "banana.yaml"]).ends_with(2);
+    let testbed = Testbed::steady();
+    testbed.write("banana.yaml", "resources: { accelerators: banana }\nrun: 'true'\n");
+    let said = testbed.run(&["submit", "banana.yaml"]).ends_with(2);
     assert!(said.err.contains("banana:1") && said.err.contains("what is sold is"), "{said:?}");
     assert!(said.err.contains("--wait"), "{said:?}");
-    place.write("cheap.yaml", "max_price: 0.0001\nrun: 'true'\n");
-    let said = place.run(&["submit", "cheap.yaml"]).ends_with(2);
+    testbed.write("cheap.yaml", "max_price: 0.0001\nrun: 'true'\n");
+    let said = testbed.run(&["submit", "cheap.yaml"]).ends_with(2);
     assert!(said.err.contains("below every spot price on record"), "{said:?}");
-    assert!(place.jobs().is_empty(), "nothing changed");
-    place.submit("name: dear\nmax_price: 1000\nrun: 'true'\n");
-    let meant = place.run(&["submit", "--wait", "--json", "banana.yaml"]).ends_with(0).json();
-    let job = place.job(meant["id"].as_u64().unwrap());
+    assert!(testbed.jobs().is_empty(), "nothing changed");
+    testbed.submit("name: dear\nmax_price: 1000\nrun: 'true'\n");
+    let meant = testbed.run(&["submit", "--wait", "--json", "banana.yaml"]).ends_with(0).json();
+    let job = testbed.job(meant["id"].as_u64().unwrap());
     assert!(job["waits_for"].as_str().unwrap().contains("banana:1"), "{job}");
 }
 
@@ -74,49 +74,49 @@ while step < 20:
 
 #[test]
 fn a_failed_job_is_gone_on_from_with_a_changed_job_file() {
-    let place = Place::steady();
-    place.write("stumbles.py", STUMBLES);
+    let testbed = Testbed::steady();
+    testbed.write("stumbles.py", STUMBLES);
     let file = "name: stumbles\nprogress: 'step (\\d+)/(\\d+)'\nrun: exec python3 stumbles.py\n";
-    place.write("first.yaml", file);
-    place.write("second.yaml", &format!("{file}env: {{ CAREFUL: '1' }}\n"));
-    let failed = place.run(&["run", "--json", "first.yaml"]).ends_with(3).lines();
+    testbed.write("first.yaml", file);
+    testbed.write("second.yaml", &format!("{file}env: {{ CAREFUL: '1' }}\n"));
+    let failed = testbed.run(&["run", "--json", "first.yaml"]).ends_with(3).lines();
     let first = failed.last().unwrap()["id"].to_string();
-    let accepted = place.run(&["resume", "--json", "stumbles", "second.yaml"]).ends_with(0).json();
+    let accepted = testbed.run(&["resume", "--json", "stumbles", "second.yaml"]).ends_with(0).json();
     let id = accepted["id"].as_u64().unwrap();
-    place.until(id, &["succeeded"]);
-    let output = place.run(&["logs", &id.to_string()]).ends_with(0).out;
+    testbed.until(id, &["succeeded"]);
+    let output = testbed.run(&["logs", &id.to_string()]).ends_with(0).out;
     assert!(output.starts_with("begins at 10\n"), "{output}");
     // Stints of the first job count on from those of the second: both went on from the same checkpoints.
-    let again = place.run(&["resume", "--json", &first, "second.yaml"]);
+    let again = testbed.run(&["resume", "--json", &first, "second.yaml"]);
     let id = again.ends_with(0).json()["id"].as_u64().unwrap();
-    place.until(id, &["succeeded"]);
-    let output = place.run(&["logs", &id.to_string()]).ends_with(0).out;
+    testbed.until(id, &["succeeded"]);
+    let output = testbed.run(&["logs", &id.to_string()]).ends_with(0).out;
     assert!(output.starts_with("begins at 20\n"), "{output}");
     // Where the store is empty nothing is begun anew behind the user's back.
-    std::fs::remove_dir_all(place.home.join("checkpoints")).unwrap();
-    let refused = place.run(&["resume", &id.to_string()]).ends_with(2);
+    std::fs::remove_dir_all(testbed.home.join("checkpoints")).unwrap();
+    let refused = testbed.run(&["resume", &id.to_string()]).ends_with(2);
     assert!(refused.err.contains("is not in its store any more"), "{refused:?}");
 }
 
 #[test]
 fn a_bill_compares_like_with_like() {
-    let place = Place::steady();
-    place.write("firm.yaml", "priority: critical\nwork: { hours: 0.05 }\nrun: sleep 3\n");
-    let said = place.run(&["run", "firm.yaml"]).ends_with(0);
+    let testbed = Testbed::steady();
+    testbed.write("firm.yaml", "priority: critical\nwork: { hours: 0.05 }\nrun: sleep 3\n");
+    let said = testbed.run(&["run", "firm.yaml"]).ends_with(0);
     assert!(said.out.contains("you paid the same"), "{said:?}");
     assert!(!said.out.contains("on average"), "nothing was started twice: {said:?}");
-    place.write("fails.yaml", "run: exit 3\n");
-    let said = place.run(&["run", "fails.yaml"]).ends_with(3);
+    testbed.write("fails.yaml", "run: exit 3\n");
+    let said = testbed.run(&["run", "fails.yaml"]).ends_with(3);
     assert!(!said.out.contains("% less"), "a job that failed saved nothing: {said:?}");
     assert!(!said.out.contains("code 3 (code 3)"), "{said:?}");
 }
 
 #[test]
 fn a_short_job_with_plenty_of_time_is_not_put_off() {
-    let place = Place::steady();
+    let testbed = Testbed::steady();
     for _ in 0..2 {
-        place.write("short.yaml", "work: { hours: 0.1 }\ndeadline: 90m\nrun: sleep 6\n");
-        let said = place.run(&["run", "--json", "short.yaml"]).ends_with(0);
+        testbed.write("short.yaml", "work: { hours: 0.1 }\ndeadline: 90m\nrun: sleep 6\n");
+        let said = testbed.run(&["run", "--json", "short.yaml"]).ends_with(0);
         let bill = said.lines().pop().unwrap();
         assert!(bill["seconds"].as_f64().unwrap() < 1_800.0, "{bill}");
     }
@@ -124,93 +124,93 @@ fn a_short_job_with_plenty_of_time_is_not_put_off() {
 
 #[test]
 fn a_gang_larger_than_the_market_ever_was_is_refused() {
-    let place = Place::bare();
-    place.write("gang.yaml", "nodes: 3\nrun: 'true'\n");
-    let said = place.run(&["submit", "gang.yaml"]).ends_with(2);
+    let testbed = Testbed::bare();
+    testbed.write("gang.yaml", "nodes: 3\nrun: 'true'\n");
+    let said = testbed.run(&["submit", "gang.yaml"]).ends_with(2);
     assert!(said.err.contains("never on sale here: the most is 1"), "{said:?}");
-    place.write("promised.yaml", "nodes: 3\nwork: { hours: 1 }\ndeadline: 9h\nrun: 'true'\n");
-    place.run(&["submit", "promised.yaml"]).ends_with(0);
+    testbed.write("promised.yaml", "nodes: 3\nwork: { hours: 1 }\ndeadline: 9h\nrun: 'true'\n");
+    testbed.run(&["submit", "promised.yaml"]).ends_with(0);
 }
 
 #[test]
 fn a_checkpoint_folder_that_is_not_the_job_s_own_is_refused() {
-    let place = Place::steady();
-    let file = place.write("a-file", "");
-    let shared = place.work.join("saves");
+    let testbed = Testbed::steady();
+    let file = testbed.write("a-file", "");
+    let shared = testbed.work.join("saves");
     std::fs::create_dir(&shared).unwrap();
-    std::os::unix::fs::symlink(&shared, place.work.join("link")).unwrap();
-    std::os::unix::fs::symlink("/etc", place.work.join("system")).unwrap();
+    std::os::unix::fs::symlink(&shared, testbed.work.join("link")).unwrap();
+    std::os::unix::fs::symlink("/etc", testbed.work.join("system")).unwrap();
     let job = |path: &std::path::Path| format!("checkpoint: {{ path: {} }}\nrun: sleep 600\n", path.display());
-    place.write("first.yaml", &job(&shared));
-    place.run(&["submit", "first.yaml"]).ends_with(0);
+    testbed.write("first.yaml", &job(&shared));
+    testbed.run(&["submit", "first.yaml"]).ends_with(0);
     let wrong = [
-        (place.home.join("jobs"), "state directory"),
+        (testbed.home.join("jobs"), "state directory"),
         ("/etc/windfall".into(), "folder of the system"),
-        (place.work.join("system/windfall"), "folder of the system"),
+        (testbed.work.join("system/windfall"), "folder of the system"),
         (file, "is a file"),
-        (place.work.join("link"), "saves its checkpoints in"),
+        (testbed.work.join("link"), "saves its checkpoints in"),
         (shared.join("below"), "saves its checkpoints in"),
     ];
     for (path, words) in wrong {
-        place.write("other.yaml", &job(&path));
-        let said = place.run(&["submit", "other.yaml"]).ends_with(2);
+        testbed.write("other.yaml", &job(&path));
+        let said = testbed.run(&["submit", "other.yaml"]).ends_with(2);
         assert!(said.err.contains(words), "{path:?}: {said:?}");
     }
-    let through = place.work.join("link/store");
+    let through = testbed.work.join("link/store");
     let inside = format!("{{ path: {}, store: {} }}", shared.display(), through.display());
-    place.write("inside.yaml", &format!("checkpoint: {inside}\nrun: sleep 600\n"));
-    let said = place.run(&["submit", "inside.yaml"]).ends_with(2);
+    testbed.write("inside.yaml", &format!("checkpoint: {inside}\nrun: sleep 600\n"));
+    let said = testbed.run(&["submit", "inside.yaml"]).ends_with(2);
     assert!(said.err.contains("one inside the other"), "{said:?}");
-    assert_eq!(place.jobs().len(), 1, "nothing else was taken");
+    assert_eq!(testbed.jobs().len(), 1, "nothing else was taken");
 }
 
 #[test]
 fn files_that_another_job_left_are_not_taken_for_progress() {
-    let place = Place::steady();
-    place.write("counts.py", STUMBLES);
-    let path = place.work.join("saves");
+    let testbed = Testbed::steady();
+    testbed.write("counts.py", STUMBLES);
+    let path = testbed.work.join("saves");
     let run = "progress: 'step (\\d+)/(\\d+)'\nenv: { CAREFUL: '1' }\nrun: exec python3 counts.py\n";
-    place.write("job.yaml", &format!("name: counts\ncheckpoint: {{ path: {} }}\n{run}", path.display()));
-    place.run(&["run", "job.yaml"]).ends_with(0);
+    testbed.write("job.yaml", &format!("name: counts\ncheckpoint: {{ path: {} }}\n{run}", path.display()));
+    testbed.run(&["run", "job.yaml"]).ends_with(0);
     for command in ["run", "submit"] {
-        let refused = place.run(&[command, "job.yaml"]).ends_with(2);
+        let refused = testbed.run(&[command, "job.yaml"]).ends_with(2);
         assert!(refused.err.contains("holds files that this job did not write: step"), "{refused:?}");
         assert!(refused.err.contains("--with-files"), "{refused:?}");
     }
-    assert_eq!(place.run(&["jobs", "--all", "--json"]).ends_with(0).json().as_array().unwrap().len(), 1);
-    let meant = place.run(&["submit", "--with-files", "--json", "job.yaml"]).ends_with(0).json();
+    assert_eq!(testbed.run(&["jobs", "--all", "--json"]).ends_with(0).json().as_array().unwrap().len(), 1);
+    let meant = testbed.run(&["submit", "--with-files", "--json", "job.yaml"]).ends_with(0).json();
     let id = meant["id"].as_u64().unwrap();
-    place.until(id, &["succeeded"]);
-    assert!(place.run(&["logs", &id.to_string()]).ends_with(0).out.starts_with("begins at 20\n"));
+    testbed.until(id, &["succeeded"]);
+    assert!(testbed.run(&["logs", &id.to_string()]).ends_with(0).out.starts_with("begins at 20\n"));
     std::fs::remove_dir_all(&path).unwrap();
-    place.run(&["run", "job.yaml"]).ends_with(0);
-    let output = place.run(&["logs", "counts"]).ends_with(0).out;
+    testbed.run(&["run", "job.yaml"]).ends_with(0);
+    let output = testbed.run(&["logs", "counts"]).ends_with(0).out;
     assert!(output.starts_with("begins at 0\n"), "{output}");
 }
 
 #[test]
 fn a_job_that_goes_on_in_another_folder_leaves_what_is_there() {
-    let place = Place::steady();
-    place.write("stumbles.py", STUMBLES);
+    let testbed = Testbed::steady();
+    testbed.write("stumbles.py", STUMBLES);
     let file = |path: &str, careful: &str| {
-        let path = place.work.join(path);
+        let path = testbed.work.join(path);
         format!(
             "name: stumbles\nenv: {{ CAREFUL: '{careful}' }}\nprogress: 'step (\\d+)/(\\d+)'\ncheckpoint: {{ path: {} }}\n\
              run: exec python3 stumbles.py\n",
             path.display()
         )
     };
-    place.write("first.yaml", &file("saves", "0"));
-    place.run(&["run", "first.yaml"]).ends_with(3);
-    std::fs::create_dir_all(place.work.join("other/empty")).unwrap();
-    let mine = place.write("other/mine.txt", "mine");
-    place.write("second.yaml", &file("other", "1"));
-    let refused = place.run(&["resume", "stumbles", "second.yaml"]).ends_with(2);
+    testbed.write("first.yaml", &file("saves", "0"));
+    testbed.run(&["run", "first.yaml"]).ends_with(3);
+    std::fs::create_dir_all(testbed.work.join("other/empty")).unwrap();
+    let mine = testbed.write("other/mine.txt", "mine");
+    testbed.write("second.yaml", &file("other", "1"));
+    let refused = testbed.run(&["resume", "stumbles", "second.yaml"]).ends_with(2);
     assert!(refused.err.contains("holds files that this job did not write: mine.txt\n"), "{refused:?}");
-    let accepted = place.run(&["resume", "--with-files", "--json", "stumbles", "second.yaml"]).ends_with(0).json();
+    let accepted = testbed.run(&["resume", "--with-files", "--json", "stumbles", "second.yaml"]).ends_with(0).json();
     let id = accepted["id"].as_u64().unwrap();
-    place.until(id, &["succeeded"]);
-    assert!(place.run(&["logs", &id.to_string()]).ends_with(0).out.starts_with("begins at 10\n"));
+    testbed.until(id, &["succeeded"]);
+    assert!(testbed.run(&["logs", &id.to_string()]).ends_with(0).out.starts_with("begins at 10\n"));
     assert_eq!(std::fs::read_to_string(mine).unwrap(), "mine");
 }
 
@@ -228,22 +228,22 @@ for step in range(1, 10_000):
 
 #[test]
 fn what_a_lost_machine_took_with_it_is_on_the_bill() {
-    let place = Place::steady();
-    place.write("forgetful.py", FORGETFUL);
-    let id = place.submit(
+    let testbed = Testbed::steady();
+    testbed.write("forgetful.py", FORGETFUL);
+    let id = testbed.submit(
         "name: forgetful\nwork: { steps: 10000, throughput: { stage: 20/min } }\n\
          progress: 'step (\\d+)/(\\d+)'\nrun: exec python3 forgetful.py\n",
     );
     eventually("it has saved once and gone on", || {
-        let job = place.job(id);
+        let job = testbed.job(id);
         job["durable"].as_u64() > Some(0) && job["done"].as_u64() > job["durable"].as_u64().map(|saved| saved + 60)
     });
-    let done = place.job(id)["done"].as_u64().unwrap();
-    place.post("/v1/interrupt", &serde_json::json!({ "job": id, "how": "without" }));
-    eventually("the loss is known", || place.job(id)["interruptions"] == 1);
-    let job = place.job(id);
+    let done = testbed.job(id)["done"].as_u64().unwrap();
+    testbed.post("/v1/interrupt", &serde_json::json!({ "job": id, "how": "without" }));
+    eventually("the loss is known", || testbed.job(id)["interruptions"] == 1);
+    let job = testbed.job(id);
     // Twenty steps take a minute of the world's time.
     let lost_steps = job["lost_ms"].as_u64().unwrap() / 3_000;
     assert!(lost_steps + 2 >= done - job["durable"].as_u64().unwrap(), "{lost_steps} of {done}: {job}");
-    place.run(&["cancel", "forgetful"]).ends_with(0);
+    testbed.run(&["cancel", "forgetful"]).ends_with(0);
 }

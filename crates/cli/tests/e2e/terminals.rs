@@ -1,7 +1,7 @@
 //! Pipes, terminals and signals: who holds what open, and what Ctrl-C means.
 
-use super::place::{LIMIT, Place, eventually, python};
 use super::processes::{self, Role};
+use super::testbed::{LIMIT, Testbed, eventually, python};
 use super::witness::Witness;
 use rustix::process::Signal;
 use std::process::{Command, Stdio};
@@ -43,11 +43,11 @@ print(os.waitstatus_to_exitcode(status), int(time.monotonic() - asked) if plan !
 sys.stdout.write(seen.decode(errors="replace"))
 "#;
 
-fn on_a_terminal(place: &Place, plan: &str, name: &str) -> (i32, i32, String) {
+fn on_a_terminal(testbed: &Testbed, plan: &str, name: &str) -> (i32, i32, String) {
     let mut command = Command::new(python());
     command.args(["-c", ON_A_TERMINAL, plan, env!("CARGO_BIN_EXE_windfall"), "run", name]);
-    command.current_dir(&place.work).env("WINDFALL_HOME", &place.home).env("TERM", "xterm").env("NO_COLOR", "1");
-    let said = place.finish(command).ends_with(0);
+    command.current_dir(&testbed.work).env("WINDFALL_HOME", &testbed.home).env("TERM", "xterm").env("NO_COLOR", "1");
+    let said = testbed.finish(command).ends_with(0);
     let (first, rest) = said.out.split_once('\n').unwrap();
     let mut numbers = first.split(' ').map(|word| word.parse().unwrap());
     (numbers.next().unwrap(), numbers.next().unwrap(), rest.to_owned())
@@ -57,65 +57,65 @@ const LONG: &str = "name: long\nwork: { hours: 10 }\nrun: sleep 600\n";
 
 #[test]
 fn one_ctrl_c_asks_and_then_detaches() {
-    let place = Place::steady();
-    place.write("long.yaml", LONG);
-    let (code, seconds, seen) = on_a_terminal(&place, "once", "long.yaml");
+    let testbed = Testbed::steady();
+    testbed.write("long.yaml", LONG);
+    let (code, seconds, seen) = on_a_terminal(&testbed, "once", "long.yaml");
     assert_eq!(code, 130, "{seen}");
     assert!(seconds >= 4, "it waits for a second one: {seconds}");
     assert!(seen.contains("^C\r\x1b["), "from the first column on, over the terminal's own echo: {seen:?}");
     assert!(seen.contains("\x1b[Jthe job goes on; press Ctrl-C again"), "on a line of its own: {seen:?}");
     assert!(seen.contains("detached: the job goes on. Come back with: windfall attach"), "{seen}");
-    assert_eq!(place.jobs()[0]["state"], "running");
-    place.leaves_nothing();
+    assert_eq!(testbed.jobs()[0]["state"], "running");
+    testbed.leaves_nothing();
 }
 
 #[test]
 fn a_second_ctrl_c_cancels() {
-    let place = Place::steady();
-    place.write("long.yaml", LONG);
-    let (code, _, seen) = on_a_terminal(&place, "twice", "long.yaml");
+    let testbed = Testbed::steady();
+    testbed.write("long.yaml", LONG);
+    let (code, _, seen) = on_a_terminal(&testbed, "twice", "long.yaml");
     assert_eq!(code, 130, "{seen}");
     assert!(seen.contains("was cancelled by"), "{seen}");
-    assert_eq!(place.jobs()[0]["state"], "cancelled");
+    assert_eq!(testbed.jobs()[0]["state"], "cancelled");
 }
 
 #[test]
 fn a_terminal_that_is_closed_detaches() {
-    let place = Place::steady();
-    place.write("long.yaml", LONG);
-    let (code, _, seen) = on_a_terminal(&place, "hangup", "long.yaml");
+    let testbed = Testbed::steady();
+    testbed.write("long.yaml", LONG);
+    let (code, _, seen) = on_a_terminal(&testbed, "hangup", "long.yaml");
     assert!(code == 130 || code == 141, "{code}: {seen}");
-    assert_eq!(place.jobs()[0]["state"], "running");
-    place.leaves_nothing();
+    assert_eq!(testbed.jobs()[0]["state"], "running");
+    testbed.leaves_nothing();
 }
 
 #[test]
 fn without_a_terminal_a_signal_detaches_at_once() {
-    let place = Place::steady();
-    let witness = Witness::submit(&place, "apart", "plain");
-    let life = witness.until_beats(&[]);
+    let testbed = Testbed::steady();
+    let witness = Witness::submit(&testbed, "apart", "plain");
+    let run = witness.until_beats(&[]);
     for signal in [Signal::INT, Signal::HUP, Signal::TERM] {
-        let out = place.work.join("out");
-        let mut command = place.command(&["attach", "apart"]);
+        let out = testbed.work.join("out");
+        let mut command = testbed.command(&["attach", "apart"]);
         command.stdout(std::fs::File::create(&out).unwrap()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         eventually("it watches", || std::fs::read_to_string(&out).unwrap().contains("running"));
         processes::signal(child.id() as i32, signal);
-        assert_eq!(super::place::wait(&mut child), Some(130), "{signal:?}");
+        assert_eq!(super::testbed::wait(&mut child), Some(130), "{signal:?}");
         let mut said = String::new();
         std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
         assert!(said.contains("windfall attach"), "{said}");
     }
-    assert_eq!(witness.alive().map(|life| life.pid), Some(life.pid), "the job does not care");
+    assert_eq!(witness.alive().map(|run| run.pid), Some(run.pid), "the job does not care");
     witness.finish();
-    witness.check_over(&place);
+    witness.check_over(&testbed);
 }
 
 #[test]
 fn a_pipe_behind_a_run_ends_with_the_run() {
-    let place = Place::bare();
-    place.write("quick.yaml", "name: quick\nrun: sleep 0.5; exit 0\n");
-    place.write("long.yaml", LONG);
+    let testbed = Testbed::bare();
+    testbed.write("quick.yaml", "name: quick\nrun: sleep 0.5; exit 0\n");
+    testbed.write("long.yaml", LONG);
     // The first of these starts the server, with descriptors 3 and 4 open on files of the terminal's. The market has
     // room for both jobs.
     let line = "exec 3>third 4>fourth; windfall up --market steady 2>&1 | cat; windfall submit long.yaml 2>&1 | cat; \
@@ -123,45 +123,45 @@ fn a_pipe_behind_a_run_ends_with_the_run() {
     let mut shell = Command::new("sh");
     let path = std::path::Path::new(env!("CARGO_BIN_EXE_windfall")).parent().unwrap();
     let path = format!("{}:{}", path.display(), std::env::var("PATH").unwrap());
-    shell.args(["-c", line]).current_dir(&place.work).env("WINDFALL_HOME", &place.home).env("PATH", path);
+    shell.args(["-c", line]).current_dir(&testbed.work).env("WINDFALL_HOME", &testbed.home).env("PATH", path);
     let child = shell.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let (done, ended) = std::sync::mpsc::channel();
     std::thread::spawn(move || done.send(child.wait_with_output().unwrap()));
     let said = ended.recv_timeout(LIMIT).expect("the pipe stays open");
     assert!(String::from_utf8_lossy(&said.stdout).contains("succeeded"));
-    let all = processes::of(&place.home);
+    let all = processes::of(&testbed.home);
     assert!(all.iter().any(|process| process.role == Role::Server));
     for process in all {
         let open = std::fs::read_dir(format!("/proc/{}/fd", process.pid)).into_iter().flatten();
         let held: Vec<_> = open.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok()).collect();
-        let foreign = ["third", "fourth", "log"].map(|name| place.work.join(name));
+        let foreign = ["third", "fourth", "log"].map(|name| testbed.work.join(name));
         assert!(!held.iter().any(|path| foreign.contains(path)), "{process:?} holds {held:?}");
     }
 }
 
 #[test]
 fn a_reader_that_goes_away_is_no_panic() {
-    let place = Place::steady();
-    place.submit(LONG);
+    let testbed = Testbed::steady();
+    testbed.submit(LONG);
     for args in [&["jobs"][..], &["status"], &["explain", "long"], &["attach", "long"]] {
-        let mut child = place.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = testbed.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
-        let code = super::place::wait(&mut child);
+        let code = super::testbed::wait(&mut child);
         let mut said = String::new();
         std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
         assert_eq!((code, said.as_str()), (Some(141), ""), "{args:?}");
     }
-    place.leaves_nothing();
+    testbed.leaves_nothing();
 }
 
 #[test]
 fn a_watcher_that_is_killed_changes_nothing() {
-    let place = Place::steady();
-    place.write("long.yaml", LONG);
-    let mut child = place.command(&["run", "long.yaml"]).stdout(Stdio::null()).spawn().unwrap();
-    eventually("it runs", || place.jobs().first().is_some_and(|job| job["state"] == "running"));
+    let testbed = Testbed::steady();
+    testbed.write("long.yaml", LONG);
+    let mut child = testbed.command(&["run", "long.yaml"]).stdout(Stdio::null()).spawn().unwrap();
+    eventually("it runs", || testbed.jobs().first().is_some_and(|job| job["state"] == "running"));
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(place.jobs()[0]["state"], "running");
-    place.leaves_nothing();
+    assert_eq!(testbed.jobs()[0]["state"], "running");
+    testbed.leaves_nothing();
 }

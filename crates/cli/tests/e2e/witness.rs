@@ -1,8 +1,8 @@
-//! A program that writes down when it lives, and what its journal proves: one worker at a time, nothing
+//! A program that writes down when it runs, and what its journal proves: one worker at a time, nothing
 //! lost, nothing left behind.
 
-use super::place::{Place, eventually, in_python, python};
 use super::processes;
+use super::testbed::{Testbed, eventually, in_python, python};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -74,9 +74,9 @@ pub struct Witness {
     base: PathBuf,
 }
 
-/// One worker's life as its journal has it.
+/// One run of a witness, as its journal has it.
 #[derive(Clone, Copy, Debug)]
-pub struct Life {
+pub struct WitnessRun {
     pub pid: i32,
     pub from: u64,
     pub to: u64,
@@ -87,37 +87,37 @@ pub struct Life {
 
 impl Witness {
     /// Submits a witness. `mode` is `plain`, `daemon` or `bare-daemon`.
-    pub fn submit(place: &Place, name: &str, mode: &str) -> Witness {
-        Witness::submit_with(place, place.command(&[]), name, mode)
+    pub fn submit(testbed: &Testbed, name: &str, mode: &str) -> Witness {
+        Witness::submit_with(testbed, testbed.command(&[]), name, mode)
     }
 
     /// Submits a witness with a command that has no arguments yet.
-    pub fn submit_with(place: &Place, mut command: Command, name: &str, mode: &str) -> Witness {
-        let base = place.work.join("journals");
+    pub fn submit_with(testbed: &Testbed, mut command: Command, name: &str, mode: &str) -> Witness {
+        let base = testbed.work.join("journals");
         std::fs::create_dir_all(&base).unwrap();
-        let program = place.write("witness.py", PROGRAM);
+        let program = testbed.write("witness.py", PROGRAM);
         let text = format!(
             "name: {name}\nwork: {{ steps: 1000000 }}\ngrace: 60s\nrun: [{:?}, {:?}, {:?}, {name}, {mode}]\n",
             python(),
             program.display().to_string(),
             base.display().to_string(),
         );
-        place.write(&format!("{name}.yaml"), &text);
+        testbed.write(&format!("{name}.yaml"), &text);
         command.args(["submit", "--json", &format!("{name}.yaml")]);
-        let said = place.finish(command).ends_with(0);
+        let said = testbed.finish(command).ends_with(0);
         Witness { id: said.json()["id"].as_u64().unwrap(), name: name.to_owned(), base }
     }
 
     /// Submits a gang of witnesses, one for each rank, that are one job.
-    pub fn submit_gang(place: &Place, name: &str, ranks: u32) -> Vec<Witness> {
-        let base = place.work.join("journals");
+    pub fn submit_gang(testbed: &Testbed, name: &str, ranks: u32) -> Vec<Witness> {
+        let base = testbed.work.join("journals");
         std::fs::create_dir_all(&base).unwrap();
-        let program = place.write("witness.py", PROGRAM);
+        let program = testbed.write("witness.py", PROGRAM);
         let line = format!("exec {} {} {} {name}-$RANK gang-daemon", python(), program.display(), base.display());
         let text = format!(
             "name: {name}\nnodes: {ranks}\nwork: {{ steps: 1000000 }}\ngrace: 60s\ncheckpoint: {{ settle: 300ms }}\nrun: {line}\n"
         );
-        let id = place.submit(&text);
+        let id = testbed.submit(&text);
         (0..ranks).map(|rank| Witness { id, name: format!("{name}-{rank}"), base: base.clone() }).collect()
     }
 
@@ -132,30 +132,30 @@ impl Witness {
     }
 
     /// Every worker that there was, in order.
-    pub fn lives(&self) -> Vec<Life> {
-        let mut lives: BTreeMap<i32, Life> = BTreeMap::new();
+    pub fn runs(&self) -> Vec<WitnessRun> {
+        let mut runs: BTreeMap<i32, WitnessRun> = BTreeMap::new();
         for (at, kind, pid, what) in self.journal().into_iter().filter(|(_, kind, ..)| kind != "daemon") {
             let Ok(step) = what.parse() else { continue };
-            let born = Life { pid, from: at, to: at, first_step: step, last_step: step, beats: 0 };
-            let life = lives.entry(pid).or_insert(born);
-            (life.to, life.last_step) = (at, step);
-            life.beats += u32::from(kind == "beat");
+            let born = WitnessRun { pid, from: at, to: at, first_step: step, last_step: step, beats: 0 };
+            let run = runs.entry(pid).or_insert(born);
+            (run.to, run.last_step) = (at, step);
+            run.beats += u32::from(kind == "beat");
         }
-        let mut lives: Vec<Life> = lives.into_values().collect();
-        lives.sort_by_key(|life| life.from);
-        lives
+        let mut runs: Vec<WitnessRun> = runs.into_values().collect();
+        runs.sort_by_key(|run| run.from);
+        runs
     }
 
     /// The worker that beats now.
-    pub fn alive(&self) -> Option<Life> {
-        self.lives().last().copied().filter(|life| life.beats > 0 && processes::is_running(life.pid))
+    pub fn alive(&self) -> Option<WitnessRun> {
+        self.runs().last().copied().filter(|run| run.beats > 0 && processes::is_running(run.pid))
     }
 
     /// Waits until a worker beats that is none of these, and has beaten for a while.
-    pub fn until_beats(&self, not: &[i32]) -> Life {
+    pub fn until_beats(&self, not: &[i32]) -> WitnessRun {
         let mut found = None;
         eventually(&format!("a worker of {} beats", self.name), || {
-            found = self.alive().filter(|life| life.beats > 5 && !not.contains(&life.pid));
+            found = self.alive().filter(|run| run.beats > 5 && !not.contains(&run.pid));
             found.is_some()
         });
         found.unwrap()
@@ -170,20 +170,20 @@ impl Witness {
     pub fn check(&self) {
         let violations: Vec<_> = self.journal().into_iter().filter(|(_, kind, ..)| kind == "violation").collect();
         assert!(violations.is_empty(), "{}: two at once: {violations:?}", self.name);
-        for pair in self.lives().windows(2) {
+        for pair in self.runs().windows(2) {
             assert!(pair[0].to <= pair[1].from, "{}: two workers overlap: {pair:?}", self.name);
             assert!(pair[0].first_step <= pair[1].first_step, "{}: fell behind a save: {pair:?}", self.name);
         }
     }
 
     /// What must be true when its job is over: succeeded, nothing of it runs.
-    pub fn check_over(&self, place: &Place) {
-        let job = place.until(self.id, &["succeeded", "failed", "cancelled", "stopped"]);
+    pub fn check_over(&self, testbed: &Testbed) {
+        let job = testbed.until(self.id, &["succeeded", "failed", "cancelled", "stopped"]);
         assert_eq!(job["state"], "succeeded", "{job}");
-        place.run(&["attach", &self.id.to_string()]).ends_with(0);
+        testbed.run(&["attach", &self.id.to_string()]).ends_with(0);
         self.check();
         let left: Vec<_> =
-            processes::of(&place.home).into_iter().filter(|process| process.job == Some(self.id)).collect();
+            processes::of(&testbed.home).into_iter().filter(|process| process.job == Some(self.id)).collect();
         assert!(left.is_empty(), "{left:?}");
         eventually("no daemon is left", || self.daemons().is_empty());
     }
@@ -203,9 +203,9 @@ impl Witness {
 }
 
 /// The ledger adds up to what each job says that it cost.
-pub fn check_ledger(place: &Place) {
-    for job in place.jobs() {
-        let sum = ledger_sum(&place.home, job["id"].as_u64().unwrap());
+pub fn check_ledger(testbed: &Testbed) {
+    for job in testbed.jobs() {
+        let sum = ledger_sum(&testbed.home, job["id"].as_u64().unwrap());
         assert_eq!(job["cost_nanousd"].as_i64(), Some(sum), "the ledger of job {} is off", job["id"]);
     }
 }

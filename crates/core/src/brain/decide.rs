@@ -60,7 +60,7 @@ impl Brain {
         }
         plan.for_orphans();
         let (decided, wanted) = (plan.decided, plan.wanted);
-        self.think_at = self.shelf.think(&self.model, &wanted).then_some(now + THINK_AGAIN);
+        self.think_at = self.plan_cache.think(&self.model, &wanted).then_some(now + THINK_AGAIN);
         self.wake_at = wakes;
         self.undecided = !decided.is_empty();
         decided

@@ -29,7 +29,7 @@ pub use progress::Progress;
 use crate::ids::{DecisionId, Installation, LeaseId, NodeId, PoolId, WorkloadId};
 use crate::ledger::LedgerRow;
 use crate::market::Margins;
-use crate::market::foresight::{Model, Plan, Shelf};
+use crate::market::foresight::{Model, Plan, PlanCache};
 use crate::offer::{Offer, OfferId, Way};
 use crate::pool::{Node, Pool};
 use crate::reason::Reason;
@@ -120,7 +120,7 @@ pub struct Brain {
     #[serde(skip, default = "Model::embedded")]
     model: Arc<Model>,
     #[serde(skip)]
-    shelf: Shelf,
+    plan_cache: PlanCache,
     #[serde(skip)]
     fresh_ledger: Vec<LedgerRow>,
     #[serde(skip)]
@@ -192,7 +192,7 @@ impl Brain {
             droughts: Droughts::default(),
             lookouts: lookout::Lookouts::default(),
             model: Model::embedded(),
-            shelf: Shelf::default(),
+            plan_cache: PlanCache::default(),
             fresh_ledger: Vec::new(),
             final_views: Vec::new(),
             wake_at: BTreeMap::new(),
@@ -209,7 +209,7 @@ impl Brain {
     /// Gives it a model of markets and plans that were solved on it: before the first record, or beliefs begin anew.
     pub fn foresee(&mut self, model: Arc<Model>, plans: impl IntoIterator<Item = Arc<Plan>>) {
         self.model = model;
-        plans.into_iter().for_each(|plan| self.shelf.put(plan));
+        plans.into_iter().for_each(|plan| self.plan_cache.put(plan));
     }
 
     /// The latest moment that a record told of.

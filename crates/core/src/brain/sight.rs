@@ -60,8 +60,8 @@ impl Brain {
             plan_is_coming: false,
         };
         let terms = sight.plan_terms().filter(|_| watches);
-        let plan = terms.and_then(|terms| self.shelf.find(&terms)).cloned();
-        let plan_is_coming = plan.is_none() && terms.is_some_and(|terms| self.shelf.will_have(&terms));
+        let plan = terms.and_then(|terms| self.plan_cache.find(&terms)).cloned();
+        let plan_is_coming = plan.is_none() && terms.is_some_and(|terms| self.plan_cache.will_have(&terms));
         Sight { plan, plan_is_coming, ..sight }
     }
 

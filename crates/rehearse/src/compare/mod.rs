@@ -56,7 +56,7 @@ pub struct Compared {
 
 impl Compared {
     /// The places that make the result another one, but for those that no two runs have alike.
-    pub fn unlike<'a>(&'a self, volatile: &'a BTreeSet<Place>) -> impl Iterator<Item = &'a Apart> {
+    pub fn unlike<'a>(&'a self, volatile: &'a BTreeSet<ValuePath>) -> impl Iterator<Item = &'a Apart> {
         self.apart.iter().filter(move |apart| {
             let ends = std::iter::once(0).chain(apart.at.match_indices('.').map(|(at, _)| at)).chain([apart.at.len()]);
             let within = ends.map(|end| apart.at[..end].to_owned());
@@ -89,8 +89,8 @@ impl Compared {
     }
 }
 
-/// A file and a place in it.
-pub type Place = (PathBuf, String);
+/// A file, and the path to a value in it.
+pub type ValuePath = (PathBuf, String);
 
 /// Compares one file of two folders; `same` when their hashes are.
 pub fn file(path: &Path, one: &Path, other: &Path, same: bool) -> Compared {

@@ -48,7 +48,7 @@ impl Trainer {
     }
 }
 
-/// A clock this far from ours is none of this run.
+/// A time further from now than this was not written by this run.
 const NEAR_NOW: f64 = 2.0 * 24.0 * 3_600.0;
 
 const TIME_WORDS: &[&str] = &[

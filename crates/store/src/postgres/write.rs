@@ -62,7 +62,7 @@ pub(super) async fn lead(connection: &mut PgConnection) -> Result<u64, Failure> 
     Ok(epoch.cast_unsigned())
 }
 
-/// One statement is one transaction and one journey to the server. Where the writer does not lead or its numbers do not
+/// One statement is one transaction and one round trip to the server. Where the writer does not lead or its numbers do not
 /// continue, no row of `meta` matches and nothing is inserted.
 const COMMIT: &str = "
 WITH guard AS (

@@ -4,22 +4,22 @@ use std::time::Duration;
 
 use windfall_store::{Commit, Row, Snapshot, Store, StoreError};
 
-use crate::place::{Place, charge, ended, job, row, row_of, rows, seqs};
+use crate::test_store::{TestStore, charge, ended, job, row, row_of, rows, seqs};
 
 fn snapshot(seq: u64) -> Snapshot {
     Snapshot { seq, at_ms: 5, version: 3, payload: format!("{{\"covers\":{seq}}}").into() }
 }
 
 /// An opened store that leads and has this many rows.
-async fn led(place: &Place, count: u64) -> (Box<dyn Store>, u64) {
-    let store = place.open().await;
+async fn led(test_store: &TestStore, count: u64) -> (Box<dyn Store>, u64) {
+    let store = test_store.open().await;
     let epoch = store.lead().await.unwrap();
     store.commit(epoch, &rows(1..=count)).await.unwrap();
     (store, epoch)
 }
 
-pub async fn appended_rows_come_back_in_order(place: &Place) {
-    let (store, epoch) = led(place, 0).await;
+pub async fn appended_rows_come_back_in_order(test_store: &TestStore) {
+    let (store, epoch) = led(test_store, 0).await;
     let mut expected = Vec::new();
     for (first, count) in [(1, 1), (2, 7), (9, 300), (309, 64)] {
         let commit = rows(first..first + count);
@@ -33,13 +33,13 @@ pub async fn appended_rows_come_back_in_order(place: &Place) {
     assert_eq!(seqs(&store.rows_after(370, 2).await.unwrap()), [371, 372]);
     store.close().await;
 
-    let again = place.open().await;
+    let again = test_store.open().await;
     assert_eq!(again.load().await.unwrap().tail, expected);
     again.close().await;
 }
 
-pub async fn a_commit_is_all_or_nothing(place: &Place) {
-    let (store, epoch) = led(place, 2).await;
+pub async fn a_commit_is_all_or_nothing(test_store: &TestStore) {
+    let (store, epoch) = led(test_store, 2).await;
     let bad_ledger = Commit { rows: vec![row(3)], jobs: vec![job(1)], ledger: vec![charge(7, None, 1)] };
     assert!(matches!(store.commit(epoch, &bad_ledger).await, Err(StoreError::Gap { .. })));
     let bad_job = Commit { rows: vec![row(3)], jobs: vec![job(1), job(u64::MAX)], ledger: vec![charge(1, None, 1)] };
@@ -57,8 +57,8 @@ pub async fn a_commit_is_all_or_nothing(place: &Place) {
     store.close().await;
 }
 
-pub async fn a_gap_in_the_log_is_refused(place: &Place) {
-    let (store, epoch) = led(place, 3).await;
+pub async fn a_gap_in_the_log_is_refused(test_store: &TestStore) {
+    let (store, epoch) = led(test_store, 3).await;
     for (wrong, bad) in [(rows([5]), 5), (rows([3]), 3), (rows([4, 6]), 6), (rows([4, 4]), 4), (rows([0]), 0)] {
         match store.commit(epoch, &wrong).await {
             Err(StoreError::Gap { sequence: "log", found, .. }) => assert_eq!(found, bad),
@@ -69,8 +69,8 @@ pub async fn a_gap_in_the_log_is_refused(place: &Place) {
     store.close().await;
 }
 
-pub async fn a_gap_in_the_ledger_is_refused(place: &Place) {
-    let (store, epoch) = led(place, 0).await;
+pub async fn a_gap_in_the_ledger_is_refused(test_store: &TestStore) {
+    let (store, epoch) = led(test_store, 0).await;
     let charges =
         |seqs: &[u64]| Commit { ledger: seqs.iter().map(|seq| charge(*seq, None, 1)).collect(), ..Commit::default() };
     store.commit(epoch, &charges(&[1, 2])).await.unwrap();
@@ -83,8 +83,8 @@ pub async fn a_gap_in_the_ledger_is_refused(place: &Place) {
     store.close().await;
 }
 
-pub async fn a_stale_epoch_is_refused(place: &Place) {
-    let (store, old) = led(place, 3).await;
+pub async fn a_stale_epoch_is_refused(test_store: &TestStore) {
+    let (store, old) = led(test_store, 3).await;
     let new = store.lead().await.unwrap();
     assert!(new > old);
     let fenced =
@@ -96,13 +96,13 @@ pub async fn a_stale_epoch_is_refused(place: &Place) {
     store.commit(new, &rows([4])).await.unwrap();
     store.close().await;
 
-    let later = place.open().await;
+    let later = test_store.open().await;
     assert!(later.lead().await.unwrap() > new);
     later.close().await;
 }
 
-pub async fn who_never_led_cannot_write(place: &Place) {
-    let store = place.open().await;
+pub async fn who_never_led_cannot_write(test_store: &TestStore) {
+    let store = test_store.open().await;
     for epoch in [1, 99] {
         let refused = store.commit(epoch, &rows([1])).await;
         assert!(matches!(refused, Err(StoreError::Fenced { current: 0, .. })), "{refused:?}");
@@ -111,8 +111,8 @@ pub async fn who_never_led_cannot_write(place: &Place) {
     store.close().await;
 }
 
-pub async fn a_snapshot_and_the_rows_after_it_are_loaded(place: &Place) {
-    let (store, epoch) = led(place, 10).await;
+pub async fn a_snapshot_and_the_rows_after_it_are_loaded(test_store: &TestStore) {
+    let (store, epoch) = led(test_store, 10).await;
     store.snapshot(epoch, &snapshot(7)).await.unwrap();
     let loaded = store.load().await.unwrap();
     assert_eq!(loaded.snapshot, Some(snapshot(7)));
@@ -125,8 +125,8 @@ pub async fn a_snapshot_and_the_rows_after_it_are_loaded(place: &Place) {
     store.close().await;
 }
 
-pub async fn the_newest_two_snapshots_are_kept(place: &Place) {
-    let (store, epoch) = led(place, 10).await;
+pub async fn the_newest_two_snapshots_are_kept(test_store: &TestStore) {
+    let (store, epoch) = led(test_store, 10).await;
     for seq in [2, 5, 9] {
         store.snapshot(epoch, &snapshot(seq)).await.unwrap();
     }
@@ -144,16 +144,16 @@ pub async fn the_newest_two_snapshots_are_kept(place: &Place) {
     store.close().await;
 }
 
-pub async fn a_snapshot_of_rows_that_are_not_there_is_refused(place: &Place) {
-    let (store, epoch) = led(place, 3).await;
+pub async fn a_snapshot_of_rows_that_are_not_there_is_refused(test_store: &TestStore) {
+    let (store, epoch) = led(test_store, 3).await;
     let refused = store.snapshot(epoch, &snapshot(4)).await;
     assert!(matches!(refused, Err(StoreError::Ahead { seq: 4, next_seq: 4 })), "{refused:?}");
     assert_eq!(store.load().await.unwrap().snapshot, None);
     store.close().await;
 }
 
-pub async fn a_cut_spares_live_jobs_young_rows_and_the_tail(place: &Place) {
-    let (store, epoch) = led(place, 0).await;
+pub async fn a_cut_spares_live_jobs_young_rows_and_the_tail(test_store: &TestStore) {
+    let (store, epoch) = led(test_store, 0).await;
     // Rows 1 to 12 at 1 s to 12 s; job 1 lives, job 2 has ended, job 3 is not in the list of jobs.
     let owner = |seq: u64| [None, Some(1), Some(2), Some(3)][(seq % 4) as usize];
     let log = (1..=12).map(|seq| Row { workload: owner(seq), ..row(seq) }).collect();
@@ -174,15 +174,15 @@ pub async fn a_cut_spares_live_jobs_young_rows_and_the_tail(place: &Place) {
     store.close().await;
 }
 
-pub async fn a_cut_without_a_snapshot_removes_nothing(place: &Place) {
-    let (store, epoch) = led(place, 5).await;
+pub async fn a_cut_without_a_snapshot_removes_nothing(test_store: &TestStore) {
+    let (store, epoch) = led(test_store, 5).await;
     assert_eq!(store.cut(epoch, u64::MAX, i64::MAX).await.unwrap(), 0);
     assert_eq!(store.load().await.unwrap().tail.len(), 5);
     store.close().await;
 }
 
-pub async fn a_long_cut_lets_commits_pass(place: &Place) {
-    let (store, epoch) = led(place, 9_000).await;
+pub async fn a_long_cut_lets_commits_pass(test_store: &TestStore) {
+    let (store, epoch) = led(test_store, 9_000).await;
     store.snapshot(epoch, &snapshot(9_000)).await.unwrap();
     let commits = async {
         for seq in 9_001..=9_005 {
@@ -195,8 +195,8 @@ pub async fn a_long_cut_lets_commits_pass(place: &Place) {
     store.close().await;
 }
 
-pub async fn the_ledger_outlives_a_cut(place: &Place) {
-    let (store, epoch) = led(place, 0).await;
+pub async fn the_ledger_outlives_a_cut(test_store: &TestStore) {
+    let (store, epoch) = led(test_store, 0).await;
     let ledger = vec![charge(1, Some(4), 700), charge(2, None, 50), charge(3, Some(4), -200)];
     let commit = Commit { rows: vec![row_of(1, 4)], jobs: vec![ended(4)], ledger: ledger.clone() };
     store.commit(epoch, &commit).await.unwrap();
@@ -209,13 +209,13 @@ pub async fn the_ledger_outlives_a_cut(place: &Place) {
     store.close().await;
 }
 
-pub async fn numbers_go_on_after_the_whole_log_was_cut(place: &Place) {
-    let (store, epoch) = led(place, 4).await;
+pub async fn numbers_go_on_after_the_whole_log_was_cut(test_store: &TestStore) {
+    let (store, epoch) = led(test_store, 4).await;
     store.snapshot(epoch, &snapshot(4)).await.unwrap();
     assert_eq!(store.cut(epoch, u64::MAX, i64::MAX).await.unwrap(), 4);
     store.close().await;
 
-    let again = place.open().await;
+    let again = test_store.open().await;
     let epoch = again.lead().await.unwrap();
     assert_eq!(again.load().await.unwrap().next_seq, 5);
     assert!(matches!(again.commit(epoch, &rows([1])).await, Err(StoreError::Gap { expected: 5, .. })));
@@ -223,8 +223,8 @@ pub async fn numbers_go_on_after_the_whole_log_was_cut(place: &Place) {
     again.close().await;
 }
 
-pub async fn a_dropped_commit_leaves_the_store_usable(place: &Place) {
-    let (store, epoch) = led(place, 0).await;
+pub async fn a_dropped_commit_leaves_the_store_usable(test_store: &TestStore) {
+    let (store, epoch) = led(test_store, 0).await;
     for micros in (0..1_500).step_by(50) {
         let next = store.load().await.unwrap().next_seq;
         let commit = rows(next..next + 20);
@@ -240,13 +240,13 @@ pub async fn a_dropped_commit_leaves_the_store_usable(place: &Place) {
     store.close().await;
 }
 
-pub async fn the_installation_is_minted_once(place: &Place) {
-    let store = place.open().await;
+pub async fn the_installation_is_minted_once(test_store: &TestStore) {
+    let store = test_store.open().await;
     let installation = store.load().await.unwrap().installation;
     assert_eq!(installation.len(), 16);
     store.lead().await.unwrap();
     store.close().await;
-    let again = place.open().await;
+    let again = test_store.open().await;
     assert_eq!(again.load().await.unwrap().installation, installation);
     again.close().await;
 }

@@ -8,7 +8,7 @@ use std::{
 
 use windfall_store::{Commit, Row, SqliteStore, Store};
 
-use crate::place::{Scratch, charge, job, row};
+use crate::test_store::{Scratch, charge, job, row};
 
 const CHILD: &str = "WINDFALL_STORE_KILLED_CHILD";
 const ROUNDS: u32 = 24;

@@ -2,7 +2,7 @@
 
 use windfall_store::{Commit, MemoryStore, Store, StoreError};
 
-use crate::place::rows;
+use crate::test_store::rows;
 
 #[tokio::test]
 async fn a_refused_commit_writes_nothing_and_the_next_one_passes() {

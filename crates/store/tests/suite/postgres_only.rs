@@ -2,12 +2,12 @@
 
 use windfall_store::{PostgresStore, Store, StoreError};
 
-use crate::place::{self, rows};
+use crate::test_store::{self, rows};
 
 #[tokio::test]
 async fn a_second_leader_waits_until_the_first_is_gone() {
-    let Some(place) = place::postgres() else { return };
-    let (first, second) = (place.open().await, place.open().await);
+    let Some(test_store) = test_store::postgres() else { return };
+    let (first, second) = (test_store.open().await, test_store.open().await);
     let old = first.lead().await.unwrap();
     assert!(matches!(second.lead().await, Err(StoreError::Led { .. })));
     first.commit(old, &rows([1, 2])).await.unwrap();
@@ -19,7 +19,7 @@ async fn a_second_leader_waits_until_the_first_is_gone() {
     assert!(new > old);
     second.commit(new, &rows([3])).await.unwrap();
     second.close().await;
-    place.remove().await;
+    test_store.remove().await;
 }
 
 const END_THE_LEADER: &str = "SELECT pg_terminate_backend(pid) FROM pg_locks \
@@ -29,11 +29,11 @@ const END_THE_LEADER: &str = "SELECT pg_terminate_backend(pid) FROM pg_locks \
 
 #[tokio::test]
 async fn a_leader_that_lost_its_connection_cannot_write_after_another_took_over() {
-    let Some(place) = place::postgres() else { return };
-    let (first, second) = (place.open().await, place.open().await);
+    let Some(test_store) = test_store::postgres() else { return };
+    let (first, second) = (test_store.open().await, test_store.open().await);
     let old = first.lead().await.unwrap();
     first.commit(old, &rows([1])).await.unwrap();
-    place.sql(END_THE_LEADER).await;
+    test_store.sql(END_THE_LEADER).await;
     let new = loop {
         match second.lead().await {
             Ok(epoch) => break epoch,
@@ -51,38 +51,38 @@ async fn a_leader_that_lost_its_connection_cannot_write_after_another_took_over(
     assert_eq!(first.load().await.unwrap().next_seq, 3);
     first.close().await;
     second.close().await;
-    place.remove().await;
+    test_store.remove().await;
 }
 
 #[tokio::test]
 async fn a_leader_that_lost_its_connection_can_lead_again() {
-    let Some(place) = place::postgres() else { return };
-    let store = place.open().await;
+    let Some(test_store) = test_store::postgres() else { return };
+    let store = test_store.open().await;
     let old = store.lead().await.unwrap();
-    place.sql(END_THE_LEADER).await;
+    test_store.sql(END_THE_LEADER).await;
     let new = store.lead().await.unwrap();
     assert!(new > old);
     store.commit(new, &rows([1])).await.unwrap();
     store.close().await;
-    place.remove().await;
+    test_store.remove().await;
 }
 
 #[tokio::test]
 async fn a_newer_schema_is_refused() {
-    let Some(place) = place::postgres() else { return };
-    place.open().await.close().await;
-    place.sql("UPDATE format SET number = 999").await;
-    let refused = PostgresStore::open(&place.url()).await.err();
+    let Some(test_store) = test_store::postgres() else { return };
+    test_store.open().await.close().await;
+    test_store.sql("UPDATE format SET number = 999").await;
+    let refused = PostgresStore::open(&test_store.url()).await.err();
     assert!(matches!(refused, Some(StoreError::Newer { found: 999, known: 1 })), "{refused:?}");
-    place.remove().await;
+    test_store.remove().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_that_start_at_the_same_moment_share_one_store() {
-    let Some(place) = place::postgres() else { return };
+    let Some(test_store) = test_store::postgres() else { return };
     let opening: Vec<_> = (0..6)
         .map(|_| {
-            let url = place.url();
+            let url = test_store.url();
             tokio::spawn(async move { PostgresStore::open(&url).await })
         })
         .collect();
@@ -94,13 +94,13 @@ async fn servers_that_start_at_the_same_moment_share_one_store() {
     }
     installations.dedup();
     assert_eq!(installations.len(), 1);
-    place.remove().await;
+    test_store.remove().await;
 }
 
 #[tokio::test]
 async fn what_the_server_refuses_is_rolled_back_whole() {
-    let Some(place) = place::postgres() else { return };
-    let store = place.open().await;
+    let Some(test_store) = test_store::postgres() else { return };
+    let store = test_store.open().await;
     let epoch = store.lead().await.unwrap();
     let mut commit = rows([1, 2]);
     // PostgreSQL has no text with a zero byte; JSON never has one, it writes \u0000.
@@ -109,7 +109,7 @@ async fn what_the_server_refuses_is_rolled_back_whole() {
     assert_eq!(store.load().await.unwrap().next_seq, 1);
     store.commit(epoch, &rows([1])).await.unwrap();
     store.close().await;
-    place.remove().await;
+    test_store.remove().await;
 }
 
 #[tokio::test]

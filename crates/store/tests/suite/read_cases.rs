@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use windfall_store::{Commit, JobQuery, JobRow, Row, Snapshot};
 
-use crate::place::{Place, charge, ended, job, row, row_of, seqs};
+use crate::test_store::{TestStore, charge, ended, job, row, row_of, seqs};
 
-pub async fn a_job_is_replaced_by_its_newest_writing(place: &Place) {
-    let store = place.open().await;
+pub async fn a_job_is_replaced_by_its_newest_writing(test_store: &TestStore) {
+    let store = test_store.open().await;
     let epoch = store.lead().await.unwrap();
     let write = |jobs: Vec<JobRow>| Commit { jobs, ..Commit::default() };
     store.commit(epoch, &write(vec![job(1), job(2)])).await.unwrap();
@@ -19,8 +19,8 @@ pub async fn a_job_is_replaced_by_its_newest_writing(place: &Place) {
     store.close().await;
 }
 
-pub async fn jobs_come_in_pages_newest_first(place: &Place) {
-    let store = place.open().await;
+pub async fn jobs_come_in_pages_newest_first(test_store: &TestStore) {
+    let store = test_store.open().await;
     let epoch = store.lead().await.unwrap();
     store.commit(epoch, &Commit { jobs: (1..=25).map(job).collect(), ..Commit::default() }).await.unwrap();
     let (mut seen, mut before) = (Vec::new(), None);
@@ -34,12 +34,12 @@ pub async fn jobs_come_in_pages_newest_first(place: &Place) {
     store.close().await;
 }
 
-pub async fn jobs_are_filtered_by_owner_name_and_life(place: &Place) {
-    let store = place.open().await;
+pub async fn jobs_are_filtered_by_owner_name_and_life(test_store: &TestStore) {
+    let store = test_store.open().await;
     let epoch = store.lead().await.unwrap();
     let jobs = (1..=12).map(|id| if id <= 6 { ended(id) } else { job(id) }).collect();
     store.commit(epoch, &Commit { jobs, ..Commit::default() }).await.unwrap();
-    if let Some(url) = place.address() {
+    if let Some(url) = test_store.address() {
         assert_eq!(windfall_store::live_jobs(&url).await.unwrap(), Some(6), "counted from outside");
     }
     let ids = async |query: JobQuery| -> Vec<u64> {
@@ -56,8 +56,8 @@ pub async fn jobs_are_filtered_by_owner_name_and_life(place: &Place) {
     store.close().await;
 }
 
-pub async fn the_log_of_a_job_holds_only_its_rows(place: &Place) {
-    let store = place.open().await;
+pub async fn the_log_of_a_job_holds_only_its_rows(test_store: &TestStore) {
+    let store = test_store.open().await;
     let epoch = store.lead().await.unwrap();
     let log: Vec<Row> = (1..=20).map(|seq| if seq % 2 == 0 { row_of(seq, 7) } else { row(seq) }).collect();
     store.commit(epoch, &Commit { rows: log, ..Commit::default() }).await.unwrap();
@@ -67,8 +67,8 @@ pub async fn the_log_of_a_job_holds_only_its_rows(place: &Place) {
     store.close().await;
 }
 
-pub async fn the_sum_of_the_ledger_does_not_overflow(place: &Place) {
-    let store = place.open().await;
+pub async fn the_sum_of_the_ledger_does_not_overflow(test_store: &TestStore) {
+    let store = test_store.open().await;
     let epoch = store.lead().await.unwrap();
     let amounts = [i64::MAX, i64::MAX, i64::MAX, -3, i64::MIN, i64::MAX];
     let ledger = amounts.iter().zip(1..).map(|(amount, seq)| charge(seq, None, *amount)).collect();
@@ -79,8 +79,8 @@ pub async fn the_sum_of_the_ledger_does_not_overflow(place: &Place) {
 }
 
 /// Each commit has three rows of one batch and moves one job: a reader sees all of that, or none.
-pub async fn sixteen_readers_see_only_whole_commits(place: &Place) {
-    let store: Arc<dyn windfall_store::Store> = Arc::from(place.open().await);
+pub async fn sixteen_readers_see_only_whole_commits(test_store: &TestStore) {
+    let store: Arc<dyn windfall_store::Store> = Arc::from(test_store.open().await);
     let epoch = store.lead().await.unwrap();
     let commit = |batch: u64| Commit {
         rows: (0..3).map(|at| Row { batch, workload: Some(1), ..row(3 * batch - 2 + at) }).collect(),
@@ -118,8 +118,8 @@ pub async fn sixteen_readers_see_only_whole_commits(place: &Place) {
     store.close().await;
 }
 
-pub async fn unicode_and_huge_payloads_come_back_to_the_byte(place: &Place) {
-    let store = place.open().await;
+pub async fn unicode_and_huge_payloads_come_back_to_the_byte(test_store: &TestStore) {
+    let store = test_store.open().await;
     let epoch = store.lead().await.unwrap();
     let text = "{ \"näme\" : \"学習 🚀 \\u0000 'quoted' \\\"\",\"e\":\"e\u{301}\u{202e}\"}";
     let huge: Arc<str> = format!("{{\"x\":\"{}\"}}", "ü0123456789ab-".repeat(350_000)).into();
@@ -134,7 +134,7 @@ pub async fn unicode_and_huge_payloads_come_back_to_the_byte(place: &Place) {
     store.snapshot(epoch, &snapshot).await.unwrap();
     store.close().await;
 
-    let again = place.open().await;
+    let again = test_store.open().await;
     assert_eq!(again.rows_after(0, 9).await.unwrap(), commit.rows);
     assert_eq!(again.job(1).await.unwrap().as_ref(), commit.jobs.first());
     assert_eq!(again.ledger_after(0, 9).await.unwrap(), commit.ledger);

@@ -4,7 +4,7 @@ use std::{os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use windfall_store::{Commit, Row, SqliteStore, Store, StoreError};
 
-use crate::place::{Scratch, row, rows};
+use crate::test_store::{Scratch, row, rows};
 
 async fn refusal(path: &Path) -> StoreError {
     SqliteStore::open(path).await.err().expect("a refusal")

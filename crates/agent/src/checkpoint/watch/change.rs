@@ -20,7 +20,7 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// In the middle of being written, as far as one can tell.
+    /// Whether it is probably being written right now.
     pub fn busy(&self, now: u64, settle_ms: u64) -> bool {
         self.open || (!self.by_rename && now < self.last_ms + settle_ms)
     }

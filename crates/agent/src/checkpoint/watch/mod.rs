@@ -4,6 +4,7 @@
 mod change;
 mod ears;
 mod generation;
+mod habits;
 mod pattern;
 mod rules;
 
@@ -19,6 +20,7 @@ use tokio::io::unix::AsyncFd;
 use super::error::{CheckpointError, Result, blocking};
 use super::tree::{Snapshot, Stamp, Standing};
 use ears::Ears;
+pub use habits::Habits;
 use pattern::Pattern;
 use rules::{Limits, Rules, Sign};
 
@@ -26,9 +28,10 @@ use rules::{Limits, Rules, Sign};
 const GATHER: Duration = Duration::from_millis(30);
 /// Memory-mapped writes and a replaced root make no events, so once in a while everything is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(20);
-/// A tree that changes under every look is looked at again later.
+/// How often a tree that changes while it is read is read again at once, before that is put off.
 const TRIES: usize = 3;
-/// A program whose saves are no checkpoint for so many settling times is told so, and within a minute.
+/// A program that saved for this many settling times, but at most for `NEVER_AFTER_AT_MOST`, without a single
+/// checkpoint is reported.
 const NEVER_AFTER: u32 = 20;
 const NEVER_AFTER_AT_MOST: Duration = Duration::from_secs(50);
 
@@ -69,27 +72,6 @@ impl Default for WatchOptions {
             streams: BTreeSet::new(),
         }
     }
-}
-
-/// How a program was seen to save.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Habits {
-    /// Files or directories renamed into place.
-    pub renames: u64,
-    /// Times an existing file was written over in place: a kill at that moment loses it.
-    pub in_place_rewrites: u64,
-    /// From the start of watching to the first snapshot.
-    pub first_save_after_ms: Option<u64>,
-    /// Snapshots taken.
-    pub saves: u64,
-    /// The longest time from the first write of a file to its close or rename.
-    pub longest_save_ms: u64,
-    /// Whether something is being written now.
-    pub mid_write_now: bool,
-    /// Whether a file is open for writing now.
-    pub open_now: bool,
-    /// It saves on and on, and nothing of it is ever a checkpoint.
-    pub never_settles: bool,
 }
 
 /// Watches one directory.
@@ -164,7 +146,7 @@ impl Watcher {
     pub async fn last_snapshot(&mut self) -> Result<Option<Snapshot>> {
         self.scout
             .with(|inner| {
-                // A snapshot that nobody fetched was whole, and is as good as none if something came after it.
+                // A snapshot that nobody fetched counts, unless something changed after it.
                 let ready = inner.ready.take();
                 inner.listen()?;
                 let now = inner.now();

@@ -23,9 +23,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::super::tree::Stamp;
-use super::Habits;
 use super::change::Change;
 use super::generation::Generations;
+use super::habits::Habits;
 use super::pattern::Pattern;
 
 /// A stream that has grown for so many times `stream_after` is a log.

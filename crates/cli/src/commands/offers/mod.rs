@@ -3,9 +3,9 @@
 mod record;
 mod table;
 
-use super::Here;
 use super::facts::catalog;
 use crate::args::{OfferSort, OffersArgs, PlaceArgs};
+use crate::here::Here;
 use windfall_catalog::{BadRequest, Catalog, Query, Sort, Term};
 use windfall_core::NanoUsd;
 use windfall_server::client::{Code, Failure};
@@ -74,7 +74,7 @@ pub struct Within {
 }
 
 impl Within {
-    /// Insists on clouds, regions and markets that there are.
+    /// Fails if a cloud, region or market does not exist.
     pub fn of(catalog: &Catalog, args: &PlaceArgs) -> Result<Within, Failure> {
         let clouds: Vec<String> = args.cloud.iter().map(|cloud| cloud.to_ascii_lowercase()).collect();
         clouds.iter().try_for_each(|cloud| catalog.known_cloud(cloud)).map_err(bad)?;

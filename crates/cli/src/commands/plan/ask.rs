@@ -1,15 +1,15 @@
 //! From a job file and flags to a request.
 
-use super::world::ForSale;
 use crate::args::PlanChange;
-use crate::commands::Here;
+use crate::commands::for_sale::ForSale;
 use crate::commands::offers::{Within, bad};
 use crate::commands::work::{self, wanted};
+use crate::here::Here;
 use std::path::Path;
 use windfall_agent::checkpoint::{Located, located};
-use windfall_catalog::plan::{Holdings, Kept, Request, Saves, Stored, Tuning, Work};
+use windfall_catalog::plan::{Holdings, JobData, Request, Saves, StoreLocation, Tuning, Work};
 use windfall_catalog::{Catalog, Count, Precision, Wanted};
-use windfall_core::{NanoUsd, Span};
+use windfall_core::Span;
 use windfall_jobfile::{self as jobfile, Problem, Read};
 use windfall_server::client::{Code, Failure};
 
@@ -18,7 +18,7 @@ pub struct Asked {
     pub name: String,
     pub request: Request,
     pub deadline: Option<Span>,
-    /// The replayed market that it speaks of, when it is not about all that is for sale.
+    /// The replayed market, when the plan is about that and not about all that is for sale.
     pub market: Option<String>,
     /// What was assumed about the job's own things, one line each.
     pub notes: Vec<String>,
@@ -45,7 +45,7 @@ pub fn asked(here: &Here, sold: &ForSale, file: Option<&Path>, args: &PlanChange
     let named = !asked.request.accelerators.is_empty();
     flags(here, catalog, args, &mut asked)?;
     if let Some(store) = store.filter(|_| args.store_at.is_none()) {
-        let (at, note) = kept(&store);
+        let (at, note) = store_location(&store);
         asked.request.saves.at = at;
         asked.notes.extend(note);
     }
@@ -68,7 +68,7 @@ pub fn asked(here: &Here, sold: &ForSale, file: Option<&Path>, args: &PlanChange
     }
     request.most_spot = sold.most_spot;
     request.recorded = recorded();
-    // What was named is what is wanted; hours on something say only how fast it is.
+    // Accelerators that were named are taken as they are; those of `--on` only say how fast the job is.
     request.equivalents = args.by.is_some() && !named && args.gpu.is_empty();
     asked.deadline = asked.request.deadline;
     asked.market.clone_from(&sold.market);
@@ -107,9 +107,9 @@ fn of_file(catalog: &Catalog, read: &Read, file: &Path) -> Result<Asked, Failure
             bytes: spec.checkpoint.size_bytes,
             every: spec.checkpoint.every,
             keep: spec.checkpoint.keep,
-            at: Kept::Here,
+            at: StoreLocation::Here,
         },
-        data: wishes.data_bytes.map(|bytes| Stored { bytes, at: None }),
+        data: wishes.data_bytes.map(|bytes| JobData { bytes, at: None }),
         precision,
         min_memory_gib: wishes.memory_gb,
         min_accelerator_memory_gb: wishes.accelerator_memory_gb,
@@ -125,32 +125,32 @@ fn of_file(catalog: &Catalog, read: &Read, file: &Path) -> Result<Asked, Failure
     Ok(asked)
 }
 
-/// Where a store is, and what of that was assumed. A bucket is asked; that a store does not answer costs seconds only.
-fn kept(store: &str) -> (Kept, Option<String>) {
+/// Where a store is, and what of that was assumed. A bucket is asked, for a few seconds at most.
+fn store_location(store: &str) -> (StoreLocation, Option<String>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let located = runtime.ok().and_then(|runtime| runtime.block_on(located(store, std::env::vars())));
     let unsure = "say where the bucket is with --store-at";
     match located {
-        None | Some(Located::Folder) => (Kept::Here, None),
+        None | Some(Located::Folder) => (StoreLocation::Here, None),
         Some(Located::Said { cloud, region }) => {
             let note = format!("checkpoints are kept in {cloud} {region}, where the bucket says it is");
-            (Kept::At { cloud: cloud.to_owned(), region }, Some(note))
+            (StoreLocation::At { cloud: cloud.to_owned(), region }, Some(note))
         }
         Some(Located::Set { cloud, region }) => {
             let note = format!("checkpoints are kept in {cloud} {region}, as AWS_REGION says: {unsure}");
-            (Kept::At { cloud: cloud.to_owned(), region }, Some(note))
+            (StoreLocation::At { cloud: cloud.to_owned(), region }, Some(note))
         }
         Some(Located::Within { cloud }) => {
             let note = format!(
                 "the region of the bucket is not known: inside {cloud} it is taken to be that of the job, which costs \
                  nothing; from elsewhere its traffic is paid: {unsure}"
             );
-            (Kept::Within { cloud: cloud.to_owned() }, Some(note))
+            (StoreLocation::Within { cloud: cloud.to_owned() }, Some(note))
         }
         Some(Located::Elsewhere) => {
             let note =
                 format!("the store has an address of its own: traffic to it is paid as to the internet: {unsure}");
-            (Kept::Within { cloud: String::new() }, Some(note))
+            (StoreLocation::Within { cloud: String::new() }, Some(note))
         }
     }
 }
@@ -218,7 +218,7 @@ fn flags(here: &Here, catalog: &Catalog, args: &PlanChange, asked: &mut Asked) -
     }
     if let Some(at) = &args.store_at {
         let (cloud, region) = site(catalog, "--store-at", at)?;
-        request.saves.at = Kept::At { cloud, region };
+        request.saves.at = StoreLocation::At { cloud, region };
     }
     if let Some(file) = &args.holdings {
         request.holdings = holdings(file, here)?;
@@ -276,9 +276,4 @@ fn holdings(file: &Path, here: &Here) -> Result<Holdings, Failure> {
         held.left.push(Span(end.timestamp().as_millisecond() - now.as_millisecond()));
     }
     Ok(held)
-}
-
-/// A price for people.
-pub fn dollars(price: NanoUsd) -> String {
-    price.to_string()
 }

@@ -1,31 +1,34 @@
 //! Two or more jobs side by side.
 
-use super::{ask, machines, make, nothing, record, table};
+use super::rank::{nothing, rank};
+use super::shown::{chance, cost, dollars, machines, market};
+use super::{ask, record};
 use crate::age::{self, Today};
 use crate::args::CompareArgs;
-use crate::commands::Here;
+use crate::commands::for_sale::for_sale;
 use crate::fitted::{Column, fitted};
+use crate::here::Here;
 use crate::show::usd_between;
 use windfall_catalog::plan::Candidate;
 use windfall_server::client::{Code, Failure};
 
 pub fn compare(here: &Here, args: &CompareArgs) -> Result<Code, Failure> {
-    let sold = super::for_sale(here, &args.change)?;
-    let (catalog, market) = (&sold.catalog, &sold.market);
+    let sold = for_sale(here, args.change.here)?;
+    let (catalog, sold_on) = (&sold.catalog, &sold.market);
     let mut best: Vec<(String, Candidate<'_>)> = Vec::new();
     for file in &args.files {
         let asked = ask::asked(here, &sold, Some(file), &args.change)?;
-        let plan = make(catalog, &asked, &args.change, here.json);
-        if plan.candidates.is_empty() {
-            return Err(nothing(catalog, &asked, &plan));
+        let ranking = rank(catalog, &asked, &args.change, here.json);
+        if ranking.candidates.is_empty() {
+            return Err(nothing(catalog, &asked, &ranking));
         }
         let label = file.display().to_string();
-        best.extend(plan.candidates.into_iter().next().map(|candidate| (label, candidate)));
+        best.extend(ranking.candidates.into_iter().next().map(|candidate| (label, candidate)));
     }
     if here.json {
         let all: Vec<_> =
             best.iter().map(|(file, c)| serde_json::json!({ "file": file, "best": record::candidate(c) })).collect();
-        println!("{}", serde_json::json!({ "market": market, "jobs": all }));
+        println!("{}", serde_json::json!({ "market": sold_on, "jobs": all }));
         return Ok(Code::Done);
     }
     let today = Today::now();
@@ -43,24 +46,24 @@ pub fn compare(here: &Here, args: &CompareArgs) -> Result<Code, Failure> {
             c.offer.kind.cloud.to_owned(),
             c.offer.region.to_owned(),
             machines(c),
-            table::market(c),
-            format!("{}{more}", table::cost(c, today)),
+            market(c),
+            format!("{}{more}", cost(c, today)),
             usd_between(c.cost.low, c.cost.high, '-'),
             format!("{:.1}", c.hours.mean),
             format!("{:.1}", c.interruptions),
         ];
         if promised {
-            cells.push(c.in_time.map_or("no deadline".to_owned(), table::chance));
+            cells.push(c.in_time.map_or("no deadline".to_owned(), chance));
         }
-        cells.extend(c.parts.each().map(|(_, part)| part.map_or("unknown".to_owned(), ask::dollars)));
+        cells.extend(c.parts.each().map(|(_, part)| part.map_or("unknown".to_owned(), dollars)));
         columns.push(Column::figures(file.as_str(), 0, cells));
     }
     print!("{}", fitted(columns, crate::live::width()));
     if let Some(old) = age::note(today, best.iter().map(|(_, c)| c.offer.source)) {
         println!("\n{old}");
     }
-    if let Some(market) = market {
-        println!("\nmarket  {market}");
+    if let Some(name) = sold_on {
+        println!("\nmarket  {name}");
     }
     Ok(Code::Done)
 }

@@ -1,146 +1,45 @@
-//! What a job would cost, everywhere: ranked ways to run it, what will not do, and why.
+//! What a job would cost, everywhere: ranked ways to run it, what will not do, and why. `use` points one way:
+//! plan and compare → rank, table, page, picture, record → shown → ask.
 
 mod ask;
 mod compare;
 mod page;
 mod picture;
+mod rank;
 mod record;
+mod shown;
 mod table;
-mod world;
 
 pub use compare::compare;
-pub use world::{ForSale, replayed};
 
-use super::Here;
-use super::facts::catalog;
-use crate::args::{PlanArgs, PlanChange, PlanGroup};
-use ask::Asked;
-use windfall_catalog::plan::{Candidate, Limit, Plan, Why};
-use windfall_catalog::{Catalog, Offer, Query, Wanted};
-use windfall_core::english::counted;
-use windfall_core::market::foresight::Model;
+use super::for_sale::for_sale;
+use crate::args::PlanArgs;
+use crate::here::Here;
+use rank::{nothing, rank};
 use windfall_server::client::{Code, Failure};
 
-/// Candidates that people read.
-const LINES: usize = 12;
-/// Candidates for programs.
-const RECORDS: usize = 200;
-/// Enough that every cloud is among them.
-const EVERY: usize = 100_000;
-
 pub fn plan(here: &Here, args: &PlanArgs) -> Result<Code, Failure> {
-    let sold = for_sale(here, &args.change)?;
+    let sold = for_sale(here, args.change.here)?;
     let asked = ask::asked(here, &sold, args.file.as_deref(), &args.change)?;
     let catalog = sold.catalog;
-    let plan = make(&catalog, &asked, &args.change, here.json || args.why.is_some());
-    if plan.candidates.is_empty() && args.why.is_none() {
-        return Err(nothing(&catalog, &asked, &plan));
+    let ranking = rank(&catalog, &asked, &args.change, here.json || args.why.is_some());
+    if ranking.candidates.is_empty() && args.why.is_none() {
+        return Err(nothing(&catalog, &asked, &ranking));
     }
     if let Some(path) = &args.svg {
-        let picture = picture::svg(&asked, &plan);
+        let picture = picture::svg(&asked, &ranking);
         std::fs::write(path, picture).map_err(|error| {
             Failure::new(Code::BadInput, format!("{}: {error}", path.display())).hint("name a file that can be written")
         })?;
     }
     if let Some(kind) = &args.why {
-        print!("{}", table::why(&catalog, &asked, &plan, kind)?);
+        print!("{}", table::why(&catalog, &asked, &ranking, kind)?);
     } else if here.json {
-        println!("{}", record::plan(&asked, &plan));
+        println!("{}", record::plan(&asked, &ranking));
     } else if args.md {
-        print!("{}", page::page(&catalog, &asked, &plan));
+        print!("{}", page::page(&catalog, &asked, &ranking));
     } else {
-        print!("{}", table::plan(&asked, &plan, &args.change));
+        print!("{}", table::plan(&asked, &ranking, &args.change));
     }
     Ok(Code::Done)
-}
-
-/// All of the catalogue, or the replayed market.
-fn for_sale(here: &Here, args: &PlanChange) -> Result<ForSale, Failure> {
-    if args.here { replayed(here) } else { Ok(ForSale { catalog: catalog(here)?, market: None, most_spot: None }) }
-}
-
-/// The plan.
-fn make<'c>(catalog: &'c Catalog, asked: &Asked, args: &PlanChange, many: bool) -> Plan<'c> {
-    let limit = match (many, args.all || args.by.is_some(), args.limit) {
-        (_, true, _) => Limit::Ways(EVERY),
-        (true, _, limit) => Limit::Ways(limit.map_or(RECORDS, |limit| limit as usize)),
-        // People see ways that differ only in their region as one line.
-        (false, _, limit) => Limit::Types(limit.map_or(LINES, |limit| limit as usize)),
-    };
-    let mut plan = catalog.plan(&asked.request, &Model::embedded(), limit);
-    if args.by == Some(PlanGroup::Cloud) {
-        let mut seen: Vec<&str> = Vec::new();
-        plan.candidates.retain(|candidate| {
-            let fresh = !seen.contains(&candidate.offer.kind.cloud);
-            seen.push(candidate.offer.kind.cloud);
-            fresh
-        });
-    }
-    plan
-}
-
-/// Says which constraint kills everything.
-fn nothing(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>) -> Failure {
-    let reasons = plan.ruled_out();
-    let said: Vec<String> =
-        reasons.iter().map(|(reason, count)| format!("{} {reason}", counted(*count as u64, "offer"))).collect();
-    let message = match said.is_empty() {
-        false => format!("nothing can run {}: {}", asked.name, said.join(", ")),
-        true => format!("nothing can run {}: no offer has what it asks for", asked.name),
-    };
-    let mut all = plan.rejected.iter().map(|rejected| &rejected.why);
-    let most = all.find(|why| reasons.first().is_some_and(|(reason, _)| why.of_many() == *reason));
-    let hint = match (most, plan.best_chance(), plan.fastest_too_slow()) {
-        (Some(Why::Commitment), ..) => {
-            "say which commitments you hold in a file, and name it with --holdings; or --market spot,on-demand"
-                .to_owned()
-        }
-        (Some(Why::AcceleratorMemory { .. }), ..) if !asked.request.accelerators.is_empty() => {
-            let looked_at: Vec<&str> = asked.request.accelerators.iter().map(|asked| asked.family.as_str()).collect();
-            format!("looked at as asked: {} only; name others, or more nodes", looked_at.join(", "))
-        }
-        (Some(Why::Budget { .. }), ..) => {
-            let least = plan.rejected.iter().filter_map(|rejected| match rejected.why {
-                Why::Budget { cost } => Some(cost),
-                _ => None,
-            });
-            format!("the cheapest is expected to cost {}", least.min().unwrap_or_default())
-        }
-        (_, Some(chance), _) => format!(
-            "the best makes the deadline in {:.0} % of worlds, and 90 % are asked for; give it more time, nodes or other \
-             accelerators",
-            chance * 100.0
-        ),
-        (_, None, Some(why)) => format!("the fastest {why}; give it more time, nodes or other accelerators"),
-        _ if plan.rejected.is_empty() => match other_counts(catalog, asked) {
-            counts if counts.is_empty() => "`windfall offers` shows what there is; ask for less".to_owned(),
-            counts => format!("there it is sold as {}", counts.join(", ")),
-        },
-        _ => "ask for less, or see one type with --why TYPE".to_owned(),
-    };
-    Failure::new(Code::BadInput, message).hint(hint)
-}
-
-/// In which numbers the accelerators that were asked for are sold where it was looked for them.
-fn other_counts(catalog: &Catalog, asked: &Asked) -> Vec<String> {
-    let request = &asked.request;
-    let any = |wanted: &Wanted| Wanted { count: None, ..wanted.clone() };
-    let query = Query {
-        accelerators: request.accelerators.iter().map(any).collect(),
-        clouds: request.clouds.clone(),
-        regions: request.regions.clone(),
-        terms: request.terms.clone(),
-        ..Query::default()
-    };
-    let found = catalog.search(&query);
-    let named = |offer: &Offer<'_>| Some((offer.kind.accelerator?.to_owned(), offer.kind.count));
-    let counts: std::collections::BTreeSet<_> = found.iter().filter_map(named).collect();
-    counts.into_iter().take(6).map(|(family, count)| format!("{family}:{count}")).collect()
-}
-
-/// `2 × p4d.24xlarge`.
-fn machines(candidate: &Candidate<'_>) -> String {
-    let times = if candidate.nodes > 1 { format!("{} × ", candidate.nodes) } else { String::new() };
-    let precision = candidate.precision.map(|precision| format!(" {}", precision.word())).unwrap_or_default();
-    format!("{times}{}{precision}", candidate.offer.kind.name)
 }

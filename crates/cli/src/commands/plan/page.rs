@@ -1,20 +1,19 @@
 //! A plan as a page for a proposal or a pull request.
 
-use super::ask::{Asked, dollars};
-use super::machines;
-use super::table::{by_type, chance, cost, market, notes};
+use super::ask::Asked;
+use super::shown::{by_type, chance, cost, dollars, machines, market, notes};
 use crate::age::{self, Today};
 use crate::show::{usd, usd_between};
 use std::fmt::Write as _;
 use windfall_catalog::Catalog;
-use windfall_catalog::plan::Plan;
+use windfall_catalog::plan::Ranking;
 
 /// Alternatives on the page.
 const ALTERNATIVES: usize = 8;
 
-pub fn page(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>) -> String {
+pub fn page(catalog: &Catalog, asked: &Asked, ranking: &Ranking<'_>) -> String {
     let mut text = format!("# Compute plan: {}\n\n", asked.name);
-    let Some(best) = plan.candidates.first() else { return text };
+    let Some(best) = ranking.candidates.first() else { return text };
     let today = Today::now();
     let deadline = asked.deadline.map(|deadline| format!(" within {deadline}")).unwrap_or_default();
     let _ = writeln!(
@@ -44,7 +43,7 @@ pub fn page(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>) -> String {
     let (head, rule) = if asked.deadline.is_some() { (" in time |", "---:|") } else { ("", "") };
     let _ = writeln!(text, "| cloud | region | instances | market | cost | eight of ten | hours |{head}");
     let _ = writeln!(text, "|---|---|---|---|---:|---:|---:|{rule}");
-    let rows: Vec<_> = by_type(plan).into_iter().take(ALTERNATIVES).collect();
+    let rows: Vec<_> = by_type(ranking).into_iter().take(ALTERNATIVES).collect();
     for row in &rows {
         let in_time = row.in_time.map(|share| format!(" {} |", chance(share))).unwrap_or_default();
         let _ = writeln!(
@@ -72,13 +71,13 @@ pub fn page(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>) -> String {
         best.offer.source.as_of,
         best.basis.word()
     );
-    if let Some(old) = age::note(today, plan.candidates.iter().map(|row| row.offer.source)) {
+    if let Some(old) = age::note(today, ranking.candidates.iter().map(|row| row.offer.source)) {
         let _ = writeln!(text, "- {old}");
     }
     if let Some(market) = &asked.market {
         let _ = writeln!(text, "- market: {market}");
     }
-    for note in notes(asked, plan, &rows) {
+    for note in notes(asked, ranking, &rows) {
         let _ = writeln!(text, "- {}", note.replace('*', "\\*"));
     }
     let _ = writeln!(

@@ -1,10 +1,10 @@
 //! Cost against time: the ways that no other beats in both, in the terminal and as SVG.
 
 use super::ask::Asked;
-use super::machines;
+use super::shown::machines;
 use crate::show::usd;
 use std::fmt::Write as _;
-use windfall_catalog::plan::{Candidate, Plan};
+use windfall_catalog::plan::{Candidate, Ranking};
 
 const ROWS: usize = 10;
 
@@ -26,8 +26,8 @@ impl Scale {
     }
 }
 
-fn scales(plan: &Plan<'_>) -> (Scale, Scale) {
-    let of = |value: fn(&Candidate<'_>) -> f64| Scale::of(plan.candidates.iter().map(value));
+fn scales(ranking: &Ranking<'_>) -> (Scale, Scale) {
+    let of = |value: fn(&Candidate<'_>) -> f64| Scale::of(ranking.candidates.iter().map(value));
     (of(|candidate| candidate.hours.mean), of(|candidate| candidate.cost.mean))
 }
 
@@ -36,19 +36,19 @@ fn whole(dollars: f64) -> String {
     if dollars < 100.0 { usd(dollars) } else { usd(dollars.round()).trim_end_matches(".00").to_owned() }
 }
 
-pub fn plot(plan: &Plan<'_>, width: usize) -> String {
-    let (hours, cost) = scales(plan);
+pub fn plot(ranking: &Ranking<'_>, width: usize) -> String {
+    let (hours, cost) = scales(ranking);
     let edge = [cost.least, cost.most].map(|dollars| whole(dollars).chars().count()).into_iter().fold(9, usize::max);
     let columns = width.clamp(40, 100) - edge - 3;
     let mut grid = vec![vec![' '; columns]; ROWS];
-    let pareto = plan.pareto();
+    let pareto = ranking.pareto();
     let mut place = |at: usize, mark: char| {
-        let candidate = &plan.candidates[at];
+        let candidate = &ranking.candidates[at];
         let x = (hours.at(candidate.hours.mean) * (columns - 1) as f64).round() as usize;
         let y = ((1.0 - cost.at(candidate.cost.mean)) * (ROWS - 1) as f64).round() as usize;
         grid[y][x] = mark;
     };
-    (0..plan.candidates.len()).for_each(|at| place(at, '·'));
+    (0..ranking.candidates.len()).for_each(|at| place(at, '·'));
     for (number, at) in pareto.iter().enumerate() {
         place(*at, char::from_digit(number as u32 + 1, 36).unwrap_or('*'));
     }
@@ -66,7 +66,7 @@ pub fn plot(plan: &Plan<'_>, width: usize) -> String {
     let left = format!("{:.1} h", hours.least);
     let _ = writeln!(text, "{:>edge$}  {left}{:>pad$}", "", right, pad = columns.saturating_sub(left.chars().count()));
     for (number, at) in pareto.iter().enumerate() {
-        let c = &plan.candidates[*at];
+        let c = &ranking.candidates[*at];
         let last = if number == 0 {
             ", fastest"
         } else if number + 1 == pareto.len() {
@@ -88,14 +88,14 @@ pub fn plot(plan: &Plan<'_>, width: usize) -> String {
     text
 }
 
-pub fn svg(asked: &Asked, plan: &Plan<'_>) -> String {
+pub fn svg(asked: &Asked, ranking: &Ranking<'_>) -> String {
     const WIDTH: f64 = 760.0;
     const HEIGHT: f64 = 440.0;
     const LEFT: f64 = 70.0;
     const BOTTOM: f64 = 390.0;
     const RIGHT: f64 = 730.0;
     const TOP: f64 = 50.0;
-    let (hours, cost) = scales(plan);
+    let (hours, cost) = scales(ranking);
     let x = |value: f64| LEFT + 12.0 + hours.at(value) * (RIGHT - LEFT - 24.0);
     let y = |value: f64| BOTTOM - 12.0 - cost.at(value) * (BOTTOM - TOP - 24.0);
     let mut text = format!(
@@ -122,13 +122,13 @@ pub fn svg(asked: &Asked, plan: &Plan<'_>) -> String {
             whole(at)
         );
     }
-    let pareto = plan.pareto();
+    let pareto = ranking.pareto();
     let line: Vec<String> = pareto
         .iter()
-        .map(|at| &plan.candidates[*at])
+        .map(|at| &ranking.candidates[*at])
         .map(|c| format!("{:.1},{:.1}", x(c.hours.mean), y(c.cost.mean)))
         .collect();
-    for candidate in &plan.candidates {
+    for candidate in &ranking.candidates {
         let _ = writeln!(
             text,
             "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"#b8c4d0\"><title>{} {} {}: {}, {:.1} h</title></circle>",
@@ -147,7 +147,7 @@ pub fn svg(asked: &Asked, plan: &Plan<'_>) -> String {
         line.join(" ")
     );
     for (number, at) in pareto.iter().enumerate() {
-        let candidate = &plan.candidates[*at];
+        let candidate = &ranking.candidates[*at];
         let (cx, cy) = (x(candidate.hours.mean), y(candidate.cost.mean));
         let (dx, anchor) = if cx > WIDTH * 0.6 { (-8.0, "end") } else { (8.0, "start") };
         let dy = if number % 2 == 0 { -8.0 } else { 16.0 };

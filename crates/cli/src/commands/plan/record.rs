@@ -2,11 +2,11 @@
 
 use super::ask::Asked;
 use serde_json::{Value, json};
-use windfall_catalog::plan::{Basis, Candidate, Plan};
+use windfall_catalog::plan::{Basis, Candidate, Ranking};
 use windfall_core::NanoUsd;
 
-pub fn plan(asked: &Asked, plan: &Plan<'_>) -> Value {
-    let rejected: Vec<Value> = plan
+pub fn plan(asked: &Asked, ranking: &Ranking<'_>) -> Value {
+    let rejected: Vec<Value> = ranking
         .rejected
         .iter()
         .map(|rejected| {
@@ -17,16 +17,16 @@ pub fn plan(asked: &Asked, plan: &Plan<'_>) -> Value {
             })
         })
         .collect();
-    let pareto = plan.pareto();
+    let pareto = ranking.pareto();
     json!({
         "name": asked.name,
         "market": asked.market,
         "deadline_hours": asked.deadline.map(|deadline| deadline.0 as f64 / 3.6e6),
-        "candidates": plan.candidates.iter().map(candidate).collect::<Vec<_>>(),
+        "candidates": ranking.candidates.iter().map(candidate).collect::<Vec<_>>(),
         "pareto": pareto,
         "rejected": rejected,
-        "dearer": plan.dearer,
-        "assumptions": asked.notes.iter().chain(&plan.notes).collect::<Vec<_>>(),
+        "dearer": ranking.dearer,
+        "assumptions": asked.notes.iter().chain(&ranking.notes).collect::<Vec<_>>(),
     })
 }
 

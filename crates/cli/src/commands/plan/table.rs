@@ -1,23 +1,24 @@
 //! A plan for people at a terminal.
 
 use super::ask::Asked;
-use super::{LINES, machines, picture};
+use super::picture;
+use super::shown::{LINES, by_type, chance, cost, dollars, machines, market, notes};
 use crate::age::{self, Today};
 use crate::args::PlanChange;
 use crate::fitted::{Column, fitted, labelled, wrapped};
 use crate::show::{usd, usd_between};
 use std::fmt::Write as _;
 use windfall_catalog::Catalog;
-use windfall_catalog::plan::{Basis, Candidate, Evidence, Plan};
+use windfall_catalog::plan::{Basis, Candidate, Evidence, Ranking};
 use windfall_core::Market;
 use windfall_server::client::{Code, Failure};
 
 /// Where the words about the cheapest way begin.
 const INDENT: usize = 10;
 
-pub fn plan(asked: &Asked, plan: &Plan<'_>, args: &PlanChange) -> String {
+pub fn plan(asked: &Asked, ranking: &Ranking<'_>, args: &PlanChange) -> String {
     let lines = if args.all { usize::MAX } else { args.limit.map_or(LINES, |limit| limit as usize) };
-    let rows: Vec<&Candidate<'_>> = by_type(plan).into_iter().take(lines).collect();
+    let rows: Vec<&Candidate<'_>> = by_type(ranking).into_iter().take(lines).collect();
     let (today, width) = (Today::now(), crate::live::width());
     let mut text = format!("{}: {}\n", asked.name, promise(asked));
     if let Some(market) = &asked.market {
@@ -31,15 +32,15 @@ pub fn plan(asked: &Asked, plan: &Plan<'_>, args: &PlanChange) -> String {
     }
     if asked.request.nodes.len() > 1 {
         text.push('\n');
-        text.push_str(&picture::plot(plan, width));
+        text.push_str(&picture::plot(ranking, width));
     }
-    text.push_str(&leftovers(plan, width));
+    text.push_str(&leftovers(ranking, width));
     if let Some(old) =
         age::note(today, rows.iter().flat_map(|row| [Some(row.offer.source), row.offer.band_source]).flatten())
     {
         let _ = writeln!(text, "{}", wrapped(&old, width).trim_end());
     }
-    for note in notes(asked, plan, &rows) {
+    for note in notes(asked, ranking, &rows) {
         let _ = writeln!(text, "{}", wrapped(&format!("assumed: {note}"), width).trim_end());
     }
     text
@@ -50,16 +51,6 @@ fn promise(asked: &Asked) -> String {
         Some(deadline) => format!("within {deadline}, cheapest first"),
         None => "no deadline, cheapest first".to_owned(),
     }
-}
-
-/// Candidates that differ only in their region are one line: the cheapest speaks for all.
-pub fn by_type<'p, 'c>(plan: &'p Plan<'c>) -> Vec<&'p Candidate<'c>> {
-    let mut seen = std::collections::BTreeSet::new();
-    let fresh = |row: &&Candidate<'c>| {
-        let kind = &row.offer.kind;
-        seen.insert((kind.cloud, kind.name, row.market, row.nodes, row.precision))
-    };
-    plan.candidates.iter().filter(fresh).collect()
 }
 
 fn columns(asked: &Asked, rows: &[&Candidate<'_>], today: Today) -> Vec<Column> {
@@ -112,29 +103,6 @@ fn columns(asked: &Asked, rows: &[&Candidate<'_>], today: Today) -> Vec<Column> 
     columns
 }
 
-/// A share of worlds; they are too few to tell certainty from near certainty.
-pub fn chance(share: f64) -> String {
-    match (share * 100.0).round() as i64 {
-        100 => ">99 %".to_owned(),
-        0 => "<1 %".to_owned(),
-        percent => format!("{percent} %"),
-    }
-}
-
-/// The expected cost: `!` when its price is old, `+?` when a part of it is unknown.
-pub fn cost(row: &Candidate<'_>, today: Today) -> String {
-    let open = if row.stand_in.0 > 0 { "+?" } else { "" };
-    format!("{}{open}", today.marked(usd(row.cost.mean), row.offer.source))
-}
-
-/// `spot*` where nobody says how often it is taken back.
-pub fn market(row: &Candidate<'_>) -> String {
-    match (row.market, row.basis) {
-        (Market::Spot, Basis::Assumed) => "spot*".to_owned(),
-        (market, _) => market.to_string(),
-    }
-}
-
 fn band(row: &Candidate<'_>) -> String {
     if row.cost.high - row.cost.low < 0.005 {
         return String::new();
@@ -149,14 +117,14 @@ fn details(asked: &Asked, best: &Candidate<'_>, today: Today, width: usize) -> S
     let accelerator = kind.accelerator.map(|name| format!(", {}×{name}", kind.count)).unwrap_or_default();
     say("cheapest", format!("{} in {} {}{accelerator}", machines(best), kind.cloud, best.offer.region));
     let firm = best.firm_price.filter(|_| best.market == Market::Spot);
-    let firm = firm.map(|price| format!(", on demand {}", super::ask::dollars(price))).unwrap_or_default();
+    let firm = firm.map(|price| format!(", on demand {}", dollars(price))).unwrap_or_default();
     let price = match &best.committed_until {
         Some(until) => format!("paid already, until {until}"),
         None => {
             let source = best.offer.source;
             let days = today.age_days(&source.as_of).filter(|_| today.is_old(source));
             let old = days.map_or(String::new(), |days| format!(", {days} days old"));
-            let price = super::ask::dollars(best.price);
+            let price = dollars(best.price);
             format!("{price} an hour{firm} ({}, {}{old})", source.name, source.as_of)
         }
     };
@@ -170,7 +138,7 @@ fn details(asked: &Asked, best: &Candidate<'_>, today: Today, width: usize) -> S
         .into_iter()
         .filter_map(|(name, part)| match part {
             Some(part) if part.0 > 0 && part.0 >= worth_a_word => {
-                Some(format!("{} {}", name.replace('_', " "), super::ask::dollars(part)))
+                Some(format!("{} {}", name.replace('_', " "), dollars(part)))
             }
             Some(_) => None,
             None => Some(format!("{} unknown", name.replace('_', " "))),
@@ -188,29 +156,18 @@ fn details(asked: &Asked, best: &Candidate<'_>, today: Today, width: usize) -> S
     text
 }
 
-fn leftovers(plan: &Plan<'_>, width: usize) -> String {
-    let words: Vec<String> = plan.ruled_out().iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+fn leftovers(ranking: &Ranking<'_>, width: usize) -> String {
+    let words: Vec<String> = ranking.ruled_out().iter().map(|(reason, count)| format!("{count} {reason}")).collect();
     if words.is_empty() {
         return String::new();
     }
     format!("\n{}", labelled("not", &format!("{} (--why TYPE)", words.join(", ")), INDENT, width))
 }
 
-/// What was assumed of these rows.
-pub fn notes<'p>(asked: &'p Asked, plan: &'p Plan<'_>, rows: &[&Candidate<'_>]) -> impl Iterator<Item = &'p str> {
-    let any = |of: fn(&Candidate<'_>) -> bool| rows.iter().any(|row| of(row));
-    let star = any(|candidate| candidate.basis == Basis::Assumed)
-        .then_some("spot* is taken back as often as is assumed: nobody publishes how often");
-    let open = any(|candidate| candidate.stand_in.0 > 0).then_some(
-        "a cost with +? lacks a part that nobody can price; it is ranked as if that cost the dearest known rate",
-    );
-    star.into_iter().chain(open).chain(asked.notes.iter().chain(&plan.notes).map(String::as_str))
-}
-
 /// What became of every offer of one instance type.
-pub fn why(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>, kind: &str) -> Result<String, Failure> {
+pub fn why(catalog: &Catalog, asked: &Asked, ranking: &Ranking<'_>, kind: &str) -> Result<String, Failure> {
     let mut text = String::new();
-    for (at, candidate) in plan.candidates.iter().enumerate().filter(|(_, c)| c.offer.kind.name == kind) {
+    for (at, candidate) in ranking.candidates.iter().enumerate().filter(|(_, c)| c.offer.kind.name == kind) {
         let place = format!("{} {}", candidate.offer.kind.cloud, candidate.offer.region);
         let _ = writeln!(
             text,
@@ -223,7 +180,7 @@ pub fn why(catalog: &Catalog, asked: &Asked, plan: &Plan<'_>, kind: &str) -> Res
             candidate.how
         );
     }
-    for rejected in plan.rejected.iter().filter(|rejected| rejected.offer.kind.name == kind) {
+    for rejected in ranking.rejected.iter().filter(|rejected| rejected.offer.kind.name == kind) {
         let offer = &rejected.offer;
         let _ = writeln!(
             text,

@@ -3,8 +3,8 @@
 mod ask;
 mod svg;
 
-use super::Here;
 use crate::args::SimulateMarketArgs;
+use crate::here::Here;
 use crate::show::table;
 use ask::Asked;
 use std::io::{IsTerminal, Write};

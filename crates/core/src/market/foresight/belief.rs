@@ -64,8 +64,8 @@ impl Model {
         Belief { up, age: None, weights: normalised(&joint), spells: vec![(0, 0); BUCKETS] }
     }
 
-    /// Takes in what is seen after `elapsed`, in which nothing changed before the last look; looks are `every`
-    /// so long.
+    /// Takes in what is seen now, `elapsed` after the last news. Nothing changed until the look before this one; looks
+    /// are `every` apart.
     pub fn observe(&self, belief: &mut Belief, elapsed: Span, every: Span, up: bool) {
         let every = Span(every.0.clamp(1, self.tick.0.max(1)));
         let mut rest = Span(elapsed.0.clamp(0, LONGEST_SILENCE * every.0));

@@ -15,7 +15,7 @@ pub(super) struct Keep {
 }
 
 impl Keep {
-    /// All where values bend, little where they are straight.
+    /// Many points where values bend, few where they are straight.
     pub const USUAL: Keep = Keep {
         slacks: &[(4.0, 0.2), (12.0, 0.5), (24.0, 1.0), (48.0, 2.0), (96.0, 4.0), (f32::MAX, 8.0)],
         spans: &[(16, 1), (32, 2), (64, 4), (128, 8), (u32::MAX, 16)],
@@ -58,7 +58,7 @@ impl SlackGrid {
         SlackGrid { points }
     }
 
-    /// Where a slack lies: the lower of two points, and how far beyond it. Beyond the last it is as good as there.
+    /// Where a slack lies: the lower of two points, and how far beyond it. A slack beyond the last point counts as that point.
     pub fn find(&self, slack: f32) -> (usize, f32) {
         let last = self.points.len() - 1;
         if slack >= self.points[last] {
@@ -78,7 +78,7 @@ impl SlackGrid {
     }
 }
 
-/// All points after a loss of slack; the first ones cannot bear it.
+/// All points after a loss of slack. The first ones have less slack than is lost.
 #[derive(Clone, Debug)]
 pub(super) struct Shift {
     first: usize,
@@ -99,7 +99,7 @@ impl Shift {
 
 /// Which (slack, span) are kept, and where each lies among them.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Kept {
+pub(super) struct KeptGrid {
     slacks: SlackGrid,
     /// The kept point's place in the grid that is solved.
     solved_at: Vec<usize>,
@@ -114,9 +114,9 @@ pub(super) struct Kept {
 /// Four kept points around a place, and how much each counts.
 pub(super) type Corners = [(usize, f32); 4];
 
-impl Kept {
+impl KeptGrid {
     /// What is kept of a plan over so many ticks; the work ends within `ending` ticks of span.
-    pub fn of(solved: &SlackGrid, keep: Keep, ticks: u32, ending: f32) -> Kept {
+    pub fn of(solved: &SlackGrid, keep: Keep, ticks: u32, ending: f32) -> KeptGrid {
         let slacks = SlackGrid::kept(solved, keep);
         let find = |point: &f32| solved.points.partition_point(|known| *known < point - 1e-3);
         let solved_at = slacks.points.iter().map(find).collect();
@@ -132,7 +132,7 @@ impl Kept {
         let cell = |pair: &[u32]| pair[1] - pair[0];
         let wide = slacks.points.windows(2).map(|pair| libm::ceilf(pair[1] - pair[0]) as u32).max().unwrap_or(1);
         let last = ticks + spans.windows(2).map(cell).max().unwrap_or(1) + wide + 1;
-        let mut kept = Kept { slacks, solved_at, spans, begins: vec![0], last };
+        let mut kept = KeptGrid { slacks, solved_at, spans, begins: vec![0], last };
         for slack in 0..kept.slacks.points.len() {
             let count = kept.spans.iter().filter(|span| kept.time_of(slack, **span) <= last).count();
             kept.begins.push(kept.begins[slack] + count);

@@ -3,19 +3,23 @@
 //! Until there is a plan, `levi-safe` decides.
 
 mod belief;
+mod drawn_market;
+mod forecast;
+mod forecast_terms;
 mod grid;
 mod model;
-mod outlook;
+mod one_world;
 mod plan;
-mod shelf;
+mod plan_cache;
 #[cfg(test)]
 mod tests;
-mod travel;
 mod weigh;
 
 pub use belief::Belief;
+pub use forecast::{Expected, JobForecast};
+pub use forecast_terms::{ForecastTerms, Losses, WORLDS};
 pub use model::{BUCKET_STARTS, BUCKETS, Hazard, MIXING, Model, Priors, Regime, SHIFTS, bucket_of};
-pub use outlook::{Expected, Journey, Losses, Outlook, Passage, WORLDS};
+pub use one_world::WorldOutcome;
 pub use plan::{Plan, PlanTerms, Solving};
-pub use shelf::Shelf;
+pub use plan_cache::PlanCache;
 pub use weigh::{WORTH_WAITING_PERMILLE, foresight};

@@ -28,13 +28,10 @@ pub struct Regime {
 /// What was learnt from recorded markets; a fact file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Priors {
-    /// What it was learnt from.
     pub source: String,
     /// When.
     pub learnt: String,
-    /// Length of a tick.
     pub tick_seconds: i64,
-    /// The regimes.
     pub regimes: Vec<Regime>,
 }
 

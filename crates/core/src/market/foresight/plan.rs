@@ -2,7 +2,7 @@
 //! to the end, by backward induction. Slack only ever falls, a lease that nothing takes away keeps it, and no
 //! step may take it below zero: so whoever follows the plan is never late.
 
-use super::grid::{Corners, Keep, Kept, Shift, SlackGrid};
+use super::grid::{Corners, Keep, KeptGrid, Shift, SlackGrid};
 use super::model::{BUCKETS, Model, width};
 use crate::units::{NanoUsd, Span};
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,6 @@ const FORBIDDEN: f32 = 1e9;
 /// All jobs with the same terms share a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PlanTerms {
-    /// Length of a tick.
     pub tick: Span,
     /// Changeover.
     pub restart: Span,
@@ -94,7 +93,7 @@ impl PlanTerms {
 pub struct Plan {
     terms: PlanTerms,
     model: Model,
-    kept: Kept,
+    kept: KeptGrid,
     /// Values by kept point, class, stand and bucket, in on-demand ticks.
     values: Vec<f32>,
 }
@@ -169,7 +168,7 @@ impl Solving {
         let model = model.with_tick(terms.tick);
         let slacks = SlackGrid::solved(terms.slack_ticks as f32);
         let d = terms.restart.0 as f32 / terms.tick.0 as f32;
-        let kept = Kept::of(&slacks, keep, terms.ticks, d);
+        let kept = KeptGrid::of(&slacks, keep, terms.ticks, d);
         let rows = model.classes.len() * STANDS * BUCKETS;
         let (layer, values) = (vec![0.0; rows * slacks.points.len()], vec![0.0; rows * kept.len()]);
         let shifts = Shifts {

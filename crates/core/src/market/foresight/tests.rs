@@ -105,23 +105,23 @@ fn a_long_job_keeps_within_its_memory() {
 #[test]
 fn a_shelf_solves_what_is_wanted_and_forgets_the_oldest() {
     let model = Model::embedded();
-    let mut shelf = Shelf::with_room_for(1);
+    let mut cache = PlanCache::with_room_for(1);
     let wanted = [terms(Span::seconds(60)), terms(Span::seconds(600))];
     for terms in &wanted {
-        while shelf.think(&model, std::slice::from_ref(terms)) {}
-        assert!(shelf.find(terms).is_some());
+        while cache.think(&model, std::slice::from_ref(terms)) {}
+        assert!(cache.find(terms).is_some());
     }
-    assert!(shelf.find(&wanted[0]).is_none());
+    assert!(cache.find(&wanted[0]).is_none());
 }
 
 #[test]
 fn a_shelf_that_is_too_small_for_all_that_is_followed_comes_to_rest() {
     let model = Model::embedded();
-    let mut shelf = Shelf::with_room_for(1);
+    let mut cache = PlanCache::with_room_for(1);
     let wanted = [terms(Span::seconds(60)), terms(Span::seconds(600))];
-    let slices = (0..10_000).take_while(|_| shelf.think(&model, &wanted)).count();
+    let slices = (0..10_000).take_while(|_| cache.think(&model, &wanted)).count();
     assert!(slices < 10_000, "it solves one after the other without end");
-    assert!(shelf.find(&wanted[0]).is_some() && shelf.find(&wanted[1]).is_none());
+    assert!(cache.find(&wanted[0]).is_some() && cache.find(&wanted[1]).is_none());
 }
 
 /// A job on a market that has capacity at a constant price, as foresight sees it with a plan.

@@ -12,10 +12,10 @@ use crate::units::{NanoUsd, Span};
 const TIE: f64 = 1e-3;
 /// Work that could be done now is put off only for a gain of so many on-demand ticks: nobody minds an early end.
 const PUT_OFF: f64 = 0.05;
-/// Of what the next hour of the work costs, or the rest of it, in thousandths: for a smaller saving nobody wants to wait
-/// while spot can be had. A job may say otherwise.
+/// While spot can be had, a job waits only for a saving of at least this many thousandths of what its next hour of work
+/// costs (or the rest of its work, if that is shorter). A job may say otherwise.
 pub const WORTH_WAITING_PERMILLE: u32 = 20;
-/// And for less than this nobody waits, whatever share it is.
+/// For a saving below this no job waits, however large a share it is.
 const WORTH_WAITING_AT_LEAST: NanoUsd = NanoUsd(10_000_000);
 /// A move between zones must be better by this share of what changeovers are expected to cost there: that is an
 /// estimate, while the price is known.
@@ -24,46 +24,47 @@ const MOVE_MARGIN: f64 = 1.0;
 const CHANGEOVER_FAILS: f64 = 0.01;
 /// Largest power by which weights are tilted, either way: beyond it one class would be all that is left.
 const MOST_TILT: f64 = 4.0;
-/// Zones fail together more often than by chance: in the long run, so many of them as stand alone.
+/// Zones fail together more often than by chance: in the long run they count as this many independent ones.
 const ALONE: f64 = 0.4;
 
 /// The choice that is expected to cost least, among those that keep the deadline whatever the market does.
 pub fn foresight(sight: &Sight) -> (Choice, Reason) {
-    let outlook =
-        sight.plan.as_ref().zip(sight.model.as_ref()).and_then(|(plan, model)| Outlook::of(sight, plan, model));
-    let (Some(outlook), Some(firm)) = (outlook, sight.firm()) else {
+    let situation =
+        sight.plan.as_ref().zip(sight.model.as_ref()).and_then(|(plan, model)| Situation::of(sight, plan, model));
+    let (Some(situation), Some(firm)) = (situation, sight.firm()) else {
         return without_a_plan(sight);
     };
-    let weighed = outlook.weigh();
-    let money = |ticks: f64| NanoUsd((ticks * firm.price.for_span(outlook.plan.terms().tick).0 as f64) as i64);
+    let weighed = situation.weigh();
+    let money = |ticks: f64| NanoUsd((ticks * firm.price.for_span(situation.plan.terms().tick).0 as f64) as i64);
     let say = |text: &str| {
-        let reason = Reason::new("foresight", text).span("slack", outlook.idle).money("on-demand", money(weighed.firm));
+        let reason =
+            Reason::new("foresight", text).span("slack", situation.idle).money("on-demand", money(weighed.firm));
         let spot = weighed.spot.map(|(_, cost)| cost);
         let reason = spot.iter().fold(reason, |reason, cost| reason.money("spot", money(*cost)));
         weighed.wait.iter().fold(reason, |reason, cost| reason.money("waiting", money(*cost)))
     };
-    let until = Some(sight.now + outlook.step);
+    let until = Some(sight.now + situation.step);
     let hold = |seen: &Seen, reason: Reason| match &sight.present {
         Some(present) if present.offer == seen.id => (Choice::Stay { until }, reason),
         _ => (Choice::Take(seen.id.clone()), reason.money("price", seen.price)),
     };
     let spot = weighed.spot.map_or(f64::INFINITY, |(_, cost)| cost);
-    // Who runs on on-demand gives it up for nothing only if that saves what a wait must save.
-    let given_up = if sight.on_firm() { outlook.worth_waiting(weighed.firm) } else { 0.0 };
+    // A job on on-demand gives that up to wait only if the wait saves enough.
+    let given_up = if sight.on_firm() { situation.worth_waiting(weighed.firm) } else { 0.0 };
     let wait = weighed.wait.map_or(f64::INFINITY, |wait| wait + given_up);
     match weighed.spot {
-        _ if weighed.firm <= spot.min(wait) + outlook.least_gain() => {
+        _ if weighed.firm <= spot.min(wait) + situation.least_gain() => {
             hold(firm, say("on-demand is expected to cost least"))
         }
-        Some((zone, _)) if spot - wait <= outlook.worth_waiting(spot) => {
+        Some((zone, _)) if spot - wait <= situation.worth_waiting(spot) => {
             hold(zone, say("spot is expected to cost least"))
         }
         _ => (Choice::Wait { until }, say("waiting for spot is expected to cost least")),
     }
 }
 
-/// Until a plan is solved. What runs stays where it is if a plan is on its way: after a restart of the server nothing
-/// is known yet that would speak for a move.
+/// The choice until a plan is solved. What runs stays where it is while a plan is being solved: right after a restart
+/// of the server nothing is known that would justify a move.
 fn without_a_plan(sight: &Sight) -> (Choice, Reason) {
     let runs = sight.present.as_ref().is_some_and(|present| present.running);
     let (choice, reason) = policies::levi_safe(sight);
@@ -76,8 +77,8 @@ fn without_a_plan(sight: &Sight) -> (Choice, Reason) {
     }
 }
 
-/// A job's present, with all that the world wants kept taken off its time.
-struct Outlook<'a> {
+/// What a job's choice depends on now. The margins that the world asks for are already taken off its time.
+struct Situation<'a> {
     sight: &'a Sight,
     plan: &'a Plan,
     model: &'a Model,
@@ -164,8 +165,8 @@ fn tilt(seen: &mut [Weight], plan: &Plan, wanted: f64) {
     }
 }
 
-impl<'a> Outlook<'a> {
-    fn of(sight: &'a Sight, plan: &'a Plan, model: &'a Model) -> Option<Outlook<'a>> {
+impl<'a> Situation<'a> {
+    fn of(sight: &'a Sight, plan: &'a Plan, model: &'a Model) -> Option<Situation<'a>> {
         let single = || sight.offers.iter().find_map(|seen| seen.belief.as_deref());
         let belief = sight.anywhere.as_deref().or_else(single)?;
         let reserve = sight.least_slack_on_spot() - sight.restart;
@@ -189,11 +190,11 @@ impl<'a> Outlook<'a> {
             Believed { class, bucket, goes_on: weight * (1.0 - ends), ends: weight * ends }
         });
         let believed = believed.collect();
-        Some(Outlook {
+        Some(Situation {
             sight,
             plan,
             model,
-            // What others hold, or what is too dear, is as good as not there.
+            // Capacity that others hold or that is too dear counts as none.
             up: belief.up && sight.spots().next().is_some(),
             believed,
             left,

@@ -1,5 +1,5 @@
 //! A state directory and a working folder for one test, and the commands run on them. Whatever a test
-//! started is gone when its place is dropped, also when the test failed.
+//! started is gone when its testbed is dropped, also when the test failed.
 
 use super::processes;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Longer than anything here takes, also on a busy machine: a limit, not a measure.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-pub struct Place {
+pub struct Testbed {
     pub home: PathBuf,
     pub work: PathBuf,
     _dir: tempfile::TempDir,
@@ -44,25 +44,25 @@ impl Said {
     }
 }
 
-impl Place {
-    /// A new place with no server yet.
-    pub fn bare() -> Place {
-        Place::at("home")
+impl Testbed {
+    /// A new testbed with no server yet.
+    pub fn bare() -> Testbed {
+        Testbed::at("home")
     }
 
-    /// A new place whose state directory has this name.
-    pub fn at(name: &str) -> Place {
+    /// A new testbed whose state directory has this name.
+    pub fn at(name: &str) -> Testbed {
         let dir = tempfile::Builder::new().prefix("windfall-e2e-").tempdir().unwrap();
         let work = dir.path().join("work");
         std::fs::create_dir(&work).unwrap();
-        Place { home: dir.path().join(name), work, _dir: dir }
+        Testbed { home: dir.path().join(name), work, _dir: dir }
     }
 
-    /// A new place with a server whose market never takes anything away.
-    pub fn steady() -> Place {
-        let place = Place::bare();
-        place.run(&["up", "--market", "steady", "--speed", "60"]).ends_with(0);
-        place
+    /// A new testbed with a server whose market never takes anything away.
+    pub fn steady() -> Testbed {
+        let testbed = Testbed::bare();
+        testbed.run(&["up", "--market", "steady", "--speed", "60"]).ends_with(0);
+        testbed
     }
 
     /// A command of ours, ready to be changed.
@@ -142,11 +142,11 @@ impl Place {
     /// Ends everything and checks that nothing at all is left.
     pub fn leaves_nothing(&self) {
         self.run(&["down", "--cancel"]).ends_with(0);
-        eventually("nothing of this place runs", || processes::of(&self.home).is_empty());
+        eventually("nothing of this testbed runs", || processes::of(&self.home).is_empty());
     }
 }
 
-impl Drop for Place {
+impl Drop for Testbed {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let log = std::fs::read_to_string(self.home.join("server.log")).unwrap_or_default();

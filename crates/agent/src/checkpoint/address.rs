@@ -57,7 +57,7 @@ pub(crate) enum Patience {
 
 /// A store's address, read but not yet connected to.
 #[derive(Debug, Clone)]
-pub(crate) enum Place {
+pub(crate) enum StoreAddress {
     Directory(PathBuf),
     Remote(Remote),
 }
@@ -73,7 +73,7 @@ pub(crate) struct Remote {
     env: Vec<(String, String)>,
 }
 
-impl Place {
+impl StoreAddress {
     pub fn read(address: &str, env: impl IntoIterator<Item = (String, String)>) -> Result<Self> {
         if !address.contains("://") {
             return directory(Path::new(address));
@@ -106,12 +106,12 @@ impl Place {
     }
 }
 
-fn directory(path: &Path) -> Result<Place> {
+fn directory(path: &Path) -> Result<StoreAddress> {
     if path.as_os_str().is_empty() {
         return Err(bad("the address is empty".into(), "name a directory or a bucket"));
     }
     let absolute = std::path::absolute(path).map_err(CheckpointError::local("cannot resolve", path))?;
-    Ok(Place::Directory(absolute))
+    Ok(StoreAddress::Directory(absolute))
 }
 
 fn bad(what: String, hint: &str) -> CheckpointError {
@@ -309,9 +309,9 @@ mod tests {
 
     fn remote(address: &str, env: &[(&str, &str)]) -> Result<Remote> {
         let env = env.iter().map(|(k, v)| (k.to_string(), v.to_string()));
-        match Place::read(address, env)? {
-            Place::Remote(remote) => Ok(remote),
-            Place::Directory(path) => panic!("a directory: {}", path.display()),
+        match StoreAddress::read(address, env)? {
+            StoreAddress::Remote(remote) => Ok(remote),
+            StoreAddress::Directory(path) => panic!("a directory: {}", path.display()),
         }
     }
 
@@ -332,7 +332,9 @@ mod tests {
     #[test]
     fn a_plain_path_and_a_file_address_are_directories() {
         for address in ["/tmp/x", "file:///tmp/x"] {
-            assert!(matches!(Place::read(address, []).unwrap(), Place::Directory(path) if path == Path::new("/tmp/x")));
+            assert!(
+                matches!(StoreAddress::read(address, []).unwrap(), StoreAddress::Directory(path) if path == Path::new("/tmp/x"))
+            );
         }
     }
 

@@ -1,7 +1,7 @@
 //! Folders and stores that a file names: made absolute, and refused where the agent, which clears what an
 //! interrupted stint left in the checkpoint folder, could delete something that is not a checkpoint.
 
-use super::Context;
+use super::context::Context;
 use super::error::{Class, Problem, Quoted};
 use std::path::{Component, Path, PathBuf};
 use windfall_core::nearest::nearest;

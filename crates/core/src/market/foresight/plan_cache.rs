@@ -1,5 +1,5 @@
 //! Solved plans that jobs share, and the one that is being solved. Memory is bounded, and solving is done in
-//! slices of a fraction of a millisecond, so that whoever owns the shelf never waits.
+//! slices of a fraction of a millisecond, so that whoever owns the cache never waits.
 
 use super::model::Model;
 use super::plan::{Plan, PlanTerms, Solving};
@@ -12,22 +12,22 @@ const SLICE: u32 = 400_000;
 
 /// Plans by their terms.
 #[derive(Clone, Debug)]
-pub struct Shelf {
+pub struct PlanCache {
     room: usize,
     solved: Vec<Arc<Plan>>,
     solving: Option<Box<Solving>>,
 }
 
-impl Default for Shelf {
-    fn default() -> Shelf {
-        Shelf::with_room_for(MOST)
+impl Default for PlanCache {
+    fn default() -> PlanCache {
+        PlanCache::with_room_for(MOST)
     }
 }
 
-impl Shelf {
-    /// A shelf for so many plans.
-    pub fn with_room_for(room: usize) -> Shelf {
-        Shelf { room: room.max(1), solved: Vec::new(), solving: None }
+impl PlanCache {
+    /// A cache for so many plans.
+    pub fn with_room_for(room: usize) -> PlanCache {
+        PlanCache { room: room.max(1), solved: Vec::new(), solving: None }
     }
 
     /// The plan that suits a job best; none where no plan is for its changeover and its time.
@@ -48,7 +48,7 @@ impl Shelf {
         self.solved.iter().position(|plan| !followed.iter().any(|known| Arc::ptr_eq(known, plan)))
     }
 
-    /// Every plan on it.
+    /// Every plan in it.
     pub fn plans(&self) -> Vec<Arc<Plan>> {
         self.solved.clone()
     }

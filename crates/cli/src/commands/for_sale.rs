@@ -1,7 +1,8 @@
-//! What `windfall run` can lease here: the offers of the replayed market, as a catalogue of their own, so that one
-//! planner speaks of both.
+//! What a job can choose from: all of the catalogue, or what `windfall run` can lease here. The offers of the replayed
+//! market are a catalogue of their own, so that one planner ranks both.
 
-use crate::commands::Here;
+use super::facts::catalog;
+use crate::here::Here;
 use std::borrow::Cow;
 use windfall_catalog::{Catalog, Count, Facts, Source, Term, TypeFacts, format};
 use windfall_server::client::{Code, Failure};
@@ -10,10 +11,15 @@ use windfall_server::home::World;
 /// What there is to choose from.
 pub struct ForSale {
     pub catalog: Catalog,
-    /// What the replayed market is called, when it is not all that is sold anywhere.
+    /// The name of the replayed market; none for the whole catalogue.
     pub market: Option<String>,
-    /// Spot instances that it ever has at once.
+    /// The most spot instances that the market ever has at once.
     pub most_spot: Option<u32>,
+}
+
+/// All of the catalogue, or with `only_here` what can be leased on this machine: the replayed market.
+pub fn for_sale(here: &Here, only_here: bool) -> Result<ForSale, Failure> {
+    if only_here { replayed(here) } else { Ok(ForSale { catalog: catalog(here)?, market: None, most_spot: None }) }
 }
 
 /// The offers of the market that this state directory replays, or a new server would, as they are where its window

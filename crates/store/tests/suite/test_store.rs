@@ -1,4 +1,4 @@
-//! Where a test keeps its store: a place can be opened again and again, and is empty at first.
+//! A store for one test: it can be opened again and again, and is empty at first.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,29 +9,29 @@ use std::{
 use sqlx::Connection;
 use windfall_store::{Commit, JobRow, LedgerRow, MemoryStore, Row, Store};
 
-pub enum Place {
+pub enum TestStore {
     Memory(MemoryStore),
     Sqlite(Scratch),
     Postgres { server: String, schema: String },
 }
 
-pub fn memory() -> Option<Place> {
-    Some(Place::Memory(MemoryStore::new()))
+pub fn memory() -> Option<TestStore> {
+    Some(TestStore::Memory(MemoryStore::new()))
 }
 
-pub fn sqlite() -> Option<Place> {
-    Some(Place::Sqlite(Scratch::new()))
+pub fn sqlite() -> Option<TestStore> {
+    Some(TestStore::Sqlite(Scratch::new()))
 }
 
-pub fn postgres() -> Option<Place> {
+pub fn postgres() -> Option<TestStore> {
     let Ok(server) = std::env::var("WINDFALL_TEST_POSTGRES") else {
         println!("skipped: postgres (WINDFALL_TEST_POSTGRES is not set)");
         return None;
     };
-    Some(Place::Postgres { server, schema: format!("test_{}", unique()) })
+    Some(TestStore::Postgres { server, schema: format!("test_{}", unique()) })
 }
 
-impl Place {
+impl TestStore {
     pub async fn open(&self) -> Box<dyn Store> {
         match self {
             Self::Memory(store) => Box::new(store.clone()),
@@ -57,7 +57,7 @@ impl Place {
         format!("{server}{mark}schema={schema}")
     }
 
-    /// Run statements on the server as an outsider, inside this place's schema.
+    /// Run statements on the server as an outsider, inside the schema of this store.
     pub async fn sql(&self, statements: &str) {
         let Self::Postgres { server, schema } = self else { panic!("not a server") };
         let mut connection = sqlx::PgConnection::connect(server).await.unwrap();

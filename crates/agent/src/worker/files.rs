@@ -1,0 +1,25 @@
+//! The small files through which the agent speaks to a program and to the other ranks of its gang.
+
+use std::path::{Path, PathBuf};
+use windfall_core::StintId;
+
+/// The file in which a program finds the number of the last save that was asked for.
+pub(super) fn save_request(dir: &Path, stint: StintId) -> PathBuf {
+    dir.join(format!("save-request-{}", stint.epoch))
+}
+
+/// Writes the number of a request to where the program looks for it, unless a newer one is there.
+pub(super) fn ask_to_save(dir: &Path, stint: StintId, request: u64) {
+    let path = save_request(dir, stint);
+    let known = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<u64>().ok());
+    if known.is_none_or(|known| known < request) {
+        // A program that is not told goes on, and is asked again.
+        let _ = write_whole(&path, request.to_string().as_bytes());
+    }
+}
+
+/// Writes a file beside and renames it, so that a reader finds the old content or the new one, never a part.
+pub(super) fn write_whole(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    let fresh = path.with_extension("new");
+    std::fs::write(&fresh, content).and_then(|()| std::fs::rename(&fresh, path))
+}

@@ -1,0 +1,80 @@
+//! One worker's run, step by step: restore, start, watch, warn, end, last save. Its end is published only when nothing
+//! of it runs any more, and before the last save, which may take long.
+
+use super::program::ProgramEnd;
+use super::state::{Moving, WorkerRun};
+use crate::progress::{Reader, now_ms};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Instant;
+use windfall_core::WorkerEnd;
+
+/// A program that has ended, with what it left.
+struct EndedProgram {
+    end: WorkerEnd,
+    /// When its last save must be durable, if it was asked to stop.
+    asked: Option<Instant>,
+    /// The program, or one of its processes near the end, died of a signal.
+    died: bool,
+    saves: PathBuf,
+    mover: Option<Moving>,
+}
+
+impl WorkerRun {
+    pub(super) async fn run(mut self) {
+        let ended = match self.run_program().await {
+            Ok(ended) => ended,
+            Err(end) => {
+                self.change(|worker| (worker.end, worker.settled) = (Some(end), true));
+                return;
+            }
+        };
+        let EndedProgram { end, asked, died, saves, mover } = ended;
+        self.leave_mark(died);
+        self.change(|worker| (worker.end, worker.settled) = (Some(end), mover.is_none()));
+        if let Some(mover) = mover {
+            self.last_save(mover, &saves, asked).await;
+            self.change(|worker| worker.settled = true);
+        }
+    }
+
+    /// Prepares, runs and ends the program, with everything below it. Fails with the end of a worker whose program never ran.
+    async fn run_program(&mut self) -> Result<EndedProgram, WorkerEnd> {
+        let (cwd, saves) = self.prepare_folder().await?;
+        // A fresh copy holds nothing of the user's under the checkpoint directory.
+        let foreign: BTreeSet<PathBuf> = match self.order.fresh_folder {
+            true => BTreeSet::new(),
+            false => self.order.foreign.iter().map(PathBuf::from).collect(),
+        };
+        if self.order.rank > 0 {
+            self.wait_for_rank_0().await;
+        }
+        let checkpoints = self.restore(&saves, &foreign).await?;
+        // A stop that came during the restore: nothing ran, so nothing is to be saved.
+        if self.told.try_recv().is_ok() {
+            return Err(WorkerEnd::Stopped);
+        }
+        let helper = self.dir.join(format!("progress-{}", self.order.stint.epoch));
+        let mut reader = Reader::new(helper.clone(), PathBuf::from(&self.order.output), self.order.progress.as_deref());
+        let mut mover = match &checkpoints {
+            Some(checkpoints) => Some(self.start_mover(checkpoints, &saves, &foreign, &reader).await?),
+            None => None,
+        };
+        self.began_ms = now_ms();
+        let mut child = self.spawn(&cwd, &saves, &helper)?;
+        let began = Instant::now();
+        let pid = child.id();
+        self.change(|worker| worker.pid = pid);
+        let ProgramEnd { end, asked, mut died } = self.watch(&mut child, &mut reader, mover.as_mut(), began).await;
+        if died && let Some(moving) = &mover {
+            moving.mover.on_death(Instant::now()).await;
+        }
+        died |= self.wait_for_the_rest(pid.map(|pid| pid as i32), asked, mover.as_ref()).await;
+        died |= self.end_the_rest(mover.as_ref()).await;
+        if !died && let Some(moving) = &mover {
+            moving.mover.on_clean_end().await;
+        }
+        self.report_progress(&mut reader, began);
+        Ok(EndedProgram { end, asked, died, saves, mover })
+    }
+}

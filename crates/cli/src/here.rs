@@ -1,0 +1,79 @@
+//! Where a command runs: the state directory, the folder and the user. Nothing is written here.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use windfall_jobfile::{Context, JobFileError, Look};
+use windfall_server::client::{Client, Code, Failure};
+
+/// What every command knows.
+pub(crate) struct Here {
+    pub home: PathBuf,
+    pub json: bool,
+}
+
+impl Here {
+    /// The state directory that was named, else that of the environment.
+    pub fn of(home: Option<PathBuf>, json: bool) -> Result<Here, Failure> {
+        Ok(Here { home: home_directory(home)?, json })
+    }
+
+    pub fn client(&self) -> Client {
+        Client::new(&self.home, Vec::new())
+    }
+
+    /// What a job file means when it is read here and now.
+    pub fn context(&self) -> Result<Context, Failure> {
+        let folder = std::env::current_dir()
+            .map_err(|error| Failure::new(Code::BadInput, format!("the present folder cannot be used: {error}")))?;
+        Ok(Context {
+            folder,
+            home: std::env::var_os("HOME").map(PathBuf::from),
+            owner: user(),
+            now_ms: jiff::Timestamp::now().as_millisecond(),
+            zone: jiff::tz::TimeZone::system(),
+            store: self.home.join("checkpoints").to_string_lossy().into_owned(),
+        })
+    }
+
+    /// Shows what is wrong with a job file, where.
+    pub fn bad_file(&self, error: &JobFileError) -> Failure {
+        if self.json {
+            println!("{}", error.to_json());
+            for line in error.lines() {
+                eprintln!("{line}");
+            }
+        } else {
+            let terminal = std::io::stderr().is_terminal();
+            let colour = terminal && std::env::var_os("NO_COLOR").is_none();
+            let look = if colour {
+                Look::Colour
+            } else if terminal {
+                Look::Unicode
+            } else {
+                Look::Ascii
+            };
+            eprint!("{}", error.render(look, crate::live::size().0));
+        }
+        Failure { shown: true, ..Failure::new(Code::BadInput, "the job file is wrong") }
+    }
+}
+
+/// Who is at the terminal: by account, because variables can say anything.
+fn user() -> String {
+    windfall_server::name_of(rustix::process::getuid().as_raw())
+}
+
+fn home_directory(flag: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = flag
+        .or_else(|| from("WINDFALL_HOME"))
+        .or_else(|| from("XDG_STATE_HOME").map(|state| state.join("windfall")))
+        .or_else(|| from("HOME").map(|home| home.join(".local/state/windfall")));
+    let home =
+        home.ok_or_else(|| Failure::new(Code::BadInput, "no state directory").hint("set WINDFALL_HOME or HOME"))?;
+    absolute(&home)
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path).map_err(|error| Failure::new(Code::BadInput, format!("{}: {error}", path.display())))
+}

@@ -1,0 +1,50 @@
+//! The workspace that chores work on: its root, its cargo and the programs built from it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Output};
+
+/// The root of the workspace.
+pub fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().map(PathBuf::from).unwrap_or_default()
+}
+
+/// Cargo, in the root of the workspace.
+pub fn cargo(args: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(args).current_dir(root());
+    command
+}
+
+/// Runs a command and says whether it succeeded.
+pub fn run(command: &mut Command) -> bool {
+    match command.status() {
+        Ok(status) => status.success(),
+        Err(error) => {
+            eprintln!("error: {command:?} cannot be run: {error}");
+            false
+        }
+    }
+}
+
+/// The exit code of a chore.
+pub fn finish(good: bool) -> ExitCode {
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What `cargo metadata` says.
+pub fn metadata() -> serde_json::Value {
+    let output = cargo(&["metadata", "--format-version", "1", "--locked"]).output();
+    let text = output.map(|output| output.stdout).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
+}
+
+/// Where optimised programs are: cargo may have been told to build elsewhere.
+pub fn built() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    root().join(target).join("release")
+}
+
+/// The optimised program on a state directory.
+pub fn windfall(home: &Path, args: &[&str]) -> std::io::Result<Output> {
+    Command::new(built().join("windfall")).args(args).env("WINDFALL_HOME", home).current_dir(root()).output()
+}
