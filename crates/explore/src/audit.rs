@@ -1,6 +1,7 @@
 //! A second reader of the log: every committed row is decoded once, counted, and billed by its own arithmetic,
 //! to be compared with the ledger and with what the world charged.
 
+use crate::books::Books;
 use crate::conduct::Conduct;
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,17 +46,19 @@ pub(crate) struct Audit {
     /// The most that a job was seen to pay an hour.
     pub dearest: BTreeMap<WorkloadId, i128>,
     pub conduct: Conduct,
+    pub books: Books,
     pub digest: u64,
 }
 
 impl Audit {
-    pub fn ledger_row(&mut self, row: &LedgerRow) {
+    pub fn ledger_row(&mut self, row: &LedgerRow) -> Result<(), (u8, String)> {
         self.last_ledger = row.seq;
         *self.ledger.entry(row.lease.clone()).or_default() += row.nanousd;
         if row.workload.is_none() {
             self.overhead += row.nanousd;
         }
         self.mix(row.nanousd as u64 ^ row.from_ms as u64 ^ row.to_ms as u64);
+        self.books.row(row)
     }
 
     fn mix(&mut self, value: u64) {
@@ -93,11 +96,13 @@ impl Audit {
                     return Err((1, format!("two jobs have the id {id}")));
                 }
                 self.budgets.insert(id, workload.job().budget);
+                self.books.submitted(id, workload.job());
             }
             Event::BudgetSet { workload, budget, .. } => {
                 self.budgets.insert(workload, budget);
             }
             Event::OfferSeen { offer } => {
+                self.books.shown(&offer);
                 let price = offer.price_per_hour;
                 let before = self.prices.insert(offer.id.clone(), price);
                 if before.is_some_and(|before| before != price) {
@@ -118,6 +123,7 @@ impl Audit {
                 self.bills.remove(&lease);
             }
             Event::LeaseFound { lease, offer, since, until } => {
+                self.books.bought(lease, &offer, true);
                 let price = self.prices.get(&offer).copied().unwrap_or_default();
                 let prices = since.map(|since| (since, price)).into_iter().collect();
                 self.bills.insert(lease, Bill { offer, workload: None, asked_at: Time(0), up: since, prices });
@@ -134,6 +140,7 @@ impl Audit {
     fn decision(&mut self, at: Time, decision: Decision) -> Result<(), (u8, String)> {
         match decision {
             Decision::Acquire { lease, workload, offer, .. } => {
+                self.books.bought(lease, &offer, false);
                 let bill = Bill { offer, workload: Some(workload), asked_at: at, up: None, prices: Vec::new() };
                 self.bills.insert(lease, bill);
                 self.asks.entry(workload).or_default().push(at);

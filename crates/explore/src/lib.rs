@@ -5,6 +5,7 @@
 //! Law 4 (limits of teams, tiers) has its slot, and nothing to check yet: the brain knows no teams.
 
 mod audit;
+mod books;
 mod check;
 mod conduct;
 mod driver;

@@ -4,7 +4,7 @@
 use super::job::{SaveAsked, Stopping, Worker};
 use super::{Brain, Job, Lease, LeasePhase, RECENT_KEYS, SHOWN_AFTER_END, Stint, StintPhase};
 use crate::ids::{DecisionId, LeaseId, WorkloadId};
-use crate::ledger::Meter;
+use crate::ledger::{Goods, Meter};
 use crate::offer::{Market, Offer, OfferId};
 use crate::record::{Body, Decision, Event, LeaseEnd, Record, Refusal, WorkerEnd};
 use crate::spec::{Ask, Workload};
@@ -96,9 +96,8 @@ impl Brain {
         }
         let now = self.now;
         for lease in self.leases.values_mut().filter(|lease| lease.offer == offer.id) {
-            let beneficiary = lease.beneficiary();
+            self.fresh_ledger.extend(lease.charge(now, seq, &self.jobs));
             if let Some(meter) = &mut lease.meter {
-                self.fresh_ledger.extend(meter.close(now, seq, lease.id, beneficiary));
                 meter.rate = offer.price_per_hour;
             }
         }
@@ -116,6 +115,7 @@ impl Brain {
     fn on_lease_up(&mut self, id: LeaseId, at: Time) {
         let Some(lease) = self.leases.get_mut(&id) else { return };
         let at = at.clamp(lease.asked_at, self.now);
+        lease.goods = self.offers.get(&lease.offer).map(Goods::of).or(lease.goods.take());
         let shown = self.offers.get(&lease.offer).map(|offer| offer.price_per_hour);
         let rate = shown.or(self.gone_prices.get(&lease.offer).copied()).unwrap_or_default();
         lease.up_at = Some(at);
@@ -177,6 +177,7 @@ impl Brain {
                 id,
                 workload: None,
                 offer: offer.clone(),
+                goods: self.offers.get(offer).map(Goods::of),
                 market,
                 max_price: None,
                 // Nobody knows when it was asked for; it may come up before this news of it arrives.
@@ -206,11 +207,8 @@ impl Brain {
         if end == LeaseEnd::Taken {
             self.heard(&lease.offer, false);
         }
-        let beneficiary = lease.beneficiary();
         let end_at = lease.up_at.map_or(at, |up_at| at.clamp(up_at, self.now));
-        if let Some(meter) = &mut lease.meter {
-            self.fresh_ledger.extend(meter.close(end_at, seq, id, beneficiary));
-        }
+        self.fresh_ledger.extend(lease.charge(end_at, seq, &self.jobs));
         self.note_closed(id, end_at);
         let Some(workload) = lease.workload else { return };
         let Some(job) = self.jobs.get_mut(&workload) else { return };
@@ -246,6 +244,7 @@ impl Brain {
                     id: *lease,
                     workload: Some(*workload),
                     offer: offer.clone(),
+                    goods: self.offers.get(offer).map(Goods::of),
                     market: *market,
                     max_price: *max_price,
                     asked_at: now,

@@ -2,7 +2,7 @@
 
 use super::Open;
 use crate::ids::{DecisionId, LeaseId, WorkloadId};
-use crate::ledger::{Beneficiary, Meter};
+use crate::ledger::{Goods, Meter};
 use crate::offer::{Market, OfferId};
 use crate::record::Decision;
 use crate::units::{NanoUsd, Span, Time};
@@ -37,6 +37,8 @@ pub struct Lease {
     pub workload: Option<WorkloadId>,
     /// What was bought.
     pub offer: OfferId,
+    /// What that is: the ledger needs it also when the offer is gone.
+    pub goods: Option<Goods>,
     /// How.
     pub market: Market,
     /// Most it may cost an hour.
@@ -62,10 +64,6 @@ impl Lease {
     /// On its way back.
     pub fn is_releasing(&self) -> bool {
         matches!(self.phase, LeasePhase::Releasing { .. })
-    }
-    /// Who its time is charged to.
-    pub fn beneficiary(&self) -> Beneficiary {
-        self.workload.map_or(Beneficiary::Overhead, Beneficiary::Workload)
     }
     /// What it has cost up to `now`.
     pub fn cost_at(&self, now: Time) -> NanoUsd {

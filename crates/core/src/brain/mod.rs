@@ -4,6 +4,7 @@
 //! state and changes nothing but caches; a decision takes effect when it comes back through `apply`.
 
 mod apply;
+mod books;
 mod decide;
 mod drought;
 mod explain;
