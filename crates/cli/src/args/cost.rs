@@ -12,19 +12,21 @@ Examples:
   windfall cost --by team,user,day --csv > cost.csv     for spreadsheets
   windfall cost --by accelerator --json          for programs
 
-Split by: team, user, job, kind (job or fleet), tag:KEY (`tags` in job files), market, engine, accelerator, day,
+Split by: team, user, job, kind (job or fleet), tag:KEY (`tags` in job files), market, engine, accelerator, day, \
 beneficiary (work, idle, foreign, not-ready, drained, overhead); several with commas.
 
-A name in parentheses is none: (idle), (foreign), (not-ready), (drained) and (overhead) are time that was paid for and
-charged to nobody's work, (none) is work without that tag or a machine without accelerators, (unknown) was paid before
+A name in parentheses is none: (idle), (foreign), (not-ready), (drained) and (overhead) are time that was paid for and \
+charged to nobody's work, (none) is work without that tag or a machine without accelerators, (unknown) was paid before \
 the ledger kept it.
 
-Days are UTC, by the clock of the world that was paid in: a replayed market has a clock of its own. Leases that still
-run are counted until now. A machine's price is split into GPU, CPU and memory at fixed weights: 0.95 for an
-accelerator, 0.031611 for a core, 0.004237 for a GiB; where its shape is not known, 8 cores and 61 GiB stand beside each
-accelerator, and without accelerators a core has 4 GiB. Amounts are this server's own count, not a provider's bill.
+Days are UTC, by the clock of the world that was paid in: a replayed market has a clock of its own. Leases that still \
+run are counted until now. Amounts are this server's own count, not a provider's bill.
 
-JSON and CSV have exact nano-dollars (cost_nanousd is gpu + cpu + memory + unsplit) and milliseconds; running_nanousd
+A machine's price is split into GPU, CPU and memory at fixed weights: 0.95 for an accelerator, 0.031611 for a core, \
+0.004237 for a GiB. Where its shape is not known, 8 cores and 61 GiB stand beside each accelerator, and without \
+accelerators a core has 4 GiB.
+
+JSON and CSV have exact nano-dollars (cost_nanousd is gpu + cpu + memory + unsplit) and milliseconds; running_nanousd \
 is the part of cost_nanousd that leases cost which still run.";
 
 /// How to split it, and of when.

@@ -41,7 +41,7 @@ impl By {
         if let Some(name) = word.strip_prefix("tag:") {
             return match tag_name_problem(name) {
                 None => Ok(By::Tag(name.to_owned())),
-                Some(why) => bad(format!("--by {word}: no tag has such a name"), why),
+                Some(why) => bad(format!("--by {word}: no tag has such a name"), format!("{why}, as in tag:project")),
             };
         }
         let names = || KNOWN.iter().map(|(name, _)| *name);

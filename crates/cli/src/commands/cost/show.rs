@@ -56,7 +56,7 @@ pub fn table(sums: &Sums, asked: &Asked, end: &LedgerEnd, width: usize) -> Strin
         let total = if at == 0 { "total" } else { "" };
         let texts = lines.iter().map(|(cells, _)| format!("{} {}", cells[at].text, cells[at].more).trim().to_owned());
         let column = Column::words(by.name().to_uppercase(), 0, texts.chain([total.to_owned()]));
-        columns.push(if *by == By::Day { column } else { column.least(8) });
+        columns.push(if *by == By::Day { column } else { column.least(12) });
     }
     let decimals = if rows.iter().all(|sum| sum.cost.abs() < SMALL) { 4 } else { 2 };
     let figures = |head: &str, leaves, cell: &dyn Fn(&Sum) -> String| {
@@ -65,16 +65,24 @@ pub fn table(sums: &Sums, asked: &Asked, end: &LedgerEnd, width: usize) -> Strin
     let money = |head: &str, leaves, amount: &dyn Fn(&Sum) -> i128| {
         figures(head, leaves, &|sum| dollars(amount(sum), decimals))
     };
+    // What is not known of a machine is left empty, not zero.
+    let known = |head: &str, leaves, cell: &dyn Fn(&Sum) -> String| {
+        let is_known = |sum: &Sum| sum.unsplit == 0 || sum.unsplit != sum.cost;
+        figures(head, leaves, &|sum| if is_known(sum) { cell(sum) } else { String::new() })
+    };
+    let part =
+        |head: &str, leaves, amount: &dyn Fn(&Sum) -> i128| known(head, leaves, &|sum| dollars(amount(sum), decimals));
     columns.push(money("COST", 0, &|sum| sum.cost));
     columns.push(figures("SHARE", 1, &|sum| percent(sum.cost, sums.total.cost)));
     if sums.total.running != 0 {
-        columns.push(money("RUNNING", 2, &|sum| sum.running));
+        let running = |sum: &Sum| if sum.running == 0 { String::new() } else { dollars(sum.running, decimals) };
+        columns.push(figures("RUNNING", 2, &running));
     }
-    columns.push(figures("LEASE-H", 4, &|sum| hours(sum.lease_ms)));
-    columns.push(figures("GPU-H", 3, &|sum| hours(sum.accelerator_ms)));
-    columns.push(money("GPU", 7, &|sum| sum.gpu));
-    columns.push(money("CPU", 6, &|sum| sum.cpu));
-    columns.push(money("MEMORY", 5, &|sum| sum.memory));
+    columns.push(figures("LEASE-H", 4, &|sum| hours(sum.lease.ms())));
+    columns.push(known("GPU-H", 3, &|sum| hours(sum.accelerator.ms())));
+    columns.push(part("GPU", 5, &|sum| sum.gpu));
+    columns.push(part("CPU", 6, &|sum| sum.cpu));
+    columns.push(part("MEMORY", 7, &|sum| sum.memory));
     let mut text = fitted(columns, width);
     text.push('\n');
     text.push_str(&wrapped(&meaning(sums, asked, end, decimals), width));
@@ -105,7 +113,7 @@ fn meaning(sums: &Sums, asked: &Asked, end: &LedgerEnd, decimals: usize) -> Stri
     if sums.total.unsplit != 0 {
         let unsplit = dollars(sums.total.unsplit, decimals);
         text.push_str(&format!(
-            " {unsplit} was paid for machines of which nothing is kept: no GPU, CPU or memory part."
+            " {unsplit} of it has no GPU, CPU or memory part: which machines that was is not known."
         ));
     }
     text
@@ -135,8 +143,8 @@ fn amounts(sum: &Sum) -> [(&'static str, i128); 8] {
         ("memory_nanousd", sum.memory),
         ("unsplit_nanousd", sum.unsplit),
         ("running_nanousd", sum.running),
-        ("lease_ms", sum.lease_ms),
-        ("accelerator_ms", sum.accelerator_ms),
+        ("lease_ms", sum.lease.ms()),
+        ("accelerator_ms", sum.accelerator.ms()),
     ]
 }
 

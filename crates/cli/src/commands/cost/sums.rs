@@ -2,7 +2,7 @@
 
 use super::by::{By, Cell};
 use std::collections::BTreeMap;
-use windfall_core::{LedgerRow, Time};
+use windfall_core::LedgerRow;
 
 /// What rows come to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,8 +15,20 @@ pub struct Sum {
     pub unsplit: i128,
     /// Of leases that still run.
     pub running: i128,
-    pub lease_ms: i128,
-    pub accelerator_ms: i128,
+    pub lease: Time,
+    pub accelerator: Time,
+}
+
+/// Time in nanoseconds: sevenths of milliseconds would be lost by the row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Time {
+    pub ns: i128,
+}
+
+impl Time {
+    pub fn ms(self) -> i128 {
+        (self.ns + 500_000).div_euclid(1_000_000)
+    }
 }
 
 impl Sum {
@@ -34,9 +46,10 @@ impl Sum {
         if open {
             self.running += amount;
         }
-        let time = i128::from(row.time().0);
-        self.lease_ms += time;
-        self.accelerator_ms += time * i128::from(row.goods.as_ref().map_or(0, |goods| goods.count));
+        let whole = i128::from((row.to - row.from).0) * 1_000_000;
+        let ns = whole * i128::from(row.share.part) / i128::from(row.share.of.max(1));
+        self.lease.ns += ns;
+        self.accelerator.ns += ns * i128::from(row.goods.as_ref().map_or(0, |goods| goods.count));
     }
 }
 
@@ -47,7 +60,7 @@ pub struct Sums {
     pub total: Sum,
     groups: BTreeMap<Vec<Cell>, Sum>,
     /// The first and the last day that something was paid for.
-    pub days: Option<(Time, Time)>,
+    pub days: Option<(windfall_core::Time, windfall_core::Time)>,
 }
 
 impl Sums {
