@@ -108,3 +108,94 @@ impl Desk {
         Ok(own)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::home::Home;
+    use axum::extract::ConnectInfo;
+    use std::sync::Arc;
+    use tokio::sync::mpsc;
+    use windfall_core::ledger::{Account, Beneficiary, Bought, Meter, Share};
+    use windfall_core::{DecisionId, Installation, JobSpec, LeaseId, NanoUsd, OfferId, WorkloadId};
+    use windfall_store::{Commit, MemoryStore, Store};
+
+    /// The row of a minute, charged to a job of somebody.
+    fn row(minute: i64, owner: &str) -> LedgerRow {
+        let lease = LeaseId(DecisionId { installation: Installation(1), seq: 3 });
+        let spec = JobSpec { owner: owner.to_owned(), ..JobSpec::named("job", vec!["run".to_owned()]) };
+        let mut meter = Meter::start(Time(minute * 60_000), NanoUsd(60_000_000_000));
+        let bought = Bought { seq: 1, lease, offer: &OfferId::new("offer"), goods: None };
+        let charged = [(Beneficiary::Workload(WorkloadId(1)), Share::WHOLE)];
+        let to = Time((minute + 1) * 60_000);
+        meter.close(to, bought, &charged, [Account::of(WorkloadId(1), &spec)]).remove(0)
+    }
+
+    /// A ledger of five rows, of which the loop knows four to be durable, and one lease still runs.
+    async fn desk(folder: &std::path::Path) -> Desk {
+        let store = MemoryStore::new();
+        let epoch = store.lead().await.expect("led");
+        let stored = |seq: u64| {
+            let row = row(seq as i64, if seq == 2 { "uid-4242" } else { "ada" });
+            windfall_store::LedgerRow {
+                seq,
+                lease: row.lease.to_string(),
+                workload: Some(1),
+                from_ms: row.from.0,
+                to_ms: row.to.0,
+                nanousd: row.amount.0,
+                version: codec::VERSION,
+                payload: codec::encode(&row).into(),
+            }
+        };
+        let ledger = (1..=5).map(stored).collect();
+        store.commit(epoch, &Commit { ledger, ..Commit::default() }).await.expect("written");
+        let (asks, mut asked) = mpsc::channel(1);
+        tokio::spawn(async move {
+            let mut looks = 0;
+            while let Some(ask) = asked.recv().await {
+                looks += 1;
+                let Ask::Books(reply) = ask else { continue };
+                // At every second look a commit is on its way.
+                let open = vec![row(5, "ada")];
+                let books = Books { last_row: 4, open, now: Time(400_000), market: "steady".to_owned() };
+                let _ = reply.send(Ok((looks % 2 == 0).then_some(books)));
+            }
+        });
+        Desk { asks, store: Arc::new(store), home: Arc::new(Home::open(folder).expect("a state directory")) }
+    }
+
+    async fn page(desk: &Desk, uid: u32, wanted: Wanted) -> (Vec<Option<u64>>, Option<u64>) {
+        let asker = ConnectInfo(Principal::of(uid, 1_000));
+        let Json(page) = ledger(State(desk.clone()), asker, Query(wanted)).await.expect("a page");
+        assert!(page.rows.iter().all(|entry| entry.open == entry.number.is_none()));
+        (page.rows.iter().map(|entry| entry.number).collect(), page.next)
+    }
+
+    fn from(after: u64, limit: u32) -> Wanted {
+        Wanted { from: None, to: None, after, limit: Some(limit) }
+    }
+
+    #[tokio::test]
+    async fn pages_hold_every_durable_row_once_and_the_last_one_what_is_open() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let desk = desk(folder.path()).await;
+        assert_eq!(page(&desk, 1_000, from(0, 3)).await, (vec![Some(1), Some(2), Some(3)], Some(3)));
+        assert_eq!(page(&desk, 1_000, from(3, 3)).await, (vec![Some(4), None], None));
+        assert_eq!(page(&desk, 1_000, from(0, 4)).await, (vec![Some(1), Some(2), Some(3), Some(4)], Some(4)));
+        assert_eq!(page(&desk, 1_000, from(4, 4)).await, (vec![None], None));
+        let early = Wanted { from: Some(120_000), to: Some(180_000), after: 0, limit: None };
+        assert_eq!(page(&desk, 1_000, early).await, (vec![Some(2)], None));
+        let late = Wanted { from: Some(300_000), to: None, after: 0, limit: None };
+        assert_eq!(page(&desk, 1_000, late).await, (vec![None], None));
+    }
+
+    #[tokio::test]
+    async fn a_guest_sees_what_is_charged_to_work_of_its_own() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let desk = desk(folder.path()).await;
+        assert_eq!(page(&desk, 4_242, from(0, 10)).await, (vec![Some(2)], None));
+        assert_eq!(page(&desk, 4_243, from(0, 2)).await, (vec![], Some(2)), "and is told where to go on");
+        assert_eq!(page(&desk, 0, from(0, 10)).await.0.len(), 5, "root sees all of it");
+    }
+}
