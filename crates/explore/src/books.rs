@@ -17,7 +17,7 @@ pub(crate) struct Books {
     /// Rows that are to be held against the log once as much of it is read.
     unread: Vec<LedgerRow>,
     /// Rows that begin at midnight: their stretch was cut there.
-    pub cut: u64,
+    cut: u64,
 }
 
 impl Books {
@@ -47,13 +47,12 @@ impl Books {
         Ok(())
     }
 
-    /// Holds new rows against the log; gives how many.
+    /// Holds new rows against the log; gives how many of them were cut at a midnight.
     pub fn check(&mut self) -> Result<u64, (u8, String)> {
-        let rows = std::mem::take(&mut self.unread);
-        for row in &rows {
-            self.stands_alone(row).map_err(|what| (6, format!("{what}: {row:?}")))?;
+        for row in std::mem::take(&mut self.unread) {
+            self.stands_alone(&row).map_err(|what| (17, format!("{what}: {row:?}")))?;
         }
-        Ok(rows.len() as u64)
+        Ok(std::mem::take(&mut self.cut))
     }
 
     fn stands_alone(&mut self, row: &LedgerRow) -> Result<(), String> {

@@ -68,4 +68,5 @@ pub const LAWS: &[(u8, &str)] = &[
     (14, "only news is logged"),
     (15, "whoever is cancelled gets nothing new"),
     (16, "a budget is kept, but for the time of a last save"),
+    (17, "a ledger row stands alone, and is of one day"),
 ];

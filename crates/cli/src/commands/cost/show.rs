@@ -27,20 +27,25 @@ fn dollars(nano: i128, decimals: usize) -> String {
     let unit = 10_i128.pow(9 - decimals as u32);
     let rounded = (nano.abs() + unit / 2) / unit;
     let (whole, rest) = (rounded / 10_i128.pow(decimals as u32), rounded % 10_i128.pow(decimals as u32));
+    format!("{}${}.{rest:0decimals$}", if nano < 0 && rounded > 0 { "-" } else { "" }, grouped(whole))
+}
+
+/// `1,234`.
+fn grouped(whole: i128) -> String {
     let digits = whole.to_string();
-    let mut grouped = String::new();
+    let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
         if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            grouped.push(',');
+            text.push(',');
         }
-        grouped.push(digit);
+        text.push(digit);
     }
-    format!("{}${grouped}.{rest:0decimals$}", if nano < 0 && rounded > 0 { "-" } else { "" })
+    text
 }
 
 fn hours(ms: i128) -> String {
     let tenths = (ms.abs() + 180_000) / 360_000;
-    format!("{}{}.{}", if ms < 0 && tenths > 0 { "-" } else { "" }, tenths / 10, tenths % 10)
+    format!("{}{}.{}", if ms < 0 && tenths > 0 { "-" } else { "" }, grouped(tenths / 10), tenths % 10)
 }
 
 fn percent(part: i128, of: i128) -> String {
