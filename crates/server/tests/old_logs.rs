@@ -10,8 +10,14 @@ use windfall_core::{Body, Brain, Decision, Event, Installation, Record, Span, Ti
 use windfall_server::cycle::{Cycle, Habits, Moment, Step};
 use windfall_store::{JobQuery, LedgerQuery, LedgerRow, Store};
 
-const LOGS: [&str; 5] =
-    ["version-1-quickstart", "version-1-gang", "version-1-budget-pause", "version-1-restart", "version-3-late"];
+const LOGS: [&str; 6] = [
+    "version-1-quickstart",
+    "version-1-gang",
+    "version-1-budget-pause",
+    "version-1-restart",
+    "version-3-late",
+    "version-4-gang",
+];
 
 /// A copy of a recorded state, to be opened and changed.
 async fn copy(name: &str, into: &Path) -> Arc<dyn Store> {
