@@ -15,7 +15,7 @@ pub use share::Share;
 use crate::ids::{LeaseId, WorkloadId};
 use crate::offer::{Market, Offer, OfferId};
 use crate::spec::JobSpec;
-use crate::units::{NanoUsd, Span, Time};
+use crate::units::{NanoUsd, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -186,10 +186,5 @@ impl LedgerRow {
     /// The moment at which the stretch begins, also of a correction. A row counts for the day of this moment.
     pub fn begins(&self) -> Time {
         self.from.min(self.to)
-    }
-
-    /// Lease time that it adds, in the beneficiary's share; negative in a correction.
-    pub fn time(&self) -> Span {
-        Span(self.share.times((self.to - self.from).0))
     }
 }

@@ -48,7 +48,7 @@ impl Journal {
 
     /// The last ledger row that is durable; none while a commit is on its way, which the brain is ahead by.
     pub fn last_ledger_row(&self) -> Option<u64> {
-        self.unconfirmed.is_none().then_some(self.next_ledger_seq - 1)
+        self.unconfirmed.is_none().then_some(self.next_ledger_seq.saturating_sub(1))
     }
 
     /// The last row that a stored snapshot covers.

@@ -19,8 +19,11 @@ A name in parentheses is none: (idle), (foreign), (not-ready), (drained) and (ov
 charged to nobody's work, (none) is work without that tag or a machine without accelerators, (unknown) was paid before \
 the ledger kept it.
 
-Days are UTC, by the clock of the world that was paid in: a replayed market has a clock of its own. Leases that still \
-run are counted until now. Amounts are this server's own count, not a provider's bill.
+Columns: LEASE-H is hours of leases, GPU-H hours of accelerators, RUNNING the part of COST that leases cost which still \
+run, until now.
+
+Days are UTC, by the clock of the world that was paid in: a replayed market has a clock of its own. Amounts are this \
+server's own count, not a provider's bill.
 
 A machine's price is split into GPU, CPU and memory at fixed weights: 0.95 for an accelerator, 0.031611 for a core, \
 0.004237 for a GiB. Where its shape is not known, 8 cores and 61 GiB stand beside each accelerator, and without \

@@ -18,17 +18,12 @@ impl Share {
     /// All of it.
     pub const WHOLE: Share = Share { part: 1, of: 1 };
 
-    /// A fraction in its lowest terms; nothing of anything is nothing.
+    /// A fraction in its lowest terms; a part of nothing is nothing.
     pub fn new(part: u64, of: u64) -> Share {
-        match gcd(part, of) {
-            0 => Share { part: 0, of: 1 },
-            divisor => Share { part: part / divisor, of: of / divisor },
+        match (gcd(part, of), of) {
+            (0, _) | (_, 0) => Share { part: 0, of: 1 },
+            (divisor, _) => Share { part: part / divisor, of: of / divisor },
         }
-    }
-
-    /// This part of a number, rounded down.
-    pub fn times(self, number: i64) -> i64 {
-        quotient(i128::from(number) * i128::from(self.part), u128::from(self.of.max(1)))
     }
 }
 
