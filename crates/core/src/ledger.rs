@@ -131,7 +131,7 @@ pub struct Goods {
     pub count: u32,
     /// Cores and memory, where they are known.
     #[serde(default)]
-    pub shape: Option<Shape>,
+    pub shape: Shape,
 }
 
 impl Goods {
@@ -145,10 +145,15 @@ impl Goods {
             zone: offer.zone.clone(),
             instance_type: offer.instance_type.clone(),
             accelerator: offer.accelerator.clone(),
-            count: offer.accelerators,
-            shape: None,
+            count: counted(offer.accelerators),
+            shape: Shape::default(),
         }
     }
+}
+
+/// A stage on which programs are rehearsed has accelerators in any number; one is paid for.
+fn counted(accelerators: u32) -> u32 {
+    if accelerators == u32::MAX { 1 } else { accelerators }
 }
 
 /// One stretch of a lease at one price, for one beneficiary, within one day of UTC.

@@ -55,5 +55,6 @@ fn costs_are_told_while_a_job_runs_and_are_those_of_its_bill_when_it_has_ended()
     let parts = ["gpu_nanousd", "cpu_nanousd", "memory_nanousd"].map(|part| total[part].as_i64().unwrap());
     assert_eq!(parts.iter().sum::<i64>(), paid(one) + paid(other));
     assert!(parts.iter().all(|part| *part > 0), "{total}");
+    assert_eq!(total["accelerator_ms"], total["lease_ms"], "a stage has accelerators in any number; one is paid for");
     place.leaves_nothing();
 }

@@ -5,13 +5,13 @@ use super::{Goods, share::divided};
 use crate::units::NanoUsd;
 use serde::{Deserialize, Serialize};
 
-/// Cores and memory of a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Cores and memory of a machine. Zero where nobody said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
-    /// Cores as its cloud counts them.
-    pub cpus: u32,
+    /// Cores as its cloud counts them, in thousandths.
+    pub cpu_millis: u64,
     /// Main memory.
-    pub memory_gib: u32,
+    pub memory_bytes: u64,
 }
 
 /// An amount by what it was for. The three add up to it.
@@ -32,22 +32,50 @@ const ACCELERATOR: u64 = 950_000;
 const CORE: u64 = 31_611;
 const GIB: u64 = 4_237;
 
+const GIB_BYTES: u64 = 1 << 30;
 /// What stands beside each accelerator where nobody says: as on a p3.2xlarge, which has one.
-const BESIDE_ACCELERATOR: Shape = Shape { cpus: 8, memory_gib: 61 };
-/// A machine without accelerators of which nobody says more: 4 GiB a core, as general-purpose machines have.
-const WITHOUT_ACCELERATOR: Shape = Shape { cpus: 1, memory_gib: 4 };
+const BESIDE_ACCELERATOR: Shape = Shape { cpu_millis: 8_000, memory_bytes: 61 * GIB_BYTES };
+/// Memory beside each core of a machine without accelerators, where nobody says: as general-purpose machines have.
+const BESIDE_CORE: u64 = 4 * GIB_BYTES;
+
+fn ratio(number: u64, times: u64, of: u64) -> u64 {
+    u64::try_from(u128::from(number) * u128::from(times) / u128::from(of)).unwrap_or(u64::MAX)
+}
+
+impl Shape {
+    /// What is said of a machine, and for the rest what is usual of one with so many accelerators.
+    fn completed(self, accelerators: u64) -> Shape {
+        let usual = match (accelerators, self) {
+            (0, Shape { cpu_millis: 0, memory_bytes: 0 }) => Shape { cpu_millis: 1_000, memory_bytes: BESIDE_CORE },
+            (0, Shape { cpu_millis, memory_bytes }) => Shape {
+                cpu_millis: ratio(memory_bytes, 1_000, BESIDE_CORE),
+                memory_bytes: ratio(cpu_millis, BESIDE_CORE, 1_000),
+            },
+            (count, _) => Shape {
+                cpu_millis: count.saturating_mul(BESIDE_ACCELERATOR.cpu_millis),
+                memory_bytes: count.saturating_mul(BESIDE_ACCELERATOR.memory_bytes),
+            },
+        };
+        let said = |said: u64, usual: u64| if said > 0 { said } else { usual };
+        Shape {
+            cpu_millis: said(self.cpu_millis, usual.cpu_millis),
+            memory_bytes: said(self.memory_bytes, usual.memory_bytes),
+        }
+    }
+}
 
 impl Parts {
     /// An amount that was paid for a machine, or for a share of it.
     pub fn of(amount: NanoUsd, goods: &Goods) -> Parts {
-        let count = u64::from(goods.count);
-        let (shape, times) = match goods.shape.filter(|shape| shape.cpus > 0 || shape.memory_gib > 0) {
-            Some(shape) => (shape, 1),
-            None if count > 0 => (BESIDE_ACCELERATOR, count),
-            None => (WITHOUT_ACCELERATOR, 1),
-        };
-        let weights =
-            [count * ACCELERATOR, times * u64::from(shape.cpus) * CORE, times * u64::from(shape.memory_gib) * GIB];
+        let accelerators = u64::from(goods.count);
+        let shape = goods.shape.completed(accelerators);
+        // In thousandths of the weights; no machine is near the bound, which keeps products within 128 bits.
+        let weight = |units: u64, each: u64, of: u64| ratio(units, each * 1_000, of).min(1 << 61);
+        let weights = [
+            weight(accelerators, ACCELERATOR, 1),
+            weight(shape.cpu_millis, CORE, 1_000),
+            weight(shape.memory_bytes, GIB, GIB_BYTES),
+        ];
         let [gpu, cpu, memory] = divided(amount, weights);
         Parts { gpu, cpu, memory }
     }

@@ -11,7 +11,7 @@ fn lease() -> LeaseId {
     LeaseId(DecisionId { installation: Installation(1), seq: 7 })
 }
 
-fn goods(accelerators: u32, shape: Option<Shape>) -> Goods {
+fn goods(accelerators: u32, shape: Shape) -> Goods {
     Goods {
         engine: "simulated".into(),
         market: Market::Spot,
@@ -41,6 +41,7 @@ fn sum(rows: &[LedgerRow]) -> i128 {
     rows.iter().map(|row| i128::from(row.amount.0)).sum()
 }
 
+const UNSAID: Shape = Shape { cpu_millis: 0, memory_bytes: 0 };
 const JOB: Beneficiary = Beneficiary::Workload(WorkloadId(3));
 const OTHER: Beneficiary = Beneficiary::Workload(WorkloadId(4));
 
@@ -73,10 +74,10 @@ proptest! {
         start in -3 * DAY..3 * DAY,
         steps in proptest::collection::vec(any_step(), 1..12),
         accelerators in 0..9_u32,
-        shape in proptest::option::of((0..200_u32, 0..2_000_u32)),
+        shape in prop_oneof![Just((0, 0)), (0..200_000_u64, 0..1_u64 << 42), any::<(u64, u64)>()],
         known in any::<bool>(),
     ) {
-        let shape = shape.map(|(cpus, memory_gib)| Shape { cpus, memory_gib });
+        let shape = Shape { cpu_millis: shape.0, memory_bytes: shape.1 };
         let goods = known.then(|| goods(accelerators, shape));
         let mut meter = Meter::start(Time(start), NanoUsd(3_060_000_000));
         let mut rows = Vec::new();
@@ -133,7 +134,7 @@ proptest! {
 fn sevenths_are_exact_and_the_rest_is_idle() {
     let mut meter = Meter::start(Time(0), NanoUsd(7_000_000_001));
     let charged = [(JOB, Share::new(3, 7)), (OTHER, Share::new(2, 7))];
-    let rows = close(&mut meter, 3_600_000, Some(&goods(1, None)), &charged);
+    let rows = close(&mut meter, 3_600_000, Some(&goods(1, UNSAID)), &charged);
     let shares: Vec<(Beneficiary, Share, i64)> =
         rows.iter().map(|row| (row.beneficiary, row.share, row.amount.0)).collect();
     let expected = [
@@ -193,13 +194,17 @@ fn news_that_comes_after_a_thousand_years_makes_few_rows() {
 #[test]
 fn parts_follow_the_machine() {
     let amount = NanoUsd(3_060_000_001);
-    let parts = |goods: Goods| Parts::of(amount, &goods);
-    assert_eq!(parts(goods(0, None)).gpu, NanoUsd(0), "no accelerators, no part for them");
+    let parts = |count, cpus: u64, gib: u64| {
+        Parts::of(amount, &goods(count, Shape { cpu_millis: cpus * 1_000, memory_bytes: gib << 30 }))
+    };
+    assert_eq!(parts(0, 0, 0).gpu, NanoUsd(0), "no accelerators, no part for them");
     // Of 0.95 for the accelerator, 8 · 0.031611 for cores and 61 · 0.004237 for memory.
-    let one = parts(goods(1, None));
+    let one = parts(1, 0, 0);
     assert_eq!((one.gpu.0 / 1_000_000, one.cpu.0 / 1_000_000, one.memory.0 / 1_000_000), (1_989, 529, 541));
-    assert_eq!(parts(goods(8, None)), one, "eight of them have eight times as much beside them");
-    let no_memory = parts(goods(1, Some(Shape { cpus: 8, memory_gib: 0 })));
-    assert_eq!((no_memory.memory, no_memory.total()), (NanoUsd(0), amount));
-    assert_eq!(parts(goods(0, Some(Shape { cpus: 0, memory_gib: 0 }))), parts(goods(0, None)), "unknown, not nothing");
+    assert_eq!((parts(8, 0, 0), parts(1, 8, 61)), (one, one), "eight of them have eight times as much beside them");
+    assert_eq!((parts(1, 8, 0), parts(1, 0, 61)), (one, one), "what is not said is what is usual");
+    assert!(parts(1, 96, 61).cpu > one.cpu, "what is said counts");
+    let plain = parts(0, 0, 0);
+    assert_eq!((parts(0, 2, 8), parts(0, 2, 0), parts(0, 0, 8)), (plain, plain, plain), "4 GiB a core");
+    assert_eq!(parts(0, 2, 0).total(), amount);
 }

@@ -4,7 +4,7 @@ use super::by::{By, moment};
 use super::show::{self, Asked};
 use super::sums::Sums;
 use proptest::prelude::*;
-use windfall_core::ledger::{Account, Beneficiary, Bought, Goods, Meter, Share};
+use windfall_core::ledger::{Account, Beneficiary, Bought, Goods, Meter, Shape, Share};
 use windfall_core::{
     DecisionId, Installation, JobSpec, LeaseId, LedgerRow, Market, NanoUsd, OfferId, Span, Time, WorkloadId,
 };
@@ -24,7 +24,7 @@ fn goods(market: Market, accelerator: &str, count: u32) -> Goods {
         instance_type: "p3.2xlarge".into(),
         accelerator: accelerator.into(),
         count,
-        shape: None,
+        shape: Shape::default(),
     }
 }
 
