@@ -27,6 +27,8 @@ pub const WORDS: &[(&str, &str)] = &[
     ("least possible", "the cost of somebody who had known the whole market beforehand"),
     ("band", "how many of a kind of spot machine a cloud says it takes back in a month"),
     ("recorded", "of a market whose every change was written down, and which can be played again"),
+    ("ledger", "every second of every lease, its price, and who it is charged to: what `windfall cost` adds up"),
+    ("idle, overhead", "what was paid for and nobody's work is charged: unused, or found and given back"),
 ];
 
 /// Where the meanings begin.

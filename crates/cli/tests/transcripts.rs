@@ -41,6 +41,7 @@ fn help_teaches() {
         &["run", "--help"],
         &["rehearse", "--help"],
         &["up", "--help"],
+        &["cost", "--help"],
         &["simulate", "market", "--help"]
     ]));
 }
@@ -110,9 +111,60 @@ fn questions_to_nobody_are_answered_without_a_server() {
         &["cancel", "7"],
         &["logs", "nobody"],
         &["explain", "7", "--json"],
+        &["cost"],
+        &["cost", "--from", "2026-11", "--to", "2026-11-15"],
+        &["cost", "--by", "job,day", "--csv"],
+        &["cost", "--by", "tag:project", "--json"],
         &["down"],
         &["down", "--json"],
     ]));
+}
+
+#[test]
+fn costs_that_cannot_be_asked_for_say_how_they_can() {
+    insta::assert_snapshot!(transcript(&[
+        &["cost", "--by", "taem"],
+        &["cost", "--by", "team,weather", "--json"],
+        &["cost", "--by", "tag:"],
+        &["cost", "--by", "tag:two words"],
+        &["cost", "--from", "yesterday"],
+        &["cost", "--to", "2026-02-30"],
+        &["cost", "--from", "2026-11-02", "--to", "2026-11-01"],
+        &["cost", "--csv", "--json"],
+        &["cost", "2026-11"],
+    ]));
+}
+
+/// The ledger was written by the first version, which kept neither teams nor machines in its rows.
+#[test]
+fn costs_of_an_earlier_version_are_shown_as_far_as_they_are_known() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let home = dir.path().join("home");
+    std::fs::create_dir(&home).expect("made");
+    let state = concat!(env!("CARGO_MANIFEST_DIR"), "/../server/tests/logs/version-1-gang.db");
+    std::fs::copy(state, home.join("state.db")).expect("copied");
+    let mut text = String::new();
+    let lines: [&[&str]; 5] = [
+        &["up", "--market", "steady", "--speed", "1"],
+        &["cost"],
+        &["cost", "--by", "job,day"],
+        &["cost", "--by", "job,user,beneficiary", "--csv"],
+        &["down"],
+    ];
+    for args in lines {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windfall"));
+        command.args(args).env("WINDFALL_HOME", &home).env("COLUMNS", "60").env("NO_COLOR", "1");
+        let output = command.output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stdout).replace('\n', "\n  ");
+        if args[0] == "cost" {
+            let _ = writeln!(text, "$ windfall {}\n  {}", args.join(" "), said.trim_end());
+        }
+        assert!(output.status.success(), "{args:?}: {said}{}", String::from_utf8_lossy(&output.stderr));
+    }
+    // What the clock shows is no part of it.
+    let parts = text.split("and shows ").enumerate();
+    let parts = parts.map(|(at, part)| if at == 0 { part } else { part.trim_start_matches(|c| c != '.') });
+    insta::assert_snapshot!(parts.collect::<Vec<_>>().join("and shows NOW"));
 }
 
 #[test]

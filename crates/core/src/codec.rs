@@ -64,7 +64,8 @@ const UPGRADES: &[Upgrade] = &[
         }
         payload
     },
-    groups::lift,
+    // In version 4 leases were asked for one by one, and a ledger row did not stand alone.
+    |payload| crate::ledger::former::lifted(groups::lift(payload)),
 ];
 
 /// Speeds, which stand in tables called `rates`, in a million times as many seconds.
@@ -187,6 +188,25 @@ mod tests {
         let lifted: Value = decode(3, r#"{"jobs":{"1":{"notice":"a"},"2":{"notice":null}}}"#).expect("a snapshot");
         assert_eq!(lifted["jobs"]["1"]["told"]["former"]["text"], "a");
         assert!(lifted["jobs"]["2"].get("told").is_none());
+    }
+
+    #[test]
+    fn a_ledger_row_of_version_4_is_read_with_what_is_known() {
+        let row = r#"{"seq":9,"lease":{"installation":1,"seq":4},"from":1000,"to":2000,"rate":3,
+            "beneficiary":{"workload":2},"share_permille":1000,"amount":7,"estimated":true}"#;
+        let read: crate::LedgerRow = decode(4, row).expect("version 4 is read");
+        assert_eq!(
+            (read.share, read.amount, read.account, read.goods),
+            (crate::ledger::Share::WHOLE, NanoUsd(7), None, None)
+        );
+        assert_eq!(read.beneficiary.workload(), Some(crate::WorkloadId(2)));
+        let snapshot = r#"{"offers":{},"leases":[{"offer":"x","workload":2,"meter":{"earlier":[[5,6]]}},
+            {"offer":"x","workload":null,"meter":{"earlier":[[5,6]]}},{"offer":"x","workload":2,"meter":null}]}"#;
+        let lifted: Value = decode(4, snapshot).expect("a snapshot");
+        let stretch = |lease: usize| lifted["leases"][lease]["meter"]["earlier"][0].clone();
+        assert_eq!((&stretch(0)["from"], &stretch(0)["rate"]), (&json!(5), &json!(6)));
+        assert_eq!(stretch(0)["charged"], json!([[{ "workload": 2 }, { "part": 1, "of": 1 }]]));
+        assert_eq!(stretch(1)["charged"], json!([["overhead", { "part": 1, "of": 1 }]]));
     }
 
     #[test]

@@ -1,23 +1,162 @@
-//! Every lease-second, its price, and who it is charged to. Rows are appended, corrections too; rounding
-//! is cumulative, so that the rows of a lease always add up to what the lease cost.
+//! Every lease-second, its price, and who it is charged to. A row stands alone: whatever a report groups by is in it, so
+//! that it can be read when the job, the offer and the lease are forgotten. Rows are appended, corrections too.
+
+pub(crate) mod former;
+mod meter;
+mod parts;
+mod share;
+#[cfg(test)]
+mod tests;
+
+pub use meter::{Bought, MOST_DAYS, Meter};
+pub use parts::{HostShape, Parts};
+pub use share::Share;
 
 use crate::ids::{LeaseId, WorkloadId};
-use crate::units::{Accrued, NanoUsd, Span, Time};
+use crate::offer::{Market, Offer, OfferId};
+use crate::spec::JobSpec;
+use crate::units::{NanoUsd, Time};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
 
 /// Who a stretch of a lease is charged to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Beneficiary {
     /// A job or a fleet.
     Workload(WorkloadId),
     /// Nobody used it.
     Idle,
+    /// Work that is not ours used it.
+    Foreign,
+    /// It was paid for before it could be used.
+    NotReady,
+    /// It was kept empty on purpose: unhealthy, or about to be given back.
+    Drained,
     /// Kept for the system's own sake.
     Overhead,
 }
 
-/// One stretch of a lease at one price.
+impl Beneficiary {
+    /// The job or fleet.
+    pub fn workload(self) -> Option<WorkloadId> {
+        match self {
+            Beneficiary::Workload(id) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// One word for it, as reports say it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Beneficiary::Workload(_) => "work",
+            Beneficiary::Idle => "idle",
+            Beneficiary::Foreign => "foreign",
+            Beneficiary::NotReady => "not-ready",
+            Beneficiary::Drained => "drained",
+            Beneficiary::Overhead => "overhead",
+        }
+    }
+}
+
+/// What kind of workload is charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Finite work.
+    Job,
+    /// Endless work.
+    Fleet,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Kind::Job => "job",
+            Kind::Fleet => "fleet",
+        })
+    }
+}
+
+/// Whose money it is: the workload that is charged, as it was when it was charged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// Its number.
+    pub workload: WorkloadId,
+    /// The team that pays.
+    pub team: String,
+    /// Who submitted it.
+    pub user: String,
+    /// The user's name for it; need not be unique.
+    pub name: String,
+    /// Job or fleet.
+    pub kind: Kind,
+    /// The user's own words about it.
+    pub tags: BTreeMap<String, String>,
+}
+
+impl Account {
+    /// The account of a job.
+    pub fn of(workload: WorkloadId, spec: &JobSpec) -> Account {
+        Account {
+            workload,
+            team: spec.team.clone(),
+            user: spec.owner.clone(),
+            name: spec.name.clone(),
+            kind: Kind::Job,
+            tags: spec.tags.clone(),
+        }
+    }
+}
+
+/// What was paid for: of the offer, all that outlives its prices.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Goods {
+    /// The engine that gave it.
+    pub engine: String,
+    /// How it was bought.
+    pub market: Market,
+    /// The cloud, or `local`.
+    pub cloud: String,
+    /// Its region, where regions matter.
+    pub region: String,
+    /// Its zone.
+    pub zone: String,
+    /// The machine, as its cloud names it.
+    pub instance_type: String,
+    /// The accelerator's name, or empty for none.
+    pub accelerator: String,
+    /// How many of them.
+    pub count: u32,
+    /// Cores and memory, where they are known.
+    #[serde(default)]
+    pub shape: HostShape,
+}
+
+impl Goods {
+    /// What an offer gives.
+    pub fn of(offer: &Offer) -> Goods {
+        Goods {
+            engine: offer.engine.clone(),
+            market: offer.market,
+            cloud: offer.cloud.clone(),
+            region: offer.region.clone(),
+            zone: offer.zone.clone(),
+            instance_type: offer.instance_type.clone(),
+            accelerator: offer.accelerator.clone(),
+            count: counted(offer.accelerators),
+            shape: HostShape::default(),
+        }
+    }
+}
+
+/// A stage on which programs are rehearsed has accelerators in any number; one is paid for.
+fn counted(accelerators: u32) -> u32 {
+    if accelerators == u32::MAX { 1 } else { accelerators }
+}
+
+/// One stretch of a lease at one price, for one beneficiary, within one day of UTC.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerRow {
     /// The record that closed the stretch.
@@ -26,85 +165,31 @@ pub struct LedgerRow {
     pub lease: LeaseId,
     /// From.
     pub from: Time,
-    /// Until; before `from` in a correction.
+    /// Until; before `from` in a correction, which takes back.
     pub to: Time,
-    /// Price an hour.
+    /// Price of the whole lease an hour.
     pub rate: NanoUsd,
     /// Who it is charged to.
     pub beneficiary: Beneficiary,
-    /// Thousandths of the lease that this beneficiary has.
-    pub share_permille: u32,
+    /// Whose money it is. None where nobody's work is charged, and in rows of before accounts were kept.
+    pub account: Option<Account>,
+    /// The offer by name; none in rows of before it was kept.
+    pub offer: Option<OfferId>,
+    /// What that was; none where nobody ever showed the offer, and in rows of before it was kept.
+    pub goods: Option<Goods>,
+    /// The part of the lease that this beneficiary has.
+    pub share: Share,
     /// The charge.
     pub amount: NanoUsd,
+    /// The charge by what it was for; none where the machine is not known.
+    pub parts: Option<Parts>,
     /// Our own count, until the provider's bill is there.
     pub estimated: bool,
 }
 
-/// Counts what one lease costs, from up until gone.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Meter {
-    /// Price an hour since `upto`.
-    pub rate: NanoUsd,
-    /// Counted until here.
-    pub upto: Time,
-    accrued: Accrued,
-    /// What rows were written for.
-    written: NanoUsd,
-    /// Earlier stretches: from when, at which price. News of the end may come after news of a price, and
-    /// what is then taken back was counted at the price of its own time.
-    #[serde(default)]
-    earlier: Vec<(Time, NanoUsd)>,
-}
-
-impl Meter {
-    /// A meter that starts at `at`.
-    pub fn start(at: Time, rate: NanoUsd) -> Meter {
-        Meter { rate, upto: at, accrued: Accrued::default(), written: NanoUsd(0), earlier: Vec::new() }
-    }
-
-    /// What the lease has cost up to `now`, without writing anything.
-    pub fn cost_at(&self, now: Time) -> NanoUsd {
-        let mut accrued = self.accrued;
-        accrued.add(self.rate, Span((now - self.upto).0.max(0)));
-        accrued.total()
-    }
-
-    /// Closes the stretch at `at` (which may lie before `upto`: a correction) and returns its row.
-    pub fn close(&mut self, at: Time, seq: u64, lease: LeaseId, beneficiary: Beneficiary) -> Option<LedgerRow> {
-        let from = self.upto;
-        self.take_back(at);
-        if at > self.upto {
-            self.earlier.push((self.upto, self.rate));
-        }
-        self.accrued.add(self.rate, at - self.upto);
-        self.upto = at;
-        let amount = self.accrued.total() - self.written;
-        self.written = self.accrued.total();
-        (at != from).then_some(LedgerRow {
-            seq,
-            lease,
-            from,
-            to: at,
-            rate: self.rate,
-            beneficiary,
-            share_permille: 1_000,
-            amount,
-            estimated: true,
-        })
-    }
-
-    /// Takes stretches after `at` back, each at its own price.
-    fn take_back(&mut self, at: Time) {
-        while at < self.upto
-            && let Some((from, rate)) = self.earlier.pop()
-        {
-            let to = at.max(from);
-            self.accrued.add(rate, to - self.upto);
-            self.upto = to;
-            if to > from {
-                self.earlier.push((from, rate));
-                return;
-            }
-        }
+impl LedgerRow {
+    /// The moment at which the stretch begins, also of a correction. A row counts for the day of this moment.
+    pub fn begins(&self) -> Time {
+        self.from.min(self.to)
     }
 }

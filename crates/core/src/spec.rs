@@ -200,6 +200,9 @@ pub struct JobSpec {
     pub owner: String,
     /// The team that it is charged to.
     pub team: String,
+    /// The user's own words for reports of what it cost.
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
     /// 1 production, 2 guaranteed, 3 best effort.
     pub tier: u8,
     /// How much it minds to wait.
@@ -243,6 +246,30 @@ pub struct JobSpec {
     pub run: RunSpec,
 }
 
+/// Most tags of a workload, and the most characters of a tag's name and of its value: what cloud tags can hold as well.
+pub const MOST_TAGS: usize = 16;
+/// See [`MOST_TAGS`].
+pub const LONGEST_TAG: usize = 63;
+/// See [`MOST_TAGS`].
+pub const LONGEST_TAG_VALUE: usize = 255;
+
+/// What is wrong with a tag's name, if anything: it is a word that fits into a command line, a CSV head and a cloud's tag.
+pub fn tag_name_problem(name: &str) -> Option<String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "_.-/".contains(c);
+    if name.is_empty() || name.chars().count() > LONGEST_TAG {
+        return Some(format!("expected a name of 1 to {LONGEST_TAG} characters"));
+    }
+    (!name.chars().all(allowed)).then(|| "expected letters, digits and `_.-/` in a name".to_owned())
+}
+
+/// What is wrong with a tag's value, if anything.
+pub fn tag_value_problem(value: &str) -> Option<String> {
+    if value.chars().count() > LONGEST_TAG_VALUE {
+        return Some(format!("expected at most {LONGEST_TAG_VALUE} characters"));
+    }
+    value.chars().any(char::is_control).then(|| "expected text on one line".to_owned())
+}
+
 /// A job that cannot be accepted; the message says what was expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
@@ -267,6 +294,7 @@ impl JobSpec {
             name: name.into(),
             owner: String::new(),
             team: "default".to_owned(),
+            tags: BTreeMap::new(),
             // Best effort: nobody is pushed aside by a job that did not ask for it.
             tier: 3,
             priority: Priority::Normal,
@@ -304,6 +332,14 @@ impl JobSpec {
         let fail = |field, problem: &str| Err(Unacceptable { field, problem: problem.to_owned() });
         if self.name.is_empty() || self.name.len() > 200 {
             return fail("name", "expected 1 to 200 characters");
+        }
+        if self.tags.len() > MOST_TAGS {
+            return fail("tags", &format!("expected at most {MOST_TAGS}"));
+        }
+        for (name, value) in &self.tags {
+            if let Some(problem) = tag_name_problem(name).or_else(|| tag_value_problem(value)) {
+                return fail("tags", &format!("{}: {problem}", name.escape_default()));
+            }
         }
         if self.run.command.is_empty() {
             return fail("run", "expected a command");

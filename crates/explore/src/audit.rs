@@ -1,6 +1,7 @@
 //! A second reader of the log: every committed row is decoded once, counted, and billed by its own arithmetic,
 //! to be compared with the ledger and with what the world charged.
 
+use crate::books::Books;
 use crate::conduct::Conduct;
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,17 +49,19 @@ pub(crate) struct Audit {
     pub dearest: BTreeMap<WorkloadId, i128>,
     pub conduct: Conduct,
     pub installation: Installation,
+    pub books: Books,
     pub digest: u64,
 }
 
 impl Audit {
-    pub fn ledger_row(&mut self, row: &LedgerRow) {
+    pub fn ledger_row(&mut self, row: &LedgerRow) -> Result<(), (u8, String)> {
         self.last_ledger = row.seq;
         *self.ledger.entry(row.lease.clone()).or_default() += row.nanousd;
         if row.workload.is_none() {
             self.overhead += row.nanousd;
         }
         self.mix(row.nanousd as u64 ^ row.from_ms as u64 ^ row.to_ms as u64);
+        self.books.row(row)
     }
 
     fn mix(&mut self, value: u64) {
@@ -97,11 +100,13 @@ impl Audit {
                     return Err((1, format!("two jobs have the id {id}")));
                 }
                 self.budgets.insert(id, workload.job().budget);
+                self.books.submitted(id, workload.job());
             }
             Event::BudgetSet { workload, budget, .. } => {
                 self.budgets.insert(workload, budget);
             }
             Event::OfferSeen { offer } => {
+                self.books.shown(&offer);
                 let price = offer.price_per_hour;
                 let before = self.prices.insert(offer.id.clone(), price);
                 if before.is_some_and(|before| before != price) {
@@ -113,6 +118,7 @@ impl Audit {
             Event::LeaseUp { lease, at: since, terms, .. } => {
                 if let Some(bill) = self.bills.get_mut(&lease) {
                     bill.offer = terms.offer.unwrap_or(bill.offer.clone());
+                    self.books.became(lease, &bill.offer);
                     // The price of the stretch before it was seen is the one known when it was seen.
                     let since = since.clamp(bill.asked_at, at);
                     bill.up = Some(since);
@@ -124,6 +130,7 @@ impl Audit {
                 self.bills.retain(|lease, bill| lease.group != group || lease.slot < units || bill.up.is_some());
             }
             Event::LeaseFound { lease, offer, since, until } => {
+                self.books.bought(lease, &offer, true);
                 let price = self.prices.get(&offer).copied().unwrap_or_default();
                 let prices = since.map(|since| (since, price)).into_iter().collect();
                 self.bills.insert(lease, Bill { offer, workload: None, asked_at: Time(0), up: since, prices });
@@ -144,6 +151,7 @@ impl Audit {
                 let workload = Some(want.workload);
                 for slot in 0..want.units {
                     let offer = want.alternatives[0].offer.clone();
+                    self.books.bought(LeaseId { group, slot }, &offer, false);
                     let bill = Bill { offer, workload, asked_at: at, up: None, prices: Vec::new() };
                     self.bills.insert(LeaseId { group, slot }, bill);
                 }

@@ -14,7 +14,7 @@ use windfall_core::{
     OfferId, Outcome, Rate, Record, Refusal, Span, StintId, Time, Want, Work, WorkerEnd, WorkloadId, codec, laws,
     view::JobView,
 };
-use windfall_store::{Row, Store};
+use windfall_store::{LedgerQuery, Row, Store};
 
 /// How long a lease may go on without a purpose, or half of a gang alone, once faults have ceased.
 const BOUND: Span = Span(SWEEP.0 + 15 * 60_000);
@@ -61,8 +61,11 @@ impl Life {
 
     fn read_log(&mut self) {
         let memory = &self.shelf.memory;
-        let ledger = now(memory.ledger_after(self.audit.last_ledger, u32::MAX)).unwrap_or_default();
-        ledger.iter().for_each(|row| self.audit.ledger_row(row));
+        let ledger = now(memory.ledger(&LedgerQuery { after: self.audit.last_ledger, ..LedgerQuery::default() }))
+            .unwrap_or_default();
+        if let Err((law, what)) = ledger.iter().try_for_each(|row| self.audit.ledger_row(row)) {
+            return self.fail(law, what);
+        }
         let rows = now(memory.rows_after(self.audit.last_seq, u32::MAX)).unwrap_or_default();
         for row in rows {
             let before = self.audit.ends.len();
@@ -75,6 +78,10 @@ impl Life {
             if self.audit.ends.len() > before {
                 self.check_outcome();
             }
+        }
+        match self.audit.books.check() {
+            Ok(cut) => *self.reached.entry(17).or_default() += cut,
+            Err((law, what)) => self.fail(law, what),
         }
     }
 

@@ -5,6 +5,7 @@
 //! Law 4 (limits of teams, tiers) has its slot, and nothing to check yet: the brain knows no teams.
 
 mod audit;
+mod books;
 mod check;
 mod conduct;
 mod driver;
@@ -67,4 +68,5 @@ pub const LAWS: &[(u8, &str)] = &[
     (14, "only news is logged"),
     (15, "whoever is cancelled gets nothing new"),
     (16, "a budget is kept, but for the time of a last save"),
+    (17, "a ledger row stands alone, and is of one day"),
 ];

@@ -157,6 +157,10 @@ fn job(seed: u64, number: u64, gentle: bool, boot: Span, config: &Config) -> Job
         },
         policy: policy.map(str::to_owned),
         retries: random.pick(&[0, 0, 1, 3]),
+        // Drawn from nothing: what worlds are made of stays as it was.
+        team: format!("team-{}", number % 3),
+        owner: format!("user-{}", number % 2),
+        tags: (0..number % 3).map(|tag| (format!("tag-{tag}"), number.to_string())).collect(),
         run: RunSpec { environment: number.to_string(), grace, ..RunSpec::of(vec!["train".to_owned()]) },
         ..JobSpec::named(format!("job-{number}"), Vec::new())
     };

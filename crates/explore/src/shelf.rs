@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use windfall_store::{
-    Commit, JobQuery, JobRow, LedgerRow, LedgerTotal, Loaded, MemoryStore, Result, Row, Snapshot, Store, StoreError,
+    Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Loaded, MemoryStore, Result, Row, Snapshot, Store,
+    StoreError,
 };
 
 /// How the next commit is lost from sight.
@@ -103,11 +104,8 @@ impl Store for Shelf {
     async fn rows_of(&self, workload: u64, after_seq: u64, limit: u32) -> Result<Vec<Row>> {
         self.memory.rows_of(workload, after_seq, limit).await
     }
-    async fn ledger_after(&self, after_seq: u64, limit: u32) -> Result<Vec<LedgerRow>> {
-        self.memory.ledger_after(after_seq, limit).await
-    }
-    async fn ledger_of(&self, workload: u64) -> Result<Vec<LedgerRow>> {
-        self.memory.ledger_of(workload).await
+    async fn ledger(&self, query: &LedgerQuery) -> Result<Vec<LedgerRow>> {
+        self.memory.ledger(query).await
     }
     async fn ledger_total(&self) -> Result<LedgerTotal> {
         self.memory.ledger_total().await

@@ -7,7 +7,9 @@ use super::value::{Fields, Value};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use windfall_core::nearest::nearest;
-use windfall_core::spec::{Ask, CheckpointSpec, Fallback, JobSpec, Late, Priority, RunSpec, WorkSpec, WorkUnit};
+use windfall_core::spec::{
+    Ask, CheckpointSpec, Fallback, JobSpec, Late, MOST_TAGS, Priority, RunSpec, WorkSpec, WorkUnit,
+};
 use windfall_core::{Rate, Work};
 
 /// A job made of the values of a file, as far as they are right; none without a program.
@@ -32,6 +34,7 @@ impl Assemble<'_, '_> {
         Some(JobSpec {
             owner: self.context.owner.clone(),
             team: top.text("team").map_or(usual.team, str::to_owned),
+            tags: self.tags(top),
             tier: top.count("tier").map_or(usual.tier, |tier| tier as u8),
             priority: match top.text("priority") {
                 Some("critical") => Priority::Critical,
@@ -63,6 +66,17 @@ impl Assemble<'_, '_> {
             run,
             ..usual
         })
+    }
+
+    fn tags(&mut self, top: &Fields) -> BTreeMap<String, String> {
+        let tags = top.named("tags");
+        if let Some((_, span, _)) = tags.get(MOST_TAGS) {
+            let problem = Problem::new(Class::BadValue, format!("tags: {} of them", tags.len()))
+                .expected(format!("at most {MOST_TAGS}"))
+                .hint("keep those that costs are split by; the rest can be in `name`");
+            self.problems.add(span, problem);
+        }
+        tags.iter().filter_map(|(name, _, value)| Some((name.clone(), as_text(value)?))).collect()
     }
 
     fn run(&mut self, top: &Fields) -> Option<RunSpec> {

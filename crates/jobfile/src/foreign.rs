@@ -43,6 +43,7 @@ const RESOURCES: &[&str] = &[
     "spot_recovery",
     "ports",
     "autostop",
+    "labels",
 ];
 
 /// Says that the file is SkyPilot's, if it is.
@@ -58,6 +59,7 @@ pub(super) fn is_skypilot(root: &Node, problems: &mut Problems) -> bool {
     let instead = match name {
         "num_nodes" => "write `nodes` instead",
         "envs" => "write `env` instead",
+        "labels" => "write them at the top as `tags`, by which `windfall cost` splits what is paid",
         "workdir" => "remove it: the job runs in the folder of your terminal",
         "setup" => "remove it: the job runs with the environment of your terminal",
         _ => "remove it",

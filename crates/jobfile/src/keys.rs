@@ -54,6 +54,8 @@ pub(super) enum Kind {
     Pattern,
     /// Any scalar, as it is written.
     Setting,
+    /// Any scalar on one line, of at most 255 characters.
+    TagValue,
     Command,
     OneOrMany(&'static Kind),
     /// Known keys.
@@ -71,6 +73,7 @@ pub(super) enum Kind {
 pub(super) enum Name {
     Accelerator,
     Variable,
+    Tag,
 }
 
 const fn key(name: &'static str, kind: Kind, example: &'static str, doc: &'static str) -> Key {
@@ -169,6 +172,12 @@ pub(super) static KEYS: &[Key] = &[
         "Number format, handed to the program as WINDFALL_PRECISION.",
     ),
     key("team", Kind::Word, "nlp", "The team that is charged (default)."),
+    key(
+        "tags",
+        Kind::Named { key: Name::Tag, value: &Kind::TagValue },
+        "{ project: search, stage: tuning }",
+        "Words of your own, up to 16, by which `windfall cost` can split what is paid.",
+    ),
     key(
         "tier",
         Kind::Count { least: 1, most: 3 },
@@ -343,11 +352,13 @@ impl Kind {
             Kind::Store => "a folder, or an address such as s3://bucket/prefix",
             Kind::Pattern => "a regular expression with one or two groups",
             Kind::Setting => "text or a number",
+            Kind::TagValue => "text on one line, at most 255 characters",
             Kind::Command => "a shell line, or a list of the program and its arguments",
             Kind::OneOrMany(one) => return format!("{}, or a list of such", one.words()),
             Kind::Group(keys) => return format!("keys with values: {}", names(keys)),
             Kind::Named { key: Name::Accelerator, .. } => "speeds by accelerator, such as { A100: 3.1/s }",
             Kind::Named { key: Name::Variable, .. } => "variables with values, such as { SEED: 1 }",
+            Kind::Named { key: Name::Tag, .. } => "names with values, such as { project: search }",
             Kind::Either(one, keys) => return format!("{}, or keys with values: {}", one.words(), names(keys)),
         };
         words.to_owned()

@@ -3,6 +3,7 @@
 use super::keys::{KEYS, Key, Kind, Name, Status};
 use serde_json::{Map, Value, json};
 use windfall_catalog::plan::LONGEST_HOURS;
+use windfall_core::spec::{LONGEST_TAG, LONGEST_TAG_VALUE, MOST_TAGS};
 
 /// The schema, draft 2020-12; `docs/job.schema.json` is this.
 pub fn schema() -> Value {
@@ -137,6 +138,9 @@ fn of_kind(kind: &Kind) -> Value {
         ] }),
         Kind::Pattern => json!({ "type": "string", "format": "regex", "minLength": 1 }),
         Kind::Setting => json!({ "type": ["string", "number", "boolean"] }),
+        Kind::TagValue => {
+            json!({ "type": ["string", "number", "boolean"], "maxLength": LONGEST_TAG_VALUE, "pattern": r"^[^\x00-\x1f\x7f-\x9f]*$" })
+        }
         Kind::Command => json!({ "anyOf": [
             { "type": "string", "pattern": r"\S" },
             { "type": "array", "minItems": 1, "items": { "type": ["string", "number", "boolean"] } },
@@ -147,13 +151,17 @@ fn of_kind(kind: &Kind) -> Value {
         }
         Kind::Group(keys) => group(keys),
         Kind::Named { key, value } => {
+            let most = (*key == Name::Tag).then(|| json!({ "maxProperties": MOST_TAGS })).unwrap_or(json!({}));
             let names = match key {
+                Name::Tag => json!({ "minLength": 1, "maxLength": LONGEST_TAG, "pattern": "^[A-Za-z0-9_./-]*$" }),
                 Name::Accelerator => json!({ "pattern": r"^[\w.-]+$" }),
                 Name::Variable => {
                     json!({ "pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "not": { "pattern": "^WINDFALL_" } })
                 }
             };
-            json!({ "type": "object", "additionalProperties": of_kind(value), "propertyNames": names })
+            let mut named = json!({ "type": "object", "additionalProperties": of_kind(value), "propertyNames": names });
+            merge(&mut named, most);
+            named
         }
         Kind::Either(one, keys) => json!({ "anyOf": [of_kind(one), group(keys)] }),
     }

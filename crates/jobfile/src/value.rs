@@ -9,7 +9,7 @@ use super::{paths, quantity, when};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use windfall_core::nearest::nearest;
-use windfall_core::spec::Ask;
+use windfall_core::spec::{Ask, tag_name_problem, tag_value_problem};
 use windfall_core::{NanoUsd, Rate, Span};
 
 /// A checked value.
@@ -261,6 +261,13 @@ impl Walk<'_, '_> {
             Kind::Store => Value::Text(paths::store(text, self.context)?),
             Kind::Pattern => Value::Text(pattern(text)?),
             Kind::Setting => Value::Text(without_nul(text)?),
+            Kind::TagValue => match tag_value_problem(text) {
+                None => Value::Text(text.to_owned()),
+                Some(why) => {
+                    let what = format!("{} cannot be a tag's value", Quoted(text));
+                    return Err(Problem::new(Class::BadValue, what).expected(why.trim_start_matches("expected ")));
+                }
+            },
             Kind::Command if text.trim().is_empty() => {
                 return Err(Problem::new(Class::BadValue, "no command").expected("a command, such as python train.py"));
             }
@@ -412,6 +419,14 @@ impl Name {
                 }
                 Ok(ask.accelerator)
             }
+            Name::Tag => match tag_name_problem(name) {
+                None => Ok(name.to_owned()),
+                Some(why) => {
+                    let what = format!("{} cannot be a tag's name", Quoted(name));
+                    let problem = Problem::new(Class::BadValue, what).expected(why.trim_start_matches("expected "));
+                    Err(problem.hint("choose a short word, such as `project`; the value may be any text"))
+                }
+            },
             Name::Variable => {
                 let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
                 if name.is_empty() || name.len() > 256 || !name.chars().all(fits) || name.as_bytes()[0].is_ascii_digit()

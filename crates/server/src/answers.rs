@@ -7,7 +7,7 @@ use crate::api_types::{
 use crate::cycle::{Refused, Ticket, continued_already, path_in_use};
 use crate::folders::Kept;
 use crate::home::Home;
-use crate::keeper::{Ask, Keeper, Reply, Waiting, refusal};
+use crate::keeper::{Ask, Books, Keeper, Reply, Waiting, refusal};
 use crate::{bill, history, logs, problem};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,7 +20,7 @@ use windfall_core::view::{JobView, State};
 use windfall_core::worker::WorkerView;
 use windfall_core::{Event, JobSpec, LeaseId, Span, Workload, WorkloadId};
 use windfall_exec::{AgentLink, Simulated};
-use windfall_store::Store;
+use windfall_store::{LedgerQuery, Store};
 
 /// The policy of jobs that buy nothing which can be taken away.
 const ON_DEMAND: &str = "on-demand";
@@ -85,6 +85,9 @@ impl Keeper {
             Ask::Live(reply) => {
                 let (brain, now) = (self.cycle.brain(), self.clock.now());
                 let _ = reply.send(Ok(brain.jobs().filter_map(|job| brain.view(job.id, now)).collect()));
+            }
+            Ask::Books(reply) => {
+                let _ = reply.send(Ok(self.books()));
             }
             Ask::SaverIn(key, reply) => {
                 let saver = self.cycle.brain().jobs().find(|job| job.spec.checkpoint_key() == key);
@@ -270,6 +273,17 @@ impl Keeper {
         }
     }
 
+    /// Where the ledger stands: the durable rows, and what leases that still run have cost since.
+    fn books(&self) -> Option<Books> {
+        let now = self.clock.now();
+        Some(Books {
+            last_row: self.cycle.last_ledger_row()?,
+            open: self.cycle.brain().open_ledger(now),
+            now,
+            market: self.world.replay.market.clone(),
+        })
+    }
+
     async fn interrupt(&self, request: InterruptRequest) -> Result<(), Problem> {
         let lease = self.cycle.brain().leases_of(WorkloadId(request.job)).next().map(|lease| lease.id);
         let lease = lease.ok_or_else(|| problem(409, "no-lease", "the job holds no lease now"))?;
@@ -332,7 +346,8 @@ impl Keeper {
                 };
                 let rows = archive.store.rows_of(id.0, 0, 100_000).await;
                 let rows = rows.map_err(|error| problem(503, "store-refused", &with_causes(&error)))?;
-                let ledger = archive.store.ledger_of(id.0).await;
+                let of_job = LedgerQuery { workload: Some(id.0), ..LedgerQuery::default() };
+                let ledger = archive.store.ledger(&of_job).await;
                 let ledger = ledger.map_err(|error| problem(503, "store-refused", &with_causes(&error)))?;
                 Ok(ExplainAnswer {
                     lines: history::lines(&rows, &ledger, job.submitted_at),

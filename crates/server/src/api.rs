@@ -1,5 +1,7 @@
 //! The HTTP API on the state directory's socket. Handlers translate; the keeper answers.
 
+mod ledger;
+
 use crate::api_types::{Accepted, ExplainAnswer, Hello, InterruptRequest, JobAnswer, Problem, Submission};
 use crate::dispatch::StoreAccess;
 use crate::home::Home;
@@ -58,6 +60,7 @@ pub fn routes(desk: Desk) -> Router {
         .route("/v1/hello", get(hello))
         .route("/v1/shutdown", post(shutdown))
         .route("/v1/interrupt", post(interrupt))
+        .route("/v1/ledger", get(ledger::ledger))
         .route("/v1/jobs", get(jobs).post(submit))
         .route("/v1/jobs/{id}", get(job))
         .route("/v1/jobs/{id}/spec", get(spec))

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use windfall_core::view::JobView;
-use windfall_core::{JobSpec, NanoUsd, Reason, Span, Time};
+use windfall_core::{JobSpec, LedgerRow, NanoUsd, Reason, Span, Time};
 use windfall_exec::Interrupt;
 
 /// Who answers.
@@ -158,6 +158,30 @@ pub struct ExplainAnswer {
     pub present: Option<Reason>,
     /// When it will be thought about again at the latest.
     pub next_wakeup: Option<Time>,
+}
+
+/// A part of the ledger, in the order in which it was written; the last one ends with what is not written yet.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LedgerPage {
+    /// Its rows.
+    pub rows: Vec<LedgerEntry>,
+    /// Ask for rows after this number next; none when this was the last page.
+    pub next: Option<u64>,
+    /// The world's clock.
+    pub now: Time,
+    /// The recorded market that this world replays: its days are not those of the calendar on the wall.
+    pub market: String,
+}
+
+/// A row of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerEntry {
+    /// Its number in the ledger; none while it is open.
+    pub number: Option<u64>,
+    /// The lease still runs: the row was worked out until now, and is not written yet.
+    pub open: bool,
+    /// What it says.
+    pub row: LedgerRow,
 }
 
 /// Takes a job's lease away (rehearsals).

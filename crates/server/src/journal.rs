@@ -46,6 +46,11 @@ impl Journal {
         &self.brain
     }
 
+    /// The last ledger row that is durable; none while a commit is on its way, which the brain is ahead by.
+    pub fn last_ledger_row(&self) -> Option<u64> {
+        self.unconfirmed.is_none().then_some(self.next_ledger_seq.saturating_sub(1))
+    }
+
     /// The last row that a stored snapshot covers.
     pub fn snapshot_seq(&self) -> u64 {
         self.snapshot.as_ref().map_or(0, |snapshot| snapshot.seq)
@@ -77,10 +82,7 @@ impl Journal {
             batch.commit.ledger.push(LedgerRow {
                 seq: self.next_ledger_seq + batch.commit.ledger.len() as u64,
                 lease: row.lease.to_string(),
-                workload: match row.beneficiary {
-                    windfall_core::ledger::Beneficiary::Workload(id) => Some(id.0),
-                    _ => None,
-                },
+                workload: row.beneficiary.workload().map(|id| id.0),
                 from_ms: row.from.0,
                 to_ms: row.to.0,
                 nanousd: row.amount.0,
@@ -200,6 +202,6 @@ mod tests {
         let mut journal = Journal::load(loaded).expect("an empty log");
         journal.unconfirmed = Some((Vec::new(), 3));
         journal.confirm();
-        assert_eq!(journal.next_ledger_seq, 8);
+        assert_eq!((journal.next_ledger_seq, journal.last_ledger_row()), (8, Some(7)));
     }
 }

@@ -58,12 +58,26 @@ pub enum Ask {
     Stints(WorkloadId, Reply<Vec<WorkerView>>),
     /// Live jobs.
     Live(Reply<Vec<JobView>>),
+    /// Where the ledger stands; none while a commit is on its way.
+    Books(Reply<Option<Books>>),
     /// Why.
     Explain(WorkloadId, Reply<ExplainAnswer>),
     /// Take a lease away.
     Interrupt(InterruptRequest, Reply<()>),
     /// End the server; jobs go on.
     Shutdown(Reply<()>),
+}
+
+/// Where the ledger stands.
+pub struct Books {
+    /// The last row that is durable.
+    pub last_row: u64,
+    /// What those rows do not show yet.
+    pub open: Vec<windfall_core::LedgerRow>,
+    /// The world's clock.
+    pub now: windfall_core::Time,
+    /// The recorded market that this world replays.
+    pub market: String,
 }
 
 /// The end of something that runs beside the keeper.

@@ -52,7 +52,7 @@ fn looked_up(uid: u32) -> String {
 
 impl Principal {
     /// Who has this number, to a server that runs as `own`.
-    fn of(uid: u32, own: u32) -> Principal {
+    pub(crate) fn of(uid: u32, own: u32) -> Principal {
         let role = if uid == own || uid == 0 { Role::Operator } else { Role::Guest };
         Principal { user: name_of(uid), role }
     }

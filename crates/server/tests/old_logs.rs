@@ -8,10 +8,16 @@ use windfall_core::spec::Late;
 use windfall_core::view::{JobView, State};
 use windfall_core::{Body, Brain, Decision, Event, Installation, Record, Span, Time, Told, Work, codec};
 use windfall_server::cycle::{Cycle, Habits, Moment, Step};
-use windfall_store::{JobQuery, Store};
+use windfall_store::{JobQuery, LedgerQuery, LedgerRow, Store};
 
-const LOGS: [&str; 5] =
-    ["version-1-quickstart", "version-1-gang", "version-1-budget-pause", "version-1-restart", "version-3-late"];
+const LOGS: [&str; 6] = [
+    "version-1-quickstart",
+    "version-1-gang",
+    "version-1-budget-pause",
+    "version-1-restart",
+    "version-3-late",
+    "version-4-gang",
+];
 
 /// A copy of a recorded state, to be opened and changed.
 async fn copy(name: &str, into: &Path) -> Arc<dyn Store> {
@@ -19,6 +25,10 @@ async fn copy(name: &str, into: &Path) -> Arc<dyn Store> {
     let to = into.join("state.db");
     std::fs::copy(&from, &to).expect("the recorded state is there");
     windfall_store::open(&format!("sqlite:{}", to.display())).await.expect("it opens").into()
+}
+
+async fn ledger_of(store: &Arc<dyn Store>, workload: u64) -> Vec<LedgerRow> {
+    store.ledger(&LedgerQuery { workload: Some(workload), ..LedgerQuery::default() }).await.expect("read")
 }
 
 fn job_as_listed(jobs: &[windfall_store::JobRow]) -> JobView {
@@ -48,7 +58,7 @@ async fn a_recorded_log_folds_to_what_its_own_binary_made_of_it() {
         let place = tempfile::tempdir().expect("a folder");
         let store = copy(name, place.path()).await;
         let known = job_as_listed(&store.jobs(&JobQuery::default()).await.expect("listed"));
-        let ledger: i64 = store.ledger_of(known.id.0).await.expect("read").iter().map(|row| row.nanousd).sum();
+        let ledger: i64 = ledger_of(&store, known.id.0).await.iter().map(|row| row.nanousd).sum();
         let mut brain = Brain::new(Installation(0), Config::default());
         for row in store.rows_after(0, u32::MAX).await.expect("read") {
             let body: Body = codec::decode(row.version, &row.payload).expect("a record is read");
@@ -125,5 +135,41 @@ async fn what_an_earlier_version_said_in_words_and_counted_in_thousands_is_the_s
     assert!((rate.time_for(Work(20)) - Span::minutes(10)).0.abs() < 10_000, "{rate:?}");
     let view = job_as_listed(&store.jobs(&JobQuery::default()).await.expect("listed"));
     assert!(view.told.is_some_and(|told| told.is_about_the_deadline()), "as its bill said it");
+    store.close().await;
+}
+
+#[tokio::test]
+async fn ledger_rows_of_earlier_versions_are_read_to_the_nano_dollar() {
+    for name in LOGS {
+        let place = tempfile::tempdir().expect("a folder");
+        let store = copy(name, place.path()).await;
+        let rows = store.ledger(&LedgerQuery::default()).await.expect("read");
+        assert!(!rows.is_empty(), "{name}");
+        for row in rows {
+            let read: windfall_core::LedgerRow = codec::decode(row.version, &row.payload).expect(name);
+            let workload = read.beneficiary.workload().map(|id| id.0);
+            assert_eq!(
+                (read.amount.0, workload, read.from.0, read.to.0),
+                (row.nanousd, row.workload, row.from_ms, row.to_ms)
+            );
+            assert_eq!((read.share, read.account, read.goods), (windfall_core::ledger::Share::WHOLE, None, None));
+        }
+        store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_lease_of_a_recorded_snapshot_is_charged_with_what_it_was() {
+    let place = tempfile::tempdir().expect("a folder");
+    let store = copy("version-1-gang", place.path()).await;
+    let loaded = store.load().await.expect("loaded");
+    let snapshot = loaded.snapshot.expect("this state has one");
+    let brain: Brain = codec::decode(snapshot.version, &snapshot.payload).expect("read");
+    let rows = brain.open_ledger(brain.now() + Span::hours(1));
+    assert!(!rows.is_empty(), "leases were up");
+    for row in rows {
+        assert!(row.goods.is_some_and(|goods| goods.count > 0 && !goods.accelerator.is_empty()));
+        assert!(row.account.is_some_and(|account| !account.user.is_empty() && account.team == "default"));
+    }
     store.close().await;
 }

@@ -22,7 +22,7 @@ pub use filesystem::network_kind;
 pub use memory::MemoryStore;
 pub use postgres::PostgresStore;
 pub use sqlite::SqliteStore;
-pub use types::{Commit, JobQuery, JobRow, LedgerRow, LedgerTotal, Loaded, Row, Snapshot};
+pub use types::{Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Loaded, Row, Snapshot};
 
 /// What every operation of a store gives.
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
@@ -68,11 +68,8 @@ pub trait Store: Send + Sync {
     /// Log rows of one job or fleet after a number, in order.
     async fn rows_of(&self, workload: u64, after_seq: u64, limit: u32) -> Result<Vec<Row>>;
 
-    /// Ledger rows after a number, in order, whoever they are charged to.
-    async fn ledger_after(&self, after_seq: u64, limit: u32) -> Result<Vec<LedgerRow>>;
-
-    /// Every ledger row of one job or fleet, in order.
-    async fn ledger_of(&self, workload: u64) -> Result<Vec<LedgerRow>>;
+    /// Ledger rows in the order of their numbers, which is the order in which they were written.
+    async fn ledger(&self, query: &LedgerQuery) -> Result<Vec<LedgerRow>>;
 
     /// The whole ledger, added up.
     async fn ledger_total(&self) -> Result<LedgerTotal>;

@@ -9,7 +9,8 @@ use std::{
 use async_trait::async_trait;
 
 use crate::{
-    Commit, JobQuery, JobRow, LedgerRow, LedgerTotal, Loaded, Result, Row, Snapshot, Store, StoreError, sequence::Heads,
+    Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Loaded, Result, Row, Snapshot, Store, StoreError,
+    sequence::Heads,
 };
 
 /// A handle on a durable state in memory; clones share it.
@@ -212,15 +213,16 @@ impl Store for MemoryStore {
         Ok(own.take(limit as usize).cloned().collect())
     }
 
-    async fn ledger_after(&self, after_seq: u64, limit: u32) -> Result<Vec<LedgerRow>> {
+    async fn ledger(&self, query: &LedgerQuery) -> Result<Vec<LedgerRow>> {
         let durable = self.durable();
-        let later = durable.ledger.iter().skip_while(|row| row.seq <= after_seq);
-        Ok(later.take(limit as usize).cloned().collect())
-    }
-
-    async fn ledger_of(&self, workload: u64) -> Result<Vec<LedgerRow>> {
-        let durable = self.durable();
-        Ok(durable.ledger.iter().filter(|row| row.workload == Some(workload)).cloned().collect())
+        let later = &durable.ledger[durable.ledger.partition_point(|row| row.seq <= query.after)..];
+        let matching = later.iter().take_while(|row| row.seq <= query.upto).filter(|row| {
+            let begins = row.from_ms.min(row.to_ms);
+            query.from_ms.is_none_or(|from| begins >= from)
+                && query.before_ms.is_none_or(|before| begins < before)
+                && query.workload.is_none_or(|workload| row.workload == Some(workload))
+        });
+        Ok(matching.take(query.limit as usize).cloned().collect())
     }
 
     async fn ledger_total(&self) -> Result<LedgerTotal> {

@@ -7,7 +7,7 @@ macro_rules! reads {
             use sqlx::{Connection, Pool, QueryBuilder, Result, Row as _};
 
             use crate::{
-                JobQuery, JobRow, LedgerRow, LedgerTotal, Row, Snapshot,
+                JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Row, Snapshot,
                 sequence::{Heads, bound},
             };
 
@@ -185,20 +185,21 @@ macro_rules! reads {
                 query.build().fetch_optional(pool).await?.as_ref().map(job_row).transpose()
             }
 
-            pub(crate) async fn ledger_after(
-                pool: &Pool<$database>,
-                after_seq: u64,
-                limit: u32,
-            ) -> Result<Vec<LedgerRow>> {
+            pub(crate) async fn ledger(pool: &Pool<$database>, wanted: &LedgerQuery) -> Result<Vec<LedgerRow>> {
+                const BEGINS: &str = " AND CASE WHEN to_ms < from_ms THEN to_ms ELSE from_ms END ";
                 let mut query = QueryBuilder::<$database>::new(LEDGER);
-                query.push("seq > ").push_bind(bound(after_seq));
-                query.push(" ORDER BY seq LIMIT ").push_bind(i64::from(limit));
-                all(query.build().fetch_all(pool).await?, ledger_row)
-            }
-
-            pub(crate) async fn ledger_of(pool: &Pool<$database>, workload: u64) -> Result<Vec<LedgerRow>> {
-                let mut query = QueryBuilder::<$database>::new(LEDGER);
-                query.push("workload = ").push_bind(bound(workload)).push(" ORDER BY seq");
+                query.push("seq > ").push_bind(bound(wanted.after));
+                query.push(" AND seq <= ").push_bind(bound(wanted.upto));
+                if let Some(from) = wanted.from_ms {
+                    query.push(BEGINS).push(">= ").push_bind(from);
+                }
+                if let Some(before) = wanted.before_ms {
+                    query.push(BEGINS).push("< ").push_bind(before);
+                }
+                if let Some(workload) = wanted.workload {
+                    query.push(" AND workload = ").push_bind(bound(workload));
+                }
+                query.push(" ORDER BY seq LIMIT ").push_bind(i64::from(wanted.limit));
                 all(query.build().fetch_all(pool).await?, ledger_row)
             }
 

@@ -21,8 +21,8 @@ use sqlx::{
 use tokio::sync::Mutex;
 
 use crate::{
-    Commit, JobQuery, JobRow, LedgerRow, LedgerTotal, Loaded, Result, Row, Snapshot, Store, StoreError, filesystem,
-    reads::sqlite as reads,
+    Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Loaded, Result, Row, Snapshot, Store, StoreError,
+    filesystem, reads::sqlite as reads,
 };
 use fault::fault;
 use write::Writer;
@@ -173,12 +173,8 @@ impl Store for SqliteStore {
         self.read("reading the log of a job", reads::rows_of(&self.readers, workload, after_seq, limit).await)
     }
 
-    async fn ledger_after(&self, after_seq: u64, limit: u32) -> Result<Vec<LedgerRow>> {
-        self.read("reading the ledger", reads::ledger_after(&self.readers, after_seq, limit).await)
-    }
-
-    async fn ledger_of(&self, workload: u64) -> Result<Vec<LedgerRow>> {
-        self.read("reading the ledger of a job", reads::ledger_of(&self.readers, workload).await)
+    async fn ledger(&self, query: &LedgerQuery) -> Result<Vec<LedgerRow>> {
+        self.read("reading the ledger", reads::ledger(&self.readers, query).await)
     }
 
     async fn ledger_total(&self) -> Result<LedgerTotal> {

@@ -123,6 +123,30 @@ impl Default for JobQuery {
     }
 }
 
+/// Which ledger rows to read, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LedgerQuery {
+    /// Only rows after this number: the last of the page before.
+    pub after: u64,
+    /// Only rows up to this number.
+    pub upto: u64,
+    /// Only rows of stretches that begin at this moment or later. A correction, whose end lies before its start,
+    /// begins at that end.
+    pub from_ms: Option<i64>,
+    /// Only rows of stretches that begin before this moment.
+    pub before_ms: Option<i64>,
+    /// Only what is charged to this job or fleet.
+    pub workload: Option<u64>,
+    /// At most so many.
+    pub limit: u32,
+}
+
+impl Default for LedgerQuery {
+    fn default() -> Self {
+        Self { after: 0, upto: u64::MAX, from_ms: None, before_ms: None, workload: None, limit: u32::MAX }
+    }
+}
+
 /// The ledger, added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LedgerTotal {

@@ -60,6 +60,7 @@ suite! {
     read_cases: jobs_come_in_pages_newest_first,
     read_cases: jobs_are_filtered_by_owner_name_and_life,
     read_cases: the_log_of_a_job_holds_only_its_rows,
+    read_cases: the_ledger_is_read_in_pages_by_time_and_workload,
     read_cases: the_sum_of_the_ledger_does_not_overflow,
     read_cases: sixteen_readers_see_only_whole_commits,
     read_cases: unicode_and_huge_payloads_come_back_to_the_byte,

@@ -1,8 +1,10 @@
 //! The command line, in one place: help, completions and man pages come from here.
 
+mod cost;
 mod facts;
 mod simulate;
 
+pub use cost::CostArgs;
 pub use facts::{
     CatalogArgs, CatalogCommand, CompareArgs, OfferSort, OffersArgs, PlaceArgs, PlanArgs, PlanChange, PlanGroup,
 };
@@ -28,6 +30,7 @@ Examples:
   windfall offers H100                what it costs, where
   windfall plan job.yaml              what the job would cost, everywhere
   windfall explain 12                 every decision about job 12, with its numbers
+  windfall cost --by team,day         who spent what, when
   windfall help words                 what the words on the screen mean
 
 Exit codes:
@@ -79,6 +82,8 @@ pub enum Command {
     Budget(BudgetArgs),
     /// Every decision about a job, with its numbers
     Explain(ExplainArgs),
+    /// Who spent what, on what: the ledger, split by team, user, job, market, day, tag
+    Cost(CostArgs),
     /// What the server does now
     Status,
     /// Start a server

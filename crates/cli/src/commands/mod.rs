@@ -2,6 +2,7 @@
 
 mod agent;
 mod catalog;
+mod cost;
 mod facts;
 mod for_sale;
 mod init;
@@ -121,6 +122,7 @@ async fn client_command(here: &Here, command: Command) -> Result<Code, Failure> 
         Command::Resume(args) => watch::resume(here, &args).await,
         Command::Budget(args) => jobs::budget(here, &args).await,
         Command::Explain(args) => jobs::explain(here, &args).await,
+        Command::Cost(args) => cost::cost(here, &args).await,
         Command::Status => servers::status(here).await,
         Command::Up(args) => servers::up(here, &args).await,
         Command::Down(args) => servers::down(here, &args).await,

@@ -141,6 +141,10 @@ fn another_user_sees_the_queue_and_can_neither_change_nor_read_what_is_not_their
         assert!(said.code == Some(2) && said.err.contains("not allowed"), "{forbidden:?}: {said:?}");
         assert!(!said.out.contains("secret") && !said.out.contains("hush"), "{forbidden:?}: {said:?}");
     }
+    // Of the ledger others see what they are charged, which is nothing here.
+    let cost = |said: Said| said.ends_with(0).json()["total"]["cost_nanousd"].as_i64().unwrap();
+    eventually("it has cost something", || cost(testbed.run(&["cost", "--json"])) > 0);
+    assert_eq!(cost(other(&testbed, &["cost", "--json"])), 0);
     let refused = other(&testbed, &["cancel", &id]).err;
     assert!(refused.contains("not allowed to `nobody`: job 1 belongs to root\nhint: "), "{refused}");
     assert_eq!((&queue[0]["key"], &queue[0]["trouble"]), (&"".into(), &serde_json::Value::Null), "{queue}");

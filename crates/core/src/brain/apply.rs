@@ -106,9 +106,8 @@ impl Brain {
         }
         let now = self.now;
         for lease in self.leases.values_mut().filter(|lease| lease.offer == offer.id) {
-            let beneficiary = lease.beneficiary();
+            self.fresh_ledger.extend(lease.charge(now, seq, &self.jobs));
             if let Some(meter) = &mut lease.meter {
-                self.fresh_ledger.extend(meter.close(now, seq, lease.id, beneficiary));
                 meter.rate = offer.price_per_hour;
             }
         }

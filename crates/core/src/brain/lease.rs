@@ -3,8 +3,8 @@
 
 use super::{Brain, Open};
 use crate::ids::{DecisionId, LeaseId, NodeId, WorkloadId};
-use crate::ledger::{Beneficiary, Meter};
-use crate::offer::{Market, OfferId};
+use crate::ledger::{Goods, Meter};
+use crate::offer::{Market, Offer, OfferId};
 use crate::pool::{Habits, Shape};
 use crate::record::Decision;
 use crate::units::{NanoUsd, Span, Time};
@@ -57,6 +57,8 @@ pub struct Lease {
     pub workload: Option<WorkloadId>,
     /// What was bought: until it is up, what was asked for first.
     pub offer: OfferId,
+    /// What that is: the ledger needs it also when the offer is gone.
+    pub goods: Option<Goods>,
     pub market: Market,
     /// Since when it is wanted.
     pub asked_at: Time,
@@ -87,14 +89,15 @@ impl Lease {
         id: LeaseId,
         workload: Option<WorkloadId>,
         offer: OfferId,
-        market: Market,
+        shown: Option<&Offer>,
         asked_at: Time,
     ) -> Lease {
         Lease {
             id,
             workload,
             offer,
-            market,
+            goods: shown.map(Goods::of),
+            market: shown.map_or(Market::OnDemand, |offer| offer.market),
             asked_at,
             phase: LeasePhase::Asked,
             meter: None,
@@ -124,10 +127,6 @@ impl Lease {
     /// On its way back.
     pub fn is_releasing(&self) -> bool {
         matches!(self.phase, LeasePhase::Releasing { .. })
-    }
-    /// Who its time is charged to.
-    pub fn beneficiary(&self) -> Beneficiary {
-        self.workload.map_or(Beneficiary::Overhead, Beneficiary::Workload)
     }
     /// What it has cost up to `now`.
     pub fn cost_at(&self, now: Time) -> NanoUsd {

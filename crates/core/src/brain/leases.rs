@@ -3,8 +3,9 @@
 
 use super::{Brain, Group, Lease, LeasePhase, SHOWN_AFTER_END};
 use crate::ids::{DecisionId, LeaseId};
-use crate::ledger::Meter;
+use crate::ledger::{Goods, HostShape, Meter};
 use crate::offer::{Market, OfferId};
+use crate::pool::Shape;
 use crate::record::{LeaseEnd, Refusal, WorkerEnd};
 use crate::units::{Span, Time};
 use crate::want::{Address, GroupPhase, LeaseTerms, Want};
@@ -17,10 +18,10 @@ impl Brain {
             return;
         }
         job.began_at.get_or_insert(now);
-        let market = self.market_of(&first.offer);
         for slot in 0..want.units {
             let id = LeaseId { group: by, slot };
-            let lease = Lease::asked(id, Some(want.workload), first.offer.clone(), market, now);
+            let shown = self.offers.get(&first.offer);
+            let lease = Lease::asked(id, Some(want.workload), first.offer.clone(), shown, now);
             self.leases.entry(id).or_insert(lease);
         }
         let group = Group { id: by, want: want.clone(), asked_at: now, phase: GroupPhase::Asked };
@@ -100,6 +101,8 @@ impl Brain {
         let rate = shown.or(self.gone_prices.get(&offer).copied()).unwrap_or_default();
         if let Some(offer) = self.offers.get(&offer) {
             lease.market = offer.market;
+            let Shape { cpu_millis, memory_bytes, .. } = lease.size;
+            lease.goods = Some(Goods { shape: HostShape { cpu_millis, memory_bytes }, ..Goods::of(offer) });
         }
         lease.up_at = Some(at);
         lease.meter = Some(Meter::start(at, rate));
@@ -142,7 +145,7 @@ impl Brain {
     /// Takes a lease into the books that nobody asked for as far as the log knows.
     pub(super) fn on_lease_found(&mut self, id: LeaseId, offer: &OfferId, since: Option<Time>) {
         // Nobody knows when it was asked for; it may come up before this news of it arrives.
-        let lease = Lease::asked(id, None, offer.clone(), self.market_of(offer), Time(0));
+        let lease = Lease::asked(id, None, offer.clone(), self.offers.get(offer), Time(0));
         self.leases.insert(id, lease);
         since.into_iter().for_each(|since| self.on_lease_up(id, since, &LeaseTerms::default(), None));
     }
@@ -160,11 +163,8 @@ impl Brain {
         if end == LeaseEnd::Taken {
             self.heard(&lease.offer, false);
         }
-        let beneficiary = lease.beneficiary();
         let end_at = lease.up_at.map_or(at, |up_at| at.clamp(up_at, self.now));
-        if let Some(meter) = &mut lease.meter {
-            self.fresh_ledger.extend(meter.close(end_at, seq, id, beneficiary));
-        }
+        self.fresh_ledger.extend(lease.charge(end_at, seq, &self.jobs));
         self.note_closed(id, end_at);
         self.forget_group_if_empty(id.group);
         if let Some(job) = lease.workload.and_then(|workload| self.jobs.get_mut(&workload))

@@ -5,6 +5,7 @@
 
 mod apply;
 mod ask;
+mod books;
 mod decide;
 mod drought;
 mod explain;

@@ -1,7 +1,7 @@
 //! What the simulated engine sells and takes back, by the recording alone: no agent runs.
 
 use super::*;
-use windfall_core::{Installation, WorkloadId};
+use windfall_core::{Installation, Refusal, WorkloadId};
 
 const MARKET: &str = "aws-v100-4-nodes-2023";
 

@@ -35,6 +35,7 @@ fn meets(schema: &Value, keyword: &str, rule: &Value, value: &Value) -> bool {
         "maxLength" => length(|count, most| count <= most),
         "pattern" => value.as_str().is_none_or(|text| pattern(rule).is_match(text)),
         "minItems" => value.as_array().is_none_or(|items| items.len() as u64 >= rule.as_u64().expect("a number")),
+        "maxProperties" => value.as_object().is_none_or(|keys| keys.len() as u64 <= rule.as_u64().expect("a number")),
         "minProperties" => value.as_object().is_none_or(|keys| keys.len() as u64 >= rule.as_u64().expect("a number")),
         "items" => value.as_array().is_none_or(|items| items.iter().all(|item| accepts(rule, item))),
         "required" => !value.is_object() || names(rule).iter().all(has),
@@ -130,6 +131,12 @@ fn what_windfall_refuses_the_schema_refuses() {
         "env: { 1A: x }",
         "env: { WINDFALL_X: x }",
         "progress: ''",
+        "tags: { 'two words': x }",
+        "tags: { '': x }",
+        "tags: [project]",
+        "tags: { project: [search] }",
+        "tags: { project: \"a\\tb\" }",
+        "tags: { t0: x, t1: x, t2: x, t3: x, t4: x, t5: x, t6: x, t7: x, t8: x, t9: x, t10: x, t11: x, t12: x, t13: x, t14: x, t15: x, t16: x }",
     ] {
         assert_eq!(judged(&format!("run: echo\n{wrong}\n")), (false, false), "{wrong}");
     }
@@ -165,6 +172,7 @@ fn what_windfall_takes_the_schema_takes() {
         "work: { parameters: 7b, tokens: 30B }",
         "env: { SEED: 1, lower_case: x }",
         "worth_waiting: 100%",
+        "tags: { project: search, cost-centre: 4711, empty: '' }",
         "fallback: { after: 3, to: [on-demand, smaller+bf16] }",
     ] {
         assert_eq!(judged(&format!("run: echo\n{good}\n")), (true, true), "{good}");

@@ -1,9 +1,11 @@
 //! A client of a state directory's server: finds it, starts it where none answers, asks it.
 
 mod failure;
+mod ledger;
 mod submitter;
 
 pub use failure::{Code, Failure};
+pub use ledger::LedgerEnd;
 pub use submitter::{environment, key};
 
 use crate::api_types::{Accepted, Hello, Problem, Submission};

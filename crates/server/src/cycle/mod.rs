@@ -132,6 +132,11 @@ impl Cycle {
         self.journal.snapshot_seq()
     }
 
+    /// The last ledger row that is durable; none while a commit is on its way.
+    pub fn last_ledger_row(&self) -> Option<u64> {
+        self.journal.last_ledger_row()
+    }
+
     /// Since when and why nothing can be written, if so.
     pub fn away(&self) -> Option<&Away> {
         match &self.phase {

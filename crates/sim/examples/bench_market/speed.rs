@@ -99,6 +99,7 @@ fn seen(id: &str, market: Market, price: f64, capacity: Option<u32>) -> Event {
     let offer = Offer {
         id: OfferId::new(id),
         engine: "recorded".to_owned(),
+        pool: Default::default(),
         cloud: "recorded".to_owned(),
         region: "region".to_owned(),
         zone: "zone".to_owned(),

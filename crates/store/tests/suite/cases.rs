@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use windfall_store::{Commit, Row, Snapshot, Store, StoreError};
+use windfall_store::{Commit, LedgerQuery, Row, Snapshot, Store, StoreError};
 
 use crate::test_store::{TestStore, charge, ended, job, row, row_of, rows, seqs};
 
@@ -53,7 +53,7 @@ pub async fn a_commit_is_all_or_nothing(test_store: &TestStore) {
     let good = Commit { rows: vec![row(3)], jobs: vec![job(1)], ledger: vec![charge(1, None, 1)] };
     store.commit(epoch, &good).await.unwrap();
     assert_eq!(store.job(1).await.unwrap(), Some(job(1)));
-    assert_eq!(store.ledger_after(0, 10).await.unwrap(), good.ledger);
+    assert_eq!(store.ledger(&LedgerQuery::default()).await.unwrap(), good.ledger);
     store.close().await;
 }
 
@@ -202,8 +202,14 @@ pub async fn the_ledger_outlives_a_cut(test_store: &TestStore) {
     store.commit(epoch, &commit).await.unwrap();
     store.snapshot(epoch, &snapshot(1)).await.unwrap();
     assert_eq!(store.cut(epoch, u64::MAX, i64::MAX).await.unwrap(), 1);
-    assert_eq!(store.ledger_of(4).await.unwrap(), [ledger[0].clone(), ledger[2].clone()]);
-    assert_eq!(store.ledger_after(1, 1).await.unwrap(), [ledger[1].clone()]);
+    assert_eq!(
+        store.ledger(&LedgerQuery { workload: Some(4), ..LedgerQuery::default() }).await.unwrap(),
+        [ledger[0].clone(), ledger[2].clone()]
+    );
+    assert_eq!(
+        store.ledger(&LedgerQuery { after: 1, limit: 1, ..LedgerQuery::default() }).await.unwrap(),
+        [ledger[1].clone()]
+    );
     let total = store.ledger_total().await.unwrap();
     assert_eq!((total.rows, total.nanousd), (3, 550));
     store.close().await;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windfall_store::{Commit, JobQuery, JobRow, Row, Snapshot};
+use windfall_store::{Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, Row, Snapshot};
 
 use crate::test_store::{TestStore, charge, ended, job, row, row_of, seqs};
 
@@ -64,6 +64,37 @@ pub async fn the_log_of_a_job_holds_only_its_rows(test_store: &TestStore) {
     assert_eq!(seqs(&store.rows_of(7, 4, 3).await.unwrap()), [6, 8, 10]);
     assert_eq!(store.rows_of(7, 19, 3).await.unwrap(), [row_of(20, 7)]);
     assert_eq!(store.rows_of(8, 0, 3).await.unwrap(), []);
+    store.close().await;
+}
+
+pub async fn the_ledger_is_read_in_pages_by_time_and_workload(test_store: &TestStore) {
+    let store = test_store.open().await;
+    let epoch = store.lead().await.unwrap();
+    let stretch = |seq: u64, workload, from_ms, to_ms| LedgerRow { from_ms, to_ms, ..charge(seq, workload, 1) };
+    let ledger = vec![
+        stretch(1, Some(4), 0, 100),
+        stretch(2, None, 100, 200),
+        stretch(3, Some(4), 100, 300),
+        // A correction begins where it ends.
+        stretch(4, Some(4), 300, 150),
+        stretch(5, Some(5), -50, 0),
+    ];
+    store.commit(epoch, &Commit { ledger, ..Commit::default() }).await.unwrap();
+    let read = async |query: LedgerQuery| {
+        let rows = store.ledger(&query).await.unwrap();
+        rows.iter().map(|row| row.seq).collect::<Vec<_>>()
+    };
+    let all = LedgerQuery::default();
+    assert_eq!(read(all).await, [1, 2, 3, 4, 5]);
+    assert_eq!(read(LedgerQuery { after: 1, limit: 2, ..all }).await, [2, 3]);
+    assert_eq!(read(LedgerQuery { after: 3, limit: 2, ..all }).await, [4, 5]);
+    assert_eq!(read(LedgerQuery { after: 1, upto: 4, ..all }).await, [2, 3, 4]);
+    assert_eq!(read(LedgerQuery { from_ms: Some(100), ..all }).await, [2, 3, 4]);
+    assert_eq!(read(LedgerQuery { from_ms: Some(0), before_ms: Some(150), ..all }).await, [1, 2, 3]);
+    assert_eq!(read(LedgerQuery { from_ms: Some(101), ..all }).await, [4]);
+    assert_eq!(read(LedgerQuery { before_ms: Some(0), ..all }).await, [5]);
+    assert_eq!(read(LedgerQuery { workload: Some(4), after: 1, ..all }).await, [3, 4]);
+    assert_eq!(read(LedgerQuery { after: u64::MAX, ..all }).await, Vec::<u64>::new());
     store.close().await;
 }
 
@@ -137,7 +168,7 @@ pub async fn unicode_and_huge_payloads_come_back_to_the_byte(test_store: &TestSt
     let again = test_store.open().await;
     assert_eq!(again.rows_after(0, 9).await.unwrap(), commit.rows);
     assert_eq!(again.job(1).await.unwrap().as_ref(), commit.jobs.first());
-    assert_eq!(again.ledger_after(0, 9).await.unwrap(), commit.ledger);
+    assert_eq!(again.ledger(&LedgerQuery::default()).await.unwrap(), commit.ledger);
     assert_eq!(again.load().await.unwrap().snapshot, Some(snapshot));
     again.close().await;
 }

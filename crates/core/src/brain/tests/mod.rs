@@ -1,5 +1,6 @@
 //! Worlds in one line, and what the brain makes of them.
 
+mod books;
 mod edges;
 mod leases;
 mod programs;

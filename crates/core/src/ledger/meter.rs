@@ -1,0 +1,179 @@
+//! Counts what one lease costs, and writes the rows for it. All rows of a lease add up to what the lease cost, to the
+//! nano-dollar, however it was cut into days, prices, beneficiaries and corrections.
+
+use super::{Account, Beneficiary, Goods, LedgerRow, Parts, Share, share};
+use crate::ids::{LeaseId, WorkloadId};
+use crate::offer::OfferId;
+use crate::units::{Accrued, NanoUsd, Span, Time};
+use serde::{Deserialize, Serialize};
+
+const DAY_MS: i64 = 86_400_000;
+
+/// Days of one stretch that get a row each: more than a year. News that comes later than that (a clock that jumped)
+/// must not make rows without end, so the days before them share one row.
+pub const MOST_DAYS: usize = 400;
+
+/// Counts what one lease costs, from up until gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meter {
+    /// Price an hour since `upto`.
+    pub rate: NanoUsd,
+    /// Counted until here.
+    pub upto: Time,
+    accrued: Accrued,
+    /// What rows were written for.
+    written: NanoUsd,
+    /// Earlier stretches. News of the end may come after news of a price, and what is then taken back was counted at the
+    /// price of its own time, and charged to who had it then.
+    #[serde(default)]
+    earlier: Vec<Stretch>,
+    /// Everybody who was charged: a job may be forgotten before what it paid is taken back.
+    #[serde(default)]
+    accounts: Vec<Account>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Stretch {
+    from: Time,
+    rate: NanoUsd,
+    charged: Vec<(Beneficiary, Share)>,
+}
+
+/// What every row of a lease says alike.
+#[derive(Clone, Copy, Debug)]
+pub struct Bought<'a> {
+    /// The record that closes a stretch.
+    pub seq: u64,
+    /// Which lease.
+    pub lease: LeaseId,
+    /// Which offer.
+    pub offer: &'a OfferId,
+    /// What that is, where it is known.
+    pub goods: Option<&'a Goods>,
+}
+
+impl Meter {
+    /// A meter that starts at `at`.
+    pub fn start(at: Time, rate: NanoUsd) -> Meter {
+        Meter {
+            rate,
+            upto: at,
+            accrued: Accrued::default(),
+            written: NanoUsd(0),
+            earlier: Vec::new(),
+            accounts: Vec::new(),
+        }
+    }
+
+    /// What the lease has cost up to `now`, without writing anything.
+    pub fn cost_at(&self, now: Time) -> NanoUsd {
+        let mut accrued = self.accrued;
+        accrued.add(self.rate, Span((now - self.upto).0.max(0)));
+        accrued.total()
+    }
+
+    /// Closes the stretch at `at` (which may lie before `upto`: a correction) and returns its rows: one for each day of
+    /// UTC and beneficiary. `charged` are the shares of this stretch; what they leave is idle. `accounts` are those of
+    /// the workloads among them.
+    pub fn close(
+        &mut self,
+        at: Time,
+        bought: Bought<'_>,
+        charged: &[(Beneficiary, Share)],
+        accounts: impl IntoIterator<Item = Account>,
+    ) -> Vec<LedgerRow> {
+        for account in accounts {
+            match self.accounts.iter_mut().find(|known| known.workload == account.workload) {
+                Some(known) => *known = account,
+                None => self.accounts.push(account),
+            }
+        }
+        let mut rows = Vec::new();
+        self.take_back(at, bought, &mut rows);
+        if at != self.upto {
+            let stretch = Stretch { from: self.upto, rate: self.rate, charged: share::whole(charged) };
+            self.count(at, bought, &stretch, &mut rows);
+            if at > stretch.from {
+                self.earlier.push(stretch);
+            }
+        }
+        rows
+    }
+
+    /// Takes stretches after `at` back, each at its own price and from those who were charged for it.
+    fn take_back(&mut self, at: Time, bought: Bought<'_>, rows: &mut Vec<LedgerRow>) {
+        while at < self.upto
+            && let Some(stretch) = self.earlier.pop()
+        {
+            let to = at.max(stretch.from);
+            self.count(to, bought, &stretch, rows);
+            if to > stretch.from {
+                self.earlier.push(stretch);
+                return;
+            }
+        }
+    }
+
+    /// Counts from `upto` until `at`, forwards or backwards, day by day.
+    fn count(&mut self, at: Time, bought: Bought<'_>, stretch: &Stretch, rows: &mut Vec<LedgerRow>) {
+        for to in ends_of_days(self.upto, at) {
+            let from = self.upto;
+            self.accrued.add(stretch.rate, to - self.upto);
+            self.upto = to;
+            let amount = self.accrued.total() - self.written;
+            self.written = self.accrued.total();
+            let amounts = share::by_share(amount, &stretch.charged);
+            for ((beneficiary, share), amount) in stretch.charged.iter().zip(amounts) {
+                rows.push(LedgerRow {
+                    seq: bought.seq,
+                    lease: bought.lease,
+                    from,
+                    to,
+                    rate: stretch.rate,
+                    beneficiary: *beneficiary,
+                    account: beneficiary.workload().and_then(|id| self.account(id)).cloned(),
+                    offer: Some(bought.offer.clone()),
+                    goods: bought.goods.cloned(),
+                    share: *share,
+                    amount,
+                    parts: bought.goods.map(|goods| Parts::of(amount, goods)),
+                    estimated: true,
+                });
+            }
+        }
+    }
+
+    fn account(&self, workload: WorkloadId) -> Option<&Account> {
+        self.accounts.iter().find(|account| account.workload == workload)
+    }
+}
+
+/// Where the rows of a stretch end: at every midnight between, and at `at`.
+fn ends_of_days(from: Time, at: Time) -> Vec<Time> {
+    let (first, last) = (from.min(at).0, from.max(at).0);
+    // The midnights strictly between, the latest of them if there are too many.
+    let newest = last.saturating_sub(1).div_euclid(DAY_MS);
+    let oldest = first.div_euclid(DAY_MS).saturating_add(1);
+    let oldest = oldest.max(newest.saturating_sub(MOST_DAYS as i64 - 2));
+    let midnights = (oldest..=newest).map(|day| Time(day.saturating_mul(DAY_MS)));
+    let mut ends: Vec<Time> = if at < from { midnights.rev().collect() } else { midnights.collect() };
+    ends.push(at);
+    ends
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stretch_ends_at_every_midnight_forwards_and_backwards() {
+        let ends = |from, at| ends_of_days(Time(from), Time(at)).into_iter().map(|end| end.0).collect::<Vec<_>>();
+        assert_eq!(ends(1, DAY_MS), [DAY_MS]);
+        assert_eq!(ends(DAY_MS, DAY_MS + 5), [DAY_MS + 5]);
+        assert_eq!(ends(1, 2 * DAY_MS + 1), [DAY_MS, 2 * DAY_MS, 2 * DAY_MS + 1]);
+        assert_eq!(ends(2 * DAY_MS + 1, 1), [2 * DAY_MS, DAY_MS, 1]);
+        assert_eq!(ends(-1, 1), [0, 1]);
+        assert_eq!(ends(i64::MIN, i64::MAX).len(), MOST_DAYS);
+        assert_eq!(ends(i64::MAX, i64::MIN).last(), Some(&i64::MIN));
+    }
+}

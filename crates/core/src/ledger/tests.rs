@@ -1,0 +1,210 @@
+//! Law 6 over random meters: prices that change, days, shares and corrections in any order.
+
+use super::*;
+use crate::ids::{DecisionId, Installation};
+use crate::units::Span;
+use proptest::prelude::*;
+
+const DAY: i64 = 86_400_000;
+
+fn lease() -> LeaseId {
+    LeaseId { group: DecisionId { installation: Installation(1), seq: 7 }, slot: 0 }
+}
+
+fn goods(accelerators: u32, shape: HostShape) -> Goods {
+    Goods {
+        engine: "simulated".into(),
+        market: Market::Spot,
+        cloud: "aws".into(),
+        region: "us-west-2".into(),
+        zone: "us-west-2a".into(),
+        instance_type: "p3.2xlarge".into(),
+        accelerator: "V100".into(),
+        count: accelerators,
+        shape,
+    }
+}
+
+fn account(id: u64) -> Account {
+    Account { user: "ada".into(), ..Account::of(WorkloadId(id), &JobSpec::named("bert", vec!["./train".into()])) }
+}
+
+/// Closes a stretch for the given shares.
+fn close(meter: &mut Meter, at: i64, goods: Option<&Goods>, charged: &[(Beneficiary, Share)]) -> Vec<LedgerRow> {
+    let offer = OfferId::new("simulated/us-west-2a/p3.2xlarge/spot");
+    let workloads = charged.iter().filter_map(|(beneficiary, _)| beneficiary.workload());
+    let accounts: Vec<Account> = workloads.map(|id| account(id.0)).collect();
+    meter.close(Time(at), Bought { seq: 1, lease: lease(), offer: &offer, goods }, charged, accounts)
+}
+
+fn sum(rows: &[LedgerRow]) -> i128 {
+    rows.iter().map(|row| i128::from(row.amount.0)).sum()
+}
+
+const UNSAID: HostShape = HostShape { cpu_millis: 0, memory_bytes: 0 };
+const JOB: Beneficiary = Beneficiary::Workload(WorkloadId(3));
+const OTHER: Beneficiary = Beneficiary::Workload(WorkloadId(4));
+
+fn any_beneficiary() -> impl Strategy<Value = Beneficiary> {
+    prop_oneof![
+        (1..5_u64).prop_map(|id| Beneficiary::Workload(WorkloadId(id))),
+        Just(Beneficiary::Idle),
+        Just(Beneficiary::Foreign),
+        Just(Beneficiary::NotReady),
+        Just(Beneficiary::Drained),
+        Just(Beneficiary::Overhead),
+    ]
+}
+
+/// Shares that add up to less than the whole, to the whole, and to more.
+fn any_charge() -> impl Strategy<Value = Vec<(Beneficiary, Share)>> {
+    let share = (0..9_u64, prop_oneof![1..12_u64, Just(0), Just(1_000_003)]);
+    proptest::collection::vec((any_beneficiary(), share.prop_map(|(part, of)| Share { part, of })), 0..5)
+}
+
+/// One thing that happens to a lease: until when it is charged, and the price from then on.
+fn any_step() -> impl Strategy<Value = (i64, i64, Vec<(Beneficiary, Share)>)> {
+    let at = prop_oneof![0..DAY, 0..40 * DAY, (0..40_i64).prop_map(|day| day * DAY)];
+    (at, 0..90_000_000_000_i64, any_charge())
+}
+
+proptest! {
+    #[test]
+    fn all_rows_of_a_lease_add_up_to_what_it_cost(
+        start in -3 * DAY..3 * DAY,
+        steps in proptest::collection::vec(any_step(), 1..12),
+        accelerators in 0..9_u32,
+        shape in prop_oneof![Just((0, 0)), (0..200_000_u64, 0..1_u64 << 42), any::<(u64, u64)>()],
+        known in any::<bool>(),
+    ) {
+        let shape = HostShape { cpu_millis: shape.0, memory_bytes: shape.1 };
+        let goods = known.then(|| goods(accelerators, shape));
+        let mut meter = Meter::start(Time(start), NanoUsd(3_060_000_000));
+        let mut rows = Vec::new();
+        // Prices from moments on, by which the cost is counted a second time and in one go.
+        let mut prices = vec![(start, 3_060_000_000_i128)];
+        let mut end = start;
+        for (after, rate, charged) in steps {
+            let at = start + after;
+            rows.extend(close(&mut meter, at, goods.as_ref(), &charged));
+            meter.rate = NanoUsd(rate);
+            end = at;
+            while prices.len() > 1 && prices.last().is_some_and(|(from, _)| *from >= at) {
+                prices.pop();
+            }
+            match prices.last_mut() {
+                Some((from, price)) if *from >= at => *price = i128::from(rate),
+                _ => prices.push((at, i128::from(rate))),
+            }
+        }
+        let ends = prices.iter().skip(1).map(|(from, _)| *from).chain([end]);
+        let cost: i128 = prices.iter().zip(ends).map(|((from, price), to)| i128::from(to - from) * price).sum();
+        prop_assert_eq!(sum(&rows), cost.div_euclid(3_600_000));
+        prop_assert_eq!(sum(&rows), i128::from(meter.cost_at(Time(end)).0));
+        for row in &rows {
+            let (first, last) = (row.from.min(row.to).0, row.from.max(row.to).0);
+            prop_assert_eq!(first.div_euclid(DAY), (last - 1).div_euclid(DAY), "a row crosses midnight: {:?}", row);
+            prop_assert_eq!(row.parts.is_some(), known);
+            if let Some(parts) = row.parts {
+                prop_assert_eq!(parts.total(), row.amount);
+            }
+            prop_assert_eq!(row.account.as_ref().map(|account| account.workload), row.beneficiary.workload());
+            prop_assert!(row.share.part > 0 && row.share.part <= row.share.of);
+        }
+    }
+
+    #[test]
+    fn a_meter_without_shares_charges_what_one_row_would(
+        rates in proptest::collection::vec((1..DAY, 0..90_000_000_000_i64), 1..10),
+    ) {
+        let mut meter = Meter::start(Time(0), NanoUsd(1));
+        let mut accrued = crate::units::Accrued::default();
+        let (mut rows, mut at, mut rate) = (Vec::new(), 0, 1);
+        for (span, next) in rates {
+            at += span;
+            accrued.add(NanoUsd(rate), Span(span));
+            rows.extend(close(&mut meter, at, None, &[(JOB, Share::WHOLE)]));
+            (meter.rate, rate) = (NanoUsd(next), next);
+        }
+        prop_assert_eq!(sum(&rows), i128::from(accrued.total().0));
+    }
+}
+
+#[test]
+fn sevenths_are_exact_and_the_rest_is_idle() {
+    let mut meter = Meter::start(Time(0), NanoUsd(7_000_000_001));
+    let charged = [(JOB, Share::new(3, 7)), (OTHER, Share::new(2, 7))];
+    let rows = close(&mut meter, 3_600_000, Some(&goods(1, UNSAID)), &charged);
+    let shares: Vec<(Beneficiary, Share, i64)> =
+        rows.iter().map(|row| (row.beneficiary, row.share, row.amount.0)).collect();
+    let expected = [
+        (JOB, Share { part: 3, of: 7 }, 3_000_000_000),
+        (OTHER, Share { part: 2, of: 7 }, 2_000_000_000),
+        (Beneficiary::Idle, Share { part: 2, of: 7 }, 2_000_000_001),
+    ];
+    assert_eq!(shares, expected);
+    assert!(rows[0].account.is_some() && rows[2].account.is_none());
+}
+
+#[test]
+fn more_than_there_is_is_divided_in_proportion() {
+    let mut meter = Meter::start(Time(0), NanoUsd(4_000_000_000));
+    let charged = [(JOB, Share::WHOLE), (OTHER, Share::new(1, 3))];
+    let amounts: Vec<i64> = close(&mut meter, 3_600_000, None, &charged).iter().map(|row| row.amount.0).collect();
+    assert_eq!(amounts, [3_000_000_000, 1_000_000_000]);
+}
+
+#[test]
+fn shares_without_a_common_denominator_lose_no_money() {
+    let mut meter = Meter::start(Time(0), NanoUsd(4_000_000_000));
+    let odd = [(JOB, Share { part: 1, of: u64::MAX }), (OTHER, Share { part: 1, of: u64::MAX - 1 })];
+    let rows = close(&mut meter, 3_600_000, None, &odd);
+    assert_eq!((rows.len(), rows[0].beneficiary, rows[0].amount), (1, JOB, NanoUsd(4_000_000_000)));
+}
+
+#[test]
+fn what_is_taken_back_is_taken_from_those_who_were_charged_on_the_day_that_they_were() {
+    let mut meter = Meter::start(Time(DAY / 2), NanoUsd(1_000_000_000));
+    let charged = close(&mut meter, DAY + DAY / 2, None, &[(JOB, Share::WHOLE)]);
+    meter.rate = NanoUsd(2_000_000_000);
+    let later = close(&mut meter, 2 * DAY, None, &[(OTHER, Share::WHOLE)]);
+    // The news that it ended on the first day comes last, when nobody has it any more.
+    let back = close(&mut meter, DAY / 2 + 3_600_000, None, &[]);
+    let told: Vec<(Beneficiary, i64, i64, i64)> =
+        back.iter().map(|row| (row.beneficiary, row.from.0, row.to.0, row.amount.0)).collect();
+    let expected = [
+        (OTHER, 2 * DAY, DAY + DAY / 2, -24_000_000_000),
+        (JOB, DAY + DAY / 2, DAY, -12_000_000_000),
+        (JOB, DAY, DAY / 2 + 3_600_000, -11_000_000_000),
+    ];
+    assert_eq!(told, expected);
+    assert!(back.iter().all(|row| row.account.is_some()), "accounts are remembered");
+    assert_eq!(back.iter().map(|row| row.begins().0 / DAY).collect::<Vec<_>>(), [1, 1, 0]);
+    assert_eq!(sum(&charged) + sum(&later) + sum(&back), 1_000_000_000);
+}
+
+#[test]
+fn news_that_comes_after_a_thousand_years_makes_few_rows() {
+    let mut meter = Meter::start(Time(5), NanoUsd(1_000));
+    let rows = close(&mut meter, 365_000 * DAY, None, &[(JOB, Share::WHOLE)]);
+    assert_eq!(rows.len(), MOST_DAYS);
+    assert_eq!(sum(&rows), (365_000_i128 * i128::from(DAY) - 5) * 1_000 / 3_600_000);
+}
+
+#[test]
+fn parts_follow_the_machine() {
+    let amount = NanoUsd(3_060_000_001);
+    let parts = |count, cpus: u64, gib: u64| {
+        Parts::of(amount, &goods(count, HostShape { cpu_millis: cpus * 1_000, memory_bytes: gib << 30 }))
+    };
+    assert_eq!(parts(0, 0, 0).gpu, NanoUsd(0), "no accelerators, no part for them");
+    // Of 0.95 for the accelerator, 8 · 0.031611 for cores and 61 · 0.004237 for memory.
+    let one = parts(1, 0, 0);
+    assert_eq!((one.gpu.0 / 1_000_000, one.cpu.0 / 1_000_000, one.memory.0 / 1_000_000), (1_989, 529, 541));
+    assert_eq!((parts(8, 0, 0), parts(1, 8, 61)), (one, one), "eight of them have eight times as much beside them");
+    assert_eq!((parts(1, 8, 0), parts(1, 0, 61)), (one, one), "what is not said is what is usual");
+    assert!(parts(1, 96, 61).cpu > one.cpu, "what is said counts");
+    let plain = parts(0, 0, 0);
+    assert_eq!((parts(0, 2, 8), parts(0, 2, 0), parts(0, 0, 8)), (plain, plain, plain), "4 GiB a core");
+    assert_eq!(parts(0, 2, 0).total(), amount);
+}

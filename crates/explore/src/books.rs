@@ -1,0 +1,92 @@
+//! Whether every ledger row stands alone: what it says of itself is held against what the log says of the job and of the
+//! offer, and its amount against its own time, price and share.
+
+use std::collections::BTreeMap;
+use windfall_core::ledger::{Account, Goods, MOST_DAYS};
+use windfall_core::{JobSpec, LeaseId, LedgerRow, Offer, OfferId, WorkloadId, codec};
+
+const DAY_MS: i64 = 86_400_000;
+
+/// What the log says that rows repeat.
+#[derive(Default)]
+pub(crate) struct Books {
+    accounts: BTreeMap<WorkloadId, Account>,
+    goods: BTreeMap<OfferId, Goods>,
+    /// Of which offer a lease is, and whether it was found, not asked for.
+    offers: BTreeMap<LeaseId, (OfferId, bool)>,
+    /// Rows that are to be held against the log once as much of it is read.
+    unread: Vec<LedgerRow>,
+    /// Rows that begin at midnight: their stretch was cut there.
+    cut: u64,
+}
+
+impl Books {
+    pub fn submitted(&mut self, id: WorkloadId, spec: &JobSpec) {
+        self.accounts.insert(id, Account::of(id, spec));
+    }
+
+    pub fn shown(&mut self, offer: &Offer) {
+        self.goods.insert(offer.id.clone(), Goods::of(offer));
+    }
+
+    pub fn bought(&mut self, lease: LeaseId, offer: &OfferId, found: bool) {
+        self.offers.insert(lease, (offer.clone(), found));
+    }
+
+    /// A lease became one of the alternatives that were asked for.
+    pub fn became(&mut self, lease: LeaseId, offer: &OfferId) {
+        if let Some((known, _)) = self.offers.get_mut(&lease) {
+            *known = offer.clone();
+        }
+    }
+
+    /// Takes a stored row in.
+    pub fn row(&mut self, stored: &windfall_store::LedgerRow) -> Result<(), (u8, String)> {
+        let number = stored.seq;
+        let row: LedgerRow = codec::decode(stored.version, &stored.payload)
+            .map_err(|error| (6, format!("row {number} of the ledger cannot be read: {error}")))?;
+        let columns = (stored.nanousd, stored.from_ms, stored.to_ms, stored.workload, stored.lease.clone());
+        let workload = row.beneficiary.workload().map(|id| id.0);
+        if columns != (row.amount.0, row.from.0, row.to.0, workload, row.lease.to_string()) {
+            return Err((6, format!("row {number} of the ledger says {row:?}, and its columns {columns:?}")));
+        }
+        self.unread.push(row);
+        Ok(())
+    }
+
+    /// Holds new rows against the log; gives how many of them were cut at a midnight.
+    pub fn check(&mut self) -> Result<u64, (u8, String)> {
+        for row in std::mem::take(&mut self.unread) {
+            self.stands_alone(&row).map_err(|what| (17, format!("{what}: {row:?}")))?;
+        }
+        Ok(std::mem::take(&mut self.cut))
+    }
+
+    fn stands_alone(&mut self, row: &LedgerRow) -> Result<(), String> {
+        let (first, last) = (row.from.min(row.to).0, row.from.max(row.to).0);
+        self.cut += u64::from(first.rem_euclid(DAY_MS) == 0);
+        if first.div_euclid(DAY_MS) != (last - 1).div_euclid(DAY_MS) && last - first < MOST_DAYS as i64 * DAY_MS {
+            return Err("a ledger row crosses midnight".to_owned());
+        }
+        if row.account.as_ref() != row.beneficiary.workload().and_then(|id| self.accounts.get(&id)) {
+            return Err("a ledger row names another account than the job that it is charged to".to_owned());
+        }
+        let (offer, found) =
+            self.offers.get(&row.lease).ok_or("a ledger row is of a lease that the log does not name")?;
+        // One that was found may be of an offer that is no longer shown, of which nothing is known then.
+        let known = row.goods.as_ref() == self.goods.get(offer) || (*found && row.goods.is_none());
+        if row.offer.as_ref() != Some(offer) || !known {
+            return Err("a ledger row names other goods than the lease that was paid for".to_owned());
+        }
+        if row.parts.map(|parts| parts.total()) != row.goods.as_ref().map(|_| row.amount) {
+            return Err("the parts of a ledger row do not add up".to_owned());
+        }
+        // Rounding is cumulative, by time and by share: each may move a nano-dollar to the next row.
+        let time = i128::from((row.to - row.from).0) * i128::from(row.share.part);
+        let exact = i128::from(row.rate.0) * time / (3_600_000 * i128::from(row.share.of));
+        if (i128::from(row.amount.0) - exact).abs() > 2 {
+            return Err(format!("a ledger row should be {exact} n$"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,201 @@
+//! The ledger, page by page. Nothing else is asked: a row stands alone.
+//!
+//! The pages together are the ledger as it stood at one moment, that of the last page: the loop says which rows are
+//! durable and what is open besides, and only rows up to that one are read. So nothing is missing and nothing is there
+//! twice, however often leases end between two pages.
+
+use super::{Asker, Desk, LOOK};
+use crate::api_types::{LedgerEntry, LedgerPage, Problem};
+use crate::keeper::{Ask, Books};
+use crate::principal::Principal;
+use crate::problem;
+use axum::Json;
+use axum::extract::{Query, State};
+use serde::Deserialize;
+use windfall_core::english::with_causes;
+use windfall_core::{LedgerRow, Time, codec};
+use windfall_store::LedgerQuery;
+
+/// Rows in one answer, where nobody says.
+const USUAL: u32 = 1_000;
+/// And at most: some 10 MB.
+const MOST: u32 = 10_000;
+/// Looks at a loop whose commit is on its way, before the asker is told to come again.
+const LOOKS: u32 = 50;
+
+#[derive(Deserialize)]
+pub(super) struct Wanted {
+    /// Rows that begin at this moment of the world's clock or later.
+    from: Option<i64>,
+    /// Rows that begin before this moment.
+    to: Option<i64>,
+    #[serde(default)]
+    after: u64,
+    limit: Option<u32>,
+}
+
+pub(super) async fn ledger(
+    State(desk): State<Desk>,
+    asker: Asker,
+    Query(wanted): Query<Wanted>,
+) -> Result<Json<LedgerPage>, Problem> {
+    let books = desk.books().await?;
+    let limit = wanted.limit.unwrap_or(USUAL).clamp(1, MOST);
+    let query = LedgerQuery {
+        after: wanted.after,
+        upto: books.last_row,
+        from_ms: wanted.from,
+        before_ms: wanted.to,
+        workload: None,
+        limit,
+    };
+    let stored = desk.store.ledger(&query).await;
+    let stored = stored.map_err(|error| problem(503, "store-refused", &with_causes(&error)))?;
+    let next = stored.last().filter(|_| stored.len() == limit as usize).map(|row| row.seq);
+    let mut rows = Vec::with_capacity(stored.len());
+    for row in stored {
+        // A row that is left out would be money that nobody sees.
+        let read: LedgerRow = codec::decode(row.version, &row.payload).map_err(|error| {
+            problem(500, "unreadable-ledger", &format!("row {} of the ledger: {}", row.seq, with_causes(&error)))
+        })?;
+        rows.push(LedgerEntry { number: Some(row.seq), open: false, row: read });
+    }
+    if next.is_none() {
+        let open = books.open.into_iter().filter(|row| wanted.holds(row.begins()));
+        rows.extend(open.map(|row| LedgerEntry { number: None, open: true, row }));
+    }
+    let rows = desk.visible(&asker.0, rows).await?;
+    Ok(Json(LedgerPage { rows, next, now: books.now, market: books.market }))
+}
+
+impl Wanted {
+    fn holds(&self, begins: Time) -> bool {
+        self.from.is_none_or(|from| begins.0 >= from) && self.to.is_none_or(|to| begins.0 < to)
+    }
+}
+
+impl Desk {
+    async fn books(&self) -> Result<Books, Problem> {
+        for _ in 0..LOOKS {
+            if let Some(books) = self.ask(Ask::Books).await? {
+                return Ok(books);
+            }
+            tokio::time::sleep(LOOK / 10).await;
+        }
+        Err(problem(503, "commit-on-its-way", "the store takes long to take what was decided: ask again"))
+    }
+
+    /// Operators see all of the ledger, everybody else what is charged to workloads of their own.
+    async fn visible(&self, asker: &Principal, mut rows: Vec<LedgerEntry>) -> Result<Vec<LedgerEntry>, Problem> {
+        if asker.is_operator() {
+            return Ok(rows);
+        }
+        let mut own = Vec::new();
+        for entry in rows.drain(..) {
+            let owner = match (&entry.row.account, entry.row.beneficiary.workload()) {
+                (Some(account), _) => Some(account.user.clone()),
+                // Rows of earlier versions name the workload only.
+                (None, Some(id)) => {
+                    let job = self.store.job(id.0).await;
+                    job.map_err(|error| problem(503, "store-refused", &with_causes(&error)))?.map(|job| job.owner)
+                }
+                (None, None) => None,
+            };
+            if owner.is_some_and(|owner| asker.may_touch(&owner)) {
+                own.push(entry);
+            }
+        }
+        Ok(own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::home::Home;
+    use axum::extract::ConnectInfo;
+    use std::sync::Arc;
+    use tokio::sync::mpsc;
+    use windfall_core::ledger::{Account, Beneficiary, Bought, Meter, Share};
+    use windfall_core::{DecisionId, Installation, JobSpec, LeaseId, NanoUsd, OfferId, WorkloadId};
+    use windfall_store::{Commit, MemoryStore, Store};
+
+    /// The row of a minute, charged to a job of somebody.
+    fn row(minute: i64, owner: &str) -> LedgerRow {
+        let lease = LeaseId { group: DecisionId { installation: Installation(1), seq: 3 }, slot: 0 };
+        let spec = JobSpec { owner: owner.to_owned(), ..JobSpec::named("job", vec!["run".to_owned()]) };
+        let mut meter = Meter::start(Time(minute * 60_000), NanoUsd(60_000_000_000));
+        let bought = Bought { seq: 1, lease, offer: &OfferId::new("offer"), goods: None };
+        let charged = [(Beneficiary::Workload(WorkloadId(1)), Share::WHOLE)];
+        let to = Time((minute + 1) * 60_000);
+        meter.close(to, bought, &charged, [Account::of(WorkloadId(1), &spec)]).remove(0)
+    }
+
+    /// A ledger of five rows, of which the loop knows four to be durable, and one lease still runs.
+    async fn desk(folder: &std::path::Path) -> Desk {
+        let store = MemoryStore::new();
+        let epoch = store.lead().await.expect("led");
+        let stored = |seq: u64| {
+            let row = row(seq as i64, if seq == 2 { "uid-4242" } else { "ada" });
+            windfall_store::LedgerRow {
+                seq,
+                lease: row.lease.to_string(),
+                workload: Some(1),
+                from_ms: row.from.0,
+                to_ms: row.to.0,
+                nanousd: row.amount.0,
+                version: codec::VERSION,
+                payload: codec::encode(&row).into(),
+            }
+        };
+        let ledger = (1..=5).map(stored).collect();
+        store.commit(epoch, &Commit { ledger, ..Commit::default() }).await.expect("written");
+        let (asks, mut asked) = mpsc::channel(1);
+        tokio::spawn(async move {
+            let mut looks = 0;
+            while let Some(ask) = asked.recv().await {
+                looks += 1;
+                let Ask::Books(reply) = ask else { continue };
+                // At every second look a commit is on its way.
+                let open = vec![row(5, "ada")];
+                let books = Books { last_row: 4, open, now: Time(400_000), market: "steady".to_owned() };
+                let _ = reply.send(Ok((looks % 2 == 0).then_some(books)));
+            }
+        });
+        Desk { asks, store: Arc::new(store), home: Arc::new(Home::open(folder).expect("a state directory")) }
+    }
+
+    async fn page(desk: &Desk, uid: u32, wanted: Wanted) -> (Vec<Option<u64>>, Option<u64>) {
+        let asker = ConnectInfo(Principal::of(uid, 1_000));
+        let Json(page) = ledger(State(desk.clone()), asker, Query(wanted)).await.expect("a page");
+        assert!(page.rows.iter().all(|entry| entry.open == entry.number.is_none()));
+        (page.rows.iter().map(|entry| entry.number).collect(), page.next)
+    }
+
+    fn from(after: u64, limit: u32) -> Wanted {
+        Wanted { from: None, to: None, after, limit: Some(limit) }
+    }
+
+    #[tokio::test]
+    async fn pages_hold_every_durable_row_once_and_the_last_one_what_is_open() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let desk = desk(folder.path()).await;
+        assert_eq!(page(&desk, 1_000, from(0, 3)).await, (vec![Some(1), Some(2), Some(3)], Some(3)));
+        assert_eq!(page(&desk, 1_000, from(3, 3)).await, (vec![Some(4), None], None));
+        assert_eq!(page(&desk, 1_000, from(0, 4)).await, (vec![Some(1), Some(2), Some(3), Some(4)], Some(4)));
+        assert_eq!(page(&desk, 1_000, from(4, 4)).await, (vec![None], None));
+        let early = Wanted { from: Some(120_000), to: Some(180_000), after: 0, limit: None };
+        assert_eq!(page(&desk, 1_000, early).await, (vec![Some(2)], None));
+        let late = Wanted { from: Some(300_000), to: None, after: 0, limit: None };
+        assert_eq!(page(&desk, 1_000, late).await, (vec![None], None));
+    }
+
+    #[tokio::test]
+    async fn a_guest_sees_what_is_charged_to_work_of_its_own() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let desk = desk(folder.path()).await;
+        assert_eq!(page(&desk, 4_242, from(0, 10)).await, (vec![Some(2)], None));
+        assert_eq!(page(&desk, 4_243, from(0, 2)).await, (vec![], Some(2)), "and is told where to go on");
+        assert_eq!(page(&desk, 0, from(0, 10)).await.0.len(), 5, "root sees all of it");
+    }
+}
