@@ -59,7 +59,9 @@ async fn a_recorded_log_folds_to_what_its_own_binary_made_of_it() {
         let store = copy(name, place.path()).await;
         let known = job_as_listed(&store.jobs(&JobQuery::default()).await.expect("listed"));
         let ledger: i64 = ledger_of(&store, known.id.0).await.iter().map(|row| row.nanousd).sum();
-        let mut brain = Brain::new(Installation(0), Config::default());
+        let installation = store.load().await.expect("loaded").installation;
+        let installation = u64::from_str_radix(&installation, 16).expect("a number");
+        let mut brain = Brain::new(Installation(installation), Config::default());
         for row in store.rows_after(0, u32::MAX).await.expect("read") {
             let body: Body = codec::decode(row.version, &row.payload).expect("a record is read");
             brain.apply(&Record { seq: row.seq, batch: row.batch, at: Time(row.at_ms), body });

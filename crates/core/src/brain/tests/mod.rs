@@ -2,6 +2,7 @@
 
 mod books;
 mod edges;
+mod groups;
 mod leases;
 mod programs;
 mod promises;

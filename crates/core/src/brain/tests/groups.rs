@@ -1,0 +1,179 @@
+//! A scripted engine: grants in part, on another alternative, after an hour in its queue, or what never becomes ready.
+
+use super::*;
+use crate::GroupPhase;
+use crate::want::{Address, LeaseTerms};
+
+const OTHER: &str = "test/b/box/spot";
+
+fn group(world: &World) -> DecisionId {
+    world.leases()[0].group
+}
+
+/// A job of four that waits for what it asked for.
+fn asked(least: Option<u32>) -> (World, WorkloadId) {
+    let mut world = world();
+    let id = world.submit(JobSpec { gang: 4, least_gang: least, ..job(4, None) });
+    let decisions = world.decide();
+    assert!(
+        matches!(decisions.as_slice(), [Decision::Acquire { want }] if want.units == 4 && want.workload == id),
+        "one request for all: {decisions:?}"
+    );
+    (world, id)
+}
+
+#[test]
+fn three_of_four_are_kept_by_who_can_do_with_three_and_given_back_whole_by_who_cannot() {
+    for least in [Some(3), None] {
+        let (mut world, id) = asked(least);
+        world.event(Event::GroupGranted { group: group(&world), at: world.now, units: 3 });
+        assert_eq!(world.leases().len(), 3, "the fourth does not come");
+        world.up_all();
+        let decisions = world.decide();
+        match least {
+            Some(_) => {
+                let [Decision::Start { allocations, .. }] = decisions.as_slice() else { panic!("{decisions:?}") };
+                assert_eq!(allocations.len(), 3);
+                assert_eq!(world.view(id).state, crate::view::State::Starting);
+            }
+            None => {
+                assert!(matches!(decisions.as_slice(), [Decision::Release { slots, .. }] if *slots == [0, 1, 2]));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_lease_that_became_another_alternative_is_shown_and_charged_as_that() {
+    let mut world = world();
+    world.offer(OTHER, 0.5, Some(8));
+    world.offer(SPOT, 0.5, Some(8));
+    let id = world.submit(job(2, None));
+    let decisions = world.decide();
+    let [Decision::Acquire { want }] = decisions.as_slice() else { panic!("{decisions:?}") };
+    assert_eq!(want.alternatives.len(), 2, "both are as good: {want:?}");
+    let taken = want.alternatives[1].offer.clone();
+    let lease = world.leases()[0];
+    let reference = "i-0123".to_owned();
+    let terms = Box::new(LeaseTerms { reference, offer: Some(taken.clone()), ..LeaseTerms::default() });
+    world.event(Event::LeaseUp { lease, at: world.now, terms, ready: Some(Address("10.0.0.1".into())) });
+    world.decide();
+    world.started(id);
+    let known = world.brain.lease(lease).expect("held");
+    assert_eq!((known.reference.as_str(), &known.offer), ("i-0123", &taken));
+    world.pass(Span::hours(1));
+    world.gone(LeaseEnd::Taken);
+    let rows = world.brain.take_ledger();
+    assert!(rows.iter().all(|row| row.offer.as_ref() == Some(&taken)), "{rows:?}");
+    assert_eq!(rows.iter().map(|row| row.amount.0).sum::<i64>(), NanoUsd::from_dollars(0.5).0);
+}
+
+#[test]
+fn an_hour_in_an_engines_queue_is_neither_paid_nor_boot() {
+    let (mut world, id) = asked(None);
+    let (asked_at, group) = (world.now, group(&world));
+    let queued = |eta| Event::GroupQueued { group, since: asked_at, eta };
+    world.event(queued(None));
+    assert!(world.brain.outbox().is_empty(), "it was answered, and is not asked for again");
+    world.pass(Span::hours(1));
+    assert!(world.decide().is_empty(), "a queue is no boot");
+    let eta = world.now + Span::hours(1);
+    assert!(world.brain.is_news(&queued(Some(eta))));
+    world.event(queued(Some(eta)));
+    assert!(!world.brain.is_news(&queued(Some(eta + Span::minutes(1)))), "engines guess anew at every look");
+    world.event(Event::GroupGranted { group, at: world.now, units: 4 });
+    assert!(matches!(world.brain.groups().next().map(|group| group.phase), Some(GroupPhase::Granted { .. })));
+    world.up_all();
+    world.decide();
+    let stint = world.started(id);
+    world.pass(Span::minutes(10));
+    world.event(Event::Progress { stint, done: Work(1), total: Some(Work(100)) });
+    let view = world.view(id);
+    assert_eq!(view.cost, NanoUsd::from_dollars(4.0 * 0.9 / 6.0), "ten minutes of four");
+    assert_eq!(world.brain.job(id).expect("known").slowest_restart, Span::minutes(10), "counted from the grant");
+}
+
+#[test]
+fn a_queue_that_takes_too_long_is_left_in_time_for_the_deadline() {
+    let mut world = world();
+    let id = world.submit(job(10, Some(12)));
+    world.decide();
+    assert_eq!(world.market(), Market::Spot);
+    let group = group(&world);
+    world.event(Event::GroupQueued { group, since: world.now, eta: None });
+    for _ in 0..1_000 {
+        if world.leases().first().is_some_and(|lease| lease.group != group) {
+            break;
+        }
+        world.now = world.brain.next_wakeup().expect("a wake-up");
+        for decision in world.decide() {
+            if let Decision::Release { group, slots } = decision {
+                for slot in slots {
+                    let lease = LeaseId { group, slot };
+                    world.event(Event::LeaseGone { lease, at: world.now, end: LeaseEnd::Released });
+                }
+            }
+        }
+    }
+    assert_eq!(world.market(), Market::OnDemand);
+    let sight = world.brain.sight(world.brain.job(id).expect("known"), world.now);
+    assert!(sight.slack().is_some_and(|slack| slack >= Span::ZERO), "{:?}", sight.slack());
+}
+
+#[test]
+fn a_lease_that_is_up_and_never_ready_is_paid_for_and_given_back() {
+    let mut world = world();
+    let id = world.submit(job(2, None));
+    world.decide();
+    let lease = world.leases()[0];
+    world.event(Event::LeaseUp { lease, at: world.now, terms: Box::default(), ready: None });
+    assert!(world.decide().is_empty(), "nothing can run on it");
+    let up_at = world.now;
+    world.now = world.brain.next_wakeup().expect("a wake-up");
+    let decisions = world.decide();
+    assert!(matches!(decisions.as_slice(), [Decision::Release { .. }]), "{decisions:?}");
+    assert_eq!(world.decided.last().map(|decided| decided.reason.rule.as_str()), Some("boot-timeout"));
+    world.event(Event::LeaseGone { lease, at: world.now, end: LeaseEnd::Released });
+    assert_eq!(world.view(id).cost, NanoUsd::from_dollars(0.9).for_span(world.now - up_at));
+}
+
+#[test]
+fn pools_and_nodes_are_known_as_they_were_last_seen() {
+    use crate::pool::{Books, Habits, Health, Placing, Shape, Supply};
+    let mut world = world();
+    let pool = |boot| Pool {
+        id: PoolId("test/pool".into()),
+        engine: "test".into(),
+        placing: Placing::Ours,
+        supply: Supply::Fixed,
+        books: Books::Leased,
+        habits: Habits { boot, ..Habits::USUAL },
+    };
+    world.event(Event::PoolSeen { pool: pool(Span::minutes(2)) });
+    assert!(!world.brain.is_news(&Event::PoolSeen { pool: pool(Span::minutes(2)) }));
+    let offer = world.brain.offer(&OfferId::new(SPOT)).expect("seen").clone();
+    world.event(Event::OfferSeen { offer: Offer { pool: PoolId("test/pool".into()), ..offer } });
+    world.submit(job(1, None));
+    world.decide();
+    let asked_at = world.now;
+    world.now = world.brain.next_wakeup().expect("a wake-up");
+    assert!(matches!(world.decide().as_slice(), [Decision::Release { .. }]));
+    assert_eq!(world.now - asked_at, Span::minutes(2), "the pool's own habit");
+    let node = Node {
+        id: NodeId("test/n1".into()),
+        pool: PoolId("test/pool".into()),
+        accelerator: "V100".into(),
+        capacity: Shape { accelerators: 8, ..Shape::default() },
+        foreign: Shape::default(),
+        domains: BTreeMap::new(),
+        health: Health::Ready,
+        rate: NanoUsd(0),
+    };
+    world.event(Event::NodeSeen { node: Box::new(node.clone()) });
+    let drained = Event::NodeSeen { node: Box::new(Node { health: Health::Drained, ..node.clone() }) };
+    assert!(world.brain.is_news(&drained) && !world.brain.is_news(&Event::NodeSeen { node: Box::new(node) }));
+    world.event(drained);
+    assert_eq!(world.brain.nodes().map(|node| node.health).collect::<Vec<_>>(), [Health::Drained]);
+    world.event(Event::NodeGone { node: NodeId("test/n1".into()) });
+    assert_eq!(world.brain.nodes().count(), 0);
+}
