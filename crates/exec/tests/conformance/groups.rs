@@ -79,8 +79,10 @@ pub fn a_group_is_granted_in_part_down_to_the_least_and_never_below(stage: &mut 
 pub fn an_alternative_is_taken_when_the_first_cannot_be_had_and_the_lease_says_which(stage: &mut impl Stage) {
     let stage = &mut again(stage);
     let (offer, _) = stage.other();
+    let offers = stage.wait_for(stage.engine().offers()).unwrap();
+    let first = offers.into_iter().find(|shown| shown.id != offer).unwrap().id;
     let mut wanted = stage.want();
-    wanted.alternatives[0].max_price = Some(windfall_core::NanoUsd(1));
+    wanted.alternatives = vec![Alternative { offer: first, max_price: Some(windfall_core::NanoUsd(1)) }];
     wanted.alternatives.push(Alternative { offer: offer.clone(), max_price: None });
     let seen = acquire(stage, 1, &wanted).unwrap();
     assert!(

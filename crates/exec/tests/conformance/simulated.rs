@@ -58,24 +58,16 @@ impl SimulatedStage {
     }
 }
 
-/// A place of a recording at which one zone has three or four machines, another has some, and both do for hours.
+/// A place of a recording at which a zone has three or four machines for hours.
 fn scarce() -> Replay {
     let tape = windfall_sim::embedded(FOUR_NODES).unwrap();
-    let lasts = Span::hours(3);
-    let stays = |zone: &str, from: Span, least: u32| {
+    let stays = |zone: &str, from: Span| {
         let has = tape.quote(zone, from).map_or(0, |quote| quote.capacity);
-        (has >= least && tape.falls_below(zone, has, from, lasts).is_none()).then_some(has)
+        has >= 3 && tape.falls_below(zone, has, from, Span::hours(3)).is_none()
     };
-    for tick in 0..20_000 {
-        let from = Span(tape.tick.0 * tick);
-        let zones: Vec<&str> = tape.zones().filter(|zone| stays(zone, from, 1).is_some()).collect();
-        let large = zones.iter().find(|zone| stays(zone, from, 3).is_some());
-        if let Some((large, small)) = large.and_then(|large| Some((large, zones.iter().find(|zone| *zone != large)?))) {
-            let zones = vec![(*small).to_owned(), (*large).to_owned()];
-            return Replay { market: FOUR_NODES.to_owned(), zones, from };
-        }
-    }
-    panic!("the recording has no such place");
+    let places = (0..5_000).map(|tick| Span(tape.tick.0 * tick));
+    let from = places.into_iter().find(|from| tape.zones().any(|zone| stays(zone, *from)));
+    Replay { market: FOUR_NODES.to_owned(), zones: Vec::new(), from: from.expect("the recording has such a place") }
 }
 
 /// A recording with up to four machines a zone.

@@ -20,7 +20,7 @@ pub struct Observed {
 pub trait Stage: Sized {
     /// An engine on new ground.
     fn open() -> Self;
-    /// An engine on new ground, where there are few leases of an offer and another offer has some.
+    /// An engine on new ground, where a few leases can be had of one offer, and there is another.
     fn scarce() -> Self;
     /// The same ground, a new engine: the old one died without a word.
     fn reopen(&mut self);
