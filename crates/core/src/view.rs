@@ -215,9 +215,9 @@ impl Brain {
         if let Some((stint, StintPhase::Running { since })) = job.stint.as_ref().map(|stint| (stint, stint.phase)) {
             view.ran += stint.as_whole(now - since, job.spec.gang);
         }
-        for lease in self.leases_of(id) {
-            let (held, cost) = (lease.held_at(now), lease.cost_at(now));
-            view.count(lease.market, held, cost);
+        for (lease, since) in self.used_by(id) {
+            let held = since.map_or(Span::ZERO, |since| now - since);
+            view.count(lease.market, held, lease.owed_by(id, now));
         }
         view.lease = self.lease_view(job);
         view.waits_for = (view.state == State::Waiting).then(|| self.why_waiting(job, now));
@@ -237,7 +237,7 @@ impl Brain {
         if let Some((_, outcome)) = &job.ended {
             return over(outcome);
         }
-        let noticed = self.leases_of(job.id).any(|lease| matches!(lease.phase, LeasePhase::Noticed { .. }));
+        let noticed = self.used_by(job.id).any(|(lease, _)| matches!(lease.phase, LeasePhase::Noticed { .. }));
         match &job.stint {
             Some(stint) if stint.stopping.is_some() || noticed => State::Draining,
             Some(stint) if stint.phase == StintPhase::Starting => State::Starting,
@@ -256,7 +256,7 @@ impl Brain {
     }
 
     fn lease_view(&self, job: &Job) -> Option<LeaseView> {
-        let held: Vec<_> = self.leases_of(job.id).filter(|lease| !lease.is_releasing()).collect();
+        let held: Vec<_> = self.used_by(job.id).map(|(lease, _)| lease).filter(|lease| !lease.is_releasing()).collect();
         let first = held.first()?;
         let offer = self.offer(&first.offer)?;
         let ends_at = held.iter().filter_map(|lease| match lease.phase {
@@ -326,8 +326,10 @@ fn blank(job: &Job, now: Time) -> JobView {
         },
     };
     for (market, held) in &job.held {
-        let paid = job.paid_by.get(market).copied().unwrap_or_default();
-        view.count(*market, *held, paid);
+        view.count(*market, *held, NanoUsd(0));
+    }
+    for (market, paid) in &job.paid_by {
+        view.count(*market, Span::ZERO, *paid);
     }
     view
 }

@@ -3,7 +3,7 @@
 
 use super::job::{SaveAsked, Stopping};
 use super::{Brain, Job, RECENT_KEYS};
-use crate::ids::{DecisionId, WorkloadId};
+use crate::ids::{DecisionId, LeaseId, WorkloadId};
 use crate::offer::{Offer, OfferId};
 use crate::record::{Body, Decision, Event, LeaseEnd, Record};
 use crate::spec::{Ask, Workload};
@@ -104,10 +104,11 @@ impl Brain {
         if before.is_some_and(|before| before.price_per_hour == offer.price_per_hour) {
             return;
         }
-        let now = self.now;
-        for lease in self.leases.values_mut().filter(|lease| lease.offer == offer.id) {
-            self.fresh_ledger.extend(lease.charge(now, seq, &self.jobs));
-            if let Some(meter) = &mut lease.meter {
+        let leases = self.leases.values().filter(|lease| lease.offer == offer.id);
+        let leases: Vec<LeaseId> = leases.map(|lease| lease.id).collect();
+        for lease in leases {
+            self.book(lease, self.now, seq);
+            if let Some(meter) = self.leases.get_mut(&lease).and_then(|lease| lease.meter.as_mut()) {
                 meter.rate = offer.price_per_hour;
             }
         }

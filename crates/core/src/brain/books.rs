@@ -1,29 +1,125 @@
 //! The brain's side of the ledger: who has a lease at a moment, and the rows that this gives rise to.
 
-use super::{Brain, Job, Lease};
-use crate::ids::WorkloadId;
+use super::{Brain, Job, Lease, Sharer};
+use crate::ids::{LeaseId, StintId, WorkloadId};
 use crate::ledger::{Account, Beneficiary, Bought, LedgerRow, Share};
-use crate::units::Time;
+use crate::pool::Allocation;
+use crate::units::{NanoUsd, Time};
 use std::collections::BTreeMap;
 
 impl Lease {
-    /// Who its time is charged to, and in which shares: all of it to the workload that it is for, or to overhead where
-    /// the log did not know it.
+    /// Who its time is charged to, and in which shares: stints of others their part, and all the rest the workload that
+    /// it is for, or overhead where the log did not know it.
     fn charged(&self) -> Vec<(Beneficiary, Share)> {
-        vec![(self.workload.map_or(Beneficiary::Overhead, Beneficiary::Workload), Share::WHOLE)]
+        let holder = self.workload.map_or(Beneficiary::Overhead, Beneficiary::Workload);
+        let others = self.sharers.iter().map(|sharer| (Beneficiary::Workload(sharer.stint.workload), sharer.share));
+        let others: Vec<(Beneficiary, Share)> = others.collect();
+        match Share::rest(others.iter().map(|(_, share)| *share)) {
+            Some(rest) => others.into_iter().chain([(holder, rest)]).collect(),
+            None => others,
+        }
     }
 
     /// Charges everybody who has it until `at`.
-    pub(super) fn charge(&mut self, at: Time, seq: u64, jobs: &BTreeMap<WorkloadId, Job>) -> Vec<LedgerRow> {
+    fn charge(&mut self, at: Time, seq: u64, jobs: &BTreeMap<WorkloadId, Job>) -> Vec<LedgerRow> {
         let charged = self.charged();
         let known = charged.iter().filter_map(|(beneficiary, _)| jobs.get(&beneficiary.workload()?));
         let accounts: Vec<Account> = known.map(|job| Account::of(job.id, &job.spec)).collect();
         let bought = Bought { seq, lease: self.id, offer: &self.offer, goods: self.goods.as_ref() };
         self.meter.as_mut().map(|meter| meter.close(at, bought, &charged, accounts)).unwrap_or_default()
     }
+
+    /// What a workload owes for it since the last rows were written.
+    pub fn owed_by(&self, workload: WorkloadId, now: Time) -> NanoUsd {
+        let Some(meter) = &self.meter else { return NanoUsd(0) };
+        let charged = self.charged();
+        let owed = charged.iter().zip(meter.unwritten(now, &charged));
+        let own = owed.filter(|((beneficiary, _), _)| beneficiary.workload() == Some(workload));
+        own.fold(NanoUsd(0), |sum, (_, amount)| sum + amount)
+    }
+
+    /// The part of it that an allocation has: by accelerators, else by cores, else all of it.
+    fn share_of(&self, allocation: &Allocation) -> Share {
+        let accelerators = match self.size.accelerators {
+            0 => self.goods.as_ref().map_or(0, |goods| goods.count),
+            known => known,
+        };
+        match &allocation.devices {
+            Some(devices) if accelerators > 0 => {
+                let parts = devices.iter().map(|device| device.part.fraction());
+                Share::sum(parts.map(|(part, of)| Share::new(part.into(), u64::from(of) * u64::from(accelerators))))
+            }
+            _ if allocation.cpu_millis > 0 && self.size.cpu_millis > 0 => {
+                Share::new(allocation.cpu_millis.min(self.size.cpu_millis), self.size.cpu_millis)
+            }
+            _ => Share::WHOLE,
+        }
+    }
 }
 
 impl Brain {
+    /// Charges a lease until `at`: rows for the ledger, and the same to the jobs among those who have it.
+    pub(super) fn book(&mut self, id: LeaseId, at: Time, seq: u64) {
+        let Some(lease) = self.leases.get_mut(&id) else { return };
+        let (market, rows) = (lease.market, lease.charge(at, seq, &self.jobs));
+        for row in &rows {
+            if let Some(job) = row.beneficiary.workload().and_then(|workload| self.jobs.get_mut(&workload)) {
+                job.paid += row.amount;
+                *job.paid_by.entry(market).or_default() += row.amount;
+            }
+        }
+        self.fresh_ledger.extend(rows);
+    }
+
+    /// Workers of a stint move in on leases of other workloads.
+    pub(super) fn share_leases(&mut self, stint: StintId, allocations: &[Allocation], seq: u64) {
+        let now = self.now;
+        for allocation in allocations {
+            let strange = |lease: &&mut Lease| lease.workload != Some(stint.workload);
+            if self.leases.get_mut(&allocation.lease).filter(strange).is_none() {
+                continue;
+            }
+            self.book(allocation.lease, now, seq);
+            if let Some(lease) = self.leases.get_mut(&allocation.lease) {
+                let share = lease.share_of(allocation);
+                lease.sharers.push(Sharer { stint, share, since: now });
+            }
+        }
+    }
+
+    /// A stint is over: what it had of leases of others is theirs again.
+    pub(super) fn give_shares_back(&mut self, stint: StintId) {
+        let (now, seq) = (self.now, self.last_seq);
+        let shared = |lease: &&Lease| lease.sharers.iter().any(|sharer| sharer.stint == stint);
+        let shared: Vec<LeaseId> = self.leases.values().filter(shared).map(|lease| lease.id).collect();
+        for id in shared {
+            self.book(id, now, seq);
+            let Some(lease) = self.leases.get_mut(&id) else { continue };
+            let market = lease.market;
+            for sharer in lease.sharers.extract_if(.., |sharer| sharer.stint == stint) {
+                if let Some(job) = self.jobs.get_mut(&stint.workload) {
+                    *job.held.entry(market).or_default() += now - sharer.since;
+                }
+            }
+        }
+    }
+
+    /// Leases that a workload has, or has a part of, and since when.
+    pub(crate) fn used_by(&self, id: WorkloadId) -> impl Iterator<Item = (&Lease, Option<Time>)> {
+        self.leases.values().filter_map(move |lease| {
+            let shared = lease.sharers.iter().filter(|sharer| sharer.stint.workload == id).map(|sharer| sharer.since);
+            match lease.workload == Some(id) {
+                true => Some((lease, lease.up_at)),
+                false => shared.min().map(|since| (lease, Some(since))),
+            }
+        })
+    }
+
+    /// What a job has cost up to `now`, leases that still run included.
+    pub fn spent(&self, job: &Job, now: Time) -> NanoUsd {
+        self.used_by(job.id).fold(job.paid, |sum, (lease, _)| sum + lease.owed_by(job.id, now))
+    }
+
     /// The rows that would be written if every lease were charged until `now`, and nothing more came of them: what the
     /// ledger does not show yet. Nothing is changed.
     pub fn open_ledger(&self, now: Time) -> Vec<LedgerRow> {

@@ -351,11 +351,6 @@ fn ends_at(lease: &Lease) -> Option<Time> {
 }
 
 impl Brain {
-    /// What a job has cost up to `now`, leases that still run included.
-    pub fn spent(&self, job: &Job, now: Time) -> NanoUsd {
-        self.leases_of(job.id).fold(job.paid, |sum, lease| sum + lease.cost_at(now))
-    }
-
     /// A job's leases that are not known to be gone.
     pub fn leases_of(&self, id: WorkloadId) -> impl Iterator<Item = &Lease> {
         self.leases.values().filter(move |lease| lease.workload == Some(id))

@@ -226,9 +226,9 @@ pub struct Job {
     pub ran: Span,
     /// Paid time by market, of leases that are gone.
     pub held: BTreeMap<Market, Span>,
-    /// Paid, of leases that are gone.
+    /// Charged in ledger rows.
     pub paid: NanoUsd,
-    /// Paid by market, of leases that are gone.
+    /// The same by market.
     pub paid_by: BTreeMap<Market, NanoUsd>,
     /// Measured from asking to progress: how often, and in total.
     pub restarts: (u32, Span),

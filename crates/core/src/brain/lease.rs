@@ -2,8 +2,8 @@
 //! the engine says that it is gone.
 
 use super::{Brain, Open};
-use crate::ids::{DecisionId, LeaseId, NodeId, WorkloadId};
-use crate::ledger::{Goods, Meter};
+use crate::ids::{DecisionId, LeaseId, NodeId, StintId, WorkloadId};
+use crate::ledger::{Goods, Meter, Share};
 use crate::offer::{Market, Offer, OfferId};
 use crate::pool::{Habits, Shape};
 use crate::record::Decision;
@@ -82,6 +82,17 @@ pub struct Lease {
     /// Since when the market says that it may soon be taken.
     #[serde(default)]
     pub at_risk_since: Option<Time>,
+    /// Stints of other workloads that have a part of it.
+    #[serde(default)]
+    pub sharers: Vec<Sharer>,
+}
+
+/// A stint on a lease of another workload: it is charged for its part, and the other for the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sharer {
+    pub stint: StintId,
+    pub share: Share,
+    pub since: Time,
 }
 
 impl Lease {
@@ -108,6 +119,7 @@ impl Lease {
             size: Shape::default(),
             ends_by: None,
             at_risk_since: None,
+            sharers: Vec::new(),
         }
     }
 
@@ -127,10 +139,6 @@ impl Lease {
     /// On its way back.
     pub fn is_releasing(&self) -> bool {
         matches!(self.phase, LeasePhase::Releasing { .. })
-    }
-    /// What it has cost up to `now`.
-    pub fn cost_at(&self, now: Time) -> NanoUsd {
-        self.meter.as_ref().map_or(NanoUsd(0), |meter| meter.cost_at(now))
     }
     /// How long it has been up by `now`.
     pub fn held_at(&self, now: Time) -> Span {

@@ -159,20 +159,18 @@ impl Brain {
     }
 
     pub(super) fn on_lease_gone(&mut self, seq: u64, id: LeaseId, at: Time, end: LeaseEnd) {
-        let Some(mut lease) = self.leases.remove(&id) else { return };
+        let Some(up_at) = self.leases.get(&id).map(|lease| lease.up_at) else { return };
+        let end_at = up_at.map_or(at, |up_at| at.clamp(up_at, self.now));
+        self.book(id, end_at, seq);
+        let Some(lease) = self.leases.remove(&id) else { return };
         if end == LeaseEnd::Taken {
             self.heard(&lease.offer, false);
         }
-        let end_at = lease.up_at.map_or(at, |up_at| at.clamp(up_at, self.now));
-        self.fresh_ledger.extend(lease.charge(end_at, seq, &self.jobs));
         self.note_closed(id, end_at);
         self.forget_group_if_empty(id.group);
         if let Some(job) = lease.workload.and_then(|workload| self.jobs.get_mut(&workload))
             && lease.up_at.is_some()
         {
-            let paid = lease.cost_at(end_at);
-            job.paid += paid;
-            *job.paid_by.entry(lease.market).or_default() += paid;
             *job.held.entry(lease.market).or_default() += lease.held_at(end_at);
         }
         self.end_workers_on(id, end);

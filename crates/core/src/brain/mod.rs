@@ -24,7 +24,7 @@ mod tests;
 pub use drought::Droughts;
 pub use explain::Explanation;
 pub use job::{Job, Stint, StintPhase, Verdict};
-pub use lease::{Group, Lease, LeasePhase};
+pub use lease::{Group, Lease, LeasePhase, Sharer};
 pub use progress::Progress;
 
 use crate::ids::{DecisionId, Installation, LeaseId, NodeId, PoolId, WorkloadId};

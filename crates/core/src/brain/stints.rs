@@ -1,7 +1,7 @@
 //! The fold over what stints do: their workers, their progress, what they save, their trouble and their end.
 
 use super::job::{StoreAway, Worker};
-use super::{Brain, Group, Lease, Stint, StintPhase, Verdict};
+use super::{Brain, Group, Job, Lease, Stint, StintPhase, Verdict};
 use crate::ids::{CheckpointId, DecisionId, StintId, WorkloadId};
 use crate::offer::Offer;
 use crate::pool::Allocation;
@@ -11,10 +11,12 @@ use crate::units::{Rate, Span, Work};
 
 impl Brain {
     pub(super) fn on_start(&mut self, by: DecisionId, id: StintId, allocations: &[Allocation], resume: Resume) {
-        let (now, Some(job)) = (self.now, self.jobs.get_mut(&id.workload)) else { return };
-        if job.stint.is_some() || id.epoch <= job.epoch || allocations.is_empty() {
+        let startable = |job: &Job| job.stint.is_none() && id.epoch > job.epoch && !allocations.is_empty();
+        if !self.jobs.get(&id.workload).is_some_and(startable) {
             return;
         }
+        self.share_leases(id, allocations, by.seq);
+        let (now, Some(job)) = (self.now, self.jobs.get_mut(&id.workload)) else { return };
         job.epoch = id.epoch;
         let leases = allocations.iter().filter_map(|part| self.leases.get(&part.lease));
         // Time in an engine's own queue is no part of a start.
@@ -210,7 +212,10 @@ impl Brain {
     /// Folds the end of a stint into its job once nothing of it can run any more.
     pub(super) fn close_stint_if_over(&mut self, workload: WorkloadId) {
         let (now, patience) = (self.now, self.config.patience);
-        let Some(job) = self.jobs.get_mut(&workload).filter(|job| job.is_stint_over()) else { return };
+        let over = self.jobs.get(&workload).filter(|job| job.is_stint_over()).and_then(|job| job.stint.as_ref());
+        let Some(over) = over.map(|stint| stint.id) else { return };
+        self.give_shares_back(over);
+        let Some(job) = self.jobs.get_mut(&workload) else { return };
         let done = job.done_at(now);
         let Some(stint) = job.stint.take() else { return };
         job.stint_over_at = Some(now);

@@ -72,6 +72,11 @@ impl Meter {
         accrued.total()
     }
 
+    /// What was not written yet of the cost up to `now`, by these shares.
+    pub fn unwritten(&self, now: Time, charged: &[(Beneficiary, Share)]) -> Vec<NanoUsd> {
+        share::by_share(self.cost_at(now) - self.written, charged)
+    }
+
     /// Closes the stretch at `at` (which may lie before `upto`: a correction) and returns its rows: one for each day of
     /// UTC and beneficiary. `charged` are the shares of this stretch; what they leave is idle. `accounts` are those of
     /// the workloads among them.

@@ -27,6 +27,23 @@ impl Share {
     }
 }
 
+impl Share {
+    /// Several together; all of it where that is no number any more.
+    pub fn sum(shares: impl IntoIterator<Item = Share>) -> Share {
+        let shares: Vec<(Beneficiary, Share)> = shares.into_iter().map(|share| (Beneficiary::Idle, share)).collect();
+        match over_one_denominator(&shares) {
+            Some((weights, common)) => Share::new(weights.iter().sum(), common),
+            None => Share::WHOLE,
+        }
+    }
+
+    /// What several leave of the whole; none when they leave nothing.
+    pub fn rest(shares: impl IntoIterator<Item = Share>) -> Option<Share> {
+        let taken = Share::sum(shares);
+        (taken.part < taken.of).then(|| Share::new(taken.of - taken.part, taken.of))
+    }
+}
+
 impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.part, self.of)

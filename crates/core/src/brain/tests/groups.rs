@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::GroupPhase;
+use crate::pool::{Allocation, Device, Part};
 use crate::want::{Address, LeaseTerms};
 
 const OTHER: &str = "test/b/box/spot";
@@ -176,4 +177,80 @@ fn pools_and_nodes_are_known_as_they_were_last_seen() {
     assert_eq!(world.brain.nodes().map(|node| node.health).collect::<Vec<_>>(), [Health::Drained]);
     world.event(Event::NodeGone { node: NodeId("test/n1".into()) });
     assert_eq!(world.brain.nodes().count(), 0);
+}
+
+/// A job that runs on a lease of eight accelerators, and another that was submitted beside it.
+fn roomy() -> (World, WorkloadId, WorkloadId, LeaseId) {
+    let mut world = world();
+    let offer = world.brain.offer(&OfferId::new(SPOT)).expect("seen").clone();
+    world.event(Event::OfferSeen { offer: Offer { accelerators: 8, ..offer } });
+    let (first, _) = world.running(job(8, None));
+    let lease = world.leases()[0];
+    world.pass(Span::hours(1));
+    let second = world.submit(job(8, None));
+    (world, first, second, lease)
+}
+
+/// Starts a job on devices of a lease that is another's.
+fn start_on(world: &mut World, job: WorkloadId, lease: LeaseId, devices: Vec<Device>) -> StintId {
+    let stint = StintId::of_job(job, 1);
+    let allocation = Allocation { devices: Some(devices), ..Allocation::whole(lease) };
+    let decision = Decision::Start { stint, allocations: vec![allocation], resume: Resume::Newest };
+    world.record(Body::Decision(decision, Reason::new("test", "test")));
+    world.event(Event::WorkerStarted { stint, rank: 0, restored: None, work: None });
+    stint
+}
+
+fn whole(number: u32) -> Device {
+    Device { number, part: Part::Whole }
+}
+
+#[test]
+fn two_workloads_on_one_lease_are_each_charged_for_their_part() {
+    let (mut world, first, second, lease) = roomy();
+    let stint = start_on(&mut world, second, lease, vec![whole(6), whole(7)]);
+    assert_eq!(world.view(second).state, crate::view::State::Running);
+    assert_eq!(world.view(second).lease.map(|lease| lease.zone), Some("a".to_owned()), "it shows where it runs");
+    world.pass(Span::hours(2));
+    // One hour alone, two hours with six of eight.
+    let dollars = NanoUsd::from_dollars;
+    assert_eq!((world.view(first).cost, world.view(second).cost), (dollars(0.9 + 1.35), dollars(0.45)));
+    world.offer(SPOT, 0.9, Some(8));
+    world.ended(stint, WorkerEnd::Exited { code: 0 });
+    world.decide();
+    let last = world.brain.take_final_views().pop().expect("it held nothing of its own, and is over");
+    assert_eq!((last.id, last.cost, last.spot), (second, dollars(0.45), Span::hours(2)));
+    world.pass(Span::hours(1));
+    assert_eq!(world.view(first).cost, dollars(0.9 + 1.35 + 0.9), "all of it is the first's again");
+    world.gone(LeaseEnd::Taken);
+    let rows = world.brain.take_ledger();
+    let paid = |workload| -> i64 {
+        let of = rows.iter().filter(|row| row.beneficiary.workload() == Some(workload));
+        of.map(|row| row.amount.0).sum()
+    };
+    assert_eq!((paid(first), paid(second)), (dollars(3.15).0, dollars(0.45).0));
+    assert_eq!(rows.iter().map(|row| row.amount.0).sum::<i64>(), dollars(3.6).0, "four hours of the machine");
+}
+
+#[test]
+fn shares_of_one_accelerator_are_fractions_and_a_loss_ends_everybody_on_it() {
+    let (mut world, first, second, lease) = roomy();
+    let seventh = |slices| Part::Mig { profile: format!("{slices}g.10gb"), slices };
+    let third = world.submit(job(8, None));
+    start_on(&mut world, second, lease, vec![Device { number: 7, part: seventh(3) }]);
+    let half = Part::Share { part: 1, of: 2 };
+    start_on(&mut world, third, lease, vec![Device { number: 6, part: half }]);
+    world.pass(Span::hours(56));
+    let cost = |id| world.view(id).cost.0;
+    // Three sevenths and a half of an eighth, for fifty-six hours at $0.90.
+    assert_eq!((cost(second), cost(third)), (2_700_000_000, 3_150_000_000));
+    assert_eq!(cost(first) + cost(second) + cost(third), NanoUsd::from_dollars(57.0 * 0.9).0);
+    world.gone(LeaseEnd::Taken);
+    for id in [first, second, third] {
+        let job = world.brain.job(id).expect("known");
+        assert_eq!((job.interruptions, job.stint.is_none()), (1, true), "job {id}");
+    }
+    let rows = world.brain.take_ledger();
+    assert_eq!(rows.iter().map(|row| row.amount.0).sum::<i64>(), NanoUsd::from_dollars(57.0 * 0.9).0);
+    assert!(rows.iter().any(|row| row.share == crate::ledger::Share::new(3, 56)), "{rows:?}");
 }
