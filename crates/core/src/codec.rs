@@ -207,6 +207,11 @@ mod tests {
         assert_eq!((&stretch(0)["from"], &stretch(0)["rate"]), (&json!(5), &json!(6)));
         assert_eq!(stretch(0)["charged"], json!([[{ "workload": 2 }, { "part": 1, "of": 1 }]]));
         assert_eq!(stretch(1)["charged"], json!([["overhead", { "part": 1, "of": 1 }]]));
+        // What a lease that still runs was charged is in its job's books.
+        let running = r#"{"offers":{},"jobs":{"2":{"paid":5,"paid_by":{"spot":5}}},
+            "leases":[{"offer":"x","workload":2,"market":"spot","up_at":1,"meter":{"written":7,"earlier":[]}}]}"#;
+        let lifted: Value = decode(4, running).expect("a snapshot");
+        assert_eq!(lifted["jobs"]["2"], json!({ "paid": 12, "paid_by": { "spot": 12 } }));
     }
 
     #[test]
