@@ -2,7 +2,7 @@
 
 use crate::ids::{CheckpointId, DecisionId, LeaseId, StintId, WorkloadId};
 use crate::pool::Allocation;
-use crate::record::Subject;
+use crate::subject::Subject;
 use crate::told::Told;
 use crate::units::Span;
 use crate::want::Want;
@@ -18,7 +18,6 @@ pub enum Decision {
     Release { group: DecisionId, slots: Vec<u32> },
     /// Start a gang, whole or not at all.
     Start {
-        /// Its name.
         stint: StintId,
         /// Where each worker runs, in order of rank.
         allocations: Vec<Allocation>,
@@ -26,41 +25,21 @@ pub enum Decision {
         resume: Resume,
     },
     /// Ask a running gang to save; programs that listen do so at their next step.
-    Checkpoint {
-        /// Which.
-        stint: StintId,
-    },
+    Checkpoint { stint: StintId },
     /// SIGTERM to every worker, SIGKILL after the grace.
     Stop {
-        /// Which.
         stint: StintId,
         /// How long the program may take to save.
         grace: Span,
     },
     /// The workload holds nothing until a person says otherwise.
-    Pause {
-        /// Which.
-        workload: WorkloadId,
-    },
+    Pause { workload: WorkloadId },
     /// The workload is over.
-    End {
-        /// Which.
-        workload: WorkloadId,
-        /// How.
-        outcome: Outcome,
-    },
+    End { workload: WorkloadId, outcome: Outcome },
     /// Look whether the store of a workload's checkpoints answers.
-    CheckStore {
-        /// Whose.
-        workload: WorkloadId,
-    },
+    CheckStore { workload: WorkloadId },
     /// Tell people something that needs no answer.
-    Notify {
-        /// About what.
-        workload: WorkloadId,
-        /// What.
-        told: Told,
-    },
+    Notify { workload: WorkloadId, told: Told },
 }
 
 /// What a stint resumes from.
@@ -87,10 +66,7 @@ pub enum Outcome {
         why: String,
     },
     /// A person ended it.
-    Cancelled {
-        /// Who.
-        by: String,
-    },
+    Cancelled { by: String },
     /// Its own `late: stop` ended it.
     StoppedByRule {
         /// `late`; older logs have `budget`, which pauses now.

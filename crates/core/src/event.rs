@@ -1,11 +1,11 @@
 //! What happened, as engines, agents and people report it.
 
-use crate::brain::Config;
+use crate::config::Config;
 use crate::ids::{CheckpointId, DecisionId, LeaseId, NodeId, StintId, WorkloadId};
 use crate::offer::{Offer, OfferId};
 use crate::pool::{Node, Pool};
-use crate::record::Subject;
 use crate::spec::Workload;
+use crate::subject::Subject;
 use crate::trouble::Trouble;
 use crate::units::{NanoUsd, Span, Time, Work};
 use crate::want::{Address, LeaseTerms};
@@ -31,19 +31,12 @@ pub enum Event {
         id: Option<WorkloadId>,
     },
     /// A person wants it ended.
-    CancelRequested {
-        /// Which.
-        workload: WorkloadId,
-        /// Who.
-        by: String,
-    },
+    CancelRequested { workload: WorkloadId, by: String },
     /// A person gives it another budget; one that was paused for its budget goes on.
     BudgetSet {
-        /// Which.
         workload: WorkloadId,
         /// For the whole job; none for no limit.
         budget: Option<NanoUsd>,
-        /// Who.
         by: String,
     },
     /// A price or a capacity was seen.
@@ -52,10 +45,7 @@ pub enum Event {
         offer: Offer,
     },
     /// An offer is no longer for sale.
-    OfferGone {
-        /// Which.
-        offer: OfferId,
-    },
+    OfferGone { offer: OfferId },
     /// A pool is there, or has other habits than before.
     PoolSeen { pool: Pool },
     /// A node is there, or has changed.
@@ -92,19 +82,14 @@ pub enum Event {
     LeaseReady { lease: LeaseId, address: Address },
     /// A lease will be taken away.
     LeaseNoticed {
-        /// Which.
         lease: LeaseId,
         /// When it ends.
         ends_at: Time,
     },
     /// The market says that a lease may soon be taken away: nothing is sure, but saving now is wise.
-    LeaseAtRisk {
-        /// Which.
-        lease: LeaseId,
-    },
+    LeaseAtRisk { lease: LeaseId },
     /// A lease is gone and no longer paid for.
     LeaseGone {
-        /// Which.
         lease: LeaseId,
         /// Since when, by the engine's account.
         at: Time,
@@ -113,7 +98,6 @@ pub enum Event {
     },
     /// The engine holds a lease of ours that the log does not know: it is taken into the books, and given back.
     LeaseFound {
-        /// Which.
         lease: LeaseId,
         /// What was bought.
         offer: OfferId,
@@ -139,7 +123,6 @@ pub enum Event {
         stint: StintId,
         /// Its place in the gang.
         rank: u32,
-        /// How.
         end: WorkerEnd,
         /// Its last save is durable or given up: the lease holds nothing more that counts. Said again when it turns true.
         #[serde(default = "settled")]
@@ -147,21 +130,18 @@ pub enum Event {
     },
     /// Something about a stint's checkpoints needs a person, or no longer does.
     Troubled {
-        /// Which.
         stint: StintId,
         /// What; none when it is over.
         trouble: Option<Trouble>,
     },
     /// The store of a workload's checkpoints was looked at.
     StoreChecked {
-        /// Whose.
         workload: WorkloadId,
         /// What is wrong with it; none when it answers.
         trouble: Option<Trouble>,
     },
     /// A stint got further.
     Progress {
-        /// Which.
         stint: StintId,
         /// Work done since the job began.
         done: Work,
@@ -170,9 +150,7 @@ pub enum Event {
     },
     /// A checkpoint is complete and durable.
     CheckpointDurable {
-        /// Whose.
         stint: StintId,
-        /// Which.
         checkpoint: CheckpointId,
         /// The work in it, where the program said it.
         work: Option<Work>,
@@ -230,10 +208,7 @@ pub enum WorkerEnd {
         code: i32,
     },
     /// By a signal that we did not send.
-    Killed {
-        /// Which.
-        signal: i32,
-    },
+    Killed { signal: i32 },
     /// After we asked it to, whatever code it gave.
     Stopped,
     /// It never ran: its folder, its command or its checkpoint could not be used.

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 pub struct Violation {
     /// The law's number.
     pub law: u8,
-    /// What is wrong.
     pub what: String,
 }
 

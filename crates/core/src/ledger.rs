@@ -82,7 +82,6 @@ impl fmt::Display for Kind {
 /// Whose money it is: the workload that is charged, as it was when it was charged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    /// Its number.
     pub workload: WorkloadId,
     /// The team that pays.
     pub team: String,

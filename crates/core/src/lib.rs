@@ -6,6 +6,7 @@
 
 pub mod brain;
 pub mod codec;
+mod config;
 mod decision;
 pub mod english;
 mod event;
@@ -19,6 +20,7 @@ pub mod pool;
 pub mod reason;
 pub mod record;
 pub mod spec;
+mod subject;
 pub mod told;
 mod trouble;
 pub mod units;

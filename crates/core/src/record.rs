@@ -5,8 +5,8 @@
 
 pub use crate::decision::{Decision, Outcome, Resume};
 pub use crate::event::{Event, LeaseEnd, Refusal, WorkerEnd};
-use crate::ids::{LeaseId, WorkloadId};
 use crate::reason::Reason;
+pub use crate::subject::Subject;
 pub use crate::trouble::{Trouble, TroubleKind};
 use crate::units::Time;
 use serde::{Deserialize, Serialize};
@@ -42,19 +42,6 @@ impl Body {
             Body::Decision(decision, _) => decision.kind(),
         }
     }
-}
-
-/// What a record is about: a workload, or a lease that belongs to one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Subject {
-    /// The workload that this very record creates.
-    New,
-    /// A workload.
-    Workload(WorkloadId),
-    /// A lease.
-    Lease(LeaseId),
-    /// The market at large.
-    World,
 }
 
 impl Body {

@@ -150,7 +150,6 @@ pub enum Priority {
 /// The ended job that a job goes on from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Continued {
-    /// Which.
     pub job: WorkloadId,
     /// Names its checkpoints in the store.
     pub key: String,

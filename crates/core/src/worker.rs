@@ -71,7 +71,6 @@ pub enum AgentRequest {
     },
     /// Tell the worker's program to save, if it listens: the number of the request is written to a file.
     Save {
-        /// Which.
         stint: StintId,
         /// Grows with every request.
         request: u64,

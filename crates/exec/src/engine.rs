@@ -27,10 +27,7 @@ pub enum EngineError {
     Refused(Refusal),
     /// It did not answer, or its answer was lost: it may or may not have been done.
     #[error("no answer from the engine: {why}")]
-    Unreachable {
-        /// For people.
-        why: String,
-    },
+    Unreachable { why: String },
     /// It has no such lease.
     #[error("no such lease: {0}")]
     NoLease(LeaseId),

@@ -1,7 +1,7 @@
 //! The laws of DESIGN.md, after every step, from the world's truth. Those that a brain's state alone can
 //! show are in `windfall_core::laws`.
 
-use crate::driver::{Life, SWEEP};
+use crate::driver::{SWEEP, WorldRun};
 use crate::fault::Kind;
 use crate::planted::Bug;
 use crate::random;
@@ -25,7 +25,7 @@ const FLAPPING: usize = 12;
 /// So many turns within ten seconds are a busy loop.
 const BUSY: u64 = 400;
 
-impl Life {
+impl WorldRun {
     /// Everything that must hold now.
     pub fn check(&mut self) {
         self.read_log();
@@ -60,7 +60,7 @@ impl Life {
     }
 
     fn read_log(&mut self) {
-        let memory = &self.shelf.memory;
+        let memory = &self.store.memory;
         let ledger = now(memory.ledger(&LedgerQuery { after: self.audit.last_ledger, ..LedgerQuery::default() }))
             .unwrap_or_default();
         if let Err((law, what)) = ledger.iter().try_for_each(|row| self.audit.ledger_row(row)) {
@@ -88,7 +88,7 @@ impl Life {
     /// Nothing is dispatched that the log does not hold.
     pub fn check_committed(&mut self, open: &Open) {
         *self.reached.entry(10).or_default() += 1;
-        let rows = now(self.shelf.memory.rows_after(open.id.seq - 1, 1)).unwrap_or_default();
+        let rows = now(self.store.memory.rows_after(open.id.seq - 1, 1)).unwrap_or_default();
         let kind = open.decision.kind();
         if !rows.first().is_some_and(|row: &Row| row.seq == open.id.seq && row.kind == kind) {
             self.fail(10, format!("{kind} {} was dispatched and is not in the log", open.id.seq));
@@ -299,7 +299,7 @@ impl Life {
         let Some(server) = self.server.as_ref().filter(|server| server.cycle.leads()) else { return };
         let brain = server.cycle.brain();
         let live = codec::encode(brain);
-        let rows = now(self.shelf.memory.rows_after(0, u32::MAX)).unwrap_or_default();
+        let rows = now(self.store.memory.rows_after(0, u32::MAX)).unwrap_or_default();
         let fresh = Brain::new(brain.installation(), windfall_core::brain::Config::default());
         let mut differs = replayed(fresh, &rows) != live;
         if let Some((seq, text)) = self.kept.take()
@@ -357,7 +357,7 @@ impl Life {
         self.read_log();
         let mut bills: i64 = 0;
         for id in self.audit.ids.keys() {
-            let row = now(self.shelf.memory.job(id.0)).ok().flatten();
+            let row = now(self.store.memory.job(id.0)).ok().flatten();
             let view = row.and_then(|row| codec::decode::<JobView>(row.version, &row.summary).ok());
             match view {
                 Some(view) if view.state.is_over() => bills += view.cost.0,
@@ -365,7 +365,7 @@ impl Life {
             }
         }
         *self.reached.entry(6).or_default() += 1 + self.audit.leases_billed;
-        let total = now(self.shelf.memory.ledger_total()).map(|total| total.nanousd).unwrap_or_default();
+        let total = now(self.store.memory.ledger_total()).map(|total| total.nanousd).unwrap_or_default();
         let accounted = bills + self.audit.overhead;
         if total != i128::from(accounted) || self.audit.ledger_sum() != accounted {
             self.fail(6, format!("the ledger holds {total} n$, {accounted} n$ were billed to jobs and to overhead"));

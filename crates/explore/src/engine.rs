@@ -115,8 +115,8 @@ impl Engine for Shared {
         if world.is_silent() {
             return Err(lost());
         }
-        let shown = world.stalls.iter().enumerate().filter(|(number, _)| !world.is_hidden(*number));
-        let offers = shown.map(|(_, stall)| Offer { capacity: stall.capacity, ..stall.offer.clone() });
+        let shown = world.offers.iter().enumerate().filter(|(number, _)| !world.is_hidden(*number));
+        let offers = shown.map(|(_, invented)| Offer { capacity: invented.capacity, ..invented.offer.clone() });
         Ok(offers.collect())
     }
 
@@ -159,7 +159,7 @@ impl Engine for Shared {
         });
         let owned = |(lease, machine): (&LeaseId, &Machine)| Owned {
             lease: *lease,
-            offer: world.stalls[machine.offer].offer.id.clone(),
+            offer: world.offers[machine.offer].offer.id.clone(),
             since: machine.since,
             until: machine.gone.map(|(at, _)| at),
         };

@@ -18,8 +18,8 @@ mod random;
 mod report;
 mod scenario;
 mod server;
-mod shelf;
 mod shrink;
+mod store;
 mod world;
 
 pub use planted::Bug;

@@ -8,7 +8,7 @@ use windfall_sim::{Tape, embedded};
 
 /// One offer, its capacity and its next change.
 #[derive(Clone, Debug)]
-pub(crate) struct Stall {
+pub(crate) struct InventedOffer {
     pub offer: Offer,
     /// Instances in all, held ones included; none is without end.
     pub capacity: Option<u32>,
@@ -62,19 +62,19 @@ pub(crate) fn pool(seed: u64) -> Pool {
     }
 }
 
-/// The stalls of a world.
-pub(crate) fn stalls(seed: u64, now: Time, moody: bool) -> Vec<Stall> {
+/// The offers of a world.
+pub(crate) fn offers(seed: u64, now: Time, moody: bool) -> Vec<InventedOffer> {
     let mut random = random::of(seed, &[1]);
     let on_demand = NanoUsd(random.between(500_000_000, 5_000_000_000));
     let notice = Span::seconds(random.pick(&[30, 120, 120]));
     let taped = random.permille(250);
     let on_demand = tape().filter(|_| taped).map_or(on_demand, |tape| tape.on_demand);
-    let mut stalls = Vec::new();
+    let mut offers = Vec::new();
     for number in 0..random.between(1, 3) as u64 {
         let zone = ["us-west-2a", "us-west-2b", "us-west-2c"][number as usize];
         let base = NanoUsd(on_demand.0 * random.between(15, 60) / 100);
         let start = Span(random.between(0, 3_000) * 600_000);
-        stalls.push(Stall {
+        offers.push(InventedOffer {
             offer: offer(zone, Market::Spot, base, notice),
             capacity: Some(0),
             next_change: Some(now),
@@ -85,7 +85,7 @@ pub(crate) fn stalls(seed: u64, now: Time, moody: bool) -> Vec<Stall> {
             tape: taped.then_some((now, start)),
         });
     }
-    stalls.push(Stall {
+    offers.push(InventedOffer {
         offer: offer("us-west-2a", Market::OnDemand, on_demand, notice),
         capacity: None,
         next_change: None,
@@ -95,10 +95,10 @@ pub(crate) fn stalls(seed: u64, now: Time, moody: bool) -> Vec<Stall> {
         base: on_demand,
         tape: None,
     });
-    stalls
+    offers
 }
 
-impl Stall {
+impl InventedOffer {
     /// Goes through the change that is due.
     pub fn change(&mut self, seed: u64, at: Time, calm: bool) {
         self.changes += 1;

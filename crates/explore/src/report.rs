@@ -1,7 +1,7 @@
 //! What an exploration saw, for people and for programs.
 
 use crate::LAWS;
-use crate::driver::Life;
+use crate::driver::WorldRun;
 use crate::fault::Kind;
 use crate::planted::Bug;
 use std::collections::BTreeMap;
@@ -17,7 +17,6 @@ pub struct Found {
     pub law: u8,
     /// The law.
     pub law_text: String,
-    /// What is wrong.
     pub what: String,
     /// At which step.
     pub step: u64,
@@ -82,7 +81,7 @@ pub struct Report {
 }
 
 impl Report {
-    pub(crate) fn count(&mut self, life: &Life) {
+    pub(crate) fn count(&mut self, life: &WorldRun) {
         self.worlds += 1;
         self.steps += life.steps;
         self.rows += life.audit.last_seq;

@@ -2,7 +2,7 @@
 
 use crate::driver::{BEGIN, SWEEP};
 use crate::engine::Shared;
-use crate::shelf::Shelf;
+use crate::store::FaultyStore;
 use async_trait::async_trait;
 use futures::FutureExt;
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,9 +61,9 @@ pub(crate) fn world_time(real: Duration) -> Time {
 }
 
 impl Server {
-    pub fn open(shelf: &Arc<Shelf>, config: &Config, at: Time) -> Result<Server, String> {
-        let epoch = now(shelf.lead()).map_err(|error| error.to_string())?;
-        let loaded = now(shelf.load()).map_err(|error| error.to_string())?;
+    pub fn open(store: &Arc<FaultyStore>, config: &Config, at: Time) -> Result<Server, String> {
+        let epoch = now(store.lead()).map_err(|error| error.to_string())?;
+        let loaded = now(store.load()).map_err(|error| error.to_string())?;
         let habits = Habits {
             sweep_every: Duration::from_millis(SWEEP.0.unsigned_abs()),
             snapshot_rows: 90,

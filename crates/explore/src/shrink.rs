@@ -1,6 +1,6 @@
 //! Runs worlds, and makes what broke a law as small as it gets: fewer jobs, then fewer faults.
 
-use crate::driver::{Broken, How, Life};
+use crate::driver::{Broken, How, WorldRun};
 use crate::planted::Bug;
 use crate::report::{Found, PlantedResult, Report};
 use crate::{LAWS, Options};
@@ -14,8 +14,8 @@ const TRIES: u32 = 120;
 const STORY: usize = 400;
 
 /// Lives a world; a panic is a broken law too.
-fn live(how: &How) -> (Life, Option<Broken>) {
-    let mut life = Life::new(how.clone());
+fn live(how: &How) -> (WorldRun, Option<Broken>) {
+    let mut life = WorldRun::new(how.clone());
     let lived = catch_unwind(AssertUnwindSafe(|| life.live()));
     let broken = match lived {
         Ok(()) => life.broken.clone(),

@@ -5,7 +5,7 @@ use crate::api_types::{
     Accepted, Bill, DatabaseAway, ExplainAnswer, Hello, InterruptRequest, JobAnswer, Problem, Submission,
 };
 use crate::cycle::{Refused, Ticket, continued_already, path_in_use};
-use crate::folders::Kept;
+use crate::folders::JobNotes;
 use crate::home::Home;
 use crate::keeper::{Ask, Books, Keeper, Reply, Waiting, refusal};
 use crate::{bill, history, logs, problem};
@@ -43,7 +43,7 @@ impl Archive {
     }
 
     fn bill(&self, job: &JobView) -> Bill {
-        let kept = Kept::read(&self.home.job(&job.key)).ok();
+        let kept = JobNotes::read(&self.home.job(&job.key)).ok();
         bill::bill(job, kept.as_ref(), self.engine.position().tape())
     }
 
@@ -140,8 +140,8 @@ impl Keeper {
         let continued = || spec.continues.as_ref().and_then(|from| continued_already(brain, from)).map(|r| refusal(&r));
         // Of what the job before it left only that is foreign which was foreign to that one.
         let foreign = match spec.continues.as_ref().filter(|_| submission.own_files) {
-            Some(from) => Kept::read(&self.home.job(&from.key)).map(|kept| kept.foreign).unwrap_or_default(),
-            None => Kept::foreign(&spec),
+            Some(from) => JobNotes::read(&self.home.job(&from.key)).map(|kept| kept.foreign).unwrap_or_default(),
+            None => JobNotes::foreign(&spec),
         };
         let asked = submission.with_files || submission.own_files;
         let strange = || spec.checkpoint.path.as_ref().filter(|_| !asked).and_then(|path| strangers(path, &foreign));
@@ -160,7 +160,7 @@ impl Keeper {
         let (tape, tape_offset) = (self.engine.position().tape(), self.engine.position().offset(now));
         let on_demand = brain.usual_policy(&spec) == ON_DEMAND;
         let notes = bill::promises(&spec, submission.deadline_in, tape);
-        let kept = Kept {
+        let kept = JobNotes {
             env: submission.env,
             foreign,
             tape_offset,

@@ -40,7 +40,7 @@ const LARGEST_BODY: usize = 8 << 20;
 
 /// What handlers need.
 #[derive(Clone)]
-pub struct Desk {
+pub struct ApiState {
     pub(crate) asks: mpsc::Sender<Ask>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) home: Arc<Home>,
@@ -55,7 +55,7 @@ impl IntoResponse for Problem {
 }
 
 /// All routes.
-pub fn routes(desk: Desk) -> Router {
+pub fn routes(api: ApiState) -> Router {
     Router::new()
         .route("/v1/hello", get(hello))
         .route("/v1/shutdown", post(shutdown))
@@ -71,10 +71,10 @@ pub fn routes(desk: Desk) -> Router {
         .route("/v1/jobs/{id}/watch", get(watch))
         .route("/v1/jobs/{id}/logs", get(output))
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
-        .with_state(desk)
+        .with_state(api)
 }
 
-impl Desk {
+impl ApiState {
     async fn ask<T>(&self, ask: impl FnOnce(oneshot::Sender<Result<T, Problem>>) -> Ask) -> Result<T, Problem> {
         let gone = || problem(503, "server-ending", "the server is ending");
         let (reply, answer) = oneshot::channel();
@@ -83,7 +83,7 @@ impl Desk {
     }
 }
 
-impl Desk {
+impl ApiState {
     /// A job that the asker may see all of and change.
     async fn owned(&self, asker: &Principal, id: u64) -> Result<JobAnswer, Problem> {
         let answer = self.ask(|reply| Ask::Job(WorkloadId(id), reply)).await?;
@@ -157,7 +157,7 @@ fn not_over(job: &JobView) -> Problem {
     Problem { hint: Some(hint), ..problem(409, "job-is-not-over", &text) }
 }
 
-impl Desk {
+impl ApiState {
     /// A job as it is, or, where it has ended, as it is once it has given back its machines: that takes a moment.
     async fn settled(&self, id: WorkloadId) -> Result<JobAnswer, Problem> {
         let patience = tokio::time::Instant::now() + SETTLING;
@@ -207,31 +207,31 @@ fn for_guests(mut job: JobView) -> JobView {
 /// Who asks.
 type Asker = ConnectInfo<Principal>;
 
-async fn spec(State(desk): State<Desk>, asker: Asker, Path(id): Path<u64>) -> Result<Json<JobSpec>, Problem> {
-    let spec = desk.spec_of(id).await?;
+async fn spec(State(api): State<ApiState>, asker: Asker, Path(id): Path<u64>) -> Result<Json<JobSpec>, Problem> {
+    let spec = api.spec_of(id).await?;
     asker.0.must_own(id, &spec.owner)?;
     Ok(Json(spec))
 }
 
-async fn hello(State(desk): State<Desk>) -> Result<Json<Hello>, Problem> {
-    desk.ask(Ask::Hello).await.map(Json)
+async fn hello(State(api): State<ApiState>) -> Result<Json<Hello>, Problem> {
+    api.ask(Ask::Hello).await.map(Json)
 }
 
-async fn shutdown(State(desk): State<Desk>, _: Operator) -> Result<(), Problem> {
-    desk.ask(Ask::Shutdown).await
+async fn shutdown(State(api): State<ApiState>, _: Operator) -> Result<(), Problem> {
+    api.ask(Ask::Shutdown).await
 }
 
 async fn interrupt(
-    State(desk): State<Desk>,
+    State(api): State<ApiState>,
     _: Operator,
     Json(request): Json<InterruptRequest>,
 ) -> Result<(), Problem> {
-    desk.ask(|reply| Ask::Interrupt(request, reply)).await
+    api.ask(|reply| Ask::Interrupt(request, reply)).await
 }
 
 /// Checks the checkpoint store before the first lease is paid for, then hands the job over.
 async fn submit(
-    State(desk): State<Desk>,
+    State(api): State<ApiState>,
     // Programs run as the user of the server: nobody else runs any here.
     Operator(asker): Operator,
     Json(mut submission): Json<Submission>,
@@ -243,16 +243,16 @@ async fn submit(
         return Err(problem(422, "bad-key", "a submission's key is letters, digits and dashes"));
     }
     if let Some(id) = submission.continues {
-        desk.go_on_from(id, &mut submission).await?;
+        api.go_on_from(id, &mut submission).await?;
     }
     if let Some(path) = submission.spec.checkpoint.path.clone()
-        && let Some(other) = desk.ask(|reply| Ask::SaverAt(path, reply)).await?
+        && let Some(other) = api.ask(|reply| Ask::SaverAt(path, reply)).await?
     {
-        desk.settled(other).await?;
+        api.settled(other).await?;
     }
-    let access = desk.store_access(&submission, &submission.key);
+    let access = api.store_access(&submission, &submission.key);
     probe::check(&access).await.map_err(|error| store_refusal(&error))?;
-    desk.ask(|reply| Ask::Submit(Box::new(submission), reply)).await.map(Json)
+    api.ask(|reply| Ask::Submit(Box::new(submission), reply)).await.map(Json)
 }
 
 #[derive(Deserialize)]
@@ -264,16 +264,16 @@ struct JobsQuery {
 }
 
 async fn jobs(
-    State(desk): State<Desk>,
+    State(api): State<ApiState>,
     asker: Asker,
     Query(query): Query<JobsQuery>,
 ) -> Result<Json<Vec<JobView>>, Problem> {
-    let mut live = desk.ask(Ask::Live).await?;
+    let mut live = api.ask(Ask::Live).await?;
     live.retain(|view| query.name.as_ref().is_none_or(|name| *name == view.name));
     if query.all {
         let wanted =
             JobQuery { name: query.name, limit: query.limit.unwrap_or(100).min(MOST_LISTED), ..JobQuery::default() };
-        let rows = desk.store.jobs(&wanted).await.map_err(|error| problem(503, "store-refused", &error.to_string()))?;
+        let rows = api.store.jobs(&wanted).await.map_err(|error| problem(503, "store-refused", &error.to_string()))?;
         let ended = rows.into_iter().filter(|row| !live.iter().any(|view| view.id.0 == row.workload));
         let ended: Vec<JobView> = ended.filter_map(|row| codec::decode(row.version, &row.summary).ok()).collect();
         live.extend(ended);
@@ -284,14 +284,14 @@ async fn jobs(
     Ok(Json(seen.collect()))
 }
 
-async fn job(State(desk): State<Desk>, asker: Asker, Path(id): Path<u64>) -> Result<Json<JobAnswer>, Problem> {
-    desk.shown(&asker.0, id).await.map(Json)
+async fn job(State(api): State<ApiState>, asker: Asker, Path(id): Path<u64>) -> Result<Json<JobAnswer>, Problem> {
+    api.shown(&asker.0, id).await.map(Json)
 }
 
-async fn cancel(State(desk): State<Desk>, asker: Asker, Path(id): Path<u64>) -> Result<(), Problem> {
-    desk.owned(&asker.0, id).await?;
+async fn cancel(State(api): State<ApiState>, asker: Asker, Path(id): Path<u64>) -> Result<(), Problem> {
+    api.owned(&asker.0, id).await?;
     let by = asker.0.user;
-    desk.ask(|reply| Ask::Tell(Event::CancelRequested { workload: WorkloadId(id), by }, reply)).await
+    api.ask(|reply| Ask::Tell(Event::CancelRequested { workload: WorkloadId(id), by }, reply)).await
 }
 
 #[derive(Deserialize)]
@@ -301,31 +301,39 @@ struct BudgetBody {
 }
 
 async fn budget(
-    State(desk): State<Desk>,
+    State(api): State<ApiState>,
     asker: Asker,
     Path(id): Path<u64>,
     Json(body): Json<BudgetBody>,
 ) -> Result<(), Problem> {
-    desk.owned(&asker.0, id).await?;
+    api.owned(&asker.0, id).await?;
     let event = Event::BudgetSet { workload: WorkloadId(id), budget: body.budget, by: asker.0.user };
-    desk.ask(|reply| Ask::Tell(event, reply)).await
+    api.ask(|reply| Ask::Tell(event, reply)).await
 }
 
-async fn explain(State(desk): State<Desk>, asker: Asker, Path(id): Path<u64>) -> Result<Json<ExplainAnswer>, Problem> {
-    desk.owned(&asker.0, id).await?;
-    desk.ask(|reply| Ask::Explain(WorkloadId(id), reply)).await.map(Json)
+async fn explain(
+    State(api): State<ApiState>,
+    asker: Asker,
+    Path(id): Path<u64>,
+) -> Result<Json<ExplainAnswer>, Problem> {
+    api.owned(&asker.0, id).await?;
+    api.ask(|reply| Ask::Explain(WorkloadId(id), reply)).await.map(Json)
 }
 
-async fn stints(State(desk): State<Desk>, asker: Asker, Path(id): Path<u64>) -> Result<Json<Vec<WorkerView>>, Problem> {
-    desk.owned(&asker.0, id).await?;
-    desk.ask(|reply| Ask::Stints(WorkloadId(id), reply)).await.map(Json)
+async fn stints(
+    State(api): State<ApiState>,
+    asker: Asker,
+    Path(id): Path<u64>,
+) -> Result<Json<Vec<WorkerView>>, Problem> {
+    api.owned(&asker.0, id).await?;
+    api.ask(|reply| Ask::Stints(WorkloadId(id), reply)).await.map(Json)
 }
 
 /// One JSON object a line whenever the job changes, until its bill is settled; an empty line now and then says that
 /// somebody is there.
-async fn watch(State(desk): State<Desk>, asker: Asker, Path(id): Path<u64>) -> Result<Response, Problem> {
-    let first = desk.shown(&asker.0, id).await?;
-    let lines = stream::unfold((desk, Some(first), true), move |(desk, known, first)| {
+async fn watch(State(api): State<ApiState>, asker: Asker, Path(id): Path<u64>) -> Result<Response, Problem> {
+    let first = api.shown(&asker.0, id).await?;
+    let lines = stream::unfold((api, Some(first), true), move |(api, known, first)| {
         let asker = asker.0.clone();
         async move {
             let mut known = known?;
@@ -336,20 +344,20 @@ async fn watch(State(desk): State<Desk>, asker: Asker, Path(id): Path<u64>) -> R
                         break None;
                     }
                     tokio::time::sleep(LOOK).await;
-                    let next = desk.shown(&asker, id).await.ok()?;
+                    let next = api.shown(&asker, id).await.ok()?;
                     if next != known {
                         break Some(next);
                     }
                 };
                 let Some(next) = changed else {
-                    return Some((Ok(Bytes::from_static(b"\n")), (desk, Some(known), false)));
+                    return Some((Ok(Bytes::from_static(b"\n")), (api, Some(known), false)));
                 };
                 known = next;
             }
             let mut line = serde_json::to_vec(&known).ok()?;
             line.push(b'\n');
             let next = known.bill.is_none().then_some(known);
-            Some((Ok::<_, std::io::Error>(Bytes::from(line)), (desk, next, false)))
+            Some((Ok::<_, std::io::Error>(Bytes::from(line)), (api, next, false)))
         }
     });
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
@@ -363,22 +371,22 @@ struct LogsQuery {
 }
 
 async fn output(
-    State(desk): State<Desk>,
+    State(api): State<ApiState>,
     asker: Asker,
     Path(id): Path<u64>,
     Query(query): Query<LogsQuery>,
 ) -> Result<Response, Problem> {
-    let answer = desk.owned(&asker.0, id).await?;
+    let answer = api.owned(&asker.0, id).await?;
     let rank = query.rank.unwrap_or(0);
     if let Some(last) = answer.job.gang.checked_sub(1).filter(|last| rank > *last) {
         let known = if last == 0 { "one rank, 0".to_owned() } else { format!("ranks 0 to {last}") };
         return Err(problem(422, "no-such-rank", &format!("job {id} has no rank {rank}: it has {known}")));
     }
-    let folder = desk.home.job(&answer.job.key);
+    let folder = api.home.job(&answer.job.key);
     let over = move || {
-        let desk = desk.clone();
+        let api = api.clone();
         async move {
-            let answer = desk.ask(|reply| Ask::Job(WorkloadId(id), reply)).await;
+            let answer = api.ask(|reply| Ask::Job(WorkloadId(id), reply)).await;
             answer.map_or(true, |answer| answer.bill.is_some())
         }
     };

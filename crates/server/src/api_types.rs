@@ -71,7 +71,6 @@ pub struct Submission {
 /// A job was accepted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Accepted {
-    /// Its number.
     pub id: u64,
     /// What the user should know: promises that cannot be given, for example.
     pub notes: Vec<String>,
@@ -80,7 +79,6 @@ pub struct Accepted {
 /// A job, with its bill once it is over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobAnswer {
-    /// The job.
     pub job: JobView,
     /// What it cost and what else it might have cost.
     pub bill: Option<Bill>,
@@ -148,7 +146,6 @@ pub struct Line {
 /// Everything about a job's decisions.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ExplainAnswer {
-    /// The job.
     pub job: JobView,
     /// What happened and was decided, in order.
     pub lines: Vec<Line>,
@@ -187,9 +184,7 @@ pub struct LedgerEntry {
 /// Takes a job's lease away (rehearsals).
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct InterruptRequest {
-    /// Which job.
     pub job: u64,
-    /// How.
     pub how: Interrupt,
 }
 

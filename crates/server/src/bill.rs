@@ -1,7 +1,7 @@
 //! What a job cost, what else it might have cost, and what cannot be promised before it begins.
 
 use crate::api_types::{Bill, Forecast};
-use crate::folders::Kept;
+use crate::folders::JobNotes;
 use windfall_core::market::foresight::{ForecastTerms, Losses, Model};
 use windfall_core::spec::Late;
 use windfall_core::view::JobView;
@@ -12,7 +12,7 @@ use windfall_sim::{Tape, TapeJob, omniscient};
 const USUAL_START: Span = Span::minutes(3);
 
 /// The bill of a job that is over.
-pub fn bill(job: &JobView, kept: Option<&Kept>, tape: &Tape) -> Bill {
+pub fn bill(job: &JobView, kept: Option<&JobNotes>, tape: &Tape) -> Bill {
     let ended = job.ended_at.unwrap_or(job.at);
     let began = job.began_at.unwrap_or(job.submitted_at);
     // Without a deadline, whoever knows the market may take as long as the job took.

@@ -13,7 +13,7 @@ use windfall_core::{Brain, JobSpec, Span, StintId, WorkloadId};
 
 /// What is kept of a job beside the log.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Kept {
+pub struct JobNotes {
     /// The environment of the terminal that submitted it.
     pub env: BTreeMap<String, String>,
     /// Paths under the checkpoint directory that were the user's own.
@@ -25,7 +25,7 @@ pub struct Kept {
     pub forecast: Option<crate::api_types::Forecast>,
 }
 
-impl Kept {
+impl JobNotes {
     /// Writes it durably, readable by the owner alone.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
         std::fs::create_dir_all(folder)?;
@@ -38,22 +38,22 @@ impl Kept {
     }
 
     /// Reads it back.
-    pub fn read(folder: &Path) -> io::Result<Kept> {
+    pub fn read(folder: &Path) -> io::Result<JobNotes> {
         Ok(serde_json::from_slice(&std::fs::read(folder.join("kept.json"))?)?)
     }
 
     /// Deletes the environment, which may hold secrets: a job that has ended needs it no more. The rest is for its
     /// bill.
     pub fn forget_environment(folder: &Path) -> io::Result<()> {
-        let kept = match Kept::read(folder) {
+        let kept = match JobNotes::read(folder) {
             Ok(kept) => kept,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error),
         };
-        if kept.env.is_empty() {
+        if notes.env.is_empty() {
             return Ok(());
         }
-        Kept { env: BTreeMap::new(), ..kept }.write(folder)
+        JobNotes { env: BTreeMap::new(), ..kept }.write(folder)
     }
 
     /// What a new job has under its checkpoint path.
@@ -70,7 +70,7 @@ pub struct Folders {
     pub home: Arc<Home>,
     /// How many times faster than life the world runs.
     pub speed: u32,
-    /// See [`crate::home::World::fresh_folder`].
+    /// See [`crate::home::WorldSettings::fresh_folder`].
     pub fresh_folder: bool,
     /// The jobs whose environment is still there, as far as this server knows.
     pub environments: Mutex<BTreeSet<String>>,
@@ -96,7 +96,7 @@ impl Folders {
         let mut known = self.environments.lock().unwrap_or_else(PoisonError::into_inner);
         for key in known.extract_if(.., |key| !live.contains(key.as_str())) {
             // Tried again by the next server; the folder is the owner's alone meanwhile.
-            let _ = Kept::forget_environment(&self.home.job(&key));
+            let _ = JobNotes::forget_environment(&self.home.job(&key));
         }
     }
 }
@@ -122,7 +122,7 @@ impl JobFolders for Folders {
     fn store_access(&self, brain: &Brain, workload: WorkloadId) -> Option<StoreAccess> {
         let job = brain.job(workload)?;
         let spec = &job.spec;
-        let mut env = Kept::read(&self.home.job(&spec.run.environment)).ok()?.env;
+        let mut env = JobNotes::read(&self.home.job(&spec.run.environment)).ok()?.env;
         env.extend(spec.run.env.clone());
         Some(StoreAccess {
             address: self.checkpoint_store(spec),
@@ -137,8 +137,8 @@ impl JobFolders for Folders {
         let job = brain.job(stint.workload)?;
         let known = job.stint.as_ref().filter(|known| known.id == stint)?;
         let folder = self.home.job(&job.spec.run.environment);
-        let kept = Kept::read(&folder).ok()?;
-        let mut env = kept.env;
+        let kept = JobNotes::read(&folder).ok()?;
+        let mut env = notes.env;
         env.extend(job.spec.run.env.clone());
         let offer = known.leases().next().and_then(|lease| brain.offer(&brain.lease(lease)?.offer));
         let smaller = offer.and_then(|offer| job.smaller(offer)).map(|smaller| &smaller.precision);
@@ -187,9 +187,9 @@ mod tests {
     #[test]
     fn secrets_that_cannot_be_deleted_are_said() {
         let dir = tempfile::tempdir().expect("a folder");
-        assert!(Kept::forget_environment(dir.path()).is_ok(), "there are none");
+        assert!(JobNotes::forget_environment(dir.path()).is_ok(), "there are none");
         std::fs::write(dir.path().join("kept.json"), "torn").expect("written");
-        assert!(Kept::forget_environment(dir.path()).is_err());
+        assert!(JobNotes::forget_environment(dir.path()).is_err());
     }
 
     #[test]

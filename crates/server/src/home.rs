@@ -18,33 +18,22 @@ pub enum HomeError {
     /// It cannot be made or written.
     #[error("the state directory cannot be used: {}", path.display())]
     Unusable {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
     /// It belongs to somebody else.
     #[error("the state directory belongs to another user: {}", path.display())]
-    Foreign {
-        /// Which.
-        path: PathBuf,
-    },
+    Foreign { path: PathBuf },
     /// Everybody may write into it.
     #[error("everybody may write into the state directory: {}", path.display())]
-    Writable {
-        /// Which.
-        path: PathBuf,
-    },
+    Writable { path: PathBuf },
     /// Another server holds it.
     #[error("another server runs on {}", path.display())]
-    Busy {
-        /// Which.
-        path: PathBuf,
-    },
+    Busy { path: PathBuf },
     /// Its description of the world cannot be read.
     #[error("the world cannot be read: {}", path.display())]
-    World {
+    WorldSettings {
         /// The file.
         path: PathBuf,
         /// Where and what.
@@ -53,15 +42,12 @@ pub enum HomeError {
     },
     /// It holds another world than the one asked for.
     #[error("{} holds another world already", path.display())]
-    OtherWorld {
-        /// Which.
-        path: PathBuf,
-    },
+    OtherWorld { path: PathBuf },
 }
 
 /// What the brain is connected to. One world, one clock, one brain, one state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct World {
+pub struct WorldSettings {
     /// The market that is replayed.
     pub replay: Replay,
     /// How many times faster than life, at most 60: a notice must leave a program time to save.
@@ -72,10 +58,10 @@ pub struct World {
     pub fresh_folder: bool,
 }
 
-impl Default for World {
+impl Default for WorldSettings {
     /// The world of a first run: two hours of us-west-2c in March 2023 that lose capacity three times.
-    fn default() -> World {
-        World {
+    fn default() -> WorldSettings {
+        WorldSettings {
             replay: Replay {
                 market: DEFAULT_MARKET.to_owned(),
                 zones: vec!["us-west-2c".to_owned()],
@@ -88,20 +74,22 @@ impl Default for World {
     }
 }
 
-impl World {
+impl WorldSettings {
     /// The world that a state directory holds, if it holds one; nothing is made or changed.
-    pub fn of(home: &Path) -> Result<Option<World>, HomeError> {
+    pub fn of(home: &Path) -> Result<Option<WorldSettings>, HomeError> {
         let path = home.join("world.json");
         match std::fs::read_to_string(&path) {
-            Ok(text) => serde_json::from_str(&text).map(Some).map_err(|source| HomeError::World { path, source }),
+            Ok(text) => {
+                serde_json::from_str(&text).map(Some).map_err(|source| HomeError::WorldSettings { path, source })
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(HomeError::Unusable { path, source }),
         }
     }
 
     /// The same, and an error when it is not the world that is asked for.
-    pub fn standing(home: &Path, wanted: Option<&World>) -> Result<Option<World>, HomeError> {
-        match (World::of(home)?, wanted) {
+    pub fn standing(home: &Path, wanted: Option<&WorldSettings>) -> Result<Option<WorldSettings>, HomeError> {
+        match (WorldSettings::of(home)?, wanted) {
             (Some(known), Some(wanted)) if known != *wanted => Err(HomeError::OtherWorld { path: home.to_owned() }),
             (known, _) => Ok(known),
         }
@@ -111,7 +99,6 @@ impl World {
 /// An opened state directory.
 #[derive(Debug)]
 pub struct Home {
-    /// Where.
     pub path: PathBuf,
 }
 
@@ -156,7 +143,7 @@ impl Home {
 
     /// Writes the world down. Only the server that holds the lock does so, once everything else has worked: what could
     /// not be started leaves no world behind.
-    pub fn write_world(&self, world: &World) -> Result<(), HomeError> {
+    pub fn write_world(&self, world: &WorldSettings) -> Result<(), HomeError> {
         let file = self.path.join("world.json");
         let text = serde_json::to_string_pretty(world).expect("a world has string keys");
         let new = file.with_extension("new");
@@ -196,7 +183,7 @@ impl Home {
     }
 
     /// The store's address.
-    pub fn store(&self, world: &World) -> String {
+    pub fn store(&self, world: &WorldSettings) -> String {
         world.store.clone().unwrap_or_else(|| format!("sqlite:{}", self.path.join("state.db").display()))
     }
 

@@ -7,7 +7,7 @@ use crate::bound::Bound;
 use crate::cycle::{Answer, Cycle, Gone, Moment, Refused, Step, Ticket};
 use crate::dispatch::{self, Performed, Task};
 use crate::folders::Folders;
-use crate::home::{Home, World};
+use crate::home::{Home, WorldSettings};
 use crate::probe::Probe;
 use crate::problem;
 use std::collections::BTreeMap;
@@ -97,7 +97,7 @@ pub(crate) enum Waiting {
 /// The keeper's things.
 pub struct Keeper {
     pub(crate) home: Arc<Home>,
-    pub(crate) world: World,
+    pub(crate) world: WorldSettings,
     pub(crate) cycle: Cycle,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<WorldClock>,

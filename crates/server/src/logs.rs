@@ -14,7 +14,7 @@ const LAST_BYTES: u64 = 16 << 10;
 const LAST_LINES: usize = 12;
 const LOOK: Duration = Duration::from_millis(200);
 
-struct Place {
+struct OutputReader {
     folder: PathBuf,
     rank: u32,
     epoch: u64,
@@ -28,29 +28,29 @@ where
     F: Future<Output = bool> + Send,
     O: Fn() -> F + Send,
 {
-    let start = Place { folder, rank, epoch: 0, offset: 0, finishing: !follow };
-    stream::unfold((start, over), |(mut place, over)| async move {
+    let start = OutputReader { folder, rank, epoch: 0, offset: 0, finishing: !follow };
+    stream::unfold((start, over), |(mut reader, over)| async move {
         loop {
-            if let Some(bytes) = place.read() {
-                return Some((Ok(bytes), (place, over)));
+            if let Some(bytes) = reader.read() {
+                return Some((Ok(bytes), (reader, over)));
             }
-            if let Some(next) = epochs(&place.folder, place.rank).into_iter().find(|epoch| *epoch > place.epoch) {
-                (place.epoch, place.offset) = (next, 0);
+            if let Some(next) = epochs(&reader.folder, reader.rank).into_iter().find(|epoch| *epoch > reader.epoch) {
+                (reader.epoch, reader.offset) = (next, 0);
                 continue;
             }
-            if place.finishing {
+            if reader.finishing {
                 return None;
             }
             // One more look after the end, so that last words are not missed.
-            place.finishing = over().await;
-            if !place.finishing {
+            reader.finishing = over().await;
+            if !reader.finishing {
                 tokio::time::sleep(LOOK).await;
             }
         }
     })
 }
 
-impl Place {
+impl OutputReader {
     fn read(&mut self) -> Option<Bytes> {
         let mut file = File::open(crate::folders::output_file(&self.folder, self.epoch, self.rank)).ok()?;
         let length = file.metadata().ok()?.len();
@@ -153,9 +153,9 @@ mod tests {
         let file = File::create(crate::folders::output_file(dir.path(), 1, 0)).expect("made");
         file.write_all_at(b"head\n", 0).expect("written");
         file.write_all_at(b"tail\n", 1 << 30).expect("written");
-        let mut place = Place { folder: dir.path().to_owned(), rank: 0, epoch: 1, offset: 0, finishing: true };
+        let mut reader = OutputReader { folder: dir.path().to_owned(), rank: 0, epoch: 1, offset: 0, finishing: true };
         let mut text = Vec::new();
-        while let Some(bytes) = place.read() {
+        while let Some(bytes) = reader.read() {
             text.extend_from_slice(&bytes);
             assert!(text.len() < 1 << 20, "the hole is read");
         }

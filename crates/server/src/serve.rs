@@ -1,10 +1,10 @@
 //! Starts a server on a state directory and serves until it is told to end or nobody needs it.
 
-use crate::api::{Desk, routes};
+use crate::api::{ApiState, routes};
 use crate::bound::Bound;
 use crate::cycle::{Cycle, Habits, Moment};
 use crate::folders::Folders;
-use crate::home::{Home, HomeError, World, private};
+use crate::home::{Home, HomeError, WorldSettings, private};
 use crate::keeper::{Keeper, log};
 use crate::listener::PeerListener;
 use crate::principal::Principal;
@@ -29,7 +29,7 @@ pub struct Settings {
     /// The state directory.
     pub home: PathBuf,
     /// The world to make when the directory holds none.
-    pub world: Option<World>,
+    pub world: Option<WorldSettings>,
     /// Ends after so long without jobs and clients.
     pub idle_after: Duration,
     /// The market policy of jobs that name none.
@@ -93,12 +93,12 @@ fn ways(replay: &Replay) -> Result<Vec<Way>, SimulatedError> {
 
 /// How many jobs of a state directory have not ended, where no server can be asked; none where nobody can say.
 pub async fn live_jobs(home: &Path) -> Option<u64> {
-    let world = World::of(home).ok()??;
+    let world = WorldSettings::of(home).ok()??;
     windfall_store::live_jobs(&Home { path: home.to_owned() }.store(&world)).await.ok()?
 }
 
 /// Whether a world can be, before anything of it is written: its market, its zones, its speed, its database.
-pub async fn check_world(world: &World) -> Result<(), ServeError> {
+pub async fn check_world(world: &WorldSettings) -> Result<(), ServeError> {
     ways(&world.replay)?;
     if !(1..=60).contains(&world.speed) {
         return Err(ServeError::World(format!("a world runs 1 to 60 times faster than life, not {}", world.speed)));
@@ -115,7 +115,7 @@ pub async fn check_world(world: &World) -> Result<(), ServeError> {
 /// Serves until the end; `ready` is called once it listens. Returns `Ok` also when another server was faster.
 pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), ServeError> {
     private();
-    let known = World::standing(&settings.home, settings.world.as_ref())?;
+    let known = WorldSettings::standing(&settings.home, settings.world.as_ref())?;
     if known.is_none() {
         check_world(&settings.world.clone().unwrap_or_default()).await?;
     }
@@ -126,7 +126,7 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
         Err(error) => return Err(error.into()),
     };
     // Again, now that nobody else can write it.
-    let known = World::standing(&home.path, settings.world.as_ref())?;
+    let known = WorldSettings::standing(&home.path, settings.world.as_ref())?;
     let world = known.clone().or(settings.world).unwrap_or_default();
     let store: Arc<dyn windfall_store::Store> = windfall_store::open(&home.store(&world)).await?.into();
     let mut config = Config { ways: ways(&world.replay)?, ..Config::default() };
@@ -184,9 +184,9 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
     };
     let keeper = tokio::spawn(keeper.run());
     let path = home.path.clone();
-    let desk = Desk { asks, store: Arc::clone(&store), home };
+    let api = ApiState { asks, store: Arc::clone(&store), home };
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Listen)?;
-    let app = axum::serve(PeerListener::new(listener), routes(desk).into_make_service_with_connect_info::<Principal>());
+    let app = axum::serve(PeerListener::new(listener), routes(api).into_make_service_with_connect_info::<Principal>());
     ready();
     let mut had_to_end = None;
     tokio::select! {

@@ -6,7 +6,7 @@ use crate::here::Here;
 use std::borrow::Cow;
 use windfall_catalog::{Catalog, Count, Facts, Source, Term, TypeFacts, format};
 use windfall_server::client::{Code, Failure};
-use windfall_server::home::World;
+use windfall_server::home::WorldSettings;
 
 /// What there is to choose from.
 pub struct ForSale {
@@ -25,7 +25,7 @@ pub fn for_sale(here: &Here, only_here: bool) -> Result<ForSale, Failure> {
 /// The offers of the market that this state directory replays, or a new server would, as they are where its window
 /// begins; and what that market is called.
 pub fn replayed(here: &Here) -> Result<ForSale, Failure> {
-    let world = World::of(&here.home).map_err(|error| {
+    let world = WorldSettings::of(&here.home).map_err(|error| {
         Failure::new(Code::BadInput, error.to_string()).hint("name another state directory with --home")
     })?;
     let replay = world.unwrap_or_default().replay;

@@ -11,7 +11,7 @@ use windfall_core::view::JobView;
 use windfall_server::api_types::{Hello, JobAnswer, Problem};
 use windfall_server::client::{Client, startup_failure};
 use windfall_server::client::{Code, Failure};
-use windfall_server::home::{HomeError, World};
+use windfall_server::home::{HomeError, WorldSettings};
 use windfall_server::{ServeError, Settings};
 use windfall_store::StoreError;
 
@@ -20,7 +20,7 @@ const LONGEST_RECORDING: f64 = 100_000.0;
 /// Without jobs and clients for so long, a server ends itself.
 const IDLE: Duration = Duration::from_secs(600);
 
-fn world(args: &UpArgs) -> Option<World> {
+fn world(args: &UpArgs) -> Option<WorldSettings> {
     let UpArgs { market, zones, from_hours, speed, store, fresh_folder, bound_to: _ } = args;
     let asked = market.is_some()
         || !zones.is_empty()
@@ -31,7 +31,7 @@ fn world(args: &UpArgs) -> Option<World> {
     if !asked {
         return None;
     }
-    let mut world = World::default();
+    let mut world = WorldSettings::default();
     if let Some(market) = market {
         world.replay.market.clone_from(market);
         world.replay.zones = Vec::new();
@@ -155,7 +155,7 @@ pub async fn up(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
 }
 
 /// Fails, before anything is written, if the world is not possible or is not the one of this state directory.
-async fn check(here: &Here, wanted: &World) -> Result<(), Failure> {
+async fn check(here: &Here, wanted: &WorldSettings) -> Result<(), Failure> {
     if standing(here, Some(wanted))?.is_some() {
         return Ok(());
     }
@@ -166,8 +166,8 @@ async fn check(here: &Here, wanted: &World) -> Result<(), Failure> {
     })
 }
 
-fn standing(here: &Here, wanted: Option<&World>) -> Result<Option<World>, Failure> {
-    World::standing(&here.home, wanted).map_err(|error| match error {
+fn standing(here: &Here, wanted: Option<&WorldSettings>) -> Result<Option<WorldSettings>, Failure> {
+    WorldSettings::standing(&here.home, wanted).map_err(|error| match error {
         HomeError::OtherWorld { .. } => Failure::new(Code::BadInput, error.to_string())
             .hint("use another state directory for another world: --home DIR"),
         other => windfall_server::client::home_failure(other),

@@ -1,7 +1,7 @@
 //! What to ask an engine for: how many leases, of which offers. What is held, or was asked for earlier in the same step,
 //! cannot be had again.
 
-use super::decide::Plan;
+use super::decide::Round;
 use super::{Brain, Job};
 use crate::market::Sight;
 use crate::offer::{Offer, OfferId};
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// Alternatives of one want.
 const MOST_ALTERNATIVES: usize = 8;
 
-impl Plan<'_> {
+impl Round<'_> {
     pub(super) fn acquire(&mut self, job: &Job, offer: &OfferId, sight: &Sight, reason: &Reason) {
         let Some(offer) = self.brain.offers.get(offer) else { return };
         // As many as the market has, where that is known: speed and price go with the number.

@@ -10,7 +10,7 @@ use crate::pool::Allocation;
 use crate::reason::Reason;
 use crate::record::{Decision, Outcome, Resume};
 use crate::told::Told;
-use crate::units::{NanoUsd, Span, Time};
+use crate::units::{Span, Time};
 use std::collections::BTreeMap;
 
 /// A stop that is not over this long after its grace is ended by giving the leases back.
@@ -27,7 +27,7 @@ const STORE_FIRST_LOOK: Span = Span::seconds(15);
 const THINK_AGAIN: Span = Span(40);
 
 /// Collects decisions and knows the sequence that each will have in the log.
-pub(super) struct Plan<'a> {
+pub(super) struct Round<'a> {
     pub brain: &'a Brain,
     pub now: Time,
     decided: Vec<Decided>,
@@ -43,7 +43,7 @@ impl Brain {
     pub fn decide(&mut self, now: Time) -> Vec<Decided> {
         let now = self.now.max(now);
         let mut wakes = BTreeMap::new();
-        let mut plan = Plan {
+        let mut round = Round {
             brain: self,
             now,
             decided: Vec::new(),
@@ -52,14 +52,14 @@ impl Brain {
             taken: self.held_of_offers(),
         };
         for job in self.jobs.values() {
-            plan.wake = None;
-            plan.for_job(job);
-            if let Some(wake) = plan.wake {
+            round.wake = None;
+            round.for_job(job);
+            if let Some(wake) = round.wake {
                 wakes.insert(job.id, wake);
             }
         }
-        plan.for_orphans();
-        let (decided, wanted) = (plan.decided, plan.wanted);
+        round.for_orphans();
+        let (decided, wanted) = (round.decided, round.wanted);
         self.think_at = self.plan_cache.think(&self.model, &wanted).then_some(now + THINK_AGAIN);
         self.wake_at = wakes;
         self.undecided = !decided.is_empty();
@@ -67,7 +67,7 @@ impl Brain {
     }
 }
 
-impl Plan<'_> {
+impl Round<'_> {
     pub(super) fn say(&mut self, decision: Decision, reason: Reason) {
         self.decided.push(Decided { decision, reason });
     }

@@ -16,7 +16,6 @@ pub struct Explanation {
     pub sight: Sight,
     /// What it wants.
     pub choice: Choice,
-    /// Why.
     pub reason: Reason,
     /// When it will be asked again if nothing happens.
     pub next_wakeup: Option<Time>,

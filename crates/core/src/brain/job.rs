@@ -44,7 +44,6 @@ fn settled() -> bool {
 /// A stop that was ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stopping {
-    /// The decision.
     pub by: DecisionId,
     /// Time to save.
     pub grace: Span,
@@ -58,7 +57,6 @@ pub struct Stopping {
 /// One unbroken run of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stint {
-    /// Its name.
     pub id: StintId,
     /// The decision that ordered it.
     pub by: DecisionId,
@@ -66,7 +64,6 @@ pub struct Stint {
     pub allocations: Vec<Allocation>,
     /// What it was told to resume from.
     pub resume: Resume,
-    /// Where it stands.
     pub phase: StintPhase,
     /// Since when the job waits for it: its leases were asked for, or the stint before was over.
     pub wanted_at: Time,
@@ -149,9 +146,7 @@ impl Stint {
 /// A save that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SaveAsked {
-    /// The decision.
     pub by: DecisionId,
-    /// When.
     pub at: Time,
 }
 
@@ -180,7 +175,6 @@ pub enum Verdict {
     Failed {
         /// Its code.
         code: i32,
-        /// For people.
         why: String,
     },
 }
@@ -192,7 +186,6 @@ pub struct Job {
     pub id: WorkloadId,
     /// What was asked.
     pub spec: JobSpec,
-    /// When.
     pub submitted_at: Time,
     /// Who wants it ended.
     pub cancelled_by: Option<String>,

@@ -7,7 +7,7 @@ use crate::ledger::{Goods, Meter, Share};
 use crate::offer::{Market, Offer, OfferId};
 use crate::pool::{Habits, Shape};
 use crate::record::Decision;
-use crate::units::{NanoUsd, Span, Time};
+use crate::units::{Span, Time};
 use crate::want::{Address, GroupPhase, LeaseTerms, Want};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

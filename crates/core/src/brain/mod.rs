@@ -16,11 +16,13 @@ mod lookout;
 mod news;
 mod progress;
 mod rules;
+mod show;
 mod sight;
 mod stints;
 #[cfg(test)]
 mod tests;
 
+pub use crate::config::Config;
 pub use drought::Droughts;
 pub use explain::Explanation;
 pub use job::{Job, Stint, StintPhase, Verdict};
@@ -29,9 +31,8 @@ pub use progress::Progress;
 
 use crate::ids::{DecisionId, Installation, LeaseId, NodeId, PoolId, WorkloadId};
 use crate::ledger::LedgerRow;
-use crate::market::Margins;
 use crate::market::foresight::{Model, Plan, PlanCache};
-use crate::offer::{Offer, OfferId, Way};
+use crate::offer::{Offer, OfferId};
 use crate::pool::{Node, Pool};
 use crate::reason::Reason;
 use crate::record::Decision;
@@ -39,43 +40,6 @@ use crate::units::{NanoUsd, Span, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-
-/// Limits and habits of a brain: facts reach it as configuration, never by asking.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Config {
-    /// The market policy of jobs that name none.
-    pub policy: String,
-    /// From asking for a lease to progress, until it has been measured.
-    pub restart_prior: Span,
-    /// What this world keeps before a deadline.
-    #[serde(default)]
-    pub margins: Margins,
-    /// Silence about a market counts as news once in so long.
-    #[serde(default = "look_every")]
-    pub look_every: Span,
-    /// What moving bytes between the places of this world costs.
-    #[serde(default)]
-    pub ways: Vec<Way>,
-    /// Deaths without progress (kills, checkpoints that fail) before a job has failed.
-    pub patience: u32,
-}
-
-fn look_every() -> Span {
-    Span::minutes(10)
-}
-
-impl Default for Config {
-    fn default() -> Config {
-        Config {
-            policy: crate::market::DEFAULT.to_owned(),
-            restart_prior: Span::minutes(3),
-            margins: Margins::default(),
-            look_every: look_every(),
-            ways: Vec::new(),
-            patience: 5,
-        }
-    }
-}
 
 /// Submissions of ended jobs that are still recognised when a client sends them again.
 const RECENT_KEYS: usize = 1_024;
@@ -310,8 +274,6 @@ impl Brain {
 /// A decision on its way into the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decided {
-    /// What.
     pub decision: Decision,
-    /// Why.
     pub reason: Reason,
 }

@@ -1,6 +1,6 @@
 //! A job's own rules: its policy and what replaces it, its deadline when that is lost, its budget, and when it saves.
 
-use super::decide::Plan;
+use super::decide::Round;
 use super::lookout::fits;
 use super::{Brain, Job, Stint, StintPhase, Verdict};
 use crate::Offer;
@@ -84,7 +84,7 @@ impl Job {
     }
 }
 
-impl Plan<'_> {
+impl Round<'_> {
     /// What a job is to do, and a plan for it to follow, if its policy follows plans.
     pub(super) fn choose(&mut self, job: &Job, sight: &Sight) -> (Choice, Reason) {
         if market::plans(self.brain.usual_policy(&job.spec)) {

@@ -31,7 +31,6 @@ impl Default for Margins {
 /// An offer as a policy sees it: acceptable to the job, with its price now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Which.
     pub id: OfferId,
     /// How it is bought.
     pub market: Market,

@@ -50,9 +50,7 @@ pub enum SimulatedError {
     /// The folder of its leases cannot be used.
     #[error("the lease folder {path} cannot be used")]
     Folder {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },

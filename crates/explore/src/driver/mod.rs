@@ -11,7 +11,7 @@ use crate::planted::Bug;
 use crate::random::{self, Random};
 use crate::scenario::Scenario;
 use crate::server::{Server, now};
-use crate::shelf::Shelf;
+use crate::store::FaultyStore;
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -49,11 +49,11 @@ pub(crate) struct Broken {
 }
 
 /// A world being lived.
-pub(crate) struct Life {
+pub(crate) struct WorldRun {
     pub how: How,
     pub scenario: Scenario,
     pub shared: Shared,
-    pub shelf: Arc<Shelf>,
+    pub store: Arc<FaultyStore>,
     pub server: Option<Server>,
     old_leader: Option<(Time, Server)>,
     pub now: Time,
@@ -89,8 +89,8 @@ pub(crate) struct Life {
     pub pace: (Time, u64),
 }
 
-impl Life {
-    pub fn new(how: How) -> Life {
+impl WorldRun {
+    pub fn new(how: How) -> WorldRun {
         let mut scenario = Scenario::of(how.seed);
         let mut faults = Faults::new(how.seed, how.only_faults.clone());
         faults.without = std::mem::take(&mut scenario.without);
@@ -104,9 +104,9 @@ impl Life {
         let jobs = 0..scenario.jobs.len();
         let wanted: Vec<usize> = jobs.filter(|j| how.only_jobs.as_ref().is_none_or(|only| only.contains(j))).collect();
         let to_cancel = wanted.iter().copied().filter(|job| scenario.jobs[*job].cancel_at.is_some()).collect();
-        Life {
+        WorldRun {
             shared: Shared::new(world),
-            shelf: Shelf::new(how.bug),
+            store: FaultyStore::new(how.bug),
             server: None,
             old_leader: None,
             now: BEGIN,
@@ -248,7 +248,7 @@ impl Life {
 
     fn start_server(&mut self) {
         self.restarts += 1;
-        let mut server = match Server::open(&self.shelf, &self.scenario.config, self.now) {
+        let mut server = match Server::open(&self.store, &self.scenario.config, self.now) {
             Ok(server) => server,
             Err(error) => return self.fail(11, format!("the state cannot be opened: {error}")),
         };

@@ -9,7 +9,7 @@ use windfall_server::cycle::{Answer, Refused, Ticket};
 /// How long people wait before they ask again.
 const ASK_AGAIN: Span = Span::seconds(7);
 
-impl Life {
+impl WorldRun {
     /// When somebody will ask for something next.
     pub(super) fn next_wish(&self) -> Option<Time> {
         let asked = |wish: Wish| self.is_asked(wish);

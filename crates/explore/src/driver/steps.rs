@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::server::{Flight, Folders, moment, world_time};
-use crate::shelf::Unsure;
+use crate::store::Unsure;
 use windfall_core::brain::Open;
 use windfall_core::{Body, DecisionId, LeaseId, codec};
 use windfall_exec::{Engine, Owned};
@@ -10,7 +10,7 @@ use windfall_server::cycle::Step;
 use windfall_server::dispatch::{Performed, Seen};
 use windfall_store::{Commit, Loaded, Store, StoreError};
 
-impl Life {
+impl WorldRun {
     /// Carries out the calls that are due.
     pub(super) fn fly(&mut self) {
         let now = self.now;
@@ -64,7 +64,7 @@ impl Life {
                 Step::Commit(commit) => self.commit(&commit),
                 Step::Lead => self.lead(),
                 Step::Snapshot(snapshot) => {
-                    let kept = now(self.shelf.snapshot(server.cycle.epoch(), &snapshot));
+                    let kept = now(self.store.snapshot(server.cycle.epoch(), &snapshot));
                     server.cycle.snapshot_ended(*snapshot, kept);
                 }
                 Step::Call(open) => self.call(open),
@@ -94,7 +94,7 @@ impl Life {
 
     /// An offer that the engine does not show for a while. On-demand capacity stays: promises rest on it.
     fn hide_an_offer(&mut self) {
-        let spots = self.shared.world().stalls.iter().filter(|stall| stall.capacity.is_some()).count();
+        let spots = self.shared.world().offers.iter().filter(|invented| invented.capacity.is_some()).count();
         if spots > 0 && self.strike(Kind::OfferHidden) {
             let offer = self.random.below(spots as u64) as usize;
             let until = self.now + Span::seconds(self.random.spread(30, 4_000));
@@ -195,7 +195,7 @@ impl Life {
             self.dispatch_now(commit);
         }
         let Some(server) = &mut self.server else { return };
-        let result = now(self.shelf.commit(server.cycle.epoch(), commit));
+        let result = now(self.store.commit(server.cycle.epoch(), commit));
         if let Err(StoreError::Crashed) = result {
             return self.die();
         }
@@ -213,7 +213,7 @@ impl Life {
     }
 
     fn arm_store(&mut self) {
-        let memory = &self.shelf.memory;
+        let memory = &self.store.memory;
         if self.strike(Kind::StoreRefuses) {
             memory.fail_next_commits(self.random.between(1, 5) as u64);
         } else if self.strike(Kind::DiesBeforeCommit) {
@@ -221,12 +221,12 @@ impl Life {
         } else if self.strike(Kind::DiesAfterCommit) {
             memory.crash_after_commit(0);
         } else if self.strike(Kind::UnsureWritten) {
-            self.shelf.lose_sight(Unsure::Written);
+            self.store.lose_sight(Unsure::Written);
         } else if self.strike(Kind::UnsureLost) {
-            self.shelf.lose_sight(Unsure::Lost);
+            self.store.lose_sight(Unsure::Lost);
         } else if self.shared.world().calm {
             memory.clear_faults();
-            self.shelf.lose_sight(Unsure::No);
+            self.store.lose_sight(Unsure::No);
         }
     }
 
@@ -234,9 +234,9 @@ impl Life {
         let answer: Result<(u64, Result<Loaded, StoreError>), StoreError> = if self.strike(Kind::LeadFails) {
             Err(StoreError::Refused)
         } else {
-            now(self.shelf.lead()).map(|epoch| {
+            now(self.store.lead()).map(|epoch| {
                 let fails = self.strike(Kind::LoadFails);
-                (epoch, if fails { Err(StoreError::Refused) } else { now(self.shelf.load()) })
+                (epoch, if fails { Err(StoreError::Refused) } else { now(self.store.load()) })
             })
         };
         let away = answer.as_ref().map_or(true, |(_, loaded)| loaded.is_err());
@@ -323,7 +323,7 @@ impl Life {
                     old.cycle.looked(moment(self.now), seen, None);
                 }
                 Step::Commit(commit) => {
-                    let result = now(self.shelf.commit(old.cycle.epoch(), &commit));
+                    let result = now(self.store.commit(old.cycle.epoch(), &commit));
                     if result.is_ok() {
                         return self.fail(10, "a leader that was replaced has committed".to_owned());
                     }
@@ -332,7 +332,7 @@ impl Life {
                 }
                 // As PostgreSQL answers while the new leader is connected.
                 Step::Lead => {
-                    let led = StoreError::Led { current: self.shelf.epoch() };
+                    let led = StoreError::Led { current: self.store.epoch() };
                     old.cycle.led(moment(self.now), Err(led));
                 }
                 Step::Call(_) if fenced => return self.fail(10, "a fenced leader calls engines".to_owned()),

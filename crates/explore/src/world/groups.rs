@@ -30,8 +30,8 @@ impl World {
             return Ok(seen);
         }
         let (now, offer) = (self.now, self.choose(id, want)?);
-        let spot = self.stalls[offer].capacity.is_some();
-        if (spot || self.stalls[offer].moody) && self.strike(Kind::OddRefusal) {
+        let spot = self.offers[offer].capacity.is_some();
+        if (spot || self.offers[offer].moody) && self.strike(Kind::OddRefusal) {
             let odd = [
                 Refusal::Quota,
                 Refusal::Retry { after: Span::seconds(20) },
@@ -60,15 +60,15 @@ impl World {
 
     /// The alternative that the engine takes: the first that will do, or now and then another.
     fn choose(&self, id: DecisionId, want: &Want) -> Result<usize, EngineError> {
-        let known = want.alternatives.iter().filter_map(|one| Some((self.stall(&one.offer)?, one.max_price)));
+        let known = want.alternatives.iter().filter_map(|one| Some((self.invented(&one.offer)?, one.max_price)));
         let known: Vec<_> = known.collect();
         if known.is_empty() {
             return Err(EngineError::Refused(Refusal::Invalid));
         }
         let good = |(offer, max): &&(usize, Option<windfall_core::NanoUsd>)| {
-            let stall = &self.stalls[*offer];
-            let dear = max.is_some_and(|max| stall.offer.price_per_hour > max);
-            let moody = stall.moody && random::of(self.seed, &[8, id.seq]).permille(400);
+            let invented = &self.offers[*offer];
+            let dear = max.is_some_and(|max| invented.offer.price_per_hour > max);
+            let moody = invented.moody && random::of(self.seed, &[8, id.seq]).permille(400);
             !dear && !moody && !self.is_hidden(*offer) && self.room(*offer).is_none_or(|room| room >= want.least)
         };
         let good: Vec<usize> = known.iter().filter(good).map(|(offer, _)| *offer).collect();
@@ -80,7 +80,7 @@ impl World {
 
     /// Instances of an offer that can still be had, where that has an end.
     fn room(&self, offer: usize) -> Option<u32> {
-        self.stalls[offer].capacity.map(|capacity| capacity.saturating_sub(self.held(offer)))
+        self.offers[offer].capacity.map(|capacity| capacity.saturating_sub(self.held(offer)))
     }
 
     /// Grants a group if there is room for it; else it goes on waiting.
@@ -94,7 +94,7 @@ impl World {
             }
             return;
         }
-        let spot = self.stalls[group.offer].capacity.is_some();
+        let spot = self.offers[group.offer].capacity.is_some();
         for slot in 0..units {
             let lease = LeaseId { group: id, slot };
             let never_up = spot && self.strike(Kind::NeverUp);
@@ -170,7 +170,7 @@ impl World {
                 // The market may warn that a lease is at risk before it sends a notice.
                 let near = machine.notice_at.is_some_and(|at| self.now >= at - Span::minutes(3));
                 let at_risk = near && machine.offer.is_multiple_of(2);
-                let offer = self.stalls.get(machine.offer).map(|stall| stall.offer.id.clone());
+                let offer = self.offers.get(machine.offer).map(|invented| invented.offer.id.clone());
                 LeaseState::Up {
                     since: since + skew,
                     terms: LeaseTerms { offer, ..LeaseTerms::default() },

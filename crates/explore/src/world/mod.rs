@@ -5,7 +5,7 @@ mod groups;
 mod workers;
 
 use crate::fault::{Faults, Kind};
-use crate::market::{self, Stall};
+use crate::market::{self, InventedOffer};
 use crate::planted::Bug;
 use crate::program::{Plot, Run, Truth};
 use crate::random;
@@ -100,7 +100,7 @@ pub(crate) struct Wrong {
 pub(crate) struct World {
     pub seed: u64,
     pub now: Time,
-    pub stalls: Vec<Stall>,
+    pub offers: Vec<InventedOffer>,
     pub pool: Pool,
     pub groups: BTreeMap<DecisionId, Group>,
     pub machines: BTreeMap<LeaseId, Machine>,
@@ -136,7 +136,7 @@ impl World {
         World {
             seed,
             now,
-            stalls: market::stalls(seed, now, moody),
+            offers: market::offers(seed, now, moody),
             pool: market::pool(seed),
             groups: BTreeMap::new(),
             machines: BTreeMap::new(),
@@ -184,8 +184,8 @@ impl World {
         self.dirty_since.get_or_insert(now);
     }
 
-    pub fn stall(&self, id: &OfferId) -> Option<usize> {
-        self.stalls.iter().position(|stall| stall.offer.id == *id)
+    pub fn invented(&self, id: &OfferId) -> Option<usize> {
+        self.offers.iter().position(|invented| invented.offer.id == *id)
     }
 
     /// Instances of an offer that are held.
@@ -201,7 +201,7 @@ impl World {
                 next = Some(next.map_or(time, |known| known.min(time)));
             }
         };
-        self.stalls.iter().for_each(|stall| at(stall.next_change));
+        self.offers.iter().for_each(|invented| at(invented.next_change));
         self.groups.values().for_each(|group| at(group.queued_until));
         for machine in self.machines.values().filter(|machine| machine.is_alive()) {
             if machine.gone.is_none() {
@@ -246,9 +246,9 @@ impl World {
 
     fn happen(&mut self) {
         let now = self.now;
-        for offer in 0..self.stalls.len() {
-            if self.stalls[offer].next_change.is_some_and(|at| at <= now) {
-                self.stalls[offer].change(self.seed, now, self.calm);
+        for offer in 0..self.offers.len() {
+            if self.offers[offer].next_change.is_some_and(|at| at <= now) {
+                self.offers[offer].change(self.seed, now, self.calm);
                 self.evict(offer);
                 self.touch();
             }
@@ -268,8 +268,8 @@ impl World {
 
     /// Takes machines that the market has no more room for.
     fn evict(&mut self, offer: usize) {
-        let Some(capacity) = self.stalls[offer].capacity else { return };
-        let notice = self.stalls[offer].offer.notice;
+        let Some(capacity) = self.offers[offer].capacity else { return };
+        let notice = self.offers[offer].offer.notice;
         let mut held = self.held(offer);
         let ids: Vec<LeaseId> = self.machines.keys().copied().collect();
         for id in ids {
@@ -301,7 +301,7 @@ impl World {
         }
         self.become_ready(id);
         let Some(machine) = self.machines.get_mut(&id) else { return };
-        let notice = self.stalls[machine.offer].offer.notice;
+        let notice = self.offers[machine.offer].offer.notice;
         if machine.ends_at.is_none() && machine.notice_at.is_some_and(|at| at <= now) {
             let ends_at = machine.taken_at.unwrap_or(now + notice);
             machine.ends_at = Some(ends_at);
@@ -329,8 +329,8 @@ impl World {
 
     fn come_up(&mut self, id: LeaseId, machine: &Machine) {
         let now = self.now;
-        let spot = self.stalls[machine.offer].capacity.is_some();
-        let notice = self.stalls[machine.offer].offer.notice;
+        let spot = self.offers[machine.offer].capacity.is_some();
+        let notice = self.offers[machine.offer].offer.notice;
         let mut random = random::of(self.seed, &[3, id.group.seq, id.slot.into()]);
         // Young machines die more often: what was just freed by the market is soon wanted back.
         let life = match random.below(100) {
@@ -400,10 +400,10 @@ impl World {
         for machine in self.machines.values_mut() {
             machine.unfound_until = machine.unfound_until.map(|_| now);
         }
-        for stall in &mut self.stalls {
-            stall.moody = false;
-            if stall.capacity.is_some() {
-                stall.next_change = Some(now);
+        for invented in &mut self.offers {
+            invented.moody = false;
+            if invented.capacity.is_some() {
+                invented.next_change = Some(now);
             }
         }
     }

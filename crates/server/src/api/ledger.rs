@@ -4,7 +4,7 @@
 //! durable and what is open besides, and only rows up to that one are read. So nothing is missing and nothing is there
 //! twice, however often leases end between two pages.
 
-use super::{Asker, Desk, LOOK};
+use super::{ApiState, Asker, LOOK};
 use crate::api_types::{LedgerEntry, LedgerPage, Problem};
 use crate::keeper::{Ask, Books};
 use crate::principal::Principal;
@@ -35,11 +35,11 @@ pub(super) struct Wanted {
 }
 
 pub(super) async fn ledger(
-    State(desk): State<Desk>,
+    State(api): State<ApiState>,
     asker: Asker,
     Query(wanted): Query<Wanted>,
 ) -> Result<Json<LedgerPage>, Problem> {
-    let books = desk.books().await?;
+    let books = api.books().await?;
     let limit = wanted.limit.unwrap_or(USUAL).clamp(1, MOST);
     let query = LedgerQuery {
         after: wanted.after,
@@ -49,7 +49,7 @@ pub(super) async fn ledger(
         workload: None,
         limit,
     };
-    let stored = desk.store.ledger(&query).await;
+    let stored = api.store.ledger(&query).await;
     let stored = stored.map_err(|error| problem(503, "store-refused", &with_causes(&error)))?;
     let next = stored.last().filter(|_| stored.len() == limit as usize).map(|row| row.seq);
     let mut rows = Vec::with_capacity(stored.len());
@@ -64,7 +64,7 @@ pub(super) async fn ledger(
         let open = books.open.into_iter().filter(|row| wanted.holds(row.begins()));
         rows.extend(open.map(|row| LedgerEntry { number: None, open: true, row }));
     }
-    let rows = desk.visible(&asker.0, rows).await?;
+    let rows = api.visible(&asker.0, rows).await?;
     Ok(Json(LedgerPage { rows, next, now: books.now, market: books.market }))
 }
 
@@ -74,7 +74,7 @@ impl Wanted {
     }
 }
 
-impl Desk {
+impl ApiState {
     async fn books(&self) -> Result<Books, Problem> {
         for _ in 0..LOOKS {
             if let Some(books) = self.ask(Ask::Books).await? {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     /// A ledger of five rows, of which the loop knows four to be durable, and one lease still runs.
-    async fn desk(folder: &std::path::Path) -> Desk {
+    async fn api(folder: &std::path::Path) -> ApiState {
         let store = MemoryStore::new();
         let epoch = store.lead().await.expect("led");
         let stored = |seq: u64| {
@@ -162,12 +162,12 @@ mod tests {
                 let _ = reply.send(Ok((looks % 2 == 0).then_some(books)));
             }
         });
-        Desk { asks, store: Arc::new(store), home: Arc::new(Home::open(folder).expect("a state directory")) }
+        ApiState { asks, store: Arc::new(store), home: Arc::new(Home::open(folder).expect("a state directory")) }
     }
 
-    async fn page(desk: &Desk, uid: u32, wanted: Wanted) -> (Vec<Option<u64>>, Option<u64>) {
+    async fn page(api: &ApiState, uid: u32, wanted: Wanted) -> (Vec<Option<u64>>, Option<u64>) {
         let asker = ConnectInfo(Principal::of(uid, 1_000));
-        let Json(page) = ledger(State(desk.clone()), asker, Query(wanted)).await.expect("a page");
+        let Json(page) = ledger(State(api.clone()), asker, Query(wanted)).await.expect("a page");
         assert!(page.rows.iter().all(|entry| entry.open == entry.number.is_none()));
         (page.rows.iter().map(|entry| entry.number).collect(), page.next)
     }
@@ -179,23 +179,23 @@ mod tests {
     #[tokio::test]
     async fn pages_hold_every_durable_row_once_and_the_last_one_what_is_open() {
         let folder = tempfile::tempdir().expect("a folder");
-        let desk = desk(folder.path()).await;
-        assert_eq!(page(&desk, 1_000, from(0, 3)).await, (vec![Some(1), Some(2), Some(3)], Some(3)));
-        assert_eq!(page(&desk, 1_000, from(3, 3)).await, (vec![Some(4), None], None));
-        assert_eq!(page(&desk, 1_000, from(0, 4)).await, (vec![Some(1), Some(2), Some(3), Some(4)], Some(4)));
-        assert_eq!(page(&desk, 1_000, from(4, 4)).await, (vec![None], None));
+        let api = api(folder.path()).await;
+        assert_eq!(page(&api, 1_000, from(0, 3)).await, (vec![Some(1), Some(2), Some(3)], Some(3)));
+        assert_eq!(page(&api, 1_000, from(3, 3)).await, (vec![Some(4), None], None));
+        assert_eq!(page(&api, 1_000, from(0, 4)).await, (vec![Some(1), Some(2), Some(3), Some(4)], Some(4)));
+        assert_eq!(page(&api, 1_000, from(4, 4)).await, (vec![None], None));
         let early = Wanted { from: Some(120_000), to: Some(180_000), after: 0, limit: None };
-        assert_eq!(page(&desk, 1_000, early).await, (vec![Some(2)], None));
+        assert_eq!(page(&api, 1_000, early).await, (vec![Some(2)], None));
         let late = Wanted { from: Some(300_000), to: None, after: 0, limit: None };
-        assert_eq!(page(&desk, 1_000, late).await, (vec![None], None));
+        assert_eq!(page(&api, 1_000, late).await, (vec![None], None));
     }
 
     #[tokio::test]
     async fn a_guest_sees_what_is_charged_to_work_of_its_own() {
         let folder = tempfile::tempdir().expect("a folder");
-        let desk = desk(folder.path()).await;
-        assert_eq!(page(&desk, 4_242, from(0, 10)).await, (vec![Some(2)], None));
-        assert_eq!(page(&desk, 4_243, from(0, 2)).await, (vec![], Some(2)), "and is told where to go on");
-        assert_eq!(page(&desk, 0, from(0, 10)).await.0.len(), 5, "root sees all of it");
+        let api = api(folder.path()).await;
+        assert_eq!(page(&api, 4_242, from(0, 10)).await, (vec![Some(2)], None));
+        assert_eq!(page(&api, 4_243, from(0, 2)).await, (vec![], Some(2)), "and is told where to go on");
+        assert_eq!(page(&api, 0, from(0, 10)).await.0.len(), 5, "root sees all of it");
     }
 }

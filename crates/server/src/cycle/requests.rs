@@ -38,12 +38,7 @@ pub enum Refused {
         by: WorkloadId,
     },
     /// Another job saves its checkpoints there.
-    PathInUse {
-        /// Where.
-        path: String,
-        /// Which job.
-        by: WorkloadId,
-    },
+    PathInUse { path: String, by: WorkloadId },
 }
 
 #[derive(Debug)]

@@ -85,7 +85,6 @@ pub enum Step {
 /// A lease that is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gone {
-    /// Which.
     pub lease: LeaseId,
     /// The key of the job that it served, where that is still known.
     pub key: Option<String>,

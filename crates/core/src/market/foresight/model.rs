@@ -29,7 +29,6 @@ pub struct Regime {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Priors {
     pub source: String,
-    /// When.
     pub learnt: String,
     pub tick_seconds: i64,
     pub regimes: Vec<Regime>,

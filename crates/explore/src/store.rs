@@ -21,7 +21,7 @@ pub(crate) enum Unsure {
 }
 
 /// A memory store that knows its leader's epoch.
-pub(crate) struct Shelf {
+pub(crate) struct FaultyStore {
     pub memory: MemoryStore,
     bug: Option<Bug>,
     epoch: AtomicU64,
@@ -29,10 +29,16 @@ pub(crate) struct Shelf {
     unsure: AtomicU8,
 }
 
-impl Shelf {
-    pub fn new(bug: Option<Bug>) -> Arc<Shelf> {
+impl FaultyStore {
+    pub fn new(bug: Option<Bug>) -> Arc<FaultyStore> {
         let memory = MemoryStore::with_installation("00000000000000ab");
-        Arc::new(Shelf { memory, bug, epoch: AtomicU64::new(0), commits: AtomicU64::new(0), unsure: AtomicU8::new(0) })
+        Arc::new(FaultyStore {
+            memory,
+            bug,
+            epoch: AtomicU64::new(0),
+            commits: AtomicU64::new(0),
+            unsure: AtomicU8::new(0),
+        })
     }
 
     /// The epoch of whoever leads now.
@@ -67,7 +73,7 @@ impl Shelf {
 }
 
 #[async_trait]
-impl Store for Shelf {
+impl Store for FaultyStore {
     async fn lead(&self) -> Result<u64> {
         let epoch = self.memory.lead().await?;
         self.epoch.store(epoch, Ordering::Relaxed);

@@ -1,0 +1,140 @@
+//! A job as people see it, from what the brain knows of it. Nothing is changed.
+
+use super::{Brain, Job, LeasePhase, StintPhase};
+use crate::ids::{LeaseId, WorkloadId};
+use crate::offer::Market;
+use crate::record::Outcome;
+use crate::spec::JobSpec;
+use crate::units::{NanoUsd, Span, Time};
+use crate::view::{JobView, LeaseView, State};
+
+impl Brain {
+    /// A job as shown at `now`; none when the brain has forgotten it (the store has not).
+    pub fn view(&self, id: WorkloadId, now: Time) -> Option<JobView> {
+        let job = self.job(id)?;
+        let now = self.now().max(now);
+        let now = job.ended.as_ref().map_or(now, |(at, _)| if self.leases_of(id).next().is_none() { *at } else { now });
+        let mut view = blank(job, now);
+        view.state = self.state_of(job);
+        view.slack = if view.state.is_over() { None } else { self.sight(job, now).slack() };
+        if let Some((stint, StintPhase::Running { since })) = job.stint.as_ref().map(|stint| (stint, stint.phase)) {
+            view.ran += stint.as_whole(now - since, job.spec.gang);
+        }
+        for (lease, since) in self.used_by(id) {
+            let held = since.map_or(Span::ZERO, |since| now - since);
+            view.count(lease.market, held, lease.owed_by(id, now));
+        }
+        view.lease = self.lease_view(job);
+        view.waits_for = (view.state == State::Waiting).then(|| self.why_waiting(job, now));
+        view.restart = job.restart(self.config());
+        view.on_demand_price = self
+            .sight(job, now)
+            .offers
+            .iter()
+            .filter(|seen| seen.market == Market::OnDemand)
+            .map(|seen| seen.price)
+            .min()
+            .map(|price| NanoUsd(price.0.saturating_mul(i64::from(job.spec.gang))));
+        Some(view)
+    }
+
+    fn state_of(&self, job: &Job) -> State {
+        if let Some((_, outcome)) = &job.ended {
+            return over(outcome);
+        }
+        let noticed = self.used_by(job.id).any(|(lease, _)| matches!(lease.phase, LeasePhase::Noticed { .. }));
+        match &job.stint {
+            Some(stint) if stint.stopping.is_some() || noticed => State::Draining,
+            Some(stint) if stint.phase == StintPhase::Starting => State::Starting,
+            Some(_) => State::Running,
+            None if self.leases_of(job.id).any(|lease| !lease.is_releasing()) => State::Acquiring,
+            None if job.paused => State::Paused,
+            None => State::Waiting,
+        }
+    }
+
+    fn why_waiting(&self, job: &Job, now: Time) -> String {
+        match &job.store_away {
+            Some(away) => format!("the store of its checkpoints: {}", away.trouble.text),
+            None => self.choose(job, &self.sight(job, now)).1.text,
+        }
+    }
+
+    fn lease_view(&self, job: &Job) -> Option<LeaseView> {
+        let held: Vec<_> = self.used_by(job.id).map(|(lease, _)| lease).filter(|lease| !lease.is_releasing()).collect();
+        let first = held.first()?;
+        let offer = self.offer(&first.offer)?;
+        let ends_at = held.iter().filter_map(|lease| match lease.phase {
+            LeasePhase::Noticed { ends_at } => Some(ends_at),
+            _ => None,
+        });
+        Some(LeaseView {
+            id: LeaseId::to_string(&first.id),
+            zone: offer.zone.clone(),
+            instance_type: offer.instance_type.clone(),
+            market: first.market,
+            price_per_hour: NanoUsd(offer.price_per_hour.0.saturating_mul(held.len() as i64)),
+            ends_at: ends_at.min(),
+        })
+    }
+}
+
+fn over(outcome: &Outcome) -> State {
+    match outcome {
+        Outcome::Succeeded => State::Succeeded,
+        Outcome::Failed { .. } => State::Failed,
+        Outcome::Cancelled { .. } => State::Cancelled,
+        Outcome::StoppedByRule { .. } => State::Stopped,
+    }
+}
+
+fn blank(job: &Job, now: Time) -> JobView {
+    let JobSpec { name, owner, deadline, budget, gang, work, run, .. } = &job.spec;
+    let mut view = JobView {
+        id: job.id,
+        name: name.clone(),
+        key: run.environment.clone(),
+        owner: owner.clone(),
+        state: State::Waiting,
+        outcome: job.ended.as_ref().map(|(_, outcome)| outcome.clone()),
+        at: now,
+        submitted_at: job.submitted_at,
+        began_at: job.began_at,
+        ended_at: job.ended.as_ref().map(|(at, _)| *at),
+        deadline: *deadline,
+        budget: *budget,
+        done: job.done_at(now),
+        durable: job.progress.durable,
+        total: job.total(),
+        unit: work.unit,
+        slack: None,
+        lease: None,
+        stints: job.epoch,
+        interruptions: job.interruptions,
+        lost: job.lost,
+        ran: job.ran,
+        cost: NanoUsd(0),
+        spot: Span::ZERO,
+        firm: Span::ZERO,
+        spot_cost: NanoUsd(0),
+        firm_cost: NanoUsd(0),
+        on_demand_price: None,
+        restart: Span::ZERO,
+        restarts: job.restarts.0,
+        trouble: job.trouble().cloned(),
+        waits_for: None,
+        told: job.told.clone(),
+        gang: *gang,
+        exit_code: match &job.ended {
+            Some((_, Outcome::Failed { code, .. })) => Some(*code),
+            _ => None,
+        },
+    };
+    for (market, held) in &job.held {
+        view.count(*market, *held, NanoUsd(0));
+    }
+    for (market, paid) in &job.paid_by {
+        view.count(*market, Span::ZERO, *paid);
+    }
+    view
+}
