@@ -1,26 +1,28 @@
 //! The shell of the server's loop: one task that owns the loop, waits, and does the I/O that the loop asks for. It
 //! decides nothing: what to do next, and what an error means, is in [`crate::cycle`].
 
+mod calls;
+mod replies;
+
+pub(crate) use replies::refusal;
+
 use crate::answers::Archive;
 use crate::api_types::{Accepted, ExplainAnswer, Hello, InterruptRequest, JobAnswer, Problem, Submission};
 use crate::bound::Bound;
-use crate::cycle::{Answer, Cycle, Gone, Moment, Refused, Step, Ticket};
-use crate::dispatch::{self, Performed, Task};
+use crate::cycle::{Cycle, Moment, Step, Ticket};
+use crate::dispatch::{self, Performed};
 use crate::folders::Folders;
 use crate::home::{Home, WorldSettings};
-use crate::probe::Probe;
-use crate::problem;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
-use windfall_core::brain::Open;
 use windfall_core::english::with_causes;
 use windfall_core::view::JobView;
 use windfall_core::worker::WorkerView;
-use windfall_core::{DecisionId, Event, LeaseId, Span, Time, WorkloadId};
-use windfall_exec::{AgentLink, Engine, Interrupt, SeenWorker, Simulated, WorldClock};
+use windfall_core::{DecisionId, Event, Span, Time, WorkloadId};
+use windfall_exec::{Engine, Simulated, WorldClock};
 use windfall_store::{Loaded, Store, StoreError};
 
 /// Longest sleep: a safety net under lost wake-ups, and the resolution of the idle timer.
@@ -203,7 +205,7 @@ impl Keeper {
             self.take(ask).await;
         }
         if self.bound.as_ref().is_some_and(Bound::is_gone) {
-            self.ending |= self.abandon().await;
+            self.ending |= self.abandon();
         }
         true
     }
@@ -252,145 +254,8 @@ impl Keeper {
         });
     }
 
-    fn call(&mut self, open: Open) {
-        let Some(task) = dispatch::task(self.cycle.brain(), &self.folders, &open) else {
-            let again = Performed { again: true, ..Performed::default() };
-            return self.cycle.performed(self.moment(), open.id, again);
-        };
-        let (engine, sender) = (Arc::clone(&self.engine), self.report_sender.clone());
-        let starts = match &task {
-            Task::Start(orders) => orders.first().and_then(|(_, order)| self.cycle.brain().job(order.stint.workload)),
-            _ => None,
-        };
-        let starts = starts.map(|job| (job.id, job.spec.run.environment.clone(), Arc::clone(&self.home)));
-        tokio::spawn(async move {
-            if let (Task::Start(orders), Some((id, key, home))) = (&task, starts) {
-                // A lease shows its present worker only: how the last one ended is written down before the next begins.
-                let leases: Vec<LeaseId> = orders.iter().map(|(lease, _)| *lease).collect();
-                let workers = engine.workers(&leases).await.unwrap_or_default().into_iter().map(|seen| seen.worker);
-                for worker in workers.filter(|worker| worker.end.is_some() && worker.stint.workload == id) {
-                    write_evidence(&home, &key, &worker);
-                }
-            }
-            let performed = dispatch::perform(&engine, &engine, &Probe, &task).await;
-            let _ = sender.send(Report::Performed(open.id, performed));
-        });
-    }
-
-    fn answered(&mut self, ticket: Ticket, answer: Answer) {
-        match self.waiting.remove(&ticket) {
-            None => {}
-            Some(Waiting::Teller(reply)) => {
-                let _ = reply.send(answer.map(|_| ()).map_err(|refused| refusal(&refused)));
-            }
-            Some(Waiting::Submitter { key, mut notes, reply }) => match answer {
-                Ok(Some(id)) => {
-                    self.folders.remember(&key);
-                    self.accepted(id, std::mem::take(&mut notes), reply);
-                }
-                Ok(None) => {
-                    let _ = reply.send(Err(problem(409, "duplicate-submission", "the same submission came before")));
-                }
-                Err(refused) => {
-                    // Nothing of it is kept, unless it may be in the log.
-                    if !matches!(refused, Refused::Unknown { .. }) && self.cycle.brain().submitted_as(&key).is_none() {
-                        let _ = std::fs::remove_dir_all(self.home.job(&key));
-                    }
-                    let _ = reply.send(Err(refusal(&refused)));
-                }
-            },
-        }
-    }
-
-    /// Tells a submitter the number of the job, and what the brain had to say of it at once.
-    fn accepted(&self, id: u64, mut notes: Vec<String>, reply: Reply<Accepted>) {
-        if let Some(job) = self.cycle.brain().job(WorkloadId(id)) {
-            notes.extend(job.told.as_ref().map(ToString::to_string));
-            let _ = reply.send(Ok(Accepted { id, notes }));
-            return;
-        }
-        // It is over already: only the store remembers it.
-        let archive = self.archive();
-        tokio::spawn(async move {
-            notes.extend(
-                archive.find(WorkloadId(id)).await.ok().and_then(|view| view.told).map(|told| told.to_string()),
-            );
-            let _ = reply.send(Ok(Accepted { id, notes }));
-        });
-    }
-
     pub(crate) fn archive(&self) -> Archive {
         Archive { store: Arc::clone(&self.store), home: Arc::clone(&self.home), engine: Arc::clone(&self.engine) }
-    }
-
-    /// Writes down how the workers of gone leases ended, then lets the engine forget them.
-    async fn forget(&self, gone: Vec<Gone>) {
-        let leases: Vec<LeaseId> = gone.iter().map(|gone| gone.lease).collect();
-        for SeenWorker { lease, worker } in self.engine.workers(&leases).await.unwrap_or_default() {
-            let key = gone.iter().find(|gone| gone.lease == lease).and_then(|gone| gone.key.clone());
-            match key {
-                Some(key) => write_evidence(&self.home, &key, &worker),
-                None => {
-                    let archive = self.archive();
-                    tokio::spawn(async move {
-                        if let Ok(view) = archive.find(worker.stint.workload).await {
-                            write_evidence(&archive.home, &view.key, &worker);
-                        }
-                    });
-                }
-            }
-        }
-        let _ = self.engine.forget(&leases).await;
-    }
-
-    /// Ends every job and takes every lease: nobody is there any more who wants them. True when none is left.
-    async fn abandon(&mut self) -> bool {
-        let brain = self.cycle.brain();
-        let live = brain.jobs().filter(|job| job.ended.is_none() && job.cancelled_by.is_none());
-        let by = || "the end of its client".to_owned();
-        let cancels: Vec<Event> = live.map(|job| Event::CancelRequested { workload: job.id, by: by() }).collect();
-        let leases: Vec<LeaseId> = brain.leases().map(|lease| lease.id).collect();
-        let nothing_left = leases.is_empty() && brain.jobs().next().is_none();
-        for lease in leases {
-            let _ = self.engine.interrupt(lease, Interrupt::Without).await;
-        }
-        self.cycle.happened(cancels);
-        nothing_left
-    }
-}
-
-/// Evidence for people; nothing depends on it.
-fn write_evidence(home: &Home, key: &str, worker: &WorkerView) {
-    let line = serde_json::to_string(worker).expect("a view has string keys");
-    let file = std::fs::File::options().create(true).append(true).open(home.job(key).join("stints.jsonl"));
-    let _ = file.and_then(|mut file| writeln!(file, "{line}"));
-}
-
-/// What a person is told whose request was not taken.
-pub(crate) fn refusal(refused: &Refused) -> Problem {
-    match refused {
-        Refused::Away { why } => {
-            let mut refusal = problem(503, "database-away", &format!("the state could not be written: {why}"));
-            refusal.hint = Some("nothing of the request was kept: try again when `windfall status` says so".to_owned());
-            refusal
-        }
-        Refused::Unknown { why } => {
-            let text = format!("it is not known whether the request was taken: {why}");
-            let mut refusal = problem(503, "database-unsure", &text);
-            refusal.hint = Some("look with `windfall jobs` once the database is back".to_owned());
-            refusal
-        }
-        Refused::Continued { of, by } => {
-            let text = format!("job {by} goes on from the checkpoints of job {of} already");
-            problem(409, "continued-already", &text)
-        }
-        Refused::PathInUse { path, by } => {
-            let text = format!("job {by} saves its checkpoints in {path} already");
-            let mut refusal = problem(409, "checkpoint-path-in-use", &text);
-            let hint = "leave `checkpoint.path` out and save in $WINDFALL_CHECKPOINT_DIR, or give each job its own";
-            refusal.hint = Some(hint.to_owned());
-            refusal
-        }
     }
 }
 

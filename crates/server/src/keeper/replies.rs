@@ -1,0 +1,79 @@
+//! What people are told who asked for something that changes the state, once it is durable or was refused.
+
+use super::{Keeper, Reply, Waiting};
+use crate::api_types::{Accepted, Problem};
+use crate::cycle::{Answer, Refused, Ticket};
+use crate::problem;
+use windfall_core::WorkloadId;
+
+impl Keeper {
+    pub(super) fn answered(&mut self, ticket: Ticket, answer: Answer) {
+        match self.waiting.remove(&ticket) {
+            None => {}
+            Some(Waiting::Teller(reply)) => {
+                let _ = reply.send(answer.map(|_| ()).map_err(|refused| refusal(&refused)));
+            }
+            Some(Waiting::Submitter { key, mut notes, reply }) => match answer {
+                Ok(Some(id)) => {
+                    self.folders.remember(&key);
+                    self.accepted(id, std::mem::take(&mut notes), reply);
+                }
+                Ok(None) => {
+                    let _ = reply.send(Err(problem(409, "duplicate-submission", "the same submission came before")));
+                }
+                Err(refused) => {
+                    // Nothing of it is kept, unless it may be in the log.
+                    if !matches!(refused, Refused::Unknown { .. }) && self.cycle.brain().submitted_as(&key).is_none() {
+                        let _ = std::fs::remove_dir_all(self.home.job(&key));
+                    }
+                    let _ = reply.send(Err(refusal(&refused)));
+                }
+            },
+        }
+    }
+
+    /// Tells a submitter the number of the job, and what the brain had to say of it at once.
+    fn accepted(&self, id: u64, mut notes: Vec<String>, reply: Reply<Accepted>) {
+        if let Some(job) = self.cycle.brain().job(WorkloadId(id)) {
+            notes.extend(job.told.as_ref().map(ToString::to_string));
+            let _ = reply.send(Ok(Accepted { id, notes }));
+            return;
+        }
+        // It is over already: only the store remembers it.
+        let archive = self.archive();
+        tokio::spawn(async move {
+            notes.extend(
+                archive.find(WorkloadId(id)).await.ok().and_then(|view| view.told).map(|told| told.to_string()),
+            );
+            let _ = reply.send(Ok(Accepted { id, notes }));
+        });
+    }
+}
+
+/// What a person is told whose request was not taken.
+pub(crate) fn refusal(refused: &Refused) -> Problem {
+    match refused {
+        Refused::Away { why } => {
+            let mut refusal = problem(503, "database-away", &format!("the state could not be written: {why}"));
+            refusal.hint = Some("nothing of the request was kept: try again when `windfall status` says so".to_owned());
+            refusal
+        }
+        Refused::Unknown { why } => {
+            let text = format!("it is not known whether the request was taken: {why}");
+            let mut refusal = problem(503, "database-unsure", &text);
+            refusal.hint = Some("look with `windfall jobs` once the database is back".to_owned());
+            refusal
+        }
+        Refused::Continued { of, by } => {
+            let text = format!("job {by} goes on from the checkpoints of job {of} already");
+            problem(409, "continued-already", &text)
+        }
+        Refused::PathInUse { path, by } => {
+            let text = format!("job {by} saves its checkpoints in {path} already");
+            let mut refusal = problem(409, "checkpoint-path-in-use", &text);
+            let hint = "leave `checkpoint.path` out and save in $WINDFALL_CHECKPOINT_DIR, or give each job its own";
+            refusal.hint = Some(hint.to_owned());
+            refusal
+        }
+    }
+}
