@@ -1,13 +1,14 @@
 //! The engine of the invented world: keeps the contract of `Engine`, with answers that get lost on the way.
 
 use crate::fault::Kind;
+use crate::market;
 use crate::planted::Bug;
 use crate::world::{Machine, Worker, World};
 use async_trait::async_trait;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windfall_core::worker::{StartOrder, WorkerView};
 use windfall_core::{
-    DecisionId, LeaseId, Market, Offer, Pool, Span, StintId, Trouble, TroubleKind, Want, Work, WorkerEnd,
+    DecisionId, LeaseId, Market, Node, Offer, Pool, Span, StintId, Trouble, TroubleKind, Want, Work, WorkerEnd,
 };
 use windfall_exec::{AgentLink, Capabilities, Engine, EngineError, Owned, SeenGroup, SeenLease, SeenWorker};
 
@@ -126,6 +127,14 @@ impl Engine for Shared {
             return Err(lost());
         }
         Ok(vec![world.pool.clone()])
+    }
+
+    async fn nodes(&self) -> Result<Vec<Node>, EngineError> {
+        let mut world = self.world();
+        if world.is_silent() {
+            return Err(lost());
+        }
+        Ok(market::nodes(world.seed, world.now))
     }
 
     async fn acquire(&self, group: DecisionId, want: &Want) -> Result<SeenGroup, EngineError> {

@@ -2,8 +2,8 @@
 
 use crate::random;
 use std::sync::OnceLock;
-use windfall_core::pool::{Books, Habits, Placing, Supply};
-use windfall_core::{Market, NanoUsd, Offer, OfferId, Pool, PoolId, Span, Time};
+use windfall_core::pool::{Books, Habits, Health, Placing, Shape, Supply};
+use windfall_core::{Market, NanoUsd, Node, NodeId, Offer, OfferId, Pool, PoolId, Span, Time};
 use windfall_sim::{Tape, embedded};
 
 /// One offer, its capacity and its next change.
@@ -42,6 +42,30 @@ fn offer(zone: &str, market: Market, price: NanoUsd, notice: Span) -> Offer {
         capacity: None,
         notice,
     }
+}
+
+/// Machines that the engine knows beside our leases: every few hours one of them is drained, fails, or is gone.
+pub(crate) fn nodes(seed: u64, now: Time) -> Vec<Node> {
+    let shown = (0..2_u64).filter_map(|number| {
+        let spell = now.0.div_euclid(Span::hours(2).0).unsigned_abs();
+        let health = match random::of(seed, &[15, number, spell]).below(8) {
+            0 => return None,
+            1 => Health::NotReady,
+            2 => Health::Drained,
+            _ => Health::Ready,
+        };
+        Some(Node {
+            id: NodeId(format!("invented/node-{number}").into()),
+            pool: PoolId("invented/pool".into()),
+            accelerator: "V100".to_owned(),
+            capacity: Shape { accelerators: 8, ..Shape::default() },
+            foreign: Shape::default(),
+            domains: Default::default(),
+            health,
+            rate: NanoUsd(0),
+        })
+    });
+    shown.collect()
 }
 
 /// The pool of a world, whose habits are as different as those of real ones.
