@@ -4,7 +4,7 @@
 use windfall_explore::{Bug, Options, explore, log_digest, planted};
 
 /// Worlds in which the laws are looked at; fewer would not reach everything.
-const WORLDS: u64 = 60;
+const WORLDS: u64 = 125;
 
 #[test]
 fn the_laws_hold_and_everything_is_reached() {

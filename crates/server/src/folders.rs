@@ -45,15 +45,15 @@ impl JobNotes {
     /// Deletes the environment, which may hold secrets: a job that has ended needs it no more. The rest is for its
     /// bill.
     pub fn forget_environment(folder: &Path) -> io::Result<()> {
-        let kept = match JobNotes::read(folder) {
-            Ok(kept) => kept,
+        let notes = match JobNotes::read(folder) {
+            Ok(notes) => notes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error),
         };
         if notes.env.is_empty() {
             return Ok(());
         }
-        JobNotes { env: BTreeMap::new(), ..kept }.write(folder)
+        JobNotes { env: BTreeMap::new(), ..notes }.write(folder)
     }
 
     /// What a new job has under its checkpoint path.
@@ -137,7 +137,7 @@ impl JobFolders for Folders {
         let job = brain.job(stint.workload)?;
         let known = job.stint.as_ref().filter(|known| known.id == stint)?;
         let folder = self.home.job(&job.spec.run.environment);
-        let kept = JobNotes::read(&folder).ok()?;
+        let notes = JobNotes::read(&folder).ok()?;
         let mut env = notes.env;
         env.extend(job.spec.run.env.clone());
         let offer = known.leases().next().and_then(|lease| brain.offer(&brain.lease(lease)?.offer));
@@ -165,7 +165,7 @@ impl JobFolders for Folders {
             complete: checkpoint.complete.clone(),
             last_upload_ms: (LAST_UPLOAD.0.unsigned_abs() / u64::from(self.speed.max(1))).max(LAST_UPLOAD_LEAST_MS),
             resume: known.resume,
-            foreign: kept.foreign,
+            foreign: notes.foreign,
         })
     }
 }
