@@ -19,6 +19,19 @@ pub fn with_causes(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// A number with its thousands apart: `1,234`.
+pub fn grouped(number: u128) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::{counted, with_causes};

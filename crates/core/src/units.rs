@@ -217,15 +217,7 @@ impl fmt::Display for NanoUsd {
             format!("{sign}$0.{:04}", (nano + 50_000) / 100_000)
         } else {
             let cents = (nano + 5_000_000) / 10_000_000;
-            let dollars = (cents / 100).to_string();
-            let mut grouped = String::new();
-            for (i, digit) in dollars.chars().enumerate() {
-                if i > 0 && (dollars.len() - i).is_multiple_of(3) {
-                    grouped.push(',');
-                }
-                grouped.push(digit);
-            }
-            format!("{sign}${grouped}.{:02}", cents % 100)
+            format!("{sign}${}.{:02}", crate::english::grouped((cents / 100).into()), cents % 100)
         };
         f.pad(&text)
     }

@@ -1,7 +1,7 @@
 //! A second reader of the log: every committed row is decoded once, counted, and billed by its own arithmetic,
 //! to be compared with the ledger and with what the world charged.
 
-use crate::books::Books;
+use crate::books::LedgerAudit;
 use crate::conduct::Conduct;
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,7 +49,7 @@ pub(crate) struct Audit {
     pub dearest: BTreeMap<WorkloadId, i128>,
     pub conduct: Conduct,
     pub installation: Installation,
-    pub books: Books,
+    pub books: LedgerAudit,
     pub digest: u64,
 }
 

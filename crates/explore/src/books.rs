@@ -9,7 +9,7 @@ const DAY_MS: i64 = 86_400_000;
 
 /// What the log says that rows repeat.
 #[derive(Default)]
-pub(crate) struct Books {
+pub(crate) struct LedgerAudit {
     accounts: BTreeMap<WorkloadId, Account>,
     goods: BTreeMap<OfferId, Goods>,
     /// Of which offer a lease is, and whether it was found, not asked for.
@@ -20,7 +20,7 @@ pub(crate) struct Books {
     cut: u64,
 }
 
-impl Books {
+impl LedgerAudit {
     pub fn submitted(&mut self, id: WorkloadId, spec: &JobSpec) {
         self.accounts.insert(id, Account::of(id, spec));
     }

@@ -13,7 +13,7 @@ use windfall_core::brain::{Config, Open};
 use windfall_core::worker::StartOrder;
 use windfall_core::{Brain, DecisionId, Event, Span, StintId, Time, Trouble, TroubleKind, WorkloadId};
 use windfall_server::cycle::{Cycle, Habits, Moment, Ticket};
-use windfall_server::dispatch::{self, JobFolders, Seen, StoreAccess, StoreProbe, Task};
+use windfall_server::dispatch::{self, JobFolders, Observation, StoreAccess, StoreProbe, Task};
 use windfall_store::Store;
 
 /// The memory store and the invented engine are always ready.
@@ -87,7 +87,7 @@ impl Server {
         Some(self.flights.remove(due))
     }
 
-    pub fn observe(&self, shared: &Shared) -> Result<Seen, String> {
+    pub fn observe(&self, shared: &Shared) -> Result<Observation, String> {
         now(dispatch::observe(self.cycle.brain(), shared, shared)).map_err(|error| error.to_string())
     }
 }

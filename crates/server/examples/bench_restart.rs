@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use windfall_core::brain::Config;
 use windfall_core::{Event, JobSpec, Time, Workload, WorkloadId};
 use windfall_server::cycle::{Cycle, Habits, Moment, Step};
-use windfall_server::dispatch::Seen;
+use windfall_server::dispatch::Observation;
 use windfall_store::Store;
 
 const JOBS: u64 = 100_000;
@@ -53,7 +53,7 @@ async fn turn(cycle: &mut Cycle, store: &Arc<dyn Store>, now: Moment) -> Result<
     cycle.turn();
     loop {
         match cycle.next(now) {
-            Step::Look { .. } => cycle.looked(now, Ok(Seen::default()), Some(Ok(Vec::new()))),
+            Step::Look { .. } => cycle.looked(now, Ok(Observation::default()), Some(Ok(Vec::new()))),
             Step::Commit(commit) => {
                 store.commit(cycle.epoch(), &commit).await?;
                 cycle.committed(now, Ok(()));

@@ -7,7 +7,7 @@ use crate::api_types::{
 use crate::cycle::{Refused, Ticket, continued_already, path_in_use};
 use crate::folders::JobNotes;
 use crate::home::Home;
-use crate::keeper::{Ask, Books, Keeper, Reply, Waiting, refusal};
+use crate::keeper::{Ask, Keeper, LedgerState, Reply, Waiting, refusal};
 use crate::{bill, history, logs, problem};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -86,7 +86,7 @@ impl Keeper {
                 let (brain, now) = (self.cycle.brain(), self.clock.now());
                 let _ = reply.send(Ok(brain.jobs().filter_map(|job| brain.view(job.id, now)).collect()));
             }
-            Ask::Books(reply) => {
+            Ask::LedgerState(reply) => {
                 let _ = reply.send(Ok(self.books()));
             }
             Ask::SaverIn(key, reply) => {
@@ -274,9 +274,9 @@ impl Keeper {
     }
 
     /// Where the ledger stands: the durable rows, and what leases that still run have cost since.
-    fn books(&self) -> Option<Books> {
+    fn books(&self) -> Option<LedgerState> {
         let now = self.clock.now();
-        Some(Books {
+        Some(LedgerState {
             last_row: self.cycle.last_ledger_row()?,
             open: self.cycle.brain().open_ledger(now),
             now,

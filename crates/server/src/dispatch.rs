@@ -211,7 +211,7 @@ fn world_time(real_ms: u64, speed: u32) -> Span {
 
 /// What a look at an engine showed.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct Observation {
     /// What it says.
     pub events: Vec<Event>,
     /// Leases that were up and that it did not find.
@@ -220,7 +220,7 @@ pub struct Seen {
 
 /// Everything an engine shows about what it has and about the leases that a brain holds. An offer or a node that it does
 /// not show any more is not there.
-pub async fn observe(brain: &Brain, engine: &dyn Engine, link: &dyn AgentLink) -> Result<Seen, EngineError> {
+pub async fn observe(brain: &Brain, engine: &dyn Engine, link: &dyn AgentLink) -> Result<Observation, EngineError> {
     let mut events: Vec<Event> = engine.pools().await?.into_iter().map(|pool| Event::PoolSeen { pool }).collect();
     let nodes = engine.nodes().await?;
     let shown: BTreeSet<&NodeId> = nodes.iter().map(|node| &node.id).collect();
@@ -234,7 +234,7 @@ pub async fn observe(brain: &Brain, engine: &dyn Engine, link: &dyn AgentLink) -
     events.extend(offers.into_iter().map(|offer| Event::OfferSeen { offer }));
     let leases: Vec<LeaseId> = brain.leases().map(|lease| lease.id).collect();
     if leases.is_empty() {
-        return Ok(Seen { events, not_found: Vec::new() });
+        return Ok(Observation { events, not_found: Vec::new() });
     }
     let groups: BTreeSet<DecisionId> = leases.iter().map(|lease| lease.group).collect();
     let groups = engine.observe(&groups.into_iter().collect::<Vec<_>>()).await?;
@@ -242,7 +242,7 @@ pub async fn observe(brain: &Brain, engine: &dyn Engine, link: &dyn AgentLink) -
     let workers = link.workers(&leases).await?;
     events.extend(all_events(&groups, &workers, engine.describe().speed));
     let up = brain.leases().filter(|lease| lease.up_at.is_some() && !known.contains(&lease.id));
-    Ok(Seen { events, not_found: up.map(|lease| lease.id).collect() })
+    Ok(Observation { events, not_found: up.map(|lease| lease.id).collect() })
 }
 
 /// News of leases that the engine holds and the log does not know: nobody will ever give them back but us.

@@ -38,8 +38,7 @@ fn stints_leant_on(brain: &Brain, events: &[Event]) -> BTreeSet<StintId> {
                 leant_on.insert(*stint);
             }
             Event::LeaseGone { lease, .. } => {
-                let stints = brain.jobs().filter_map(|job| job.stint.as_ref());
-                leant_on.extend(stints.filter(|stint| stint.is_on(*lease)).map(|stint| stint.id));
+                leant_on.extend(brain.stints_on(*lease));
             }
             _ => {}
         }

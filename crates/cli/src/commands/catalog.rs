@@ -10,6 +10,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 use windfall_catalog::build::folder::Built;
 use windfall_catalog::{BuildError, Catalog, Source, build};
+use windfall_core::english::grouped;
 use windfall_server::client::home_failure;
 use windfall_server::client::{Code, Failure};
 use windfall_server::home::Home;
@@ -85,7 +86,7 @@ fn as_text(catalog: &Catalog, origin: &str, prices: &BTreeMap<&Source, usize>, t
             Column::figures(
                 "PRICES",
                 0,
-                column(&|source| prices.get(source).map_or(String::new(), |count| grouped(*count))),
+                column(&|source| prices.get(source).map_or(String::new(), |count| grouped(*count as u128))),
             ),
             Column::words("WHAT", 1, column(&|source| source.what.clone())).least(20),
             Column::words("LICENCE", 2, column(&|source| source.licence.clone())),
@@ -99,26 +100,14 @@ fn as_text(catalog: &Catalog, origin: &str, prices: &BTreeMap<&Source, usize>, t
         build::FORMAT,
         catalog.size() as f64 / 1e6,
         catalog.digest(),
-        grouped(total),
-        grouped(catalog.instance_types().count()),
+        grouped(total as u128),
+        grouped(catalog.instance_types().count() as u128),
         catalog.families().len(),
         clouds(catalog).join(", "),
     );
     let old = age::note(today, catalog.sources())
         .map_or(String::new(), |note| format!("\n{}", wrapped(&note, crate::live::width())));
     format!("{}\n{table}{old}", wrapped(&about, crate::live::width()))
-}
-
-fn grouped(count: usize) -> String {
-    let digits = count.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 fn build_one(here: &Here, from: &Path, out: Option<&Path>) -> Result<Code, Failure> {
@@ -166,7 +155,7 @@ fn build_one(here: &Here, from: &Path, out: Option<&Path>) -> Result<Code, Failu
         return Ok(Code::Done);
     }
     for file in &files {
-        println!("{}: {}, {} prices of {}", file.name, file.format, grouped(file.prices), file.as_of);
+        println!("{}: {}, {} prices of {}", file.name, file.format, grouped(file.prices as u128), file.as_of);
     }
     for name in &skipped {
         println!("{name}: skipped, not in a known format");
@@ -179,7 +168,7 @@ fn build_one(here: &Here, from: &Path, out: Option<&Path>) -> Result<Code, Failu
 }
 
 fn several(count: usize, word: &str) -> String {
-    format!("{} {word}{}", grouped(count), if count == 1 { "" } else { "s" })
+    format!("{} {word}{}", grouped(count as u128), if count == 1 { "" } else { "s" })
 }
 
 fn failed(error: &BuildError) -> Failure {

@@ -5,7 +5,7 @@ use crate::ids::{LeaseId, StintId, WorkloadId};
 use crate::ledger::{Account, Beneficiary, Bought, LedgerRow, Share};
 use crate::pool::Allocation;
 use crate::units::{NanoUsd, Time};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Lease {
     /// Who its time is charged to, and in which shares: stints of others their part, and all the rest the workload that
@@ -40,7 +40,7 @@ impl Lease {
 
     /// The part of it that an allocation has: by accelerators, else by cores, else all of it.
     fn share_of(&self, allocation: &Allocation) -> Share {
-        let accelerators = match self.size.accelerators {
+        let accelerators = match self.terms.size.accelerators {
             0 => self.goods.as_ref().map_or(0, |goods| goods.count),
             known => known,
         };
@@ -49,8 +49,8 @@ impl Lease {
                 let parts = devices.iter().map(|device| device.part.fraction());
                 Share::sum(parts.map(|(part, of)| Share::new(part.into(), u64::from(of) * u64::from(accelerators))))
             }
-            _ if allocation.cpu_millis > 0 && self.size.cpu_millis > 0 => {
-                Share::new(allocation.cpu_millis.min(self.size.cpu_millis), self.size.cpu_millis)
+            _ if allocation.cpu_millis > 0 && self.terms.size.cpu_millis > 0 => {
+                Share::new(allocation.cpu_millis.min(self.terms.size.cpu_millis), self.terms.size.cpu_millis)
             }
             _ => Share::WHOLE,
         }
@@ -90,9 +90,12 @@ impl Brain {
     /// A stint is over: what it had of leases of others is theirs again.
     pub(super) fn give_shares_back(&mut self, stint: StintId) {
         let (now, seq) = (self.now, self.last_seq);
-        let shared = |lease: &&Lease| lease.sharers.iter().any(|sharer| sharer.stint == stint);
-        let shared: Vec<LeaseId> = self.leases.values().filter(shared).map(|lease| lease.id).collect();
-        for id in shared {
+        let known = self.jobs.get(&stint.workload).and_then(|job| job.stint.as_ref());
+        let leases: BTreeSet<LeaseId> = known.into_iter().flat_map(|stint| stint.leases()).collect();
+        let is_shared = |id: &LeaseId| {
+            self.leases.get(id).is_some_and(|lease| lease.sharers.iter().any(|sharer| sharer.stint == stint))
+        };
+        for id in leases.into_iter().filter(is_shared).collect::<Vec<_>>() {
             self.book(id, now, seq);
             let Some(lease) = self.leases.get_mut(&id) else { continue };
             let market = lease.market;
@@ -102,6 +105,18 @@ impl Brain {
                 }
             }
         }
+    }
+
+    /// Workloads that may run something on a lease.
+    pub(super) fn workloads_on(&self, id: LeaseId) -> Vec<WorkloadId> {
+        let Some(lease) = self.leases.get(&id) else { return Vec::new() };
+        lease.workload.into_iter().chain(lease.sharers.iter().map(|sharer| sharer.stint.workload)).collect()
+    }
+
+    /// Stints that run on a lease.
+    pub fn stints_on(&self, id: LeaseId) -> Vec<StintId> {
+        let stints = self.workloads_on(id).into_iter().filter_map(|workload| self.jobs.get(&workload)?.stint.as_ref());
+        stints.filter(|stint| stint.is_on(id)).map(|stint| stint.id).collect()
     }
 
     /// Leases that a workload has, or has a part of, and since when.

@@ -2,10 +2,10 @@
 //! the engine says that it is gone.
 
 use super::{Brain, Open};
-use crate::ids::{DecisionId, LeaseId, NodeId, StintId, WorkloadId};
+use crate::ids::{DecisionId, LeaseId, StintId, WorkloadId};
 use crate::ledger::{Goods, Meter, Share};
 use crate::offer::{Market, Offer, OfferId};
-use crate::pool::{Habits, Shape};
+use crate::pool::Habits;
 use crate::record::Decision;
 use crate::units::{Span, Time};
 use crate::want::{Address, GroupPhase, LeaseTerms, Want};
@@ -69,16 +69,9 @@ pub struct Lease {
     /// Where it can be reached, once it is usable.
     #[serde(default)]
     pub ready: Option<Address>,
-    /// The engine's own name for it; empty where it goes by ours.
+    /// What its engine said of it when it was first there.
     #[serde(default)]
-    pub reference: String,
-    #[serde(default)]
-    pub node: Option<NodeId>,
-    #[serde(default)]
-    pub size: Shape,
-    /// When it ends by agreement.
-    #[serde(default)]
-    pub ends_by: Option<Time>,
+    pub terms: LeaseTerms,
     /// Since when the market says that it may soon be taken.
     #[serde(default)]
     pub at_risk_since: Option<Time>,
@@ -114,10 +107,7 @@ impl Lease {
             meter: None,
             up_at: None,
             ready: None,
-            reference: String::new(),
-            node: None,
-            size: Shape::default(),
-            ends_by: None,
+            terms: LeaseTerms::default(),
             at_risk_since: None,
             sharers: Vec::new(),
         }
@@ -125,10 +115,9 @@ impl Lease {
 
     /// Binds it to what the engine says of it.
     pub(super) fn bind(&mut self, terms: &LeaseTerms) {
-        let LeaseTerms { reference, offer, node, size, ends_by } = terms.clone();
-        (self.reference, self.node, self.size, self.ends_by) = (reference, node, size, ends_by);
-        if let Some(offer) = offer {
-            self.offer = offer;
+        self.terms = terms.clone();
+        if let Some(offer) = &terms.offer {
+            self.offer = offer.clone();
         }
     }
 

@@ -2,7 +2,7 @@
 //! second of a lease that is up is metered here.
 
 use super::{Brain, Group, Lease, LeasePhase, SHOWN_AFTER_END};
-use crate::ids::{DecisionId, LeaseId};
+use crate::ids::{DecisionId, LeaseId, WorkloadId};
 use crate::ledger::{Goods, HostShape, Meter};
 use crate::offer::{Market, OfferId};
 use crate::pool::Shape;
@@ -101,7 +101,7 @@ impl Brain {
         let rate = shown.or(self.gone_prices.get(&offer).copied()).unwrap_or_default();
         if let Some(offer) = self.offers.get(&offer) {
             lease.market = offer.market;
-            let Shape { cpu_millis, memory_bytes, .. } = lease.size;
+            let Shape { cpu_millis, memory_bytes, .. } = lease.terms.size;
             lease.goods = Some(Goods { shape: HostShape { cpu_millis, memory_bytes }, ..Goods::of(offer) });
         }
         lease.up_at = Some(at);
@@ -153,8 +153,11 @@ impl Brain {
     pub(super) fn on_lease_noticed(&mut self, id: LeaseId, ends_at: Time) {
         let Some(lease) = self.leases.get_mut(&id) else { return };
         lease.phase = LeasePhase::Noticed { ends_at };
-        for stint in self.jobs.values_mut().filter_map(|job| job.stint.as_mut()).filter(|stint| stint.is_on(id)) {
-            stint.interrupted = true;
+        for workload in self.workloads_on(id) {
+            let stint = self.jobs.get_mut(&workload).and_then(|job| job.stint.as_mut());
+            if let Some(stint) = stint.filter(|stint| stint.is_on(id)) {
+                stint.interrupted = true;
+            }
         }
     }
 
@@ -162,6 +165,7 @@ impl Brain {
         let Some(up_at) = self.leases.get(&id).map(|lease| lease.up_at) else { return };
         let end_at = up_at.map_or(at, |up_at| at.clamp(up_at, self.now));
         self.book(id, end_at, seq);
+        let on_it = self.workloads_on(id);
         let Some(lease) = self.leases.remove(&id) else { return };
         if end == LeaseEnd::Taken {
             self.heard(&lease.offer, false);
@@ -173,17 +177,16 @@ impl Brain {
         {
             *job.held.entry(lease.market).or_default() += lease.held_at(end_at);
         }
-        self.end_workers_on(id, end);
+        self.end_workers_on(id, end, on_it);
         lease.workload.into_iter().for_each(|workload| self.forget_if_over(workload));
     }
 
     /// Whatever ran on a lease that is gone is dead, and did not end by itself as far as anyone knows.
-    fn end_workers_on(&mut self, id: LeaseId, end: LeaseEnd) {
+    fn end_workers_on(&mut self, id: LeaseId, end: LeaseEnd, on_it: Vec<WorkloadId>) {
         let now = self.now;
-        let mut on_it = Vec::new();
-        for job in self.jobs.values_mut() {
-            let Some(stint) = job.stint.as_mut().filter(|stint| stint.is_on(id)) else { continue };
-            on_it.push(job.id);
+        for workload in on_it {
+            let stint = self.jobs.get_mut(&workload).and_then(|job| job.stint.as_mut());
+            let Some(stint) = stint.filter(|stint| stint.is_on(id)) else { continue };
             for rank in stint.ranks_on(id) {
                 let worker = &mut stint.workers[rank];
                 stint.interrupted |= worker.end.is_none() && (end != LeaseEnd::Released || stint.stopping.is_none());
@@ -193,8 +196,6 @@ impl Brain {
             if stint.is_ended() {
                 stint.ended_at.get_or_insert(now);
             }
-        }
-        for workload in on_it {
             self.close_stint_if_over(workload);
             self.forget_if_over(workload);
         }

@@ -7,6 +7,7 @@ use crate::record::Outcome;
 use crate::spec::JobSpec;
 use crate::units::{NanoUsd, Span, Time};
 use crate::view::{JobView, LeaseView, State};
+use crate::want::GroupPhase;
 
 impl Brain {
     /// A job as shown at `now`; none when the brain has forgotten it (the store has not).
@@ -25,7 +26,11 @@ impl Brain {
             view.count(lease.market, held, lease.owed_by(id, now));
         }
         view.lease = self.lease_view(job);
-        view.waits_for = (view.state == State::Waiting).then(|| self.why_waiting(job, now));
+        view.waits_for = match view.state {
+            State::Waiting => Some(self.why_waiting(job, now)),
+            State::Acquiring => self.queue_of(job),
+            _ => None,
+        };
         view.restart = job.restart(self.config());
         view.on_demand_price = self
             .sight(job, now)
@@ -58,6 +63,15 @@ impl Brain {
             Some(away) => format!("the store of its checkpoints: {}", away.trouble.text),
             None => self.choose(job, &self.sight(job, now)).1.text,
         }
+    }
+
+    /// The queue of an engine in which its group waits.
+    fn queue_of(&self, job: &Job) -> Option<String> {
+        let group = self.leases_of(job.id).find_map(|lease| self.group_of(lease))?;
+        let GroupPhase::Queued { eta, .. } = group.phase else { return None };
+        let engine = group.want.alternatives.first().and_then(|first| self.offer(&first.offer)).map(|o| &o.engine);
+        let expected = eta.map_or(String::new(), |eta| format!(", expected in {}", eta - self.now()));
+        Some(format!("the queue of {}{expected}", engine.map_or("its engine", |engine| engine.as_str())))
     }
 
     fn lease_view(&self, job: &Job) -> Option<LeaseView> {

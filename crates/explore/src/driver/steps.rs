@@ -7,7 +7,7 @@ use windfall_core::brain::Open;
 use windfall_core::{Body, DecisionId, LeaseId, codec};
 use windfall_exec::{Engine, Owned};
 use windfall_server::cycle::Step;
-use windfall_server::dispatch::{Performed, Seen};
+use windfall_server::dispatch::{Observation, Performed};
 use windfall_store::{Commit, Loaded, Store, StoreError};
 
 impl WorldRun {
@@ -142,7 +142,7 @@ impl WorldRun {
 
     /// What the engine shows, or why it cannot be seen. Its answers fail, get lost, come late or twice, but not more
     /// often because the server looks more often.
-    fn observe(&mut self) -> Result<Seen, String> {
+    fn observe(&mut self) -> Result<Observation, String> {
         let Some(server) = &mut self.server else { return Err("no server".to_owned()) };
         let seen = server.observe(&self.shared);
         let dirty = self.shared.world().dirty_since.take();

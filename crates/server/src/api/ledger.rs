@@ -6,7 +6,7 @@
 
 use super::{ApiState, Asker, LOOK};
 use crate::api_types::{LedgerEntry, LedgerPage, Problem};
-use crate::keeper::{Ask, Books};
+use crate::keeper::{Ask, LedgerState};
 use crate::principal::Principal;
 use crate::problem;
 use axum::Json;
@@ -75,9 +75,9 @@ impl Wanted {
 }
 
 impl ApiState {
-    async fn books(&self) -> Result<Books, Problem> {
+    async fn books(&self) -> Result<LedgerState, Problem> {
         for _ in 0..LOOKS {
-            if let Some(books) = self.ask(Ask::Books).await? {
+            if let Some(books) = self.ask(Ask::LedgerState).await? {
                 return Ok(books);
             }
             tokio::time::sleep(LOOK / 10).await;
@@ -155,10 +155,10 @@ mod tests {
             let mut looks = 0;
             while let Some(ask) = asked.recv().await {
                 looks += 1;
-                let Ask::Books(reply) = ask else { continue };
+                let Ask::LedgerState(reply) = ask else { continue };
                 // At every second look a commit is on its way.
                 let open = vec![row(5, "ada")];
-                let books = Books { last_row: 4, open, now: Time(400_000), market: "steady".to_owned() };
+                let books = LedgerState { last_row: 4, open, now: Time(400_000), market: "steady".to_owned() };
                 let _ = reply.send(Ok((looks % 2 == 0).then_some(books)));
             }
         });

@@ -1,7 +1,7 @@
 //! Leases that their engine did not find. A fresh machine and an old one are both not found for a while, so a lease
 //! counts as gone only when it was not found for as long as its pool takes to settle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use windfall_core::{Brain, Event, LeaseEnd, LeaseId, Time};
 
 /// Since when each is not found.
@@ -11,7 +11,8 @@ pub(super) struct Missing(BTreeMap<LeaseId, Time>);
 impl Missing {
     /// Takes in what a look did not find; gives the end of those that were not found for long enough.
     pub fn gone(&mut self, brain: &Brain, not_found: &[LeaseId], now: Time) -> Vec<Event> {
-        self.0.retain(|lease, _| not_found.contains(lease));
+        let known: BTreeSet<&LeaseId> = not_found.iter().collect();
+        self.0.retain(|lease, _| known.contains(lease));
         for lease in not_found {
             self.0.entry(*lease).or_insert(now);
         }

@@ -19,7 +19,7 @@ pub use requests::{Answer, Refused, Ticket};
 pub(crate) use requests::{continued_already, path_in_use};
 pub use step::{Gone, Habits, Moment, Step};
 
-use crate::dispatch::{self, Performed, Seen};
+use crate::dispatch::{self, Observation, Performed};
 use crate::flights::Flights;
 use crate::journal::Journal;
 use crate::merge::ProgressMerge;
@@ -219,7 +219,12 @@ impl Cycle {
 
     /// The engine was looked at: what it shows, and all that it holds where that was asked for. Makes the commit of
     /// this turn.
-    pub fn looked(&mut self, now: Moment, seen: Result<Seen, String>, owned: Option<Result<Vec<Owned>, String>>) {
+    pub fn looked(
+        &mut self,
+        now: Moment,
+        seen: Result<Observation, String>,
+        owned: Option<Result<Vec<Owned>, String>>,
+    ) {
         if !self.leads() {
             return;
         }

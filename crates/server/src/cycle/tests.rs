@@ -71,7 +71,7 @@ impl Stage {
                 }
                 Step::Look { sweep } => {
                     let events = vec![Event::OfferSeen { offer: offer() }];
-                    let seen = Seen { events, not_found: self.not_found.clone() };
+                    let seen = Observation { events, not_found: self.not_found.clone() };
                     let seen = if sees { Ok(seen) } else { Err("silent".into()) };
                     self.cycle.looked(self.now, seen, sweep.then(|| Ok(Vec::new())));
                 }
@@ -157,7 +157,7 @@ fn an_answer_comes_after_the_commit_and_a_call_after_the_answer() {
             Step::Rest { .. } => break,
             Step::Look { .. } => {
                 order.push("look");
-                let seen = Seen { events: vec![Event::OfferSeen { offer: offer() }], ..Seen::default() };
+                let seen = Observation { events: vec![Event::OfferSeen { offer: offer() }], ..Observation::default() };
                 stage.cycle.looked(stage.now, Ok(seen), None);
             }
             Step::Commit(rows) => {

@@ -61,7 +61,7 @@ pub enum Ask {
     /// Live jobs.
     Live(Reply<Vec<JobView>>),
     /// Where the ledger stands; none while a commit is on its way.
-    Books(Reply<Option<Books>>),
+    LedgerState(Reply<Option<LedgerState>>),
     /// Why.
     Explain(WorkloadId, Reply<ExplainAnswer>),
     /// Take a lease away.
@@ -71,7 +71,7 @@ pub enum Ask {
 }
 
 /// Where the ledger stands.
-pub struct Books {
+pub struct LedgerState {
     /// The last row that is durable.
     pub last_row: u64,
     /// What those rows do not show yet.

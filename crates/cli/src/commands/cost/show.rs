@@ -5,6 +5,7 @@ use super::sums::{Sum, Sums};
 use crate::fitted::{Column, fitted, wrapped};
 use serde_json::{Map, Value, json};
 use windfall_core::Time;
+use windfall_core::english::grouped;
 use windfall_server::client::LedgerEnd;
 
 /// Of when a report is, as it was asked for.
@@ -27,25 +28,12 @@ fn dollars(nano: i128, decimals: usize) -> String {
     let unit = 10_i128.pow(9 - decimals as u32);
     let rounded = (nano.abs() + unit / 2) / unit;
     let (whole, rest) = (rounded / 10_i128.pow(decimals as u32), rounded % 10_i128.pow(decimals as u32));
-    format!("{}${}.{rest:0decimals$}", if nano < 0 && rounded > 0 { "-" } else { "" }, grouped(whole))
-}
-
-/// `1,234`.
-fn grouped(whole: i128) -> String {
-    let digits = whole.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    format!("{}${}.{rest:0decimals$}", if nano < 0 && rounded > 0 { "-" } else { "" }, grouped(whole.unsigned_abs()))
 }
 
 fn hours(ms: i128) -> String {
     let tenths = (ms.abs() + 180_000) / 360_000;
-    format!("{}{}.{}", if ms < 0 && tenths > 0 { "-" } else { "" }, grouped(tenths / 10), tenths % 10)
+    format!("{}{}.{}", if ms < 0 && tenths > 0 { "-" } else { "" }, grouped((tenths / 10).unsigned_abs()), tenths % 10)
 }
 
 fn percent(part: i128, of: i128) -> String {

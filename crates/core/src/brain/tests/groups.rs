@@ -61,7 +61,7 @@ fn a_lease_that_became_another_alternative_is_shown_and_charged_as_that() {
     world.decide();
     world.started(id);
     let known = world.brain.lease(lease).expect("held");
-    assert_eq!((known.reference.as_str(), &known.offer), ("i-0123", &taken));
+    assert_eq!((known.terms.reference.as_str(), &known.offer), ("i-0123", &taken));
     world.pass(Span::hours(1));
     world.gone(LeaseEnd::Taken);
     let rows = world.brain.take_ledger();
@@ -81,6 +81,9 @@ fn an_hour_in_an_engines_queue_is_neither_paid_nor_boot() {
     let eta = world.now + Span::hours(1);
     assert!(world.brain.is_news(&queued(Some(eta))));
     world.event(queued(Some(eta)));
+    let view = world.view(id);
+    assert_eq!(view.state, crate::view::State::Acquiring);
+    assert_eq!(view.waits_for.as_deref(), Some("the queue of test, expected in 1h 0m"));
     assert!(!world.brain.is_news(&queued(Some(eta + Span::minutes(1)))), "engines guess anew at every look");
     world.event(Event::GroupGranted { group, at: world.now, units: 4 });
     assert!(matches!(world.brain.groups().next().map(|group| group.phase), Some(GroupPhase::Granted { .. })));
