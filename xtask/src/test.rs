@@ -11,8 +11,13 @@ use std::time::Instant;
 /// Where property tests read their seed.
 const CASES_SEED: &str = "PROPTEST_RNG_SEED";
 
+/// How many lines of a failed test are said again at the end.
+const LINES_AGAIN: usize = 60;
+
 struct Summary {
     rows: Vec<(String, bool, String)>,
+    /// What failed tests printed, to be said again at the end, where it is found.
+    failures: Vec<Vec<String>>,
     passed: u64,
     failed: u64,
     skipped: u64,
@@ -47,12 +52,22 @@ impl Summary {
         println!("\n== {name}");
         let began = Instant::now();
         let (mut passed, mut failed) = (0, 0);
+        let mut section = Section::Progress;
         let good = match command.stdout(Stdio::piped()).spawn() {
             Ok(mut child) => {
                 for line in
                     child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines()).map_while(Result::ok)
                 {
-                    println!("{line}");
+                    section = section.after(&line);
+                    if section != Section::Successes {
+                        println!("{line}");
+                    }
+                    if section == Section::Failures {
+                        if line.starts_with("---- ") {
+                            self.failures.push(Vec::new());
+                        }
+                        self.failures.last_mut().into_iter().for_each(|lines| lines.push(line.clone()));
+                    }
                     if let Some(counts) = line.strip_prefix("test result: ") {
                         passed += count(counts, " passed");
                         failed += count(counts, " failed");
@@ -79,6 +94,29 @@ impl Summary {
     }
 }
 
+/// Where in the output of a test binary a line stands. What good tests print is read for what they skipped, and
+/// not shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Section {
+    Progress,
+    Successes,
+    Failures,
+    Names,
+}
+
+impl Section {
+    fn after(self, line: &str) -> Section {
+        match line {
+            "successes:" => Section::Successes,
+            // The first time before what they printed, the second time before their names.
+            "failures:" if self == Section::Failures => Section::Names,
+            "failures:" => Section::Failures,
+            _ if line.starts_with("test result: ") => Section::Progress,
+            _ => self,
+        }
+    }
+}
+
 fn count(text: &str, word: &str) -> u64 {
     let before = text.find(word).map(|at| &text[..at]);
     before.and_then(|before| before.rsplit([' ', '.', ';']).next()).and_then(|number| number.parse().ok()).unwrap_or(0)
@@ -87,7 +125,7 @@ fn count(text: &str, word: &str) -> u64 {
 /// Runs everything.
 pub fn test(args: &[String]) -> ExitCode {
     let quick = args.iter().any(|arg| arg == "--quick");
-    let mut summary = Summary { rows: Vec::new(), passed: 0, failed: 0, skipped: 0 };
+    let mut summary = Summary { rows: Vec::new(), failures: Vec::new(), passed: 0, failed: 0, skipped: 0 };
     let metadata = metadata();
     summary.check("architecture", &architecture::violations(&metadata));
     summary.check("licences", &licences::violations(&metadata));
@@ -127,6 +165,15 @@ pub fn test(args: &[String]) -> ExitCode {
 }
 
 fn report(summary: &Summary) -> ExitCode {
+    for lines in &summary.failures {
+        println!();
+        let (first, last) = (lines.len().min(LINES_AGAIN / 2), lines.len().saturating_sub(LINES_AGAIN / 2));
+        lines[..first].iter().for_each(|line| println!("{line}"));
+        if last > first {
+            println!("[{} lines are above]", last - first);
+        }
+        lines[last.max(first)..].iter().for_each(|line| println!("{line}"));
+    }
     println!("\nsummary");
     for (name, good, remark) in &summary.rows {
         println!("  {:<6} {name:<28} {remark}", if *good { "ok" } else { "FAILED" });
@@ -141,7 +188,26 @@ fn report(summary: &Summary) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use super::count;
+    use super::{Section, count};
+
+    #[test]
+    fn only_what_failed_is_shown() {
+        let lines = [
+            ("..F.", Section::Progress),
+            ("successes:", Section::Successes),
+            ("---- a stdout ----", Section::Successes),
+            ("failures:", Section::Failures),
+            ("---- b stdout ----", Section::Failures),
+            ("failures:", Section::Names),
+            ("    b", Section::Names),
+            ("test result: FAILED. 1 passed; 1 failed", Section::Progress),
+        ];
+        let mut section = Section::Progress;
+        for (line, expected) in lines {
+            section = section.after(line);
+            assert_eq!(section, expected, "{line}");
+        }
+    }
 
     #[test]
     fn counts_are_read_off_cargo_s_own_line() {
