@@ -31,7 +31,7 @@ impl View {
             terminal,
             live: terminal && !plain,
             colour: terminal && std::env::var_os("NO_COLOR").is_none(),
-            world: format!("{}× replay of {}", hello.speed, hello.market),
+            world: hello.world(),
             drawn: 0,
             last: None,
             events: Vec::new(),

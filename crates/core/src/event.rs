@@ -46,6 +46,14 @@ pub enum Event {
     },
     /// An offer is no longer for sale.
     OfferGone { offer: OfferId },
+    /// An engine has not answered for so long that nothing more is asked of it.
+    EngineSilent {
+        engine: String,
+        /// When it was first asked in vain.
+        since: Time,
+    },
+    /// An engine that was silent answers again.
+    EngineAnswers { engine: String },
     /// A pool is there, or has other habits than before.
     PoolSeen { pool: Pool },
     /// A node is there, or has changed.
@@ -236,7 +244,9 @@ impl Event {
             | Event::NodeSeen { .. }
             | Event::NodeGone { .. }
             | Event::OfferSeen { .. }
-            | Event::OfferGone { .. } => Subject::World,
+            | Event::OfferGone { .. }
+            | Event::EngineSilent { .. }
+            | Event::EngineAnswers { .. } => Subject::World,
             Event::GroupQueued { group, .. } | Event::GroupGranted { group, .. } | Event::GroupFailed { group, .. } => {
                 Subject::Lease(LeaseId { group: *group, slot: 0 })
             }
@@ -255,13 +265,15 @@ impl Event {
     }
 
     /// Every kind there is; the explorer checks that it reached all of them.
-    pub const KINDS: [&str; 24] = [
+    pub const KINDS: [&str; 26] = [
         "configured",
         "submitted",
         "cancel-requested",
         "budget-set",
         "offer-seen",
         "offer-gone",
+        "engine-silent",
+        "engine-answers",
         "pool-seen",
         "node-seen",
         "node-gone",
@@ -291,6 +303,8 @@ impl Event {
             Event::BudgetSet { .. } => "budget-set",
             Event::OfferSeen { .. } => "offer-seen",
             Event::OfferGone { .. } => "offer-gone",
+            Event::EngineSilent { .. } => "engine-silent",
+            Event::EngineAnswers { .. } => "engine-answers",
             Event::LeaseUp { .. } => "lease-up",
             Event::PoolSeen { .. } => "pool-seen",
             Event::NodeSeen { .. } => "node-seen",

@@ -47,6 +47,11 @@ impl OfferId {
     pub fn new(name: &str) -> OfferId {
         OfferId(name.into())
     }
+
+    /// The engine that sells it.
+    pub fn engine(&self) -> &str {
+        self.0.split_once('/').map_or(&self.0, |(engine, _)| engine)
+    }
 }
 
 impl fmt::Display for OfferId {

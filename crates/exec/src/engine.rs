@@ -2,25 +2,30 @@
 //! conformance suite checks.
 
 use async_trait::async_trait;
-use windfall_core::worker::{StartOrder, WorkerView};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
 use windfall_core::{
-    Address, DecisionId, GroupPhase, LeaseEnd, LeaseId, LeaseTerms, Market, Node, Offer, OfferId, Pool, Refusal, Span,
-    StintId, Time, Want,
+    Address, DecisionId, GroupPhase, LeaseEnd, LeaseId, LeaseTerms, Market, NanoUsd, Node, Offer, OfferId, Place, Pool,
+    Refusal, Span, Time, Want,
 };
 
+/// An engine that does not tell of changes is looked at this often.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
 /// What an engine can do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capabilities {
     /// Its name, as offers give it.
     pub name: String,
     /// The markets it sells on.
     pub markets: Vec<Market>,
-    /// How many times faster than life its world runs; 1 for a real one.
-    pub speed: u32,
+    /// Where it sells.
+    pub places: Vec<Place>,
 }
 
 /// Why an engine did not do what it was asked: a class that can be decided on, never text to parse.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum EngineError {
     /// It answered no.
     #[error("refused: {0:?}")]
@@ -34,7 +39,7 @@ pub enum EngineError {
 }
 
 /// Where a lease stands at the engine.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LeaseState {
     /// Granted or asked for, not there yet.
     Pending,
@@ -61,29 +66,22 @@ pub enum LeaseState {
 }
 
 /// A lease as the engine sees it now.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeenLease {
     pub lease: LeaseId,
     pub state: LeaseState,
 }
 
 /// A group as the engine sees it now. Of a granted group every lease is shown that the engine knows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeenGroup {
     pub group: DecisionId,
     pub phase: GroupPhase,
     pub leases: Vec<SeenLease>,
 }
 
-/// A worker on a lease, as its agent last told of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeenWorker {
-    pub lease: LeaseId,
-    pub worker: WorkerView,
-}
-
 /// A lease that an engine holds for us.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owned {
     pub lease: LeaseId,
     /// What was bought.
@@ -92,6 +90,20 @@ pub struct Owned {
     pub since: Option<Time>,
     /// Until when; none while it is there.
     pub until: Option<Time>,
+    /// Where its agent listened, or left its last words.
+    pub address: Option<Address>,
+}
+
+/// An interruption that somebody asks for: a rehearsal, or a drill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Interrupt {
+    /// Announced this long before, in the world's time.
+    WithNotice(Span),
+    /// The machine is simply gone.
+    Without,
+    /// None, but the market says that one may come.
+    AtRisk,
 }
 
 /// What runs leases.
@@ -99,6 +111,11 @@ pub struct Owned {
 pub trait Engine: Send + Sync {
     /// What it can do. Constant for the life of the engine.
     fn describe(&self) -> Capabilities;
+
+    /// Returns when an observation may differ from the one before.
+    async fn changed(&self) {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
 
     /// The pools that its offers and nodes belong to, with their habits.
     async fn pools(&self) -> Result<Vec<Pool>, EngineError>;
@@ -130,22 +147,69 @@ pub trait Engine: Send + Sync {
 
     /// The engine may forget these: they are gone and the log knows it.
     async fn forget(&self, leases: &[LeaseId]) -> Result<(), EngineError>;
+
+    /// Takes a lease away as its market would. Engines whose leases are real refuse.
+    async fn interrupt(&self, _lease: LeaseId, _how: Interrupt) -> Result<(), EngineError> {
+        Err(EngineError::Refused(Refusal::Invalid))
+    }
+
+    /// Nobody will ever ask for its leases again: ends all of them at once.
+    async fn abandon(&self) {
+        let mut groups: BTreeMap<DecisionId, Vec<u32>> = BTreeMap::new();
+        for owned in self.list_owned().await.unwrap_or_default() {
+            groups.entry(owned.lease.group).or_default().push(owned.lease.slot);
+        }
+        for (group, slots) in groups {
+            // What cannot be ended now is ended by nobody.
+            let _ = self.release(group, &slots).await;
+        }
+    }
+
+    /// What it knows of its market beyond now. One that replays a recording knows all of it.
+    fn recording(&self) -> Option<&dyn Recording> {
+        None
+    }
 }
 
-/// Orders to the agents on leases, and what agents tell of their workers. The same for leases of every engine.
-#[async_trait]
-pub trait AgentLink: Send + Sync {
-    /// What is known of the workers on these leases, the last word of those whose lease is gone included.
-    async fn workers(&self, leases: &[LeaseId]) -> Result<Vec<SeenWorker>, EngineError>;
+/// A recorded market, known from its beginning to its end. For forecasts, for bills, and to refuse what can never be:
+/// decisions do not see it.
+pub trait Recording: Send + Sync {
+    fn name(&self) -> &str;
 
-    /// Starts one worker on a lease. Idempotent by stint and rank; refuses an epoch that is over.
-    async fn start(&self, lease: LeaseId, order: &StartOrder) -> Result<(), EngineError>;
+    fn zones(&self) -> Vec<String>;
 
-    /// Asks the worker to save; programs that do not listen go on. Requests are numbered, and one that is not
-    /// newer than the last is nothing new.
-    async fn save(&self, lease: LeaseId, stint: StintId, rank: u32, request: u64) -> Result<(), EngineError>;
+    /// Nothing lives on it, and work comes: it begins anew, so that every first run sees the same market.
+    fn begin_anew(&self);
 
-    /// SIGTERM to the worker, SIGKILL after the grace. A stint that never started is then over, and a
-    /// later start of it is refused.
-    async fn stop(&self, lease: LeaseId, stint: StintId, rank: u32, grace: Span) -> Result<(), EngineError>;
+    /// What is for sale at this moment.
+    fn offers(&self) -> Vec<Offer>;
+
+    /// How often it changes.
+    fn tick(&self) -> Span;
+
+    /// Whether so many could ever not be had at once.
+    fn ever_lacks(&self, units: u32) -> bool;
+
+    /// The most that could ever be had at once.
+    fn most(&self) -> Option<u32>;
+
+    /// The lowest spot price there ever is.
+    fn cheapest(&self) -> Option<NanoUsd>;
+
+    /// The least that a job could have cost for somebody who knew the whole recording.
+    fn least_cost(&self, job: &PastJob) -> Option<NanoUsd>;
+}
+
+/// A job that is over, as far as its cost depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PastJob {
+    pub began: Time,
+    /// From there to the deadline.
+    pub deadline: Span,
+    /// Running time that it needed.
+    pub work: Span,
+    /// Lost with every start.
+    pub restart: Span,
+    /// Instances held at once.
+    pub gang: u32,
 }

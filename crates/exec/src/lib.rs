@@ -1,10 +1,15 @@
 //! Engines: what turns decisions into machines and programs. An engine makes no choice of its own; what
 //! it is told is complete, and what it answers is a state that can be asked for again.
 
+mod agents;
 mod clock;
 mod engine;
+mod link;
 mod simulated;
 
 pub use clock::{ClockFile, WorldClock};
-pub use engine::{AgentLink, Capabilities, Engine, EngineError, LeaseState, Owned, SeenGroup, SeenLease, SeenWorker};
-pub use simulated::{Interrupt, Replay, Simulated, SimulatedError};
+pub use engine::{
+    Capabilities, Engine, EngineError, Interrupt, LeaseState, Owned, PastJob, Recording, SeenGroup, SeenLease,
+};
+pub use link::{AgentLink, LocalLink, SeenWorker};
+pub use simulated::{Replay, Simulated, SimulatedError};

@@ -53,6 +53,7 @@ pub(crate) struct Conduct {
     groups: BTreeMap<DecisionId, Option<u32>>,
     pools: BTreeMap<PoolId, Pool>,
     offers: BTreeMap<OfferId, Offer>,
+    silent: BTreeSet<String>,
     now: Time,
 }
 
@@ -83,6 +84,8 @@ impl Conduct {
         match event {
             Event::OfferSeen { offer } => self.offers.get(&offer.id) != Some(offer),
             Event::OfferGone { offer } => self.offers.contains_key(offer),
+            Event::EngineSilent { engine, .. } => !self.silent.contains(engine),
+            Event::EngineAnswers { engine } => self.silent.contains(engine),
             Event::CancelRequested { workload, .. } => self.jobs.get(workload).is_some_and(|job| !job.cancelled),
             Event::PoolSeen { pool } => self.pools.get(&pool.id) != Some(pool),
             Event::NodeSeen { .. } | Event::NodeGone { .. } => true,
@@ -130,6 +133,12 @@ impl Conduct {
             }
             Event::OfferGone { offer } => {
                 self.offers.remove(offer);
+            }
+            Event::EngineSilent { engine, .. } => {
+                self.silent.insert(engine.clone());
+            }
+            Event::EngineAnswers { engine } => {
+                self.silent.remove(engine);
             }
             Event::CancelRequested { workload, .. } => self.change(workload, |job| job.cancelled = true),
             Event::StoreChecked { workload, .. } => self.change(workload, |job| job.looked_at_store = false),

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windfall_core::worker::{StartOrder, WorkerView};
 use windfall_core::{
-    DecisionId, LeaseId, Market, Node, Offer, Pool, Span, StintId, Trouble, TroubleKind, Want, Work, WorkerEnd,
+    Address, DecisionId, LeaseId, Market, Node, Offer, Pool, Span, StintId, Trouble, TroubleKind, Want, Work, WorkerEnd,
 };
 use windfall_exec::{AgentLink, Capabilities, Engine, EngineError, Owned, SeenGroup, SeenLease, SeenWorker};
 
@@ -23,6 +23,16 @@ impl Shared {
     pub fn world(&self) -> MutexGuard<'_, World> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+    /// One of its engines.
+    pub fn engine(&self, name: &str) -> InventedEngine {
+        InventedEngine { shared: self.clone(), name: name.to_owned() }
+    }
+}
+
+/// One engine of the world.
+pub(crate) struct InventedEngine {
+    shared: Shared,
+    name: String,
 }
 
 fn lost() -> EngineError {
@@ -30,11 +40,16 @@ fn lost() -> EngineError {
 }
 
 impl World {
-    /// Whether a call is lost on its way there, and whether its answer is.
-    fn call(&mut self) -> (bool, bool) {
-        if self.is_silent() {
+    /// Whether a call to an engine is lost on its way there, and whether its answer is.
+    fn call_to(&mut self, engine: &str) -> (bool, bool) {
+        if self.is_silent(engine) {
             return (true, false);
         }
+        self.call()
+    }
+
+    /// Whether a call is lost on its way there, and whether its answer is.
+    fn call(&mut self) -> (bool, bool) {
         let before = self.strike(Kind::CallLostBefore);
         let after = !before && self.strike(Kind::CallLostAfter);
         if before || after {
@@ -43,9 +58,10 @@ impl World {
         (before, after)
     }
 
-    /// Whether the engine answers nothing now.
-    fn is_silent(&mut self) -> bool {
-        let silent = self.now < self.silent_until;
+    /// Whether an engine answers nothing now.
+    pub fn is_silent(&mut self, engine: &str) -> bool {
+        let until = [&self.silent_until, &self.hangs_until].map(|until| until.get(engine).copied());
+        let silent = until.into_iter().flatten().any(|until| self.now < until);
         if silent {
             self.trouble_at = self.now;
         }
@@ -106,40 +122,47 @@ impl World {
 }
 
 #[async_trait]
-impl Engine for Shared {
+impl Engine for InventedEngine {
     fn describe(&self) -> Capabilities {
-        Capabilities { name: "invented".to_owned(), markets: vec![Market::Spot, Market::OnDemand], speed: 1 }
+        Capabilities {
+            name: self.name.clone(),
+            markets: vec![Market::Spot, Market::OnDemand],
+            places: Vec::new(),
+        }
     }
 
     async fn offers(&self) -> Result<Vec<Offer>, EngineError> {
-        let mut world = self.world();
-        if world.is_silent() {
+        let mut world = self.shared.world();
+        if world.is_silent(&self.name) {
             return Err(lost());
         }
-        let shown = world.offers.iter().enumerate().filter(|(number, _)| !world.is_hidden(*number));
+        let ours = world.offers.iter().enumerate().filter(|(_, invented)| invented.offer.engine == self.name);
+        let shown = ours.filter(|(number, _)| !world.is_hidden(*number));
         let offers = shown.map(|(_, invented)| Offer { capacity: invented.capacity, ..invented.offer.clone() });
         Ok(offers.collect())
     }
 
     async fn pools(&self) -> Result<Vec<Pool>, EngineError> {
-        let mut world = self.world();
-        if world.is_silent() {
+        let mut world = self.shared.world();
+        if world.is_silent(&self.name) {
             return Err(lost());
         }
-        Ok(vec![world.pool.clone()])
+        Ok(vec![market::pool(world.seed, &self.name)])
     }
 
     async fn nodes(&self) -> Result<Vec<Node>, EngineError> {
-        let mut world = self.world();
-        if world.is_silent() {
+        let mut world = self.shared.world();
+        if world.is_silent(&self.name) {
             return Err(lost());
         }
-        Ok(market::nodes(world.seed, world.now))
+        let nodes = market::nodes(world.seed, world.now);
+        let ours = market::pool(world.seed, &self.name).id;
+        Ok(nodes.into_iter().filter(|node| node.pool == ours).collect())
     }
 
     async fn acquire(&self, group: DecisionId, want: &Want) -> Result<SeenGroup, EngineError> {
-        let mut world = self.world();
-        let (before, after) = world.call();
+        let mut world = self.shared.world();
+        let (before, after) = world.call_to(&self.name);
         if before {
             return Err(lost());
         }
@@ -149,20 +172,22 @@ impl Engine for Shared {
     }
 
     async fn observe(&self, groups: &[DecisionId]) -> Result<Vec<SeenGroup>, EngineError> {
-        let mut world = self.world();
-        if world.is_silent() {
+        let mut world = self.shared.world();
+        if world.is_silent(&self.name) {
             return Err(lost());
         }
         Ok(groups.iter().filter_map(|group| world.seen_group(*group)).collect())
     }
 
     async fn list_owned(&self) -> Result<Vec<Owned>, EngineError> {
-        let mut world = self.world();
-        if world.is_silent() {
+        let mut world = self.shared.world();
+        if world.is_silent(&self.name) {
             return Err(lost());
         }
         // As clouds do: what ran can still be seen for an hour after its end.
-        let shown = world.machines.iter().filter(|(_, machine)| match machine.gone {
+        let ours = |machine: &Machine| world.offers[machine.offer].offer.engine == self.name;
+        let shown = world.machines.iter().filter(|(_, machine)| ours(machine));
+        let shown = shown.filter(|(_, machine)| match machine.gone {
             None => true,
             Some((at, _)) => machine.since.is_some() && world.now - at <= Span::hours(1),
         });
@@ -171,6 +196,7 @@ impl Engine for Shared {
             offer: world.offers[machine.offer].offer.id.clone(),
             since: machine.since,
             until: machine.gone.map(|(at, _)| at),
+            address: None,
         };
         let owned: Vec<Owned> = shown.map(owned).collect();
         world.shown.extend(owned.iter().filter_map(|owned| Some((owned.lease, owned.since?))));
@@ -178,8 +204,8 @@ impl Engine for Shared {
     }
 
     async fn release(&self, group: DecisionId, slots: &[u32]) -> Result<Vec<SeenLease>, EngineError> {
-        let mut world = self.world();
-        let (before, after) = world.call();
+        let mut world = self.shared.world();
+        let (before, after) = world.call_to(&self.name);
         if before {
             return Err(lost());
         }
@@ -189,7 +215,7 @@ impl Engine for Shared {
     }
 
     async fn forget(&self, leases: &[LeaseId]) -> Result<(), EngineError> {
-        let mut world = self.world();
+        let mut world = self.shared.world();
         for lease in leases {
             let done = world.machines.get(lease).is_some_and(|m| m.gone.is_some() && m.limbo_until.is_none());
             if done && let Some(machine) = world.machines.remove(lease) {
@@ -203,12 +229,20 @@ impl Engine for Shared {
 
 #[async_trait]
 impl AgentLink for Shared {
-    async fn workers(&self, leases: &[LeaseId]) -> Result<Vec<SeenWorker>, EngineError> {
+    fn follow(&self, _lease: LeaseId, _address: &Address) {}
+
+    fn last_words(&self, _lease: LeaseId, _address: &Address) {}
+
+    fn workers(&self, leases: &[LeaseId]) -> Vec<SeenWorker> {
         let world = self.world();
         let seen =
             |lease: &LeaseId| Some(SeenWorker { lease: *lease, worker: world.view(world.machines.get(lease)?)? });
-        Ok(leases.iter().filter_map(seen).collect())
+        leases.iter().filter_map(seen).collect()
     }
+
+    fn forget(&self, _leases: &[LeaseId]) {}
+
+    async fn changed(&self) {}
 
     async fn start(&self, lease: LeaseId, order: &StartOrder) -> Result<(), EngineError> {
         let mut world = self.world();

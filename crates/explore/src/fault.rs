@@ -26,7 +26,7 @@ kinds! {
     CallDelayed "engine call delayed" 70,
     CallAfterDeath "engine call arrives after its server died" 500,
     OddRefusal "engine refuses for an odd reason" 30,
-    ObserveFails "observation call fails" 25,
+    ObserveFails "look at an engine fails" 25,
     ObservationDropped "observation dropped" 30,
     ObservationStale "observation delayed, arrives stale" 40,
     ObservationTwice "observation duplicated" 30,
@@ -51,7 +51,9 @@ kinds! {
     UnsureWritten "commit written, its answer lost" 6,
     UnsureLost "commit lost, and nobody knows" 6,
     StoreAway "checkpoint store away for minutes" 2,
-    EngineSilent "engine silent for minutes" 2,
+    EngineSilent "engine refuses to answer for minutes" 2,
+    EngineHangs "engine hangs for minutes" 2,
+    LookSlow "look at an engine answered late" 15,
     OfferHidden "offer not shown for a while" 4,
 }
 

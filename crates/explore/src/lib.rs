@@ -69,4 +69,5 @@ pub const LAWS: &[(u8, &str)] = &[
     (15, "whoever is cancelled gets nothing new"),
     (16, "a budget is kept, but for the time of a last save"),
     (17, "a ledger row stands alone, and is of one day"),
+    (18, "an engine that does not answer delays nobody else"),
 ];

@@ -26,11 +26,21 @@ fn tape() -> Option<&'static Tape> {
     TAPE.get_or_init(|| embedded("aws-v100-us-west-2-2023").ok()).as_ref()
 }
 
-fn offer(zone: &str, market: Market, price: NanoUsd, notice: Span) -> Offer {
+/// The engines of a world: one, or several that sell side by side.
+pub(crate) fn engines(seed: u64) -> Vec<String> {
+    let count = 1 + random::of(seed, &[16]).below(3) as usize;
+    ["invented", "second", "third"][..count].iter().map(|name| (*name).to_owned()).collect()
+}
+
+fn pool_of(engine: &str) -> PoolId {
+    PoolId(format!("{engine}/pool").into())
+}
+
+fn offer(engine: &str, zone: &str, market: Market, price: NanoUsd, notice: Span) -> Offer {
     Offer {
-        id: OfferId::new(&format!("invented/{zone}/p3/{market}")),
-        engine: "invented".to_owned(),
-        pool: PoolId("invented/pool".into()),
+        id: OfferId::new(&format!("{engine}/{zone}/p3/{market}")),
+        engine: engine.to_owned(),
+        pool: pool_of(engine),
         cloud: "aws".to_owned(),
         region: String::new(),
         zone: zone.to_owned(),
@@ -68,12 +78,12 @@ pub(crate) fn nodes(seed: u64, now: Time) -> Vec<Node> {
     shown.collect()
 }
 
-/// The pool of a world, whose habits are as different as those of real ones.
-pub(crate) fn pool(seed: u64) -> Pool {
-    let mut random = random::of(seed, &[14]);
+/// The pool of an engine, whose habits are as different as those of real ones.
+pub(crate) fn pool(seed: u64, engine: &str) -> Pool {
+    let mut random = random::of(seed, &[14, engine.len() as u64]);
     Pool {
-        id: PoolId("invented/pool".into()),
-        engine: "invented".to_owned(),
+        id: pool_of(engine),
+        engine: engine.to_owned(),
         placing: Placing::Theirs,
         supply: Supply::Elastic,
         books: Books::Leased,
@@ -94,12 +104,14 @@ pub(crate) fn offers(seed: u64, now: Time, moody: bool) -> Vec<InventedOffer> {
     let taped = random.permille(250);
     let on_demand = tape().filter(|_| taped).map_or(on_demand, |tape| tape.on_demand);
     let mut offers = Vec::new();
+    let engines = engines(seed);
     for number in 0..random.between(1, 3) as u64 {
+        let engine = &engines[number as usize % engines.len()];
         let zone = ["us-west-2a", "us-west-2b", "us-west-2c"][number as usize];
         let base = NanoUsd(on_demand.0 * random.between(15, 60) / 100);
         let start = Span(random.between(0, 3_000) * 600_000);
         offers.push(InventedOffer {
-            offer: offer(zone, Market::Spot, base, notice),
+            offer: offer(engine, zone, Market::Spot, base, notice),
             capacity: Some(0),
             next_change: Some(now),
             moody: false,
@@ -109,16 +121,18 @@ pub(crate) fn offers(seed: u64, now: Time, moody: bool) -> Vec<InventedOffer> {
             tape: taped.then_some((now, start)),
         });
     }
-    offers.push(InventedOffer {
-        offer: offer("us-west-2a", Market::OnDemand, on_demand, notice),
-        capacity: None,
-        next_change: None,
-        moody,
-        number: 9,
-        changes: 0,
-        base: on_demand,
-        tape: None,
-    });
+    for (engine, number) in engines.iter().zip(9..) {
+        offers.push(InventedOffer {
+            offer: offer(engine, "us-west-2a", Market::OnDemand, on_demand, notice),
+            capacity: None,
+            next_change: None,
+            moody,
+            number,
+            changes: 0,
+            base: on_demand,
+            tape: None,
+        });
+    }
     offers
 }
 

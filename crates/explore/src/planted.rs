@@ -42,5 +42,7 @@ bugs! {
     DispatchUncommitted "dispatch-uncommitted" "decisions of a commit that failed are handed to the engine",
     AnswerBeforeCommit "answer-before-commit" "people are told that their job is accepted before it is committed",
     AnswerLost "answer-lost" "a job that was refused because the store was away is submitted all the same",
+    EngineAwaited "engine-awaited" "the loop stands still until an engine that hangs has answered",
+    SilenceUnnoticed "silence-unnoticed" "an engine that hangs is never known to be silent",
     FencedCommit "fenced-commit" "an old leader's commits are let through",
 }

@@ -1,6 +1,6 @@
 //! A server of the explorer: the server's own loop and dispatch, with the calls that are on their way.
 
-use crate::driver::{BEGIN, SWEEP};
+use crate::driver::BEGIN;
 use crate::engine::Shared;
 use crate::store::FaultyStore;
 use async_trait::async_trait;
@@ -13,7 +13,8 @@ use windfall_core::brain::{Config, Open};
 use windfall_core::worker::StartOrder;
 use windfall_core::{Brain, DecisionId, Event, Span, StintId, Time, Trouble, TroubleKind, WorkloadId};
 use windfall_server::cycle::{Cycle, Habits, Moment, Ticket};
-use windfall_server::dispatch::{self, JobFolders, Observation, StoreAccess, StoreProbe, Task};
+use windfall_exec::AgentLink;
+use windfall_server::dispatch::{self, JobFolders, Look, StoreAccess, StoreProbe, Task};
 use windfall_store::Store;
 
 /// The memory store and the invented engine are always ready.
@@ -34,12 +35,27 @@ pub(crate) struct Server {
     pub flights: Vec<Flight>,
     /// What was seen and has not arrived yet.
     pub inbox: Vec<(Time, Vec<Event>)>,
-    /// What people wait for an answer to.
-    pub wishes: BTreeMap<Ticket, Wish>,
+    /// Looks at engines that are on their way, and what they will show.
+    pub looks: Vec<LookOnItsWay>,
+    /// What people wait for an answer to, and since when.
+    pub wishes: BTreeMap<Ticket, (Wish, Time)>,
+    /// Since when jobs are left alone for an engine's sake, and whether they have leases there.
+    pub left_alone: BTreeMap<WorkloadId, Time>,
     /// The moment that the loop rests for: by timers of the brain, and otherwise.
     pub rests_until: (Option<Time>, Option<Time>),
     /// Decisions that a planted bug keeps from being carried out.
     pub dropped: BTreeSet<DecisionId>,
+}
+
+/// A look at an engine that is answered later.
+#[derive(Clone)]
+pub(crate) struct LookOnItsWay {
+    pub at: Time,
+    pub engine: String,
+    /// What it shows, if that was seen before it got slow.
+    pub seen: Option<Result<Look, String>>,
+    pub groups: Vec<DecisionId>,
+    pub sweep: bool,
 }
 
 /// What somebody wants.
@@ -61,20 +77,23 @@ pub(crate) fn world_time(real: Duration) -> Time {
 }
 
 impl Server {
-    pub fn open(store: &Arc<FaultyStore>, config: &Config, at: Time) -> Result<Server, String> {
+    pub fn open(
+        store: &Arc<FaultyStore>,
+        config: &Config,
+        engines: &[String],
+        habits: Habits,
+        at: Time,
+    ) -> Result<Server, String> {
         let epoch = now(store.lead()).map_err(|error| error.to_string())?;
         let loaded = now(store.load()).map_err(|error| error.to_string())?;
-        let habits = Habits {
-            sweep_every: Duration::from_millis(SWEEP.0.unsigned_abs()),
-            snapshot_rows: 90,
-            ..Habits::default()
-        };
-        let cycle =
-            Cycle::start(habits, config.clone(), epoch, loaded, moment(at)).map_err(|error| error.to_string())?;
+        let cycle = Cycle::start(habits, config.clone(), engines, epoch, loaded, moment(at));
+        let cycle = cycle.map_err(|error| error.to_string())?;
         Ok(Server {
             cycle,
             flights: Vec::new(),
             inbox: Vec::new(),
+            looks: Vec::new(),
+            left_alone: BTreeMap::new(),
             wishes: BTreeMap::new(),
             rests_until: (Some(at), None),
             dropped: BTreeSet::new(),
@@ -87,8 +106,11 @@ impl Server {
         Some(self.flights.remove(due))
     }
 
-    pub fn observe(&self, shared: &Shared) -> Result<Observation, String> {
-        now(dispatch::observe(self.cycle.brain(), shared, shared)).map_err(|error| error.to_string())
+    /// What agents say now.
+    pub fn hear(&self, shared: &Shared) -> Vec<Event> {
+        let ready = self.cycle.brain().leases().filter(|lease| lease.ready.is_some()).map(|lease| lease.id);
+        let workers = shared.workers(&ready.collect::<Vec<_>>());
+        workers.iter().flat_map(|seen| dispatch::worker_events(&seen.worker, 1)).collect()
     }
 }
 

@@ -2,14 +2,15 @@
 //! the store knows is read beside the keeper, which waits for no store.
 
 use crate::api_types::{
-    Accepted, Bill, DatabaseAway, ExplainAnswer, Hello, InterruptRequest, JobAnswer, Problem, Submission,
+    Accepted, Bill, DatabaseAway, EngineView, ExplainAnswer, Hello, InterruptRequest, JobAnswer, Problem, Submission,
 };
 use crate::cycle::{Refused, Ticket, continued_already, path_in_use};
+use crate::engines::Engines;
 use crate::folders::JobNotes;
 use crate::home::Home;
 use crate::keeper::{Ask, Keeper, LedgerState, Reply, Waiting, refusal};
 use crate::{bill, history, logs, problem};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,8 +19,8 @@ use windfall_core::english::with_causes;
 use windfall_core::record::Subject;
 use windfall_core::view::{JobView, State};
 use windfall_core::worker::WorkerView;
-use windfall_core::{Event, JobSpec, LeaseId, Span, Workload, WorkloadId};
-use windfall_exec::{AgentLink, Simulated};
+use windfall_core::{Event, JobSpec, LeaseId, Offer, Span, Workload, WorkloadId};
+use windfall_exec::Recording;
 use windfall_store::{LedgerQuery, Store};
 
 /// The policy of jobs that buy nothing which can be taken away.
@@ -30,7 +31,7 @@ const ON_DEMAND: &str = "on-demand";
 pub(crate) struct Archive {
     pub store: Arc<dyn Store>,
     pub home: Arc<Home>,
-    pub engine: Arc<Simulated>,
+    pub engines: Engines,
 }
 
 impl Archive {
@@ -44,7 +45,7 @@ impl Archive {
 
     fn bill(&self, job: &JobView) -> Bill {
         let kept = JobNotes::read(&self.home.job(&job.key)).ok();
-        bill::bill(job, kept.as_ref(), self.engine.position().tape())
+        bill::bill(job, kept.as_ref(), self.engines.recordings().map(|(_, recording)| recording))
     }
 
     fn ended_job(&self, job: JobView) -> JobAnswer {
@@ -71,7 +72,7 @@ impl Archive {
 
 impl Keeper {
     /// Takes what a client asks: answers it, or hands it to the loop.
-    pub(crate) async fn take(&mut self, ask: Ask) {
+    pub(crate) fn take(&mut self, ask: Ask) {
         match ask {
             Ask::Submit(submission, reply) => self.admit(*submission, reply),
             Ask::Tell(event, reply) => self.tell(event, reply),
@@ -100,12 +101,10 @@ impl Keeper {
                 };
                 let _ = reply.send(Ok(saver));
             }
-            Ask::Job(id, reply) => self.job(id, reply).await,
-            Ask::Stints(id, reply) => self.stints(id, reply).await,
+            Ask::Job(id, reply) => self.job(id, reply),
+            Ask::Stints(id, reply) => self.stints(id, reply),
             Ask::Explain(id, reply) => self.explain(id, reply),
-            Ask::Interrupt(request, reply) => {
-                let _ = reply.send(self.interrupt(request).await);
-            }
+            Ask::Interrupt(request, reply) => self.interrupt(request, reply),
         }
     }
 
@@ -152,19 +151,23 @@ impl Keeper {
         }
         let others = brain.jobs().next().is_some() || !self.waiting.is_empty();
         if !others {
-            self.engine.cue();
+            self.begin_anew();
         }
-        let now = self.clock.now();
+        let (brain, now) = (self.cycle.brain(), self.clock.now());
         spec.deadline = submission.deadline_in.map(|span| now + span);
         spec.run.environment = key.clone();
-        let (tape, tape_offset) = (self.engine.position().tape(), self.engine.position().offset(now));
         let on_demand = brain.usual_policy(&spec) == ON_DEMAND;
-        let notes = bill::promises(&spec, submission.deadline_in, tape);
+        // What a recording shows is at hand; what brains know may be of before it began anew.
+        let recordings: Vec<&dyn Recording> = self.engines.recordings().map(|(_, recording)| recording).collect();
+        let mut offers: Vec<Offer> = recordings.iter().flat_map(|recording| recording.offers()).collect();
+        let known: BTreeSet<String> = offers.iter().map(|offer| offer.engine.clone()).collect();
+        offers.extend(brain.offers().filter(|offer| !known.contains(&offer.engine)).cloned());
+        let notes = bill::promises(&spec, submission.deadline_in, &offers);
+        let terms = bill::Terms { deadline_in: submission.deadline_in, on_demand };
         let kept = JobNotes {
             env: submission.env,
             foreign,
-            tape_offset,
-            forecast: bill::forecast(&spec, submission.deadline_in, tape, tape_offset, on_demand),
+            forecast: bill::forecast(&spec, terms, &offers, &recordings),
         };
         if let Err(error) = kept.write(&self.home.job(&key)) {
             let text = format!("the job's folder cannot be written: {error}");
@@ -174,6 +177,14 @@ impl Keeper {
         let ticket = self.ticket(Waiting::Submitter { key: key.clone(), notes, reply });
         let event = Event::Submitted { workload: Box::new(Workload::Job(spec)), key, id: None };
         self.cycle.ask(self.moment(), ticket, event);
+    }
+
+    /// No job lives: recordings begin anew, so that every first run sees the same market.
+    fn begin_anew(&mut self) {
+        self.engines.recordings().for_each(|(_, recording)| recording.begin_anew());
+        let begun: Vec<String> = self.engines.recordings().map(|(name, _)| name.to_owned()).collect();
+        let now = self.moment();
+        begun.iter().for_each(|engine| self.cycle.began_anew(now, engine));
     }
 
     /// A checkpoint folder in which a restart would clear this server's own files.
@@ -202,12 +213,17 @@ impl Keeper {
         }
         // With a deadline on-demand capacity is taken in time; without one, a job waits for spot at its price.
         let waits = deadline_in.is_none() && brain.usual_policy(spec) != ON_DEMAND;
-        let tape = self.engine.position().tape();
-        if let Some(most) = tape.most().filter(|most| waits && *most < spec.least()) {
+        let recordings: Vec<&dyn Recording> = self.engines.recordings().map(|(_, recording)| recording).collect();
+        // Where an engine has no recording, nobody knows what it may sell one day.
+        if recordings.len() < self.engines.all().count() {
+            return None;
+        }
+        let most = recordings.iter().filter_map(|recording| recording.most()).max();
+        if let Some(most) = most.filter(|most| waits && *most < spec.least()) {
             let text = format!("{} spot instances at once were never on sale here: the most is {most}", spec.least());
             return refuse("gang-too-large", text);
         }
-        let least = tape.cheapest();
+        let least = recordings.iter().filter_map(|recording| recording.cheapest()).min();
         match (spec.max_price.filter(|_| waits), least) {
             (Some(max), Some(least)) if max < least => refuse(
                 "max-price-too-low",
@@ -264,8 +280,7 @@ impl Keeper {
             pid: std::process::id(),
             installation: brain.installation().to_string(),
             speed: self.clock.speed(),
-            market: self.world.replay.market.clone(),
-            zones: self.engine.position().tape().zones().map(str::to_owned).collect(),
+            engines: self.engine_views(),
             now: self.clock.now(),
             live_jobs: brain.jobs().filter(|job| job.ended.is_none()).count(),
             leases: brain.leases().count(),
@@ -280,24 +295,41 @@ impl Keeper {
             last_row: self.cycle.last_ledger_row()?,
             open: self.cycle.brain().open_ledger(now),
             now,
-            market: self.world.replay.market.clone(),
+            replays: self.engines.recordings().map(|(_, recording)| recording.name().to_owned()).next(),
         })
     }
 
-    async fn interrupt(&self, request: InterruptRequest) -> Result<(), Problem> {
-        let lease = self.cycle.brain().leases_of(WorkloadId(request.job)).next().map(|lease| lease.id);
-        let lease = lease.ok_or_else(|| problem(409, "no-lease", "the job holds no lease now"))?;
-        let interrupted = self.engine.interrupt(lease, request.how).await;
-        interrupted.map_err(|error| problem(503, "engine-refused", &error.to_string()))
+    fn interrupt(&self, request: InterruptRequest, reply: Reply<()>) {
+        let Some(lease) = self.cycle.brain().leases_of(WorkloadId(request.job)).next() else {
+            let _ = reply.send(Err(problem(409, "no-lease", "the job holds no lease now")));
+            return;
+        };
+        let (engines, engine, lease) = (self.engines.clone(), lease.offer.engine().to_owned(), lease.id);
+        tokio::spawn(async move {
+            let interrupted = engines.interrupt(&engine, lease, request.how).await;
+            let _ = reply.send(interrupted.map_err(|error| problem(503, "engine-refused", &error.to_string())));
+        });
     }
 
-    async fn workers_of(&self, id: WorkloadId) -> Vec<WorkerView> {
+    fn engine_views(&self) -> Vec<EngineView> {
+        let view = |name: String| {
+            let recording = self.engines.recordings().find(|(engine, _)| **engine == name).map(|(_, known)| known);
+            EngineView {
+                zones: recording.map(Recording::zones).unwrap_or_default(),
+                replays: recording.map(|recording| recording.name().to_owned()),
+                silent_since: self.cycle.brain().silent_since(&name),
+                name,
+            }
+        };
+        self.engines.names().into_iter().map(view).collect()
+    }
+
+    fn workers_of(&self, id: WorkloadId) -> Vec<WorkerView> {
         let leases: Vec<LeaseId> = self.cycle.brain().leases_of(id).map(|lease| lease.id).collect();
-        let seen = self.engine.workers(&leases).await.unwrap_or_default();
-        seen.into_iter().map(|seen| seen.worker).collect()
+        self.link.workers(&leases).into_iter().map(|seen| seen.worker).collect()
     }
 
-    async fn job(&self, id: WorkloadId, reply: Reply<JobAnswer>) {
+    fn job(&self, id: WorkloadId, reply: Reply<JobAnswer>) {
         let archive = self.archive();
         let Some(job) = self.cycle.brain().view(id, self.clock.now()) else {
             tokio::spawn(async move {
@@ -305,7 +337,7 @@ impl Keeper {
             });
             return;
         };
-        let workers = self.workers_of(id).await;
+        let workers = self.workers_of(id);
         // Not over for good before its leases are gone: then the bill would still change.
         let settled = job.state == State::Paused && self.cycle.brain().leases_of(id).next().is_none();
         let away = self.cycle.away().map(|away| format!("the database is away: {}", away.why()));
@@ -322,9 +354,9 @@ impl Keeper {
     }
 
     /// Workers of ended stints as they were last seen, then those of the present one.
-    async fn stints(&self, id: WorkloadId, reply: Reply<Vec<WorkerView>>) {
+    fn stints(&self, id: WorkloadId, reply: Reply<Vec<WorkerView>>) {
         let known = self.cycle.brain().view(id, self.clock.now());
-        let (archive, present) = (self.archive(), self.workers_of(id).await);
+        let (archive, present) = (self.archive(), self.workers_of(id));
         tokio::spawn(async move {
             let job = match known {
                 Some(view) => Ok(view),

@@ -17,10 +17,7 @@ pub struct Hello {
     pub installation: String,
     /// How many times faster than life its world runs.
     pub speed: u32,
-    /// The market it replays.
-    pub market: String,
-    /// The zones it sells in.
-    pub zones: Vec<String>,
+    pub engines: Vec<EngineView>,
     /// The world's clock.
     pub now: Time,
     /// Jobs that are not over.
@@ -30,6 +27,33 @@ pub struct Hello {
     /// The database does not take anything now: nothing is decided until it is back.
     #[serde(default)]
     pub database_away: Option<DatabaseAway>,
+}
+
+impl Hello {
+    /// The world in a few words: what it replays and how fast, or the engines that it has.
+    pub fn world(&self) -> String {
+        match self.replays() {
+            Some(market) => format!("{}× replay of {market}", self.speed),
+            None => self.engines.iter().map(|engine| engine.name.as_str()).collect::<Vec<_>>().join(", "),
+        }
+    }
+
+    /// The recording that it replays.
+    pub fn replays(&self) -> Option<&str> {
+        self.engines.iter().find_map(|engine| engine.replays.as_deref())
+    }
+}
+
+/// An engine of a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineView {
+    pub name: String,
+    /// The zones that it sells in, where they are known.
+    pub zones: Vec<String>,
+    /// The recording that it replays; none for a real one.
+    pub replays: Option<String>,
+    /// Since when it does not answer, by the world's clock.
+    pub silent_since: Option<Time>,
 }
 
 /// Since when and why a database is away.
@@ -166,8 +190,8 @@ pub struct LedgerPage {
     pub next: Option<u64>,
     /// The world's clock.
     pub now: Time,
-    /// The recorded market that this world replays: its days are not those of the calendar on the wall.
-    pub market: String,
+    /// The recording that this world replays, if it does: its days are not those of the calendar on the wall.
+    pub replays: Option<String>,
 }
 
 /// A row of the ledger.

@@ -5,21 +5,21 @@ use async_trait::async_trait;
 use futures::future::join_all;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
-use windfall_core::brain::Open;
+use windfall_core::brain::{Lease, Open};
 use windfall_core::worker::{StartOrder, WorkerView};
 use windfall_core::{
-    Brain, Decision, DecisionId, Event, GroupPhase, LeaseId, NodeId, OfferId, Span, StintId, Trouble, Want, Work,
-    WorkloadId,
+    Brain, Decision, DecisionId, Event, GroupPhase, LeaseId, Node, NodeId, Offer, OfferId, Pool, PoolId, Span, StintId,
+    Trouble, Want, Work, WorkloadId,
 };
-use windfall_exec::{AgentLink, Engine, EngineError, LeaseState, Owned, SeenGroup, SeenLease, SeenWorker};
+use windfall_exec::{AgentLink, Engine, EngineError, LeaseState, Owned, SeenGroup, SeenLease};
 
 /// A decision made ready to be carried out: everything copied out of the state.
 #[derive(Clone, Debug)]
 pub enum Task {
     /// Get a group of leases.
     Acquire(DecisionId, Want),
-    /// Give leases of a group back.
-    Release(DecisionId, Vec<u32>),
+    /// Give leases of a group back to their engine.
+    Release(String, DecisionId, Vec<u32>),
     /// Start workers.
     Start(Vec<(LeaseId, StartOrder)>),
     /// Ask workers to save.
@@ -71,7 +71,11 @@ pub struct Performed {
 pub fn task(brain: &Brain, folders: &dyn JobFolders, open: &Open) -> Option<Task> {
     match &open.decision {
         Decision::Acquire { want } => Some(Task::Acquire(open.id, want.clone())),
-        Decision::Release { group, slots } => Some(Task::Release(*group, slots.clone())),
+        Decision::Release { group, slots } => {
+            let of_group = |lease: &&Lease| lease.id.group == *group;
+            let engine = brain.leases().find(of_group).map(|lease| lease.offer.engine().to_owned())?;
+            Some(Task::Release(engine, *group, slots.clone()))
+        }
         Decision::Start { stint, allocations, .. } => {
             let orders = allocations.iter().zip(0..);
             let orders = orders.map(|(part, rank)| Some((part.lease, folders.start_order(brain, *stint, rank)?)));
@@ -92,31 +96,49 @@ fn workers(brain: &Brain, stint: StintId) -> Option<Vec<(LeaseId, u32)>> {
     Some(known.leases().zip(0..).filter(|(lease, _)| brain.lease(*lease).is_some()).collect())
 }
 
-/// Carries a task out. What goes to several machines goes to all of them at once: one that hangs delays nobody.
-pub async fn perform(engine: &dyn Engine, link: &dyn AgentLink, stores: &dyn StoreProbe, task: &Task) -> Performed {
+impl Task {
+    /// The engine that is to do it; none of what agents and stores do.
+    pub fn engine(&self) -> Option<&str> {
+        match self {
+            Task::Acquire(_, want) => Some(want.alternatives.first()?.offer.engine()),
+            Task::Release(engine, ..) => Some(engine),
+            _ => None,
+        }
+    }
+}
+
+/// Carries a task out. What goes to several machines goes to all of them at once: one that hangs delays nobody. `engine`
+/// is the one that the task names, if there is such a one.
+pub async fn perform(
+    engine: Option<&dyn Engine>,
+    link: &dyn AgentLink,
+    stores: &dyn StoreProbe,
+    task: &Task,
+) -> Performed {
     let mut performed = Performed::default();
-    match task {
-        Task::Acquire(group, want) => match engine.acquire(*group, want).await {
+    match (task, engine) {
+        (Task::Acquire(..) | Task::Release(..), None) => performed.again = true,
+        (Task::Acquire(group, want), Some(engine)) => match engine.acquire(*group, want).await {
             Ok(seen) => performed.events.extend(group_events(&seen)),
             Err(EngineError::Refused(refusal)) => performed.events.push(Event::GroupFailed { group: *group, refusal }),
             Err(_) => performed.again = true,
         },
-        Task::Release(group, slots) => match engine.release(*group, slots).await {
+        (Task::Release(_, group, slots), Some(engine)) => match engine.release(*group, slots).await {
             Ok(seen) => performed.events.extend(seen.iter().flat_map(lease_events)),
             Err(_) => performed.again = true,
         },
-        Task::Start(orders) => {
+        (Task::Start(orders), _) => {
             performed.again = any_failed(orders.iter().map(|(lease, order)| link.start(*lease, order))).await;
         }
-        Task::Save(stint, workers, request) => {
+        (Task::Save(stint, workers, request), _) => {
             let saves = workers.iter().map(|(lease, rank)| link.save(*lease, *stint, *rank, *request));
             performed.again = any_failed(saves).await;
         }
-        Task::Stop(stint, workers, grace) => {
+        (Task::Stop(stint, workers, grace), _) => {
             let stops = workers.iter().map(|(lease, rank)| link.stop(*lease, *stint, *rank, *grace));
             performed.again = any_failed(stops).await;
         }
-        Task::CheckStore(workload, access) => {
+        (Task::CheckStore(workload, access), _) => {
             let trouble = stores.probe(access).await;
             performed.events.push(Event::StoreChecked { workload: *workload, trouble });
         }
@@ -183,18 +205,16 @@ pub fn worker_events(worker: &WorkerView, speed: u32) -> Vec<Event> {
     events
 }
 
-/// All that is said of groups and their workers, in an order in which each part makes sense: what is there, then what
-/// runs on it, then what is gone. A worker's last words come before the end of its machine.
-fn all_events(groups: &[SeenGroup], workers: &[SeenWorker], speed: u32) -> Vec<Event> {
-    let said: Vec<Event> = groups.iter().flat_map(group_events).collect();
-    let gone: BTreeSet<LeaseId> = said.iter().filter_map(gone_lease).collect();
+/// News in an order in which each part makes sense: what is there, then what runs on it, then what is gone. A worker's
+/// last words come before the end of its machine.
+pub fn in_order(news: Vec<Event>, of_workers: Vec<Event>) -> Vec<Event> {
+    let gone: BTreeSet<LeaseId> = news.iter().filter_map(gone_lease).collect();
     let of_gone = |event: &Event| match event {
         Event::LeaseUp { lease, .. } | Event::LeaseGone { lease, .. } => gone.contains(lease),
         _ => false,
     };
-    let (last, first): (Vec<Event>, Vec<Event>) = said.into_iter().partition(of_gone);
-    let workers = workers.iter().flat_map(|seen| worker_events(&seen.worker, speed));
-    first.into_iter().chain(workers).chain(last).collect()
+    let (last, first): (Vec<Event>, Vec<Event>) = news.into_iter().partition(of_gone);
+    first.into_iter().chain(of_workers).chain(last).collect()
 }
 
 fn gone_lease(event: &Event) -> Option<LeaseId> {
@@ -209,46 +229,58 @@ fn world_time(real_ms: u64, speed: u32) -> Span {
     Span(i64::try_from(real_ms.saturating_mul(u64::from(speed))).unwrap_or(i64::MAX))
 }
 
-/// What a look at an engine showed.
+/// What an engine showed in one look.
+#[derive(Clone, Debug, Default)]
+pub struct Look {
+    pub pools: Vec<Pool>,
+    pub nodes: Vec<Node>,
+    pub offers: Vec<Offer>,
+    pub groups: Vec<SeenGroup>,
+    /// All that it holds, where that was asked for.
+    pub owned: Option<Result<Vec<Owned>, String>>,
+}
+
+/// Looks at an engine: what it has, and these groups.
+pub async fn look(engine: &dyn Engine, groups: &[DecisionId], sweep: bool) -> Result<Look, EngineError> {
+    let (pools, nodes, offers) = (engine.pools().await?, engine.nodes().await?, engine.offers().await?);
+    let groups = if groups.is_empty() { Vec::new() } else { engine.observe(groups).await? };
+    let owned = if sweep { Some(engine.list_owned().await.map_err(|error| error.to_string())) } else { None };
+    Ok(Look { pools, nodes, offers, groups, owned })
+}
+
+/// What a look says.
 #[derive(Clone, Debug, Default)]
 pub struct Observation {
-    /// What it says.
     pub events: Vec<Event>,
     /// Leases that were up and that it did not find.
     pub not_found: Vec<LeaseId>,
 }
 
-/// Everything an engine shows about what it has and about the leases that a brain holds. An offer or a node that it does
-/// not show any more is not there.
-pub async fn observe(brain: &Brain, engine: &dyn Engine, link: &dyn AgentLink) -> Result<Observation, EngineError> {
-    let mut events: Vec<Event> = engine.pools().await?.into_iter().map(|pool| Event::PoolSeen { pool }).collect();
-    let nodes = engine.nodes().await?;
+/// What a look at an engine says to a brain. An offer or a node that it does not show any more is not there.
+pub fn observed(brain: &Brain, engine: &str, asked: &[DecisionId], look: &Look) -> Observation {
+    let Look { pools, nodes, offers, groups, .. } = look;
+    let mut events: Vec<Event> = pools.iter().map(|pool| Event::PoolSeen { pool: pool.clone() }).collect();
+    let ours: BTreeSet<&PoolId> = brain.pools().filter(|pool| pool.engine == engine).map(|pool| &pool.id).collect();
     let shown: BTreeSet<&NodeId> = nodes.iter().map(|node| &node.id).collect();
-    let gone = brain.nodes().filter(|node| !shown.contains(&node.id)).map(|node| node.id.clone());
-    events.extend(gone.map(|node| Event::NodeGone { node }));
-    events.extend(nodes.into_iter().map(|node| Event::NodeSeen { node: Box::new(node) }));
-    let offers = engine.offers().await?;
+    let gone = brain.nodes().filter(|node| ours.contains(&node.pool) && !shown.contains(&node.id));
+    events.extend(gone.map(|node| Event::NodeGone { node: node.id.clone() }));
+    events.extend(nodes.iter().map(|node| Event::NodeSeen { node: Box::new(node.clone()) }));
     let shown: BTreeSet<&OfferId> = offers.iter().map(|offer| &offer.id).collect();
-    let gone = brain.offers().filter(|offer| !shown.contains(&offer.id)).map(|offer| offer.id.clone());
-    events.extend(gone.map(|offer| Event::OfferGone { offer }));
-    events.extend(offers.into_iter().map(|offer| Event::OfferSeen { offer }));
-    let leases: Vec<LeaseId> = brain.leases().map(|lease| lease.id).collect();
-    if leases.is_empty() {
-        return Ok(Observation { events, not_found: Vec::new() });
-    }
-    let groups: BTreeSet<DecisionId> = leases.iter().map(|lease| lease.group).collect();
-    let groups = engine.observe(&groups.into_iter().collect::<Vec<_>>()).await?;
+    let gone = brain.offers().filter(|offer| offer.engine == engine && !shown.contains(&offer.id));
+    events.extend(gone.map(|offer| Event::OfferGone { offer: offer.id.clone() }));
+    events.extend(offers.iter().map(|offer| Event::OfferSeen { offer: offer.clone() }));
+    events.extend(groups.iter().flat_map(group_events));
     let known: BTreeSet<LeaseId> = groups.iter().flat_map(|seen| &seen.leases).map(|seen| seen.lease).collect();
-    let workers = link.workers(&leases).await?;
-    events.extend(all_events(&groups, &workers, engine.describe().speed));
-    let up = brain.leases().filter(|lease| lease.up_at.is_some() && !known.contains(&lease.id));
-    Ok(Observation { events, not_found: up.map(|lease| lease.id).collect() })
+    let asked: BTreeSet<&DecisionId> = asked.iter().collect();
+    let up = brain.leases().filter(|lease| lease.up_at.is_some() && asked.contains(&lease.id.group));
+    let not_found = up.filter(|lease| !known.contains(&lease.id)).map(|lease| lease.id).collect();
+    Observation { events, not_found }
 }
 
 /// News of leases that the engine holds and the log does not know: nobody will ever give them back but us.
 pub fn orphans(brain: &Brain, owned: &[Owned]) -> Vec<Event> {
     let found = owned.iter().cloned();
-    let found = found.map(|Owned { lease, offer, since, until }| Event::LeaseFound { lease, offer, since, until });
+    let found = found.map(|Owned { lease, offer, since, until, .. }| Event::LeaseFound { lease, offer, since, until });
     found.filter(|event| brain.is_news(event)).collect()
 }
 

@@ -1,5 +1,5 @@
 //! A job's folder beside the log: the submitting terminal's environment (secrets stay out of the log),
-//! the user's own files under the checkpoint path, where on the tape it began, and the programs' output.
+//! the user's own files under the checkpoint path, what was expected of it, and the programs' output.
 
 use crate::dispatch::{JobFolders, StoreAccess};
 use crate::home::Home;
@@ -18,8 +18,6 @@ pub struct JobNotes {
     pub env: BTreeMap<String, String>,
     /// Paths under the checkpoint directory that were the user's own.
     pub foreign: Vec<String>,
-    /// Where on the tape it began.
-    pub tape_offset: Span,
     /// What was expected then.
     #[serde(default)]
     pub forecast: Option<crate::api_types::Forecast>,

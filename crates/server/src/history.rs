@@ -52,6 +52,8 @@ fn event_text(event: &Event, submitted_at: Time) -> String {
         Event::BudgetSet { budget: None, by, .. } => format!("{by} took its budget away"),
         Event::OfferSeen { offer } => format!("{} at {} an hour", offer.id, offer.price_per_hour),
         Event::OfferGone { offer } => format!("{offer} is no longer for sale"),
+        Event::EngineSilent { engine, .. } => format!("{engine} does not answer"),
+        Event::EngineAnswers { engine } => format!("{engine} answers again"),
         Event::PoolSeen { pool } => format!("pool {}", pool.id),
         Event::NodeSeen { node } => format!("node {}", node.id),
         Event::NodeGone { node } => format!("node {node} is gone"),

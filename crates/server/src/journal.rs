@@ -1,6 +1,7 @@
 //! A brain and its place in the log. Events and decisions become rows of one commit; until that commit is confirmed the
 //! brain is ahead of the log, and a commit that failed is rolled back. It never touches a store and knows no clock.
 
+use std::collections::BTreeSet;
 use windfall_core::brain::Config;
 use windfall_core::record::Subject;
 use windfall_core::view::JobView;
@@ -66,8 +67,8 @@ impl Journal {
     }
 
     /// Asks the brain once what is to be done, and takes its decisions in.
-    pub fn decide(&mut self, batch: &mut Batch) {
-        for decided in self.brain.decide(batch.at) {
+    pub fn decide(&mut self, batch: &mut Batch, unseen: &BTreeSet<String>) {
+        for decided in self.brain.decide_but_for(batch.at, unseen) {
             self.record(batch, Body::Decision(decided.decision, decided.reason));
         }
     }

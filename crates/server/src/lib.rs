@@ -8,6 +8,7 @@ mod bound;
 pub mod client;
 pub mod cycle;
 pub mod dispatch;
+mod engines;
 mod flights;
 mod folders;
 mod history;

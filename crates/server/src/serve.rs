@@ -3,6 +3,7 @@
 use crate::api::{ApiState, routes};
 use crate::bound::Bound;
 use crate::cycle::{Cycle, Habits, Moment};
+use crate::engines::Engines;
 use crate::folders::Folders;
 use crate::home::{Home, HomeError, WorldSettings, private};
 use crate::keeper::{Keeper, log};
@@ -17,10 +18,11 @@ use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use windfall_catalog::{Catalog, Site};
 use windfall_core::brain::Config;
 use windfall_core::{Place, Time, Way, codec};
-use windfall_exec::{ClockFile, Replay, Simulated, SimulatedError, WorldClock};
+use windfall_exec::{ClockFile, LocalLink, Simulated, SimulatedError, WorldClock};
 use windfall_store::StoreError;
 
 /// How to serve.
@@ -77,10 +79,9 @@ impl ServeError {
     }
 }
 
-/// What moving a checkpoint between the places of a market costs, by the catalogue; what nobody knows is left out.
-fn ways(replay: &Replay) -> Result<Vec<Way>, SimulatedError> {
-    let tape = windfall_sim::embedded(&replay.market)?.with_zones(&replay.zones)?;
-    let places: BTreeSet<Place> = tape.zones().map(|zone| tape.place(zone)).collect();
+/// What moving a checkpoint between the places of engines costs, by the catalogue; what nobody knows is left out.
+fn ways(engines: &Engines) -> Vec<Way> {
+    let places: BTreeSet<Place> = engines.all().flat_map(|engine| engine.describe().places).collect();
     let catalog = Catalog::embedded();
     let way = |from: &Place, to: &Place| {
         let [from_site, to_site] = [from, to].map(|place| Site { cloud: &place.cloud, region: &place.region });
@@ -88,7 +89,7 @@ fn ways(replay: &Replay) -> Result<Vec<Way>, SimulatedError> {
         Some(Way { from: from.clone(), to: to.clone(), per_gib })
     };
     let pairs = places.iter().flat_map(|from| places.iter().map(move |to| (from, to)));
-    Ok(pairs.filter(|(from, to)| from != to).filter_map(|(from, to)| way(from, to)).collect())
+    pairs.filter(|(from, to)| from != to).filter_map(|(from, to)| way(from, to)).collect()
 }
 
 /// How many jobs of a state directory have not ended, where no server can be asked; none where nobody can say.
@@ -99,7 +100,9 @@ pub async fn live_jobs(home: &Path) -> Option<u64> {
 
 /// Whether a world can be, before anything of it is written: its market, its zones, its speed, its database.
 pub async fn check_world(world: &WorldSettings) -> Result<(), ServeError> {
-    ways(&world.replay)?;
+    windfall_sim::embedded(&world.replay.market)
+        .and_then(|tape| tape.with_zones(&world.replay.zones))
+        .map_err(SimulatedError::Tape)?;
     if !(1..=60).contains(&world.speed) {
         return Err(ServeError::World(format!("a world runs 1 to 60 times faster than life, not {}", world.speed)));
     }
@@ -129,23 +132,27 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
     let known = WorldSettings::standing(&home.path, settings.world.as_ref())?;
     let world = known.clone().or(settings.world).unwrap_or_default();
     let store: Arc<dyn windfall_store::Store> = windfall_store::open(&home.store(&world)).await?.into();
-    let mut config = Config { ways: ways(&world.replay)?, ..Config::default() };
-    if let Some(policy) = settings.policy {
-        config.policy = policy;
-    }
     let began = Instant::now();
     let epoch = store.lead().await?;
     let loaded = store.load().await?;
     let now = Moment { world: Time(0), real: began.elapsed() };
-    let cycle = Cycle::start(Habits::default(), config, epoch, loaded, now)?;
+    let names = [SIMULATED.to_owned()];
+    let mut cycle = Cycle::start(Habits::default(), Config::default(), &names, epoch, loaded, now)?;
     if known.is_none() {
         home.write_world(&world)?;
     }
     let clock_file = home.clock();
     let clock = Arc::new(replayed_clock(cycle.brain().now(), &clock_file, world.speed));
-    let engine =
-        Simulated::open(home.leases(), world.replay.clone(), Arc::clone(&clock), PathBuf::from("/proc/self/exe"))
-            .await?;
+    let program = PathBuf::from("/proc/self/exe");
+    let simulated =
+        Simulated::open(SIMULATED, home.leases(), world.replay.clone(), Arc::clone(&clock), program).await?;
+    let mut engines = Engines::default();
+    engines.add(Arc::new(simulated));
+    let mut config = Config { ways: ways(&engines), ..Config::default() };
+    if let Some(policy) = settings.policy {
+        config.policy = policy;
+    }
+    cycle.configure(config);
     let keeping_time = tokio::spawn(clock_file.clone().keep(Arc::clone(&clock)));
 
     let folder = File::open(&home.path).map_err(ServeError::Listen)?;
@@ -166,11 +173,12 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
             fresh_folder: world.fresh_folder,
             environments: Mutex::default(),
         },
-        world,
         cycle,
         store: Arc::clone(&store),
         clock: Arc::clone(&clock),
-        engine,
+        engines,
+        link: Arc::new(LocalLink::new(Arc::clone(&clock))),
+        tidying: JoinSet::new(),
         asks: keeper_asks,
         reports,
         report_sender,
@@ -206,6 +214,8 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
     had_to_end.map_or(Ok(()), |why| Err(ServeError::Ended(why)))
 }
 
+/// The name of the engine that replays a market on this machine.
+const SIMULATED: &str = "simulated";
 /// How long giving connections back may take.
 const CLOSE: Duration = Duration::from_secs(5);
 

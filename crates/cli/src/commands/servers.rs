@@ -234,7 +234,15 @@ fn tell(here: &Here, hello: &Hello, what: &str) {
         return;
     }
     println!("{what}: version {}, pid {}, on {}", hello.version, hello.pid, here.home.display());
-    println!("its world: a {}× replay of {} in {}", hello.speed, hello.market, hello.zones.join(", "));
+    let zones: Vec<&str> = hello.engines.iter().flat_map(|engine| &engine.zones).map(String::as_str).collect();
+    let zones = if zones.is_empty() { String::new() } else { format!(" in {}", zones.join(", ")) };
+    let article = if hello.replays().is_some() { "a " } else { "" };
+    println!("its world: {article}{}{zones}", hello.world());
+    for engine in &hello.engines {
+        if let Some(since) = engine.silent_since {
+            println!("{} has not answered for {}: nothing is asked of it until it does", engine.name, hello.now - since);
+        }
+    }
     println!("{}, {}", counted(hello.live_jobs as u64, "live job"), counted(hello.leases as u64, "lease"));
     if let Some(away) = &hello.database_away {
         let second = away.since_unix_ms / 1_000 % 86_400;

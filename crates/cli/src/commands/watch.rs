@@ -24,7 +24,7 @@ pub async fn run(here: &Here, args: &RunArgs) -> Result<Code, Failure> {
     if here.json {
         println!(
             "{}",
-            serde_json::json!({ "type": "submitted", "id": accepted.id, "speed": hello.speed, "market": hello.market, "notes": accepted.notes })
+            serde_json::json!({ "type": "submitted", "id": accepted.id, "speed": hello.speed, "market": hello.replays(), "notes": accepted.notes })
         );
     } else {
         println!("job {} accepted; leave with Ctrl-C, come back with: windfall attach {}", accepted.id, accepted.id);

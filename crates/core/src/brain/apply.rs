@@ -42,6 +42,12 @@ impl Brain {
             }
             Event::OfferSeen { offer } => self.on_offer_seen(seq, offer),
             Event::OfferGone { offer } => self.on_offer_gone(offer),
+            Event::EngineSilent { engine, since } => {
+                self.silent_engines.insert(engine.clone(), *since);
+            }
+            Event::EngineAnswers { engine } => {
+                self.silent_engines.remove(engine);
+            }
             Event::PoolSeen { pool } => {
                 self.pools.insert(pool.id.clone(), pool.clone());
             }

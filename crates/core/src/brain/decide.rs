@@ -11,7 +11,7 @@ use crate::reason::Reason;
 use crate::record::{Decision, Outcome, Resume};
 use crate::told::Told;
 use crate::units::{Span, Time};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A stop that is not over this long after its grace is ended by giving the leases back.
 const STOP_OVERRUN: Span = Span::minutes(2);
@@ -39,10 +39,17 @@ pub(super) struct Round<'a> {
 }
 
 impl Brain {
-    /// The next decisions at `now`. Asked once for a batch of events.
+    /// The next decisions at `now`, with every engine just seen. Asked once for a batch of events.
     pub fn decide(&mut self, now: Time) -> Vec<Decided> {
+        self.decide_but_for(now, &BTreeSet::new())
+    }
+
+    /// The next decisions at `now`, while it is not known what some engines show by now. Who has leases there is left
+    /// alone; who has none waits for every engine that is not known to be silent, because its offers may be the best.
+    pub fn decide_but_for(&mut self, now: Time, unseen: &BTreeSet<String>) -> Vec<Decided> {
         let now = self.now.max(now);
         let mut wakes = BTreeMap::new();
+        let left_alone = self.jobs_to_leave_alone(unseen);
         let mut round = Round {
             brain: self,
             now,
@@ -52,18 +59,38 @@ impl Brain {
             taken: self.held_of_offers(),
         };
         for job in self.jobs.values() {
+            if left_alone.contains(&job.id) {
+                wakes.extend(self.wake_at.get(&job.id).map(|wake| (job.id, *wake)));
+                continue;
+            }
             round.wake = None;
             round.for_job(job);
             if let Some(wake) = round.wake {
                 wakes.insert(job.id, wake);
             }
         }
-        round.for_orphans();
+        round.for_orphans(unseen);
         let (decided, wanted) = (round.decided, round.wanted);
         self.think_at = self.plan_cache.think(&self.model, &wanted).then_some(now + THINK_AGAIN);
         self.wake_at = wakes;
+        self.left_alone = left_alone;
         self.undecided = !decided.is_empty();
         decided
+    }
+
+    fn jobs_to_leave_alone(&self, unseen: &BTreeSet<String>) -> BTreeSet<WorkloadId> {
+        if unseen.is_empty() {
+            return BTreeSet::new();
+        }
+        let holders: BTreeMap<WorkloadId, bool> = self.leases.values().fold(BTreeMap::new(), |mut holders, lease| {
+            for workload in self.workloads_on(lease.id) {
+                *holders.entry(workload).or_default() |= unseen.contains(lease.offer.engine());
+            }
+            holders
+        });
+        let unknown = unseen.iter().any(|engine| self.silent_since(engine).is_none());
+        let waits = |job: &&Job| holders.get(&job.id).copied().unwrap_or(unknown);
+        self.jobs.values().filter(waits).map(|job| job.id).collect()
     }
 }
 
@@ -121,8 +148,9 @@ impl Round<'_> {
     }
 
     /// Gives back what the log did not know.
-    fn for_orphans(&mut self) {
-        let orphans: Vec<&Lease> = self.brain.leases.values().filter(|lease| lease.workload.is_none()).collect();
+    fn for_orphans(&mut self, unseen: &BTreeSet<String>) {
+        let orphans = self.brain.leases.values().filter(|lease| lease.workload.is_none());
+        let orphans: Vec<&Lease> = orphans.filter(|lease| !unseen.contains(lease.offer.engine())).collect();
         self.release(&orphans, &Reason::new("orphan", "the engine holds it and the log did not know it"));
     }
 

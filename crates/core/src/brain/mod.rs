@@ -38,7 +38,7 @@ use crate::reason::Reason;
 use crate::record::Decision;
 use crate::units::{NanoUsd, Span, Time};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Submissions of ended jobs that are still recognised when a client sends them again.
@@ -66,6 +66,9 @@ pub struct Brain {
     leases: BTreeMap<LeaseId, Lease>,
     #[serde(with = "groups_as_list", default)]
     groups: BTreeMap<DecisionId, Group>,
+    /// Engines that do not answer, and since when.
+    #[serde(default)]
+    silent_engines: BTreeMap<String, Time>,
     #[serde(default)]
     pools: BTreeMap<PoolId, Pool>,
     #[serde(default)]
@@ -92,6 +95,9 @@ pub struct Brain {
     final_views: Vec<crate::view::JobView>,
     #[serde(skip)]
     wake_at: BTreeMap<WorkloadId, Time>,
+    /// Jobs that were left alone in the last decision: what their engines show is not known.
+    #[serde(skip)]
+    left_alone: BTreeSet<WorkloadId>,
     /// When the next slice of a plan is to be solved.
     #[serde(skip)]
     think_at: Option<Time>,
@@ -149,6 +155,7 @@ impl Brain {
             jobs: BTreeMap::new(),
             leases: BTreeMap::new(),
             groups: BTreeMap::new(),
+            silent_engines: BTreeMap::new(),
             pools: BTreeMap::new(),
             nodes: BTreeMap::new(),
             keys: VecDeque::new(),
@@ -161,6 +168,7 @@ impl Brain {
             fresh_ledger: Vec::new(),
             final_views: Vec::new(),
             wake_at: BTreeMap::new(),
+            left_alone: BTreeSet::new(),
             think_at: None,
             undecided: true,
         }
@@ -253,7 +261,30 @@ impl Brain {
         if self.undecided {
             return Some(self.now);
         }
-        self.wake_at.values().copied().chain(self.think_at).min()
+        let wakes = self.wake_at.iter().filter(|(job, _)| !self.left_alone.contains(job)).map(|(_, wake)| *wake);
+        wakes.chain(self.think_at).min()
+    }
+
+    /// The earliest moment that a job waits for, where that has come: what its engines show must be known first.
+    pub fn due(&self, now: Time) -> Option<Time> {
+        self.wake_at.values().copied().min().filter(|wake| *wake <= now)
+    }
+
+    /// Jobs that were left alone in the last decision, because what their engines show is not known.
+    pub fn left_alone(&self) -> impl Iterator<Item = WorkloadId> {
+        self.left_alone.iter().copied()
+    }
+
+    /// Since when an engine does not answer, if so.
+    pub fn silent_since(&self, engine: &str) -> Option<Time> {
+        self.silent_engines.get(engine).copied()
+    }
+
+    /// Every engine that is named by an offer, a pool or a lease.
+    pub fn engines(&self) -> BTreeSet<&str> {
+        let offers = self.offers.values().map(|offer| offer.engine.as_str());
+        let pools = self.pools.values().map(|pool| pool.engine.as_str());
+        offers.chain(pools).chain(self.leases.values().map(|lease| lease.offer.engine())).collect()
     }
 
     /// Every decision whose effect has not been seen. It is part of the state, so the transaction that

@@ -27,6 +27,8 @@ impl Brain {
             }
             Event::OfferSeen { offer } => self.offers.get(&offer.id) != Some(offer),
             Event::OfferGone { offer } => self.offers.contains_key(offer),
+            Event::EngineSilent { engine, .. } => !self.silent_engines.contains_key(engine),
+            Event::EngineAnswers { engine } => self.silent_engines.contains_key(engine),
             Event::PoolSeen { pool } => self.pools.get(&pool.id) != Some(pool),
             Event::NodeSeen { node } => self.nodes.get(&node.id) != Some(&**node),
             Event::NodeGone { node } => self.nodes.contains_key(node),

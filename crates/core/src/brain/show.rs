@@ -28,7 +28,9 @@ impl Brain {
         view.lease = self.lease_view(job);
         view.waits_for = match view.state {
             State::Waiting => Some(self.why_waiting(job, now)),
-            State::Acquiring => self.queue_of(job),
+            State::Acquiring => self.queue_of(job).or_else(|| {
+                self.leases_of(job.id).find_map(|lease| self.silence(lease.offer.engine(), now))
+            }),
             _ => None,
         };
         view.restart = job.restart(self.config());
@@ -61,8 +63,17 @@ impl Brain {
     fn why_waiting(&self, job: &Job, now: Time) -> String {
         match &job.store_away {
             Some(away) => format!("the store of its checkpoints: {}", away.trouble.text),
-            None => self.choose(job, &self.sight(job, now)).1.text,
+            None => {
+                let sight = self.sight(job, now);
+                let silent = sight.offers.iter().find_map(|seen| self.silence(seen.id.engine(), now));
+                let text = self.choose(job, &sight).1.text;
+                silent.map_or(text.clone(), |silent| format!("{text}; {silent}"))
+            }
         }
+    }
+
+    fn silence(&self, engine: &str, now: Time) -> Option<String> {
+        self.silent_since(engine).map(|since| format!("{engine} has not answered for {}", now - since))
     }
 
     /// The queue of an engine in which its group waits.

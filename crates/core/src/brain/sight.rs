@@ -77,7 +77,9 @@ impl Brain {
             market: offer.market,
             price: at_pace(offer.price_per_hour, job.rate_on(offer), pace),
             entry: self.way_to(job, offer),
-            available: offer.capacity.is_none_or(|capacity| capacity >= job.spec.least()) && affordable(job, offer),
+            available: offer.capacity.is_none_or(|capacity| capacity >= job.spec.least())
+                && affordable(job, offer)
+                && self.silent_since(&offer.engine).is_none(),
             refused_until: self.refused.get(&offer.id).copied(),
             belief: beliefs.zones.get(&offer.id).cloned(),
         }

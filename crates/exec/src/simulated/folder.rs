@@ -1,11 +1,11 @@
 //! A lease's folder: its marks (what the engine knows), its agent's socket, and the last view that the
 //! agent wrote before it ended.
 
+use crate::agents::SOCKET;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
-use windfall_core::worker::{AgentView, WorkerView};
-use windfall_core::{LeaseEnd, LeaseId, OfferId, Time};
+use windfall_core::{Address, LeaseEnd, LeaseId, OfferId, Time};
 
 /// What the engine knows of a lease; survives it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,7 +56,12 @@ impl Folder {
     }
 
     pub fn socket(&self) -> PathBuf {
-        self.path.join("agent.sock")
+        self.path.join(SOCKET)
+    }
+
+    /// Where its agent listens.
+    pub fn address(&self) -> Address {
+        Address(self.socket().display().to_string())
     }
 
     pub fn pid(&self) -> Option<i32> {
@@ -74,11 +79,6 @@ impl Folder {
         let text = serde_json::to_vec(marks).expect("marks have string keys");
         // A mark that cannot be written is found again by looking at the agent, so this is not fatal.
         let _ = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &old));
-    }
-
-    pub fn read_worker(&self) -> Option<WorkerView> {
-        let text = std::fs::read_to_string(self.path.join("view.json")).ok()?;
-        serde_json::from_str::<AgentView>(&text).ok()?.worker
     }
 
     pub fn delete(&self) {

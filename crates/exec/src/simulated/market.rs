@@ -1,11 +1,14 @@
 //! Where on its tape a replayed world is, and what can be bought there.
 
 use super::SimulatedError;
+use crate::clock::WorldClock;
+use crate::engine::{PastJob, Recording};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-use windfall_core::{Market, Offer, OfferId, PoolId, Span, Time};
-use windfall_sim::{Tape, embedded};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use windfall_core::{Market, NanoUsd, Offer, OfferId, Place, PoolId, Span, Time};
+use windfall_sim::{Tape, TapeJob, embedded, omniscient};
 
 /// Which market is replayed, and from where.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,27 +25,59 @@ pub struct Replay {
 pub struct Position {
     tape: Tape,
     replay: Replay,
+    engine: String,
+    clock: Arc<WorldClock>,
     file: PathBuf,
-    /// The world's time at which the window began.
-    cued_at: Mutex<Option<Time>>,
+    /// The world's times at which the window began, the latest last.
+    begins: Mutex<Vec<Time>>,
+}
+
+/// How many beginnings are remembered: a bill that is asked for later has no least cost.
+const MOST_BEGINS: usize = 1_000;
+
+/// The file with the beginnings; it once held the latest alone.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Begins {
+    All(Vec<Time>),
+    Latest(Time),
 }
 
 impl Position {
-    pub(super) fn open(root: &Path, replay: Replay) -> Result<Position, SimulatedError> {
+    pub(super) fn open(
+        engine: &str,
+        root: &Path,
+        replay: Replay,
+        clock: Arc<WorldClock>,
+    ) -> Result<Position, SimulatedError> {
         let tape = embedded(&replay.market)?.with_zones(&replay.zones)?;
         let file = root.join("cued.json");
-        let cued = std::fs::read_to_string(&file).ok().and_then(|text| serde_json::from_str(&text).ok());
-        Ok(Position { tape, replay, file, cued_at: Mutex::new(cued) })
+        let known = std::fs::read_to_string(&file).ok().and_then(|text| serde_json::from_str(&text).ok());
+        let begins = match known {
+            Some(Begins::All(begins)) => begins,
+            Some(Begins::Latest(begin)) => vec![begin],
+            None => Vec::new(),
+        };
+        Ok(Position { tape, replay, engine: engine.to_owned(), clock, file, begins: Mutex::new(begins) })
     }
 
-    /// The recording.
-    pub fn tape(&self) -> &Tape {
+    pub(super) fn tape(&self) -> &Tape {
         &self.tape
     }
 
     /// The name of the engine that replays it.
     pub(super) fn engine(&self) -> &str {
-        "simulated"
+        &self.engine
+    }
+
+    /// Where it sells.
+    pub(super) fn places(&self) -> Vec<Place> {
+        let places: BTreeSet<Place> = self.tape.zones().map(|zone| self.tape.place(zone)).collect();
+        places.into_iter().collect()
+    }
+
+    fn begins(&self) -> MutexGuard<'_, Vec<Time>> {
+        self.begins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One market, one pool.
@@ -50,18 +85,15 @@ impl Position {
         PoolId(format!("{}/{}", self.engine(), self.replay.market).into())
     }
 
-    /// The tape's offset at a moment of the world.
-    pub fn offset(&self, now: Time) -> Span {
-        let cued = *self.cued_at.lock().unwrap_or_else(PoisonError::into_inner);
-        self.replay.from + cued.map_or(Span::ZERO, |cued| now - cued)
+    /// The tape's offset at a moment of the world; none before the oldest beginning that is remembered.
+    fn offset_at(&self, at: Time) -> Option<Span> {
+        let begins = self.begins();
+        let begin = begins.iter().rev().find(|begin| **begin <= at);
+        begin.map(|begin| self.replay.from + (at - *begin))
     }
 
-    pub(super) fn cue(&self, now: Time) {
-        *self.cued_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
-        let new = self.file.with_extension("new");
-        let text = serde_json::to_vec(&now).expect("a number");
-        // Lost only together with the machine; the window then begins anew with the next first job.
-        let _ = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &self.file));
+    fn offset(&self, now: Time) -> Span {
+        self.offset_at(now).unwrap_or(self.replay.from)
     }
 
     pub(super) fn offers(&self, now: Time) -> Vec<Offer> {
@@ -108,5 +140,51 @@ impl Position {
         }
         let within = self.tape.falls_below(zone, count, self.offset(now), self.tape.notice)?;
         Some(now + within)
+    }
+}
+
+impl Recording for Position {
+    fn name(&self) -> &str {
+        &self.replay.market
+    }
+
+    fn zones(&self) -> Vec<String> {
+        self.tape.zones().map(str::to_owned).collect()
+    }
+
+    fn begin_anew(&self) {
+        let mut begins = self.begins();
+        begins.push(self.clock.now());
+        let old = begins.len().saturating_sub(MOST_BEGINS);
+        begins.drain(..old);
+        let new = self.file.with_extension("new");
+        let text = serde_json::to_vec(&*begins).expect("numbers");
+        // Lost only together with the machine; the window then begins anew with the next first job.
+        let _ = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &self.file));
+    }
+
+    fn offers(&self) -> Vec<Offer> {
+        self.offers(self.clock.now())
+    }
+
+    fn tick(&self) -> Span {
+        self.tape.tick
+    }
+
+    fn ever_lacks(&self, units: u32) -> bool {
+        self.tape.ever_lacks(units)
+    }
+
+    fn most(&self) -> Option<u32> {
+        self.tape.most()
+    }
+
+    fn cheapest(&self) -> Option<NanoUsd> {
+        self.tape.cheapest()
+    }
+
+    fn least_cost(&self, job: &PastJob) -> Option<NanoUsd> {
+        let PastJob { began, deadline, work, restart, gang } = *job;
+        omniscient(&self.tape, &TapeJob { from: self.offset_at(began)?, deadline, work, restart, gang })
     }
 }

@@ -4,8 +4,8 @@
 //! it, so it outlives the server; the folder is also the engine's only memory, so a new server finds
 //! every lease, and every release, where the old one left them.
 
-mod agents;
 mod folder;
+mod machines;
 mod market;
 mod sale;
 #[cfg(test)]
@@ -13,13 +13,14 @@ mod tests;
 
 pub use market::Replay;
 
+use crate::agents;
 use crate::clock::WorldClock;
 use crate::engine::{
-    AgentLink, Capabilities, Engine, EngineError, LeaseState, Owned, SeenGroup, SeenLease, SeenWorker,
+    Capabilities, Engine, EngineError, Interrupt, LeaseState, Owned, Recording, SeenGroup, SeenLease,
 };
-use agents::Agents;
 use async_trait::async_trait;
 use folder::{Folder, Marks};
+use machines::Machines;
 use market::Position;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -27,15 +28,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use windfall_core::pool::{Books, Habits, Placing, Supply};
-use windfall_core::worker::{AgentRequest, StartOrder, WorkerView};
+use windfall_core::worker::AgentRequest;
 use windfall_core::{
-    Address, DecisionId, LeaseEnd, LeaseId, LeaseTerms, Market, Offer, OfferId, Pool, Span, StintId, Time, Want,
+    DecisionId, LeaseEnd, LeaseId, LeaseTerms, Market, Offer, OfferId, Pool, Span, Time, Want,
 };
 use windfall_sim::TapeError;
 
 /// How often the market is looked at. At sixty times life this is three seconds of the market.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// How often machines are looked at.
+const TEND: Duration = Duration::from_millis(100);
+/// How often an agent is asked for a sign of life.
+const ASK_AGENT: Duration = Duration::from_secs(5);
 /// An agent that has not answered for this long is a machine that is gone, whatever its process table says.
 const SILENCE: Span = Span::minutes(5);
 /// The least real time for it: a busy computer is no faster because a world is.
@@ -56,22 +61,9 @@ pub enum SimulatedError {
     },
 }
 
-/// An interruption that a rehearsal asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Interrupt {
-    /// Announced this long before, in the world's time.
-    WithNotice(Span),
-    /// The machine is simply gone.
-    Without,
-    /// None, but the market says that one may come.
-    AtRisk,
-}
-
 struct Held {
     folder: Folder,
     marks: Marks,
-    worker: Option<WorkerView>,
     told: bool,
 }
 
@@ -79,19 +71,20 @@ struct Held {
 pub struct Simulated {
     clock: Arc<WorldClock>,
     position: Position,
-    agents: Agents,
+    machines: Machines,
     root: PathBuf,
     held: Mutex<BTreeMap<LeaseId, Held>>,
     /// One change of a lease at a time: a launch that overtakes a sweep would leave an agent that nobody ends.
     gates: Mutex<BTreeMap<LeaseId, Arc<tokio::sync::Mutex<()>>>>,
     /// Rung whenever something may have changed.
-    changed: Arc<Notify>,
+    changed: Notify,
 }
 
 impl Simulated {
     /// Opens the engine on `root`, adopts the leases it finds there, and starts to follow the market.
     /// `agent_program` is the binary that knows the `agent` subcommands.
     pub async fn open(
+        name: &str,
         root: PathBuf,
         replay: Replay,
         clock: Arc<WorldClock>,
@@ -100,11 +93,11 @@ impl Simulated {
         let unusable = |source| SimulatedError::Folder { path: root.clone(), source };
         std::fs::create_dir_all(&root).map_err(unusable)?;
         let engine = Arc::new(Simulated {
-            position: Position::open(&root, replay)?,
-            agents: Agents { program: agent_program },
+            position: Position::open(name, &root, replay, Arc::clone(&clock))?,
+            machines: Machines { program: agent_program },
             held: Mutex::new(BTreeMap::new()),
             gates: Mutex::new(BTreeMap::new()),
-            changed: Arc::new(Notify::new()),
+            changed: Notify::new(),
             clock,
             root: root.clone(),
         });
@@ -113,38 +106,6 @@ impl Simulated {
         }
         tokio::spawn(Arc::clone(&engine).follow());
         Ok(engine)
-    }
-
-    /// Rung whenever an observation may differ from the one before.
-    pub fn changed(&self) -> Arc<Notify> {
-        Arc::clone(&self.changed)
-    }
-
-    /// Where on the tape the world is, and the tape.
-    pub fn position(&self) -> &Position {
-        &self.position
-    }
-
-    /// Puts the tape back to the beginning of its window. Only to be called while no job lives: then
-    /// every first run sees the same market.
-    pub fn cue(&self) {
-        self.position.cue(self.clock.now());
-    }
-
-    /// Takes a lease away on request.
-    pub async fn interrupt(&self, lease: LeaseId, how: Interrupt) -> Result<(), EngineError> {
-        match how {
-            Interrupt::Without => self.end(lease, LeaseEnd::Taken).await.map(|_| ()),
-            Interrupt::WithNotice(notice) => {
-                let ends_at = self.clock.now() + notice;
-                self.mark(lease, |marks| marks.ends_at = Some(ends_at));
-                Ok(())
-            }
-            Interrupt::AtRisk => {
-                self.mark(lease, |marks| marks.at_risk = true);
-                Ok(())
-            }
-        }
     }
 
     fn held(&self) -> MutexGuard<'_, BTreeMap<LeaseId, Held>> {
@@ -160,27 +121,9 @@ impl Simulated {
         let Some(marks) = folder.read_marks() else { return };
         // One that never came up is asked for again by the log, or ended as an orphan.
         let (lease, up) = (folder.lease, marks.gone.is_none() && marks.up_at.is_some());
-        self.held().insert(lease, Held { worker: folder.read_worker(), folder, marks, told: false });
+        self.held().insert(lease, Held { folder, marks, told: false });
         if up {
-            tokio::spawn(Arc::clone(self).watch(lease));
-        }
-    }
-
-    /// Takes in what an agent wrote down before it ended. That is written with saves and ends only, so what it was last
-    /// heard to have done may be more.
-    fn recall(&self, folder: &Folder) {
-        let Some(mut written) = folder.read_worker() else { return };
-        if let Some(held) = self.held().get_mut(&folder.lease) {
-            match &held.worker {
-                // What was written is of an earlier stint.
-                Some(heard) if heard.stint.epoch > written.stint.epoch => return,
-                Some(heard) if heard.stint == written.stint => {
-                    written.done = written.done.max(heard.done);
-                    written.total = written.total.or(heard.total);
-                }
-                _ => {}
-            }
-            held.worker = Some(written);
+            tokio::spawn(Arc::clone(self).tend(lease));
         }
     }
 
@@ -196,38 +139,26 @@ impl Simulated {
         self.held().get(&lease).map(|held| held.folder.clone())
     }
 
-    /// Follows one agent's view until the lease is gone.
-    async fn watch(self: Arc<Self>, lease: LeaseId) {
-        let mut above = 0;
-        let mut silent = 0;
+    /// Looks after the machine of a lease until that is gone: one whose agent has no process, or does not answer for
+    /// long, is lost.
+    async fn tend(self: Arc<Self>, lease: LeaseId) {
         let mut heard = tokio::time::Instant::now();
+        let mut asked = heard;
         loop {
+            tokio::time::sleep(TEND).await;
             let Some(folder) = self.folder(lease) else { return };
             if self.state_of(lease).is_some_and(|state| matches!(state, LeaseState::Gone { .. })) {
                 return;
             }
-            match self.agents.ask(&folder, &AgentRequest::Watch { above }).await {
-                Ok(view) => {
-                    (above, silent, heard) = (view.version, 0, tokio::time::Instant::now());
-                    if let Some(held) = self.held().get_mut(&lease) {
-                        held.worker = view.worker;
-                    }
-                    self.changed.notify_one();
+            if asked.elapsed() > ASK_AGENT {
+                asked = tokio::time::Instant::now();
+                if agents::ask(&folder.path, &AgentRequest::Watch { above: 0 }).await.is_ok() {
+                    heard = tokio::time::Instant::now();
                 }
-                // An agent that cannot be reached and has no process is a machine that is gone.
-                Err(_)
-                    if !self.agents.is_alive(&folder)
-                        || heard.elapsed() > self.clock.real_time(SILENCE).max(LEAST_SILENCE) =>
-                {
-                    self.recall(&folder);
-                    if self.end(lease, LeaseEnd::Lost).await.is_ok() {
-                        return;
-                    }
-                }
-                Err(_) => {
-                    silent += 1;
-                    tokio::time::sleep(Duration::from_millis(50 * silent.min(20))).await;
-                }
+            }
+            let silent = heard.elapsed() > self.clock.real_time(SILENCE).max(LEAST_SILENCE);
+            if (silent || !self.machines.is_alive(&folder)) && self.end(lease, LeaseEnd::Lost).await.is_ok() {
+                return;
             }
         }
     }
@@ -246,7 +177,7 @@ impl Simulated {
                 let engine = Arc::clone(&self);
                 // All at once: an agent that hangs must not use up the notice of the others.
                 tokio::spawn(async move {
-                    let told = engine.agents.ask(&folder, &AgentRequest::Notice { in_ms }).await.is_ok();
+                    let told = agents::ask(&folder.path, &AgentRequest::Notice { in_ms }).await.is_ok();
                     if let Some(held) = engine.held().get_mut(&lease) {
                         held.told = told;
                     }
@@ -314,21 +245,11 @@ impl Simulated {
         }
         let at = self.clock.now();
         let gently = end == LeaseEnd::Released;
-        self.agents.end(&folder, gently).await.map_err(|why| EngineError::Unreachable { why: why.to_string() })?;
-        self.recall(&folder);
+        self.machines.end(&folder, gently).await.map_err(|why| EngineError::Unreachable { why: why.to_string() })?;
         self.mark(lease, |marks| {
             marks.gone.get_or_insert((marks.ends_at.map_or(at, |ends| ends.min(at)), end));
         });
         self.state_of(lease).ok_or(EngineError::NoLease(lease))
-    }
-
-    /// Ends whatever runs on any lease, and writes nothing down: its folders are gone.
-    pub async fn abandon(&self) {
-        let folders: Vec<Folder> = self.held().values().map(|held| held.folder.clone()).collect();
-        for folder in folders {
-            // What cannot be ended now is ended by nobody.
-            let _ = self.agents.end(&folder, false).await;
-        }
     }
 
     /// A folder for a lease that was released before it was ever acquired, so that it never will be.
@@ -337,7 +258,7 @@ impl Simulated {
         let folder = Folder::create(&self.root, lease).map_err(why)?;
         let marks = Marks { gone: Some((self.clock.now(), LeaseEnd::Released)), ..Marks::default() };
         folder.write_marks(&marks);
-        self.held().insert(lease, Held { folder: folder.clone(), marks, worker: None, told: false });
+        self.held().insert(lease, Held { folder: folder.clone(), marks, told: false });
         Ok(folder)
     }
 
@@ -348,7 +269,7 @@ impl Simulated {
                 since,
                 terms: LeaseTerms { offer: Some(held.marks.offer.clone()), ..LeaseTerms::default() },
                 // Its agent listens before it is up.
-                ready: Some(Address(held.folder.socket().display().to_string())),
+                ready: Some(held.folder.address()),
                 ends_at: held.marks.ends_at,
                 at_risk: held.marks.at_risk,
             },
@@ -363,8 +284,12 @@ impl Engine for Arc<Simulated> {
         Capabilities {
             name: self.position.engine().to_owned(),
             markets: vec![Market::Spot, Market::OnDemand],
-            speed: self.clock.speed(),
+            places: self.position.places(),
         }
+    }
+
+    async fn changed(&self) {
+        self.changed.notified().await;
     }
 
     async fn offers(&self) -> Result<Vec<Offer>, EngineError> {
@@ -402,6 +327,7 @@ impl Engine for Arc<Simulated> {
             offer: held.marks.offer.clone(),
             since: held.marks.up_at,
             until: held.marks.gone.map(|(at, _)| at),
+            address: Some(held.folder.address()),
         };
         Ok(self.held().iter().map(owned).collect())
     }
@@ -424,39 +350,32 @@ impl Engine for Arc<Simulated> {
         }
         Ok(())
     }
-}
 
-#[async_trait]
-impl AgentLink for Arc<Simulated> {
-    async fn workers(&self, leases: &[LeaseId]) -> Result<Vec<SeenWorker>, EngineError> {
-        let held = self.held();
-        let seen = |lease: &LeaseId| Some(SeenWorker { lease: *lease, worker: held.get(lease)?.worker.clone()? });
-        Ok(leases.iter().filter_map(seen).collect())
-    }
-
-    async fn start(&self, lease: LeaseId, order: &StartOrder) -> Result<(), EngineError> {
-        self.order(lease, &AgentRequest::Start(Box::new(order.clone()))).await
-    }
-
-    async fn stop(&self, lease: LeaseId, stint: StintId, rank: u32, grace: Span) -> Result<(), EngineError> {
-        let grace_ms = self.clock.real_time(grace).as_millis() as u64;
-        self.order(lease, &AgentRequest::Stop { stint, rank, grace_ms }).await
-    }
-
-    async fn save(&self, lease: LeaseId, stint: StintId, _rank: u32, request: u64) -> Result<(), EngineError> {
-        self.order(lease, &AgentRequest::Save { stint, request }).await
-    }
-}
-
-impl Simulated {
-    async fn order(&self, lease: LeaseId, request: &AgentRequest) -> Result<(), EngineError> {
-        let folder = self.folder(lease).ok_or(EngineError::NoLease(lease))?;
-        let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
-        let view = self.agents.ask(&folder, request).await.map_err(why)?;
-        if let Some(held) = self.held().get_mut(&lease) {
-            held.worker = view.worker;
+    async fn interrupt(&self, lease: LeaseId, how: Interrupt) -> Result<(), EngineError> {
+        match how {
+            Interrupt::Without => self.end(lease, LeaseEnd::Taken).await.map(|_| ()),
+            Interrupt::WithNotice(notice) => {
+                let ends_at = self.clock.now() + notice;
+                self.mark(lease, |marks| marks.ends_at = Some(ends_at));
+                Ok(())
+            }
+            Interrupt::AtRisk => {
+                self.mark(lease, |marks| marks.at_risk = true);
+                Ok(())
+            }
         }
-        self.changed.notify_one();
-        Ok(())
+    }
+
+    async fn abandon(&self) {
+        // Nothing is written down: its folders may be gone.
+        let folders: Vec<Folder> = self.held().values().map(|held| held.folder.clone()).collect();
+        for folder in folders {
+            // What cannot be ended now is ended by nobody.
+            let _ = self.machines.end(&folder, false).await;
+        }
+    }
+
+    fn recording(&self) -> Option<&dyn Recording> {
+        Some(&self.position)
     }
 }

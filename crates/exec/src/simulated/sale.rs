@@ -32,7 +32,7 @@ impl Simulated {
             if let Entry::Vacant(missing) = held.entry(LeaseId { group, slot }) {
                 let folder = Folder::create(&self.root, *missing.key()).map_err(why)?;
                 folder.write_marks(&marks);
-                missing.insert(Held { folder, marks: marks.clone(), worker: None, told: false });
+                missing.insert(Held { folder, marks: marks.clone(), told: false });
             }
         }
         Ok(())
@@ -47,12 +47,12 @@ impl Simulated {
         }
         let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
         let folder = self.folder(lease).ok_or(EngineError::NoLease(lease))?;
-        self.agents.launch(&folder).await.map_err(why)?;
+        self.machines.launch(&folder).await.map_err(why)?;
         let now = self.clock.now();
         self.mark(lease, |marks| {
             marks.up_at.get_or_insert(now);
         });
-        tokio::spawn(Arc::clone(self).watch(lease));
+        tokio::spawn(Arc::clone(self).tend(lease));
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! One world from its first moment to its last: who does what next, which faults strike, and when the laws
 //! are looked at. The server's part is the server's own code.
 
+mod engines;
 mod people;
 mod steps;
 
@@ -17,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use windfall_core::laws::Reached;
 use windfall_core::{Event, Span, Time, WorkloadId};
+use windfall_exec::Engine;
 use windfall_server::dispatch::{self, Task};
 
 /// When every world begins.
@@ -59,6 +61,8 @@ pub(crate) struct WorldRun {
     pub now: Time,
     up_again: Time,
     next_poll: Time,
+    /// What is seen in this turn may get lost.
+    may_fail: bool,
     /// Calls of dead servers that are still on their way.
     late_calls: Vec<(Time, Task)>,
     to_submit: Vec<usize>,
@@ -96,7 +100,7 @@ impl WorldRun {
         faults.without = std::mem::take(&mut scenario.without);
         // Promises are kept through short outages only, and gentle worlds are where promises are checked.
         if scenario.gentle {
-            faults.without.extend([Kind::EngineSilent, Kind::StoreAway]);
+            faults.without.extend([Kind::EngineSilent, Kind::EngineHangs, Kind::StoreAway]);
         }
         let mut world = World::new(how.seed, BEGIN, scenario.boot, scenario.moody, faults, how.bug);
         world.jobs = scenario.jobs.iter().map(|plan| crate::program::Truth::new(plan.program.clone())).collect();
@@ -112,6 +116,7 @@ impl WorldRun {
             now: BEGIN,
             up_again: BEGIN,
             next_poll: BEGIN,
+            may_fail: false,
             late_calls: Vec::new(),
             to_submit: wanted,
             accepted: BTreeSet::new(),
@@ -200,6 +205,7 @@ impl WorldRun {
         }
         self.check();
         self.check_answers();
+        self.check_delays();
         self.check_ends();
     }
 
@@ -223,6 +229,7 @@ impl WorldRun {
                     return next.max(self.now);
                 }
                 server.inbox.iter().for_each(|(time, _)| at(*time));
+                server.looks.iter().for_each(|look| at(look.at));
                 at(self.next_poll);
                 let world = self.shared.world();
                 let lag = Span(50 + (self.turns % 7) as i64 * 60);
@@ -248,7 +255,8 @@ impl WorldRun {
 
     fn start_server(&mut self) {
         self.restarts += 1;
-        let mut server = match Server::open(&self.store, &self.scenario.config, self.now) {
+        let engines = self.shared.world().engines.clone();
+        let mut server = match Server::open(&self.store, &self.scenario.config, &engines, self.habits(), self.now) {
             Ok(server) => server,
             Err(error) => return self.fail(11, format!("the state cannot be opened: {error}")),
         };
@@ -289,13 +297,15 @@ impl WorldRun {
     }
 
     fn perform(&self, task: &Task) -> dispatch::Performed {
+        let engine = task.engine().map(|engine| self.shared.engine(engine));
+        let engine = engine.as_ref().map(|engine| engine as &dyn Engine);
         match (self.how.bug, task) {
             (Some(Bug::ReleaseForgotten), Task::Release(..)) => Default::default(),
             (Some(Bug::HalfGang), Task::Start(orders)) if orders.len() > 1 => {
                 let part = Task::Start(orders[..orders.len() - 1].to_vec());
-                now(dispatch::perform(&self.shared, &self.shared, &self.shared, &part))
+                now(dispatch::perform(engine, &self.shared, &self.shared, &part))
             }
-            _ => now(dispatch::perform(&self.shared, &self.shared, &self.shared, task)),
+            _ => now(dispatch::perform(engine, &self.shared, &self.shared, task)),
         }
     }
 }

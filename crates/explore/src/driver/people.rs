@@ -23,7 +23,7 @@ impl WorldRun {
     }
 
     fn is_asked(&self, wish: Wish) -> bool {
-        self.server.as_ref().is_some_and(|server| server.wishes.values().any(|known| *known == wish))
+        self.server.as_ref().is_some_and(|server| server.wishes.values().any(|(known, _)| *known == wish))
     }
 
     fn may_ask(&self, job: usize) -> bool {
@@ -35,7 +35,7 @@ impl WorldRun {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         if let Some(server) = &mut self.server {
-            server.wishes.insert(ticket, wish);
+            server.wishes.insert(ticket, (wish, now));
             server.cycle.ask(moment(now), ticket, event);
         }
     }
@@ -62,7 +62,7 @@ impl WorldRun {
             .filter(|job| job.paused && job.ended.is_none())
             .map(|job| (job.id, brain.spent(job, self.now)));
         let paused: BTreeMap<WorkloadId, NanoUsd> = paused.collect();
-        let asked: Vec<Wish> = server.wishes.values().copied().collect();
+        let asked: Vec<Wish> = server.wishes.values().map(|(wish, _)| *wish).collect();
         self.raises.retain(|job, _| paused.contains_key(job));
         for (workload, spent) in paused {
             let later = Span::seconds(self.random.spread(1, 20_000));
@@ -110,7 +110,7 @@ impl WorldRun {
 
     /// Somebody gets an answer.
     pub(super) fn answered(&mut self, ticket: Ticket, answer: Answer) {
-        let Some(wish) = self.server.as_mut().and_then(|server| server.wishes.remove(&ticket)) else {
+        let Some((wish, _)) = self.server.as_mut().and_then(|server| server.wishes.remove(&ticket)) else {
             return self.fail(1, format!("request {ticket:?} was answered twice, or never made: {answer:?}"));
         };
         *self.reached.entry(1).or_default() += 1;

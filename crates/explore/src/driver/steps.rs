@@ -5,9 +5,9 @@ use crate::server::{Flight, Folders, moment, world_time};
 use crate::store::Unsure;
 use windfall_core::brain::Open;
 use windfall_core::{Body, DecisionId, LeaseId, codec};
-use windfall_exec::{Engine, Owned};
+use windfall_exec::Engine;
 use windfall_server::cycle::Step;
-use windfall_server::dispatch::{Observation, Performed};
+use windfall_server::dispatch::Performed;
 use windfall_store::{Commit, Loaded, Store, StoreError};
 
 impl WorldRun {
@@ -33,12 +33,7 @@ impl WorldRun {
     /// One turn of the loop: does what it asks for until it rests.
     pub(super) fn drive(&mut self) {
         self.steps += 1;
-        if !self.shared.world().calm && self.strike(Kind::EngineSilent) {
-            let silence = Span::seconds(self.random.spread(60, 900));
-            let mut world = self.shared.world();
-            world.silent_until = self.now + silence;
-            world.delay += silence + Span::seconds(30);
-        }
+        self.silence_an_engine();
         if !self.shared.world().calm && self.strike(Kind::StoreAway) {
             let away = Span::seconds(self.random.spread(5, 3_000));
             let mut world = self.shared.world();
@@ -51,6 +46,10 @@ impl WorldRun {
         if let Some(server) = self.server.as_mut().filter(|server| server.cycle.leads()) {
             server.cycle.happened(self.smuggled.drain(..));
         }
+        self.stir_engines();
+        if self.is_stuck() {
+            return;
+        }
         if let Some(server) = &mut self.server {
             server.cycle.turn();
         }
@@ -60,7 +59,8 @@ impl WorldRun {
                     server.rests_until = (world, real.map(world_time));
                     break;
                 }
-                Step::Look { sweep } => self.look(sweep),
+                Step::Look { engine, groups, sweep } => self.look(engine, groups, sweep),
+                Step::Hear { .. } => self.hear(),
                 Step::Commit(commit) => self.commit(&commit),
                 Step::Lead => self.lead(),
                 Step::Snapshot(snapshot) => {
@@ -71,7 +71,8 @@ impl WorldRun {
                 Step::Forget(gone) => {
                     let leases: Vec<_> = gone.into_iter().map(|gone| gone.lease).collect();
                     if self.scenario.forgets {
-                        let _ = now(self.shared.forget(&leases));
+                        // The engines of a world forget together.
+                        let _ = now(self.shared.engine("invented").forget(&leases));
                     }
                 }
                 Step::Answer(ticket, answer) => self.answered(ticket, answer),
@@ -119,74 +120,6 @@ impl WorldRun {
         }
         // Nothing that happens to it meanwhile is seen.
         world.delay += until - self.now;
-    }
-
-    fn look(&mut self, sweep: bool) {
-        let owned = sweep.then(|| self.sweep());
-        let Some(server) = &mut self.server else { return };
-        let (due, waiting) = std::mem::take(&mut server.inbox).into_iter().partition(|(at, _)| *at <= self.now);
-        server.inbox = waiting;
-        let late: Vec<(Time, Vec<Event>)> = due;
-        server.cycle.happened(late.into_iter().flat_map(|(_, events)| events));
-        let mut seen = self.observe();
-        if let Ok(seen) = &mut seen
-            && seen.events.len() > 1
-            && self.strike(Kind::EventsShuffled)
-        {
-            shuffle(&mut seen.events, &mut self.random);
-        }
-        if let Some(server) = &mut self.server {
-            server.cycle.looked(moment(self.now), seen, owned);
-        }
-    }
-
-    /// What the engine shows, or why it cannot be seen. Its answers fail, get lost, come late or twice, but not more
-    /// often because the server looks more often.
-    fn observe(&mut self) -> Result<Observation, String> {
-        let Some(server) = &mut self.server else { return Err("no server".to_owned()) };
-        let seen = server.observe(&self.shared);
-        let dirty = self.shared.world().dirty_since.take();
-        if dirty.is_none() && self.now < self.next_poll {
-            return seen;
-        }
-        let calm = self.shared.world().calm;
-        self.next_poll = self.now + if calm { Span::minutes(15) } else { self.scenario.poll };
-        if self.how.bug == Some(Bug::TimersLost) {
-            self.next_poll = self.now + Span::hours(3);
-        }
-        // After a look that failed the loop looks again by itself.
-        let seen = seen?;
-        let lost = self.shared.world().strike(Kind::ObserveFails);
-        let dropped = lost || self.shared.world().strike(Kind::ObservationDropped);
-        let stale = !dropped && self.shared.world().strike(Kind::ObservationStale);
-        if dropped || stale {
-            self.shared.world().delay += Span::seconds(2);
-        }
-        if stale || (!dropped && self.shared.world().strike(Kind::ObservationTwice)) {
-            let most = if self.scenario.gentle { 2_000 } else { 600_000 };
-            let later = Span(self.random.spread(100, most));
-            server.inbox.push((self.now + later, seen.events.clone()));
-        }
-        if dropped || stale { Err("the answer was lost".to_owned()) } else { Ok(seen) }
-    }
-
-    fn sweep(&mut self) -> Result<Vec<Owned>, String> {
-        if self.how.bug == Some(Bug::NoSweep) {
-            return Ok(Vec::new());
-        }
-        let owned = now(self.shared.list_owned()).map_err(|error| error.to_string())?;
-        let Some(server) = &self.server else { return Ok(owned) };
-        let orphans = dispatch::orphans(server.cycle.brain(), &owned);
-        self.orphans += orphans.len() as u64;
-        if self.how.bug == Some(Bug::OrphanUnbooked) {
-            for orphan in orphans {
-                if let Event::LeaseFound { lease, .. } = orphan {
-                    self.perform(&Task::Release(lease.group, vec![lease.slot]));
-                }
-            }
-            return Ok(Vec::new());
-        }
-        Ok(owned)
     }
 
     fn commit(&mut self, commit: &Commit) {
@@ -318,9 +251,13 @@ impl WorldRun {
             match old.cycle.next(moment(self.now)) {
                 Step::Rest { .. } if fenced => return self.fail(10, "a fenced leader goes on".to_owned()),
                 Step::Rest { .. } | Step::End(_) => return,
-                Step::Look { .. } => {
-                    let seen = old.observe(&self.shared);
-                    old.cycle.looked(moment(self.now), seen, None);
+                Step::Look { engine, groups, .. } => {
+                    let look = self.seen(&engine, &groups, false);
+                    old.cycle.saw(moment(self.now), &engine, look);
+                }
+                Step::Hear { .. } => {
+                    let said = old.hear(&self.shared);
+                    old.cycle.heard(moment(self.now), said);
                 }
                 Step::Commit(commit) => {
                     let result = now(self.store.commit(old.cycle.epoch(), &commit));
@@ -340,19 +277,5 @@ impl WorldRun {
             }
         }
         self.fail(10, "a leader that was replaced does not come to rest".to_owned());
-    }
-}
-
-/// Any order, but that a lease comes up before it is gone: one observation says both, in that order.
-fn shuffle(events: &mut [Event], random: &mut Random) {
-    for i in (1..events.len()).rev() {
-        events.swap(i, random.below(i as u64 + 1) as usize);
-    }
-    for i in 0..events.len() {
-        let Event::LeaseGone { lease: gone, .. } = events[i] else { continue };
-        let later = (i + 1..events.len()).find(|j| matches!(events[*j], Event::LeaseUp { lease, .. } if lease == gone));
-        if let Some(j) = later {
-            events.swap(i, j);
-        }
     }
 }

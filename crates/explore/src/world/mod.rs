@@ -11,7 +11,7 @@ use crate::program::{Plot, Run, Truth};
 use crate::random;
 use groups::Group;
 use std::collections::{BTreeMap, BTreeSet};
-use windfall_core::{DecisionId, LeaseEnd, LeaseId, OfferId, Pool, Span, StintId, Time, WorkerEnd};
+use windfall_core::{DecisionId, LeaseEnd, LeaseId, OfferId, Span, StintId, Time, WorkerEnd};
 
 /// A worker on a machine.
 #[derive(Clone, Debug)]
@@ -101,7 +101,7 @@ pub(crate) struct World {
     pub seed: u64,
     pub now: Time,
     pub offers: Vec<InventedOffer>,
-    pub pool: Pool,
+    pub engines: Vec<String>,
     pub groups: BTreeMap<DecisionId, Group>,
     pub machines: BTreeMap<LeaseId, Machine>,
     /// Machines that the engine has forgotten.
@@ -123,8 +123,9 @@ pub(crate) struct World {
     /// Checkpoint stores do not answer until then.
     pub store_away_until: Time,
     pub interruptions: u64,
-    /// Until then the engine answers nothing.
-    pub silent_until: Time,
+    /// Until then an engine refuses to answer, or hangs.
+    pub silent_until: BTreeMap<String, Time>,
+    pub hangs_until: BTreeMap<String, Time>,
     /// An offer that is not shown until then.
     pub hidden: Option<(usize, Time)>,
     pub wrongs: Vec<Wrong>,
@@ -137,7 +138,7 @@ impl World {
             seed,
             now,
             offers: market::offers(seed, now, moody),
-            pool: market::pool(seed),
+            engines: market::engines(seed),
             groups: BTreeMap::new(),
             machines: BTreeMap::new(),
             past: BTreeMap::new(),
@@ -152,7 +153,8 @@ impl World {
             trouble_at: now,
             store_away_until: now,
             interruptions: 0,
-            silent_until: now,
+            silent_until: BTreeMap::new(),
+            hangs_until: BTreeMap::new(),
             hidden: None,
             wrongs: Vec::new(),
             trace: None,
@@ -392,7 +394,9 @@ impl World {
     /// From now on nothing goes wrong, and there is room for everybody.
     pub fn calm_down(&mut self) {
         self.calm = true;
-        (self.silent_until, self.hidden) = (self.now, None);
+        self.hidden = None;
+        self.silent_until.clear();
+        self.hangs_until.clear();
         self.store_is_away_until(self.now);
         self.faults.over = true;
         self.trouble_at = self.now;

@@ -65,7 +65,7 @@ pub(super) async fn ledger(
         rows.extend(open.map(|row| LedgerEntry { number: None, open: true, row }));
     }
     let rows = api.visible(&asker.0, rows).await?;
-    Ok(Json(LedgerPage { rows, next, now: books.now, market: books.market }))
+    Ok(Json(LedgerPage { rows, next, now: books.now, replays: books.replays }))
 }
 
 impl Wanted {
@@ -158,7 +158,7 @@ mod tests {
                 let Ask::LedgerState(reply) = ask else { continue };
                 // At every second look a commit is on its way.
                 let open = vec![row(5, "ada")];
-                let books = LedgerState { last_row: 4, open, now: Time(400_000), market: "steady".to_owned() };
+                let books = LedgerState { last_row: 4, open, now: Time(400_000), replays: Some("steady".to_owned()) };
                 let _ = reply.send(Ok((looks % 2 == 0).then_some(books)));
             }
         });

@@ -12,8 +12,8 @@ const PAGE: u32 = 5_000;
 pub struct LedgerEnd {
     /// Its clock, until which leases that still run are counted.
     pub now: Time,
-    /// The recorded market that it replays.
-    pub market: String,
+    /// The recording that it replays, if it does.
+    pub replays: Option<String>,
 }
 
 impl Client {
@@ -33,7 +33,7 @@ impl Client {
             page.rows.into_iter().for_each(&mut each);
             match page.next {
                 Some(next) => after = next,
-                None => return Ok(LedgerEnd { now: page.now, market: page.market }),
+                None => return Ok(LedgerEnd { now: page.now, replays: page.replays }),
             }
         }
     }

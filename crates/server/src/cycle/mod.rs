@@ -3,14 +3,16 @@
 //! answers to people are decided here. It has no clock, no store and no engine: the server's async shell and the
 //! explorer drive this very code.
 //!
-//! A turn is look → commit → answer, forget, snapshot, call → rest. Nothing is called that is not committed, and people
-//! get their answer after the commit. After a commit that failed nothing is stepped and nothing is called until the
-//! server leads and has loaded again.
+//! A turn is hear → commit → answer, forget, snapshot, call → rest. Engines are looked at between turns, each at its own
+//! pace: a look is asked for here and answered whenever the engine answers, and a job whose engine was not seen is left
+//! alone meanwhile. Nothing is called that is not committed, and people get their answer after the commit. After a commit
+//! that failed nothing is stepped and nothing is called until the server leads and has loaded again.
 
 mod away;
 mod missing;
 mod requests;
 mod step;
+mod watch;
 #[cfg(test)]
 mod tests;
 
@@ -19,17 +21,16 @@ pub use requests::{Answer, Refused, Ticket};
 pub(crate) use requests::{continued_already, path_in_use};
 pub use step::{Gone, Habits, Moment, Step};
 
-use crate::dispatch::{self, Observation, Performed};
+use crate::dispatch::{self, Look, Performed};
 use crate::flights::Flights;
 use crate::journal::Journal;
 use crate::merge::ProgressMerge;
-use missing::Missing;
 use requests::Request;
-use std::collections::VecDeque;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use watch::Watch;
 use windfall_core::brain::Config;
 use windfall_core::record::Subject;
-use windfall_core::{Brain, DecisionId, Event, LeaseId, WorkloadId, codec};
+use windfall_core::{Brain, DecisionId, Event, LeaseId, codec};
 use windfall_exec::Owned;
 use windfall_store::{Commit, Loaded, Snapshot, StoreError};
 
@@ -74,14 +75,10 @@ pub struct Cycle {
     out: VecDeque<Step>,
     flights: Flights,
     progress: ProgressMerge,
-    missing: Missing,
-    swept: Option<Duration>,
+    /// Every engine that is configured, or that the log knows, by name.
+    watches: BTreeMap<String, Watch>,
     /// What this server was started with.
     config: Config,
-    /// When the engine was last observed.
-    seen_at: Duration,
-    /// Looks at the engine in a row that saw nothing.
-    blind_looks: u32,
     snapshot_not_before: u64,
 }
 
@@ -90,12 +87,18 @@ impl Cycle {
     pub fn start(
         habits: Habits,
         config: Config,
+        engines: &[String],
         epoch: u64,
         loaded: Loaded,
         now: Moment,
     ) -> Result<Cycle, codec::CodecError> {
+        let journal = Journal::load(loaded)?;
+        let now = Moment { world: journal.brain().now().max(now.world), ..now };
+        // Leases of an engine that is no longer configured are not forgotten: it counts as one that does not answer.
+        let known = journal.brain().engines().into_iter().map(str::to_owned);
+        let watches = known.chain(engines.iter().cloned()).map(|engine| (engine, Watch::new(now))).collect();
         Ok(Cycle {
-            journal: Journal::load(loaded)?,
+            journal,
             habits,
             config,
             epoch,
@@ -109,12 +112,14 @@ impl Cycle {
             out: VecDeque::new(),
             flights: Flights::default(),
             progress: ProgressMerge::default(),
-            missing: Missing::default(),
-            swept: None,
-            seen_at: now.real,
-            blind_looks: 0,
+            watches,
             snapshot_not_before: 0,
         })
+    }
+
+    /// What this server goes by from its next turn on.
+    pub fn configure(&mut self, config: Config) {
+        self.config = config;
     }
 
     /// The state: what is durable, but for the moment between a commit that is made and its answer.
@@ -186,8 +191,10 @@ impl Cycle {
             Stage::Resting => self.rest(now),
             Stage::Looking => {
                 self.stage = Stage::Looking;
-                let due = |swept: Duration| now.real >= swept + self.habits.sweep_every;
-                Step::Look { sweep: self.swept.is_none_or(due) }
+                match self.next_look(now) {
+                    Some(look) => look,
+                    None => Step::Hear { gone: self.news.iter().filter_map(ended_lease).collect() },
+                }
             }
             Stage::Committing(commit) => {
                 self.stage = Stage::AwaitingStore;
@@ -201,63 +208,103 @@ impl Cycle {
         }
     }
 
-    /// Whether the engine could not be observed in the last turn.
-    fn is_blind(&self) -> bool {
-        self.blind_looks > 0
+    /// What an engine shows may have changed.
+    pub fn stirred(&mut self, now: Moment, engine: &str) {
+        if let Some(watch) = self.watches.get_mut(engine) {
+            watch.stir(now);
+        }
+    }
+
+    /// An engine begins anew: nothing of what it showed before counts.
+    pub fn began_anew(&mut self, now: Moment, engine: &str) {
+        if let Some(watch) = self.watches.get_mut(engine) {
+            watch.begin_anew(now);
+        }
+    }
+
+    /// The next look that is due. Engines are seen before timers fire: after a gap, what was seen last is old.
+    fn next_look(&mut self, now: Moment) -> Option<Step> {
+        if self.brain().due(now.world).is_some() {
+            let old = self.watches.values_mut().filter(|watch| !watch.is_fresh(now.real, &self.habits));
+            old.for_each(|watch| watch.stir(now));
+        }
+        let wants = |(engine, watch): (&String, &Watch)| Some((engine.clone(), watch.wants_look(now.real, &self.habits)?));
+        let (engine, sweep) = self.watches.iter().find_map(wants)?;
+        let at_engine = self.brain().leases().filter(|lease| lease.offer.engine() == engine);
+        let groups: BTreeSet<DecisionId> = at_engine.map(|lease| lease.id.group).collect();
+        let groups: Vec<DecisionId> = groups.into_iter().collect();
+        self.watches.get_mut(&engine)?.begin(now, groups.clone(), sweep);
+        Some(Step::Look { engine, groups, sweep })
     }
 
     fn rest(&self, now: Moment) -> Step {
-        // A turn that saw nothing decides nothing, so the brain's own moment would come again and again.
-        let world = self.brain().next_wakeup().into_iter().chain(self.missing.next(self.brain())).min();
-        let world = world.filter(|_| !self.is_blind());
-        let pause = self.habits.look_again * (1 << self.blind_looks.saturating_sub(1).min(16));
-        let look = self.is_blind().then_some(now.real + pause.min(self.habits.look_again_most));
-        let sweep = self.swept.map(|swept| swept + self.habits.sweep_every);
-        let real = self.flights.next().into_iter().chain(look).chain(sweep).min();
+        let missing = self.watches.values().filter_map(|watch| watch.missing.next(self.brain()));
+        let world = self.brain().next_wakeup().into_iter().chain(missing).min();
+        let looks = self.watches.values().filter_map(|watch| watch.next(now.real, &self.habits));
+        let real = self.flights.next().into_iter().chain(looks).min();
         Step::Rest { world, real }
     }
 
-    /// The engine was looked at: what it shows, and all that it holds where that was asked for. Makes the commit of
-    /// this turn.
-    pub fn looked(
-        &mut self,
-        now: Moment,
-        seen: Result<Observation, String>,
-        owned: Option<Result<Vec<Owned>, String>>,
-    ) {
+    /// What came of a look at an engine. It counts in the next turn.
+    pub fn saw(&mut self, now: Moment, engine: &str, result: Result<Look, String>) {
+        let Some(watch) = self.watches.get_mut(engine) else { return };
+        // While the store is away nothing is kept: everything is looked at again after loading.
+        if !matches!(self.phase, Phase::Leading) {
+            return watch.stir(now);
+        }
+        let look = match result {
+            Ok(look) => look,
+            Err(why) => {
+                if watch.failed(now, &self.habits) {
+                    self.say(format!("{engine} cannot be observed: {why}"));
+                }
+                return;
+            }
+        };
+        let Some(asked) = watch.answered(now) else { return };
+        let brain = self.journal.brain();
+        let seen = dispatch::observed(brain, engine, &asked, &look);
+        let gone = watch.missing.gone(brain, &seen.not_found, now.world);
+        self.news.extend(seen.events.into_iter().chain(gone));
+        if brain.silent_since(engine).is_some() {
+            self.say(format!("{engine} can be observed again"));
+            self.news.push(Event::EngineAnswers { engine: engine.to_owned() });
+        }
+        match look.owned {
+            None => {}
+            Some(Ok(owned)) => {
+                let orphans = self.sweep(engine, &owned);
+                self.news.extend(orphans);
+            }
+            Some(Err(why)) => self.say(format!("what {engine} holds cannot be listed: {why}")),
+        }
+    }
+
+    /// What agents said of their workers. Makes the commit of this turn.
+    pub fn heard(&mut self, now: Moment, said: Vec<Event>) {
         if !self.leads() {
             return;
         }
-        let mut events = std::mem::take(&mut self.news);
-        match seen {
-            Ok(seen) => {
-                if self.is_blind() {
-                    self.say("the engine can be observed again".to_owned());
-                }
-                (self.blind_looks, self.seen_at) = (0, now.real);
-                let mut said = seen.events;
-                said.extend(self.missing.gone(self.journal.brain(), &seen.not_found, now.world));
-                events.extend(self.progress.thin(self.journal.brain(), said, now.real, self.habits.progress_every));
-            }
-            Err(why) => {
-                if !self.is_blind() {
-                    self.say(format!("the engine cannot be observed: {why}"));
-                }
-                self.blind_looks = self.blind_looks.saturating_add(1);
-            }
+        let mut news = std::mem::take(&mut self.news);
+        for (engine, watch) in &self.watches {
+            let silent = watch.silent_since(now.real, &self.habits).filter(|_| !watch.is_seen(now.real, &self.habits));
+            news.extend(silent.map(|since| Event::EngineSilent { engine: engine.clone(), since }));
         }
-        if let Some(owned) = owned {
-            self.swept = Some(now.real);
-            match owned {
-                Ok(owned) => events.extend(self.sweep(&owned)),
-                Err(why) => self.say(format!("owned leases cannot be listed: {why}")),
-            }
-        }
-        let timers = !self.is_blind() || now.real >= self.seen_at + self.habits.blind_most;
-        self.prepare(now, events, timers);
+        let events = dispatch::in_order(news, said);
+        let brain = self.journal.brain();
+        let events = self.progress.thin(brain, events, now.real, self.habits.progress_every);
+        self.prepare(now, events);
     }
 
-    fn prepare(&mut self, now: Moment, events: Vec<Event>, timers: bool) {
+    /// Engines of which it is not known what they show by now.
+    fn unseen(&self, now: Moment) -> BTreeSet<String> {
+        let unseen = self.watches.iter().filter(|(_, watch)| {
+            !watch.is_seen(now.real, &self.habits) && !watch.is_given_up(now.real, &self.habits)
+        });
+        unseen.map(|(engine, _)| engine.clone()).collect()
+    }
+
+    fn prepare(&mut self, now: Moment, events: Vec<Event>) {
         let mut batch = self.journal.begin(now.world);
         self.ending.clear();
         // What the log says of the configuration may be of another server, or not have been written. A log begins with
@@ -266,7 +313,7 @@ impl Cycle {
             self.journal.take(&mut batch, Event::Configured { config: Box::new(self.config.clone()) });
         }
         for event in events {
-            let ends = ended_lease(&event).map(|lease| Gone { lease, key: self.key_of(lease) });
+            let ends = ended_lease(&event).map(|lease| self.gone(lease, &event));
             if self.journal.take(&mut batch, event).is_some() {
                 self.ending.extend(ends);
             }
@@ -281,9 +328,7 @@ impl Cycle {
                 }
             }
         }
-        if timers {
-            self.journal.decide(&mut batch);
-        }
+        self.journal.decide(&mut batch, &self.unseen(now));
         match self.journal.finish(batch) {
             Some(commit) => self.stage = Stage::Committing(Box::new(commit)),
             None => self.done(),
@@ -393,7 +438,7 @@ impl Cycle {
         self.stage = Stage::Looking;
         self.flights.forget_answers();
         self.given_up.clear();
-        (self.swept, self.seen_at) = (None, now.real);
+        self.watches.values_mut().for_each(|watch| *watch = Watch::new(now));
         // What the lost answer was about is in the log now, or it is not and is tried once more.
         for request in std::mem::take(&mut self.requests) {
             if requests::is_in_log(self.journal.brain(), &request) {
@@ -417,22 +462,37 @@ impl Cycle {
         self.out.push_back(Step::Say(text));
     }
 
-    /// The key of the job that a lease serves.
-    fn key_of(&self, lease: LeaseId) -> Option<String> {
-        let workload: WorkloadId = self.brain().lease(lease)?.workload?;
-        Some(self.brain().job(workload)?.spec.run.environment.clone())
+    /// A lease whose end is being taken in.
+    fn gone(&self, lease: LeaseId, event: &Event) -> Gone {
+        let known = self.brain().lease(lease);
+        let workload = known.and_then(|known| known.workload);
+        let key = workload.and_then(|id| Some(self.brain().job(id)?.spec.run.environment.clone()));
+        let found = match event {
+            Event::LeaseFound { offer, .. } => Some(offer),
+            _ => None,
+        };
+        let offer = known.map(|known| &known.offer).or(found);
+        let engine = offer.map(|offer| offer.engine().to_owned()).unwrap_or_default();
+        Gone { lease, engine, key, address: known.and_then(|known| known.ready.clone()) }
     }
 
     /// Leases that nobody would ever give back: by themselves they cost money for ever.
-    fn sweep(&mut self, owned: &[Owned]) -> Vec<Event> {
+    fn sweep(&mut self, engine: &str, owned: &[Owned]) -> Vec<Event> {
         let brain = self.journal.brain();
         let orphans = dispatch::orphans(brain, owned);
         // An earlier server may have ended between the log's knowing that a lease is gone and the engine's forgetting it.
-        let booked = |lease: &LeaseId| {
-            brain.lease(*lease).is_none() && !orphans.iter().any(|event| event.subject() == Subject::Lease(*lease))
+        let booked = |owned: &&Owned| {
+            let lease = owned.lease;
+            brain.lease(lease).is_none() && !orphans.iter().any(|event| event.subject() == Subject::Lease(lease))
         };
-        let gone = owned.iter().filter(|owned| owned.until.is_some()).map(|owned| owned.lease).filter(booked);
-        let gone: Vec<Gone> = gone.map(|lease| Gone { lease, key: None }).collect();
+        let gone = owned.iter().filter(|owned| owned.until.is_some()).filter(booked);
+        let gone = gone.map(|owned| Gone {
+            lease: owned.lease,
+            engine: engine.to_owned(),
+            key: None,
+            address: owned.address.clone(),
+        });
+        let gone: Vec<Gone> = gone.collect();
         if !gone.is_empty() {
             self.out.push_back(Step::Forget(gone));
         }

@@ -5,7 +5,7 @@ use super::Cycle;
 use super::{Answer, Ticket};
 use std::time::Duration;
 use windfall_core::brain::Open;
-use windfall_core::{LeaseId, Time};
+use windfall_core::{Address, DecisionId, LeaseId, Time};
 use windfall_store::{Commit, Snapshot};
 
 /// A moment by both clocks.
@@ -22,7 +22,7 @@ pub struct Moment {
 pub struct Habits {
     /// Progress of one stint is logged at most this often: often enough to see, rare enough to keep.
     pub progress_every: Duration,
-    /// How often the engine is asked for everything that it holds.
+    /// How often an engine is asked for everything that it holds.
     pub sweep_every: Duration,
     /// Rows between two snapshots: a start replays at most about this many.
     pub snapshot_rows: u64,
@@ -30,9 +30,13 @@ pub struct Habits {
     pub look_again: Duration,
     /// The longest pause between two such looks.
     pub look_again_most: Duration,
-    /// Timers wait for an engine that cannot be observed, but not longer than this: then a deadline that nears, a
-    /// budget that is spent and a person's wish weigh more than the risk of acting on what was seen last. Faults that
-    /// pass (throttling, a restart of an endpoint) are shorter.
+    /// What an engine showed is of now for this long, also where it says that something has changed.
+    pub fresh_for: Duration,
+    /// An engine that was not seen for this long is silent: nothing more is asked of it until it answers.
+    pub silent_after: Duration,
+    /// Jobs wait for an engine that they have leases of and that cannot be observed, but not longer than this: then a
+    /// deadline that nears, a budget that is spent and a person's wish weigh more than the risk of acting on what was
+    /// seen last. Faults that pass (throttling, a restart of an endpoint) are shorter.
     pub blind_most: Duration,
 }
 
@@ -44,6 +48,8 @@ impl Default for Habits {
             snapshot_rows: 2_000,
             look_again: Duration::from_secs(1),
             look_again_most: Duration::from_secs(10),
+            fresh_for: Duration::from_secs(1),
+            silent_after: Duration::from_secs(10),
             blind_most: Duration::from_secs(60),
         }
     }
@@ -54,16 +60,24 @@ impl Default for Habits {
 pub enum Step {
     /// Take the lead on the store and load from it; then [`Cycle::led`].
     Lead,
-    /// Observe the engine, and list all that it holds where a sweep is due; then [`Cycle::looked`].
+    /// Look at an engine; then, whenever that is over, [`Cycle::saw`].
     Look {
-        /// Whether to list what the engine holds.
+        engine: String,
+        /// What it is asked for beside its offers, pools and nodes.
+        groups: Vec<DecisionId>,
+        /// Whether to list what it holds.
         sweep: bool,
+    },
+    /// Take in what the agents on leases say; then, at once, [`Cycle::heard`].
+    Hear {
+        /// Leases that are gone: their agents have said their last.
+        gone: Vec<LeaseId>,
     },
     /// Write this; then [`Cycle::committed`].
     Commit(Box<Commit>),
     /// Give a person the answer.
     Answer(Ticket, Answer),
-    /// The engine may forget these leases: the log knows that they are gone.
+    /// Engines may forget these leases: the log knows that they are gone.
     Forget(Vec<Gone>),
     /// Keep this; then [`Cycle::snapshot_ended`]. A start is faster with it; the log alone is enough.
     Snapshot(Box<Snapshot>),
@@ -86,6 +100,9 @@ pub enum Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gone {
     pub lease: LeaseId,
+    pub engine: String,
     /// The key of the job that it served, where that is still known.
     pub key: Option<String>,
+    /// Where its agent listened.
+    pub address: Option<Address>,
 }

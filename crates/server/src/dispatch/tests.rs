@@ -6,7 +6,8 @@ use std::sync::Mutex;
 use windfall_core::brain::Config;
 use windfall_core::record::Resume;
 use windfall_core::{Allocation, Body, Installation, JobSpec, Market, NanoUsd, Offer, Reason, Record, Time, Workload};
-use windfall_exec::Capabilities;
+use windfall_core::Address;
+use windfall_exec::{Capabilities, SeenWorker};
 
 /// Shows these offers; its first lease's agent hangs.
 #[derive(Default)]
@@ -40,7 +41,7 @@ fn offer(zone: &str) -> Offer {
 #[async_trait]
 impl Engine for Scripted {
     fn describe(&self) -> Capabilities {
-        Capabilities { name: "scripted".to_owned(), markets: Vec::new(), speed: 1 }
+        Capabilities { name: "scripted".to_owned(), markets: Vec::new(), places: Vec::new() }
     }
     async fn offers(&self) -> Result<Vec<Offer>, EngineError> {
         Ok(self.offers.clone())
@@ -67,9 +68,13 @@ impl Engine for Scripted {
 
 #[async_trait]
 impl AgentLink for Scripted {
-    async fn workers(&self, _leases: &[LeaseId]) -> Result<Vec<SeenWorker>, EngineError> {
-        Ok(Vec::new())
+    fn follow(&self, _lease: LeaseId, _address: &Address) {}
+    fn last_words(&self, _lease: LeaseId, _address: &Address) {}
+    fn workers(&self, _leases: &[LeaseId]) -> Vec<SeenWorker> {
+        Vec::new()
     }
+    fn forget(&self, _leases: &[LeaseId]) {}
+    async fn changed(&self) {}
     async fn start(&self, _lease: LeaseId, _order: &StartOrder) -> Result<(), EngineError> {
         Ok(())
     }
@@ -98,7 +103,7 @@ fn an_agent_that_hangs_does_not_delay_the_stop_of_its_gang() {
     let engine = Scripted::default();
     let stint = StintId::of_job(WorkloadId(1), 1);
     let task = Task::Stop(stint, vec![(lease(1), 0), (lease(2), 1), (lease(3), 2)], Span::seconds(30));
-    assert!(perform(&engine, &engine, &engine, &task).now_or_never().is_none(), "the first agent hangs");
+    assert!(perform(Some(&engine), &engine, &engine, &task).now_or_never().is_none(), "the first agent hangs");
     assert_eq!(*engine.stopped.lock().expect("one thread"), [lease(2), lease(3)]);
 }
 
@@ -110,9 +115,38 @@ fn an_offer_that_the_engine_no_longer_shows_is_gone() {
         brain.apply(&Record { seq, batch: 1, at: Time(1), body });
     }
     let engine = Scripted { offers: vec![offer("kept")], ..Scripted::default() };
-    let seen = observe(&brain, &engine, &engine).now_or_never().expect("it never waits").expect("seen");
+    let look = look(&engine, &[], false).now_or_never().expect("it never waits").expect("seen");
+    let seen = observed(&brain, "scripted", &[], &look);
     let news: Vec<&Event> = seen.events.iter().filter(|event| brain.is_news(event)).collect();
     assert_eq!(news, [&Event::OfferGone { offer: offer("gone").id }]);
+}
+
+#[test]
+fn what_one_engine_shows_says_nothing_of_another() {
+    let mut brain = Brain::new(Installation(1), Config::default());
+    let body = Body::Event(Event::OfferSeen { offer: offer("kept") });
+    brain.apply(&Record { seq: 1, batch: 1, at: Time(1), body });
+    let seen = observed(&brain, "another", &[], &Look::default());
+    assert_eq!(seen.events, []);
+}
+
+#[test]
+fn a_task_without_its_engine_is_done_later() {
+    let engine = Scripted::default();
+    let task = Task::Release("another".to_owned(), lease(1).group, vec![0]);
+    let performed = perform(None, &engine, &engine, &task).now_or_never().expect("at once");
+    assert!(performed.again && task.engine() == Some("another"));
+}
+
+#[test]
+fn last_words_come_before_the_end_of_a_machine() {
+    let gone = Event::LeaseGone { lease: lease(1), at: Time(2), end: windfall_core::LeaseEnd::Taken };
+    let (at, terms) = (Time(1), Box::default());
+    let up = Event::LeaseUp { lease: lease(2), at, terms, ready: None };
+    let stint = StintId::of_job(WorkloadId(1), 1);
+    let word = Event::Progress { stint, done: Work(1), total: None };
+    let ordered = in_order(vec![gone.clone(), up.clone()], vec![word.clone()]);
+    assert_eq!(ordered, [up, word, gone]);
 }
 
 #[test]
@@ -120,7 +154,7 @@ fn a_look_at_a_store_says_what_is_wrong_with_it() {
     let (engine, workload) = (Scripted::default(), WorkloadId(7));
     let access = StoreAccess { address: "s3://bucket".to_owned(), ..StoreAccess::default() };
     let performed =
-        perform(&engine, &engine, &engine, &Task::CheckStore(workload, access)).now_or_never().expect("at once");
+        perform(None, &engine, &engine, &Task::CheckStore(workload, access)).now_or_never().expect("at once");
     let [Event::StoreChecked { workload: asked, trouble: Some(trouble) }] = &performed.events[..] else {
         panic!("{performed:?}")
     };
@@ -152,9 +186,9 @@ fn gang() -> (Brain, [LeaseId; 2], StintId) {
 #[test]
 fn only_what_was_up_is_missed() {
     let (brain, leases, _) = gang();
-    let engine = Scripted::default();
-    let seen = observe(&brain, &engine, &engine).now_or_never().expect("it never waits").expect("seen");
-    assert_eq!(seen.not_found, [leases[0]], "the other may be on its way");
+    let not_found = |asked: &[DecisionId]| observed(&brain, "here", asked, &Look::default()).not_found;
+    assert_eq!(not_found(&[leases[0].group]), [leases[0]], "the other may be on its way");
+    assert_eq!(not_found(&[]), [], "a look that began before it was asked for does not miss it");
 }
 
 #[test]

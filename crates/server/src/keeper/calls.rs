@@ -1,25 +1,52 @@
-//! What the keeper has done beside the loop: calls to engines and agents, and what they leave behind for people. Each
-//! runs by itself, and its end comes back as a report; nothing in the loop waits for an engine.
+//! What the keeper has done beside the loop: looks at engines, calls to engines and agents, and what they leave behind
+//! for people. Each runs by itself, and its end comes back as a report; nothing in the loop waits for an engine.
 
 use super::{Keeper, Report};
 use crate::cycle::Gone;
 use crate::dispatch::{self, Performed, Task};
+use crate::engines::{Engines, in_time};
 use crate::home::Home;
 use crate::probe::Probe;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
 use windfall_core::brain::Open;
 use windfall_core::worker::WorkerView;
-use windfall_core::{Event, LeaseId};
-use windfall_exec::{AgentLink, Engine, Interrupt, SeenWorker};
+use windfall_core::{Address, DecisionId, Event, LeaseId};
+use windfall_exec::{Interrupt, SeenWorker};
 
 impl Keeper {
+    pub(super) fn look(&self, name: String, groups: Vec<DecisionId>, sweep: bool) {
+        let (engine, sender) = (self.engines.get(&name), self.report_sender.clone());
+        tokio::spawn(async move {
+            let seen = Engines::look(engine, &groups, sweep).await;
+            let _ = sender.send(Report::Saw(name, seen));
+        });
+    }
+
+    /// What the agents on leases said last. Agents are listened to from the moment that their lease is usable.
+    pub(super) fn hear(&self, gone: &[LeaseId]) -> Vec<Event> {
+        let brain = self.cycle.brain();
+        let ready: Vec<(LeaseId, &Address)> =
+            brain.leases().filter_map(|lease| Some((lease.id, lease.ready.as_ref()?))).collect();
+        for (lease, address) in &ready {
+            self.link.follow(*lease, address);
+            if gone.contains(lease) {
+                self.link.last_words(*lease, address);
+            }
+        }
+        let leases: Vec<LeaseId> = ready.iter().map(|(lease, _)| *lease).collect();
+        let workers = self.link.workers(&leases);
+        workers.iter().flat_map(|seen| dispatch::worker_events(&seen.worker, self.clock.speed())).collect()
+    }
+
     pub(super) fn call(&mut self, open: Open) {
         let Some(task) = dispatch::task(self.cycle.brain(), &self.folders, &open) else {
             let again = Performed { again: true, ..Performed::default() };
             return self.cycle.performed(self.moment(), open.id, again);
         };
-        let (engine, sender) = (Arc::clone(&self.engine), self.report_sender.clone());
+        let engine = task.engine().and_then(|engine| self.engines.get(engine));
+        let (link, sender) = (Arc::clone(&self.link), self.report_sender.clone());
         let starts = match &task {
             Task::Start(orders) => orders.first().and_then(|(_, order)| self.cycle.brain().job(order.stint.workload)),
             _ => None,
@@ -29,21 +56,25 @@ impl Keeper {
             if let (Task::Start(orders), Some((id, key, home))) = (&task, starts) {
                 // A lease shows its present worker only: how the last one ended is written down before the next begins.
                 let leases: Vec<LeaseId> = orders.iter().map(|(lease, _)| *lease).collect();
-                let workers = engine.workers(&leases).await.unwrap_or_default().into_iter().map(|seen| seen.worker);
+                let workers = link.workers(&leases).into_iter().map(|seen| seen.worker);
                 for worker in workers.filter(|worker| worker.end.is_some() && worker.stint.workload == id) {
                     write_evidence(&home, &key, &worker);
                 }
             }
-            let performed = dispatch::perform(&engine, &engine, &Probe, &task).await;
+            let performed = in_time(dispatch::perform(engine.as_deref(), &*link, &Probe, &task)).await;
+            let performed = performed.unwrap_or(Performed { again: true, ..Performed::default() });
             let _ = sender.send(Report::Performed(open.id, performed));
         });
     }
 
-    /// Writes down how the workers of gone leases ended, then lets the engine forget them. Whoever asks next finds it
-    /// written: what agents last said is at hand, and only the engine is not waited for.
-    pub(super) async fn forget(&self, gone: Vec<Gone>) {
+    /// Writes down how the workers of gone leases ended, then lets engines forget them. Whoever asks next finds it
+    /// written: what agents last said is at hand, and only the engines are not waited for.
+    pub(super) fn forget(&mut self, gone: Vec<Gone>) {
         let leases: Vec<LeaseId> = gone.iter().map(|gone| gone.lease).collect();
-        for SeenWorker { lease, worker } in self.engine.workers(&leases).await.unwrap_or_default() {
+        for Gone { lease, address, .. } in &gone {
+            address.iter().for_each(|address| self.link.last_words(*lease, address));
+        }
+        for SeenWorker { lease, worker } in self.link.workers(&leases) {
             match gone.iter().find(|gone| gone.lease == lease).and_then(|gone| gone.key.as_ref()) {
                 Some(key) => write_evidence(&self.home, key, &worker),
                 None => {
@@ -56,8 +87,17 @@ impl Keeper {
                 }
             }
         }
-        let engine = Arc::clone(&self.engine);
-        tokio::spawn(async move { engine.forget(&leases).await });
+        self.link.forget(&leases);
+        let mut of_engines: BTreeMap<String, Vec<LeaseId>> = BTreeMap::new();
+        gone.into_iter().for_each(|gone| of_engines.entry(gone.engine).or_default().push(gone.lease));
+        for (engine, leases) in of_engines {
+            let Some(engine) = self.engines.get(&engine) else { continue };
+            self.tidying.spawn(async move {
+                // What it does not forget is shown by the next sweep.
+                let _ = in_time(engine.forget(&leases)).await;
+            });
+        }
+        while self.tidying.try_join_next().is_some() {}
     }
 
     /// Ends every job and takes every lease: nobody is there any more who wants them. True when none is left.
@@ -66,11 +106,12 @@ impl Keeper {
         let live = brain.jobs().filter(|job| job.ended.is_none() && job.cancelled_by.is_none());
         let by = || "the end of its client".to_owned();
         let cancels: Vec<Event> = live.map(|job| Event::CancelRequested { workload: job.id, by: by() }).collect();
-        let leases: Vec<LeaseId> = brain.leases().map(|lease| lease.id).collect();
+        let leases: Vec<(LeaseId, String)> =
+            brain.leases().map(|lease| (lease.id, lease.offer.engine().to_owned())).collect();
         let nothing_left = leases.is_empty() && brain.jobs().next().is_none();
-        for lease in leases {
-            let engine = Arc::clone(&self.engine);
-            tokio::spawn(async move { engine.interrupt(lease, Interrupt::Without).await });
+        for (lease, engine) in leases {
+            let engines = self.engines.clone();
+            tokio::spawn(async move { engines.interrupt(&engine, lease, Interrupt::Without).await });
         }
         self.cycle.happened(cancels);
         nothing_left

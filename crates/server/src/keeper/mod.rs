@@ -10,19 +10,21 @@ use crate::answers::Archive;
 use crate::api_types::{Accepted, ExplainAnswer, Hello, InterruptRequest, JobAnswer, Problem, Submission};
 use crate::bound::Bound;
 use crate::cycle::{Cycle, Moment, Step, Ticket};
-use crate::dispatch::{self, Performed};
+use crate::dispatch::{Look, Performed};
+use crate::engines::Engines;
 use crate::folders::Folders;
-use crate::home::{Home, WorldSettings};
+use crate::home::Home;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 use windfall_core::english::with_causes;
 use windfall_core::view::JobView;
 use windfall_core::worker::WorkerView;
 use windfall_core::{DecisionId, Event, Span, Time, WorkloadId};
-use windfall_exec::{Engine, Simulated, WorldClock};
+use windfall_exec::{AgentLink, WorldClock};
 use windfall_store::{Loaded, Store, StoreError};
 
 /// Longest sleep: a safety net under lost wake-ups, and the resolution of the idle timer.
@@ -37,6 +39,8 @@ const KEEP_LOG: Span = Span::hours(30 * 24);
 const FORGET_ENVIRONMENTS: Duration = Duration::from_secs(2);
 /// Time to take the lead and to load; a large state takes seconds.
 const LEAD_WITHIN: Duration = Duration::from_secs(120);
+/// How long a server that ends waits until engines have forgotten what is gone.
+const TIDY_UP: Duration = Duration::from_secs(5);
 /// Requests taken into one batch.
 const BATCH: usize = 1_000;
 
@@ -78,14 +82,18 @@ pub struct LedgerState {
     pub open: Vec<windfall_core::LedgerRow>,
     /// The world's clock.
     pub now: windfall_core::Time,
-    /// The recorded market that this world replays.
-    pub market: String,
+    /// The recording that this world replays, if it does: its days are not those of the calendar on the wall.
+    pub replays: Option<String>,
 }
 
 /// The end of something that runs beside the keeper.
 pub(crate) enum Report {
     /// A decision was carried out.
     Performed(DecisionId, Performed),
+    /// What an engine shows may have changed.
+    Stirred(String),
+    /// An engine was looked at.
+    Saw(String, Result<Look, String>),
     /// The store was asked for the lead and the state.
     Led(Result<(u64, Result<Loaded, StoreError>), StoreError>),
 }
@@ -99,11 +107,13 @@ pub(crate) enum Waiting {
 /// The keeper's things.
 pub struct Keeper {
     pub(crate) home: Arc<Home>,
-    pub(crate) world: WorldSettings,
     pub(crate) cycle: Cycle,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<WorldClock>,
-    pub(crate) engine: Arc<Simulated>,
+    pub(crate) engines: Engines,
+    pub(crate) link: Arc<dyn AgentLink>,
+    /// Leases that engines are about to forget.
+    pub(crate) tidying: JoinSet<()>,
     pub(crate) folders: Folders,
     pub(crate) asks: mpsc::Receiver<Ask>,
     pub(crate) reports: mpsc::UnboundedReceiver<Report>,
@@ -122,6 +132,15 @@ pub struct Keeper {
 impl Keeper {
     /// Serves until told to end, or until idle for long enough; gives the reason when it had to end.
     pub async fn run(mut self) -> Option<String> {
+        let sender = self.report_sender.clone();
+        self.engines.watch(move |engine| sender.send(Report::Stirred(engine.to_owned())).is_ok());
+        let why = self.serve().await;
+        // What is left over is found by the next server's sweep.
+        let _ = tokio::time::timeout(TIDY_UP, async { while self.tidying.join_next().await.is_some() {} }).await;
+        why
+    }
+
+    async fn serve(&mut self) -> Option<String> {
         // Log rows of ended jobs are for explaining them; after a month nobody asks. Jobs and ledger stay.
         let before = self.clock.now() - KEEP_LOG;
         if let Err(error) = self.store.cut(self.cycle.epoch(), self.cycle.snapshot_seq(), before.0).await {
@@ -151,7 +170,7 @@ impl Keeper {
                     turned = Instant::now();
                     if self.home.identity() != home {
                         // Nobody could ever find what it leases.
-                        self.engine.abandon().await;
+                        self.engines.abandon().await;
                         return Some(format!("the state directory is gone: {}", self.home.path.display()));
                     }
                     self.cycle.turn();
@@ -172,7 +191,6 @@ impl Keeper {
         let world = world.map(|at| self.clock.real_time(at - now.world));
         let real = real.map(|at| at.saturating_sub(now.real));
         let sleep = world.into_iter().chain(real).min().unwrap_or(LONGEST_SLEEP);
-        let changed = self.engine.changed();
         let (mut asks, mut reports) = (Vec::new(), Vec::new());
         tokio::select! {
             ask = self.asks.recv() => match ask {
@@ -180,7 +198,7 @@ impl Keeper {
                 None => return false,
             },
             report = self.reports.recv() => reports.extend(report),
-            () = changed.notified() => {}
+            () = self.link.changed() => {}
             () = tokio::time::sleep(sleep.clamp(Duration::from_millis(1), LONGEST_SLEEP)) => {}
         }
         while asks.len() < BATCH
@@ -198,11 +216,13 @@ impl Keeper {
         for report in reports {
             match report {
                 Report::Performed(id, performed) => self.cycle.performed(now, id, performed),
+                Report::Stirred(engine) => self.cycle.stirred(now, &engine),
+                Report::Saw(engine, result) => self.cycle.saw(now, &engine, result),
                 Report::Led(result) => self.cycle.led(now, result),
             }
         }
         for ask in asks {
-            self.take(ask).await;
+            self.take(ask);
         }
         if self.bound.as_ref().is_some_and(Bound::is_gone) {
             self.ending |= self.abandon();
@@ -213,12 +233,10 @@ impl Keeper {
     /// Does the I/O of one step.
     async fn carry_out(&mut self, step: Step) {
         match step {
-            Step::Look { sweep } => {
-                let now = self.moment();
-                let seen = dispatch::observe(self.cycle.brain(), &self.engine, &self.engine).await;
-                let owned = if sweep { Some(self.engine.list_owned().await) } else { None };
-                let owned = owned.map(|owned| owned.map_err(|error| error.to_string()));
-                self.cycle.looked(now, seen.map_err(|error| error.to_string()), owned);
+            Step::Look { engine, groups, sweep } => self.look(engine, groups, sweep),
+            Step::Hear { gone } => {
+                let (now, said) = (self.moment(), self.hear(&gone));
+                self.cycle.heard(now, said);
             }
             Step::Commit(commit) => {
                 let result = self.store.commit(self.cycle.epoch(), &commit).await;
@@ -231,7 +249,7 @@ impl Keeper {
             Step::Lead => self.lead(),
             Step::Call(open) => self.call(open),
             Step::Answer(ticket, answer) => self.answered(ticket, answer),
-            Step::Forget(gone) => self.forget(gone).await,
+            Step::Forget(gone) => self.forget(gone),
             Step::Say(text) => log(&text),
             Step::Rest { .. } | Step::End(_) => {}
         }
@@ -255,7 +273,7 @@ impl Keeper {
     }
 
     pub(crate) fn archive(&self) -> Archive {
-        Archive { store: Arc::clone(&self.store), home: Arc::clone(&self.home), engine: Arc::clone(&self.engine) }
+        Archive { store: Arc::clone(&self.store), home: Arc::clone(&self.home), engines: self.engines.clone() }
     }
 }
 

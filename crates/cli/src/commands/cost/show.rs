@@ -90,11 +90,8 @@ fn meaning(sums: &Sums, asked: &Asked, end: &LedgerEnd, decimals: usize) -> Stri
         (Some(first), Some(last)) => format!("From {} to {}", day_of(first), day_of(last)),
         _ => "On all days".to_owned(),
     };
-    let mut text = format!(
-        "{days}, UTC, by the clock of this world, which replays the market {} and shows {}.",
-        end.market,
-        clock(end.now)
-    );
+    let replays = end.replays.as_ref().map_or(String::new(), |market| format!("replays the market {market} and "));
+    let mut text = format!("{days}, UTC, by the clock of this world, which {replays}shows {}.", clock(end.now));
     if sums.total.running != 0 {
         let running = dollars(sums.total.running, decimals);
         text.push_str(&format!(" {running} of it is for leases that still run, until now."));
@@ -182,7 +179,7 @@ pub fn json(sums: &Sums, asked: &Asked, end: Option<&LedgerEnd>) -> Value {
         "by": sums.by.iter().map(By::name).collect::<Vec<_>>(),
         "from": asked.from.map(day_of),
         "to": asked.last_day().map(day_of),
-        "world": end.map(|end| json!({ "market": end.market, "now_ms": end.now.0 })),
+        "world": end.map(|end| json!({ "market": end.replays, "now_ms": end.now.0 })),
         "rows": rows,
         "total": Map::from_iter(figures(&sums.total)),
     })

@@ -76,7 +76,7 @@ fn always() -> Asked {
 }
 
 fn end() -> LedgerEnd {
-    LedgerEnd { now: EVENING + Span(30 * HOUR.0), market: "v100-us-west-2".into() }
+    LedgerEnd { now: EVENING + Span(30 * HOUR.0), replays: Some("v100-us-west-2".into()) }
 }
 
 fn table(by: &[&str], width: usize) -> String {

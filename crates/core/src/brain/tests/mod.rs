@@ -2,6 +2,7 @@
 
 mod books;
 mod edges;
+mod engines;
 mod groups;
 mod leases;
 mod programs;
@@ -58,7 +59,7 @@ impl World {
         let market = if id.ends_with("spot") { Market::Spot } else { Market::OnDemand };
         let offer = Offer {
             id: OfferId::new(id),
-            engine: "test".into(),
+            engine: OfferId::new(id).engine().into(),
             pool: PoolId::default(),
             cloud: "test".into(),
             region: String::new(),

@@ -1,25 +1,20 @@
-//! Speaks to agents on this machine: starts one in a lease's folder, asks it, and makes sure that it and
-//! everything below it is gone.
+//! The machines of leases, which are agents here: starts one in a lease's folder, and makes sure that it and everything
+//! below it is gone.
 
 use super::folder::Folder;
+use crate::agents;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::UnixStream;
 use tokio::process::Command;
-use windfall_core::worker::{AgentRequest, AgentView};
+use windfall_core::worker::AgentRequest;
 
-/// Longer than the agent holds a watch.
-const ANSWER: Duration = Duration::from_secs(15);
-
-pub(super) struct Agents {
+pub(super) struct Machines {
     pub program: PathBuf,
 }
 
-impl Agents {
+impl Machines {
     /// Starts the agent of a lease and returns when it listens. Started twice, there is one agent.
     pub async fn launch(&self, folder: &Folder) -> io::Result<()> {
         let run = self.command(folder, "launch").arg(&folder.path).output();
@@ -29,23 +24,6 @@ impl Agents {
         }
         let said = String::from_utf8_lossy(&output.stderr);
         Err(io::Error::other(format!("the agent did not start: {}", said.trim())))
-    }
-
-    /// One request, one answer.
-    pub async fn ask(&self, folder: &Folder, request: &AgentRequest) -> io::Result<AgentView> {
-        let exchange = async {
-            // A socket's path is limited to 108 bytes; one through an open folder never reaches that.
-            let dir = std::fs::File::open(&folder.path)?;
-            let stream = UnixStream::connect(format!("/proc/self/fd/{}/agent.sock", dir.as_raw_fd())).await?;
-            let (read, mut write) = stream.into_split();
-            let mut line = serde_json::to_vec(request)?;
-            line.push(b'\n');
-            write.write_all(&line).await?;
-            let mut answer = String::new();
-            BufReader::new(read).read_line(&mut answer).await?;
-            Ok(serde_json::from_str(&answer)?)
-        };
-        tokio::time::timeout(ANSWER, exchange).await.map_err(io::Error::other)?
     }
 
     /// Whether the agent's process is there.
@@ -61,7 +39,7 @@ impl Agents {
     pub async fn end(&self, folder: &Folder, gently: bool) -> io::Result<()> {
         if gently && self.is_alive(folder) {
             // Lets the agent write down how its worker ended.
-            let _ = self.ask(folder, &AgentRequest::Quit).await;
+            let _ = agents::ask(&folder.path, &AgentRequest::Quit).await;
         }
         let sweep = self.command(folder, "sweep").arg(folder.lease.to_string()).output();
         let output = tokio::time::timeout(Duration::from_secs(60), sweep).await.map_err(io::Error::other)??;

@@ -1,9 +1,13 @@
 //! The loop against a scripted store and engine: what it asks for, in which order, and what it does after an error.
 
+mod engines;
+
 use super::*;
 use futures::FutureExt;
 use windfall_core::spec::CheckpointSpec;
-use windfall_core::{JobSpec, Market, NanoUsd, Offer, Span, Time, Workload};
+use std::time::Duration;
+use windfall_core::{GroupPhase, JobSpec, Market, NanoUsd, Offer, Span, Time, Workload, WorkloadId};
+use windfall_exec::{LeaseState, SeenGroup, SeenLease};
 use windfall_store::{MemoryStore, Store};
 
 /// A loop on a store in memory. Time stands still unless it is moved.
@@ -20,7 +24,12 @@ struct Stage {
     ended: Option<String>,
     /// Leases that the engine does not find.
     not_found: Vec<LeaseId>,
+    /// Looks that hang, by engine.
+    hanging: Vec<String>,
 }
+
+const ENGINE: &str = "stage";
+const OTHER: &str = "other";
 
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("a store in memory never waits")
@@ -33,11 +42,18 @@ impl Stage {
 
     /// A server that starts on what another left.
     fn on(store: MemoryStore, config: Config) -> Stage {
+        Stage::with(store, config, &[ENGINE])
+    }
+
+    fn with(store: MemoryStore, config: Config, engines: &[&str]) -> Stage {
         let (epoch, loaded) = (at_once(store.lead()).expect("led"), at_once(store.load()).expect("loaded"));
         let now = Moment { world: Time(1_000_000), real: Duration::ZERO };
-        let cycle = Cycle::start(Habits::default(), config, epoch, loaded, now).expect("a log that can be read");
+        let engines: Vec<String> = engines.iter().map(|engine| (*engine).to_owned()).collect();
+        let cycle = Cycle::start(Habits::default(), config, &engines, epoch, loaded, now);
+        let cycle = cycle.expect("a log that can be read");
         let (calls, answers, said) = Default::default();
-        Stage { cycle, store, now, calls, answers, said, commits: 0, leads: 0, ended: None, not_found: Vec::new() }
+        let (not_found, hanging) = Default::default();
+        Stage { cycle, store, now, calls, answers, said, commits: 0, leads: 0, ended: None, not_found, hanging }
     }
 
     /// What its log says by itself.
@@ -61,6 +77,7 @@ impl Stage {
         commit: &mut dyn FnMut(&MemoryStore, &Commit, u64) -> Result<(), StoreError>,
         loads: bool,
     ) {
+        self.cycle.stirred(self.now, ENGINE);
         self.cycle.turn();
         loop {
             match self.cycle.next(self.now) {
@@ -69,12 +86,12 @@ impl Stage {
                     self.ended = Some(why);
                     return;
                 }
-                Step::Look { sweep } => {
-                    let events = vec![Event::OfferSeen { offer: offer() }];
-                    let seen = Observation { events, not_found: self.not_found.clone() };
-                    let seen = if sees { Ok(seen) } else { Err("silent".into()) };
-                    self.cycle.looked(self.now, seen, sweep.then(|| Ok(Vec::new())));
+                Step::Look { engine, .. } if self.hanging.contains(&engine) => {}
+                Step::Look { engine, groups, sweep } => {
+                    let look = self.look(&engine, &groups, sweep);
+                    self.cycle.saw(self.now, &engine, if sees { Ok(look) } else { Err("silent".into()) });
                 }
+                Step::Hear { .. } => self.cycle.heard(self.now, Vec::new()),
                 Step::Commit(rows) => {
                     self.commits += 1;
                     let result = commit(&self.store, &rows, self.cycle.epoch());
@@ -94,15 +111,37 @@ impl Stage {
         }
     }
 
+    /// What an engine shows: an on-demand offer, and the leases that the loop asks for.
+    fn look(&self, engine: &str, groups: &[DecisionId], sweep: bool) -> Look {
+        let seen = |lease: &windfall_core::brain::Lease| {
+            let state = lease.up_at.map_or(LeaseState::Pending, |since| LeaseState::Up {
+                since,
+                terms: Default::default(),
+                ready: None,
+                ends_at: None,
+                at_risk: false,
+            });
+            SeenLease { lease: lease.id, state }
+        };
+        let group = |group: &DecisionId| {
+            let leases = self.cycle.brain().leases().filter(|lease| lease.id.group == *group);
+            let leases = leases.filter(|lease| !self.not_found.contains(&lease.id)).map(seen).collect();
+            SeenGroup { group: *group, phase: GroupPhase::Asked, leases }
+        };
+        let groups = groups.iter().map(group).collect();
+        let owned = sweep.then(|| Ok(Vec::new()));
+        Look { offers: vec![offer_of(engine)], groups, owned, ..Look::default() }
+    }
+
     fn rows(&self) -> u64 {
         at_once(self.store.load()).expect("loaded").next_seq - 1
     }
 }
 
-fn offer() -> Offer {
+fn offer_of(engine: &str) -> Offer {
     Offer {
-        id: windfall_core::OfferId::new("stage/zone/type/on-demand"),
-        engine: "stage".to_owned(),
+        id: windfall_core::OfferId::new(&format!("{engine}/zone/type/on-demand")),
+        engine: engine.to_owned(),
         pool: Default::default(),
         cloud: String::new(),
         region: String::new(),
@@ -155,11 +194,12 @@ fn an_answer_comes_after_the_commit_and_a_call_after_the_answer() {
     loop {
         match stage.cycle.next(stage.now) {
             Step::Rest { .. } => break,
-            Step::Look { .. } => {
+            Step::Look { engine, groups, sweep } => {
                 order.push("look");
-                let seen = Observation { events: vec![Event::OfferSeen { offer: offer() }], ..Observation::default() };
-                stage.cycle.looked(stage.now, Ok(seen), None);
+                let look = stage.look(&engine, &groups, sweep);
+                stage.cycle.saw(stage.now, &engine, Ok(look));
             }
+            Step::Hear { .. } => stage.cycle.heard(stage.now, Vec::new()),
             Step::Commit(rows) => {
                 order.push("commit");
                 let result = at_once(stage.store.commit(stage.cycle.epoch(), &rows));
@@ -323,24 +363,6 @@ fn a_lost_connection_alone_is_not_the_end() {
     stage.wait(1.0);
     stage.turn(true);
     assert!(stage.ended.is_none() && stage.cycle.leads());
-}
-
-#[test]
-fn without_a_look_at_the_engine_no_timer_fires_for_a_while() {
-    let mut stage = Stage::new();
-    stage.turn(true);
-    stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
-    stage.turn(false);
-    assert_eq!(stage.answers, [(Ticket(1), Ok(Some(1)))], "people are heard all the same");
-    assert_eq!(stage.calls.len(), 0, "and nothing is decided");
-    stage.wait(30.0);
-    stage.turn(false);
-    assert_eq!(stage.calls.len(), 0);
-    stage.wait(31.0);
-    stage.turn(false);
-    assert_eq!(stage.calls, ["acquire"], "but not for ever");
-    let told = stage.said.iter().filter(|text| text.contains("cannot be observed")).count();
-    assert_eq!(told, 1, "{:?}", stage.said);
 }
 
 #[test]

@@ -1,0 +1,199 @@
+//! Orders to the agents on leases, and what agents tell of their workers. The same for the leases of every engine: an
+//! engine that does not answer keeps nobody from hearing of a worker.
+
+use crate::agents;
+use crate::clock::WorldClock;
+use crate::engine::EngineError;
+use async_trait::async_trait;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use windfall_core::worker::{AgentRequest, StartOrder, WorkerView};
+use windfall_core::{Address, LeaseId, Span, StintId};
+
+/// The first pause before an agent that cannot be reached is tried again; each is longer than the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause, in first ones.
+const MOST_PAUSES: u32 = 20;
+
+/// A worker on a lease, as its agent last told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenWorker {
+    pub lease: LeaseId,
+    pub worker: WorkerView,
+}
+
+/// Speaks to agents, and remembers what they said last.
+#[async_trait]
+pub trait AgentLink: Send + Sync {
+    /// Listens to the agent of a lease from now on, if it does not yet.
+    fn follow(&self, lease: LeaseId, address: &Address);
+
+    /// The lease is gone: takes in what its agent wrote down before it ended.
+    fn last_words(&self, lease: LeaseId, address: &Address);
+
+    /// What was last heard of the workers on these leases, those included whose lease is gone.
+    fn workers(&self, leases: &[LeaseId]) -> Vec<SeenWorker>;
+
+    /// Nobody will ask for these leases again.
+    fn forget(&self, leases: &[LeaseId]);
+
+    /// Returns when something was heard since it last returned.
+    async fn changed(&self);
+
+    /// Starts one worker on a lease. Idempotent by stint and rank; refuses an epoch that is over.
+    async fn start(&self, lease: LeaseId, order: &StartOrder) -> Result<(), EngineError>;
+
+    /// Asks the worker to save; programs that do not listen go on. Requests are numbered, and one that is not
+    /// newer than the last is nothing new.
+    async fn save(&self, lease: LeaseId, stint: StintId, rank: u32, request: u64) -> Result<(), EngineError>;
+
+    /// SIGTERM to the worker, SIGKILL after the grace. A stint that never started is then over, and a
+    /// later start of it is refused.
+    async fn stop(&self, lease: LeaseId, stint: StintId, rank: u32, grace: Span) -> Result<(), EngineError>;
+}
+
+/// The link to agents on this machine: the address of a lease is its agent's socket.
+pub struct LocalLink {
+    clock: Arc<WorldClock>,
+    followed: Mutex<BTreeMap<LeaseId, Followed>>,
+    changed: Notify,
+}
+
+struct Followed {
+    folder: PathBuf,
+    worker: Option<WorkerView>,
+    listening: Option<AbortHandle>,
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        self.listening.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl LocalLink {
+    /// Spans of orders are of this clock's world.
+    pub fn new(clock: Arc<WorldClock>) -> Arc<LocalLink> {
+        Arc::new(LocalLink { clock, followed: Mutex::default(), changed: Notify::new() })
+    }
+
+    fn followed(&self) -> MutexGuard<'_, BTreeMap<LeaseId, Followed>> {
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn heard(&self, lease: LeaseId, worker: Option<WorkerView>) {
+        if let Some(followed) = self.followed().get_mut(&lease) {
+            followed.worker = worker;
+        }
+        self.changed.notify_one();
+    }
+
+    /// Listens to one agent for as long as its lease is followed.
+    async fn listen(self: Arc<Self>, lease: LeaseId, folder: PathBuf) {
+        let (mut above, mut failed) = (0, 0);
+        loop {
+            match agents::ask(&folder, &AgentRequest::Watch { above }).await {
+                Ok(view) => {
+                    (above, failed) = (view.version, 0);
+                    self.heard(lease, view.worker);
+                }
+                Err(error) => {
+                    // Nobody listens there: the agent has ended, or has not begun.
+                    if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) {
+                        self.recall(lease, &folder);
+                    }
+                    failed = (failed + 1).min(MOST_PAUSES);
+                    tokio::time::sleep(FIRST_PAUSE * failed).await;
+                }
+            }
+        }
+    }
+
+    /// Takes in what an agent wrote down before it ended. That is written with saves and ends only, so what it was last
+    /// heard to have done may be more.
+    fn recall(&self, lease: LeaseId, folder: &Path) {
+        let Some(mut written) = agents::last_view(folder) else { return };
+        let mut all = self.followed();
+        let followed = all.entry(lease).or_insert_with(|| Followed {
+            folder: folder.to_owned(),
+            worker: None,
+            listening: None,
+        });
+        match &followed.worker {
+            // What was written is of an earlier stint.
+            Some(heard) if heard.stint.epoch > written.stint.epoch => return,
+            Some(heard) if heard.stint == written.stint => {
+                written.done = written.done.max(heard.done);
+                written.total = written.total.or(heard.total);
+            }
+            _ => {}
+        }
+        if followed.worker.as_ref() != Some(&written) {
+            followed.worker = Some(written);
+            self.changed.notify_one();
+        }
+    }
+
+    async fn order(&self, lease: LeaseId, request: &AgentRequest) -> Result<(), EngineError> {
+        let folder = self.followed().get(&lease).map(|followed| followed.folder.clone());
+        let folder = folder.ok_or(EngineError::NoLease(lease))?;
+        let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
+        let view = agents::ask(&folder, request).await.map_err(why)?;
+        self.heard(lease, view.worker);
+        Ok(())
+    }
+}
+
+/// The folder of an agent's socket.
+fn folder_of(address: &Address) -> PathBuf {
+    Path::new(&address.0).parent().map_or_else(PathBuf::new, Path::to_owned)
+}
+
+#[async_trait]
+impl AgentLink for Arc<LocalLink> {
+    fn follow(&self, lease: LeaseId, address: &Address) {
+        let mut followed = self.followed();
+        let Entry::Vacant(new) = followed.entry(lease) else { return };
+        let folder = folder_of(address);
+        let listening = tokio::spawn(Arc::clone(self).listen(lease, folder.clone())).abort_handle();
+        new.insert(Followed { folder, worker: None, listening: Some(listening) });
+    }
+
+    fn last_words(&self, lease: LeaseId, address: &Address) {
+        self.recall(lease, &folder_of(address));
+    }
+
+    fn workers(&self, leases: &[LeaseId]) -> Vec<SeenWorker> {
+        let followed = self.followed();
+        let seen = |lease: &LeaseId| Some(SeenWorker { lease: *lease, worker: followed.get(lease)?.worker.clone()? });
+        leases.iter().filter_map(seen).collect()
+    }
+
+    fn forget(&self, leases: &[LeaseId]) {
+        let mut followed = self.followed();
+        leases.iter().for_each(|lease| drop(followed.remove(lease)));
+    }
+
+    async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    async fn start(&self, lease: LeaseId, order: &StartOrder) -> Result<(), EngineError> {
+        self.order(lease, &AgentRequest::Start(Box::new(order.clone()))).await
+    }
+
+    async fn stop(&self, lease: LeaseId, stint: StintId, rank: u32, grace: Span) -> Result<(), EngineError> {
+        let grace_ms = self.clock.real_time(grace).as_millis() as u64;
+        self.order(lease, &AgentRequest::Stop { stint, rank, grace_ms }).await
+    }
+
+    async fn save(&self, lease: LeaseId, stint: StintId, _rank: u32, request: u64) -> Result<(), EngineError> {
+        self.order(lease, &AgentRequest::Save { stint, request }).await
+    }
+}

@@ -1,0 +1,121 @@
+//! Engines that fail, hang and come back: who waits for them, and for how long.
+
+use super::*;
+
+#[test]
+fn nothing_is_decided_on_an_engine_that_cannot_be_seen_and_a_silent_one_is_asked_for_nothing() {
+    let mut stage = Stage::new();
+    stage.turn(true);
+    stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
+    stage.wait(2.0);
+    stage.turn(false);
+    assert_eq!(stage.answers, [(Ticket(1), Ok(Some(1)))], "people are heard all the same");
+    assert_eq!(stage.calls.len(), 0, "and nothing is decided");
+    for _ in 0..10 {
+        stage.wait(10.0);
+        stage.turn(false);
+    }
+    assert_eq!(stage.calls.len(), 0, "what it showed last is not for sale");
+    assert!(stage.cycle.brain().silent_since(ENGINE).is_some());
+    stage.turn(true);
+    stage.wait(10.0);
+    stage.turn(true);
+    assert_eq!((stage.calls.as_slice(), stage.cycle.brain().silent_since(ENGINE)), (&["acquire"][..], None));
+    let told = |word: &str| stage.said.iter().filter(|text| text.contains(word)).count();
+    assert_eq!((told("cannot be observed"), told("can be observed again")), (1, 1), "{:?}", stage.said);
+}
+
+#[test]
+fn who_has_leases_of_an_engine_waits_for_it_but_not_for_ever() {
+    let mut stage = Stage::new();
+    stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
+    stage.turn(true);
+    let group = stage.cycle.brain().groups().next().expect("asked for").id;
+    let at = stage.now.world;
+    let lease = LeaseId { group, slot: 0 };
+    stage.cycle.happened([Event::LeaseUp { lease, at, terms: Box::default(), ready: Some(Default::default()) }]);
+    stage.turn(true);
+    stage.calls.clear();
+    stage.hanging.push(ENGINE.to_owned());
+    stage.wait(2.0);
+    stage.cycle.ask(stage.now, Ticket(2), Event::CancelRequested { workload: WorkloadId(1), by: "ada".to_owned() });
+    for seconds in [0.0, 30.0, 20.0] {
+        stage.wait(seconds);
+        stage.turn(true);
+        assert_eq!(stage.calls.len(), 0, "after {:?}", stage.now.real);
+    }
+    stage.wait(20.0);
+    stage.turn(true);
+    assert!(stage.calls.contains(&"stop"), "{:?}", stage.calls);
+}
+
+#[test]
+fn an_engine_that_hangs_delays_nobody_else() {
+    let mut stage = Stage::with(MemoryStore::new(), Config::default(), &[ENGINE, OTHER]);
+    stage.turn(true);
+    stage.hanging.push(OTHER.to_owned());
+    stage.cycle.stirred(stage.now, OTHER);
+    stage.wait(2.0);
+    stage.turn(true);
+    // A new job waits a moment for what the other one sells, and takes what there is then.
+    stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
+    stage.turn(true);
+    assert_eq!(stage.calls.len(), 0);
+    stage.wait(11.0);
+    stage.turn(true);
+    let taken: Vec<String> = stage.cycle.brain().leases().map(|lease| lease.offer.engine().to_owned()).collect();
+    assert_eq!(taken, [ENGINE]);
+    // From then on it is known to be silent, and nobody waits for it any more.
+    for (ticket, key) in [(2, "b"), (3, "c")] {
+        stage.calls.clear();
+        stage.wait(120.0);
+        stage.cycle.ask(stage.now, Ticket(ticket), submission(key, None));
+        stage.turn(true);
+        assert_eq!(stage.calls, ["acquire"]);
+    }
+    // It comes back, and sells again.
+    stage.cycle.saw(stage.now, OTHER, Ok(stage.look(OTHER, &[], true)));
+    stage.turn(true);
+    assert_eq!(stage.cycle.brain().silent_since(OTHER), None);
+}
+
+#[test]
+fn a_loop_that_waits_for_an_engine_rests() {
+    let mut stage = Stage::with(MemoryStore::new(), Config::default(), &[ENGINE, OTHER]);
+    stage.hanging.push(OTHER.to_owned());
+    stage.turn(true);
+    stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
+    stage.turn(true);
+    let Step::Rest { world, real } = stage.cycle.next(stage.now) else { panic!("it works on") };
+    assert!(world.is_none_or(|at| at > stage.now.world), "{world:?}");
+    assert!(real.is_some_and(|at| at > stage.now.real && at <= stage.now.real + Duration::from_secs(10)), "{real:?}");
+}
+
+#[test]
+fn leases_of_an_engine_that_is_no_longer_configured_are_not_forgotten() {
+    let mut first = Stage::with(MemoryStore::new(), Config::default(), &[ENGINE]);
+    first.cycle.ask(first.now, Ticket(1), submission("a", None));
+    first.turn(true);
+    assert_eq!(first.cycle.brain().leases().count(), 1);
+    let mut second = Stage::with(first.store.clone(), Config::default(), &[OTHER]);
+    second.hanging.push(ENGINE.to_owned());
+    second.turn(true);
+    second.wait(11.0);
+    second.turn(true);
+    assert!(second.cycle.brain().silent_since(ENGINE).is_some(), "it counts as one that does not answer");
+    assert_eq!(second.cycle.brain().leases().count(), 1);
+}
+
+#[test]
+fn what_was_sold_before_a_recording_began_anew_is_not_bought() {
+    let mut stage = Stage::new();
+    stage.turn(true);
+    stage.hanging.push(ENGINE.to_owned());
+    stage.cycle.began_anew(stage.now, ENGINE);
+    stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
+    stage.turn(true);
+    assert_eq!(stage.calls.len(), 0, "it waits to see what is sold now");
+    stage.cycle.saw(stage.now, ENGINE, Ok(stage.look(ENGINE, &[], true)));
+    stage.turn(true);
+    assert_eq!(stage.calls, ["acquire"]);
+}

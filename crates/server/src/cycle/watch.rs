@@ -1,0 +1,123 @@
+//! What is known of one engine's being seen: when to look at it, whether what was seen is of now, and how long it has
+//! been silent. Looks are asked for and answered later; nothing waits for one but the jobs that depend on it.
+
+use super::missing::Missing;
+use super::{Habits, Moment};
+use std::time::Duration;
+use windfall_core::{DecisionId, Time};
+
+/// One engine, watched. Times are real time since the server began.
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// The look that is on its way, if there is one.
+    looking: Option<Looking>,
+    /// Something may have changed since the last look began.
+    stirred: bool,
+    /// When the last look began that was answered.
+    seen_at: Option<Duration>,
+    /// Since when it is wanted to be seen and is not.
+    wanted_since: Option<Moment>,
+    /// Looks in a row that failed.
+    failed: u32,
+    not_before: Duration,
+    swept: Option<Duration>,
+    pub missing: Missing,
+}
+
+#[derive(Debug)]
+struct Looking {
+    began: Duration,
+    groups: Vec<DecisionId>,
+    sweep: bool,
+}
+
+impl Watch {
+    pub fn new(now: Moment) -> Watch {
+        Watch {
+            looking: None,
+            stirred: true,
+            seen_at: None,
+            wanted_since: Some(now),
+            failed: 0,
+            not_before: now.real,
+            swept: None,
+            missing: Missing::default(),
+        }
+    }
+
+    /// What it shows may have changed.
+    pub fn stir(&mut self, now: Moment) {
+        self.stirred = true;
+        self.wanted_since.get_or_insert(now);
+    }
+
+    /// Nothing that was seen counts any more, nor what a look that is on its way will show.
+    pub fn begin_anew(&mut self, now: Moment) {
+        (self.seen_at, self.looking) = (None, None);
+        self.stir(now);
+    }
+
+    /// Whether to look now, and whether to sweep with it.
+    pub fn wants_look(&self, now: Duration, habits: &Habits) -> Option<bool> {
+        let sweep = self.swept.is_none_or(|swept| now >= swept + habits.sweep_every);
+        (self.looking.is_none() && now >= self.not_before && (self.stirred || sweep)).then_some(sweep)
+    }
+
+    pub fn begin(&mut self, now: Moment, groups: Vec<DecisionId>, sweep: bool) {
+        self.looking = Some(Looking { began: now.real, groups, sweep });
+        self.stirred = false;
+        self.wanted_since.get_or_insert(now);
+    }
+
+    /// A look was answered; gives the groups that it was about. None when none was on its way.
+    pub fn answered(&mut self, now: Moment) -> Option<Vec<DecisionId>> {
+        let looking = self.looking.take()?;
+        (self.seen_at, self.failed, self.not_before) = (Some(looking.began), 0, now.real);
+        self.wanted_since = self.stirred.then_some(now);
+        if looking.sweep {
+            self.swept = Some(looking.began);
+        }
+        Some(looking.groups)
+    }
+
+    /// A look failed: the same again, after a pause that doubles each time. False when it had failed before.
+    pub fn failed(&mut self, now: Moment, habits: &Habits) -> bool {
+        self.looking = None;
+        self.stirred = true;
+        let pause = habits.look_again * (1 << self.failed.min(16));
+        self.not_before = now.real + pause.min(habits.look_again_most);
+        self.failed = self.failed.saturating_add(1);
+        self.failed == 1
+    }
+
+    /// Whether what was seen last is of now. An engine that tells of changes and tells of none is.
+    pub fn is_seen(&self, now: Duration, habits: &Habits) -> bool {
+        let is_fresh = self.is_fresh(now, habits);
+        self.failed == 0 && self.seen_at.is_some() && (is_fresh || (self.looking.is_none() && !self.stirred))
+    }
+
+    /// Whether it was seen a moment ago.
+    pub fn is_fresh(&self, now: Duration, habits: &Habits) -> bool {
+        self.seen_at.is_some_and(|seen| now <= seen + habits.fresh_for)
+    }
+
+    /// Since when it is silent, once that is long enough to be said.
+    pub fn silent_since(&self, now: Duration, habits: &Habits) -> Option<Time> {
+        let wanted = self.wanted_since.filter(|wanted| now >= wanted.real + habits.silent_after);
+        wanted.map(|wanted| wanted.world)
+    }
+
+    /// Whether it is waited for no longer: jobs that depend on it act on what was seen last.
+    pub fn is_given_up(&self, now: Duration, habits: &Habits) -> bool {
+        self.wanted_since.is_some_and(|wanted| now >= wanted.real + habits.blind_most)
+    }
+
+    /// When something is to be done about it next.
+    pub fn next(&self, now: Duration, habits: &Habits) -> Option<Duration> {
+        let look = (self.looking.is_none() && self.stirred).then_some(self.not_before);
+        let sweep = self.swept.filter(|_| self.looking.is_none()).map(|swept| swept + habits.sweep_every);
+        let patience = [habits.silent_after, habits.blind_most];
+        let patience = self.wanted_since.into_iter().flat_map(|wanted| patience.map(|patience| wanted.real + patience));
+        look.into_iter().chain(sweep.map(|at| at.max(self.not_before))).chain(patience.filter(|at| *at > now)).min()
+    }
+}

@@ -1,0 +1,81 @@
+//! The engines of a server, by name. Each has a task of its own that tells the loop when to look; looks and calls run
+//! beside the loop, so an engine that hangs delays nobody but who waits for it.
+
+use crate::dispatch::{self, Look};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use windfall_core::{DecisionId, LeaseId};
+use windfall_exec::{Engine, EngineError, Interrupt, Recording};
+
+/// A look that takes longer has failed.
+const LOOK_WITHIN: Duration = Duration::from_secs(30);
+/// A call that takes longer may or may not have been done: the same is asked again.
+const CALL_WITHIN: Duration = Duration::from_secs(180);
+
+/// Engines by name.
+#[derive(Clone, Default)]
+pub(crate) struct Engines(BTreeMap<String, Arc<dyn Engine>>);
+
+impl Engines {
+    pub fn add(&mut self, engine: Arc<dyn Engine>) {
+        self.0.insert(engine.describe().name, engine);
+    }
+
+    pub fn get(&self, name: &str) -> Option<Arc<dyn Engine>> {
+        self.0.get(name).cloned()
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        self.0.keys().cloned().collect()
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Arc<dyn Engine>> {
+        self.0.values()
+    }
+
+    /// Those that replay a recording.
+    pub fn recordings(&self) -> impl Iterator<Item = (&str, &dyn Recording)> {
+        self.0.iter().filter_map(|(name, engine)| Some((name.as_str(), engine.recording()?)))
+    }
+
+    /// Tells whenever an engine may show something else than before.
+    pub fn watch(&self, stirred: impl Fn(&str) -> bool + Clone + Send + 'static) {
+        for (name, engine) in self.0.clone() {
+            let stirred = stirred.clone();
+            tokio::spawn(async move {
+                loop {
+                    engine.changed().await;
+                    if !stirred(&name) {
+                        return;
+                    }
+                }
+            });
+        }
+    }
+
+    /// Looks at one, for as long as a look may take.
+    pub async fn look(engine: Option<Arc<dyn Engine>>, groups: &[DecisionId], sweep: bool) -> Result<Look, String> {
+        let engine = engine.ok_or("no engine of this name is configured")?;
+        let look = tokio::time::timeout(LOOK_WITHIN, dispatch::look(&*engine, groups, sweep)).await;
+        let look = look.map_err(|_| format!("it has not answered for {} s", LOOK_WITHIN.as_secs()))?;
+        look.map_err(|error| error.to_string())
+    }
+
+    /// Nobody will ever ask for their leases again.
+    pub async fn abandon(&self) {
+        let ends = self.0.values().map(|engine| in_time(engine.abandon()));
+        futures::future::join_all(ends).await;
+    }
+
+    /// Takes a lease away as its market would.
+    pub async fn interrupt(&self, engine: &str, lease: LeaseId, how: Interrupt) -> Result<(), EngineError> {
+        let engine = self.get(engine).ok_or(EngineError::NoLease(lease))?;
+        engine.interrupt(lease, how).await
+    }
+}
+
+/// What a call gives that must not last for ever; none when it did.
+pub(crate) async fn in_time<T>(call: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(CALL_WITHIN, call).await.ok()
+}
