@@ -8,6 +8,7 @@ mod e2e {
     mod clocks;
     mod costs;
     mod database;
+    mod engines;
     mod everyday;
     mod homes;
     mod kills;

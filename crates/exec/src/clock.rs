@@ -24,17 +24,39 @@ pub struct WorldClock {
 struct Hand {
     shows: Time,
     looked_at: Instant,
+    /// A clock that follows another one goes no further than this by itself.
+    limit: Option<Time>,
 }
 
 impl WorldClock {
     /// The real world, never before `not_before`.
     pub fn real(not_before: Time) -> WorldClock {
-        WorldClock { speed: None, hand: Mutex::new(Hand { shows: not_before, looked_at: Instant::now() }) }
+        WorldClock::new(None, not_before, None)
     }
 
     /// A replayed world that goes on from `base`, `speed` times faster than life.
     pub fn replayed(base: Time, speed: u32) -> WorldClock {
-        WorldClock { speed: Some(speed.max(1)), hand: Mutex::new(Hand { shows: base, looked_at: Instant::now() }) }
+        WorldClock::new(Some(speed.max(1)), base, None)
+    }
+
+    /// A replayed world's clock in another process: it follows what it is told, and stands still where it is told
+    /// nothing.
+    pub fn following(speed: u32) -> WorldClock {
+        WorldClock::new(Some(speed.max(1)), Time(0), Some(Time(0)))
+    }
+
+    fn new(speed: Option<u32>, shows: Time, limit: Option<Time>) -> WorldClock {
+        WorldClock { speed, hand: Mutex::new(Hand { shows, looked_at: Instant::now(), limit }) }
+    }
+
+    /// Takes in what the clock that it follows shows.
+    pub fn follow(&self, now: Time) {
+        let ahead = Span(LONGEST_GAP.as_millis() as i64 * i64::from(self.speed()));
+        let mut hand = self.hand.lock().unwrap_or_else(PoisonError::into_inner);
+        if hand.limit.is_some() {
+            let shows = hand.shows.max(now);
+            *hand = Hand { shows, looked_at: Instant::now(), limit: Some(now + ahead) };
+        }
     }
 
     /// Now. Never before an earlier answer.
@@ -49,7 +71,8 @@ impl WorldClock {
             Some(speed) => {
                 let gap = at.saturating_duration_since(hand.looked_at);
                 let ms = gap.min(LONGEST_GAP).as_millis() as u64;
-                hand.shows = hand.shows + Span(ms as i64 * i64::from(speed));
+                let goes_to = hand.shows + Span(ms as i64 * i64::from(speed));
+                hand.shows = hand.limit.map_or(goes_to, |limit| goes_to.min(limit).max(hand.shows));
                 // What is left of a millisecond counts at the next look.
                 hand.looked_at = if gap > LONGEST_GAP { at } else { hand.looked_at + Duration::from_millis(ms) };
             }
@@ -122,6 +145,19 @@ mod tests {
         assert!(after - before <= Span(LONGEST_GAP.as_millis() as i64 * 60), "{before:?} {after:?}");
         let later = clock.read(began + Duration::from_millis(60_500));
         assert_eq!(later - after, Span(30_000), "then it goes on as before");
+    }
+
+    #[test]
+    fn a_clock_that_follows_another_stands_still_where_it_is_told_nothing() {
+        let clock = WorldClock::following(60);
+        let began = Instant::now();
+        assert_eq!(clock.read(began + Duration::from_secs(1)), Time(0));
+        clock.follow(Time(1_000_000));
+        let ahead = Span(LONGEST_GAP.as_millis() as i64 * 60);
+        let seconds = (1..=20).map(|second| clock.read(Instant::now() + Duration::from_secs(second)));
+        assert_eq!(seconds.max(), Some(Time(1_000_000) + ahead));
+        clock.follow(Time(1_000_001));
+        assert!(clock.now() >= Time(1_000_000) + ahead, "it never goes back");
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod agents;
 mod clock;
 mod engine;
 mod link;
+mod remote;
 mod simulated;
 
 pub use clock::{ClockFile, WorldClock};
@@ -12,4 +13,5 @@ pub use engine::{
     Capabilities, Engine, EngineError, Interrupt, LeaseState, Owned, PastJob, Recording, SeenGroup, SeenLease,
 };
 pub use link::{AgentLink, LocalLink, SeenWorker};
+pub use remote::{RemoteEngine, serve_engine};
 pub use simulated::{Replay, Simulated, SimulatedError};

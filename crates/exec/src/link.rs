@@ -120,11 +120,8 @@ impl LocalLink {
     fn recall(&self, lease: LeaseId, folder: &Path) {
         let Some(mut written) = agents::last_view(folder) else { return };
         let mut all = self.followed();
-        let followed = all.entry(lease).or_insert_with(|| Followed {
-            folder: folder.to_owned(),
-            worker: None,
-            listening: None,
-        });
+        let followed =
+            all.entry(lease).or_insert_with(|| Followed { folder: folder.to_owned(), worker: None, listening: None });
         match &followed.worker {
             // What was written is of an earlier stint.
             Some(heard) if heard.stint.epoch > written.stint.epoch => return,

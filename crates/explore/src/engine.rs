@@ -124,11 +124,7 @@ impl World {
 #[async_trait]
 impl Engine for InventedEngine {
     fn describe(&self) -> Capabilities {
-        Capabilities {
-            name: self.name.clone(),
-            markets: vec![Market::Spot, Market::OnDemand],
-            places: Vec::new(),
-        }
+        Capabilities { name: self.name.clone(), markets: vec![Market::Spot, Market::OnDemand], places: Vec::new() }
     }
 
     async fn offers(&self) -> Result<Vec<Offer>, EngineError> {

@@ -12,8 +12,8 @@ use std::time::Duration;
 use windfall_core::brain::{Config, Open};
 use windfall_core::worker::StartOrder;
 use windfall_core::{Brain, DecisionId, Event, Span, StintId, Time, Trouble, TroubleKind, WorkloadId};
-use windfall_server::cycle::{Cycle, Habits, Moment, Ticket};
 use windfall_exec::AgentLink;
+use windfall_server::cycle::{Cycle, Habits, Moment, Ticket};
 use windfall_server::dispatch::{self, JobFolders, Look, StoreAccess, StoreProbe, Task};
 use windfall_store::Store;
 

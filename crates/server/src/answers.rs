@@ -164,11 +164,8 @@ impl Keeper {
         offers.extend(brain.offers().filter(|offer| !known.contains(&offer.engine)).cloned());
         let notes = bill::promises(&spec, submission.deadline_in, &offers);
         let terms = bill::Terms { deadline_in: submission.deadline_in, on_demand };
-        let kept = JobNotes {
-            env: submission.env,
-            foreign,
-            forecast: bill::forecast(&spec, terms, &offers, &recordings),
-        };
+        let kept =
+            JobNotes { env: submission.env, foreign, forecast: bill::forecast(&spec, terms, &offers, &recordings) };
         if let Err(error) = kept.write(&self.home.job(&key)) {
             let text = format!("the job's folder cannot be written: {error}");
             let _ = reply.send(Err(problem(507, "state-not-writable", &text)));

@@ -7,7 +7,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use windfall_core::Span;
-use windfall_exec::{ClockFile, Replay};
+use windfall_exec::ClockFile;
+pub use windfall_exec::Replay;
 
 /// The market that a new server replays.
 pub const DEFAULT_MARKET: &str = "aws-v100-us-west-2-2023";
@@ -54,8 +55,18 @@ pub struct WorldSettings {
     pub speed: u32,
     /// Where the state is kept when not in the directory itself: a `postgres://` address.
     pub store: Option<String>,
+    /// Engines in processes of their own, beside the recorded market.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub engines: Vec<RemoteSettings>,
     /// Every stint gets a fresh copy of the job's folder, as on a new machine (rehearsals).
     pub fresh_folder: bool,
+}
+
+/// An engine that listens on a socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoteSettings {
+    pub name: String,
+    pub socket: PathBuf,
 }
 
 impl Default for WorldSettings {
@@ -69,6 +80,7 @@ impl Default for WorldSettings {
             },
             speed: 60,
             store: None,
+            engines: Vec::new(),
             fresh_folder: false,
         }
     }

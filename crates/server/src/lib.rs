@@ -8,6 +8,7 @@ mod bound;
 pub mod client;
 pub mod cycle;
 pub mod dispatch;
+mod engine_process;
 mod engines;
 mod flights;
 mod folders;
@@ -23,6 +24,7 @@ mod probe;
 mod serve;
 
 pub use bound::Bound;
+pub use engine_process::EngineProcess;
 pub use principal::name_of;
 pub use serve::{ServeError, Settings, check_world, live_jobs, serve};
 

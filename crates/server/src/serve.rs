@@ -5,7 +5,7 @@ use crate::bound::Bound;
 use crate::cycle::{Cycle, Habits, Moment};
 use crate::engines::Engines;
 use crate::folders::Folders;
-use crate::home::{Home, HomeError, WorldSettings, private};
+use crate::home::{Home, HomeError, RemoteSettings, WorldSettings, private};
 use crate::keeper::{Keeper, log};
 use crate::listener::PeerListener;
 use crate::principal::Principal;
@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use windfall_catalog::{Catalog, Site};
 use windfall_core::brain::Config;
 use windfall_core::{Place, Time, Way, codec};
-use windfall_exec::{ClockFile, LocalLink, Simulated, SimulatedError, WorldClock};
+use windfall_exec::{ClockFile, LocalLink, RemoteEngine, Simulated, SimulatedError, WorldClock};
 use windfall_store::StoreError;
 
 /// How to serve.
@@ -106,6 +106,10 @@ pub async fn check_world(world: &WorldSettings) -> Result<(), ServeError> {
     if !(1..=60).contains(&world.speed) {
         return Err(ServeError::World(format!("a world runs 1 to 60 times faster than life, not {}", world.speed)));
     }
+    let mut names = BTreeSet::from([SIMULATED]);
+    if let Some(engine) = world.engines.iter().find(|engine| engine.name.contains('/') || !names.insert(&engine.name)) {
+        return Err(ServeError::World(format!("no name for another engine: {}", engine.name)));
+    }
     if world.replay.from.0 < 0 {
         return Err(ServeError::World("a replay begins at 0 or later".to_owned()));
     }
@@ -136,7 +140,8 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
     let epoch = store.lead().await?;
     let loaded = store.load().await?;
     let now = Moment { world: Time(0), real: began.elapsed() };
-    let names = [SIMULATED.to_owned()];
+    let names: Vec<String> =
+        [SIMULATED.to_owned()].into_iter().chain(world.engines.iter().map(|engine| engine.name.clone())).collect();
     let mut cycle = Cycle::start(Habits::default(), Config::default(), &names, epoch, loaded, now)?;
     if known.is_none() {
         home.write_world(&world)?;
@@ -148,6 +153,9 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
         Simulated::open(SIMULATED, home.leases(), world.replay.clone(), Arc::clone(&clock), program).await?;
     let mut engines = Engines::default();
     engines.add(Arc::new(simulated));
+    for RemoteSettings { name, socket } in &world.engines {
+        engines.add(Arc::new(RemoteEngine::open(name, socket, Arc::clone(&clock)).await));
+    }
     let mut config = Config { ways: ways(&engines), ..Config::default() };
     if let Some(policy) = settings.policy {
         config.policy = policy;

@@ -126,6 +126,9 @@ pub enum Command {
     /// What stands on a lease
     #[command(hide = true, subcommand)]
     Agent(AgentCommand),
+    /// An engine in a process of its own
+    #[command(hide = true)]
+    Engine(EngineArgs),
 }
 
 /// A job file.
@@ -242,6 +245,9 @@ pub struct UpArgs {
     /// Keep the state there: postgres://…
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
+    /// Lease also from the engine of this name that listens on this socket
+    #[arg(long, hide = true, value_name = "NAME=SOCKET")]
+    pub engine: Vec<String>,
     /// Give each stint a fresh copy of the job's folder
     #[arg(long, hide = true)]
     pub fresh_folder: bool,
@@ -313,6 +319,28 @@ pub struct InitArgs {
     /// Ask nothing
     #[arg(long, short)]
     pub yes: bool,
+}
+
+/// A recorded market in a process of its own.
+#[derive(Debug, Args)]
+pub struct EngineArgs {
+    /// Its name
+    pub name: String,
+    /// Where it listens
+    #[arg(long, value_name = "PATH")]
+    pub socket: PathBuf,
+    /// The folder of its leases
+    #[arg(long, value_name = "DIR")]
+    pub leases: PathBuf,
+    /// The recorded market to replay
+    #[arg(long, value_name = "NAME")]
+    pub market: String,
+    /// Sell in these zones only
+    #[arg(long, value_delimiter = ',', value_name = "ZONE,…")]
+    pub zones: Vec<String>,
+    /// How many times faster than life, as the server's world
+    #[arg(long, default_value_t = 60)]
+    pub speed: u32,
 }
 
 /// What stands on a lease.

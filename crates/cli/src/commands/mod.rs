@@ -3,6 +3,7 @@
 mod agent;
 mod catalog;
 mod cost;
+mod engine;
 mod facts;
 mod for_sale;
 mod init;
@@ -89,6 +90,9 @@ fn dispatch(cli: Cli) -> Result<Code, Failure> {
     // A program's environment need not name any directory.
     if let Command::Agent(command) = command {
         return agent::agent(command);
+    }
+    if let Command::Engine(args) = command {
+        return engine::engine(args);
     }
     let here = Here::of(home, json)?;
     match command {

@@ -11,7 +11,7 @@ use windfall_core::view::JobView;
 use windfall_server::api_types::{Hello, JobAnswer, Problem};
 use windfall_server::client::{Client, startup_failure};
 use windfall_server::client::{Code, Failure};
-use windfall_server::home::{HomeError, WorldSettings};
+use windfall_server::home::{HomeError, RemoteSettings, WorldSettings};
 use windfall_server::{ServeError, Settings};
 use windfall_store::StoreError;
 
@@ -21,12 +21,13 @@ const LONGEST_RECORDING: f64 = 100_000.0;
 const IDLE: Duration = Duration::from_secs(600);
 
 fn world(args: &UpArgs) -> Option<WorldSettings> {
-    let UpArgs { market, zones, from_hours, speed, store, fresh_folder, bound_to: _ } = args;
+    let UpArgs { market, zones, from_hours, speed, store, engine, fresh_folder, bound_to: _ } = args;
     let asked = market.is_some()
         || !zones.is_empty()
         || from_hours.is_some()
         || speed.is_some()
         || store.is_some()
+        || !engine.is_empty()
         || *fresh_folder;
     if !asked {
         return None;
@@ -46,6 +47,11 @@ fn world(args: &UpArgs) -> Option<WorldSettings> {
     if let Some(speed) = speed {
         world.speed = *speed;
     }
+    let remote = |text: &String| {
+        let (name, socket) = text.split_once('=')?;
+        Some(RemoteSettings { name: name.to_owned(), socket: socket.into() })
+    };
+    world.engines = engine.iter().filter_map(remote).collect();
     world.store.clone_from(store);
     world.fresh_folder = *fresh_folder;
     Some(world)
@@ -140,6 +146,13 @@ pub async fn up(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
     add("from-hours", args.from_hours.map(|hours| hours.to_string()));
     add("speed", args.speed.map(|speed| speed.to_string()));
     add("store", args.store.clone());
+    for engine in &args.engine {
+        if !engine.split_once('=').is_some_and(|(name, socket)| !name.is_empty() && socket.starts_with('/')) {
+            let failure = Failure::new(Code::BadInput, format!("--engine: not NAME=SOCKET: {engine}"));
+            return Err(failure.hint("such as far=/run/far.sock"));
+        }
+        serve_args.extend(["--engine".to_owned(), engine.clone()]);
+    }
     if args.fresh_folder {
         serve_args.push("--fresh-folder".to_owned());
     }
@@ -240,7 +253,11 @@ fn tell(here: &Here, hello: &Hello, what: &str) {
     println!("its world: {article}{}{zones}", hello.world());
     for engine in &hello.engines {
         if let Some(since) = engine.silent_since {
-            println!("{} has not answered for {}: nothing is asked of it until it does", engine.name, hello.now - since);
+            println!(
+                "{} has not answered for {}: nothing is asked of it until it does",
+                engine.name,
+                hello.now - since
+            );
         }
     }
     println!("{}, {}", counted(hello.live_jobs as u64, "live job"), counted(hello.leases as u64, "lease"));

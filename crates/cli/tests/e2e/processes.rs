@@ -68,6 +68,11 @@ pub fn with_word(marker: &str) -> Vec<i32> {
     all().into_iter().filter(|pid| *pid != here && is_running(*pid)).filter(holds).collect()
 }
 
+/// The command line of a process.
+pub fn line(pid: i32) -> String {
+    words(pid, "cmdline").join(" ")
+}
+
 /// Whether a process is there and is not a zombie.
 pub fn is_running(pid: i32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };

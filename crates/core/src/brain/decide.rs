@@ -82,12 +82,14 @@ impl Brain {
         if unseen.is_empty() {
             return BTreeSet::new();
         }
-        let holders: BTreeMap<WorkloadId, bool> = self.leases.values().fold(BTreeMap::new(), |mut holders, lease| {
+        let mut holders: BTreeMap<WorkloadId, bool> = BTreeMap::new();
+        for lease in self.leases.values() {
+            let engine = lease.offer.engine();
+            let asked_in_vain = lease.up_at.is_none() && self.silent_since(engine).is_some();
             for workload in self.workloads_on(lease.id) {
-                *holders.entry(workload).or_default() |= unseen.contains(lease.offer.engine());
+                *holders.entry(workload).or_default() |= unseen.contains(engine) && !asked_in_vain;
             }
-            holders
-        });
+        }
         let unknown = unseen.iter().any(|engine| self.silent_since(engine).is_none());
         let waits = |job: &&Job| holders.get(&job.id).copied().unwrap_or(unknown);
         self.jobs.values().filter(waits).map(|job| job.id).collect()
@@ -288,8 +290,14 @@ impl Round<'_> {
         let held: Vec<&Lease> = leases.iter().copied().filter(|lease| !lease.is_releasing()).collect();
         let least = job.spec.least() as usize;
         if held.is_empty() {
-            // One gang at a time: what is on its way back may still run something.
-            return if leases.is_empty() { self.take(job, sight) } else { Default::default() };
+            // One gang at a time: what is on its way back may still be paid for. But who does not answer is not waited
+            // for: nothing of this job runs there.
+            let all_silent = leases.iter().all(|lease| self.brain.silent_since(lease.offer.engine()).is_some());
+            return if all_silent { self.take(job, sight) } else { Default::default() };
+        }
+        if held.iter().any(|lease| lease.up_at.is_none() && self.brain.silent_since(lease.offer.engine()).is_some()) {
+            let text = "its engine does not answer: it is asked for elsewhere";
+            return self.release_all(job, &Reason::new("engine-silent", text));
         }
         let doomed = held.len() < least || held.iter().any(|lease| ends_at(lease).is_some());
         if doomed {

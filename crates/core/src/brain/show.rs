@@ -28,9 +28,9 @@ impl Brain {
         view.lease = self.lease_view(job);
         view.waits_for = match view.state {
             State::Waiting => Some(self.why_waiting(job, now)),
-            State::Acquiring => self.queue_of(job).or_else(|| {
-                self.leases_of(job.id).find_map(|lease| self.silence(lease.offer.engine(), now))
-            }),
+            State::Acquiring => self
+                .queue_of(job)
+                .or_else(|| self.leases_of(job.id).find_map(|lease| self.silence(lease.offer.engine(), now))),
             _ => None,
         };
         view.restart = job.restart(self.config());

@@ -76,6 +76,10 @@ impl Position {
         places.into_iter().collect()
     }
 
+    pub(super) fn has_begun(&self) -> bool {
+        !self.begins().is_empty()
+    }
+
     fn begins(&self) -> MutexGuard<'_, Vec<Time>> {
         self.begins.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -15,9 +15,7 @@ pub use market::Replay;
 
 use crate::agents;
 use crate::clock::WorldClock;
-use crate::engine::{
-    Capabilities, Engine, EngineError, Interrupt, LeaseState, Owned, Recording, SeenGroup, SeenLease,
-};
+use crate::engine::{Capabilities, Engine, EngineError, Interrupt, LeaseState, Owned, Recording, SeenGroup, SeenLease};
 use async_trait::async_trait;
 use folder::{Folder, Marks};
 use machines::Machines;
@@ -29,9 +27,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use windfall_core::pool::{Books, Habits, Placing, Supply};
 use windfall_core::worker::AgentRequest;
-use windfall_core::{
-    DecisionId, LeaseEnd, LeaseId, LeaseTerms, Market, Offer, OfferId, Pool, Span, Time, Want,
-};
+use windfall_core::{DecisionId, LeaseEnd, LeaseId, LeaseTerms, Market, Offer, OfferId, Pool, Span, Time, Want};
 use windfall_sim::TapeError;
 
 /// How often the market is looked at. At sixty times life this is three seconds of the market.
@@ -106,6 +102,13 @@ impl Simulated {
         }
         tokio::spawn(Arc::clone(&engine).follow());
         Ok(engine)
+    }
+
+    /// Begins its recording, unless that has begun.
+    pub fn begin(&self) {
+        if !self.position.has_begun() {
+            self.position.begin_anew();
+        }
     }
 
     fn held(&self) -> MutexGuard<'_, BTreeMap<LeaseId, Held>> {

@@ -28,8 +28,9 @@ fn offset_where(like: impl Fn(&windfall_sim::Tape, &str, Span) -> bool) -> (Stri
 async fn engine_at(root: &std::path::Path, zone: &str, from: Span) -> (Arc<Simulated>, Offer) {
     let replay = Replay { market: MARKET.to_owned(), zones: vec![zone.to_owned()], from };
     let clock = Arc::new(WorldClock::replayed(Time(1_000_000), 1));
-    let engine = Simulated::open(root.to_owned(), replay, clock, PathBuf::from("/bin/true")).await.expect("opened");
-    engine.cue();
+    let program = PathBuf::from("/bin/true");
+    let engine = Simulated::open("simulated", root.to_owned(), replay, clock, program).await.expect("opened");
+    engine.position.begin_anew();
     let offers = engine.offers().await.expect("offers");
     let spot = offers.into_iter().find(|offer| offer.market == Market::Spot).expect("spot is sold");
     (engine, spot)

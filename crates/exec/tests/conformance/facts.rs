@@ -41,10 +41,11 @@ fn stays_gone(stage: &mut impl Stage, id: LeaseId) -> bool {
 
 pub fn an_engine_says_what_it_can_do_and_what_it_sells(stage: &mut impl Stage) {
     let first = stage.engine().describe();
-    assert!(first.speed >= 1 && !first.markets.is_empty());
+    assert!(!first.name.is_empty() && !first.markets.is_empty() && !first.places.is_empty());
     let offers = stage.wait_for(stage.engine().offers()).unwrap();
     assert!(offers.iter().any(|offer| offer.id == stage.want().alternatives[0].offer));
     assert!(offers.iter().all(|offer| offer.engine == first.name && first.markets.contains(&offer.market)));
+    assert!(offers.iter().all(|offer| offer.id.engine() == first.name), "an offer names its engine");
     assert_eq!(stage.engine().describe(), first);
     let pools = stage.wait_for(stage.engine().pools()).unwrap();
     assert!(pools.iter().all(|pool| pool.engine == first.name));

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use tokio::runtime::Runtime;
 use windfall_core::{LeaseId, Market, OfferId, Span, Time, Want, WorkloadId};
-use windfall_exec::{AgentLink, Engine, Interrupt, Replay, Simulated, WorldClock};
+use windfall_exec::{AgentLink, Engine, Interrupt, LocalLink, Replay, Simulated, WorldClock};
 
 pub struct SimulatedStage {
     dir: tempfile::TempDir,
@@ -17,7 +17,7 @@ pub struct SimulatedStage {
     replay: Replay,
     /// None only while it is opened anew.
     runtime: Option<Runtime>,
-    engine: Option<Arc<Simulated>>,
+    engine: Option<(Arc<Simulated>, Arc<LocalLink>)>,
 }
 
 /// The binary that knows the `agent` subcommands: `WINDFALL_BIN`, else the one of this build.
@@ -39,9 +39,11 @@ fn program() -> PathBuf {
 }
 
 impl SimulatedStage {
-    fn engine_on(runtime: &Runtime, root: PathBuf, replay: Replay) -> Arc<Simulated> {
+    fn engine_on(runtime: &Runtime, root: PathBuf, replay: Replay) -> (Arc<Simulated>, Arc<LocalLink>) {
         let clock = Arc::new(WorldClock::replayed(Time(1_000_000), 60));
-        runtime.block_on(Simulated::open(root, replay, clock, program())).unwrap()
+        let link = LocalLink::new(Arc::clone(&clock));
+        let engine = runtime.block_on(Simulated::open("simulated", root, replay, clock, program())).unwrap();
+        (engine, link)
     }
 
     fn root(&self) -> PathBuf {
@@ -81,7 +83,7 @@ impl Stage for SimulatedStage {
 
     fn scarce() -> SimulatedStage {
         let stage = SimulatedStage::open_on(scarce());
-        stage.engine.as_ref().unwrap().cue();
+        stage.engine().recording().unwrap().begin_anew();
         stage
     }
 
@@ -96,11 +98,11 @@ impl Stage for SimulatedStage {
     }
 
     fn engine(&self) -> &dyn Engine {
-        self.engine.as_ref().unwrap()
+        &self.engine.as_ref().unwrap().0
     }
 
     fn link(&self) -> &dyn AgentLink {
-        self.engine.as_ref().unwrap()
+        &self.engine.as_ref().unwrap().1
     }
 
     fn wait_for<T>(&self, work: impl Future<Output = T>) -> T {
@@ -167,7 +169,7 @@ impl Stage for SimulatedStage {
 
     fn take(&self, lease: LeaseId, notice: Option<Span>) {
         let how = notice.map_or(Interrupt::Without, Interrupt::WithNotice);
-        self.wait_for(self.engine.as_ref().unwrap().interrupt(lease, how)).unwrap();
+        self.wait_for(self.engine().interrupt(lease, how)).unwrap();
     }
 }
 

@@ -58,6 +58,7 @@ pub trait Stage: Sized {
     fn acquire(&self, seq: u64) -> Result<LeaseState, EngineError> {
         let seen = self.wait_for(self.engine().acquire(lease(seq).group, &self.want()))?;
         assert_eq!(seen.leases.len(), 1, "{seen:?}");
+        self.listen(lease(seq), &seen.leases[0].state);
         Ok(seen.leases[0].state.clone())
     }
 
@@ -72,8 +73,22 @@ pub trait Stage: Sized {
     fn see(&self, lease: LeaseId) -> Option<Observed> {
         let groups = self.wait_for(self.engine().observe(&[lease.group])).unwrap();
         let state = groups.into_iter().flat_map(|seen| seen.leases).find(|seen| seen.lease == lease)?.state;
-        let workers = self.wait_for(self.link().workers(&[lease])).unwrap();
+        self.listen(lease, &state);
+        let workers = self.link().workers(&[lease]);
         Some(Observed { state, worker: workers.into_iter().next().map(|seen| seen.worker) })
+    }
+
+    /// Listens to the agent of a lease, as a server does: from usable until gone, its last words included.
+    fn listen(&self, lease: LeaseId, state: &LeaseState) {
+        match state {
+            LeaseState::Up { ready: Some(address), .. } => self.wait_for(async { self.link().follow(lease, address) }),
+            LeaseState::Gone { .. } => {
+                let owned = self.wait_for(self.engine().list_owned()).unwrap();
+                let address = owned.into_iter().find(|owned| owned.lease == lease).and_then(|owned| owned.address);
+                address.iter().for_each(|address| self.link().last_words(lease, address));
+            }
+            _ => {}
+        }
     }
 
     /// Waits until the engine shows something.

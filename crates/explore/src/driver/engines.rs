@@ -74,7 +74,8 @@ impl WorldRun {
 
     pub(super) fn look(&mut self, engine: String, groups: Vec<DecisionId>, sweep: bool) {
         let hangs = self.shared.world().hangs_until.get(&engine).copied().filter(|until| self.now < *until);
-        let on_its_way = |at: Time, seen| LookOnItsWay { at, engine: engine.clone(), seen, groups: groups.clone(), sweep };
+        let on_its_way =
+            |at: Time, seen| LookOnItsWay { at, engine: engine.clone(), seen, groups: groups.clone(), sweep };
         if let Some(until) = hangs {
             // As the server does, it is given up after a while, and tried again.
             let at = until.min(self.now + Span::seconds(30));

@@ -12,9 +12,9 @@ mod away;
 mod missing;
 mod requests;
 mod step;
-mod watch;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 pub use away::Away;
 pub use requests::{Answer, Refused, Ticket};
@@ -228,7 +228,8 @@ impl Cycle {
             let old = self.watches.values_mut().filter(|watch| !watch.is_fresh(now.real, &self.habits));
             old.for_each(|watch| watch.stir(now));
         }
-        let wants = |(engine, watch): (&String, &Watch)| Some((engine.clone(), watch.wants_look(now.real, &self.habits)?));
+        let wants =
+            |(engine, watch): (&String, &Watch)| Some((engine.clone(), watch.wants_look(now.real, &self.habits)?));
         let (engine, sweep) = self.watches.iter().find_map(wants)?;
         let at_engine = self.brain().leases().filter(|lease| lease.offer.engine() == engine);
         let groups: BTreeSet<DecisionId> = at_engine.map(|lease| lease.id.group).collect();
@@ -298,9 +299,10 @@ impl Cycle {
 
     /// Engines of which it is not known what they show by now.
     fn unseen(&self, now: Moment) -> BTreeSet<String> {
-        let unseen = self.watches.iter().filter(|(_, watch)| {
-            !watch.is_seen(now.real, &self.habits) && !watch.is_given_up(now.real, &self.habits)
-        });
+        let unseen = self
+            .watches
+            .iter()
+            .filter(|(_, watch)| !watch.is_seen(now.real, &self.habits) && !watch.is_given_up(now.real, &self.habits));
         unseen.map(|(engine, _)| engine.clone()).collect()
     }
 

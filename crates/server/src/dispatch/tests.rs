@@ -3,10 +3,10 @@
 use super::*;
 use futures::FutureExt;
 use std::sync::Mutex;
+use windfall_core::Address;
 use windfall_core::brain::Config;
 use windfall_core::record::Resume;
 use windfall_core::{Allocation, Body, Installation, JobSpec, Market, NanoUsd, Offer, Reason, Record, Time, Workload};
-use windfall_core::Address;
 use windfall_exec::{Capabilities, SeenWorker};
 
 /// Shows these offers; its first lease's agent hangs.

@@ -97,3 +97,20 @@ fn a_timer_of_a_job_that_was_left_alone_is_due_until_it_is_not() {
     world.decide();
     assert!(world.brain.due(world.now).is_none());
 }
+
+#[test]
+fn who_has_asked_a_silent_engine_in_vain_asks_elsewhere() {
+    let mut world = world();
+    world.submit(job(1, None));
+    world.decide();
+    assert_eq!(taken(&world), [SPOT]);
+    world.offer("elsewhere/a/box/spot", 1.0, Some(8));
+    world.event(Event::EngineSilent { engine: "test".into(), since: world.now });
+    for _ in 0..3 {
+        decide_but_for(&mut world, &["test"]);
+    }
+    assert_eq!(taken(&world), [SPOT, "elsewhere/a/box/spot"], "the first is on its way back for whenever it answers");
+    assert!(world.brain.leases().any(|lease| lease.is_releasing()));
+    let open: Vec<&'static str> = world.brain.outbox().iter().map(|open| open.decision.kind()).collect();
+    assert_eq!(open, ["release", "acquire"]);
+}

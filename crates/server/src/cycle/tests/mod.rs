@@ -4,8 +4,8 @@ mod engines;
 
 use super::*;
 use futures::FutureExt;
-use windfall_core::spec::CheckpointSpec;
 use std::time::Duration;
+use windfall_core::spec::CheckpointSpec;
 use windfall_core::{GroupPhase, JobSpec, Market, NanoUsd, Offer, Span, Time, Workload, WorkloadId};
 use windfall_exec::{LeaseState, SeenGroup, SeenLease};
 use windfall_store::{MemoryStore, Store};

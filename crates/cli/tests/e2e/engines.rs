@@ -1,0 +1,81 @@
+//! Two engines in two processes: one that is stopped delays nobody who does not depend on it.
+
+use super::processes::{self, Role};
+use super::testbed::{Testbed, eventually};
+use super::witness::{Witness, check_ledger};
+use rustix::process::Signal;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+
+/// A recorded market in a process of its own.
+struct Far {
+    child: Child,
+    leases: PathBuf,
+}
+
+impl Far {
+    fn new(testbed: &Testbed) -> Far {
+        let (socket, leases) = (testbed.work.join("far.sock"), testbed.home.join("far"));
+        let mut command = testbed.command(&["engine", "far", "--market", "steady", "--speed", "60"]);
+        command.arg("--socket").arg(&socket).arg("--leases").arg(&leases);
+        let child = command.stdout(Stdio::null()).spawn().unwrap();
+        eventually("the engine listens", || socket.exists());
+        Far { child, leases }
+    }
+
+    fn signal(&self, signal: Signal) {
+        processes::signal(self.child.id() as i32, signal);
+    }
+
+    /// Agents on its leases.
+    fn agents(&self, testbed: &Testbed) -> usize {
+        let here = self.leases.to_string_lossy().into_owned();
+        let agents = processes::of(&testbed.home).into_iter().filter(|process| process.role == Role::Agent);
+        agents.filter(|agent| processes::line(agent.pid).contains(&here)).count()
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        self.signal(Signal::CONT);
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn an_engine_that_is_stopped_delays_nobody_else() {
+    let testbed = Testbed::bare();
+    std::fs::create_dir_all(&testbed.home).unwrap();
+    let far = Far::new(&testbed);
+    let engine = format!("far={}", testbed.work.join("far.sock").display());
+    testbed.run(&["up", "--market", "steady", "--speed", "60", "--engine", &engine]).ends_with(0);
+    // Both sell the same at the same price: the first by name is taken.
+    let on_far = Witness::submit(&testbed, "on-far", "plain");
+    on_far.until_beats(&[]);
+    assert_eq!(far.agents(&testbed), 1, "it runs on a lease of the far engine");
+
+    far.signal(Signal::STOP);
+    let before = on_far.until_beats(&[]).beats;
+    let elsewhere = Witness::submit(&testbed, "elsewhere", "plain");
+    elsewhere.until_beats(&[]);
+    assert_eq!(far.agents(&testbed), 1, "it runs on a lease of the other engine");
+    let status = testbed.run(&["status"]).ends_with(0);
+    assert!(status.out.contains("far has not answered for"), "{status:?}");
+    elsewhere.finish();
+    elsewhere.check_over(&testbed);
+    // What runs on the engine that is stopped goes on, and its agent is heard.
+    eventually("it beats on", || on_far.alive().is_some_and(|run| run.beats > before + 20));
+    let done = || testbed.job(on_far.id)["done"].as_u64().unwrap();
+    let known = done();
+    eventually("its progress is heard", || done() > known + 20);
+
+    far.signal(Signal::CONT);
+    eventually("it answers again", || !testbed.run(&["status"]).out.contains("has not answered"));
+    on_far.finish();
+    on_far.check_over(&testbed);
+    assert_eq!(on_far.runs().len(), 1, "it was never moved");
+    eventually("the lease is given back", || far.agents(&testbed) == 0);
+    check_ledger(&testbed);
+    testbed.run(&["down", "--cancel"]).ends_with(0);
+}
