@@ -35,6 +35,7 @@ struct Stint {
 
 #[derive(Default)]
 struct Lease {
+    engine: String,
     workload: Option<WorkloadId>,
     batch: u64,
     up: bool,
@@ -228,14 +229,17 @@ impl Conduct {
             Decision::Acquire { want } => {
                 let workload = &want.workload;
                 self.may_have_more(workload, "asked for leases")?;
-                let old =
-                    self.leases.iter().find(|(_, known)| known.workload == Some(*workload) && known.batch != batch);
+                let old = self.leases.iter().find(|(_, known)| {
+                    known.workload == Some(*workload) && known.batch != batch && !self.silent.contains(&known.engine)
+                });
                 if let Some((old, _)) = old {
                     return Err((5, format!("job {workload} asked for {id} while {old} is not gone")));
                 }
                 self.groups.insert(id, None);
+                let engine = want.alternatives.first().map(|first| first.offer.engine().to_owned());
+                let engine = engine.unwrap_or_default();
                 for slot in 0..want.units {
-                    let new = Lease { workload: Some(*workload), batch, ..Lease::default() };
+                    let new = Lease { workload: Some(*workload), batch, engine: engine.clone(), ..Lease::default() };
                     self.leases.insert(LeaseId { group: id, slot }, new);
                 }
             }

@@ -181,7 +181,8 @@ impl Engine for InventedEngine {
             return Err(lost());
         }
         // As clouds do: what ran can still be seen for an hour after its end.
-        let ours = |machine: &Machine| world.offers[machine.offer].offer.engine == self.name;
+        // One that was given back before it was asked for is of no offer.
+        let ours = |machine: &Machine| world.offers.get(machine.offer).is_some_and(|of| of.offer.engine == self.name);
         let shown = world.machines.iter().filter(|(_, machine)| ours(machine));
         let shown = shown.filter(|(_, machine)| match machine.gone {
             None => true,

@@ -139,6 +139,23 @@ impl Testbed {
         answer
     }
 
+    /// What a test that failed leaves to be understood: its jobs, why they are where they are, and what runs.
+    fn tell_what_was(&self) {
+        let shown = |args: &[&str]| {
+            let said = self.command(args).output();
+            said.map(|said| String::from_utf8_lossy(&said.stdout).into_owned()).unwrap_or_default()
+        };
+        eprintln!("{}", shown(&["jobs", "--all"]));
+        for id in 1..=6 {
+            let lines = shown(&["explain", &id.to_string()]);
+            let last: Vec<&str> = lines.lines().rev().take(25).collect();
+            eprintln!("--- job {id}\n{}", last.into_iter().rev().collect::<Vec<_>>().join("\n"));
+        }
+        for process in processes::of(&self.home) {
+            eprintln!("{process:?} {}", processes::line(process.pid));
+        }
+    }
+
     /// Ends everything and checks that nothing at all is left.
     pub fn leaves_nothing(&self) {
         self.run(&["down", "--cancel"]).ends_with(0);
@@ -151,6 +168,7 @@ impl Drop for Testbed {
         if std::thread::panicking() {
             let log = std::fs::read_to_string(self.home.join("server.log")).unwrap_or_default();
             eprintln!("--- server.log of {}\n{log}---", self.home.display());
+            self.tell_what_was();
         }
         let mut down = self.command(&["down", "--cancel"]);
         if let Ok(mut child) = down.stdout(Stdio::null()).stderr(Stdio::null()).spawn() {

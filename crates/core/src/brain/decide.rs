@@ -69,7 +69,7 @@ impl Brain {
                 wakes.insert(job.id, wake);
             }
         }
-        round.for_orphans(unseen);
+        round.for_orphans();
         let (decided, wanted) = (round.decided, round.wanted);
         self.think_at = self.plan_cache.think(&self.model, &wanted).then_some(now + THINK_AGAIN);
         self.wake_at = wakes;
@@ -91,7 +91,8 @@ impl Brain {
             }
         }
         let unknown = unseen.iter().any(|engine| self.silent_since(engine).is_none());
-        let waits = |job: &&Job| holders.get(&job.id).copied().unwrap_or(unknown);
+        // What a job that is over gives back does not depend on what anybody shows.
+        let waits = |job: &&Job| job.ended.is_none() && holders.get(&job.id).copied().unwrap_or(unknown);
         self.jobs.values().filter(waits).map(|job| job.id).collect()
     }
 }
@@ -150,9 +151,8 @@ impl Round<'_> {
     }
 
     /// Gives back what the log did not know.
-    fn for_orphans(&mut self, unseen: &BTreeSet<String>) {
-        let orphans = self.brain.leases.values().filter(|lease| lease.workload.is_none());
-        let orphans: Vec<&Lease> = orphans.filter(|lease| !unseen.contains(lease.offer.engine())).collect();
+    fn for_orphans(&mut self) {
+        let orphans: Vec<&Lease> = self.brain.leases.values().filter(|lease| lease.workload.is_none()).collect();
         self.release(&orphans, &Reason::new("orphan", "the engine holds it and the log did not know it"));
     }
 
