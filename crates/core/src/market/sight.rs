@@ -93,7 +93,7 @@ pub struct Sight {
     pub margins: Margins,
     /// What is held.
     pub present: Option<Present>,
-    /// What could be bought.
+    /// What could be bought, in the order of names: of two that are equally good, policies take the first.
     pub offers: Vec<Seen>,
     /// What is believed about all spot offers taken as one market; none where there is one only.
     pub anywhere: Option<Arc<Belief>>,
