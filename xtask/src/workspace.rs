@@ -1,5 +1,6 @@
 //! The workspace that chores work on: its root, its cargo and the programs built from it.
 
+use crate::leftovers::{MARK, mark};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
 
@@ -11,7 +12,7 @@ pub fn root() -> PathBuf {
 /// Cargo, in the root of the workspace.
 pub fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(args).current_dir(root());
+    command.args(args).current_dir(root()).env(MARK, mark());
     command
 }
 
