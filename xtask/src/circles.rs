@@ -11,11 +11,19 @@ const KNOWN: &[(&str, &[&str], &str)] = &[
     (
         "explore",
         &["audit", "driver", "engine", "scenario", "server", "world"],
-        "the driver owns a world whose parts ask it for faults: the dice should be a file of their own",
+        "the times of a world (BEGIN, SWEEP, RETRY) stand in its driver: a file of their own would end it",
     ),
-    ("server", &["answers", "keeper"], "answers know the keeper's questions, which could be a file of their own"),
-    ("server", &["cycle::requests", "cycle::step"], "a step takes requests, and a request reads what a step may say"),
-    ("server", &["listener", "principal"], "who asks is read off the listener's connection, a type of its own"),
+    ("server", &["answers", "keeper"], "the keeper holds an archive, and that answers the keeper's own questions"),
+    (
+        "server",
+        &["cycle::requests", "cycle::step"],
+        "a request is taken in a step, and a step carries tickets of requests",
+    ),
+    (
+        "server",
+        &["listener", "principal"],
+        "the listener makes a principal of who connects, which is read back from it",
+    ),
 ];
 
 /// A module, by its path in the crate; the root's is empty.

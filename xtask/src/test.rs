@@ -2,9 +2,9 @@
 //! does not.
 
 use crate::components::Components;
-use crate::leftovers::Leftovers;
+use crate::leftovers::{Leftovers, MARK, mark};
 use crate::programs::{self, Ran};
-use crate::workspace::{cargo, finish, metadata, root, run};
+use crate::workspace::{cargo, debug_program, finish, metadata, root, run};
 use crate::{architecture, circles, licences, mutants, style};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
@@ -83,7 +83,7 @@ pub fn test(args: &[String]) -> ExitCode {
         summary.rows.push((format!("skipped: {name}"), true, why.clone()));
     }
     let mut env: Vec<(&str, String)> = components.env.clone();
-    env.push(("WINDFALL_BIN", root().join("target/debug/windfall").display().to_string()));
+    env.push(("WINDFALL_BIN", debug_program("windfall").display().to_string()));
     // The same cases in every run of this command: what is new is looked for on purpose, with another seed.
     env.push((CASES_SEED, std::env::var(CASES_SEED).unwrap_or_else(|_| "1".to_owned())));
     if quick {
@@ -97,10 +97,9 @@ pub fn test(args: &[String]) -> ExitCode {
     python.args(["-m", "unittest", "discover", "-s", "python/tests", "-t", "python"]).current_dir(root());
     summary.step("python helper", &mut python);
     let seconds = if quick { "5" } else { "30" };
-    summary.step(
-        "explorer, fresh seeds",
-        &mut cargo(&["run", "--quiet", "--package", "windfall-explore", "--", "--seconds", seconds]),
-    );
+    // The program that was built above: cargo would build it anew with the features of its package alone.
+    let mut explorer = Command::new(debug_program("windfall-explore"));
+    summary.step("explorer, fresh seeds", explorer.args(["--seconds", seconds]).env(MARK, mark()));
     drop(components);
     report(&summary)
 }

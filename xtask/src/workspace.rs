@@ -39,10 +39,19 @@ pub fn metadata() -> serde_json::Value {
     serde_json::from_slice(&text).unwrap_or_default()
 }
 
-/// Where optimised programs are: cargo may have been told to build elsewhere.
+/// Where cargo builds: it may have been told to do so elsewhere.
+fn target() -> PathBuf {
+    root().join(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from))
+}
+
+/// Where optimised programs are.
 pub fn built() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-    root().join(target).join("release")
+    target().join("release")
+}
+
+/// A program as tests use it.
+pub fn debug_program(name: &str) -> PathBuf {
+    target().join("debug").join(name)
 }
 
 /// The optimised program on a state directory.
