@@ -17,6 +17,8 @@ const WAITING: &[(&str, usize)] = &[("rehearse", 8), ("e2e", 6), ("conformance",
 struct TestProgram {
     package: String,
     target: String,
+    /// It holds the tests that stand in the source itself.
+    unit: bool,
     path: PathBuf,
     /// The folder of its package, in which it runs.
     folder: PathBuf,
@@ -38,9 +40,9 @@ pub struct Ran {
 /// Builds all test programs and runs them with these variables.
 pub fn run_all(env: &[(&str, String)]) -> Vec<Ran> {
     let programs = built();
-    let waits = |program: &TestProgram| WAITING.iter().position(|(name, _)| *name == program.target);
-    let (mut waiting, computing): (Vec<_>, Vec<_>) = programs.into_iter().partition(|program| waits(program).is_some());
-    waiting.sort_by_key(waits);
+    let (mut waiting, computing): (Vec<_>, Vec<_>) =
+        programs.into_iter().partition(|program| program.waits().is_some());
+    waiting.sort_by_key(TestProgram::waits);
     let (ran, screen) = (Mutex::new(Vec::new()), Mutex::new(()));
     let lane = |programs: &[TestProgram]| {
         for program in programs {
@@ -78,22 +80,27 @@ impl TestProgram {
         Some(TestProgram {
             package: folder.file_name()?.to_str()?.to_owned(),
             target: message["target"]["name"].as_str()?.to_owned(),
+            unit: message["target"]["kind"][0] != "test",
             path: message["executable"].as_str()?.into(),
             folder,
         })
     }
 
+    /// Its place among those that mostly wait.
+    fn waits(&self) -> Option<usize> {
+        WAITING.iter().position(|(name, _)| !self.unit && *name == self.target)
+    }
+
     fn name(&self) -> String {
-        let unit = self.target.replace('_', "-").trim_start_matches("windfall-") == self.package;
-        if unit { format!("{}: unit tests", self.package) } else { format!("{}: {}", self.package, self.target) }
+        if self.unit { format!("{}: unit tests", self.package) } else { format!("{}: {}", self.package, self.target) }
     }
 
     fn command(&self, env: &[(&str, String)]) -> Command {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        let waits = WAITING.iter().find(|(name, _)| *name == self.target);
+        let waits = self.waits().map(|number| WAITING[number]);
         // What computes gives way: beside it others look at how long something takes.
         let mut command = Command::new(if waits.is_some() { "env" } else { "nice" });
-        let at_once = waits.map_or(cores, |(_, at_once)| *at_once).to_string();
+        let at_once = waits.map_or(cores, |(_, at_once)| at_once).to_string();
         command.arg(&self.path).args(["--quiet", "--show-output", "--test-threads", &at_once]);
         command.current_dir(&self.folder);
         command.envs(env.iter().map(|(name, value)| (name, value)));
