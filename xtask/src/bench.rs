@@ -1,6 +1,7 @@
 //! Every figure that the documentation names, each from the command that makes it.
 
 use crate::components::Components;
+use crate::leftovers::Leftovers;
 use crate::load::load;
 use crate::workspace::{built, cargo, finish, root, run, windfall};
 use std::process::{Command, ExitCode};
@@ -14,7 +15,7 @@ pub fn bench(args: &[String]) -> ExitCode {
     }
     let mut good = run(&mut cargo(&["build", "--release", "--quiet", "--workspace", "--examples", "--bins"]));
     let needs_components = wanted("store") || wanted("checkpoint");
-    let components = needs_components.then(Components::start);
+    let components = needs_components.then(|| Components::start(Leftovers::watch(&Components::folder())));
     let env =
         || components.iter().flat_map(|components| components.env.iter().map(|(name, value)| (*name, value.clone())));
     if wanted("size") {

@@ -1,6 +1,7 @@
 //! The real services that tests run against: installed when they are missing, started on free ports of
 //! the loopback, stopped by their process number. What cannot be had is named, never faked.
 
+use crate::leftovers::{Leftovers, MARK, mark};
 use crate::workspace::root;
 use std::fs::File;
 use std::net::{TcpListener, TcpStream};
@@ -19,7 +20,6 @@ pub struct Running {
 }
 
 /// What could be started, and what could not.
-#[derive(Default)]
 pub struct Components {
     running: Vec<Running>,
     /// Variables for the tests.
@@ -27,6 +27,8 @@ pub struct Components {
     /// Name and reason of what is missing.
     pub skipped: Vec<(String, String)>,
     folder: PathBuf,
+    /// Ends the services when this process can no longer do it.
+    leftovers: Leftovers,
 }
 
 impl Drop for Components {
@@ -54,12 +56,17 @@ fn stop(child: &mut Child) {
 }
 
 impl Components {
+    /// Where the services of this process keep what they write.
+    pub fn folder() -> PathBuf {
+        std::env::temp_dir().join(format!("windfall-test-{}", std::process::id()))
+    }
+
     /// Starts everything that tests use.
-    pub fn start() -> Components {
-        let folder = std::env::temp_dir().join(format!("windfall-test-{}", std::process::id()));
+    pub fn start(leftovers: Leftovers) -> Components {
+        let folder = Components::folder();
         let _ = std::fs::create_dir_all(&folder);
-        let mut components = Components::default();
-        components.folder = folder;
+        let mut components =
+            Components { running: Vec::new(), env: Vec::new(), skipped: Vec::new(), folder, leftovers };
         for (name, start) in [
             ("python3", Components::python as fn(&mut Components) -> Result<(), String>),
             ("postgres", Components::postgres),
@@ -82,9 +89,11 @@ impl Components {
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(errors)
+            .env(MARK, mark())
             .spawn()
             .map_err(|error| format!("{command:?}: {error}"))?;
         println!("started {name} (pid {}) on 127.0.0.1:{port}", child.id());
+        self.leftovers.started(child.id());
         self.running.push(Running { name, child });
         let until = Instant::now() + Duration::from_secs(60);
         while Instant::now() < until {

@@ -2,11 +2,14 @@
 
 mod architecture;
 mod bench;
+mod circles;
 mod components;
 mod docs;
+mod leftovers;
 mod licences;
 mod load;
 mod mutants;
+mod programs;
 mod style;
 mod test;
 mod workspace;
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Some("mutants") => mutants::mutants(rest),
         Some("priors") => bench::priors(),
         Some("markets") => bench::markets(),
+        Some("end-leftovers-of") => leftovers::end_leftovers(rest),
         Some("help" | "--help" | "-h") | None => {
             print!("{HELP}");
             ExitCode::SUCCESS

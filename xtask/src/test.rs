@@ -2,10 +2,11 @@
 //! does not.
 
 use crate::components::Components;
-use crate::workspace::{cargo, finish, metadata, root, run};
-use crate::{architecture, licences, mutants, style};
-use std::io::{BufRead, BufReader};
-use std::process::{Command, ExitCode, Stdio};
+use crate::leftovers::{Leftovers, MARK, mark};
+use crate::programs::{self, Ran};
+use crate::workspace::{cargo, debug_program, finish, metadata, root, run};
+use crate::{architecture, circles, licences, mutants, style};
+use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 /// Where property tests read their seed.
@@ -47,87 +48,28 @@ impl Summary {
         self.row(name, good, format!("{} s", began.elapsed().as_secs()));
     }
 
-    /// Runs a test binary and counts what it says.
-    fn tests(&mut self, name: &str, command: &mut Command) {
-        println!("\n== {name}");
-        let began = Instant::now();
-        let (mut passed, mut failed) = (0, 0);
-        let mut section = Section::Progress;
-        let good = match command.stdout(Stdio::piped()).spawn() {
-            Ok(mut child) => {
-                for line in
-                    child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines()).map_while(Result::ok)
-                {
-                    section = section.after(&line);
-                    if section != Section::Successes {
-                        println!("{line}");
-                    }
-                    if section == Section::Failures {
-                        if line.starts_with("---- ") {
-                            self.failures.push(Vec::new());
-                        }
-                        self.failures.last_mut().into_iter().for_each(|lines| lines.push(line.clone()));
-                    }
-                    if let Some(counts) = line.strip_prefix("test result: ") {
-                        passed += count(counts, " passed");
-                        failed += count(counts, " failed");
-                    }
-                    if let Some(skipped) = line.strip_prefix("skipped: ") {
-                        self.skipped += 1;
-                        self.rows.push((format!("skipped: {skipped}"), true, String::new()));
-                    }
-                }
-                child.wait().is_ok_and(|status| status.success())
-            }
-            Err(error) => {
-                println!("{error}");
-                false
-            }
-        };
-        self.passed += passed;
-        self.failed += failed + u64::from(!good && failed == 0);
-        self.rows.push((
-            name.to_owned(),
-            good,
-            format!("{passed} passed, {failed} failed, {} s", began.elapsed().as_secs()),
-        ));
-    }
-}
-
-/// Where in the output of a test binary a line stands. What good tests print is read for what they skipped, and
-/// not shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Section {
-    Progress,
-    Successes,
-    Failures,
-    Names,
-}
-
-impl Section {
-    fn after(self, line: &str) -> Section {
-        match line {
-            "successes:" => Section::Successes,
-            // The first time before what they printed, the second time before their names.
-            "failures:" if self == Section::Failures => Section::Names,
-            "failures:" => Section::Failures,
-            _ if line.starts_with("test result: ") => Section::Progress,
-            _ => self,
+    /// What the test programs said.
+    fn programs(&mut self, all: Vec<Ran>) {
+        for ran in all {
+            self.passed += ran.passed;
+            self.failed += ran.failed;
+            self.skipped += ran.skipped.len() as u64;
+            self.failures.extend(ran.failures);
+            let remark = format!("{} passed, {} failed, {} s", ran.passed, ran.failed, ran.seconds);
+            self.rows.push((ran.name, ran.good, remark));
+            self.rows.extend(ran.skipped.into_iter().map(|why| (format!("skipped: {why}"), true, String::new())));
         }
     }
-}
-
-fn count(text: &str, word: &str) -> u64 {
-    let before = text.find(word).map(|at| &text[..at]);
-    before.and_then(|before| before.rsplit([' ', '.', ';']).next()).and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 /// Runs everything.
 pub fn test(args: &[String]) -> ExitCode {
     let quick = args.iter().any(|arg| arg == "--quick");
     let mut summary = Summary { rows: Vec::new(), failures: Vec::new(), passed: 0, failed: 0, skipped: 0 };
+    let leftovers = Leftovers::watch(&Components::folder());
     let metadata = metadata();
     summary.check("architecture", &architecture::violations(&metadata));
+    summary.check("circles of use", &circles::violations());
     summary.check("licences", &licences::violations(&metadata));
     summary.check("house style", &style::violations());
     summary.check("list of mutants", &mutants::violations());
@@ -135,31 +77,29 @@ pub fn test(args: &[String]) -> ExitCode {
     summary.step("lints", &mut cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]));
     summary.step("build", &mut cargo(&["build", "--workspace", "--all-targets", "--quiet"]));
 
-    let components = Components::start();
+    let components = Components::start(leftovers);
     for (name, why) in &components.skipped {
         summary.skipped += 1;
         summary.rows.push((format!("skipped: {name}"), true, why.clone()));
     }
-    let mut tests =
-        cargo(&["test", "--workspace", "--no-fail-fast", "--quiet", "--", "--test-threads", "4", "--show-output"]);
-    tests.envs(components.env.iter().map(|(name, value)| (*name, value.as_str())));
-    tests.env("WINDFALL_BIN", root().join("target/debug/windfall"));
+    let mut env: Vec<(&str, String)> = components.env.clone();
+    env.push(("WINDFALL_BIN", debug_program("windfall").display().to_string()));
     // The same cases in every run of this command: what is new is looked for on purpose, with another seed.
-    if std::env::var_os(CASES_SEED).is_none() {
-        tests.env(CASES_SEED, "1");
-    }
+    env.push((CASES_SEED, std::env::var(CASES_SEED).unwrap_or_else(|_| "1".to_owned())));
     if quick {
-        tests.env("WINDFALL_QUICK", "1");
+        env.push(("WINDFALL_QUICK", "1".to_owned()));
     }
-    summary.tests("tests", &mut tests);
+    let began = Instant::now();
+    let ran = programs::run_all(&env);
+    summary.row("test programs", !ran.is_empty(), format!("{} of them, {} s", ran.len(), began.elapsed().as_secs()));
+    summary.programs(ran);
     let mut python = Command::new("python3");
     python.args(["-m", "unittest", "discover", "-s", "python/tests", "-t", "python"]).current_dir(root());
     summary.step("python helper", &mut python);
     let seconds = if quick { "5" } else { "30" };
-    summary.step(
-        "explorer, fresh seeds",
-        &mut cargo(&["run", "--quiet", "--package", "windfall-explore", "--", "--seconds", seconds]),
-    );
+    // The program that was built above: cargo would build it anew with the features of its package alone.
+    let mut explorer = Command::new(debug_program("windfall-explore"));
+    summary.step("explorer, fresh seeds", explorer.args(["--seconds", seconds]).env(MARK, mark()));
     drop(components);
     report(&summary)
 }
@@ -184,34 +124,4 @@ fn report(summary: &Summary) -> ExitCode {
         println!("on CI a skip is a failure");
     }
     finish(summary.failed == 0 && !(ci && summary.skipped > 0))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Section, count};
-
-    #[test]
-    fn only_what_failed_is_shown() {
-        let lines = [
-            ("..F.", Section::Progress),
-            ("successes:", Section::Successes),
-            ("---- a stdout ----", Section::Successes),
-            ("failures:", Section::Failures),
-            ("---- b stdout ----", Section::Failures),
-            ("failures:", Section::Names),
-            ("    b", Section::Names),
-            ("test result: FAILED. 1 passed; 1 failed", Section::Progress),
-        ];
-        let mut section = Section::Progress;
-        for (line, expected) in lines {
-            section = section.after(line);
-            assert_eq!(section, expected, "{line}");
-        }
-    }
-
-    #[test]
-    fn counts_are_read_off_cargo_s_own_line() {
-        assert_eq!(count("ok. 12 passed; 3 failed; 0 ignored", " passed"), 12);
-        assert_eq!(count("ok. 12 passed; 3 failed; 0 ignored", " failed"), 3);
-    }
 }

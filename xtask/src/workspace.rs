@@ -1,5 +1,6 @@
 //! The workspace that chores work on: its root, its cargo and the programs built from it.
 
+use crate::leftovers::{MARK, mark};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
 
@@ -11,7 +12,7 @@ pub fn root() -> PathBuf {
 /// Cargo, in the root of the workspace.
 pub fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(args).current_dir(root());
+    command.args(args).current_dir(root()).env(MARK, mark());
     command
 }
 
@@ -38,10 +39,19 @@ pub fn metadata() -> serde_json::Value {
     serde_json::from_slice(&text).unwrap_or_default()
 }
 
-/// Where optimised programs are: cargo may have been told to build elsewhere.
+/// Where cargo builds: it may have been told to do so elsewhere.
+fn target() -> PathBuf {
+    root().join(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from))
+}
+
+/// Where optimised programs are.
 pub fn built() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-    root().join(target).join("release")
+    target().join("release")
+}
+
+/// A program as tests use it.
+pub fn debug_program(name: &str) -> PathBuf {
+    target().join("debug").join(name)
 }
 
 /// The optimised program on a state directory.

@@ -9,7 +9,7 @@ use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// Rehearsals at the same time: their programs mostly sleep, but restarts cost a core.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 8;
 
 static RUNNING: Mutex<usize> = Mutex::new(0);
 static FREE: Condvar = Condvar::new();

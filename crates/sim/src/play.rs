@@ -37,20 +37,22 @@ impl Player {
         Some(Player { name: name.to_owned(), policy, model, plan_cache: PlanCache::default() })
     }
 
-    /// The same with a plan for every kind of job among these.
+    /// The same with every plan that these jobs will want, whichever way they are played: a live brain would solve
+    /// them when prices move, within seconds, and nobody waits for that here.
     pub fn prepared<'a>(mut self, jobs: impl Iterator<Item = (&'a Course, &'a Terms)>) -> Player {
         let Some(model) = self.model.clone().filter(|_| market::plans(&self.name)) else { return self };
-        let wanted = jobs.filter_map(|(course, terms)| Game::new(&self, course, terms).sight.plan_terms());
-        let mut all: Vec<PlanTerms> = Vec::new();
-        for terms in wanted.collect::<Vec<_>>() {
-            // One plan for the longest and slackest of those that differ in nothing else.
-            match all.iter_mut().find(|known| known.like(&terms)) {
-                Some(known) => *known = known.wider(&terms),
-                None => all.push(terms),
-            }
+        let (mut at_first, mut later) = (Vec::new(), Vec::new());
+        for (course, terms) in jobs {
+            let mut wanted = Game::new(&self, course, terms).plans_wanted().into_iter();
+            wanted.next().into_iter().for_each(|terms| add_or_widen(&mut at_first, terms));
+            wanted.for_each(|terms| add_or_widen(&mut later, terms));
         }
-        self.plan_cache = PlanCache::with_room_for(all.len());
-        all.into_iter().for_each(|terms| self.plan_cache.put(Arc::new(Plan::solve(&model, terms))));
+        self.plan_cache = PlanCache::default();
+        // Jobs begin with plans for their very prices; later on one that is near enough will do, as in the brain.
+        for terms in at_first {
+            self.plan_cache.put_beside(Arc::new(Plan::solve(&model, terms)));
+        }
+        self.plan_cache.solve_all(&model, &later);
         self
     }
 
@@ -58,6 +60,14 @@ impl Player {
     pub fn foreseeing<'a>(model: Arc<Model>, jobs: impl Iterator<Item = (&'a Course, &'a Terms)>) -> Player {
         let name = "foresight".to_owned();
         Player { name, policy: market::foresight, model: Some(model), plan_cache: PlanCache::default() }.prepared(jobs)
+    }
+}
+
+/// One plan for the longest and slackest of jobs that differ in nothing else.
+fn add_or_widen(all: &mut Vec<PlanTerms>, terms: PlanTerms) {
+    match all.iter_mut().find(|known| known.like(&terms)) {
+        Some(known) => *known = known.wider(&terms),
+        None => all.push(terms),
     }
 }
 
@@ -111,6 +121,8 @@ struct Game<'a> {
     terms: Terms,
     player: &'a Player,
     sight: Sight,
+    /// The zone of each offer in sight; none of the one that nothing takes away.
+    zone_of: Vec<Option<usize>>,
     held: Use,
     /// Where the checkpoint lies: the zone in which progress was last made.
     home: Option<usize>,
@@ -134,14 +146,38 @@ impl<'a> Game<'a> {
             ..seen(zone.spot.clone(), Market::Spot, zone.price_at(0))
         });
         let any_up = course.zones.iter().any(|zone| zone.is_up(0));
-        let offers = spot.chain([seen(Course::firm(), Market::OnDemand, course.on_demand)]).collect();
+        let firm = (seen(Course::firm(), Market::OnDemand, course.on_demand), None);
+        let spot = spot.enumerate().map(|(number, seen)| (seen, Some(number)));
+        let mut offers: Vec<(Seen, Option<usize>)> = spot.chain([firm]).collect();
+        // As in the brain: of two that are equally good, policies take the first.
+        offers.sort_by(|(a, _), (b, _)| a.id.cmp(&b.id));
+        let (offers, zone_of) = offers.into_iter().unzip();
         let anywhere = player.model.as_ref().filter(|_| course.zones.len() > 1);
         let sight = Sight {
             anywhere: anywhere.map(|model| Arc::new(model.belief(any_up))),
             model: player.model.clone(),
             ..Sight::at_the_start(terms.work, terms.deadline, terms.restart, margins(course.tick), offers)
         };
-        Game { course, terms: *terms, player, sight, held: Use::Idle, home: None, paid: 0, played: Played::default() }
+        let (held, played) = (Use::Idle, Played::default());
+        Game { course, terms: *terms, player, sight, zone_of, held, home: None, paid: 0, played }
+    }
+
+    /// Terms of every plan that will be asked for, in the order of time: they change with prices only.
+    fn plans_wanted(mut self) -> Vec<PlanTerms> {
+        let mut wanted: Vec<PlanTerms> = Vec::new();
+        for tick in 0..most_ticks(self.course, &self.terms) {
+            self.show_prices(tick);
+            wanted.extend(self.sight.plan_terms().filter(|terms| wanted.last() != Some(terms)));
+        }
+        wanted
+    }
+
+    fn show_prices(&mut self, tick: usize) {
+        for (seen, zone) in self.sight.offers.iter_mut().zip(&self.zone_of) {
+            if let Some(zone) = zone {
+                seen.price = self.course.zones[*zone].price_at(tick);
+            }
+        }
     }
 
     fn need(&self) -> Span {
@@ -161,11 +197,12 @@ impl<'a> Game<'a> {
     /// The beginning of a tick: what the market has, and what it has taken.
     fn look(&mut self, tick: usize) {
         self.sight.now = Time(self.course.tick.0 * tick as i64);
-        let home = self.home;
-        for (number, (zone, seen)) in self.course.zones.iter().zip(&mut self.sight.offers).enumerate() {
-            seen.available = zone.is_up(tick);
-            seen.price = zone.price_at(tick);
-            seen.entry = self.course.egress(home, number);
+        self.show_prices(tick);
+        for (seen, zone) in self.sight.offers.iter_mut().zip(&self.zone_of) {
+            if let Some(zone) = *zone {
+                seen.available = self.course.zones[zone].is_up(tick);
+                seen.entry = self.course.egress(self.home, zone);
+            }
         }
         if tick > 0 {
             self.learn();

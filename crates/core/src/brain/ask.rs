@@ -2,7 +2,7 @@
 //! cannot be had again.
 
 use super::decide::Round;
-use super::{Brain, Job};
+use super::{Brain, Job, Lease};
 use crate::market::Sight;
 use crate::offer::{Offer, OfferId};
 use crate::pool::Shape;
@@ -18,7 +18,7 @@ impl Round<'_> {
     pub(super) fn acquire(&mut self, job: &Job, offer: &OfferId, sight: &Sight, reason: &Reason) {
         let Some(offer) = self.brain.offers.get(offer) else { return };
         // As many as the market has, where that is known: speed and price go with the number.
-        let units = self.left_of(offer).unwrap_or(job.spec.gang).clamp(job.spec.least(), job.spec.gang);
+        let units = self.left_of(offer, 0).unwrap_or(job.spec.gang).clamp(job.spec.least(), job.spec.gang);
         *self.taken.entry(offer.id.clone()).or_default() += units;
         let max_price = job.spec.max_price.filter(|_| offer.market.can_be_taken());
         let offers = std::iter::once(offer).chain(self.as_good(offer, units, sight));
@@ -51,7 +51,7 @@ impl Round<'_> {
                     == (&chosen.engine, &chosen.accelerator, chosen.accelerators, chosen.market)
         };
         let offers = self.brain.offers.values().filter(|offer| alike(offer) && open(offer));
-        let room = |offer: &&Offer| self.left_of(offer).is_none_or(|left| left >= units);
+        let room = |offer: &&Offer| self.left_of(offer, 0).is_none_or(|left| left >= units);
         let mut offers: Vec<&Offer> =
             offers.filter(|offer| offer.price_per_hour <= chosen.price_per_hour).filter(room).collect();
         offers.sort_by_key(|offer| offer.price_per_hour);
@@ -59,16 +59,19 @@ impl Round<'_> {
         offers
     }
 
-    /// Instances of an offer that decisions may still take, where that is known.
-    fn left_of(&self, offer: &Offer) -> Option<u32> {
-        let taken = self.taken.get(&offer.id).copied().unwrap_or(0);
+    /// Instances of an offer that decisions may still take, where that is known, if so many were given up before.
+    fn left_of(&self, offer: &Offer, given_up: u32) -> Option<u32> {
+        let taken = self.taken.get(&offer.id).copied().unwrap_or(0).saturating_sub(given_up);
         offer.capacity.map(|capacity| capacity.saturating_sub(taken))
     }
 
-    /// What is held, or is taken in this very step, cannot be had any more.
+    /// What others hold, or take in this very step, cannot be had any more. What the job holds itself can: it would be
+    /// free again once the job gave it up, and whoever thinks of moving must see that.
     pub(super) fn without_what_is_taken(&self, job: &Job, sight: &mut Sight) {
         for seen in sight.offers.iter_mut().filter(|seen| seen.available && self.taken.contains_key(&seen.id)) {
-            let left = self.brain.offers.get(&seen.id).and_then(|offer| self.left_of(offer));
+            let held = |lease: &&Lease| lease.offer == seen.id && !lease.is_releasing();
+            let own = u32::try_from(self.brain.leases_of(job.id).filter(held).count()).unwrap_or(0);
+            let left = self.brain.offers.get(&seen.id).and_then(|offer| self.left_of(offer, own));
             seen.available = left.is_none_or(|left| left >= job.spec.least());
         }
     }

@@ -182,7 +182,7 @@ impl Brain {
     /// Gives it a model of markets and plans that were solved on it: before the first record, or beliefs begin anew.
     pub fn foresee(&mut self, model: Arc<Model>, plans: impl IntoIterator<Item = Arc<Plan>>) {
         self.model = model;
-        plans.into_iter().for_each(|plan| self.plan_cache.put(plan));
+        plans.into_iter().for_each(|plan| self.plan_cache.put_beside(plan));
     }
 
     /// The latest moment that a record told of.

@@ -6,13 +6,12 @@ mod policies;
 mod save;
 mod sight;
 
-pub use foresight::WORTH_WAITING_PERMILLE;
 pub use foresight::foresight;
 pub use policies::{
     greedy, levi_safe, on_demand, skynomad, time_sliced, uniform_progress, uniform_progress_no_hysteresis,
 };
 pub use save::{save_every, save_takes};
-pub use sight::{Choice, Margins, Present, Seen, Sight};
+pub use sight::{Choice, Margins, Present, Seen, Sight, WORTH_WAITING_PERMILLE};
 
 use crate::reason::Reason;
 

@@ -7,6 +7,10 @@ use crate::units::{NanoUsd, Span, Time};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
+/// While spot can be had, a job waits only for a saving of at least this many thousandths of what its next hour of work
+/// costs (or the rest of its work, if that is shorter). A job may say otherwise.
+pub const WORTH_WAITING_PERMILLE: u32 = 20;
+
 /// What a world asks to be kept before a deadline. A live world is looked at often and keeps room for what
 /// goes wrong; a replayed one is looked at once a tick, and nothing goes wrong in it but what was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,7 +97,7 @@ pub struct Sight {
     pub margins: Margins,
     /// What is held.
     pub present: Option<Present>,
-    /// What could be bought.
+    /// What could be bought, in the order of names: of two that are equally good, policies take the first.
     pub offers: Vec<Seen>,
     /// What is believed about all spot offers taken as one market; none where there is one only.
     pub anywhere: Option<Arc<Belief>>,
@@ -158,7 +162,7 @@ impl Sight {
             slow_restart: Span::ZERO,
             silent: Span::ZERO,
             firm_wait: Span::ZERO,
-            worth_waiting_permille: super::WORTH_WAITING_PERMILLE,
+            worth_waiting_permille: WORTH_WAITING_PERMILLE,
             margins,
             present: None,
             offers,

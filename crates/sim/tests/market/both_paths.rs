@@ -1,7 +1,6 @@
 //! The fast path and the whole brain take the same decisions, tick by tick, and pay the same.
 
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 use windfall_core::{NanoUsd, Span};
 use windfall_sim::{Course, Player, Terms, Zone, play, play_whole};
 
@@ -26,7 +25,8 @@ fn course(zones: Vec<Vec<bool>>, tick: Span, prices: &[i64]) -> Course {
     let zone = |(number, up): (usize, Vec<bool>)| {
         let price = |tick: usize| NanoUsd(prices[(tick / 30 + number) % prices.len()] * 1_000_000);
         let prices = (0..up.len()).map(price).collect();
-        Zone { price: prices, ..Zone::new(&format!("zone-{number}"), up, NanoUsd(0)) }
+        // Not in the order of the alphabet, in which the brain sees them.
+        Zone { price: prices, ..Zone::new(&format!("zone-{}", 9 - number), up, NanoUsd(0)) }
     };
     let zones = zones.into_iter().enumerate().map(zone).collect();
     Course { tick, zones, on_demand: NanoUsd::from_dollars(3.06), gang: 1, egress: Vec::new() }
@@ -54,10 +54,7 @@ fn agree(course: &Course, terms: &Terms) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    // The same cases each time. With others about one run in six finds a market with moving prices on which foresight
-    // takes on-demand in the whole brain a tick before it does here. Why is not known yet; whoever changes something
-    // else should not be told by it.
-    #![proptest_config(ProptestConfig { cases: 12, rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
     #[test]
     fn one_zone(

@@ -22,4 +22,4 @@ pub use model::{BUCKET_STARTS, BUCKETS, Hazard, MIXING, Model, Priors, Regime, S
 pub use one_world::WorldOutcome;
 pub use plan::{Plan, PlanTerms, Solving};
 pub use plan_cache::PlanCache;
-pub use weigh::{WORTH_WAITING_PERMILLE, foresight};
+pub use weigh::foresight;

@@ -82,9 +82,10 @@ impl PlanTerms {
         PlanTerms { ticks, slack_ticks, ..*self }
     }
 
-    /// Whether nothing is to be gained from another plan.
+    /// Whether nothing is to be gained from another plan. How far off a price may be is a share of the job's own, so
+    /// that of two plans the nearer one serves whenever the other does.
     pub fn serves(&self, other: &PlanTerms) -> bool {
-        self.suits(other) && self.spot_permille.abs_diff(other.spot_permille) * 20 <= self.spot_permille.max(20)
+        self.suits(other) && self.spot_permille.abs_diff(other.spot_permille) * 20 <= other.spot_permille.max(20)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Solved plans that jobs share, and the one that is being solved. Memory is bounded, and solving is done in
-//! slices of a fraction of a millisecond, so that whoever owns the cache never waits.
+//! slices of a fraction of a millisecond, so that whoever owns the cache never waits. Which plans there are decides
+//! what a job does: worlds that are to decide alike are given the same plans, and none that a job lacks.
 
 use super::model::Model;
 use super::plan::{Plan, PlanTerms, Solving};
@@ -36,6 +37,11 @@ impl PlanCache {
         suits.min_by_key(|plan| plan.terms().spot_permille.abs_diff(terms.spot_permille))
     }
 
+    /// Whether a job would be better served by a plan that is not there.
+    pub fn lacks(&self, terms: &PlanTerms) -> bool {
+        self.find(terms).is_none_or(|plan| !plan.terms().serves(terms))
+    }
+
     /// Whether a plan on these terms is being solved, or will be: there is room for it.
     pub fn will_have(&self, terms: &PlanTerms) -> bool {
         let solving = self.solving.as_ref().is_some_and(|solving| solving.terms().serves(terms));
@@ -53,8 +59,23 @@ impl PlanCache {
         self.solved.clone()
     }
 
-    /// Adds a plan that was solved elsewhere.
-    pub fn put(&mut self, plan: Arc<Plan>) {
+    /// Solves at once every plan that is lacked, whatever room they take: for replays, whose prices are known.
+    pub fn solve_all(&mut self, model: &Model, wanted: &[PlanTerms]) {
+        for terms in wanted {
+            if self.lacks(terms) {
+                self.put_beside(Arc::new(Plan::solve(model, *terms)));
+            }
+        }
+    }
+
+    /// Adds a plan that was solved elsewhere, and makes room for it where there is none.
+    pub fn put_beside(&mut self, plan: Arc<Plan>) {
+        self.solved.push(plan);
+        self.room = self.room.max(self.solved.len());
+    }
+
+    /// Adds a plan that was just solved, in place of the oldest where there is no room.
+    fn put(&mut self, plan: Arc<Plan>) {
         if self.solved.len() >= self.room {
             self.solved.remove(0);
         }
@@ -63,8 +84,7 @@ impl PlanCache {
 
     /// Solves a slice of the first plan that is wanted and not there; true while there is more to do.
     pub fn think(&mut self, model: &Model, wanted: &[PlanTerms]) -> bool {
-        let missing = |terms: &&PlanTerms| self.find(terms).is_none_or(|plan| !plan.terms().serves(terms));
-        let Some(terms) = wanted.iter().find(missing) else { return false };
+        let Some(terms) = wanted.iter().find(|terms| self.lacks(terms)) else { return false };
         if self.solved.len() >= self.room && self.idle(wanted).is_none() {
             // Every plan here is followed by somebody: one more would only take another's place, again and again.
             return false;

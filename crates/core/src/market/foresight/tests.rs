@@ -124,6 +124,18 @@ fn a_shelf_that_is_too_small_for_all_that_is_followed_comes_to_rest() {
     assert!(cache.find(&wanted[0]).is_some() && cache.find(&wanted[1]).is_none());
 }
 
+#[test]
+fn where_every_plan_is_there_that_will_be_wanted_nothing_is_left_to_think_about() {
+    let model = Model::embedded();
+    let at = |spot_permille: u32| PlanTerms { spot_permille, ..terms(Span::seconds(60)) };
+    let wanted: Vec<PlanTerms> = (300..500).step_by(9).map(at).collect();
+    let mut cache = PlanCache::with_room_for(1);
+    cache.solve_all(&model, &wanted);
+    assert!(wanted.iter().all(|terms| !cache.lacks(terms) && !cache.think(&model, std::slice::from_ref(terms))));
+    assert!(cache.plans().len() < wanted.len() / 2, "prices that are near enough share a plan");
+    assert!(cache.lacks(&at(700)));
+}
+
 /// A job on a market that has capacity at a constant price, as foresight sees it with a plan.
 fn sight(plan: &std::sync::Arc<Plan>, model: &std::sync::Arc<Model>, need: Span, left: Span, up: bool) -> Sight {
     let belief = std::sync::Arc::new(model.belief(up));

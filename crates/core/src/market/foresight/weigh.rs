@@ -12,9 +12,6 @@ use crate::units::{NanoUsd, Span};
 const TIE: f64 = 1e-3;
 /// Work that could be done now is put off only for a gain of so many on-demand ticks: nobody minds an early end.
 const PUT_OFF: f64 = 0.05;
-/// While spot can be had, a job waits only for a saving of at least this many thousandths of what its next hour of work
-/// costs (or the rest of its work, if that is shorter). A job may say otherwise.
-pub const WORTH_WAITING_PERMILLE: u32 = 20;
 /// For a saving below this no job waits, however large a share it is.
 const WORTH_WAITING_AT_LEAST: NanoUsd = NanoUsd(10_000_000);
 /// A move between zones must be better by this share of what changeovers are expected to cost there: that is an

@@ -1,0 +1,220 @@
+//! Every test program of the workspace. Two lanes run at once, each one program after the other: tests that compute,
+//! and beside them tests that mostly wait for processes, clocks and disks. What a program says is shown when it is over.
+
+use crate::leftovers::{MARK, mark};
+use crate::workspace::cargo;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::Instant;
+
+/// Programs whose tests mostly wait, longest first, and how many of their tests run at once. All others compute: as
+/// many at once as there are cores.
+const WAITING: &[(&str, usize)] = &[("rehearse", 8), ("e2e", 6), ("conformance", 6), ("checkpoints", 4)];
+
+/// A built test program.
+struct TestProgram {
+    package: String,
+    target: String,
+    /// It holds the tests that stand in the source itself.
+    unit: bool,
+    path: PathBuf,
+    /// The folder of its package, in which it runs.
+    folder: PathBuf,
+}
+
+/// How a program went.
+pub struct Ran {
+    pub name: String,
+    pub good: bool,
+    pub passed: u64,
+    pub failed: u64,
+    pub seconds: u64,
+    /// What was skipped, and why.
+    pub skipped: Vec<String>,
+    /// What each failed test printed.
+    pub failures: Vec<Vec<String>>,
+}
+
+/// Builds all test programs and runs them with these variables.
+pub fn run_all(env: &[(&str, String)]) -> Vec<Ran> {
+    let programs = built();
+    let (mut waiting, computing): (Vec<_>, Vec<_>) =
+        programs.into_iter().partition(|program| program.waits().is_some());
+    waiting.sort_by_key(TestProgram::waits);
+    let (ran, screen) = (Mutex::new(Vec::new()), Mutex::new(()));
+    let lane = |programs: &[TestProgram]| {
+        for program in programs {
+            let one = run_one(program.command(env), &program.name(), &screen);
+            ran.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(one);
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| lane(&waiting));
+        scope.spawn(|| {
+            lane(&computing);
+            let mut examples = cargo(&["test", "--workspace", "--doc", "--no-fail-fast", "--quiet"]);
+            examples.envs(env.iter().map(|(name, value)| (name, value)));
+            let one = run_one(examples, "examples in documentation", &screen);
+            ran.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(one);
+        });
+    });
+    ran.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// The test programs, as cargo says.
+fn built() -> Vec<TestProgram> {
+    let build = ["test", "--workspace", "--no-run", "--quiet", "--message-format", "json-render-diagnostics"];
+    let output = cargo(&build).stderr(Stdio::inherit()).output().map(|output| output.stdout).unwrap_or_default();
+    let messages = output.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
+    messages.filter_map(|message: serde_json::Value| TestProgram::in_message(&message)).collect()
+}
+
+impl TestProgram {
+    fn in_message(message: &serde_json::Value) -> Option<TestProgram> {
+        if message["profile"]["test"] != true {
+            return None;
+        }
+        let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
+        Some(TestProgram {
+            package: folder.file_name()?.to_str()?.to_owned(),
+            target: message["target"]["name"].as_str()?.to_owned(),
+            unit: message["target"]["kind"][0] != "test",
+            path: message["executable"].as_str()?.into(),
+            folder,
+        })
+    }
+
+    /// Its place among those that mostly wait.
+    fn waits(&self) -> Option<usize> {
+        WAITING.iter().position(|(name, _)| !self.unit && *name == self.target)
+    }
+
+    fn name(&self) -> String {
+        if self.unit { format!("{}: unit tests", self.package) } else { format!("{}: {}", self.package, self.target) }
+    }
+
+    fn command(&self, env: &[(&str, String)]) -> Command {
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        let waits = self.waits().map(|number| WAITING[number]);
+        // What computes gives way: beside it others look at how long something takes.
+        let mut command = Command::new(if waits.is_some() { "env" } else { "nice" });
+        let at_once = waits.map_or(cores, |(_, at_once)| at_once).to_string();
+        command.arg(&self.path).args(["--quiet", "--show-output", "--test-threads", &at_once]);
+        command.current_dir(&self.folder);
+        command.envs(env.iter().map(|(name, value)| (name, value)));
+        command.env("CARGO_MANIFEST_DIR", &self.folder).env(MARK, mark());
+        command
+    }
+}
+
+/// Runs a test program and counts what it says.
+fn run_one(mut command: Command, name: &str, screen: &Mutex<()>) -> Ran {
+    let began = Instant::now();
+    let mut ran = Ran {
+        name: name.to_owned(),
+        good: false,
+        passed: 0,
+        failed: 0,
+        seconds: 0,
+        skipped: Vec::new(),
+        failures: Vec::new(),
+    };
+    let mut shown = Vec::new();
+    match command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn() {
+        Ok(mut child) => {
+            let output = child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines());
+            read(output.map_while(Result::ok), &mut ran, &mut shown);
+            ran.good = child.wait().is_ok_and(|status| status.success());
+        }
+        Err(error) => shown.push(error.to_string()),
+    }
+    ran.seconds = began.elapsed().as_secs();
+    // A program that dies without a word has failed as well.
+    ran.failed += u64::from(!ran.good && ran.failed == 0);
+    let _one_at_a_time = screen.lock();
+    println!("\n== {name}: {} s", ran.seconds);
+    shown.iter().filter(|line| !line.is_empty()).for_each(|line| println!("{line}"));
+    ran
+}
+
+/// Reads the output of a test program.
+fn read(lines: impl Iterator<Item = String>, ran: &mut Ran, shown: &mut Vec<String>) {
+    let mut section = Section::Progress;
+    for line in lines {
+        section = section.after(&line);
+        if section == Section::Failures {
+            if line.starts_with("---- ") {
+                ran.failures.push(Vec::new());
+            }
+            ran.failures.last_mut().into_iter().for_each(|lines| lines.push(line.clone()));
+        }
+        if let Some(counts) = line.strip_prefix("test result: ") {
+            ran.passed += count(counts, " passed");
+            ran.failed += count(counts, " failed");
+        }
+        ran.skipped.extend(line.strip_prefix("skipped: ").map(str::to_owned));
+        if section != Section::Successes {
+            shown.push(line);
+        }
+    }
+}
+
+/// Where in the output of a test binary a line stands. What good tests print is read for what they skipped, and
+/// not shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Section {
+    Progress,
+    Successes,
+    Failures,
+    Names,
+}
+
+impl Section {
+    fn after(self, line: &str) -> Section {
+        match line {
+            "successes:" => Section::Successes,
+            // The first time before what they printed, the second time before their names.
+            "failures:" if self == Section::Failures => Section::Names,
+            "failures:" => Section::Failures,
+            _ if line.starts_with("test result: ") => Section::Progress,
+            _ => self,
+        }
+    }
+}
+
+fn count(text: &str, word: &str) -> u64 {
+    let before = text.find(word).map(|at| &text[..at]);
+    before.and_then(|before| before.rsplit([' ', '.', ';']).next()).and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Section, count};
+
+    #[test]
+    fn only_what_failed_is_shown() {
+        let lines = [
+            ("..F.", Section::Progress),
+            ("successes:", Section::Successes),
+            ("---- a stdout ----", Section::Successes),
+            ("failures:", Section::Failures),
+            ("---- b stdout ----", Section::Failures),
+            ("failures:", Section::Names),
+            ("    b", Section::Names),
+            ("test result: FAILED. 1 passed; 1 failed", Section::Progress),
+        ];
+        let mut section = Section::Progress;
+        for (line, expected) in lines {
+            section = section.after(line);
+            assert_eq!(section, expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn counts_are_read_off_cargo_s_own_line() {
+        assert_eq!(count("ok. 12 passed; 3 failed; 0 ignored", " passed"), 12);
+        assert_eq!(count("ok. 12 passed; 3 failed; 0 ignored", " failed"), 3);
+    }
+}
