@@ -47,7 +47,7 @@ impl LedgerAudit {
             .map_err(|error| (6, format!("row {number} of the ledger cannot be read: {error}")))?;
         let columns = (stored.nanousd, stored.from_ms, stored.to_ms, stored.workload, stored.lease.clone());
         let workload = row.beneficiary.workload().map(|id| id.0);
-        if columns != (row.amount.0, row.from.0, row.to.0, workload, row.lease.to_string()) {
+        if columns != (row.amount.0, row.from.0, row.to.0, workload, row.paid_for()) {
             return Err((6, format!("row {number} of the ledger says {row:?}, and its columns {columns:?}")));
         }
         self.unread.push(row);

@@ -4,7 +4,7 @@ use super::by::{By, moment};
 use super::show::{self, Asked};
 use super::sums::Sums;
 use proptest::prelude::*;
-use windfall_core::ledger::{Account, Beneficiary, Bought, Goods, HostShape, Meter, Share};
+use windfall_core::ledger::{Account, Beneficiary, Bought, Charge, Goods, HostShape, Meter, Share};
 use windfall_core::{
     DecisionId, Installation, JobSpec, LeaseId, LedgerRow, Market, NanoUsd, OfferId, Span, Time, WorkloadId,
 };
@@ -17,6 +17,7 @@ const EVENING: Time = Time(1_794_772_800_000);
 fn goods(market: Market, accelerator: &str, count: u32) -> Goods {
     Goods {
         engine: "simulated".into(),
+        pool: Default::default(),
         market,
         cloud: "aws".into(),
         region: "us-west-2".into(),
@@ -38,10 +39,10 @@ fn account(id: u64, team: &str, user: &str, tags: &[(&str, &str)]) -> Account {
 fn rows(lease: u64, hours: i64, rate: f64, goods: Option<&Goods>, of: &[(&Account, Share)]) -> Vec<LedgerRow> {
     let id = LeaseId { group: DecisionId { installation: Installation(1), seq: lease }, slot: 0 };
     let offer = OfferId::new("an offer");
-    let charged: Vec<(Beneficiary, Share)> =
-        of.iter().map(|(account, share)| (Beneficiary::Workload(account.workload), *share)).collect();
+    let charged: Vec<Charge> =
+        of.iter().map(|(account, share)| Charge::of(Beneficiary::Workload(account.workload), *share)).collect();
     let mut meter = Meter::start(EVENING, NanoUsd::from_dollars(rate));
-    let bought = Bought { seq: 1, lease: id, offer: &offer, goods };
+    let bought = Bought::lease(1, id, &offer, goods);
     meter.close(EVENING + Span(hours * HOUR.0), bought, &charged, of.iter().map(|(account, _)| (*account).clone()))
 }
 
@@ -66,7 +67,7 @@ fn ledger() -> Vec<LedgerRow> {
 fn sums(by: &[&str], open: bool) -> Sums {
     let mut sums = Sums::new(by.iter().map(|word| By::read(word).expect("known")).collect());
     for row in ledger() {
-        sums.add(&row, open && row.lease.group.seq == 1);
+        sums.add(&row, open && row.lease.is_some_and(|lease| lease.group.seq == 1));
     }
     sums
 }

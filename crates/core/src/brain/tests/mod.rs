@@ -4,6 +4,7 @@ mod books;
 mod edges;
 mod groups;
 mod leases;
+mod nodes;
 mod programs;
 mod promises;
 mod rules;
