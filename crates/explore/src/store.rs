@@ -82,7 +82,9 @@ fn halve_if_idle(stored: &mut LedgerRow) {
         return;
     }
     row.to = row.from + Span((row.to - row.from).0 / 2);
-    row.amount = NanoUsd(row.amount.0 / 2);
+    let time = i128::from((row.to - row.from).0) * i128::from(row.share.part);
+    let amount = i128::from(row.rate.0) * time / (3_600_000 * i128::from(row.share.of));
+    row.amount = NanoUsd(amount as i64);
     row.parts = row.goods.as_ref().map(|goods| Parts::of(row.amount, goods));
     (stored.to_ms, stored.nanousd) = (row.to.0, row.amount.0);
     stored.payload = codec::encode(&row).into();
