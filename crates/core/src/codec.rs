@@ -205,8 +205,9 @@ mod tests {
         let lifted: Value = decode(4, snapshot).expect("a snapshot");
         let stretch = |lease: usize| lifted["leases"][lease]["meter"]["earlier"][0].clone();
         assert_eq!((&stretch(0)["from"], &stretch(0)["rate"]), (&json!(5), &json!(6)));
-        assert_eq!(stretch(0)["charged"], json!([[{ "workload": 2 }, { "part": 1, "of": 1 }]]));
-        assert_eq!(stretch(1)["charged"], json!([["overhead", { "part": 1, "of": 1 }]]));
+        let charged = |beneficiary: Value| json!([{ "beneficiary": beneficiary, "share": { "part": 1, "of": 1 } }]);
+        assert_eq!(stretch(0)["charged"], charged(json!({ "workload": 2 })));
+        assert_eq!(stretch(1)["charged"], charged(json!("overhead")));
         // What a lease that still runs was charged is in its job's books.
         let running = r#"{"offers":{},"jobs":{"2":{"paid":5,"paid_by":{"spot":5}}},
             "leases":[{"offer":"x","workload":2,"market":"spot","up_at":1,"meter":{"written":7,"earlier":[]}}]}"#;

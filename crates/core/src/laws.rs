@@ -2,7 +2,7 @@
 //! the world as well; each law says how often its precondition was met, so that none passes unseen.
 
 use crate::brain::{Brain, StintPhase};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A law that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +51,14 @@ pub fn check(brain: &Brain, reached: &mut Reached) -> Vec<Violation> {
         if lease.workload.is_some_and(|workload| brain.job(workload).is_none()) {
             fail(5, format!("lease {} serves nobody", lease.id));
         }
+    }
+    let named = brain
+        .leases()
+        .filter(|lease| lease.meter.is_some())
+        .filter_map(|lease| Some((lease.id, lease.terms.node.as_ref()?)));
+    let named: BTreeSet<_> = named.collect();
+    if named != brain.leases_on_nodes().collect() {
+        fail(6, "the books of nodes do not hold the leases that are on them".to_owned());
     }
     violations
 }

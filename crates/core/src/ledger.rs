@@ -1,26 +1,29 @@
-//! Every lease-second, its price, and who it is charged to. A row stands alone: whatever a report groups by is in it, so
+//! Every second of a lease, and of a node that is paid for whether it is used or not: its price, and who it is charged to. A row stands alone: whatever a report groups by is in it, so
 //! that it can be read when the job, the offer and the lease are forgotten. Rows are appended, corrections too.
 
 pub(crate) mod former;
 mod meter;
+mod node_meter;
 mod parts;
 mod share;
 #[cfg(test)]
 mod tests;
 
 pub use meter::{Bought, MOST_DAYS, Meter};
-pub use parts::{HostShape, Parts};
-pub use share::Share;
+pub use node_meter::{NodeMeter, Split, dealt};
+pub use parts::{HostShape, Parts, part_of_node};
+pub use share::{Charge, Share};
 
-use crate::ids::{LeaseId, WorkloadId};
+use crate::ids::{LeaseId, NodeId, PoolId, WorkloadId};
 use crate::offer::{Market, Offer, OfferId};
+use crate::pool::{Node, Pool};
 use crate::spec::JobSpec;
 use crate::units::{NanoUsd, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Who a stretch of a lease is charged to.
+/// Who a stretch of a lease or of a node is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Beneficiary {
@@ -30,7 +33,7 @@ pub enum Beneficiary {
     Idle,
     /// Work that is not ours used it.
     Foreign,
-    /// It was paid for before it could be used.
+    /// It was paid for and could not be used.
     NotReady,
     /// It was kept empty on purpose: unhealthy, or about to be given back.
     Drained,
@@ -114,6 +117,9 @@ impl Account {
 pub struct Goods {
     /// The engine that gave it.
     pub engine: String,
+    /// The pool that it came from; empty where the engine names none.
+    #[serde(default)]
+    pub pool: PoolId,
     /// How it was bought.
     pub market: Market,
     /// The cloud, or `local`.
@@ -138,6 +144,7 @@ impl Goods {
     pub fn of(offer: &Offer) -> Goods {
         Goods {
             engine: offer.engine.clone(),
+            pool: offer.pool.clone(),
             market: offer.market,
             cloud: offer.cloud.clone(),
             region: offer.region.clone(),
@@ -148,6 +155,23 @@ impl Goods {
             shape: HostShape::default(),
         }
     }
+
+    /// What a node is that is paid for as a whole.
+    pub fn of_node(node: &Node, pool: &Pool) -> Goods {
+        let domain = |level: &str| node.domains.get(level).cloned().unwrap_or_default();
+        Goods {
+            engine: pool.engine.clone(),
+            pool: pool.id.clone(),
+            market: Market::Owned,
+            cloud: "local".to_owned(),
+            region: domain("region"),
+            zone: domain("zone"),
+            instance_type: String::new(),
+            accelerator: node.accelerator.clone(),
+            count: counted(node.capacity.accelerators),
+            shape: HostShape { cpu_millis: node.capacity.cpu_millis, memory_bytes: node.capacity.memory_bytes },
+        }
+    }
 }
 
 /// A stage on which programs are rehearsed has accelerators in any number; one is paid for.
@@ -155,28 +179,31 @@ fn counted(accelerators: u32) -> u32 {
     if accelerators == u32::MAX { 1 } else { accelerators }
 }
 
-/// One stretch of a lease at one price, for one beneficiary, within one day of UTC.
+/// One stretch of a lease or of a node at one price, for one beneficiary, within one day of UTC.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerRow {
     /// The record that closed the stretch.
     pub seq: u64,
-    /// What was paid for.
-    pub lease: LeaseId,
+    /// The lease that was paid for, or that had this part of the node; none for what no lease had.
+    pub lease: Option<LeaseId>,
+    /// The node that was paid for, where its pool's books are whole: all its rows add up to its price.
+    #[serde(default)]
+    pub node: Option<NodeId>,
     /// From.
     pub from: Time,
     /// Until; before `from` in a correction, which takes back.
     pub to: Time,
-    /// Price of the whole lease an hour.
+    /// Price of the whole lease, or of the whole node, an hour.
     pub rate: NanoUsd,
     /// Who it is charged to.
     pub beneficiary: Beneficiary,
     /// Whose money it is. None where nobody's work is charged, and in rows of before accounts were kept.
     pub account: Option<Account>,
-    /// The offer by name; none in rows of before it was kept.
+    /// The offer by name; none for a node, and in rows of before it was kept.
     pub offer: Option<OfferId>,
     /// What that was; none where nobody ever showed the offer, and in rows of before it was kept.
     pub goods: Option<Goods>,
-    /// The part of the lease that this beneficiary has.
+    /// The part of the lease, or of the node, that this beneficiary has.
     pub share: Share,
     /// The charge.
     pub amount: NanoUsd,
@@ -190,5 +217,14 @@ impl LedgerRow {
     /// The moment at which the stretch begins, also of a correction. A row counts for the day of this moment.
     pub fn begins(&self) -> Time {
         self.from.min(self.to)
+    }
+
+    /// The name of what was paid for: the lease, or the node where no lease had this part of it.
+    pub fn paid_for(&self) -> String {
+        match (&self.lease, &self.node) {
+            (Some(lease), _) => lease.to_string(),
+            (None, Some(node)) => node.to_string(),
+            (None, None) => String::new(),
+        }
     }
 }

@@ -6,7 +6,8 @@ use crate::conduct::Conduct;
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
 use windfall_core::{
-    Body, Decision, DecisionId, Event, Installation, LeaseId, NanoUsd, OfferId, Outcome, Time, WorkloadId, codec,
+    Body, Decision, DecisionId, Event, Installation, LeaseId, LeaseTerms, NanoUsd, NodeId, OfferId, Outcome, PoolId,
+    Time, WorkloadId, codec,
 };
 use windfall_store::{LedgerRow, Row};
 
@@ -17,6 +18,14 @@ struct Bill {
     up: Option<Time>,
     /// Price from a moment on.
     prices: Vec<(Time, NanoUsd)>,
+    /// The node that is paid for in its place, as a whole, and the rate of the node by its own: a part of it.
+    of_node: Option<(NodeId, i64)>,
+}
+
+impl Bill {
+    fn asked(offer: OfferId, workload: Option<WorkloadId>, asked_at: Time) -> Bill {
+        Bill { offer, workload, asked_at, up: None, prices: Vec::new(), of_node: None }
+    }
 }
 
 /// What the log says so far.
@@ -26,8 +35,12 @@ pub(crate) struct Audit {
     pub last_ledger: u64,
     pub kinds: BTreeMap<&'static str, u64>,
     prices: BTreeMap<OfferId, NanoUsd>,
+    /// The pool of each offer.
+    pools: BTreeMap<OfferId, PoolId>,
     bills: BTreeMap<LeaseId, Bill>,
     ledger: BTreeMap<String, i64>,
+    /// Rows in it, each of which may be a nano-dollar off its own part.
+    rows: BTreeMap<String, i128>,
     /// What was written for the lives of a lease that were settled.
     settled: BTreeMap<LeaseId, i64>,
     /// Lives that were settled, by when they began.
@@ -57,6 +70,7 @@ impl Audit {
     pub fn ledger_row(&mut self, row: &LedgerRow) -> Result<(), (u8, String)> {
         self.last_ledger = row.seq;
         *self.ledger.entry(row.lease.clone()).or_default() += row.nanousd;
+        *self.rows.entry(row.lease.clone()).or_default() += 1;
         if row.workload.is_none() {
             self.overhead += row.nanousd;
         }
@@ -107,23 +121,37 @@ impl Audit {
             }
             Event::OfferSeen { offer } => {
                 self.books.shown(&offer);
+                self.pools.insert(offer.id.clone(), offer.pool.clone());
                 let price = offer.price_per_hour;
                 let before = self.prices.insert(offer.id.clone(), price);
                 if before.is_some_and(|before| before != price) {
-                    for bill in self.bills.values_mut().filter(|bill| bill.offer == offer.id && bill.up.is_some()) {
+                    let of_offer = |bill: &&mut Bill| bill.offer == offer.id && bill.up.is_some();
+                    let whole = self.books.nodes.is_whole(&offer.pool);
+                    for bill in self.bills.values_mut().filter(of_offer).filter(|_| !whole) {
                         bill.prices.push((at, price));
                     }
                 }
             }
             Event::LeaseUp { lease, at: since, terms, .. } => {
                 if let Some(bill) = self.bills.get_mut(&lease) {
-                    bill.offer = terms.offer.unwrap_or(bill.offer.clone());
+                    bill.offer = terms.offer.clone().unwrap_or(bill.offer.clone());
                     self.books.became(lease, &bill.offer);
                     // The price of the stretch before it was seen is the one known when it was seen.
                     let since = since.clamp(bill.asked_at, at);
                     bill.up = Some(since);
                     bill.prices = vec![(since, self.prices.get(&bill.offer).copied().unwrap_or_default())];
+                    self.on_node(lease, since, &terms);
                 }
+            }
+            Event::PoolSeen { pool } => self.books.nodes.pool(&pool),
+            Event::NodeSeen { node } => {
+                if let Some(rate) = self.books.nodes.seen(&node, at) {
+                    self.node_costs(&node.id, at, rate);
+                }
+            }
+            Event::NodeGone { node } => {
+                self.node_costs(&node, at, NanoUsd(0));
+                return self.books.nodes.gone(&node, at, seq);
             }
             Event::GroupFailed { group, .. } => self.bills.retain(|lease, _| lease.group != group),
             Event::GroupGranted { group, units, .. } => {
@@ -133,7 +161,8 @@ impl Audit {
                 self.books.bought(lease, &offer, true);
                 let price = self.prices.get(&offer).copied().unwrap_or_default();
                 let prices = since.map(|since| (since, price)).into_iter().collect();
-                self.bills.insert(lease, Bill { offer, workload: None, asked_at: Time(0), up: since, prices });
+                self.bills.insert(lease, Bill { up: since, prices, ..Bill::asked(offer, None, Time(0)) });
+                since.iter().for_each(|since| self.on_node(lease, *since, &LeaseTerms::default()));
                 if until.is_some() {
                     return self.settle(lease, world);
                 }
@@ -152,8 +181,7 @@ impl Audit {
                 for slot in 0..want.units {
                     let offer = want.alternatives[0].offer.clone();
                     self.books.bought(LeaseId { group, slot }, &offer, false);
-                    let bill = Bill { offer, workload, asked_at: at, up: None, prices: Vec::new() };
-                    self.bills.insert(LeaseId { group, slot }, bill);
+                    self.bills.insert(LeaseId { group, slot }, Bill::asked(offer, workload, at));
                 }
                 self.asks.entry(want.workload).or_default().push(at);
             }
@@ -173,6 +201,26 @@ impl Audit {
             _ => {}
         }
         Ok(())
+    }
+
+    /// A lease whose pool is paid for by the node costs its part of that, and nothing where its node is not known.
+    fn on_node(&mut self, lease: LeaseId, since: Time, terms: &LeaseTerms) {
+        let Some(bill) = self.bills.get_mut(&lease) else { return };
+        if !self.pools.get(&bill.offer).is_some_and(|pool| self.books.nodes.is_whole(pool)) {
+            return;
+        }
+        let part = i64::from(crate::market::NODE_ACCELERATORS / terms.size.accelerators.max(1));
+        let rates = self.books.nodes.rates_of(terms.node.as_ref(), since);
+        bill.prices = rates.into_iter().map(|(at, rate)| (at, NanoUsd(rate.0 / part))).collect();
+        bill.of_node = terms.node.clone().map(|node| (node, part));
+    }
+
+    fn node_costs(&mut self, node: &NodeId, at: Time, rate: NanoUsd) {
+        for bill in self.bills.values_mut().filter(|bill| bill.up.is_some()) {
+            if let Some((_, part)) = bill.of_node.as_ref().filter(|(on, _)| on == node) {
+                bill.prices.push((at, NanoUsd(rate.0 / part)));
+            }
+        }
     }
 
     /// Law 6 for one lease: ledger rows against the world's own clock at the prices that were published.
@@ -207,7 +255,8 @@ impl Audit {
                 Err((6, format!("lease {lease} was paid for {span}, not shown")))
             };
         }
-        if charged != i128::from(written) {
+        let rounded = if bill.of_node.is_some() { self.rows.get(&lease.to_string()).copied().unwrap_or(0) } else { 0 };
+        if (charged - i128::from(written)).abs() > rounded {
             return Err((6, format!("lease {lease}: {written} n$ in the ledger, {charged} n$ were charged")));
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! Whether every ledger row stands alone: what it says of itself is held against what the log says of the job and of the
 //! offer, and its amount against its own time, price and share.
 
+use crate::nodes::NodeAudit;
 use std::collections::BTreeMap;
 use windfall_core::ledger::{Account, Goods, MOST_DAYS};
 use windfall_core::{JobSpec, LeaseId, LedgerRow, Offer, OfferId, WorkloadId, codec};
@@ -18,6 +19,7 @@ pub(crate) struct LedgerAudit {
     unread: Vec<LedgerRow>,
     /// Rows that begin at midnight: their stretch was cut there.
     cut: u64,
+    pub nodes: NodeAudit,
 }
 
 impl LedgerAudit {
@@ -47,19 +49,37 @@ impl LedgerAudit {
             .map_err(|error| (6, format!("row {number} of the ledger cannot be read: {error}")))?;
         let columns = (stored.nanousd, stored.from_ms, stored.to_ms, stored.workload, stored.lease.clone());
         let workload = row.beneficiary.workload().map(|id| id.0);
-        if columns != (row.amount.0, row.from.0, row.to.0, workload, row.lease.to_string()) {
+        if columns != (row.amount.0, row.from.0, row.to.0, workload, row.paid_for()) {
             return Err((6, format!("row {number} of the ledger says {row:?}, and its columns {columns:?}")));
         }
+        self.nodes.row(&row);
         self.unread.push(row);
         Ok(())
     }
 
     /// Holds new rows against the log; gives how many of them were cut at a midnight.
     pub fn check(&mut self) -> Result<u64, (u8, String)> {
-        for row in std::mem::take(&mut self.unread) {
-            self.stands_alone(&row).map_err(|what| (17, format!("{what}: {row:?}")))?;
+        let unread = std::mem::take(&mut self.unread);
+        for row in &unread {
+            self.stands_alone(row).map_err(|what| (17, format!("{what}: {row:?}")))?;
+        }
+        let one_stretch =
+            |a: &LedgerRow, b: &LedgerRow| (a.seq, &a.node, a.from, a.to) == (b.seq, &b.node, b.from, b.to);
+        for rows in unread.chunk_by(one_stretch).filter(|rows| rows[0].node.is_some()) {
+            self.nodes.stretch(rows).map_err(|what| (6, format!("{what}: {rows:?}")))?;
         }
         Ok(std::mem::take(&mut self.cut))
+    }
+
+    fn is_of_its_lease(&self, row: &LedgerRow) -> Result<(), String> {
+        let known = row.lease.and_then(|lease| self.offers.get(&lease));
+        let (offer, found) = known.ok_or("a ledger row is of a lease that the log does not name")?;
+        // One that was found may be of an offer that is no longer shown, of which nothing is known then.
+        let known = row.goods.as_ref() == self.goods.get(offer) || (*found && row.goods.is_none());
+        if row.offer.as_ref() != Some(offer) || !known {
+            return Err("a ledger row names other goods than the lease that was paid for".to_owned());
+        }
+        Ok(())
     }
 
     fn stands_alone(&mut self, row: &LedgerRow) -> Result<(), String> {
@@ -71,12 +91,9 @@ impl LedgerAudit {
         if row.account.as_ref() != row.beneficiary.workload().and_then(|id| self.accounts.get(&id)) {
             return Err("a ledger row names another account than the job that it is charged to".to_owned());
         }
-        let (offer, found) =
-            self.offers.get(&row.lease).ok_or("a ledger row is of a lease that the log does not name")?;
-        // One that was found may be of an offer that is no longer shown, of which nothing is known then.
-        let known = row.goods.as_ref() == self.goods.get(offer) || (*found && row.goods.is_none());
-        if row.offer.as_ref() != Some(offer) || !known {
-            return Err("a ledger row names other goods than the lease that was paid for".to_owned());
+        match &row.node {
+            Some(node) => self.nodes.is_true(row, node)?,
+            None => self.is_of_its_lease(row)?,
         }
         if row.parts.map(|parts| parts.total()) != row.goods.as_ref().map(|_| row.amount) {
             return Err("the parts of a ledger row do not add up".to_owned());

@@ -54,8 +54,19 @@ impl WorldRun {
         self.check_promises();
         // A long log is replayed less often, so that a step costs the same in every world.
         if self.steps.is_multiple_of(128 + self.audit.last_seq / 512 * 128) {
+            self.check_nodes();
             self.check_replay();
             self.check_total();
+        }
+    }
+
+    /// Law 6 over nodes, with what is not written yet.
+    fn check_nodes(&mut self) {
+        let Some(server) = self.server.as_ref().filter(|server| server.cycle.leads()) else { return };
+        let open = server.cycle.brain().open_ledger(self.now);
+        match self.audit.books.nodes.balance(&open, self.now) {
+            Ok(nodes) => *self.reached.entry(6).or_default() += nodes,
+            Err((law, what)) => self.fail(law, what),
         }
     }
 
@@ -374,6 +385,7 @@ impl WorldRun {
         if let Some(hidden) = hidden {
             self.fail(5, format!("lease {hidden} was paid for and is not in the ledger"));
         }
+        self.check_nodes();
         self.check_replay();
     }
 
@@ -405,7 +417,14 @@ fn junk(brain: &Brain, random: &mut random::Random) -> Body {
     let rank = random.pick(&[0, 0, 1, u32::MAX]);
     let checkpoint = CheckpointId { epoch, seq: random.pick(&[0, 1, u64::MAX]) };
     Body::Event(match random.below(22) {
-        0 => match random.below(3) {
+        0 => match random.below(5) {
+            3 => crate::nodes::junk(random),
+            4 => Event::LeaseUp {
+                lease,
+                at,
+                terms: Box::new(crate::market::place_of(0, crate::market::FIRST, lease)),
+                ready: None,
+            },
             0 => Event::LeaseReady { lease, address: Default::default() },
             1 => Event::GroupQueued { group: lease.group, since: at, eta: Some(at) },
             _ => Event::LeaseUp { lease, at, terms: Box::default(), ready: None },

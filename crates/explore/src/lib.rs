@@ -12,6 +12,7 @@ mod driver;
 mod engine;
 mod fault;
 mod market;
+mod nodes;
 mod planted;
 mod program;
 mod random;

@@ -3,7 +3,7 @@
 use crate::random;
 use std::sync::OnceLock;
 use windfall_core::pool::{Books, Habits, Health, Placing, Shape, Supply};
-use windfall_core::{Market, NanoUsd, Node, NodeId, Offer, OfferId, Pool, PoolId, Span, Time};
+use windfall_core::{LeaseId, LeaseTerms, Market, NanoUsd, Node, NodeId, Offer, OfferId, Pool, PoolId, Span, Time};
 use windfall_sim::{Tape, embedded};
 
 /// One offer, its capacity and its next change.
@@ -26,10 +26,13 @@ fn tape() -> Option<&'static Tape> {
     TAPE.get_or_init(|| embedded("aws-v100-us-west-2-2023").ok()).as_ref()
 }
 
+/// The engine that every world has; nodes are its.
+pub(crate) const FIRST: &str = "invented";
+
 /// The engines of a world: one, or several that sell side by side.
 pub(crate) fn engines(seed: u64) -> Vec<String> {
-    let count = 1 + random::of(seed, &[16]).below(3) as usize;
-    ["invented", "second", "third"][..count].iter().map(|name| (*name).to_owned()).collect()
+    let count = 1 + random::of(seed, &[19]).below(3) as usize;
+    [FIRST, "second", "third"][..count].iter().map(|name| (*name).to_owned()).collect()
 }
 
 fn pool_of(engine: &str) -> PoolId {
@@ -54,7 +57,7 @@ fn offer(engine: &str, zone: &str, market: Market, price: NanoUsd, notice: Span)
     }
 }
 
-/// Machines that the engine knows beside our leases: every few hours one of them is drained, fails, or is gone.
+/// The machines of the engine, with our leases on them or beside them: every few hours one of them is drained, fails, or is gone.
 pub(crate) fn nodes(seed: u64, now: Time) -> Vec<Node> {
     let shown = (0..2_u64).filter_map(|number| {
         let spell = now.0.div_euclid(Span::hours(2).0).unsigned_abs();
@@ -64,18 +67,44 @@ pub(crate) fn nodes(seed: u64, now: Time) -> Vec<Node> {
             2 => Health::Drained,
             _ => Health::Ready,
         };
+        // Others come and go, and a contract may be about another price from then on.
+        let mut random = random::of(seed, &[17, number, spell]);
+        let terms = (random.pick(&[0, 0, 1, 8]), random.between(10_000_000, 100_000_000));
+        let (foreign, price) = if is_cluster(seed) { terms } else { (0, 0) };
         Some(Node {
-            id: NodeId(format!("invented/node-{number}").into()),
-            pool: PoolId("invented/pool".into()),
+            id: node_id(number),
+            pool: pool_of(FIRST),
             accelerator: "V100".to_owned(),
-            capacity: Shape { accelerators: 8, ..Shape::default() },
-            foreign: Shape::default(),
+            capacity: Shape { accelerators: NODE_ACCELERATORS, ..Shape::default() },
+            foreign: Shape { accelerators: foreign, ..Shape::default() },
             domains: Default::default(),
             health,
-            rate: NanoUsd(0),
+            rate: NanoUsd(price * i64::from(NODE_ACCELERATORS)),
         })
     });
     shown.collect()
+}
+
+/// So many that all leases of a world fit on one node.
+pub(crate) const NODE_ACCELERATORS: u32 = 32;
+
+fn node_id(number: u64) -> NodeId {
+    NodeId(format!("{FIRST}/node-{number}").into())
+}
+
+/// Whether a world's machines are parts of nodes that are paid for whether they are used or not.
+fn is_cluster(seed: u64) -> bool {
+    random::of(seed, &[16]).permille(250)
+}
+
+/// Where a lease is: in a cluster each is a part of a node, beside those of other groups.
+pub(crate) fn place_of(seed: u64, engine: &str, lease: LeaseId) -> LeaseTerms {
+    if !is_cluster(seed) || engine != FIRST {
+        return LeaseTerms::default();
+    }
+    let number = random::of(seed, &[18, lease.group.seq]).below(2);
+    let size = Shape { accelerators: 1, ..Shape::default() };
+    LeaseTerms { node: Some(node_id(number)), size, ..LeaseTerms::default() }
 }
 
 /// The pool of an engine, whose habits are as different as those of real ones.
@@ -86,7 +115,7 @@ pub(crate) fn pool(seed: u64, engine: &str) -> Pool {
         engine: engine.to_owned(),
         placing: Placing::Theirs,
         supply: Supply::Elastic,
-        books: Books::Leased,
+        books: if is_cluster(seed) && engine == FIRST { Books::Whole } else { Books::Leased },
         habits: Habits {
             boot: Span::minutes(random.pick(&[5, 15, 15, 40])),
             settle: Span::seconds(random.pick(&[120, 300])),

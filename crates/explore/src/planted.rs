@@ -35,6 +35,7 @@ bugs! {
     AcquireNotIdempotent "acquire-not-idempotent" "asked twice for a lease, the engine makes and bills two machines",
     WrongUpTime "wrong-up-time" "the engine says that leases came up a minute later than they did",
     LedgerRowLost "ledger-row-lost" "one ledger row in ten is changed to nothing on its way to the store",
+    IdleHalved "idle-halved" "what nobody uses of a node is written for half of its time",
     TimersLost "timers-lost" "the server does not wake up when the brain asked for it",
     OldCheckpointRestored "old-checkpoint-restored" "stints resume from the checkpoint before the newest",
     BadInputAccepted "bad-input-accepted" "a job that fails its check is logged anyway",

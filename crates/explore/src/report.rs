@@ -3,6 +3,7 @@
 use crate::LAWS;
 use crate::driver::WorldRun;
 use crate::fault::Kind;
+use crate::nodes::SCENES;
 use crate::planted::Bug;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -76,6 +77,8 @@ pub struct Report {
     pub faults: BTreeMap<String, u64>,
     /// Jobs by outcome.
     pub outcomes: BTreeMap<String, u64>,
+    /// What nodes came to that are paid for as a whole.
+    pub scenes: BTreeMap<String, u64>,
     /// The first violation.
     pub found: Option<Found>,
 }
@@ -97,6 +100,9 @@ impl Report {
         }
         for kind in life.faults() {
             *self.faults.entry(kind.name().to_owned()).or_default() += 1;
+        }
+        for (scene, count) in &life.audit.books.nodes.scenes {
+            *self.scenes.entry((*scene).to_owned()).or_default() += count;
         }
         for (_, _, outcome) in &life.audit.ends {
             let word = match outcome {
@@ -125,7 +131,8 @@ impl Report {
         let laws = LAWS.iter().map(|(law, _)| *law).filter(|law| *law != 4);
         let laws = laws.filter(|law| !self.reached.contains_key(law)).map(|law| format!("law {law}"));
         let faults = faults.map(|name| format!("fault {name}"));
-        missing.chain(faults).chain(laws).collect()
+        let scenes = SCENES.into_iter().filter(|scene| !self.scenes.contains_key(*scene)).map(str::to_owned);
+        missing.chain(faults).chain(laws).chain(scenes).collect()
     }
 
     /// For programs.
@@ -141,7 +148,8 @@ impl Report {
             "worlds": self.worlds, "steps": self.steps, "rows": self.rows, "jobs": self.jobs, "servers": self.servers,
             "interruptions": self.interruptions, "orphans": self.orphans, "seconds": self.seconds,
             "steps_per_hour": self.steps_per_hour(), "faults_per_job": self.faults_per_job(), "reached": self.reached,
-            "kinds": self.kinds, "faults": self.faults, "outcomes": self.outcomes, "unreached": self.unreached(),
+            "kinds": self.kinds, "faults": self.faults, "outcomes": self.outcomes,
+            "scenes": self.scenes, "unreached": self.unreached(),
             "found": found,
         })
     }
@@ -182,7 +190,8 @@ impl fmt::Display for Report {
         for (law, text) in LAWS {
             writeln!(f, "  {law:>2} {:>12}  {text}", self.reached.get(law).copied().unwrap_or(0))?;
         }
-        for (title, counts) in [("records", &self.kinds), ("outcomes", &self.outcomes), ("faults", &self.faults)] {
+        let counts = [&self.kinds, &self.outcomes, &self.faults, &self.scenes];
+        for (title, counts) in ["records", "outcomes", "faults", "nodes"].into_iter().zip(counts) {
             writeln!(f, "\n{title}")?;
             for (name, count) in counts {
                 writeln!(f, "  {count:>12}  {name}")?;

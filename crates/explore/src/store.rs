@@ -5,6 +5,8 @@ use crate::planted::Bug;
 use async_trait::async_trait;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use windfall_core::ledger::{Beneficiary, Parts};
+use windfall_core::{NanoUsd, Span, codec};
 use windfall_store::{
     Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Loaded, MemoryStore, Result, Row, Snapshot, Store,
     StoreError,
@@ -60,6 +62,7 @@ impl FaultyStore {
                     row.nanousd = 0;
                 }
             }
+            Bug::IdleHalved => changed.ledger.iter_mut().for_each(halve_if_idle),
             Bug::LogAltered => {
                 for row in changed.rows.iter_mut().filter(|row| row.seq % 50 == 0) {
                     row.at_ms += 1;
@@ -70,6 +73,21 @@ impl FaultyStore {
         }
         Some(changed)
     }
+}
+
+/// A row that agrees with itself in everything, and is of half the time.
+fn halve_if_idle(stored: &mut LedgerRow) {
+    let Ok(mut row) = codec::decode::<windfall_core::LedgerRow>(stored.version, &stored.payload) else { return };
+    if row.node.is_none() || row.beneficiary != Beneficiary::Idle {
+        return;
+    }
+    row.to = row.from + Span((row.to - row.from).0 / 2);
+    let time = i128::from((row.to - row.from).0) * i128::from(row.share.part);
+    let amount = i128::from(row.rate.0) * time / (3_600_000 * i128::from(row.share.of));
+    row.amount = NanoUsd(amount as i64);
+    row.parts = row.goods.as_ref().map(|goods| Parts::of(row.amount, goods));
+    (stored.to_ms, stored.nanousd) = (row.to.0, row.amount.0);
+    stored.payload = codec::encode(&row).into();
 }
 
 #[async_trait]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use windfall_core::brain::Config;
 use windfall_core::{Event, JobSpec, Time, Workload, WorkloadId};
 use windfall_server::cycle::{Cycle, Habits, Moment, Step};
-use windfall_server::dispatch::Observation;
+use windfall_server::dispatch::Look;
 use windfall_store::Store;
 
 const JOBS: u64 = 100_000;
@@ -45,7 +45,7 @@ async fn main() -> Result<(), Failure> {
 async fn start(store: &Arc<dyn Store>) -> Result<Cycle, Failure> {
     let (epoch, loaded) = (store.lead().await?, store.load().await?);
     let now = Moment { world: Time(0), real: Duration::ZERO };
-    Ok(Cycle::start(Habits::default(), Config::default(), epoch, loaded, now)?)
+    Ok(Cycle::start(Habits::default(), Config::default(), &["bench".to_owned()], epoch, loaded, now)?)
 }
 
 /// One turn without an engine.
@@ -53,7 +53,8 @@ async fn turn(cycle: &mut Cycle, store: &Arc<dyn Store>, now: Moment) -> Result<
     cycle.turn();
     loop {
         match cycle.next(now) {
-            Step::Look { .. } => cycle.looked(now, Ok(Observation::default()), Some(Ok(Vec::new()))),
+            Step::Look { engine, .. } => cycle.saw(now, &engine, Ok(Look::default())),
+            Step::Hear { .. } => cycle.heard(now, Vec::new()),
             Step::Commit(commit) => {
                 store.commit(cycle.epoch(), &commit).await?;
                 cycle.committed(now, Ok(()));

@@ -199,7 +199,7 @@ pub struct LedgerPage {
 pub struct LedgerEntry {
     /// Its number in the ledger; none while it is open.
     pub number: Option<u64>,
-    /// The lease still runs: the row was worked out until now, and is not written yet.
+    /// The lease or the node still runs: the row was worked out until now, and is not written yet.
     pub open: bool,
     /// What it says.
     pub row: LedgerRow,

@@ -82,7 +82,7 @@ impl Journal {
         for row in self.brain.take_ledger() {
             batch.commit.ledger.push(LedgerRow {
                 seq: self.next_ledger_seq + batch.commit.ledger.len() as u64,
-                lease: row.lease.to_string(),
+                lease: row.paid_for(),
                 workload: row.beneficiary.workload().map(|id| id.0),
                 from_ms: row.from.0,
                 to_ms: row.to.0,

@@ -43,7 +43,9 @@ async fn a_server_starts_on_every_recorded_state_and_remembers_its_jobs() {
         let store = copy(name, place.path()).await;
         let (epoch, loaded) = (store.lead().await.expect("led"), store.load().await.expect("loaded"));
         let now = Moment { world: Time(loaded.tail.last().map_or(0, |row| row.at_ms)), real: Duration::ZERO };
-        let mut cycle = Cycle::start(Habits::default(), Config::default(), epoch, loaded, now).expect(name);
+        let mut cycle =
+            Cycle::start(Habits::default(), Config::default(), &["simulated".to_owned()], epoch, loaded, now)
+                .expect(name);
         assert_eq!(cycle.brain().jobs().count(), 0, "{name}: every job of it is over");
         let jobs = store.jobs(&JobQuery::default()).await.expect("listed");
         assert_eq!(job_as_listed(&jobs).state, State::Succeeded, "{name}");

@@ -48,9 +48,9 @@ pub struct JobRow {
 pub struct LedgerRow {
     /// Place in the ledger: the first row has 1, each next row one more (its own count, apart from the log's).
     pub seq: u64,
-    /// The lease that was paid for.
+    /// The lease that was paid for, or the node, where a node is and no lease had that part of it.
     pub lease: String,
-    /// Who it is charged to; `None` is idle or overhead.
+    /// Who it is charged to; `None` is idle, foreign, not ready, drained or overhead.
     pub workload: Option<u64>,
     pub from_ms: i64,
     pub to_ms: i64,

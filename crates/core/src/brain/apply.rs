@@ -48,15 +48,9 @@ impl Brain {
             Event::EngineAnswers { engine } => {
                 self.silent_engines.remove(engine);
             }
-            Event::PoolSeen { pool } => {
-                self.pools.insert(pool.id.clone(), pool.clone());
-            }
-            Event::NodeSeen { node } => {
-                self.nodes.insert(node.id.clone(), (**node).clone());
-            }
-            Event::NodeGone { node } => {
-                self.nodes.remove(node);
-            }
+            Event::PoolSeen { pool } => self.on_pool_seen(seq, pool),
+            Event::NodeSeen { node } => self.on_node_seen(seq, node),
+            Event::NodeGone { node } => self.on_node_gone(seq, node),
             Event::GroupQueued { group, since, eta } => self.on_group_queued(*group, *since, *eta),
             Event::GroupGranted { group, at, units } => self.on_group_granted(*group, *at, *units),
             Event::GroupFailed { group, refusal } => self.on_group_failed(*group, *refusal),
@@ -112,12 +106,7 @@ impl Brain {
         }
         let leases = self.leases.values().filter(|lease| lease.offer == offer.id);
         let leases: Vec<LeaseId> = leases.map(|lease| lease.id).collect();
-        for lease in leases {
-            self.book(lease, self.now, seq);
-            if let Some(meter) = self.leases.get_mut(&lease).and_then(|lease| lease.meter.as_mut()) {
-                meter.rate = offer.price_per_hour;
-            }
-        }
+        leases.into_iter().for_each(|lease| self.reprice(lease, seq));
     }
 
     /// What is no longer shown cannot be bought; leases of it go on at their last price.

@@ -2,7 +2,8 @@
 
 use super::{Brain, Job, Lease, Sharer};
 use crate::ids::{LeaseId, StintId, WorkloadId};
-use crate::ledger::{Account, Beneficiary, Bought, LedgerRow, Share};
+use crate::ledger::{Account, Beneficiary, Bought, Charge, LedgerRow, Share};
+use crate::offer::Market;
 use crate::pool::Allocation;
 use crate::units::{NanoUsd, Time};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,12 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 impl Lease {
     /// Who its time is charged to, and in which shares: stints of others their part, and all the rest the workload that
     /// it is for, or overhead where the log did not know it.
-    fn charged(&self) -> Vec<(Beneficiary, Share)> {
+    pub(super) fn charged(&self) -> Vec<Charge> {
         let holder = self.workload.map_or(Beneficiary::Overhead, Beneficiary::Workload);
-        let others = self.sharers.iter().map(|sharer| (Beneficiary::Workload(sharer.stint.workload), sharer.share));
-        let others: Vec<(Beneficiary, Share)> = others.collect();
-        match Share::rest(others.iter().map(|(_, share)| *share)) {
-            Some(rest) => others.into_iter().chain([(holder, rest)]).collect(),
+        let others = self.sharers.iter();
+        let others = others.map(|sharer| Charge::of(Beneficiary::Workload(sharer.stint.workload), sharer.share));
+        let others: Vec<Charge> = others.collect();
+        match Share::rest(others.iter().map(|charge| charge.share)) {
+            Some(rest) => others.into_iter().chain([Charge::of(holder, rest)]).collect(),
             None => others,
         }
     }
@@ -23,18 +25,18 @@ impl Lease {
     /// Charges everybody who has it until `at`.
     fn charge(&mut self, at: Time, seq: u64, jobs: &BTreeMap<WorkloadId, Job>) -> Vec<LedgerRow> {
         let charged = self.charged();
-        let known = charged.iter().filter_map(|(beneficiary, _)| jobs.get(&beneficiary.workload()?));
+        let known = charged.iter().filter_map(|charge| jobs.get(&charge.beneficiary.workload()?));
         let accounts: Vec<Account> = known.map(|job| Account::of(job.id, &job.spec)).collect();
-        let bought = Bought { seq, lease: self.id, offer: &self.offer, goods: self.goods.as_ref() };
-        self.meter.as_mut().map(|meter| meter.close(at, bought, &charged, accounts)).unwrap_or_default()
+        let bought = Bought::lease(seq, self.id, &self.offer, self.goods.as_ref());
+        let rows = self.meter.as_mut().map(|meter| meter.close(at, bought, &charged, accounts)).unwrap_or_default();
+        if self.paid_by_node { Vec::new() } else { rows }
     }
 
-    /// What a workload owes for it since the last rows were written.
-    pub fn owed_by(&self, workload: WorkloadId, now: Time) -> NanoUsd {
+    /// What a workload owes for it by itself since the last rows were written.
+    fn owed_by(&self, workload: WorkloadId, now: Time) -> NanoUsd {
         let Some(meter) = &self.meter else { return NanoUsd(0) };
-        let charged = self.charged();
-        let owed = charged.iter().zip(meter.unwritten(now, &charged));
-        let own = owed.filter(|((beneficiary, _), _)| beneficiary.workload() == Some(workload));
+        let owed = meter.unwritten(now, &self.charged()).into_iter();
+        let own = owed.filter(|(charge, _)| charge.beneficiary.workload() == Some(workload));
         own.fold(NanoUsd(0), |sum, (_, amount)| sum + amount)
     }
 
@@ -61,12 +63,20 @@ impl Brain {
     /// Charges a lease until `at`: rows for the ledger, and the same to the jobs among those who have it.
     pub(super) fn book(&mut self, id: LeaseId, at: Time, seq: u64) {
         let Some(lease) = self.leases.get_mut(&id) else { return };
-        let (market, rows) = (lease.market, lease.charge(at, seq, &self.jobs));
+        let rows = lease.charge(at, seq, &self.jobs);
+        self.post(rows);
+    }
+
+    /// Takes rows into the ledger, and into the bills of the jobs among those who are charged.
+    pub(super) fn post(&mut self, rows: Vec<LedgerRow>) {
         for row in &rows {
-            if let Some(job) = row.beneficiary.workload().and_then(|workload| self.jobs.get_mut(&workload)) {
-                job.paid += row.amount;
-                *job.paid_by.entry(market).or_default() += row.amount;
-            }
+            let Some(job) = row.beneficiary.workload().and_then(|workload| self.jobs.get_mut(&workload)) else {
+                continue;
+            };
+            let market = row.lease.and_then(|lease| self.leases.get(&lease)).map(|lease| lease.market);
+            let market = market.or(row.goods.as_ref().map(|goods| goods.market)).unwrap_or(Market::OnDemand);
+            job.paid += row.amount;
+            *job.paid_by.entry(market).or_default() += row.amount;
         }
         self.fresh_ledger.extend(rows);
     }
@@ -84,6 +94,7 @@ impl Brain {
                 let share = lease.share_of(allocation);
                 lease.sharers.push(Sharer { stint, share, since: now });
             }
+            self.split_node_of(allocation.lease, seq);
         }
     }
 
@@ -104,6 +115,7 @@ impl Brain {
                     *job.held.entry(market).or_default() += now - sharer.since;
                 }
             }
+            self.split_node_of(id, seq);
         }
     }
 
@@ -132,13 +144,27 @@ impl Brain {
 
     /// What a job has cost up to `now`, leases that still run included.
     pub fn spent(&self, job: &Job, now: Time) -> NanoUsd {
-        self.used_by(job.id).fold(job.paid, |sum, (lease, _)| sum + lease.owed_by(job.id, now))
+        self.used_by(job.id).fold(job.paid, |sum, (lease, _)| sum + self.owed(lease, job.id, now))
     }
 
-    /// The rows that would be written if every lease were charged until `now`, and nothing more came of them: what the
+    /// What a workload owes for a lease since the last rows were written: for itself, and for its part of its node.
+    pub(super) fn owed(&self, lease: &Lease, workload: WorkloadId, now: Time) -> NanoUsd {
+        let of_node = self.node_meter(lease).map(|meter| meter.owed_by(lease.id, workload, now));
+        lease.owed_by(workload, now) + of_node.unwrap_or_default()
+    }
+
+    /// What a lease costs a workload an hour, as far as it is not the smaller part of another's.
+    pub(super) fn hourly(&self, lease: &Lease, workload: WorkloadId) -> NanoUsd {
+        let own = lease.meter.as_ref().filter(|_| lease.workload == Some(workload)).map(|meter| meter.rate);
+        let of_node = self.node_meter(lease).map(|meter| meter.hourly(lease.id, workload));
+        own.unwrap_or_default() + of_node.unwrap_or_default()
+    }
+
+    /// The rows that would be written if every lease and every node were charged until `now`, and nothing more came of them: what the
     /// ledger does not show yet. Nothing is changed.
     pub fn open_ledger(&self, now: Time) -> Vec<LedgerRow> {
         let up = self.leases.values().filter(|lease| lease.meter.as_ref().is_some_and(|meter| meter.upto < now));
-        up.flat_map(|lease| lease.clone().charge(now, self.last_seq, &self.jobs)).collect()
+        let of_leases = up.flat_map(|lease| lease.clone().charge(now, self.last_seq, &self.jobs));
+        of_leases.chain(self.open_of_nodes(now)).collect()
     }
 }

@@ -113,8 +113,10 @@ impl Round<'_> {
     fn for_job(&mut self, job: &Job) {
         if job.ended.is_some() {
             return match &job.stint {
-                Some(stint) if stint.is_ended() && job.cancelled_by.is_none() => self.last_save(job, stint),
-                _ => self.release_all(job, &Reason::new("ended", "the job is over")),
+                Some(stint) if stint.is_ended() && (job.cancelled_by.is_none() || self.is_a_guest(job, stint)) => {
+                    self.last_save(job, stint)
+                }
+                _ => self.leave_all(job, &Reason::new("ended", "the job is over")),
             };
         }
         let mut sight = self.brain.sight(job, self.now);
@@ -130,7 +132,7 @@ impl Round<'_> {
                 Some(stint) => self.stop(job, stint, &reason),
                 None => {
                     self.say(Decision::End { workload: job.id, outcome }, reason.clone());
-                    self.release_all(job, &reason);
+                    self.leave_all(job, &reason);
                 }
             };
         }
@@ -142,7 +144,7 @@ impl Round<'_> {
         match &job.stint {
             Some(stint) if job.paused => self.stop(job, stint, &paused()),
             Some(stint) => self.for_stint(job, stint, &sight),
-            None if job.paused => self.release_all(job, &paused()),
+            None if job.paused => self.leave_all(job, &paused()),
             None => match &job.store_away {
                 Some(away) => self.watch_store(job, away),
                 None => self.for_leases(job, &sight),
@@ -160,6 +162,27 @@ impl Round<'_> {
         let brain = self.brain;
         let leases: Vec<&Lease> = brain.leases_of(job.id).collect();
         self.release(&leases, reason);
+    }
+
+    /// Gives back what a job has no more use for. Leases on which others run are given back when the last of them is off.
+    fn leave_all(&mut self, job: &Job, reason: &Reason) {
+        let brain = self.brain;
+        let leases: Vec<&Lease> = brain.leases_of(job.id).filter(|lease| lease.sharers.is_empty()).collect();
+        self.release(&leases, reason);
+    }
+
+    /// Gives back the machines of a stint that does not end, whoever they are for: agents kill what does not stop, so one
+    /// that has not is out of reach, and nothing else on its machine can be trusted to run.
+    fn release_under(&mut self, job: &Job, stint: &Stint, reason: &Reason) {
+        let brain = self.brain;
+        let ids: BTreeSet<LeaseId> = brain.leases_of(job.id).map(|lease| lease.id).chain(stint.leases()).collect();
+        let leases: Vec<&Lease> = ids.iter().filter_map(|id| brain.leases.get(id)).collect();
+        self.release(&leases, reason);
+    }
+
+    /// Whether a stint runs on a lease of another workload.
+    fn is_a_guest(&self, job: &Job, stint: &Stint) -> bool {
+        stint.leases().filter_map(|id| self.brain.leases.get(&id)).any(|lease| lease.workload != Some(job.id))
     }
 
     /// Gives leases back that are not on their way back, each group in one go.
@@ -180,7 +203,7 @@ impl Round<'_> {
             Some(stopping) => {
                 let overdue = stopping.at + stopping.grace + STOP_OVERRUN;
                 if self.now >= overdue {
-                    self.release_all(job, &Reason::new("stop-overrun", "the program did not stop in time"));
+                    self.release_under(job, stint, &Reason::new("stop-overrun", "the program did not stop in time"));
                 } else {
                     self.wake_at(overdue);
                 }
@@ -198,11 +221,11 @@ impl Round<'_> {
         let unsaved = stint.trouble.as_ref().map_or("it took too long", |trouble| trouble.text.as_str());
         let reason =
             Reason::new("last-save", "what was saved last could not be stored in time").span("tried", LAST_SAVE);
-        if self.leases(job).iter().any(|lease| !lease.is_releasing()) {
+        if stint.leases().filter_map(|id| self.brain.leases.get(&id)).any(|lease| !lease.is_releasing()) {
             let told = Told::Unsaved { why: unsaved.to_owned() };
             self.say(Decision::Notify { workload: job.id, told }, reason.clone());
         }
-        self.release_all(job, &reason);
+        self.release_under(job, stint, &reason);
     }
 
     /// A stint that cannot begin because its store does not answer holds its leases for a while only.
@@ -225,7 +248,7 @@ impl Round<'_> {
     fn watch_store(&mut self, job: &Job, away: &StoreAway) {
         let reason =
             Reason::new("store-away", "the store of its checkpoints does not answer: nothing is held until it does");
-        self.release_all(job, &reason);
+        self.leave_all(job, &reason);
         if away.asked.is_some() {
             return;
         }
@@ -280,7 +303,7 @@ impl Round<'_> {
         let overrun = ends + self.brain.habits(&first.offer).notice_overrun;
         if self.now >= overrun {
             let reason = Reason::new("notice-overrun", "the lease outlived its notice: giving it back");
-            return self.release_all(job, &reason);
+            return self.release_under(job, stint, &reason);
         }
         self.wake_at(overrun);
     }

@@ -78,6 +78,9 @@ pub struct Lease {
     /// Stints of other workloads that have a part of it.
     #[serde(default)]
     pub sharers: Vec<Sharer>,
+    /// What is paid for is its node, as a whole: by itself it costs nothing, and has no rows.
+    #[serde(default)]
+    pub paid_by_node: bool,
 }
 
 /// A stint on a lease of another workload: it is charged for its part, and the other for the rest.
@@ -110,6 +113,7 @@ impl Lease {
             terms: LeaseTerms::default(),
             at_risk_since: None,
             sharers: Vec::new(),
+            paid_by_node: false,
         }
     }
 

@@ -97,20 +97,23 @@ impl Brain {
         let Some(lease) = self.leases.get_mut(&id) else { return };
         lease.bind(terms);
         let (offer, at) = (lease.offer.clone(), at.clamp(lease.asked_at, self.now));
-        let shown = self.offers.get(&offer).map(|offer| offer.price_per_hour);
-        let rate = shown.or(self.gone_prices.get(&offer).copied()).unwrap_or_default();
         if let Some(offer) = self.offers.get(&offer) {
             lease.market = offer.market;
             let Shape { cpu_millis, memory_bytes, .. } = lease.terms.size;
             lease.goods = Some(Goods { shape: HostShape { cpu_millis, memory_bytes }, ..Goods::of(offer) });
         }
         lease.up_at = Some(at);
-        lease.meter = Some(Meter::start(at, rate));
         lease.ready = ready.cloned().or(lease.ready.take());
         if lease.phase == LeasePhase::Asked {
             lease.phase = LeasePhase::Up;
         }
         let firm = !lease.market.can_be_taken();
+        let own_rate = self.leases.get(&id).and_then(|lease| self.own_rate(lease));
+        if let Some(lease) = self.leases.get_mut(&id) {
+            lease.meter = Some(Meter::start(at, own_rate.unwrap_or_default()));
+            lease.paid_by_node = own_rate.is_none();
+        }
+        self.enter_node(id, at);
         if let Some(group) = self.groups.get_mut(&id.group) {
             group.phase = match group.phase {
                 // Nobody said when it was granted: it never queued, so it was on its way since it was asked for.
@@ -165,6 +168,9 @@ impl Brain {
         let Some(up_at) = self.leases.get(&id).map(|lease| lease.up_at) else { return };
         let end_at = up_at.map_or(at, |up_at| at.clamp(up_at, self.now));
         self.book(id, end_at, seq);
+        if up_at.is_some() {
+            self.leave_node(id, end_at, seq);
+        }
         let on_it = self.workloads_on(id);
         let Some(lease) = self.leases.remove(&id) else { return };
         if end == LeaseEnd::Taken {

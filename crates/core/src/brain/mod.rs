@@ -14,6 +14,7 @@ mod lease;
 mod leases;
 mod lookout;
 mod news;
+mod nodes;
 mod progress;
 mod rules;
 mod show;
@@ -73,6 +74,9 @@ pub struct Brain {
     pools: BTreeMap<PoolId, Pool>,
     #[serde(default)]
     nodes: BTreeMap<NodeId, Node>,
+    /// Nodes with leases on them, and nodes that are paid for as a whole.
+    #[serde(default)]
+    node_books: BTreeMap<NodeId, nodes::NodeBooks>,
     keys: VecDeque<(String, WorkloadId)>,
     #[serde(default)]
     last_workload: WorkloadId,
@@ -158,6 +162,7 @@ impl Brain {
             silent_engines: BTreeMap::new(),
             pools: BTreeMap::new(),
             nodes: BTreeMap::new(),
+            node_books: BTreeMap::new(),
             keys: VecDeque::new(),
             last_workload: WorkloadId::default(),
             closed: VecDeque::new(),

@@ -133,8 +133,8 @@ impl Round<'_> {
     pub(super) fn over_budget(&mut self, job: &Job) -> Option<Reason> {
         let budget = job.spec.budget?;
         let spent = self.brain.spent(job, self.now);
-        let leases = self.leases(job);
-        let rate = leases.iter().filter_map(|l| l.meter.as_ref()).fold(NanoUsd(0), |sum, meter| sum + meter.rate);
+        let leases = self.brain.used_by(job.id);
+        let rate = leases.fold(NanoUsd(0), |sum, (lease, _)| sum + self.brain.hourly(lease, job.id));
         let reserve = rate.for_span(job.spec.run.grace + Span::minutes(1));
         let left = budget - spent - reserve;
         if left.0 <= 0 {

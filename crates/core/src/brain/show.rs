@@ -23,7 +23,7 @@ impl Brain {
         }
         for (lease, since) in self.used_by(id) {
             let held = since.map_or(Span::ZERO, |since| now - since);
-            view.count(lease.market, held, lease.owed_by(id, now));
+            view.count(lease.market, held, self.owed(lease, id, now));
         }
         view.lease = self.lease_view(job);
         view.waits_for = match view.state {
@@ -93,12 +93,18 @@ impl Brain {
             LeasePhase::Noticed { ends_at } => Some(ends_at),
             _ => None,
         });
+        let of_nodes = held.iter().filter(|lease| self.node_meter(lease).is_some());
+        let price_per_hour = match of_nodes.count() {
+            0 => NanoUsd(offer.price_per_hour.0.saturating_mul(held.len() as i64)),
+            // The price of an offer is what it is chosen by; what is paid is a part of a node.
+            _ => held.iter().fold(NanoUsd(0), |sum, lease| sum + self.hourly(lease, job.id)),
+        };
         Some(LeaseView {
             id: LeaseId::to_string(&first.id),
             zone: offer.zone.clone(),
             instance_type: offer.instance_type.clone(),
             market: first.market,
-            price_per_hour: NanoUsd(offer.price_per_hour.0.saturating_mul(held.len() as i64)),
+            price_per_hour,
             ends_at: ends_at.min(),
         })
     }

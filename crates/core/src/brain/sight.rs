@@ -12,7 +12,9 @@ use std::sync::Arc;
 impl Brain {
     /// What a job's policy sees at `now`.
     pub fn sight(&self, job: &Job, now: Time) -> Sight {
-        let held = self.leases.values().find(|lease| lease.workload == Some(job.id) && !lease.is_releasing());
+        // Its own, or another's on which it runs.
+        let held = self.used_by(job.id).map(|(lease, _)| lease).filter(|lease| !lease.is_releasing());
+        let held = held.min_by_key(|lease| (lease.workload != Some(job.id), lease.id));
         let watches = market::watches(self.usual_policy(&job.spec));
         let beliefs = if watches { self.beliefs(job, now) } else { Beliefs::default() };
         let done = job.done_at(now);

@@ -13,8 +13,8 @@ pub(crate) fn lifted(mut payload: Value) -> Value {
     for lease in payload.get_mut("leases").and_then(Value::as_array_mut).into_iter().flatten() {
         lease["goods"] = lease["offer"].as_str().map_or(Value::Null, |id| goods(&offers[id]));
         let charged = match &lease["workload"] {
-            Value::Null => json!([["overhead", super::Share::WHOLE]]),
-            workload => json!([[{ "workload": workload }, super::Share::WHOLE]]),
+            Value::Null => json!([{ "beneficiary": "overhead", "share": super::Share::WHOLE }]),
+            workload => json!([{ "beneficiary": { "workload": workload }, "share": super::Share::WHOLE }]),
         };
         // What was charged for a lease that is still there was not in its job's books before it was gone.
         if let Some(written) = lease.pointer("/meter/written").and_then(Value::as_i64).filter(|written| *written != 0)

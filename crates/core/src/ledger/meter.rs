@@ -1,11 +1,12 @@
-//! Counts what one lease costs, and writes the rows for it. All rows of a lease add up to what the lease cost, to the
+//! Counts what one lease or one node costs, and writes the rows for it. All rows of it add up to what it cost, to the
 //! nano-dollar, however it was cut into days, prices, beneficiaries and corrections.
 
-use super::{Account, Beneficiary, Goods, LedgerRow, Parts, Share, share};
-use crate::ids::{LeaseId, WorkloadId};
+use super::{Account, Beneficiary, Charge, Goods, LedgerRow, Parts, share};
+use crate::ids::{LeaseId, NodeId, WorkloadId};
 use crate::offer::OfferId;
 use crate::units::{Accrued, NanoUsd, Span, Time};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 const DAY_MS: i64 = 86_400_000;
 
@@ -13,13 +14,16 @@ const DAY_MS: i64 = 86_400_000;
 /// must not make rows without end, so the days before them share one row.
 pub const MOST_DAYS: usize = 400;
 
-/// Counts what one lease costs, from up until gone.
+/// Counts what one lease costs, from up until gone, or one node, from seen until gone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meter {
     /// Price an hour since `upto`.
     pub rate: NanoUsd,
     /// Counted until here.
     pub upto: Time,
+    /// Who is charged for what nobody has of it since `upto`.
+    #[serde(default = "idle")]
+    pub spare: Beneficiary,
     accrued: Accrued,
     /// What rows were written for.
     written: NanoUsd,
@@ -32,24 +36,45 @@ pub struct Meter {
     accounts: Vec<Account>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Stretch {
-    from: Time,
-    rate: NanoUsd,
-    charged: Vec<(Beneficiary, Share)>,
+fn idle() -> Beneficiary {
+    Beneficiary::Idle
 }
 
-/// What every row of a lease says alike.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Stretch {
+    pub from: Time,
+    pub rate: NanoUsd,
+    pub charged: Vec<Charge>,
+    /// Who is charged for what others had of it and, as it turns out, had not.
+    #[serde(default = "idle")]
+    pub spare: Beneficiary,
+}
+
+/// What every row of a lease, or of a node, says alike.
 #[derive(Clone, Copy, Debug)]
 pub struct Bought<'a> {
     /// The record that closes a stretch.
     pub seq: u64,
-    /// Which lease.
-    pub lease: LeaseId,
-    /// Which offer.
-    pub offer: &'a OfferId,
+    /// Which lease; none for a node.
+    pub lease: Option<LeaseId>,
+    /// Which node, if that is what is paid for.
+    pub node: Option<&'a NodeId>,
+    /// Which offer; none for a node.
+    pub offer: Option<&'a OfferId>,
     /// What that is, where it is known.
     pub goods: Option<&'a Goods>,
+}
+
+impl<'a> Bought<'a> {
+    /// A lease of an offer.
+    pub fn lease(seq: u64, lease: LeaseId, offer: &'a OfferId, goods: Option<&'a Goods>) -> Bought<'a> {
+        Bought { seq, lease: Some(lease), node: None, offer: Some(offer), goods }
+    }
+
+    /// A node.
+    pub fn node(seq: u64, node: &'a NodeId, goods: &'a Goods) -> Bought<'a> {
+        Bought { seq, lease: None, node: Some(node), offer: None, goods: Some(goods) }
+    }
 }
 
 impl Meter {
@@ -58,6 +83,7 @@ impl Meter {
         Meter {
             rate,
             upto: at,
+            spare: Beneficiary::Idle,
             accrued: Accrued::default(),
             written: NanoUsd(0),
             earlier: Vec::new(),
@@ -65,7 +91,7 @@ impl Meter {
         }
     }
 
-    /// What the lease has cost up to `now`, without writing anything.
+    /// What it has cost up to `now`, without writing anything.
     pub fn cost_at(&self, now: Time) -> NanoUsd {
         let mut accrued = self.accrued;
         accrued.add(self.rate, Span((now - self.upto).0.max(0)));
@@ -73,30 +99,28 @@ impl Meter {
     }
 
     /// What was not written yet of the cost up to `now`, by these shares.
-    pub fn unwritten(&self, now: Time, charged: &[(Beneficiary, Share)]) -> Vec<NanoUsd> {
-        share::by_share(self.cost_at(now) - self.written, charged)
+    pub fn unwritten(&self, now: Time, charged: &[Charge]) -> Vec<(Charge, NanoUsd)> {
+        let charged = share::whole(charged, self.spare);
+        let amounts = share::by_share(self.cost_at(now) - self.written, &charged);
+        charged.into_iter().zip(amounts).collect()
     }
 
     /// Closes the stretch at `at` (which may lie before `upto`: a correction) and returns its rows: one for each day of
-    /// UTC and beneficiary. `charged` are the shares of this stretch; what they leave is idle. `accounts` are those of
+    /// UTC and beneficiary. `charged` are the shares of this stretch; what they leave is spare. `accounts` are those of
     /// the workloads among them.
     pub fn close(
         &mut self,
         at: Time,
         bought: Bought<'_>,
-        charged: &[(Beneficiary, Share)],
+        charged: &[Charge],
         accounts: impl IntoIterator<Item = Account>,
     ) -> Vec<LedgerRow> {
-        for account in accounts {
-            match self.accounts.iter_mut().find(|known| known.workload == account.workload) {
-                Some(known) => *known = account,
-                None => self.accounts.push(account),
-            }
-        }
+        self.know(accounts);
         let mut rows = Vec::new();
         self.take_back(at, bought, &mut rows);
         if at != self.upto {
-            let stretch = Stretch { from: self.upto, rate: self.rate, charged: share::whole(charged) };
+            let charged = share::whole(charged, self.spare);
+            let stretch = Stretch { from: self.upto, rate: self.rate, charged, spare: self.spare };
             self.count(at, bought, &stretch, &mut rows);
             if at > stretch.from {
                 self.earlier.push(stretch);
@@ -105,16 +129,61 @@ impl Meter {
         rows
     }
 
-    /// Takes stretches after `at` back, each at its own price and from those who were charged for it.
-    fn take_back(&mut self, at: Time, bought: Bought<'_>, rows: &mut Vec<LedgerRow>) {
+    /// Takes stretches after `at` back, each at its own price and from those who were charged for it. Gives them as they
+    /// were, the latest first, with their ends.
+    fn take_back(&mut self, at: Time, bought: Bought<'_>, rows: &mut Vec<LedgerRow>) -> Vec<(Stretch, Time)> {
+        let mut taken = Vec::new();
         while at < self.upto
             && let Some(stretch) = self.earlier.pop()
         {
-            let to = at.max(stretch.from);
-            self.count(to, bought, &stretch, rows);
-            if to > stretch.from {
+            let (end, from) = (self.upto, at.max(stretch.from));
+            self.count(from, bought, &stretch, rows);
+            taken.push((Stretch { from, ..stretch.clone() }, end));
+            if from > stretch.from {
                 self.earlier.push(stretch);
-                return;
+                break;
+            }
+        }
+        taken
+    }
+
+    /// Late news changes who had what from `at` on: what was charged since is taken back, and charged anew. It reaches
+    /// back as far as the stretches that are remembered. What the whole cost stays the same.
+    pub(super) fn revise(
+        &mut self,
+        at: Time,
+        bought: Bought<'_>,
+        change: impl Fn(&mut Vec<Charge>, Beneficiary),
+    ) -> Vec<LedgerRow> {
+        let at = at.max(self.earlier.first().map_or(self.upto, |first| first.from));
+        let mut rows = Vec::new();
+        for (mut stretch, end) in self.take_back(at, bought, &mut rows).into_iter().rev() {
+            change(&mut stretch.charged, stretch.spare);
+            stretch.charged = share::whole(&stretch.charged, stretch.spare);
+            self.count(end, bought, &stretch, &mut rows);
+            self.earlier.push(stretch);
+        }
+        rows
+    }
+
+    /// Forgets all but the last so many stretches, and accounts that none of them names: corrections reach back no
+    /// further then.
+    pub(super) fn remember(&mut self, most: usize) {
+        let surplus = self.earlier.len().saturating_sub(most);
+        if surplus > 0 {
+            self.earlier.drain(..surplus);
+        }
+        let charges = || self.earlier.iter().flat_map(|stretch| &stretch.charged);
+        let named: BTreeSet<WorkloadId> = charges().filter_map(|charge| charge.beneficiary.workload()).collect();
+        self.accounts.retain(|account| named.contains(&account.workload));
+    }
+
+    /// Remembers whose money it is.
+    pub(super) fn know(&mut self, accounts: impl IntoIterator<Item = Account>) {
+        for account in accounts {
+            match self.accounts.iter_mut().find(|known| known.workload == account.workload) {
+                Some(known) => *known = account,
+                None => self.accounts.push(account),
             }
         }
     }
@@ -128,16 +197,17 @@ impl Meter {
             let amount = self.accrued.total() - self.written;
             self.written = self.accrued.total();
             let amounts = share::by_share(amount, &stretch.charged);
-            for ((beneficiary, share), amount) in stretch.charged.iter().zip(amounts) {
+            for (Charge { beneficiary, share, lease }, amount) in stretch.charged.iter().zip(amounts) {
                 rows.push(LedgerRow {
                     seq: bought.seq,
-                    lease: bought.lease,
+                    lease: lease.or(bought.lease),
+                    node: bought.node.cloned(),
                     from,
                     to,
                     rate: stretch.rate,
                     beneficiary: *beneficiary,
                     account: beneficiary.workload().and_then(|id| self.account(id)).cloned(),
-                    offer: Some(bought.offer.clone()),
+                    offer: bought.offer.cloned(),
                     goods: bought.goods.cloned(),
                     share: *share,
                     amount,

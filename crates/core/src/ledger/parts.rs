@@ -1,7 +1,8 @@
 //! What an amount was for: accelerators, cores, memory. A machine has one price; how much of it is for what is said by
 //! weights, the same for everybody, so that two reports never disagree.
 
-use super::{Goods, share::divided};
+use super::{Goods, Share, share::divided};
+use crate::pool::Shape;
 use crate::units::NanoUsd;
 use serde::{Deserialize, Serialize};
 
@@ -63,6 +64,29 @@ impl HostShape {
             cpu_millis: said(self.cpu_millis, usual.cpu_millis),
             memory_bytes: said(self.memory_bytes, usual.memory_bytes),
         }
+    }
+}
+
+/// The part of a node that something of a size has: by accelerators where the node has any, else by cores and memory,
+/// weighed as above. Where only one of the two is said of it, that one counts; where nothing is said, it is all of it.
+pub fn part_of_node(size: Shape, capacity: Shape) -> Share {
+    if size == Shape::default() {
+        return Share::WHOLE;
+    }
+    let at_most_all = |part: u64, of: u64| Share::new(part.min(of), of);
+    if capacity.accelerators > 0 {
+        return at_most_all(size.accelerators.into(), capacity.accelerators.into());
+    }
+    // Cores in thousandths and memory in MiB: 128,000 is a multiple of 1,000 and of 1,024. No machine is near the bounds.
+    let cores = |shape: Shape| shape.cpu_millis.min(1 << 32) * (CORE * 128);
+    let memory = |shape: Shape| (shape.memory_bytes >> 20).min(1 << 38) * (GIB * 125);
+    match (cores(capacity), memory(capacity)) {
+        (0, 0) => Share::WHOLE,
+        (all, 0) => at_most_all(cores(size), all),
+        (0, all) => at_most_all(memory(size), all),
+        (all, _) if size.memory_bytes == 0 => at_most_all(cores(size), all),
+        (_, all) if size.cpu_millis == 0 => at_most_all(memory(size), all),
+        (cpu, bytes) => at_most_all(cores(size).min(cpu) + memory(size).min(bytes), cpu + bytes),
     }
 }
 

@@ -1,9 +1,27 @@
-//! Exact fractions of a lease, and how an amount is divided by them without losing a nano-dollar.
+//! Exact fractions of a lease or of a node, and how an amount is divided by them without losing a nano-dollar.
 
 use super::Beneficiary;
+use crate::ids::LeaseId;
 use crate::units::NanoUsd;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+
+/// A part of what is paid for, and who it is charged to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Charge {
+    pub beneficiary: Beneficiary,
+    pub share: Share,
+    /// The lease that has this part, where a node is paid for.
+    #[serde(default)]
+    pub lease: Option<LeaseId>,
+}
+
+impl Charge {
+    /// A part of a lease.
+    pub fn of(beneficiary: Beneficiary, share: Share) -> Charge {
+        Charge { beneficiary, share, lease: None }
+    }
+}
 
 /// A fraction of a lease: MIG has sevenths, which no number of thousandths can say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,7 +48,7 @@ impl Share {
 impl Share {
     /// Several together; all of it where that is no number any more.
     pub fn sum(shares: impl IntoIterator<Item = Share>) -> Share {
-        let shares: Vec<(Beneficiary, Share)> = shares.into_iter().map(|share| (Beneficiary::Idle, share)).collect();
+        let shares: Vec<Share> = shares.into_iter().collect();
         match over_one_denominator(&shares) {
             Some((weights, common)) => Share::new(weights.iter().sum(), common),
             None => Share::WHOLE,
@@ -42,6 +60,29 @@ impl Share {
         let taken = Share::sum(shares);
         (taken.part < taken.of).then(|| Share::new(taken.of - taken.part, taken.of))
     }
+
+    /// This part of another part.
+    pub fn times(self, other: Share) -> Share {
+        let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
+        let (part, of) = (product(self.part, other.part), product(self.of, other.of));
+        let divisor = gcd(part, of).max(1);
+        match (u64::try_from(part / divisor), u64::try_from(of / divisor)) {
+            (Ok(part), Ok(of)) => Share::new(part, of),
+            // Fractions so odd are no parts of a machine: nothing rather than a wrong part.
+            _ => Share::new(0, 1),
+        }
+    }
+
+    /// Whether it is no part at all.
+    pub fn is_nothing(self) -> bool {
+        self.part == 0 || self.of == 0
+    }
+
+    /// The smaller of two parts.
+    pub fn least(self, other: Share) -> Share {
+        let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
+        if product(self.part, other.of) <= product(other.part, self.of) { self } else { other }
+    }
 }
 
 impl fmt::Display for Share {
@@ -50,8 +91,8 @@ impl fmt::Display for Share {
     }
 }
 
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
+fn gcd<N: Copy + Default + PartialEq + std::ops::Rem<Output = N>>(a: N, b: N) -> N {
+    if b == N::default() { a } else { gcd(b, a % b) }
 }
 
 fn quotient(dividend: i128, divisor: u128) -> i64 {
@@ -59,37 +100,43 @@ fn quotient(dividend: i128, divisor: u128) -> i64 {
     i64::try_from(dividend.div_euclid(divisor)).unwrap_or(if dividend < 0 { i64::MIN } else { i64::MAX })
 }
 
-/// Shares that add up to one, whatever was given: what nobody has is idle, and where more was given away than there is,
-/// each has its part of what was given.
-pub(super) fn whole(given: &[(Beneficiary, Share)]) -> Vec<(Beneficiary, Share)> {
-    if let [(beneficiary, Share { part, of })] = given
-        && part == of
-        && *of > 0
-    {
-        return vec![(*beneficiary, Share::WHOLE)];
-    }
-    let Some((weights, common)) = over_one_denominator(given) else {
+/// Shares that add up to one, whatever was given: what nobody has is charged to `spare`, and where more was given away
+/// than there is, each has its part of what was given.
+pub(super) fn whole(given: &[Charge], spare: Beneficiary) -> Vec<Charge> {
+    let Some((weights, common)) = weights_of(given) else {
         // Denominators so odd that no number is common to them are a mistake of the caller; the money stays whole.
-        return vec![(given.first().map_or(Beneficiary::Idle, |(first, _)| *first), Share::WHOLE)];
+        let first = given.first().copied().unwrap_or(Charge::of(spare, Share::WHOLE));
+        return vec![Charge { share: Share::WHOLE, ..first }];
     };
     let total: u64 = weights.iter().sum();
     let of = total.max(common);
     let held = given.iter().zip(weights).filter(|(_, weight)| *weight > 0);
-    let mut shares: Vec<_> = held.map(|((beneficiary, _), weight)| (*beneficiary, Share::new(weight, of))).collect();
+    let mut shares: Vec<_> = held.map(|(charge, weight)| Charge { share: Share::new(weight, of), ..*charge }).collect();
     if total < of {
-        shares.push((Beneficiary::Idle, Share::new(of - total, of)));
+        shares.push(Charge::of(spare, Share::new(of - total, of)));
     }
     shares
 }
 
 /// Numerators over the least common denominator; none where that, or their sum, is no number of 64 bits.
-fn over_one_denominator(given: &[(Beneficiary, Share)]) -> Option<(Vec<u64>, u64)> {
-    let shares = || given.iter().map(|(_, share)| *share).filter(|share| share.of > 0);
+fn over_one_denominator(given: &[Share]) -> Option<(Vec<u64>, u64)> {
+    let shares = || given.iter().filter(|share| share.of > 0);
     let common = shares().try_fold(1_u64, |common, share| (common / gcd(common, share.of)).checked_mul(share.of))?;
     let weight = |share: &Share| common.checked_div(share.of).map_or(Some(0), |each| each.checked_mul(share.part));
-    let weights = given.iter().map(|(_, share)| weight(share)).collect::<Option<Vec<u64>>>()?;
+    let weights = given.iter().map(weight).collect::<Option<Vec<u64>>>()?;
     weights.iter().try_fold(0_u64, |sum, weight| sum.checked_add(*weight))?;
     Some((weights, common))
+}
+
+/// What a part leaves of another; none when that is nothing.
+pub(super) fn minus(from: Share, part: Share) -> Option<Share> {
+    let (weights, common) = over_one_denominator(&[from, part])?;
+    let rest = weights[0].saturating_sub(weights[1]);
+    (rest > 0).then(|| Share::new(rest, common))
+}
+
+fn weights_of(charges: &[Charge]) -> Option<(Vec<u64>, u64)> {
+    over_one_denominator(&charges.iter().map(|charge| charge.share).collect::<Vec<_>>())
 }
 
 /// An amount in proportion to weights. Rounding is cumulative: the pieces add up to the amount exactly, and each is
@@ -104,9 +151,8 @@ pub(super) fn divided<const N: usize>(amount: NanoUsd, weights: [u64; N]) -> [Na
 }
 
 /// An amount by shares that add up to one; see [`divided`].
-pub(super) fn by_share(amount: NanoUsd, shares: &[(Beneficiary, Share)]) -> Vec<NanoUsd> {
-    let (weights, common) =
-        over_one_denominator(shares).unwrap_or_else(|| (vec![1; shares.len()], shares.len() as u64));
+pub(super) fn by_share(amount: NanoUsd, charges: &[Charge]) -> Vec<NanoUsd> {
+    let (weights, common) = weights_of(charges).unwrap_or_else(|| (vec![1; charges.len()], charges.len() as u64));
     let mut dealt = Dealt::new(amount, u128::from(common));
     weights.into_iter().map(|weight| dealt.next(weight)).collect()
 }

@@ -14,6 +14,7 @@ fn lease() -> LeaseId {
 fn goods(accelerators: u32, shape: HostShape) -> Goods {
     Goods {
         engine: "simulated".into(),
+        pool: PoolId::default(),
         market: Market::Spot,
         cloud: "aws".into(),
         region: "us-west-2".into(),
@@ -31,10 +32,11 @@ fn account(id: u64) -> Account {
 
 /// Closes a stretch for the given shares.
 fn close(meter: &mut Meter, at: i64, goods: Option<&Goods>, charged: &[(Beneficiary, Share)]) -> Vec<LedgerRow> {
+    let charged: Vec<Charge> = charged.iter().map(|(beneficiary, share)| Charge::of(*beneficiary, *share)).collect();
     let offer = OfferId::new("simulated/us-west-2a/p3.2xlarge/spot");
-    let workloads = charged.iter().filter_map(|(beneficiary, _)| beneficiary.workload());
+    let workloads = charged.iter().filter_map(|charge| charge.beneficiary.workload());
     let accounts: Vec<Account> = workloads.map(|id| account(id.0)).collect();
-    meter.close(Time(at), Bought { seq: 1, lease: lease(), offer: &offer, goods }, charged, accounts)
+    meter.close(Time(at), Bought::lease(1, lease(), &offer, goods), &charged, accounts)
 }
 
 fn sum(rows: &[LedgerRow]) -> i128 {

@@ -72,7 +72,7 @@ impl WorldRun {
                     let leases: Vec<_> = gone.into_iter().map(|gone| gone.lease).collect();
                     if self.scenario.forgets {
                         // The engines of a world forget together.
-                        let _ = now(self.shared.engine("invented").forget(&leases));
+                        let _ = now(self.shared.engine(crate::market::FIRST).forget(&leases));
                     }
                 }
                 Step::Answer(ticket, answer) => self.answered(ticket, answer),

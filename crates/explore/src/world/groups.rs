@@ -3,9 +3,10 @@
 
 use super::{Machine, World};
 use crate::fault::Kind;
+use crate::market;
 use crate::planted::Bug;
 use crate::random;
-use windfall_core::{DecisionId, GroupPhase, LeaseEnd, LeaseId, LeaseTerms, Refusal, Span, Time, Want};
+use windfall_core::{DecisionId, GroupPhase, LeaseEnd, LeaseId, LeaseTerms, OfferId, Refusal, Span, Time, Want};
 use windfall_exec::{EngineError, LeaseState, SeenGroup, SeenLease};
 
 /// A group that the engine has taken on.
@@ -134,13 +135,15 @@ impl World {
             self.groups.remove(&id);
         }
         let seen = wanted.iter().map(|slot| LeaseId { group: id, slot: *slot });
-        seen.filter_map(|lease| Some(SeenLease { lease, state: self.state(self.machines.get(&lease)?) })).collect()
+        seen.filter_map(|lease| Some(SeenLease { lease, state: self.state(lease, self.machines.get(&lease)?) }))
+            .collect()
     }
 
     pub fn seen_group(&self, id: DecisionId) -> Option<SeenGroup> {
         let machines = || self.machines.range(slots(id));
         let found = machines().filter(|(_, machine)| machine.unfound_until.is_none_or(|until| until <= self.now));
-        let leases = found.map(|(lease, machine)| SeenLease { lease: *lease, state: self.state(machine) }).collect();
+        let leases =
+            found.map(|(lease, machine)| SeenLease { lease: *lease, state: self.state(*lease, machine) }).collect();
         let phase = match self.groups.get(&id) {
             Some(Group { granted: Some((at, units)), .. }) => GroupPhase::Granted { at: *at, units: *units },
             Some(group) => {
@@ -162,7 +165,7 @@ impl World {
         }
     }
 
-    pub fn state(&self, machine: &Machine) -> LeaseState {
+    pub fn state(&self, lease: LeaseId, machine: &Machine) -> LeaseState {
         let skew = Span(if self.bug == Some(Bug::WrongUpTime) { 60_000 } else { 0 });
         match (machine.gone, machine.since) {
             (Some((at, end)), since) => LeaseState::Gone { since, at, end },
@@ -171,9 +174,10 @@ impl World {
                 let near = machine.notice_at.is_some_and(|at| self.now >= at - Span::minutes(3));
                 let at_risk = near && machine.offer.is_multiple_of(2);
                 let offer = self.offers.get(machine.offer).map(|invented| invented.offer.id.clone());
+                let place = market::place_of(self.seed, offer.as_ref().map_or("", OfferId::engine), lease);
                 LeaseState::Up {
                     since: since + skew,
-                    terms: LeaseTerms { offer, ..LeaseTerms::default() },
+                    terms: LeaseTerms { offer, ..place },
                     ready: machine.ready.then(Default::default),
                     ends_at: machine.ends_at,
                     at_risk,

@@ -116,7 +116,7 @@ mod tests {
     use axum::extract::ConnectInfo;
     use std::sync::Arc;
     use tokio::sync::mpsc;
-    use windfall_core::ledger::{Account, Beneficiary, Bought, Meter, Share};
+    use windfall_core::ledger::{Account, Beneficiary, Bought, Charge, Meter, Share};
     use windfall_core::{DecisionId, Installation, JobSpec, LeaseId, NanoUsd, OfferId, WorkloadId};
     use windfall_store::{Commit, MemoryStore, Store};
 
@@ -125,8 +125,9 @@ mod tests {
         let lease = LeaseId { group: DecisionId { installation: Installation(1), seq: 3 }, slot: 0 };
         let spec = JobSpec { owner: owner.to_owned(), ..JobSpec::named("job", vec!["run".to_owned()]) };
         let mut meter = Meter::start(Time(minute * 60_000), NanoUsd(60_000_000_000));
-        let bought = Bought { seq: 1, lease, offer: &OfferId::new("offer"), goods: None };
-        let charged = [(Beneficiary::Workload(WorkloadId(1)), Share::WHOLE)];
+        let offer = OfferId::new("offer");
+        let bought = Bought::lease(1, lease, &offer, None);
+        let charged = [Charge::of(Beneficiary::Workload(WorkloadId(1)), Share::WHOLE)];
         let to = Time((minute + 1) * 60_000);
         meter.close(to, bought, &charged, [Account::of(WorkloadId(1), &spec)]).remove(0)
     }
@@ -139,7 +140,7 @@ mod tests {
             let row = row(seq as i64, if seq == 2 { "uid-4242" } else { "ada" });
             windfall_store::LedgerRow {
                 seq,
-                lease: row.lease.to_string(),
+                lease: row.paid_for(),
                 workload: Some(1),
                 from_ms: row.from.0,
                 to_ms: row.to.0,

@@ -94,7 +94,8 @@ fn meaning(sums: &Sums, asked: &Asked, end: &LedgerEnd, decimals: usize) -> Stri
     let mut text = format!("{days}, UTC, by the clock of this world, which {replays}shows {}.", clock(end.now));
     if sums.total.running != 0 {
         let running = dollars(sums.total.running, decimals);
-        text.push_str(&format!(" {running} of it is for leases that still run, until now."));
+        let what = if sums.running_nodes { "leases and nodes" } else { "leases" };
+        text.push_str(&format!(" {running} of it is for {what} that still run, until now."));
     }
     let unknown = |cell: &Cell| cell.text == "(unknown)" || cell.more == "(unknown)";
     if sums.lines().iter().any(|(cells, _)| cells.iter().any(unknown)) {

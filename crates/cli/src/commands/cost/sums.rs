@@ -13,7 +13,7 @@ pub struct Sum {
     pub memory: i128,
     /// Of machines that are not known.
     pub unsplit: i128,
-    /// Of leases that still run.
+    /// Of leases and nodes that still run.
     pub running: i128,
     pub lease: Time,
     pub accelerator: Time,
@@ -59,17 +59,20 @@ pub struct Sums {
     pub by: Vec<By>,
     pub total: Sum,
     groups: BTreeMap<Vec<Cell>, Sum>,
+    /// Whether nodes are paid for that still run.
+    pub running_nodes: bool,
     /// The first and the last day that something was paid for.
     pub days: Option<(windfall_core::Time, windfall_core::Time)>,
 }
 
 impl Sums {
     pub fn new(by: Vec<By>) -> Sums {
-        Sums { by, total: Sum::default(), groups: BTreeMap::new(), days: None }
+        Sums { by, total: Sum::default(), groups: BTreeMap::new(), running_nodes: false, days: None }
     }
 
     pub fn add(&mut self, row: &LedgerRow, open: bool) {
         self.total.add(row, open);
+        self.running_nodes |= open && row.node.is_some();
         let key = self.by.iter().map(|by| by.of(row)).collect();
         self.groups.entry(key).or_default().add(row, open);
         let at = row.begins();

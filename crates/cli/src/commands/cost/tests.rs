@@ -4,9 +4,9 @@ use super::by::{By, moment};
 use super::show::{self, Asked};
 use super::sums::Sums;
 use proptest::prelude::*;
-use windfall_core::ledger::{Account, Beneficiary, Bought, Goods, HostShape, Meter, Share};
+use windfall_core::ledger::{Account, Beneficiary, Bought, Charge, Goods, HostShape, Meter, NodeMeter, Share, Split};
 use windfall_core::{
-    DecisionId, Installation, JobSpec, LeaseId, LedgerRow, Market, NanoUsd, OfferId, Span, Time, WorkloadId,
+    DecisionId, Installation, JobSpec, LeaseId, LedgerRow, Market, NanoUsd, NodeId, OfferId, Span, Time, WorkloadId,
 };
 use windfall_server::client::LedgerEnd;
 
@@ -17,6 +17,7 @@ const EVENING: Time = Time(1_794_772_800_000);
 fn goods(market: Market, accelerator: &str, count: u32) -> Goods {
     Goods {
         engine: "simulated".into(),
+        pool: Default::default(),
         market,
         cloud: "aws".into(),
         region: "us-west-2".into(),
@@ -38,10 +39,10 @@ fn account(id: u64, team: &str, user: &str, tags: &[(&str, &str)]) -> Account {
 fn rows(lease: u64, hours: i64, rate: f64, goods: Option<&Goods>, of: &[(&Account, Share)]) -> Vec<LedgerRow> {
     let id = LeaseId { group: DecisionId { installation: Installation(1), seq: lease }, slot: 0 };
     let offer = OfferId::new("an offer");
-    let charged: Vec<(Beneficiary, Share)> =
-        of.iter().map(|(account, share)| (Beneficiary::Workload(account.workload), *share)).collect();
+    let charged: Vec<Charge> =
+        of.iter().map(|(account, share)| Charge::of(Beneficiary::Workload(account.workload), *share)).collect();
     let mut meter = Meter::start(EVENING, NanoUsd::from_dollars(rate));
-    let bought = Bought { seq: 1, lease: id, offer: &offer, goods };
+    let bought = Bought::lease(1, id, &offer, goods);
     meter.close(EVENING + Span(hours * HOUR.0), bought, &charged, of.iter().map(|(account, _)| (*account).clone()))
 }
 
@@ -66,7 +67,7 @@ fn ledger() -> Vec<LedgerRow> {
 fn sums(by: &[&str], open: bool) -> Sums {
     let mut sums = Sums::new(by.iter().map(|word| By::read(word).expect("known")).collect());
     for row in ledger() {
-        sums.add(&row, open && row.lease.group.seq == 1);
+        sums.add(&row, open && row.lease.is_some_and(|lease| lease.group.seq == 1));
     }
     sums
 }
@@ -97,6 +98,28 @@ fn spreadsheets_and_programs_get_exact_amounts_under_stable_names() {
     insta::assert_snapshot!("csv", show::csv(&sums(&["job", "kind", "engine"], true)).expect("csv"));
     let json = show::json(&sums(&["user", "beneficiary"], true), &always(), Some(&end()));
     insta::assert_snapshot!("json", serde_json::to_string_pretty(&json).expect("json"));
+}
+
+#[test]
+fn what_a_node_costs_is_shown_by_who_had_it() {
+    let (nlp, id) = (account(1, "nlp", "ada", &[]), NodeId("slurm/gpu-07".into()));
+    let lease = Some(LeaseId { group: DecisionId { installation: Installation(1), seq: 9 }, slot: 0 });
+    let quarter = Charge { beneficiary: Beneficiary::Workload(nlp.workload), share: Share::new(1, 4), lease };
+    let charged = vec![quarter, Charge::of(Beneficiary::Foreign, Share::new(1, 8))];
+    let split = |spare| Split {
+        rate: NanoUsd::from_dollars(8.0),
+        goods: goods(Market::Owned, "H100", 8),
+        charged: charged.clone(),
+        spare,
+    };
+    let mut meter = NodeMeter::start(EVENING, split(Beneficiary::Idle));
+    let drained = split(Beneficiary::Drained);
+    let mut rows = meter.split(EVENING + Span::hours(10), (1, &id), drained, [nlp.clone()]);
+    let written = rows.len();
+    rows.extend(meter.close(EVENING + Span::hours(12), (2, &id), [nlp]));
+    let mut sums = Sums::new(vec![By::Beneficiary, By::Team]);
+    rows.iter().enumerate().for_each(|(number, row)| sums.add(row, number >= written));
+    insta::assert_snapshot!("by_beneficiary", show::table(&sums, &always(), &end(), 100));
 }
 
 #[test]

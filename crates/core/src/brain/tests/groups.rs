@@ -257,3 +257,67 @@ fn shares_of_one_accelerator_are_fractions_and_a_loss_ends_everybody_on_it() {
     assert_eq!(rows.iter().map(|row| row.amount.0).sum::<i64>(), NanoUsd::from_dollars(57.0 * 0.9).0);
     assert!(rows.iter().any(|row| row.share == crate::ledger::Share::new(3, 56)), "{rows:?}");
 }
+
+#[test]
+fn who_does_not_stop_on_anothers_lease_ends_with_the_machine() {
+    let (mut world, first, second, lease) = roomy();
+    let stint = start_on(&mut world, second, lease, vec![whole(7)]);
+    world.event(Event::CancelRequested { workload: second, by: "ada".to_owned() });
+    let stops = |decision: &Decision| matches!(decision, Decision::Stop { stint: stopped, .. } if *stopped == stint);
+    assert!(world.decide().iter().any(stops));
+    for _ in 0..1_000 {
+        world.now = world.brain.next_wakeup().expect("a wake-up");
+        if world.decide().iter().any(|decision| matches!(decision, Decision::Release { .. })) {
+            break;
+        }
+    }
+    let released = world.decided.iter().find(|decided| matches!(decided.decision, Decision::Release { .. }));
+    assert_eq!(released.map(|decided| decided.reason.rule.as_str()), Some("stop-overrun"));
+    world.event(Event::LeaseGone { lease, at: world.now, end: LeaseEnd::Released });
+    world.decide();
+    let last = world.brain.take_final_views().pop().expect("it is over");
+    assert_eq!((last.id, last.state), (second, crate::view::State::Cancelled));
+    let holder = world.brain.job(first).expect("it goes on");
+    let counted = (holder.failures, holder.fruitless, holder.ended.is_none(), holder.stint.is_none());
+    assert_eq!(counted, (0, 0, true, true), "it lost a machine, by no fault of its own");
+}
+
+#[test]
+fn the_end_of_the_holder_stops_nobody_and_the_last_one_off_gives_the_lease_back() {
+    let (mut world, first, second, lease) = roomy();
+    let stint = start_on(&mut world, second, lease, vec![whole(7)]);
+    world.ended(world.stint(first), WorkerEnd::Exited { code: 0 });
+    let decisions = world.decide();
+    assert!(decisions.iter().any(|decision| matches!(decision, Decision::End { workload, .. } if *workload == first)));
+    world.pass(Span::hours(1));
+    let later = world.decide();
+    let harms = |decision: &&Decision| matches!(decision, Decision::Release { .. } | Decision::Stop { .. });
+    assert_eq!(decisions.iter().chain(&later).find(harms), None, "the other one runs on");
+    world.ended(stint, WorkerEnd::Exited { code: 0 });
+    let decisions = world.decide();
+    assert!(decisions.iter().any(|decision| matches!(decision, Decision::Release { .. })), "{decisions:?}");
+    world.event(Event::LeaseGone { lease, at: world.now, end: LeaseEnd::Released });
+    assert_eq!(world.brain.jobs().count(), 0);
+    let rows = world.brain.take_ledger();
+    assert_eq!(rows.iter().map(|row| row.amount.0).sum::<i64>(), NanoUsd::from_dollars(2.0 * 0.9).0);
+    assert!(rows.iter().any(|row| row.beneficiary.workload() == Some(second)));
+}
+
+#[test]
+fn a_guest_whose_last_save_is_never_stored_does_not_wait_for_ever() {
+    for cancelled in [false, true] {
+        let (mut world, _, second, lease) = roomy();
+        let stint = start_on(&mut world, second, lease, vec![whole(7)]);
+        world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Exited { code: 0 }, settled: false });
+        world.decide();
+        if cancelled {
+            world.event(Event::CancelRequested { workload: second, by: "ada".to_owned() });
+            assert!(world.decide().is_empty(), "the machine is another's, and its agent has time to settle");
+        }
+        world.pass(Span::minutes(12));
+        let decisions = world.decide();
+        assert!(decisions.iter().any(|decision| matches!(decision, Decision::Release { .. })), "{decisions:?}");
+        world.event(Event::LeaseGone { lease, at: world.now, end: LeaseEnd::Released });
+        assert!(world.brain.job(second).is_none());
+    }
+}

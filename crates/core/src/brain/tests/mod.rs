@@ -5,6 +5,7 @@ mod edges;
 mod engines;
 mod groups;
 mod leases;
+mod nodes;
 mod programs;
 mod promises;
 mod rules;
