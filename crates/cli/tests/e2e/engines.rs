@@ -62,8 +62,14 @@ fn an_engine_that_is_stopped_delays_nobody_else() {
     assert_eq!(far.agents(&testbed), 1, "it runs on a lease of the other engine");
     let status = testbed.run(&["status"]).ends_with(0);
     assert!(status.out.contains("far has not answered for"), "{status:?}");
-    elsewhere.finish();
-    elsewhere.check_over(&testbed);
+    // Who never asked it hears nothing of it; who asked it in vain is over when it has given back what it made of that.
+    let third = Witness::submit(&testbed, "third", "plain");
+    third.until_beats(&[]);
+    for witness in [&elsewhere, &third] {
+        witness.finish();
+    }
+    third.check_over(&testbed);
+    eventually("its program has ended", || elsewhere.alive().is_none());
     // What runs on the engine that is stopped goes on, and its agent is heard.
     eventually("it beats on", || on_far.alive().is_some_and(|run| run.beats > before + 20));
     let done = || testbed.job(on_far.id)["done"].as_u64().unwrap();
@@ -74,6 +80,7 @@ fn an_engine_that_is_stopped_delays_nobody_else() {
     eventually("it answers again", || !testbed.run(&["status"]).out.contains("has not answered"));
     on_far.finish();
     on_far.check_over(&testbed);
+    elsewhere.check_over(&testbed);
     assert_eq!(on_far.runs().len(), 1, "it was never moved");
     eventually("the lease is given back", || far.agents(&testbed) == 0);
     check_ledger(&testbed);

@@ -262,7 +262,7 @@ impl Cycle {
                 return;
             }
         };
-        let Some(asked) = watch.answered(now) else { return };
+        let Some((asked, over)) = watch.answered(now) else { return };
         let brain = self.journal.brain();
         let seen = dispatch::observed(brain, engine, &asked, &look);
         let gone = watch.missing.gone(brain, &seen.not_found, now.world);
@@ -273,7 +273,8 @@ impl Cycle {
         }
         match look.owned {
             None => {}
-            Some(Ok(owned)) => {
+            Some(Ok(mut owned)) => {
+                owned.retain(|owned| !over.contains(&owned.lease));
                 let orphans = self.sweep(engine, &owned);
                 self.news.extend(orphans);
             }
@@ -380,6 +381,9 @@ impl Cycle {
             self.out.push_back(Step::Answer(request.ticket, answer));
         }
         let gone = std::mem::take(&mut self.ending);
+        for watch in self.watches.values_mut() {
+            gone.iter().for_each(|gone| watch.is_over(gone.lease));
+        }
         if !gone.is_empty() {
             self.out.push_back(Step::Forget(gone));
         }

@@ -3,8 +3,9 @@
 
 use super::missing::Missing;
 use super::{Habits, Moment};
+use std::collections::BTreeSet;
 use std::time::Duration;
-use windfall_core::{DecisionId, Time};
+use windfall_core::{DecisionId, LeaseId, Time};
 
 /// One engine, watched. Times are real time since the server began.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ struct Looking {
     began: Duration,
     groups: Vec<DecisionId>,
     sweep: bool,
+    /// Leases whose end was logged since it began: what it shows of them is older.
+    over: BTreeSet<LeaseId>,
 }
 
 impl Watch {
@@ -64,20 +67,26 @@ impl Watch {
     }
 
     pub fn begin(&mut self, now: Moment, groups: Vec<DecisionId>, sweep: bool) {
-        self.looking = Some(Looking { began: now.real, groups, sweep });
+        self.looking = Some(Looking { began: now.real, groups, sweep, over: BTreeSet::new() });
         self.stirred = false;
         self.wanted_since.get_or_insert(now);
     }
 
-    /// A look was answered; gives the groups that it was about. None when none was on its way.
-    pub fn answered(&mut self, now: Moment) -> Option<Vec<DecisionId>> {
+    /// The end of a lease is in the log.
+    pub fn is_over(&mut self, lease: LeaseId) {
+        self.looking.iter_mut().for_each(|looking| drop(looking.over.insert(lease)));
+    }
+
+    /// A look was answered; gives the groups that it was about, and the leases that ended meanwhile. None when none was
+    /// on its way.
+    pub fn answered(&mut self, now: Moment) -> Option<(Vec<DecisionId>, BTreeSet<LeaseId>)> {
         let looking = self.looking.take()?;
         (self.seen_at, self.failed, self.not_before) = (Some(looking.began), 0, now.real);
         self.wanted_since = self.stirred.then_some(now);
         if looking.sweep {
             self.swept = Some(looking.began);
         }
-        Some(looking.groups)
+        Some((looking.groups, looking.over))
     }
 
     /// A look failed: the same again, after a pause that doubles each time. False when it had failed before.

@@ -119,3 +119,29 @@ fn what_was_sold_before_a_recording_began_anew_is_not_bought() {
     stage.turn(true);
     assert_eq!(stage.calls, ["acquire"]);
 }
+
+#[test]
+fn a_slow_sweep_does_not_bring_back_what_ended_meanwhile() {
+    let mut stage = Stage::new();
+    stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
+    stage.turn(true);
+    let group = stage.cycle.brain().groups().next().expect("asked for").id;
+    let (lease, at) = (LeaseId { group, slot: 0 }, stage.now.world);
+    stage.cycle.happened([Event::LeaseUp { lease, at, terms: Box::default(), ready: None }]);
+    stage.turn(true);
+    // A look that sweeps hangs, and the lease is given back meanwhile.
+    stage.hanging.push(ENGINE.to_owned());
+    stage.wait(61.0);
+    stage.turn(true);
+    let now = stage.now.world;
+    stage.cycle.happened([Event::LeaseGone { lease, at: now, end: windfall_core::LeaseEnd::Released }]);
+    stage.turn(true);
+    let offer = offer_of(ENGINE).id;
+    let owned = |lease| Owned { lease, offer: offer.clone(), since: Some(at), until: None, address: None };
+    let strange = LeaseId { group: DecisionId { seq: 9_999, ..group }, slot: 0 };
+    let look = Look { owned: Some(Ok(vec![owned(lease), owned(strange)])), ..stage.look(ENGINE, &[], false) };
+    stage.cycle.saw(stage.now, ENGINE, Ok(look));
+    stage.turn(true);
+    let known: Vec<LeaseId> = stage.cycle.brain().leases().map(|lease| lease.id).collect();
+    assert!(!known.contains(&lease) && known.contains(&strange), "{known:?}");
+}
