@@ -9,6 +9,7 @@
 //! that failed nothing is stepped and nothing is called until the server leads and has loaded again.
 
 mod away;
+mod engines;
 mod missing;
 mod requests;
 mod step;
@@ -21,17 +22,15 @@ pub use requests::{Answer, Refused, Ticket};
 pub(crate) use requests::{continued_already, path_in_use};
 pub use step::{Gone, Habits, Moment, Step};
 
-use crate::dispatch::{self, Look, Performed};
+use crate::dispatch::{self, Performed};
 use crate::flights::Flights;
 use crate::journal::Journal;
 use crate::merge::ProgressMerge;
 use requests::Request;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use watch::Watch;
 use windfall_core::brain::Config;
-use windfall_core::record::Subject;
 use windfall_core::{Brain, DecisionId, Event, LeaseId, codec};
-use windfall_exec::Owned;
 use windfall_store::{Commit, Loaded, Snapshot, StoreError};
 
 #[derive(Debug)]
@@ -208,78 +207,12 @@ impl Cycle {
         }
     }
 
-    /// What an engine shows may have changed.
-    pub fn stirred(&mut self, now: Moment, engine: &str) {
-        if let Some(watch) = self.watches.get_mut(engine) {
-            watch.stir(now);
-        }
-    }
-
-    /// An engine begins anew: nothing of what it showed before counts.
-    pub fn began_anew(&mut self, now: Moment, engine: &str) {
-        if let Some(watch) = self.watches.get_mut(engine) {
-            watch.begin_anew(now);
-        }
-    }
-
-    /// The next look that is due. Engines are seen before timers fire: after a gap, what was seen last is old.
-    fn next_look(&mut self, now: Moment) -> Option<Step> {
-        if self.brain().due(now.world).is_some() {
-            let old = self.watches.values_mut().filter(|watch| !watch.is_fresh(now.real, &self.habits));
-            old.for_each(|watch| watch.stir(now));
-        }
-        let wants =
-            |(engine, watch): (&String, &Watch)| Some((engine.clone(), watch.wants_look(now.real, &self.habits)?));
-        let (engine, sweep) = self.watches.iter().find_map(wants)?;
-        let at_engine = self.brain().leases().filter(|lease| lease.offer.engine() == engine);
-        let groups: BTreeSet<DecisionId> = at_engine.map(|lease| lease.id.group).collect();
-        let groups: Vec<DecisionId> = groups.into_iter().collect();
-        self.watches.get_mut(&engine)?.begin(now, groups.clone(), sweep);
-        Some(Step::Look { engine, groups, sweep })
-    }
-
     fn rest(&self, now: Moment) -> Step {
         let missing = self.watches.values().filter_map(|watch| watch.missing.next(self.brain()));
         let world = self.brain().next_wakeup().into_iter().chain(missing).min();
         let looks = self.watches.values().filter_map(|watch| watch.next(now.real, &self.habits));
         let real = self.flights.next().into_iter().chain(looks).min();
         Step::Rest { world, real }
-    }
-
-    /// What came of a look at an engine. It counts in the next turn.
-    pub fn saw(&mut self, now: Moment, engine: &str, result: Result<Look, String>) {
-        let Some(watch) = self.watches.get_mut(engine) else { return };
-        // While the store is away nothing is kept: everything is looked at again after loading.
-        if !matches!(self.phase, Phase::Leading) {
-            return watch.stir(now);
-        }
-        let look = match result {
-            Ok(look) => look,
-            Err(why) => {
-                if watch.failed(now, &self.habits) {
-                    self.say(format!("{engine} cannot be observed: {why}"));
-                }
-                return;
-            }
-        };
-        let Some((asked, over)) = watch.answered(now) else { return };
-        let brain = self.journal.brain();
-        let seen = dispatch::observed(brain, engine, &asked, &look);
-        let gone = watch.missing.gone(brain, &seen.not_found, now.world);
-        self.news.extend(seen.events.into_iter().chain(gone));
-        if brain.silent_since(engine).is_some() {
-            self.say(format!("{engine} can be observed again"));
-            self.news.push(Event::EngineAnswers { engine: engine.to_owned() });
-        }
-        match look.owned {
-            None => {}
-            Some(Ok(mut owned)) => {
-                owned.retain(|owned| !over.contains(&owned.lease));
-                let orphans = self.sweep(engine, &owned);
-                self.news.extend(orphans);
-            }
-            Some(Err(why)) => self.say(format!("what {engine} holds cannot be listed: {why}")),
-        }
     }
 
     /// What agents said of their workers. Makes the commit of this turn.
@@ -296,15 +229,6 @@ impl Cycle {
         let brain = self.journal.brain();
         let events = self.progress.thin(brain, events, now.real, self.habits.progress_every);
         self.prepare(now, events);
-    }
-
-    /// Engines of which it is not known what they show by now.
-    fn unseen(&self, now: Moment) -> BTreeSet<String> {
-        let unseen = self
-            .watches
-            .iter()
-            .filter(|(_, watch)| !watch.is_seen(now.real, &self.habits) && !watch.is_given_up(now.real, &self.habits));
-        unseen.map(|(engine, _)| engine.clone()).collect()
     }
 
     fn prepare(&mut self, now: Moment, events: Vec<Event>) {
@@ -480,32 +404,6 @@ impl Cycle {
         let offer = known.map(|known| &known.offer).or(found);
         let engine = offer.map(|offer| offer.engine().to_owned()).unwrap_or_default();
         Gone { lease, engine, key, address: known.and_then(|known| known.ready.clone()) }
-    }
-
-    /// Leases that nobody would ever give back: by themselves they cost money for ever.
-    fn sweep(&mut self, engine: &str, owned: &[Owned]) -> Vec<Event> {
-        let brain = self.journal.brain();
-        let orphans = dispatch::orphans(brain, owned);
-        // An earlier server may have ended between the log's knowing that a lease is gone and the engine's forgetting it.
-        let booked = |owned: &&Owned| {
-            let lease = owned.lease;
-            brain.lease(lease).is_none() && !orphans.iter().any(|event| event.subject() == Subject::Lease(lease))
-        };
-        let gone = owned.iter().filter(|owned| owned.until.is_some()).filter(booked);
-        let gone = gone.map(|owned| Gone {
-            lease: owned.lease,
-            engine: engine.to_owned(),
-            key: None,
-            address: owned.address.clone(),
-        });
-        let gone: Vec<Gone> = gone.collect();
-        if !gone.is_empty() {
-            self.out.push_back(Step::Forget(gone));
-        }
-        for event in &orphans {
-            self.say(format!("not in the log, to be given back: {event:?}"));
-        }
-        orphans
     }
 }
 

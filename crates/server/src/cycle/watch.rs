@@ -74,7 +74,9 @@ impl Watch {
 
     /// The end of a lease is in the log.
     pub fn is_over(&mut self, lease: LeaseId) {
-        self.looking.iter_mut().for_each(|looking| drop(looking.over.insert(lease)));
+        if let Some(looking) = &mut self.looking {
+            looking.over.insert(lease);
+        }
     }
 
     /// A look was answered; gives the groups that it was about, and the leases that ended meanwhile. None when none was

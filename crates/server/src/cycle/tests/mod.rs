@@ -3,11 +3,12 @@
 mod engines;
 
 use super::*;
+use crate::dispatch::Look;
 use futures::FutureExt;
 use std::time::Duration;
 use windfall_core::spec::CheckpointSpec;
 use windfall_core::{GroupPhase, JobSpec, Market, NanoUsd, Offer, Span, Time, Workload, WorkloadId};
-use windfall_exec::{LeaseState, SeenGroup, SeenLease};
+use windfall_exec::{LeaseState, Owned, SeenGroup, SeenLease};
 use windfall_store::{MemoryStore, Store};
 
 /// A loop on a store in memory. Time stands still unless it is moved.
