@@ -46,7 +46,7 @@ pub enum Event {
     },
     /// An offer is no longer for sale.
     OfferGone { offer: OfferId },
-    /// An engine has not answered for so long that nothing more is asked of it.
+    /// An engine has not answered for so long that nothing new is asked of it.
     EngineSilent {
         engine: String,
         /// When it was first asked in vain.

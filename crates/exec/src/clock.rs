@@ -55,7 +55,9 @@ impl WorldClock {
         let mut hand = self.hand.lock().unwrap_or_else(PoisonError::into_inner);
         if hand.limit.is_some() {
             let shows = hand.shows.max(now);
-            *hand = Hand { shows, looked_at: Instant::now(), limit: Some(now + ahead) };
+            // What was asked before may be read later.
+            let limit = hand.limit.max(Some(now + ahead));
+            *hand = Hand { shows, looked_at: Instant::now(), limit };
         }
     }
 

@@ -13,5 +13,5 @@ pub use engine::{
     Capabilities, Engine, EngineError, Interrupt, LeaseState, Owned, PastJob, Recording, SeenGroup, SeenLease,
 };
 pub use link::{AgentLink, LocalLink, SeenWorker};
-pub use remote::{RemoteEngine, serve_engine};
+pub use remote::{EngineServer, RemoteEngine};
 pub use simulated::{Replay, Simulated, SimulatedError};

@@ -6,7 +6,6 @@ use crate::clock::WorldClock;
 use crate::engine::EngineError;
 use async_trait::async_trait;
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -71,6 +70,26 @@ struct Followed {
     listening: Option<AbortHandle>,
 }
 
+impl Followed {
+    /// Takes in what an agent wrote down before it ended. That is written with saves and ends only, so what it was last
+    /// heard to have done may be more. True when it says something new.
+    fn recall(&mut self) -> bool {
+        let Some(mut written) = agents::last_view(&self.folder) else { return false };
+        match &self.worker {
+            // What was written is of an earlier stint.
+            Some(heard) if heard.stint.epoch > written.stint.epoch => return false,
+            Some(heard) if heard.stint == written.stint => {
+                written.done = written.done.max(heard.done);
+                written.total = written.total.or(heard.total);
+            }
+            _ => {}
+        }
+        let is_news = self.worker.as_ref() != Some(&written);
+        self.worker = Some(written);
+        is_news
+    }
+}
+
 impl Drop for Followed {
     fn drop(&mut self) {
         self.listening.iter().for_each(AbortHandle::abort);
@@ -105,35 +124,14 @@ impl LocalLink {
                 }
                 Err(error) => {
                     // Nobody listens there: the agent has ended, or has not begun.
-                    if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) {
-                        self.recall(lease, &folder);
+                    let ended = matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound);
+                    if ended && self.followed().get_mut(&lease).is_some_and(Followed::recall) {
+                        self.changed.notify_one();
                     }
                     failed = (failed + 1).min(MOST_PAUSES);
                     tokio::time::sleep(FIRST_PAUSE * failed).await;
                 }
             }
-        }
-    }
-
-    /// Takes in what an agent wrote down before it ended. That is written with saves and ends only, so what it was last
-    /// heard to have done may be more.
-    fn recall(&self, lease: LeaseId, folder: &Path) {
-        let Some(mut written) = agents::last_view(folder) else { return };
-        let mut all = self.followed();
-        let followed =
-            all.entry(lease).or_insert_with(|| Followed { folder: folder.to_owned(), worker: None, listening: None });
-        match &followed.worker {
-            // What was written is of an earlier stint.
-            Some(heard) if heard.stint.epoch > written.stint.epoch => return,
-            Some(heard) if heard.stint == written.stint => {
-                written.done = written.done.max(heard.done);
-                written.total = written.total.or(heard.total);
-            }
-            _ => {}
-        }
-        if followed.worker.as_ref() != Some(&written) {
-            followed.worker = Some(written);
-            self.changed.notify_one();
         }
     }
 
@@ -155,15 +153,24 @@ fn folder_of(address: &Address) -> PathBuf {
 #[async_trait]
 impl AgentLink for Arc<LocalLink> {
     fn follow(&self, lease: LeaseId, address: &Address) {
-        let mut followed = self.followed();
-        let Entry::Vacant(new) = followed.entry(lease) else { return };
-        let folder = folder_of(address);
+        let (mut all, folder) = (self.followed(), folder_of(address));
+        if all.get(&lease).is_some_and(|known| known.listening.is_some() && known.folder == folder) {
+            return;
+        }
         let listening = tokio::spawn(Arc::clone(self).listen(lease, folder.clone())).abort_handle();
-        new.insert(Followed { folder, worker: None, listening: Some(listening) });
+        let worker = all.get(&lease).and_then(|known| known.worker.clone());
+        let mut followed = Followed { folder, worker, listening: Some(listening) };
+        // What it wrote down while nobody listened counts until it says more.
+        if followed.worker.is_none() {
+            followed.recall();
+        }
+        all.insert(lease, followed);
     }
 
     fn last_words(&self, lease: LeaseId, address: &Address) {
-        self.recall(lease, &folder_of(address));
+        let folder = folder_of(address);
+        let unheard = || Followed { folder, worker: None, listening: None };
+        self.followed().entry(lease).or_insert_with(unheard).recall();
     }
 
     fn workers(&self, leases: &[LeaseId]) -> Vec<SeenWorker> {

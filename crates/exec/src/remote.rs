@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::unix::OwnedWriteHalf;
 use tokio::net::{UnixListener, UnixStream};
 use windfall_core::{DecisionId, LeaseId, Node, Offer, Pool, Time, Want};
 
@@ -155,27 +156,70 @@ impl Engine for RemoteEngine {
     }
 }
 
-/// Serves an engine on a socket, for ever. Its clock follows the one of whoever asks.
-pub async fn serve_engine(engine: Arc<dyn Engine>, listener: UnixListener, clock: Arc<WorldClock>) -> io::Result<()> {
-    loop {
-        let (stream, _) = listener.accept().await?;
-        let (engine, clock) = (Arc::clone(&engine), Arc::clone(&clock));
-        tokio::spawn(async move {
-            // Whoever asked and has gone away does not need an answer.
-            let _ = answer(&*engine, stream, &clock).await;
-        });
+/// The pause after a connection that could not be taken.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// The side of the process that an engine is in.
+pub struct EngineServer {
+    listener: UnixListener,
+    clock: Arc<WorldClock>,
+    first: Asking,
+}
+
+/// A request that waits for its answer.
+struct Asking {
+    request: Request,
+    reply: OwnedWriteHalf,
+}
+
+impl EngineServer {
+    /// Waits until somebody asks. An engine is opened after that: what happened while nobody asked is judged by the
+    /// clock of who asks, and there is no other.
+    pub async fn first_asked(listener: UnixListener, clock: Arc<WorldClock>) -> EngineServer {
+        loop {
+            if let Ok((stream, _)) = listener.accept().await
+                && let Ok(first) = Asking::read(stream, &clock).await
+            {
+                return EngineServer { listener, clock, first };
+            }
+            tokio::time::sleep(ACCEPT_AGAIN).await;
+        }
+    }
+
+    /// Serves the engine for ever. Its clock follows the one of whoever asks.
+    pub async fn serve(self, engine: Arc<dyn Engine>) {
+        let EngineServer { listener, clock, first } = self;
+        let of_first = Arc::clone(&engine);
+        tokio::spawn(async move { first.answer(&*of_first).await });
+        loop {
+            let Ok((stream, _)) = listener.accept().await else {
+                tokio::time::sleep(ACCEPT_AGAIN).await;
+                continue;
+            };
+            let (engine, clock) = (Arc::clone(&engine), Arc::clone(&clock));
+            tokio::spawn(async move {
+                // Whoever asked and has gone away does not need an answer.
+                Asking::read(stream, &clock).await?.answer(&*engine).await
+            });
+        }
     }
 }
 
-async fn answer(engine: &dyn Engine, stream: UnixStream, clock: &WorldClock) -> io::Result<()> {
-    let (read, mut write) = stream.into_split();
-    let mut line = String::new();
-    BufReader::new(read).read_line(&mut line).await?;
-    let Asked { now, request } = serde_json::from_str(&line)?;
-    clock.follow(now);
-    let mut answer = serde_json::to_vec(&carry_out(engine, request).await)?;
-    answer.push(b'\n');
-    write.write_all(&answer).await
+impl Asking {
+    async fn read(stream: UnixStream, clock: &WorldClock) -> io::Result<Asking> {
+        let (read, reply) = stream.into_split();
+        let mut line = String::new();
+        BufReader::new(read).read_line(&mut line).await?;
+        let Asked { now, request } = serde_json::from_str(&line)?;
+        clock.follow(now);
+        Ok(Asking { request, reply })
+    }
+
+    async fn answer(mut self, engine: &dyn Engine) -> io::Result<()> {
+        let mut answer = serde_json::to_vec(&carry_out(engine, self.request).await)?;
+        answer.push(b'\n');
+        self.reply.write_all(&answer).await
+    }
 }
 
 async fn carry_out(engine: &dyn Engine, request: Request) -> Result<Value, EngineError> {

@@ -52,6 +52,7 @@ pub(crate) struct Server {
 pub(crate) struct LookOnItsWay {
     pub at: Time,
     pub engine: String,
+    pub number: u64,
     /// What it shows, if that was seen before it got slow.
     pub seen: Option<Result<Look, String>>,
     pub groups: Vec<DecisionId>,

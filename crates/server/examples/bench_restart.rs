@@ -53,7 +53,7 @@ async fn turn(cycle: &mut Cycle, store: &Arc<dyn Store>, now: Moment) -> Result<
     cycle.turn();
     loop {
         match cycle.next(now) {
-            Step::Look { engine, .. } => cycle.saw(now, &engine, Ok(Look::default())),
+            Step::Look { engine, number, .. } => cycle.saw(now, &engine, number, Ok(Look::default())),
             Step::Hear { .. } => cycle.heard(now, Vec::new()),
             Step::Commit(commit) => {
                 store.commit(cycle.epoch(), &commit).await?;

@@ -205,7 +205,11 @@ impl Keeper {
             refusal.hint = Some(hint.to_owned());
             Some(refusal)
         };
-        if brain.offers().next().is_some() && !brain.can_serve(spec) {
+        let shows = |engine: &String| {
+            brain.silent_since(engine).is_none() && brain.offers().any(|offer| offer.engine == *engine)
+        };
+        // What an engine that was not seen yet sells, nobody knows.
+        if self.engines.names().iter().all(shows) && !brain.can_serve(spec) {
             return refuse("nothing-fits", brain.nothing_fits(spec).text);
         }
         // With a deadline on-demand capacity is taken in time; without one, a job waits for spot at its price.
@@ -297,7 +301,8 @@ impl Keeper {
     }
 
     fn interrupt(&self, request: InterruptRequest, reply: Reply<()>) {
-        let Some(lease) = self.cycle.brain().leases_of(WorkloadId(request.job)).next() else {
+        let mut leases = self.cycle.brain().leases_of(WorkloadId(request.job));
+        let Some(lease) = leases.find(|lease| !lease.is_releasing()) else {
             let _ = reply.send(Err(problem(409, "no-lease", "the job holds no lease now")));
             return;
         };

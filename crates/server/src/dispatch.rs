@@ -97,6 +97,16 @@ fn workers(brain: &Brain, stint: StintId) -> Option<Vec<(LeaseId, u32)>> {
 }
 
 impl Task {
+    /// The leases whose agents it is for.
+    pub fn leases(&self) -> impl Iterator<Item = LeaseId> {
+        let leases: Vec<LeaseId> = match self {
+            Task::Start(orders) => orders.iter().map(|(lease, _)| *lease).collect(),
+            Task::Save(_, workers, _) | Task::Stop(_, workers, _) => workers.iter().map(|(lease, _)| *lease).collect(),
+            _ => Vec::new(),
+        };
+        leases.into_iter()
+    }
+
     /// The engine that is to do it; none of what agents and stores do.
     pub fn engine(&self) -> Option<&str> {
         match self {

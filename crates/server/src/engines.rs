@@ -8,6 +8,10 @@ use std::time::Duration;
 use windfall_core::{DecisionId, LeaseId};
 use windfall_exec::{Engine, EngineError, Interrupt, Recording};
 
+/// An engine that says nothing is looked at this often.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// One that says very much is not listened to more often.
+const BETWEEN_STIRS: Duration = Duration::from_millis(10);
 /// A look that takes longer has failed.
 const LOOK_WITHIN: Duration = Duration::from_secs(30);
 /// A call that takes longer may or may not have been done: the same is asked again.
@@ -45,10 +49,12 @@ impl Engines {
             let stirred = stirred.clone();
             tokio::spawn(async move {
                 loop {
-                    engine.changed().await;
+                    // One that hangs says nothing any more: it is looked at all the same.
+                    let _ = tokio::time::timeout(LOOK_EVERY, engine.changed()).await;
                     if !stirred(&name) {
                         return;
                     }
+                    tokio::time::sleep(BETWEEN_STIRS).await;
                 }
             });
         }
@@ -71,7 +77,8 @@ impl Engines {
     /// Takes a lease away as its market would.
     pub async fn interrupt(&self, engine: &str, lease: LeaseId, how: Interrupt) -> Result<(), EngineError> {
         let engine = self.get(engine).ok_or(EngineError::NoLease(lease))?;
-        engine.interrupt(lease, how).await
+        let why = "it has not answered".to_owned();
+        in_time(engine.interrupt(lease, how)).await.unwrap_or(Err(EngineError::Unreachable { why }))
     }
 }
 

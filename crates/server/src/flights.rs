@@ -63,6 +63,11 @@ impl Flights {
         due
     }
 
+    /// Whether a call may still reach its engine.
+    pub fn is_on_its_way(&self, id: DecisionId) -> bool {
+        matches!(self.0.get(&id), Some(Flight::OnItsWay(_)))
+    }
+
     /// A call ended; `again` when nobody knows how.
     pub fn landed(&mut self, id: DecisionId, now: Duration, again: bool) {
         let Some(Flight::OnItsWay(count)) = self.0.get(&id).copied() else { return };

@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use windfall_catalog::{Catalog, Site};
 use windfall_core::brain::Config;
 use windfall_core::{Place, Time, Way, codec};
-use windfall_exec::{ClockFile, LocalLink, RemoteEngine, Simulated, SimulatedError, WorldClock};
+use windfall_exec::{ClockFile, LocalLink, RemoteEngine, Replay, Simulated, SimulatedError, WorldClock};
 use windfall_store::StoreError;
 
 /// How to serve.
@@ -98,11 +98,15 @@ pub async fn live_jobs(home: &Path) -> Option<u64> {
     windfall_store::live_jobs(&Home { path: home.to_owned() }.store(&world)).await.ok()?
 }
 
+/// Whether there is such a recording, with such zones.
+pub(crate) fn check_replay(replay: &Replay) -> Result<(), SimulatedError> {
+    windfall_sim::embedded(&replay.market)?.with_zones(&replay.zones)?;
+    Ok(())
+}
+
 /// Whether a world can be, before anything of it is written: its market, its zones, its speed, its database.
 pub async fn check_world(world: &WorldSettings) -> Result<(), ServeError> {
-    windfall_sim::embedded(&world.replay.market)
-        .and_then(|tape| tape.with_zones(&world.replay.zones))
-        .map_err(SimulatedError::Tape)?;
+    check_replay(&world.replay)?;
     if !(1..=60).contains(&world.speed) {
         return Err(ServeError::World(format!("a world runs 1 to 60 times faster than life, not {}", world.speed)));
     }
@@ -186,6 +190,8 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
         clock: Arc::clone(&clock),
         engines,
         link: Arc::new(LocalLink::new(Arc::clone(&clock))),
+        taken_away: BTreeSet::new(),
+        unthought: Vec::new(),
         tidying: JoinSet::new(),
         asks: keeper_asks,
         reports,

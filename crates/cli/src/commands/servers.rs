@@ -254,7 +254,7 @@ fn tell(here: &Here, hello: &Hello, what: &str) {
     for engine in &hello.engines {
         if let Some(since) = engine.silent_since {
             println!(
-                "{} has not answered for {}: nothing is asked of it until it does",
+                "{} has not answered for {}: nothing new is asked of it until it does",
                 engine.name,
                 hello.now - since
             );

@@ -22,10 +22,8 @@ fn every_command_prints_json_with_the_same_keys() {
     has_keys(&testbed.run(&["down", "--json"]).ends_with(0).json(), &["running", "home", "live_jobs"]);
     assert!(!testbed.home.exists(), "asking starts nothing");
     let up = testbed.run(&["up", "--market", "steady", "--speed", "60", "--json"]).ends_with(0).json();
-    has_keys(
-        &up["server"],
-        &["version", "pid", "installation", "speed", "market", "zones", "now", "live_jobs", "leases"],
-    );
+    has_keys(&up["server"], &["version", "pid", "installation", "speed", "engines", "now", "live_jobs", "leases"]);
+    has_keys(&up["server"]["engines"][0], &["name", "zones", "replays", "silent_since"]);
     testbed.write("quick.yaml", QUICK);
     testbed.write("long.yaml", LONG);
     let lines = testbed.run(&["run", "--json", "quick.yaml"]).ends_with(0).lines();

@@ -29,7 +29,8 @@ impl Lease {
         let accounts: Vec<Account> = known.map(|job| Account::of(job.id, &job.spec)).collect();
         let bought = Bought::lease(seq, self.id, &self.offer, self.goods.as_ref());
         let rows = self.meter.as_mut().map(|meter| meter.close(at, bought, &charged, accounts)).unwrap_or_default();
-        if self.paid_by_node { Vec::new() } else { rows }
+        // What its node pays for costs nothing here; what was charged before is still corrected.
+        rows.into_iter().filter(|row| !self.paid_by_node || row.amount != NanoUsd(0)).collect()
     }
 
     /// What a workload owes for it by itself since the last rows were written.

@@ -171,10 +171,12 @@ impl Brain {
         self.jobs.get(&workload).map(|job| Account::of(job.id, &job.spec))
     }
 
-    /// The pool that a lease is of: its node's, where that is known, else its offer's.
+    /// The pool that a lease is of: its node's, where that is known, else its offer's, also where that is sold out.
     fn pool_of(&self, lease: &Lease) -> Option<&Pool> {
         let node = lease.terms.node.as_ref().and_then(|node| self.nodes.get(node));
-        self.pools.get(node.map(|node| &node.pool).or(self.offers.get(&lease.offer).map(|offer| &offer.pool))?)
+        let bought = || lease.goods.as_ref().map(|goods| &goods.pool);
+        let shown = || self.offers.get(&lease.offer).map(|offer| &offer.pool);
+        self.pools.get(node.map(|node| &node.pool).or_else(shown).or_else(bought)?)
     }
 
     /// What a lease costs an hour by itself; none where its node is paid for as a whole.

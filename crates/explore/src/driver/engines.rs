@@ -72,10 +72,10 @@ impl WorldRun {
         self.how.bug == Some(Bug::EngineAwaited) && self.server.as_ref().is_some_and(hangs)
     }
 
-    pub(super) fn look(&mut self, engine: String, groups: Vec<DecisionId>, sweep: bool) {
+    pub(super) fn look(&mut self, engine: String, number: u64, groups: Vec<DecisionId>, sweep: bool) {
         let hangs = self.shared.world().hangs_until.get(&engine).copied().filter(|until| self.now < *until);
         let on_its_way =
-            |at: Time, seen| LookOnItsWay { at, engine: engine.clone(), seen, groups: groups.clone(), sweep };
+            |at: Time, seen| LookOnItsWay { at, engine: engine.clone(), number, seen, groups: groups.clone(), sweep };
         if let Some(until) = hangs {
             // As the server does, it is given up after a while, and tried again.
             let at = until.min(self.now + Span::seconds(30));
@@ -90,17 +90,17 @@ impl WorldRun {
             let look = on_its_way(self.now + later, Some(seen));
             return self.server.iter_mut().for_each(|server| server.looks.push(look.clone()));
         }
-        self.saw(&engine, &groups, seen);
+        self.saw(&engine, number, &groups, seen);
     }
 
     /// Looks that are answered by now.
     fn answer_looks(&mut self) {
         while let Some(server) = &mut self.server {
             let Some(due) = server.looks.iter().position(|look| look.at <= self.now) else { return };
-            let LookOnItsWay { engine, seen, groups, sweep, .. } = server.looks.remove(due);
+            let LookOnItsWay { engine, number, seen, groups, sweep, .. } = server.looks.remove(due);
             let seen = seen.unwrap_or_else(|| self.seen(&engine, &groups, sweep));
             if let Some(server) = &mut self.server {
-                server.cycle.saw(moment(self.now), &engine, seen);
+                server.cycle.saw(moment(self.now), &engine, number, seen);
             }
         }
     }
@@ -116,17 +116,17 @@ impl WorldRun {
     }
 
     /// Hands a look to the loop; answers get lost, come late or twice, or in any order.
-    fn saw(&mut self, engine: &str, groups: &[DecisionId], seen: Result<Look, String>) {
+    fn saw(&mut self, engine: &str, number: u64, groups: &[DecisionId], seen: Result<Look, String>) {
         let Some(server) = &mut self.server else { return };
-        let Ok(look) = &seen else { return server.cycle.saw(moment(self.now), engine, seen) };
+        let Ok(look) = &seen else { return server.cycle.saw(moment(self.now), engine, number, seen) };
         let events = dispatch::observed(server.cycle.brain(), engine, groups, look).events;
         let events = self.distort(events, Kind::ObserveFails);
         let Some(server) = &mut self.server else { return };
         match events {
-            None => server.cycle.saw(moment(self.now), engine, Err("the answer was lost".to_owned())),
+            None => server.cycle.saw(moment(self.now), engine, number, Err("the answer was lost".to_owned())),
             Some(events) => {
                 server.cycle.happened(events);
-                server.cycle.saw(moment(self.now), engine, seen);
+                server.cycle.saw(moment(self.now), engine, number, seen);
             }
         }
     }

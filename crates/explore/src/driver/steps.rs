@@ -59,7 +59,7 @@ impl WorldRun {
                     server.rests_until = (world, real.map(world_time));
                     break;
                 }
-                Step::Look { engine, groups, sweep } => self.look(engine, groups, sweep),
+                Step::Look { engine, number, groups, sweep } => self.look(engine, number, groups, sweep),
                 Step::Hear { .. } => self.hear(),
                 Step::Commit(commit) => self.commit(&commit),
                 Step::Lead => self.lead(),
@@ -251,9 +251,9 @@ impl WorldRun {
             match old.cycle.next(moment(self.now)) {
                 Step::Rest { .. } if fenced => return self.fail(10, "a fenced leader goes on".to_owned()),
                 Step::Rest { .. } | Step::End(_) => return,
-                Step::Look { engine, groups, .. } => {
+                Step::Look { engine, number, groups, .. } => {
                     let look = self.seen(&engine, &groups, false);
-                    old.cycle.saw(moment(self.now), &engine, look);
+                    old.cycle.saw(moment(self.now), &engine, number, look);
                 }
                 Step::Hear { .. } => {
                     let said = old.hear(&self.shared);

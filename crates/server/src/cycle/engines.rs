@@ -5,7 +5,7 @@ use super::{Cycle, Gone, Moment, Phase, Step};
 use crate::dispatch::{self, Look};
 use std::collections::BTreeSet;
 use windfall_core::record::Subject;
-use windfall_core::{DecisionId, Event};
+use windfall_core::{DecisionId, Event, OfferId};
 use windfall_exec::Owned;
 
 impl Cycle {
@@ -23,11 +23,21 @@ impl Cycle {
         }
     }
 
+    /// This server did not run for a while: nobody was silent meanwhile but itself.
+    pub fn slept(&mut self, now: Moment) {
+        self.watches.values_mut().for_each(|watch| watch.slept(now));
+    }
+
     /// The next look that is due. Engines are seen before timers fire: after a gap, what was seen last is old.
     pub(super) fn next_look(&mut self, now: Moment) -> Option<Step> {
         if self.brain().due(now.world).is_some() {
             let old = self.watches.values_mut().filter(|watch| !watch.is_fresh(now.real, &self.habits));
             old.for_each(|watch| watch.stir(now));
+        }
+        for watch in self.watches.values_mut() {
+            if watch.next_missing(now.real, self.journal.brain()).is_some_and(|at| at <= now.world) {
+                watch.stir(now);
+            }
         }
         let wants =
             |(engine, watch): (&String, &Watch)| Some((engine.clone(), watch.wants_look(now.real, &self.habits)?));
@@ -35,13 +45,13 @@ impl Cycle {
         let at_engine = self.brain().leases().filter(|lease| lease.offer.engine() == engine);
         let groups: BTreeSet<DecisionId> = at_engine.map(|lease| lease.id.group).collect();
         let groups: Vec<DecisionId> = groups.into_iter().collect();
-        self.watches.get_mut(&engine)?.begin(now, groups.clone(), sweep);
-        Some(Step::Look { engine, groups, sweep })
+        let number = self.watches.get_mut(&engine)?.begin(now, groups.clone(), sweep);
+        Some(Step::Look { engine, number, groups, sweep })
     }
 
     /// What came of a look at an engine. It counts in the next turn.
-    pub fn saw(&mut self, now: Moment, engine: &str, result: Result<Look, String>) {
-        let Some(watch) = self.watches.get_mut(engine) else { return };
+    pub fn saw(&mut self, now: Moment, engine: &str, number: u64, result: Result<Look, String>) {
+        let Some(watch) = self.watches.get_mut(engine).filter(|watch| watch.awaits(number)) else { return };
         // While the store is away nothing is kept: everything is looked at again after loading.
         if !matches!(self.phase, Phase::Leading) {
             return watch.stir(now);
@@ -87,6 +97,13 @@ impl Cycle {
     /// Leases that nobody would ever give back: by themselves they cost money for ever.
     fn sweep(&mut self, engine: &str, owned: &[Owned]) -> Vec<Event> {
         let brain = self.journal.brain();
+        // Whatever it is called, who holds it is who is to give it back.
+        let named = |owned: &Owned| match owned.offer.engine() == engine {
+            true => owned.clone(),
+            false => Owned { offer: OfferId::new(&format!("{engine}/{}", owned.offer)), ..owned.clone() },
+        };
+        let owned: Vec<Owned> = owned.iter().map(named).collect();
+        let owned = owned.as_slice();
         let orphans = dispatch::orphans(brain, owned);
         // An earlier server may have ended between the log's knowing that a lease is gone and the engine's forgetting it.
         let booked = |owned: &&Owned| {

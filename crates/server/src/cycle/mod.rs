@@ -208,7 +208,7 @@ impl Cycle {
     }
 
     fn rest(&self, now: Moment) -> Step {
-        let missing = self.watches.values().filter_map(|watch| watch.missing.next(self.brain()));
+        let missing = self.watches.values().filter_map(|watch| watch.next_missing(now.real, self.brain()));
         let world = self.brain().next_wakeup().into_iter().chain(missing).min();
         let looks = self.watches.values().filter_map(|watch| watch.next(now.real, &self.habits));
         let real = self.flights.next().into_iter().chain(looks).min();
@@ -308,6 +308,8 @@ impl Cycle {
         for watch in self.watches.values_mut() {
             gone.iter().for_each(|gone| watch.is_over(gone.lease));
         }
+        // What an engine has forgotten a late request would make again: those are left to the next sweep.
+        let gone: Vec<Gone> = gone.into_iter().filter(|gone| !self.flights.is_on_its_way(gone.lease.group)).collect();
         if !gone.is_empty() {
             self.out.push_back(Step::Forget(gone));
         }
@@ -368,7 +370,7 @@ impl Cycle {
         self.stage = Stage::Looking;
         self.flights.forget_answers();
         self.given_up.clear();
-        self.watches.values_mut().for_each(|watch| *watch = Watch::new(now));
+        self.watches.values_mut().for_each(|watch| watch.start_over(now));
         // What the lost answer was about is in the log now, or it is not and is tried once more.
         for request in std::mem::take(&mut self.requests) {
             if requests::is_in_log(self.journal.brain(), &request) {

@@ -4,6 +4,7 @@
 use super::{Cycle, Moment, Phase, Step};
 use std::path::Path;
 use std::time::Duration;
+use windfall_core::brain::Job;
 use windfall_core::spec::Continued;
 use windfall_core::{Brain, Event, WorkloadId};
 
@@ -109,7 +110,7 @@ pub(super) fn refusal(brain: &Brain, event: &Event) -> Option<Refused> {
 
 /// A live job that goes on from the same checkpoints.
 pub(crate) fn continued_already(brain: &Brain, from: &Continued) -> Option<Refused> {
-    let other = brain.jobs().find(|job| job.spec.checkpoint_key() == from.key)?;
+    let other = brain.jobs().filter(may_save).find(|job| job.spec.checkpoint_key() == from.key)?;
     Some(Refused::Continued { of: from.job, by: other.id })
 }
 
@@ -118,8 +119,13 @@ pub(crate) fn path_in_use(brain: &Brain, path: &str) -> Option<Refused> {
     // One inside the other is no better: what a restart clears there may be the other's.
     let wanted = Path::new(path);
     let shares = |known: &str| wanted.starts_with(known) || Path::new(known).starts_with(wanted);
-    let other = brain.jobs().find(|job| job.spec.checkpoint.path.as_deref().is_some_and(shares))?;
+    let other = brain.jobs().filter(may_save).find(|job| job.spec.checkpoint.path.as_deref().is_some_and(shares))?;
     Some(Refused::PathInUse { path: path.to_owned(), by: other.id })
+}
+
+/// One that is over, and waits only for a lease to be gone, saves nothing any more.
+fn may_save(job: &&Job) -> bool {
+    job.ended.is_none() || job.stint.is_some()
 }
 
 /// A submission is known by its key; whatever else is asked is the same when it says the same.

@@ -32,7 +32,7 @@ pub struct Habits {
     pub look_again_most: Duration,
     /// What an engine showed is of now for this long, also where it says that something has changed.
     pub fresh_for: Duration,
-    /// An engine that was not seen for this long is silent: nothing more is asked of it until it answers.
+    /// An engine that was not seen for this long is silent: nothing new is asked of it until it answers.
     pub silent_after: Duration,
     /// Jobs wait for an engine that they have leases of and that cannot be observed, but not longer than this: then a
     /// deadline that nears, a budget that is spent and a person's wish weigh more than the risk of acting on what was
@@ -63,6 +63,8 @@ pub enum Step {
     /// Look at an engine; then, whenever that is over, [`Cycle::saw`].
     Look {
         engine: String,
+        /// Which look at this engine it is: an answer to an earlier one does not count.
+        number: u64,
         /// What it is asked for beside its offers, pools and nodes.
         groups: Vec<DecisionId>,
         /// Whether to list what it holds.

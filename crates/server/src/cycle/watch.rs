@@ -5,17 +5,23 @@ use super::missing::Missing;
 use super::{Habits, Moment};
 use std::collections::BTreeSet;
 use std::time::Duration;
-use windfall_core::{DecisionId, LeaseId, Time};
+use windfall_core::{Brain, DecisionId, LeaseId, Time};
 
 /// One engine, watched. Times are real time since the server began.
 #[derive(Debug)]
 pub(super) struct Watch {
     /// The look that is on its way, if there is one.
     looking: Option<Looking>,
+    /// Looks so far.
+    looks: u64,
     /// Something may have changed since the last look began.
     stirred: bool,
-    /// When the last look began that was answered.
+    /// When a look was last answered.
     seen_at: Option<Duration>,
+    /// The same by the world's clock.
+    seen_in_world: Option<Time>,
+    /// How long that look took.
+    took: Duration,
     /// Since when it is wanted to be seen and is not.
     wanted_since: Option<Moment>,
     /// Looks in a row that failed.
@@ -38,8 +44,11 @@ impl Watch {
     pub fn new(now: Moment) -> Watch {
         Watch {
             looking: None,
+            looks: 0,
             stirred: true,
             seen_at: None,
+            seen_in_world: None,
+            took: Duration::ZERO,
             wanted_since: Some(now),
             failed: 0,
             not_before: now.real,
@@ -66,10 +75,23 @@ impl Watch {
         (self.looking.is_none() && now >= self.not_before && (self.stirred || sweep)).then_some(sweep)
     }
 
-    pub fn begin(&mut self, now: Moment, groups: Vec<DecisionId>, sweep: bool) {
+    /// Gives the number of the look.
+    pub fn begin(&mut self, now: Moment, groups: Vec<DecisionId>, sweep: bool) -> u64 {
         self.looking = Some(Looking { began: now.real, groups, sweep, over: BTreeSet::new() });
         self.stirred = false;
         self.wanted_since.get_or_insert(now);
+        self.looks += 1;
+        self.looks
+    }
+
+    /// Whether an answer is to the look that is on its way.
+    pub fn awaits(&self, number: u64) -> bool {
+        self.looking.is_some() && self.looks == number
+    }
+
+    /// Everything is looked at anew: the state was loaded again.
+    pub fn start_over(&mut self, now: Moment) {
+        *self = Watch { looks: self.looks, ..Watch::new(now) };
     }
 
     /// The end of a lease is in the log.
@@ -83,7 +105,9 @@ impl Watch {
     /// on its way.
     pub fn answered(&mut self, now: Moment) -> Option<(Vec<DecisionId>, BTreeSet<LeaseId>)> {
         let looking = self.looking.take()?;
-        (self.seen_at, self.failed, self.not_before) = (Some(looking.began), 0, now.real);
+        (self.seen_at, self.failed, self.not_before) = (Some(now.real), 0, now.real);
+        self.seen_in_world = Some(now.world);
+        self.took = now.real.saturating_sub(looking.began);
         self.wanted_since = self.stirred.then_some(now);
         if looking.sweep {
             self.swept = Some(looking.began);
@@ -114,8 +138,25 @@ impl Watch {
 
     /// Since when it is silent, once that is long enough to be said.
     pub fn silent_since(&self, now: Duration, habits: &Habits) -> Option<Time> {
-        let wanted = self.wanted_since.filter(|wanted| now >= wanted.real + habits.silent_after);
+        let wanted = self.wanted_since.filter(|wanted| now >= wanted.real + self.patience(habits));
         wanted.map(|wanted| wanted.world)
+    }
+
+    /// How long it may take to answer: one that is slow is not silent.
+    fn patience(&self, habits: &Habits) -> Duration {
+        habits.silent_after.max(self.took * 3).min(habits.blind_most)
+    }
+
+    /// This server did not run for a while: that was not the engine's silence.
+    pub fn slept(&mut self, now: Moment) {
+        self.wanted_since = self.wanted_since.map(|_| now);
+    }
+
+    /// When a lease that is not found counts as gone, where a look can say so.
+    pub fn next_missing(&self, now: Duration, brain: &Brain) -> Option<Time> {
+        let next = self.missing.next(brain).filter(|_| self.looking.is_none() && now >= self.not_before);
+        // What the last look said of it is on its way into the log.
+        next.filter(|at| self.seen_in_world.is_none_or(|seen| *at > seen))
     }
 
     /// Whether it is waited for no longer: jobs that depend on it act on what was seen last.
@@ -127,7 +168,7 @@ impl Watch {
     pub fn next(&self, now: Duration, habits: &Habits) -> Option<Duration> {
         let look = (self.looking.is_none() && self.stirred).then_some(self.not_before);
         let sweep = self.swept.filter(|_| self.looking.is_none()).map(|swept| swept + habits.sweep_every);
-        let patience = [habits.silent_after, habits.blind_most];
+        let patience = [self.patience(habits), habits.blind_most];
         let patience = self.wanted_since.into_iter().flat_map(|wanted| patience.map(|patience| wanted.real + patience));
         look.into_iter().chain(sweep.map(|at| at.max(self.not_before))).chain(patience.filter(|at| *at > now)).min()
     }

@@ -16,11 +16,11 @@ use windfall_core::{Address, DecisionId, Event, LeaseId};
 use windfall_exec::{Interrupt, SeenWorker};
 
 impl Keeper {
-    pub(super) fn look(&self, name: String, groups: Vec<DecisionId>, sweep: bool) {
+    pub(super) fn look(&self, name: String, number: u64, groups: Vec<DecisionId>, sweep: bool) {
         let (engine, sender) = (self.engines.get(&name), self.report_sender.clone());
         tokio::spawn(async move {
             let seen = Engines::look(engine, &groups, sweep).await;
-            let _ = sender.send(Report::Saw(name, seen));
+            let _ = sender.send(Report::Saw(name, number, seen));
         });
     }
 
@@ -40,11 +40,19 @@ impl Keeper {
         workers.iter().flat_map(|seen| dispatch::worker_events(&seen.worker, self.clock.speed())).collect()
     }
 
+    /// Listens to the agents of these leases, where they can be reached.
+    fn follow(&self, leases: impl Iterator<Item = LeaseId>) {
+        for lease in leases.filter_map(|lease| self.cycle.brain().lease(lease)) {
+            lease.ready.iter().for_each(|address| self.link.follow(lease.id, address));
+        }
+    }
+
     pub(super) fn call(&mut self, open: Open) {
         let Some(task) = dispatch::task(self.cycle.brain(), &self.folders, &open) else {
             let again = Performed { again: true, ..Performed::default() };
             return self.cycle.performed(self.moment(), open.id, again);
         };
+        self.follow(task.leases());
         let engine = task.engine().and_then(|engine| self.engines.get(engine));
         let (link, sender) = (Arc::clone(&self.link), self.report_sender.clone());
         let starts = match &task {
@@ -110,6 +118,9 @@ impl Keeper {
             brain.leases().map(|lease| (lease.id, lease.offer.engine().to_owned())).collect();
         let nothing_left = leases.is_empty() && brain.jobs().next().is_none();
         for (lease, engine) in leases {
+            if !self.taken_away.insert(lease) {
+                continue;
+            }
             let engines = self.engines.clone();
             tokio::spawn(async move { engines.interrupt(&engine, lease, Interrupt::Without).await });
         }

@@ -14,7 +14,7 @@ use crate::dispatch::{Look, Performed};
 use crate::engines::Engines;
 use crate::folders::Folders;
 use crate::home::Home;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use windfall_core::english::with_causes;
 use windfall_core::view::JobView;
 use windfall_core::worker::WorkerView;
-use windfall_core::{DecisionId, Event, Span, Time, WorkloadId};
+use windfall_core::{DecisionId, Event, LeaseId, Span, Time, WorkloadId};
 use windfall_exec::{AgentLink, WorldClock};
 use windfall_store::{Loaded, Store, StoreError};
 
@@ -93,7 +93,7 @@ pub(crate) enum Report {
     /// What an engine shows may have changed.
     Stirred(String),
     /// An engine was looked at.
-    Saw(String, Result<Look, String>),
+    Saw(String, u64, Result<Look, String>),
     /// The store was asked for the lead and the state.
     Led(Result<(u64, Result<Loaded, StoreError>), StoreError>),
 }
@@ -104,6 +104,14 @@ pub(crate) enum Waiting {
     Teller(Reply<()>),
 }
 
+/// A job that was accepted, and who waits for what is said of it.
+pub(crate) struct Unthought {
+    pub id: WorkloadId,
+    pub notes: Vec<String>,
+    pub reply: Reply<Accepted>,
+    pub since: Instant,
+}
+
 /// The keeper's things.
 pub struct Keeper {
     pub(crate) home: Arc<Home>,
@@ -112,6 +120,10 @@ pub struct Keeper {
     pub(crate) clock: Arc<WorldClock>,
     pub(crate) engines: Engines,
     pub(crate) link: Arc<dyn AgentLink>,
+    /// Leases that were taken away because nobody wants them any more.
+    pub(crate) taken_away: BTreeSet<LeaseId>,
+    /// Jobs that were accepted and not thought about yet, and who waits for what is said of them.
+    pub(crate) unthought: Vec<Unthought>,
     /// Leases that engines are about to forget.
     pub(crate) tidying: JoinSet<()>,
     pub(crate) folders: Folders,
@@ -150,9 +162,14 @@ impl Keeper {
         let home = self.home.identity();
         self.folders.remember_all();
         self.folders.forget_ended(self.cycle.brain());
+        // Agents have a moment to say what happened while no server ran.
+        if !self.hear(&[]).is_empty() || self.cycle.brain().leases().next().is_some() {
+            tokio::time::sleep(CATCH_UP).await;
+        }
         loop {
             match self.cycle.next(self.moment()) {
                 Step::Rest { world, real } => {
+                    self.tell_what_was_thought();
                     if forgot.elapsed() > FORGET_ENVIRONMENTS {
                         forgot = Instant::now();
                         self.folders.forget_ended(self.cycle.brain());
@@ -165,7 +182,10 @@ impl Keeper {
                         return None;
                     }
                     if turned.elapsed() > STALL {
+                        self.cycle.slept(self.moment());
                         tokio::time::sleep(CATCH_UP).await;
+                        let reports: Vec<Report> = std::iter::from_fn(|| self.reports.try_recv().ok()).collect();
+                        self.take_reports(reports);
                     }
                     turned = Instant::now();
                     if self.home.identity() != home {
@@ -212,15 +232,7 @@ impl Keeper {
         if !asks.is_empty() || self.cycle.brain().jobs().next().is_some() {
             self.last_used = Instant::now();
         }
-        let now = self.moment();
-        for report in reports {
-            match report {
-                Report::Performed(id, performed) => self.cycle.performed(now, id, performed),
-                Report::Stirred(engine) => self.cycle.stirred(now, &engine),
-                Report::Saw(engine, result) => self.cycle.saw(now, &engine, result),
-                Report::Led(result) => self.cycle.led(now, result),
-            }
-        }
+        self.take_reports(reports);
         for ask in asks {
             self.take(ask);
         }
@@ -230,10 +242,22 @@ impl Keeper {
         true
     }
 
+    fn take_reports(&mut self, reports: Vec<Report>) {
+        let now = self.moment();
+        for report in reports {
+            match report {
+                Report::Performed(id, performed) => self.cycle.performed(now, id, performed),
+                Report::Stirred(engine) => self.cycle.stirred(now, &engine),
+                Report::Saw(engine, number, result) => self.cycle.saw(now, &engine, number, result),
+                Report::Led(result) => self.cycle.led(now, result),
+            }
+        }
+    }
+
     /// Does the I/O of one step.
     async fn carry_out(&mut self, step: Step) {
         match step {
-            Step::Look { engine, groups, sweep } => self.look(engine, groups, sweep),
+            Step::Look { engine, number, groups, sweep } => self.look(engine, number, groups, sweep),
             Step::Hear { gone } => {
                 let (now, said) = (self.moment(), self.hear(&gone));
                 self.cycle.heard(now, said);

@@ -1,10 +1,15 @@
 //! What people are told who asked for something that changes the state, once it is durable or was refused.
 
-use super::{Keeper, Reply, Waiting};
+use super::{Keeper, Reply, Unthought, Waiting};
 use crate::api_types::{Accepted, Problem};
 use crate::cycle::{Answer, Refused, Ticket};
 use crate::problem;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 use windfall_core::WorkloadId;
+
+/// How long a submitter waits for what is thought of the job.
+const LONGEST_THOUGHT: Duration = Duration::from_secs(2);
 
 impl Keeper {
     pub(super) fn answered(&mut self, ticket: Ticket, answer: Answer) {
@@ -32,8 +37,24 @@ impl Keeper {
         }
     }
 
-    /// Tells a submitter the number of the job, and what the brain had to say of it at once.
-    fn accepted(&self, id: u64, mut notes: Vec<String>, reply: Reply<Accepted>) {
+    /// Tells a submitter the number of the job, and what the brain had to say of it at once. While it waits for a look
+    /// at an engine the submitter waits with it, but not for long.
+    fn accepted(&mut self, id: u64, notes: Vec<String>, reply: Reply<Accepted>) {
+        self.unthought.push(Unthought { id: WorkloadId(id), notes, reply, since: Instant::now() });
+    }
+
+    /// Answers those whose job was thought about.
+    pub(super) fn tell_what_was_thought(&mut self) {
+        let left_alone: BTreeSet<WorkloadId> = self.cycle.brain().left_alone().collect();
+        let thought =
+            |waiting: &mut Unthought| !left_alone.contains(&waiting.id) || waiting.since.elapsed() > LONGEST_THOUGHT;
+        let thought: Vec<Unthought> = self.unthought.extract_if(.., thought).collect();
+        for Unthought { id, notes, reply, .. } in thought {
+            self.tell_submitter(id.0, notes, reply);
+        }
+    }
+
+    fn tell_submitter(&self, id: u64, mut notes: Vec<String>, reply: Reply<Accepted>) {
         if let Some(job) = self.cycle.brain().job(WorkloadId(id)) {
             notes.extend(job.told.as_ref().map(ToString::to_string));
             let _ = reply.send(Ok(Accepted { id, notes }));

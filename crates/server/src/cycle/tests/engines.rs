@@ -74,7 +74,7 @@ fn an_engine_that_hangs_delays_nobody_else() {
         assert_eq!(stage.calls, ["acquire"]);
     }
     // It comes back, and sells again.
-    stage.cycle.saw(stage.now, OTHER, Ok(stage.look(OTHER, &[], true)));
+    stage.cycle.saw(stage.now, OTHER, stage.looks[OTHER], Ok(stage.look(OTHER, &[], true)));
     stage.turn(true);
     assert_eq!(stage.cycle.brain().silent_since(OTHER), None);
 }
@@ -115,7 +115,11 @@ fn what_was_sold_before_a_recording_began_anew_is_not_bought() {
     stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
     stage.turn(true);
     assert_eq!(stage.calls.len(), 0, "it waits to see what is sold now");
-    stage.cycle.saw(stage.now, ENGINE, Ok(stage.look(ENGINE, &[], true)));
+    let before = stage.looks[ENGINE] - 1;
+    stage.cycle.saw(stage.now, ENGINE, before, Ok(stage.look(ENGINE, &[], true)));
+    stage.turn(true);
+    assert_eq!(stage.calls.len(), 0, "a look that began before does not show it");
+    stage.cycle.saw(stage.now, ENGINE, stage.looks[ENGINE], Ok(stage.look(ENGINE, &[], true)));
     stage.turn(true);
     assert_eq!(stage.calls, ["acquire"]);
 }
@@ -140,8 +144,56 @@ fn a_slow_sweep_does_not_bring_back_what_ended_meanwhile() {
     let owned = |lease| Owned { lease, offer: offer.clone(), since: Some(at), until: None, address: None };
     let strange = LeaseId { group: DecisionId { seq: 9_999, ..group }, slot: 0 };
     let look = Look { owned: Some(Ok(vec![owned(lease), owned(strange)])), ..stage.look(ENGINE, &[], false) };
-    stage.cycle.saw(stage.now, ENGINE, Ok(look));
+    stage.cycle.saw(stage.now, ENGINE, stage.looks[ENGINE], Ok(look));
     stage.turn(true);
     let known: Vec<LeaseId> = stage.cycle.brain().leases().map(|lease| lease.id).collect();
     assert!(!known.contains(&lease) && known.contains(&strange), "{known:?}");
+}
+
+#[test]
+fn an_engine_that_takes_long_to_answer_is_not_looked_at_for_ever() {
+    let mut stage = Stage::new();
+    stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
+    stage.turn(true);
+    stage.hanging.push(ENGINE.to_owned());
+    // Each look takes three seconds, and there is always something to be done about.
+    let mut thought_about = 0;
+    for _ in 0..20 {
+        stage.wait(3.0);
+        stage.cycle.saw(stage.now, ENGINE, stage.looks[ENGINE], Ok(stage.look(ENGINE, &[], false)));
+        stage.turn(true);
+        thought_about += u32::from(stage.cycle.brain().left_alone().next().is_none());
+    }
+    assert!(thought_about >= 19, "{thought_about}");
+    assert_eq!(stage.cycle.brain().silent_since(ENGINE), None);
+}
+
+#[test]
+fn when_a_lease_that_is_not_found_may_count_as_gone_its_engine_is_looked_at() {
+    let mut stage = Stage::new();
+    stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
+    stage.turn(true);
+    let group = stage.cycle.brain().groups().next().expect("asked for").id;
+    let (lease, at) = (LeaseId { group, slot: 0 }, stage.now.world);
+    stage.cycle.happened([Event::LeaseUp { lease, at, terms: Box::default(), ready: None }]);
+    stage.turn(true);
+    stage.not_found = vec![lease];
+    stage.turn(true);
+    stage.wait(windfall_core::pool::Habits::USUAL.settle.0 as f64 / 1_000.0 + 1.0);
+    // Nothing stirs the engine but that.
+    stage.cycle.turn();
+    let mut looked = false;
+    for _ in 0..20 {
+        match stage.cycle.next(stage.now) {
+            Step::Rest { world, .. } => {
+                assert!(world.is_none_or(|at| at > stage.now.world), "it does not turn in circles");
+                break;
+            }
+            Step::Look { .. } => looked = true,
+            Step::Hear { .. } => stage.cycle.heard(stage.now, Vec::new()),
+            Step::Commit(_) => stage.cycle.committed(stage.now, Ok(())),
+            _ => {}
+        }
+    }
+    assert!(looked);
 }

@@ -27,6 +27,8 @@ struct Stage {
     not_found: Vec<LeaseId>,
     /// Looks that hang, by engine.
     hanging: Vec<String>,
+    /// The number of the last look at each engine.
+    looks: BTreeMap<String, u64>,
 }
 
 const ENGINE: &str = "stage";
@@ -54,7 +56,20 @@ impl Stage {
         let cycle = cycle.expect("a log that can be read");
         let (calls, answers, said) = Default::default();
         let (not_found, hanging) = Default::default();
-        Stage { cycle, store, now, calls, answers, said, commits: 0, leads: 0, ended: None, not_found, hanging }
+        Stage {
+            cycle,
+            store,
+            now,
+            calls,
+            answers,
+            said,
+            commits: 0,
+            leads: 0,
+            ended: None,
+            not_found,
+            hanging,
+            looks: BTreeMap::new(),
+        }
     }
 
     /// What its log says by itself.
@@ -87,10 +102,13 @@ impl Stage {
                     self.ended = Some(why);
                     return;
                 }
-                Step::Look { engine, .. } if self.hanging.contains(&engine) => {}
-                Step::Look { engine, groups, sweep } => {
+                Step::Look { engine, number, .. } if self.hanging.contains(&engine) => {
+                    self.looks.insert(engine, number);
+                }
+                Step::Look { engine, number, groups, sweep } => {
                     let look = self.look(&engine, &groups, sweep);
-                    self.cycle.saw(self.now, &engine, if sees { Ok(look) } else { Err("silent".into()) });
+                    self.looks.insert(engine.clone(), number);
+                    self.cycle.saw(self.now, &engine, number, if sees { Ok(look) } else { Err("silent".into()) });
                 }
                 Step::Hear { .. } => self.cycle.heard(self.now, Vec::new()),
                 Step::Commit(rows) => {
@@ -195,10 +213,10 @@ fn an_answer_comes_after_the_commit_and_a_call_after_the_answer() {
     loop {
         match stage.cycle.next(stage.now) {
             Step::Rest { .. } => break,
-            Step::Look { engine, groups, sweep } => {
+            Step::Look { engine, number, groups, sweep } => {
                 order.push("look");
                 let look = stage.look(&engine, &groups, sweep);
-                stage.cycle.saw(stage.now, &engine, Ok(look));
+                stage.cycle.saw(stage.now, &engine, number, Ok(look));
             }
             Step::Hear { .. } => stage.cycle.heard(stage.now, Vec::new()),
             Step::Commit(rows) => {
