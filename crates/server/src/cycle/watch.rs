@@ -89,9 +89,10 @@ impl Watch {
         self.looking.is_some() && self.looks == number
     }
 
-    /// Everything is looked at anew: the state was loaded again.
+    /// Everything is looked at anew: the state was loaded again. An engine that was waited for has not answered by that.
     pub fn start_over(&mut self, now: Moment) {
-        *self = Watch { looks: self.looks, ..Watch::new(now) };
+        let wanted_since = self.wanted_since.or(Some(now));
+        *self = Watch { looks: self.looks, took: self.took, wanted_since, ..Watch::new(now) };
     }
 
     /// The end of a lease is in the log.
