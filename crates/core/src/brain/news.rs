@@ -101,7 +101,7 @@ const OTHER_ETA: Span = Span::minutes(10);
 
 fn is_another_eta(known: Option<Time>, eta: Option<Time>) -> bool {
     match (known, eta) {
-        (Some(known), Some(eta)) => (eta - known).0.abs() > OTHER_ETA.0,
+        (Some(known), Some(eta)) => (eta - known).0.unsigned_abs() > OTHER_ETA.0.unsigned_abs(),
         (known, eta) => known != eta,
     }
 }
