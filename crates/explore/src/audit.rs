@@ -143,7 +143,11 @@ impl Audit {
                     self.on_node(lease, since, &terms);
                 }
             }
-            Event::PoolSeen { pool } => self.books.nodes.pool(&pool),
+            Event::PoolSeen { pool } => {
+                for (node, rate) in self.books.nodes.pool(&pool, at) {
+                    self.node_costs(&node, at, rate);
+                }
+            }
             Event::NodeSeen { node } => {
                 if let Some(rate) = self.books.nodes.seen(&node, at) {
                     self.node_costs(&node.id, at, rate);

@@ -34,6 +34,8 @@ impl Life {
 #[derive(Default)]
 pub(crate) struct NodeAudit {
     pools: BTreeMap<PoolId, Pool>,
+    /// Nodes as they were last seen.
+    nodes: BTreeMap<NodeId, Node>,
     goods: BTreeMap<NodeId, Goods>,
     /// What an hour of a node costs from a moment on: nothing while it is not there.
     rates: BTreeMap<NodeId, Vec<(Time, NanoUsd)>>,
@@ -46,8 +48,12 @@ pub(crate) struct NodeAudit {
 }
 
 impl NodeAudit {
-    pub fn pool(&mut self, pool: &Pool) {
+    /// A pool is told of: gives nodes of it that were seen before and are paid for from now on, and their rates.
+    pub fn pool(&mut self, pool: &Pool, at: Time) -> Vec<(NodeId, NanoUsd)> {
         self.pools.insert(pool.id.clone(), pool.clone());
+        let unpaid = self.nodes.values().filter(|node| node.pool == pool.id && !self.lives.contains_key(&node.id));
+        let unpaid: Vec<Node> = unpaid.cloned().collect();
+        unpaid.into_iter().filter_map(|node| Some((node.id.clone(), self.seen(&node, at)?))).collect()
     }
 
     fn whole(&self, pool: &PoolId) -> Option<&Pool> {
@@ -61,6 +67,7 @@ impl NodeAudit {
 
     /// A node as it is seen at a moment; gives its rate where it is paid for.
     pub fn seen(&mut self, node: &Node, at: Time) -> Option<NanoUsd> {
+        self.nodes.insert(node.id.clone(), node.clone());
         let goods = Goods::of_node(node, self.whole(&node.pool)?);
         self.goods.insert(node.id.clone(), goods);
         let life = self.lives.entry(node.id.clone()).or_insert(Life { since: at, rate: node.rate, product: 0 });
@@ -72,6 +79,7 @@ impl NodeAudit {
 
     /// A node is gone: all its rows must add up to what it cost.
     pub fn gone(&mut self, node: &NodeId, at: Time, seq: u64) -> Result<(), (u8, String)> {
+        self.nodes.remove(node);
         let Some(life) = self.lives.remove(node) else { return Ok(()) };
         self.rates.entry(node.clone()).or_default().push((at, NanoUsd(0)));
         let over = self.over.entry(node.clone()).or_default();
