@@ -105,6 +105,8 @@ impl TestProgram {
         command.current_dir(&self.folder);
         command.envs(env.iter().map(|(name, value)| (name, value)));
         command.env("CARGO_MANIFEST_DIR", &self.folder).env(MARK, mark());
+        // The line that failed is said without it, and the frames of the test runner hide the rest.
+        command.env("RUST_BACKTRACE", "0");
         command
     }
 }
@@ -134,8 +136,11 @@ fn run_one(mut command: Command, name: &str, screen: &Mutex<()>) -> Ran {
     // A program that dies without a word has failed as well.
     ran.failed += u64::from(!ran.good && ran.failed == 0);
     let _one_at_a_time = screen.lock();
-    println!("\n== {name}: {} s", ran.seconds);
-    shown.iter().filter(|line| !line.is_empty()).for_each(|line| println!("{line}"));
+    println!("== {name}: {} passed, {} failed, {} s", ran.passed, ran.failed, ran.seconds);
+    // What is good is said in one line, so that what failed is easily found.
+    if !ran.good {
+        shown.iter().filter(|line| !line.is_empty()).for_each(|line| println!("{line}"));
+    }
     ran
 }
 

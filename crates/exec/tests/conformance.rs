@@ -13,7 +13,7 @@ mod simulated;
 #[path = "conformance/stage.rs"]
 mod stage;
 
-/// Runs every fact on a stage.
+/// Runs facts on a stage.
 macro_rules! conforms {
     ($name:ident, $stage:ty: $($module:ident::$fact:ident),+ $(,)?) => {
         mod $name {
@@ -25,37 +25,45 @@ macro_rules! conforms {
     };
 }
 
-conforms! { the_simulated_engine, crate::simulated::SimulatedStage:
-    facts::an_engine_says_what_it_can_do_and_what_it_sells,
-    facts::acquired_twice_there_is_one_lease,
-    facts::what_is_not_sold_is_refused,
-    facts::released_before_it_was_acquired_it_never_will_be,
-    facts::release_returns_only_when_nothing_runs,
-    facts::a_release_that_races_an_acquire_leaves_nothing,
-    facts::an_unknown_lease_is_missing_in_the_answer,
-    facts::a_new_engine_on_the_same_ground_adopts_what_runs,
-    facts::an_acquire_that_was_cut_off_is_taken_up_again,
-    facts::a_machine_that_died_is_observed_as_gone,
-    facts::a_machine_that_died_unseen_is_observed_as_gone,
-    facts::started_twice_there_is_one_worker,
-    facts::stopped_before_it_started_it_never_starts,
-    facts::an_old_epoch_is_refused,
-    facts::a_stop_asks_first_and_kills_after_the_grace,
-    facts::a_notice_is_heard_and_kept,
-    facts::what_is_taken_away_takes_everything_with_it,
-    facts::a_daemon_that_nobody_alive_knows_of_ends_with_its_lease,
-    facts::only_what_is_gone_can_be_forgotten,
-    groups::a_group_comes_whole_and_asked_twice_it_is_one,
-    groups::a_group_is_granted_in_part_down_to_the_least_and_never_below,
-    groups::an_alternative_is_taken_when_the_first_cannot_be_had_and_the_lease_says_which,
-    groups::one_of_a_group_can_go_and_the_others_stay,
-    saves::an_end_is_told_before_the_last_save_and_a_save_that_is_given_up_is_kept,
-    saves::a_release_during_the_last_save_keeps_the_files,
-    saves::a_last_save_succeeds_soon_after_the_store_is_back,
-    saves::a_store_that_is_away_is_waited_for_and_never_taken_for_an_empty_one,
-    saves::a_stint_that_saves_nothing_has_no_checkpoint,
-    saves::a_program_killed_in_the_middle_of_a_write_leaves_its_last_whole_save,
-    saves::a_program_that_never_settles_is_told_so,
-    saves::a_mark_makes_a_save_whole_at_once,
-    saves::work_is_what_was_said_when_the_files_were_written,
+/// Runs every fact on a stage.
+macro_rules! every_fact {
+    ($name:ident, $stage:ty) => {
+        conforms! { $name, $stage:
+            facts::an_engine_says_what_it_can_do_and_what_it_sells,
+            facts::acquired_twice_there_is_one_lease,
+            facts::what_is_not_sold_is_refused,
+            facts::released_before_it_was_acquired_it_never_will_be,
+            facts::release_returns_only_when_nothing_runs,
+            facts::a_release_that_races_an_acquire_leaves_nothing,
+            facts::an_unknown_lease_is_missing_in_the_answer,
+            facts::a_new_engine_on_the_same_ground_adopts_what_runs,
+            facts::an_acquire_that_was_cut_off_is_taken_up_again,
+            facts::a_machine_that_died_is_observed_as_gone,
+            facts::a_machine_that_died_unseen_is_observed_as_gone,
+            facts::started_twice_there_is_one_worker,
+            facts::stopped_before_it_started_it_never_starts,
+            facts::an_old_epoch_is_refused,
+            facts::a_stop_asks_first_and_kills_after_the_grace,
+            facts::a_notice_is_heard_and_kept,
+            facts::what_is_taken_away_takes_everything_with_it,
+            facts::a_daemon_that_nobody_alive_knows_of_ends_with_its_lease,
+            facts::only_what_is_gone_can_be_forgotten,
+            groups::a_group_comes_whole_and_asked_twice_it_is_one,
+            groups::a_group_is_granted_in_part_down_to_the_least_and_never_below,
+            groups::an_alternative_is_taken_when_the_first_cannot_be_had_and_the_lease_says_which,
+            groups::one_of_a_group_can_go_and_the_others_stay,
+            saves::an_end_is_told_before_the_last_save_and_a_save_that_is_given_up_is_kept,
+            saves::a_release_during_the_last_save_keeps_the_files,
+            saves::a_last_save_succeeds_soon_after_the_store_is_back,
+            saves::a_store_that_is_away_is_waited_for_and_never_taken_for_an_empty_one,
+            saves::a_stint_that_saves_nothing_has_no_checkpoint,
+            saves::a_program_killed_in_the_middle_of_a_write_leaves_its_last_whole_save,
+            saves::a_program_that_never_settles_is_told_so,
+            saves::a_mark_makes_a_save_whole_at_once,
+            saves::work_is_what_was_said_when_the_files_were_written,
+        }
+    };
 }
+
+every_fact! { the_simulated_engine, crate::simulated::SimulatedStage<false> }
+every_fact! { the_simulated_engine_behind_a_socket, crate::simulated::SimulatedStage<true> }

@@ -3,7 +3,6 @@
 
 use crate::driver::{SWEEP, WorldRun};
 use crate::fault::Kind;
-use crate::planted::Bug;
 use crate::random;
 use crate::scenario::JobPlan;
 use crate::server::now;
@@ -22,6 +21,8 @@ const BOUND: Span = Span(SWEEP.0 + 15 * 60_000);
 const PROMISED_DELAY: Span = Span::seconds(20);
 /// So many rounds of asking within a minute are no search any more.
 const FLAPPING: usize = 12;
+/// A server that is asleep for so long after a moment that the brain waits for has forgotten it.
+const OVERSLEPT: Span = Span::seconds(2);
 /// So many turns within ten seconds are a busy loop.
 const BUSY: u64 = 400;
 
@@ -260,7 +261,7 @@ impl WorldRun {
     /// Law 7, and that asking does not go round in circles.
     fn check_promises(&mut self) {
         // Any bug makes jobs late; it is to be caught by the law that it breaks first.
-        if self.how.bug.is_some_and(|bug| bug != Bug::TimersLost) {
+        if self.how.bug.is_some() {
             return;
         }
         let delay = self.shared.world().delay;
@@ -301,6 +302,12 @@ impl WorldRun {
         *self.reached.entry(13).or_default() += 1;
         if turns > BUSY {
             self.fail(13, format!("the server woke up {turns} times within ten seconds"));
+        }
+        let just_jumped = self.shared.world().trouble_at == self.now;
+        let Some(server) = self.server.as_ref().filter(|server| server.cycle.leads() && !just_jumped) else { return };
+        let due = server.cycle.brain().next_wakeup().filter(|due| self.now - *due > OVERSLEPT);
+        if let Some(due) = due {
+            self.fail(13, format!("the server slept for {} after the brain wanted to be asked", self.now - due));
         }
     }
 

@@ -65,7 +65,7 @@ pub const LAWS: &[(u8, &str)] = &[
     (10, "nothing is dispatched before it is committed, nothing by an old leader"),
     (11, "a replay of the log is exact"),
     (12, "apply is total"),
-    (13, "time goes on: no busy loops, no asking for leases in circles"),
+    (13, "time goes on: nothing due is slept through, no busy loops, no asking for leases in circles"),
     (14, "only news is logged"),
     (15, "whoever is cancelled gets nothing new"),
     (16, "a budget is kept, but for the time of a last save"),

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use futures::future::join_all;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
-use windfall_core::brain::{Lease, Open};
+use windfall_core::brain::Open;
 use windfall_core::worker::{StartOrder, WorkerView};
 use windfall_core::{
     Brain, Decision, DecisionId, Event, GroupPhase, LeaseId, Node, NodeId, Offer, OfferId, Pool, PoolId, Span, StintId,
@@ -72,8 +72,7 @@ pub fn task(brain: &Brain, folders: &dyn JobFolders, open: &Open) -> Option<Task
     match &open.decision {
         Decision::Acquire { want } => Some(Task::Acquire(open.id, want.clone())),
         Decision::Release { group, slots } => {
-            let of_group = |lease: &&Lease| lease.id.group == *group;
-            let engine = brain.leases().find(of_group).map(|lease| lease.offer.engine().to_owned())?;
+            let engine = brain.leases_in(*group).next()?.offer.engine().to_owned();
             Some(Task::Release(engine, *group, slots.clone()))
         }
         Decision::Start { stint, allocations, .. } => {

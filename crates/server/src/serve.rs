@@ -138,8 +138,30 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
     };
     // Again, now that nobody else can write it.
     let known = WorldSettings::standing(&home.path, settings.world.as_ref())?;
-    let world = known.clone().or(settings.world).unwrap_or_default();
+    let world = known.clone().or(settings.world.clone()).unwrap_or_default();
     let store: Arc<dyn windfall_store::Store> = windfall_store::open(&home.store(&world)).await?.into();
+    let served = serve_from(&store, &home, &settings, &world, known.is_none(), ready).await;
+    // A state that was refused is given back as well. A database that does not answer must not keep a server from ending.
+    let _ = tokio::time::timeout(CLOSE, store.close()).await;
+    if served.is_ok() {
+        log("ended");
+    }
+    // Whoever wants to look at it afterwards leaves a word there.
+    if settings.bound.is_some_and(|bound| bound.is_gone()) && !home.path.join("keep").exists() {
+        let _ = std::fs::remove_dir_all(&home.path);
+    }
+    served?.map_or(Ok(()), |why| Err(ServeError::Ended(why)))
+}
+
+/// Serves what is in the store; gives why it had to end, where nobody asked it to.
+async fn serve_from(
+    store: &Arc<dyn windfall_store::Store>,
+    home: &Arc<Home>,
+    settings: &Settings,
+    world: &WorldSettings,
+    is_new: bool,
+    ready: impl FnOnce(),
+) -> Result<Option<String>, ServeError> {
     let began = Instant::now();
     let epoch = store.lead().await?;
     let loaded = store.load().await?;
@@ -147,8 +169,8 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
     let names: Vec<String> =
         [SIMULATED.to_owned()].into_iter().chain(world.engines.iter().map(|engine| engine.name.clone())).collect();
     let mut cycle = Cycle::start(Habits::default(), Config::default(), &names, epoch, loaded, now)?;
-    if known.is_none() {
-        home.write_world(&world)?;
+    if is_new {
+        home.write_world(world)?;
     }
     let clock_file = home.clock();
     let clock = Arc::new(replayed_clock(cycle.brain().now(), &clock_file, world.speed));
@@ -161,8 +183,8 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
         engines.add(Arc::new(RemoteEngine::open(name, socket, Arc::clone(&clock)).await));
     }
     let mut config = Config { ways: ways(&engines), ..Config::default() };
-    if let Some(policy) = settings.policy {
-        config.policy = policy;
+    if let Some(policy) = &settings.policy {
+        config.policy.clone_from(policy);
     }
     cycle.configure(config);
     let keeping_time = tokio::spawn(clock_file.clone().keep(Arc::clone(&clock)));
@@ -178,20 +200,20 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
     let (report_sender, reports) = mpsc::unbounded_channel();
     log(&format!("version {} serves {} as pid {}", env!("CARGO_PKG_VERSION"), home.path.display(), std::process::id()));
     let keeper = Keeper {
-        home: Arc::clone(&home),
+        home: Arc::clone(home),
         folders: Folders {
-            home: Arc::clone(&home),
+            home: Arc::clone(home),
             speed: world.speed,
             fresh_folder: world.fresh_folder,
             environments: Mutex::default(),
         },
         cycle,
-        store: Arc::clone(&store),
+        store: Arc::clone(store),
         clock: Arc::clone(&clock),
         engines,
         link: Arc::new(LocalLink::new(Arc::clone(&clock))),
         taken_away: BTreeSet::new(),
-        unthought: Vec::new(),
+        undecided: Vec::new(),
         tidying: JoinSet::new(),
         asks: keeper_asks,
         reports,
@@ -205,8 +227,7 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
         bound: settings.bound.clone(),
     };
     let keeper = tokio::spawn(keeper.run());
-    let path = home.path.clone();
-    let api = ApiState { asks, store: Arc::clone(&store), home };
+    let api = ApiState { asks, store: Arc::clone(store), home: Arc::clone(home) };
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Listen)?;
     let app = axum::serve(PeerListener::new(listener), routes(api).into_make_service_with_connect_info::<Principal>());
     ready();
@@ -218,14 +239,7 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
     }
     keeping_time.abort();
     let _ = clock_file.write(clock.now());
-    // A database that does not answer must not keep a server from ending.
-    let _ = tokio::time::timeout(CLOSE, store.close()).await;
-    log("ended");
-    // Whoever wants to look at it afterwards leaves a word there.
-    if settings.bound.is_some_and(|bound| bound.is_gone()) && !path.join("keep").exists() {
-        let _ = std::fs::remove_dir_all(path);
-    }
-    had_to_end.map_or(Ok(()), |why| Err(ServeError::Ended(why)))
+    Ok(had_to_end)
 }
 
 /// The name of the engine that replays a market on this machine.

@@ -93,7 +93,11 @@ impl SqliteStore {
             .disable_statement_logging();
         let writing = adjust(options.clone());
         let mut connection = connect(&writing, path).await?;
-        schema::bring_up(&mut connection, path).await?;
+        if let Err(refused) = schema::bring_up(&mut connection, path).await {
+            // A process that ends before its connection is closed leaves side files behind.
+            let _ = connection.close().await;
+            return Err(refused);
+        }
         let readers = SqlitePoolOptions::new()
             .max_connections(8)
             .test_before_acquire(false)

@@ -2,7 +2,7 @@
 //! cannot be had again.
 
 use super::decide::Round;
-use super::{Brain, Job, Lease};
+use super::{Brain, Job};
 use crate::market::Sight;
 use crate::offer::{Offer, OfferId};
 use crate::pool::Shape;
@@ -68,9 +68,10 @@ impl Round<'_> {
     /// What others hold, or take in this very step, cannot be had any more. What the job holds itself can: it would be
     /// free again once the job gave it up, and whoever thinks of moving must see that.
     pub(super) fn without_what_is_taken(&self, job: &Job, sight: &mut Sight) {
+        let own: Vec<&OfferId> =
+            self.leases(job).into_iter().filter(|lease| !lease.is_releasing()).map(|lease| &lease.offer).collect();
         for seen in sight.offers.iter_mut().filter(|seen| seen.available && self.taken.contains_key(&seen.id)) {
-            let held = |lease: &&Lease| lease.offer == seen.id && !lease.is_releasing();
-            let own = u32::try_from(self.brain.leases_of(job.id).filter(held).count()).unwrap_or(0);
+            let own = own.iter().filter(|offer| ***offer == seen.id).count() as u32;
             let left = self.brain.offers.get(&seen.id).and_then(|offer| self.left_of(offer, own));
             seen.available = left.is_none_or(|left| left >= job.spec.least());
         }

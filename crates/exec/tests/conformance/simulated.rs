@@ -7,17 +7,21 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
+use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
 use windfall_core::{LeaseId, Market, OfferId, Span, Time, Want, WorkloadId};
-use windfall_exec::{AgentLink, Engine, Interrupt, LocalLink, Replay, Simulated, WorldClock};
+use windfall_exec::{
+    AgentLink, Engine, EngineServer, Interrupt, LocalLink, RemoteEngine, Replay, Simulated, WorldClock,
+};
 
-pub struct SimulatedStage {
+/// `APART` puts the engine behind a socket, as one in a process of its own is.
+pub struct SimulatedStage<const APART: bool> {
     dir: tempfile::TempDir,
     work: PathBuf,
     replay: Replay,
     /// None only while it is opened anew.
     runtime: Option<Runtime>,
-    engine: Option<(Arc<Simulated>, Arc<LocalLink>)>,
+    engine: Option<(Arc<dyn Engine>, Arc<LocalLink>)>,
 }
 
 /// The binary that knows the `agent` subcommands: `WINDFALL_BIN`, else the one of this build.
@@ -38,11 +42,21 @@ fn program() -> PathBuf {
     BUILT.get_or_init(build).clone()
 }
 
-impl SimulatedStage {
-    fn engine_on(runtime: &Runtime, root: PathBuf, replay: Replay) -> (Arc<Simulated>, Arc<LocalLink>) {
+impl<const APART: bool> SimulatedStage<APART> {
+    fn engine_on(runtime: &Runtime, root: PathBuf, replay: Replay) -> (Arc<dyn Engine>, Arc<LocalLink>) {
         let clock = Arc::new(WorldClock::replayed(Time(1_000_000), 60));
         let link = LocalLink::new(Arc::clone(&clock));
-        let engine = runtime.block_on(Simulated::open("simulated", root, replay, clock, program())).unwrap();
+        let engine: Arc<dyn Engine> = runtime.block_on(async {
+            if APART {
+                let socket = root.with_extension("sock");
+                let _ = std::fs::remove_file(&socket);
+                let listener = UnixListener::bind(&socket).unwrap();
+                tokio::spawn(serve(listener, root, replay));
+                Arc::new(RemoteEngine::open(NAME, &socket, clock).await) as Arc<dyn Engine>
+            } else {
+                Arc::new(Simulated::open(NAME, root, replay, clock, program()).await.unwrap())
+            }
+        });
         (engine, link)
     }
 
@@ -50,14 +64,25 @@ impl SimulatedStage {
         self.dir.path().join("leases")
     }
 
-    fn open_on(replay: Replay) -> SimulatedStage {
+    fn open_on(replay: Replay) -> Self {
         let dir = tempfile::Builder::new().prefix("windfall-conformance-").tempdir().unwrap();
         let work = dir.path().join("work");
         std::fs::create_dir(&work).unwrap();
         let runtime = Runtime::new().unwrap();
-        let engine = SimulatedStage::engine_on(&runtime, dir.path().join("leases"), replay.clone());
-        SimulatedStage { dir, work, replay, runtime: Some(runtime), engine: Some(engine) }
+        let engine = Self::engine_on(&runtime, dir.path().join("leases"), replay.clone());
+        Self { dir, work, replay, runtime: Some(runtime), engine: Some(engine) }
     }
+}
+
+const NAME: &str = "simulated";
+
+/// The other side of the socket.
+async fn serve(listener: UnixListener, root: PathBuf, replay: Replay) {
+    let clock = Arc::new(WorldClock::following(60));
+    let server = EngineServer::first_asked(listener, Arc::clone(&clock)).await;
+    let engine = Simulated::open(NAME, root, replay, clock, program()).await.unwrap();
+    engine.begin();
+    server.serve(Arc::new(engine)).await;
 }
 
 /// A place of a recording at which a zone has three or four machines for hours.
@@ -75,15 +100,16 @@ fn scarce() -> Replay {
 /// A recording with up to four machines a zone.
 const FOUR_NODES: &str = "aws-v100-4-nodes-2023";
 
-impl Stage for SimulatedStage {
-    fn open() -> SimulatedStage {
+impl<const APART: bool> Stage for SimulatedStage<APART> {
+    fn open() -> Self {
         let replay = Replay { market: windfall_sim::STEADY.to_owned(), zones: Vec::new(), from: Span::ZERO };
-        SimulatedStage::open_on(replay)
+        Self::open_on(replay)
     }
 
-    fn scarce() -> SimulatedStage {
-        let stage = SimulatedStage::open_on(scarce());
-        stage.engine().recording().unwrap().begin_anew();
+    fn scarce() -> Self {
+        let stage = Self::open_on(scarce());
+        // Behind a socket it begins by itself.
+        stage.engine().recording().into_iter().for_each(|recording| recording.begin_anew());
         stage
     }
 
@@ -93,12 +119,12 @@ impl Stage for SimulatedStage {
             runtime.shutdown_background();
         }
         let runtime = Runtime::new().unwrap();
-        self.engine = Some(SimulatedStage::engine_on(&runtime, self.root(), self.replay.clone()));
+        self.engine = Some(Self::engine_on(&runtime, self.root(), self.replay.clone()));
         self.runtime = Some(runtime);
     }
 
     fn engine(&self) -> &dyn Engine {
-        &self.engine.as_ref().unwrap().0
+        &*self.engine.as_ref().unwrap().0
     }
 
     fn link(&self) -> &dyn AgentLink {
@@ -173,7 +199,7 @@ impl Stage for SimulatedStage {
     }
 }
 
-impl Drop for SimulatedStage {
+impl<const APART: bool> Drop for SimulatedStage<APART> {
     fn drop(&mut self) {
         drop(self.engine.take());
         if let Some(runtime) = self.runtime.take() {

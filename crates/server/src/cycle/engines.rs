@@ -78,6 +78,10 @@ impl Cycle {
             None => {}
             Some(Ok(mut owned)) => {
                 owned.retain(|owned| !over.contains(&owned.lease));
+                // Whatever it is called, who holds it is who is to give it back.
+                for strange in owned.iter_mut().filter(|owned| owned.offer.engine() != engine) {
+                    strange.offer = OfferId::new(&format!("{engine}/{}", strange.offer));
+                }
                 let orphans = self.sweep(engine, &owned);
                 self.news.extend(orphans);
             }
@@ -97,13 +101,6 @@ impl Cycle {
     /// Leases that nobody would ever give back: by themselves they cost money for ever.
     fn sweep(&mut self, engine: &str, owned: &[Owned]) -> Vec<Event> {
         let brain = self.journal.brain();
-        // Whatever it is called, who holds it is who is to give it back.
-        let named = |owned: &Owned| match owned.offer.engine() == engine {
-            true => owned.clone(),
-            false => Owned { offer: OfferId::new(&format!("{engine}/{}", owned.offer)), ..owned.clone() },
-        };
-        let owned: Vec<Owned> = owned.iter().map(named).collect();
-        let owned = owned.as_slice();
         let orphans = dispatch::orphans(brain, owned);
         // An earlier server may have ended between the log's knowing that a lease is gone and the engine's forgetting it.
         let booked = |owned: &&Owned| {

@@ -105,7 +105,7 @@ pub(crate) enum Waiting {
 }
 
 /// A job that was accepted, and who waits for what is said of it.
-pub(crate) struct Unthought {
+pub(crate) struct Undecided {
     pub id: WorkloadId,
     pub notes: Vec<String>,
     pub reply: Reply<Accepted>,
@@ -122,8 +122,8 @@ pub struct Keeper {
     pub(crate) link: Arc<dyn AgentLink>,
     /// Leases that were taken away because nobody wants them any more.
     pub(crate) taken_away: BTreeSet<LeaseId>,
-    /// Jobs that were accepted and not thought about yet, and who waits for what is said of them.
-    pub(crate) unthought: Vec<Unthought>,
+    /// Jobs that were accepted and not decided about yet, and who waits for what is said of them.
+    pub(crate) undecided: Vec<Undecided>,
     /// Leases that engines are about to forget.
     pub(crate) tidying: JoinSet<()>,
     pub(crate) folders: Folders,
@@ -169,7 +169,7 @@ impl Keeper {
         loop {
             match self.cycle.next(self.moment()) {
                 Step::Rest { world, real } => {
-                    self.tell_what_was_thought();
+                    self.answer_decided();
                     if forgot.elapsed() > FORGET_ENVIRONMENTS {
                         forgot = Instant::now();
                         self.folders.forget_ended(self.cycle.brain());

@@ -1,6 +1,6 @@
 //! What people are told who asked for something that changes the state, once it is durable or was refused.
 
-use super::{Keeper, Reply, Unthought, Waiting};
+use super::{Keeper, Reply, Undecided, Waiting};
 use crate::api_types::{Accepted, Problem};
 use crate::cycle::{Answer, Refused, Ticket};
 use crate::problem;
@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use windfall_core::WorkloadId;
 
-/// How long a submitter waits for what is thought of the job.
-const LONGEST_THOUGHT: Duration = Duration::from_secs(2);
+/// How long a submitter waits until the job is decided about.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 impl Keeper {
     pub(super) fn answered(&mut self, ticket: Ticket, answer: Answer) {
@@ -40,16 +40,16 @@ impl Keeper {
     /// Tells a submitter the number of the job, and what the brain had to say of it at once. While it waits for a look
     /// at an engine the submitter waits with it, but not for long.
     fn accepted(&mut self, id: u64, notes: Vec<String>, reply: Reply<Accepted>) {
-        self.unthought.push(Unthought { id: WorkloadId(id), notes, reply, since: Instant::now() });
+        self.undecided.push(Undecided { id: WorkloadId(id), notes, reply, since: Instant::now() });
     }
 
-    /// Answers those whose job was thought about.
-    pub(super) fn tell_what_was_thought(&mut self) {
+    /// Answers those whose job was decided about.
+    pub(super) fn answer_decided(&mut self) {
         let left_alone: BTreeSet<WorkloadId> = self.cycle.brain().left_alone().collect();
-        let thought =
-            |waiting: &mut Unthought| !left_alone.contains(&waiting.id) || waiting.since.elapsed() > LONGEST_THOUGHT;
-        let thought: Vec<Unthought> = self.unthought.extract_if(.., thought).collect();
-        for Unthought { id, notes, reply, .. } in thought {
+        let decided =
+            |waiting: &mut Undecided| !left_alone.contains(&waiting.id) || waiting.since.elapsed() > LONGEST_WAIT;
+        let decided: Vec<Undecided> = self.undecided.extract_if(.., decided).collect();
+        for Undecided { id, notes, reply, .. } in decided {
             self.tell_submitter(id.0, notes, reply);
         }
     }

@@ -27,14 +27,7 @@ fn nothing_is_decided_on_an_engine_that_cannot_be_seen_and_a_silent_one_is_asked
 
 #[test]
 fn who_has_leases_of_an_engine_waits_for_it_but_not_for_ever() {
-    let mut stage = Stage::new();
-    stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
-    stage.turn(true);
-    let group = stage.cycle.brain().groups().next().expect("asked for").id;
-    let at = stage.now.world;
-    let lease = LeaseId { group, slot: 0 };
-    stage.cycle.happened([Event::LeaseUp { lease, at, terms: Box::default(), ready: Some(Default::default()) }]);
-    stage.turn(true);
+    let (mut stage, _) = Stage::with_a_lease(Some(Address::default()));
     stage.calls.clear();
     stage.hanging.push(ENGINE.to_owned());
     stage.wait(2.0);
@@ -126,13 +119,8 @@ fn what_was_sold_before_a_recording_began_anew_is_not_bought() {
 
 #[test]
 fn a_slow_sweep_does_not_bring_back_what_ended_meanwhile() {
-    let mut stage = Stage::new();
-    stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
-    stage.turn(true);
-    let group = stage.cycle.brain().groups().next().expect("asked for").id;
-    let (lease, at) = (LeaseId { group, slot: 0 }, stage.now.world);
-    stage.cycle.happened([Event::LeaseUp { lease, at, terms: Box::default(), ready: None }]);
-    stage.turn(true);
+    let (mut stage, lease) = Stage::with_a_lease(None);
+    let at = stage.now.world;
     // A look that sweeps hangs, and the lease is given back meanwhile.
     stage.hanging.push(ENGINE.to_owned());
     stage.wait(61.0);
@@ -142,7 +130,7 @@ fn a_slow_sweep_does_not_bring_back_what_ended_meanwhile() {
     stage.turn(true);
     let offer = offer_of(ENGINE).id;
     let owned = |lease| Owned { lease, offer: offer.clone(), since: Some(at), until: None, address: None };
-    let strange = LeaseId { group: DecisionId { seq: 9_999, ..group }, slot: 0 };
+    let strange = LeaseId { group: DecisionId { seq: 9_999, ..lease.group }, slot: 0 };
     let look = Look { owned: Some(Ok(vec![owned(lease), owned(strange)])), ..stage.look(ENGINE, &[], false) };
     stage.cycle.saw(stage.now, ENGINE, stage.looks[ENGINE], Ok(look));
     stage.turn(true);
@@ -170,13 +158,7 @@ fn an_engine_that_takes_long_to_answer_is_not_looked_at_for_ever() {
 
 #[test]
 fn when_a_lease_that_is_not_found_may_count_as_gone_its_engine_is_looked_at() {
-    let mut stage = Stage::new();
-    stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
-    stage.turn(true);
-    let group = stage.cycle.brain().groups().next().expect("asked for").id;
-    let (lease, at) = (LeaseId { group, slot: 0 }, stage.now.world);
-    stage.cycle.happened([Event::LeaseUp { lease, at, terms: Box::default(), ready: None }]);
-    stage.turn(true);
+    let (mut stage, lease) = Stage::with_a_lease(None);
     stage.not_found = vec![lease];
     stage.turn(true);
     stage.wait(windfall_core::pool::Habits::USUAL.settle.0 as f64 / 1_000.0 + 1.0);

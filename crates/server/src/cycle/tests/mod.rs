@@ -7,7 +7,7 @@ use crate::dispatch::Look;
 use futures::FutureExt;
 use std::time::Duration;
 use windfall_core::spec::CheckpointSpec;
-use windfall_core::{GroupPhase, JobSpec, Market, NanoUsd, Offer, Span, Time, Workload, WorkloadId};
+use windfall_core::{Address, GroupPhase, JobSpec, Market, NanoUsd, Offer, Span, Time, Workload, WorkloadId};
 use windfall_exec::{LeaseState, Owned, SeenGroup, SeenLease};
 use windfall_store::{MemoryStore, Store};
 
@@ -150,6 +150,18 @@ impl Stage {
         let groups = groups.iter().map(group).collect();
         let owned = sweep.then(|| Ok(Vec::new()));
         Look { offers: vec![offer_of(engine)], groups, owned, ..Look::default() }
+    }
+
+    /// A job that has a lease which is up.
+    fn with_a_lease(ready: Option<Address>) -> (Stage, LeaseId) {
+        let mut stage = Stage::new();
+        stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
+        stage.turn(true);
+        let group = stage.cycle.brain().groups().next().expect("asked for").id;
+        let (lease, at) = (LeaseId { group, slot: 0 }, stage.now.world);
+        stage.cycle.happened([Event::LeaseUp { lease, at, terms: Box::default(), ready }]);
+        stage.turn(true);
+        (stage, lease)
     }
 
     fn rows(&self) -> u64 {
@@ -308,14 +320,7 @@ fn what_came_before_is_answered_with_its_number_also_while_nothing_can_be_writte
 
 #[test]
 fn a_lease_that_is_not_found_is_gone_only_when_its_pool_has_settled() {
-    let mut stage = Stage::new();
-    stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
-    stage.turn(true);
-    let group = stage.cycle.brain().groups().next().expect("asked for").id;
-    let lease = LeaseId { group, slot: 0 };
-    let at = stage.now.world;
-    stage.cycle.happened([Event::LeaseUp { lease, at, terms: Box::default(), ready: None }]);
-    stage.turn(true);
+    let (mut stage, lease) = Stage::with_a_lease(None);
     let look = |stage: &mut Stage, seconds: f64, not_found: &[LeaseId]| {
         stage.wait(seconds);
         stage.not_found = not_found.to_vec();
