@@ -16,6 +16,8 @@ pub enum Decision {
     Acquire { want: Want },
     /// Give leases of a group back, with everything on them.
     Release { group: DecisionId, slots: Vec<u32> },
+    /// A lease is another workload's from now on, one that runs on it already.
+    HandOver { lease: LeaseId, to: WorkloadId },
     /// Start a gang, whole or not at all.
     Start {
         stint: StintId,
@@ -86,6 +88,7 @@ impl Decision {
             Decision::Release { group, slots } => {
                 Subject::Lease(LeaseId { group: *group, slot: slots.first().copied().unwrap_or(0) })
             }
+            Decision::HandOver { to, .. } => Subject::Workload(*to),
             Decision::Start { stint, .. } | Decision::Checkpoint { stint } | Decision::Stop { stint, .. } => {
                 Subject::Workload(stint.workload)
             }
@@ -93,14 +96,15 @@ impl Decision {
     }
 
     /// Every kind there is; the explorer checks that it reached all of them.
-    pub const KINDS: [&str; 9] =
-        ["acquire", "release", "start", "checkpoint", "stop", "pause", "end", "check-store", "notify"];
+    pub const KINDS: [&str; 10] =
+        ["acquire", "release", "hand-over", "start", "checkpoint", "stop", "pause", "end", "check-store", "notify"];
 
     /// A short stable name.
     pub fn kind(&self) -> &'static str {
         match self {
             Decision::Acquire { .. } => "acquire",
             Decision::Release { .. } => "release",
+            Decision::HandOver { .. } => "hand-over",
             Decision::Start { .. } => "start",
             Decision::Checkpoint { .. } => "checkpoint",
             Decision::Stop { .. } => "stop",

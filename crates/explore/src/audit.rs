@@ -56,6 +56,9 @@ pub(crate) struct Audit {
     pub leases_billed: u64,
     /// Charged for leases that are gone.
     paid: BTreeMap<WorkloadId, i64>,
+    /// Workloads that have shared a lease with another, and what was written for each workload.
+    sharing: BTreeSet<WorkloadId>,
+    written: BTreeMap<WorkloadId, i64>,
     /// Budgets that were set.
     pub budgets: BTreeMap<WorkloadId, Option<NanoUsd>>,
     /// The most that a job was seen to pay an hour.
@@ -71,8 +74,9 @@ impl Audit {
         self.last_ledger = row.seq;
         *self.ledger.entry(row.lease.clone()).or_default() += row.nanousd;
         *self.rows.entry(row.lease.clone()).or_default() += 1;
-        if row.workload.is_none() {
-            self.overhead += row.nanousd;
+        match row.workload {
+            Some(workload) => *self.written.entry(WorkloadId(workload)).or_default() += row.nanousd,
+            None => self.overhead += row.nanousd,
         }
         self.mix(row.nanousd as u64 ^ row.from_ms as u64 ^ row.to_ms as u64);
         self.books.row(row)
@@ -189,7 +193,17 @@ impl Audit {
                 }
                 self.asks.entry(want.workload).or_default().push(at);
             }
-            Decision::Start { stint, .. } => {
+            Decision::HandOver { lease, to } => {
+                self.bills.get_mut(&lease).into_iter().for_each(|bill| bill.workload = Some(to));
+            }
+            Decision::Start { stint, allocations, .. } => {
+                for part in &allocations {
+                    self.books.started(stint.workload, part);
+                    let holder = self.bills.get(&part.lease).and_then(|bill| bill.workload);
+                    if let Some(holder) = holder.filter(|holder| *holder != stint.workload) {
+                        self.sharing.extend([holder, stint.workload]);
+                    }
+                }
                 let known = self.epochs.entry(stint.workload).or_default();
                 if stint.epoch <= *known {
                     return Err((2, format!("stint {stint} was decided after stint {known}")));
@@ -268,6 +282,12 @@ impl Audit {
 
     /// What a job has cost by a moment, leases that still run included, and what they cost an hour now.
     pub fn spent(&self, workload: WorkloadId, now: Time) -> (i128, i128) {
+        if self.sharing.contains(&workload) {
+            // Who has which part for how long is the brain's own count: of what it has written, each row is checked.
+            let written = i128::from(self.written.get(&workload).copied().unwrap_or(0));
+            let dearest = self.prices.values().max().map_or(0, |price| i128::from(price.0));
+            return (written, dearest);
+        }
         let mut spent = i128::from(self.paid.get(&workload).copied().unwrap_or(0));
         let mut rate = 0;
         for bill in self.bills.values().filter(|bill| bill.workload == Some(workload) && bill.up.is_some()) {

@@ -3,8 +3,8 @@
 
 use crate::nodes::NodeAudit;
 use std::collections::BTreeMap;
-use windfall_core::ledger::{Account, Goods, MOST_DAYS};
-use windfall_core::{JobSpec, LeaseId, LedgerRow, Offer, OfferId, WorkloadId, codec};
+use windfall_core::ledger::{Account, Goods, MOST_DAYS, Share};
+use windfall_core::{Allocation, JobSpec, LeaseId, LedgerRow, Offer, OfferId, WorkloadId, codec};
 
 const DAY_MS: i64 = 86_400_000;
 
@@ -15,6 +15,8 @@ pub(crate) struct LedgerAudit {
     goods: BTreeMap<OfferId, Goods>,
     /// Of which offer a lease is, and whether it was found, not asked for.
     offers: BTreeMap<LeaseId, (OfferId, bool)>,
+    /// What a workload got of a lease when it started there.
+    parts: BTreeMap<(LeaseId, WorkloadId), Share>,
     /// Rows that are to be held against the log once as much of it is read.
     unread: Vec<LedgerRow>,
     /// Rows that begin at midnight: their stretch was cut there.
@@ -33,6 +35,25 @@ impl LedgerAudit {
 
     pub fn bought(&mut self, lease: LeaseId, offer: &OfferId, found: bool) {
         self.offers.insert(lease, (offer.clone(), found));
+    }
+
+    /// A worker starts on a part of a lease.
+    pub fn started(&mut self, workload: WorkloadId, part: &Allocation) {
+        let goods = self.offers.get(&part.lease).and_then(|(offer, _)| self.goods.get(offer));
+        let (all, own) = (goods.map_or(1, |goods| goods.count), part.devices.as_ref().map(Vec::len));
+        let share = own.map_or(Share::WHOLE, |own| Share::new(own as u64, all.into()));
+        self.parts.insert((part.lease, workload), share);
+    }
+
+    /// Of those who have a lease for a while each pays for its devices, and one of them for all the rest.
+    fn is_dealt(&self, rows: &[LedgerRow]) -> Result<(), String> {
+        let Some(lease) = rows[0].lease.filter(|_| rows.len() > 1) else { return Ok(()) };
+        let part = |row: &LedgerRow| self.parts.get(&(lease, row.beneficiary.workload()?)).copied();
+        let for_the_rest = rows.iter().filter(|row| part(row) != Some(row.share)).count();
+        match (for_the_rest, Share::rest(rows.iter().map(|row| row.share))) {
+            (0 | 1, None) => Ok(()),
+            (others, rest) => Err(format!("{others} pay for other parts than they have, and {rest:?} is nobody's")),
+        }
     }
 
     /// A lease became one of the alternatives that were asked for.
@@ -65,6 +86,10 @@ impl LedgerAudit {
         }
         let one_stretch =
             |a: &LedgerRow, b: &LedgerRow| (a.seq, &a.node, a.from, a.to) == (b.seq, &b.node, b.from, b.to);
+        let of_lease = |a: &LedgerRow, b: &LedgerRow| (a.seq, a.lease, a.from, a.to) == (b.seq, b.lease, b.from, b.to);
+        for rows in unread.chunk_by(of_lease).filter(|rows| rows[0].node.is_none()) {
+            self.is_dealt(rows).map_err(|what| (6, format!("{what}: {rows:?}")))?;
+        }
         for rows in unread.chunk_by(one_stretch).filter(|rows| rows[0].node.is_some()) {
             self.nodes.stretch(rows).map_err(|what| (6, format!("{what}: {rows:?}")))?;
         }

@@ -19,12 +19,6 @@ use windfall_store::{LedgerQuery, Row, Store};
 const BOUND: Span = Span(SWEEP.0 + 15 * 60_000);
 /// Delay by faults up to which a deadline stays a promise: the brain keeps a margin of half a minute.
 const PROMISED_DELAY: Span = Span::seconds(20);
-/// So many rounds of asking within a minute are no search any more.
-const FLAPPING: usize = 12;
-/// A server that is asleep for so long after a moment that the brain waits for has forgotten it.
-const OVERSLEPT: Span = Span::seconds(2);
-/// So many turns within ten seconds are a busy loop.
-const BUSY: u64 = 400;
 
 impl WorldRun {
     /// Everything that must hold now.
@@ -44,6 +38,7 @@ impl WorldRun {
             Ok(seen) => {
                 *self.reached.entry(14).or_default() += 1 + seen;
                 *self.reached.entry(15).or_default() += self.audit.conduct.cancelled();
+                self.reached.insert(19, self.audit.conduct.neighbours);
             }
             Err((law, what)) => self.fail(law, what),
         }
@@ -53,6 +48,7 @@ impl WorldRun {
         self.check_gangs();
         self.check_leases();
         self.check_promises();
+        self.check_asking();
         // A long log is replayed less often, so that a step costs the same in every world.
         if self.steps.is_multiple_of(128 + self.audit.last_seq / 512 * 128) {
             self.check_nodes();
@@ -258,7 +254,7 @@ impl WorldRun {
         }
     }
 
-    /// Law 7, and that asking does not go round in circles.
+    /// Law 7.
     fn check_promises(&mut self) {
         // Any bug makes jobs late; it is to be caught by the law that it breaks first.
         if self.how.bug.is_some() {
@@ -285,29 +281,6 @@ impl WorldRun {
         }
         if let Some(what) = late {
             self.fail(7, what);
-        }
-        let since = self.now - Span::minutes(1);
-        let mut asks = self.audit.asks.iter();
-        let flapping = asks.find(|(_, asked)| asked.iter().rev().take_while(|at| **at > since).count() > FLAPPING);
-        if let Some((id, _)) = flapping {
-            let what = format!("job {id} asked for leases more than {FLAPPING} times within a minute");
-            self.fail(13, what);
-        }
-    }
-
-    /// A server that wakes up all the time does nothing else.
-    pub fn check_pace(&mut self) {
-        let (since, turns) = self.pace;
-        self.pace = if self.now - since > Span::seconds(10) { (self.now, 0) } else { (since, turns + 1) };
-        *self.reached.entry(13).or_default() += 1;
-        if turns > BUSY {
-            self.fail(13, format!("the server woke up {turns} times within ten seconds"));
-        }
-        let just_jumped = self.shared.world().trouble_at == self.now;
-        let Some(server) = self.server.as_ref().filter(|server| server.cycle.leads() && !just_jumped) else { return };
-        let due = server.cycle.brain().next_wakeup().filter(|due| self.now - *due > OVERSLEPT);
-        if let Some(due) = due {
-            self.fail(13, format!("the server slept for {} after the brain wanted to be asked", self.now - due));
         }
     }
 
@@ -423,7 +396,7 @@ fn junk(brain: &Brain, random: &mut random::Random) -> Body {
     let work = random.pick(&[Work(0), Work(1), Work(u64::MAX), Work(1 << 40)]);
     let rank = random.pick(&[0, 0, 1, u32::MAX]);
     let checkpoint = CheckpointId { epoch, seq: random.pick(&[0, 1, u64::MAX]) };
-    Body::Event(match random.below(22) {
+    Body::Event(match random.below(23) {
         0 => match random.below(5) {
             3 => crate::nodes::junk(random),
             4 => Event::LeaseUp {
@@ -492,7 +465,8 @@ fn junk(brain: &Brain, random: &mut random::Random) -> Body {
                 16 => Decision::Pause { workload },
                 17 => Decision::CheckStore { workload },
                 18 => Decision::Notify { workload, told: windfall_core::Told::Late },
-                19 => {
+                19 => Decision::HandOver { lease: random.pick(&[lease, strange]), to: workload },
+                20 => {
                     let mut want = Want::of(workload, OfferId::new("nowhere"), random.pick(&[0, 1, 5]));
                     want.alternatives.truncate(random.below(2) as usize);
                     Decision::Acquire { want }

@@ -3,9 +3,10 @@
 //! gives everything back at once, but for what its last save still needs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use windfall_core::pool::Device;
 use windfall_core::{
-    Body, CheckpointId, Decision, DecisionId, Event, LeaseId, Offer, OfferId, Pool, PoolId, Span, StintId, Time,
-    Trouble, Work, WorkloadId,
+    Allocation, Body, CheckpointId, Decision, DecisionId, Event, LeaseId, Offer, OfferId, Pool, PoolId, Span, StintId,
+    Time, Trouble, Work, WorkloadId,
 };
 
 /// A job that has ended may hold its leases for so long while its last save is stored.
@@ -25,6 +26,8 @@ struct Job {
 struct Stint {
     id: StintId,
     leases: Vec<LeaseId>,
+    /// What each rank has of its lease; none for all of it.
+    devices: Vec<Option<Vec<u32>>>,
     started: BTreeSet<u32>,
     /// Ranks that have ended, and whether what they saved last is stored.
     ended: BTreeMap<u32, bool>,
@@ -56,6 +59,8 @@ pub(crate) struct Conduct {
     offers: BTreeMap<OfferId, Offer>,
     silent: BTreeSet<String>,
     now: Time,
+    /// Starts beside another workload on one lease.
+    pub neighbours: u64,
 }
 
 fn stale(what: impl std::fmt::Debug) -> Result<(), Broken> {
@@ -212,11 +217,10 @@ impl Conduct {
     }
 
     fn gone(&mut self, id: LeaseId) {
-        let Some(workload) = self.leases.remove(&id).and_then(|lease| lease.workload) else { return };
+        self.leases.remove(&id);
         let now = self.now;
-        if let Some(stint) = self.jobs.get_mut(&workload).and_then(|job| job.stint.as_mut())
-            && let Some(rank) = stint.leases.iter().position(|lease| *lease == id)
-        {
+        for stint in self.jobs.values_mut().filter_map(|job| job.stint.as_mut()) {
+            let Some(rank) = stint.leases.iter().position(|lease| *lease == id) else { continue };
             stint.ended.insert(rank as u32, true);
             if stint.ended.len() == stint.leases.len() {
                 stint.ended_at.get_or_insert(now);
@@ -247,11 +251,21 @@ impl Conduct {
                 let leases = slots.iter().map(|slot| LeaseId { group: *group, slot: *slot });
                 leases.for_each(|lease| self.mark(&lease, |lease| lease.released = true));
             }
+            Decision::HandOver { lease, to } => {
+                let runs = |job: &Job| job.stint.as_ref().is_some_and(|stint| stint.leases.contains(lease));
+                if !self.jobs.get(to).is_some_and(runs) {
+                    return Err((5, format!("{lease} was handed over to job {to}, which does not run there")));
+                }
+                self.mark(lease, |lease| lease.workload = Some(*to));
+            }
             Decision::Start { stint, allocations, .. } => {
                 self.may_have_more(&stint.workload, "started")?;
+                allocations.iter().try_for_each(|part| self.is_free(stint, part))?;
+                let numbers = |devices: &[Device]| devices.iter().map(|device| device.number).collect();
                 let stint = Stint {
                     id: *stint,
                     leases: allocations.iter().map(|part| part.lease).collect(),
+                    devices: allocations.iter().map(|part| part.devices.as_deref().map(numbers)).collect(),
                     started: BTreeSet::new(),
                     ended: BTreeMap::new(),
                     ended_at: None,
@@ -273,6 +287,26 @@ impl Conduct {
             Some(job) if job.ended => Err((1, format!("job {workload} has ended, and {what} after that"))),
             _ => Ok(()),
         }
+    }
+
+    /// Law 19: what a stint gets of a lease, nobody else has.
+    fn is_free(&mut self, stint: &StintId, part: &Allocation) -> Result<(), Broken> {
+        let others = self.jobs.iter().filter(|(id, _)| **id != stint.workload);
+        for (other, known) in others.filter_map(|(id, job)| Some((id, job.stint.as_ref()?))) {
+            let ranks = known.leases.iter().zip(&known.devices).zip(0..);
+            let here = ranks.filter(|((lease, _), rank)| **lease == part.lease && !known.ended.contains_key(rank));
+            for ((_, theirs), _) in here {
+                self.neighbours += 1;
+                let apart = match (theirs, &part.devices) {
+                    (Some(theirs), Some(own)) => own.iter().all(|device| !theirs.contains(&device.number)),
+                    _ => false,
+                };
+                if !apart {
+                    return Err((19, format!("stint {stint} got devices of {} that job {other} has", part.lease)));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Jobs that somebody cancelled.

@@ -73,13 +73,12 @@ impl World {
         self.hidden.is_some_and(|(hidden, until)| hidden == offer && self.now < until)
     }
 
-    fn view(&self, machine: &Machine) -> Option<WorkerView> {
-        let worker = machine.worker.as_ref()?;
+    fn view(&self, machine: &Machine, worker: &Worker) -> WorkerView {
         let known = self.jobs.get(worker.job).and_then(|truth| Some((truth, truth.runs.get(&worker.stint.epoch)?)));
         let blank = WorkerView::new(worker.stint, worker.rank);
         let Some((truth, run)) = known else {
             // It was stopped before it was ordered.
-            return Some(WorkerView { end: worker.end.clone(), settled: worker.is_settled(self.now), ..blank });
+            return WorkerView { end: worker.end.clone(), settled: worker.is_settled(self.now), ..blank };
         };
         let began = run.fenced && (worker.running || worker.end.is_some() || machine.gone.is_some());
         let ran = worker.rank > 0 && (worker.running || machine.gone.is_some()) || worker.rank == 0 && began;
@@ -92,7 +91,7 @@ impl World {
         let first = first_rank && run.fenced;
         let reports = first && program.reports && done > run.base;
         let ghost = self.bug == Some(Bug::StopNotAwaited) && worker.asked && worker.end.is_none();
-        Some(WorkerView {
+        WorkerView {
             pid: ran.then_some(1),
             restored: run.restored.filter(|_| first),
             restored_work: run.restored.filter(|_| first && program.reports).map(|_| run.base),
@@ -109,7 +108,7 @@ impl World {
                 .then(|| Trouble { kind: TroubleKind::StoreAway, text: "the store does not answer".to_owned() }),
             end: worker.end.clone().or(ghost.then_some(WorkerEnd::Stopped)),
             ..blank
-        })
+        }
     }
 }
 
@@ -232,9 +231,9 @@ impl AgentLink for Shared {
 
     fn workers(&self, leases: &[LeaseId]) -> Vec<SeenWorker> {
         let world = self.world();
-        let seen =
-            |lease: &LeaseId| Some(SeenWorker { lease: *lease, worker: world.view(world.machines.get(lease)?)? });
-        leases.iter().filter_map(seen).collect()
+        let machines = leases.iter().filter_map(|lease| Some((*lease, world.machines.get(lease)?)));
+        let workers = machines.flat_map(|(lease, machine)| machine.workers.iter().map(move |w| (lease, machine, w)));
+        workers.map(|(lease, machine, worker)| SeenWorker { lease, worker: world.view(machine, worker) }).collect()
     }
 
     fn forget(&self, _leases: &[LeaseId]) {}
@@ -275,11 +274,11 @@ impl AgentLink for Shared {
         let Some(machine) = world.machines.get_mut(&lease).filter(|m| m.gone.is_none() && m.since.is_some()) else {
             return Err(EngineError::NoLease(lease));
         };
-        match &machine.worker {
-            Some(worker) if worker.stint == stint => world.ask_to_stop(lease, now + grace),
+        match machine.worker(stint.workload) {
+            Some(worker) if worker.stint == stint => world.ask_to_stop(lease, stint.workload, now + grace),
             Some(worker) if worker.stint.epoch > stint.epoch => {}
             _ => {
-                machine.worker = Some(Worker {
+                machine.put(Worker {
                     stint,
                     rank,
                     job: usize::MAX,

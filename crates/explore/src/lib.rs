@@ -13,6 +13,7 @@ mod engine;
 mod fault;
 mod market;
 mod nodes;
+mod pace;
 mod planted;
 mod program;
 mod random;
@@ -71,4 +72,5 @@ pub const LAWS: &[(u8, &str)] = &[
     (16, "a budget is kept, but for the time of a last save"),
     (17, "a ledger row stands alone, and is of one day"),
     (18, "an engine that does not answer delays nobody else"),
+    (19, "a device is one workload's at a time"),
 ];

@@ -39,7 +39,12 @@ fn pool_of(engine: &str) -> PoolId {
     PoolId(format!("{engine}/pool").into())
 }
 
-fn offer(engine: &str, zone: &str, market: Market, price: NanoUsd, notice: Span) -> Offer {
+/// Accelerators of every machine of a world.
+pub(crate) fn accelerators(seed: u64) -> u32 {
+    if random::of(seed, &[21]).permille(450) { 4 } else { 1 }
+}
+
+fn offer(seed: u64, engine: &str, zone: &str, market: Market, price: NanoUsd, notice: Span) -> Offer {
     Offer {
         id: OfferId::new(&format!("{engine}/{zone}/p3/{market}")),
         engine: engine.to_owned(),
@@ -50,7 +55,7 @@ fn offer(engine: &str, zone: &str, market: Market, price: NanoUsd, notice: Span)
         instance_type: "p3".to_owned(),
         market,
         accelerator: "V100".to_owned(),
-        accelerators: 1,
+        accelerators: accelerators(seed),
         price_per_hour: price,
         capacity: None,
         notice,
@@ -86,7 +91,7 @@ pub(crate) fn nodes(seed: u64, now: Time) -> Vec<Node> {
 }
 
 /// So many that all leases of a world fit on one node.
-pub(crate) const NODE_ACCELERATORS: u32 = 32;
+pub(crate) const NODE_ACCELERATORS: u32 = 128;
 
 fn node_id(number: u64) -> NodeId {
     NodeId(format!("{FIRST}/node-{number}").into())
@@ -103,7 +108,7 @@ pub(crate) fn place_of(seed: u64, engine: &str, lease: LeaseId) -> LeaseTerms {
         return LeaseTerms::default();
     }
     let number = random::of(seed, &[18, lease.group.seq]).below(2);
-    let size = Shape { accelerators: 1, ..Shape::default() };
+    let size = Shape { accelerators: accelerators(seed), ..Shape::default() };
     LeaseTerms { node: Some(node_id(number)), size, ..LeaseTerms::default() }
 }
 
@@ -140,7 +145,7 @@ pub(crate) fn offers(seed: u64, now: Time, moody: bool) -> Vec<InventedOffer> {
         let base = NanoUsd(on_demand.0 * random.between(15, 60) / 100);
         let start = Span(random.between(0, 3_000) * 600_000);
         offers.push(InventedOffer {
-            offer: offer(engine, zone, Market::Spot, base, notice),
+            offer: offer(seed, engine, zone, Market::Spot, base, notice),
             capacity: Some(0),
             next_change: Some(now),
             moody: false,
@@ -152,7 +157,7 @@ pub(crate) fn offers(seed: u64, now: Time, moody: bool) -> Vec<InventedOffer> {
     }
     for (engine, number) in engines.iter().zip(9..) {
         offers.push(InventedOffer {
-            offer: offer(engine, "us-west-2a", Market::OnDemand, on_demand, notice),
+            offer: offer(seed, engine, "us-west-2a", Market::OnDemand, on_demand, notice),
             capacity: None,
             next_change: None,
             moody,

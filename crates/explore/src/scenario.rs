@@ -2,6 +2,7 @@
 
 use crate::driver::BEGIN;
 use crate::fault::Kind;
+use crate::market;
 use crate::program::{OnTerm, Plot, Program};
 use crate::random::{self, Random};
 use std::collections::{BTreeMap, BTreeSet};
@@ -115,7 +116,10 @@ fn job(seed: u64, number: u64, gentle: bool, boot: Span, config: &Config) -> Job
     let tight = Span(need.0 * random.pick(&[0, 5, 20, 50, 150, 400]) / 100);
     let feasible = honest || random.permille(700);
     let lead = if feasible { restart + Span::seconds(20) + tight } else { Span(-need.0 / 3) };
+    let large = market::accelerators(seed) > 1;
     let deadline = random.permille(if honest { 950 } else { 500 }).then_some(submit_at + need + lead);
+    // Whoever counts on a machine to keep a deadline shares it with nobody.
+    let deadline = deadline.filter(|_| !large || number.is_multiple_of(2));
     let budget = (!honest && random.permille(150)).then(|| NanoUsd(random.between(50_000_000, 8_000_000_000)));
     let max_price = random.permille(300).then(|| NanoUsd(random.between(200_000_000, 3_000_000_000)));
     let cancelled = random.permille(if honest { 50 } else { 150 });
@@ -132,8 +136,9 @@ fn job(seed: u64, number: u64, gentle: bool, boot: Span, config: &Config) -> Job
     let spec = JobSpec {
         gang,
         least_gang: (!honest && random.permille(300)).then(|| random.between(1, i64::from(gang)) as u32),
-        resources: if random.permille(500) {
-            vec![Ask { accelerator: "V100".to_owned(), count: 1 }]
+        resources: if random.permille(500) || large {
+            // Drawn from nothing, as all that follows from it: what other worlds are made of stays as it was.
+            vec![Ask { accelerator: "V100".to_owned(), count: if large && number == 2 { 2 } else { 1 } }]
         } else {
             Vec::new()
         },
@@ -157,9 +162,9 @@ fn job(seed: u64, number: u64, gentle: bool, boot: Span, config: &Config) -> Job
         },
         policy: policy.map(str::to_owned),
         retries: random.pick(&[0, 0, 1, 3]),
-        // Drawn from nothing: what worlds are made of stays as it was.
-        team: format!("team-{}", number % 3),
-        owner: format!("user-{}", number % 2),
+        // Machines are shared by jobs of one person only.
+        team: format!("team-{}", if large { number / 3 } else { number % 3 }),
+        owner: format!("user-{}", if large { number / 3 } else { number % 2 }),
         tags: (0..number % 3).map(|tag| (format!("tag-{tag}"), number.to_string())).collect(),
         run: RunSpec { environment: number.to_string(), grace, ..RunSpec::of(vec!["train".to_owned()]) },
         ..JobSpec::named(format!("job-{number}"), Vec::new())

@@ -85,7 +85,7 @@ pub fn task(brain: &Brain, folders: &dyn JobFolders, open: &Open) -> Option<Task
         Decision::CheckStore { workload } => {
             folders.store_access(brain, *workload).map(|access| Task::CheckStore(*workload, access))
         }
-        Decision::Pause { .. } | Decision::End { .. } | Decision::Notify { .. } => None,
+        Decision::HandOver { .. } | Decision::Pause { .. } | Decision::End { .. } | Decision::Notify { .. } => None,
     }
 }
 

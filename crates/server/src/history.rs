@@ -133,6 +133,7 @@ fn decision_text(seq: u64, decision: &Decision) -> String {
             [slot] => format!("release lease {}", number(LeaseId { group: *group, slot: *slot })),
             slots => format!("release {} leases of group {}", slots.len(), group.seq),
         },
+        Decision::HandOver { lease, .. } => format!("take lease {} over", number(*lease)),
         Decision::Start { stint, allocations, .. } => {
             format!("start stint {} on {}", stint.epoch, counted(allocations.len() as u64, "lease"))
         }

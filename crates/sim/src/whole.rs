@@ -252,7 +252,8 @@ impl<'a> BrainRun<'a> {
             }
             // This program saves all the time, and these jobs have no budget.
             Decision::Checkpoint { .. } | Decision::CheckStore { .. } | Decision::Pause { .. } => {}
-            Decision::End { .. } | Decision::Notify { .. } => {}
+            // There is one job.
+            Decision::HandOver { .. } | Decision::End { .. } | Decision::Notify { .. } => {}
         }
     }
 

@@ -131,6 +131,7 @@ impl Brain {
         match decision {
             Decision::Acquire { want } => self.on_acquire(by, want),
             Decision::Release { group, slots } => self.on_release(by, *group, slots),
+            Decision::HandOver { lease, to } => self.on_hand_over(seq, *lease, *to),
             Decision::Start { stint, allocations, resume } => self.on_start(by, *stint, allocations, *resume),
             Decision::Stop { stint: id, grace } => {
                 let (now, Some(job)) = (self.now, self.jobs.get_mut(&id.workload)) else { return };

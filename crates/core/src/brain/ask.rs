@@ -73,7 +73,8 @@ impl Round<'_> {
         for seen in sight.offers.iter_mut().filter(|seen| seen.available && self.taken.contains_key(&seen.id)) {
             let own = own.iter().filter(|offer| ***offer == seen.id).count() as u32;
             let left = self.brain.offers.get(&seen.id).and_then(|offer| self.left_of(offer, own));
-            seen.available = left.is_none_or(|left| left >= job.spec.least());
+            let enough = left.is_none_or(|left| left >= job.spec.least());
+            seen.available = enough || self.room_on(job, &seen.id).is_some();
         }
     }
 }

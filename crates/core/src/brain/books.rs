@@ -43,10 +43,7 @@ impl Lease {
 
     /// The part of it that an allocation has: by accelerators, else by cores, else all of it.
     fn share_of(&self, allocation: &Allocation) -> Share {
-        let accelerators = match self.terms.size.accelerators {
-            0 => self.goods.as_ref().map_or(0, |goods| goods.count),
-            known => known,
-        };
+        let accelerators = self.accelerators();
         match &allocation.devices {
             Some(devices) if accelerators > 0 => {
                 let parts = devices.iter().map(|device| device.part.fraction());
@@ -137,7 +134,7 @@ impl Brain {
         self.leases.values().filter_map(move |lease| {
             let shared = lease.sharers.iter().filter(|sharer| sharer.stint.workload == id).map(|sharer| sharer.since);
             match lease.workload == Some(id) {
-                true => Some((lease, lease.up_at)),
+                true => Some((lease, lease.held_since())),
                 false => shared.min().map(|since| (lease, Some(since))),
             }
         })
@@ -154,11 +151,13 @@ impl Brain {
         lease.owed_by(workload, now) + of_node.unwrap_or_default()
     }
 
-    /// What a lease costs a workload an hour, as far as it is not the smaller part of another's.
+    /// What a lease costs a workload an hour.
     pub(super) fn hourly(&self, lease: &Lease, workload: WorkloadId) -> NanoUsd {
-        let own = lease.meter.as_ref().filter(|_| lease.workload == Some(workload)).map(|meter| meter.rate);
+        let rate = lease.meter.as_ref().map_or(NanoUsd(0), |meter| meter.rate);
+        let own = lease.charged().into_iter().filter(|charge| charge.beneficiary.workload() == Some(workload));
+        let own = own.fold(NanoUsd(0), |sum, charge| sum + charge.share.of_rate(rate));
         let of_node = self.node_meter(lease).map(|meter| meter.hourly(lease.id, workload));
-        own.unwrap_or_default() + of_node.unwrap_or_default()
+        own + of_node.unwrap_or_default()
     }
 
     /// The rows that would be written if every lease and every node were charged until `now`, and nothing more came of them: what the

@@ -1,6 +1,7 @@
 //! What to do next, job by job. Everything here reads the state; only the wake-up cache changes.
 
 use super::job::StoreAway;
+use super::sharing::Rooms;
 use super::{Brain, Decided, Job, Lease, LeasePhase, Stint, StintPhase};
 use crate::ids::{DecisionId, LeaseId, StintId, WorkloadId};
 use crate::market::foresight::PlanTerms;
@@ -36,6 +37,7 @@ pub(super) struct Round<'a> {
     pub wanted: Vec<PlanTerms>,
     /// Instances of each offer that are held, or that decisions of this step take.
     pub taken: BTreeMap<OfferId, u32>,
+    pub rooms: Rooms,
 }
 
 impl Brain {
@@ -57,6 +59,7 @@ impl Brain {
             wake: None,
             wanted: Vec::new(),
             taken: self.held_of_offers(),
+            rooms: self.rooms(),
         };
         for job in self.jobs.values() {
             if left_alone.contains(&job.id) {
@@ -158,17 +161,13 @@ impl Round<'_> {
         self.release(&orphans, &Reason::new("orphan", "the engine holds it and the log did not know it"));
     }
 
-    fn release_all(&mut self, job: &Job, reason: &Reason) {
-        let brain = self.brain;
-        let leases: Vec<&Lease> = brain.leases_of(job.id).collect();
-        self.release(&leases, reason);
-    }
-
-    /// Gives back what a job has no more use for. Leases on which others run are given back when the last of them is off.
+    /// Gives back what a job has no more use for. A machine on which others run is theirs from then on.
     fn leave_all(&mut self, job: &Job, reason: &Reason) {
         let brain = self.brain;
-        let leases: Vec<&Lease> = brain.leases_of(job.id).filter(|lease| lease.sharers.is_empty()).collect();
-        self.release(&leases, reason);
+        let leases = brain.leases_of(job.id).filter(|lease| !lease.is_releasing());
+        let (own, shared): (Vec<&Lease>, Vec<&Lease>) = leases.partition(|lease| lease.sharers.is_empty());
+        self.release(&own, reason);
+        shared.into_iter().for_each(|lease| self.hand_over(lease));
     }
 
     /// Gives back the machines of a stint that does not end, whoever they are for: agents kill what does not stop, so one
@@ -320,7 +319,7 @@ impl Round<'_> {
         }
         if held.iter().any(|lease| lease.up_at.is_none() && self.brain.silent_since(lease.offer.engine()).is_some()) {
             let text = "its engine does not answer: it is asked for elsewhere";
-            return self.release_all(job, &Reason::new("engine-silent", text));
+            return self.leave_all(job, &Reason::new("engine-silent", text));
         }
         let doomed = held.len() < least || held.iter().any(|lease| ends_at(lease).is_some());
         if doomed {
@@ -328,7 +327,7 @@ impl Round<'_> {
                 1 => "the lease will be taken: it is not kept",
                 _ => "a lease of the gang is missing or will be taken: none of them is kept",
             };
-            return self.release_all(job, &Reason::new("gang", why));
+            return self.leave_all(job, &Reason::new("gang", why));
         }
         let booting = held.iter().filter(|lease| !lease.is_usable());
         let overdue = booting.clone().filter_map(|lease| self.brain.boot_overdue(lease)).min();
@@ -337,16 +336,16 @@ impl Round<'_> {
             let asked_at = held.iter().map(|lease| lease.asked_at).min().unwrap_or(self.now);
             let reason =
                 Reason::new("boot-timeout", "a lease was not ready in time").span("waited", self.now - asked_at);
-            return self.release_all(job, &reason);
+            return self.leave_all(job, &reason);
         }
         let ids: Vec<LeaseId> = held.iter().map(|lease| lease.id).collect();
         let in_vain = self.stopped_in_vain(job, &held);
         let (choice, reason) = self.choose(job, sight);
         match choice {
-            Choice::Take(_) | Choice::Wait { .. } => self.release_all(job, &reason),
+            Choice::Take(_) | Choice::Wait { .. } => self.leave_all(job, &reason),
             Choice::Stay { .. } if in_vain => {
                 let text = "the program was stopped here to save, and saved nothing: not tried again on this lease";
-                self.release_all(job, &Reason::new("stopped-in-vain", text));
+                self.leave_all(job, &Reason::new("stopped-in-vain", text));
             }
             Choice::Stay { until } if !all_ready => {
                 self.wake_maybe(overdue);
@@ -375,14 +374,29 @@ impl Round<'_> {
             "saved",
             job.rate(job.usual_accelerator()).map(|rate| rate.time_for(job.progress.durable)).unwrap_or_default(),
         );
-        let allocations = leases.into_iter().map(Allocation::whole).collect();
+        let parts: Option<Vec<Allocation>> = leases.into_iter().map(|lease| self.own_part(job, lease)).collect();
+        let Some(allocations) = parts else { return };
+        allocations.iter().for_each(|allocation| self.give_devices(allocation));
         self.say(Decision::Start { stint, allocations, resume }, reason);
+    }
+
+    /// Starts a job on a machine of another one.
+    fn move_in(&mut self, job: &Job, allocation: Allocation, holder: WorkloadId) {
+        let stint = StintId::of_job(job.id, job.epoch + 1);
+        let text = "there is room on a machine that is held already, and it is what would be got";
+        let reason = Reason::new("room", text).count("of job", holder.0);
+        self.give_devices(&allocation);
+        let resume = job.avoid.map_or(Resume::Newest, Resume::Before);
+        self.say(Decision::Start { stint, allocations: vec![allocation], resume }, reason);
     }
 
     fn take(&mut self, job: &Job, sight: &Sight) {
         let (choice, reason) = self.choose(job, sight);
         match choice {
-            Choice::Take(offer) => self.acquire(job, &offer, sight, &reason),
+            Choice::Take(offer) => match self.room_on(job, &offer) {
+                Some((allocation, holder)) => self.move_in(job, allocation, holder),
+                None => self.acquire(job, &offer, sight, &reason),
+            },
             Choice::Stay { until } | Choice::Wait { until } => {
                 self.wake_maybe(until);
                 self.wake_maybe(sight.retry_at());

@@ -78,6 +78,9 @@ pub struct Lease {
     /// Stints of other workloads that have a part of it.
     #[serde(default)]
     pub sharers: Vec<Sharer>,
+    /// Since when its workload has it, where that was another's before.
+    #[serde(default)]
+    pub handed_over_at: Option<Time>,
     /// What is paid for is its node, as a whole: by itself it costs nothing, and has no rows.
     #[serde(default)]
     pub paid_by_node: bool,
@@ -113,6 +116,7 @@ impl Lease {
             terms: LeaseTerms::default(),
             at_risk_since: None,
             sharers: Vec::new(),
+            handed_over_at: None,
             paid_by_node: false,
         }
     }
@@ -133,9 +137,13 @@ impl Lease {
     pub fn is_releasing(&self) -> bool {
         matches!(self.phase, LeasePhase::Releasing { .. })
     }
-    /// How long it has been up by `now`.
+    /// Since when its workload has it and it is up.
+    pub fn held_since(&self) -> Option<Time> {
+        self.up_at.map(|up| self.handed_over_at.unwrap_or(up))
+    }
+    /// How long its workload has had it by `now`.
     pub fn held_at(&self, now: Time) -> Span {
-        self.up_at.map_or(Span::ZERO, |up| now - up)
+        self.held_since().map_or(Span::ZERO, |since| Span((now - since).0.max(0)))
     }
 }
 

@@ -17,6 +17,7 @@ mod news;
 mod nodes;
 mod progress;
 mod rules;
+mod sharing;
 mod show;
 mod sight;
 mod stints;

@@ -1,6 +1,6 @@
 //! A job as people see it, from what the brain knows of it. Nothing is changed.
 
-use super::{Brain, Job, LeasePhase, StintPhase};
+use super::{Brain, Job, Lease, LeasePhase, StintPhase};
 use crate::ids::{LeaseId, WorkloadId};
 use crate::offer::Market;
 use crate::record::Outcome;
@@ -93,11 +93,13 @@ impl Brain {
             LeasePhase::Noticed { ends_at } => Some(ends_at),
             _ => None,
         });
-        let of_nodes = held.iter().filter(|lease| self.node_meter(lease).is_some());
-        let price_per_hour = match of_nodes.count() {
-            0 => NanoUsd(offer.price_per_hour.0.saturating_mul(held.len() as i64)),
-            // The price of an offer is what it is chosen by; what is paid is a part of a node.
-            _ => held.iter().fold(NanoUsd(0), |sum, lease| sum + self.hourly(lease, job.id)),
+        let in_part = |lease: &&Lease| {
+            self.node_meter(lease).is_some() || lease.workload != Some(job.id) || !lease.sharers.is_empty()
+        };
+        let price_per_hour = match held.iter().copied().find(in_part) {
+            None => NanoUsd(offer.price_per_hour.0.saturating_mul(held.len() as i64)),
+            // The price of an offer is what it is chosen by; what is paid is a part of a node, or of a shared lease.
+            Some(_) => held.iter().fold(NanoUsd(0), |sum, lease| sum + self.hourly(lease, job.id)),
         };
         Some(LeaseView {
             id: LeaseId::to_string(&first.id),

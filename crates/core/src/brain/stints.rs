@@ -7,7 +7,7 @@ use crate::offer::Offer;
 use crate::pool::Allocation;
 use crate::record::{Resume, Trouble, TroubleKind, WorkerEnd};
 use crate::told::Told;
-use crate::units::{Rate, Span, Work};
+use crate::units::{Rate, Span, Time, Work};
 
 impl Brain {
     pub(super) fn on_start(&mut self, by: DecisionId, id: StintId, allocations: &[Allocation], resume: Resume) {
@@ -19,9 +19,13 @@ impl Brain {
         let (now, Some(job)) = (self.now, self.jobs.get_mut(&id.workload)) else { return };
         job.epoch = id.epoch;
         let leases = allocations.iter().filter_map(|part| self.leases.get(&part.lease));
-        // Time in an engine's own queue is no part of a start.
+        // Time in an engine's own queue is no part of a start, and a machine of another was not got for it.
         let granted = |lease: &Lease| self.groups.get(&lease.id.group).and_then(Group::on_its_way_since);
-        let wanted = leases.map(|lease| granted(lease).unwrap_or(lease.asked_at)).min();
+        let wanted = leases.map(|lease| match lease.workload == Some(id.workload) {
+            true => granted(lease).unwrap_or(lease.asked_at).max(lease.handed_over_at.unwrap_or(Time(i64::MIN))),
+            false => now,
+        });
+        let wanted = wanted.min();
         job.stint = Some(Stint {
             id,
             by,
@@ -92,6 +96,8 @@ impl Brain {
             }
         }
         self.close_stint_if_over(id.workload);
+        // Who ran on another's machine holds nothing that could still go.
+        self.forget_if_over(id.workload);
     }
 
     pub(super) fn on_troubled(&mut self, id: StintId, trouble: Option<&Trouble>) {

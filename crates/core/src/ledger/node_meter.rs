@@ -74,11 +74,7 @@ impl NodeMeter {
             .charged
             .iter()
             .filter(|charge| is_of(charge, lease) && charge.beneficiary.workload() == Some(workload));
-        own.fold(NanoUsd(0), |sum, charge| {
-            let product = i128::from(self.meter.rate.0) * i128::from(charge.share.part);
-            let part = -(-product).div_euclid(i128::from(charge.share.of.max(1)));
-            sum + NanoUsd(i64::try_from(part).unwrap_or(i64::MAX))
-        })
+        own.fold(NanoUsd(0), |sum, charge| sum + charge.share.of_rate(self.meter.rate))
     }
 
     /// What a workload owes for a lease on it since the last rows were written.

@@ -73,6 +73,13 @@ impl Share {
         }
     }
 
+    /// This part of a rate, rounded up.
+    pub fn of_rate(self, rate: NanoUsd) -> NanoUsd {
+        let product = i128::from(rate.0) * i128::from(self.part);
+        let part = -(-product).div_euclid(i128::from(self.of.max(1)));
+        NanoUsd(i64::try_from(part).unwrap_or(i64::MAX))
+    }
+
     /// Whether it is no part at all.
     pub fn is_nothing(self) -> bool {
         self.part == 0 || self.of == 0

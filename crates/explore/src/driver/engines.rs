@@ -199,7 +199,8 @@ impl WorldRun {
         for job in left {
             *self.reached.entry(18).or_default() += 1;
             let since = *server.left_alone.entry(job).or_insert(now);
-            let holds = brain.leases_of(job).next().is_some();
+            let runs = brain.job(job).is_some_and(|job| job.stint.is_some());
+            let holds = runs || brain.leases_of(job).next().is_some();
             let most = patience(if holds { habits.blind_most } else { habits.silent_after });
             if now - since > most {
                 late = Some(format!("job {job} is left alone for {}, with leases: {holds}", now - since));

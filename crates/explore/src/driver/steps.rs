@@ -223,11 +223,11 @@ impl WorldRun {
         let Some(server) = &self.server else { return };
         let brain = server.cycle.brain();
         let world = self.shared.world();
-        let mut running = world.machines.iter().filter(|(_, machine)| machine.gone.is_none());
-        let over = running.find_map(|(id, machine)| {
-            let worker = machine.worker.as_ref().filter(|worker| worker.running && worker.asked)?;
-            let job = brain.lease(*id).and_then(|lease| brain.job(lease.workload?))?;
-            let booked = job.id == worker.stint.workload && job.stint.as_ref().is_none_or(|s| s.id != worker.stint);
+        let there = world.machines.iter().filter(|(_, machine)| machine.gone.is_none());
+        let workers = there.flat_map(|(id, machine)| machine.workers.iter().map(move |worker| (id, worker)));
+        let over = workers.filter(|(_, worker)| worker.running && worker.asked).find_map(|(id, worker)| {
+            let job = brain.lease(*id).and_then(|_| brain.job(worker.stint.workload))?;
+            let booked = job.stint.as_ref().is_none_or(|known| known.id != worker.stint);
             booked.then(|| format!("stint {} runs on {id}, and the brain has booked its end", worker.stint))
         });
         drop(world);

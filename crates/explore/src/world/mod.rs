@@ -11,7 +11,7 @@ use crate::program::{Plot, Run, Truth};
 use crate::random;
 use groups::Group;
 use std::collections::{BTreeMap, BTreeSet};
-use windfall_core::{DecisionId, LeaseEnd, LeaseId, OfferId, Span, StintId, Time, WorkerEnd};
+use windfall_core::{DecisionId, LeaseEnd, LeaseId, OfferId, Span, StintId, Time, WorkerEnd, WorkloadId};
 
 /// A worker on a machine.
 #[derive(Clone, Debug)]
@@ -57,7 +57,8 @@ pub(crate) struct Machine {
     pub gone: Option<(Time, LeaseEnd)>,
     /// Its processes really end then, after it was reported gone.
     pub limbo_until: Option<Time>,
-    pub worker: Option<Worker>,
+    /// The last worker of each workload that ran something here.
+    pub workers: Vec<Worker>,
     /// How often it was made: more than once only with a planted bug.
     pub copies: i64,
     pub unwanted_since: Option<Time>,
@@ -78,7 +79,7 @@ impl Machine {
             taken_at: None,
             gone: None,
             limbo_until: None,
-            worker: None,
+            workers: Vec::new(),
             copies: 1,
             unwanted_since: None,
         }
@@ -86,6 +87,27 @@ impl Machine {
 
     pub fn is_alive(&self) -> bool {
         self.gone.is_none() || self.limbo_until.is_some()
+    }
+
+    /// The last worker of a workload here.
+    pub fn worker(&self, workload: WorkloadId) -> Option<&Worker> {
+        self.workers.iter().find(|worker| worker.stint.workload == workload)
+    }
+
+    fn worker_mut(&mut self, workload: WorkloadId) -> Option<&mut Worker> {
+        self.workers.iter_mut().find(|worker| worker.stint.workload == workload)
+    }
+
+    /// Workloads of which a worker here has not ended.
+    fn busy_with(&self) -> Vec<WorkloadId> {
+        let busy = self.workers.iter().filter(|worker| worker.end.is_none());
+        busy.map(|worker| worker.stint.workload).collect()
+    }
+
+    /// A worker comes in the place of the last one of its workload.
+    pub fn put(&mut self, worker: Worker) {
+        self.workers.retain(|last| last.stint.workload != worker.stint.workload);
+        self.workers.push(worker);
     }
 }
 
@@ -214,7 +236,7 @@ impl World {
                 at(machine.taken_at);
             }
             at(machine.limbo_until);
-            if let Some(worker) = &machine.worker {
+            for worker in &machine.workers {
                 match worker.end {
                     None => {
                         at((!worker.running).then_some(worker.ready_at));
@@ -261,7 +283,8 @@ impl World {
         let ids: Vec<LeaseId> = self.machines.iter().filter(|(_, m)| m.is_alive()).map(|(id, _)| *id).collect();
         for id in ids {
             self.happen_to_machine(id);
-            self.happen_to_worker(id);
+            let workloads = self.machines.get(&id).map(Machine::busy_with).unwrap_or_default();
+            workloads.into_iter().for_each(|workload| self.happen_to_worker(id, workload));
         }
         for job in 0..self.jobs.len() {
             self.happen_to_runs(job);
@@ -294,7 +317,7 @@ impl World {
         let Some(machine) = self.machines.get(&id).cloned() else { return };
         if machine.gone.is_some() {
             if machine.limbo_until.is_some_and(|at| at <= now) {
-                self.bury_worker(id);
+                self.bury_workers(id);
             }
             return;
         }
@@ -308,7 +331,7 @@ impl World {
             let ends_at = machine.taken_at.unwrap_or(now + notice);
             machine.ends_at = Some(ends_at);
             self.say(|| format!("notice for {id}: ends in {}", ends_at - now));
-            self.ask_to_stop(id, ends_at);
+            self.ask_all_to_stop(id, ends_at);
             self.touch();
         }
         if self.machines.get(&id).and_then(|machine| machine.taken_at).is_some_and(|at| at <= now) {
@@ -365,14 +388,17 @@ impl World {
         self.say(|| format!("{id} is gone: {end:?}"));
         let Some(machine) = self.machines.get_mut(&id) else { return };
         machine.gone = Some((now, end));
-        let stint = machine.worker.as_ref().filter(|worker| worker.end.is_none()).map(|w| (w.job, w.stint.epoch));
-        if lingers && stint.is_some() {
+        let stints: Vec<(usize, u64)> =
+            machine.workers.iter().filter(|worker| worker.end.is_none()).map(|w| (w.job, w.stint.epoch)).collect();
+        if lingers && !stints.is_empty() {
             machine.limbo_until = Some(now + Span::minutes(minutes));
-            if let Some(run) = stint.and_then(|(job, epoch)| self.jobs[job].runs.get_mut(&epoch)) {
-                run.limbo = !forgotten;
+            for (job, epoch) in stints {
+                if let Some(run) = self.jobs[job].runs.get_mut(&epoch) {
+                    run.limbo = !forgotten;
+                }
             }
         } else {
-            self.bury_worker(id);
+            self.bury_workers(id);
         }
         self.touch();
     }
@@ -385,7 +411,7 @@ impl World {
     fn store_is_away_until(&mut self, until: Time) {
         let (now, before) = (self.now, self.store_away_until);
         self.store_away_until = until;
-        let workers = self.machines.values_mut().filter_map(|machine| machine.worker.as_mut());
+        let workers = self.machines.values_mut().flat_map(|machine| &mut machine.workers);
         for worker in workers.filter(|worker| !worker.running && before > now && worker.ready_at == before) {
             worker.ready_at = until;
         }

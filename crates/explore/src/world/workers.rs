@@ -1,30 +1,31 @@
 //! What runs on the machines of the invented world: workers, their runs, and what they save.
 
-use super::{Worker, World, climax_at};
+use super::{Machine, Worker, World, climax_at};
 use crate::planted::Bug;
 use crate::program::{OnTerm, Plot, Run, Saved};
 use crate::random;
 use windfall_core::record::Resume;
 use windfall_core::worker::StartOrder;
-use windfall_core::{CheckpointId, LeaseId, Span, StintId, Time, WorkerEnd};
+use windfall_core::{CheckpointId, LeaseId, Span, StintId, Time, WorkerEnd, WorkloadId};
 
 impl World {
     /// Whatever ran there is dead; nobody is told how it ended.
-    pub(super) fn bury_worker(&mut self, id: LeaseId) {
+    pub(super) fn bury_workers(&mut self, id: LeaseId) {
         let Some(machine) = self.machines.get_mut(&id) else { return };
         machine.limbo_until = None;
-        if let Some(worker) = machine.worker.as_mut().filter(|worker| worker.end.is_none()) {
+        let mut buried = Vec::new();
+        for worker in machine.workers.iter_mut().filter(|worker| worker.end.is_none()) {
             worker.running = false;
             worker.doom = None;
-            let (job, epoch) = (worker.job, worker.stint.epoch);
-            self.settle(job, epoch);
+            buried.push((worker.job, worker.stint.epoch));
         }
+        buried.into_iter().for_each(|(job, epoch)| self.settle(job, epoch));
     }
 
-    pub(super) fn happen_to_worker(&mut self, id: LeaseId) {
+    pub(super) fn happen_to_worker(&mut self, id: LeaseId, workload: WorkloadId) {
         let now = self.now;
         let Some(machine) = self.machines.get_mut(&id).filter(|machine| machine.is_alive()) else { return };
-        let Some(worker) = machine.worker.as_mut().filter(|worker| worker.end.is_none()) else { return };
+        let Some(worker) = machine.worker_mut(workload).filter(|worker| worker.end.is_none()) else { return };
         let (job, stint, rank) = (worker.job, worker.stint, worker.rank);
         let upload = self.jobs.get(job).map_or(Span::ZERO, |truth| truth.program.upload);
         if let Some((_, end)) = worker.doom.clone().filter(|(at, _)| *at <= now) {
@@ -40,7 +41,7 @@ impl World {
         } else if !worker.running && worker.ready_at <= now {
             worker.running = true;
             if rank == 0 {
-                self.begin(id, job, stint.epoch);
+                self.begin(id, job, stint);
             }
             self.settle(job, stint.epoch);
             self.touch();
@@ -48,12 +49,12 @@ impl World {
     }
 
     /// Rank 0 picks the checkpoint and sets the fence.
-    fn begin(&mut self, id: LeaseId, job: usize, epoch: u64) {
+    fn begin(&mut self, id: LeaseId, job: usize, StintId { workload, epoch, .. }: StintId) {
         let never_runs = self.jobs[job].program.plot == Plot::NeverRuns;
         let fenced = self.jobs[job].saves.keys().next_back().is_some_and(|newest| newest.epoch >= epoch);
         if fenced || never_runs {
             let why = if fenced { "fenced off" } else { "the folder is gone" };
-            if let Some(worker) = self.machines.get_mut(&id).and_then(|machine| machine.worker.as_mut()) {
+            if let Some(worker) = self.machines.get_mut(&id).and_then(|machine| machine.worker_mut(workload)) {
                 worker.running = false;
                 worker.end = Some(WorkerEnd::NeverRan { why: why.to_owned() });
             }
@@ -149,7 +150,7 @@ impl World {
     }
 
     fn workers_of(&self, job: usize, epoch: u64) -> impl Iterator<Item = &Worker> {
-        let workers = self.machines.values().filter_map(|machine| machine.worker.as_ref());
+        let workers = self.machines.values().flat_map(|machine| &machine.workers);
         workers.filter(move |worker| worker.job == job && worker.stint.epoch == epoch)
     }
 
@@ -204,7 +205,7 @@ impl World {
 
     /// A program that listens saves soon; the first rank is the one that writes.
     pub fn ask_to_save(&mut self, lease: LeaseId, stint: StintId) {
-        let worker = self.machines.get(&lease).and_then(|machine| machine.worker.as_ref());
+        let worker = self.machines.get(&lease).and_then(|machine| machine.worker(stint.workload));
         let Some(job) = worker.filter(|w| w.stint == stint && w.rank == 0 && w.end.is_none()).map(|w| w.job) else {
             return;
         };
@@ -263,8 +264,7 @@ impl World {
             }
         }
         let mut random = random::of(self.seed, &[6, job as u64, run.epoch]);
-        for machine in self.machines.values_mut() {
-            let Some(worker) = machine.worker.as_mut() else { continue };
+        for worker in self.machines.values_mut().flat_map(|machine| &mut machine.workers) {
             if worker.job != job || worker.stint.epoch != run.epoch || worker.end.is_some() || worker.asked {
                 continue;
             }
@@ -281,11 +281,17 @@ impl World {
         }
     }
 
+    /// A machine tells all that runs on it to stop.
+    pub(super) fn ask_all_to_stop(&mut self, id: LeaseId, kill_at: Time) {
+        let workloads = self.machines.get(&id).map(Machine::busy_with).unwrap_or_default();
+        workloads.into_iter().for_each(|workload| self.ask_to_stop(id, workload, kill_at));
+    }
+
     /// SIGTERM now, SIGKILL at `kill_at`.
-    pub fn ask_to_stop(&mut self, id: LeaseId, kill_at: Time) {
+    pub fn ask_to_stop(&mut self, id: LeaseId, workload: WorkloadId, kill_at: Time) {
         let now = self.now;
         let Some(machine) = self.machines.get_mut(&id) else { return };
-        let Some(worker) = machine.worker.as_mut().filter(|worker| worker.end.is_none()) else { return };
+        let Some(worker) = machine.worker_mut(workload).filter(|worker| worker.end.is_none()) else { return };
         let (job, epoch) = (worker.job, worker.stint.epoch);
         let took = match self.jobs[job].program.on_term {
             _ if !worker.running => Span::ZERO,
@@ -313,14 +319,13 @@ impl World {
         let now = self.now;
         let Ok(job) = order.checkpoint_key.parse::<usize>() else { return };
         let Some(machine) = self.machines.get_mut(&id) else { return };
-        let accepts =
-            machine.worker.as_ref().is_none_or(|last| last.end.is_some() && order.stint.epoch > last.stint.epoch);
-        if !accepts {
+        let last = machine.worker(order.stint.workload);
+        if last.is_some_and(|last| last.end.is_none() || order.stint.epoch <= last.stint.epoch) {
             return;
         }
         let restore = self.jobs[job].program.restore;
         let ready_at = now + if order.rank == 0 { restore } else { Span(restore.0 / 2) };
-        machine.worker = Some(Worker {
+        machine.put(Worker {
             stint: order.stint,
             rank: order.rank,
             job,
@@ -355,7 +360,7 @@ impl World {
         self.say(|| format!("job {job} stint {epoch} rank {} starts on {id}", order.rank));
         // A machine that is about to go tells a late-comer at once.
         if let Some(ends_at) = ends_at {
-            self.ask_to_stop(id, ends_at);
+            self.ask_to_stop(id, order.stint.workload, ends_at);
         }
         self.touch();
     }

@@ -321,3 +321,16 @@ fn a_guest_whose_last_save_is_never_stored_does_not_wait_for_ever() {
         assert!(world.brain.job(second).is_none());
     }
 }
+
+#[test]
+fn a_guest_that_is_over_is_forgotten_once_its_last_save_is_stored() {
+    let (mut world, _, second, lease) = roomy();
+    let stint = start_on(&mut world, second, lease, vec![whole(7)]);
+    let ended = |settled| Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Exited { code: 0 }, settled };
+    world.event(ended(false));
+    world.decide();
+    assert!(world.brain.job(second).is_some(), "its last save is on its way");
+    world.event(ended(true));
+    assert!(world.brain.job(second).is_none());
+    assert_eq!(world.brain.take_final_views().len(), 1);
+}

@@ -9,6 +9,7 @@ mod nodes;
 mod programs;
 mod promises;
 mod rules;
+mod sharing;
 
 use super::*;
 use crate::ids::{CheckpointId, StintId};
