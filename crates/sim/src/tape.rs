@@ -73,13 +73,17 @@ pub fn recorded() -> Vec<(&'static str, &'static str, &'static str)> {
 
 /// The name of the invented market that never takes anything away: a stage for rehearsals.
 pub const STEADY: &str = "steady";
+/// The name of another one, which sells machines of eight accelerators: a stage for jobs that share them.
+pub const STEADY_OF_EIGHT: &str = "steady-v100-8";
 
 /// The embedded market of that name.
 pub fn embedded(name: &str) -> Result<Tape, TapeError> {
-    if name == STEADY {
-        return Ok(Tape::steady());
+    match name {
+        STEADY => return Ok(Tape::steady()),
+        STEADY_OF_EIGHT => return Ok(Tape::steady_of_eight()),
+        _ => {}
     }
-    let known = || embedded_names().into_iter().chain([STEADY]).collect::<Vec<_>>().join(", ");
+    let known = || embedded_names().into_iter().chain([STEADY, STEADY_OF_EIGHT]).collect::<Vec<_>>().join(", ");
     let (name, text) = EMBEDDED
         .iter()
         .find(|(known, _)| *known == name)
@@ -151,6 +155,18 @@ impl Tape {
             notice: Span::minutes(2),
             tick: Span::hours(1),
             zones: vec![("stage".to_owned(), vec![Quote { capacity: 1_000, price: NanoUsd::from_dollars(1.0) }])],
+        }
+    }
+
+    fn steady_of_eight() -> Tape {
+        let price = NanoUsd::from_dollars(8.0);
+        Tape {
+            name: STEADY_OF_EIGHT.to_owned(),
+            accelerator: "V100".to_owned(),
+            accelerators: 8,
+            on_demand: NanoUsd::from_dollars(24.0),
+            zones: vec![("stage".to_owned(), vec![Quote { capacity: 16, price }])],
+            ..Tape::steady()
         }
     }
 

@@ -10,6 +10,9 @@ use crate::reason::Reason;
 use crate::record::Decision;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Machines with more accelerators are not dealt out by device: an offer that fits every ask says that it has any number.
+const MOST_DEVICES: u32 = 1_024;
+
 impl Lease {
     /// Its accelerators: as its engine said, or as the offer was.
     pub(super) fn accelerators(&self) -> u32 {
@@ -25,7 +28,8 @@ impl Job {
     fn count_on(&self, lease: &Lease) -> Option<u32> {
         let accelerator = &lease.goods.as_ref()?.accelerator;
         let ask = self.spec.resources.iter().find(|ask| ask.accelerator == *accelerator)?;
-        (ask.count > 0 && ask.count < lease.accelerators()).then_some(ask.count)
+        let in_part = 0 < ask.count && ask.count < lease.accelerators() && lease.accelerators() <= MOST_DEVICES;
+        in_part.then_some(ask.count)
     }
 }
 
@@ -39,7 +43,8 @@ pub(super) struct Rooms {
 impl Brain {
     pub(super) fn rooms(&self) -> Rooms {
         let mut by_offer: BTreeMap<OfferId, Vec<LeaseId>> = BTreeMap::new();
-        for lease in self.leases.values().filter(|lease| lease.accelerators() > 1 && lease.is_usable()) {
+        let dealt = |lease: &&Lease| (2..=MOST_DEVICES).contains(&lease.accelerators());
+        for lease in self.leases.values().filter(dealt).filter(|lease| lease.is_usable()) {
             if self.devices_in_use(lease, None).len() < lease.accelerators() as usize {
                 by_offer.entry(lease.offer.clone()).or_default().push(lease.id);
             }
@@ -51,7 +56,7 @@ impl Brain {
     fn devices_in_use(&self, lease: &Lease, but_for: Option<WorkloadId>) -> BTreeSet<u32> {
         let others = self.workloads_on(lease.id).into_iter().filter(|workload| Some(*workload) != but_for);
         let stints = others.filter_map(|workload| self.jobs.get(&workload)?.stint.as_ref());
-        let all = 0..lease.accelerators();
+        let all = 0..lease.accelerators().min(MOST_DEVICES);
         let of_stint = |stint: &Stint| -> Vec<u32> {
             let here = stint.allocations.iter().filter(|part| part.lease == lease.id);
             let numbers = here.map(|part| match &part.devices {
@@ -91,11 +96,10 @@ impl Round<'_> {
     /// have too many of them.
     pub(super) fn own_part(&self, job: &Job, id: LeaseId) -> Option<Allocation> {
         let lease = self.brain.leases.get(&id)?;
-        let count = job.count_on(lease).map(|count| count as usize);
-        let free: Vec<Device> = self.free_devices(job, lease).collect();
-        let devices = count.map(|count| free.get(..count).map(<[Device]>::to_vec));
-        let allocation = |devices| Allocation { devices, ..Allocation::whole(id) };
-        devices.map_or_else(|| Some(allocation(None)), |devices| devices.map(|devices| allocation(Some(devices))))
+        let Some(count) = job.count_on(lease) else { return Some(Allocation::whole(id)) };
+        let devices: Vec<Device> = self.free_devices(job, lease).take(count as usize).collect();
+        let enough = devices.len() == count as usize;
+        enough.then(|| Allocation { devices: Some(devices), ..Allocation::whole(id) })
     }
 
     fn free_devices(&self, job: &Job, lease: &Lease) -> impl Iterator<Item = Device> {

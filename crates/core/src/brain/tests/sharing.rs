@@ -174,3 +174,15 @@ fn a_lease_is_handed_to_nobody_who_is_not_on_it() {
     }
     assert!(world.brain.leases().eq(before.leases()));
 }
+
+#[test]
+fn a_machine_that_fits_every_ask_is_not_dealt_out_by_device() {
+    let mut world = world_of_four();
+    let offer = world.brain.offer(&OfferId::new(LARGE_SPOT)).expect("seen").clone();
+    world.event(Event::OfferSeen { offer: Offer { accelerators: u32::MAX, ..offer } });
+    let (first, _) = world.running(asks(2, None));
+    assert!(world.brain.job(first).is_some_and(|job| job.stint.is_some()) && devices(&world, first).is_none());
+    let second = world.submit(asks(2, None));
+    world.decide();
+    assert!(world.brain.job(second).is_some_and(|job| job.stint.is_none()));
+}
