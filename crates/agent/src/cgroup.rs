@@ -1,6 +1,6 @@
-//! A lease's control group, where this user may make one. Whatever a program does to its session, its parent and its
-//! environment, its processes stay in the group that the guard joined, so they are found when everybody who knew
-//! them is dead. Version 2 is used where it can be written, else the freezer or pids hierarchy of version 1; where
+//! A lease's control group, where this user may make one, and in it one for each worker. Whatever a program does to its
+//! session, its parent and its environment, its processes stay in the group that it was started in, so they are found
+//! when everybody who knew them is dead, and told apart from those of the other workers. Version 2 is used where it can be written, else the freezer or pids hierarchy of version 1; where
 //! none can, the marks in `sweep.rs` are all there is.
 
 use crate::processes;
@@ -63,8 +63,62 @@ fn join_in(group: &Path) -> bool {
 fn remove_empty(beside: &Path) {
     let entries = std::fs::read_dir(beside).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("windfall-")) {
-        let _ = std::fs::remove_dir(entry.path());
+        remove(&entry.path());
     }
+}
+
+/// Removes a group and those below it, the deepest first, as far as nobody is in them.
+fn remove(group: &Path) {
+    below(group).iter().rev().for_each(|group| drop(std::fs::remove_dir(group)));
+}
+
+/// The control group of one worker on this agent's lease; it is removed with this.
+pub(crate) struct WorkerGroup {
+    path: PathBuf,
+    /// As `/proc/PID/cgroup` ends for those in it: the lease's group, then the worker's.
+    lease: String,
+    worker: String,
+}
+
+impl WorkerGroup {
+    /// Makes the group of a worker. None where this process is in no group of the lease.
+    pub fn make(lease: &str, worker: &str) -> Option<WorkerGroup> {
+        let own = hierarchies().into_iter().map(|hierarchy| hierarchy.own).find(|own| own.ends_with(name(lease)))?;
+        let path = own.join(worker);
+        let there = std::fs::create_dir(&path).is_ok() || path.is_dir();
+        there.then(|| WorkerGroup { path, lease: name(lease), worker: worker.to_owned() })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether a process is in it. Nothing is known of a zombie's group in version 1.
+    pub fn holds(&self, pid: i32) -> bool {
+        let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        self.is_among(&groups)
+    }
+
+    fn is_among(&self, groups: &str) -> bool {
+        // A program may itself run leases: what is below the first group of ours decides.
+        let worker_of = |line: &str| {
+            let mut names = line.split('/').skip_while(|name| *name != self.lease);
+            names.nth(1) == Some(&self.worker)
+        };
+        groups.lines().any(worker_of)
+    }
+}
+
+impl Drop for WorkerGroup {
+    fn drop(&mut self) {
+        // One that stays is empty, and goes with the lease's.
+        remove(&self.path);
+    }
+}
+
+/// Moves this process into a group that was made for it. Where that fails it stays in the lease's.
+pub(crate) fn enter(group: &Path) {
+    let _ = std::fs::write(group.join("cgroup.procs"), std::process::id().to_string());
 }
 
 /// Kills every process in the groups of a lease and removes them. An error when some do not end.
@@ -72,10 +126,7 @@ pub(crate) fn end(lease: &str) -> io::Result<()> {
     for group in hierarchies().iter().flat_map(|hierarchy| find(hierarchy, &name(lease))) {
         kill_all(&group)?;
         for _ in 0..REMOVALS {
-            let mut inside = below(&group);
-            // The deepest first.
-            inside.reverse();
-            inside.iter().for_each(|group| drop(std::fs::remove_dir(group)));
+            remove(&group);
             if !group.exists() {
                 break;
             }
@@ -178,6 +229,21 @@ mod tests {
         let found: Vec<_> = read_hierarchies(mounts, own).into_iter().map(|found| found.own).collect();
         assert_eq!(found, [PathBuf::from("/c/unified/user.slice"), PathBuf::from("/c/freezer/a/b")]);
         assert!(read_hierarchies("", own).is_empty());
+    }
+
+    #[test]
+    fn a_process_is_in_the_group_of_the_worker_that_started_it_whatever_runs_below_that() {
+        let group = |worker: &str| WorkerGroup {
+            path: PathBuf::from("/nowhere"),
+            lease: "windfall-a-1".to_owned(),
+            worker: worker.to_owned(),
+        };
+        let (first, second) = (group("worker-1.0.1.0"), group("worker-2.0.1.0"));
+        let groups = "8:pids:/\n0::/user/windfall-a-1/worker-1.0.1.0\n";
+        assert!(first.is_among(groups) && !second.is_among(groups));
+        let nested = "0::/windfall-a-1/worker-2.0.1.0/windfall-b-1/worker-1.0.1.0\n";
+        assert!(!first.is_among(nested) && second.is_among(nested));
+        assert!(!group("worker-1.0.1").is_among(groups) && !first.is_among("0::/windfall-a-1\n"));
     }
 
     #[test]

@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 /// Carries the submitting terminal's umask, in octal, to the program's start.
 pub const UMASK: &str = "WINDFALL_UMASK";
 
+/// Carries the control group that a program belongs in to its start.
+pub(crate) const GROUP: &str = "WINDFALL_GROUP";
+
 /// The running binary, also after its file was replaced by a newer build.
 const SELF: &str = "/proc/self/exe";
 
@@ -105,6 +108,9 @@ pub fn exec_worker(command: &[String]) -> AgentError {
     if let Some(umask) = umask {
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask));
     }
-    let error = Command::new(program).args(arguments).env_remove(UMASK).exec();
+    if let Some(group) = std::env::var_os(GROUP) {
+        cgroup::enter(Path::new(&group));
+    }
+    let error = Command::new(program).args(arguments).env_remove(UMASK).env_remove(GROUP).exec();
     AgentError::new(format!("{program} cannot be run"))(error)
 }

@@ -1,9 +1,10 @@
-//! On a worker machine: keeps a worker and everything below it together, moves its checkpoints, and
-//! tells the engine how it goes. An agent decides nothing about jobs.
+//! On a worker machine: keeps each worker and everything below it together, moves its checkpoints, and
+//! tells the server how it goes. An agent decides nothing about jobs.
 //!
-//! Three processes stand on a lease. The *guard* is the session's leader and adopts every orphan below
-//! it; the *agent* is its child and does the work; the *worker* is the user's program. When any of them
-//! is killed, one of the others, or the engine's sweep, ends what is left.
+//! Three kinds of processes stand on a lease. The *guard* is the session's leader and adopts every orphan
+//! below it; the *agent* is its child and does the work; the *workers* are the users' programs, of one
+//! workload or of several. When any of them is killed, one of the others, or the engine's sweep, ends what
+//! is left.
 
 mod cgroup;
 pub mod checkpoint;
@@ -15,6 +16,7 @@ mod progress;
 mod serve;
 mod sweep;
 mod worker;
+mod worker_processes;
 
 pub use folder::{copy_fresh, foreign_paths};
 pub use guard::{UMASK, exec_worker, guard, launch};

@@ -1,6 +1,7 @@
-//! Which processes there are, which are below which, and how they are signalled, reaped and ended.
+//! Which processes there are, which are below which, and how they are signalled, reaped and ended. Whose they are is in
+//! `worker_processes.rs`.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait, waitpid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -11,27 +12,46 @@ pub(crate) const ROUNDS: u32 = 400;
 pub(crate) const GLANCES: u32 = 3;
 pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 
+/// What is asked of a process again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stat {
+    pub parent: i32,
+    /// Its process group. A zombie still has one.
+    pub group: i32,
+    pub zombie: bool,
+}
+
+/// Every process of the machine at one look.
+pub(crate) fn table() -> BTreeMap<i32, Stat> {
+    all().into_iter().filter_map(|pid| Some((pid, stat(pid)?))).collect()
+}
+
 /// Everything below `root`, not `root` itself. Zombies are left out: they run nothing.
 pub(crate) fn descendants(root: i32) -> BTreeSet<i32> {
+    below(&table(), root, |_, ()| ()).into_keys().collect()
+}
+
+/// Everything below `root` that is no zombie, with what is said of each; `say` is told what was said of the parent.
+pub(crate) fn below<T: Clone + Default>(
+    table: &BTreeMap<i32, Stat>,
+    root: i32,
+    say: impl Fn(i32, T) -> T,
+) -> BTreeMap<i32, T> {
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
-    let mut zombies = BTreeSet::new();
-    for (pid, stat) in all().into_iter().filter_map(|pid| Some((pid, stat(pid)?))) {
-        children.entry(stat.parent).or_default().push(pid);
-        if stat.zombie {
-            zombies.insert(pid);
-        }
-    }
-    let mut found = BTreeSet::new();
-    let mut open = vec![root];
-    while let Some(pid) = open.pop() {
-        for child in children.get(&pid).into_iter().flatten() {
-            if found.insert(*child) {
-                open.push(*child);
+    table.iter().for_each(|(pid, stat)| children.entry(stat.parent).or_default().push(*pid));
+    let mut found = BTreeMap::new();
+    let mut open = vec![(root, T::default())];
+    while let Some((parent, of_parent)) = open.pop() {
+        for child in children.get(&parent).into_iter().flatten().filter(|child| **child != root) {
+            if !found.contains_key(child) {
+                let said = say(*child, of_parent.clone());
+                found.insert(*child, said.clone());
+                open.push((*child, said));
             }
         }
     }
     // Looked through before they are left out: while the threads of a process end, it is a zombie with children.
-    found.retain(|pid| !zombies.contains(pid));
+    found.retain(|pid, _| !table[pid].zombie);
     found
 }
 
@@ -41,7 +61,7 @@ pub(crate) fn end_descendants() -> u32 {
     let mut first = None;
     let mut empty = 0;
     for _ in 0..ROUNDS {
-        reap();
+        reap_all();
         let found = descendants(me);
         first.get_or_insert(found.len() as u32);
         empty = if found.is_empty() { empty + 1 } else { 0 };
@@ -54,32 +74,20 @@ pub(crate) fn end_descendants() -> u32 {
     first.unwrap_or(0)
 }
 
-/// Takes the exit status of every child that has ended. True if one of them died of a signal.
-pub(crate) fn reap() -> bool {
-    use rustix::process::{WaitOptions, wait};
-    let mut died = false;
-    while let Ok(Some((_, status))) = wait(WaitOptions::NOHANG) {
-        died |= status.signaled();
-    }
-    died
+/// Takes the exit status of every child that has ended, also of one that somebody else waits for.
+fn reap_all() {
+    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
 }
 
-/// Takes the exit status of the processes that lost their parent and ended below this one, but for `main`, whose
-/// status somebody else waits for. True if one of them died of a signal.
-pub(crate) fn reap_orphans(main: Option<i32>) -> bool {
-    use rustix::process::{WaitOptions, waitpid};
-    let mut died = false;
-    for pid in children().into_iter().filter(|pid| Some(*pid) != main) {
-        if let Ok(Some((_, status))) = waitpid(Pid::from_raw(pid), WaitOptions::NOHANG) {
-            died |= status.signaled();
-        }
-    }
-    died
+/// Takes the exit status of a child if it has ended: whether it died of a signal.
+pub(crate) fn reap(pid: i32) -> Option<bool> {
+    let (_, status) = waitpid(Pid::from_raw(pid), WaitOptions::NOHANG).ok()??;
+    Some(status.signaled())
 }
 
 /// The children of this process. Asked for often, and a machine may run thousands of agents: none may look at all
 /// processes. One that comes or goes during the look may be missing until the next.
-fn children() -> Vec<i32> {
+pub(crate) fn children() -> Vec<i32> {
     let me = std::process::id() as i32;
     if std::fs::metadata(format!("/proc/self/task/{me}/children")).is_err() {
         // A kernel without these lists.
@@ -103,17 +111,16 @@ pub(crate) fn all() -> Vec<i32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The first few processes below this one, for people: `4711 (python3)`.
-pub(crate) fn names() -> Vec<String> {
-    let found = descendants(std::process::id() as i32);
+/// The first few of these processes, for people: `4711 (python3)`.
+pub(crate) fn names(pids: &BTreeSet<i32>) -> Vec<String> {
     let name = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    found.iter().take(8).map(|pid| format!("{pid} ({})", name(pid).trim())).collect()
+    pids.iter().take(8).map(|pid| format!("{pid} ({})", name(pid).trim())).collect()
 }
 
-/// The process group of a process.
-pub(crate) fn group_of(pid: i32) -> Option<i32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat[stat.rfind(')')? + 1..].split_whitespace().nth(2)?.parse().ok()
+/// Whether a process has this in its environment: `NAME=value`. Nothing is known of the environment of a zombie.
+pub(crate) fn carries(pid: i32, pair: &str) -> bool {
+    let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environ.split(|byte| *byte == 0).any(|found| found == pair.as_bytes())
 }
 
 /// Whether a process is there and is not a zombie.
@@ -121,22 +128,40 @@ pub(crate) fn is_running(pid: i32) -> bool {
     stat(pid).is_some_and(|stat| !stat.zombie)
 }
 
-struct Stat {
-    parent: i32,
-    zombie: bool,
-}
-
-fn stat(pid: i32) -> Option<Stat> {
+pub(crate) fn stat(pid: i32) -> Option<Stat> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name is in brackets and may itself contain brackets and spaces.
     let mut fields = stat[stat.rfind(')')? + 1..].split_whitespace();
-    let state = fields.next()?;
-    Some(Stat { parent: fields.next()?.parse().ok()?, zombie: matches!(state, "Z" | "X") })
+    let zombie = matches!(fields.next()?, "Z" | "X");
+    Some(Stat { parent: fields.next()?.parse().ok()?, group: fields.next()?.parse().ok()?, zombie })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_said_of_a_process_holds_for_all_below_it_until_something_else_is_said() {
+        let stat = |parent, zombie| Stat { parent, group: 0, zombie };
+        // 1 is the root; 3 is a zombie whose child still runs; 9 is somewhere else.
+        let table = BTreeMap::from([
+            (1, stat(0, false)),
+            (2, stat(1, false)),
+            (3, stat(2, true)),
+            (4, stat(3, false)),
+            (5, stat(2, false)),
+            (6, stat(1, false)),
+            (9, stat(0, false)),
+        ]);
+        let own = |pid| match pid {
+            2 => Some("first"),
+            5 => Some("second"),
+            _ => None,
+        };
+        let said = below(&table, 1, |pid, of_parent| own(pid).or(of_parent));
+        let expected = [(2, Some("first")), (4, Some("first")), (5, Some("second")), (6, None)];
+        assert_eq!(said, BTreeMap::from(expected));
+    }
 
     #[test]
     fn a_process_runs_until_it_is_dead_and_a_zombie_is_dead() {

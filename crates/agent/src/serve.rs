@@ -1,5 +1,5 @@
 //! The agent: answers on the lease's socket, one request and one answer at a time. One task owns the
-//! worker; whoever asks is told the state as it is.
+//! workers; whoever asks is told the state as it is.
 
 use crate::worker::{Order, Supervisor};
 use crate::{AgentError, processes};
@@ -26,7 +26,7 @@ pub fn serve(dir: &Path) -> Result<(), AgentError> {
     if getppid() != parent {
         return Ok(());
     }
-    // One thread: a worker is bound to the thread that started it.
+    // One thread: workers are bound to the thread that started them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(AgentError::new("the agent cannot start"))?;
     let served = runtime.block_on(answer(dir));
@@ -48,7 +48,7 @@ async fn answer(dir: &Path) -> Result<(), AgentError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(AgentError::new("signals cannot be heard"))?;
 
     let (orders, supervisor_orders) = mpsc::channel(16);
-    let (supervisor, view) = Supervisor::new(dir.to_owned(), supervisor_orders);
+    let (supervisor, view) = Supervisor::new(dir, supervisor_orders);
     let mut supervisor = tokio::spawn(supervisor.run());
     loop {
         tokio::select! {

@@ -2,7 +2,7 @@
 //! `setsid`, double forks and the death of every parent. One that wiped its environment too is found by its control
 //! group, where there is one.
 
-use crate::processes::{GLANCES, PAUSE, ROUNDS, all, descendants, is_running, signal_all};
+use crate::processes::{GLANCES, PAUSE, ROUNDS, all, carries, descendants, is_running, signal_all};
 use crate::{AgentError, cgroup};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
@@ -36,11 +36,8 @@ pub fn sweep(lease: &str) -> Result<(), AgentError> {
 /// What carries the mark, and what is below it: a program may clear its environment.
 fn marked(mark: &str) -> BTreeSet<i32> {
     let me = std::process::id() as i32;
-    let carries = |pid: &i32| {
-        let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environ.split(|byte| *byte == 0).any(|pair| pair == mark.as_bytes())
-    };
-    let carrying: BTreeSet<i32> = all().into_iter().filter(|pid| is_running(*pid)).filter(carries).collect();
+    let carrying: BTreeSet<i32> =
+        all().into_iter().filter(|pid| is_running(*pid)).filter(|pid| carries(*pid, mark)).collect();
     let mut found: BTreeSet<i32> = carrying.iter().flat_map(|pid| descendants(*pid)).collect();
     found.extend(carrying);
     found.remove(&me);

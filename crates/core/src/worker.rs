@@ -1,4 +1,4 @@
-//! What an engine and the agent on a lease say to each other: orders down, a view of the worker up.
+//! What a server and the agent on a lease say to each other: orders down, a view of the workers up.
 //!
 //! The view is a state, not a stream: the engine may miss any number of changes and still learns the
 //! truth from the last one. Times are left out of it, because the agent does not know the world's clock.
@@ -28,6 +28,9 @@ pub struct StartOrder {
     pub fresh_folder: bool,
     /// The whole environment, but for what the agent adds.
     pub env: BTreeMap<String, String>,
+    /// The accelerators of the lease that the program may see, by number; none for all of them.
+    #[serde(default)]
+    pub devices: Option<Vec<u32>>,
     /// The file that takes its output.
     pub output: String,
     /// Pattern over the output that says how far it is.
@@ -58,7 +61,7 @@ pub struct StartOrder {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AgentRequest {
-    /// Start this worker, unless it was started already.
+    /// Start this worker, unless it was started already. Others on the lease go on.
     Start(Box<StartOrder>),
     /// SIGTERM to the worker now, SIGKILL after the grace in real milliseconds.
     Stop {
@@ -69,13 +72,13 @@ pub enum AgentRequest {
         /// Time to save.
         grace_ms: u64,
     },
-    /// Tell the worker's program to save, if it listens: the number of the request is written to a file.
+    /// Tell the program of this stint to save, if it listens: the number of the request is written to a file.
     Save {
         stint: StintId,
         /// Grows with every request.
         request: u64,
     },
-    /// The machine ends in so many real milliseconds: SIGTERM now, upload what is saved.
+    /// The machine ends in so many real milliseconds: SIGTERM to every worker now, upload what is saved.
     Notice {
         /// Real time left.
         in_ms: u64,
@@ -85,7 +88,7 @@ pub enum AgentRequest {
         /// The last version seen.
         above: u64,
     },
-    /// End the worker and everything it left behind, then the agent.
+    /// End the workers and everything they left behind, then the agent.
     Quit,
 }
 
@@ -96,8 +99,27 @@ pub struct AgentView {
     pub version: u64,
     /// The agent's process.
     pub pid: u32,
-    /// The worker, once one was ordered.
-    pub worker: Option<WorkerView>,
+    /// The last worker of every workload and member that was ordered here. Agents from before leases were shared told
+    /// of one as `worker`, or of `null`.
+    #[serde(alias = "worker", deserialize_with = "workers")]
+    pub workers: Vec<WorkerView>,
+}
+
+impl AgentView {
+    /// The last worker of a stint's workload and member.
+    pub fn last_of(&self, stint: StintId) -> Option<&WorkerView> {
+        self.workers.iter().find(|worker| worker.is_of(stint))
+    }
+}
+
+/// All of them, or the one of an older agent.
+fn workers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<WorkerView>, D::Error> {
+    let read = match serde_json::Value::deserialize(from)? {
+        serde_json::Value::Null => Ok(Vec::new()),
+        all @ serde_json::Value::Array(_) => serde_json::from_value(all),
+        one => serde_json::from_value(one).map(|worker| vec![worker]),
+    };
+    read.map_err(D::Error::custom)
 }
 
 /// All there is to know about a worker.
@@ -150,6 +172,11 @@ fn trouble<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Trouble>, D::Err
 }
 
 impl WorkerView {
+    /// Whether it is of the same workload and member as a stint, whatever the epoch.
+    pub fn is_of(&self, stint: StintId) -> bool {
+        (self.stint.workload, self.stint.member) == (stint.workload, stint.member)
+    }
+
     /// A worker of which nothing is known yet.
     pub fn new(stint: StintId, rank: u32) -> WorkerView {
         WorkerView {
@@ -208,6 +235,36 @@ pub struct Evidence {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::WorkloadId;
+
+    /// As an agent of the binary before leases were shared answers, and writes it down in its lease's folder.
+    const WITH_ONE: &str = r#"{"version":7,"pid":4711,"worker":{"stint":{"workload":3,"member":0,"epoch":2},"rank":1,
+        "pid":4712,"restored":{"epoch":1,"seq":4},"restored_work":10,"done":12,"total":40,"durable":{"epoch":2,"seq":1},
+        "durable_work":11,"durable_ran_ms":900,"end":null,"settled":false,"evidence":{"stop_took_ms":null,
+        "ignored_sigterm":false,"left_behind":0,"left_names":[],"renamed_saves":0,"in_place_saves":1,"saves":1,
+        "longest_save_ms":3,"first_save_ms":200,"saving_now":false,"restore_ms":5,"upload_ms":6,
+        "first_progress_ms":100,"skipped":[]},"trouble":null}}"#;
+    const WITH_NONE: &str = r#"{"version":1,"pid":4711,"worker":null}"#;
+
+    #[test]
+    fn an_agent_that_knows_of_one_worker_is_understood() {
+        let read = |text| serde_json::from_str::<AgentView>(text).expect("read");
+        assert_eq!(read(WITH_NONE), AgentView { version: 1, pid: 4711, workers: Vec::new() });
+        let one = read(WITH_ONE);
+        let stint = StintId::of_job(WorkloadId(3), 2);
+        let seen: Vec<_> = one.workers.iter().map(|worker| (worker.stint, worker.pid, worker.done)).collect();
+        assert_eq!(seen, [(stint, Some(4712), Some(12))]);
+    }
+
+    #[test]
+    fn several_workers_are_read_as_they_were_written() {
+        let of = |workload| WorkerView::new(StintId::of_job(WorkloadId(workload), 1), 0);
+        let view = AgentView { version: 2, pid: 1, workers: vec![of(1), of(2)] };
+        let text = serde_json::to_string(&view).expect("a view is JSON");
+        assert_eq!(serde_json::from_str::<AgentView>(&text).expect("read"), view);
+        assert_eq!(view.last_of(StintId::of_job(WorkloadId(2), 9)), Some(&of(2)), "whatever the epoch");
+        assert_eq!(view.last_of(StintId::of_job(WorkloadId(3), 1)), None);
+    }
 
     #[test]
     fn the_view_of_an_older_agent_is_read() {

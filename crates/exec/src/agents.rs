@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
-use windfall_core::worker::{AgentRequest, AgentView, WorkerView};
+use windfall_core::worker::{AgentRequest, AgentView};
 
 /// An agent's socket in its folder.
 pub(crate) const SOCKET: &str = "agent.sock";
@@ -31,8 +31,8 @@ pub(crate) async fn ask(folder: &Path, request: &AgentRequest) -> io::Result<Age
     tokio::time::timeout(ANSWER, exchange).await.map_err(io::Error::other)?
 }
 
-/// What an agent wrote down of its worker when that saved or ended.
-pub(crate) fn last_view(folder: &Path) -> Option<WorkerView> {
+/// What an agent wrote down of its workers when one of them saved or ended.
+pub(crate) fn last_view(folder: &Path) -> Option<AgentView> {
     let text = std::fs::read_to_string(folder.join("view.json")).ok()?;
-    serde_json::from_str::<AgentView>(&text).ok()?.worker
+    serde_json::from_str(&text).ok()
 }

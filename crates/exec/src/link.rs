@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
-use windfall_core::worker::{AgentRequest, StartOrder, WorkerView};
+use windfall_core::worker::{AgentRequest, AgentView, StartOrder, WorkerView};
 use windfall_core::{Address, LeaseId, Span, StintId};
 
 /// The first pause before an agent that cannot be reached is tried again; each is longer than the one before.
@@ -36,7 +36,8 @@ pub trait AgentLink: Send + Sync {
     /// The lease is gone: takes in what its agent wrote down before it ended.
     fn last_words(&self, lease: LeaseId, address: &Address);
 
-    /// What was last heard of the workers on these leases, those included whose lease is gone.
+    /// What was last heard of the workers on these leases, of several workloads where they share one; those included
+    /// whose lease is gone.
     fn workers(&self, leases: &[LeaseId]) -> Vec<SeenWorker>;
 
     /// Nobody will ask for these leases again.
@@ -45,7 +46,8 @@ pub trait AgentLink: Send + Sync {
     /// Returns when something was heard since it last returned.
     async fn changed(&self);
 
-    /// Starts one worker on a lease. Idempotent by stint and rank; refuses an epoch that is over.
+    /// Starts one worker on a lease, beside those of other workloads. Idempotent by stint and rank; refuses an epoch
+    /// that is over.
     async fn start(&self, lease: LeaseId, order: &StartOrder) -> Result<(), EngineError>;
 
     /// Asks the worker to save; programs that do not listen go on. Requests are numbered, and one that is not
@@ -66,27 +68,25 @@ pub struct LocalLink {
 
 struct Followed {
     folder: PathBuf,
-    worker: Option<WorkerView>,
+    /// What its agent said last.
+    view: Option<AgentView>,
     listening: Option<AbortHandle>,
 }
 
 impl Followed {
-    /// Takes in what an agent wrote down before it ended. That is written with saves and ends only, so what it was last
-    /// heard to have done may be more. True when it says something new.
-    fn recall(&mut self) -> bool {
-        let Some(mut written) = agents::last_view(&self.folder) else { return false };
-        match &self.worker {
-            // What was written is of an earlier stint.
-            Some(heard) if heard.stint.epoch > written.stint.epoch => return false,
-            Some(heard) if heard.stint == written.stint => {
-                written.done = written.done.max(heard.done);
-                written.total = written.total.or(heard.total);
-            }
-            _ => {}
+    /// Takes in what its agent said or wrote down, unless more is known: answers may overtake each other, and only
+    /// saves and ends are written down. True when it says something new.
+    fn hear(&mut self, said: AgentView) -> bool {
+        let is_news = self.view.as_ref().is_none_or(|known| known.pid != said.pid || known.version < said.version);
+        if is_news {
+            self.view = Some(said);
         }
-        let is_news = self.worker.as_ref() != Some(&written);
-        self.worker = Some(written);
         is_news
+    }
+
+    /// Takes in what an agent wrote down before it ended. True when it says something new.
+    fn recall(&mut self) -> bool {
+        agents::last_view(&self.folder).is_some_and(|written| self.hear(written))
     }
 }
 
@@ -106,11 +106,10 @@ impl LocalLink {
         self.followed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn heard(&self, lease: LeaseId, worker: Option<WorkerView>) {
-        if let Some(followed) = self.followed().get_mut(&lease) {
-            followed.worker = worker;
+    fn heard(&self, lease: LeaseId, view: AgentView) {
+        if self.followed().get_mut(&lease).is_some_and(|followed| followed.hear(view)) {
+            self.changed.notify_one();
         }
-        self.changed.notify_one();
     }
 
     /// Listens to one agent for as long as its lease is followed.
@@ -120,7 +119,7 @@ impl LocalLink {
             match agents::ask(&folder, &AgentRequest::Watch { above }).await {
                 Ok(view) => {
                     (above, failed) = (view.version, 0);
-                    self.heard(lease, view.worker);
+                    self.heard(lease, view);
                 }
                 Err(error) => {
                     // Nobody listens there: the agent has ended, or has not begun.
@@ -140,7 +139,7 @@ impl LocalLink {
         let folder = folder.ok_or(EngineError::NoLease(lease))?;
         let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
         let view = agents::ask(&folder, request).await.map_err(why)?;
-        self.heard(lease, view.worker);
+        self.heard(lease, view);
         Ok(())
     }
 }
@@ -158,25 +157,27 @@ impl AgentLink for Arc<LocalLink> {
             return;
         }
         let listening = tokio::spawn(Arc::clone(self).listen(lease, folder.clone())).abort_handle();
-        let worker = all.get(&lease).and_then(|known| known.worker.clone());
-        let mut followed = Followed { folder, worker, listening: Some(listening) };
+        let view = all.get(&lease).and_then(|known| known.view.clone());
+        let mut followed = Followed { folder, view, listening: Some(listening) };
         // What it wrote down while nobody listened counts until it says more.
-        if followed.worker.is_none() {
-            followed.recall();
-        }
+        followed.recall();
         all.insert(lease, followed);
     }
 
     fn last_words(&self, lease: LeaseId, address: &Address) {
         let folder = folder_of(address);
-        let unheard = || Followed { folder, worker: None, listening: None };
+        let unheard = || Followed { folder, view: None, listening: None };
         self.followed().entry(lease).or_insert_with(unheard).recall();
     }
 
     fn workers(&self, leases: &[LeaseId]) -> Vec<SeenWorker> {
         let followed = self.followed();
-        let seen = |lease: &LeaseId| Some(SeenWorker { lease: *lease, worker: followed.get(lease)?.worker.clone()? });
-        leases.iter().filter_map(seen).collect()
+        let views = leases.iter().filter_map(|lease| Some((*lease, followed.get(lease)?.view.as_ref()?)));
+        let seen = |(lease, view): (LeaseId, &AgentView)| {
+            let workers = view.workers.clone().into_iter();
+            workers.map(move |worker| SeenWorker { lease, worker }).collect::<Vec<_>>()
+        };
+        views.flat_map(seen).collect()
     }
 
     fn forget(&self, leases: &[LeaseId]) {

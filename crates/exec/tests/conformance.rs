@@ -8,6 +8,8 @@ mod facts;
 mod groups;
 #[path = "conformance/saves.rs"]
 mod saves;
+#[path = "conformance/shared.rs"]
+mod shared;
 #[path = "conformance/simulated.rs"]
 mod simulated;
 #[path = "conformance/stage.rs"]
@@ -61,6 +63,17 @@ macro_rules! every_fact {
             saves::a_program_that_never_settles_is_told_so,
             saves::a_mark_makes_a_save_whole_at_once,
             saves::work_is_what_was_said_when_the_files_were_written,
+            shared::two_workloads_run_at_once_and_are_both_seen,
+            shared::the_end_of_one_leaves_the_other_running_with_all_that_is_below_it,
+            shared::a_stop_of_one_does_not_reach_the_other,
+            shared::each_sees_only_its_devices,
+            shared::a_request_to_save_reaches_the_one_that_it_names,
+            shared::what_two_workloads_save_never_meets,
+            shared::a_notice_reaches_both_and_both_save,
+            shared::release_ends_both_and_leaves_no_process,
+            shared::a_release_during_two_last_saves_keeps_the_files_of_both,
+            shared::a_second_start_of_one_changes_nothing_while_the_other_runs,
+            shared::an_agent_that_is_killed_ends_both_and_both_are_told,
         }
     };
 }

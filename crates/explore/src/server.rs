@@ -145,6 +145,7 @@ impl JobFolders for Folders {
             folder: String::new(),
             fresh_folder: false,
             env: Default::default(),
+            devices: None,
             output: String::new(),
             progress: None,
             checkpoint_dir: None,

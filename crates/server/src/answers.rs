@@ -327,8 +327,13 @@ impl Keeper {
     }
 
     fn workers_of(&self, id: WorkloadId) -> Vec<WorkerView> {
-        let leases: Vec<LeaseId> = self.cycle.brain().leases_of(id).map(|lease| lease.id).collect();
-        self.link.workers(&leases).into_iter().map(|seen| seen.worker).collect()
+        let brain = self.cycle.brain();
+        let shared = brain.job(id).and_then(|job| job.stint.as_ref()).into_iter().flat_map(|stint| stint.leases());
+        let shared = shared.filter(|lease| brain.lease(*lease).is_some());
+        let leases: BTreeSet<LeaseId> = brain.leases_of(id).map(|lease| lease.id).chain(shared).collect();
+        let workers = self.link.workers(&leases.into_iter().collect::<Vec<_>>());
+        // Others may run on the same lease.
+        workers.into_iter().map(|seen| seen.worker).filter(|worker| worker.stint.workload == id).collect()
     }
 
     fn job(&self, id: WorkloadId, reply: Reply<JobAnswer>) {

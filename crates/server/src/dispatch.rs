@@ -5,11 +5,12 @@ use async_trait::async_trait;
 use futures::future::join_all;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use windfall_core::brain::Open;
 use windfall_core::worker::{StartOrder, WorkerView};
 use windfall_core::{
-    Brain, Decision, DecisionId, Event, GroupPhase, LeaseId, Node, NodeId, Offer, OfferId, Pool, PoolId, Span, StintId,
-    Trouble, Want, Work, WorkloadId,
+    Allocation, Brain, Decision, DecisionId, Event, GroupPhase, LeaseId, Node, NodeId, Offer, OfferId, Pool, PoolId,
+    Span, StintId, Trouble, Want, Work, WorkloadId,
 };
 use windfall_exec::{AgentLink, Engine, EngineError, LeaseState, Owned, SeenGroup, SeenLease};
 
@@ -32,7 +33,8 @@ pub enum Task {
 
 /// What is known of a job beside the brain: its environment and its folders.
 pub trait JobFolders: Send + Sync {
-    /// The order that starts one rank of a stint; none when the job's folder is lost.
+    /// The order that starts one rank of a stint; none when the job's folder is lost. Its devices and the port of
+    /// rank 0 follow from where it runs and are filled in by [`task`].
     fn start_order(&self, brain: &Brain, stint: StintId, rank: u32) -> Option<StartOrder>;
     /// How to reach the store of a job's checkpoints; none when the job's folder is lost.
     fn store_access(&self, brain: &Brain, workload: WorkloadId) -> Option<StoreAccess>;
@@ -76,9 +78,13 @@ pub fn task(brain: &Brain, folders: &dyn JobFolders, open: &Open) -> Option<Task
             Some(Task::Release(engine, *group, slots.clone()))
         }
         Decision::Start { stint, allocations, .. } => {
-            let orders = allocations.iter().zip(0..);
-            let orders = orders.map(|(part, rank)| Some((part.lease, folders.start_order(brain, *stint, rank)?)));
-            orders.collect::<Option<Vec<_>>>().map(Task::Start)
+            let port = rendezvous_port(brain, *stint, allocations);
+            let order = |(part, rank): (&Allocation, u32)| {
+                let order = folders.start_order(brain, *stint, rank)?;
+                let order = StartOrder { devices: device_numbers(part), master: (order.master.0, port), ..order };
+                Some((part.lease, order))
+            };
+            allocations.iter().zip(0..).map(order).collect::<Option<Vec<_>>>().map(Task::Start)
         }
         Decision::Checkpoint { stint } => Some(Task::Save(*stint, workers(brain, *stint)?, open.id.seq)),
         Decision::Stop { stint, grace } => Some(Task::Stop(*stint, workers(brain, *stint)?, *grace)),
@@ -87,6 +93,46 @@ pub fn task(brain: &Brain, folders: &dyn JobFolders, open: &Open) -> Option<Task
         }
         Decision::HandOver { .. } | Decision::Pause { .. } | Decision::End { .. } | Decision::Notify { .. } => None,
     }
+}
+
+/// The devices that a worker may see. A MIG part keeps its device's number for now: CUDA names such a part by an
+/// identifier that only the machine knows.
+fn device_numbers(part: &Allocation) -> Option<Vec<u32>> {
+    let mut numbers: Vec<u32> = part.devices.as_ref()?.iter().map(|device| device.number).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    Some(numbers)
+}
+
+/// The port on which a stint's ranks find rank 0: the one that rank 0 was given, else one of its own that no stint has
+/// which was ordered earlier and has its rank 0 on the same lease.
+fn rendezvous_port(brain: &Brain, stint: StintId, allocations: &[Allocation]) -> u16 {
+    let Some(first) = allocations.first() else { return usual_port(stint) };
+    let stints = brain.stints_on(first.lease).into_iter().filter_map(|id| brain.job(id.workload)?.stint.as_ref());
+    let mut sharers: Vec<_> = stints.filter(|known| known.leases().next() == Some(first.lease)).collect();
+    sharers.sort_by_key(|known| known.by);
+    let mut taken: BTreeSet<u16> = BTreeSet::new();
+    for earlier in sharers.into_iter().take_while(|known| known.id != stint) {
+        let given = earlier.allocations.first().and_then(|part| part.port);
+        taken.insert(given.unwrap_or_else(|| free_port(earlier.id, &taken)));
+    }
+    first.port.unwrap_or_else(|| free_port(stint, &taken))
+}
+
+/// The first port from the usual one on that is not taken.
+fn free_port(stint: StintId, taken: &BTreeSet<u16>) -> u16 {
+    let usual = usual_port(stint);
+    (usual..PORTS.end).chain(PORTS.start..usual).find(|port| !taken.contains(port)).unwrap_or(usual)
+}
+
+/// Below the range that Linux gives to clients.
+const PORTS: Range<u16> = 20_000..30_000;
+
+/// A port that two stints hardly share.
+fn usual_port(stint: StintId) -> u16 {
+    let number = stint.workload.0.wrapping_mul(7_919).wrapping_add(u64::from(stint.member).wrapping_mul(613));
+    let among = u64::from(PORTS.end - PORTS.start);
+    PORTS.start + u16::try_from(number.wrapping_add(stint.epoch) % among).unwrap_or(0)
 }
 
 /// The workers of a stint whose leases are still there.

@@ -148,11 +148,12 @@ impl JobFolders for Folders {
             stint,
             rank,
             world_size: known.size(),
-            master: ("127.0.0.1".to_owned(), master_port(stint)),
+            master: ("127.0.0.1".to_owned(), 0),
             command: job.spec.run.command.clone(),
             folder: job.spec.run.folder.clone(),
             fresh_folder: self.fresh_folder,
             env,
+            devices: None,
             output: output_file(&folder, stint.epoch, rank).to_string_lossy().into_owned(),
             progress: job.spec.run.progress.clone(),
             checkpoint_dir: checkpoint.path.clone().or_else(|| shared_saves(&folder, stint, known.size() as usize)),
@@ -171,11 +172,6 @@ impl JobFolders for Folders {
 /// The ranks of a gang on one machine save into one directory, which rank 0 moves.
 fn shared_saves(folder: &Path, stint: StintId, gang: usize) -> Option<String> {
     (gang > 1).then(|| folder.join(format!("saves-{}", stint.epoch)).to_string_lossy().into_owned())
-}
-
-/// A port that two stints hardly share; below the range that Linux gives to clients.
-fn master_port(stint: StintId) -> u16 {
-    20_000 + u16::try_from((stint.workload.0.wrapping_mul(7_919) + stint.epoch) % 10_000).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -1,16 +1,22 @@
-//! The small files through which the agent speaks to a program and to the other ranks of its gang.
+//! The small files through which the agent speaks to a program and to the other ranks of its gang. What lies on the lease
+//! is in a folder for each workload and member: they never meet.
 
 use std::path::{Path, PathBuf};
 use windfall_core::StintId;
 
+/// The folder of a workload's member in the lease's.
+pub(super) fn own_folder(lease_dir: &Path, stint: StintId) -> PathBuf {
+    lease_dir.join(format!("worker-{}-{}", stint.workload, stint.member))
+}
+
 /// The file in which a program finds the number of the last save that was asked for.
-pub(super) fn save_request(dir: &Path, stint: StintId) -> PathBuf {
-    dir.join(format!("save-request-{}", stint.epoch))
+pub(super) fn save_request(own_folder: &Path, stint: StintId) -> PathBuf {
+    own_folder.join(format!("save-request-{}", stint.epoch))
 }
 
 /// Writes the number of a request to where the program looks for it, unless a newer one is there.
-pub(super) fn ask_to_save(dir: &Path, stint: StintId, request: u64) {
-    let path = save_request(dir, stint);
+pub(super) fn ask_to_save(lease_dir: &Path, stint: StintId, request: u64) {
+    let path = save_request(&own_folder(lease_dir, stint), stint);
     let known = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<u64>().ok());
     if known.is_none_or(|known| known < request) {
         // A program that is not told goes on, and is asked again.

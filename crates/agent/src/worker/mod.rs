@@ -1,4 +1,4 @@
-//! One worker on the lease: which orders it gets (`supervisor`), the steps of its run (`run`), and each step in a file of its
+//! The workers on the lease: which orders each gets (`supervisor`), the steps of a run (`run`), and each step in a file of its
 //! own. `use` points one way: supervisor → run → restore, program, last_save → report → state → view → files.
 
 mod files;

@@ -3,9 +3,11 @@
 use super::files::save_request;
 use super::state::{Moving, Tell, WorkerRun, never_ran};
 use crate::checkpoint::MoverEvent;
+use crate::guard::GROUP;
 use crate::output::Output;
 use crate::processes;
 use crate::progress::Reader;
+use crate::worker_processes::{MARK, Mark, ProgramProcesses, Starting};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -21,6 +23,14 @@ const LOOK_EVERY: u32 = 5;
 /// How long the last processes of a program may take to end after the first.
 const FOLLOW: Duration = Duration::from_secs(1);
 
+/// A program that was started.
+pub(super) struct Program {
+    child: Child,
+    /// Its first process, which leads its process group.
+    pub main: i32,
+    processes: ProgramProcesses,
+}
+
 /// How the program's first process ended.
 pub(super) struct ProgramEnd {
     pub end: WorkerEnd,
@@ -31,13 +41,15 @@ pub(super) struct ProgramEnd {
 }
 
 impl WorkerRun {
-    pub(super) fn spawn(&self, cwd: &Path, saves: &Path, helper: &Path) -> Result<Child, WorkerEnd> {
+    pub(super) fn spawn(&self, cwd: &Path, saves: &Path, helper: &Path) -> Result<Program, WorkerEnd> {
         let order = &self.order;
         let open = std::fs::File::options().create(true).append(true).open(&order.output);
         let output =
             open.map_err(|error| never_ran(format!("its output cannot be written to {}: {error}", order.output)))?;
         let errors = output.try_clone().map_err(|error| never_ran(error.to_string()))?;
-        let restored = self.view.borrow().worker.as_ref().and_then(|worker| worker.restored).is_some();
+        let restored = self.shown().and_then(|worker| worker.restored).is_some();
+        let lease = std::env::var("WINDFALL_LEASE").unwrap_or_default();
+        let mark = Mark::new(&lease, order.stint, order.rank);
         let mut command = Command::new("/proc/self/exe");
         command
             .arg0("windfall")
@@ -48,7 +60,8 @@ impl WorkerRun {
             .envs(&order.env);
         command
             .env("PWD", cwd)
-            .env("WINDFALL_LEASE", std::env::var_os("WINDFALL_LEASE").unwrap_or_default())
+            .env("WINDFALL_LEASE", lease)
+            .env(MARK, mark.value())
             .env("WINDFALL_JOB", order.stint.workload.to_string())
             .env("WINDFALL_STINT", order.stint.epoch.to_string())
             .env("WINDFALL_CHECKPOINT_DIR", saves)
@@ -63,20 +76,33 @@ impl WorkerRun {
         if let Some(marks) = self.marks() {
             command.env("WINDFALL_SAVED", marks.join("saved"));
         }
+        if let Some(devices) = &order.devices {
+            // An empty list hides all of them.
+            let numbers: Vec<String> = devices.iter().map(u32::to_string).collect();
+            command.env("CUDA_VISIBLE_DEVICES", numbers.join(","));
+        }
+        let starting = Starting::new(&self.lease, mark);
+        // The order cannot name another one.
+        command.env_remove(GROUP);
+        if let Some(group) = starting.group() {
+            command.env(GROUP, group);
+        }
         command.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
-        command.spawn().map_err(|error| never_ran(format!("the program cannot be started: {error}")))
+        let cannot = |error: std::io::Error| never_ran(format!("the program cannot be started: {error}"));
+        let child = command.spawn().map_err(cannot)?;
+        let main = child.id().ok_or_else(|| never_ran("the program ended before it was watched"))? as i32;
+        Ok(Program { child, main, processes: starting.started(main) })
     }
 
     /// Waits for the program's end and answers what comes meanwhile.
     pub(super) async fn watch(
         &mut self,
-        child: &mut Child,
+        program: &mut Program,
         reader: &mut Reader,
         mut moving: Option<&mut Moving>,
         began: Instant,
     ) -> ProgramEnd {
-        let main = child.id().map(|pid| pid as i32);
-        let group = main.and_then(Pid::from_raw);
+        let group = Pid::from_raw(program.main);
         let mut output = Output::new(Path::new(&self.order.output));
         let mut asked: Option<(Instant, Instant)> = None;
         let (mut killed, mut ticks) = (false, 0_u32);
@@ -84,7 +110,7 @@ impl WorkerRun {
         loop {
             let kill_at = asked.filter(|_| !killed).map(|(_, deadline)| deadline);
             tokio::select! {
-                status = child.wait() => {
+                status = program.child.wait() => {
                     let (code, signal) = status.map_or((None, Some(9)), |status| (status.code(), status.signal()));
                     let end = match (asked, code) {
                         (Some((at, _)), _) => {
@@ -125,7 +151,7 @@ impl WorkerRun {
                     ticks += 1;
                     if let Some(moving) = &moving {
                         self.report_habits(&moving.mover).await;
-                        if ticks.is_multiple_of(LOOK_EVERY) && processes::reap_orphans(main) {
+                        if ticks.is_multiple_of(LOOK_EVERY) && program.processes.reap() {
                             moving.mover.on_death(Instant::now()).await;
                         }
                     }
@@ -139,26 +165,26 @@ impl WorkerRun {
     /// one of them died of a signal.
     pub(super) async fn wait_for_the_rest(
         &self,
-        group: Option<i32>,
+        program: &Program,
         asked: Option<Instant>,
         moving: Option<&Moving>,
     ) -> bool {
-        let me = std::process::id() as i32;
         let began = Instant::now();
         let reserve = asked.map_or(Duration::MAX, |ends| for_the_upload(ends.saturating_duration_since(began)));
         let moment = began + FOLLOW.min(reserve);
         let mut died = false;
         loop {
-            if processes::reap() {
+            let left = program.processes.left();
+            if left.died {
                 died = true;
                 if let Some(moving) = moving {
                     moving.mover.on_death(Instant::now()).await;
                 }
             }
-            let left = processes::descendants(me);
-            let heard = asked.is_some() && left.iter().any(|pid| processes::group_of(*pid) == group);
+            let is_in_group = |pid: &i32| processes::stat(*pid).is_some_and(|stat| stat.group == program.main);
+            let heard = asked.is_some() && left.running.iter().any(is_in_group);
             let until = asked.filter(|_| heard).map_or(moment, |ends| ends.checked_sub(reserve).unwrap_or(ends));
-            if left.is_empty() || Instant::now() >= until {
+            if left.running.is_empty() || Instant::now() >= until {
                 let more = began.elapsed().as_millis() as u64;
                 self.change(|worker| {
                     worker.evidence.ignored_sigterm |= heard;
@@ -166,15 +192,15 @@ impl WorkerRun {
                     worker.evidence.stop_took_ms = took.map(|took| took + more);
                 });
                 // The last one may have ended between the two looks.
-                return processes::reap() || died;
+                return program.processes.left().died || died;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
     /// Kills what the program left behind. True if that was writing a checkpoint.
-    pub(super) async fn end_the_rest(&self, moving: Option<&Moving>) -> bool {
-        let names = processes::names();
+    pub(super) async fn end_the_rest(&self, program: &Program, moving: Option<&Moving>) -> bool {
+        let names = processes::names(&program.processes.left().running);
         let mut torn = false;
         if let (Some(moving), false) = (moving, names.is_empty())
             && moving.mover.habits().await.open_now
@@ -182,7 +208,7 @@ impl WorkerRun {
             moving.mover.on_death(Instant::now()).await;
             torn = true;
         }
-        let left_behind = processes::end_descendants();
+        let left_behind = program.processes.end().await;
         self.change(|worker| {
             worker.evidence.left_behind = left_behind;
             worker.evidence.left_names = names;

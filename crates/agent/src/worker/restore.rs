@@ -20,6 +20,8 @@ const WAIT: (Duration, Duration) = (Duration::from_millis(500), Duration::from_s
 impl WorkerRun {
     /// Where the program runs and where it saves.
     pub(super) async fn prepare_folder(&self) -> Result<(PathBuf, PathBuf), WorkerEnd> {
+        std::fs::create_dir_all(&self.dir)
+            .map_err(|error| never_ran(format!("its folder {} cannot be made: {error}", self.dir.display())))?;
         let folder = PathBuf::from(&self.order.folder);
         if !folder.is_dir() {
             return Err(never_ran(format!("the folder is gone: {}", folder.display())));
@@ -150,7 +152,7 @@ impl WorkerRun {
 
     /// The end of a worker that is stopped before its program ran. If the store did not answer, that is the reason.
     fn stopped(&self) -> WorkerEnd {
-        match self.view.borrow().worker.as_ref().and_then(|worker| worker.trouble.clone()) {
+        match self.shown().and_then(|worker| worker.trouble) {
             Some(trouble) => WorkerEnd::StoreAway { why: trouble.text },
             None => WorkerEnd::Stopped,
         }

@@ -61,16 +61,15 @@ impl WorkerRun {
             None => None,
         };
         self.began_ms = now_ms();
-        let mut child = self.spawn(&cwd, &saves, &helper)?;
+        let mut program = self.spawn(&cwd, &saves, &helper)?;
         let began = Instant::now();
-        let pid = child.id();
-        self.change(|worker| worker.pid = pid);
-        let ProgramEnd { end, asked, mut died } = self.watch(&mut child, &mut reader, mover.as_mut(), began).await;
+        self.change(|worker| worker.pid = Some(program.main as u32));
+        let ProgramEnd { end, asked, mut died } = self.watch(&mut program, &mut reader, mover.as_mut(), began).await;
         if died && let Some(moving) = &mover {
             moving.mover.on_death(Instant::now()).await;
         }
-        died |= self.wait_for_the_rest(pid.map(|pid| pid as i32), asked, mover.as_ref()).await;
-        died |= self.end_the_rest(mover.as_ref()).await;
+        died |= self.wait_for_the_rest(&program, asked, mover.as_ref()).await;
+        died |= self.end_the_rest(&program, mover.as_ref()).await;
         if !died && let Some(moving) = &mover {
             moving.mover.on_clean_end().await;
         }

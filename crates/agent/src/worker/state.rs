@@ -1,19 +1,23 @@
 //! What every step of a worker's run knows: its order, what it is told meanwhile, and the view that it publishes.
 
-use super::view::publish;
+use super::files::own_folder;
+use super::view::SharedView;
 use crate::checkpoint::{CheckpointError, Mover, MoverEvent};
+use crate::worker_processes::LeaseProcesses;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use windfall_core::WorkerEnd;
-use windfall_core::worker::{AgentView, StartOrder, WorkerView};
+use windfall_core::worker::{StartOrder, WorkerView};
 
 /// One run of a worker, from its order to its last save.
 pub(super) struct WorkerRun {
-    /// The lease's folder.
+    /// Its own folder in the lease's.
     pub dir: PathBuf,
     pub order: StartOrder,
-    pub view: watch::Sender<AgentView>,
+    pub view: SharedView,
+    pub lease: Arc<LeaseProcesses>,
     pub told: mpsc::UnboundedReceiver<Tell>,
     /// When the program was started, in milliseconds since 1970.
     pub began_ms: u64,
@@ -44,18 +48,25 @@ pub(super) fn cannot_run(error: CheckpointError) -> WorkerEnd {
 }
 
 impl WorkerRun {
-    pub fn new(dir: PathBuf, order: StartOrder, view: watch::Sender<AgentView>) -> (Self, mpsc::UnboundedSender<Tell>) {
+    pub fn new(
+        lease_dir: &Path,
+        order: StartOrder,
+        view: SharedView,
+        lease: Arc<LeaseProcesses>,
+    ) -> (Self, mpsc::UnboundedSender<Tell>) {
         let (tell, told) = mpsc::unbounded_channel();
-        (WorkerRun { dir, order, view, told, began_ms: 0 }, tell)
+        let dir = own_folder(lease_dir, order.stint);
+        (WorkerRun { dir, order, view, lease, told, began_ms: 0 }, tell)
     }
 
     /// Changes what is seen of this worker. Nothing happens once another stint is shown.
     pub fn change(&self, change: impl FnOnce(&mut WorkerView)) {
-        publish(&self.dir, &self.view, |view| {
-            if let Some(worker) = view.as_mut().filter(|worker| worker.stint == self.order.stint) {
-                change(worker);
-            }
-        });
+        self.view.change(self.order.stint, change);
+    }
+
+    /// What is seen of this worker; nothing once another stint is shown.
+    pub fn shown(&self) -> Option<WorkerView> {
+        self.view.last_of(self.order.stint).filter(|worker| worker.stint == self.order.stint)
     }
 
     /// The job's folder: what is there outlives the lease, and the ranks of a gang share it.

@@ -1,15 +1,20 @@
-//! Which requests the agent obeys. There is one worker at a time: a new one starts only when the last one is over.
+//! Which requests the agent obeys, and which worker each is for. There is one worker at a time of each workload and
+//! member: a new one starts only when the last one is over. Workers of different workloads know nothing of each other.
 
 use super::files::ask_to_save;
 use super::state::{Tell, WorkerRun};
-use super::view::publish;
-use std::path::PathBuf;
+use super::view::SharedView;
+use crate::worker_processes::LeaseProcesses;
+use futures::future::join_all;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 use windfall_core::worker::{AgentRequest, AgentView, StartOrder, WorkerView};
-use windfall_core::{StintId, WorkerEnd};
+use windfall_core::{StintId, WorkerEnd, WorkloadId};
 
-/// How long a worker may take to put its unsaved files in a safe place when the agent is told to quit.
+/// How long workers may take to put their unsaved files in a safe place when the agent is told to quit.
 const LEAVE: Duration = Duration::from_secs(5);
 
 /// A request, and where its sender hears that it was done.
@@ -18,11 +23,17 @@ pub(crate) type Order = (AgentRequest, oneshot::Sender<()>);
 pub(crate) struct Supervisor {
     dir: PathBuf,
     orders: mpsc::Receiver<Order>,
-    view: watch::Sender<AgentView>,
+    view: SharedView,
+    processes: Arc<LeaseProcesses>,
+    /// The last worker of each workload and member.
+    workers: BTreeMap<(WorkloadId, u32), RunningWorker>,
+    /// When the machine ends, once that is announced.
+    notice: Option<Instant>,
 }
 
 /// A worker that was started, and may have ended since.
 struct RunningWorker {
+    stint: StintId,
     tell: mpsc::UnboundedSender<Tell>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -35,92 +46,92 @@ impl RunningWorker {
 }
 
 impl Supervisor {
-    pub fn new(dir: PathBuf, orders: mpsc::Receiver<Order>) -> (Supervisor, watch::Receiver<AgentView>) {
-        let (view, seen) = watch::channel(AgentView { version: 1, pid: std::process::id(), worker: None });
-        (Supervisor { dir, orders, view }, seen)
+    pub fn new(dir: &Path, orders: mpsc::Receiver<Order>) -> (Supervisor, watch::Receiver<AgentView>) {
+        let (view, seen) = SharedView::new(dir);
+        let (workers, processes) = (BTreeMap::new(), Arc::default());
+        (Supervisor { dir: dir.to_owned(), orders, view, processes, workers, notice: None }, seen)
     }
 
-    /// Serves orders until `Quit`. Between workers it is idle; during one it serves orders as well.
+    /// Serves orders until `Quit`.
     pub async fn run(mut self) {
-        let mut worker: Option<RunningWorker> = None;
-        let mut notice: Option<Instant> = None;
         while let Some((request, done)) = self.orders.recv().await {
+            let quit = matches!(request, AgentRequest::Quit);
             match request {
-                AgentRequest::Start(order) => {
-                    if self.accepts(&order) {
-                        let started = self.start(*order);
-                        // The notice came before this worker was started.
-                        if let Some(ends) = notice {
-                            started.tell(Tell::Stop(ends));
-                        }
-                        worker = Some(started);
-                    }
-                }
+                AgentRequest::Start(order) => self.start(*order),
                 AgentRequest::Stop { stint, rank, grace_ms } => {
-                    let ends = Instant::now() + Duration::from_millis(grace_ms);
-                    self.stop(stint, rank, worker.as_ref(), ends);
+                    self.stop(stint, rank, Instant::now() + Duration::from_millis(grace_ms));
                 }
-                AgentRequest::Save { stint, request } => {
-                    let runs = self.view.borrow().worker.as_ref().is_some_and(|w| w.stint == stint && w.end.is_none());
-                    if runs {
-                        ask_to_save(&self.dir, stint, request);
-                    }
-                }
+                AgentRequest::Save { stint, request } => self.save(stint, request),
                 AgentRequest::Notice { in_ms } => {
                     let ends = Instant::now() + Duration::from_millis(in_ms);
-                    notice = Some(ends);
-                    if let Some(worker) = &worker {
-                        worker.tell(Tell::Stop(ends));
-                    }
+                    self.notice = Some(ends);
+                    self.workers.values().for_each(|worker| worker.tell(Tell::Stop(ends)));
                 }
                 AgentRequest::Watch { .. } => {}
-                AgentRequest::Quit => {
-                    if let Some(worker) = worker.take() {
-                        self.leave(worker).await;
-                    }
-                    let _ = done.send(());
-                    return;
-                }
+                AgentRequest::Quit => self.leave_all().await,
             }
             let _ = done.send(());
+            if quit {
+                return;
+            }
         }
     }
 
-    /// A new worker may start when there is none, or when the last one is over and of an older stint.
+    /// A new worker may start when there is none of its workload and member, or when the last one is over and of an
+    /// older stint.
     fn accepts(&self, order: &StartOrder) -> bool {
-        match &self.view.borrow().worker {
+        match self.view.last_of(order.stint) {
             None => true,
             Some(last) => last.end.is_some() && last.settled && order.stint.epoch > last.stint.epoch,
         }
     }
 
-    fn start(&self, order: StartOrder) -> RunningWorker {
-        publish(&self.dir, &self.view, |view| *view = Some(WorkerView::new(order.stint, order.rank)));
-        let (run, tell) = WorkerRun::new(self.dir.clone(), order, self.view.clone());
-        RunningWorker { tell, task: tokio::spawn(run.run()) }
+    fn start(&mut self, order: StartOrder) {
+        if !self.accepts(&order) {
+            return;
+        }
+        let stint = order.stint;
+        self.view.show(WorkerView::new(stint, order.rank));
+        let (run, tell) = WorkerRun::new(&self.dir, order, self.view.clone(), Arc::clone(&self.processes));
+        let worker = RunningWorker { stint, tell, task: tokio::spawn(run.run()) };
+        // The notice came before this worker was started.
+        if let Some(ends) = self.notice {
+            worker.tell(Tell::Stop(ends));
+        }
+        self.workers.insert((stint.workload, stint.member), worker);
     }
 
-    fn stop(&self, stint: StintId, rank: u32, worker: Option<&RunningWorker>, ends: Instant) {
-        let last = self.view.borrow().worker.as_ref().map(|last| (last.stint, last.end.is_some()));
-        match (last, worker) {
-            (Some((running, _)), Some(worker)) if running == stint => worker.tell(Tell::Stop(ends)),
+    fn stop(&self, stint: StintId, rank: u32, ends: Instant) {
+        let worker = self.workers.get(&(stint.workload, stint.member)).filter(|worker| worker.stint == stint);
+        match (self.view.last_of(stint), worker) {
+            (_, Some(worker)) => worker.tell(Tell::Stop(ends)),
             // Meant for an older stint, or for a newer one while an older still runs: nothing to stop here.
-            (Some((known, over)), _) if !over || known.epoch >= stint.epoch => {}
-            _ => publish(&self.dir, &self.view, |view| {
+            (Some(last), None) if last.end.is_none() || last.stint.epoch >= stint.epoch => {}
+            // It will not start later.
+            _ => {
                 let end = Some(WorkerEnd::Stopped);
-                *view = Some(WorkerView { end, settled: true, ..WorkerView::new(stint, rank) });
-            }),
+                self.view.show(WorkerView { end, settled: true, ..WorkerView::new(stint, rank) });
+            }
         }
     }
 
-    /// Ends a worker. One whose program has ended may still put its files in a safe place.
-    async fn leave(&self, worker: RunningWorker) {
-        let saving = self.view.borrow().worker.as_ref().is_some_and(|last| last.end.is_some() && !last.settled);
-        let abort = worker.task.abort_handle();
-        if saving {
-            worker.tell(Tell::Quit);
-            let _ = tokio::time::timeout(LEAVE, worker.task).await;
+    fn save(&self, stint: StintId, request: u64) {
+        if self.view.last_of(stint).is_some_and(|last| last.stint == stint && last.end.is_none()) {
+            ask_to_save(&self.dir, stint, request);
         }
-        abort.abort();
+    }
+
+    /// Ends the workers, side by side. Those whose program has ended may still put their files in a safe place.
+    async fn leave_all(&mut self) {
+        let leaving = std::mem::take(&mut self.workers).into_values().map(|worker| async {
+            let last = self.view.last_of(worker.stint).filter(|last| last.stint == worker.stint);
+            let abort = worker.task.abort_handle();
+            if last.is_some_and(|last| last.end.is_some() && !last.settled) {
+                worker.tell(Tell::Quit);
+                let _ = tokio::time::timeout(LEAVE, worker.task).await;
+            }
+            abort.abort();
+        });
+        join_all(leaving).await;
     }
 }

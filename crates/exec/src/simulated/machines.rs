@@ -38,7 +38,7 @@ impl Machines {
     /// Ends the agent and everything that carries the lease's mark. Returns only when nothing is left.
     pub async fn end(&self, folder: &Folder, gently: bool) -> io::Result<()> {
         if gently && self.is_alive(folder) {
-            // Lets the agent write down how its worker ended.
+            // Lets the agent write down how its workers ended.
             let _ = agents::ask(&folder.path, &AgentRequest::Quit).await;
         }
         let sweep = self.command(folder, "sweep").arg(folder.lease.to_string()).output();

@@ -6,11 +6,11 @@ use windfall_core::{LeaseEnd, LeaseId, OfferId, Refusal, Span, Want, WorkerEnd, 
 use windfall_exec::{EngineError, LeaseState};
 
 /// Goes on until the stage's folder is gone, so that a failed test leaves nothing for long.
-const FOR_EVER: &str = "while [ -d . ] && [ -n \"$(ls -d \"$PWD\" 2>/dev/null)\" ]; do sleep 0.1; done";
+pub const FOR_EVER: &str = "while [ -d . ] && [ -n \"$(ls -d \"$PWD\" 2>/dev/null)\" ]; do sleep 0.1; done";
 /// The same, deaf to polite signals.
-const DEAF: &str = "trap '' TERM; while [ -n \"$(ls -d \"$PWD\" 2>/dev/null)\" ]; do sleep 0.1; done";
+pub const DEAF: &str = "trap '' TERM; while [ -n \"$(ls -d \"$PWD\" 2>/dev/null)\" ]; do sleep 0.1; done";
 
-fn gone(state: &LeaseState) -> bool {
+pub fn gone(state: &LeaseState) -> bool {
     matches!(state, LeaseState::Gone { .. })
 }
 
@@ -158,7 +158,7 @@ pub fn a_machine_that_died_is_observed_as_gone(stage: &mut impl Stage) {
     let seen = stage.until("is gone", id, |observed| gone(&observed.state));
     assert!(matches!(seen.state, LeaseState::Gone { since: Some(_), end: LeaseEnd::Lost, .. }), "{seen:?}");
     assert_eq!(stage.running(id), [0; 0], "gone means that nothing runs");
-    assert_eq!(seen.worker.and_then(|worker| worker.end), None, "it did not end by itself");
+    assert_eq!(seen.workers.into_iter().find_map(|worker| worker.end), None, "it did not end by itself");
     // The offer is as good as before: the lease is gone, not refused.
     assert!(gone(&stage.acquire(1).unwrap()));
 }
@@ -171,7 +171,7 @@ pub fn a_machine_that_died_unseen_is_observed_as_gone(stage: &mut impl Stage) {
     stage.reopen();
     let seen = stage.until("is gone", id, |observed| gone(&observed.state));
     assert_eq!(
-        seen.worker.and_then(|worker| worker.end),
+        seen.workers.into_iter().find_map(|worker| worker.end),
         Some(WorkerEnd::Exited { code: 3 }),
         "its last words are kept"
     );
@@ -253,7 +253,7 @@ pub fn what_is_taken_away_takes_everything_with_it(stage: &mut impl Stage) {
     stage.take(id, None);
     let seen = stage.until("is gone", id, |observed| gone(&observed.state));
     assert!(matches!(seen.state, LeaseState::Gone { end: LeaseEnd::Taken, .. }));
-    assert_eq!(seen.worker.and_then(|worker| worker.end), None, "what was taken did not end by itself");
+    assert_eq!(seen.workers.into_iter().find_map(|worker| worker.end), None, "what was taken did not end by itself");
     assert!(before.len() >= 4 && stage.running(id).is_empty(), "{before:?}");
 }
 

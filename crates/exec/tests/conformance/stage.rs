@@ -10,11 +10,11 @@ use windfall_core::worker::{StartOrder, WorkerView};
 use windfall_core::{DecisionId, Installation, LeaseId, OfferId, Span, StintId, Want, WorkloadId};
 use windfall_exec::{AgentLink, Engine, EngineError, LeaseState};
 
-/// A lease and its worker as they are seen at one moment.
+/// A lease and its workers as they are seen at one moment.
 #[derive(Clone, Debug)]
 pub struct Observed {
     pub state: LeaseState,
-    pub worker: Option<WorkerView>,
+    pub workers: Vec<WorkerView>,
 }
 
 pub trait Stage: Sized {
@@ -69,13 +69,13 @@ pub trait Stage: Sized {
         Ok(seen[0].state.clone())
     }
 
-    /// What the engine shows of a lease, and the link of its worker.
+    /// What the engine shows of a lease, and the link of its workers.
     fn see(&self, lease: LeaseId) -> Option<Observed> {
         let groups = self.wait_for(self.engine().observe(&[lease.group])).unwrap();
         let state = groups.into_iter().flat_map(|seen| seen.leases).find(|seen| seen.lease == lease)?.state;
         self.listen(lease, &state);
-        let workers = self.link().workers(&[lease]);
-        Some(Observed { state, worker: workers.into_iter().next().map(|seen| seen.worker) })
+        let workers = self.link().workers(&[lease]).into_iter().map(|seen| seen.worker).collect();
+        Some(Observed { state, workers })
     }
 
     /// Listens to the agent of a lease, as a server does: from usable until gone, its last words included.
@@ -105,10 +105,11 @@ pub trait Stage: Sized {
         }
     }
 
-    /// Waits until the lease's worker shows something.
+    /// Waits until a worker on the lease shows something.
     #[track_caller]
     fn until_worker(&self, what: &str, lease: LeaseId, seen: impl Fn(&WorkerView) -> bool) -> WorkerView {
-        self.until(what, lease, |observed| observed.worker.as_ref().is_some_and(&seen)).worker.unwrap()
+        let observed = self.until(what, lease, |observed| observed.workers.iter().any(&seen));
+        observed.workers.into_iter().find(seen).unwrap()
     }
 
     /// Starts a shell line as a stint.
@@ -127,6 +128,7 @@ pub trait Stage: Sized {
             folder: folder.clone(),
             fresh_folder: false,
             env: BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]),
+            devices: None,
             output: format!("{folder}/output-{epoch}"),
             progress: None,
             checkpoint_dir: None,

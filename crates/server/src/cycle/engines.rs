@@ -3,7 +3,7 @@
 use super::watch::Watch;
 use super::{Cycle, Gone, Moment, Phase, Step};
 use crate::dispatch::{self, Look};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use windfall_core::record::Subject;
 use windfall_core::{DecisionId, Event, OfferId};
 use windfall_exec::Owned;
@@ -111,7 +111,7 @@ impl Cycle {
         let gone = gone.map(|owned| Gone {
             lease: owned.lease,
             engine: engine.to_owned(),
-            key: None,
+            keys: BTreeMap::new(),
             address: owned.address.clone(),
         });
         let gone: Vec<Gone> = gone.collect();

@@ -397,15 +397,18 @@ impl Cycle {
     /// A lease whose end is being taken in.
     fn gone(&self, lease: LeaseId, event: &Event) -> Gone {
         let known = self.brain().lease(lease);
-        let workload = known.and_then(|known| known.workload);
-        let key = workload.and_then(|id| Some(self.brain().job(id)?.spec.run.environment.clone()));
+        let served = known.into_iter().flat_map(|known| {
+            known.workload.into_iter().chain(known.sharers.iter().map(|sharer| sharer.stint.workload))
+        });
+        let key = |id| Some((id, self.brain().job(id)?.spec.run.environment.clone()));
+        let keys = served.filter_map(key).collect();
         let found = match event {
             Event::LeaseFound { offer, .. } => Some(offer),
             _ => None,
         };
         let offer = known.map(|known| &known.offer).or(found);
         let engine = offer.map(|offer| offer.engine().to_owned()).unwrap_or_default();
-        Gone { lease, engine, key, address: known.and_then(|known| known.ready.clone()) }
+        Gone { lease, engine, keys, address: known.and_then(|known| known.ready.clone()) }
     }
 }
 

@@ -3,9 +3,10 @@
 #[cfg(doc)]
 use super::Cycle;
 use super::{Answer, Ticket};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use windfall_core::brain::Open;
-use windfall_core::{Address, DecisionId, LeaseId, Time};
+use windfall_core::{Address, DecisionId, LeaseId, Time, WorkloadId};
 use windfall_store::{Commit, Snapshot};
 
 /// A moment by both clocks.
@@ -103,8 +104,8 @@ pub enum Step {
 pub struct Gone {
     pub lease: LeaseId,
     pub engine: String,
-    /// The key of the job that it served, where that is still known.
-    pub key: Option<String>,
+    /// The keys of the jobs that it served, where they are still known.
+    pub keys: BTreeMap<WorkloadId, String>,
     /// Where its agent listened.
     pub address: Option<Address>,
 }

@@ -213,3 +213,75 @@ fn a_real_second_is_as_long_as_the_world_is_fast() {
     assert_eq!(super::world_time(1_500, 60), Span::seconds(90));
     assert_eq!(super::world_time(u64::MAX, 2), Span(i64::MAX));
 }
+
+/// Makes orders that name nothing.
+struct NoFolders;
+
+impl JobFolders for NoFolders {
+    fn start_order(&self, _brain: &Brain, stint: StintId, rank: u32) -> Option<StartOrder> {
+        let env = serde_json::json!({});
+        let order = serde_json::json!({
+            "stint": stint, "rank": rank, "world_size": 1, "master": ["host", 0], "command": [], "folder": "",
+            "fresh_folder": false, "env": env, "output": "", "progress": null, "checkpoint_dir": null,
+            "checkpoint_store": "", "checkpoint_key": "", "keep": 1, "settle_ms": 0, "resume": Resume::Newest,
+            "foreign": [],
+        });
+        Some(serde_json::from_value(order).expect("what older servers wrote is read: it has no devices"))
+    }
+    fn store_access(&self, _brain: &Brain, _workload: WorkloadId) -> Option<StoreAccess> {
+        None
+    }
+}
+
+/// Two jobs that share one lease, each with these devices, and the orders that start them.
+fn orders_on_one_lease(workloads: [u64; 2], devices: [Option<Vec<u32>>; 2]) -> Vec<StartOrder> {
+    let mut brain = Brain::new(Installation(1), Config::default());
+    let shared = LeaseId { group: DecisionId { installation: Installation(1), seq: 3 }, slot: 0 };
+    let decided = |decision| Body::Decision(decision, Reason::new("test", "test"));
+    let mut bodies: Vec<Body> = workloads
+        .iter()
+        .map(|id| {
+            let spec = JobSpec::named(format!("job-{id}"), vec!["train".to_owned()]);
+            let workload = Box::new(Workload::Job(spec));
+            Body::Event(Event::Submitted { workload, key: format!("key-{id}"), id: Some(WorkloadId(*id)) })
+        })
+        .collect();
+    bodies.push(decided(Decision::Acquire { want: Want::of(WorkloadId(workloads[0]), OfferId::new("here"), 1) }));
+    bodies.push(Body::Event(Event::LeaseUp { lease: shared, at: Time(1), terms: Box::default(), ready: None }));
+    for (id, devices) in workloads.into_iter().zip(devices) {
+        let device = |number| windfall_core::pool::Device { number, part: windfall_core::pool::Part::Whole };
+        let devices = devices.map(|numbers| numbers.into_iter().map(device).collect());
+        let allocations = vec![Allocation { devices, ..Allocation::whole(shared) }];
+        let stint = StintId::of_job(WorkloadId(id), 1);
+        bodies.push(decided(Decision::Start { stint, allocations, resume: Resume::Newest }));
+    }
+    for (body, seq) in bodies.into_iter().zip(1..) {
+        brain.apply(&Record { seq, batch: 1, at: Time(1), body });
+    }
+    let starts = brain.outbox().into_iter().filter(|open| matches!(open.decision, Decision::Start { .. }));
+    let tasks: Vec<Task> = starts.filter_map(|open| task(&brain, &NoFolders, &open)).collect();
+    let orders = tasks.into_iter().flat_map(|task| match task {
+        Task::Start(orders) => orders,
+        _ => Vec::new(),
+    });
+    orders.map(|(_, order)| order).collect()
+}
+
+#[test]
+fn a_worker_gets_the_devices_of_its_allocation() {
+    let orders = orders_on_one_lease([1, 2], [Some(vec![2, 3]), Some(Vec::new())]);
+    let devices: Vec<_> = orders.into_iter().map(|order| order.devices).collect();
+    assert_eq!(devices, [Some(vec![2, 3]), Some(Vec::new())]);
+    let whole = orders_on_one_lease([1, 2], [None, None]);
+    assert!(whole.iter().all(|order| order.devices.is_none()), "all that the lease has");
+}
+
+#[test]
+fn two_stints_on_one_lease_never_meet_at_one_port() {
+    // Numbers that are usually given the same port.
+    let same = [1, 10_001];
+    let usual = same.map(|id| usual_port(StintId::of_job(WorkloadId(id), 1)));
+    assert_eq!(usual[0], usual[1]);
+    let ports: Vec<_> = orders_on_one_lease(same, [None, None]).into_iter().map(|order| order.master.1).collect();
+    assert_eq!(ports, [usual[0], usual[0] + 1]);
+}

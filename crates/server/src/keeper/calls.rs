@@ -62,7 +62,7 @@ impl Keeper {
         let starts = starts.map(|job| (job.id, job.spec.run.environment.clone(), Arc::clone(&self.home)));
         tokio::spawn(async move {
             if let (Task::Start(orders), Some((id, key, home))) = (&task, starts) {
-                // A lease shows its present worker only: how the last one ended is written down before the next begins.
+                // A lease shows a job's present worker only: how the last one ended is written down before the next begins.
                 let leases: Vec<LeaseId> = orders.iter().map(|(lease, _)| *lease).collect();
                 let workers = link.workers(&leases).into_iter().map(|seen| seen.worker);
                 for worker in workers.filter(|worker| worker.end.is_some() && worker.stint.workload == id) {
@@ -83,7 +83,8 @@ impl Keeper {
             address.iter().for_each(|address| self.link.last_words(*lease, address));
         }
         for SeenWorker { lease, worker } in self.link.workers(&leases) {
-            match gone.iter().find(|gone| gone.lease == lease).and_then(|gone| gone.key.as_ref()) {
+            let gone = gone.iter().find(|gone| gone.lease == lease);
+            match gone.and_then(|gone| gone.keys.get(&worker.stint.workload)) {
                 Some(key) => write_evidence(&self.home, key, &worker),
                 None => {
                     let archive = self.archive();
