@@ -17,6 +17,7 @@ mod e2e {
     mod promises;
     mod rules;
     mod saves;
+    mod sharing;
     mod terminals;
     mod testbed;
     mod witness;

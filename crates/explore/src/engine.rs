@@ -282,6 +282,7 @@ impl AgentLink for Shared {
                     stint,
                     rank,
                     job: usize::MAX,
+                    devices: None,
                     ready_at: now,
                     running: false,
                     asked: true,

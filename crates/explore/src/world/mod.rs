@@ -19,6 +19,8 @@ pub(crate) struct Worker {
     pub stint: StintId,
     pub rank: u32,
     pub job: usize,
+    /// What it has of the machine; none for all of it.
+    pub devices: Option<Vec<u32>>,
     /// Runs from then on.
     pub ready_at: Time,
     pub running: bool,

@@ -323,12 +323,21 @@ impl World {
         if last.is_some_and(|last| last.end.is_none() || order.stint.epoch <= last.stint.epoch) {
             return;
         }
+        let taken = machine.workers.iter().find(|other| {
+            let apart = match (&other.devices, &order.devices) {
+                (Some(theirs), Some(own)) => own.iter().all(|device| !theirs.contains(device)),
+                _ => false,
+            };
+            other.stint.workload != order.stint.workload && other.end.is_none() && !apart
+        });
+        let taken = taken.map(|other| other.stint);
         let restore = self.jobs[job].program.restore;
         let ready_at = now + if order.rank == 0 { restore } else { Span(restore.0 / 2) };
         machine.put(Worker {
             stint: order.stint,
             rank: order.rank,
             job,
+            devices: order.devices.clone(),
             ready_at,
             running: false,
             asked: false,
@@ -358,6 +367,9 @@ impl World {
             zeroes: 0,
         });
         self.say(|| format!("job {job} stint {epoch} rank {} starts on {id}", order.rank));
+        if let Some(other) = taken {
+            self.wrong(19, format!("stint {} got devices of {id} on which stint {other} runs", order.stint));
+        }
         // A machine that is about to go tells a late-comer at once.
         if let Some(ends_at) = ends_at {
             self.ask_to_stop(id, order.stint.workload, ends_at);

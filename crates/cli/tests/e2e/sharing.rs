@@ -1,0 +1,94 @@
+//! Jobs of one person side by side on one machine of eight accelerators, with real processes.
+
+use super::processes::{self, Role};
+use super::testbed::{Testbed, eventually};
+use super::witness::check_ledger;
+use rustix::process::Signal;
+
+/// A job that says which devices it has, counts on from what it saved, and ends when a file is there.
+fn job(name: &str, accelerators: u32) -> String {
+    format!(
+        "name: {name}\nresources: {{ accelerators: V100:{accelerators} }}\n\
+         checkpoint: {{ path: out-{name}, restart: 30s }}\n\
+         run: |\n  echo devices $CUDA_VISIBLE_DEVICES\n  n=$(cat out-{name}/n 2>/dev/null || echo 0)\n  mkdir -p out-{name}\n  \
+         while [ ! -e end-{name} ]; do n=$((n + 1)); echo $n > out-{name}/n.new; mv out-{name}/n.new out-{name}/n; sleep 0.1; done\n"
+    )
+}
+
+fn lease(testbed: &Testbed, id: u64) -> String {
+    testbed.job(id)["lease"]["id"].as_str().unwrap_or_default().to_owned()
+}
+
+fn of_eight() -> Testbed {
+    let testbed = Testbed::bare();
+    testbed.run(&["up", "--market", "steady-v100-8", "--speed", "60"]).ends_with(0);
+    testbed
+}
+
+#[test]
+fn jobs_of_one_person_share_a_machine_and_whoever_stays_has_it() {
+    let testbed = of_eight();
+    let first = testbed.submit(&job("first", 2));
+    testbed.until(first, &["running"]);
+    let second = testbed.submit(&job("second", 1));
+    let third = testbed.submit(&job("third-of-all", 8));
+    for id in [second, third] {
+        testbed.until(id, &["running"]);
+    }
+    assert_eq!(lease(&testbed, first), lease(&testbed, second));
+    assert_ne!(lease(&testbed, first), lease(&testbed, third), "it asked for all of one");
+    let logs = |id: u64| testbed.run(&["logs", &id.to_string()]).ends_with(0).out;
+    eventually("the first says its devices", || logs(first).contains("devices 0,1\n"));
+    eventually("the second says its devices", || logs(second).contains("devices 2\n"));
+    assert!(!logs(third).contains("devices 0"), "all of a machine is not named: {}", logs(third));
+    let hourly = |id: u64| testbed.job(id)["lease"]["price_per_hour_nanousd"].as_i64();
+    assert_eq!((hourly(first), hourly(second)), (Some(7_000_000_000), Some(1_000_000_000)));
+
+    testbed.write("end-first", "");
+    testbed.until(first, &["succeeded"]);
+    let told = testbed.run(&["explain", &second.to_string()]).ends_with(0).out;
+    eventually("the machine is the second's", || hourly(second) == Some(8_000_000_000));
+    assert_eq!(testbed.job(second)["state"], "running", "nobody was stopped: {told}");
+    assert_eq!(testbed.job(second)["interruptions"].as_u64().unwrap_or(0), 0);
+    let told = testbed.run(&["explain", &second.to_string()]).ends_with(0).out;
+    assert!(told.contains("there is room on a machine") && told.contains("take lease"), "{told}");
+    for (id, name) in [(second, "second"), (third, "third-of-all")] {
+        testbed.write(&format!("end-{name}"), "");
+        testbed.until(id, &["succeeded"]);
+    }
+    eventually("all machines are given back", || {
+        testbed.run(&["cost", "--json"]).ends_with(0).json()["total"]["running_nanousd"] == 0
+    });
+    check_ledger(&testbed);
+    testbed.leaves_nothing();
+}
+
+#[test]
+fn both_go_on_from_what_they_saved_when_their_machine_dies() {
+    let testbed = of_eight();
+    let first = testbed.submit(&job("first", 1));
+    testbed.until(first, &["running"]);
+    let second = testbed.submit(&job("second", 1));
+    testbed.until(second, &["running"]);
+    let shared = lease(&testbed, first);
+    assert_eq!(shared, lease(&testbed, second));
+    let saved = |id: u64| testbed.run(&["explain", &id.to_string()]).ends_with(0).out.contains("is durable");
+    eventually("both have saved", || saved(first) && saved(second));
+    let guard = processes::of(&testbed.home).into_iter().find(|process| process.role == Role::Guard);
+    processes::signal(guard.expect("the guard of the shared machine").pid, Signal::KILL);
+    for id in [first, second] {
+        eventually("it runs on another machine", || {
+            testbed.job(id)["state"] == "running" && lease(&testbed, id) != shared
+        });
+    }
+    for (id, name) in [(first, "first"), (second, "second")] {
+        testbed.write(&format!("end-{name}"), "");
+        testbed.until(id, &["succeeded"]);
+        assert_eq!(testbed.job(id)["interruptions"], 1);
+    }
+    eventually("all machines are given back", || {
+        testbed.run(&["cost", "--json"]).ends_with(0).json()["total"]["running_nanousd"] == 0
+    });
+    check_ledger(&testbed);
+    testbed.leaves_nothing();
+}
