@@ -58,12 +58,14 @@ fn join_in(group: &Path) -> bool {
     false
 }
 
-/// Removes groups that nobody is in any more: a machine that died in the middle of a sweep leaves them. The kernel
-/// refuses where there is a process.
+/// Removes groups that nobody is in any more: a machine that died in the middle of a sweep leaves them. One in which
+/// somebody is keeps those below it, though they may be empty: a worker may be about to start there.
 fn remove_empty(beside: &Path) {
     let entries = std::fs::read_dir(beside).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("windfall-")) {
-        remove(&entry.path());
+        if members(&entry.path()).is_empty() {
+            remove(&entry.path());
+        }
     }
 }
 
@@ -118,7 +120,7 @@ impl Drop for WorkerGroup {
 
 /// Moves this process into a group that was made for it. Where that fails it stays in the lease's.
 pub(crate) fn enter(group: &Path) {
-    let _ = std::fs::write(group.join("cgroup.procs"), std::process::id().to_string());
+    let _ = join_in(group);
 }
 
 /// Kills every process in the groups of a lease and removes them. An error when some do not end.

@@ -65,6 +65,7 @@ macro_rules! every_fact {
             saves::work_is_what_was_said_when_the_files_were_written,
             shared::two_workloads_run_at_once_and_are_both_seen,
             shared::the_end_of_one_leaves_the_other_running_with_all_that_is_below_it,
+            shared::each_is_told_how_it_ended_though_all_end_at_once,
             shared::a_stop_of_one_does_not_reach_the_other,
             shared::each_sees_only_its_devices,
             shared::a_request_to_save_reaches_the_one_that_it_names,

@@ -125,6 +125,20 @@ pub fn the_end_of_one_leaves_the_other_running_with_all_that_is_below_it(stage: 
     assert_eq!(left, [0; 0], "nothing is left of either");
 }
 
+pub fn each_is_told_how_it_ended_though_all_end_at_once(stage: &mut impl Stage) {
+    let id = stage.up(1);
+    let all: Vec<u64> = (1..=6).collect();
+    for workload in &all {
+        start(stage, id, *workload, 1, "echo > ready-$JOB; while [ ! -e go ]; do sleep 0.01; done; exit $((JOB + 10))");
+    }
+    all.iter().for_each(|workload| wait_for_file(stage, &format!("ready-{workload}")));
+    std::fs::write(stage.folder().join("go"), "").unwrap();
+    let ended = until_all(stage, "have ended", id, all.len(), |worker| worker.settled);
+    let codes: Vec<_> = ended.into_iter().map(|worker| worker.end).collect();
+    let own: Vec<_> = all.iter().map(|workload| Some(WorkerEnd::Exited { code: *workload as i32 + 10 })).collect();
+    assert_eq!(codes, own);
+}
+
 pub fn a_stop_of_one_does_not_reach_the_other(stage: &mut impl Stage) {
     let id = stage.up(1);
     let line = format!("trap 'echo > heard-'$JOB'; exit 0' TERM; echo > ready-$JOB; {FOR_EVER}");
