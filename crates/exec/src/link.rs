@@ -202,3 +202,41 @@ impl AgentLink for Arc<LocalLink> {
         self.order(lease, &AgentRequest::Save { stint, request }).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windfall_core::WorkloadId;
+
+    fn said(version: u64, workloads: &[u64]) -> AgentView {
+        let worker = |id: &u64| WorkerView::new(StintId::of_job(WorkloadId(*id), 1), 0);
+        AgentView { version, pid: 7, workers: workloads.iter().map(worker).collect() }
+    }
+
+    #[test]
+    fn neither_a_late_answer_nor_an_old_note_hides_what_an_agent_said_since() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut followed = Followed { folder: dir.path().to_owned(), view: None, listening: None };
+        let write = |view: &AgentView| {
+            let text = serde_json::to_string(view).expect("a view is JSON");
+            std::fs::write(dir.path().join("view.json"), text).expect("written");
+        };
+        assert!(followed.hear(said(3, &[1, 2])));
+        assert!(!followed.hear(said(2, &[1])), "a late answer");
+        write(&said(2, &[1]));
+        assert!(!followed.recall(), "an old note");
+        assert_eq!(followed.view, Some(said(3, &[1, 2])));
+        write(&said(4, &[1, 2, 3]));
+        assert!(followed.recall(), "what nobody heard before it ended");
+        assert_eq!(followed.view, Some(said(4, &[1, 2, 3])));
+    }
+
+    #[test]
+    fn what_an_agent_from_before_leases_were_shared_wrote_down_is_read() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let worker = serde_json::to_string(&said(1, &[5]).workers[0]).expect("a view is JSON");
+        let text = format!(r#"{{"version":9,"pid":7,"worker":{worker}}}"#);
+        std::fs::write(dir.path().join("view.json"), text).expect("written");
+        assert_eq!(agents::last_view(dir.path()), Some(said(9, &[5])));
+    }
+}
