@@ -175,7 +175,11 @@ impl Audit {
                     return self.settle(lease, world);
                 }
             }
-            Event::LeaseGone { lease, .. } => return self.settle(lease, world),
+            Event::LeaseGone { lease, at: since, .. } => {
+                self.books.moved_out(since.min(at), |known, _| known == lease);
+                return self.settle(lease, world);
+            }
+            Event::WorkerEnded { stint, .. } => self.books.moved_out(at, |_, guest| guest == stint.workload),
             _ => {}
         }
         Ok(())
@@ -195,12 +199,14 @@ impl Audit {
             }
             Decision::HandOver { lease, to } => {
                 self.bills.get_mut(&lease).into_iter().for_each(|bill| bill.workload = Some(to));
+                self.books.moved_out(at, |known, guest| known == lease && guest == to);
             }
             Decision::Start { stint, allocations, .. } => {
                 for part in &allocations {
                     self.books.started(stint.workload, part);
                     let holder = self.bills.get(&part.lease).and_then(|bill| bill.workload);
                     if let Some(holder) = holder.filter(|holder| *holder != stint.workload) {
+                        self.books.moved_in(stint.workload, part.lease, at);
                         self.sharing.extend([holder, stint.workload]);
                     }
                 }

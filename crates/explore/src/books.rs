@@ -4,7 +4,7 @@
 use crate::nodes::NodeAudit;
 use std::collections::BTreeMap;
 use windfall_core::ledger::{Account, Goods, MOST_DAYS, Share};
-use windfall_core::{Allocation, JobSpec, LeaseId, LedgerRow, Offer, OfferId, WorkloadId, codec};
+use windfall_core::{Allocation, JobSpec, LeaseId, LedgerRow, Offer, OfferId, Time, WorkloadId, codec};
 
 const DAY_MS: i64 = 86_400_000;
 
@@ -17,11 +17,21 @@ pub(crate) struct LedgerAudit {
     offers: BTreeMap<LeaseId, (OfferId, bool)>,
     /// What a workload got of a lease when it started there.
     parts: BTreeMap<(LeaseId, WorkloadId), Share>,
+    /// Who ran on leases of others, from when until when.
+    guests: Vec<Guest>,
     /// Rows that are to be held against the log once as much of it is read.
     unread: Vec<LedgerRow>,
     /// Rows that begin at midnight: their stretch was cut there.
     cut: u64,
     pub nodes: NodeAudit,
+}
+
+/// A workload on a lease of another, for as long as its program ran there.
+struct Guest {
+    lease: LeaseId,
+    workload: WorkloadId,
+    from: Time,
+    to: Option<Time>,
 }
 
 impl LedgerAudit {
@@ -45,9 +55,28 @@ impl LedgerAudit {
         self.parts.insert((part.lease, workload), share);
     }
 
+    /// A workload begins to run on a lease of another.
+    pub fn moved_in(&mut self, workload: WorkloadId, lease: LeaseId, from: Time) {
+        self.guests.push(Guest { lease, workload, from, to: None });
+    }
+
+    /// It does not run there any more, or the lease is its own now.
+    pub fn moved_out(&mut self, at: Time, gone: impl Fn(LeaseId, WorkloadId) -> bool) {
+        let guests = self.guests.iter_mut().filter(|guest| guest.to.is_none() && gone(guest.lease, guest.workload));
+        guests.for_each(|guest| guest.to = Some(at));
+    }
+
     /// Of those who have a lease for a while each pays for its devices, and one of them for all the rest.
     fn is_dealt(&self, rows: &[LedgerRow]) -> Result<(), String> {
-        let Some(lease) = rows[0].lease.filter(|_| rows.len() > 1) else { return Ok(()) };
+        let LedgerRow { lease: Some(lease), from, to, .. } = rows[0] else { return Ok(()) };
+        let there = |guest: &&Guest| guest.lease == lease && guest.from <= from && guest.to.is_none_or(|end| to <= end);
+        let pays = |guest: &Guest| rows.iter().any(|row| row.beneficiary.workload() == Some(guest.workload));
+        if let Some(guest) = self.guests.iter().filter(there).find(|guest| from < to && !pays(guest)) {
+            return Err(format!("job {} had a part of {lease} and pays nothing", guest.workload));
+        }
+        if rows.len() == 1 {
+            return Ok(());
+        }
         let part = |row: &LedgerRow| self.parts.get(&(lease, row.beneficiary.workload()?)).copied();
         let for_the_rest = rows.iter().filter(|row| part(row) != Some(row.share)).count();
         match (for_the_rest, Share::rest(rows.iter().map(|row| row.share))) {

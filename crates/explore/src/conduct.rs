@@ -77,7 +77,7 @@ impl Conduct {
                 Ok(())
             }
             Body::Event(event) => stale(event),
-            Body::Decision(decision, _) => self.decision(id, batch, decision),
+            Body::Decision(decision, reason) => self.decision(id, batch, decision, &reason.rule),
         }
     }
 
@@ -228,7 +228,7 @@ impl Conduct {
         }
     }
 
-    fn decision(&mut self, id: DecisionId, batch: u64, decision: &Decision) -> Result<(), Broken> {
+    fn decision(&mut self, id: DecisionId, batch: u64, decision: &Decision, rule: &str) -> Result<(), Broken> {
         match decision {
             Decision::Acquire { want } => {
                 let workload = &want.workload;
@@ -248,8 +248,10 @@ impl Conduct {
                 }
             }
             Decision::Release { group, slots } => {
-                let leases = slots.iter().map(|slot| LeaseId { group: *group, slot: *slot });
-                leases.for_each(|lease| self.mark(&lease, |lease| lease.released = true));
+                for lease in slots.iter().map(|slot| LeaseId { group: *group, slot: *slot }) {
+                    self.may_go(lease, rule)?;
+                    self.mark(&lease, |lease| lease.released = true);
+                }
             }
             Decision::HandOver { lease, to } => {
                 let runs = |job: &Job| job.stint.as_ref().is_some_and(|stint| stint.leases.contains(lease));
@@ -289,8 +291,26 @@ impl Conduct {
         }
     }
 
+    /// Law 19: a machine is not given back under somebody else, but where something on it is out of reach.
+    fn may_go(&self, lease: LeaseId, rule: &str) -> Result<(), Broken> {
+        let holder = self.leases.get(&lease).and_then(|lease| lease.workload);
+        let runs = |stint: &Stint| {
+            let mut ranks = stint.leases.iter().zip(0..);
+            ranks.any(|(known, rank)| *known == lease && !stint.ended.contains_key(&rank))
+        };
+        let others = self.jobs.iter().filter(|(id, _)| holder.is_some_and(|holder| **id != holder));
+        let guest = others.filter_map(|(id, job)| Some((id, job.stint.as_ref()?))).find(|(_, stint)| runs(stint));
+        match guest.filter(|_| !["stop-overrun", "last-save", "notice-overrun"].contains(&rule)) {
+            Some((other, _)) => Err((19, format!("{lease} is given back ({rule}) while job {other} runs on it"))),
+            None => Ok(()),
+        }
+    }
+
     /// Law 19: what a stint gets of a lease, nobody else has.
     fn is_free(&mut self, stint: &StintId, part: &Allocation) -> Result<(), Broken> {
+        if self.leases.get(&part.lease).is_some_and(|lease| lease.released) {
+            return Err((5, format!("stint {stint} was started on {}, which is given back", part.lease)));
+        }
         let others = self.jobs.iter().filter(|(id, _)| **id != stint.workload);
         for (other, known) in others.filter_map(|(id, job)| Some((id, job.stint.as_ref()?))) {
             let ranks = known.leases.iter().zip(&known.devices).zip(0..);

@@ -72,5 +72,5 @@ pub const LAWS: &[(u8, &str)] = &[
     (16, "a budget is kept, but for the time of a last save"),
     (17, "a ledger row stands alone, and is of one day"),
     (18, "an engine that does not answer delays nobody else"),
-    (19, "a device is one workload's at a time"),
+    (19, "a device is one workload's at a time, and a machine does not go under others"),
 ];

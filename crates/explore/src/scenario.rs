@@ -118,12 +118,14 @@ fn job(seed: u64, number: u64, gentle: bool, boot: Span, config: &Config) -> Job
     let lead = if feasible { restart + Span::seconds(20) + tight } else { Span(-need.0 / 3) };
     let large = market::accelerators(seed) > 1;
     let deadline = random.permille(if honest { 950 } else { 500 }).then_some(submit_at + need + lead);
-    // Whoever counts on a machine to keep a deadline shares it with nobody.
+    // Whoever counts on a machine that stays to keep a deadline shares it with nobody.
     let deadline = deadline.filter(|_| !large || number.is_multiple_of(2));
     let budget = (!honest && random.permille(150)).then(|| NanoUsd(random.between(50_000_000, 8_000_000_000)));
     let max_price = random.permille(300).then(|| NanoUsd(random.between(200_000_000, 3_000_000_000)));
     let cancelled = random.permille(if honest { 50 } else { 150 });
     let gang = random.pick(&[1, 1, 1, 2, 3, 4]);
+    // Gangs share nothing.
+    let gang = if large && number < 2 { 1 } else { gang };
     let policy = random.pick(&[
         None,
         None,
@@ -138,7 +140,10 @@ fn job(seed: u64, number: u64, gentle: bool, boot: Span, config: &Config) -> Job
         least_gang: (!honest && random.permille(300)).then(|| random.between(1, i64::from(gang)) as u32),
         resources: if random.permille(500) || large {
             // Drawn from nothing, as all that follows from it: what other worlds are made of stays as it was.
-            vec![Ask { accelerator: "V100".to_owned(), count: if large && number == 2 { 2 } else { 1 } }]
+            vec![Ask {
+                accelerator: "V100".to_owned(),
+                count: if large { [1, 2, 1, 3][number as usize % 4] } else { 1 },
+            }]
         } else {
             Vec::new()
         },
@@ -163,8 +168,8 @@ fn job(seed: u64, number: u64, gentle: bool, boot: Span, config: &Config) -> Job
         policy: policy.map(str::to_owned),
         retries: random.pick(&[0, 0, 1, 3]),
         // Machines are shared by jobs of one person only.
-        team: format!("team-{}", if large { number / 3 } else { number % 3 }),
-        owner: format!("user-{}", if large { number / 3 } else { number % 2 }),
+        team: format!("team-{}", if large { 0 } else { number % 3 }),
+        owner: format!("user-{}", if large { 0 } else { number % 2 }),
         tags: (0..number % 3).map(|tag| (format!("tag-{tag}"), number.to_string())).collect(),
         run: RunSpec { environment: number.to_string(), grace, ..RunSpec::of(vec!["train".to_owned()]) },
         ..JobSpec::named(format!("job-{number}"), Vec::new())

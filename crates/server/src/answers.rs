@@ -301,7 +301,10 @@ impl Keeper {
     }
 
     fn interrupt(&self, request: InterruptRequest, reply: Reply<()>) {
-        let mut leases = self.cycle.brain().leases_of(WorkloadId(request.job));
+        let (brain, id) = (self.cycle.brain(), WorkloadId(request.job));
+        // Its own, or another's on which it runs.
+        let stint = brain.job(id).and_then(|job| job.stint.as_ref()).into_iter().flat_map(|stint| stint.leases());
+        let mut leases = brain.leases_of(id).chain(stint.filter_map(|lease| brain.lease(lease)));
         let Some(lease) = leases.find(|lease| !lease.is_releasing()) else {
             let _ = reply.send(Err(problem(409, "no-lease", "the job holds no lease now")));
             return;

@@ -147,7 +147,7 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
         log("ended");
     }
     // Whoever wants to look at it afterwards leaves a word there.
-    if settings.bound.is_some_and(|bound| bound.is_gone()) && !home.path.join("keep").exists() {
+    if served.is_ok() && settings.bound.is_some_and(|bound| bound.is_gone()) && !home.path.join("keep").exists() {
         let _ = std::fs::remove_dir_all(&home.path);
     }
     served?.map_or(Ok(()), |why| Err(ServeError::Ended(why)))

@@ -68,8 +68,8 @@ impl Round<'_> {
     /// What others hold, or take in this very step, cannot be had any more. What the job holds itself can: it would be
     /// free again once the job gave it up, and whoever thinks of moving must see that.
     pub(super) fn without_what_is_taken(&self, job: &Job, sight: &mut Sight) {
-        let own: Vec<&OfferId> =
-            self.leases(job).into_iter().filter(|lease| !lease.is_releasing()).map(|lease| &lease.offer).collect();
+        let own = self.brain.used_by(job.id).map(|(lease, _)| lease).filter(|lease| !lease.is_releasing());
+        let own: Vec<&OfferId> = own.map(|lease| &lease.offer).collect();
         for seen in sight.offers.iter_mut().filter(|seen| seen.available && self.taken.contains_key(&seen.id)) {
             let own = own.iter().filter(|offer| ***offer == seen.id).count() as u32;
             let left = self.brain.offers.get(&seen.id).and_then(|offer| self.left_of(offer, own));

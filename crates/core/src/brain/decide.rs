@@ -38,6 +38,8 @@ pub(super) struct Round<'a> {
     /// Instances of each offer that are held, or that decisions of this step take.
     pub taken: BTreeMap<OfferId, u32>,
     pub rooms: Rooms,
+    /// Leases on which a job of another workload is started in this step.
+    pub moved_in: BTreeSet<LeaseId>,
 }
 
 impl Brain {
@@ -60,6 +62,7 @@ impl Brain {
             wanted: Vec::new(),
             taken: self.held_of_offers(),
             rooms: self.rooms(),
+            moved_in: BTreeSet::new(),
         };
         for job in self.jobs.values() {
             if left_alone.contains(&job.id) {
@@ -116,7 +119,7 @@ impl Round<'_> {
     fn for_job(&mut self, job: &Job) {
         if job.ended.is_some() {
             return match &job.stint {
-                Some(stint) if stint.is_ended() && (job.cancelled_by.is_none() || self.is_a_guest(job, stint)) => {
+                Some(stint) if stint.is_ended() && (job.cancelled_by.is_none() || self.has_company(job, stint)) => {
                     self.last_save(job, stint)
                 }
                 _ => self.leave_all(job, &Reason::new("ended", "the job is over")),
@@ -165,9 +168,12 @@ impl Round<'_> {
     fn leave_all(&mut self, job: &Job, reason: &Reason) {
         let brain = self.brain;
         let leases = brain.leases_of(job.id).filter(|lease| !lease.is_releasing());
+        // Who has just moved in is there in the next step.
+        let leases = leases.filter(|lease| !self.has_newcomer(lease));
         let (own, shared): (Vec<&Lease>, Vec<&Lease>) = leases.partition(|lease| lease.sharers.is_empty());
         self.release(&own, reason);
-        shared.into_iter().for_each(|lease| self.hand_over(lease));
+        let left = shared.into_iter().filter(|lease| !brain.is_on(job.id, lease.id));
+        left.for_each(|lease| self.hand_over(lease));
     }
 
     /// Gives back the machines of a stint that does not end, whoever they are for: agents kill what does not stop, so one
@@ -179,15 +185,17 @@ impl Round<'_> {
         self.release(&leases, reason);
     }
 
-    /// Whether a stint runs on a lease of another workload.
-    fn is_a_guest(&self, job: &Job, stint: &Stint) -> bool {
-        stint.leases().filter_map(|id| self.brain.leases.get(&id)).any(|lease| lease.workload != Some(job.id))
+    /// Whether a stint has a lease together with another workload.
+    fn has_company(&self, job: &Job, stint: &Stint) -> bool {
+        let mut leases = stint.leases().filter_map(|id| self.brain.leases.get(&id));
+        leases.any(|lease| lease.workload != Some(job.id) || !lease.sharers.is_empty())
     }
 
     /// Gives leases back that are not on their way back, each group in one go.
     fn release(&mut self, leases: &[&Lease], reason: &Reason) {
         let mut groups: BTreeMap<DecisionId, Vec<u32>> = BTreeMap::new();
         for lease in leases.iter().filter(|lease| !lease.is_releasing()) {
+            self.rooms.close(lease);
             groups.entry(lease.id.group).or_default().push(lease.id.slot);
         }
         for (group, slots) in groups {
@@ -386,6 +394,7 @@ impl Round<'_> {
         let text = "there is room on a machine that is held already, and it is what would be got";
         let reason = Reason::new("room", text).count("of job", holder.0);
         self.give_devices(&allocation);
+        self.moved_in.insert(allocation.lease);
         let resume = job.avoid.map_or(Resume::Newest, Resume::Before);
         self.say(Decision::Start { stint, allocations: vec![allocation], resume }, reason);
     }

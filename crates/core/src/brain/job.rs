@@ -67,6 +67,9 @@ pub struct Stint {
     pub phase: StintPhase,
     /// Since when the job waits for it: its leases were asked for, or the stint before was over.
     pub wanted_at: Time,
+    /// It began on a machine of another workload.
+    #[serde(default)]
+    pub moved_in: bool,
     /// Its workers in order of rank.
     pub workers: Vec<Worker>,
     /// What rank 0 resumed from.

@@ -183,6 +183,11 @@ impl Brain {
         {
             *job.held.entry(lease.market).or_default() += lease.held_at(end_at);
         }
+        for sharer in &lease.sharers {
+            if let Some(job) = self.jobs.get_mut(&sharer.stint.workload) {
+                *job.held.entry(lease.market).or_default() += Span((end_at - sharer.since).0.max(0));
+            }
+        }
         self.end_workers_on(id, end, on_it);
         lease.workload.into_iter().for_each(|workload| self.forget_if_over(workload));
     }

@@ -133,9 +133,11 @@ impl Round<'_> {
     pub(super) fn over_budget(&mut self, job: &Job) -> Option<Reason> {
         let budget = job.spec.budget?;
         let spent = self.brain.spent(job, self.now);
-        let leases = self.brain.used_by(job.id);
-        let rate = leases.fold(NanoUsd(0), |sum, (lease, _)| sum + self.brain.hourly(lease, job.id));
-        let reserve = rate.for_span(job.spec.run.grace + Span::minutes(1));
+        let leases = || self.brain.used_by(job.id).map(|(lease, _)| lease);
+        let rate = leases().fold(NanoUsd(0), |sum, lease| sum + self.brain.hourly(lease, job.id));
+        // Whoever shares a machine may have to pay for all of it from one moment to the next.
+        let dearest = leases().filter_map(|lease| lease.meter.as_ref()).fold(NanoUsd(0), |sum, meter| sum + meter.rate);
+        let reserve = rate.max(dearest).for_span(job.spec.run.grace + Span::minutes(1));
         let left = budget - spent - reserve;
         if left.0 <= 0 {
             let reason = Reason::new("budget", "going on would exceed the budget: paused");
@@ -179,7 +181,8 @@ impl Round<'_> {
     pub(super) fn keep_saved(&mut self, job: &Job, stint: &Stint) {
         let StintPhase::Running { since } = stint.phase else { return };
         let last = stint.save_asked.map_or(since, |asked| asked.at).max(stint.saved_at.unwrap_or(since));
-        let risky = self.leases(job).iter().filter_map(|lease| lease.at_risk_since).max();
+        let leases = stint.leases().filter_map(|id| self.brain.leases.get(&id));
+        let risky = leases.filter_map(|lease| lease.at_risk_since).max();
         if risky.is_some_and(|risky| risky > last) {
             let reason =
                 Reason::new("at-risk", "the market says that a lease may be taken soon: the program saves now");

@@ -2,7 +2,7 @@
 //! when the one that it was got for leaves.
 
 use super::decide::Round;
-use super::{Brain, Job, Lease, Stint};
+use super::{Brain, Job, Lease};
 use crate::ids::{LeaseId, WorkloadId};
 use crate::offer::OfferId;
 use crate::pool::{Allocation, Device, Part};
@@ -27,52 +27,68 @@ impl Job {
     /// How many accelerators of a lease a worker of this job uses; none for all of them.
     fn count_on(&self, lease: &Lease) -> Option<u32> {
         let accelerator = &lease.goods.as_ref()?.accelerator;
+        // The hosts of a TPU slice are one thing, which is used as a whole.
+        let whole = accelerator.to_ascii_lowercase().starts_with("tpu") || lease.accelerators() > MOST_DEVICES;
         let ask = self.spec.resources.iter().find(|ask| ask.accelerator == *accelerator)?;
-        let in_part = 0 < ask.count && ask.count < lease.accelerators() && lease.accelerators() <= MOST_DEVICES;
-        in_part.then_some(ask.count)
+        (!whole && (1..lease.accelerators()).contains(&ask.count)).then_some(ask.count)
     }
 }
 
 /// Machines with devices that nobody uses, as they are during one step.
 pub(super) struct Rooms {
     by_offer: BTreeMap<OfferId, Vec<LeaseId>>,
-    /// Devices that decisions of this step give away.
-    given: BTreeMap<LeaseId, BTreeSet<u32>>,
+    /// Devices of each machine that is dealt out by device which stints have, or get by decisions of this step.
+    used: BTreeMap<LeaseId, BTreeSet<u32>>,
+}
+
+impl Rooms {
+    /// A machine that is given back in this step takes nobody in.
+    pub fn close(&mut self, lease: &Lease) {
+        self.by_offer.get_mut(&lease.offer).into_iter().for_each(|leases| leases.retain(|id| *id != lease.id));
+    }
 }
 
 impl Brain {
     pub(super) fn rooms(&self) -> Rooms {
-        let mut by_offer: BTreeMap<OfferId, Vec<LeaseId>> = BTreeMap::new();
+        let mut rooms = Rooms { by_offer: BTreeMap::new(), used: BTreeMap::new() };
         let dealt = |lease: &&Lease| (2..=MOST_DEVICES).contains(&lease.accelerators());
         for lease in self.leases.values().filter(dealt).filter(|lease| lease.is_usable()) {
-            if self.devices_in_use(lease, None).len() < lease.accelerators() as usize {
-                by_offer.entry(lease.offer.clone()).or_default().push(lease.id);
+            let used = self.devices_in_use(lease);
+            // What comes in groups may have to be given back as a group.
+            let single = self.group_of(lease).is_some_and(|group| group.want.units == 1);
+            if single && used.len() < lease.accelerators() as usize {
+                rooms.by_offer.entry(lease.offer.clone()).or_default().push(lease.id);
             }
+            rooms.used.insert(lease.id, used);
         }
-        Rooms { by_offer, given: BTreeMap::new() }
+        rooms
     }
 
-    /// Devices of a lease that stints have, but for those of one workload.
-    fn devices_in_use(&self, lease: &Lease, but_for: Option<WorkloadId>) -> BTreeSet<u32> {
-        let others = self.workloads_on(lease.id).into_iter().filter(|workload| Some(*workload) != but_for);
-        let stints = others.filter_map(|workload| self.jobs.get(&workload)?.stint.as_ref());
-        let all = 0..lease.accelerators().min(MOST_DEVICES);
-        let of_stint = |stint: &Stint| -> Vec<u32> {
-            let here = stint.allocations.iter().filter(|part| part.lease == lease.id);
-            let numbers = here.map(|part| match &part.devices {
-                Some(devices) => devices.iter().map(|device| device.number).collect(),
-                None => all.clone().collect::<Vec<u32>>(),
-            });
-            numbers.flatten().collect()
-        };
-        stints.flat_map(of_stint).collect()
+    /// Devices of a lease that stints have.
+    fn devices_in_use(&self, lease: &Lease) -> BTreeSet<u32> {
+        let stints = self.workloads_on(lease.id).into_iter();
+        let stints = stints.filter_map(|workload| self.jobs.get(&workload)?.stint.as_ref());
+        let parts = stints.flat_map(|stint| stint.allocations.iter().filter(|part| part.lease == lease.id));
+        let numbers = parts.flat_map(|part| match &part.devices {
+            Some(devices) => devices.iter().map(|device| device.number).collect::<Vec<u32>>(),
+            None => (0..lease.accelerators().min(MOST_DEVICES)).collect(),
+        });
+        numbers.collect()
     }
 
-    /// A guest has the lease from now on, and pays for all that others do not have of it.
+    /// Whether a workload has a stint on a lease, ended or not.
+    pub(super) fn is_on(&self, workload: WorkloadId, lease: LeaseId) -> bool {
+        let stint = self.jobs.get(&workload).and_then(|job| job.stint.as_ref());
+        stint.is_some_and(|stint| stint.is_on(lease))
+    }
+
+    /// A guest has the lease from now on, and pays for all that others do not have of it. Whoever still runs there keeps it.
     pub(super) fn on_hand_over(&mut self, seq: u64, id: LeaseId, to: WorkloadId) {
         let now = self.now;
         let is_guest = |lease: &&Lease| lease.sharers.iter().any(|sharer| sharer.stint.workload == to);
-        let Some(lease) = self.leases.get(&id).filter(is_guest).filter(|lease| !lease.is_releasing()) else { return };
+        let is_left = |lease: &&Lease| lease.workload.is_none_or(|holder| !self.is_on(holder, id));
+        let lease = self.leases.get(&id).filter(is_guest).filter(is_left).filter(|lease| !lease.is_releasing());
+        let Some(lease) = lease else { return };
         let (from, market, held) = (lease.workload, lease.market, lease.held_at(now));
         self.book(id, now, seq);
         if let Some(job) = from.and_then(|from| self.jobs.get_mut(&from)) {
@@ -97,15 +113,14 @@ impl Round<'_> {
     pub(super) fn own_part(&self, job: &Job, id: LeaseId) -> Option<Allocation> {
         let lease = self.brain.leases.get(&id)?;
         let Some(count) = job.count_on(lease) else { return Some(Allocation::whole(id)) };
-        let devices: Vec<Device> = self.free_devices(job, lease).take(count as usize).collect();
+        let devices: Vec<Device> = self.free_devices(lease).take(count as usize).collect();
         let enough = devices.len() == count as usize;
         enough.then(|| Allocation { devices: Some(devices), ..Allocation::whole(id) })
     }
 
-    fn free_devices(&self, job: &Job, lease: &Lease) -> impl Iterator<Item = Device> {
-        let mut used = self.brain.devices_in_use(lease, Some(job.id));
-        used.extend(self.rooms.given.get(&lease.id).into_iter().flatten());
-        let free = (0..lease.accelerators()).filter(move |number| !used.contains(number));
+    fn free_devices(&self, lease: &Lease) -> impl Iterator<Item = Device> {
+        let used = self.rooms.used.get(&lease.id);
+        let free = (0..lease.accelerators()).filter(move |number| used.is_none_or(|used| !used.contains(number)));
         free.map(|number| Device { number, part: Part::Whole })
     }
 
@@ -123,8 +138,8 @@ impl Round<'_> {
             let count = job.count_on(lease)? as usize;
             // Between two stints the devices of the holder stay its own.
             let kept = if holder.stint.is_none() { holder.count_on(lease)? as usize } else { 0 };
-            let free: Vec<Device> = self.free_devices(job, lease).collect();
-            let devices = free.get(..count).filter(|_| count + kept <= free.len())?;
+            let free: Vec<Device> = self.free_devices(lease).take(count + kept).collect();
+            let devices = free.get(..count).filter(|_| free.len() == count + kept)?;
             Some((Allocation { devices: Some(devices.to_vec()), ..Allocation::whole(lease.id) }, holder.id))
         })
     }
@@ -132,7 +147,12 @@ impl Round<'_> {
     /// Notes that devices are given away in this step.
     pub(super) fn give_devices(&mut self, allocation: &Allocation) {
         let numbers = allocation.devices.iter().flatten().map(|device| device.number);
-        self.rooms.given.entry(allocation.lease).or_default().extend(numbers);
+        self.rooms.used.entry(allocation.lease).or_default().extend(numbers);
+    }
+
+    /// Whether a job was started in this step on a lease of another.
+    pub(super) fn has_newcomer(&self, lease: &Lease) -> bool {
+        self.moved_in.contains(&lease.id)
     }
 
     /// Leaves a machine to one of the guests on it.
@@ -141,8 +161,12 @@ impl Round<'_> {
             let stint = self.brain.jobs.get(workload).and_then(|job| job.stint.as_ref());
             stint.is_some_and(|stint| stint.stopping.is_none() && !stint.is_ended())
         };
+        // Who has a budget may not be able to pay for all of it.
+        let bears = |workload: &WorkloadId| {
+            stays(workload) && self.brain.jobs.get(workload).is_some_and(|job| job.spec.budget.is_none())
+        };
         let guests = || lease.sharers.iter().map(|sharer| sharer.stint.workload);
-        if let Some(to) = guests().find(stays).or_else(|| guests().next()) {
+        if let Some(to) = guests().find(bears).or_else(|| guests().find(stays)).or_else(|| guests().next()) {
             let text = "the job that the machine was got for leaves it: this one runs there, and has it from now on";
             self.say(Decision::HandOver { lease: lease.id, to }, Reason::new("hand-over", text));
         }
@@ -154,6 +178,6 @@ impl Round<'_> {
 fn may_share(job: &Job, holder: &Job, lease: &Lease) -> bool {
     let same = (&job.spec.owner, &job.spec.team) == (&holder.spec.owner, &holder.spec.team);
     let counted_on = !lease.market.can_be_taken() && [job, holder].iter().any(|job| job.spec.deadline.is_some());
-    let leaving = holder.ended.is_some() || holder.cancelled_by.is_some() || holder.paused;
+    let leaving = holder.ended.is_some() || holder.cancelled_by.is_some() || holder.paused || holder.verdict.is_some();
     same && !counted_on && !leaving
 }

@@ -14,7 +14,7 @@ impl Brain {
     pub fn view(&self, id: WorkloadId, now: Time) -> Option<JobView> {
         let job = self.job(id)?;
         let now = self.now().max(now);
-        let now = job.ended.as_ref().map_or(now, |(at, _)| if self.leases_of(id).next().is_none() { *at } else { now });
+        let now = job.ended.as_ref().map_or(now, |(at, _)| if self.used_by(id).next().is_none() { *at } else { now });
         let mut view = blank(job, now);
         view.state = self.state_of(job);
         view.slack = if view.state.is_over() { None } else { self.sight(job, now).slack() };

@@ -18,7 +18,9 @@ impl Brain {
         self.share_leases(id, allocations, by.seq);
         let (now, Some(job)) = (self.now, self.jobs.get_mut(&id.workload)) else { return };
         job.epoch = id.epoch;
+        job.began_at.get_or_insert(now);
         let leases = allocations.iter().filter_map(|part| self.leases.get(&part.lease));
+        let moved_in = leases.clone().any(|lease| lease.workload != Some(id.workload));
         // Time in an engine's own queue is no part of a start, and a machine of another was not got for it.
         let granted = |lease: &Lease| self.groups.get(&lease.id.group).and_then(Group::on_its_way_since);
         let wanted = leases.map(|lease| match lease.workload == Some(id.workload) {
@@ -33,6 +35,7 @@ impl Brain {
             resume,
             phase: StintPhase::Starting,
             wanted_at: wanted.max(job.stint_over_at).unwrap_or(now),
+            moved_in,
             workers: vec![Worker::default(); allocations.len()],
             restored: None,
             base: job.progress.durable,
@@ -161,9 +164,12 @@ impl Brain {
                 job.progress.learn_speed(&offer.unwrap_or_default(), whole, now - before);
             }
         } else {
-            let took = now - stint.wanted_at;
-            job.restarts = (job.restarts.0.saturating_add(1), job.restarts.1 + took);
-            job.slowest_restart = job.slowest_restart.max(took);
+            // A start on a machine that was there already says little of one that has to be got.
+            if !stint.moved_in {
+                let took = now - stint.wanted_at;
+                job.restarts = (job.restarts.0.saturating_add(1), job.restarts.1 + took);
+                job.slowest_restart = job.slowest_restart.max(took);
+            }
         }
         stint.reported = Some((now, work));
         stint.fruitful |= work > job.progress.durable;

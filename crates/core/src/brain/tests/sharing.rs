@@ -186,3 +186,115 @@ fn a_machine_that_fits_every_ask_is_not_dealt_out_by_device() {
     world.decide();
     assert!(world.brain.job(second).is_some_and(|job| job.stint.is_none()));
 }
+
+/// A holder and a guest, each on one device of a spot machine of four.
+fn side_by_side(holder: JobSpec, guest: JobSpec) -> (World, [(WorkloadId, StintId); 2], LeaseId) {
+    let mut world = world_of_four();
+    let first = world.running(holder);
+    let lease = world.leases()[0];
+    let second = world.submit(guest);
+    world.decide();
+    assert_eq!(devices(&world, second).map(|(lease, _)| lease), Some(lease));
+    let guest = world.started(second);
+    world.decide();
+    (world, [first, (second, guest)], lease)
+}
+
+#[test]
+fn a_machine_that_is_given_back_in_a_step_takes_nobody_in_and_one_that_took_somebody_in_stays() {
+    let retries = || JobSpec { retries: 3, ..asks(1, None) };
+    for guest_first in [false, true] {
+        let (mut world, [(first, one), (second, other)], lease) = side_by_side(retries(), retries());
+        // One is done, the other fails and is tried again, and both are heard of at once.
+        let (done, failed) = if guest_first { (other, one) } else { (one, other) };
+        let ended = |stint, code| Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Exited { code }, settled: true };
+        world.event(ended(done, 0));
+        world.event(ended(failed, 1));
+        let decisions = world.decide();
+        let released = decisions.iter().position(|decision| matches!(decision, Decision::Release { .. }));
+        let stayed = if guest_first { first } else { second };
+        let started = devices(&world, stayed).map(|(lease, _)| lease);
+        assert!(released.is_none() || started != Some(lease), "{decisions:?}");
+        assert!(world.brain.lease(lease).is_none_or(|known| known.is_releasing() || known.workload == Some(stayed)));
+    }
+}
+
+#[test]
+fn who_still_stores_its_last_save_keeps_its_machine_until_then() {
+    let (mut world, [(first, stint), (second, _)], lease) = side_by_side(asks(1, None), asks(1, None));
+    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Exited { code: 0 }, settled: false });
+    world.decide();
+    world.event(Event::CancelRequested { workload: first, by: "ada".to_owned() });
+    world.decide();
+    let handed = Decision::HandOver { lease, to: second };
+    world.record(Body::Decision(handed.clone(), Reason::new("test", "test")));
+    assert_eq!(world.brain.lease(lease).and_then(|lease| lease.workload), Some(first), "its stint is still there");
+    world.gone(LeaseEnd::Taken);
+    world.decide();
+    assert!(world.brain.job(first).is_none(), "nothing of it can come any more");
+    assert!(world.brain.job(second).is_some_and(|job| job.interruptions == 1));
+}
+
+#[test]
+fn a_guest_hears_of_risk_and_its_hours_are_counted_when_the_machine_is_taken() {
+    let (mut world, [_, (second, guest)], lease) = side_by_side(asks(1, None), asks(1, None));
+    world.pass(Span::hours(1));
+    world.event(Event::LeaseAtRisk { lease });
+    assert!(world.decide().contains(&Decision::Checkpoint { stint: guest }));
+    world.event(Event::LeaseGone { lease, at: world.now, end: LeaseEnd::Taken });
+    let held = world.brain.job(second).expect("it goes on").held.clone();
+    assert_eq!(held.values().copied().collect::<Vec<_>>(), [Span::hours(1)]);
+}
+
+#[test]
+fn a_start_on_a_machine_that_is_there_says_nothing_of_one_that_is_to_be_got() {
+    let steps = || JobSpec { work: WorkSpec { unit: WorkUnit::Steps, ..asks(1, None).work }, ..asks(1, None) };
+    let (mut world, [(first, one), (second, guest)], _) = side_by_side(steps(), steps());
+    world.pass(Span::seconds(10));
+    for stint in [one, guest] {
+        world.event(Event::Progress { stint, done: Work(1_000), total: None });
+    }
+    let restarts = |id| world.brain.job(id).expect("known").restarts.0;
+    assert_eq!((restarts(first), restarts(second)), (1, 0));
+}
+
+#[test]
+fn a_guest_with_a_budget_keeps_enough_for_all_of_the_machine() {
+    let budget = |dollars| JobSpec { budget: Some(NanoUsd::from_dollars(dollars)), ..asks(1, None) };
+    let (mut world, [_, (poor, _)], _) = side_by_side(asks(1, None), budget(1.0));
+    // A quarter of $2 an hour; a last save takes a minute and a half, of all of it in the worst case.
+    let paused = |decisions: Vec<Decision>| decisions.contains(&Decision::Pause { workload: poor });
+    world.pass(Span::minutes(113));
+    assert!(!paused(world.decide()));
+    world.pass(Span::minutes(2));
+    assert!(paused(world.decide()), "{}", world.view(poor).cost);
+}
+
+#[test]
+fn who_has_no_budget_is_preferred_to_take_a_machine_over() {
+    let budget = JobSpec { budget: Some(NanoUsd::from_dollars(50.0)), ..asks(1, None) };
+    let (mut world, [(_, stint), _], lease) = side_by_side(asks(1, None), budget);
+    let third = world.submit(asks(1, None));
+    world.decide();
+    world.started(third);
+    world.ended(stint, WorkerEnd::Exited { code: 0 });
+    assert!(world.decide().contains(&Decision::HandOver { lease, to: third }));
+}
+
+#[test]
+fn leases_of_a_gang_and_slices_are_not_shared() {
+    let mut world = world_of_four();
+    four(&mut world, LARGE_SPOT, 2.0, Some(4));
+    world.running(JobSpec { gang: 2, ..asks(1, None) });
+    let second = world.submit(asks(1, None));
+    world.decide();
+    assert_eq!(devices(&world, second), None, "an engine may give groups back as a whole only");
+
+    let mut slices = world_of_four();
+    slices.offer_of("tpu-v5e", "test/a/slice/spot", 0.1, Some(1));
+    let offer = slices.brain.offer(&OfferId::new("test/a/slice/spot")).expect("seen").clone();
+    slices.event(Event::OfferSeen { offer: Offer { accelerators: 8, ..offer } });
+    let ask = || vec![Ask { accelerator: "tpu-v5e".to_owned(), count: 4 }];
+    let (first, _) = slices.running(JobSpec { resources: ask(), ..asks(1, None) });
+    assert!(slices.brain.job(first).is_some_and(|job| job.stint.is_some()) && devices(&slices, first).is_none());
+}
