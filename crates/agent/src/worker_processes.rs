@@ -13,7 +13,13 @@ use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use windfall_core::StintId;
+
+/// A driver may hold a killed process for a while, and the process its device: its worker has not ended before that, for
+/// two minutes more at most.
+const PATIENT_ROUNDS: u32 = 1_200;
+const PATIENT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The mark's name in the environment of a worker's processes.
 pub(crate) const MARK: &str = "WINDFALL_WORKER";
@@ -167,7 +173,7 @@ impl ProgramProcesses {
     /// Kills what is left and reaps it. Returns how many processes were there at first.
     pub async fn end(&self) -> u32 {
         let (mut first, mut empty) = (None, 0);
-        for _ in 0..ROUNDS {
+        for round in 0..ROUNDS + PATIENT_ROUNDS {
             let running = self.left().running;
             first.get_or_insert(running.len() as u32);
             empty = if running.is_empty() { empty + 1 } else { 0 };
@@ -175,7 +181,7 @@ impl ProgramProcesses {
                 break;
             }
             processes::signal_all(&running, Signal::KILL);
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(if round < ROUNDS { PAUSE } else { PATIENT_PAUSE }).await;
         }
         first.unwrap_or(0)
     }

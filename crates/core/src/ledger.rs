@@ -66,18 +66,18 @@ impl Beneficiary {
 /// What kind of workload is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum WorkloadKind {
     /// Finite work.
     Job,
     /// Endless work.
     Fleet,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for WorkloadKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Kind::Job => "job",
-            Kind::Fleet => "fleet",
+            WorkloadKind::Job => "job",
+            WorkloadKind::Fleet => "fleet",
         })
     }
 }
@@ -93,7 +93,7 @@ pub struct Account {
     /// The user's name for it; need not be unique.
     pub name: String,
     /// Job or fleet.
-    pub kind: Kind,
+    pub kind: WorkloadKind,
     /// The user's own words about it.
     pub tags: BTreeMap<String, String>,
 }
@@ -106,7 +106,7 @@ impl Account {
             team: spec.team.clone(),
             user: spec.owner.clone(),
             name: spec.name.clone(),
-            kind: Kind::Job,
+            kind: WorkloadKind::Job,
             tags: spec.tags.clone(),
         }
     }

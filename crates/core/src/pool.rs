@@ -131,13 +131,13 @@ pub struct Allocation {
 pub struct Device {
     /// Its number on the lease, from 0.
     pub number: u32,
-    pub part: Part,
+    pub part: DevicePart,
 }
 
 /// How much of an accelerator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Part {
+pub enum DevicePart {
     Whole,
     /// A share of its time and memory.
     Share {
@@ -151,13 +151,13 @@ pub enum Part {
     },
 }
 
-impl Part {
+impl DevicePart {
     /// As a fraction: so many of so many.
     pub fn fraction(&self) -> (u32, u32) {
         match self {
-            Part::Whole => (1, 1),
-            Part::Share { part, of } => (*part.min(of), (*of).max(1)),
-            Part::Mig { slices, .. } => ((*slices).min(7), 7),
+            DevicePart::Whole => (1, 1),
+            DevicePart::Share { part, of } => (*part.min(of), (*of).max(1)),
+            DevicePart::Mig { slices, .. } => ((*slices).min(7), 7),
         }
     }
 }

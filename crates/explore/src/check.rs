@@ -2,7 +2,7 @@
 //! show are in `windfall_core::laws`.
 
 use crate::driver::{SWEEP, WorldRun};
-use crate::fault::Kind;
+use crate::fault::FaultKind;
 use crate::random;
 use crate::scenario::JobPlan;
 use crate::server::now;
@@ -370,7 +370,7 @@ impl WorldRun {
     }
 
     /// Faults that struck, by kind.
-    pub fn faults(&self) -> Vec<Kind> {
+    pub fn faults(&self) -> Vec<FaultKind> {
         self.shared.world().faults.struck.iter().map(|struck| struck.kind).collect()
     }
 }

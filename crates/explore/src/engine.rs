@@ -1,6 +1,6 @@
 //! The engine of the invented world: keeps the contract of `Engine`, with answers that get lost on the way.
 
-use crate::fault::Kind;
+use crate::fault::FaultKind;
 use crate::market;
 use crate::planted::Bug;
 use crate::world::{Machine, Worker, World};
@@ -50,8 +50,8 @@ impl World {
 
     /// Whether a call is lost on its way there, and whether its answer is.
     fn call(&mut self) -> (bool, bool) {
-        let before = self.strike(Kind::CallLostBefore);
-        let after = !before && self.strike(Kind::CallLostAfter);
+        let before = self.strike(FaultKind::CallLostBefore);
+        let after = !before && self.strike(FaultKind::CallLostAfter);
         if before || after {
             self.delay += crate::driver::RETRY;
         }

@@ -9,13 +9,13 @@ macro_rules! kinds {
     ($($kind:ident $name:literal $permille:literal,)*) => {
         /// What can go wrong.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        pub(crate) enum Kind { $($kind,)* }
+        pub(crate) enum FaultKind { $($kind,)* }
 
-        impl Kind {
-            pub const ALL: &[Kind] = &[$(Kind::$kind,)*];
-            pub fn name(self) -> &'static str { match self { $(Kind::$kind => $name,)* } }
+        impl FaultKind {
+            pub const ALL: &[FaultKind] = &[$(FaultKind::$kind,)*];
+            pub fn name(self) -> &'static str { match self { $(FaultKind::$kind => $name,)* } }
             /// How often it strikes when it could, in a thousand.
-            fn permille(self) -> u64 { match self { $(Kind::$kind => $permille,)* } }
+            fn permille(self) -> u64 { match self { $(FaultKind::$kind => $permille,)* } }
         }
     };
 }
@@ -61,7 +61,7 @@ kinds! {
 #[derive(Clone, Debug)]
 pub(crate) struct Struck {
     pub index: u64,
-    pub kind: Kind,
+    pub kind: FaultKind,
     pub at: Time,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Faults {
     /// Nothing strikes any more.
     pub over: bool,
     /// Kinds that this world does not know.
-    pub without: BTreeSet<Kind>,
+    pub without: BTreeSet<FaultKind>,
     /// In a thousand, on top of each kind's own chance.
     pub weight: u64,
     pub struck: Vec<Struck>,
@@ -88,7 +88,7 @@ impl Faults {
     }
 
     /// Whether this chance strikes.
-    pub fn strike(&mut self, kind: Kind, at: Time) -> bool {
+    pub fn strike(&mut self, kind: FaultKind, at: Time) -> bool {
         self.next += 1;
         if self.over || self.without.contains(&kind) {
             return false;

@@ -2,7 +2,7 @@
 
 use crate::LAWS;
 use crate::driver::WorldRun;
-use crate::fault::Kind;
+use crate::fault::FaultKind;
 use crate::nodes::SCENES;
 use crate::planted::Bug;
 use std::collections::BTreeMap;
@@ -127,7 +127,7 @@ impl Report {
     pub fn unreached(&self) -> Vec<String> {
         let kinds = Event::KINDS.iter().chain(&Decision::KINDS).copied();
         let missing = kinds.filter(|kind| !self.kinds.contains_key(*kind)).map(|kind| format!("record {kind}"));
-        let faults = Kind::ALL.iter().map(|kind| kind.name()).filter(|name| !self.faults.contains_key(*name));
+        let faults = FaultKind::ALL.iter().map(|kind| kind.name()).filter(|name| !self.faults.contains_key(*name));
         let laws = LAWS.iter().map(|(law, _)| *law).filter(|law| *law != 4);
         let laws = laws.filter(|law| !self.reached.contains_key(law)).map(|law| format!("law {law}"));
         let faults = faults.map(|name| format!("fault {name}"));

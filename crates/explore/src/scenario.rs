@@ -1,7 +1,7 @@
 //! What a seed stands for: the jobs of a world, their programs, and how rough the world is.
 
 use crate::driver::BEGIN;
-use crate::fault::Kind;
+use crate::fault::FaultKind;
 use crate::market;
 use crate::program::{OnTerm, Plot, Program};
 use crate::random::{self, Random};
@@ -31,7 +31,7 @@ pub(crate) struct Scenario {
     pub moody: bool,
     /// Outages are short and clocks go evenly.
     pub gentle: bool,
-    pub without: BTreeSet<Kind>,
+    pub without: BTreeSet<FaultKind>,
     pub poll: Span,
     pub forgets: bool,
 }
@@ -43,7 +43,7 @@ impl Scenario {
         let moody = !gentle && random.permille(300);
         let mut without = BTreeSet::new();
         if gentle {
-            without.extend([Kind::ClockJump]);
+            without.extend([FaultKind::ClockJump]);
         }
         // Plans are solved anew in every world, which takes longer than all the rest: few worlds follow one.
         let policy = if random.permille(100) { "foresight" } else { "levi-safe" }.to_owned();

@@ -20,14 +20,14 @@ pub struct Scenario {
 
 /// How one policy did.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Standing {
+pub struct PolicyResult {
     /// The policy.
     pub name: String,
     /// Every scenario, in order.
     pub played: Vec<Played>,
 }
 
-impl Standing {
+impl PolicyResult {
     /// The average cost in dollars.
     pub fn mean_cost(&self) -> f64 {
         mean(self.played.iter().map(|played| played.cost.dollars()))
@@ -54,14 +54,15 @@ pub fn compare(
     players: &[Player],
     threads: usize,
     done: &(dyn Fn(usize) + Sync),
-) -> Vec<Standing> {
+) -> Vec<PolicyResult> {
     let few = scenarios.len() * players.len() <= WHOLE_RUNS;
     let play = if few { play_whole } else { play };
     let rows = in_parallel(scenarios, threads, done, |scenario| {
         players.iter().map(|player| play(player, &scenario.course, &scenario.terms)).collect::<Vec<_>>()
     });
     let column = |number: usize| rows.iter().map(|row| row[number].clone()).collect();
-    let standing = |(number, player): (usize, &Player)| Standing { name: player.name.clone(), played: column(number) };
+    let standing =
+        |(number, player): (usize, &Player)| PolicyResult { name: player.name.clone(), played: column(number) };
     players.iter().enumerate().map(standing).collect()
 }
 

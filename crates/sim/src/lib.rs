@@ -10,7 +10,7 @@ mod recording;
 mod tape;
 mod whole;
 
-pub use compare::{Scenario, Standing, compare, mean, optima};
+pub use compare::{PolicyResult, Scenario, compare, mean, optima};
 pub use course::{Course, Terms, Zone};
 pub use learn::{Lesson, learn, resample};
 pub use omniscient::{TapeJob, least_cost, omniscient};

@@ -14,13 +14,13 @@ use url::Url;
 use super::error::{CheckpointError, Result};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum StoreKind {
     S3,
     Gcs,
     Azure,
 }
 
-impl Kind {
+impl StoreKind {
     pub fn bucket_word(self) -> &'static str {
         match self {
             Self::S3 | Self::Gcs => "bucket",
@@ -64,7 +64,7 @@ pub(crate) enum StoreAddress {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Remote {
-    pub kind: Kind,
+    pub kind: StoreKind,
     pub bucket: String,
     pub prefix: String,
     /// As the environment says it; empty means the provider's own.
@@ -87,9 +87,9 @@ impl StoreAddress {
                     .map_err(|()| bad(format!("not a path: {address}"), "write it as file:///path"))?;
                 return directory(&path);
             }
-            "s3" | "s3a" => Kind::S3,
-            "gs" => Kind::Gcs,
-            "az" | "azure" | "abfs" | "abfss" => Kind::Azure,
+            "s3" | "s3a" => StoreKind::S3,
+            "gs" => StoreKind::Gcs,
+            "az" | "azure" | "abfs" | "abfss" => StoreKind::Azure,
             other => {
                 return Err(bad(
                     format!("unknown kind of store: {other}"),
@@ -132,7 +132,7 @@ fn check_printable(key: &str, value: &str) -> Result<()> {
 
 impl Remote {
     fn read(
-        kind: Kind,
+        kind: StoreKind,
         bucket: String,
         prefix: String,
         env: impl IntoIterator<Item = (String, String)>,
@@ -144,20 +144,22 @@ impl Remote {
                 continue;
             }
             match (kind, key.as_str()) {
-                (Kind::S3, "AWS_ENDPOINT_URL_S3") => endpoint.clone_from(&value),
-                (Kind::S3, "AWS_ENDPOINT_URL" | "AWS_ENDPOINT") if endpoint.is_empty() => endpoint.clone_from(&value),
-                (Kind::S3, "AWS_REGION") => region.clone_from(&value),
-                (Kind::S3, "AWS_DEFAULT_REGION") if region.is_empty() => region.clone_from(&value),
-                (Kind::Gcs, "GOOGLE_BASE_URL") => endpoint.clone_from(&value),
+                (StoreKind::S3, "AWS_ENDPOINT_URL_S3") => endpoint.clone_from(&value),
+                (StoreKind::S3, "AWS_ENDPOINT_URL" | "AWS_ENDPOINT") if endpoint.is_empty() => {
+                    endpoint.clone_from(&value)
+                }
+                (StoreKind::S3, "AWS_REGION") => region.clone_from(&value),
+                (StoreKind::S3, "AWS_DEFAULT_REGION") if region.is_empty() => region.clone_from(&value),
+                (StoreKind::Gcs, "GOOGLE_BASE_URL") => endpoint.clone_from(&value),
                 // What Google's own libraries read for an emulator, which takes no credentials.
-                (Kind::Gcs, "STORAGE_EMULATOR_HOST") if endpoint.is_empty() => {
+                (StoreKind::Gcs, "STORAGE_EMULATOR_HOST") if endpoint.is_empty() => {
                     endpoint = if value.contains("://") { value.clone() } else { format!("http://{value}") };
                     settings.push(("GOOGLE_BASE_URL".into(), endpoint.clone()));
                     // Not SKIP_SIGNATURE: object_store 0.14 asks the metadata server for a token all the same.
                     settings.push(("GOOGLE_BEARER_TOKEN".into(), "emulator".into()));
                 }
-                (Kind::Azure, "AZURE_STORAGE_ENDPOINT" | "AZURE_ENDPOINT") => endpoint.clone_from(&value),
-                (Kind::Azure, "AZURE_STORAGE_CONNECTION_STRING") => {
+                (StoreKind::Azure, "AZURE_STORAGE_ENDPOINT" | "AZURE_ENDPOINT") => endpoint.clone_from(&value),
+                (StoreKind::Azure, "AZURE_STORAGE_CONNECTION_STRING") => {
                     for (key, value) in connection_string(&value) {
                         if key == "AZURE_STORAGE_ENDPOINT" {
                             endpoint.clone_from(&value);
@@ -168,9 +170,9 @@ impl Remote {
                 _ => {}
             }
             let ours = match kind {
-                Kind::S3 => "AWS_",
-                Kind::Gcs => "GOOGLE_",
-                Kind::Azure => "AZURE_",
+                StoreKind::S3 => "AWS_",
+                StoreKind::Gcs => "GOOGLE_",
+                StoreKind::Azure => "AZURE_",
             };
             if key.starts_with(ours) {
                 check_printable(&key, &value)?;
@@ -208,9 +210,9 @@ impl Remote {
     /// The address a person would recognise.
     pub fn label(&self) -> String {
         let scheme = match self.kind {
-            Kind::S3 => "s3",
-            Kind::Gcs => "gs",
-            Kind::Azure => "az",
+            StoreKind::S3 => "s3",
+            StoreKind::Gcs => "gs",
+            StoreKind::Azure => "az",
         };
         let at = if self.endpoint.is_empty() { String::new() } else { format!(" at {}", self.endpoint) };
         format!("{scheme}://{}{}{}{at}", self.bucket, if self.prefix.is_empty() { "" } else { "/" }, self.prefix)
@@ -256,7 +258,7 @@ impl Remote {
         };
         let settings = self.env.iter().map(|(key, value)| (key.to_ascii_lowercase(), value));
         Ok(match self.kind {
-            Kind::S3 => {
+            StoreKind::S3 => {
                 let mut builder = AmazonS3Builder::new().with_client_options(client).with_retry(retry);
                 for (key, value) in settings {
                     if let Ok(key) = key.parse::<AmazonS3ConfigKey>() {
@@ -265,7 +267,7 @@ impl Remote {
                 }
                 Arc::new(builder.with_bucket_name(&self.bucket).build().map_err(wrong)?)
             }
-            Kind::Gcs => {
+            StoreKind::Gcs => {
                 let mut builder = GoogleCloudStorageBuilder::new().with_client_options(client).with_retry(retry);
                 for (key, value) in settings {
                     if let Ok(key) = key.parse::<GoogleConfigKey>() {
@@ -274,7 +276,7 @@ impl Remote {
                 }
                 Arc::new(builder.with_bucket_name(&self.bucket).build().map_err(wrong)?)
             }
-            Kind::Azure => {
+            StoreKind::Azure => {
                 let mut builder = MicrosoftAzureBuilder::new().with_client_options(client).with_retry(retry);
                 for (key, value) in settings {
                     if let Ok(key) = key.parse::<AzureConfigKey>() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::address::{Kind, StoreAddress};
+use super::address::{StoreAddress, StoreKind};
 
 /// A planner waits for the answer, and can do without.
 const WITHIN: Duration = Duration::from_secs(3);
@@ -29,13 +29,13 @@ pub async fn located(address: &str, env: impl IntoIterator<Item = (String, Strin
         StoreAddress::Remote(remote) => remote,
     };
     let cloud = match remote.kind {
-        Kind::S3 => "aws",
-        Kind::Gcs => "gcp",
-        Kind::Azure => "azure",
+        StoreKind::S3 => "aws",
+        StoreKind::Gcs => "gcp",
+        StoreKind::Azure => "azure",
     };
     // Other makers of stores name regions too, which are not those of AWS.
     let of_aws = remote.endpoint.is_empty() || remote.endpoint.trim_end_matches('/').ends_with(".amazonaws.com");
-    if remote.kind == Kind::S3 && of_aws {
+    if remote.kind == StoreKind::S3 && of_aws {
         let url = format!("https://{}.s3.amazonaws.com", remote.bucket);
         if let Some(region) = tokio::time::timeout(WITHIN, region_of_bucket(url)).await.ok().flatten() {
             return Some(Located::Said { cloud, region });

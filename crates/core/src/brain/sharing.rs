@@ -5,7 +5,7 @@ use super::decide::Round;
 use super::{Brain, Job, Lease};
 use crate::ids::{LeaseId, WorkloadId};
 use crate::offer::OfferId;
-use crate::pool::{Allocation, Device, Part};
+use crate::pool::{Allocation, Device, DevicePart};
 use crate::reason::Reason;
 use crate::record::Decision;
 use std::collections::{BTreeMap, BTreeSet};
@@ -121,7 +121,7 @@ impl Round<'_> {
     fn free_devices(&self, lease: &Lease) -> impl Iterator<Item = Device> {
         let used = self.rooms.used.get(&lease.id);
         let free = (0..lease.accelerators()).filter(move |number| used.is_none_or(|used| !used.contains(number)));
-        free.map(|number| Device { number, part: Part::Whole })
+        free.map(|number| Device { number, part: DevicePart::Whole })
     }
 
     /// Room for a job on a machine that is held already and is what the job would buy.

@@ -29,7 +29,7 @@ impl WorldRun {
         if self.shared.world().calm {
             return;
         }
-        let (refuses, hangs) = (self.strike(Kind::EngineSilent), self.strike(Kind::EngineHangs));
+        let (refuses, hangs) = (self.strike(FaultKind::EngineSilent), self.strike(FaultKind::EngineHangs));
         if !refuses && !hangs {
             return;
         }
@@ -83,7 +83,7 @@ impl WorldRun {
             return self.server.iter_mut().for_each(|server| server.looks.push(look.clone()));
         }
         let seen = self.seen(&engine, &groups, sweep);
-        if self.may_fail && self.strike(Kind::LookSlow) {
+        if self.may_fail && self.strike(FaultKind::LookSlow) {
             let most = if self.scenario.gentle { 2_000 } else { 25_000 };
             let later = Span(self.random.spread(100, most));
             self.shared.world().delay += later;
@@ -120,7 +120,7 @@ impl WorldRun {
         let Some(server) = &mut self.server else { return };
         let Ok(look) = &seen else { return server.cycle.saw(moment(self.now), engine, number, seen) };
         let events = dispatch::observed(server.cycle.brain(), engine, groups, look).events;
-        let events = self.distort(events, Kind::ObserveFails);
+        let events = self.distort(events, FaultKind::ObserveFails);
         let Some(server) = &mut self.server else { return };
         match events {
             None => server.cycle.saw(moment(self.now), engine, number, Err("the answer was lost".to_owned())),
@@ -134,7 +134,7 @@ impl WorldRun {
     pub(super) fn hear(&mut self) {
         let Some(server) = &self.server else { return };
         let said = server.hear(&self.shared);
-        let said = self.distort(said, Kind::ObservationDropped);
+        let said = self.distort(said, FaultKind::ObservationDropped);
         if said.is_none() {
             // Agents say it again.
             self.next_poll = self.next_poll.min(self.now + Span::seconds(1));
@@ -145,22 +145,22 @@ impl WorldRun {
     }
 
     /// What becomes of news on its way; none when it is lost, or comes later.
-    fn distort(&mut self, mut events: Vec<Event>, loss: Kind) -> Option<Vec<Event>> {
+    fn distort(&mut self, mut events: Vec<Event>, loss: FaultKind) -> Option<Vec<Event>> {
         if !self.may_fail || events.is_empty() {
             return Some(events);
         }
         let dropped = self.strike(loss);
-        let stale = !dropped && self.strike(Kind::ObservationStale);
+        let stale = !dropped && self.strike(FaultKind::ObservationStale);
         if dropped || stale {
             self.shared.world().delay += Span::seconds(2);
         }
-        if stale || (!dropped && self.strike(Kind::ObservationTwice)) {
+        if stale || (!dropped && self.strike(FaultKind::ObservationTwice)) {
             let most = if self.scenario.gentle { 2_000 } else { 600_000 };
             let later = Span(self.random.spread(100, most));
             let at = self.now + later;
             self.server.iter_mut().for_each(|server| server.inbox.push((at, events.clone())));
         }
-        if events.len() > 1 && self.strike(Kind::EventsShuffled) {
+        if events.len() > 1 && self.strike(FaultKind::EventsShuffled) {
             shuffle(&mut events, &mut self.random);
         }
         (!dropped && !stale).then_some(events)

@@ -7,7 +7,7 @@ mod steps;
 
 use crate::audit::Audit;
 use crate::engine::Shared;
-use crate::fault::{Faults, Kind};
+use crate::fault::{FaultKind, Faults};
 use crate::planted::Bug;
 use crate::random::{self, Random};
 use crate::scenario::Scenario;
@@ -100,7 +100,7 @@ impl WorldRun {
         faults.without = std::mem::take(&mut scenario.without);
         // Promises are kept through short outages only, and gentle worlds are where promises are checked.
         if scenario.gentle {
-            faults.without.extend([Kind::EngineSilent, Kind::EngineHangs, Kind::StoreAway]);
+            faults.without.extend([FaultKind::EngineSilent, FaultKind::EngineHangs, FaultKind::StoreAway]);
         }
         let mut world = World::new(how.seed, BEGIN, scenario.boot, scenario.moody, faults, how.bug);
         world.jobs = scenario.jobs.iter().map(|plan| crate::program::Truth::new(plan.program.clone())).collect();
@@ -169,7 +169,7 @@ impl WorldRun {
         self.broken.get_or_insert(Broken { law, what, step: self.steps });
     }
 
-    pub fn strike(&self, kind: Kind) -> bool {
+    pub fn strike(&self, kind: FaultKind) -> bool {
         self.shared.world().strike(kind)
     }
 
@@ -240,7 +240,7 @@ impl WorldRun {
     }
 
     fn go_to(&mut self, next: Time) {
-        let jump = self.server.is_some() && self.strike(Kind::ClockJump);
+        let jump = self.server.is_some() && self.strike(FaultKind::ClockJump);
         let next = if jump { next + Span::minutes(self.random.between(60, 600)) } else { next };
         let mut world = self.shared.world();
         world.advance(next);
@@ -280,7 +280,7 @@ impl WorldRun {
         self.shared.world().say(|| format!("the server dies, and is down for {down}"));
         self.shared.world().delay += down;
         while let Some(flight) = server.take_due(Time(i64::MAX)) {
-            if self.strike(Kind::CallAfterDeath) {
+            if self.strike(FaultKind::CallAfterDeath) {
                 let later = self.now + Span::seconds(self.random.spread(1, 4_000));
                 self.late_calls.push((later, flight.task));
             }

@@ -81,7 +81,7 @@ impl WorldRun {
 
     fn submit(&mut self, job: usize) {
         let spec = self.scenario.jobs[job].spec.clone();
-        if self.strike(Kind::BadInput) {
+        if self.strike(FaultKind::BadInput) {
             let bad = spoiled(&spec, &mut self.random);
             *self.reached.entry(9).or_default() += 1;
             if bad.check().is_err() && self.how.bug != Some(Bug::BadInputAccepted) {
@@ -102,7 +102,7 @@ impl WorldRun {
             self.to_submit.retain(|known| *known != job);
             return;
         }
-        if self.strike(Kind::SubmittedTwice) {
+        if self.strike(FaultKind::SubmittedTwice) {
             self.ask(Wish::Submit(job), event.clone());
         }
         self.ask(Wish::Submit(job), event);

@@ -16,7 +16,7 @@ impl WorldRun {
         let now = self.now;
         // Calls that fail are made again later, so this ends.
         while let Some(flight) = self.server.as_mut().and_then(|server| server.take_due(now)) {
-            if self.strike(Kind::DiesBetween) {
+            if self.strike(FaultKind::DiesBetween) {
                 if let Some(server) = &mut self.server {
                     server.flights.push(flight);
                 }
@@ -34,7 +34,7 @@ impl WorldRun {
     pub(super) fn drive(&mut self) {
         self.steps += 1;
         self.silence_an_engine();
-        if !self.shared.world().calm && self.strike(Kind::StoreAway) {
+        if !self.shared.world().calm && self.strike(FaultKind::StoreAway) {
             let away = Span::seconds(self.random.spread(5, 3_000));
             let mut world = self.shared.world();
             world.lose_store(away);
@@ -86,7 +86,7 @@ impl WorldRun {
                 return;
             }
         }
-        if self.server.is_some() && self.strike(Kind::TwoServers) {
+        if self.server.is_some() && self.strike(FaultKind::TwoServers) {
             let until = self.now + Span::seconds(self.random.spread(1, 2_000));
             self.old_leader = self.server.take().map(|server| (until, server));
             self.start_server();
@@ -96,7 +96,7 @@ impl WorldRun {
     /// An offer that the engine does not show for a while. On-demand capacity stays: promises rest on it.
     fn hide_an_offer(&mut self) {
         let spots = self.shared.world().offers.iter().filter(|invented| invented.capacity.is_some()).count();
-        if spots > 0 && self.strike(Kind::OfferHidden) {
+        if spots > 0 && self.strike(FaultKind::OfferHidden) {
             let offer = self.random.below(spots as u64) as usize;
             let until = self.now + Span::seconds(self.random.spread(30, 4_000));
             self.shared.world().hidden = Some((offer, until));
@@ -105,7 +105,7 @@ impl WorldRun {
 
     /// A lease that the engine does not find, for less than its pool takes to settle.
     fn lose_sight_of_a_lease(&mut self) {
-        if !self.strike(Kind::NotFound) {
+        if !self.strike(FaultKind::NotFound) {
             return;
         }
         let until = self.now + Span::seconds(self.random.spread(5, 100));
@@ -147,15 +147,15 @@ impl WorldRun {
 
     fn arm_store(&mut self) {
         let memory = &self.store.memory;
-        if self.strike(Kind::StoreRefuses) {
+        if self.strike(FaultKind::StoreRefuses) {
             memory.fail_next_commits(self.random.between(1, 5) as u64);
-        } else if self.strike(Kind::DiesBeforeCommit) {
+        } else if self.strike(FaultKind::DiesBeforeCommit) {
             memory.crash_before_commit(0);
-        } else if self.strike(Kind::DiesAfterCommit) {
+        } else if self.strike(FaultKind::DiesAfterCommit) {
             memory.crash_after_commit(0);
-        } else if self.strike(Kind::UnsureWritten) {
+        } else if self.strike(FaultKind::UnsureWritten) {
             self.store.lose_sight(Unsure::Written);
-        } else if self.strike(Kind::UnsureLost) {
+        } else if self.strike(FaultKind::UnsureLost) {
             self.store.lose_sight(Unsure::Lost);
         } else if self.shared.world().calm {
             memory.clear_faults();
@@ -164,11 +164,11 @@ impl WorldRun {
     }
 
     fn lead(&mut self) {
-        let answer: Result<(u64, Result<Loaded, StoreError>), StoreError> = if self.strike(Kind::LeadFails) {
+        let answer: Result<(u64, Result<Loaded, StoreError>), StoreError> = if self.strike(FaultKind::LeadFails) {
             Err(StoreError::Refused)
         } else {
             now(self.store.lead()).map(|epoch| {
-                let fails = self.strike(Kind::LoadFails);
+                let fails = self.strike(FaultKind::LoadFails);
                 (epoch, if fails { Err(StoreError::Refused) } else { now(self.store.load()) })
             })
         };
@@ -194,7 +194,7 @@ impl WorldRun {
             return server.cycle.performed(moment(now), open.id, again);
         };
         let mut at = now;
-        if self.shared.world().strike(Kind::CallDelayed) {
+        if self.shared.world().strike(FaultKind::CallDelayed) {
             let most = if self.scenario.gentle { 2_000 } else { 120_000 };
             let later = Span(self.random.spread(200, most));
             at = at + later;

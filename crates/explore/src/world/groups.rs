@@ -2,7 +2,7 @@
 //! alternative or on another one.
 
 use super::{Machine, World};
-use crate::fault::Kind;
+use crate::fault::FaultKind;
 use crate::market;
 use crate::planted::Bug;
 use crate::random;
@@ -32,7 +32,7 @@ impl World {
         }
         let (now, offer) = (self.now, self.choose(id, want)?);
         let spot = self.offers[offer].capacity.is_some();
-        if (spot || self.offers[offer].moody) && self.strike(Kind::OddRefusal) {
+        if (spot || self.offers[offer].moody) && self.strike(FaultKind::OddRefusal) {
             let odd = [
                 Refusal::Quota,
                 Refusal::Retry { after: Span::seconds(20) },
@@ -42,7 +42,7 @@ impl World {
             ];
             return Err(EngineError::Refused(random::of(self.seed, &[9, id.seq]).pick(&odd)));
         }
-        let queued = spot && self.strike(Kind::Queued);
+        let queued = spot && self.strike(FaultKind::Queued);
         let waits = Span::seconds(random::of(self.seed, &[12, id.seq]).spread(20, 6_000));
         let group = Group {
             offer,
@@ -98,8 +98,8 @@ impl World {
         let spot = self.offers[group.offer].capacity.is_some();
         for slot in 0..units {
             let lease = LeaseId { group: id, slot };
-            let never_up = spot && self.strike(Kind::NeverUp);
-            let never_ready = spot && !never_up && self.strike(Kind::NeverReady);
+            let never_up = spot && self.strike(FaultKind::NeverUp);
+            let never_ready = spot && !never_up && self.strike(FaultKind::NeverReady);
             let mut random = random::of(self.seed, &[10, id.seq, slot.into()]);
             let ready = Span(random.between(self.boot.0 / 3, self.boot.0));
             let up = Span(ready.0 * random.between(1, 100) / 100);

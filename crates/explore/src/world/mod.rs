@@ -4,7 +4,7 @@
 mod groups;
 mod workers;
 
-use crate::fault::{Faults, Kind};
+use crate::fault::{FaultKind, Faults};
 use crate::market::{self, InventedOffer};
 use crate::planted::Bug;
 use crate::program::{Plot, Run, Truth};
@@ -192,7 +192,7 @@ impl World {
         }
     }
 
-    pub fn strike(&mut self, kind: Kind) -> bool {
+    pub fn strike(&mut self, kind: FaultKind) -> bool {
         let strikes = self.faults.strike(kind, self.now);
         if strikes {
             self.trouble_at = self.now;
@@ -305,7 +305,7 @@ impl World {
                 continue;
             }
             held -= 1;
-            let sudden = self.strike(Kind::NoticeMissing);
+            let sudden = self.strike(FaultKind::NoticeMissing);
             let now = self.now;
             if let Some(machine) = self.machines.get_mut(&id) {
                 machine.taken_at = Some(if sudden { now } else { now + notice });
@@ -366,8 +366,8 @@ impl World {
             _ => None,
         };
         let life = life.filter(|_| spot && !self.calm && machine.taken_at.is_none());
-        let falsely = spot && life.is_none() && machine.taken_at.is_none() && self.strike(Kind::NoticeFalse);
-        let sudden = life.is_some() && self.strike(Kind::NoticeMissing);
+        let falsely = spot && life.is_none() && machine.taken_at.is_none() && self.strike(FaultKind::NoticeFalse);
+        let sudden = life.is_some() && self.strike(FaultKind::NoticeMissing);
         self.say(|| format!("{id} is up"));
         if let Some(machine) = self.machines.get_mut(&id) {
             machine.since = Some(now);
@@ -385,7 +385,7 @@ impl World {
     pub fn end_machine(&mut self, id: LeaseId, end: LeaseEnd) {
         let now = self.now;
         let forgotten = self.bug == Some(Bug::GoneRunsOn) && end != LeaseEnd::Released;
-        let lingers = forgotten || (end != LeaseEnd::Released && self.strike(Kind::Limbo));
+        let lingers = forgotten || (end != LeaseEnd::Released && self.strike(FaultKind::Limbo));
         let minutes = random::of(self.seed, &[4, id.group.seq, id.slot.into()]).between(1, 30);
         self.say(|| format!("{id} is gone: {end:?}"));
         let Some(machine) = self.machines.get_mut(&id) else { return };

@@ -249,7 +249,7 @@ fn orders_on_one_lease(workloads: [u64; 2], devices: [Option<Vec<u32>>; 2]) -> V
     bodies.push(decided(Decision::Acquire { want: Want::of(WorkloadId(workloads[0]), OfferId::new("here"), 1) }));
     bodies.push(Body::Event(Event::LeaseUp { lease: shared, at: Time(1), terms: Box::default(), ready: None }));
     for (id, devices) in workloads.into_iter().zip(devices) {
-        let device = |number| windfall_core::pool::Device { number, part: windfall_core::pool::Part::Whole };
+        let device = |number| windfall_core::pool::Device { number, part: windfall_core::pool::DevicePart::Whole };
         let devices = devices.map(|numbers| numbers.into_iter().map(device).collect());
         let allocations = vec![Allocation { devices, ..Allocation::whole(shared) }];
         let stint = StintId::of_job(WorkloadId(id), 1);

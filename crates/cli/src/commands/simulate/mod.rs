@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use windfall_core::{NanoUsd, Span};
 use windfall_server::client::{Code, Failure};
-use windfall_sim::{Standing, compare, mean, optima};
+use windfall_sim::{PolicyResult, compare, mean, optima};
 
 pub fn market(here: &Here, args: &SimulateMarketArgs) -> Result<Code, Failure> {
     let asked = ask::asked(args)?;
@@ -39,8 +39,8 @@ pub fn market(here: &Here, args: &SimulateMarketArgs) -> Result<Code, Failure> {
     Ok(Code::Done)
 }
 
-fn json(asked: &Asked, standings: &[Standing], optimum: &[f64]) -> serde_json::Value {
-    let policy = |standing: &Standing| {
+fn json(asked: &Asked, standings: &[PolicyResult], optimum: &[f64]) -> serde_json::Value {
+    let policy = |standing: &PolicyResult| {
         serde_json::json!({
             "name": standing.name,
             "mean_cost_usd": micro(standing.mean_cost()),
@@ -63,18 +63,18 @@ fn micro(dollars: f64) -> f64 {
     (dollars * 1e6).round() / 1e6
 }
 
-fn interruptions(standing: &Standing) -> u64 {
+fn interruptions(standing: &PolicyResult) -> u64 {
     standing.played.iter().map(|played| u64::from(played.interruptions)).sum()
 }
 
-fn mean_seconds(standing: &Standing, span: impl Fn(&windfall_sim::Played) -> Span) -> f64 {
+fn mean_seconds(standing: &PolicyResult, span: impl Fn(&windfall_sim::Played) -> Span) -> f64 {
     mean(standing.played.iter().map(|played| span(played).0 as f64 / 1_000.0))
 }
 
-fn text(asked: &Asked, standings: &[Standing], optimum: &[f64]) -> String {
+fn text(asked: &Asked, standings: &[PolicyResult], optimum: &[f64]) -> String {
     let best = mean(optimum.iter().copied());
     let span = |seconds: f64| Span((seconds * 1_000.0) as i64).to_string();
-    let row = |standing: &Standing| {
+    let row = |standing: &PolicyResult| {
         let cost = standing.mean_cost();
         vec![
             standing.name.clone(),

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::Path;
 use windfall_core::Span;
 use windfall_server::client::{Code, Failure};
-use windfall_sim::{Standing, Use, mean};
+use windfall_sim::{PolicyResult, Use, mean};
 
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 230.0;
@@ -20,7 +20,7 @@ const LINES: [&str; 9] =
     ["#7a8794", "#8a63b5", "#b08a2e", "#3f7fb5", "#5fb0c9", "#c0504d", "#9c6b4f", "#2f9e6e", "#22303c"];
 
 /// Writes `timeline.svg` and `cost.svg` into a folder.
-pub fn write(folder: &Path, asked: &Asked, standings: &[Standing], optimum: &[f64]) -> Result<(), Failure> {
+pub fn write(folder: &Path, asked: &Asked, standings: &[PolicyResult], optimum: &[f64]) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::new(Code::BadInput, format!("{}: {error}", folder.display()));
     std::fs::create_dir_all(folder).map_err(failed)?;
     let scenario = telling(standings);
@@ -31,7 +31,7 @@ pub fn write(folder: &Path, asked: &Asked, standings: &[Standing], optimum: &[f6
 }
 
 /// The scenario in which policies differ most: it shows what they do.
-fn telling(standings: &[Standing]) -> usize {
+fn telling(standings: &[PolicyResult]) -> usize {
     let count = standings.first().map_or(0, |standing| standing.played.len());
     let spread = |number: usize| {
         let costs = standings.iter().map(|standing| standing.played[number].cost);
@@ -67,7 +67,7 @@ fn runs<T: PartialEq + Copy>(things: &[T], mut draw: impl FnMut(usize, usize, T)
     }
 }
 
-fn timeline(asked: &Asked, standings: &[Standing], number: usize) -> String {
+fn timeline(asked: &Asked, standings: &[PolicyResult], number: usize) -> String {
     let Some(scenario) = asked.scenarios.get(number) else { return begin(ROW) };
     let (course, terms) = (&scenario.course, &scenario.terms);
     let ticks = (terms.deadline.0 as f64 / course.tick.0 as f64).max(1.0);
@@ -149,7 +149,7 @@ fn curve(asked: &Asked, costs: &[f64]) -> Vec<(f64, f64)> {
     deadlines.into_iter().map(point).collect()
 }
 
-fn cost(asked: &Asked, standings: &[Standing], optimum: &[f64]) -> String {
+fn cost(asked: &Asked, standings: &[PolicyResult], optimum: &[f64]) -> String {
     let mut curves: Vec<(&str, Vec<(f64, f64)>)> = standings
         .iter()
         .map(|standing| {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::GroupPhase;
-use crate::pool::{Allocation, Device, Part};
+use crate::pool::{Allocation, Device, DevicePart};
 use crate::want::{Address, LeaseTerms};
 
 const OTHER: &str = "test/b/box/spot";
@@ -205,7 +205,7 @@ fn start_on(world: &mut World, job: WorkloadId, lease: LeaseId, devices: Vec<Dev
 }
 
 fn whole(number: u32) -> Device {
-    Device { number, part: Part::Whole }
+    Device { number, part: DevicePart::Whole }
 }
 
 #[test]
@@ -238,10 +238,10 @@ fn two_workloads_on_one_lease_are_each_charged_for_their_part() {
 #[test]
 fn shares_of_one_accelerator_are_fractions_and_a_loss_ends_everybody_on_it() {
     let (mut world, first, second, lease) = roomy();
-    let seventh = |slices| Part::Mig { profile: format!("{slices}g.10gb"), slices };
+    let seventh = |slices| DevicePart::Mig { profile: format!("{slices}g.10gb"), slices };
     let third = world.submit(job(8, None));
     start_on(&mut world, second, lease, vec![Device { number: 7, part: seventh(3) }]);
-    let half = Part::Share { part: 1, of: 2 };
+    let half = DevicePart::Share { part: 1, of: 2 };
     start_on(&mut world, third, lease, vec![Device { number: 6, part: half }]);
     world.pass(Span::hours(56));
     let cost = |id| world.view(id).cost.0;

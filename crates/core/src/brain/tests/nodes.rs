@@ -4,7 +4,7 @@ mod random;
 
 use super::*;
 use crate::ledger::{LedgerRow, Share};
-use crate::pool::{Allocation, Books, Device, Habits, Health, Part, Placing, Shape, Supply};
+use crate::pool::{Allocation, Books, Device, DevicePart, Habits, Health, Placing, Shape, Supply};
 use crate::want::{Address, LeaseTerms};
 
 const HOUR: i64 = 3_600_000;
@@ -148,7 +148,7 @@ fn two_workloads_on_shares_of_one_accelerator_pay_for_their_shares_of_the_node()
     let (first, lease) = world.running_on(gpus(1), Span::ZERO);
     let second = world.submit(job(8, None));
     let stint = StintId::of_job(second, 1);
-    let part = Part::Mig { profile: "3g.20gb".to_owned(), slices: 3 };
+    let part = DevicePart::Mig { profile: "3g.20gb".to_owned(), slices: 3 };
     let devices = Some(vec![Device { number: 0, part }]);
     let allocations = vec![Allocation { devices, ..Allocation::whole(lease) }];
     let start = Decision::Start { stint, allocations, resume: Resume::Newest };

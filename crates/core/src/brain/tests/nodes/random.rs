@@ -121,7 +121,7 @@ fn act(world: &mut World, step: Step, whole: &mut bool) {
         Step::Share { which, part } => {
             if let Some(lease) = one(which) {
                 let stint = StintId::of_job(world.submit(job(8, None)), 1);
-                let devices = Some(vec![Device { number: 0, part: Part::Share { part, of: 7 } }]);
+                let devices = Some(vec![Device { number: 0, part: DevicePart::Share { part, of: 7 } }]);
                 let allocations = vec![Allocation { devices, ..Allocation::whole(lease) }];
                 let start = Decision::Start { stint, allocations, resume: Resume::Newest };
                 world.record(Body::Decision(start, Reason::new("test", "test")));
