@@ -7,12 +7,16 @@ use super::testbed::{Testbed, eventually};
 use super::witness::{Witness, check_ledger};
 use rustix::process::Signal;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
 const JOBS: [(&str, &str); 4] =
     [("plain", "plain"), ("daemon", "daemon"), ("bare", "bare-daemon"), ("second", "daemon")];
+
+/// None that leaves a process behind which nobody can tell from those of its neighbours.
+const JOBS_TOGETHER: [(&str, &str); 4] =
+    [("plain", "plain"), ("daemon", "daemon"), ("third", "plain"), ("second", "daemon")];
 
 /// splitmix64: small, and the same everywhere.
 struct Dice(u64);
@@ -48,6 +52,25 @@ impl Scene {
     fn new() -> Scene {
         let testbed = Testbed::steady();
         let jobs: Vec<Witness> = JOBS.iter().map(|(name, mode)| Witness::submit(&testbed, name, mode)).collect();
+        Scene::of(testbed, jobs)
+    }
+
+    /// All on one machine, each on a device of its own.
+    fn shared() -> Scene {
+        let testbed = Testbed::of_eight();
+        let mut jobs: Vec<Witness> = Vec::new();
+        for (name, mode) in JOBS_TOGETHER {
+            let witness = Witness::submit_on_one_device(&testbed, name, mode);
+            // Only a machine that is there is shared.
+            witness.until_beats(&[]);
+            jobs.push(witness);
+        }
+        let leases = jobs.iter().map(|job| testbed.job(job.id)["lease"]["id"].to_string());
+        assert_eq!(leases.collect::<BTreeSet<_>>().len(), 1, "all on one machine");
+        Scene::of(testbed, jobs)
+    }
+
+    fn of(testbed: Testbed, jobs: Vec<Witness>) -> Scene {
         let mut scene = Scene { testbed, jobs, watchers: Vec::new() };
         scene.watchers = (0..scene.jobs.len()).map(|index| scene.watcher(index)).collect();
         scene
@@ -198,10 +221,18 @@ fn setting(name: &str, default: u64) -> u64 {
 
 #[test]
 fn killing_anything_at_any_moment_loses_nothing() {
-    let (points, seed) = (setting("WINDFALL_KILLS", 30), setting("WINDFALL_SEED", 20_260_101));
+    kill_anything(Scene::new(), setting("WINDFALL_KILLS", 30));
+}
+
+#[test]
+fn killing_anything_under_jobs_that_share_a_machine_loses_nothing() {
+    kill_anything(Scene::shared(), setting("WINDFALL_KILLS", 20));
+}
+
+fn kill_anything(mut scene: Scene, points: u64) {
+    let seed = setting("WINDFALL_SEED", 20_260_101);
     println!("kill points: {points}, seed: {seed}");
     let mut dice = Dice(seed);
-    let mut scene = Scene::new();
     for witness in &scene.jobs {
         witness.until_beats(&[]);
     }

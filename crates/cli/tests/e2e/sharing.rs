@@ -19,15 +19,9 @@ fn lease(testbed: &Testbed, id: u64) -> String {
     testbed.job(id)["lease"]["id"].as_str().unwrap_or_default().to_owned()
 }
 
-fn of_eight() -> Testbed {
-    let testbed = Testbed::bare();
-    testbed.run(&["up", "--market", "steady-v100-8", "--speed", "60"]).ends_with(0);
-    testbed
-}
-
 #[test]
 fn jobs_of_one_person_share_a_machine_and_whoever_stays_has_it() {
-    let testbed = of_eight();
+    let testbed = Testbed::of_eight();
     let first = testbed.submit(&job("first", 2));
     testbed.until(first, &["running"]);
     let second = testbed.submit(&job("second", 1));
@@ -65,7 +59,7 @@ fn jobs_of_one_person_share_a_machine_and_whoever_stays_has_it() {
 
 #[test]
 fn both_go_on_from_what_they_saved_when_their_machine_dies() {
-    let testbed = of_eight();
+    let testbed = Testbed::of_eight();
     let first = testbed.submit(&job("first", 1));
     testbed.until(first, &["running"]);
     let second = testbed.submit(&job("second", 1));

@@ -65,6 +65,13 @@ impl Testbed {
         testbed
     }
 
+    /// A new testbed whose steady market sells machines of eight accelerators.
+    pub fn of_eight() -> Testbed {
+        let testbed = Testbed::bare();
+        testbed.run(&["up", "--market", "steady-v100-8", "--speed", "60"]).ends_with(0);
+        testbed
+    }
+
     /// A command of ours, ready to be changed.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windfall"));

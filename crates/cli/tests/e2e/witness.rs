@@ -91,13 +91,22 @@ impl Witness {
         Witness::submit_with(testbed, testbed.command(&[]), name, mode)
     }
 
+    /// Submits a witness that asks for one of the accelerators of a machine.
+    pub fn submit_on_one_device(testbed: &Testbed, name: &str, mode: &str) -> Witness {
+        Witness::submit_asking(testbed, testbed.command(&[]), name, mode, "resources: { accelerators: V100:1 }\n")
+    }
+
     /// Submits a witness with a command that has no arguments yet.
-    pub fn submit_with(testbed: &Testbed, mut command: Command, name: &str, mode: &str) -> Witness {
+    pub fn submit_with(testbed: &Testbed, command: Command, name: &str, mode: &str) -> Witness {
+        Witness::submit_asking(testbed, command, name, mode, "")
+    }
+
+    fn submit_asking(testbed: &Testbed, mut command: Command, name: &str, mode: &str, asks: &str) -> Witness {
         let base = testbed.work.join("journals");
         std::fs::create_dir_all(&base).unwrap();
         let program = testbed.write("witness.py", PROGRAM);
         let text = format!(
-            "name: {name}\nwork: {{ steps: 1000000 }}\ngrace: 60s\nrun: [{:?}, {:?}, {:?}, {name}, {mode}]\n",
+            "name: {name}\n{asks}work: {{ steps: 1000000 }}\ngrace: 60s\nrun: [{:?}, {:?}, {:?}, {name}, {mode}]\n",
             python(),
             program.display().to_string(),
             base.display().to_string(),
