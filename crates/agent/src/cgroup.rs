@@ -32,6 +32,20 @@ fn name(lease: &str) -> String {
     format!("windfall-{lease}")
 }
 
+/// Whether a guard on this machine can make groups: tried with one in which nobody ever is.
+pub fn can_be_made() -> bool {
+    let name = format!("windfall-try-{}", std::process::id());
+    let made = |hierarchy: Hierarchy| {
+        let group = hierarchy.own.join(&name);
+        std::fs::create_dir(&group).is_ok_and(|()| {
+            let usable = std::fs::OpenOptions::new().write(true).open(group.join("cgroup.procs")).is_ok();
+            let _ = std::fs::remove_dir(&group);
+            usable
+        })
+    };
+    hierarchies().into_iter().any(made)
+}
+
 /// Moves this process into a group of its own. False where none can be made.
 pub(crate) fn join(lease: &str) -> bool {
     let joined = hierarchies().into_iter().find(|hierarchy| join_in(&hierarchy.own.join(name(lease))));

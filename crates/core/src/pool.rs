@@ -15,6 +15,10 @@ pub struct Pool {
     pub supply: Supply,
     pub books: Books,
     pub habits: Habits,
+    /// What several programs on one of its machines start is told apart, whatever they do: else one that is over may
+    /// leave something behind that looks like another's.
+    #[serde(default)]
+    pub tells_apart: bool,
 }
 
 /// Who chooses the node of a lease.

@@ -25,6 +25,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug, Serialize, Deserialize)]
 struct Asked {
     now: Time,
+    /// The engine that is meant: another one may listen there by now.
+    to: String,
     request: Request,
 }
 
@@ -67,10 +69,6 @@ impl RemoteEngine {
     async fn introduce(&self) -> Result<(), EngineError> {
         if self.known.get().is_none() {
             let capabilities: Capabilities = self.exchange(Request::Describe).await?;
-            if capabilities.name != self.name {
-                let why = format!("the engine at {} is {}", self.socket.display(), capabilities.name);
-                return Err(EngineError::Unreachable { why });
-            }
             let _ = self.known.set(capabilities);
         }
         Ok(())
@@ -82,7 +80,7 @@ impl RemoteEngine {
     }
 
     async fn exchange<T: DeserializeOwned>(&self, request: Request) -> Result<T, EngineError> {
-        let asked = Asked { now: self.clock.now(), request };
+        let asked = Asked { now: self.clock.now(), to: self.name.clone(), request };
         let lost = |error: io::Error| EngineError::Unreachable { why: error.to_string() };
         let answer = talk(&self.socket, &asked).await.map_err(lost)?;
         let answer: Result<Value, EngineError> = serde_json::from_str(&answer).map_err(|error| lost(error.into()))?;
@@ -168,6 +166,7 @@ pub struct EngineServer {
 
 /// A request that waits for its answer.
 struct Asking {
+    to: String,
     request: Request,
     reply: OwnedWriteHalf,
 }
@@ -210,13 +209,18 @@ impl Asking {
         let (read, reply) = stream.into_split();
         let mut line = String::new();
         BufReader::new(read).read_line(&mut line).await?;
-        let Asked { now, request } = serde_json::from_str(&line)?;
+        let Asked { now, to, request } = serde_json::from_str(&line)?;
         clock.follow(now);
-        Ok(Asking { request, reply })
+        Ok(Asking { to, request, reply })
     }
 
     async fn answer(mut self, engine: &dyn Engine) -> io::Result<()> {
-        let mut answer = serde_json::to_vec(&carry_out(engine, self.request).await)?;
+        let name = engine.describe().name;
+        let carried_out = match name == self.to {
+            true => carry_out(engine, self.request).await,
+            false => Err(EngineError::Unreachable { why: format!("the engine there is {name}, not {}", self.to) }),
+        };
+        let mut answer = serde_json::to_vec(&carried_out)?;
         answer.push(b'\n');
         self.reply.write_all(&answer).await
     }

@@ -127,6 +127,7 @@ pub(crate) fn pool(seed: u64, engine: &str) -> Pool {
             refusal_pause: Span::seconds(random.pick(&[30, 60, 60, 300])),
             ..Habits::USUAL
         },
+        tells_apart: true,
     }
 }
 

@@ -175,8 +175,10 @@ async fn serve_from(
     let clock_file = home.clock();
     let clock = Arc::new(replayed_clock(cycle.brain().now(), &clock_file, world.speed));
     let program = PathBuf::from("/proc/self/exe");
+    let apart = windfall_agent::control_groups_can_be_made();
+    let leases = home.leases();
     let simulated =
-        Simulated::open(SIMULATED, home.leases(), world.replay.clone(), Arc::clone(&clock), program).await?;
+        Simulated::open(SIMULATED, leases, world.replay.clone(), Arc::clone(&clock), program, apart).await?;
     let mut engines = Engines::default();
     engines.add(Arc::new(simulated));
     for RemoteSettings { name, socket } in &world.engines {

@@ -309,6 +309,7 @@ fn pool() -> Pool {
         supply: Supply::Elastic,
         books: Books::Leased,
         habits: Habits { boot: Span::FOREVER, ..Habits::USUAL },
+        tells_apart: false,
     }
 }
 

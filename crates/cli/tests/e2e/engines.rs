@@ -86,3 +86,25 @@ fn an_engine_that_is_stopped_delays_nobody_else() {
     check_ledger(&testbed);
     testbed.run(&["down", "--cancel"]).ends_with(0);
 }
+
+#[test]
+fn an_engine_takes_no_place_that_is_another_s() {
+    let testbed = Testbed::bare();
+    let far = Far::new(&testbed);
+    let socket = testbed.work.join("far.sock").display().to_string();
+    let plain = testbed.write("plain", "keep");
+    let refused = |args: &[&str], word: &str| {
+        let said = testbed.run(&[&["engine", "--market", "steady", "--leases", "other-leases"], args].concat());
+        let said = said.ends_with(2);
+        assert!(said.err.contains(word), "no {word:?} in {said:?}");
+    };
+    refused(&["far", "--socket", &socket], "somebody listens");
+    // One that hangs is there all the same.
+    far.signal(Signal::STOP);
+    refused(&["far", "--socket", &socket], "somebody listens");
+    far.signal(Signal::CONT);
+    refused(&["far", "--socket", &plain.display().to_string()], "no socket");
+    assert_eq!(std::fs::read_to_string(&plain).unwrap(), "keep");
+    refused(&["a/b", "--socket", "new.sock"], "no name");
+    refused(&["far", "--socket", "new.sock", "--speed", "0"], "1 to 60");
+}

@@ -65,8 +65,8 @@ impl Scene {
             witness.until_beats(&[]);
             jobs.push(witness);
         }
-        let leases = jobs.iter().map(|job| testbed.job(job.id)["lease"]["id"].to_string());
-        assert_eq!(leases.collect::<BTreeSet<_>>().len(), 1, "all on one machine");
+        let leases: BTreeSet<String> = jobs.iter().map(|job| testbed.job(job.id)["lease"]["id"].to_string()).collect();
+        assert!([1, jobs.len()].contains(&leases.len()), "all on one machine, or none where that is not safe");
         Scene::of(testbed, jobs)
     }
 

@@ -32,6 +32,7 @@ impl Round<'_> {
             on: Vec::new(),
             lasts: sight.need.map(|need| need + sight.restart),
         };
+        self.expect(job, offer);
         self.say(Decision::Acquire { want }, reason.clone());
     }
 

@@ -67,6 +67,10 @@ impl Brain {
         for job in self.jobs.values() {
             if left_alone.contains(&job.id) {
                 wakes.extend(self.wake_at.get(&job.id).map(|wake| (job.id, *wake)));
+                // Money is spent whether anything is seen or not.
+                if let Some(reason) = round.over_budget(job) {
+                    round.say(Decision::Pause { workload: job.id }, reason);
+                }
                 continue;
             }
             round.wake = None;
@@ -97,8 +101,9 @@ impl Brain {
             }
         }
         let unknown = unseen.iter().any(|engine| self.silent_since(engine).is_none());
-        // What a job that is over gives back does not depend on what anybody shows.
-        let waits = |job: &&Job| job.ended.is_none() && holders.get(&job.id).copied().unwrap_or(unknown);
+        // Whoever is to stop, or is over, does so whatever anybody shows.
+        let stops = |job: &Job| job.ended.is_some() || job.cancelled_by.is_some() || job.paused;
+        let waits = |job: &&Job| !stops(job) && holders.get(&job.id).copied().unwrap_or(unknown);
         self.jobs.values().filter(waits).map(|job| job.id).collect()
     }
 }
@@ -404,6 +409,7 @@ impl Round<'_> {
         match choice {
             Choice::Take(offer) => match self.room_on(job, &offer) {
                 Some((allocation, holder)) => self.move_in(job, allocation, holder),
+                None if self.room_is_coming(job, &offer) => {}
                 None => self.acquire(job, &offer, sight, &reason),
             },
             Choice::Stay { until } | Choice::Wait { until } => {

@@ -2,9 +2,9 @@
 //! when the one that it was got for leaves.
 
 use super::decide::Round;
-use super::{Brain, Job, Lease};
+use super::{Brain, Job, Lease, LeasePhase};
 use crate::ids::{LeaseId, WorkloadId};
-use crate::offer::OfferId;
+use crate::offer::{Market, Offer, OfferId};
 use crate::pool::{Allocation, Device, DevicePart};
 use crate::reason::Reason;
 use crate::record::Decision;
@@ -26,11 +26,15 @@ impl Lease {
 impl Job {
     /// How many accelerators of a lease a worker of this job uses; none for all of them.
     fn count_on(&self, lease: &Lease) -> Option<u32> {
-        let accelerator = &lease.goods.as_ref()?.accelerator;
+        self.count_of(&lease.goods.as_ref()?.accelerator, lease.accelerators())
+    }
+
+    /// The same of a machine that has so many.
+    fn count_of(&self, accelerator: &str, all: u32) -> Option<u32> {
         // The hosts of a TPU slice are one thing, which is used as a whole.
-        let whole = accelerator.to_ascii_lowercase().starts_with("tpu") || lease.accelerators() > MOST_DEVICES;
-        let ask = self.spec.resources.iter().find(|ask| ask.accelerator == *accelerator)?;
-        (!whole && (1..lease.accelerators()).contains(&ask.count)).then_some(ask.count)
+        let whole = accelerator.to_ascii_lowercase().starts_with("tpu") || all > MOST_DEVICES;
+        let ask = self.spec.resources.iter().find(|ask| ask.accelerator == accelerator)?;
+        (!whole && (1..all).contains(&ask.count)).then_some(ask.count)
     }
 }
 
@@ -39,6 +43,14 @@ pub(super) struct Rooms {
     by_offer: BTreeMap<OfferId, Vec<LeaseId>>,
     /// Devices of each machine that is dealt out by device which stints have, or get by decisions of this step.
     used: BTreeMap<LeaseId, BTreeSet<u32>>,
+    /// Machines that are on their way, or asked for in this step.
+    coming: BTreeMap<OfferId, Vec<Coming>>,
+}
+
+/// A machine that is on its way, with devices for more than the job that it was asked for.
+struct Coming {
+    holder: WorkloadId,
+    spare: u32,
 }
 
 impl Rooms {
@@ -50,18 +62,50 @@ impl Rooms {
 
 impl Brain {
     pub(super) fn rooms(&self) -> Rooms {
-        let mut rooms = Rooms { by_offer: BTreeMap::new(), used: BTreeMap::new() };
+        let mut rooms = Rooms { by_offer: BTreeMap::new(), used: BTreeMap::new(), coming: BTreeMap::new() };
         let dealt = |lease: &&Lease| (2..=MOST_DEVICES).contains(&lease.accelerators());
-        for lease in self.leases.values().filter(dealt).filter(|lease| lease.is_usable()) {
-            let used = self.devices_in_use(lease);
+        for lease in self.leases.values().filter(dealt) {
             // What comes in groups may have to be given back as a group.
-            let single = self.group_of(lease).is_some_and(|group| group.want.units == 1);
+            let single =
+                self.group_of(lease).is_some_and(|group| group.want.units == 1) && self.tells_apart(&lease.offer);
+            if single && let Some(coming) = self.coming(lease) {
+                rooms.coming.entry(lease.offer.clone()).or_default().push(coming);
+            }
+            if !lease.is_usable() {
+                continue;
+            }
+            let used = self.devices_in_use(lease);
             if single && used.len() < lease.accelerators() as usize {
                 rooms.by_offer.entry(lease.offer.clone()).or_default().push(lease.id);
             }
             rooms.used.insert(lease.id, used);
         }
         rooms
+    }
+
+    /// Whether programs on one machine of an offer are told apart.
+    fn tells_apart(&self, offer: &OfferId) -> bool {
+        let pool = self.offers.get(offer).and_then(|offer| self.pools.get(&offer.pool));
+        pool.is_some_and(|pool| pool.tells_apart)
+    }
+
+    /// A lease that is on its way and will have room. One in an engine's own queue may take hours.
+    fn coming(&self, lease: &Lease) -> Option<Coming> {
+        let booting = matches!(lease.phase, LeasePhase::Asked | LeasePhase::Up) && lease.ready.is_none();
+        self.on_its_way_since(lease).filter(|_| booting)?;
+        let holder = self.jobs.get(&lease.workload?)?;
+        Some(Coming { holder: holder.id, spare: lease.accelerators() - holder.count_on(lease)? })
+    }
+
+    /// The job whose machine is on its way and may have room for this one: for people who ask why it waits.
+    pub(super) fn waits_for_room_of(&self, job: &Job) -> Option<WorkloadId> {
+        let may_wait = job.spec.gang == 1 && job.spec.deadline.is_none();
+        let mut leases = self.leases.values().filter(|_| may_wait);
+        leases.find_map(|lease| {
+            let coming = self.coming(lease).filter(|_| self.tells_apart(&lease.offer))?;
+            let holder = self.jobs.get(&coming.holder).filter(|holder| may_share(job, holder, lease.market))?;
+            (job.count_on(lease)? <= coming.spare).then_some(holder.id)
+        })
     }
 
     /// Devices of a lease that stints have.
@@ -132,7 +176,7 @@ impl Round<'_> {
         let leases = self.rooms.by_offer.get(offer)?.iter().filter_map(|id| self.brain.leases.get(id));
         leases.filter(|lease| job.stopped_in_vain_on != Some(lease.id)).find_map(|lease| {
             let holder = self.brain.jobs.get(&lease.workload?)?;
-            if !may_share(job, holder, lease) || self.brain.silent_since(lease.offer.engine()).is_some() {
+            if !may_share(job, holder, lease.market) || self.brain.silent_since(lease.offer.engine()).is_some() {
                 return None;
             }
             let count = job.count_on(lease)? as usize;
@@ -142,6 +186,34 @@ impl Round<'_> {
             let devices = free.get(..count).filter(|_| free.len() == count + kept)?;
             Some((Allocation { devices: Some(devices.to_vec()), ..Allocation::whole(lease.id) }, holder.id))
         })
+    }
+
+    /// Whether a job had better wait for a machine that is on its way: it is what the job would get, and has room for it.
+    /// A deadline does not wait for what others asked for.
+    pub(super) fn room_is_coming(&mut self, job: &Job, offer: &OfferId) -> bool {
+        let Some(offer) = self.brain.offers.get(offer).filter(|_| job.spec.gang == 1 && job.spec.deadline.is_none())
+        else {
+            return false;
+        };
+        let Some(count) = job.count_of(&offer.accelerator, offer.accelerators) else { return false };
+        let jobs = &self.brain.jobs;
+        let mut coming = self.rooms.coming.get_mut(&offer.id).into_iter().flatten();
+        let shared = |coming: &&mut Coming| {
+            let holder = jobs.get(&coming.holder);
+            coming.spare >= count && holder.is_some_and(|holder| may_share(job, holder, offer.market))
+        };
+        coming.find(shared).map(|coming| coming.spare -= count).is_some()
+    }
+
+    /// A machine is asked for in this step: others may wait for it.
+    pub(super) fn expect(&mut self, job: &Job, offer: &Offer) {
+        if job.spec.gang == 1
+            && self.brain.tells_apart(&offer.id)
+            && let Some(count) = job.count_of(&offer.accelerator, offer.accelerators)
+        {
+            let coming = Coming { holder: job.id, spare: offer.accelerators - count };
+            self.rooms.coming.entry(offer.id.clone()).or_default().push(coming);
+        }
     }
 
     /// Notes that devices are given away in this step.
@@ -175,9 +247,9 @@ impl Round<'_> {
 
 /// Whether a job may run on a machine of another one: both are of the same person, and neither counts on the machine to
 /// keep a deadline. A machine that can be taken nobody counts on.
-fn may_share(job: &Job, holder: &Job, lease: &Lease) -> bool {
+fn may_share(job: &Job, holder: &Job, market: Market) -> bool {
     let same = (&job.spec.owner, &job.spec.team) == (&holder.spec.owner, &holder.spec.team);
-    let counted_on = !lease.market.can_be_taken() && [job, holder].iter().any(|job| job.spec.deadline.is_some());
+    let counted_on = !market.can_be_taken() && [job, holder].iter().any(|job| job.spec.deadline.is_some());
     let leaving = holder.ended.is_some() || holder.cancelled_by.is_some() || holder.paused || holder.verdict.is_some();
     same && !counted_on && !leaving
 }

@@ -64,6 +64,9 @@ impl Brain {
         match &job.store_away {
             Some(away) => format!("the store of its checkpoints: {}", away.trouble.text),
             None => {
+                if let Some(holder) = self.waits_for_room_of(job) {
+                    return format!("room on the machine that job {holder} gets");
+                }
                 let sight = self.sight(job, now);
                 let silent = sight.offers.iter().find_map(|seen| self.silence(seen.id.engine(), now));
                 let text = self.choose(job, &sight).1.text;

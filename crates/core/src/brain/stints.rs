@@ -260,8 +260,11 @@ impl Brain {
         job.lost += job.rate(job.usual_accelerator()).unwrap_or(Rate::REAL_TIME).time_for(lost);
         job.progress.done = job.progress.durable;
         if stint.interrupted {
-            job.interruptions += 1;
-            job.interruptions_in_row += 1;
+            // Who had not begun on a machine of another yet has lost nothing with it.
+            if !stint.moved_in || stint.phase != StintPhase::Starting {
+                job.interruptions += 1;
+                job.interruptions_in_row += 1;
+            }
             return;
         }
         job.judge(&stint, patience);

@@ -74,17 +74,21 @@ pub struct Simulated {
     gates: Mutex<BTreeMap<LeaseId, Arc<tokio::sync::Mutex<()>>>>,
     /// Rung whenever something may have changed.
     changed: Notify,
+    /// Agents here tell the processes of several programs apart.
+    tells_apart: bool,
 }
 
 impl Simulated {
     /// Opens the engine on `root`, adopts the leases it finds there, and starts to follow the market.
-    /// `agent_program` is the binary that knows the `agent` subcommands.
+    /// `agent_program` is the binary that knows the `agent` subcommands; `tells_apart`, whether its agents can tell the
+    /// processes of several programs on one lease apart whatever these do.
     pub async fn open(
         name: &str,
         root: PathBuf,
         replay: Replay,
         clock: Arc<WorldClock>,
         agent_program: PathBuf,
+        tells_apart: bool,
     ) -> Result<Arc<Simulated>, SimulatedError> {
         let unusable = |source| SimulatedError::Folder { path: root.clone(), source };
         std::fs::create_dir_all(&root).map_err(unusable)?;
@@ -94,6 +98,7 @@ impl Simulated {
             held: Mutex::new(BTreeMap::new()),
             gates: Mutex::new(BTreeMap::new()),
             changed: Notify::new(),
+            tells_apart,
             clock,
             root: root.clone(),
         });
@@ -307,6 +312,7 @@ impl Engine for Arc<Simulated> {
             supply: Supply::Elastic,
             books: Books::Leased,
             habits: Habits { notice: self.position.tape().notice, ..Habits::USUAL },
+            tells_apart: self.tells_apart,
         }])
     }
 

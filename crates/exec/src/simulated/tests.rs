@@ -29,7 +29,7 @@ async fn engine_at(root: &std::path::Path, zone: &str, from: Span) -> (Arc<Simul
     let replay = Replay { market: MARKET.to_owned(), zones: vec![zone.to_owned()], from };
     let clock = Arc::new(WorldClock::replayed(Time(1_000_000), 1));
     let program = PathBuf::from("/bin/true");
-    let engine = Simulated::open("simulated", root.to_owned(), replay, clock, program).await.expect("opened");
+    let engine = Simulated::open("simulated", root.to_owned(), replay, clock, program, true).await.expect("opened");
     engine.position.begin_anew();
     let offers = engine.offers().await.expect("offers");
     let spot = offers.into_iter().find(|offer| offer.market == Market::Spot).expect("spot is sold");

@@ -54,7 +54,7 @@ impl<const APART: bool> SimulatedStage<APART> {
                 tokio::spawn(serve(listener, root, replay));
                 Arc::new(RemoteEngine::open(NAME, &socket, clock).await) as Arc<dyn Engine>
             } else {
-                Arc::new(Simulated::open(NAME, root, replay, clock, program()).await.unwrap())
+                Arc::new(Simulated::open(NAME, root, replay, clock, program(), true).await.unwrap())
             }
         });
         (engine, link)
@@ -80,7 +80,7 @@ const NAME: &str = "simulated";
 async fn serve(listener: UnixListener, root: PathBuf, replay: Replay) {
     let clock = Arc::new(WorldClock::following(60));
     let server = EngineServer::first_asked(listener, Arc::clone(&clock)).await;
-    let engine = Simulated::open(NAME, root, replay, clock, program()).await.unwrap();
+    let engine = Simulated::open(NAME, root, replay, clock, program(), true).await.unwrap();
     engine.begin();
     server.serve(Arc::new(engine)).await;
 }

@@ -55,9 +55,8 @@ fn who_has_leases_of_an_unseen_engine_is_left_alone_and_nobody_else() {
     world.offer(ELSEWHERE, 9.0, None);
     world.event(Event::EngineSilent { engine: "test".into(), since: world.now });
     let other = world.submit(job(1, Some(2)));
-    for workload in [held, other] {
-        world.event(Event::CancelRequested { workload, by: "ada".into() });
-    }
+    let cancel = |workload| Event::CancelRequested { workload, by: "ada".into() };
+    world.event(cancel(other));
     let decisions = decide_but_for(&mut world, &["test"]);
     assert!(
         matches!(&decisions[..], [Decision::End { workload, .. }] if *workload == other),
@@ -66,7 +65,9 @@ fn who_has_leases_of_an_unseen_engine_is_left_alone_and_nobody_else() {
     // It does not make anybody turn in circles, but is known to be due.
     decide_but_for(&mut world, &["test"]);
     assert!(world.brain.next_wakeup().is_none_or(|wake| wake > world.now));
-    let decisions = world.decide();
+    // Whoever is to stop does so: its agent hears it.
+    world.event(cancel(held));
+    let decisions = decide_but_for(&mut world, &["test"]);
     assert!(matches!(&decisions[..], [Decision::Stop { .. }]), "{decisions:?}");
 }
 
@@ -113,4 +114,18 @@ fn who_has_asked_a_silent_engine_in_vain_asks_elsewhere() {
     assert!(world.brain.leases().any(|lease| lease.is_releasing()));
     let open: Vec<&'static str> = world.brain.outbox().iter().map(|open| open.decision.kind()).collect();
     assert_eq!(open, ["release", "acquire"]);
+}
+
+#[test]
+fn a_budget_is_kept_while_its_engine_is_not_seen() {
+    let mut world = world();
+    let (held, _) = world.running(JobSpec { budget: Some(NanoUsd::from_dollars(2.0)), ..job(9, None) });
+    world.event(Event::EngineSilent { engine: "test".into(), since: world.now });
+    world.pass(Span::hours(1));
+    assert_eq!(decide_but_for(&mut world, &["test"]), []);
+    world.pass(Span::hours(2));
+    let decisions = decide_but_for(&mut world, &["test"]);
+    assert!(decisions.contains(&Decision::Pause { workload: held }), "{decisions:?}");
+    let decisions = decide_but_for(&mut world, &["test"]);
+    assert!(decisions.iter().any(|decision| matches!(decision, Decision::Stop { .. })), "{decisions:?}");
 }

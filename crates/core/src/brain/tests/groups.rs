@@ -152,6 +152,7 @@ fn pools_and_nodes_are_known_as_they_were_last_seen() {
         supply: Supply::Fixed,
         books: Books::Leased,
         habits: Habits { boot, ..Habits::USUAL },
+        tells_apart: false,
     };
     world.event(Event::PoolSeen { pool: pool(Span::minutes(2)) });
     assert!(!world.brain.is_news(&Event::PoolSeen { pool: pool(Span::minutes(2)) }));

@@ -23,6 +23,7 @@ fn pool(books: Books) -> Pool {
         supply: Supply::Fixed,
         books,
         habits: Habits::USUAL,
+        tells_apart: false,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Jobs that run side by side on one machine, as the brain decides it.
 
 use super::*;
+use crate::pool::{Books, Habits, Placing, Pool, Supply};
 use crate::spec::Ask;
 
 const LARGE_SPOT: &str = "test/a/large/spot";
@@ -10,9 +11,22 @@ const LARGE_FIRM: &str = "test/a/large/on-demand";
 fn world_of_four() -> World {
     let mut world =
         World { brain: Brain::new(Installation(7), Config::default()), now: Time(1_000_000), decided: Vec::new() };
+    world.event(Event::PoolSeen { pool: pool(true) });
     four(&mut world, LARGE_SPOT, 2.0, Some(1));
     four(&mut world, LARGE_FIRM, 12.0, None);
     world
+}
+
+fn pool(tells_apart: bool) -> Pool {
+    Pool {
+        id: PoolId::default(),
+        engine: "test".to_owned(),
+        placing: Placing::Theirs,
+        supply: Supply::Elastic,
+        books: Books::Leased,
+        habits: Habits::USUAL,
+        tells_apart,
+    }
 }
 
 fn four(world: &mut World, id: &str, price: f64, capacity: Option<u32>) {
@@ -297,4 +311,69 @@ fn leases_of_a_gang_and_slices_are_not_shared() {
     let ask = || vec![Ask { accelerator: "tpu-v5e".to_owned(), count: 4 }];
     let (first, _) = slices.running(JobSpec { resources: ask(), ..asks(1, None) });
     assert!(slices.brain.job(first).is_some_and(|job| job.stint.is_some()) && devices(&slices, first).is_none());
+}
+
+#[test]
+fn jobs_that_come_at_once_wait_for_one_machine_that_has_room_for_them() {
+    let mut world = world_of_four();
+    four(&mut world, LARGE_SPOT, 2.0, Some(8));
+    let hurried = world.submit(asks(1, Some(30)));
+    assert_eq!(world.decide().len(), 1);
+    let late = world.submit(asks(1, Some(31)));
+    let decisions = world.decide();
+    assert!(
+        decisions.iter().all(|decision| matches!(decision, Decision::Acquire { .. })),
+        "a deadline waits for nobody"
+    );
+    for job in [hurried, late] {
+        world.event(Event::CancelRequested { workload: job, by: "ada".to_owned() });
+    }
+    world.decide();
+    let jobs: Vec<WorkloadId> = (0..6).map(|_| world.submit(asks(1, None))).collect();
+    let large = world.submit(asks(4, None));
+    let decisions = world.decide();
+    let acquired = |decisions: &[Decision]| -> Vec<WorkloadId> {
+        let wants = decisions.iter().filter_map(|decision| match decision {
+            Decision::Acquire { want } => Some(want.workload),
+            _ => None,
+        });
+        wants.collect()
+    };
+    assert_eq!(acquired(&decisions), [jobs[0], jobs[4], large], "four fit on each");
+    assert_eq!(
+        world.view(jobs[1]).waits_for.as_deref(),
+        Some(format!("room on the machine that job {} gets", jobs[0]).as_str())
+    );
+    let first = world.brain.leases_of(jobs[0]).next().expect("asked for").id;
+    world.event(up(first, world.now));
+    let decisions = world.decide();
+    assert_eq!(acquired(&decisions), []);
+    let on_first = jobs.iter().filter(|job| devices(&world, **job).is_some_and(|(lease, _)| lease == first));
+    assert_eq!(on_first.count(), 4);
+    // The one that asked for the other machine leaves: who waited for it gets one.
+    world.event(Event::CancelRequested { workload: jobs[4], by: "ada".to_owned() });
+    let decisions = world.decide();
+    assert_eq!(acquired(&decisions), [jobs[5]], "{decisions:?}");
+}
+
+#[test]
+fn machines_on_which_programs_cannot_be_told_apart_are_not_shared() {
+    let mut world = world_of_four();
+    world.event(Event::PoolSeen { pool: pool(false) });
+    let (first, _) = world.running(asks(1, None));
+    let second = world.submit(asks(1, None));
+    world.decide();
+    assert!(devices(&world, first).is_some(), "it sees what it asked for all the same");
+    assert_eq!(devices(&world, second), None);
+}
+
+#[test]
+fn who_had_not_begun_on_a_machine_that_died_was_not_interrupted() {
+    let mut world = world_of_four();
+    world.running(asks(1, None));
+    let second = world.submit(asks(1, None));
+    world.decide();
+    assert!(devices(&world, second).is_some());
+    world.gone(LeaseEnd::Taken);
+    assert_eq!(world.brain.job(second).expect("it goes on").interruptions, 0);
 }
