@@ -1,7 +1,7 @@
 //! What to do next, job by job. Everything here reads the state; only the wake-up cache changes.
 
 use super::job::StoreAway;
-use super::sharing::Rooms;
+use super::rooms::Rooms;
 use super::{Brain, Decided, Job, Lease, LeasePhase, Stint, StintPhase};
 use crate::ids::{DecisionId, LeaseId, StintId, WorkloadId};
 use crate::market::foresight::PlanTerms;

@@ -16,6 +16,7 @@ mod lookout;
 mod news;
 mod nodes;
 mod progress;
+mod rooms;
 mod rules;
 mod sharing;
 mod show;
