@@ -27,7 +27,7 @@ fn every_planted_bug_is_found() {
         while let Some(bug) = Bug::ALL.get(next.fetch_add(1, Ordering::Relaxed)) {
             for result in planted(&[*bug], 400, Options::default().steps_per_world) {
                 let law = result.caught_by.unwrap_or_else(|| panic!("{} was not found", result.bug.name()));
-                assert!(result.steps < 120_000, "{} took {} steps", result.bug.name(), result.steps);
+                assert!(result.steps < 250_000, "{} took {} steps", result.bug.name(), result.steps);
                 assert_ne!(law, 12, "{}: {}", result.bug.name(), result.what);
             }
         }

@@ -272,6 +272,15 @@ fn tell(here: &Here, hello: &Hello, what: &str) {
     }
 }
 
+/// Looks, 200 ms apart, until an engine that does not answer is not waited for any more.
+const GIVEN_UP: u64 = 75;
+
+/// The engines that do not answer.
+fn silent(hello: &Hello) -> Vec<String> {
+    let silent = hello.engines.iter().filter(|engine| engine.silent_since.is_some());
+    silent.map(|engine| engine.name.clone()).collect()
+}
+
 pub async fn down(here: &Here, args: &DownArgs) -> Result<Code, Failure> {
     let client = here.client();
     let Some(hello) = client.greet().await? else {
@@ -283,6 +292,7 @@ pub async fn down(here: &Here, args: &DownArgs) -> Result<Code, Failure> {
         return Ok(Code::Done);
     };
     let mut jobs: Vec<JobView> = client.get("/v1/jobs").await?;
+    let mut owing = Vec::new();
     if args.cancel {
         for job in jobs.iter().filter(|job| !job.state.is_over()) {
             if let Err(failure) = client.post::<_, ()>(&format!("/v1/jobs/{}/cancel", job.id), &()).await {
@@ -293,7 +303,16 @@ pub async fn down(here: &Here, args: &DownArgs) -> Result<Code, Failure> {
                 }
             }
         }
-        while !jobs.is_empty() {
+        for round in 0_u64.. {
+            // Machines of an engine that does not answer are given back when it does: that is not waited for.
+            let unanswered = match round >= GIVEN_UP && jobs.iter().all(|job| job.state.is_over()) {
+                true => client.hello().await?.map(|hello| silent(&hello)).unwrap_or_default(),
+                false => Vec::new(),
+            };
+            if jobs.is_empty() || !unanswered.is_empty() {
+                owing = unanswered;
+                break;
+            }
             tokio::time::sleep(Duration::from_millis(200)).await;
             jobs = client.get("/v1/jobs").await?;
         }
@@ -313,6 +332,9 @@ pub async fn down(here: &Here, args: &DownArgs) -> Result<Code, Failure> {
         println!("{}", serde_json::json!({ "running": false, "home": here.home, "live_jobs": jobs.len() }));
     } else if jobs.is_empty() {
         println!("the server has ended");
+    } else if !owing.is_empty() {
+        println!("the server has ended; machines of {} are not given back yet", counted(jobs.len() as u64, "job"));
+        println!("hint: {} did not answer: `windfall up` gives them back when it does", owing.join(", "));
     } else {
         println!("the server has ended; the programs of {} go on", counted(jobs.len() as u64, "job"));
         println!("hint: `windfall up` adopts them; the replayed market stands still until then");

@@ -88,6 +88,26 @@ fn an_engine_that_is_stopped_delays_nobody_else() {
 }
 
 #[test]
+fn nobody_waits_at_the_end_for_an_engine_that_is_dead() {
+    let testbed = Testbed::bare();
+    std::fs::create_dir_all(&testbed.home).unwrap();
+    let far = Far::new(&testbed);
+    let engine = format!("far={}", testbed.work.join("far.sock").display());
+    testbed.run(&["up", "--market", "steady", "--speed", "60", "--engine", &engine]).ends_with(0);
+    let on_far = Witness::submit(&testbed, "on-far", "plain");
+    on_far.until_beats(&[]);
+    far.signal(Signal::STOP);
+    let said = testbed.run(&["down", "--cancel"]).ends_with(0);
+    assert!(said.out.contains("not given back yet") && said.out.contains("far did not answer"), "{said:?}");
+    assert!(on_far.alive().is_none(), "its program is stopped all the same");
+    // It is there again, and so is the server: the machine is given back.
+    far.signal(Signal::CONT);
+    testbed.run(&["up"]).ends_with(0);
+    eventually("the lease is given back", || far.agents(&testbed) == 0);
+    testbed.run(&["down", "--cancel"]).ends_with(0);
+}
+
+#[test]
 fn an_engine_takes_no_place_that_is_another_s() {
     let testbed = Testbed::bare();
     let far = Far::new(&testbed);

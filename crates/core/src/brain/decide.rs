@@ -102,7 +102,8 @@ impl Brain {
         }
         let unknown = unseen.iter().any(|engine| self.silent_since(engine).is_none());
         // Whoever is to stop, or is over, does so whatever anybody shows.
-        let stops = |job: &Job| job.ended.is_some() || job.cancelled_by.is_some() || job.paused;
+        let over = |job: &Job| job.ended.is_some() || job.verdict.is_some();
+        let stops = |job: &Job| over(job) || job.cancelled_by.is_some() || job.paused;
         let waits = |job: &&Job| !stops(job) && holders.get(&job.id).copied().unwrap_or(unknown);
         self.jobs.values().filter(waits).map(|job| job.id).collect()
     }

@@ -129,3 +129,13 @@ fn a_budget_is_kept_while_its_engine_is_not_seen() {
     let decisions = decide_but_for(&mut world, &["test"]);
     assert!(decisions.iter().any(|decision| matches!(decision, Decision::Stop { .. })), "{decisions:?}");
 }
+
+#[test]
+fn a_program_that_is_done_is_over_whether_its_engine_is_seen_or_not() {
+    let mut world = world();
+    let (held, stint) = world.running(job(1, None));
+    world.event(Event::EngineSilent { engine: "test".into(), since: world.now });
+    world.ended(stint, WorkerEnd::Exited { code: 0 });
+    let decisions = decide_but_for(&mut world, &["test"]);
+    assert!(decisions.contains(&Decision::End { workload: held, outcome: Outcome::Succeeded }), "{decisions:?}");
+}

@@ -28,18 +28,29 @@ fn nothing_is_decided_on_an_engine_that_cannot_be_seen_and_a_silent_one_is_asked
 #[test]
 fn who_has_leases_of_an_engine_waits_for_it_but_not_for_ever() {
     let (mut stage, _) = Stage::with_a_lease(Some(Address::default()));
+    let job = WorkloadId(1);
+    stage.hanging.push(ENGINE.to_owned());
+    stage.wait(2.0);
+    let mut is_left_alone = |ticket: u64, seconds: f64| {
+        stage.wait(seconds);
+        let budget = Some(windfall_core::NanoUsd::from_dollars(1_000.0 + ticket as f64));
+        stage.cycle.ask(stage.now, Ticket(ticket), Event::BudgetSet { workload: job, budget, by: "ada".to_owned() });
+        stage.turn(true);
+        stage.cycle.brain().left_alone().any(|left| left == job)
+    };
+    assert!(is_left_alone(2, 0.0) && is_left_alone(3, 30.0) && is_left_alone(4, 20.0));
+    assert!(!is_left_alone(5, 20.0), "what was seen a minute ago must do");
+}
+
+#[test]
+fn a_cancel_waits_for_no_engine() {
+    let (mut stage, _) = Stage::with_a_lease(Some(Address::default()));
     stage.calls.clear();
     stage.hanging.push(ENGINE.to_owned());
     stage.wait(2.0);
     stage.cycle.ask(stage.now, Ticket(2), Event::CancelRequested { workload: WorkloadId(1), by: "ada".to_owned() });
-    for seconds in [0.0, 30.0, 20.0] {
-        stage.wait(seconds);
-        stage.turn(true);
-        assert_eq!(stage.calls.len(), 0, "after {:?}", stage.now.real);
-    }
-    stage.wait(20.0);
     stage.turn(true);
-    assert!(stage.calls.contains(&"stop"), "{:?}", stage.calls);
+    assert_eq!(stage.calls, ["stop"]);
 }
 
 #[test]
