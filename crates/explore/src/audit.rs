@@ -234,7 +234,10 @@ impl Audit {
             return;
         }
         let part = i64::from(crate::market::NODE_ACCELERATORS / terms.size.accelerators.max(1));
-        let rates = self.books.nodes.rates_of(terms.node.as_ref(), since);
+        // One that is heard of when its node is gone costs nothing: its part was paid for as idle, and stays so.
+        let there = terms.node.as_ref().is_some_and(|node| self.books.nodes.is_there(node));
+        let rates =
+            if there { self.books.nodes.rates_of(terms.node.as_ref(), since) } else { vec![(since, NanoUsd(0))] };
         bill.prices = rates.into_iter().map(|(at, rate)| (at, NanoUsd(rate.0 / part))).collect();
         bill.of_node = terms.node.clone().map(|node| (node, part));
     }

@@ -102,6 +102,11 @@ impl NodeAudit {
         Ok(known.len() as u64)
     }
 
+    /// Whether a node is there, and paid for as a whole.
+    pub fn is_there(&self, node: &NodeId) -> bool {
+        self.lives.contains_key(node)
+    }
+
     /// What an hour of a node costs from `since` on.
     pub fn rates_of(&self, node: Option<&NodeId>, since: Time) -> Vec<(Time, NanoUsd)> {
         let all = node.and_then(|node| self.rates.get(node)).map(Vec::as_slice).unwrap_or_default();
