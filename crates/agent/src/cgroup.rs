@@ -1,7 +1,7 @@
 //! A lease's control group, where this user may make one, and in it one for each worker. Whatever a program does to its
 //! session, its parent and its environment, its processes stay in the group that it was started in, so they are found
-//! when everybody who knew them is dead, and told apart from those of the other workers. Version 2 is used where it can be written, else the freezer or pids hierarchy of version 1; where
-//! none can, the marks in `sweep.rs` are all there is.
+//! when everybody who knew them is dead, and told apart from those of the other workers. Version 2 is used where it can
+//! be written, else the freezer or pids hierarchy of version 1; where none can, the marks in `sweep.rs` are all there is.
 
 use crate::processes;
 use rustix::process::Signal;

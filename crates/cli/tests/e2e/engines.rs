@@ -43,8 +43,8 @@ impl Drop for Far {
     }
 }
 
-#[test]
-fn an_engine_that_is_stopped_delays_nobody_else() {
+/// A server with two engines, and a job on the one that is in a process of its own.
+fn with_a_job_on_far() -> (Testbed, Far, Witness) {
     let testbed = Testbed::bare();
     std::fs::create_dir_all(&testbed.home).unwrap();
     let far = Far::new(&testbed);
@@ -54,6 +54,12 @@ fn an_engine_that_is_stopped_delays_nobody_else() {
     let on_far = Witness::submit(&testbed, "on-far", "plain");
     on_far.until_beats(&[]);
     assert_eq!(far.agents(&testbed), 1, "it runs on a lease of the far engine");
+    (testbed, far, on_far)
+}
+
+#[test]
+fn an_engine_that_is_stopped_delays_nobody_else() {
+    let (testbed, far, on_far) = with_a_job_on_far();
 
     far.signal(Signal::STOP);
     let before = on_far.until_beats(&[]).beats;
@@ -89,13 +95,7 @@ fn an_engine_that_is_stopped_delays_nobody_else() {
 
 #[test]
 fn nobody_waits_at_the_end_for_an_engine_that_is_dead() {
-    let testbed = Testbed::bare();
-    std::fs::create_dir_all(&testbed.home).unwrap();
-    let far = Far::new(&testbed);
-    let engine = format!("far={}", testbed.work.join("far.sock").display());
-    testbed.run(&["up", "--market", "steady", "--speed", "60", "--engine", &engine]).ends_with(0);
-    let on_far = Witness::submit(&testbed, "on-far", "plain");
-    on_far.until_beats(&[]);
+    let (testbed, far, on_far) = with_a_job_on_far();
     far.signal(Signal::STOP);
     let said = testbed.run(&["down", "--cancel"]).ends_with(0);
     assert!(said.out.contains("not given back yet") && said.out.contains("far did not answer"), "{said:?}");

@@ -19,6 +19,15 @@ fn lease(testbed: &Testbed, id: u64) -> String {
     testbed.job(id)["lease"]["id"].as_str().unwrap_or_default().to_owned()
 }
 
+/// Everything is given back, paid for to the nano-dollar, and nothing runs any more.
+fn ends_clean(testbed: &Testbed) {
+    eventually("all machines are given back", || {
+        testbed.run(&["cost", "--json"]).ends_with(0).json()["total"]["running_nanousd"] == 0
+    });
+    check_ledger(testbed);
+    testbed.leaves_nothing();
+}
+
 /// Whether agents can make control groups here. Where they cannot, a process that left its session and cleared its
 /// environment is told from a neighbour's by nothing, and machines are not shared.
 fn are_told_apart(testbed: &Testbed) -> bool {
@@ -85,11 +94,7 @@ fn jobs_of_one_person_share_a_machine_and_whoever_stays_has_it() {
         testbed.write(&format!("end-{name}"), "");
         testbed.until(id, &["succeeded"]);
     }
-    eventually("all machines are given back", || {
-        testbed.run(&["cost", "--json"]).ends_with(0).json()["total"]["running_nanousd"] == 0
-    });
-    check_ledger(&testbed);
-    testbed.leaves_nothing();
+    ends_clean(&testbed);
 }
 
 #[test]
@@ -118,9 +123,5 @@ fn both_go_on_from_what_they_saved_when_their_machine_dies() {
         testbed.until(id, &["succeeded"]);
         assert_eq!(testbed.job(id)["interruptions"], 1);
     }
-    eventually("all machines are given back", || {
-        testbed.run(&["cost", "--json"]).ends_with(0).json()["total"]["running_nanousd"] == 0
-    });
-    check_ledger(&testbed);
-    testbed.leaves_nothing();
+    ends_clean(&testbed);
 }

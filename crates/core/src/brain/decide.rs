@@ -175,7 +175,7 @@ impl Round<'_> {
         let brain = self.brain;
         let leases = brain.leases_of(job.id).filter(|lease| !lease.is_releasing());
         // Who has just moved in is there in the next step.
-        let leases = leases.filter(|lease| !self.has_newcomer(lease));
+        let leases = leases.filter(|lease| !self.moved_in.contains(&lease.id));
         let (own, shared): (Vec<&Lease>, Vec<&Lease>) = leases.partition(|lease| lease.sharers.is_empty());
         self.release(&own, reason);
         let left = shared.into_iter().filter(|lease| !brain.is_on(job.id, lease.id));

@@ -60,17 +60,14 @@ impl Brain {
         let mut rooms = Rooms { by_offer: BTreeMap::new(), used: BTreeMap::new(), coming: BTreeMap::new() };
         let dealt = |lease: &&Lease| (2..=MOST_DEVICES).contains(&lease.accelerators());
         for lease in self.leases.values().filter(dealt) {
-            // What comes in groups may have to be given back as a group.
-            let single =
-                self.group_of(lease).is_some_and(|group| group.want.units == 1) && self.tells_apart(&lease.offer);
-            if single && let Some(coming) = self.coming(lease) {
+            if let Some(coming) = self.coming(lease) {
                 rooms.coming.entry(lease.offer.clone()).or_default().push(coming);
             }
             if !lease.is_usable() {
                 continue;
             }
             let used = self.devices_in_use(lease);
-            if single && used.len() < lease.accelerators() as usize {
+            if self.takes_guests(lease) && used.len() < lease.accelerators() as usize {
                 rooms.by_offer.entry(lease.offer.clone()).or_default().push(lease.id);
             }
             rooms.used.insert(lease.id, used);
@@ -84,10 +81,15 @@ impl Brain {
         pool.is_some_and(|pool| pool.tells_apart)
     }
 
+    /// Whether others may run on a lease. What comes in groups may have to be given back as a group.
+    fn takes_guests(&self, lease: &Lease) -> bool {
+        self.group_of(lease).is_some_and(|group| group.want.units == 1) && self.tells_apart(&lease.offer)
+    }
+
     /// A lease that is on its way and will have room. One in an engine's own queue may take hours.
     fn coming(&self, lease: &Lease) -> Option<Coming> {
         let booting = matches!(lease.phase, LeasePhase::Asked | LeasePhase::Up) && lease.ready.is_none();
-        self.on_its_way_since(lease).filter(|_| booting)?;
+        self.on_its_way_since(lease).filter(|_| booting && self.takes_guests(lease))?;
         let holder = self.jobs.get(&lease.workload?)?;
         Some(Coming { holder: holder.id, spare: lease.accelerators() - holder.count_on(lease)? })
     }
@@ -97,7 +99,7 @@ impl Brain {
         let may_wait = job.spec.gang == 1 && job.spec.deadline.is_none();
         let mut leases = self.leases.values().filter(|_| may_wait);
         leases.find_map(|lease| {
-            let coming = self.coming(lease).filter(|_| self.tells_apart(&lease.offer))?;
+            let coming = self.coming(lease)?;
             let holder = self.jobs.get(&coming.holder).filter(|holder| may_share(job, holder, lease.market))?;
             (job.count_on(lease)? <= coming.spare).then_some(holder.id)
         })

@@ -1,5 +1,5 @@
 //! Several workloads on one machine: which devices each gets, who moves in where there is room, and who has the machine
-//! when the one that it was got for leaves.
+//! when the one that has it leaves.
 
 use super::decide::Round;
 use super::rooms::{Coming, may_share};
@@ -113,11 +113,6 @@ impl Round<'_> {
         self.rooms.used.entry(allocation.lease).or_default().extend(numbers);
     }
 
-    /// Whether a job was started in this step on a lease of another.
-    pub(super) fn has_newcomer(&self, lease: &Lease) -> bool {
-        self.moved_in.contains(&lease.id)
-    }
-
     /// Leaves a machine to one of the guests on it.
     pub(super) fn hand_over(&mut self, lease: &Lease) {
         let stays = |workload: &WorkloadId| {
@@ -130,7 +125,7 @@ impl Round<'_> {
         };
         let guests = || lease.sharers.iter().map(|sharer| sharer.stint.workload);
         if let Some(to) = guests().find(bears).or_else(|| guests().find(stays)).or_else(|| guests().next()) {
-            let text = "the job that the machine was got for leaves it: this one runs there, and has it from now on";
+            let text = "the job that had the machine leaves it: this one runs there, and has it from now on";
             self.say(Decision::HandOver { lease: lease.id, to }, Reason::new("hand-over", text));
         }
     }
