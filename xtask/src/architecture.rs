@@ -16,6 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("windfall-rehearse", &["windfall-core", "windfall-agent", "windfall-server"]),
     ("windfall-jobfile", &["windfall-core", "windfall-catalog"]),
+    ("windfall-insight", &["windfall-catalog"]),
     (
         "windfall-cli",
         &[
@@ -28,6 +29,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "windfall-exec",
             "windfall-server",
             "windfall-rehearse",
+            "windfall-insight",
         ],
     ),
     ("windfall-explore", &["windfall-core", "windfall-store", "windfall-sim", "windfall-exec", "windfall-server"]),

@@ -1,8 +1,10 @@
 //! Every figure that the documentation names, each from the command that makes it.
 
+use crate::bench_server::bench_server;
 use crate::components::Components;
 use crate::leftovers::Leftovers;
 use crate::load::load;
+use crate::profile::profile;
 use crate::workspace::{built, cargo, finish, root, run, windfall};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
@@ -12,6 +14,15 @@ pub fn bench(args: &[String]) -> ExitCode {
     let wanted = |name: &str| args.is_empty() || args.iter().any(|arg| arg == name);
     if args.first().is_some_and(|name| name == "market") {
         return finish(market(&args[1..]));
+    }
+    if args.first().is_some_and(|name| name == "brain") {
+        return finish(brain(&args[1..]));
+    }
+    if args.first().is_some_and(|name| name == "profile") {
+        return finish(profile(&args[1..]));
+    }
+    if args.first().is_some_and(|name| name == "server") {
+        return finish(bench_server(&args[1..]));
     }
     let mut good = run(&mut cargo(&["build", "--release", "--quiet", "--workspace", "--examples", "--bins"]));
     let needs_components = wanted("store") || wanted("checkpoint");
@@ -36,6 +47,12 @@ pub fn bench(args: &[String]) -> ExitCode {
     if wanted("catalog") {
         good &= run(&mut release("examples/bench_catalog"));
     }
+    if wanted("brain") {
+        good &= brain(&[]);
+    }
+    if wanted("server") {
+        good &= bench_server(&[]);
+    }
     if wanted("plan") {
         good &= plan();
     }
@@ -49,6 +66,9 @@ pub fn bench(args: &[String]) -> ExitCode {
     if wanted("market") && (!args.is_empty() || std::env::var_os("WINDFALL_DATA").is_some()) {
         good &= market(&[]);
     }
+    if wanted("profile") && (!args.is_empty() || std::env::var_os("WINDFALL_DATA").is_some()) {
+        good &= profile(&[]);
+    }
     finish(good)
 }
 
@@ -56,6 +76,12 @@ pub fn bench(args: &[String]) -> ExitCode {
 fn market(parts: &[String]) -> bool {
     let package = ["--package", "windfall-sim", "--example", "bench_market"];
     run(cargo(&["build", "--release", "--quiet"]).args(package)) && run(release("examples/bench_market").args(parts))
+}
+
+/// What a step of the brain costs with very many jobs: sizes, `--seconds`, `--rounds`, `--json`.
+fn brain(words: &[String]) -> bool {
+    let package = ["--package", "windfall-sim", "--example", "bench_brain"];
+    run(cargo(&["build", "--release", "--quiet"]).args(package)) && run(release("examples/bench_brain").args(words))
 }
 
 /// Writes the embedded markets again.

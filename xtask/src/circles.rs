@@ -13,7 +13,6 @@ const KNOWN: &[(&str, &[&str], &str)] = &[
         &["audit", "driver", "engine", "scenario", "server", "world"],
         "the times of a world (BEGIN, SWEEP, RETRY) stand in its driver: a file of their own would end it",
     ),
-    ("server", &["answers", "keeper"], "the keeper holds an archive, and that answers the keeper's own questions"),
     (
         "server",
         &["cycle::requests", "cycle::step"],

@@ -19,6 +19,8 @@ pub struct Running {
     child: Child,
 }
 
+type Start = fn(&mut Components) -> Result<(), String>;
+
 /// What could be started, and what could not.
 pub struct Components {
     running: Vec<Running>,
@@ -63,20 +65,38 @@ impl Components {
 
     /// Starts everything that tests use.
     pub fn start(leftovers: Leftovers) -> Components {
-        let folder = Components::folder();
-        let _ = std::fs::create_dir_all(&folder);
-        let mut components =
-            Components { running: Vec::new(), env: Vec::new(), skipped: Vec::new(), folder, leftovers };
-        for (name, start) in [
-            ("python3", Components::python as fn(&mut Components) -> Result<(), String>),
+        let all: [(&str, Start); 5] = [
+            ("python3", Components::python),
             ("postgres", Components::postgres),
             ("s3", Components::s3),
             ("gcs", Components::gcs),
             ("azure", Components::azure),
-        ] {
+        ];
+        Components::start_these(leftovers, &all)
+    }
+
+    /// Starts PostgreSQL only.
+    pub fn postgres_alone(leftovers: Leftovers) -> Components {
+        Components::start_these(leftovers, &[("postgres", Components::postgres)])
+    }
+
+    /// What PostgreSQL answers to a question with one answer.
+    pub fn ask_postgres(&self, question: &str) -> Option<String> {
+        let (_, address) = self.env.iter().find(|(name, _)| *name == "WINDFALL_TEST_POSTGRES")?;
+        let mut psql = Command::new(postgres_bin()?.join("psql"));
+        let output = psql.args(["--tuples-only", "--no-align", "--command", question]).arg(address).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+
+    fn start_these(leftovers: Leftovers, wanted: &[(&str, Start)]) -> Components {
+        let folder = Components::folder();
+        let _ = std::fs::create_dir_all(&folder);
+        let mut components =
+            Components { running: Vec::new(), env: Vec::new(), skipped: Vec::new(), folder, leftovers };
+        for (name, start) in wanted {
             if let Err(why) = start(&mut components) {
                 println!("skipped: {name}: {why}");
-                components.skipped.push((name.to_owned(), why));
+                components.skipped.push(((*name).to_owned(), why));
             }
         }
         components

@@ -2,6 +2,7 @@
 
 mod architecture;
 mod bench;
+mod bench_server;
 mod circles;
 mod components;
 mod docs;
@@ -9,6 +10,7 @@ mod leftovers;
 mod licences;
 mod load;
 mod mutants;
+mod profile;
 mod programs;
 mod style;
 mod test;
@@ -20,9 +22,13 @@ use workspace::{cargo, finish, run};
 const HELP: &str = "\
 cargo xtask test              everything that must hold: format, lints, architecture, licences, all tests
 cargo xtask test --quick      the same without what takes minutes (kill points, the whole quickstart)
-cargo xtask bench [NAME…]     every figure: store, checkpoint, explore, restart, quickstart, load, catalog, size,
-                              market and plan (read WINDFALL_DATA); market alone takes the parts wanted:
-                              table, zones, regions, gangs, folds, speed
+cargo xtask bench [NAME…]     every figure: store, checkpoint, explore, restart, quickstart, load, catalog, size, brain,
+                              server, market and plan (read WINDFALL_DATA); market alone takes the parts wanted:
+                              table, zones, regions, gangs, folds, speed; brain alone takes numbers of live jobs
+                              (1000 10000 100000 if none), --seconds S, --rounds N, --json; server alone takes
+                              parts (submit, live, restart, idle, running, history), --clients N, --seconds S, --live N,
+                              --history N, --json; profile (reads WINDFALL_DATA) takes --gb N for the size of its
+                              invented trace
 cargo xtask catalog           the embedded catalogue and its report, from the files in WINDFALL_DATA
 cargo xtask priors            learn the embedded priors of spot markets again from WINDFALL_DATA
 cargo xtask markets           write the embedded spot markets again from WINDFALL_DATA

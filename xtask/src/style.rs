@@ -13,7 +13,18 @@ const LONGEST_FILE: usize = 500;
 /// Lines and files that break a house rule.
 pub fn violations() -> Vec<String> {
     let listed = Command::new("git")
-        .args(["ls-files", "*.rs", "*.py", "*.md", "*.sh", "*.yaml", "*.toml"])
+        .args([
+            "ls-files",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+            "*.rs",
+            "*.py",
+            "*.md",
+            "*.sh",
+            "*.yaml",
+            "*.toml",
+        ])
         .current_dir(root())
         .output();
     let listed = listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();

@@ -42,6 +42,7 @@ fn help_teaches() {
         &["rehearse", "--help"],
         &["up", "--help"],
         &["cost", "--help"],
+        &["profile", "--help"],
         &["simulate", "market", "--help"]
     ]));
 }
@@ -57,6 +58,34 @@ fn mistakes_are_answered_with_a_hint_and_code_two() {
         &["up", "--speed", "61"],
         &["rehearse", "nowhere.yaml"],
     ]));
+}
+
+#[test]
+fn profiles_read_well_in_eighty_columns() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let traces = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../insight/tests/traces");
+    for (name, to) in [("bert_bf16", "bert"), ("transformer_bf16_shapes", "transformer"), ("resnet50_fp32", "fp32")] {
+        let from = traces.join(format!("{name}.json.gz"));
+        std::fs::copy(from, dir.path().join(format!("{to}.json.gz"))).expect("it is copied");
+    }
+    std::fs::write(dir.path().join("notes.json"), "{\"a\": 1}").expect("it is written");
+    std::fs::create_dir(dir.path().join("empty")).expect("a folder");
+    insta::assert_snapshot!(transcript_in(
+        &dir,
+        &[
+            &["profile", "bert.json.gz", "--instance", "p5en.48xlarge"],
+            &["profile", "transformer.json.gz", "--price", "3.5"],
+            &["profile", "transformer.json.gz", "--like-hta"],
+            &["profile", "--diff", "bert.json.gz", "transformer.json.gz"],
+            &["profile", "notes.json"],
+            &["profile", "nowhere.json", "--json"],
+            &["profile", "empty"],
+            &["profile", "bert.json.gz", "--svg", "roof.svg"],
+            &["profile", "bert.json.gz", "--price", "-1"],
+            &["profile", "bert.json.gz", "--instance", "nothing"],
+            &["profile", "bert.json.gz", "--accelerator", "H10"],
+        ]
+    ));
 }
 
 #[test]

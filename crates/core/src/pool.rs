@@ -139,23 +139,36 @@ pub struct Device {
 }
 
 /// How much of an accelerator.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DevicePart {
+    #[default]
     Whole,
     /// A share of its time and memory.
-    Share {
-        part: u32,
-        of: u32,
-    },
+    Share { part: u32, of: u32 },
     /// A MIG instance by its profile, such as `1g.10gb`, which has so many of seven slices.
-    Mig {
-        profile: String,
-        slices: u32,
-    },
+    Mig { profile: String, slices: u32 },
 }
 
 impl DevicePart {
+    /// An accelerator in units in which every half, third and so on until a twentieth of one is a whole number.
+    pub const UNITS: u32 = 232_792_560;
+    /// Shares are written with at most so many parts, so that they add up in [`DevicePart::UNITS`] to nothing less or more.
+    pub const MOST_PARTS: u32 = 20;
+
+    /// Whether it is all of the accelerator.
+    pub fn is_whole(&self) -> bool {
+        let (part, of) = self.fraction();
+        part == of
+    }
+
+    /// In parts of [`DevicePart::UNITS`], rounded up.
+    pub fn units(&self) -> u32 {
+        let (part, of) = self.fraction();
+        let units = (u64::from(part) * u64::from(Self::UNITS)).div_ceil(u64::from(of));
+        u32::try_from(units).unwrap_or(Self::UNITS)
+    }
+
     /// As a fraction: so many of so many.
     pub fn fraction(&self) -> (u32, u32) {
         match self {

@@ -2,9 +2,11 @@
 //! accident, and every unit is explicit.
 
 use crate::ids::WorkloadId;
+use crate::pool::DevicePart;
 use crate::units::{NanoUsd, Rate, Span, Time, Work};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// What demand, leases and the ledger refer to. Fleets will be a second variant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,12 +26,57 @@ impl Workload {
 }
 
 /// Accelerators that a worker can use: one alternative of several.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Ask {
     /// The accelerator's name as offers give it.
     pub accelerator: String,
     /// How many of them in one instance.
     pub count: u32,
+    /// How much of each. Whoever needs half of one asks for one, and for half of it.
+    #[serde(default, skip_serializing_if = "DevicePart::is_whole")]
+    pub part: DevicePart,
+}
+
+impl Ask {
+    /// So many whole ones.
+    pub fn of(accelerator: impl Into<String>, count: u32) -> Ask {
+        Ask { accelerator: accelerator.into(), count, part: DevicePart::Whole }
+    }
+
+    /// All of it together as a fraction: so many of so many parts of one accelerator.
+    pub fn amount(&self) -> (u64, u64) {
+        let (part, of) = self.part.fraction();
+        (u64::from(self.count) * u64::from(part), u64::from(of))
+    }
+
+    fn problem(&self, gang: u32) -> Option<String> {
+        let DevicePart::Share { part, of } = self.part else {
+            let whole = self.part.is_whole();
+            return (!whole).then(|| "a MIG profile cannot be asked for: ask for a share, such as 1/2".to_owned());
+        };
+        if part == 0 || part >= of || of > DevicePart::MOST_PARTS {
+            let most = DevicePart::MOST_PARTS;
+            return Some(format!("expected a share between 0 and 1 with at most {most} parts, such as 1/2"));
+        }
+        if is_tpu(&self.accelerator) {
+            return Some(format!("{} is used as a whole", self.accelerator));
+        }
+        (self.count != 1 || gang != 1).then(|| "a share is of one accelerator, on one node".to_owned())
+    }
+}
+
+impl fmt::Display for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.part {
+            DevicePart::Share { part, of } if part < of => write!(f, "{}:{part}/{of}", self.accelerator),
+            _ => write!(f, "{}:{}", self.accelerator, self.count),
+        }
+    }
+}
+
+/// Whether an accelerator is a TPU, whose hosts are one thing that is used as a whole.
+pub fn is_tpu(accelerator: &str) -> bool {
+    accelerator.to_ascii_lowercase().starts_with("tpu")
 }
 
 /// How much there is to do, as far as the user said.
@@ -323,7 +370,7 @@ impl JobSpec {
 
     /// Workers without which it does not start.
     pub fn least(&self) -> u32 {
-        self.least_gang.unwrap_or(self.gang)
+        self.least_gang.map_or(self.gang, |least| least.min(self.gang))
     }
 
     /// What must hold of any job, whoever made the spec: the server checks it again at its door.
@@ -348,6 +395,11 @@ impl JobSpec {
         }
         if self.least_gang.is_some_and(|least| least == 0 || least > self.gang) {
             return fail("least_nodes", &format!("expected 1 to {}, which is `nodes`", self.gang));
+        }
+        for ask in &self.resources {
+            if let Some(problem) = ask.problem(self.gang) {
+                return fail("resources.accelerators", &format!("{ask}: {problem}"));
+            }
         }
         if !(1..=3).contains(&self.tier) {
             return fail("tier", "expected 1, 2 or 3");

@@ -31,6 +31,9 @@ pub struct StartOrder {
     /// The accelerators of the lease that the program may see, by number; none for all of them.
     #[serde(default)]
     pub devices: Option<Vec<u32>>,
+    /// How much of its one accelerator the program has, as so many of so many; none for all of it.
+    #[serde(default)]
+    pub share: Option<(u32, u32)>,
     /// The file that takes its output.
     pub output: String,
     /// Pattern over the output that says how far it is.

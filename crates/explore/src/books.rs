@@ -4,6 +4,7 @@
 use crate::nodes::NodeAudit;
 use std::collections::BTreeMap;
 use windfall_core::ledger::{Account, Goods, MOST_DAYS, Share};
+use windfall_core::pool::Device;
 use windfall_core::{Allocation, JobSpec, LeaseId, LedgerRow, Offer, OfferId, Time, WorkloadId, codec};
 
 const DAY_MS: i64 = 86_400_000;
@@ -50,8 +51,13 @@ impl LedgerAudit {
     /// A worker starts on a part of a lease.
     pub fn started(&mut self, workload: WorkloadId, part: &Allocation) {
         let goods = self.offers.get(&part.lease).and_then(|(offer, _)| self.goods.get(offer));
-        let (all, own) = (goods.map_or(1, |goods| goods.count), part.devices.as_ref().map(Vec::len));
-        let share = own.map_or(Share::WHOLE, |own| Share::new(own as u64, all.into()));
+        let all = u64::from(goods.map_or(1, |goods| goods.count));
+        let of_all = |device: &Device| {
+            let (part, of) = device.part.fraction();
+            Share::new(part.into(), u64::from(of) * all)
+        };
+        let own = part.devices.as_ref().map(|devices| Share::sum(devices.iter().map(of_all)));
+        let share = own.unwrap_or(Share::WHOLE);
         self.parts.insert((part.lease, workload), share);
     }
 

@@ -6,13 +6,14 @@ use crate::fault::FaultKind;
 use crate::random;
 use crate::scenario::JobPlan;
 use crate::server::now;
-use windfall_core::brain::Open;
+use windfall_core::brain::{Open, put_together};
 use windfall_core::record::Resume;
 use windfall_core::{
     Allocation, Body, Brain, CheckpointId, Decision, DecisionId, Event, Installation, LeaseEnd, LeaseId, NanoUsd,
     OfferId, Outcome, Rate, Record, Refusal, Span, StintId, Time, Want, Work, WorkerEnd, WorkloadId, codec, laws,
     view::JobView,
 };
+use windfall_server::cycle::Cycle;
 use windfall_store::{LedgerQuery, Row, Store};
 
 /// How long a lease may go on without a purpose, or half of a gang alone, once faults have ceased.
@@ -49,6 +50,9 @@ impl WorldRun {
         self.check_leases();
         self.check_promises();
         self.check_asking();
+        if self.steps.is_multiple_of(32) {
+            self.check_overlooked();
+        }
         // A long log is replayed less often, so that a step costs the same in every world.
         if self.steps.is_multiple_of(128 + self.audit.last_seq / 512 * 128) {
             self.check_nodes();
@@ -293,13 +297,22 @@ impl WorldRun {
         let rows = now(self.store.memory.rows_after(0, u32::MAX)).unwrap_or_default();
         let fresh = Brain::new(brain.installation(), windfall_core::brain::Config::default());
         let mut differs = replayed(fresh, &rows) != live;
-        if let Some((seq, text)) = self.kept.take()
-            && let Ok(kept) = codec::decode::<Brain>(codec::VERSION, &text)
-        {
+        if let Some((seq, text)) = self.kept.take() {
             let tail: Vec<Row> = rows.into_iter().filter(|row| row.seq > seq).collect();
-            differs |= replayed(kept, &tail) != live;
+            let kept = codec::decode::<Brain>(codec::VERSION, &text);
+            differs |= kept.map_or(true, |kept| replayed(kept, &tail) != live);
         }
-        self.kept = Some((brain.last_seq(), live));
+        // What is kept was taken apart and put together again, as snapshots are.
+        let mut parts = Vec::new();
+        brain.each_part(|name, text| parts.push((name, text)));
+        let whole = put_together(parts.iter().map(|(name, text)| (name.as_str(), text.as_str())));
+        self.kept = whole.map(|whole| (brain.last_seq(), whole));
+        // And what servers start from is what lives, however many snapshots it was put together from.
+        let loaded = now(self.store.memory.load());
+        differs |= loaded.is_ok_and(|loaded| match Cycle::state_of(loaded) {
+            Ok(started) => codec::encode(&started) != live,
+            Err(_) => true,
+        });
         *self.reached.entry(11).or_default() += 1;
         if differs {
             self.fail(11, "a brain rebuilt from the log is not the one that lives".to_owned());

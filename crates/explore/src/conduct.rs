@@ -3,7 +3,7 @@
 //! gives everything back at once, but for what its last save still needs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use windfall_core::pool::Device;
+use windfall_core::pool::{Device, DevicePart};
 use windfall_core::{
     Allocation, Body, CheckpointId, Decision, DecisionId, Event, LeaseId, Offer, OfferId, Pool, PoolId, Span, StintId,
     Time, Trouble, Work, WorkloadId,
@@ -27,7 +27,7 @@ struct Stint {
     id: StintId,
     leases: Vec<LeaseId>,
     /// What each rank has of its lease; none for all of it.
-    devices: Vec<Option<Vec<u32>>>,
+    devices: Vec<Option<Vec<Device>>>,
     started: BTreeSet<u32>,
     /// Ranks that have ended, and whether what they saved last is stored.
     ended: BTreeMap<u32, bool>,
@@ -61,6 +61,20 @@ pub(crate) struct Conduct {
     now: Time,
     /// Starts beside another workload on one lease.
     pub neighbours: u64,
+    /// Starts on a share of an accelerator, beside another workload on the same machine.
+    pub sharers_of_devices: u64,
+}
+
+/// Whether what several have of one machine is there at once; who has no list has all of it.
+pub(crate) fn fit_together<'a>(all: impl Iterator<Item = Option<&'a [Device]>>) -> bool {
+    let mut given: BTreeMap<u32, u64> = BTreeMap::new();
+    for devices in all {
+        let Some(devices) = devices else { return false };
+        for device in devices {
+            *given.entry(device.number).or_default() += u64::from(device.part.units());
+        }
+    }
+    given.values().all(|units| *units <= u64::from(DevicePart::UNITS))
 }
 
 fn stale(what: impl std::fmt::Debug) -> Result<(), Broken> {
@@ -263,11 +277,10 @@ impl Conduct {
             Decision::Start { stint, allocations, .. } => {
                 self.may_have_more(&stint.workload, "started")?;
                 allocations.iter().try_for_each(|part| self.is_free(stint, part))?;
-                let numbers = |devices: &[Device]| devices.iter().map(|device| device.number).collect();
                 let stint = Stint {
                     id: *stint,
                     leases: allocations.iter().map(|part| part.lease).collect(),
-                    devices: allocations.iter().map(|part| part.devices.as_deref().map(numbers)).collect(),
+                    devices: allocations.iter().map(|part| part.devices.clone()).collect(),
                     started: BTreeSet::new(),
                     ended: BTreeMap::new(),
                     ended_at: None,
@@ -311,20 +324,20 @@ impl Conduct {
         if self.leases.get(&part.lease).is_some_and(|lease| lease.released) {
             return Err((5, format!("stint {stint} was started on {}, which is given back", part.lease)));
         }
+        let mut there: Vec<Option<&[Device]>> = Vec::new();
         let others = self.jobs.iter().filter(|(id, _)| **id != stint.workload);
-        for (other, known) in others.filter_map(|(id, job)| Some((id, job.stint.as_ref()?))) {
+        for known in others.filter_map(|(_, job)| job.stint.as_ref()) {
             let ranks = known.leases.iter().zip(&known.devices).zip(0..);
             let here = ranks.filter(|((lease, _), rank)| **lease == part.lease && !known.ended.contains_key(rank));
-            for ((_, theirs), _) in here {
-                self.neighbours += 1;
-                let apart = match (theirs, &part.devices) {
-                    (Some(theirs), Some(own)) => own.iter().all(|device| !theirs.contains(&device.number)),
-                    _ => false,
-                };
-                if !apart {
-                    return Err((19, format!("stint {stint} got devices of {} that job {other} has", part.lease)));
-                }
-            }
+            there.extend(here.map(|((_, theirs), _)| theirs.as_deref()));
+        }
+        self.neighbours += there.len() as u64;
+        let own = part.devices.as_deref();
+        let theirs = || there.iter().copied().flatten().flatten().map(|device| device.number);
+        let on_one = own.into_iter().flatten().any(|device| theirs().any(|number| number == device.number));
+        self.sharers_of_devices += u64::from(on_one);
+        if !there.is_empty() && !fit_together(there.into_iter().chain([own])) {
+            return Err((19, format!("stint {stint} got devices of {} that others have", part.lease)));
         }
         Ok(())
     }

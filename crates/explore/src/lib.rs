@@ -73,4 +73,5 @@ pub const LAWS: &[(u8, &str)] = &[
     (17, "a ledger row stands alone, and is of one day"),
     (18, "an engine that does not answer delays nobody else"),
     (19, "a device is one workload's at a time, and a machine does not go under others"),
+    (20, "after a step, a look at everybody decides nothing more"),
 ];

@@ -44,6 +44,11 @@ pub(crate) fn accelerators(seed: u64) -> u32 {
     if random::of(seed, &[21]).permille(450) { 4 } else { 1 }
 }
 
+/// Whether jobs of a world are one person's and ask for parts of machines.
+pub(crate) fn is_shared(seed: u64) -> bool {
+    accelerators(seed) > 1 || random::of(seed, &[22]).permille(250)
+}
+
 fn offer(seed: u64, engine: &str, zone: &str, market: Market, price: NanoUsd, notice: Span) -> Offer {
     Offer {
         id: OfferId::new(&format!("{engine}/{zone}/p3/{market}")),

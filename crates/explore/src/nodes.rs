@@ -8,13 +8,16 @@ use windfall_core::pool::{Books, Shape};
 use windfall_core::{Event, LedgerRow, NanoUsd, Node, NodeId, Pool, PoolId, Time};
 
 /// Things that worlds with nodes must come to, as reports name them.
-pub(crate) const SCENES: [&str; 5] = [
+pub(crate) const SCENES: [&str; 6] = [
     "two workloads on one node",
     "foreign work on a node",
     "a job on a drained node",
     "a job on a node that is not ready",
     "late news of a lease on a node",
+    SHARED_DEVICE,
 ];
+/// A scene that the log shows, not the ledger.
+pub(crate) const SHARED_DEVICE: &str = "two workloads on shares of one accelerator";
 
 /// A node that is paid for.
 struct Life {

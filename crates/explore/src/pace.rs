@@ -1,6 +1,7 @@
-//! Law 13: time goes on. Nothing that is due is slept through, and nobody turns in circles.
+//! Law 13: time goes on. Nothing that is due is slept through, and nobody turns in circles. Law 20: nobody is overlooked.
 
 use crate::driver::WorldRun;
+use crate::server::moment;
 use windfall_core::Span;
 
 /// A server that is asleep for so long after a moment that the brain waits for has forgotten it.
@@ -24,6 +25,23 @@ impl WorldRun {
         let due = server.cycle.brain().next_wakeup().filter(|due| self.now - *due > OVERSLEPT);
         if let Some(due) = due {
             self.fail(13, format!("the server slept for {} after the brain wanted to be asked", self.now - due));
+        }
+    }
+
+    /// Law 20, once the brain has nothing to say and nobody's moment has come.
+    pub fn check_overlooked(&mut self) {
+        let Some(server) = self.server.as_ref().filter(|server| server.cycle.leads()) else { return };
+        let brain = server.cycle.brain();
+        if brain.next_wakeup().is_some_and(|at| at <= self.now.max(brain.now())) {
+            return;
+        }
+        let overlooked = brain.overlooked(self.now, &server.cycle.unseen(moment(self.now)));
+        match overlooked.first() {
+            None => *self.reached.entry(20).or_default() += 1,
+            Some(decided) => {
+                let what = format!("{:?} is not decided, for {}", decided.decision, decided.reason.text);
+                self.fail(20, what);
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::LAWS;
 use crate::driver::WorldRun;
 use crate::fault::FaultKind;
-use crate::nodes::SCENES;
+use crate::nodes::{SCENES, SHARED_DEVICE};
 use crate::planted::Bug;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -101,8 +101,10 @@ impl Report {
         for kind in life.faults() {
             *self.faults.entry(kind.name().to_owned()).or_default() += 1;
         }
-        for (scene, count) in &life.audit.books.nodes.scenes {
-            *self.scenes.entry((*scene).to_owned()).or_default() += count;
+        let shared = Some((SHARED_DEVICE, life.audit.conduct.sharers_of_devices)).filter(|(_, count)| *count > 0);
+        let scenes = life.audit.books.nodes.scenes.iter().map(|(scene, count)| (*scene, *count));
+        for (scene, count) in scenes.chain(shared) {
+            *self.scenes.entry(scene.to_owned()).or_default() += count;
         }
         for (_, _, outcome) in &life.audit.ends {
             let word = match outcome {

@@ -7,6 +7,7 @@ use crate::program::{OnTerm, Plot, Program};
 use crate::random::{self, Random};
 use std::collections::{BTreeMap, BTreeSet};
 use windfall_core::brain::Config;
+use windfall_core::pool::DevicePart;
 use windfall_core::spec::{Ask, CheckpointSpec, Late, RunSpec, WorkSpec, WorkUnit};
 use windfall_core::{JobSpec, NanoUsd, Rate, Span, Time, Work};
 
@@ -116,16 +117,16 @@ fn job(seed: u64, number: u64, gentle: bool, boot: Span, config: &Config) -> Job
     let tight = Span(need.0 * random.pick(&[0, 5, 20, 50, 150, 400]) / 100);
     let feasible = honest || random.permille(700);
     let lead = if feasible { restart + Span::seconds(20) + tight } else { Span(-need.0 / 3) };
-    let large = market::accelerators(seed) > 1;
+    let shared = market::is_shared(seed);
     let deadline = random.permille(if honest { 950 } else { 500 }).then_some(submit_at + need + lead);
     // Whoever counts on a machine that stays to keep a deadline shares it with nobody.
-    let deadline = deadline.filter(|_| !large || number.is_multiple_of(2));
+    let deadline = deadline.filter(|_| !shared || number.is_multiple_of(2));
     let budget = (!honest && random.permille(150)).then(|| NanoUsd(random.between(50_000_000, 8_000_000_000)));
     let max_price = random.permille(300).then(|| NanoUsd(random.between(200_000_000, 3_000_000_000)));
     let cancelled = random.permille(if honest { 50 } else { 150 });
     let gang = random.pick(&[1, 1, 1, 2, 3, 4]);
     // Gangs share nothing.
-    let gang = if large && number < 2 { 1 } else { gang };
+    let gang = if shared && number < 2 { 1 } else { gang };
     let policy = random.pick(&[
         None,
         None,
@@ -138,12 +139,9 @@ fn job(seed: u64, number: u64, gentle: bool, boot: Span, config: &Config) -> Job
     let spec = JobSpec {
         gang,
         least_gang: (!honest && random.permille(300)).then(|| random.between(1, i64::from(gang)) as u32),
-        resources: if random.permille(500) || large {
+        resources: if random.permille(500) || shared {
             // Drawn from nothing, as all that follows from it: what other worlds are made of stays as it was.
-            vec![Ask {
-                accelerator: "V100".to_owned(),
-                count: if large { [1, 2, 1, 3][number as usize % 4] } else { 1 },
-            }]
+            vec![if shared { part_of_a_machine(seed, number, gang) } else { Ask::of("V100", 1) }]
         } else {
             Vec::new()
         },
@@ -168,8 +166,8 @@ fn job(seed: u64, number: u64, gentle: bool, boot: Span, config: &Config) -> Job
         policy: policy.map(str::to_owned),
         retries: random.pick(&[0, 0, 1, 3]),
         // Machines are shared by jobs of one person only.
-        team: format!("team-{}", if large { 0 } else { number % 3 }),
-        owner: format!("user-{}", if large { 0 } else { number % 2 }),
+        team: format!("team-{}", if shared { 0 } else { number % 3 }),
+        owner: format!("user-{}", if shared { 0 } else { number % 2 }),
         tags: (0..number % 3).map(|tag| (format!("tag-{tag}"), number.to_string())).collect(),
         run: RunSpec { environment: number.to_string(), grace, ..RunSpec::of(vec!["train".to_owned()]) },
         ..JobSpec::named(format!("job-{number}"), Vec::new())
@@ -180,6 +178,22 @@ fn job(seed: u64, number: u64, gentle: bool, boot: Span, config: &Config) -> Job
         promised: honest && deadline.is_some() && !cancelled,
         spec,
         program,
+    }
+}
+
+/// Some of the accelerators of a machine, or a share of one.
+fn part_of_a_machine(seed: u64, number: u64, gang: u32) -> Ask {
+    let share = |part, of| Ask { part: DevicePart::Share { part, of }, ..Ask::of("V100", 1) };
+    let large = market::accelerators(seed) > 1;
+    match number % 4 {
+        1 if large => Ask::of("V100", 2),
+        3 if large => Ask::of("V100", 3),
+        0 if large => Ask::of("V100", 1),
+        // Gangs have whole accelerators.
+        _ if gang > 1 => Ask::of("V100", 1),
+        1 => share(1, 3),
+        3 => share(2, 7),
+        _ => share(1, 2),
     }
 }
 

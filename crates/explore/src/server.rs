@@ -146,6 +146,7 @@ impl JobFolders for Folders {
             fresh_folder: false,
             env: Default::default(),
             devices: None,
+            share: None,
             output: String::new(),
             progress: None,
             checkpoint_dir: None,

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use windfall_core::ledger::{Beneficiary, Parts};
 use windfall_core::{NanoUsd, Span, codec};
 use windfall_store::{
-    Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Loaded, MemoryStore, Result, Row, Snapshot, Store,
-    StoreError,
+    Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Loaded, MemoryStore, Part, Result, Row, Snapshot,
+    Store, StoreError,
 };
 
 /// How the next commit is lost from sight.
@@ -100,6 +100,9 @@ impl Store for FaultyStore {
     async fn load_before(&self, seq: u64) -> Result<Loaded> {
         self.memory.load_before(seq).await
     }
+    async fn load_after(&self, seq: u64) -> Result<Loaded> {
+        self.memory.load_after(seq).await
+    }
     async fn commit(&self, epoch: u64, commit: &Commit) -> Result<()> {
         let epoch = if self.bug == Some(Bug::FencedCommit) { self.epoch() } else { epoch };
         let unsure = self.unsure.swap(Unsure::No as u8, Ordering::Relaxed);
@@ -109,6 +112,12 @@ impl Store for FaultyStore {
         let lie = self.lie(commit);
         self.memory.commit(epoch, lie.as_ref().unwrap_or(commit)).await?;
         if unsure == Unsure::Written as u8 { Err(StoreError::Unsure { source: None }) } else { Ok(()) }
+    }
+    async fn snapshot_parts(&self, epoch: u64, seq: u64, parts: &[Part]) -> Result<()> {
+        self.memory.snapshot_parts(epoch, seq, parts).await
+    }
+    async fn forget_parts(&self, epoch: u64) -> Result<u64> {
+        self.memory.forget_parts(epoch).await
     }
     async fn snapshot(&self, epoch: u64, snapshot: &Snapshot) -> Result<()> {
         self.memory.snapshot(epoch, snapshot).await

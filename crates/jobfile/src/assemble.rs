@@ -6,6 +6,7 @@ use super::paths;
 use super::value::{Fields, Value};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use windfall_core::ledger::Share;
 use windfall_core::nearest::nearest;
 use windfall_core::spec::{
     Ask, CheckpointSpec, Fallback, JobSpec, Late, MOST_TAGS, Priority, RunSpec, WorkSpec, WorkUnit,
@@ -196,16 +197,19 @@ impl Assemble<'_, '_> {
         }
         let mut rates = BTreeMap::new();
         if let Some(Value::Ask(on)) = work.get("accelerator") {
-            let same: Vec<u32> =
-                resources.iter().filter(|ask| ask.accelerator == on.accelerator).map(|ask| ask.count).collect();
+            let same = resources.iter().filter(|ask| ask.accelerator == on.accelerator);
             // The slowest alternative is the safe one: speeds are known by the accelerator's name alone.
-            let count = same.iter().copied().min().unwrap_or(on.count);
-            let rate = u128::from(Rate::REAL_TIME.0) * u128::from(count) / u128::from(on.count);
-            rates.insert(on.accelerator.clone(), Rate(u64::try_from(rate).unwrap_or(Rate::REAL_TIME.0).max(1)));
-            if count != on.count {
+            let relative = |ask: &Ask| {
+                let ((part, of), (all, parts)) = (ask.amount(), on.amount());
+                Rate((u128::from(Rate::REAL_TIME.0) * u128::from(part * parts) / u128::from(of * all)) as u64)
+            };
+            let slowest = same.min_by_key(|ask| relative(ask)).unwrap_or(on);
+            rates.insert(on.accelerator.clone(), Rate(relative(slowest).0.max(1)));
+            let ((part, of), (all, parts)) = (slowest.amount(), on.amount());
+            if part * parts != all * of {
                 self.notes.push(format!(
-                    "work: {0}:{count} is assumed to be {count}/{1} as fast as {0}:{1} until it is measured",
-                    on.accelerator, on.count
+                    "work: {slowest} is assumed to be {} as fast as {on} until it is measured",
+                    Share::new(part * parts, all * of)
                 ));
             }
             if let Some(other) = resources.iter().find(|ask| ask.accelerator != on.accelerator) {

@@ -148,7 +148,7 @@ fn as_yaml(question: Question, text: &str) -> Result<(&'static str, String), Pro
         Question::Command => ("run", quote(text)),
         Question::Accelerators => {
             let asks = text.split(',').map(quantity::accelerators).collect::<Result<Vec<_>, _>>()?;
-            let asks: Vec<String> = asks.iter().map(|ask| format!("{}:{}", ask.accelerator, ask.count)).collect();
+            let asks: Vec<String> = asks.iter().map(ToString::to_string).collect();
             ("resources.accelerators", if asks.len() == 1 { asks[0].clone() } else { format!("[{}]", asks.join(", ")) })
         }
         Question::Work => work(text)?,

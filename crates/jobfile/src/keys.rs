@@ -233,7 +233,7 @@ static RESOURCES: &[Key] = &[
         "accelerators",
         Kind::OneOrMany(&Kind::Accelerators),
         "[A100:8, H100:4]",
-        "Accelerator and number for each worker; of a list, any is acceptable.",
+        "Accelerator and number for each worker, or a share of one: A100:1/2; of a list, any is acceptable.",
     ),
     key(
         "accelerator_memory",

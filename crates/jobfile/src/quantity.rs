@@ -4,6 +4,7 @@
 use super::error::{Class, Problem, Quoted};
 use windfall_catalog::plan::LONGEST_HOURS;
 use windfall_core::nearest::nearest;
+use windfall_core::pool::DevicePart;
 use windfall_core::spec::Ask;
 use windfall_core::{NanoUsd, Rate, Span};
 
@@ -323,7 +324,7 @@ pub(super) fn rate(text: &str) -> Result<Rate, Problem> {
     }
 }
 
-/// Accelerators of one worker: `A100:8`; one when no number is given.
+/// Accelerators of one worker: `A100:8`, `A100:1/2` or `A100:0.5`; one when no number is given.
 pub(super) fn accelerators(text: &str) -> Result<Ask, Problem> {
     const EXPECTED: &str = "an accelerator and how many, such as A100:8";
     let problem = |why: &str| bad(text, why).expected(EXPECTED);
@@ -339,8 +340,28 @@ pub(super) fn accelerators(text: &str) -> Result<Ask, Problem> {
     if name.bytes().all(|b| b.is_ascii_digit()) {
         return Err(problem("does not name an accelerator").hint("name first, number second: A100:8"));
     }
+    if let Some(part) = share(number) {
+        let part = part.ok_or_else(|| {
+            let most = DevicePart::MOST_PARTS;
+            problem("is not a share of one accelerator").hint(format!("at most {most} parts, such as A100:1/3"))
+        })?;
+        return Ok(Ask { part, ..Ask::of(name, 1) });
+    }
     let count = count(number, 1, 1_024).map_err(|p| p.maybe_hint(Some("write it as A100:8".to_owned())))?;
-    Ok(Ask { accelerator: name.to_owned(), count: count as u32 })
+    Ok(Ask::of(name, count as u32))
+}
+
+/// A share of one accelerator, written as `1/2` or `0.5`; none for anything else, and nothing for a share that cannot be
+/// given.
+fn share(text: &str) -> Option<Option<DevicePart>> {
+    let (part, of): (i128, i128) = match text.split_once('/') {
+        Some((part, of)) => (part.trim().parse::<u32>().ok()?.into(), of.trim().parse::<u32>().ok()?.into()),
+        None => (decimal(text).ok().filter(|nano| (1..NANO).contains(nano))?, NANO),
+    };
+    // In its lowest terms.
+    let given = (2..=i128::from(DevicePart::MOST_PARTS)).find(|parts| of > 0 && part * parts % of == 0);
+    let share = given.map(|parts| DevicePart::Share { part: (part * parts / of) as u32, of: parts as u32 });
+    Some(share.filter(|_| 0 < part && part < of))
 }
 
 /// `200`, `200+`, `200GB+`: at least so much.
@@ -409,7 +430,14 @@ mod tests {
             assert!((takes / hours - 1.0).abs() < 1e-3, "{text}: {takes}");
         }
         assert!(rate("0/s").is_err() && rate("2e10/s").is_err());
-        assert_eq!(accelerators("A100:8").unwrap(), Ask { accelerator: "A100".into(), count: 8 });
+        assert_eq!(accelerators("A100:8").unwrap(), Ask::of("A100", 8));
+        for (text, part, of) in [("A100:0.5", 1, 2), ("A100:1/2", 1, 2), ("V100: 6/8", 3, 4), ("T4:0.35", 7, 20)] {
+            let ask = accelerators(text).unwrap();
+            assert_eq!((ask.count, ask.part), (1, DevicePart::Share { part, of }), "{text}");
+        }
+        for wrong in ["A100:1/21", "A100:0.33", "A100:0", "A100:0.0", "A100:3/2", "A100:1/0", "A100:2/2", "A100:-1/2"] {
+            assert!(accelerators(wrong).is_err(), "{wrong}");
+        }
         assert_eq!(accelerators("H100").unwrap().count, 1);
         assert!(accelerators("8:A100").is_err());
     }

@@ -118,7 +118,7 @@ fn of_kind(kind: &Kind) -> Value {
             "pattern": r"^\s*(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*/\s*(s|min|m|h)\s*$",
         }),
         Kind::Accelerators => {
-            json!({ "type": "string", "pattern": r"^[\w.-]*[A-Za-z_.-][\w.-]*(:([1-9]\d{0,2}|10[01]\d|102[0-4]))?$" })
+            json!({ "type": "string", "pattern": r"^[\w.-]*[A-Za-z_.-][\w.-]*(:([1-9]\d{0,2}|10[01]\d|102[0-4]|0\.\d*[1-9]\d*|[1-9]\d?/[1-9]\d?))?$" })
         }
         Kind::AtLeast { unit } => json!({
             "type": ["number", "string"],

@@ -59,9 +59,9 @@ async fn turn(cycle: &mut Cycle, store: &Arc<dyn Store>, now: Moment) -> Result<
                 store.commit(cycle.epoch(), &commit).await?;
                 cycle.committed(now, Ok(()));
             }
-            Step::Snapshot(snapshot) => {
-                let kept = store.snapshot(cycle.epoch(), &snapshot).await;
-                cycle.snapshot_ended(*snapshot, kept);
+            Step::Snapshot(task) => {
+                let end = task.run(&**store, cycle.epoch()).await;
+                cycle.snapshot_ended(end);
             }
             Step::Rest { .. } => return Ok(()),
             _ => {}

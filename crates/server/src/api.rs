@@ -1,21 +1,26 @@
 //! The HTTP API on the state directory's socket. Handlers translate; the keeper answers.
 
 mod ledger;
+#[cfg(test)]
+mod tests;
 
 use crate::api_types::{Accepted, ExplainAnswer, Hello, InterruptRequest, JobAnswer, Problem, Submission};
 use crate::dispatch::StoreAccess;
-use crate::home::Home;
-use crate::keeper::Ask;
+use crate::keeper::{Ask, Asked};
 use crate::principal::{Operator, Principal};
+use crate::probe::Probes;
+use crate::reader::Reader;
 use crate::{logs, probe, problem};
 use axum::body::{Body, Bytes};
-use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Query, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use futures::stream;
 use serde::Deserialize;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -25,12 +30,14 @@ use windfall_core::spec::Continued;
 use windfall_core::view::{self, JobView};
 use windfall_core::worker::WorkerView;
 use windfall_core::{Event, JobSpec, NanoUsd, Outcome, WorkloadId, codec};
-use windfall_store::{JobQuery, Store};
+use windfall_store::JobQuery;
 
-/// How often a watched job is looked at.
+/// How often a watched job is looked at: what it costs and has done moves with the clock.
 const LOOK: Duration = Duration::from_millis(200);
-/// Looks without a change before a watcher is told that somebody is there.
-const LOOKS_A_BEAT: u32 = 15;
+/// And one that holds nothing, where nothing is committed.
+const SECOND: Duration = Duration::from_secs(1);
+/// Time without a change before a watcher is told that somebody is there.
+const BEAT: Duration = Duration::from_secs(3);
 /// How long a request waits for a job that has ended to give back its machines.
 const SETTLING: Duration = Duration::from_secs(20);
 /// Ended jobs in one answer.
@@ -42,8 +49,9 @@ const LARGEST_BODY: usize = 8 << 20;
 #[derive(Clone)]
 pub struct ApiState {
     pub(crate) asks: mpsc::Sender<Ask>,
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) home: Arc<Home>,
+    pub(crate) reader: Reader,
+    pub(crate) probes: Probes,
+    pub(crate) asked: Arc<Asked>,
 }
 
 impl IntoResponse for Problem {
@@ -71,7 +79,14 @@ pub fn routes(api: ApiState) -> Router {
         .route("/v1/jobs/{id}/watch", get(watch))
         .route("/v1/jobs/{id}/logs", get(output))
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
+        .layer(from_fn_with_state(Arc::clone(&api.asked), note))
         .with_state(api)
+}
+
+/// Notes that somebody asks: a server that is asked does not end itself.
+async fn note(State(asked): State<Arc<Asked>>, request: Request, next: Next) -> Response {
+    asked.now();
+    next.run(request).await
 }
 
 impl ApiState {
@@ -86,14 +101,14 @@ impl ApiState {
 impl ApiState {
     /// A job that the asker may see all of and change.
     async fn owned(&self, asker: &Principal, id: u64) -> Result<JobAnswer, Problem> {
-        let answer = self.ask(|reply| Ask::Job(WorkloadId(id), reply)).await?;
+        let answer = self.reader.job(WorkloadId(id)).await?;
         asker.must_own(id, &answer.job.owner)?;
         Ok(answer)
     }
 
     /// A job as the asker may see it: everybody sees the queue, and only its owner what a program printed.
     async fn shown(&self, asker: &Principal, id: u64) -> Result<JobAnswer, Problem> {
-        let mut answer = self.ask(|reply| Ask::Job(WorkloadId(id), reply)).await?;
+        let mut answer = self.reader.job(WorkloadId(id)).await?;
         if !asker.may_touch(&answer.job.owner) {
             (answer.last_words, answer.evidence, answer.trouble) = (Vec::new(), None, None);
             answer.pids.clear();
@@ -104,7 +119,7 @@ impl ApiState {
 
     /// What was asked for when a job was submitted.
     async fn spec_of(&self, id: u64) -> Result<JobSpec, Problem> {
-        let rows = self.store.rows_of(id, 0, 1).await;
+        let rows = self.reader.archive.store.rows_of(id, 0, 1).await;
         let rows = rows.map_err(|error| problem(503, "store-refused", &with_causes(&error)))?;
         let first = rows.first().and_then(|row| codec::decode::<windfall_core::Body>(row.version, &row.payload).ok());
         match first {
@@ -122,7 +137,7 @@ impl ApiState {
         let before = self.spec_of(id).await?;
         submission.own_files = before.checkpoint.path == submission.spec.checkpoint.path;
         let key = before.continues.map_or(before.run.environment, |continued| continued.key);
-        if let Some(other) = self.ask(|reply| Ask::SaverIn(key.clone(), reply)).await? {
+        if let Some(other) = self.reader.saver_in(&key) {
             self.settled(other).await?;
         }
         submission.spec.checkpoint.store = before.checkpoint.store;
@@ -162,19 +177,19 @@ impl ApiState {
     async fn settled(&self, id: WorkloadId) -> Result<JobAnswer, Problem> {
         let patience = tokio::time::Instant::now() + SETTLING;
         loop {
-            let answer = self.ask(|reply| Ask::Job(id, reply)).await?;
+            let answer = self.reader.job(id).await?;
             let on_the_way = answer.job.state.is_over() && answer.bill.is_none();
             if !on_the_way || tokio::time::Instant::now() >= patience {
                 return Ok(answer);
             }
-            tokio::time::sleep(LOOK).await;
+            self.reader.changed(LOOK).await;
         }
     }
 
     /// The checkpoint store of a submission, under a job's key.
     fn store_access(&self, submission: &Submission, key: &str) -> StoreAccess {
         let named = &submission.spec.checkpoint.store;
-        let own = || self.home.checkpoints().to_string_lossy().into_owned();
+        let own = || self.reader.archive.home.checkpoints().to_string_lossy().into_owned();
         let env = submission.env.iter().chain(&submission.spec.run.env);
         StoreAccess {
             address: if named.is_empty() { own() } else { named.clone() },
@@ -214,7 +229,7 @@ async fn spec(State(api): State<ApiState>, asker: Asker, Path(id): Path<u64>) ->
 }
 
 async fn hello(State(api): State<ApiState>) -> Result<Json<Hello>, Problem> {
-    api.ask(Ask::Hello).await.map(Json)
+    Ok(Json(api.reader.hello()))
 }
 
 async fn shutdown(State(api): State<ApiState>, _: Operator) -> Result<(), Problem> {
@@ -245,14 +260,24 @@ async fn submit(
     if let Some(id) = submission.continues {
         api.go_on_from(id, &mut submission).await?;
     }
-    if let Some(path) = submission.spec.checkpoint.path.clone()
-        && let Some(other) = api.ask(|reply| Ask::SaverAt(path, reply)).await?
+    if let Some(path) = &submission.spec.checkpoint.path
+        && let Some(other) = api.reader.saver_at(path)
     {
         api.settled(other).await?;
     }
     let access = api.store_access(&submission, &submission.key);
-    probe::check(&access).await.map_err(|error| store_refusal(&error))?;
-    api.ask(|reply| Ask::Submit(Box::new(submission), reply)).await.map(Json)
+    api.probes.check(&access).await.map_err(|error| store_refusal(&error))?;
+    let known = api.reader.durable.read(|brain| brain.submitted_as(&submission.key));
+    if let Some(known) = known {
+        return Ok(Json(Accepted { id: known.0, notes: Vec::new() }));
+    }
+    if api.reader.must_knock() {
+        api.ask(|reply| Ask::Knock(submission.key.clone(), reply)).await?;
+    }
+    let reader = api.reader.clone();
+    let prepared = tokio::task::spawn_blocking(move || reader.prepare(submission)).await;
+    let prepared = prepared.map_err(|error| problem(500, "not-prepared", &error.to_string()))??;
+    api.ask(|reply| Ask::Submit(Box::new(prepared), reply)).await.map(Json)
 }
 
 #[derive(Deserialize)]
@@ -260,6 +285,8 @@ struct JobsQuery {
     #[serde(default)]
     all: bool,
     name: Option<String>,
+    /// Only jobs below this number: the last one of the page before.
+    before: Option<u64>,
     limit: Option<u32>,
 }
 
@@ -268,18 +295,20 @@ async fn jobs(
     asker: Asker,
     Query(query): Query<JobsQuery>,
 ) -> Result<Json<Vec<JobView>>, Problem> {
-    let mut live = api.ask(Ask::Live).await?;
-    live.retain(|view| query.name.as_ref().is_none_or(|name| *name == view.name));
+    let (limit, before) = (query.limit.map_or(usize::MAX, |limit| limit as usize), query.before);
+    let mut live = api.reader.live(query.name.as_deref(), before, limit);
     if query.all {
-        let wanted =
-            JobQuery { name: query.name, limit: query.limit.unwrap_or(100).min(MOST_LISTED), ..JobQuery::default() };
-        let rows = api.store.jobs(&wanted).await.map_err(|error| problem(503, "store-refused", &error.to_string()))?;
-        let ended = rows.into_iter().filter(|row| !live.iter().any(|view| view.id.0 == row.workload));
+        let limit = query.limit.unwrap_or(100).min(MOST_LISTED);
+        let wanted = JobQuery { name: query.name, limit, before, ..JobQuery::default() };
+        let rows = api.reader.archive.store.jobs(&wanted).await;
+        let rows = rows.map_err(|error| problem(503, "store-refused", &error.to_string()))?;
+        let known: BTreeSet<u64> = live.iter().map(|view| view.id.0).collect();
+        let ended = rows.into_iter().filter(|row| !known.contains(&row.workload));
         let ended: Vec<JobView> = ended.filter_map(|row| codec::decode(row.version, &row.summary).ok()).collect();
         live.extend(ended);
+        live.sort_by_key(|view| std::cmp::Reverse(view.id));
     }
-    live.sort_by_key(|view| std::cmp::Reverse(view.id));
-    live.truncate(query.limit.map_or(usize::MAX, |limit| limit as usize));
+    live.truncate(limit);
     let seen = live.into_iter().map(|job| if asker.0.may_touch(&job.owner) { job } else { for_guests(job) });
     Ok(Json(seen.collect()))
 }
@@ -326,7 +355,7 @@ async fn stints(
     Path(id): Path<u64>,
 ) -> Result<Json<Vec<WorkerView>>, Problem> {
     api.owned(&asker.0, id).await?;
-    api.ask(|reply| Ask::Stints(WorkloadId(id), reply)).await.map(Json)
+    api.reader.stints(WorkloadId(id)).await.map(Json)
 }
 
 /// One JSON object a line whenever the job changes, until its bill is settled; an empty line now and then says that
@@ -338,12 +367,16 @@ async fn watch(State(api): State<ApiState>, asker: Asker, Path(id): Path<u64>) -
         async move {
             let mut known = known?;
             if !first {
-                let mut looks = 0..LOOKS_A_BEAT;
+                let beat = tokio::time::Instant::now() + BEAT;
                 let changed = loop {
-                    if looks.next().is_none() {
+                    if tokio::time::Instant::now() >= beat {
                         break None;
                     }
                     tokio::time::sleep(LOOK).await;
+                    // Of a job that holds nothing only a commit tells news, and the clock.
+                    if known.job.lease.is_none() && !known.job.state.is_over() {
+                        api.reader.changed(SECOND.saturating_sub(LOOK)).await;
+                    }
                     let next = api.shown(&asker, id).await.ok()?;
                     if next != known {
                         break Some(next);
@@ -382,11 +415,11 @@ async fn output(
         let known = if last == 0 { "one rank, 0".to_owned() } else { format!("ranks 0 to {last}") };
         return Err(problem(422, "no-such-rank", &format!("job {id} has no rank {rank}: it has {known}")));
     }
-    let folder = api.home.job(&answer.job.key);
+    let folder = api.reader.archive.home.job(&answer.job.key);
     let over = move || {
         let api = api.clone();
         async move {
-            let answer = api.ask(|reply| Ask::Job(WorkloadId(id), reply)).await;
+            let answer = api.reader.job(WorkloadId(id)).await;
             answer.map_or(true, |answer| answer.bill.is_some())
         }
     };

@@ -81,7 +81,8 @@ pub fn task(brain: &Brain, folders: &dyn JobFolders, open: &Open) -> Option<Task
             let port = rendezvous_port(brain, *stint, allocations);
             let order = |(part, rank): (&Allocation, u32)| {
                 let order = folders.start_order(brain, *stint, rank)?;
-                let order = StartOrder { devices: device_numbers(part), master: (order.master.0, port), ..order };
+                let (devices, share) = (device_numbers(part), share_of_device(part));
+                let order = StartOrder { devices, share, master: (order.master.0, port), ..order };
                 Some((part.lease, order))
             };
             allocations.iter().zip(0..).map(order).collect::<Option<Vec<_>>>().map(Task::Start)
@@ -102,6 +103,12 @@ fn device_numbers(part: &Allocation) -> Option<Vec<u32>> {
     numbers.sort_unstable();
     numbers.dedup();
     Some(numbers)
+}
+
+/// How much of its accelerator a worker has, where that is not all of it.
+fn share_of_device(part: &Allocation) -> Option<(u32, u32)> {
+    let device = part.devices.as_ref()?.first()?;
+    (!device.part.is_whole()).then(|| device.part.fraction())
 }
 
 /// The port on which a stint's ranks find rank 0: the one that rank 0 was given, else one of its own that no stint has

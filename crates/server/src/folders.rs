@@ -5,8 +5,9 @@ use crate::dispatch::{JobFolders, StoreAccess};
 use crate::home::Home;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use windfall_core::worker::StartOrder;
 use windfall_core::{Brain, JobSpec, Span, StintId, WorkloadId};
@@ -26,12 +27,24 @@ pub struct JobNotes {
 impl JobNotes {
     /// Writes it durably, readable by the owner alone.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
-        std::fs::create_dir_all(folder)?;
         let file = folder.join("kept.json");
-        let new = folder.join("kept.json.new");
-        std::fs::write(&new, serde_json::to_vec(self)?)?;
-        std::fs::File::open(&new)?.sync_all()?;
-        std::fs::rename(&new, &file)?;
+        let synced = |path: &Path| {
+            let mut new = std::fs::File::create(path)?;
+            new.write_all(&serde_json::to_vec(self)?)?;
+            new.sync_all()
+        };
+        if is_new(folder)? {
+            // Nobody reads it before the job is accepted, and that waits for this.
+            synced(&file).inspect_err(|_| {
+                let _ = std::fs::remove_dir_all(folder);
+            })?;
+        } else {
+            // The same submission may come twice at the same time.
+            static WRITTEN: AtomicU64 = AtomicU64::new(0);
+            let new = folder.join(format!("kept.json.{}.new", WRITTEN.fetch_add(1, Ordering::Relaxed)));
+            synced(&new)?;
+            std::fs::rename(&new, &file)?;
+        }
         std::fs::File::open(folder)?.sync_all()
     }
 
@@ -62,6 +75,22 @@ impl JobNotes {
     }
 }
 
+/// Makes a folder; false where it was there already.
+fn is_new(folder: &Path) -> io::Result<bool> {
+    let made = std::fs::create_dir(folder).or_else(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            folder.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+            std::fs::create_dir(folder)
+        }
+        _ => Err(error),
+    });
+    match made {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// The job folders of a state directory.
 pub struct Folders {
     /// Where the folders are.
@@ -87,8 +116,12 @@ impl Folders {
         entries.filter_map(|entry| entry.file_name().into_string().ok()).for_each(|key| self.remember(&key));
     }
 
-    /// Deletes the environments of jobs that have ended: they may hold secrets.
-    pub fn forget_ended(&self, brain: &Brain) {
+    /// Deletes the environments of jobs that have ended: they may hold secrets. `live_jobs` is how many have not: where
+    /// as many environments are known, each is one of theirs.
+    pub fn forget_ended(&self, brain: &Brain, live_jobs: usize) {
+        if self.environments.lock().unwrap_or_else(PoisonError::into_inner).len() == live_jobs {
+            return;
+        }
         let live: BTreeSet<&str> =
             brain.jobs().filter(|job| job.ended.is_none()).map(|job| job.spec.run.environment.as_str()).collect();
         let mut known = self.environments.lock().unwrap_or_else(PoisonError::into_inner);
@@ -154,6 +187,7 @@ impl JobFolders for Folders {
             fresh_folder: self.fresh_folder,
             env,
             devices: None,
+            share: None,
             output: output_file(&folder, stint.epoch, rank).to_string_lossy().into_owned(),
             progress: job.spec.run.progress.clone(),
             checkpoint_dir: checkpoint.path.clone().or_else(|| shared_saves(&folder, stint, known.size() as usize)),
@@ -184,6 +218,20 @@ mod tests {
         assert!(JobNotes::forget_environment(dir.path()).is_ok(), "there are none");
         std::fs::write(dir.path().join("kept.json"), "torn").expect("written");
         assert!(JobNotes::forget_environment(dir.path()).is_err());
+    }
+
+    #[test]
+    fn notes_are_written_whole_again_and_again() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let folder = dir.path().join("jobs").join("key");
+        let notes = JobNotes { env: [("TOKEN".to_owned(), "secret".to_owned())].into(), ..JobNotes::default() };
+        notes.write(&folder).expect("written");
+        notes.write(&folder).expect("the same submission again");
+        assert_eq!(JobNotes::read(&folder).expect("read").env, notes.env);
+        assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 1, "nothing beside it");
+        // A file where the folder of all jobs should be.
+        std::fs::write(dir.path().join("file"), "").expect("written");
+        assert!(notes.write(&dir.path().join("file").join("key")).is_err());
     }
 
     #[test]

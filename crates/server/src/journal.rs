@@ -1,24 +1,29 @@
 //! A brain and its place in the log. Events and decisions become rows of one commit; until that commit is confirmed the
 //! brain is ahead of the log, and a commit that failed is rolled back. It never touches a store and knows no clock.
 
+use crate::durable::Durable;
+use crate::snapshots::{SnapshotEnd, SnapshotTask, StoredParts, state_of};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use windfall_core::brain::Config;
 use windfall_core::record::Subject;
 use windfall_core::view::JobView;
 use windfall_core::{Body, Brain, Event, Installation, Record, Time, codec};
-use windfall_store::{Commit, JobRow, LedgerRow, Loaded, Row, Snapshot};
+use windfall_store::{Commit, JobRow, LedgerRow, Loaded, Row, StoreError};
 
 /// A brain and its place in the log.
 pub(crate) struct Journal {
     brain: Brain,
-    installation: Installation,
+    /// The state that is durable for sure: a failed commit is undone with it, so the state that people see is right even
+    /// while nothing can be loaded.
+    durable: Arc<Durable>,
     next_ledger_seq: u64,
-    /// The newest stored snapshot and every committed row after it: a failed commit is undone with them alone, so the
-    /// state that people see is right even while nothing can be loaded.
-    snapshot: Option<Snapshot>,
-    tail: Vec<Row>,
-    /// A commit on its way: its log rows, and how many ledger rows go with them.
-    unconfirmed: Option<(Vec<Row>, u64)>,
+    /// The last row that a stored snapshot covers.
+    snapshot_seq: u64,
+    /// The parts of that snapshot; none while the next one is being made.
+    stored: Option<StoredParts>,
+    /// A commit on its way: its records, and how many ledger rows go with them.
+    unconfirmed: Option<(Vec<Record>, u64)>,
 }
 
 /// Rows that are written together.
@@ -26,39 +31,62 @@ pub(crate) struct Batch {
     at: Time,
     number: u64,
     commit: Commit,
+    records: Vec<Record>,
 }
 
 impl Journal {
     /// Rebuilds a brain from what a store gave. Only applies: nothing is decided again.
     pub fn load(loaded: Loaded) -> Result<Journal, codec::CodecError> {
         let installation = Installation(u64::from_str_radix(&loaded.installation, 16).unwrap_or_default());
-        let brain = rebuilt(installation, loaded.snapshot.as_ref(), &loaded.tail)?;
-        Ok(Journal {
-            brain,
-            installation,
-            next_ledger_seq: loaded.next_ledger_seq,
-            snapshot: loaded.snapshot,
-            tail: loaded.tail,
-            unconfirmed: None,
-        })
+        let mut brain = state_of(&loaded)?.unwrap_or_else(|| Brain::new(installation, Config::default()));
+        let stored = Some(StoredParts::of(&loaded));
+        let snapshot_seq = loaded.snapshot.map_or(0, |snapshot| snapshot.seq);
+        for row in &loaded.tail {
+            brain.apply(&record_of(row)?);
+        }
+        brain.take_ledger();
+        brain.take_final_views();
+        let durable = Arc::new(Durable::new(brain.clone(), loaded.next_ledger_seq.saturating_sub(1)));
+        let next_ledger_seq = loaded.next_ledger_seq;
+        Ok(Journal { brain, durable, next_ledger_seq, snapshot_seq, stored, unconfirmed: None })
+    }
+
+    /// Takes in what the log holds beyond what is known: after a failed commit that is the commit, or nothing.
+    pub fn catch_up(&mut self, missed: Loaded) -> Result<(), codec::CodecError> {
+        let news: Vec<Record> = missed.tail.iter().map(record_of).collect::<Result<_, codec::CodecError>>()?;
+        self.durable.catch_up(&news, missed.next_ledger_seq.saturating_sub(1));
+        self.next_ledger_seq = missed.next_ledger_seq;
+        self.unconfirmed = None;
+        self.brain = self.durable.read(Brain::clone);
+        Ok(())
+    }
+
+    /// The last row that is durable for sure.
+    pub fn known_seq(&self) -> u64 {
+        self.durable.read(Brain::last_seq)
+    }
+
+    pub fn into_brain(self) -> Brain {
+        self.brain
     }
 
     pub fn brain(&self) -> &Brain {
         &self.brain
     }
 
-    /// The last ledger row that is durable; none while a commit is on its way, which the brain is ahead by.
-    pub fn last_ledger_row(&self) -> Option<u64> {
-        self.unconfirmed.is_none().then_some(self.next_ledger_seq.saturating_sub(1))
+    /// The state that is durable.
+    pub fn durable(&self) -> &Arc<Durable> {
+        &self.durable
     }
 
     /// The last row that a stored snapshot covers.
     pub fn snapshot_seq(&self) -> u64 {
-        self.snapshot.as_ref().map_or(0, |snapshot| snapshot.seq)
+        self.snapshot_seq
     }
 
     pub fn begin(&self, now: Time) -> Batch {
-        Batch { at: now.max(self.brain.now()), number: self.brain.last_batch() + 1, commit: Commit::default() }
+        let number = self.brain.last_batch() + 1;
+        Batch { at: now.max(self.brain.now()), number, commit: Commit::default(), records: Vec::new() }
     }
 
     /// Takes an event in, if it is news; gives its place in the log.
@@ -91,40 +119,39 @@ impl Journal {
                 payload: codec::encode(&row).into(),
             });
         }
-        self.unconfirmed = Some((batch.commit.rows.clone(), batch.commit.ledger.len() as u64));
+        self.unconfirmed = Some((batch.records, batch.commit.ledger.len() as u64));
         Some(batch.commit)
     }
 
     /// The commit is durable.
     pub fn confirm(&mut self) {
-        if let Some((rows, ledger_rows)) = self.unconfirmed.take() {
-            self.tail.extend(rows);
+        if let Some((records, ledger_rows)) = self.unconfirmed.take() {
+            self.durable.advance(&records, ledger_rows, &self.brain);
             self.next_ledger_seq += ledger_rows;
         }
     }
 
     /// The commit failed, or nobody knows: the brain is again what was durable for sure.
-    pub fn roll_back(&mut self) -> Result<(), codec::CodecError> {
+    pub fn roll_back(&mut self) {
         if self.unconfirmed.take().is_some() {
-            self.brain = rebuilt(self.installation, self.snapshot.as_ref(), &self.tail)?;
+            self.brain = self.durable.read(Brain::clone);
         }
+    }
+
+    /// A snapshot to make, when so many rows were written since the last one and none is being made. Comparing looks at
+    /// every part of the state, so as many rows as there are parts are awaited: for each row it looks at one.
+    pub fn snapshot_after(&mut self, rows: u64) -> Option<SnapshotTask> {
+        let parts = self.stored.as_ref()?.len() as u64;
+        let due = self.brain.last_seq() >= self.snapshot_seq + rows.max(parts);
+        due.then(|| SnapshotTask::new(&self.durable, self.stored.take().unwrap_or_default()))
+    }
+
+    /// A snapshot was made, or not; gives why not.
+    pub fn snapshot_ended(&mut self, end: SnapshotEnd) -> Result<(), StoreError> {
+        let (stored, result) = end.into_parts();
+        self.stored = Some(stored);
+        self.snapshot_seq = result?;
         Ok(())
-    }
-
-    /// A snapshot, when so many rows were written since the last one.
-    pub fn snapshot_after(&self, rows: u64) -> Option<Snapshot> {
-        (self.tail.len() as u64 >= rows).then(|| Snapshot {
-            seq: self.brain.last_seq(),
-            at_ms: self.brain.now().0,
-            version: codec::VERSION,
-            payload: codec::encode(&self.brain).into(),
-        })
-    }
-
-    /// A snapshot is stored.
-    pub fn keep(&mut self, snapshot: Snapshot) {
-        self.tail.retain(|row| row.seq > snapshot.seq);
-        self.snapshot = Some(snapshot);
     }
 
     /// Applies a record and puts its row into the commit.
@@ -149,8 +176,10 @@ impl Journal {
             payload: codec::encode(&body).into(),
         };
         let new = workload.filter(|_| body.subject() == Subject::New);
-        self.brain.apply(&Record { seq, batch: batch.number, at: batch.at, body });
+        let record = Record { seq, batch: batch.number, at: batch.at, body };
+        self.brain.apply(&record);
         batch.commit.rows.push(row);
+        batch.records.push(record);
         if let Some(id) = new {
             batch.commit.jobs.extend(self.brain.view(id, batch.at).as_ref().map(job_row));
         }
@@ -158,18 +187,9 @@ impl Journal {
     }
 }
 
-fn rebuilt(installation: Installation, snapshot: Option<&Snapshot>, tail: &[Row]) -> Result<Brain, codec::CodecError> {
-    let mut brain = match snapshot {
-        Some(snapshot) => codec::decode(snapshot.version, &snapshot.payload)?,
-        None => Brain::new(installation, Config::default()),
-    };
-    for row in tail {
-        let body: Body = codec::decode(row.version, &row.payload)?;
-        brain.apply(&Record { seq: row.seq, batch: row.batch, at: Time(row.at_ms), body });
-    }
-    brain.take_ledger();
-    brain.take_final_views();
-    Ok(brain)
+fn record_of(row: &Row) -> Result<Record, codec::CodecError> {
+    let body: Body = codec::decode(row.version, &row.payload)?;
+    Ok(Record { seq: row.seq, batch: row.batch, at: Time(row.at_ms), body })
 }
 
 fn job_row(view: &JobView) -> JobRow {
@@ -195,6 +215,7 @@ mod tests {
         let loaded = Loaded {
             installation: "1".to_owned(),
             snapshot: None,
+            parts: Vec::new(),
             tail: Vec::new(),
             next_seq: 1,
             next_batch: 1,
@@ -203,6 +224,7 @@ mod tests {
         let mut journal = Journal::load(loaded).expect("an empty log");
         journal.unconfirmed = Some((Vec::new(), 3));
         journal.confirm();
-        assert_eq!((journal.next_ledger_seq, journal.last_ledger_row()), (8, Some(7)));
+        let durable = journal.durable.read_books(|_, last_row| last_row);
+        assert_eq!((journal.next_ledger_seq, durable), (8, 7));
     }
 }

@@ -1,13 +1,16 @@
 //! The control plane: the loop that owns the brain, and the API in front of it.
 
+mod admission;
 mod answers;
 mod api;
 pub mod api_types;
+mod archive;
 mod bill;
 mod bound;
 pub mod client;
 pub mod cycle;
 pub mod dispatch;
+mod durable;
 mod engine_process;
 mod engines;
 mod flights;
@@ -21,12 +24,17 @@ mod logs;
 mod merge;
 mod principal;
 mod probe;
+mod reader;
+mod refusals;
 mod serve;
+mod snapshots;
 
 pub use bound::Bound;
+pub use durable::Durable;
 pub use engine_process::EngineProcess;
 pub use principal::name_of;
 pub use serve::{ServeError, Settings, check_world, live_jobs, serve};
+pub use snapshots::{SnapshotEnd, SnapshotTask};
 
 use api_types::Problem;
 

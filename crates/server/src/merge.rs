@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use windfall_core::{Brain, Event, StintId};
 
+/// Rows of progress that all stints together may write a second: very many running jobs are told of less often.
+const MOST_A_SECOND: u32 = 200;
+
 /// When progress of each stint was last let through, in real time since the server began.
 #[derive(Debug, Default)]
 pub(crate) struct ProgressMerge(BTreeMap<StintId, Duration>);
@@ -12,8 +15,13 @@ pub(crate) struct ProgressMerge(BTreeMap<StintId, Duration>);
 impl ProgressMerge {
     /// Leaves out progress that came too soon after the last.
     pub fn thin(&mut self, brain: &Brain, events: Vec<Event>, now: Duration, every: Duration) -> Vec<Event> {
+        if !events.iter().any(|event| matches!(event, Event::Progress { .. })) {
+            return events;
+        }
         let leant_on = stints_leant_on(brain, &events);
-        self.0.retain(|stint, _| brain.job(stint.workload).is_some());
+        let present = |stint: &StintId| brain.job(stint.workload)?.stint.as_ref().map(|stint| stint.id);
+        self.0.retain(|stint, _| present(stint) == Some(*stint));
+        let every = every.max(Duration::from_secs(1) * u32::try_from(self.0.len()).unwrap_or(u32::MAX) / MOST_A_SECOND);
         let mut kept = Vec::with_capacity(events.len());
         for event in events {
             if let Event::Progress { stint, .. } = &event {
@@ -90,5 +98,32 @@ mod tests {
         );
         let gone = Event::LeaseGone { lease, at: Time(2), end: LeaseEnd::Taken };
         assert_eq!(merge.thin(&brain, vec![progress(1_003), gone], soon, every).len(), 2, "what was done counts now");
+    }
+
+    #[test]
+    fn ten_thousand_running_jobs_write_a_few_hundred_rows_of_progress_a_second() {
+        let mut brain = Brain::new(Installation(1), Config::default());
+        let stint = |number: u64| StintId::of_job(WorkloadId(number), 1);
+        let lease = LeaseId { group: DecisionId { installation: Installation(1), seq: 1 }, slot: 0 };
+        for number in 1..=10_000 {
+            let spec = JobSpec::named("job".to_owned(), vec!["train".to_owned()]);
+            let key = number.to_string();
+            let submitted =
+                Event::Submitted { workload: Box::new(Workload::Job(spec)), key, id: Some(WorkloadId(number)) };
+            let allocations = vec![Allocation::whole(lease)];
+            let start = Decision::Start { stint: stint(number), allocations, resume: Resume::Newest };
+            for body in [Body::Event(submitted), Body::Decision(start, Reason::new("test", "test"))] {
+                brain.apply(&Record { seq: number, batch: 1, at: Time(1), body });
+            }
+        }
+        let mut merge = ProgressMerge::default();
+        let mut rows_at = |second: u64, done: u64| {
+            let news =
+                (1..=10_000).map(|number| Event::Progress { stint: stint(number), done: Work(done), total: None });
+            merge.thin(&brain, news.collect(), Duration::from_secs(second), Duration::from_secs(1)).len()
+        };
+        assert_eq!(rows_at(0, 1), 10_000, "what was never told of is told");
+        let rows: usize = (1..=100).map(|second| rows_at(second, 1 + second * 1_000)).sum();
+        assert!((10_000..=30_000).contains(&rows), "{rows} rows in 100 s");
     }
 }

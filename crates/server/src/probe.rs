@@ -2,9 +2,16 @@
 
 use crate::dispatch::{StoreAccess, StoreProbe};
 use async_trait::async_trait;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use windfall_agent::checkpoint::{CheckpointError, Checkpoints, Culprit, Options};
 use windfall_core::english::with_causes;
 use windfall_core::{Trouble, TroubleKind};
+
+/// So long a store that was found fit is not looked at again for the next submission.
+const FIT_FOR: Duration = Duration::from_secs(5);
 
 /// Probes real stores.
 pub struct Probe;
@@ -13,6 +20,42 @@ pub struct Probe;
 pub async fn check(access: &StoreAccess) -> Result<(), CheckpointError> {
     let options = Options::with_env(access.env.clone());
     Checkpoints::open(&access.address, &access.key, options)?.probe().await
+}
+
+/// Stores that were found fit a moment ago: of many submissions to one store, one looks at it.
+#[derive(Clone, Default)]
+pub struct Probes(Arc<Mutex<BTreeMap<u64, FitSince>>>);
+
+/// Since when a store is known to be fit; held by who looks at it.
+type FitSince = Arc<tokio::sync::Mutex<Option<Instant>>>;
+
+impl Probes {
+    /// Whether a store can hold a job's checkpoints. Those who ask at the same time wait for the first of them; that a
+    /// store is unfit is not remembered.
+    pub async fn check(&self, access: &StoreAccess) -> Result<(), CheckpointError> {
+        let place = {
+            let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            known.retain(|_, place| {
+                let is_fit = |place: &Option<Instant>| place.is_some_and(|at| at.elapsed() < FIT_FOR);
+                place.try_lock().map_or(true, |place| is_fit(&place))
+            });
+            Arc::clone(known.entry(place(access)).or_default())
+        };
+        let mut fit_since = place.lock().await;
+        if fit_since.is_none_or(|at| at.elapsed() >= FIT_FOR) {
+            *fit_since = None;
+            check(access).await?;
+            *fit_since = Some(Instant::now());
+        }
+        Ok(())
+    }
+}
+
+/// A store and all that its client may read from the environment, credentials among it: a hash keeps no secrets.
+fn place(access: &StoreAccess) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (&access.address, &access.env).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// The last stint that wrote to a store, whoever's it was. Nothing is written.
@@ -66,4 +109,28 @@ pub fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let mut kinds = causes.filter_map(|cause| cause.downcast_ref::<std::io::Error>()).map(std::io::Error::kind);
     kinds.any(|kind| kind == std::io::ErrorKind::StorageFull)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_store_that_was_fit_a_moment_ago_is_not_looked_at_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = folder.path().join("store");
+        let access = |env: &str| StoreAccess {
+            address: store.to_string_lossy().into_owned(),
+            key: "job".to_owned(),
+            env: [("TOKEN".to_owned(), env.to_owned())].into(),
+            saved_before: false,
+        };
+        let probes = Probes::default();
+        probes.check(&access("a")).await.expect("fit");
+        std::fs::remove_dir_all(&store).expect("removed");
+        std::fs::write(&store, "no folder any more").expect("written");
+        probes.check(&access("a")).await.expect("it was fit a moment ago");
+        assert!(probes.check(&access("b")).await.is_err(), "other credentials may not do");
+        assert!(probes.check(&access("b")).await.is_err(), "what is unfit is looked at again");
+    }
 }

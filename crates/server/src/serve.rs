@@ -1,14 +1,17 @@
 //! Starts a server on a state directory and serves until it is told to end or nobody needs it.
 
 use crate::api::{ApiState, routes};
+use crate::archive::Archive;
 use crate::bound::Bound;
 use crate::cycle::{Cycle, Habits, Moment};
 use crate::engines::Engines;
 use crate::folders::Folders;
 use crate::home::{Home, HomeError, RemoteSettings, WorldSettings, private};
-use crate::keeper::{Keeper, log};
+use crate::keeper::{Asked, Keeper, log};
 use crate::listener::PeerListener;
 use crate::principal::Principal;
+use crate::probe::Probes;
+use crate::reader::{Reader, Standing};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -17,12 +20,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use windfall_catalog::{Catalog, Site};
 use windfall_core::brain::Config;
 use windfall_core::{Place, Time, Way, codec};
-use windfall_exec::{ClockFile, LocalLink, RemoteEngine, Replay, Simulated, SimulatedError, WorldClock};
+use windfall_exec::{AgentLink, ClockFile, LocalLink, RemoteEngine, Replay, Simulated, SimulatedError, WorldClock};
 use windfall_store::StoreError;
 
 /// How to serve.
@@ -201,6 +204,17 @@ async fn serve_from(
     let (asks, keeper_asks) = mpsc::channel(4_096);
     let (report_sender, reports) = mpsc::unbounded_channel();
     log(&format!("version {} serves {} as pid {}", env!("CARGO_PKG_VERSION"), home.path.display(), std::process::id()));
+    let link: Arc<dyn AgentLink> = Arc::new(LocalLink::new(Arc::clone(&clock)));
+    let archive = Archive { store: Arc::clone(store), home: Arc::clone(home), engines: engines.clone() };
+    let (standing, standing_seen) = watch::channel(Standing::default());
+    let reader = Reader {
+        durable: Arc::clone(cycle.durable()),
+        standing: standing_seen,
+        archive,
+        clock: Arc::clone(&clock),
+        link: Arc::clone(&link),
+    };
+    let asked = Arc::new(Asked::new(began));
     let keeper = Keeper {
         home: Arc::clone(home),
         folders: Folders {
@@ -213,13 +227,16 @@ async fn serve_from(
         store: Arc::clone(store),
         clock: Arc::clone(&clock),
         engines,
-        link: Arc::new(LocalLink::new(Arc::clone(&clock))),
+        link,
         taken_away: BTreeSet::new(),
         undecided: Vec::new(),
         tidying: JoinSet::new(),
         asks: keeper_asks,
         reports,
         report_sender,
+        standing,
+        asked: Arc::clone(&asked),
+        cut: began,
         waiting: BTreeMap::new(),
         tickets: 0,
         began,
@@ -229,7 +246,7 @@ async fn serve_from(
         bound: settings.bound.clone(),
     };
     let keeper = tokio::spawn(keeper.run());
-    let api = ApiState { asks, store: Arc::clone(store), home: Arc::clone(home) };
+    let api = ApiState { asks, reader, probes: Probes::default(), asked };
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Listen)?;
     let app = axum::serve(PeerListener::new(listener), routes(api).into_make_service_with_connect_info::<Principal>());
     ready();

@@ -2,6 +2,7 @@
 
 mod compare;
 mod course;
+pub mod crowd;
 mod gunzip;
 mod learn;
 mod omniscient;

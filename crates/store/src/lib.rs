@@ -22,7 +22,7 @@ pub use filesystem::network_kind;
 pub use memory::MemoryStore;
 pub use postgres::PostgresStore;
 pub use sqlite::SqliteStore;
-pub use types::{Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Loaded, Row, Snapshot};
+pub use types::{Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Loaded, Part, Row, Snapshot};
 
 /// What every operation of a store gives.
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
@@ -43,13 +43,26 @@ pub trait Store: Send + Sync {
     /// As [`Store::load`], from the newest snapshot of a row before `seq`: for when the newest cannot be understood.
     async fn load_before(&self, seq: u64) -> Result<Loaded>;
 
+    /// Every row after one that the caller knows, as it was at one moment and without a snapshot: what a writer missed
+    /// whose commit failed.
+    async fn load_after(&self, seq: u64) -> Result<Loaded>;
+
     /// Write everything in one transaction, and return when it is durable. Rows must continue the log exactly and
     /// ledger rows the ledger ([`StoreError::Gap`]). After [`StoreError::Unsure`] or [`StoreError::Crashed`] the
     /// commit is whole or absent; after any other error it is absent.
     async fn commit(&self, epoch: u64, commit: &Commit) -> Result<()>;
 
-    /// Keep a snapshot, and of all snapshots the newest two.
+    /// Write parts of a coming snapshot after row `seq`: those that are not as the last snapshot has them, a few at a time,
+    /// so that commits pass between them. They count for nothing until [`Store::snapshot`] is called with that row.
+    async fn snapshot_parts(&self, epoch: u64, seq: u64, parts: &[Part]) -> Result<()>;
+
+    /// Keep a snapshot, and of all snapshots the newest two. Its parts are those that were written for its row, and for
+    /// names without one those of the snapshot before it; parts that were written for a snapshot in between, which was
+    /// never kept, are gone with this.
     async fn snapshot(&self, epoch: u64, snapshot: &Snapshot) -> Result<()>;
+
+    /// Delete parts that no snapshot has any more; gives how many. Many short transactions, as with [`Store::cut`].
+    async fn forget_parts(&self, epoch: u64) -> Result<u64>;
 
     /// Delete log rows that are before `before_seq`, covered by every snapshot kept, written before `older_than_ms`, and
     /// not of a live job; gives how many. Jobs and the ledger stay. A long cut is many short transactions, so that

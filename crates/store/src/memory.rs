@@ -9,8 +9,8 @@ use std::{
 use async_trait::async_trait;
 
 use crate::{
-    Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Loaded, Result, Row, Snapshot, Store, StoreError,
-    sequence::Heads,
+    Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Loaded, Part, Result, Row, Snapshot, Store,
+    StoreError, sequence::Heads,
 };
 
 /// A handle on a durable state in memory; clones share it.
@@ -27,6 +27,8 @@ struct Durable {
     jobs: BTreeMap<u64, JobRow>,
     ledger: Vec<LedgerRow>,
     snapshots: Vec<Snapshot>,
+    /// Writings of parts by name and row.
+    parts: BTreeMap<(String, u64), Option<Arc<str>>>,
     fault: Option<Fault>,
     /// The writing process is dead: nothing is written until somebody leads again.
     crashed: bool,
@@ -61,6 +63,7 @@ impl MemoryStore {
             jobs: BTreeMap::new(),
             ledger: Vec::new(),
             snapshots: Vec::new(),
+            parts: BTreeMap::new(),
             fault: None,
             crashed: false,
         };
@@ -124,6 +127,14 @@ impl Durable {
         }
     }
 
+    /// The parts of the snapshot of a row.
+    fn parts_at(&self, seq: u64) -> Vec<Part> {
+        let mut newest = BTreeMap::new();
+        newest.extend(self.parts.iter().filter(|((_, at), _)| *at <= seq).map(|((name, _), text)| (name, text)));
+        let part = |(name, text): (&String, &Option<Arc<str>>)| Part { name: name.clone(), text: text.clone() };
+        newest.into_iter().filter(|(_, text)| text.is_some()).map(part).collect()
+    }
+
     fn after(&self, seq: u64) -> &[Row] {
         &self.log[self.log.partition_point(|row| row.seq <= seq)..]
     }
@@ -142,7 +153,14 @@ impl Store for MemoryStore {
         let durable = self.durable();
         let snapshot = durable.snapshots.iter().rev().find(|snapshot| snapshot.seq < seq).cloned();
         let tail = durable.after(snapshot.as_ref().map_or(0, |snapshot| snapshot.seq)).to_vec();
-        durable.heads.loaded(durable.installation.clone(), snapshot, tail, || "memory".into())
+        let parts = snapshot.as_ref().map_or_else(Vec::new, |snapshot| durable.parts_at(snapshot.seq));
+        durable.heads.loaded(durable.installation.clone(), snapshot, parts, tail, || "memory".into())
+    }
+
+    async fn load_after(&self, seq: u64) -> Result<Loaded> {
+        let durable = self.durable();
+        let tail = durable.after(seq).to_vec();
+        durable.heads.missed(durable.installation.clone(), seq, tail, || "memory".into())
     }
 
     async fn commit(&self, epoch: u64, commit: &Commit) -> Result<()> {
@@ -164,15 +182,37 @@ impl Store for MemoryStore {
         Ok(())
     }
 
+    async fn snapshot_parts(&self, epoch: u64, seq: u64, parts: &[Part]) -> Result<()> {
+        let mut durable = self.writable(epoch)?;
+        durable.heads.covers(seq)?;
+        durable.parts.extend(parts.iter().map(|part| ((part.name.clone(), seq), part.text.clone())));
+        Ok(())
+    }
+
     async fn snapshot(&self, epoch: u64, snapshot: &Snapshot) -> Result<()> {
         let mut durable = self.writable(epoch)?;
-        durable.heads.covers(snapshot)?;
+        durable.heads.covers(snapshot.seq)?;
+        let before = durable.snapshots.iter().map(|kept| kept.seq).filter(|seq| *seq < snapshot.seq).max().unwrap_or(0);
+        durable.parts.retain(|(_, at), _| *at <= before || *at >= snapshot.seq);
         durable.snapshots.retain(|kept| kept.seq != snapshot.seq);
         durable.snapshots.push(snapshot.clone());
         durable.snapshots.sort_by_key(|kept| kept.seq);
         let surplus = durable.snapshots.len().saturating_sub(2);
         durable.snapshots.drain(..surplus);
         Ok(())
+    }
+
+    async fn forget_parts(&self, epoch: u64) -> Result<u64> {
+        let mut durable = self.writable(epoch)?;
+        let Some(oldest) = durable.snapshots.first().map(|snapshot| snapshot.seq) else { return Ok(0) };
+        let before = durable.parts.len();
+        let mut newest: BTreeMap<String, u64> = BTreeMap::new();
+        newest.extend(durable.parts.keys().filter(|(_, at)| *at <= oldest).cloned());
+        durable.parts.retain(|(name, at), text| match newest.get(name) {
+            Some(newest) => at > newest || (at == newest && text.is_some()),
+            None => true,
+        });
+        Ok((before - durable.parts.len()) as u64)
     }
 
     async fn cut(&self, epoch: u64, before_seq: u64, older_than_ms: i64) -> Result<u64> {

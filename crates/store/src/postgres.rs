@@ -15,8 +15,8 @@ use sqlx::{
 use tokio::{sync::Mutex, time::timeout};
 
 use crate::{
-    Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Loaded, Result, Row, Snapshot, Store, StoreError,
-    reads::postgres as reads,
+    Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Loaded, Part, Result, Row, Snapshot, Store,
+    StoreError, reads::postgres as reads,
 };
 use fault::fault;
 use write::Failure;
@@ -173,8 +173,14 @@ impl Store for PostgresStore {
     }
 
     async fn load_before(&self, seq: u64) -> Result<Loaded> {
-        let (heads, installation, snapshot, tail) = self.read("loading", reads::load(&self.readers, seq).await)?;
-        heads.loaded(installation, snapshot, tail, || format!("schema {}", self.schema))
+        let loaded = reads::load(&self.readers, seq).await;
+        let (heads, installation, snapshot, parts, tail) = self.read("loading", loaded)?;
+        heads.loaded(installation, snapshot, parts, tail, || format!("schema {}", self.schema))
+    }
+
+    async fn load_after(&self, seq: u64) -> Result<Loaded> {
+        let (heads, installation, tail) = self.read("loading", reads::load_after(&self.readers, seq).await)?;
+        heads.missed(installation, seq, tail, || format!("schema {}", self.schema))
     }
 
     async fn commit(&self, epoch: u64, commit: &Commit) -> Result<()> {
@@ -184,11 +190,31 @@ impl Store for PostgresStore {
         Self::ended(&mut leader, "committing", outcome)
     }
 
+    async fn snapshot_parts(&self, epoch: u64, seq: u64, parts: &[Part]) -> Result<()> {
+        let mut leader = self.leader.lock().await;
+        let Some(connection) = leader.as_mut() else { return self.not_leading(epoch).await };
+        let outcome = timeout(PATIENCE, write::snapshot_parts(connection, epoch, seq, parts)).await;
+        Self::ended(&mut leader, "keeping parts of a snapshot", outcome)
+    }
+
     async fn snapshot(&self, epoch: u64, snapshot: &Snapshot) -> Result<()> {
         let mut leader = self.leader.lock().await;
         let Some(connection) = leader.as_mut() else { return self.not_leading(epoch).await };
         let outcome = timeout(PATIENCE, write::snapshot(connection, epoch, snapshot)).await;
         Self::ended(&mut leader, "keeping a snapshot", outcome)
+    }
+
+    async fn forget_parts(&self, epoch: u64) -> Result<u64> {
+        let mut deleted = 0;
+        loop {
+            let mut leader = self.leader.lock().await;
+            let Some(connection) = leader.as_mut() else { return self.not_leading(epoch).await };
+            let outcome = timeout(PATIENCE, write::forget_some_parts(connection, epoch)).await;
+            match Self::ended(&mut leader, "forgetting old parts", outcome)? {
+                (gone, true) => deleted += gone,
+                (gone, false) => return Ok(deleted + gone),
+            }
+        }
     }
 
     async fn cut(&self, epoch: u64, before_seq: u64, older_than_ms: i64) -> Result<u64> {

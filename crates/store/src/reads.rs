@@ -7,7 +7,7 @@ macro_rules! reads {
             use sqlx::{Connection, Pool, QueryBuilder, Result, Row as _};
 
             use crate::{
-                JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Row, Snapshot,
+                JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Part, Row, Snapshot,
                 sequence::{Heads, bound},
             };
 
@@ -103,7 +103,7 @@ macro_rules! reads {
             pub(crate) async fn load(
                 pool: &Pool<$database>,
                 before_seq: u64,
-            ) -> Result<(Heads, String, Option<Snapshot>, Vec<Row>)> {
+            ) -> Result<(Heads, String, Option<Snapshot>, Vec<Part>, Vec<Row>)> {
                 let mut connection = pool.acquire().await?;
                 let mut moment = connection.begin_with($begin).await?;
                 let (heads, installation) = heads(&mut moment).await?;
@@ -119,9 +119,46 @@ macro_rules! reads {
                     }),
                 };
                 let covered = snapshot.as_ref().map_or(0, |snapshot| snapshot.seq);
+                let parts = parts(&mut moment, covered).await?;
                 let tail = tail(&mut moment, covered).await?;
                 moment.commit().await?;
-                Ok((heads, installation, snapshot, tail))
+                Ok((heads, installation, snapshot, parts, tail))
+            }
+
+            /// The newest writing of every part up to a row, in pages.
+            async fn parts(connection: &mut Conn, covered: u64) -> Result<Vec<Part>> {
+                const PAGE: i64 = 4_096;
+                let (mut parts, mut last): (Vec<Part>, (String, i64)) = (Vec::new(), (String::new(), 0));
+                loop {
+                    let mut query =
+                        QueryBuilder::<$database>::new("SELECT name, seq, text FROM parts WHERE (name, seq) > (");
+                    query.push_bind(last.0.clone()).push(", ").push_bind(last.1).push(") AND seq <= ");
+                    query.push_bind(bound(covered)).push(" ORDER BY name, seq LIMIT ").push_bind(PAGE);
+                    let page = query.build().fetch_all(&mut *connection).await?;
+                    for row in &page {
+                        let part =
+                            Part { name: row.try_get(0)?, text: row.try_get::<Option<&str>, _>(2)?.map(Into::into) };
+                        last = (part.name.clone(), row.try_get(1)?);
+                        match parts.last_mut().filter(|known| known.name == part.name) {
+                            Some(known) => *known = part,
+                            None => parts.push(part),
+                        }
+                    }
+                    if (page.len() as i64) < PAGE {
+                        parts.retain(|part| part.text.is_some());
+                        return Ok(parts);
+                    }
+                }
+            }
+
+            /// Heads, installation and every row after one, all of one moment.
+            pub(crate) async fn load_after(pool: &Pool<$database>, seq: u64) -> Result<(Heads, String, Vec<Row>)> {
+                let mut connection = pool.acquire().await?;
+                let mut moment = connection.begin_with($begin).await?;
+                let (heads, installation) = heads(&mut moment).await?;
+                let tail = tail(&mut moment, seq).await?;
+                moment.commit().await?;
+                Ok((heads, installation, tail))
             }
 
             /// In pages: of a long tail, only one page is held twice (as the driver's rows and as ours).

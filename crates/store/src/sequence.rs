@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Commit, JobRow, Loaded, Result, Row, Snapshot, StoreError};
+use crate::{Commit, JobRow, Loaded, Part, Result, Row, Snapshot, StoreError};
 
 /// Where the log and the ledger stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,12 +47,8 @@ impl Heads {
     }
 
     /// A snapshot may cover only what is in the log.
-    pub fn covers(&self, snapshot: &Snapshot) -> Result<()> {
-        if snapshot.seq < self.next_seq {
-            Ok(())
-        } else {
-            Err(StoreError::Ahead { seq: snapshot.seq, next_seq: self.next_seq })
-        }
+    pub fn covers(&self, seq: u64) -> Result<()> {
+        if seq < self.next_seq { Ok(()) } else { Err(StoreError::Ahead { seq, next_seq: self.next_seq }) }
     }
 
     /// What a start needs, if the tail has no hole.
@@ -60,10 +56,23 @@ impl Heads {
         &self,
         installation: String,
         snapshot: Option<Snapshot>,
+        parts: Vec<Part>,
         tail: Vec<Row>,
         place: impl FnOnce() -> String,
     ) -> Result<Loaded> {
-        let first = snapshot.as_ref().map_or(1, |snapshot| snapshot.seq + 1);
+        let covered = snapshot.as_ref().map_or(0, |snapshot| snapshot.seq);
+        Ok(Loaded { snapshot, parts, ..self.missed(installation, covered, tail, place)? })
+    }
+
+    /// What who knows every row up to one has missed, if there is no hole in it.
+    pub fn missed(
+        &self,
+        installation: String,
+        known: u64,
+        tail: Vec<Row>,
+        place: impl FnOnce() -> String,
+    ) -> Result<Loaded> {
+        let first = known + 1;
         let whole = tail.len() as u64 == self.next_seq.saturating_sub(first)
             && tail.iter().zip(first..).all(|(row, seq)| row.seq == seq);
         if !whole {
@@ -72,7 +81,8 @@ impl Heads {
         }
         Ok(Loaded {
             installation,
-            snapshot,
+            snapshot: None,
+            parts: Vec::new(),
             tail,
             next_seq: self.next_seq,
             next_batch: self.next_batch,

@@ -21,8 +21,8 @@ use sqlx::{
 use tokio::sync::Mutex;
 
 use crate::{
-    Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Loaded, Result, Row, Snapshot, Store, StoreError,
-    filesystem, reads::sqlite as reads,
+    Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Loaded, Part, Result, Row, Snapshot, Store,
+    StoreError, filesystem, reads::sqlite as reads,
 };
 use fault::fault;
 use write::Writer;
@@ -133,8 +133,14 @@ impl Store for SqliteStore {
     }
 
     async fn load_before(&self, seq: u64) -> Result<Loaded> {
-        let (heads, installation, snapshot, tail) = self.read("loading", reads::load(&self.readers, seq).await)?;
-        heads.loaded(installation, snapshot, tail, || self.path.display().to_string())
+        let loaded = reads::load(&self.readers, seq).await;
+        let (heads, installation, snapshot, parts, tail) = self.read("loading", loaded)?;
+        heads.loaded(installation, snapshot, parts, tail, || self.path.display().to_string())
+    }
+
+    async fn load_after(&self, seq: u64) -> Result<Loaded> {
+        let (heads, installation, tail) = self.read("loading", reads::load_after(&self.readers, seq).await)?;
+        heads.missed(installation, seq, tail, || self.path.display().to_string())
     }
 
     async fn commit(&self, epoch: u64, commit: &Commit) -> Result<()> {
@@ -143,10 +149,28 @@ impl Store for SqliteStore {
         writer.end("committing", outcome).await
     }
 
+    async fn snapshot_parts(&self, epoch: u64, seq: u64, parts: &[Part]) -> Result<()> {
+        let mut writer = self.writer.lock().await;
+        let outcome = write::snapshot_parts(writer.begin().await?, epoch, seq, parts).await;
+        writer.end("keeping parts of a snapshot", outcome).await
+    }
+
     async fn snapshot(&self, epoch: u64, snapshot: &Snapshot) -> Result<()> {
         let mut writer = self.writer.lock().await;
         let outcome = write::snapshot(writer.begin().await?, epoch, snapshot).await;
         writer.end("keeping a snapshot", outcome).await
+    }
+
+    async fn forget_parts(&self, epoch: u64) -> Result<u64> {
+        let mut deleted = 0;
+        loop {
+            let mut writer = self.writer.lock().await;
+            let outcome = write::forget_some_parts(writer.begin().await?, epoch).await;
+            match writer.end("forgetting old parts", outcome).await? {
+                (gone, true) => deleted += gone,
+                (gone, false) => return Ok(deleted + gone),
+            }
+        }
     }
 
     async fn cut(&self, epoch: u64, before_seq: u64, older_than_ms: i64) -> Result<u64> {

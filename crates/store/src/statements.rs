@@ -11,6 +11,19 @@ pub(crate) const SNAPSHOT: &str = "INSERT INTO snapshots (seq, at_ms, version, p
 pub(crate) const PRUNE_SNAPSHOTS: &str =
     "DELETE FROM snapshots WHERE seq NOT IN (SELECT seq FROM snapshots ORDER BY seq DESC LIMIT 2)";
 
+/// Parts of snapshots that were begun and never kept: written after the newest of them and before this one.
+pub(crate) const DROP_STRAY_PARTS: &str = "DELETE FROM parts WHERE seq < $1 AND seq > \
+     COALESCE((SELECT MAX(seq) FROM snapshots WHERE seq < $1), 0)";
+
+/// Some of the writings that the oldest kept snapshot has newer ones of.
+pub(crate) const DROP_OLD_PARTS: &str = "DELETE FROM parts WHERE (name, seq) IN (SELECT older.name, older.seq \
+     FROM parts AS at JOIN parts AS older ON older.name = at.name AND older.seq < at.seq \
+     WHERE at.seq = (SELECT MIN(seq) FROM snapshots) LIMIT 500)";
+
+/// What the oldest kept snapshot says is no longer there, once nothing older is left that says otherwise.
+pub(crate) const DROP_GONE_PARTS: &str =
+    "DELETE FROM parts WHERE seq = (SELECT MIN(seq) FROM snapshots) AND text IS NULL";
+
 /// The last row that every kept snapshot covers.
 pub(crate) const COVERED: &str = "SELECT MIN(seq) FROM snapshots";
 

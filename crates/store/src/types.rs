@@ -73,16 +73,26 @@ pub struct Commit {
     pub ledger: Vec<LedgerRow>,
 }
 
-/// The whole state after a row, so that a start does not replay the log from its beginning.
+/// A part of the state: what snapshots are made of. One that has not changed is not written again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its name: the newest writing of a name counts.
+    pub name: String,
+    /// JSON; none where there is no such part any more.
+    pub text: Option<Arc<str>>,
+}
+
+/// The whole state after a row, so that a start does not replay the log from its beginning. Its parts are written first,
+/// and it counts once it is there itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// It covers every row up to and including this one.
     pub seq: u64,
     /// When it was taken.
     pub at_ms: i64,
-    /// Version of the payload's format.
+    /// Version of the format of its payload and of all its parts.
     pub version: u16,
-    /// JSON.
+    /// JSON; empty where the state is in parts.
     pub payload: Arc<str>,
 }
 
@@ -92,6 +102,8 @@ pub struct Loaded {
     /// Random id minted when the store was made: 16 hexadecimal digits.
     pub installation: String,
     pub snapshot: Option<Snapshot>,
+    /// The parts of that snapshot, in any order.
+    pub parts: Vec<Part>,
     /// Every row after the snapshot, in order and without a hole.
     pub tail: Vec<Row>,
     /// The number the next log row must have.

@@ -81,6 +81,12 @@ impl WorkerRun {
             let numbers: Vec<String> = devices.iter().map(u32::to_string).collect();
             command.env("CUDA_VISIBLE_DEVICES", numbers.join(","));
         }
+        if let Some((part, of)) = order.share {
+            // Only where NVIDIA's MPS runs on the machine is the second one kept to; the program is told in any case.
+            let percent = (100 * u64::from(part) / u64::from(of.max(1))).max(1);
+            command.env("WINDFALL_ACCELERATOR_SHARE", format!("{part}/{of}"));
+            command.env("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", percent.to_string());
+        }
         let starting = Starting::new(&self.lease, mark);
         // The order cannot name another one.
         command.env_remove(GROUP);

@@ -120,7 +120,7 @@ impl Catalog {
             let gain = self.gain(&wanted.family, precision, None).unwrap_or(1.0);
             let speed = self.usual_tflops(&wanted.family)? * gain / asked;
             Some(Smaller {
-                ask: Ask { accelerator: wanted.family, count: first.count },
+                ask: Ask::of(wanted.family, first.count),
                 precision: precision.word().to_owned(),
                 speed_permille: (speed * 1_000.0).clamp(1.0, 1e6) as u32,
             })

@@ -2,12 +2,14 @@
 
 mod cost;
 mod facts;
+mod profile;
 mod simulate;
 
 pub use cost::CostArgs;
 pub use facts::{
     CatalogArgs, CatalogCommand, CompareArgs, OfferSort, OffersArgs, PlaceArgs, PlanArgs, PlanChange, PlanGroup,
 };
+pub use profile::{LikeHta, ProfileArgs};
 pub use simulate::{SimulateCommand, SimulateMarketArgs};
 
 use clap::{Args, Parser, Subcommand};
@@ -31,6 +33,7 @@ Examples:
   windfall plan job.yaml              what the job would cost, everywhere
   windfall explain 12                 every decision about job 12, with its numbers
   windfall cost --by team,day         who spent what, when
+  windfall profile trace.json.gz      why is my step slow, and what does that cost?
   windfall help words                 what the words on the screen mean
 
 Exit codes:
@@ -98,6 +101,8 @@ pub enum Command {
     Compare(Box<CompareArgs>),
     /// Where the prices come from and how old they are; build a catalogue of your own
     Catalog(CatalogArgs),
+    /// Where a training step's time goes, from profiler traces, and what would pay most
+    Profile(Box<ProfileArgs>),
     /// Interrupt your program in every way that spot capacity does, and say whether it is safe
     Rehearse(RehearseArgs),
     /// Would another policy have been better? Play recorded markets
@@ -186,6 +191,9 @@ pub struct JobsArgs {
     /// At most so many
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,
+    /// Only jobs with a lower number: the next page of a long list
+    #[arg(long, value_name = "JOB")]
+    pub before: Option<u64>,
 }
 
 /// A job.

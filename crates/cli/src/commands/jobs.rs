@@ -36,7 +36,10 @@ async fn resolve(client: &Client, job: &str) -> Result<u64, Failure> {
 pub async fn jobs(here: &Here, args: &JobsArgs) -> Result<Code, Failure> {
     let client = here.client();
     let jobs: Vec<JobView> = match client.ensure_known().await? {
-        Some(_) => client.get(&format!("/v1/jobs?all={}&limit={}", args.all, args.limit)).await?,
+        Some(_) => {
+            let before = args.before.map_or(String::new(), |before| format!("&before={before}"));
+            client.get(&format!("/v1/jobs?all={}&limit={}{before}", args.all, args.limit)).await?
+        }
         None => Vec::new(),
     };
     if here.json {
@@ -66,6 +69,10 @@ pub async fn jobs(here: &Here, args: &JobsArgs) -> Result<Code, Failure> {
         .collect();
     print!("{}", show::table(&["JOB", "NAME", "STATE", "DONE", "SLACK", "INT", "COST", "LEASE"], &rows));
     print!("{}", show::troubles(&jobs));
+    if let Some(last) = jobs.last().filter(|_| jobs.len() == args.limit as usize) {
+        let all = if args.all { " --all" } else { "" };
+        println!("the next page: windfall jobs{all} --limit {} --before {}", args.limit, last.id);
+    }
     Ok(Code::Done)
 }
 

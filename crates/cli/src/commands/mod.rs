@@ -11,6 +11,7 @@ mod jobs;
 mod offers;
 mod pages;
 mod plan;
+mod profile;
 mod rehearse;
 mod servers;
 mod simulate;
@@ -105,6 +106,7 @@ fn dispatch(cli: Cli) -> Result<Code, Failure> {
         Command::Offers(args) => offers::offers(&here, &args),
         Command::Plan(args) => plan::plan(&here, &args),
         Command::Compare(args) => plan::compare(&here, &args),
+        Command::Profile(args) => profile::profile(&here, &args),
         Command::Catalog(args) => catalog::catalog(&here, &args),
         Command::Simulate(SimulateCommand::Market(args)) => simulate::market(&here, &args),
         command => {

@@ -74,10 +74,8 @@ pub fn work_out(here: &Here, read: &mut Read, file: &Path) -> Result<(), Failure
             for (ask, need) in &needs {
                 let nodes = if read.spec.gang > 1 { format!("{} × ", read.spec.gang) } else { String::new() };
                 read.notes.push(format!(
-                    "work: {} on {nodes}{}:{}, {} ({}); what is measured while running replaces it",
+                    "work: {} on {nodes}{ask}, {} ({}); what is measured while running replaces it",
                     need.span,
-                    ask.accelerator,
-                    ask.count,
                     need.how,
                     need.evidence.word()
                 ));
@@ -104,14 +102,7 @@ pub fn shrink(here: &Here, read: &mut Read) -> Result<(), Failure> {
         });
         let list: Vec<String> = smaller
             .iter()
-            .map(|s| {
-                format!(
-                    "{}:{} at {:.2} of the speed",
-                    s.ask.accelerator,
-                    s.ask.count,
-                    f64::from(s.speed_permille) / 1e3
-                )
-            })
+            .map(|s| format!("{} at {:.2} of the speed", s.ask, f64::from(s.speed_permille) / 1e3))
             .collect();
         read.notes.push(match list.is_empty() {
             true => format!("fallback: nothing smaller is known on which the job fits with {word}"),
@@ -126,13 +117,19 @@ pub fn shrink(here: &Here, read: &mut Read) -> Result<(), Failure> {
 pub fn with_memory(here: &Here, read: &mut Read) -> Result<(), Failure> {
     let Some(least) = read.wishes.accelerator_memory_gb else { return Ok(()) };
     let facts = catalog(here)?;
-    let enough = |ask: &Ask| memory_gb(&facts, &ask.accelerator).is_some_and(|memory| memory >= least);
+    // Of a share of an accelerator the job has that share of its memory.
+    let memory_gb = |ask: &Ask| {
+        let (part, of) = ask.part.fraction();
+        memory_gb(&facts, &ask.accelerator).map(|memory| memory * f64::from(part) / f64::from(of))
+    };
+    let enough = |ask: &Ask| memory_gb(ask).is_some_and(|memory| memory >= least);
     if read.spec.resources.is_empty() {
-        let any = facts.families().into_iter().map(|family| Ask { accelerator: family.to_owned(), count: 1 });
+        let any = facts.families().into_iter().map(|family| Ask::of(family, 1));
         read.spec.resources = any.filter(|ask| enough(ask)).collect();
     }
     let (taken, left): (Vec<Ask>, Vec<Ask>) = read.spec.resources.drain(..).partition(enough);
-    let words = |ask: &Ask| match memory_gb(&facts, &ask.accelerator) {
+    let words = |ask: &Ask| match memory_gb(ask) {
+        Some(memory) if !ask.part.is_whole() => format!("{ask} has {memory:.0} GB"),
         Some(memory) => format!("{} has {memory:.0} GB", ask.accelerator),
         None => format!("the memory of {} is not known", ask.accelerator),
     };
@@ -165,7 +162,9 @@ fn needs(here: &Here, everywhere: &Catalog, read: &Read, work: Work) -> Result<V
     let request = Request { work: Some(work), ..Request::default() };
     let on = |catalog: &Catalog, ask: &Ask| {
         let on = wanted(catalog, ask).map_err(|failure| failure.message)?;
-        catalog.need_on(&request, &on, read.spec.gang).map_err(|why| why.to_string())
+        let need = catalog.need_on(&request, &on, read.spec.gang).map_err(|why| why.to_string())?;
+        let (part, of) = ask.part.fraction();
+        Ok::<Need, String>(Need { span: Span(need.span.0.saturating_mul(of.into()) / i64::from(part.max(1))), ..need })
     };
     // What is sold here says best what the job will run on; of anything else, all that is for sale is asked.
     let sold = replayed(here).ok();

@@ -6,11 +6,11 @@ use super::witness::check_ledger;
 use rustix::process::Signal;
 
 /// A job that says which devices it has, counts on from what it saved, and ends when a file is there.
-fn job(name: &str, accelerators: u32) -> String {
+fn job(name: &str, accelerators: impl std::fmt::Display) -> String {
     format!(
         "name: {name}\nresources: {{ accelerators: V100:{accelerators} }}\n\
          checkpoint: {{ path: out-{name}, restart: 30s }}\n\
-         run: |\n  echo devices $CUDA_VISIBLE_DEVICES\n  n=$(cat out-{name}/n 2>/dev/null || echo 0)\n  mkdir -p out-{name}\n  \
+         run: |\n  echo devices $CUDA_VISIBLE_DEVICES$WINDFALL_ACCELERATOR_SHARE\n  n=$(cat out-{name}/n 2>/dev/null || echo 0)\n  mkdir -p out-{name}\n  \
          while [ ! -e end-{name} ]; do n=$((n + 1)); echo $n > out-{name}/n.new; mv out-{name}/n.new out-{name}/n; sleep 0.1; done\n"
     )
 }
@@ -58,6 +58,37 @@ fn jobs_that_are_submitted_at_once_wait_for_one_machine() {
         assert!(jobs.iter().all(|id| lease(&testbed, *id) == lease(&testbed, jobs[0])), "{:?}", testbed.jobs());
     }
     testbed.run(&["down", "--cancel"]).ends_with(0);
+}
+
+#[test]
+fn jobs_have_shares_of_one_accelerator_and_pay_for_them() {
+    let testbed = Testbed::of_eight();
+    let half = testbed.submit(&job("half", "0.5"));
+    testbed.until(half, &["running"]);
+    if !are_told_apart(&testbed) {
+        return;
+    }
+    let third = testbed.submit(&job("third", "1/3"));
+    let most = testbed.submit(&job("most", "3/4"));
+    for id in [third, most] {
+        testbed.until(id, &["running"]);
+    }
+    let logs = |id: u64| testbed.run(&["logs", &id.to_string()]).ends_with(0).out;
+    for (id, said) in [(half, "devices 01/2\n"), (third, "devices 01/3\n"), (most, "devices 13/4\n")] {
+        eventually("it says its device, and how much of it it has", || logs(id).contains(said));
+    }
+    let hourly = |id: u64| testbed.job(id)["lease"]["price_per_hour_nanousd"].as_i64().unwrap();
+    let all = hourly(half) + hourly(third) + hourly(most);
+    let within_a_nanodollar = |paid: i64, part: i64| (paid - part).abs() <= 1;
+    assert!(within_a_nanodollar(hourly(third), all / 24), "a third of one of eight: {} of {all}", hourly(third));
+    assert!(within_a_nanodollar(hourly(most), all * 3 / 32), "{} of {all}", hourly(most));
+    for name in ["half", "third", "most"] {
+        testbed.write(&format!("end-{name}"), "");
+    }
+    for id in [half, third, most] {
+        testbed.until(id, &["succeeded"]);
+    }
+    ends_clean(&testbed);
 }
 
 #[test]

@@ -20,6 +20,7 @@ impl Brain {
             Body::Event(event) => self.on_event(record.seq, event),
             Body::Decision(decision, _) => self.on_decision(record.seq, decision),
         }
+        self.settle();
     }
 
     fn on_event(&mut self, seq: u64, event: &Event) {
@@ -27,7 +28,10 @@ impl Brain {
             return;
         }
         match event {
-            Event::Configured { config } => self.config = (**config).clone(),
+            Event::Configured { config } => {
+                self.config = (**config).clone();
+                self.awake.everyone();
+            }
             Event::Submitted { workload, key, id } => self.on_submitted(id.unwrap_or(WorkloadId(seq)), workload, key),
             Event::CancelRequested { workload, by } => {
                 if let Some(job) = self.jobs.get_mut(workload) {
@@ -44,9 +48,11 @@ impl Brain {
             Event::OfferGone { offer } => self.on_offer_gone(offer),
             Event::EngineSilent { engine, since } => {
                 self.silent_engines.insert(engine.clone(), *since);
+                self.awake.everyone();
             }
             Event::EngineAnswers { engine } => {
                 self.silent_engines.remove(engine);
+                self.awake.everyone();
             }
             Event::PoolSeen { pool } => self.on_pool_seen(seq, pool),
             Event::NodeSeen { node } => self.on_node_seen(seq, node),
@@ -83,18 +89,16 @@ impl Brain {
     fn on_submitted(&mut self, id: WorkloadId, workload: &Workload, key: &str) {
         self.last_workload = self.last_workload.max(id);
         let spec = workload.job();
-        let live = self.jobs.values().filter(|job| job.ended.is_none());
-        let used: Vec<(u32, &[Ask])> = live.map(|job| (job.spec.least(), job.spec.resources.as_slice())).collect();
+        let used: Vec<(u32, &[Ask])> =
+            self.jobs.by_class().map(|((least, asks), _)| (*least, asks.as_slice())).collect();
         self.lookouts.watch(&self.model, (spec.least(), &spec.resources), self.offers.values(), &used, self.now);
-        self.jobs.insert(id, Job::new(id, spec.clone(), self.now));
-        self.keys.push_back((key.to_owned(), id));
-        while self.keys.len() > RECENT_KEYS.max(self.jobs.len()) {
-            self.keys.pop_front();
-        }
+        self.jobs.insert(Job::new(id, spec.clone(), self.now));
+        self.keys.add(key, id, RECENT_KEYS.max(self.jobs.len()));
     }
 
     fn on_offer_seen(&mut self, seq: u64, offer: &Offer) {
         let before = self.offers.insert(offer.id.clone(), offer.clone());
+        self.awake.offer(&offer.id);
         self.gone_prices.remove(&offer.id);
         self.lookouts.saw(&self.model, self.config.look_every, offer, self.now);
         let more = before.as_ref().is_none_or(|before| offer.capacity > before.capacity);
@@ -104,14 +108,14 @@ impl Brain {
         if before.is_some_and(|before| before.price_per_hour == offer.price_per_hour) {
             return;
         }
-        let leases = self.leases.values().filter(|lease| lease.offer == offer.id);
-        let leases: Vec<LeaseId> = leases.map(|lease| lease.id).collect();
+        let leases: Vec<LeaseId> = self.leases.of_offer(&offer.id).map(|lease| lease.id).collect();
         leases.into_iter().for_each(|lease| self.reprice(lease, seq));
     }
 
     /// What is no longer shown cannot be bought; leases of it go on at their last price.
     fn on_offer_gone(&mut self, id: &OfferId) {
         self.heard(id, false);
+        self.awake.offer(id);
         if let Some(offer) = self.offers.remove(id) {
             self.gone_prices.insert(offer.id, offer.price_per_hour);
         }
@@ -179,10 +183,11 @@ impl Brain {
     /// A job is forgotten here once it is over and nothing of it is paid for; the read model keeps it.
     pub(super) fn forget_if_over(&mut self, workload: WorkloadId) {
         let over = self.jobs.get(&workload).is_some_and(|job| job.ended.is_some() && job.stint.is_none());
-        if over && !self.leases.values().any(|lease| lease.workload == Some(workload)) {
+        if over && self.leases_of(workload).next().is_none() {
             self.final_views.extend(self.view(workload, self.now));
-            self.jobs.remove(&workload);
-            self.wake_at.remove(&workload);
+            self.jobs.remove(workload);
+            self.awake.forget(workload);
+            self.following.forget(workload);
         }
     }
 }

@@ -1,15 +1,16 @@
 //! What to ask an engine for: how many leases, of which offers. What is held, or was asked for earlier in the same step,
 //! cannot be had again.
 
+use super::Job;
 use super::decide::Round;
-use super::{Brain, Job};
+use super::queue::{IsStirred, Stir};
+use crate::ids::WorkloadId;
 use crate::market::Sight;
 use crate::offer::{Offer, OfferId};
 use crate::pool::Shape;
 use crate::reason::Reason;
 use crate::record::Decision;
 use crate::want::{Alternative, Want};
-use std::collections::BTreeMap;
 
 /// Alternatives of one want.
 const MOST_ALTERNATIVES: usize = 8;
@@ -60,10 +61,26 @@ impl Round<'_> {
         offers
     }
 
+    /// Instances of an offer that are held, or that decisions of this step take.
+    fn taken_of(&self, offer: &OfferId) -> u32 {
+        self.brain.leases.count_of(offer) + self.taken.get(offer).copied().unwrap_or(0)
+    }
+
     /// Instances of an offer that decisions may still take, where that is known, if so many were given up before.
     fn left_of(&self, offer: &Offer, given_up: u32) -> Option<u32> {
-        let taken = self.taken.get(&offer.id).copied().unwrap_or(0).saturating_sub(given_up);
+        let taken = self.taken_of(&offer.id).saturating_sub(given_up);
         offer.capacity.map(|capacity| capacity.saturating_sub(taken))
+    }
+
+    /// Whether the reason for which a job may be looked at is one for it.
+    pub(super) fn is_stirred(&self, id: WorkloadId, stir: Stir) -> IsStirred {
+        let Stir::Open { offer, least, floor } = stir else { return IsStirred::Yes };
+        let left = self.brain.offers.get(offer).and_then(|offer| self.left_of(offer, 0));
+        if left.is_some_and(|left| left < least) {
+            return IsStirred::Over;
+        }
+        let limit = self.brain.jobs.get(&id).and_then(|job| job.spec.max_price);
+        if limit.is_some_and(|limit| limit < floor) { IsStirred::No } else { IsStirred::Yes }
     }
 
     /// What others hold, or take in this very step, cannot be had any more. What the job holds itself can: it would be
@@ -71,22 +88,11 @@ impl Round<'_> {
     pub(super) fn without_what_is_taken(&self, job: &Job, sight: &mut Sight) {
         let own = self.brain.used_by(job.id).map(|(lease, _)| lease).filter(|lease| !lease.is_releasing());
         let own: Vec<&OfferId> = own.map(|lease| &lease.offer).collect();
-        for seen in sight.offers.iter_mut().filter(|seen| seen.available && self.taken.contains_key(&seen.id)) {
+        for seen in sight.offers.iter_mut().filter(|seen| seen.available && self.taken_of(&seen.id) > 0) {
             let own = own.iter().filter(|offer| ***offer == seen.id).count() as u32;
             let left = self.brain.offers.get(&seen.id).and_then(|offer| self.left_of(offer, own));
             let enough = left.is_none_or(|left| left >= job.spec.least());
             seen.available = enough || self.room_on(job, &seen.id).is_some();
         }
-    }
-}
-
-impl Brain {
-    /// Instances of each offer that are held, asked for or on their way back.
-    pub(super) fn held_of_offers(&self) -> BTreeMap<OfferId, u32> {
-        let mut held = BTreeMap::new();
-        for lease in self.leases.values() {
-            *held.entry(lease.offer.clone()).or_default() += 1;
-        }
-        held
     }
 }

@@ -60,7 +60,7 @@ impl Lease {
 impl Brain {
     /// Charges a lease until `at`: rows for the ledger, and the same to the jobs among those who have it.
     pub(super) fn book(&mut self, id: LeaseId, at: Time, seq: u64) {
-        let Some(lease) = self.leases.get_mut(&id) else { return };
+        let Some(lease) = self.leases.charge(&id) else { return };
         let rows = lease.charge(at, seq, &self.jobs);
         self.post(rows);
     }
@@ -68,7 +68,7 @@ impl Brain {
     /// Takes rows into the ledger, and into the bills of the jobs among those who are charged.
     pub(super) fn post(&mut self, rows: Vec<LedgerRow>) {
         for row in &rows {
-            let Some(job) = row.beneficiary.workload().and_then(|workload| self.jobs.get_mut(&workload)) else {
+            let Some(job) = row.beneficiary.workload().and_then(|workload| self.jobs.charge(&workload)) else {
                 continue;
             };
             let market = row.lease.and_then(|lease| self.leases.get(&lease)).map(|lease| lease.market);
@@ -131,7 +131,7 @@ impl Brain {
 
     /// Leases that a workload has, or has a part of, and since when.
     pub(crate) fn used_by(&self, id: WorkloadId) -> impl Iterator<Item = (&Lease, Option<Time>)> {
-        self.leases.values().filter_map(move |lease| {
+        self.leases.used_by(id).filter_map(move |lease| {
             let shared = lease.sharers.iter().filter(|sharer| sharer.stint.workload == id).map(|sharer| sharer.since);
             match lease.workload == Some(id) {
                 true => Some((lease, lease.held_since())),

@@ -1,5 +1,6 @@
-//! What to do next, job by job. Everything here reads the state; only the wake-up cache changes.
+//! What to do next, job by job. Everything here reads the state; only what was looked at is noted.
 
+use super::awake::LookedJob;
 use super::job::StoreAway;
 use super::rooms::Rooms;
 use super::{Brain, Decided, Job, Lease, LeasePhase, Stint, StintPhase};
@@ -24,88 +25,62 @@ const STORE_PATIENCE: Span = Span::minutes(5);
 /// A store that was away is looked at again after this long, then at twice the pause each time.
 const STORE_FIRST_LOOK: Span = Span::seconds(15);
 
-/// Between two slices of a plan that is being solved.
-const THINK_AGAIN: Span = Span(40);
-
 /// Collects decisions and knows the sequence that each will have in the log.
 pub(super) struct Round<'a> {
     pub brain: &'a Brain,
     pub now: Time,
     decided: Vec<Decided>,
     wake: Option<Time>,
-    /// Plans that jobs would follow if they were solved.
-    pub wanted: Vec<PlanTerms>,
-    /// Instances of each offer that are held, or that decisions of this step take.
+    /// The plan that the job would follow if it were solved.
+    pub wanted: Option<PlanTerms>,
+    /// The job waits for a machine on its way to somebody else.
+    awaits_room: bool,
+    /// Instances of each offer that decisions of this step take.
     pub taken: BTreeMap<OfferId, u32>,
     pub rooms: Rooms,
     /// Leases on which a job of another workload is started in this step.
     pub moved_in: BTreeSet<LeaseId>,
 }
 
-impl Brain {
-    /// The next decisions at `now`, with every engine just seen. Asked once for a batch of events.
-    pub fn decide(&mut self, now: Time) -> Vec<Decided> {
-        self.decide_but_for(now, &BTreeSet::new())
-    }
-
-    /// The next decisions at `now`, while it is not known what some engines show by now. Who has leases there is left
-    /// alone; who has none waits for every engine that is not known to be silent, because its offers may be the best.
-    pub fn decide_but_for(&mut self, now: Time, unseen: &BTreeSet<String>) -> Vec<Decided> {
-        let now = self.now.max(now);
-        let mut wakes = BTreeMap::new();
-        let left_alone = self.jobs_to_leave_alone(unseen);
-        let mut round = Round {
-            brain: self,
+impl<'a> Round<'a> {
+    pub fn at(brain: &'a Brain, now: Time) -> Round<'a> {
+        Round {
+            brain,
             now,
             decided: Vec::new(),
             wake: None,
-            wanted: Vec::new(),
-            taken: self.held_of_offers(),
-            rooms: self.rooms(),
+            wanted: None,
+            awaits_room: false,
+            taken: BTreeMap::new(),
+            rooms: Rooms::default(),
             moved_in: BTreeSet::new(),
-        };
-        for job in self.jobs.values() {
-            if left_alone.contains(&job.id) {
-                wakes.extend(self.wake_at.get(&job.id).map(|wake| (job.id, *wake)));
-                // Money is spent whether anything is seen or not.
-                if let Some(reason) = round.over_budget(job) {
-                    round.say(Decision::Pause { workload: job.id }, reason);
-                }
-                continue;
-            }
-            round.wake = None;
-            round.for_job(job);
-            if let Some(wake) = round.wake {
-                wakes.insert(job.id, wake);
-            }
         }
-        round.for_orphans();
-        let (decided, wanted) = (round.decided, round.wanted);
-        self.think_at = self.plan_cache.think(&self.model, &wanted).then_some(now + THINK_AGAIN);
-        self.wake_at = wakes;
-        self.left_alone = left_alone;
-        self.undecided = !decided.is_empty();
-        decided
     }
 
-    fn jobs_to_leave_alone(&self, unseen: &BTreeSet<String>) -> BTreeSet<WorkloadId> {
-        if unseen.is_empty() {
-            return BTreeSet::new();
+    pub fn look_at(&mut self, job: &Job) -> LookedJob {
+        let said = self.decided.len();
+        (self.wake, self.wanted, self.awaits_room) = (None, None, false);
+        self.for_job(job);
+        LookedJob {
+            id: job.id,
+            moment: self.wake,
+            again: self.decided.len() > said,
+            awaits_room: self.awaits_room,
+            wanted: self.wanted,
         }
-        let mut holders: BTreeMap<WorkloadId, bool> = BTreeMap::new();
-        for lease in self.leases.values() {
-            let engine = lease.offer.engine();
-            let asked_in_vain = lease.up_at.is_none() && self.silent_since(engine).is_some();
-            for workload in self.workloads_on(lease.id) {
-                *holders.entry(workload).or_default() |= unseen.contains(engine) && !asked_in_vain;
-            }
+    }
+
+    /// Money is spent whether anything is seen or not.
+    pub fn keep_within_budget(&mut self, job: &Job) {
+        if let Some(reason) = self.over_budget(job) {
+            self.say(Decision::Pause { workload: job.id }, reason);
         }
-        let unknown = unseen.iter().any(|engine| self.silent_since(engine).is_none());
-        // Whoever is to stop, or is over, does so whatever anybody shows.
-        let over = |job: &Job| job.ended.is_some() || job.verdict.is_some();
-        let stops = |job: &Job| over(job) || job.cancelled_by.is_some() || job.paused;
-        let waits = |job: &&Job| !stops(job) && holders.get(&job.id).copied().unwrap_or(unknown);
-        self.jobs.values().filter(waits).map(|job| job.id).collect()
+    }
+
+    /// All that was decided.
+    pub fn end(mut self) -> Vec<Decided> {
+        self.for_orphans();
+        self.decided
     }
 }
 
@@ -119,7 +94,7 @@ impl Round<'_> {
     }
 
     pub(super) fn leases(&self, job: &Job) -> Vec<&Lease> {
-        self.brain.leases.values().filter(|lease| lease.workload == Some(job.id)).collect()
+        self.brain.leases_of(job.id).collect()
     }
 
     fn for_job(&mut self, job: &Job) {
@@ -166,7 +141,7 @@ impl Round<'_> {
 
     /// Gives back what the log did not know.
     fn for_orphans(&mut self) {
-        let orphans: Vec<&Lease> = self.brain.leases.values().filter(|lease| lease.workload.is_none()).collect();
+        let orphans: Vec<&Lease> = self.brain.leases.orphans().collect();
         self.release(&orphans, &Reason::new("orphan", "the engine holds it and the log did not know it"));
     }
 
@@ -410,13 +385,10 @@ impl Round<'_> {
         match choice {
             Choice::Take(offer) => match self.room_on(job, &offer) {
                 Some((allocation, holder)) => self.move_in(job, allocation, holder),
-                None if self.room_is_coming(job, &offer) => {}
+                None if self.room_is_coming(job, &offer) => self.awaits_room = true,
                 None => self.acquire(job, &offer, sight, &reason),
             },
-            Choice::Stay { until } | Choice::Wait { until } => {
-                self.wake_maybe(until);
-                self.wake_maybe(sight.retry_at());
-            }
+            Choice::Stay { until } | Choice::Wait { until } => self.wake_maybe(until),
         }
     }
 
@@ -442,6 +414,6 @@ fn ends_at(lease: &Lease) -> Option<Time> {
 impl Brain {
     /// A job's leases that are not known to be gone.
     pub fn leases_of(&self, id: WorkloadId) -> impl Iterator<Item = &Lease> {
-        self.leases.values().filter(move |lease| lease.workload == Some(id))
+        self.leases.used_by(id).filter(move |lease| lease.workload == Some(id))
     }
 }

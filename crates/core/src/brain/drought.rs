@@ -50,6 +50,11 @@ impl Droughts {
         }
     }
 
+    /// How long one offer may have to be waited for.
+    pub(super) fn wait(&self, offer: &OfferId, now: Time) -> Span {
+        self.waits(now).get(offer).copied().unwrap_or_default()
+    }
+
     /// How long each offer may have to be waited for, by what was seen of late; what is not in it never refused.
     pub(super) fn waits(&self, now: Time) -> BTreeMap<&OfferId, Span> {
         let fresh = self.0.iter().filter(|(_, drought)| now - drought.at <= MEMORY);

@@ -28,6 +28,6 @@ impl Brain {
         let policy = self.usual_policy(&job.spec).to_owned();
         let sight = self.sight(job, self.now.max(now));
         let (choice, reason) = self.choose(job, &sight);
-        Some(Explanation { policy, sight, choice, reason, next_wakeup: self.wake_at.get(&id).copied() })
+        Some(Explanation { policy, sight, choice, reason, next_wakeup: self.awake.moment_of(id) })
     }
 }

@@ -401,6 +401,15 @@ impl Job {
         self.stint.as_ref().is_some_and(|stint| stint.workers.iter().all(over))
     }
 
+    /// Whether a decision about it waits for its effect.
+    pub(super) fn has_open(&self) -> bool {
+        let asks = |stint: &Stint| {
+            let waits = stint.phase == StintPhase::Starting || stint.save_asked.is_some() && stint.unanswered > 0;
+            stint.stopping.is_some() || waits
+        };
+        self.stint.as_ref().is_some_and(asks) || self.store_away.as_ref().is_some_and(|away| away.asked.is_some())
+    }
+
     pub(super) fn open(&self, installation: Installation) -> Vec<Open> {
         let mut open = Vec::new();
         if let Some(id) = self.store_away.as_ref().and_then(|away| away.asked) {

@@ -10,7 +10,7 @@ use crate::record::Decision;
 use crate::units::{Span, Time};
 use crate::want::{Address, GroupPhase, LeaseTerms, Want};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What was asked of an engine in one request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -182,15 +182,14 @@ impl Brain {
 
     /// Decisions about leases whose effect has not been seen.
     pub(super) fn open_for_leases(&self) -> Vec<Open> {
-        let unanswered = |group: &&Group| {
-            group.phase == GroupPhase::Asked && self.leases_in(group.id).any(|lease| lease.phase == LeasePhase::Asked)
-        };
-        let asked = self.groups.values().filter(unanswered);
-        let mut open: Vec<Open> = asked
+        let asked: BTreeSet<DecisionId> = self.leases.asked().map(|lease| lease.id.group).collect();
+        let asked = asked.iter().filter_map(|group| self.groups.get(group));
+        let unanswered = asked.filter(|group| group.phase == GroupPhase::Asked);
+        let mut open: Vec<Open> = unanswered
             .map(|group| Open { id: group.id, decision: Decision::Acquire { want: group.want.clone() } })
             .collect();
         let mut releases: BTreeMap<DecisionId, (DecisionId, Vec<u32>)> = BTreeMap::new();
-        for lease in self.leases.values() {
+        for lease in self.leases.releasing() {
             if let LeasePhase::Releasing { by } = lease.phase {
                 releases.entry(by).or_insert((lease.id.group, Vec::new())).1.push(lease.id.slot);
             }

@@ -22,7 +22,9 @@ impl Brain {
             let id = LeaseId { group: by, slot };
             let shown = self.offers.get(&first.offer);
             let lease = Lease::asked(id, Some(want.workload), first.offer.clone(), shown, now);
-            self.leases.entry(id).or_insert(lease);
+            if !self.leases.contains_key(&id) {
+                self.leases.insert(lease);
+            }
         }
         let group = Group { id: by, want: want.clone(), asked_at: now, phase: GroupPhase::Asked };
         self.groups.insert(by, group);
@@ -42,16 +44,23 @@ impl Brain {
         }
     }
 
+    /// A group that is about to change, and with it what its leases are to everybody.
+    fn group_mut(&mut self, id: DecisionId) -> Option<&mut Group> {
+        self.leases.touch(id);
+        self.groups.get_mut(&id)
+    }
+
     pub(super) fn on_group_queued(&mut self, id: DecisionId, since: Time, eta: Option<Time>) {
-        if let Some(group) = self.groups.get_mut(&id) {
-            group.phase = GroupPhase::Queued { since: since.clamp(group.asked_at, self.now), eta };
+        let now = self.now;
+        if let Some(group) = self.group_mut(id) {
+            group.phase = GroupPhase::Queued { since: since.clamp(group.asked_at, now), eta };
         }
     }
 
     /// Slots beyond what was granted do not come.
     pub(super) fn on_group_granted(&mut self, id: DecisionId, at: Time, units: u32) {
         let now = self.now;
-        let Some(group) = self.groups.get_mut(&id) else { return };
+        let Some(group) = self.group_mut(id) else { return };
         group.phase = GroupPhase::Granted { at: at.clamp(group.asked_at, now), units };
         let workload = group.want.workload;
         let never = |lease: &&Lease| lease.id.slot >= units && lease.meter.is_none();
@@ -91,6 +100,8 @@ impl Brain {
         }
         let known = self.refused.entry(offer.clone()).or_insert(until);
         *known = (*known).max(until);
+        self.awake.offer(offer);
+        self.awake.reopens(offer, *known);
     }
 
     pub(super) fn on_lease_up(&mut self, id: LeaseId, at: Time, terms: &LeaseTerms, ready: Option<&Address>) {
@@ -114,7 +125,7 @@ impl Brain {
             lease.paid_by_node = own_rate.is_none();
         }
         self.enter_node(id, at);
-        if let Some(group) = self.groups.get_mut(&id.group) {
+        if let Some(group) = self.group_mut(id.group) {
             group.phase = match group.phase {
                 // Nobody said when it was granted: it never queued, so it was on its way since it was asked for.
                 GroupPhase::Asked => GroupPhase::Granted { at: group.asked_at, units: group.want.units },
@@ -136,20 +147,19 @@ impl Brain {
 
     /// Whether a life of a lease that began at `since` is in the books to its end.
     pub(super) fn is_booked(&self, id: LeaseId, since: Time) -> bool {
-        self.closed.iter().any(|(closed, end)| *closed == id && *end >= since)
+        self.closed.end_of(id).is_some_and(|end| end >= since)
     }
 
     fn note_closed(&mut self, id: LeaseId, at: Time) {
-        self.closed.push_back((id, at));
-        let now = self.now;
-        self.closed.retain(|(_, end)| now - *end <= SHOWN_AFTER_END);
+        self.closed.add(id, at);
+        self.closed.forget_before(self.now, SHOWN_AFTER_END);
     }
 
     /// Takes a lease into the books that nobody asked for as far as the log knows.
     pub(super) fn on_lease_found(&mut self, id: LeaseId, offer: &OfferId, since: Option<Time>) {
         // Nobody knows when it was asked for; it may come up before this news of it arrives.
         let lease = Lease::asked(id, None, offer.clone(), self.offers.get(offer), Time(0));
-        self.leases.insert(id, lease);
+        self.leases.insert(lease);
         since.into_iter().for_each(|since| self.on_lease_up(id, since, &LeaseTerms::default(), None));
     }
 

@@ -5,23 +5,31 @@
 
 mod apply;
 mod ask;
+mod awake;
 mod books;
 mod decide;
 mod drought;
 mod explain;
+mod following;
 mod job;
 mod lease;
 mod leases;
 mod lookout;
 mod news;
 mod nodes;
+mod parts;
+mod plans;
 mod progress;
+mod queue;
+mod recent;
 mod rooms;
 mod rules;
 mod sharing;
 mod show;
 mod sight;
+mod step;
 mod stints;
+mod tables;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +38,7 @@ pub use drought::Droughts;
 pub use explain::Explanation;
 pub use job::{Job, Stint, StintPhase, Verdict};
 pub use lease::{Group, Lease, LeasePhase, Sharer};
+pub use parts::{REST, put_together};
 pub use progress::Progress;
 
 use crate::ids::{DecisionId, Installation, LeaseId, NodeId, PoolId, WorkloadId};
@@ -40,9 +49,13 @@ use crate::pool::{Node, Pool};
 use crate::reason::Reason;
 use crate::record::Decision;
 use crate::units::{NanoUsd, Span, Time};
+use awake::Awake;
+use following::Following;
+use recent::{Closed, Keys};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use tables::{Jobs, Leases};
 
 /// Submissions of ended jobs that are still recognised when a client sends them again.
 const RECENT_KEYS: usize = 1_024;
@@ -63,10 +76,8 @@ pub struct Brain {
     gone_prices: BTreeMap<OfferId, NanoUsd>,
     /// Offers that refused, and until when they are left alone.
     refused: BTreeMap<OfferId, Time>,
-    jobs: BTreeMap<WorkloadId, Job>,
-    /// Stored as a list: a lease's name is no text, and keys of JSON objects are.
-    #[serde(with = "as_list")]
-    leases: BTreeMap<LeaseId, Lease>,
+    jobs: Jobs,
+    leases: Leases,
     #[serde(with = "groups_as_list", default)]
     groups: BTreeMap<DecisionId, Group>,
     /// Engines that do not answer, and since when.
@@ -79,12 +90,12 @@ pub struct Brain {
     /// Nodes with leases on them, and nodes that are paid for as a whole.
     #[serde(default)]
     node_books: BTreeMap<NodeId, nodes::NodeBooks>,
-    keys: VecDeque<(String, WorkloadId)>,
+    keys: Keys,
     #[serde(default)]
     last_workload: WorkloadId,
     /// Leases whose end is in the books, and when it was: engines show a lease for a while after its end.
     #[serde(default)]
-    closed: VecDeque<(LeaseId, Time)>,
+    closed: Closed,
     /// On-demand capacity that could not be had.
     #[serde(default)]
     droughts: Droughts,
@@ -100,7 +111,9 @@ pub struct Brain {
     #[serde(skip)]
     final_views: Vec<crate::view::JobView>,
     #[serde(skip)]
-    wake_at: BTreeMap<WorkloadId, Time>,
+    awake: Awake,
+    #[serde(skip)]
+    following: Following,
     /// Jobs that were left alone in the last decision: what their engines show is not known.
     #[serde(skip)]
     left_alone: BTreeSet<WorkloadId>,
@@ -109,19 +122,6 @@ pub struct Brain {
     think_at: Option<Time>,
     #[serde(skip)]
     undecided: bool,
-}
-
-mod as_list {
-    use super::{BTreeMap, Lease, LeaseId};
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub fn serialize<S: Serializer>(leases: &BTreeMap<LeaseId, Lease>, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(leases.values())
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<LeaseId, Lease>, D::Error> {
-        Ok(Vec::<Lease>::deserialize(from)?.into_iter().map(|lease| (lease.id, lease)).collect())
-    }
 }
 
 mod groups_as_list {
@@ -158,23 +158,24 @@ impl Brain {
             offers: BTreeMap::new(),
             gone_prices: BTreeMap::new(),
             refused: BTreeMap::new(),
-            jobs: BTreeMap::new(),
-            leases: BTreeMap::new(),
+            jobs: Jobs::default(),
+            leases: Leases::default(),
             groups: BTreeMap::new(),
             silent_engines: BTreeMap::new(),
             pools: BTreeMap::new(),
             nodes: BTreeMap::new(),
             node_books: BTreeMap::new(),
-            keys: VecDeque::new(),
+            keys: Keys::default(),
             last_workload: WorkloadId::default(),
-            closed: VecDeque::new(),
+            closed: Closed::default(),
             droughts: Droughts::default(),
             lookouts: lookout::Lookouts::default(),
             model: Model::embedded(),
             plan_cache: PlanCache::default(),
             fresh_ledger: Vec::new(),
             final_views: Vec::new(),
-            wake_at: BTreeMap::new(),
+            awake: Awake::default(),
+            following: Following::default(),
             left_alone: BTreeSet::new(),
             think_at: None,
             undecided: true,
@@ -244,13 +245,13 @@ impl Brain {
 
     /// The job that was submitted with this key, if it is remembered.
     pub fn submitted_as(&self, key: &str) -> Option<WorkloadId> {
-        self.keys.iter().rev().find(|(known, _)| known == key).map(|(_, id)| *id)
+        self.keys.find(key)
     }
 
     /// The id of what is submitted next. Snapshots of before ids were counted know only the jobs themselves.
     pub fn next_workload(&self) -> WorkloadId {
-        let known = self.jobs.keys().next_back().max(self.keys.back().map(|(_, id)| id));
-        WorkloadId(self.last_workload.max(known.copied().unwrap_or_default()).0 + 1)
+        let known = self.jobs.keys().next_back().copied().max(self.keys.newest());
+        WorkloadId(self.last_workload.max(known.unwrap_or_default()).0 + 1)
     }
 
     /// Ledger rows that records applied since the last call gave rise to.
@@ -268,13 +269,12 @@ impl Brain {
         if self.undecided {
             return Some(self.now);
         }
-        let wakes = self.wake_at.iter().filter(|(job, _)| !self.left_alone.contains(job)).map(|(_, wake)| *wake);
-        wakes.chain(self.think_at).min()
+        self.awake.first_moment(&self.left_alone).into_iter().chain(self.think_at).min()
     }
 
     /// The earliest moment that a job waits for, where that has come: what its engines show must be known first.
     pub fn due(&self, now: Time) -> Option<Time> {
-        self.wake_at.values().copied().min().filter(|wake| *wake <= now)
+        self.awake.first_moment(&BTreeSet::new()).filter(|moment| *moment <= now)
     }
 
     /// Jobs that were left alone in the last decision, because what their engines show is not known.
@@ -291,14 +291,14 @@ impl Brain {
     pub fn engines(&self) -> BTreeSet<&str> {
         let offers = self.offers.values().map(|offer| offer.engine.as_str());
         let pools = self.pools.values().map(|pool| pool.engine.as_str());
-        offers.chain(pools).chain(self.leases.values().map(|lease| lease.offer.engine())).collect()
+        offers.chain(pools).chain(self.leases.offers().map(OfferId::engine)).collect()
     }
 
     /// Every decision whose effect has not been seen. It is part of the state, so the transaction that
     /// writes a decision writes the outbox; a restart dispatches it again under the same id.
     pub fn outbox(&self) -> Vec<Open> {
         let mut open = self.open_for_leases();
-        open.extend(self.jobs.values().flat_map(|job| job.open(self.installation)));
+        open.extend(self.jobs.open().flat_map(|job| job.open(self.installation)));
         open.sort_by_key(|open| open.id);
         open
     }

@@ -54,6 +54,9 @@ fn spare(health: Health) -> Beneficiary {
 impl Brain {
     pub(super) fn on_pool_seen(&mut self, seq: u64, pool: &Pool) {
         let before = self.pools.insert(pool.id.clone(), pool.clone());
+        if before.as_ref() != Some(pool) {
+            self.awake.everyone();
+        }
         if before.is_some_and(|before| (before.books, &before.engine) == (pool.books, &pool.engine)) {
             return;
         }
@@ -112,6 +115,12 @@ impl Brain {
     /// Brings the books of a node up to date: charges until `at` those who had it if somebody else has it now.
     fn split_node(&mut self, id: &NodeId, at: Time, seq: u64) {
         let split = self.split_of(id);
+        // What they pay an hour may be another amount, and a budget last longer or shorter.
+        let leases = self.node_books.get(id).into_iter().flat_map(|books| &books.leases);
+        let has_budget = |id: &WorkloadId| self.jobs.get(id).is_some_and(|job| job.spec.budget.is_some());
+        let workloads: Vec<WorkloadId> =
+            leases.flat_map(|lease| self.workloads_on(*lease)).filter(has_budget).collect();
+        workloads.into_iter().for_each(|workload| self.awake.job(workload));
         let running = self.node_books.get(id).is_some_and(NodeBooks::is_running);
         let rows = match split {
             Some(split) if running => {
@@ -198,7 +207,10 @@ impl Brain {
             return;
         }
         self.book(id, self.now, seq);
-        let Some(lease) = self.leases.get_mut(&id) else { return };
+        let has_budget = |id: &WorkloadId| self.jobs.get(id).is_some_and(|job| job.spec.budget.is_some());
+        let counting: Vec<WorkloadId> = self.workloads_on(id).into_iter().filter(has_budget).collect();
+        counting.into_iter().for_each(|workload| self.awake.job(workload));
+        let Some(lease) = self.leases.charge(&id) else { return };
         lease.paid_by_node = paid_by_node;
         lease.meter.iter_mut().for_each(|meter| meter.rate = rate);
     }

@@ -57,8 +57,7 @@ impl Brain {
 impl Brain {
     /// Whether nothing that is on offer could ever serve a job, and why: said before it is accepted, and while it waits.
     pub fn nothing_fits(&self, spec: &JobSpec) -> Reason {
-        let wanted: Vec<String> =
-            spec.resources.iter().map(|ask| format!("{}:{}", ask.accelerator, ask.count)).collect();
+        let wanted: Vec<String> = spec.resources.iter().map(ToString::to_string).collect();
         let mut sold: Vec<String> = self.offers.values().map(Offer::what).collect();
         sold.sort();
         sold.dedup();
@@ -88,7 +87,7 @@ impl Round<'_> {
     /// What a job is to do, and a plan for it to follow, if its policy follows plans.
     pub(super) fn choose(&mut self, job: &Job, sight: &Sight) -> (Choice, Reason) {
         if market::plans(self.brain.usual_policy(&job.spec)) {
-            self.wanted.extend(sight.plan_terms());
+            self.wanted = sight.plan_terms();
         }
         self.brain.choose(job, sight)
     }
@@ -121,8 +120,10 @@ impl Round<'_> {
             return stop(Reason::new("late", "the deadline has passed and `late: stop` says to stop"));
         }
         self.wake_at(deadline);
+        let surely = sight.need.unwrap_or_default().scaled(SURE, 100);
+        sight.lost_at(surely).into_iter().for_each(|at| self.wake_at(at));
         let late = sight.late_by()?;
-        if late <= sight.need.unwrap_or_default().scaled(SURE, 100) {
+        if late <= surely {
             return None;
         }
         let text = "the deadline cannot be met and `late: stop` says to stop";
@@ -162,6 +163,7 @@ impl Round<'_> {
             return self.say(Decision::Notify { workload: job.id, told: Told::Late }, reason);
         }
         self.wake_at(deadline);
+        sight.lost_at(Span::ZERO).into_iter().for_each(|at| self.wake_at(at));
         if let Some(late) = sight.late_by().filter(|_| !job.told_infeasible) {
             self.tell_infeasible(job, sight, late);
         }

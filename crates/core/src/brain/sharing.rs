@@ -2,11 +2,11 @@
 //! when the one that has it leaves.
 
 use super::decide::Round;
-use super::rooms::{Coming, may_share};
+use super::rooms::{Coming, FreeDevices, may_share};
 use super::{Brain, Job, Lease};
 use crate::ids::{LeaseId, WorkloadId};
 use crate::offer::{Offer, OfferId};
-use crate::pool::{Allocation, Device, DevicePart};
+use crate::pool::Allocation;
 use crate::reason::Reason;
 use crate::record::Decision;
 
@@ -47,16 +47,9 @@ impl Round<'_> {
     /// have too many of them.
     pub(super) fn own_part(&self, job: &Job, id: LeaseId) -> Option<Allocation> {
         let lease = self.brain.leases.get(&id)?;
-        let Some(count) = job.count_on(lease) else { return Some(Allocation::whole(id)) };
-        let devices: Vec<Device> = self.free_devices(lease).take(count as usize).collect();
-        let enough = devices.len() == count as usize;
-        enough.then(|| Allocation { devices: Some(devices), ..Allocation::whole(id) })
-    }
-
-    fn free_devices(&self, lease: &Lease) -> impl Iterator<Item = Device> {
-        let used = self.rooms.used.get(&lease.id);
-        let free = (0..lease.accelerators()).filter(move |number| used.is_none_or(|used| !used.contains(number)));
-        free.map(|number| Device { number, part: DevicePart::Whole })
+        let Some(ask) = job.needs_on(lease) else { return Some(Allocation::whole(id)) };
+        let devices = self.rooms.free(self.brain, lease).take(ask)?;
+        Some(Allocation { devices: Some(devices), ..Allocation::whole(id) })
     }
 
     /// Room for a job on a machine that is held already and is what the job would buy.
@@ -64,18 +57,19 @@ impl Round<'_> {
         if job.spec.gang != 1 {
             return None;
         }
-        let leases = self.rooms.by_offer.get(offer)?.iter().filter_map(|id| self.brain.leases.get(id));
+        let leases = self.rooms.open_to(self.brain, job, offer);
         leases.filter(|lease| job.stopped_in_vain_on != Some(lease.id)).find_map(|lease| {
             let holder = self.brain.jobs.get(&lease.workload?)?;
             if !may_share(job, holder, lease.market) || self.brain.silent_since(lease.offer.engine()).is_some() {
                 return None;
             }
-            let count = job.count_on(lease)? as usize;
+            let mut free = self.rooms.free(self.brain, lease);
+            let devices = free.take(job.needs_on(lease)?)?;
             // Between two stints the devices of the holder stay its own.
-            let kept = if holder.stint.is_none() { holder.count_on(lease)? as usize } else { 0 };
-            let free: Vec<Device> = self.free_devices(lease).take(count + kept).collect();
-            let devices = free.get(..count).filter(|_| free.len() == count + kept)?;
-            Some((Allocation { devices: Some(devices.to_vec()), ..Allocation::whole(lease.id) }, holder.id))
+            if holder.stint.is_none() {
+                free.take(holder.needs_on(lease)?)?;
+            }
+            Some((Allocation { devices: Some(devices), ..Allocation::whole(lease.id) }, holder.id))
         })
     }
 
@@ -86,31 +80,31 @@ impl Round<'_> {
         else {
             return false;
         };
-        let Some(count) = job.count_of(&offer.accelerator, offer.accelerators) else { return false };
+        let Some(ask) = job.needs_of(&offer.accelerator, offer.accelerators) else { return false };
         let jobs = &self.brain.jobs;
-        let mut coming = self.rooms.coming.get_mut(&offer.id).into_iter().flatten();
-        let shared = |coming: &&mut Coming| {
+        self.rooms.coming(self.brain, job, &offer.id).iter_mut().any(|coming| {
             let holder = jobs.get(&coming.holder);
-            coming.spare >= count && holder.is_some_and(|holder| may_share(job, holder, offer.market))
-        };
-        coming.find(shared).map(|coming| coming.spare -= count).is_some()
+            holder.is_some_and(|holder| may_share(job, holder, offer.market)) && coming.spare.take(ask).is_some()
+        })
     }
 
     /// A machine is asked for in this step: others may wait for it.
     pub(super) fn expect(&mut self, job: &Job, offer: &Offer) {
         if job.spec.gang == 1
             && self.brain.tells_apart(&offer.id)
-            && let Some(count) = job.count_of(&offer.accelerator, offer.accelerators)
+            && let Some(ask) = job.needs_of(&offer.accelerator, offer.accelerators)
         {
-            let coming = Coming { holder: job.id, spare: offer.accelerators - count };
-            self.rooms.coming.entry(offer.id.clone()).or_default().push(coming);
+            let mut spare = FreeDevices::all(offer.accelerators);
+            spare.take(ask);
+            self.rooms.coming(self.brain, job, &offer.id).push(Coming { holder: job.id, spare });
         }
     }
 
     /// Notes that devices are given away in this step.
     pub(super) fn give_devices(&mut self, allocation: &Allocation) {
-        let numbers = allocation.devices.iter().flatten().map(|device| device.number);
-        self.rooms.used.entry(allocation.lease).or_default().extend(numbers);
+        if let Some(devices) = &allocation.devices {
+            self.rooms.give(allocation.lease, devices);
+        }
     }
 
     /// Leaves a machine to one of the guests on it.

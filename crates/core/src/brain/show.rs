@@ -10,6 +10,11 @@ use crate::view::{JobView, LeaseView, State};
 use crate::want::GroupPhase;
 
 impl Brain {
+    /// Jobs below a number, the newest first.
+    pub fn jobs_below(&self, before: WorkloadId) -> impl Iterator<Item = &Job> {
+        self.jobs.range(..before).rev().map(|(_, job)| job)
+    }
+
     /// A job as shown at `now`; none when the brain has forgotten it (the store has not).
     pub fn view(&self, id: WorkloadId, now: Time) -> Option<JobView> {
         let job = self.job(id)?;

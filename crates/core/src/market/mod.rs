@@ -58,7 +58,7 @@ pub fn choose(policy: Policy, sight: &Sight) -> (Choice, Reason) {
     if sight.is_about_to_end() {
         let reason =
             Reason::new("about-to-end", "all of its work is done as far as anyone knows: it may end at any moment");
-        return (Choice::Stay { until: sight.retry_at() }, reason);
+        return (Choice::Stay { until: None }, reason);
     }
     if let Some(forced) = sight.safety_net() {
         return forced;
@@ -70,12 +70,10 @@ pub fn choose(policy: Policy, sight: &Sight) -> (Choice, Reason) {
         return held_back;
     }
     let choice = match sight.empty_handed_before(&choice) {
-        Some(empty) if policy(&empty).0.goal() != choice.goal() => Choice::Stay { until: sight.retry_at() },
+        Some(empty) if policy(&empty).0.goal() != choice.goal() => Choice::Stay { until: None },
         _ => choice,
     };
-    match sight.net_at() {
-        // A wait must never sleep through the moment at which the net has to act.
-        Some(net) => (choice.no_later_than(net), reason),
-        None => (choice, reason),
-    }
+    // A wait must never sleep through the moment at which the net, or the rule's own, has to act.
+    let moments = [sight.net_at(), policies::last_call_at(sight)].into_iter().flatten();
+    (moments.fold(choice, Choice::no_later_than), reason)
 }

@@ -15,7 +15,7 @@ pub fn on_demand(sight: &Sight) -> (Choice, Reason) {
 /// Spot when there is spot, else nothing, until the deadline allows no more than on-demand to the end.
 pub fn greedy(sight: &Sight) -> (Choice, Reason) {
     if sight.on_firm() && sight.deadline.is_some() {
-        return stay(sight, Reason::new("greedy", "on-demand until the end"));
+        return stay(Reason::new("greedy", "on-demand until the end"));
     }
     if let Some(last) = last_call(sight, "greedy") {
         return last;
@@ -38,13 +38,14 @@ pub fn time_sliced(sight: &Sight) -> (Choice, Reason) {
     }
     // Spot is kept until the market takes it, on-demand until the slice is done.
     let late = sight.present.is_none() && lacking + sight.restart + sight.restart > left;
-    match (sight.spot(), sight.firm()) {
+    let chosen = match (sight.spot(), sight.firm()) {
         (_, Some(firm)) if lacking.0 > 0 && (late || sight.on_firm()) => {
             hold_or_take(sight, firm, say("on-demand until the slice is done"))
         }
         (Some(spot), _) => hold_or_take(sight, spot, say("spot can be had")),
-        (None, _) => wait(sight, say("no spot: waiting for it within the slice")),
-    }
+        (None, _) => wait(say("no spot: waiting for it within the slice")),
+    };
+    for_a_tick(sight, chosen)
 }
 
 /// Keeps progress on the line from nothing at the start to everything at the deadline, and leaves on-demand
@@ -69,7 +70,7 @@ fn along_the_line(sight: &Sight, ahead_by: Span) -> (Choice, Reason) {
         let ahead = line.done > line.at(line.elapsed + ahead_by);
         return match sight.spot().filter(|_| ahead) {
             Some(spot) => hold_or_take(sight, spot, say("ahead of the line, spot is back")),
-            None => stay(sight, say("on-demand until ahead of the line")),
+            None => stay(say("on-demand until ahead of the line")),
         };
     }
     match (sight.spot(), sight.firm()) {
@@ -96,7 +97,7 @@ pub fn levi_safe(sight: &Sight) -> (Choice, Reason) {
         return hold_or_take(sight, spot, say("the cheapest spot that can be had"));
     }
     if sight.on_firm() {
-        return stay(sight, say("on-demand keeps the deadline"));
+        return stay(say("on-demand keeps the deadline"));
     }
     match sight.firm() {
         Some(firm) if slack <= cushion => {
@@ -147,15 +148,16 @@ pub fn skynomad(sight: &Sight) -> (Choice, Reason) {
         best.fold((0.0, None), |best, (utility, seen)| if utility > best.0 { (utility, Some(seen)) } else { best });
     let held = sight.offers.iter().find(|seen| sight.present.as_ref().is_some_and(|present| present.offer == seen.id));
     const MARGIN: f64 = 0.05;
-    match (best, held) {
+    let chosen = match (best, held) {
         ((most, _), Some(held)) if most <= utility(held).max(0.0) + MARGIN * firm.price.dollars() => {
-            stay(sight, say("nothing is better by enough to move", utility(held)))
+            stay(say("nothing is better by enough to move", utility(held)))
         }
         ((most, Some(seen)), _) => {
             (Choice::Take(seen.id.clone()), say("worth the most for its price", most).money("price", seen.price))
         }
-        ((_, None), _) => wait(sight, say("progress is not worth any price now", 0.0)),
-    }
+        ((_, None), _) => wait(say("progress is not worth any price now", 0.0)),
+    };
+    for_a_tick(sight, chosen)
 }
 
 /// The straight line from nothing at the start to everything at the deadline.
@@ -187,44 +189,59 @@ impl Line {
 /// The net that these rules bring along themselves: two changeovers before the deadline, on-demand to the end.
 /// Whoever would leave on-demand is asked as if nothing were held: for a moment nothing will be.
 fn last_call(sight: &Sight, rule: &str) -> Option<(Choice, Reason)> {
-    let (left, need, firm) = (sight.left()?, sight.need?, sight.firm()?);
-    let on_spot = sight.present.is_some() && !sight.on_firm();
-    let wait = if on_spot { Span::ZERO } else { sight.margins.tick };
-    let least = need + sight.restart + sight.restart + wait;
+    let (left, firm, least) = (sight.left()?, sight.firm()?, least_before_last_call(sight)?);
     (left < least).then(|| {
         let reason = Reason::new(rule, "two changeovers before the deadline: on-demand to the end");
         hold_or_take(sight, firm, reason.span("left", left).span("needed", least))
     })
 }
 
-pub(super) fn hold_or_take(sight: &Sight, seen: &Seen, reason: Reason) -> (Choice, Reason) {
+fn least_before_last_call(sight: &Sight) -> Option<Span> {
+    let on_spot = sight.present.is_some() && !sight.on_firm();
+    let wait = if on_spot { Span::ZERO } else { sight.margins.tick };
+    Some(sight.need? + sight.restart + sight.restart + wait)
+}
+
+/// When it will act for somebody who holds nothing.
+pub(super) fn last_call_at(sight: &Sight) -> Option<Time> {
+    let idle = sight.present.is_none() && sight.firm().is_some();
+    let at = sight.now + (sight.left()? - least_before_last_call(sight)?) + Span(1);
+    Some(at).filter(|at| idle && *at > sight.now)
+}
+
+fn hold_or_take(sight: &Sight, seen: &Seen, reason: Reason) -> (Choice, Reason) {
     match &sight.present {
-        Some(present) if present.offer == seen.id => stay(sight, reason),
+        Some(present) if present.offer == seen.id => stay(reason),
         // Moving between spot offers for a lower price is not worth a changeover here.
-        Some(present) if present.market == seen.market => stay(sight, reason),
+        Some(present) if present.market == seen.market => stay(reason),
         _ => (Choice::Take(seen.id.clone()), reason.money("price", seen.price)),
     }
 }
 
-pub(super) fn stay(sight: &Sight, reason: Reason) -> (Choice, Reason) {
-    (Choice::Stay { until: sight.retry_at() }, reason)
+fn stay(reason: Reason) -> (Choice, Reason) {
+    (Choice::Stay { until: None }, reason)
 }
 
-pub(super) fn wait(sight: &Sight, reason: Reason) -> (Choice, Reason) {
-    (Choice::Wait { until: sight.retry_at() }, reason)
+fn wait(reason: Reason) -> (Choice, Reason) {
+    (Choice::Wait { until: None }, reason)
+}
+
+/// A choice that moves with the time alone is looked at again after a tick.
+fn for_a_tick(sight: &Sight, (choice, reason): (Choice, Reason)) -> (Choice, Reason) {
+    (choice.no_later_than(sight.now + sight.margins.tick), reason)
 }
 
 /// Keeps what is held, if anything is.
 fn rest(sight: &Sight, reason: Reason) -> (Choice, Reason) {
-    if sight.present.is_some() { stay(sight, reason) } else { wait(sight, reason) }
+    if sight.present.is_some() { stay(reason) } else { wait(reason) }
 }
 
 /// Waits for a moment; one that has passed is no moment to wait for, and would be asked for again and again.
 fn wait_until(sight: &Sight, at: Time, reason: Reason) -> (Choice, Reason) {
     if sight.present.is_some() {
-        return stay(sight, reason);
+        return stay(reason);
     }
-    (Choice::Wait { until: Some(at).filter(|at| *at > sight.now).or(sight.retry_at()) }, reason)
+    (Choice::Wait { until: Some(at).filter(|at| *at > sight.now) }, reason)
 }
 
 fn no_spot(sight: &Sight, rule: &str) -> (Choice, Reason) {
@@ -235,7 +252,7 @@ fn no_spot(sight: &Sight, rule: &str) -> (Choice, Reason) {
     }
     let reason = Reason::new(rule, "no spot can be had: waiting for it").count("spot offers", known);
     // Without a deadline nothing is worth more than spot costs.
-    if sight.on_firm() { wait(sight, reason) } else { rest(sight, reason) }
+    if sight.on_firm() { wait(reason) } else { rest(sight, reason) }
 }
 
 #[cfg(test)]

@@ -238,11 +238,6 @@ impl Sight {
         Some(PlanTerms::of(self.margins.tick, self.restart, [spot, firm.price], time, time - whole))
     }
 
-    /// When the first refused offer may be asked again.
-    pub fn retry_at(&self) -> Option<Time> {
-        self.offers.iter().filter_map(|seen| seen.refused_until).filter(|until| *until > self.now).min()
-    }
-
     /// Spot offers that can be had now and are worth having.
     pub(super) fn spots(&self) -> impl Iterator<Item = &Seen> {
         let ceiling = self.firm().map_or(NanoUsd(i64::MAX), |firm| firm.price);
@@ -299,6 +294,12 @@ impl Sight {
         (late > self.doubt()).then_some(late)
     }
 
+    /// When the deadline will be lost by so much beyond all doubt, for somebody who holds nothing.
+    pub fn lost_at(&self, by: Span) -> Option<Time> {
+        let at = self.now + (self.slack().filter(|_| self.present.is_none())? + self.doubt().max(by)) + Span(1);
+        (at > self.now).then_some(at)
+    }
+
     pub(super) fn least_slack_on_spot(&self) -> Span {
         self.spare() + self.at_risk + self.grace + self.restart.scaled(self.margins.changeovers, 1)
     }
@@ -323,7 +324,7 @@ impl Sight {
         }
         let reason = Reason::new(rule, text).span("slack", have).span("least slack", least);
         Some(match self.on_firm() {
-            true => (Choice::Stay { until: self.retry_at() }, reason),
+            true => (Choice::Stay { until: None }, reason),
             false => (Choice::Take(firm.id.clone()), reason.money("price", firm.price)),
         })
     }

@@ -129,6 +129,7 @@ pub trait Stage: Sized {
             fresh_folder: false,
             env: BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]),
             devices: None,
+            share: None,
             output: format!("{folder}/output-{epoch}"),
             progress: None,
             checkpoint_dir: None,

@@ -62,10 +62,11 @@ impl WorldRun {
                 Step::Look { engine, number, groups, sweep } => self.look(engine, number, groups, sweep),
                 Step::Hear { .. } => self.hear(),
                 Step::Commit(commit) => self.commit(&commit),
-                Step::Lead => self.lead(),
-                Step::Snapshot(snapshot) => {
-                    let kept = now(self.store.snapshot(server.cycle.epoch(), &snapshot));
-                    server.cycle.snapshot_ended(*snapshot, kept);
+                Step::Lead { known } => self.lead(known),
+                Step::Snapshot(task) => {
+                    let end = now(task.run_here(&*self.store, server.cycle.epoch()));
+                    server.cycle.snapshot_ended(end);
+                    let _ = now(self.store.forget_parts(server.cycle.epoch()));
                 }
                 Step::Call(open) => self.call(open),
                 Step::Forget(gone) => {
@@ -163,13 +164,13 @@ impl WorldRun {
         }
     }
 
-    fn lead(&mut self) {
+    fn lead(&mut self, known: u64) {
         let answer: Result<(u64, Result<Loaded, StoreError>), StoreError> = if self.strike(FaultKind::LeadFails) {
             Err(StoreError::Refused)
         } else {
             now(self.store.lead()).map(|epoch| {
                 let fails = self.strike(FaultKind::LoadFails);
-                (epoch, if fails { Err(StoreError::Refused) } else { now(self.store.load()) })
+                (epoch, if fails { Err(StoreError::Refused) } else { now(self.store.load_after(known)) })
             })
         };
         let away = answer.as_ref().map_or(true, |(_, loaded)| loaded.is_err());
@@ -268,7 +269,7 @@ impl WorldRun {
                     old.cycle.committed(moment(self.now), result);
                 }
                 // As PostgreSQL answers while the new leader is connected.
-                Step::Lead => {
+                Step::Lead { .. } => {
                     let led = StoreError::Led { current: self.store.epoch() };
                     old.cycle.led(moment(self.now), Err(led));
                 }

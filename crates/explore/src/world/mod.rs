@@ -11,6 +11,7 @@ use crate::program::{Plot, Run, Truth};
 use crate::random;
 use groups::Group;
 use std::collections::{BTreeMap, BTreeSet};
+use windfall_core::pool::Device;
 use windfall_core::{DecisionId, LeaseEnd, LeaseId, OfferId, Span, StintId, Time, WorkerEnd, WorkloadId};
 
 /// A worker on a machine.
@@ -20,7 +21,7 @@ pub(crate) struct Worker {
     pub rank: u32,
     pub job: usize,
     /// What it has of the machine; none for all of it.
-    pub devices: Option<Vec<u32>>,
+    pub devices: Option<Vec<Device>>,
     /// Runs from then on.
     pub ready_at: Time,
     pub running: bool,

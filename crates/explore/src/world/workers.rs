@@ -1,9 +1,11 @@
 //! What runs on the machines of the invented world: workers, their runs, and what they save.
 
 use super::{Machine, Worker, World, climax_at};
+use crate::conduct::fit_together;
 use crate::planted::Bug;
 use crate::program::{OnTerm, Plot, Run, Saved};
 use crate::random;
+use windfall_core::pool::{Device, DevicePart};
 use windfall_core::record::Resume;
 use windfall_core::worker::StartOrder;
 use windfall_core::{CheckpointId, LeaseId, Span, StintId, Time, WorkerEnd, WorkloadId};
@@ -323,21 +325,23 @@ impl World {
         if last.is_some_and(|last| last.end.is_none() || order.stint.epoch <= last.stint.epoch) {
             return;
         }
-        let taken = machine.workers.iter().find(|other| {
-            let apart = match (&other.devices, &order.devices) {
-                (Some(theirs), Some(own)) => own.iter().all(|device| !theirs.contains(device)),
-                _ => false,
-            };
-            other.stint.workload != order.stint.workload && other.end.is_none() && !apart
+        let part = order.share.map_or(DevicePart::Whole, |(part, of)| DevicePart::Share { part, of });
+        let device = |number: &u32| Device { number: *number, part: part.clone() };
+        let own: Option<Vec<Device>> = order.devices.as_ref().map(|numbers| numbers.iter().map(device).collect());
+        let others = machine.workers.iter();
+        let others = others.filter(|other| other.stint.workload != order.stint.workload && other.end.is_none());
+        let others: Vec<&Worker> = others.collect();
+        let taken = others.first().map(|other| other.stint).filter(|_| {
+            let all = others.iter().map(|other| other.devices.as_deref()).chain([own.as_deref()]);
+            !fit_together(all)
         });
-        let taken = taken.map(|other| other.stint);
         let restore = self.jobs[job].program.restore;
         let ready_at = now + if order.rank == 0 { restore } else { Span(restore.0 / 2) };
         machine.put(Worker {
             stint: order.stint,
             rank: order.rank,
             job,
-            devices: order.devices.clone(),
+            devices: own,
             ready_at,
             running: false,
             asked: false,

@@ -4,9 +4,8 @@
 //! durable and what is open besides, and only rows up to that one are read. So nothing is missing and nothing is there
 //! twice, however often leases end between two pages.
 
-use super::{ApiState, Asker, LOOK};
+use super::{ApiState, Asker};
 use crate::api_types::{LedgerEntry, LedgerPage, Problem};
-use crate::keeper::{Ask, LedgerState};
 use crate::principal::Principal;
 use crate::problem;
 use axum::Json;
@@ -20,8 +19,6 @@ use windfall_store::LedgerQuery;
 const USUAL: u32 = 1_000;
 /// And at most: some 10 MB.
 const MOST: u32 = 10_000;
-/// Looks at a loop whose commit is on its way, before the asker is told to come again.
-const LOOKS: u32 = 50;
 
 #[derive(Deserialize)]
 pub(super) struct Wanted {
@@ -39,7 +36,7 @@ pub(super) async fn ledger(
     asker: Asker,
     Query(wanted): Query<Wanted>,
 ) -> Result<Json<LedgerPage>, Problem> {
-    let books = api.books().await?;
+    let books = api.reader.books();
     let limit = wanted.limit.unwrap_or(USUAL).clamp(1, MOST);
     let query = LedgerQuery {
         after: wanted.after,
@@ -49,7 +46,7 @@ pub(super) async fn ledger(
         workload: None,
         limit,
     };
-    let stored = api.store.ledger(&query).await;
+    let stored = api.reader.archive.store.ledger(&query).await;
     let stored = stored.map_err(|error| problem(503, "store-refused", &with_causes(&error)))?;
     let next = stored.last().filter(|_| stored.len() == limit as usize).map(|row| row.seq);
     let mut rows = Vec::with_capacity(stored.len());
@@ -75,16 +72,6 @@ impl Wanted {
 }
 
 impl ApiState {
-    async fn books(&self) -> Result<LedgerState, Problem> {
-        for _ in 0..LOOKS {
-            if let Some(books) = self.ask(Ask::LedgerState).await? {
-                return Ok(books);
-            }
-            tokio::time::sleep(LOOK / 10).await;
-        }
-        Err(problem(503, "commit-on-its-way", "the store takes long to take what was decided: ask again"))
-    }
-
     /// Operators see all of the ledger, everybody else what is charged to workloads of their own.
     async fn visible(&self, asker: &Principal, mut rows: Vec<LedgerEntry>) -> Result<Vec<LedgerEntry>, Problem> {
         if asker.is_operator() {
@@ -96,7 +83,7 @@ impl ApiState {
                 (Some(account), _) => Some(account.user.clone()),
                 // Rows of earlier versions name the workload only.
                 (None, Some(id)) => {
-                    let job = self.store.job(id.0).await;
+                    let job = self.reader.archive.store.job(id.0).await;
                     job.map_err(|error| problem(503, "store-refused", &with_causes(&error)))?.map(|job| job.owner)
                 }
                 (None, None) => None,
@@ -112,12 +99,23 @@ impl ApiState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::archive::Archive;
+    use crate::durable::Durable;
+    use crate::engines::Engines;
     use crate::home::Home;
+    use crate::keeper::Asked;
+    use crate::probe::Probes;
+    use crate::reader::{Reader, Standing};
     use axum::extract::ConnectInfo;
     use std::sync::Arc;
-    use tokio::sync::mpsc;
+    use tokio::sync::{mpsc, watch};
+    use windfall_core::brain::Config;
     use windfall_core::ledger::{Account, Beneficiary, Bought, Charge, Meter, Share};
-    use windfall_core::{DecisionId, Installation, JobSpec, LeaseId, NanoUsd, OfferId, WorkloadId};
+    use windfall_core::{
+        Body, Brain, Decision, DecisionId, Event, Installation, JobSpec, LeaseId, Market, NanoUsd, Offer, OfferId,
+        Reason, Record, Span, Want, Workload, WorkloadId,
+    };
+    use windfall_exec::{LocalLink, WorldClock};
     use windfall_store::{Commit, MemoryStore, Store};
 
     /// The row of a minute, charged to a job of somebody.
@@ -151,19 +149,54 @@ mod tests {
         };
         let ledger = (1..=5).map(stored).collect();
         store.commit(epoch, &Commit { ledger, ..Commit::default() }).await.expect("written");
-        let (asks, mut asked) = mpsc::channel(1);
-        tokio::spawn(async move {
-            let mut looks = 0;
-            while let Some(ask) = asked.recv().await {
-                looks += 1;
-                let Ask::LedgerState(reply) = ask else { continue };
-                // At every second look a commit is on its way.
-                let open = vec![row(5, "ada")];
-                let books = LedgerState { last_row: 4, open, now: Time(400_000), replays: Some("steady".to_owned()) };
-                let _ = reply.send(Ok((looks % 2 == 0).then_some(books)));
-            }
-        });
-        ApiState { asks, store: Arc::new(store), home: Arc::new(Home::open(folder).expect("a state directory")) }
+        let archive = Archive {
+            store: Arc::new(store),
+            home: Arc::new(Home::open(folder).expect("a state directory")),
+            engines: Engines::default(),
+        };
+        let clock = Arc::new(WorldClock::replayed(Time(400_000), 1));
+        let link = Arc::new(LocalLink::new(Arc::clone(&clock)));
+        let durable = Arc::new(Durable::new(with_a_lease(), 4));
+        let (_, standing) = watch::channel(Standing::default());
+        let reader = Reader { durable, standing, archive, clock, link };
+        let asked = Arc::new(Asked::new(std::time::Instant::now()));
+        ApiState { asks: mpsc::channel(1).0, reader, probes: Probes::default(), asked }
+    }
+
+    /// A job of somebody whose lease is up since the fifth minute.
+    fn with_a_lease() -> Brain {
+        let mut spec = JobSpec::named("job", vec!["run".to_owned()]);
+        spec.owner = "ada".to_owned();
+        let (workload, offer) = (WorkloadId(1), OfferId::new("here/on-demand"));
+        let lease = LeaseId { group: DecisionId { installation: Installation(1), seq: 3 }, slot: 0 };
+        let seen = Offer {
+            id: offer.clone(),
+            engine: "here".to_owned(),
+            pool: Default::default(),
+            cloud: String::new(),
+            region: String::new(),
+            zone: "zone".to_owned(),
+            instance_type: "type".to_owned(),
+            market: Market::OnDemand,
+            accelerator: "V100".to_owned(),
+            accelerators: 1,
+            price_per_hour: NanoUsd(1_000_000_000),
+            capacity: None,
+            notice: Span::seconds(120),
+        };
+        let submitted =
+            Event::Submitted { workload: Box::new(Workload::Job(spec)), key: "key".to_owned(), id: Some(workload) };
+        let bodies = [
+            Body::Event(Event::OfferSeen { offer: seen }),
+            Body::Event(submitted),
+            Body::Decision(Decision::Acquire { want: Want::of(workload, offer, 1) }, Reason::new("test", "test")),
+            Body::Event(Event::LeaseUp { lease, at: Time(300_000), terms: Box::default(), ready: None }),
+        ];
+        let mut brain = Brain::new(Installation(1), Config::default());
+        for (body, seq) in bodies.into_iter().zip(1..) {
+            brain.apply(&Record { seq, batch: 1, at: Time(300_000), body });
+        }
+        brain
     }
 
     async fn page(api: &ApiState, uid: u32, wanted: Wanted) -> (Vec<Option<u64>>, Option<u64>) {

@@ -47,7 +47,7 @@ impl Away {
         self.unsure_leads = 0;
     }
 
-    pub(super) fn next(&mut self, now: Duration) -> Step {
+    pub(super) fn next(&mut self, now: Duration, known: impl FnOnce() -> u64) -> Step {
         if self.trying {
             return Step::Rest { world: None, real: None };
         }
@@ -55,7 +55,7 @@ impl Away {
             return Step::Rest { world: None, real: Some(self.next_try) };
         }
         self.trying = true;
-        Step::Lead
+        Step::Lead { known: known() }
     }
 
     pub(super) fn try_later(&mut self, now: Duration, error: &StoreError) {

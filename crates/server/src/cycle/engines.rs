@@ -90,7 +90,7 @@ impl Cycle {
     }
 
     /// Engines of which it is not known what they show by now.
-    pub(super) fn unseen(&self, now: Moment) -> BTreeSet<String> {
+    pub fn unseen(&self, now: Moment) -> BTreeSet<String> {
         let unseen = self
             .watches
             .iter()

@@ -23,15 +23,18 @@ pub(crate) use requests::{continued_already, path_in_use};
 pub use step::{Gone, Habits, Moment, Step};
 
 use crate::dispatch::{self, Performed};
+use crate::durable::Durable;
 use crate::flights::Flights;
 use crate::journal::Journal;
 use crate::merge::ProgressMerge;
+use crate::snapshots::SnapshotEnd;
 use requests::Request;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use watch::Watch;
 use windfall_core::brain::Config;
 use windfall_core::{Brain, DecisionId, Event, LeaseId, codec};
-use windfall_store::{Commit, Loaded, Snapshot, StoreError};
+use windfall_store::{Commit, Loaded, StoreError};
 
 #[derive(Debug)]
 enum Phase {
@@ -116,6 +119,11 @@ impl Cycle {
         })
     }
 
+    /// The state that a server would begin with.
+    pub fn state_of(loaded: Loaded) -> Result<Brain, codec::CodecError> {
+        Journal::load(loaded).map(Journal::into_brain)
+    }
+
     /// What this server goes by from its next turn on.
     pub fn configure(&mut self, config: Config) {
         self.config = config;
@@ -124,6 +132,11 @@ impl Cycle {
     /// The state: what is durable, but for the moment between a commit that is made and its answer.
     pub fn brain(&self) -> &Brain {
         self.journal.brain()
+    }
+
+    /// The last row that is durable for sure.
+    pub fn known_seq(&self) -> u64 {
+        self.journal.known_seq()
     }
 
     /// The fencing epoch of its writes.
@@ -136,9 +149,9 @@ impl Cycle {
         self.journal.snapshot_seq()
     }
 
-    /// The last ledger row that is durable; none while a commit is on its way.
-    pub fn last_ledger_row(&self) -> Option<u64> {
-        self.journal.last_ledger_row()
+    /// The state that is durable, for readers. It stays the same one for as long as this loop lives.
+    pub fn durable(&self) -> &Arc<Durable> {
+        self.journal.durable()
     }
 
     /// Since when and why nothing can be written, if so.
@@ -183,7 +196,7 @@ impl Cycle {
         }
         match &mut self.phase {
             Phase::Ended(why) => return Step::End(why.clone()),
-            Phase::Away(away) => return away.next(now.real),
+            Phase::Away(away) => return away.next(now.real, || self.journal.known_seq()),
             Phase::Leading => {}
         }
         match std::mem::replace(&mut self.stage, Stage::Resting) {
@@ -274,9 +287,7 @@ impl Cycle {
         self.stage = Stage::Looking;
         self.ending.clear();
         self.news.clear();
-        if let Err(unreadable) = self.journal.roll_back() {
-            return self.end(format!("the state cannot be read: {unreadable}"));
-        }
+        self.journal.roll_back();
         if let Some(why) = away::final_word(&error, self.epoch) {
             return self.end(why);
         }
@@ -323,21 +334,20 @@ impl Cycle {
         let snapshot =
             (seq >= self.snapshot_not_before).then(|| self.journal.snapshot_after(self.habits.snapshot_rows));
         if let Some(snapshot) = snapshot.flatten() {
-            self.out.push_back(Step::Snapshot(Box::new(snapshot)));
+            self.out.push_back(Step::Snapshot(snapshot));
         }
         self.stage = Stage::Resting;
         self.out.pop_front().unwrap_or_else(|| self.rest(now))
     }
 
     /// The snapshot that was asked for is stored, or not.
-    pub fn snapshot_ended(&mut self, snapshot: Snapshot, result: Result<(), StoreError>) {
-        match result {
-            Ok(()) => self.journal.keep(snapshot),
-            Err(_) => self.snapshot_not_before = snapshot.seq + self.habits.snapshot_rows / 4 + 1,
+    pub fn snapshot_ended(&mut self, end: SnapshotEnd) {
+        if self.journal.snapshot_ended(end).is_err() {
+            self.snapshot_not_before = self.brain().last_seq() + self.habits.snapshot_rows / 4 + 1;
         }
     }
 
-    /// What came of [`Step::Lead`]: the epoch once the lead was taken, and what was loaded then.
+    /// What came of [`Step::Lead`]: the epoch once the lead was taken, and what the log held then beyond what was known.
     pub fn led(&mut self, now: Moment, result: Result<(u64, Result<Loaded, StoreError>), StoreError>) {
         let Phase::Away(away) = &mut self.phase else { return };
         let error = match result {
@@ -358,9 +368,8 @@ impl Cycle {
     }
 
     fn loaded(&mut self, now: Moment, loaded: Loaded) {
-        match Journal::load(loaded) {
-            Ok(journal) => self.journal = journal,
-            Err(error) => return self.end(format!("the state cannot be read: {error}")),
+        if let Err(error) = self.journal.catch_up(loaded) {
+            return self.end(format!("the state cannot be read: {error}"));
         }
         if let Phase::Away(away) = &self.phase {
             let seconds = now.real.saturating_sub(away.since()).as_secs_f64();

@@ -3,11 +3,12 @@
 #[cfg(doc)]
 use super::Cycle;
 use super::{Answer, Ticket};
+use crate::snapshots::SnapshotTask;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use windfall_core::brain::Open;
 use windfall_core::{Address, DecisionId, LeaseId, Time, WorkloadId};
-use windfall_store::{Commit, Snapshot};
+use windfall_store::Commit;
 
 /// A moment by both clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +60,8 @@ impl Default for Habits {
 /// What to do next.
 #[derive(Debug)]
 pub enum Step {
-    /// Take the lead on the store and load from it; then [`Cycle::led`].
-    Lead,
+    /// Take the lead on the store, then load the rows after the last one that is known; then [`Cycle::led`].
+    Lead { known: u64 },
     /// Look at an engine; then, whenever that is over, [`Cycle::saw`].
     Look {
         engine: String,
@@ -82,8 +83,9 @@ pub enum Step {
     Answer(Ticket, Answer),
     /// Engines may forget these leases: the log knows that they are gone.
     Forget(Vec<Gone>),
-    /// Keep this; then [`Cycle::snapshot_ended`]. A start is faster with it; the log alone is enough.
-    Snapshot(Box<Snapshot>),
+    /// Make this snapshot beside the loop; then, whenever that is over, [`Cycle::snapshot_ended`]. A start is faster with
+    /// it; the log alone is enough.
+    Snapshot(SnapshotTask),
     /// Carry this decision out; then, whenever that is over, [`Cycle::performed`].
     Call(Open),
     /// One line for the server's log.

@@ -4,25 +4,25 @@
 mod calls;
 mod replies;
 
-pub(crate) use replies::refusal;
-
-use crate::answers::Archive;
-use crate::api_types::{Accepted, ExplainAnswer, Hello, InterruptRequest, JobAnswer, Problem, Submission};
+use crate::admission::Prepared;
+use crate::api_types::{Accepted, ExplainAnswer, InterruptRequest, Problem};
+use crate::archive::Archive;
 use crate::bound::Bound;
 use crate::cycle::{Cycle, Moment, Step, Ticket};
 use crate::dispatch::{Look, Performed};
 use crate::engines::Engines;
 use crate::folders::Folders;
 use crate::home::Home;
+use crate::reader::Standing;
+use crate::snapshots::{SnapshotEnd, SnapshotTask};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use windfall_core::english::with_causes;
-use windfall_core::view::JobView;
-use windfall_core::worker::WorkerView;
 use windfall_core::{DecisionId, Event, LeaseId, Span, Time, WorkloadId};
 use windfall_exec::{AgentLink, WorldClock};
 use windfall_store::{Loaded, Store, StoreError};
@@ -35,6 +35,8 @@ const STALL: Duration = Duration::from_secs(2);
 const CATCH_UP: Duration = Duration::from_millis(700);
 /// Log rows of ended jobs are kept for so long.
 const KEEP_LOG: Span = Span::hours(30 * 24);
+/// How often the log is cut while the server runs, where snapshots are made.
+const CUT_EVERY: Duration = Duration::from_secs(3_600);
 /// How often the environments of jobs that have ended are deleted.
 const FORGET_ENVIRONMENTS: Duration = Duration::from_secs(2);
 /// Time to take the lead and to load; a large state takes seconds.
@@ -48,42 +50,18 @@ pub(crate) type Reply<T> = oneshot::Sender<Result<T, Problem>>;
 
 /// What clients ask of the keeper.
 pub enum Ask {
-    /// Who are you?
-    Hello(Reply<Hello>),
+    /// Somebody is about to submit a job with this key.
+    Knock(String, Reply<()>),
     /// Accept a job.
-    Submit(Box<Submission>, Reply<Accepted>),
+    Submit(Box<Prepared>, Reply<Accepted>),
     /// A person wants something of a live job.
     Tell(Event, Reply<()>),
-    /// One job, live or ended.
-    Job(WorkloadId, Reply<JobAnswer>),
-    /// The job in the brain, live or hardly ended, whose checkpoints lie under a key.
-    SaverIn(String, Reply<Option<WorkloadId>>),
-    /// The same for a checkpoint path.
-    SaverAt(String, Reply<Option<WorkloadId>>),
-    /// What is known of the workers of a job's stints, oldest first.
-    Stints(WorkloadId, Reply<Vec<WorkerView>>),
-    /// Live jobs.
-    Live(Reply<Vec<JobView>>),
-    /// Where the ledger stands; none while a commit is on its way.
-    LedgerState(Reply<Option<LedgerState>>),
     /// Why.
     Explain(WorkloadId, Reply<ExplainAnswer>),
     /// Take a lease away.
     Interrupt(InterruptRequest, Reply<()>),
     /// End the server; jobs go on.
     Shutdown(Reply<()>),
-}
-
-/// Where the ledger stands.
-pub struct LedgerState {
-    /// The last row that is durable.
-    pub last_row: u64,
-    /// What those rows do not show yet.
-    pub open: Vec<windfall_core::LedgerRow>,
-    /// The world's clock.
-    pub now: windfall_core::Time,
-    /// The recording that this world replays, if it does: its days are not those of the calendar on the wall.
-    pub replays: Option<String>,
 }
 
 /// The end of something that runs beside the keeper.
@@ -96,12 +74,36 @@ pub(crate) enum Report {
     Saw(String, u64, Result<Look, String>),
     /// The store was asked for the lead and the state.
     Led(Result<(u64, Result<Loaded, StoreError>), StoreError>),
+    /// A snapshot was made, or not.
+    Snapshot(SnapshotEnd),
 }
 
 /// Who waits for the answer to a request.
 pub(crate) enum Waiting {
     Submitter { key: String, notes: Vec<String>, reply: Reply<Accepted> },
     Teller(Reply<()>),
+}
+
+/// When somebody asked last.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    began: Instant,
+    after_ms: AtomicU64,
+}
+
+impl Asked {
+    pub fn new(began: Instant) -> Asked {
+        Asked { began, after_ms: AtomicU64::new(0) }
+    }
+
+    /// Somebody asks now.
+    pub fn now(&self) {
+        self.after_ms.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
+
+    fn at(&self) -> Instant {
+        self.began + Duration::from_millis(self.after_ms.load(Ordering::Relaxed))
+    }
 }
 
 /// A job that was accepted, and who waits for what is said of it.
@@ -130,6 +132,12 @@ pub struct Keeper {
     pub(crate) asks: mpsc::Receiver<Ask>,
     pub(crate) reports: mpsc::UnboundedReceiver<Report>,
     pub(crate) report_sender: mpsc::UnboundedSender<Report>,
+    /// What those are told who wait for something to happen.
+    pub(crate) standing: watch::Sender<Standing>,
+    /// When the log was last cut.
+    pub(crate) cut: Instant,
+    /// When somebody asked last, whether that entered the loop or not.
+    pub(crate) asked: Arc<Asked>,
     pub(crate) waiting: BTreeMap<Ticket, Waiting>,
     pub(crate) tickets: u64,
     pub(crate) began: Instant,
@@ -153,15 +161,11 @@ impl Keeper {
     }
 
     async fn serve(&mut self) -> Option<String> {
-        // Log rows of ended jobs are for explaining them; after a month nobody asks. Jobs and ledger stay.
-        let before = self.clock.now() - KEEP_LOG;
-        if let Err(error) = self.store.cut(self.cycle.epoch(), self.cycle.snapshot_seq(), before.0).await {
-            log(&format!("old log rows stay: {}", with_causes(&error)));
-        }
+        self.cut_log();
         let (mut forgot, mut turned) = (Instant::now(), Instant::now());
         let home = self.home.identity();
         self.folders.remember_all();
-        self.folders.forget_ended(self.cycle.brain());
+        self.folders.forget_ended(self.cycle.brain(), self.cycle.durable().live_jobs());
         // Agents have a moment to say what happened while no server ran.
         if !self.hear(&[]).is_empty() || self.cycle.brain().leases().next().is_some() {
             tokio::time::sleep(CATCH_UP).await;
@@ -172,9 +176,9 @@ impl Keeper {
                     self.answer_decided();
                     if forgot.elapsed() > FORGET_ENVIRONMENTS {
                         forgot = Instant::now();
-                        self.folders.forget_ended(self.cycle.brain());
+                        self.folders.forget_ended(self.cycle.brain(), self.cycle.durable().live_jobs());
                     }
-                    let idle = self.last_used.elapsed() > self.idle_after;
+                    let idle = self.last_used.max(self.asked.at()).elapsed() > self.idle_after;
                     if self.ending || (idle && self.cycle.brain().leases().next().is_none()) {
                         return None;
                     }
@@ -196,9 +200,23 @@ impl Keeper {
                     self.cycle.turn();
                 }
                 Step::End(why) => return Some(why),
-                step => self.carry_out(step).await,
+                step => {
+                    self.carry_out(step).await;
+                    self.publish();
+                }
             }
         }
+    }
+
+    /// Tells those who wait that there is something to see.
+    fn publish(&self) {
+        let away = self.cycle.away().map(|away| (self.began + away.since(), away.why().to_owned()));
+        let standing = Standing { seq: self.cycle.known_seq(), away };
+        self.standing.send_if_modified(|known| {
+            let changed = *known != standing;
+            *known = standing;
+            changed
+        });
     }
 
     pub(crate) fn moment(&self) -> Moment {
@@ -250,6 +268,7 @@ impl Keeper {
                 Report::Stirred(engine) => self.cycle.stirred(now, &engine),
                 Report::Saw(engine, number, result) => self.cycle.saw(now, &engine, number, result),
                 Report::Led(result) => self.cycle.led(now, result),
+                Report::Snapshot(end) => self.cycle.snapshot_ended(end),
             }
         }
     }
@@ -266,11 +285,8 @@ impl Keeper {
                 let result = self.store.commit(self.cycle.epoch(), &commit).await;
                 self.cycle.committed(self.moment(), result);
             }
-            Step::Snapshot(snapshot) => {
-                let result = self.store.snapshot(self.cycle.epoch(), &snapshot).await;
-                self.cycle.snapshot_ended(*snapshot, result);
-            }
-            Step::Lead => self.lead(),
+            Step::Snapshot(task) => self.snapshot(task),
+            Step::Lead { known } => self.lead(known),
             Step::Call(open) => self.call(open),
             Step::Answer(ticket, answer) => self.answered(ticket, answer),
             Step::Forget(gone) => self.forget(gone),
@@ -279,13 +295,13 @@ impl Keeper {
         }
     }
 
-    /// Asks the store for the lead and the state, beside the keeper: reads are answered meanwhile.
-    fn lead(&self) {
+    /// Asks the store for the lead and for what was missed, beside the keeper.
+    fn lead(&self, known: u64) {
         let (store, sender) = (Arc::clone(&self.store), self.report_sender.clone());
         tokio::spawn(async move {
             let led = async {
                 match store.lead().await {
-                    Ok(epoch) => Ok((epoch, store.load().await)),
+                    Ok(epoch) => Ok((epoch, store.load_after(known).await)),
                     Err(error) => Err(error),
                 }
             };
@@ -293,6 +309,32 @@ impl Keeper {
             let led = tokio::time::timeout(LEAD_WITHIN, led).await;
             let result = led.unwrap_or(Err(StoreError::Unsure { source: None }));
             let _ = sender.send(Report::Led(result));
+        });
+    }
+
+    /// Makes a snapshot beside the loop, then deletes what it makes needless.
+    fn snapshot(&mut self, task: SnapshotTask) {
+        let (store, sender, epoch) = (Arc::clone(&self.store), self.report_sender.clone(), self.cycle.epoch());
+        tokio::spawn(async move {
+            let end = task.run(&*store, epoch).await;
+            let _ = sender.send(Report::Snapshot(end));
+            // What is left over costs room and nothing else: the next snapshot's turn deletes it.
+            let _ = store.forget_parts(epoch).await;
+        });
+        if self.cut.elapsed() > CUT_EVERY {
+            self.cut_log();
+        }
+    }
+
+    /// Log rows of ended jobs are for explaining them; after a month nobody asks. Jobs and ledger stay.
+    fn cut_log(&mut self) {
+        self.cut = Instant::now();
+        let (store, epoch, covered) = (Arc::clone(&self.store), self.cycle.epoch(), self.cycle.snapshot_seq());
+        let before = self.clock.now() - KEEP_LOG;
+        tokio::spawn(async move {
+            if let Err(error) = store.cut(epoch, covered, before.0).await {
+                log(&format!("old log rows stay: {}", with_causes(&error)));
+            }
         });
     }
 

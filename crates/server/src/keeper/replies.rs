@@ -1,9 +1,10 @@
 //! What people are told who asked for something that changes the state, once it is durable or was refused.
 
 use super::{Keeper, Reply, Undecided, Waiting};
-use crate::api_types::{Accepted, Problem};
+use crate::api_types::Accepted;
 use crate::cycle::{Answer, Refused, Ticket};
 use crate::problem;
+use crate::refusals::refusal;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use windfall_core::WorkloadId;
@@ -45,6 +46,9 @@ impl Keeper {
 
     /// Answers those whose job was decided about.
     pub(super) fn answer_decided(&mut self) {
+        if self.undecided.is_empty() {
+            return;
+        }
         let left_alone: BTreeSet<WorkloadId> = self.cycle.brain().left_alone().collect();
         let decided =
             |waiting: &mut Undecided| !left_alone.contains(&waiting.id) || waiting.since.elapsed() > LONGEST_WAIT;
@@ -68,33 +72,5 @@ impl Keeper {
             );
             let _ = reply.send(Ok(Accepted { id, notes }));
         });
-    }
-}
-
-/// What a person is told whose request was not taken.
-pub(crate) fn refusal(refused: &Refused) -> Problem {
-    match refused {
-        Refused::Away { why } => {
-            let mut refusal = problem(503, "database-away", &format!("the state could not be written: {why}"));
-            refusal.hint = Some("nothing of the request was kept: try again when `windfall status` says so".to_owned());
-            refusal
-        }
-        Refused::Unknown { why } => {
-            let text = format!("it is not known whether the request was taken: {why}");
-            let mut refusal = problem(503, "database-unsure", &text);
-            refusal.hint = Some("look with `windfall jobs` once the database is back".to_owned());
-            refusal
-        }
-        Refused::Continued { of, by } => {
-            let text = format!("job {by} goes on from the checkpoints of job {of} already");
-            problem(409, "continued-already", &text)
-        }
-        Refused::PathInUse { path, by } => {
-            let text = format!("job {by} saves its checkpoints in {path} already");
-            let mut refusal = problem(409, "checkpoint-path-in-use", &text);
-            let hint = "leave `checkpoint.path` out and save in $WINDFALL_CHECKPOINT_DIR, or give each job its own";
-            refusal.hint = Some(hint.to_owned());
-            refusal
-        }
     }
 }

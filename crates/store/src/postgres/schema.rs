@@ -7,7 +7,8 @@ use crate::{Result, StoreError, installation};
 
 /// What makes format n+1 of format n. Only ever appended to: each was released. Payloads are `TEXT`, not `JSONB`: they
 /// come back to the byte.
-const MIGRATIONS: &[&str] = &["
+const MIGRATIONS: &[&str] = &[
+    "
 CREATE TABLE meta (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     installation TEXT NOT NULL,
@@ -57,7 +58,17 @@ CREATE TABLE snapshots (
     version INTEGER NOT NULL,
     payload TEXT NOT NULL
 );
-"];
+",
+    "
+CREATE TABLE parts (
+    name TEXT NOT NULL,
+    seq BIGINT NOT NULL,
+    text TEXT,
+    PRIMARY KEY (name, seq)
+);
+CREATE INDEX parts_seq ON parts (seq);
+",
+];
 
 fn known() -> u32 {
     MIGRATIONS.len() as u32

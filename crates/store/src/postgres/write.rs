@@ -5,7 +5,7 @@ use sqlx::{Connection, PgConnection};
 
 use super::fault::{fault, is_disconnect};
 use crate::{
-    Commit, Snapshot, StoreError,
+    Commit, Part, Snapshot, StoreError,
     error::Problem,
     reads::postgres::locked_heads,
     sequence::{Heads, bound, newest_of_each, signed},
@@ -155,11 +155,48 @@ fn workloads<R>(rows: &[R], value: impl Fn(&R) -> Option<u64>) -> crate::Result<
     rows.iter().map(|row| value(row).map(|id| signed("workload", id)).transpose()).collect()
 }
 
+const PARTS: &str = "INSERT INTO parts (name, seq, text) SELECT new.name, $1, new.text FROM UNNEST ($2::TEXT[], $3::TEXT[]) \
+     AS new (name, text) ON CONFLICT (name, seq) DO UPDATE SET text = excluded.text";
+
+pub(super) async fn snapshot_parts(
+    connection: &mut PgConnection,
+    epoch: u64,
+    seq: u64,
+    parts: &[Part],
+) -> Result<(), Failure> {
+    let mut transaction = connection.begin().await?;
+    let heads = locked_heads(&mut transaction).await?;
+    heads.fence(epoch)?;
+    heads.covers(seq)?;
+    sqlx::query(PARTS)
+        .bind(signed("seq", seq)?)
+        .bind(column(parts, |part| part.name.as_str()))
+        .bind(column(parts, |part| part.text.as_deref()))
+        .execute(&mut *transaction)
+        .await?;
+    transaction.commit().await.map_err(Failure::AtCommit)
+}
+
+/// How many were deleted, and whether there may be more.
+pub(super) async fn forget_some_parts(connection: &mut PgConnection, epoch: u64) -> Result<(u64, bool), Failure> {
+    let mut transaction = connection.begin().await?;
+    locked_heads(&mut transaction).await?.fence(epoch)?;
+    let old = sqlx::query(statements::DROP_OLD_PARTS).execute(&mut *transaction).await?.rows_affected();
+    let gone = match old {
+        0 => sqlx::query(statements::DROP_GONE_PARTS).execute(&mut *transaction).await?.rows_affected(),
+        _ => 0,
+    };
+    transaction.commit().await.map_err(Failure::AtCommit)?;
+    Ok((old + gone, old > 0))
+}
+
 pub(super) async fn snapshot(connection: &mut PgConnection, epoch: u64, snapshot: &Snapshot) -> Result<(), Failure> {
     let mut transaction = connection.begin().await?;
     let heads = locked_heads(&mut transaction).await?;
     heads.fence(epoch)?;
-    heads.covers(snapshot)?;
+    heads.covers(snapshot.seq)?;
+    let stray = sqlx::query(statements::DROP_STRAY_PARTS).bind(signed("seq", snapshot.seq)?);
+    stray.execute(&mut *transaction).await?;
     sqlx::query(statements::SNAPSHOT)
         .bind(signed("seq", snapshot.seq)?)
         .bind(snapshot.at_ms)

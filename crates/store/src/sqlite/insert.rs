@@ -9,6 +9,7 @@ pub(super) const LARGEST: usize = 256;
 pub(super) const LOG_COLUMNS: usize = 7;
 pub(super) const JOB_COLUMNS: usize = 9;
 pub(super) const LEDGER_COLUMNS: usize = 8;
+pub(super) const PART_COLUMNS: usize = 3;
 
 /// The statement that takes so many rows; at most [`LARGEST`].
 pub(super) fn size_index(rows: usize) -> usize {
@@ -43,6 +44,10 @@ pub(super) static JOBS: Statements = LazyLock::new(|| {
 pub(super) static LEDGER: Statements = LazyLock::new(|| {
     let into = "ledger (seq, lease, workload, from_ms, to_ms, nanousd, version, payload)";
     inserts(into, LEDGER_COLUMNS, "")
+});
+
+pub(super) static PARTS: Statements = LazyLock::new(|| {
+    inserts("parts (name, seq, text)", PART_COLUMNS, " ON CONFLICT (name, seq) DO UPDATE SET text = excluded.text")
 });
 
 fn inserts(into: &str, columns: usize, conflict: &str) -> Vec<Arc<str>> {

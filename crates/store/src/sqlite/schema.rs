@@ -9,7 +9,8 @@ use super::fault::{self, fault};
 use crate::{Result, StoreError, installation};
 
 /// What makes format n+1 of format n. Only ever appended to: each was released.
-const MIGRATIONS: &[&str] = &["
+const MIGRATIONS: &[&str] = &[
+    "
 CREATE TABLE meta (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     installation TEXT NOT NULL,
@@ -61,7 +62,18 @@ CREATE TABLE snapshots (
 ) STRICT;
 PRAGMA application_id = 0x57464c4c;
 PRAGMA user_version = 1;
-"];
+",
+    "
+CREATE TABLE parts (
+    name TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    text TEXT,
+    PRIMARY KEY (name, seq)
+) STRICT;
+CREATE INDEX parts_seq ON parts (seq);
+PRAGMA user_version = 2;
+",
+];
 
 /// `WFLL`, in the header of every store.
 const APPLICATION: u32 = 0x5746_4c4c;

@@ -8,10 +8,13 @@ use sqlx::{
 
 use super::{
     fault::{commit_fault, fault},
-    insert::{BEGIN_AND_LOG, JOB_COLUMNS, JOBS, LARGEST, LEDGER, LEDGER_COLUMNS, LOG, LOG_COLUMNS, SIZES, size_index},
+    insert::{
+        BEGIN_AND_LOG, JOB_COLUMNS, JOBS, LARGEST, LEDGER, LEDGER_COLUMNS, LOG, LOG_COLUMNS, PART_COLUMNS, PARTS,
+        SIZES, size_index,
+    },
 };
 use crate::{
-    Commit, Result, Row, Snapshot, StoreError,
+    Commit, Part, Result, Row, Snapshot, StoreError,
     error::Problem,
     reads::sqlite::locked_heads,
     sequence::{Heads, bound, newest_of_each, signed},
@@ -191,6 +194,36 @@ async fn write_ledger(connection: &mut SqliteConnection, commit: &Commit) -> Res
     Ok(())
 }
 
+pub(super) async fn snapshot_parts(
+    connection: &mut SqliteConnection,
+    epoch: u64,
+    seq: u64,
+    parts: &[Part],
+) -> Result<(), Problem> {
+    let heads = locked_heads(connection).await?;
+    heads.fence(epoch)?;
+    heads.covers(seq)?;
+    for parts in parts.chunks(LARGEST) {
+        let mut query = sqlx::query(AssertSqlSafe(PARTS[size_index(parts.len())].clone()));
+        for part in parts {
+            query = query.bind(part.name.as_str()).bind(signed("seq", seq)?).bind(part.text.clone());
+        }
+        pad(query, parts.len(), PART_COLUMNS).execute(&mut *connection).await?;
+    }
+    Ok(())
+}
+
+/// How many were deleted, and whether there may be more.
+pub(super) async fn forget_some_parts(connection: &mut SqliteConnection, epoch: u64) -> Result<(u64, bool), Problem> {
+    locked_heads(connection).await?.fence(epoch)?;
+    let old = sqlx::query(statements::DROP_OLD_PARTS).execute(&mut *connection).await?.rows_affected();
+    if old > 0 {
+        return Ok((old, true));
+    }
+    let gone = sqlx::query(statements::DROP_GONE_PARTS).execute(connection).await?.rows_affected();
+    Ok((gone, false))
+}
+
 pub(super) async fn snapshot(
     connection: &mut SqliteConnection,
     epoch: u64,
@@ -198,7 +231,9 @@ pub(super) async fn snapshot(
 ) -> Result<(), Problem> {
     let heads = locked_heads(connection).await?;
     heads.fence(epoch)?;
-    heads.covers(snapshot)?;
+    heads.covers(snapshot.seq)?;
+    let stray = sqlx::query(statements::DROP_STRAY_PARTS).bind(signed("seq", snapshot.seq)?);
+    stray.execute(&mut *connection).await?;
     sqlx::query(statements::SNAPSHOT)
         .bind(signed("seq", snapshot.seq)?)
         .bind(snapshot.at_ms)

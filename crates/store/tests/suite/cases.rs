@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use windfall_store::{Commit, LedgerQuery, Row, Snapshot, Store, StoreError};
+use windfall_store::{Commit, LedgerQuery, Part, Row, Snapshot, Store, StoreError};
 
 use crate::test_store::{TestStore, charge, ended, job, row, row_of, rows, seqs};
 
@@ -122,6 +122,81 @@ pub async fn a_snapshot_and_the_rows_after_it_are_loaded(test_store: &TestStore)
     store.snapshot(epoch, &snapshot(10)).await.unwrap();
     let loaded = store.load().await.unwrap();
     assert_eq!((loaded.tail, loaded.next_seq, loaded.next_batch), (vec![], 11, 11));
+    store.close().await;
+}
+
+fn part(name: &str, text: &str) -> Part {
+    Part { name: name.into(), text: Some(text.into()) }
+}
+
+fn gone(name: &str) -> Part {
+    Part { name: name.into(), text: None }
+}
+
+/// The parts that are loaded from the newest snapshot before a row, by name.
+async fn parts_before(store: &dyn Store, seq: u64) -> Vec<(String, String)> {
+    let mut parts: Vec<(String, String)> = Vec::new();
+    for part in store.load_before(seq).await.unwrap().parts {
+        parts.push((part.name, part.text.unwrap().to_string()));
+    }
+    parts.sort();
+    parts
+}
+
+fn named(parts: &[(&str, &str)]) -> Vec<(String, String)> {
+    parts.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+}
+
+pub async fn a_snapshot_holds_the_newest_writing_of_every_part(test_store: &TestStore) {
+    let (store, epoch) = led(test_store, 10).await;
+    store.snapshot_parts(epoch, 3, &[part("a", "1"), part("b", "1"), part("c", "1")]).await.unwrap();
+    assert_eq!(parts_before(&*store, u64::MAX).await, [], "without its last word it is no snapshot");
+    store.snapshot(epoch, &snapshot(3)).await.unwrap();
+    store.snapshot_parts(epoch, 6, &[part("a", "2")]).await.unwrap();
+    store.snapshot_parts(epoch, 6, &[gone("b"), part("d", "1")]).await.unwrap();
+    assert_eq!(parts_before(&*store, u64::MAX).await, named(&[("a", "1"), ("b", "1"), ("c", "1")]));
+    store.snapshot(epoch, &snapshot(6)).await.unwrap();
+    let newest = named(&[("a", "2"), ("c", "1"), ("d", "1")]);
+    assert_eq!(parts_before(&*store, u64::MAX).await, newest);
+    assert_eq!(parts_before(&*store, 6).await, named(&[("a", "1"), ("b", "1"), ("c", "1")]), "and the one before");
+    store.forget_parts(epoch).await.unwrap();
+    assert_eq!(parts_before(&*store, u64::MAX).await, newest);
+    // A third makes the first needless, and what only that one had.
+    store.snapshot_parts(epoch, 9, &[part("a", "3")]).await.unwrap();
+    store.snapshot(epoch, &snapshot(9)).await.unwrap();
+    assert_eq!(store.forget_parts(epoch).await.unwrap(), 3, "two old writings, and the word that one is gone");
+    assert_eq!(store.forget_parts(epoch).await.unwrap(), 0);
+    assert_eq!(parts_before(&*store, u64::MAX).await, named(&[("a", "3"), ("c", "1"), ("d", "1")]));
+    assert_eq!(parts_before(&*store, 9).await, newest);
+    store.close().await;
+}
+
+pub async fn a_snapshot_that_broke_off_changes_nothing(test_store: &TestStore) {
+    let (store, epoch) = led(test_store, 10).await;
+    store.snapshot_parts(epoch, 3, &[part("a", "1"), part("b", "1")]).await.unwrap();
+    store.snapshot(epoch, &snapshot(3)).await.unwrap();
+    store.snapshot_parts(epoch, 5, &[part("a", "torn"), gone("b")]).await.unwrap();
+    store.close().await;
+    let store = test_store.open().await;
+    let epoch = store.lead().await.unwrap();
+    assert_eq!(parts_before(&*store, u64::MAX).await, named(&[("a", "1"), ("b", "1")]));
+    store.snapshot_parts(epoch, 8, &[part("c", "1")]).await.unwrap();
+    store.snapshot(epoch, &snapshot(8)).await.unwrap();
+    let whole = named(&[("a", "1"), ("b", "1"), ("c", "1")]);
+    assert_eq!(parts_before(&*store, u64::MAX).await, whole);
+    store.forget_parts(epoch).await.unwrap();
+    assert_eq!(parts_before(&*store, u64::MAX).await, whole);
+    assert!(matches!(store.snapshot_parts(epoch - 1, 9, &[]).await, Err(StoreError::Fenced { .. })));
+    assert!(matches!(store.snapshot_parts(epoch, 11, &[]).await, Err(StoreError::Ahead { .. })));
+    store.close().await;
+}
+
+pub async fn who_knows_a_row_is_given_those_after_it(test_store: &TestStore) {
+    let (store, epoch) = led(test_store, 10).await;
+    store.snapshot(epoch, &snapshot(9)).await.unwrap();
+    let missed = store.load_after(6).await.unwrap();
+    assert_eq!((missed.snapshot, seqs(&missed.tail), missed.next_seq), (None, (7..=10).collect(), 11));
+    assert_eq!(store.load_after(10).await.unwrap().tail, []);
     store.close().await;
 }
 

@@ -120,10 +120,7 @@ fn only_a_share_of_the_whole_or_another_total_is_worth_a_row() {
 #[test]
 fn what_is_on_offer_can_serve_and_what_is_not_cannot() {
     let world = world();
-    let wants = |accelerator: &str| JobSpec {
-        resources: vec![Ask { accelerator: accelerator.to_owned(), count: 1 }],
-        ..job(1, None)
-    };
+    let wants = |accelerator: &str| JobSpec { resources: vec![Ask::of(accelerator, 1)], ..job(1, None) };
     assert!(world.brain.can_serve(&wants("V100")) && !world.brain.can_serve(&wants("banana")));
 }
 

@@ -72,6 +72,17 @@ fn a_refused_offer_is_left_alone_for_a_while() {
 }
 
 #[test]
+fn who_was_loaded_asks_a_refused_offer_again_as_well() {
+    let mut world = refused();
+    let stored = serde_json::to_string(&world.brain).expect("stored");
+    world.brain = serde_json::from_str(&stored).expect("loaded");
+    assert!(world.decide().is_empty());
+    world.now = world.brain.next_wakeup().expect("a wake-up");
+    world.decide();
+    assert_eq!(world.market(), Market::Spot);
+}
+
+#[test]
 fn capacity_that_is_seen_again_ends_the_pause() {
     let mut world = refused();
     world.offer(SPOT, 0.9, Some(9));

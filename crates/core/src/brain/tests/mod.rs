@@ -6,6 +6,7 @@ mod engines;
 mod groups;
 mod leases;
 mod nodes;
+mod nothing_more;
 mod programs;
 mod promises;
 mod rules;
@@ -341,6 +342,32 @@ fn a_snapshot_is_the_whole_state() {
     assert_eq!(crate::codec::encode(&copy), text);
     world.pass(Span::hours(4));
     assert_eq!(copy.decide(world.now), world.brain.decide(world.now));
+}
+
+#[test]
+fn the_parts_of_a_state_put_together_are_the_state() {
+    let mut world = world();
+    world.running(job(2, Some(5)));
+    world.submit(job(3, None));
+    world.gone(LeaseEnd::Taken);
+    world.decide();
+    let mut parts = BTreeMap::new();
+    world.brain.each_part(|name, text| assert_eq!(parts.insert(name, text), None, "a name is one part's"));
+    let tables: BTreeSet<&str> = parts.keys().filter_map(|name| Some(name.split_once('/')?.0)).collect();
+    assert_eq!(tables, ["closed", "groups", "jobs", "keys", "leases", "offers"].into());
+    let whole = |parts: &BTreeMap<String, String>| {
+        put_together(parts.iter().map(|(name, text)| (name.as_str(), text.as_str())))
+    };
+    let text = whole(&parts).expect("whole");
+    let copy: Brain = crate::codec::decode(crate::codec::VERSION, &text).expect("read back");
+    assert_eq!(crate::codec::encode(&copy), crate::codec::encode(&world.brain));
+    let ids: Vec<WorkloadId> = world.brain.jobs().map(|job| job.id).collect();
+    assert_eq!(ids.len(), 2);
+    parts.remove(&format!("jobs/{}", ids[1]));
+    let less: Brain = crate::codec::decode(crate::codec::VERSION, &whole(&parts).expect("whole")).expect("read back");
+    assert_eq!(less.jobs().map(|job| job.id).collect::<Vec<_>>(), ids[..1]);
+    parts.remove(REST);
+    assert_eq!(whole(&parts), None);
 }
 
 #[test]

@@ -243,7 +243,7 @@ fn what_is_no_longer_shown_is_not_for_sale() {
 #[test]
 fn a_market_in_use_is_not_forgotten_for_others() {
     let mut world = world();
-    let ask = |n: u32| vec![Ask { accelerator: "V100".to_owned(), count: n }];
+    let ask = |n: u32| vec![Ask::of("V100", n)];
     let first = world.submit(JobSpec { resources: ask(1), ..job(1, Some(9)) });
     for n in 2..40 {
         world.submit(JobSpec { gang: n, ..job(1, None) });
@@ -301,7 +301,7 @@ fn a_job_that_goes_on_from_another_counts_from_there() {
 #[test]
 fn a_job_that_nothing_can_serve_says_what_is_sold() {
     let mut world = world();
-    let spec = JobSpec { resources: vec![Ask { accelerator: "banana".to_owned(), count: 1 }], ..job(1, None) };
+    let spec = JobSpec { resources: vec![Ask::of("banana", 1)], ..job(1, None) };
     assert!(!world.brain.can_serve(&spec));
     let id = world.submit(spec);
     assert!(world.decide().is_empty());

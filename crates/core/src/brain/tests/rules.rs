@@ -114,7 +114,7 @@ const SMALL: &str = "test/a/small/on-demand";
 
 /// A job on V100s that may fall back to a T4 at half the speed for a fifth of the price.
 fn may_shrink(deadline: i64) -> JobSpec {
-    let ask = |accelerator: &str| Ask { accelerator: accelerator.into(), count: 1 };
+    let ask = |accelerator: &str| Ask::of(accelerator, 1);
     let smaller = vec![Smaller { ask: ask("T4"), precision: "bf16".into(), speed_permille: 500 }];
     let to = vec!["on-demand".into(), "smaller+bf16".into()];
     let fallback = Some(Fallback { after: 1, to, smaller });

@@ -1,7 +1,7 @@
 //! Jobs that run side by side on one machine, as the brain decides it.
 
 use super::*;
-use crate::pool::{Books, Habits, Placing, Pool, Supply};
+use crate::pool::{Books, DevicePart, Habits, Placing, Pool, Supply};
 use crate::spec::Ask;
 
 const LARGE_SPOT: &str = "test/a/large/spot";
@@ -36,7 +36,7 @@ fn four(world: &mut World, id: &str, price: f64, capacity: Option<u32>) {
 }
 
 fn asks(count: u32, deadline_hours: Option<i64>) -> JobSpec {
-    let ask = Ask { accelerator: "V100".to_owned(), count };
+    let ask = Ask::of("V100", count);
     JobSpec { resources: vec![ask], owner: "ada".to_owned(), ..job(8, deadline_hours) }
 }
 
@@ -308,7 +308,7 @@ fn leases_of_a_gang_and_slices_are_not_shared() {
     slices.offer_of("tpu-v5e", "test/a/slice/spot", 0.1, Some(1));
     let offer = slices.brain.offer(&OfferId::new("test/a/slice/spot")).expect("seen").clone();
     slices.event(Event::OfferSeen { offer: Offer { accelerators: 8, ..offer } });
-    let ask = || vec![Ask { accelerator: "tpu-v5e".to_owned(), count: 4 }];
+    let ask = || vec![Ask::of("tpu-v5e", 4)];
     let (first, _) = slices.running(JobSpec { resources: ask(), ..asks(1, None) });
     assert!(slices.brain.job(first).is_some_and(|job| job.stint.is_some()) && devices(&slices, first).is_none());
 }
@@ -376,4 +376,77 @@ fn who_had_not_begun_on_a_machine_that_died_was_not_interrupted() {
     assert!(devices(&world, second).is_some());
     world.gone(LeaseEnd::Taken);
     assert_eq!(world.brain.job(second).expect("it goes on").interruptions, 0);
+}
+
+fn asks_for_share(part: u32, of: u32) -> JobSpec {
+    let ask = Ask { part: DevicePart::Share { part, of }, ..Ask::of("V100", 1) };
+    JobSpec { resources: vec![ask], ..asks(1, None) }
+}
+
+#[test]
+fn shares_of_one_accelerator_are_given_until_it_is_full_and_paid_for_as_given() {
+    let mut world = world_of_four();
+    let spot = world.brain.offer(&OfferId::new(LARGE_SPOT)).expect("seen").clone();
+    world.event(Event::OfferSeen { offer: Offer { accelerators: 1, ..spot } });
+    let (first, _) = world.running(asks_for_share(1, 2));
+    let lease = world.leases()[0];
+    world.pass(Span::hours(1));
+    let third = world.submit(asks_for_share(1, 3));
+    let quarter = world.submit(asks_for_share(1, 4));
+    let seventh = world.submit(asks_for_share(1, 7));
+    world.decide();
+    assert_eq!(devices(&world, third), Some((lease, vec![0])), "a half and a third of one accelerator");
+    assert_eq!(devices(&world, quarter), None, "a sixth is left");
+    assert_eq!(devices(&world, seventh), Some((lease, vec![0])));
+    for guest in [third, seventh] {
+        world.started(guest);
+    }
+    world.decide();
+    world.pass(Span::hours(42));
+    let (part, rest) = (|of: i64| NanoUsd(84_000_000_000 / of), |of: i64| NanoUsd(84_000_000_000 * (of - 1) / of));
+    let cost = |job| world.view(job).cost;
+    assert_eq!((cost(third), cost(seventh)), (part(3), part(7)), "42 hours at $2");
+    assert_eq!(cost(first), NanoUsd(2_000_000_000) + rest(3) - part(7), "the holder pays for what nobody else has");
+    let rows = world.brain.take_ledger();
+    assert!(rows.iter().all(|row| row.amount.0 >= 0));
+}
+
+#[test]
+fn a_share_goes_where_least_is_left_so_that_whole_devices_stay_whole() {
+    let mut world = world_of_four();
+    let (first, _) = world.running(asks_for_share(1, 2));
+    let lease = world.leases()[0];
+    let half = world.submit(asks_for_share(1, 2));
+    let more = world.submit(asks_for_share(2, 3));
+    let two = world.submit(asks(2, None));
+    let quarter = world.submit(asks_for_share(1, 4));
+    world.decide();
+    let on = |job| devices(&world, job).expect("has devices").1;
+    assert_eq!((on(first), on(half), on(more)), (vec![0], vec![0], vec![1]));
+    assert_eq!((on(two), on(quarter)), (vec![2, 3], vec![1]));
+    assert_eq!(devices(&world, quarter).expect("known").0, lease);
+    let odd = world.submit(asks_for_share(1, 11));
+    world.decide();
+    assert_eq!(devices(&world, odd), None, "a twelfth is left");
+}
+
+#[test]
+fn a_share_that_cannot_be_given_is_refused() {
+    assert_eq!(asks_for_share(1, 2).check(), Ok(()));
+    let tpu = Ask { accelerator: "tpu-v5e".to_owned(), ..asks_for_share(1, 2).resources[0].clone() };
+    let mig = DevicePart::Mig { profile: "1g.10gb".to_owned(), slices: 1 };
+    let of = |ask: Ask| JobSpec { resources: vec![ask], ..asks(1, None) };
+    let wrong = [
+        asks_for_share(0, 2),
+        asks_for_share(2, 2),
+        asks_for_share(1, 21),
+        JobSpec { gang: 2, ..asks_for_share(1, 2) },
+        of(Ask { count: 2, ..asks_for_share(1, 2).resources[0].clone() }),
+        of(tpu),
+        of(Ask { part: mig, ..Ask::of("V100", 1) }),
+    ];
+    for spec in wrong {
+        let problem = spec.check().expect_err("refused");
+        assert_eq!(problem.field, "resources.accelerators", "{problem}");
+    }
 }

@@ -33,8 +33,24 @@ impl PlanCache {
 
     /// The plan that suits a job best; none where no plan is for its changeover and its time.
     pub fn find(&self, terms: &PlanTerms) -> Option<&Arc<Plan>> {
-        let suits = self.solved.iter().filter(|plan| plan.terms().suits(terms));
-        suits.min_by_key(|plan| plan.terms().spot_permille.abs_diff(terms.spot_permille))
+        self.solved.get(self.position(terms)?)
+    }
+
+    /// Where it is among all plans.
+    pub fn position(&self, terms: &PlanTerms) -> Option<usize> {
+        let suits = self.solved.iter().enumerate().filter(|(_, plan)| plan.terms().suits(terms));
+        let best = suits.min_by_key(|(_, plan)| plan.terms().spot_permille.abs_diff(terms.spot_permille));
+        best.map(|(position, _)| position)
+    }
+
+    /// How many plans there are.
+    pub fn count(&self) -> usize {
+        self.solved.len()
+    }
+
+    /// Whether a plan is being solved.
+    pub fn is_solving(&self) -> bool {
+        self.solving.is_some()
     }
 
     /// Whether a job would be better served by a plan that is not there.
@@ -48,10 +64,12 @@ impl PlanCache {
         solving || self.solved.len() + usize::from(self.solving.is_some()) < self.room
     }
 
-    /// A plan that nobody follows.
-    fn idle(&self, wanted: &[PlanTerms]) -> Option<usize> {
-        let followed: Vec<&Arc<Plan>> = wanted.iter().filter_map(|terms| self.find(terms)).collect();
-        self.solved.iter().position(|plan| !followed.iter().any(|known| Arc::ptr_eq(known, plan)))
+    /// Takes over the plans of another cache, none of which is copied.
+    pub fn share(&mut self, with: &PlanCache) {
+        let known = self.solved.iter().map(Arc::as_ptr);
+        if self.room != with.room || !known.eq(with.solved.iter().map(Arc::as_ptr)) {
+            (self.room, self.solved) = (with.room, with.solved.clone());
+        }
     }
 
     /// Every plan in it.
@@ -82,10 +100,13 @@ impl PlanCache {
         self.solved.push(plan);
     }
 
-    /// Solves a slice of the first plan that is wanted and not there; true while there is more to do.
-    pub fn think(&mut self, model: &Model, wanted: &[PlanTerms]) -> bool {
-        let Some(terms) = wanted.iter().find(|terms| self.lacks(terms)) else { return false };
-        if self.solved.len() >= self.room && self.idle(wanted).is_none() {
+    /// Solves a slice of a plan that is lacked; true while there is more to do. Where there is no room, it will take the
+    /// place of one that nobody follows.
+    pub fn think(&mut self, model: &Model, terms: &PlanTerms, idle: Option<usize>) -> bool {
+        if !self.lacks(terms) {
+            return false;
+        }
+        if self.solved.len() >= self.room && idle.is_none() {
             // Every plan here is followed by somebody: one more would only take another's place, again and again.
             return false;
         }
@@ -96,9 +117,8 @@ impl PlanCache {
         };
         match solving.solve_some(SLICE) {
             true => {
-                if let Some(idle) = self.idle(wanted).filter(|_| self.solved.len() >= self.room) {
-                    self.solved.remove(idle);
-                }
+                let idle = idle.filter(|idle| self.solved.len() >= self.room && *idle < self.solved.len());
+                idle.into_iter().for_each(|idle| drop(self.solved.remove(idle)));
                 self.put(Arc::new(solving.finish()));
             }
             false => self.solving = Some(solving),

@@ -116,10 +116,10 @@ impl Stage {
                     let result = commit(&self.store, &rows, self.cycle.epoch());
                     self.cycle.committed(self.now, result);
                 }
-                Step::Lead => {
+                Step::Lead { known } => {
                     self.leads += 1;
                     let epoch = at_once(self.store.lead()).expect("led");
-                    let loaded = if loads { at_once(self.store.load()) } else { Err(StoreError::Refused) };
+                    let loaded = if loads { at_once(self.store.load_after(known)) } else { Err(StoreError::Refused) };
                     self.cycle.led(self.now, Ok((epoch, loaded)));
                 }
                 Step::Call(open) => self.calls.push(open.decision.kind()),
@@ -342,7 +342,7 @@ fn once_the_log_was_read_nobody_doubts_whether_a_request_was_taken() {
     stage.turn_with(true, &mut |_, _, _| Err(StoreError::Unsure { source: None }), true);
     assert!(stage.cycle.may_have_taken(&submission("a", None)) && !stage.cycle.may_have_taken(&submission("b", None)));
     stage.wait(1.0);
-    while !matches!(stage.cycle.next(stage.now), Step::Lead) {}
+    while !matches!(stage.cycle.next(stage.now), Step::Lead { .. }) {}
     let led = (at_once(stage.store.lead()).expect("led"), at_once(stage.store.load()));
     stage.cycle.led(stage.now, Ok(led));
     assert!(stage.cycle.leads() && !stage.cycle.may_have_taken(&submission("a", None)));
@@ -437,6 +437,51 @@ fn batches_have_numbers_of_their_own_and_a_snapshot_names_its_last_row() {
     }
     let batches: Vec<u64> = commits.iter().filter_map(|commit| Some(commit.rows.first()?.batch)).collect();
     assert!(batches.len() >= 3 && batches.is_sorted_by(|before, after| before < after), "{batches:?}");
-    let snapshot = stage.cycle.journal.snapshot_after(1).map(|snapshot| snapshot.seq);
-    assert_eq!(snapshot, Some(stage.rows()));
+    let task = stage.cycle.journal.snapshot_after(1).expect("rows were written");
+    let (_, seq) = at_once(task.run_here(&stage.store, stage.cycle.epoch())).into_parts();
+    assert_eq!(seq.expect("stored"), stage.rows());
+}
+
+#[test]
+fn people_see_what_is_durable_and_a_failed_commit_is_never_seen() {
+    let mut stage = Stage::new();
+    stage.turn(true);
+    let durable = Arc::clone(stage.cycle.durable());
+    let jobs = || durable.read(|brain| brain.jobs().count());
+    stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
+    stage.turn_with(
+        true,
+        &mut |store, commit, epoch| {
+            assert_eq!(jobs(), 0, "the commit is on its way");
+            at_once(store.commit(epoch, commit))
+        },
+        true,
+    );
+    assert_eq!(jobs(), 1);
+    stage.cycle.ask(stage.now, Ticket(2), submission("b", None));
+    stage.turn_with(true, &mut |_, _, _| Err(StoreError::Refused), true);
+    assert_eq!((jobs(), stage.cycle.brain().jobs().count()), (1, 1));
+    // Written, but its answer was lost: it is seen once the log was read again, by the readers of before.
+    stage.wait(1.0);
+    stage.turn(true);
+    stage.cycle.ask(stage.now, Ticket(3), submission("c", None));
+    stage.turn_with(
+        true,
+        &mut |store, commit, epoch| {
+            at_once(store.commit(epoch, commit)).expect("written");
+            Err(StoreError::Unsure { source: None })
+        },
+        true,
+    );
+    assert_eq!(jobs(), 1);
+    stage.wait(1.0);
+    stage.turn(true);
+    assert_eq!((jobs(), stage.cycle.known_seq()), (2, stage.rows()));
+    assert_eq!(durable.live_jobs(), 2);
+    let cancel = Event::CancelRequested { workload: WorkloadId(1), by: "ada".to_owned() };
+    stage.cycle.ask(stage.now, Ticket(4), cancel);
+    stage.turn(true);
+    stage.turn(true);
+    let live = |brain: &Brain| brain.jobs().filter(|job| job.ended.is_none()).count();
+    assert_eq!((durable.live_jobs(), durable.read(live)), (1, 1));
 }

@@ -1,0 +1,187 @@
+//! `windfall profile`: where a step's time goes. Answered here, from files.
+
+use crate::args::{LikeHta, ProfileArgs};
+use crate::commands::facts;
+use crate::here::Here;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use windfall_catalog::{Catalog, Query, Term};
+use windfall_insight::{Options, Profile, ProfileError, Rounding, diff, picture, text};
+use windfall_server::client::{Code, Failure};
+
+/// Profiles traces, or compares two.
+pub fn profile(here: &Here, args: &ProfileArgs) -> Result<Code, Failure> {
+    let catalog = facts::catalog(here)?;
+    let (usd_an_hour, said) = price(&catalog, args)?;
+    let accelerator = accelerator(&catalog, args)?;
+    let options = Options {
+        like_hta: args.like_hta.map(|how| match how {
+            LikeHta::Exact => Rounding::Exact,
+            LikeHta::Rounded => Rounding::Rounded,
+        }),
+        usd_an_hour,
+        accelerator,
+        pictures: args.html.is_some(),
+        threads: None,
+    };
+    if let [before, after] = args.diff.as_slice() {
+        let before = run(&traces(std::slice::from_ref(before))?, &options, &catalog)?;
+        let after = run(&traces(std::slice::from_ref(after))?, &options, &catalog)?;
+        let changes = diff::diff(before.report, after.report);
+        match here.json {
+            true => println!("{}", json(&changes)?),
+            false => print!("{}", diff::screen(&changes)),
+        }
+        return Ok(Code::Done);
+    }
+    let mut profile = run(&traces(&args.traces)?, &options, &catalog)?;
+    profile.report.notes.extend(said);
+    if let Some(path) = &args.html {
+        write(path, &picture::page(&profile.report, &profile.timelines))?;
+    }
+    if let Some(path) = &args.svg {
+        let drawn = profile.report.ranks.iter().find_map(|rank| picture::roof(&rank.roofline)).ok_or_else(|| {
+            Failure::new(Code::BadInput, "the trace has no operators with known shapes: there is no roofline to draw")
+                .hint("record the trace with `record_shapes=True`")
+        })?;
+        write(path, &drawn)?;
+    }
+    match here.json {
+        true => println!("{}", json(&profile.report)?),
+        false => print!("{}", text::screen(&profile.report, crate::live::size().0.clamp(72, 110))),
+    }
+    Ok(Code::Done)
+}
+
+fn json(value: &impl serde::Serialize) -> Result<String, Failure> {
+    serde_json::to_string(value).map_err(|error| Failure::new(Code::Bug, error.to_string()))
+}
+
+fn write(path: &Path, what: &str) -> Result<(), Failure> {
+    std::fs::write(path, what)
+        .map_err(|error| Failure::new(Code::BadInput, format!("{} cannot be written: {error}", path.display())))
+}
+
+/// Files to read: those that were named, and all traces of folders.
+fn traces(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let mut files = Vec::new();
+    for path in named {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let unreadable = |error| Failure::new(Code::BadInput, format!("{} cannot be read: {error}", path.display()));
+        let entries = std::fs::read_dir(path).map_err(unreadable)?;
+        let mut found: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        found.retain(|file| [".json", ".json.gz"].iter().any(|end| file.to_string_lossy().ends_with(end)));
+        found.sort();
+        if found.is_empty() {
+            return Err(Failure::new(Code::BadInput, format!("{} has no traces", path.display()))
+                .hint("traces are files that end in .json or .json.gz"));
+        }
+        files.extend(found);
+    }
+    Ok(files)
+}
+
+/// Profiles with a line of progress on a terminal where it takes long.
+fn run(paths: &[PathBuf], options: &Options, catalog: &Catalog) -> Result<Profile, Failure> {
+    let progress = Arc::new(AtomicU64::new(0));
+    let done = Arc::new(AtomicBool::new(false));
+    let all: u64 = paths.iter().filter_map(|path| std::fs::metadata(path).ok()).map(|file| file.len()).sum();
+    let teller = std::io::stderr().is_terminal().then(|| {
+        let (progress, done) = (progress.clone(), done.clone());
+        std::thread::spawn(move || tell(&progress, &done, all))
+    });
+    let profile = windfall_insight::profile(paths, options, catalog, &progress);
+    done.store(true, Ordering::Relaxed);
+    if let Some(teller) = teller {
+        teller.thread().unpark();
+        let _ = teller.join();
+    }
+    profile.map_err(failure)
+}
+
+/// Shows how much is read, once a second has passed.
+fn tell(progress: &AtomicU64, done: &AtomicBool, all: u64) {
+    let began = std::time::Instant::now();
+    let mut told = false;
+    while !done.load(Ordering::Relaxed) {
+        std::thread::park_timeout(Duration::from_millis(250));
+        let (read, passed) = (progress.load(Ordering::Relaxed), began.elapsed().as_secs_f64());
+        if passed < 1.0 || read == 0 || done.load(Ordering::Relaxed) {
+            continue;
+        }
+        let left = passed * (all.saturating_sub(read)) as f64 / read as f64;
+        let share = 100.0 * read as f64 / all.max(1) as f64;
+        let _ = write!(std::io::stderr(), "\rreading: {share:.0} % of {:.0} MB, {left:.0} s still  ", all as f64 / 1e6);
+        told = true;
+    }
+    if told {
+        let _ = write!(std::io::stderr(), "\r{:60}\r", "");
+    }
+}
+
+fn failure(error: ProfileError) -> Failure {
+    let message = match &error {
+        ProfileError::Read { source, .. } | ProfileError::Spill { source, .. } => format!("{error}: {source}"),
+        ProfileError::NotATrace { .. } => error.to_string(),
+    };
+    let hint = match &error {
+        ProfileError::Read { .. } => "name a trace that torch.profiler exported, or a folder of them",
+        ProfileError::NotATrace { .. } => {
+            "a trace is what torch.profiler's export_chrome_trace writes: JSON with `traceEvents`, plain or gzip"
+        }
+        ProfileError::Spill { .. } => "TMPDIR names a folder with more room",
+    };
+    Failure::new(Code::BadInput, message).hint(hint)
+}
+
+/// Dollars for an hour of one accelerator, and where they come from.
+fn price(catalog: &Catalog, args: &ProfileArgs) -> Result<(Option<f64>, Option<String>), Failure> {
+    if let Some(usd) = args.price {
+        let sane = usd.is_finite() && usd > 0.0 && usd < 1e6;
+        let bad = || Failure::new(Code::BadInput, format!("--price: {usd} is not a price"));
+        return if sane {
+            Ok((Some(usd), None))
+        } else {
+            Err(bad().hint("say dollars an hour of one accelerator, such as 3.5"))
+        };
+    }
+    let Some(instance) = &args.instance else { return Ok((None, None)) };
+    let query = Query { instance_types: vec![instance.clone()], terms: vec![Term::OnDemand], ..Query::default() };
+    let offers = catalog.search(&query);
+    let offer = offers.first().ok_or_else(|| {
+        Failure::new(
+            Code::BadInput,
+            format!("no on-demand price of an instance type `{instance}` with accelerators is known"),
+        )
+        .hint("`windfall offers` lists instance types; or say --price")
+    })?;
+    let each = offer.price.dollars() / offer.kind.count.as_f64().max(1e-3);
+    let said = format!(
+        "priced at {} an hour for one accelerator: {} on demand in {} {} ({})",
+        crate::show::usd(each),
+        offer.kind.name,
+        offer.kind.cloud,
+        offer.region,
+        offer.source.as_of
+    );
+    Ok((Some(each), Some(said)))
+}
+
+/// The accelerator that was named, or that of the instance type.
+fn accelerator(catalog: &Catalog, args: &ProfileArgs) -> Result<Option<String>, Failure> {
+    let Some(named) = &args.accelerator else { return Ok(None) };
+    if windfall_insight::roofline::sheet(catalog, named).is_none() {
+        let known = windfall_catalog::names::suggest(named, []);
+        let failure = Failure::new(Code::BadInput, format!("no data sheet of an accelerator `{named}` is known"));
+        return Err(
+            failure.hint(known.map_or("say a name such as H100".to_owned(), |name| format!("did you mean {name}?")))
+        );
+    }
+    Ok(Some(named.clone()))
+}

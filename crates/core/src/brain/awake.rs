@@ -1,0 +1,381 @@
+//! Which jobs are looked at in a step: those that changed, those whose moment has come, and those for whom an offer or a
+//! machine with room is something else than when they last looked. All others would decide what they decided before.
+
+use super::lookout::fits;
+use super::queue::{Source, Stir};
+use super::tables::{FitClass, Jobs, Person};
+use super::{Brain, Lease};
+use crate::ids::WorkloadId;
+use crate::market::foresight::PlanTerms;
+use crate::offer::{Offer, OfferId};
+use crate::units::{NanoUsd, Span, Time};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Who is to be looked at, and what those who are not have seen.
+#[derive(Clone, Debug)]
+pub(super) struct Awake {
+    /// Nothing is known of what anybody saw last.
+    everyone: bool,
+    jobs: BTreeSet<WorkloadId>,
+    /// Offers of which something may be different: what is shown, what is held, or whether they answer.
+    offers: BTreeSet<OfferId>,
+    /// People whose machines may have other room than before.
+    people: BTreeSet<Person>,
+    /// Every offer as it was when jobs last looked.
+    shown: BTreeMap<OfferId, Shown>,
+    /// Jobs that looked at an offer since it was last out of reach for everybody. Without an entry, everybody may have.
+    lookers: BTreeMap<OfferId, BTreeSet<WorkloadId>>,
+    /// Jobs that wait for a machine on its way to somebody else.
+    await_room: BTreeSet<WorkloadId>,
+    /// When offers that refused may be asked again.
+    reopening: BTreeSet<(Time, OfferId)>,
+    moments: BTreeMap<WorkloadId, Time>,
+    by_moment: BTreeSet<(Time, WorkloadId)>,
+}
+
+impl Default for Awake {
+    /// Whoever begins, or was loaded, looks at everybody first.
+    fn default() -> Awake {
+        Awake {
+            everyone: true,
+            jobs: BTreeSet::new(),
+            offers: BTreeSet::new(),
+            people: BTreeSet::new(),
+            shown: BTreeMap::new(),
+            lookers: BTreeMap::new(),
+            await_room: BTreeSet::new(),
+            reopening: BTreeSet::new(),
+            moments: BTreeMap::new(),
+            by_moment: BTreeSet::new(),
+        }
+    }
+}
+
+/// An offer as jobs see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Shown {
+    offer: Offer,
+    /// Instances that nobody holds, where that is known.
+    free: Option<u32>,
+    /// It refused, or its engine does not answer.
+    shut: bool,
+    /// How long it may have to be waited for, by refusals of late.
+    wait: Span,
+}
+
+impl Shown {
+    /// Whether so many can be had.
+    fn has(&self, least: u32) -> bool {
+        !self.shut && self.free.is_none_or(|free| free >= least)
+    }
+
+    fn is_spot(&self) -> bool {
+        self.offer.market.can_be_taken()
+    }
+
+    fn price(&self) -> NanoUsd {
+        self.offer.price_per_hour
+    }
+
+    /// Whether it is the same but for how many there are, and what they cost.
+    fn is_same_thing(&self, other: &Shown) -> bool {
+        let (price_per_hour, capacity) = (other.offer.price_per_hour, other.offer.capacity);
+        Offer { price_per_hour, capacity, ..self.offer.clone() } == other.offer
+    }
+}
+
+/// What a step saw of one job.
+pub(super) struct LookedJob {
+    pub id: WorkloadId,
+    /// When it is to be looked at again, whatever happens until then.
+    pub moment: Option<Time>,
+    /// It has something to say, and is asked again until that is done; or it could not be asked.
+    pub again: bool,
+    pub awaits_room: bool,
+    /// The plan that it would follow.
+    pub wanted: Option<PlanTerms>,
+}
+
+/// What a step looked at.
+pub(super) struct Looked {
+    pub now: Time,
+    pub jobs: Vec<LookedJob>,
+    pub offers: Vec<(OfferId, Option<Shown>)>,
+}
+
+impl Awake {
+    pub fn everyone(&mut self) {
+        self.everyone = true;
+    }
+
+    pub fn job(&mut self, id: WorkloadId) {
+        self.jobs.insert(id);
+    }
+
+    pub fn offer(&mut self, id: &OfferId) {
+        self.offers.insert(id.clone());
+    }
+
+    fn person(&mut self, person: &Person) {
+        self.people.insert(person.clone());
+    }
+
+    /// An offer refused, and may be asked again then.
+    pub fn reopens(&mut self, id: &OfferId, at: Time) {
+        self.reopening.retain(|(_, known)| known != id);
+        self.reopening.insert((at, id.clone()));
+    }
+
+    /// Who was just loaded does not know yet when offers that refused may be asked again.
+    pub fn remember(&mut self, refused: &BTreeMap<OfferId, Time>) {
+        if self.everyone {
+            self.reopening = refused.iter().map(|(id, until)| (*until, id.clone())).collect();
+        }
+    }
+
+    /// A job is not there any more.
+    pub fn forget(&mut self, id: WorkloadId) {
+        self.jobs.remove(&id);
+        self.await_room.remove(&id);
+        self.set_moment(id, None);
+    }
+
+    fn set_moment(&mut self, id: WorkloadId, at: Option<Time>) {
+        if let Some(known) = self.moments.remove(&id) {
+            self.by_moment.remove(&(known, id));
+        }
+        if let Some(at) = at {
+            self.moments.insert(id, at);
+            self.by_moment.insert((at, id));
+        }
+    }
+
+    /// The first moment that somebody waits for, but for some.
+    pub fn first_moment(&self, but_for: &BTreeSet<WorkloadId>) -> Option<Time> {
+        let own = self.by_moment.iter().find(|(_, id)| !but_for.contains(id)).map(|(at, _)| *at);
+        let reopens = self.reopening.first().map(|(at, _)| *at);
+        own.into_iter().chain(reopens).min()
+    }
+
+    /// The moment that a job waits for.
+    pub fn moment_of(&self, id: WorkloadId) -> Option<Time> {
+        self.moments.get(&id).copied()
+    }
+
+    fn due(&self, now: Time) -> impl Iterator<Item = WorkloadId> {
+        self.by_moment.iter().take_while(move |(at, _)| *at <= now).map(|(_, id)| *id)
+    }
+
+    /// Notes what a step has looked at.
+    pub fn looked(&mut self, looked: Looked, jobs: &Jobs) {
+        self.everyone = false;
+        self.jobs.clear();
+        self.offers.clear();
+        self.people.clear();
+        for (id, shown) in looked.offers {
+            // Whoever looked before knows by now that nobody can have it.
+            match &shown {
+                None => self.lookers.remove(&id),
+                Some(shown) if !shown.has(1) => self.lookers.insert(id.clone(), BTreeSet::new()),
+                Some(_) => None,
+            };
+            match shown {
+                Some(shown) => self.shown.insert(id, shown),
+                None => self.shown.remove(&id),
+            };
+        }
+        for (id, lookers) in &mut self.lookers {
+            let Some(open) = self.shown.get(id).filter(|shown| shown.has(1)) else { continue };
+            let saw = looked.jobs.iter().filter_map(|job| jobs.get(&job.id));
+            lookers.extend(saw.filter(|job| fits(&job.spec.resources, &open.offer)).map(|job| job.id));
+        }
+        for job in looked.jobs {
+            self.set_moment(job.id, job.moment);
+            match job.awaits_room {
+                true => self.await_room.insert(job.id),
+                false => self.await_room.remove(&job.id),
+            };
+            if job.again {
+                self.jobs.insert(job.id);
+            }
+        }
+        while self.reopening.first().is_some_and(|(at, _)| *at <= looked.now) {
+            self.reopening.pop_first();
+        }
+    }
+}
+
+impl Brain {
+    /// Brings the indices up to date after a record, and wakes whoever it concerns.
+    pub(super) fn settle(&mut self) {
+        let jobs = &self.jobs;
+        let dealt_to = |lease: &Lease| {
+            let holder = lease.workload.and_then(|workload| jobs.get(&workload))?;
+            holder.needs_on(lease).map(|_| holder.person())
+        };
+        let awake = &mut self.awake;
+        self.leases.refresh(dealt_to, |workloads, offer, person| {
+            workloads.iter().for_each(|id| awake.job(*id));
+            awake.offer(offer);
+            person.into_iter().for_each(|person| awake.person(person));
+        });
+        let changed = self.jobs.refresh();
+        changed.any.into_iter().for_each(|id| self.awake.job(id));
+        // Its devices may be free, or not any more.
+        for lease in changed.presence.into_iter().flat_map(|id| self.leases.used_by(id)) {
+            lease.workload.into_iter().for_each(|holder| self.awake.job(holder));
+            self.leases.dealt_to(lease.id).into_iter().for_each(|person| self.awake.person(person));
+        }
+    }
+
+    fn shown(&self, id: &OfferId, now: Time) -> Option<Shown> {
+        let offer = self.offers.get(id)?;
+        let refused = self.refused.get(id).is_some_and(|until| *until > now);
+        Some(Shown {
+            offer: offer.clone(),
+            free: offer.capacity.map(|capacity| capacity.saturating_sub(self.leases.count_of(id))),
+            shut: refused || self.silent_since(&offer.engine).is_some(),
+            wait: self.droughts.wait(id, now),
+        })
+    }
+
+    /// Who is to be looked at in a step, by why; and offers as they will have seen them then, where that is something new.
+    pub(super) fn sources(&self, now: Time) -> (Vec<Source<'_>>, Vec<(OfferId, Option<Shown>)>) {
+        let awake = &self.awake;
+        if awake.everyone {
+            let gone = awake.shown.keys().filter(|id| !self.offers.contains_key(*id));
+            let offers = self.offers.keys().chain(gone).map(|id| (id.clone(), self.shown(id, now))).collect();
+            let everyone = Source { ids: Box::new(self.jobs.keys().copied()), stir: Stir::Any };
+            return (vec![everyone], offers);
+        }
+        let mut own: BTreeSet<WorkloadId> = awake.jobs.iter().copied().chain(awake.due(now)).collect();
+        own.extend(self.rivals_of(&own));
+        let mut sources = vec![Source { ids: Box::new(own.into_iter()), stir: Stir::Any }];
+        for person in &awake.people {
+            // Whoever has a gang moves in with nobody.
+            let one = |id: &WorkloadId| self.jobs.get(id).is_some_and(|job| job.spec.gang == 1);
+            sources.push(Source { ids: Box::new(self.jobs.of_person(person).filter(one)), stir: Stir::Any });
+        }
+        let reopened = awake.reopening.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| id);
+        let suspects: BTreeSet<&OfferId> = awake.offers.iter().chain(reopened).collect();
+        let mut changed: BTreeMap<&OfferId, Option<Shown>> = BTreeMap::new();
+        for id in suspects {
+            let (before, after) = (awake.shown.get(id), self.shown(id, now));
+            if before != after.as_ref() {
+                self.stirred_by(id, before, after.as_ref(), &changed, &mut sources);
+                changed.insert(id, after);
+            }
+        }
+        let offers = changed.into_iter().map(|(id, shown)| (id.clone(), shown)).collect();
+        (sources, offers)
+    }
+
+    /// Jobs that wait for the same room as some that are looked at and hold nothing: who comes first has it.
+    fn rivals_of(&self, looked_at: &BTreeSet<WorkloadId>) -> Vec<WorkloadId> {
+        if self.awake.await_room.is_empty() {
+            return Vec::new();
+        }
+        let empty_handed = looked_at.iter().filter(|id| self.leases.used_by(**id).next().is_none());
+        let people: BTreeSet<Person> = empty_handed.filter_map(|id| Some(self.jobs.get(id)?.person())).collect();
+        let theirs = people.iter().flat_map(|person| self.jobs.of_person(person));
+        theirs.filter(|id| self.awake.await_room.contains(id)).collect()
+    }
+
+    /// Jobs for whom a changed offer may make a difference, when others have changed already.
+    fn stirred_by<'a>(
+        &'a self,
+        id: &'a OfferId,
+        before: Option<&Shown>,
+        after: Option<&Shown>,
+        changed: &BTreeMap<&OfferId, Option<Shown>>,
+        sources: &mut Vec<Source<'a>>,
+    ) {
+        sources.push(Source { ids: Box::new(self.jobs.with_fallback()), stir: Stir::Any });
+        sources.push(Source { ids: Box::new(self.concerned_holders(id, before, after).into_iter()), stir: Stir::Any });
+        let accepts = |class: &FitClass, shown: Option<&Shown>| shown.is_some_and(|shown| fits(&class.1, &shown.offer));
+        for (class, members) in self.jobs.by_class() {
+            if !accepts(class, before) && !accepts(class, after) {
+                continue;
+            }
+            let least = class.0;
+            let all = Box::new(members.iter().copied());
+            let (Some(before), Some(after)) = (before, after) else {
+                sources.push(Source { ids: all, stir: Stir::Any });
+                continue;
+            };
+            if self.matters_to_all(class, before, after, changed) {
+                sources.push(Source { ids: all, stir: Stir::Any });
+                continue;
+            }
+            match (before.has(least), after.has(least)) {
+                (true, true) if before.price() == after.price() => {}
+                (was_open, true) => {
+                    let floor = if was_open { before.price().min(after.price()) } else { after.price() };
+                    let floor = if after.is_spot() { floor } else { NanoUsd(0) };
+                    sources.push(Source { ids: all, stir: Stir::Open { offer: id, least, floor } });
+                }
+                (true, false) => {
+                    let lookers = self.awake.lookers.get(id);
+                    let ids: Box<dyn Iterator<Item = WorkloadId> + 'a> = match lookers {
+                        Some(lookers) => Box::new(lookers.iter().copied().filter(|id| members.contains(id))),
+                        None => all,
+                    };
+                    sources.push(Source { ids, stir: Stir::Any });
+                }
+                (false, false) => {}
+            }
+        }
+    }
+
+    /// Who holds something of a changed offer and goes on to see it, whether anybody else can have it or not. The price of
+    /// spot is news where it passes that of something firm; of several accelerators, each price is compared with all.
+    fn concerned_holders(&self, id: &OfferId, before: Option<&Shown>, after: Option<&Shown>) -> BTreeSet<WorkloadId> {
+        let known = before.zip(after);
+        if known.is_some_and(|(before, after)| before.is_same_thing(after) && before.price() == after.price()) {
+            return BTreeSet::new();
+        }
+        let passed = known.filter(|(before, after)| before.is_same_thing(after) && after.is_spot());
+        let passes_firm = passed.is_none_or(|(before, after)| {
+            let between = before.price().min(after.price())..=before.price().max(after.price());
+            let firm = self.offers.values().filter(|offer| !offer.market.can_be_taken());
+            let mut firm = firm.filter(|offer| offer.accelerator == after.offer.accelerator);
+            firm.any(|offer| between.contains(&offer.price_per_hour))
+        });
+        let holders = self.leases.of_offer(id).flat_map(|lease| self.workloads_on(lease.id));
+        let compares = |id: &WorkloadId| self.jobs.get(id).is_some_and(|job| job.spec.resources.len() != 1);
+        holders.filter(|id| passes_firm || compares(id)).collect()
+    }
+
+    /// Whether a change of an offer may change what jobs of a class decide that could have it neither before nor after.
+    /// What follows from beliefs and plans is not asked here: whoever goes by them looks again within a tick.
+    fn matters_to_all(
+        &self,
+        (least, asks): &FitClass,
+        before: &Shown,
+        after: &Shown,
+        changed: &BTreeMap<&OfferId, Option<Shown>>,
+    ) -> bool {
+        let same_price = before.price() == after.price();
+        if !before.is_same_thing(after) || before.wait != after.wait {
+            return true;
+        }
+        // Of several accelerators, which one sets the pace is a question of prices, and of what answers.
+        if asks.len() != 1 && (!same_price || !after.is_spot() && before.shut != after.shut) {
+            return true;
+        }
+        if same_price || !after.is_spot() {
+            return false;
+        }
+        // Whether what nobody takes away costs no more than any spot, to be had now or later.
+        let still = self.awake.shown.iter().filter(|(id, _)| !changed.contains_key(id)).map(|(_, shown)| shown);
+        let others = still.chain(changed.values().flatten());
+        let others = others.filter(|shown| shown.offer.id != after.offer.id && fits(asks, &shown.offer));
+        let (spot, firm): (Vec<&Shown>, Vec<&Shown>) = others.partition(|shown| shown.is_spot());
+        let Some(firm) = firm.iter().filter(|shown| shown.has(*least)).map(|shown| shown.price()).min() else {
+            return false;
+        };
+        let cheapest = spot.iter().map(|shown| shown.price()).min();
+        let firm_leads = |price: NanoUsd| firm <= cheapest.map_or(price, |cheapest| cheapest.min(price));
+        firm_leads(before.price()) != firm_leads(after.price())
+    }
+}

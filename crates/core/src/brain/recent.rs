@@ -1,0 +1,107 @@
+//! What is remembered for a while after it is over: keys of submissions, and leases that are gone.
+
+use crate::ids::{LeaseId, WorkloadId};
+use crate::units::{Span, Time};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// Keys of the latest submissions, the newest last.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(from = "VecDeque<(Arc<str>, WorkloadId)>", into = "VecDeque<(Arc<str>, WorkloadId)>")]
+pub(super) struct Keys {
+    in_order: VecDeque<(Arc<str>, WorkloadId)>,
+    by_key: BTreeMap<Arc<str>, WorkloadId>,
+}
+
+impl Keys {
+    /// Adds one, and forgets the oldest beyond so many.
+    pub fn add(&mut self, key: &str, id: WorkloadId, most: usize) {
+        let key: Arc<str> = key.into();
+        self.by_key.insert(Arc::clone(&key), id);
+        self.in_order.push_back((key, id));
+        while self.in_order.len() > most {
+            let Some((oldest, id)) = self.in_order.pop_front() else { return };
+            // The same key may have come again since.
+            if self.by_key.get(&oldest) == Some(&id) {
+                self.by_key.remove(&oldest);
+            }
+        }
+    }
+
+    pub fn find(&self, key: &str) -> Option<WorkloadId> {
+        self.by_key.get(key).copied()
+    }
+
+    /// The oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &(Arc<str>, WorkloadId)> {
+        self.in_order.iter()
+    }
+
+    pub fn newest(&self) -> Option<WorkloadId> {
+        self.in_order.back().map(|(_, id)| *id)
+    }
+}
+
+impl From<VecDeque<(Arc<str>, WorkloadId)>> for Keys {
+    fn from(in_order: VecDeque<(Arc<str>, WorkloadId)>) -> Keys {
+        let by_key = in_order.iter().cloned().collect();
+        Keys { in_order, by_key }
+    }
+}
+
+impl From<Keys> for VecDeque<(Arc<str>, WorkloadId)> {
+    fn from(keys: Keys) -> Self {
+        keys.in_order
+    }
+}
+
+/// Leases whose end is in the books, and when it was.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(from = "Vec<(LeaseId, Time)>", into = "Vec<(LeaseId, Time)>")]
+pub(super) struct Closed {
+    ends: BTreeMap<LeaseId, Time>,
+    by_end: BTreeSet<(Time, LeaseId)>,
+}
+
+impl Closed {
+    /// Notes an end; of several of one lease the latest counts.
+    pub fn add(&mut self, id: LeaseId, end: Time) {
+        let end = self.ends.get(&id).map_or(end, |known| end.max(*known));
+        if let Some(known) = self.ends.insert(id, end) {
+            self.by_end.remove(&(known, id));
+        }
+        self.by_end.insert((end, id));
+    }
+
+    /// Forgets what ended longer ago than `age`.
+    pub fn forget_before(&mut self, now: Time, age: Span) {
+        while let Some((end, id)) = self.by_end.first().copied().filter(|(end, _)| now - *end > age) {
+            self.by_end.remove(&(end, id));
+            self.ends.remove(&id);
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&LeaseId, &Time)> {
+        self.ends.iter()
+    }
+
+    /// The end of a lease, if it is remembered.
+    pub fn end_of(&self, id: LeaseId) -> Option<Time> {
+        self.ends.get(&id).copied()
+    }
+}
+
+impl From<Vec<(LeaseId, Time)>> for Closed {
+    fn from(list: Vec<(LeaseId, Time)>) -> Closed {
+        let mut closed = Closed::default();
+        list.into_iter().for_each(|(id, end)| closed.add(id, end));
+        closed
+    }
+}
+
+impl From<Closed> for Vec<(LeaseId, Time)> {
+    fn from(closed: Closed) -> Self {
+        closed.by_end.into_iter().map(|(end, id)| (id, end)).collect()
+    }
+}

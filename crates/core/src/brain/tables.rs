@@ -1,0 +1,398 @@
+//! Jobs and leases with all that is looked up of them: whose leases, of which offer, what waits for its effect, what has
+//! changed since somebody looked. Whoever gets one to change it leaves a note of that, and `refresh` brings the indices up
+//! to date once a record is applied: no index can be forgotten. In between an index may name what is no longer so, and
+//! whoever reads it then looks at the thing itself.
+
+use super::{Job, Lease, LeasePhase};
+use crate::ids::{DecisionId, LeaseId, StintId, WorkloadId};
+use crate::offer::OfferId;
+use crate::spec::Ask;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// Jobs that can use the same offers in the same numbers: workers without which they do not start, and what each needs.
+pub(super) type FitClass = (u32, Vec<Ask>);
+
+/// A team, and a person in it.
+pub(super) type Person = (Arc<str>, Arc<str>);
+
+/// Jobs that a record may have changed.
+pub(super) struct Changed {
+    pub any: BTreeSet<WorkloadId>,
+    /// Those of them that have begun or ended to use devices, or to let others have the rest.
+    pub presence: Vec<WorkloadId>,
+}
+
+/// Every job that is not over, or whose leases are not yet gone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Jobs {
+    all: BTreeMap<WorkloadId, Job>,
+    index: JobIndex,
+}
+
+#[derive(Clone, Debug, Default)]
+struct JobIndex {
+    /// Jobs with decisions whose effect has not been seen.
+    open: BTreeSet<WorkloadId>,
+    /// Jobs of each class that have not ended.
+    live: BTreeMap<FitClass, BTreeSet<WorkloadId>>,
+    /// The same by who they are of.
+    of_person: BTreeMap<Person, BTreeSet<WorkloadId>>,
+    /// Jobs with a stint, or that are about to leave: which stint, and whether so.
+    presence: BTreeMap<WorkloadId, (Option<StintId>, bool)>,
+    /// Those that may come to accept something else than they ask for.
+    with_fallback: BTreeSet<WorkloadId>,
+    /// Jobs that may have changed since the last refresh.
+    stale: BTreeSet<WorkloadId>,
+}
+
+fn class_of(job: &Job) -> FitClass {
+    (job.spec.least(), job.spec.resources.clone())
+}
+
+impl JobIndex {
+    fn enter(&mut self, job: &Job) {
+        self.live.entry(class_of(job)).or_default().insert(job.id);
+        self.of_person.entry(job.person()).or_default().insert(job.id);
+        if job.spec.fallback.is_some() {
+            self.with_fallback.insert(job.id);
+        }
+    }
+
+    fn leave(&mut self, job: &Job) {
+        take_out(&mut self.live, &class_of(job), job.id);
+        take_out(&mut self.of_person, &job.person(), job.id);
+        self.with_fallback.remove(&job.id);
+    }
+}
+
+impl Jobs {
+    pub fn insert(&mut self, job: Job) {
+        self.remove(job.id);
+        if job.ended.is_none() {
+            self.index.enter(&job);
+        }
+        self.index.stale.insert(job.id);
+        self.all.insert(job.id, job);
+    }
+
+    pub fn remove(&mut self, id: WorkloadId) {
+        if let Some(job) = self.all.remove(&id) {
+            self.index.leave(&job);
+            self.index.open.remove(&id);
+            self.index.presence.remove(&id);
+            self.index.stale.remove(&id);
+        }
+    }
+
+    pub fn get_mut(&mut self, id: &WorkloadId) -> Option<&mut Job> {
+        let job = self.all.get_mut(id)?;
+        self.index.stale.insert(*id);
+        Some(job)
+    }
+
+    /// A job that is charged for something: that is news to whoever has a budget only.
+    pub fn charge(&mut self, id: &WorkloadId) -> Option<&mut Job> {
+        let job = self.all.get_mut(id)?;
+        if job.spec.budget.is_some() {
+            self.index.stale.insert(*id);
+        }
+        Some(job)
+    }
+
+    /// Brings the indices up to date, and gives the jobs that may have changed.
+    pub fn refresh(&mut self) -> Changed {
+        let any = std::mem::take(&mut self.index.stale);
+        let mut moved = Vec::new();
+        for job in any.iter().filter_map(|id| self.all.get(id)) {
+            let presence = Some((job.stint.as_ref().map(|stint| stint.id), job.is_leaving()));
+            let presence = presence.filter(|(stint, leaving)| stint.is_some() || *leaving);
+            let before = match presence {
+                Some(presence) => self.index.presence.insert(job.id, presence),
+                None => self.index.presence.remove(&job.id),
+            };
+            if before != presence {
+                moved.push(job.id);
+            }
+            match job.has_open() {
+                true => self.index.open.insert(job.id),
+                false => self.index.open.remove(&job.id),
+            };
+            if job.ended.is_some() {
+                self.index.leave(job);
+            }
+        }
+        Changed { any, presence: moved }
+    }
+
+    /// Jobs with decisions whose effect has not been seen.
+    pub fn open(&self) -> impl Iterator<Item = &Job> {
+        self.index.open.iter().filter_map(|id| self.all.get(id))
+    }
+
+    /// Jobs that have not ended, by what they want.
+    pub fn by_class(&self) -> impl Iterator<Item = (&FitClass, &BTreeSet<WorkloadId>)> {
+        self.index.live.iter()
+    }
+
+    /// Jobs of one person in one team that have not ended.
+    pub fn of_person(&self, person: &Person) -> impl Iterator<Item = WorkloadId> {
+        self.index.of_person.get(person).into_iter().flatten().copied()
+    }
+
+    /// Jobs that have not ended and may come to accept something else than they ask for.
+    pub fn with_fallback(&self) -> impl Iterator<Item = WorkloadId> {
+        self.index.with_fallback.iter().copied()
+    }
+}
+
+/// Every lease that is not known to be gone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Leases {
+    all: BTreeMap<LeaseId, Lease>,
+    index: LeaseIndex,
+}
+
+#[derive(Clone, Debug, Default)]
+struct LeaseIndex {
+    /// Leases that a workload has, or has a part of.
+    of_workload: BTreeMap<WorkloadId, BTreeSet<LeaseId>>,
+    of_offer: BTreeMap<OfferId, BTreeSet<LeaseId>>,
+    /// Those of them that are more than their workload asked for, by whose they are.
+    dealt: BTreeMap<OfferId, BTreeMap<Person, BTreeSet<LeaseId>>>,
+    /// Leases that nobody asked for as far as the log knows.
+    orphans: BTreeSet<LeaseId>,
+    /// Asked for, and not seen yet.
+    asked: BTreeSet<LeaseId>,
+    /// On their way back.
+    releasing: BTreeSet<LeaseId>,
+    /// What each lease is found by.
+    keys: BTreeMap<LeaseId, LeaseKeys>,
+    /// Leases that may have changed since the last refresh.
+    stale: BTreeSet<LeaseId>,
+    /// What leases were found by that are gone since then.
+    gone: Vec<LeaseKeys>,
+}
+
+/// What a lease is found by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct LeaseKeys {
+    workloads: BTreeSet<WorkloadId>,
+    offer: OfferId,
+    /// Who has it, where it is more than was asked for.
+    dealt_to: Option<Person>,
+    orphan: bool,
+    asked: bool,
+    releasing: bool,
+}
+
+impl LeaseKeys {
+    fn of(lease: &Lease, dealt_to: Option<Person>) -> LeaseKeys {
+        let guests = lease.sharers.iter().map(|sharer| sharer.stint.workload);
+        LeaseKeys {
+            workloads: lease.workload.into_iter().chain(guests).collect(),
+            offer: lease.offer.clone(),
+            dealt_to,
+            orphan: lease.workload.is_none(),
+            asked: lease.phase == LeasePhase::Asked,
+            releasing: lease.is_releasing(),
+        }
+    }
+}
+
+fn take_out<K: Ord, I: Ord>(sets: &mut BTreeMap<K, BTreeSet<I>>, key: &K, id: I) {
+    if let Some(set) = sets.get_mut(key) {
+        set.remove(&id);
+        if set.is_empty() {
+            sets.remove(key);
+        }
+    }
+}
+
+fn set_to(set: &mut BTreeSet<LeaseId>, id: LeaseId, is_in: bool) {
+    match is_in {
+        true => set.insert(id),
+        false => set.remove(&id),
+    };
+}
+
+impl LeaseIndex {
+    fn enter(&mut self, id: LeaseId, keys: LeaseKeys) {
+        for workload in &keys.workloads {
+            self.of_workload.entry(*workload).or_default().insert(id);
+        }
+        self.of_offer.entry(keys.offer.clone()).or_default().insert(id);
+        if let Some(person) = &keys.dealt_to {
+            self.dealt.entry(keys.offer.clone()).or_default().entry(person.clone()).or_default().insert(id);
+        }
+        set_to(&mut self.orphans, id, keys.orphan);
+        set_to(&mut self.asked, id, keys.asked);
+        set_to(&mut self.releasing, id, keys.releasing);
+        self.keys.insert(id, keys);
+    }
+
+    fn leave(&mut self, id: LeaseId) -> Option<LeaseKeys> {
+        let keys = self.keys.remove(&id)?;
+        keys.workloads.iter().for_each(|workload| take_out(&mut self.of_workload, workload, id));
+        take_out(&mut self.of_offer, &keys.offer, id);
+        if let Some((person, people)) = keys.dealt_to.as_ref().zip(self.dealt.get_mut(&keys.offer)) {
+            take_out(people, person, id);
+            if people.is_empty() {
+                self.dealt.remove(&keys.offer);
+            }
+        }
+        for set in [&mut self.orphans, &mut self.asked, &mut self.releasing] {
+            set.remove(&id);
+        }
+        Some(keys)
+    }
+}
+
+impl Leases {
+    pub fn insert(&mut self, lease: Lease) {
+        self.remove(&lease.id);
+        self.index.enter(lease.id, LeaseKeys::of(&lease, None));
+        self.index.stale.insert(lease.id);
+        self.all.insert(lease.id, lease);
+    }
+
+    pub fn remove(&mut self, id: &LeaseId) -> Option<Lease> {
+        let lease = self.all.remove(id)?;
+        let keys = self.index.leave(*id);
+        self.index.gone.extend(keys);
+        self.index.stale.remove(id);
+        Some(lease)
+    }
+
+    pub fn get_mut(&mut self, id: &LeaseId) -> Option<&mut Lease> {
+        let lease = self.all.get_mut(id)?;
+        self.index.stale.insert(*id);
+        Some(lease)
+    }
+
+    /// A lease that is charged for, or costs something else: to those who look at it that is no news.
+    pub fn charge(&mut self, id: &LeaseId) -> Option<&mut Lease> {
+        self.all.get_mut(id)
+    }
+
+    /// Leases of a group may be something else to those who look at them.
+    pub fn touch(&mut self, group: DecisionId) {
+        let slots = LeaseId { group, slot: 0 }..=LeaseId { group, slot: u32::MAX };
+        self.index.stale.extend(self.all.range(slots).map(|(id, _)| *id));
+    }
+
+    /// Brings the indices up to date, and tells who has or had a lease that may have changed, of which offer it is or was,
+    /// and whose it is or was where it is more than was asked for.
+    pub fn refresh(
+        &mut self,
+        dealt_to: impl Fn(&Lease) -> Option<Person>,
+        mut tell: impl FnMut(&BTreeSet<WorkloadId>, &OfferId, Option<&Person>),
+    ) {
+        let mut tell = |keys: &LeaseKeys| tell(&keys.workloads, &keys.offer, keys.dealt_to.as_ref());
+        std::mem::take(&mut self.index.gone).iter().for_each(&mut tell);
+        for id in std::mem::take(&mut self.index.stale) {
+            let Some(lease) = self.all.get(&id) else { continue };
+            let keys = LeaseKeys::of(lease, dealt_to(lease));
+            tell(&keys);
+            if self.index.keys.get(&id) != Some(&keys) {
+                self.index.leave(id).iter().for_each(&mut tell);
+                self.index.enter(id, keys);
+            }
+        }
+    }
+
+    fn each<'a>(&'a self, ids: Option<&'a BTreeSet<LeaseId>>) -> impl Iterator<Item = &'a Lease> {
+        ids.into_iter().flatten().filter_map(|id| self.all.get(id))
+    }
+
+    /// Leases that a workload has, or has a part of.
+    pub fn used_by(&self, workload: WorkloadId) -> impl Iterator<Item = &Lease> {
+        self.each(self.index.of_workload.get(&workload))
+    }
+
+    /// Leases of an offer.
+    pub fn of_offer(&self, offer: &OfferId) -> impl Iterator<Item = &Lease> {
+        self.each(self.index.of_offer.get(offer))
+    }
+
+    /// Leases of an offer that workloads of the same person have, and that are more than they asked for.
+    pub fn dealt(&self, offer: &OfferId, job: &Job) -> impl Iterator<Item = &Lease> {
+        self.each(self.index.dealt.get(offer).and_then(|people| people.get(&job.person())))
+    }
+
+    /// Who has a lease, where it is more than was asked for.
+    pub fn dealt_to(&self, id: LeaseId) -> Option<&Person> {
+        self.index.keys.get(&id)?.dealt_to.as_ref()
+    }
+
+    /// How many leases of an offer there are.
+    pub fn count_of(&self, offer: &OfferId) -> u32 {
+        self.index.of_offer.get(offer).map_or(0, |leases| u32::try_from(leases.len()).unwrap_or(u32::MAX))
+    }
+
+    /// Offers of which there are leases.
+    pub fn offers(&self) -> impl Iterator<Item = &OfferId> {
+        self.index.of_offer.keys()
+    }
+
+    /// Leases that nobody asked for as far as the log knows.
+    pub fn orphans(&self) -> impl Iterator<Item = &Lease> {
+        self.each(Some(&self.index.orphans))
+    }
+
+    /// Leases that were asked for and are not seen yet.
+    pub fn asked(&self) -> impl Iterator<Item = &Lease> {
+        self.each(Some(&self.index.asked))
+    }
+
+    /// Leases on their way back.
+    pub fn releasing(&self) -> impl Iterator<Item = &Lease> {
+        self.each(Some(&self.index.releasing))
+    }
+}
+
+impl Deref for Jobs {
+    type Target = BTreeMap<WorkloadId, Job>;
+    fn deref(&self) -> &Self::Target {
+        &self.all
+    }
+}
+
+impl Deref for Leases {
+    type Target = BTreeMap<LeaseId, Lease>;
+    fn deref(&self) -> &Self::Target {
+        &self.all
+    }
+}
+
+impl Serialize for Jobs {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.all.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Jobs {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Jobs, D::Error> {
+        let mut jobs = Jobs::default();
+        BTreeMap::<WorkloadId, Job>::deserialize(from)?.into_values().for_each(|job| jobs.insert(job));
+        jobs.refresh();
+        Ok(jobs)
+    }
+}
+
+/// Stored as a list: a lease's name is no text, and keys of JSON objects are.
+impl Serialize for Leases {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(self.all.values())
+    }
+}
+
+impl<'de> Deserialize<'de> for Leases {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Leases, D::Error> {
+        let mut leases = Leases::default();
+        Vec::<Lease>::deserialize(from)?.into_iter().for_each(|lease| leases.insert(lease));
+        Ok(leases)
+    }
+}

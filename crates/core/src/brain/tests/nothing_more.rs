@@ -1,0 +1,91 @@
+//! Whatever happened: once the brain has decided and has nothing more to say, one that looks at everything again has nothing
+//! more to say either. So a step may look only at what changed and at what is due.
+
+mod steps;
+mod wishes;
+
+use super::*;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use std::collections::BTreeSet;
+use steps::{Step, any_history};
+
+/// Steps until a brain must have come to rest, and slices of plans that are waited for.
+const MOST_STEPS: usize = 60;
+
+/// Decides until nothing more is decided; false where plans are still being solved by then.
+fn come_to_rest(world: &mut World, unseen: &BTreeSet<String>) -> bool {
+    let before = world.decided.len();
+    for _ in 0..MOST_STEPS {
+        let decided = world.brain.decide_but_for(world.now, unseen);
+        if decided.is_empty() && world.brain.think_at.is_none() {
+            return true;
+        }
+        // Slices of a plan come one after the other.
+        world.pass(Span(if decided.is_empty() { 40 } else { 0 }));
+        for decided in decided {
+            world.record(Body::Decision(decided.decision.clone(), decided.reason.clone()));
+            world.decided.push(decided);
+        }
+    }
+    let decided = &world.decided[before..];
+    assert!(decided.len() < MOST_STEPS, "the brain does not come to rest: {decided:?}");
+    false
+}
+
+/// What a history led to: a test of histories in which nothing happens would prove nothing.
+#[derive(Default)]
+struct Reached {
+    decisions: BTreeSet<&'static str>,
+    waits: BTreeSet<String>,
+}
+
+fn play(steps: Vec<(i64, Step)>, reached: &mut Reached) -> Result<(), TestCaseError> {
+    let mut world = steps::market();
+    let mut unseen = BTreeSet::new();
+    for (after, step) in steps {
+        world.pass(Span(after));
+        let said = format!("{step:?}");
+        steps::act(&mut world, step, &mut unseen);
+        let at_rest = come_to_rest(&mut world, &unseen);
+        let more = world.brain.overlooked(world.now, &unseen);
+        prop_assert!(!at_rest || more.is_empty(), "after {said} at {:?}: {more:#?}", world.now);
+        let waits = world.brain.jobs().filter_map(|job| world.brain.view(job.id, world.now)?.waits_for);
+        reached.waits.extend(waits);
+    }
+    reached.decisions.extend(world.decided.iter().map(|decided| decided.decision.kind()));
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_naive_scan_decides_nothing_more(steps in any_history(1..50)) {
+        play(steps, &mut Reached::default())?;
+    }
+}
+
+#[test]
+fn random_histories_get_somewhere() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let mut reached = Reached::default();
+    for _ in 0..250 {
+        let steps = any_history(40..50).new_tree(&mut runner).expect("steps").current();
+        play(steps, &mut reached).expect("nothing more is decided");
+    }
+    assert_eq!(reached.decisions, Decision::KINDS.into_iter().collect(), "what is ever decided");
+    assert!(reached.waits.len() > 20, "few reasons to wait: {:?}", reached.waits);
+}
+
+#[test]
+fn a_naive_scan_sees_what_was_not_looked_at() {
+    let mut world = steps::market();
+    let none = BTreeSet::new();
+    world.submit(JobSpec { max_price: Some(NanoUsd::from_dollars(0.2)), ..job(4, None) });
+    assert!(come_to_rest(&mut world, &none));
+    assert!(world.brain.overlooked(world.now, &none).is_empty(), "nothing is cheap enough");
+    world.offer(SPOT, 0.1, Some(8));
+    let more = world.brain.overlooked(world.now, &none);
+    assert!(matches!(more[0].decision, Decision::Acquire { .. }), "{more:?}");
+}

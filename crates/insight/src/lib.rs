@@ -1,0 +1,23 @@
+//! Where a step's time goes: profiler traces in, reports out.
+//!
+//! A trace is read as a stream into rows of numbers (`read`, `trace`, `spool`), the rows are walked once in the order of
+//! time (`analysis`), and the figures of all ranks become a verdict with fixes (`verdict`, `report`). Nothing here keeps a
+//! trace in memory, asks a network or knows a clock.
+
+pub mod analysis;
+pub mod diff;
+pub mod picture;
+pub mod profile;
+mod rank;
+pub mod read;
+pub mod report;
+pub mod roofline;
+mod spool;
+pub mod text;
+pub mod timeline;
+pub mod trace;
+mod verdict;
+
+pub use analysis::hta::Rounding;
+pub use profile::{Options, Profile, ProfileError, profile};
+pub use report::Report;

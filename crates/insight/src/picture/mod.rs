@@ -1,0 +1,22 @@
+//! Pictures of a report: the roofline as SVG, and one page of HTML that needs nothing else.
+
+mod page;
+mod roof;
+
+pub use page::page;
+pub use roof::roof;
+
+/// Text that is safe inside of HTML and SVG.
+fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            letter => safe.push(letter),
+        }
+    }
+    safe
+}

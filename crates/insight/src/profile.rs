@@ -1,0 +1,253 @@
+//! From trace files to a report: every rank on a thread of its own, then the verdict over all of them.
+
+use crate::analysis::hta::Rounding;
+use crate::analysis::{Figures, figures};
+use crate::rank::{like_hta, notes, rank};
+use crate::read::source::Source;
+use crate::read::{Walk, walk};
+use crate::report::{Fix, Rank, Report, Straggler};
+use crate::roofline::{Times, roofline, sheet};
+use crate::timeline::{Timeline, timeline};
+use crate::trace::collect::{Budget, Collector};
+use crate::trace::{Header, Trace};
+use crate::verdict::{Totals, Verdict, advice, savings, verdict};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use windfall_catalog::{Accelerator, Catalog};
+
+/// Bytes of rows that all ranks together keep in memory before they go to disk.
+const BUDGET: usize = 192 << 20;
+
+/// How a profile is wanted.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Figures by HTA's definitions.
+    pub like_hta: Option<Rounding>,
+    /// Dollars for an hour of one accelerator.
+    pub usd_an_hour: Option<f64>,
+    /// The accelerator, where the trace does not say it or says it wrong.
+    pub accelerator: Option<String>,
+    /// Keep what pictures need.
+    pub pictures: bool,
+    /// Ranks at a time; as many as there are cores if none.
+    pub threads: Option<usize>,
+}
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    #[error("{path} cannot be read")]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("{path} is not a profiler trace: {what}")]
+    NotATrace { path: PathBuf, what: String },
+    #[error("rows of {path} cannot be kept in the temporary folder")]
+    Spill { path: PathBuf, source: std::io::Error },
+}
+
+/// A report and, where they were wanted, its pictures' data.
+pub struct Profile {
+    pub report: Report,
+    /// One for each rank.
+    pub timelines: Vec<Timeline>,
+}
+
+struct Analysed {
+    header: Header,
+    figures: Figures,
+    rank: Rank,
+    timeline: Option<Timeline>,
+}
+
+/// Analyses traces. Bytes that were read are added to `progress`.
+pub fn profile(
+    paths: &[PathBuf],
+    options: &Options,
+    catalog: &Catalog,
+    progress: &Arc<AtomicU64>,
+) -> Result<Profile, ProfileError> {
+    let (mut ranks, mut failures) = (Vec::new(), Vec::new());
+    for result in analyse_all(paths, options, catalog, progress) {
+        match result {
+            Ok(analysed) => ranks.push(analysed),
+            Err(error) => failures.push(error),
+        }
+    }
+    if ranks.is_empty()
+        && let Some(error) = failures.pop()
+    {
+        return Err(failures.into_iter().next().unwrap_or(error));
+    }
+    let failures = failures.iter().map(|error| format!("left out: {error}")).collect();
+    number(&mut ranks);
+    let (report, timelines) = report(ranks, options, catalog, failures);
+    Ok(Profile { report, timelines })
+}
+
+fn analyse_all(
+    paths: &[PathBuf],
+    options: &Options,
+    catalog: &Catalog,
+    progress: &Arc<AtomicU64>,
+) -> Vec<Result<Analysed, ProfileError>> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = options.threads.unwrap_or(cores).clamp(1, paths.len().max(1));
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(path) = paths.get(at) else { break };
+            done.push((at, analyse(path, at, options, catalog, progress, Budget { bytes: BUDGET / threads })));
+        }
+        done
+    };
+    let mut done = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let joined =
+            workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        joined.flatten().collect::<Vec<_>>()
+    });
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+fn analyse(
+    path: &Path,
+    at: usize,
+    options: &Options,
+    catalog: &Catalog,
+    progress: &Arc<AtomicU64>,
+    budget: Budget,
+) -> Result<Analysed, ProfileError> {
+    let read = |source| ProfileError::Read { path: path.to_owned(), source };
+    let (trace, walked, devices) = load(Source::open(path, progress.clone()).map_err(read)?, budget)
+        .map_err(|source| ProfileError::Spill { path: path.to_owned(), source })?;
+    if !walked.is_trace {
+        let what = match walked.ending {
+            crate::read::source::Ending::Corrupt(why) => why,
+            crate::read::source::Ending::Truncated => "it ends before its events begin".to_owned(),
+            crate::read::source::Ending::Whole => "it has no list of `traceEvents`".to_owned(),
+        };
+        return Err(ProfileError::NotATrace { path: path.to_owned(), what });
+    }
+    Ok(analysed(trace, &walked, devices, (path.display().to_string(), at), options, catalog))
+}
+
+/// Reads a trace into rows.
+pub fn load(source: Source, budget: Budget) -> std::io::Result<(Trace, Walk, usize)> {
+    let mut collector = Collector::new(budget);
+    let walked = walk(source, &mut collector);
+    let devices = collector.devices();
+    Ok((collector.finish()?, walked, devices))
+}
+
+fn analysed(
+    trace: Trace,
+    walked: &Walk,
+    devices: usize,
+    (file, at): (String, usize),
+    options: &Options,
+    catalog: &Catalog,
+) -> Analysed {
+    let figures = figures(&trace, options.like_hta.unwrap_or(Rounding::Exact));
+    let device = options.accelerator.as_deref().or(trace.header.device.as_deref());
+    let sheet = device.and_then(|device| sheet(catalog, device));
+    let span_ns = match figures.steps.span_us {
+        steps if steps > 0.0 => (steps * 1e3) as i64,
+        _ => figures.unions.span(),
+    };
+    let times = Times { kernels_ns: figures.kernel_ns, products_ns: figures.product_ns, span_ns };
+    let roofline = roofline(&trace.operators, sheet, times);
+    let notes = notes(&trace, walked, devices, &figures);
+    let number = trace.header.rank.unwrap_or(at as u64);
+    let mut rank = rank(number, file, &trace, &figures, roofline, notes);
+    if options.like_hta.is_some() {
+        like_hta(&mut rank, &figures.hta);
+    }
+    let timeline = options.pictures.then(|| timeline(&trace, &figures));
+    Analysed { header: trace.header, figures, rank, timeline }
+}
+
+/// Ranks have numbers of their own: files that say the same one (copies, or traces of single processes) are numbered.
+fn number(ranks: &mut [Analysed]) {
+    let mut seen = std::collections::BTreeSet::new();
+    if !ranks.iter().all(|analysed| seen.insert(analysed.rank.rank)) {
+        ranks.iter_mut().enumerate().for_each(|(at, analysed)| analysed.rank.rank = at as u64);
+    }
+    ranks.sort_by_key(|analysed| analysed.rank.rank);
+}
+
+fn report(ranks: Vec<Analysed>, options: &Options, catalog: &Catalog, notes: Vec<String>) -> (Report, Vec<Timeline>) {
+    let first = ranks.first().map(|analysed| &analysed.header);
+    let device = options.accelerator.clone().or_else(|| first.and_then(|header| header.device.clone()));
+    let sheet = device.as_deref().and_then(|device| sheet(catalog, device));
+    let world = first.and_then(|header| header.world_size).unwrap_or(1).max(ranks.len() as u64);
+    let mut totals = Totals::default();
+    for analysed in &ranks {
+        let roofline = &analysed.rank.roofline;
+        let known = roofline.known_percent / 100.0 * analysed.figures.kernel_ns as f64;
+        totals.add(&analysed.figures, (known, known * roofline.memory_bound_percent.unwrap_or(0.0) / 100.0));
+    }
+    let verdict = verdict(&totals, sheet);
+    let steps: Vec<f64> = ranks.iter().filter_map(|analysed| analysed.rank.step_us).collect();
+    let step_us = (!steps.is_empty()).then(|| steps.iter().sum::<f64>() / steps.len() as f64);
+    let usd = step_us.zip(options.usd_an_hour).map(|(step, usd)| step / 1e6 / 3600.0 * 1000.0 * usd * world as f64);
+    let report = Report {
+        fixes: fixes(&totals, sheet, usd),
+        stragglers: stragglers(&ranks),
+        notes: all_notes(&verdict, &totals, notes, device.as_deref(), sheet),
+        verdict: verdict.word.to_owned(),
+        because: verdict.because,
+        accelerator: sheet.map(|sheet| sheet.model.clone()).or(device),
+        accelerators: world,
+        step_us,
+        usd_per_1000_steps: usd,
+        ranks: ranks.iter().map(|analysed| analysed.rank.clone()).collect(),
+    };
+    (report, ranks.into_iter().filter_map(|analysed| analysed.timeline).collect())
+}
+
+fn all_notes(
+    verdict: &Verdict,
+    totals: &Totals,
+    mut notes: Vec<String>,
+    device: Option<&str>,
+    sheet: Option<&Accelerator>,
+) -> Vec<String> {
+    notes.extend(advice(verdict, totals));
+    if let Some(device) = device.filter(|_| sheet.is_none()) {
+        notes.push(format!("no data sheet of `{device}` is known: say --accelerator for ceilings and MFU"));
+    }
+    notes
+}
+
+fn fixes(totals: &Totals, sheet: Option<&Accelerator>, usd: Option<f64>) -> Vec<Fix> {
+    let fix = |saving: crate::verdict::Saving| Fix {
+        what: saving.what,
+        saves_percent: 100.0 * saving.share,
+        usd_per_1000_steps: usd.map(|usd| usd * saving.share),
+        basis: saving.basis,
+    };
+    savings(totals, sheet).into_iter().map(fix).collect()
+}
+
+/// A rank that computes this much longer than the median holds up the others.
+const STRAGGLES: f64 = 5.0;
+
+fn stragglers(ranks: &[Analysed]) -> Vec<Straggler> {
+    let mut times: Vec<f64> = ranks.iter().map(|analysed| analysed.rank.compute_us).collect();
+    times.sort_by(f64::total_cmp);
+    // With an even number of ranks the lower middle: of two, the slower one is the straggler.
+    let Some(median) = times.get(times.len().saturating_sub(1) / 2).copied().filter(|time| *time > 0.0) else {
+        return Vec::new();
+    };
+    let of = |analysed: &Analysed| Straggler {
+        rank: analysed.rank.rank,
+        slower_percent: 100.0 * (analysed.rank.compute_us / median - 1.0),
+    };
+    let mut found: Vec<Straggler> = ranks.iter().map(of).filter(|one| one.slower_percent >= STRAGGLES).collect();
+    found.sort_by(|one, other| other.slower_percent.total_cmp(&one.slower_percent));
+    found.truncate(8);
+    found
+}

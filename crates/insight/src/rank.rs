@@ -1,0 +1,174 @@
+//! The figures of one rank, put into words of the report, with notes on what was odd in its trace.
+
+use crate::analysis::hta::{HtaFigures, IdleByCause};
+use crate::analysis::unions::{COMMUNICATION, COMPUTE, MEMORY};
+use crate::analysis::{Figures, KernelTotal, sum};
+use crate::read::Walk;
+use crate::read::source::Ending;
+use crate::report::{HostWait, KernelLine, KindLine, LaunchReport, Rank, StreamIdle};
+use crate::roofline::Roofline;
+use crate::trace::Trace;
+use crate::trace::kernel::{Kernel, short};
+use crate::trace::names::NameId;
+
+/// Kernels that are listed.
+const LISTED: usize = 40;
+
+/// Steps that are listed one by one.
+const LISTED_STEPS: usize = 500;
+
+fn us(ns: i64) -> f64 {
+    ns as f64 / 1_000.0
+}
+
+fn percent(part: i64, whole: i64) -> Option<f64> {
+    (whole > 0).then(|| 100.0 * part as f64 / whole as f64)
+}
+
+/// The report of one rank by our own definitions.
+pub fn rank(
+    number: u64,
+    file: String,
+    trace: &Trace,
+    figures: &Figures,
+    roofline: Roofline,
+    notes: Vec<String>,
+) -> Rank {
+    let unions = &figures.unions;
+    let idle = &figures.idle;
+    let communication = unions.with(COMMUNICATION);
+    Rank {
+        rank: number,
+        file,
+        kernel_time_us: us(unions.span()),
+        busy_us: us(unions.busy()),
+        idle_us: us(unions.span() - unions.busy()),
+        compute_us: us(unions.with(COMPUTE)),
+        communication_us: us(communication),
+        memory_us: us(unions.with(MEMORY)),
+        overlap_percent: percent(unions.both(COMPUTE, COMMUNICATION), communication),
+        idle_by_cause_us: IdleByCause {
+            host_wait: us(idle.host_ns()),
+            kernel_wait: us(idle.kernel_wait_ns),
+            other: us(idle.other_ns),
+        },
+        host_wait_by_cause_us: HostWait {
+            launch: us(idle.launch_ns),
+            sync: us(idle.sync_ns),
+            input: us(idle.input_ns),
+        },
+        exposed_communication_us: us(unions.ns[COMMUNICATION] + unions.ns[COMMUNICATION | MEMORY]),
+        exposed_memory_us: us(unions.ns[MEMORY]),
+        steps: figures.steps.steps.len() as u64,
+        step_us: figures.steps.mean_us(),
+        step_variation_percent: figures.steps.variation().map(|share| 100.0 * share),
+        step_times: figures.steps.steps.iter().take(LISTED_STEPS).copied().collect(),
+        tensor_core_percent: percent(figures.tensor_ns, figures.kernel_ns),
+        occupancy_percent: figures.occupancy_percent,
+        launches: launches(figures),
+        kinds: kinds(figures),
+        kernels: figures.kernels.iter().take(LISTED).map(|line| kernel(trace, figures, line)).collect(),
+        streams: Vec::new(),
+        roofline,
+        notes,
+    }
+}
+
+/// Replaces what HTA defines otherwise by HTA's figures.
+pub fn like_hta(rank: &mut Rank, hta: &HtaFigures) {
+    rank.kernel_time_us = hta.kernel_time_us;
+    rank.idle_us = hta.idle_us;
+    rank.busy_us = ((hta.kernel_time_us - hta.idle_us) * 1e3).round() / 1e3;
+    rank.compute_us = hta.compute_us;
+    rank.communication_us = hta.communication_us;
+    rank.memory_us = hta.memory_us;
+    rank.overlap_percent = hta.overlap_percent;
+    let streams = hta.idle_by_stream_us.iter();
+    rank.streams = streams.map(|(stream, idle)| StreamIdle { stream: *stream, idle_by_cause_us: *idle }).collect();
+    rank.idle_by_cause_us = hta.idle_by_stream_us.iter().fold(IdleByCause::default(), |sum, (_, idle)| IdleByCause {
+        host_wait: sum.host_wait + idle.host_wait,
+        kernel_wait: sum.kernel_wait + idle.kernel_wait,
+        other: sum.other + idle.other,
+    });
+}
+
+fn launches(figures: &Figures) -> LaunchReport {
+    let launches = &figures.launches;
+    let count = launches.count;
+    LaunchReport {
+        count,
+        mean_call_us: (count > 0).then(|| us(launches.calls_ns) / count as f64),
+        median_kernel_us: launches.duration_us(0.5),
+        median_delay_us: launches.delay_us(0.5),
+        shorter_than_call_percent: percent(launches.shorter_than_call as i64, count as i64),
+        queue_length: launches.queue_length(figures.unions.span()),
+        waits: figures.waits,
+        host_us: us(figures.dispatch_ns),
+    }
+}
+
+fn kinds(figures: &Figures) -> Vec<KindLine> {
+    let line = |(kind, ns): &(crate::trace::kernel::Kind, i64)| KindLine {
+        kind: kind.word(),
+        total_us: us(*ns),
+        percent: percent(*ns, figures.kernel_ns).unwrap_or(0.0),
+    };
+    figures.kinds.iter().map(line).collect()
+}
+
+fn kernel(trace: &Trace, figures: &Figures, (name, kernel, total): &(NameId, Kernel, KernelTotal)) -> KernelLine {
+    let all = sum(figures.kernels.iter().map(|(.., total)| total.total_ns));
+    let full = trace.names.text(*name);
+    KernelLine {
+        name: full.to_owned(),
+        short: short(full),
+        class: kernel.class,
+        kind: kernel.kind.word(),
+        tensor: kernel.tensor,
+        precision: kernel.precision.map(|precision| precision.word()),
+        count: total.count,
+        total_us: us(total.total_ns),
+        mean_us: us(total.total_ns) / total.count.max(1) as f64,
+        longest_us: us(total.longest_ns),
+        percent: percent(total.total_ns, all).unwrap_or(0.0),
+    }
+}
+
+/// What was odd in a trace and what that means for its figures.
+pub fn notes(trace: &Trace, walk: &Walk, devices: usize, figures: &Figures) -> Vec<String> {
+    let mut notes = Vec::new();
+    match &walk.ending {
+        Ending::Truncated => notes.push("the gzip file ends early: what came before is analysed".to_owned()),
+        Ending::Corrupt(why) => notes.push(format!("the file cannot be read to its end: {why}")),
+        Ending::Whole if walk.cut => notes.push("the JSON text ends early: what came before is analysed".to_owned()),
+        Ending::Whole => {}
+    }
+    let oddities = &trace.oddities;
+    let counted = [
+        (walk.broken, "broken pieces of JSON were skipped"),
+        (oddities.unfinished, "spans without a start or a duration were skipped"),
+        (oddities.negative, "spans with a negative duration were skipped"),
+        (oddities.impossible, "spans with an impossible time were skipped"),
+        (
+            oddities.sync_markers,
+            "markers of synchronisation on the accelerator are no work and were not counted (HTA counts them)",
+        ),
+        (
+            oddities.without_launch,
+            "spans on the accelerator have no launch in the trace; they count as work (HTA drops them where the trace has steps)",
+        ),
+    ];
+    notes.extend(counted.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
+    if devices > 1 {
+        notes.push(format!("the trace has work of {devices} accelerators; they are counted as one"));
+    }
+    if figures.kernels.is_empty() {
+        notes.push(match trace.host_events {
+            0 => "the trace has no spans of host or accelerator".to_owned(),
+            spans => format!("the trace has {spans} spans of the host and none of an accelerator: it was recorded without accelerator activities, or the program used none"),
+        });
+    } else if trace.steps.is_empty() {
+        notes.push("the trace marks no steps (`profiler.step()`), so nothing is said by step".to_owned());
+    }
+    notes
+}

@@ -1,0 +1,156 @@
+//! What is looked at of a submission before the loop sees it: whether it can be taken at all, what cannot be promised, what
+//! is expected of it. Its environment is durable before the job is. All of this is done beside the loop; what must be exact
+//! (keys and paths that two submissions share) the loop looks at once more.
+
+use crate::api_types::{Problem, Submission};
+use crate::cycle::{continued_already, path_in_use};
+use crate::folders::JobNotes;
+use crate::reader::Reader;
+use crate::refusals::refusal;
+use crate::{bill, problem};
+use std::collections::BTreeSet;
+use std::path::Path;
+use windfall_core::{Brain, JobSpec, Offer, Span};
+use windfall_exec::Recording;
+
+/// The policy of jobs that buy nothing which can be taken away.
+const ON_DEMAND: &str = "on-demand";
+
+/// A submission that the loop can take.
+pub struct Prepared {
+    pub key: String,
+    pub spec: JobSpec,
+    /// Time from when it is taken to the deadline.
+    pub deadline_in: Option<Span>,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+impl Reader {
+    /// Whether the loop has to be asked before a submission is prepared: nothing can be written, or no job lives and
+    /// recordings begin anew.
+    pub fn must_knock(&self) -> bool {
+        self.standing.borrow().away.is_some() || self.durable.read(|brain| brain.jobs().next().is_none())
+    }
+
+    /// Prepares a submission and writes its environment down, or refuses it with nothing changed. Waits for the disk.
+    pub fn prepare(&self, submission: Submission) -> Result<Prepared, Problem> {
+        let spec = &submission.spec;
+        let folder = self.archive.home.job(&submission.key);
+        // Of what the job before it left only that is foreign which was foreign to that one.
+        let foreign = match spec.continues.as_ref().filter(|_| submission.own_files) {
+            Some(from) => {
+                JobNotes::read(&self.archive.home.job(&from.key)).map(|kept| kept.foreign).unwrap_or_default()
+            }
+            None => JobNotes::foreign(spec),
+        };
+        if let Some(refused) = self.doubts(&submission, &foreign) {
+            return Err(refused);
+        }
+        let (on_demand, known) = self
+            .durable
+            .read(|brain| (brain.usual_policy(spec) == ON_DEMAND, brain.offers().cloned().collect::<Vec<Offer>>()));
+        // What a recording shows is at hand; what brains know may be of before it began anew.
+        let recordings = self.recordings();
+        let mut offers: Vec<Offer> = recordings.iter().flat_map(|recording| recording.offers()).collect();
+        let shown: BTreeSet<String> = offers.iter().map(|offer| offer.engine.clone()).collect();
+        offers.extend(known.into_iter().filter(|offer| !shown.contains(&offer.engine)));
+        let notes = bill::promises(spec, submission.deadline_in, &offers);
+        let terms = bill::Terms { deadline_in: submission.deadline_in, on_demand };
+        let forecast = bill::forecast(spec, terms, &offers, &recordings);
+        let kept = JobNotes { env: submission.env, foreign, forecast };
+        if let Err(error) = kept.write(&folder) {
+            let text = format!("the job's folder cannot be written: {error}");
+            let hint = "free some space in the state directory, then submit it again: nothing of it was kept";
+            return Err(Problem { hint: Some(hint.to_owned()), ..problem(507, "state-not-writable", &text) });
+        }
+        Ok(Prepared { key: submission.key, spec: submission.spec, deadline_in: submission.deadline_in, notes })
+    }
+
+    fn recordings(&self) -> Vec<&dyn Recording> {
+        self.archive.engines.recordings().map(|(_, recording)| recording).collect()
+    }
+
+    /// Why a submission cannot be taken as things stand, if so.
+    fn doubts(&self, submission: &Submission, foreign: &[String]) -> Option<Problem> {
+        let spec = &submission.spec;
+        if let Err(why) = spec.check() {
+            return Some(problem(422, "unacceptable-job", &why.to_string()));
+        }
+        let own = || spec.checkpoint.path.as_deref().and_then(|path| self.state_directory(path));
+        let of_others = |brain: &Brain| {
+            let in_use = spec.checkpoint.path.as_ref().and_then(|path| path_in_use(brain, path));
+            let continued = || spec.continues.as_ref().and_then(|from| continued_already(brain, from));
+            let refused = in_use.or_else(continued).map(|refused| refusal(&refused));
+            refused.or_else(|| (!submission.wait).then(|| self.hopeless(brain, spec, submission.deadline_in)).flatten())
+        };
+        let asked = submission.with_files || submission.own_files;
+        let strange = || spec.checkpoint.path.as_ref().filter(|_| !asked).and_then(|path| strangers(path, foreign));
+        own().or_else(|| self.durable.read(of_others)).or_else(strange)
+    }
+
+    /// A checkpoint folder in which a restart would clear this server's own files.
+    fn state_directory(&self, path: &str) -> Option<Problem> {
+        let (path, own) = (Path::new(path), self.archive.home.path.as_path());
+        let overlaps = path.starts_with(own) || own.starts_with(path);
+        overlaps.then(|| {
+            let text = format!("checkpoint.path is in the state directory, or around it: {}", path.display());
+            let mut refusal = problem(422, "checkpoint-path-is-state", &text);
+            refusal.hint = Some("name a folder of the job's own, or leave `checkpoint.path` out".to_owned());
+            refusal
+        })
+    }
+
+    /// Why nothing that is sold could ever serve a job, if so.
+    fn hopeless(&self, brain: &Brain, spec: &JobSpec, deadline_in: Option<Span>) -> Option<Problem> {
+        let hint = "change the job file, or add --wait to wait until it is sold";
+        let refuse = |code: &str, text: String| {
+            let mut refusal = problem(409, code, &text);
+            refusal.hint = Some(hint.to_owned());
+            Some(refusal)
+        };
+        let shows = |engine: &String| {
+            brain.silent_since(engine).is_none() && brain.offers().any(|offer| offer.engine == *engine)
+        };
+        // What an engine that was not seen yet sells, nobody knows.
+        if self.archive.engines.names().iter().all(shows) && !brain.can_serve(spec) {
+            return refuse("nothing-fits", brain.nothing_fits(spec).text);
+        }
+        // With a deadline on-demand capacity is taken in time; without one, a job waits for spot at its price.
+        let waits = deadline_in.is_none() && brain.usual_policy(spec) != ON_DEMAND;
+        let recordings: Vec<&dyn Recording> =
+            self.archive.engines.recordings().map(|(_, recording)| recording).collect();
+        // Where an engine has no recording, nobody knows what it may sell one day.
+        if recordings.len() < self.archive.engines.all().count() {
+            return None;
+        }
+        let most = recordings.iter().filter_map(|recording| recording.most()).max();
+        if let Some(most) = most.filter(|most| waits && *most < spec.least()) {
+            let text = format!("{} spot instances at once were never on sale here: the most is {most}", spec.least());
+            return refuse("gang-too-large", text);
+        }
+        let least = recordings.iter().filter_map(|recording| recording.cheapest()).min();
+        match (spec.max_price.filter(|_| waits), least) {
+            (Some(max), Some(least)) if max < least => refuse(
+                "max-price-too-low",
+                format!("max_price {max} an hour is below every spot price on record here: the lowest is {least}"),
+            ),
+            _ => None,
+        }
+    }
+}
+
+/// A program may take files that another one left for its own progress: whose they are, the user knows.
+fn strangers(path: &str, foreign: &[String]) -> Option<Problem> {
+    // A folder with nothing in it is nobody's progress.
+    let mut files = foreign.iter().filter(|name| !Path::new(path).join(name).is_dir());
+    let first = files.next()?;
+    let more = match files.count() {
+        0 => String::new(),
+        count => format!(" and {count} more"),
+    };
+    let text = format!("{path} holds files that this job did not write: {first}{more}");
+    let hint = "begin with them: --with-files; begin anew: move them away; go on from the job that wrote them: windfall \
+                resume JOB";
+    Some(Problem { hint: Some(hint.to_owned()), ..problem(409, "files-in-checkpoint-path", &text) })
+}

@@ -1,0 +1,58 @@
+//! What is remembered of jobs beside the brain: in the store, and in their folders.
+
+use crate::api_types::{Bill, JobAnswer, Problem};
+use crate::engines::Engines;
+use crate::folders::JobNotes;
+use crate::home::Home;
+use crate::{bill, logs, problem};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use windfall_core::WorkloadId;
+use windfall_core::english::with_causes;
+use windfall_core::view::{JobView, State};
+use windfall_core::worker::WorkerView;
+use windfall_store::Store;
+
+/// What is remembered of jobs beside the brain.
+#[derive(Clone)]
+pub(crate) struct Archive {
+    pub store: Arc<dyn Store>,
+    pub home: Arc<Home>,
+    pub engines: Engines,
+}
+
+impl Archive {
+    /// A job that the brain does not know any more.
+    pub async fn find(&self, id: WorkloadId) -> Result<JobView, Problem> {
+        let row = self.store.job(id.0).await.map_err(|error| problem(503, "store-refused", &with_causes(&error)))?;
+        let row = row.ok_or_else(|| problem(404, "no-such-job", &format!("no job has the number {id}")))?;
+        windfall_core::codec::decode(row.version, &row.summary)
+            .map_err(|error| problem(500, "unreadable-job", &error.to_string()))
+    }
+
+    pub fn bill(&self, job: &JobView) -> Bill {
+        let kept = JobNotes::read(&self.home.job(&job.key)).ok();
+        bill::bill(job, kept.as_ref(), self.engines.recordings().map(|(_, recording)| recording))
+    }
+
+    pub fn ended_job(&self, job: JobView) -> JobAnswer {
+        let failed = job.state == State::Failed;
+        JobAnswer {
+            bill: Some(self.bill(&job)),
+            pids: Vec::new(),
+            last_words: if failed { logs::last_words(&self.home.job(&job.key)) } else { Vec::new() },
+            trouble: None,
+            evidence: None,
+            job,
+        }
+    }
+
+    /// Workers of ended stints as they were last seen.
+    pub fn ended_workers(&self, job: &JobView) -> Vec<WorkerView> {
+        let ended = std::fs::read_to_string(self.home.job(&job.key).join("stints.jsonl")).unwrap_or_default();
+        let views = ended.lines().filter_map(|line| serde_json::from_str::<WorkerView>(line).ok());
+        // One may have been written down several times: the last look counts.
+        let last: BTreeMap<(u64, u32), WorkerView> = views.map(|view| ((view.stint.epoch, view.rank), view)).collect();
+        last.into_values().collect()
+    }
+}

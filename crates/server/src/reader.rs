@@ -1,0 +1,184 @@
+//! Answers to people's questions, beside the loop: from the state that is durable, from what agents said last, and from
+//! the store where the state has forgotten a job. Nobody who only asks enters the loop, and nobody waits for a commit.
+
+use crate::api_types::{DatabaseAway, EngineView, Hello, JobAnswer, Problem};
+use crate::archive::Archive;
+use crate::cycle::{Refused, path_in_use};
+use crate::durable::Durable;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::watch;
+use windfall_core::view::{JobView, State};
+use windfall_core::worker::WorkerView;
+use windfall_core::{Brain, LeaseId, LedgerRow, Time, WorkloadId};
+use windfall_exec::{AgentLink, Recording, WorldClock};
+
+/// Jobs that are shown in one go: the loop waits for whoever reads, for a fraction of a millisecond.
+const AT_ONCE: usize = 32;
+
+/// What the loop says of itself whenever that has changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// The last row that is durable.
+    pub seq: u64,
+    /// Since when and why nothing can be written, if so.
+    pub away: Option<(Instant, String)>,
+}
+
+/// Answers questions.
+#[derive(Clone)]
+pub(crate) struct Reader {
+    pub durable: Arc<Durable>,
+    pub standing: watch::Receiver<Standing>,
+    pub archive: Archive,
+    pub clock: Arc<WorldClock>,
+    pub link: Arc<dyn AgentLink>,
+}
+
+/// Where the ledger stands.
+pub(crate) struct LedgerState {
+    /// The last row that is durable.
+    pub last_row: u64,
+    /// What those rows do not show yet.
+    pub open: Vec<LedgerRow>,
+    /// The world's clock.
+    pub now: Time,
+    /// The recording that this world replays, if it does: its days are not those of the calendar on the wall.
+    pub replays: Option<String>,
+}
+
+impl Reader {
+    pub fn hello(&self) -> Hello {
+        let away = self.standing.borrow().away.clone().map(|(since, why)| {
+            let at = SystemTime::now().checked_sub(since.elapsed()).and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+            DatabaseAway {
+                since_unix_ms: at.map_or(0, |at| at.as_millis() as u64),
+                for_ms: since.elapsed().as_millis() as u64,
+                why,
+            }
+        });
+        let live_jobs = self.durable.live_jobs();
+        let shown =
+            |brain: &Brain| (brain.installation().to_string(), brain.leases().count(), self.engine_views(brain));
+        let (installation, leases, engines) = self.durable.read(shown);
+        Hello {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            installation,
+            speed: self.clock.speed(),
+            engines,
+            now: self.clock.now(),
+            live_jobs,
+            leases,
+            database_away: away,
+        }
+    }
+
+    fn engine_views(&self, brain: &Brain) -> Vec<EngineView> {
+        let engines = &self.archive.engines;
+        let view = |name: String| {
+            let recording = engines.recordings().find(|(engine, _)| **engine == name).map(|(_, known)| known);
+            EngineView {
+                zones: recording.map(Recording::zones).unwrap_or_default(),
+                replays: recording.map(|recording| recording.name().to_owned()),
+                silent_since: brain.silent_since(&name),
+                name,
+            }
+        };
+        engines.names().into_iter().map(view).collect()
+    }
+
+    /// The newest live jobs below a number, newest first, so many of them.
+    pub fn live(&self, name: Option<&str>, before: Option<u64>, limit: usize) -> Vec<JobView> {
+        let wanted = |brain: &Brain| {
+            let below = brain.jobs_below(WorkloadId(before.unwrap_or(u64::MAX)));
+            let named = below.filter(|job| name.is_none_or(|name| name == job.spec.name));
+            named.take(limit).map(|job| job.id).collect::<Vec<WorkloadId>>()
+        };
+        let (ids, now) = (self.durable.read(wanted), self.clock.now());
+        let shown = |ids: &[WorkloadId]| -> Vec<JobView> {
+            self.durable.read(|brain| ids.iter().filter_map(|id| brain.view(*id, now)).collect())
+        };
+        ids.chunks(AT_ONCE).flat_map(shown).collect()
+    }
+
+    /// Where the ledger stands: the durable rows, and what leases that still run have cost since.
+    pub fn books(&self) -> LedgerState {
+        let now = self.clock.now();
+        let (last_row, open) = self.durable.read_books(|brain, last_row| (last_row, brain.open_ledger(now)));
+        let replays = self.archive.engines.recordings().map(|(_, recording)| recording.name().to_owned()).next();
+        LedgerState { last_row, open, now, replays }
+    }
+
+    /// The job, live or hardly ended, whose checkpoints lie under a key.
+    pub fn saver_in(&self, key: &str) -> Option<WorkloadId> {
+        self.durable.read(|brain| brain.jobs().find(|job| job.spec.checkpoint_key() == key).map(|job| job.id))
+    }
+
+    /// The same for a checkpoint path.
+    pub fn saver_at(&self, path: &str) -> Option<WorkloadId> {
+        match self.durable.read(|brain| path_in_use(brain, path)) {
+            Some(Refused::PathInUse { by, .. }) => Some(by),
+            _ => None,
+        }
+    }
+
+    /// One job, live or ended.
+    pub async fn job(&self, id: WorkloadId) -> Result<JobAnswer, Problem> {
+        let known = self.durable.read(|brain| {
+            let job = brain.view(id, self.clock.now())?;
+            // Not over for good before its leases are gone: then the bill would still change.
+            let settled = job.state == State::Paused && brain.leases_of(id).next().is_none();
+            Some((job, settled, leases_under(brain, id)))
+        });
+        let Some((job, settled, leases)) = known else {
+            return self.archive.find(id).await.map(|job| self.archive.ended_job(job));
+        };
+        let workers = self.workers_of(id, &leases);
+        let away = self.standing.borrow().away.as_ref().map(|(_, why)| format!("the database is away: {why}"));
+        let trouble = workers.iter().find_map(|worker| worker.trouble.as_ref()).or(job.trouble.as_ref());
+        let trouble = trouble.map(|trouble| trouble.text.clone());
+        Ok(JobAnswer {
+            bill: settled.then(|| self.archive.bill(&job)),
+            pids: workers.iter().filter(|worker| worker.end.is_none()).filter_map(|worker| worker.pid).collect(),
+            last_words: Vec::new(),
+            trouble: away.or(trouble),
+            evidence: workers.into_iter().next().map(|worker| worker.evidence),
+            job,
+        })
+    }
+
+    /// Workers of ended stints as they were last seen, then those of the present one.
+    pub async fn stints(&self, id: WorkloadId) -> Result<Vec<WorkerView>, Problem> {
+        let now = self.clock.now();
+        let (known, leases) = self.durable.read(|brain| (brain.view(id, now), leases_under(brain, id)));
+        let present = self.workers_of(id, &leases);
+        let job = match known {
+            Some(view) => view,
+            None => self.archive.find(id).await?,
+        };
+        Ok(self.archive.ended_workers(&job).into_iter().chain(present).collect())
+    }
+
+    fn workers_of(&self, id: WorkloadId, leases: &[LeaseId]) -> Vec<WorkerView> {
+        // Others may run on the same lease.
+        let workers = self.link.workers(leases).into_iter().map(|seen| seen.worker);
+        workers.filter(|worker| worker.stint.workload == id).collect()
+    }
+
+    /// Waits until something was committed or the loop says something else of itself, but no longer than this.
+    pub async fn changed(&self, within: Duration) {
+        let mut standing = self.standing.clone();
+        standing.mark_unchanged();
+        let _ = tokio::time::timeout(within, standing.changed()).await;
+    }
+}
+
+/// Its leases, or others' on which it runs.
+fn leases_under(brain: &Brain, id: WorkloadId) -> Vec<LeaseId> {
+    let shared = brain.job(id).and_then(|job| job.stint.as_ref()).into_iter().flat_map(|stint| stint.leases());
+    let shared = shared.filter(|lease| brain.lease(*lease).is_some());
+    let leases: BTreeSet<LeaseId> = brain.leases_of(id).map(|lease| lease.id).chain(shared).collect();
+    leases.into_iter().collect()
+}
