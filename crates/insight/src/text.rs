@@ -2,6 +2,7 @@
 
 use crate::report::{KernelLine, Rank, Report};
 use std::fmt::Write;
+use windfall_core::english::grouped;
 
 /// Kernels on the screen.
 const KERNELS: usize = 8;
@@ -25,19 +26,6 @@ pub fn dollars(usd: f64) -> String {
         small if small < 1.0 => format!("${usd:.3}"),
         _ => format!("${usd:.2}"),
     }
-}
-
-/// A whole number with commas: `12,345`.
-pub fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 fn cut(text: &str, width: usize) -> String {
@@ -230,7 +218,7 @@ fn kernel_line(kernel: &KernelLine, width: usize) -> String {
         cut(&kernel.short, width),
         time(kernel.total_us),
         kernel.percent,
-        count(kernel.count),
+        grouped(kernel.count.into()),
         time(kernel.mean_us)
     )
 }
@@ -239,7 +227,7 @@ fn facts(rank: &Rank) -> Vec<String> {
     let mut lines = Vec::new();
     let launches = &rank.launches;
     if launches.count > 0 {
-        let mut line = format!("launches {}", count(launches.count));
+        let mut line = format!("launches {}", grouped(launches.count.into()));
         if let (Some(kernel), Some(delay)) = (launches.median_kernel_us, launches.median_delay_us) {
             line.push_str(&format!(", median kernel {}, median delay {}", time(kernel), time(delay)));
         }

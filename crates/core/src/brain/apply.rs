@@ -48,11 +48,11 @@ impl Brain {
             Event::OfferGone { offer } => self.on_offer_gone(offer),
             Event::EngineSilent { engine, since } => {
                 self.silent_engines.insert(engine.clone(), *since);
-                self.awake.everyone();
+                self.on_engine_silence(engine);
             }
             Event::EngineAnswers { engine } => {
                 self.silent_engines.remove(engine);
-                self.awake.everyone();
+                self.on_engine_silence(engine);
             }
             Event::PoolSeen { pool } => self.on_pool_seen(seq, pool),
             Event::NodeSeen { node } => self.on_node_seen(seq, node),

@@ -5,7 +5,7 @@ use super::lookout::fits;
 use super::queue::{Source, Stir};
 use super::tables::{FitClass, Jobs, Person};
 use super::{Brain, Lease};
-use crate::ids::WorkloadId;
+use crate::ids::{DecisionId, PoolId, WorkloadId};
 use crate::market::foresight::PlanTerms;
 use crate::offer::{Offer, OfferId};
 use crate::units::{NanoUsd, Span, Time};
@@ -108,16 +108,25 @@ impl Awake {
         self.everyone = true;
     }
 
+    // While everybody is to be looked at, no lists are kept: a brain that only answers readers never decides, and its lists
+    // would grow for ever.
+
     pub fn job(&mut self, id: WorkloadId) {
-        self.jobs.insert(id);
+        if !self.everyone {
+            self.jobs.insert(id);
+        }
     }
 
     pub fn offer(&mut self, id: &OfferId) {
-        self.offers.insert(id.clone());
+        if !self.everyone {
+            self.offers.insert(id.clone());
+        }
     }
 
     fn person(&mut self, person: &Person) {
-        self.people.insert(person.clone());
+        if !self.everyone {
+            self.people.insert(person.clone());
+        }
     }
 
     /// An offer refused, and may be asked again then.
@@ -226,6 +235,30 @@ impl Brain {
             lease.workload.into_iter().for_each(|holder| self.awake.job(holder));
             self.leases.dealt_to(lease.id).into_iter().for_each(|person| self.awake.person(person));
         }
+    }
+
+    /// An engine falls silent, or answers again: news to whoever can have something of it, or has.
+    pub(super) fn on_engine_silence(&mut self, engine: &str) {
+        let theirs = self.offers.values().filter(|offer| offer.engine == engine);
+        theirs.for_each(|offer| self.awake.offer(&offer.id));
+        self.touch_leases(|_, lease| lease.offer.engine() == engine);
+    }
+
+    /// A pool is new, or has other habits: what was seen of its offers does not count any more.
+    pub(super) fn on_other_pool(&mut self, pool: &PoolId) {
+        for offer in self.offers.values().filter(|offer| offer.pool == *pool) {
+            self.awake.offer(&offer.id);
+            self.awake.shown.remove(&offer.id);
+        }
+        let shown =
+            |brain: &Brain, lease: &Lease| brain.offers.get(&lease.offer).is_some_and(|offer| offer.pool == *pool);
+        self.touch_leases(|brain, lease| shown(brain, lease) || brain.pool_of(lease).is_some_and(|of| of.id == *pool));
+    }
+
+    fn touch_leases(&mut self, concerns: impl Fn(&Brain, &Lease) -> bool) {
+        let groups: BTreeSet<DecisionId> =
+            self.leases.values().filter(|lease| concerns(self, lease)).map(|lease| lease.id.group).collect();
+        groups.into_iter().for_each(|group| self.leases.touch(group));
     }
 
     fn shown(&self, id: &OfferId, now: Time) -> Option<Shown> {

@@ -55,7 +55,7 @@ impl Brain {
     pub(super) fn on_pool_seen(&mut self, seq: u64, pool: &Pool) {
         let before = self.pools.insert(pool.id.clone(), pool.clone());
         if before.as_ref() != Some(pool) {
-            self.awake.everyone();
+            self.on_other_pool(&pool.id);
         }
         if before.is_some_and(|before| (before.books, &before.engine) == (pool.books, &pool.engine)) {
             return;
@@ -181,7 +181,7 @@ impl Brain {
     }
 
     /// The pool that a lease is of: its node's, where that is known, else its offer's, also where that is sold out.
-    fn pool_of(&self, lease: &Lease) -> Option<&Pool> {
+    pub(super) fn pool_of(&self, lease: &Lease) -> Option<&Pool> {
         let node = lease.terms.node.as_ref().and_then(|node| self.nodes.get(node));
         let bought = || lease.goods.as_ref().map(|goods| &goods.pool);
         let shown = || self.offers.get(&lease.offer).map(|offer| &offer.pool);

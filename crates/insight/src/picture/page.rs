@@ -2,9 +2,10 @@
 
 use super::{escaped, roof};
 use crate::report::{Rank, Report};
-use crate::text::{count, dollars, parts, time};
+use crate::text::{dollars, parts, time};
 use crate::timeline::Timeline;
 use std::fmt::Write;
+use windfall_core::english::grouped;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -128,7 +129,7 @@ fn steps(html: &mut String, ranks: &[Rank]) {
             6.0 + 74.0 * step.time_us / longest,
             step.number,
             time(step.time_us),
-            count(step.launches)
+            grouped(step.launches.into())
         );
     }
     let _ = writeln!(
@@ -168,7 +169,7 @@ fn kernels(html: &mut String, ranks: &[Rank]) {
             "<tr><td class=\"n\">{}</td><td class=\"n\">{:.1} %</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{kind}</td><td title=\"{}\">{}</td></tr>",
             time(kernel.total_us),
             kernel.percent,
-            count(kernel.count),
+            grouped(kernel.count.into()),
             time(kernel.mean_us),
             escaped(&kernel.name),
             escaped(&kernel.short)

@@ -112,8 +112,8 @@ mod tests {
     use windfall_core::brain::Config;
     use windfall_core::ledger::{Account, Beneficiary, Bought, Charge, Meter, Share};
     use windfall_core::{
-        Body, Brain, Decision, DecisionId, Event, Installation, JobSpec, LeaseId, Market, NanoUsd, Offer, OfferId,
-        Reason, Record, Span, Want, Workload, WorkloadId,
+        Body, Brain, Decision, DecisionId, Event, Installation, JobSpec, LeaseId, NanoUsd, OfferId, Reason, Record,
+        Want, Workload, WorkloadId,
     };
     use windfall_exec::{LocalLink, WorldClock};
     use windfall_store::{Commit, MemoryStore, Store};
@@ -167,23 +167,9 @@ mod tests {
     fn with_a_lease() -> Brain {
         let mut spec = JobSpec::named("job", vec!["run".to_owned()]);
         spec.owner = "ada".to_owned();
-        let (workload, offer) = (WorkloadId(1), OfferId::new("here/on-demand"));
+        let (workload, seen) = (WorkloadId(1), crate::cycle::offer_of("here"));
+        let offer = seen.id.clone();
         let lease = LeaseId { group: DecisionId { installation: Installation(1), seq: 3 }, slot: 0 };
-        let seen = Offer {
-            id: offer.clone(),
-            engine: "here".to_owned(),
-            pool: Default::default(),
-            cloud: String::new(),
-            region: String::new(),
-            zone: "zone".to_owned(),
-            instance_type: "type".to_owned(),
-            market: Market::OnDemand,
-            accelerator: "V100".to_owned(),
-            accelerators: 1,
-            price_per_hour: NanoUsd(1_000_000_000),
-            capacity: None,
-            notice: Span::seconds(120),
-        };
         let submitted =
             Event::Submitted { workload: Box::new(Workload::Job(spec)), key: "key".to_owned(), id: Some(workload) };
         let bodies = [

@@ -17,6 +17,9 @@ mod step;
 mod tests;
 mod watch;
 
+#[cfg(test)]
+pub(crate) use tests::offer_of;
+
 pub use away::Away;
 pub use requests::{Answer, Refused, Ticket};
 pub(crate) use requests::{continued_already, path_in_use};

@@ -169,7 +169,8 @@ impl Stage {
     }
 }
 
-fn offer_of(engine: &str) -> Offer {
+/// Something of an engine that can be had at any time.
+pub fn offer_of(engine: &str) -> Offer {
     Offer {
         id: windfall_core::OfferId::new(&format!("{engine}/zone/type/on-demand")),
         engine: engine.to_owned(),
