@@ -3,6 +3,7 @@
 
 use crate::books::LedgerAudit;
 use crate::conduct::Conduct;
+use crate::market::Size;
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
 use windfall_core::{
@@ -31,6 +32,8 @@ impl Bill {
 /// What the log says so far.
 #[derive(Default)]
 pub(crate) struct Audit {
+    /// Of every node.
+    node_accelerators: u32,
     pub last_seq: u64,
     pub last_ledger: u64,
     pub kinds: BTreeMap<&'static str, u64>,
@@ -70,6 +73,10 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
+    pub fn of(size: Size) -> Audit {
+        Audit { node_accelerators: size.node_accelerators, ..Audit::default() }
+    }
+
     pub fn ledger_row(&mut self, row: &LedgerRow) -> Result<(), (u8, String)> {
         self.last_ledger = row.seq;
         *self.ledger.entry(row.lease.clone()).or_default() += row.nanousd;
@@ -80,6 +87,11 @@ impl Audit {
         }
         self.mix(row.nanousd as u64 ^ row.from_ms as u64 ^ row.to_ms as u64);
         self.books.row(row)
+    }
+
+    /// All that the ledger holds for a workload.
+    pub fn written_for(&self, workload: WorkloadId) -> i64 {
+        self.written.get(&workload).copied().unwrap_or(0)
     }
 
     fn mix(&mut self, value: u64) {
@@ -233,7 +245,7 @@ impl Audit {
         if !self.pools.get(&bill.offer).is_some_and(|pool| self.books.nodes.is_whole(pool)) {
             return;
         }
-        let part = i64::from(crate::market::NODE_ACCELERATORS / terms.size.accelerators.max(1));
+        let part = i64::from(self.node_accelerators / terms.size.accelerators.max(1));
         // One that is heard of when its node is gone costs nothing: its part was paid for as idle, and stays so.
         let there = terms.node.as_ref().is_some_and(|node| self.books.nodes.is_there(node));
         let rates =
@@ -282,7 +294,9 @@ impl Audit {
                 Err((6, format!("lease {lease} was paid for {span}, not shown")))
             };
         }
-        let rounded = if bill.of_node.is_some() { self.rows.get(&lease.to_string()).copied().unwrap_or(0) } else { 0 };
+        // Parts of a node are rounded at both ends of a row.
+        let rounded =
+            if bill.of_node.is_some() { 2 * self.rows.get(&lease.to_string()).copied().unwrap_or(0) } else { 0 };
         if (charged - i128::from(written)).abs() > rounded {
             return Err((6, format!("lease {lease}: {written} n$ in the ledger, {charged} n$ were charged")));
         }

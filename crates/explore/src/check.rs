@@ -364,7 +364,14 @@ impl WorldRun {
             let row = now(self.store.memory.job(id.0)).ok().flatten();
             let view = row.and_then(|row| codec::decode::<JobView>(row.version, &row.summary).ok());
             match view {
-                Some(view) if view.state.is_over() => bills += view.cost.0,
+                Some(view) if view.state.is_over() => {
+                    let written = self.audit.written_for(*id);
+                    if written != view.cost.0 {
+                        return self
+                            .fail(6, format!("job {id} is billed {}, and the ledger holds {written}", view.cost.0));
+                    }
+                    bills += view.cost.0;
+                }
                 _ => return self.fail(1, format!("job {id} ended and its last view does not say so")),
             }
         }

@@ -39,6 +39,36 @@ fn pool_of(engine: &str) -> PoolId {
     PoolId(format!("{engine}/pool").into())
 }
 
+/// How many there are in a world: few, so that much happens to each of them, but in a crowded one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub jobs: u64,
+    pub nodes: u64,
+    /// Spot instances of an offer at most.
+    spots: i64,
+    /// So many that all leases of a world fit on one node.
+    pub node_accelerators: u32,
+}
+
+impl Size {
+    /// Indices, and whom a change wakes, are put to the test where many wait and hold. One world in five hundred is such a
+    /// crowd: a step of it takes ten times as long, and most faults need no crowd to be found.
+    pub fn of(seed: u64) -> Size {
+        let mut random = random::of(seed, &[23]);
+        if seed % 500 != 450 {
+            let jobs = random::of(seed, &[24]).between(1, 4) as u64;
+            return Size { jobs, nodes: 2, spots: 6, node_accelerators: 128 };
+        }
+        let jobs = random.between(20, 300) as u64;
+        Size { jobs, nodes: random.between(3, 50) as u64, spots: jobs as i64 / 2, node_accelerators: 8_192 }
+    }
+
+    /// How much longer a world takes than one with a few jobs.
+    pub fn scale(self) -> u64 {
+        1 + self.jobs / 20
+    }
+}
+
 /// Accelerators of every machine of a world.
 pub(crate) fn accelerators(seed: u64) -> u32 {
     if random::of(seed, &[21]).permille(450) { 4 } else { 1 }
@@ -69,7 +99,8 @@ fn offer(seed: u64, engine: &str, zone: &str, market: Market, price: NanoUsd, no
 
 /// The machines of the engine, with our leases on them or beside them: every few hours one of them is drained, fails, or is gone.
 pub(crate) fn nodes(seed: u64, now: Time) -> Vec<Node> {
-    let shown = (0..2_u64).filter_map(|number| {
+    let size = Size::of(seed);
+    let shown = (0..size.nodes).filter_map(|number| {
         let spell = now.0.div_euclid(Span::hours(2).0).unsigned_abs();
         let health = match random::of(seed, &[15, number, spell]).below(8) {
             0 => return None,
@@ -85,18 +116,15 @@ pub(crate) fn nodes(seed: u64, now: Time) -> Vec<Node> {
             id: node_id(number),
             pool: pool_of(FIRST),
             accelerator: "V100".to_owned(),
-            capacity: Shape { accelerators: NODE_ACCELERATORS, ..Shape::default() },
+            capacity: Shape { accelerators: size.node_accelerators, ..Shape::default() },
             foreign: Shape { accelerators: foreign, ..Shape::default() },
             domains: Default::default(),
             health,
-            rate: NanoUsd(price * i64::from(NODE_ACCELERATORS)),
+            rate: NanoUsd(price * i64::from(size.node_accelerators)),
         })
     });
     shown.collect()
 }
-
-/// So many that all leases of a world fit on one node.
-pub(crate) const NODE_ACCELERATORS: u32 = 128;
 
 fn node_id(number: u64) -> NodeId {
     NodeId(format!("{FIRST}/node-{number}").into())
@@ -112,7 +140,7 @@ pub(crate) fn place_of(seed: u64, engine: &str, lease: LeaseId) -> LeaseTerms {
     if !is_cluster(seed) || engine != FIRST {
         return LeaseTerms::default();
     }
-    let number = random::of(seed, &[18, lease.group.seq]).below(2);
+    let number = random::of(seed, &[18, lease.group.seq]).below(Size::of(seed).nodes);
     let size = Shape { accelerators: accelerators(seed), ..Shape::default() };
     LeaseTerms { node: Some(node_id(number)), size, ..LeaseTerms::default() }
 }
@@ -183,7 +211,7 @@ impl InventedOffer {
         let mut random = random::of(seed, &[2, self.number, self.changes]);
         if calm {
             self.next_change = None;
-            self.capacity = self.capacity.map(|_| 64);
+            self.capacity = self.capacity.map(|_| 64 * Size::of(seed).scale() as u32);
             self.offer.price_per_hour = self.base.min(NanoUsd(100_000_000));
             return;
         }
@@ -197,7 +225,7 @@ impl InventedOffer {
             self.next_change = Some(at + tick);
             return;
         }
-        self.capacity = Some(if random.permille(350) { 0 } else { random.between(1, 6) as u32 });
+        self.capacity = Some(if random.permille(350) { 0 } else { random.between(1, Size::of(seed).spots) as u32 });
         if random.permille(500) {
             self.offer.price_per_hour = NanoUsd(self.base.0 * random.between(60, 160) / 100);
         }

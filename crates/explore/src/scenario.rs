@@ -51,7 +51,7 @@ impl Scenario {
         let config = Config { policy, restart_prior: Span::seconds(random.between(120, 400)), ..Config::default() };
         let boot = Span::seconds(random.spread(5, 60));
         let poll = Span::seconds(random.pick(&[30, 180, 300, 600, 900, 900]));
-        let jobs = (0..random.between(1, 4)).map(|i| job(seed, i as u64, gentle, boot, &config)).collect();
+        let jobs = (0..market::Size::of(seed).jobs).map(|i| job(seed, i, gentle, boot, &config)).collect();
         let forgets = random.permille(700);
         Scenario { jobs, config, boot, moody, gentle, without, poll, forgets }
     }

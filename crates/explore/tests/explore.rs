@@ -21,6 +21,15 @@ fn the_laws_hold_and_everything_is_reached() {
 }
 
 #[test]
+fn the_laws_hold_in_a_crowd() {
+    let report = explore(&Options { seeds: 950..951, shrink: false, ..Options::default() });
+    if let Some(found) = &report.found {
+        panic!("{found}");
+    }
+    assert!(report.jobs >= 50, "{} jobs are no crowd", report.jobs);
+}
+
+#[test]
 fn every_planted_bug_is_found() {
     let next = AtomicUsize::new(0);
     let find_some = || {

@@ -55,8 +55,10 @@ impl Default for Awake {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shown {
     offer: Offer,
-    /// Instances that nobody holds, where that is known.
+    /// Instances that nobody held, where that is known, when a step began.
     free: Option<u32>,
+    /// The least that whoever looked may have found: who came first in a step took some.
+    left: Option<u32>,
     /// It refused, or its engine does not answer.
     shut: bool,
     /// How long it may have to be waited for, by refusals of late.
@@ -67,6 +69,11 @@ impl Shown {
     /// Whether so many can be had.
     fn has(&self, least: u32) -> bool {
         !self.shut && self.free.is_none_or(|free| free >= least)
+    }
+
+    /// Whether everybody who looked found so many.
+    fn had_for_all(&self, least: u32) -> bool {
+        self.has(least) && self.left.is_none_or(|left| left >= least)
     }
 
     fn is_spot(&self) -> bool {
@@ -120,6 +127,13 @@ impl Awake {
     pub fn offer(&mut self, id: &OfferId) {
         if !self.everyone {
             self.offers.insert(id.clone());
+        }
+    }
+
+    /// No more than this is left of an offer.
+    fn found(&mut self, id: &OfferId, free: Option<u32>) {
+        if let Some(shown) = self.shown.get_mut(id) {
+            shown.left = shown.left.zip(free).map(|(left, free)| left.min(free));
         }
     }
 
@@ -223,11 +237,17 @@ impl Brain {
             holder.needs_on(lease).map(|_| holder.person())
         };
         let awake = &mut self.awake;
+        let mut held = BTreeSet::new();
         self.leases.refresh(dealt_to, |workloads, offer, person| {
             workloads.iter().for_each(|id| awake.job(*id));
-            awake.offer(offer);
+            held.insert(offer.clone());
             person.into_iter().for_each(|person| awake.person(person));
         });
+        for offer in held {
+            let free = self.free_of(&offer);
+            self.awake.offer(&offer);
+            self.awake.found(&offer, free);
+        }
         let changed = self.jobs.refresh();
         changed.any.into_iter().for_each(|id| self.awake.job(id));
         // Its devices may be free, or not any more.
@@ -261,12 +281,20 @@ impl Brain {
         groups.into_iter().for_each(|group| self.leases.touch(group));
     }
 
+    /// Instances of an offer that nobody holds, where that is known.
+    fn free_of(&self, id: &OfferId) -> Option<u32> {
+        let capacity = self.offers.get(id)?.capacity?;
+        Some(capacity.saturating_sub(self.leases.count_of(id)))
+    }
+
     fn shown(&self, id: &OfferId, now: Time) -> Option<Shown> {
         let offer = self.offers.get(id)?;
         let refused = self.refused.get(id).is_some_and(|until| *until > now);
+        let free = self.free_of(id);
         Some(Shown {
             offer: offer.clone(),
-            free: offer.capacity.map(|capacity| capacity.saturating_sub(self.leases.count_of(id))),
+            free,
+            left: free,
             shut: refused || self.silent_since(&offer.engine).is_some(),
             wait: self.droughts.wait(id, now),
         })
@@ -341,9 +369,10 @@ impl Brain {
                 continue;
             }
             match (before.has(least), after.has(least)) {
-                (true, true) if before.price() == after.price() => {}
-                (was_open, true) => {
-                    let floor = if was_open { before.price().min(after.price()) } else { after.price() };
+                (true, true) if before.had_for_all(least) && before.price() == after.price() => {}
+                (_, true) => {
+                    let floor =
+                        if before.had_for_all(least) { before.price().min(after.price()) } else { after.price() };
                     let floor = if after.is_spot() { floor } else { NanoUsd(0) };
                     sources.push(Source { ids: all, stir: Stir::Open { offer: id, least, floor } });
                 }

@@ -101,7 +101,7 @@ impl Meter {
     /// What was not written yet of the cost up to `now`, by these shares.
     pub fn unwritten(&self, now: Time, charged: &[Charge]) -> Vec<(Charge, NanoUsd)> {
         let charged = share::whole(charged, self.spare);
-        let amounts = share::by_share(self.cost_at(now) - self.written, &charged);
+        let amounts = share::between(self.written, self.cost_at(now), &charged);
         charged.into_iter().zip(amounts).collect()
     }
 
@@ -194,9 +194,8 @@ impl Meter {
             let from = self.upto;
             self.accrued.add(stretch.rate, to - self.upto);
             self.upto = to;
-            let amount = self.accrued.total() - self.written;
+            let amounts = share::between(self.written, self.accrued.total(), &stretch.charged);
             self.written = self.accrued.total();
-            let amounts = share::by_share(amount, &stretch.charged);
             for (Charge { beneficiary, share, lease }, amount) in stretch.charged.iter().zip(amounts) {
                 rows.push(LedgerRow {
                     seq: bought.seq,

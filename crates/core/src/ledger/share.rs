@@ -157,8 +157,15 @@ pub(super) fn divided<const N: usize>(amount: NanoUsd, weights: [u64; N]) -> [Na
     pieces
 }
 
+/// What is added to a total by shares that add up to one. Each total is dealt out as a whole, so it does not matter in how
+/// many steps one becomes the other, nor in which direction: what is charged in one piece and taken back in two is nothing.
+pub(super) fn between(before: NanoUsd, after: NanoUsd, charges: &[Charge]) -> Vec<NanoUsd> {
+    let (before, after) = (by_share(before, charges), by_share(after, charges));
+    after.into_iter().zip(before).map(|(after, before)| after - before).collect()
+}
+
 /// An amount by shares that add up to one; see [`divided`].
-pub(super) fn by_share(amount: NanoUsd, charges: &[Charge]) -> Vec<NanoUsd> {
+fn by_share(amount: NanoUsd, charges: &[Charge]) -> Vec<NanoUsd> {
     let (weights, common) = weights_of(charges).unwrap_or_else(|| (vec![1; charges.len()], charges.len() as u64));
     let mut dealt = Dealt::new(amount, u128::from(common));
     weights.into_iter().map(|weight| dealt.next(weight)).collect()

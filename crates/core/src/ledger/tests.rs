@@ -210,3 +210,30 @@ fn parts_follow_the_machine() {
     assert_eq!((parts(0, 2, 8), parts(0, 2, 0), parts(0, 0, 8)), (plain, plain, plain), "4 GiB a core");
     assert_eq!(parts(0, 2, 0).total(), amount);
 }
+
+proptest! {
+    #[test]
+    fn late_news_of_one_lease_changes_nobody_elses_bill(
+        rate in 1i64..90_000_000_000,
+        of in 7u64..9_000,
+        news in proptest::collection::vec(1i64..4_000_000, 1..12),
+    ) {
+        let named = |slot| LeaseId { slot, ..lease() };
+        let part = |slot: u32| Charge {
+            lease: Some(named(slot)),
+            ..Charge::of(Beneficiary::Workload(WorkloadId(u64::from(slot))), Share::new(1, of))
+        };
+        let (seller, node) = (goods(8, HostShape::default()), NodeId("node".into()));
+        let charged: Vec<Charge> = (0..7).map(part).collect();
+        let split = Split { rate: NanoUsd(rate), goods: seller, charged, spare: Beneficiary::Idle };
+        let mut meter = NodeMeter::start(Time(0), split);
+        let mut rows = meter.close(Time(4_000_000), (1, &node), (0..7).map(account));
+        let bill = |rows: &[LedgerRow]| sum(&rows.iter().filter(|row| row.lease == Some(named(3))).cloned().collect::<Vec<_>>());
+        let (before, whole) = (bill(&rows), sum(&rows));
+        // Others were gone earlier than it seemed, and some of them earlier still.
+        for (at, slot) in news.into_iter().zip([0, 1, 2, 4, 5, 6].into_iter().cycle()) {
+            rows.extend(meter.left(Time(at), (2, &node), named(slot)));
+        }
+        prop_assert_eq!((bill(&rows), sum(&rows)), (before, whole));
+    }
+}

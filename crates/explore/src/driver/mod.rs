@@ -84,6 +84,8 @@ pub(crate) struct WorldRun {
     pub reached: Reached,
     pub steps: u64,
     turns: u64,
+    /// How many times the steps of a world with a few jobs this one may take.
+    pub scale: u64,
     pub broken: Option<Broken>,
     pub kept: Option<(u64, String)>,
     pub orphans: u64,
@@ -105,6 +107,7 @@ impl WorldRun {
         let mut world = World::new(how.seed, BEGIN, scenario.boot, scenario.moody, faults, how.bug);
         world.jobs = scenario.jobs.iter().map(|plan| crate::program::Truth::new(plan.program.clone())).collect();
         world.trace = how.trace.then(Vec::new);
+        let size = crate::market::Size::of(how.seed);
         let jobs = 0..scenario.jobs.len();
         let wanted: Vec<usize> = jobs.filter(|j| how.only_jobs.as_ref().is_none_or(|only| only.contains(j))).collect();
         let to_cancel = wanted.iter().copied().filter(|job| scenario.jobs[*job].cancel_at.is_some()).collect();
@@ -128,10 +131,11 @@ impl WorldRun {
             raises: BTreeMap::new(),
             delay_before: BTreeMap::new(),
             random: random::of(how.seed, &[99]),
-            audit: Audit::default(),
+            audit: Audit::of(size),
             reached: Reached::default(),
             steps: 0,
             turns: 0,
+            scale: size.scale(),
             broken: None,
             kept: None,
             orphans: 0,
@@ -148,7 +152,7 @@ impl WorldRun {
         let mut calm_at = None;
         while self.broken.is_none() {
             let over = self.is_over();
-            if calm_at.is_none() && (over || self.steps >= self.how.steps) {
+            if calm_at.is_none() && (over || self.steps >= self.how.steps * self.scale) {
                 calm_at = Some(self.turns);
                 self.shared.world().calm_down();
                 self.old_leader = None;
@@ -158,7 +162,7 @@ impl WorldRun {
                 self.check_end();
                 return;
             }
-            if calm_at.is_some_and(|calm| self.turns > calm + CALM_TURNS) {
+            if calm_at.is_some_and(|calm| self.turns > calm + CALM_TURNS * self.scale) {
                 return self.lost();
             }
             self.turn();

@@ -70,6 +70,8 @@ fn without_a_plan(sight: &Sight) -> (Choice, Reason) {
             let text = "what runs stays until its plan is solved";
             (Choice::Stay { until: Some(sight.now + sight.margins.tick) }, Reason::new("foresight", text))
         }
+        // What a plan would have to be about moves with prices that wake nobody, and there may be one for that.
+        _ if sight.plan_terms().is_some() => (choice.no_later_than(sight.now + sight.margins.tick), reason),
         _ => (choice, reason),
     }
 }
