@@ -16,7 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("windfall-rehearse", &["windfall-core", "windfall-agent", "windfall-server"]),
     ("windfall-jobfile", &["windfall-core", "windfall-catalog"]),
-    ("windfall-insight", &["windfall-catalog"]),
+    ("windfall-insight", &["windfall-core", "windfall-catalog"]),
     (
         "windfall-cli",
         &[
