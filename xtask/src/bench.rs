@@ -1,5 +1,6 @@
 //! Every figure that the documentation names, each from the command that makes it.
 
+use crate::bench_build::bench_build;
 use crate::bench_server::bench_server;
 use crate::components::Components;
 use crate::leftovers::Leftovers;
@@ -17,6 +18,10 @@ pub fn bench(args: &[String]) -> ExitCode {
     }
     if args.first().is_some_and(|name| name == "brain") {
         return finish(brain(&args[1..]));
+    }
+    // It builds for itself, from nothing: whoever asks for everything has built already.
+    if args.first().is_some_and(|name| name == "build") {
+        return finish(bench_build());
     }
     if args.first().is_some_and(|name| name == "profile") {
         return finish(profile(&args[1..]));

@@ -15,8 +15,17 @@ const CASES_SEED: &str = "PROPTEST_RNG_SEED";
 /// How many lines of a failed test are said again at the end.
 const LINES_AGAIN: usize = 60;
 
+/// One thing that was tried.
+struct Row {
+    name: String,
+    good: bool,
+    remark: String,
+    /// How long it took, where that is worth knowing.
+    seconds: u64,
+}
+
 struct Summary {
-    rows: Vec<(String, bool, String)>,
+    rows: Vec<Row>,
     /// What failed tests printed, to be said again at the end, where it is found.
     failures: Vec<Vec<String>>,
     passed: u64,
@@ -29,23 +38,29 @@ impl Summary {
         for violation in found {
             println!("{name}: {violation}");
         }
-        self.row(name, found.is_empty(), format!("{} found", found.len()));
+        self.row(name, found.is_empty(), format!("{} found", found.len()), 0);
     }
 
-    fn row(&mut self, name: &str, good: bool, remark: String) {
+    fn row(&mut self, name: &str, good: bool, remark: String, seconds: u64) {
         if good {
             self.passed += 1;
         } else {
             self.failed += 1;
         }
-        self.rows.push((name.to_owned(), good, remark));
+        self.rows.push(Row { name: name.to_owned(), good, remark, seconds });
+    }
+
+    fn skip(&mut self, name: String, why: String) {
+        self.skipped += 1;
+        self.rows.push(Row { name: format!("skipped: {name}"), good: true, remark: why, seconds: 0 });
     }
 
     fn step(&mut self, name: &str, command: &mut Command) {
         println!("\n== {name}");
         let began = Instant::now();
         let good = run(command);
-        self.row(name, good, format!("{} s", began.elapsed().as_secs()));
+        let seconds = began.elapsed().as_secs();
+        self.row(name, good, format!("{seconds} s"), seconds);
     }
 
     /// What the test programs said.
@@ -53,11 +68,10 @@ impl Summary {
         for ran in all {
             self.passed += ran.passed;
             self.failed += ran.failed;
-            self.skipped += ran.skipped.len() as u64;
             self.failures.extend(ran.failures);
             let remark = format!("{} passed, {} failed, {} s", ran.passed, ran.failed, ran.seconds);
-            self.rows.push((ran.name, ran.good, remark));
-            self.rows.extend(ran.skipped.into_iter().map(|why| (format!("skipped: {why}"), true, String::new())));
+            self.rows.push(Row { name: ran.name, good: ran.good, remark, seconds: ran.seconds });
+            ran.skipped.into_iter().for_each(|what| self.skip(what, String::new()));
         }
     }
 }
@@ -79,8 +93,7 @@ pub fn test(args: &[String]) -> ExitCode {
 
     let components = Components::start(leftovers);
     for (name, why) in &components.skipped {
-        summary.skipped += 1;
-        summary.rows.push((format!("skipped: {name}"), true, why.clone()));
+        summary.skip((*name).to_owned(), why.clone());
     }
     let mut env: Vec<(&str, String)> = components.env.clone();
     env.push(("WINDFALL_BIN", debug_program("windfall").display().to_string()));
@@ -91,7 +104,8 @@ pub fn test(args: &[String]) -> ExitCode {
     }
     let began = Instant::now();
     let ran = programs::run_all(&env);
-    summary.row("test programs", !ran.is_empty(), format!("{} of them, {} s", ran.len(), began.elapsed().as_secs()));
+    let count = format!("{} of them, {} s", ran.len(), began.elapsed().as_secs());
+    summary.row("test programs", !ran.is_empty(), count, 0);
     summary.programs(ran);
     let mut python = Command::new("python3");
     python.args(["-m", "unittest", "discover", "-s", "python/tests", "-t", "python"]).current_dir(root());
@@ -102,6 +116,16 @@ pub fn test(args: &[String]) -> ExitCode {
     summary.step("explorer, fresh seeds", explorer.args(["--seconds", seconds]).env(MARK, mark()));
     drop(components);
     report(&summary)
+}
+
+/// Things of the test command that are named as those that take longest.
+const LONGEST: usize = 6;
+
+fn longest(rows: &[Row]) {
+    let mut rows: Vec<&Row> = rows.iter().filter(|row| row.seconds > 0).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.seconds));
+    let named: Vec<String> = rows.iter().take(LONGEST).map(|row| format!("{} {} s", row.name, row.seconds)).collect();
+    println!("\nlongest: {}", named.join(", "));
 }
 
 fn report(summary: &Summary) -> ExitCode {
@@ -115,9 +139,10 @@ fn report(summary: &Summary) -> ExitCode {
         lines[last.max(first)..].iter().for_each(|line| println!("{line}"));
     }
     println!("\nsummary");
-    for (name, good, remark) in &summary.rows {
+    for Row { name, good, remark, .. } in &summary.rows {
         println!("  {:<6} {name:<28} {remark}", if *good { "ok" } else { "FAILED" });
     }
+    longest(&summary.rows);
     println!("\n{} passed, {} failed, {} skipped", summary.passed, summary.failed, summary.skipped);
     let ci = std::env::var_os("CI").is_some();
     if ci && summary.skipped > 0 {
