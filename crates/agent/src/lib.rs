@@ -23,6 +23,7 @@ pub use folder::{copy_fresh, foreign_paths};
 pub use guard::{UMASK, exec_worker, guard, launch};
 pub use serve::serve;
 pub use sweep::sweep;
+pub use worker::OF_DEVICES;
 
 /// Why a part of the agent could not do its work; it ends with this.
 #[derive(Debug, thiserror::Error)]

@@ -144,7 +144,7 @@ pub struct Device {
 pub enum DevicePart {
     #[default]
     Whole,
-    /// A share of its time and memory.
+    /// A share of it: of its price, and of its cores where something keeps programs to theirs; of its memory by agreement.
     Share { part: u32, of: u32 },
     /// A MIG instance by its profile, such as `1g.10gb`, which has so many of seven slices.
     Mig { profile: String, slices: u32 },

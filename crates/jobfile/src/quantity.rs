@@ -343,7 +343,8 @@ pub(super) fn accelerators(text: &str) -> Result<Ask, Problem> {
     if let Some(part) = share(number) {
         let part = part.ok_or_else(|| {
             let most = DevicePart::MOST_PARTS;
-            problem("is not a share of one accelerator").hint(format!("at most {most} parts, such as A100:1/3"))
+            problem("is not a share of one accelerator")
+                .hint(format!("more than nothing, less than one, in at most {most} parts: A100:1/3"))
         })?;
         return Ok(Ask { part, ..Ask::of(name, 1) });
     }

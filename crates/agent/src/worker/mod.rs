@@ -11,4 +11,5 @@ mod state;
 mod supervisor;
 mod view;
 
+pub use program::OF_DEVICES;
 pub(crate) use supervisor::{Order, Supervisor};

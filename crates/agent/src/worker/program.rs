@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 use tokio::process::{Child, Command};
 use windfall_core::WorkerEnd;
 
+/// Variables by which a program is kept to its devices. What a job was told by them is not for a job that it submits.
+pub const OF_DEVICES: [&str; 2] = ["CUDA_VISIBLE_DEVICES", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"];
+
 /// How often progress is read.
 const READ: Duration = Duration::from_millis(200);
 /// Once in so many reads, processes that lost their parent are looked at.
@@ -79,13 +82,13 @@ impl WorkerRun {
         if let Some(devices) = &order.devices {
             // An empty list hides all of them.
             let numbers: Vec<String> = devices.iter().map(u32::to_string).collect();
-            command.env("CUDA_VISIBLE_DEVICES", numbers.join(","));
+            command.env(OF_DEVICES[0], numbers.join(","));
         }
         if let Some((part, of)) = order.share {
             // Only where NVIDIA's MPS runs on the machine is the second one kept to; the program is told in any case.
             let percent = (100 * u64::from(part) / u64::from(of.max(1))).max(1);
             command.env("WINDFALL_ACCELERATOR_SHARE", format!("{part}/{of}"));
-            command.env("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", percent.to_string());
+            command.env(OF_DEVICES[1], percent.to_string());
         }
         let starting = Starting::new(&self.lease, mark);
         // The order cannot name another one.

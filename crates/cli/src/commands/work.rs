@@ -117,7 +117,7 @@ pub fn shrink(here: &Here, read: &mut Read) -> Result<(), Failure> {
 pub fn with_memory(here: &Here, read: &mut Read) -> Result<(), Failure> {
     let Some(least) = read.wishes.accelerator_memory_gb else { return Ok(()) };
     let facts = catalog(here)?;
-    // Of a share of an accelerator the job has that share of its memory.
+    // Of a share of an accelerator a job is to use no more than that share of its memory.
     let memory_gb = |ask: &Ask| {
         let (part, of) = ask.part.fraction();
         memory_gb(&facts, &ask.accelerator).map(|memory| memory * f64::from(part) / f64::from(of))

@@ -133,7 +133,7 @@ impl Awake {
     /// No more than this is left of an offer.
     fn found(&mut self, id: &OfferId, free: Option<u32>) {
         if let Some(shown) = self.shown.get_mut(id) {
-            shown.left = shown.left.zip(free).map(|(left, free)| left.min(free));
+            shown.left = shown.left.into_iter().chain(free).min();
         }
     }
 
@@ -160,6 +160,7 @@ impl Awake {
     pub fn forget(&mut self, id: WorkloadId) {
         self.jobs.remove(&id);
         self.await_room.remove(&id);
+        self.lookers.values_mut().for_each(|lookers| _ = lookers.remove(&id));
         self.set_moment(id, None);
     }
 

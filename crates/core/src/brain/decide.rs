@@ -365,7 +365,10 @@ impl Round<'_> {
         );
         let parts: Option<Vec<Allocation>> = leases.into_iter().map(|lease| self.own_part(job, lease)).collect();
         let Some(allocations) = parts else { return };
-        allocations.iter().for_each(|allocation| self.give_devices(allocation));
+        for allocation in &allocations {
+            self.give_devices(allocation);
+            self.rooms.begin(allocation.lease);
+        }
         self.say(Decision::Start { stint, allocations, resume }, reason);
     }
 

@@ -88,6 +88,8 @@ impl FreeDevices {
 #[derive(Default)]
 pub(super) struct Rooms {
     given: BTreeMap<LeaseId, Vec<Device>>,
+    /// Machines on which whoever has them starts in this step: its devices are among those given.
+    begun: BTreeSet<LeaseId>,
     /// Machines that are given back in this step: they take nobody in.
     closed: BTreeSet<LeaseId>,
     /// Machines of an offer that are on their way, or asked for in this step.
@@ -107,6 +109,15 @@ impl Rooms {
 
     pub fn give(&mut self, lease: LeaseId, devices: &[Device]) {
         self.given.entry(lease).or_default().extend_from_slice(devices);
+    }
+
+    /// Whoever has a machine starts on it in this step.
+    pub fn begin(&mut self, lease: LeaseId) {
+        self.begun.insert(lease);
+    }
+
+    pub fn has_begun(&self, lease: &Lease) -> bool {
+        self.begun.contains(&lease.id)
     }
 
     /// What is free of a machine that is dealt out by device, after the decisions of this step so far.

@@ -66,7 +66,7 @@ impl Round<'_> {
             let mut free = self.rooms.free(self.brain, lease);
             let devices = free.take(job.needs_on(lease)?)?;
             // Between two stints the devices of the holder stay its own.
-            if holder.stint.is_none() {
+            if holder.stint.is_none() && !self.rooms.has_begun(lease) {
                 free.take(holder.needs_on(lease)?)?;
             }
             Some((Allocation { devices: Some(devices), ..Allocation::whole(lease.id) }, holder.id))

@@ -5,10 +5,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The terminal's environment, for the program.
 pub fn environment() -> BTreeMap<String, String> {
+    let in_a_job = std::env::var_os("WINDFALL_LEASE").is_some();
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         // What an outer job was told is not for this one.
         .filter(|(name, _)| !name.starts_with("WINDFALL_") || name == "WINDFALL_HOME")
+        .filter(|(name, _)| !in_a_job || !windfall_agent::OF_DEVICES.contains(&name.as_str()))
         .chain([(windfall_agent::UMASK.to_owned(), umask())])
         .collect()
 }

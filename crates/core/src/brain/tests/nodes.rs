@@ -164,11 +164,12 @@ fn two_workloads_on_shares_of_one_accelerator_pay_for_their_shares_of_the_node()
         row(format!("job {second}"), 0.0, 7.0, (3, 56), 3_000_000_000),
         row(format!("job {first}"), 0.0, 7.0, (1, 14), 4_000_000_000),
         row("idle", 0.0, 7.0, (7, 8), 49_000_000_007),
-        row(format!("job {first}"), 7.0, 8.0, (1, 8), 1_000_000_000),
-        row("idle", 7.0, 8.0, (7, 8), 7_000_000_001),
+        // Rounded with what was paid before: an eighth of eight hours at one nano-dollar more is one more.
+        row(format!("job {first}"), 7.0, 8.0, (1, 8), 1_000_000_001),
+        row("idle", 7.0, 8.0, (7, 8), 7_000_000_000),
     ];
     assert_eq!(world.of_node(), expected);
-    assert_eq!(world.view(first).cost, NanoUsd(5_000_000_000));
+    assert_eq!(world.view(first).cost, NanoUsd(5_000_000_001));
 }
 
 #[test]
@@ -186,8 +187,8 @@ fn what_is_not_ours_has_what_our_leases_leave_of_its_part() {
     let expected = [
         row(&job, 0.0, 1.0, (3, 4), 6_000_000_000),
         row("idle", 0.0, 1.0, (1, 4), 2_000_000_001),
-        row(&job, 1.0, 2.0, (3, 4), 6_000_000_000),
-        row("foreign", 1.0, 2.0, (1, 4), 2_000_000_001),
+        row(&job, 1.0, 2.0, (3, 4), 6_000_000_001),
+        row("foreign", 1.0, 2.0, (1, 4), 2_000_000_000),
         row("foreign", 2.0, 3.0, (1, 2), 4_000_000_000),
         row("idle", 2.0, 3.0, (1, 2), 4_000_000_001),
     ];
@@ -262,13 +263,13 @@ fn late_news_of_a_lease_is_charged_for_its_own_time_and_changes_nobody_elses_bil
     world.pass(Span::hours(1));
     world.lease_gone(lease, Time(24 * HOUR) + Span::minutes(90));
     assert_eq!(world.view(first).cost, NanoUsd(1_500_000_000));
-    assert_eq!(world.view(second).cost, NanoUsd(14_000_000_001));
+    assert_eq!(world.view(second).cost, NanoUsd(14_000_000_002));
     world.event(Event::NodeGone { node: node().id });
     let rows = world.of_node();
     let paid = |who: &str| rows.iter().filter(|row| row.0 == who).map(|row| row.4).sum::<i64>();
     assert_eq!(paid(&format!("job {first}")), 1_500_000_000);
-    assert_eq!(paid(&format!("job {second}")), 14_000_000_001);
-    assert_eq!(paid("drained"), 1_500_000_001, "what the first left of a drained node");
+    assert_eq!(paid(&format!("job {second}")), 14_000_000_002);
+    assert_eq!(paid("drained"), 1_500_000_000, "what the first left of a drained node");
     assert_eq!(rows.iter().map(|row| row.4).sum::<i64>(), 3 * RATE.0);
 }
 

@@ -314,6 +314,19 @@ fn leases_of_a_gang_and_slices_are_not_shared() {
 }
 
 #[test]
+fn two_halves_that_come_at_once_share_one_machine() {
+    let mut world = world_of_four();
+    four(&mut world, LARGE_SPOT, 2.0, Some(8));
+    let jobs = [world.submit(asks(2, None)), world.submit(asks(2, None))];
+    world.decide();
+    let lease = world.brain.leases_of(jobs[0]).next().expect("asked for").id;
+    world.event(up(lease, world.now));
+    world.decide();
+    assert_eq!(jobs.map(|job| devices(&world, job)), [Some((lease, vec![0, 1])), Some((lease, vec![2, 3]))]);
+    assert_eq!(world.leases(), [lease], "the second starts in the same step as the first, and buys nothing");
+}
+
+#[test]
 fn jobs_that_come_at_once_wait_for_one_machine_that_has_room_for_them() {
     let mut world = world_of_four();
     four(&mut world, LARGE_SPOT, 2.0, Some(8));
