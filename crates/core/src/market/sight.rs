@@ -294,9 +294,15 @@ impl Sight {
         (late > self.doubt()).then_some(late)
     }
 
-    /// When the deadline will be lost by so much beyond all doubt, for somebody who holds nothing.
+    /// When the deadline will be lost by so much beyond all doubt, for somebody who makes no progress until then. What is
+    /// held and not ready uses up no slack until a changeover is over.
     pub fn lost_at(&self, by: Span) -> Option<Time> {
-        let at = self.now + (self.slack().filter(|_| self.present.is_none())? + self.doubt().max(by)) + Span(1);
+        let within = match &self.present {
+            Some(present) if present.running => return None,
+            Some(_) => self.starting(),
+            None => Span::ZERO,
+        };
+        let at = self.now + within + self.slack()? + self.doubt().max(by) + Span(1);
         (at > self.now).then_some(at)
     }
 
