@@ -453,3 +453,25 @@ fn an_upload_that_was_on_its_way_is_no_answer_to_a_stop() {
     world.ended(stint, WorkerEnd::Stopped);
     assert_eq!(world.brain.job(id).and_then(|job| job.saves_when_told), Some(false));
 }
+
+#[test]
+fn who_holds_a_machine_that_does_not_come_hears_when_the_deadline_is_lost() {
+    let mut world = world();
+    let asked_at = world.now;
+    // A policy that weighs nothing does not look again by itself.
+    let policy = Some("on-demand".to_owned());
+    let id = world.submit(JobSpec { deadline: Some(asked_at + Span::minutes(64)), policy, ..job(1, None) });
+    world.decide();
+    let lease = world.leases()[0];
+    world.event(Event::LeaseUp { lease, at: world.now, terms: Box::default(), ready: None });
+    world.decide();
+    let told = |decided: &[Decision]| decided.iter().any(|decision| matches!(decision, Decision::Notify { .. }));
+    let heard = (0..100).any(|_| {
+        world.now = world.brain.next_wakeup().expect("a wake-up").max(world.now);
+        told(&world.decide())
+    });
+    assert!(heard && world.brain.job(id).is_some_and(|job| job.told_infeasible));
+    // Two minutes for the changeover, two of slack, and what estimates may be off by; a boot may take fifteen.
+    let after = world.now - asked_at;
+    assert!(after > Span::minutes(4) && after < Span::minutes(7), "told after {after}");
+}
