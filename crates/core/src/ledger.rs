@@ -22,6 +22,7 @@ use crate::units::{NanoUsd, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// Who a stretch of a lease or of a node is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -198,11 +199,11 @@ pub struct LedgerRow {
     /// Who it is charged to.
     pub beneficiary: Beneficiary,
     /// Whose money it is. None where nobody's work is charged, and in rows of before accounts were kept.
-    pub account: Option<Account>,
+    pub account: Option<Arc<Account>>,
     /// The offer by name; none for a node, and in rows of before it was kept.
     pub offer: Option<OfferId>,
     /// What that was; none where nobody ever showed the offer, and in rows of before it was kept.
-    pub goods: Option<Goods>,
+    pub goods: Option<Arc<Goods>>,
     /// The part of the lease, or of the node, that this beneficiary has.
     pub share: Share,
     /// The charge.

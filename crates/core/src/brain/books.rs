@@ -2,7 +2,7 @@
 
 use super::{Brain, Job, Lease, Sharer};
 use crate::ids::{LeaseId, StintId, WorkloadId};
-use crate::ledger::{Account, Beneficiary, Bought, Charge, LedgerRow, Share};
+use crate::ledger::{Beneficiary, Bought, Charge, LedgerRow, Share};
 use crate::offer::Market;
 use crate::pool::Allocation;
 use crate::units::{NanoUsd, Time};
@@ -25,10 +25,9 @@ impl Lease {
     /// Charges everybody who has it until `at`.
     fn charge(&mut self, at: Time, seq: u64, jobs: &BTreeMap<WorkloadId, Job>) -> Vec<LedgerRow> {
         let charged = self.charged();
-        let known = charged.iter().filter_map(|charge| jobs.get(&charge.beneficiary.workload()?));
-        let accounts: Vec<Account> = known.map(|job| Account::of(job.id, &job.spec)).collect();
+        let whose = |id| jobs.get(&id).map(Job::account);
         let bought = Bought::lease(seq, self.id, &self.offer, self.goods.as_ref());
-        let rows = self.meter.as_mut().map(|meter| meter.close(at, bought, &charged, accounts)).unwrap_or_default();
+        let rows = self.meter.as_mut().map(|meter| meter.close(at, bought, &charged, whose)).unwrap_or_default();
         // What its node pays for costs nothing here; what was charged before is still corrected.
         rows.into_iter().filter(|row| !self.paid_by_node || row.amount != NanoUsd(0)).collect()
     }
@@ -156,7 +155,14 @@ impl Brain {
         let rate = lease.meter.as_ref().map_or(NanoUsd(0), |meter| meter.rate);
         let own = lease.charged().into_iter().filter(|charge| charge.beneficiary.workload() == Some(workload));
         let own = own.fold(NanoUsd(0), |sum, charge| sum + charge.share.of_rate(rate));
-        let of_node = self.node_meter(lease).map(|meter| meter.hourly(lease.id, workload));
+        let of_node = self.node_meter(lease).map(|meter| meter.hourly(lease.id, Some(workload)));
+        own + of_node.unwrap_or_default()
+    }
+
+    /// What a lease costs an hour, whoever pays for it.
+    pub(super) fn hourly_of_all(&self, lease: &Lease) -> NanoUsd {
+        let own = lease.meter.as_ref().map_or(NanoUsd(0), |meter| meter.rate);
+        let of_node = self.node_meter(lease).map(|meter| meter.hourly(lease.id, None));
         own + of_node.unwrap_or_default()
     }
 

@@ -11,6 +11,7 @@ use crate::units::{Span, Time};
 use crate::want::{Address, GroupPhase, LeaseTerms, Want};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// What was asked of an engine in one request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,7 +59,7 @@ pub struct Lease {
     /// What was bought: until it is up, what was asked for first.
     pub offer: OfferId,
     /// What that is: the ledger needs it also when the offer is gone.
-    pub goods: Option<Goods>,
+    pub goods: Option<Arc<Goods>>,
     pub market: Market,
     /// Since when it is wanted.
     pub asked_at: Time,
@@ -106,7 +107,7 @@ impl Lease {
             id,
             workload,
             offer,
-            goods: shown.map(Goods::of),
+            goods: shown.map(Goods::of).map(Arc::new),
             market: shown.map_or(Market::OnDemand, |offer| offer.market),
             asked_at,
             phase: LeasePhase::Asked,

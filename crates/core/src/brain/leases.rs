@@ -9,6 +9,7 @@ use crate::pool::Shape;
 use crate::record::{LeaseEnd, Refusal, WorkerEnd};
 use crate::units::{Span, Time};
 use crate::want::{Address, GroupPhase, LeaseTerms, Want};
+use std::sync::Arc;
 
 impl Brain {
     pub(super) fn on_acquire(&mut self, by: DecisionId, want: &Want) {
@@ -111,7 +112,8 @@ impl Brain {
         if let Some(offer) = self.offers.get(&offer) {
             lease.market = offer.market;
             let Shape { cpu_millis, memory_bytes, .. } = lease.terms.size;
-            lease.goods = Some(Goods { shape: HostShape { cpu_millis, memory_bytes }, ..Goods::of(offer) });
+            let goods = Goods { shape: HostShape { cpu_millis, memory_bytes }, ..Goods::of(offer) };
+            lease.goods = Some(Arc::new(goods));
         }
         lease.up_at = Some(at);
         lease.ready = ready.cloned().or(lease.ready.take());

@@ -1,13 +1,14 @@
 //! The fold over pools and nodes, and the books of nodes that are paid for whether they are used or not: who has what of
 //! such a node at a moment. A step looks at the node that it is about and at the leases on it, never at all of them.
 
-use super::{Brain, Lease};
+use super::{Brain, Job, Lease};
 use crate::ids::{LeaseId, NodeId, WorkloadId};
 use crate::ledger::{Account, Beneficiary, Charge, Goods, LedgerRow, NodeMeter, Split, dealt, part_of_node};
 use crate::pool::{Books, Health, Node, Pool, Shape};
 use crate::units::{NanoUsd, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// What the ledger needs to know of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,11 +86,11 @@ impl Brain {
         let Some(node) = lease.terms.node.clone() else { return };
         let capacity = self.nodes.get(&node).map(|node| node.capacity);
         let part = capacity.and_then(|capacity| lease.parts_of(capacity).last());
-        let account = lease.workload.and_then(|id| self.account(id));
+        let jobs = &self.jobs;
         let books = self.node_books.entry(node.clone()).or_default();
         books.leases.insert(id);
         let late = books.meter.as_mut().filter(|meter| at < meter.upto()).zip(part);
-        let rows = late.map(|(meter, part)| meter.came(at, (seq, &node), part, account)).unwrap_or_default();
+        let rows = late.map(|(meter, part)| meter.came(at, (seq, &node), part, |id| jobs.get(&id).map(Job::account))).unwrap_or_default();
         self.post(rows);
         self.split_node(&node, at, seq);
     }
@@ -124,7 +125,7 @@ impl Brain {
         let running = self.node_books.get(id).is_some_and(NodeBooks::is_running);
         let rows = match split {
             Some(split) if running => {
-                self.charge_node(id, |meter, accounts| meter.split(at, (seq, id), split, accounts))
+                self.charge_node(id, |meter, whose| meter.split(at, (seq, id), split, whose))
             }
             Some(split) => {
                 self.node_books.entry(id.clone()).or_default().meter = Some(NodeMeter::start(at, split));
@@ -132,7 +133,7 @@ impl Brain {
                 Vec::new()
             }
             None if running => {
-                let rows = self.charge_node(id, |meter, accounts| meter.end(at, (seq, id), accounts));
+                let rows = self.charge_node(id, |meter, whose| meter.end(at, (seq, id), whose));
                 // Leases of a node that is gone are about to go: they do not begin to cost something by themselves.
                 if self.nodes.contains_key(id) {
                     self.reprice_on(id, seq);
@@ -150,13 +151,11 @@ impl Brain {
     fn charge_node(
         &mut self,
         id: &NodeId,
-        charge: impl FnOnce(&mut NodeMeter, Vec<Account>) -> Vec<LedgerRow>,
+        charge: impl FnOnce(&mut NodeMeter, &dyn Fn(WorkloadId) -> Option<Account>) -> Vec<LedgerRow>,
     ) -> Vec<LedgerRow> {
-        let meter = self.node_books.get(id).and_then(|books| books.meter.as_ref());
-        let accounts = meter.into_iter().flat_map(NodeMeter::workloads).filter_map(|workload| self.account(workload));
-        let accounts: Vec<Account> = accounts.collect();
+        let jobs = &self.jobs;
         let meter = self.node_books.get_mut(id).and_then(|books| books.meter.as_mut());
-        meter.map(|meter| charge(meter, accounts)).unwrap_or_default()
+        meter.map(|meter| charge(meter, &|id| jobs.get(&id).map(Job::account))).unwrap_or_default()
     }
 
     /// Who has what of a node now: leases by the order in which they were asked for, then what is not ours, and the rest
@@ -170,14 +169,10 @@ impl Brain {
             .then(|| Charge::of(Beneficiary::Foreign, part_of_node(node.foreign, node.capacity)));
         Some(Split {
             rate: node.rate,
-            goods: Goods::of_node(node, pool),
+            goods: Arc::new(Goods::of_node(node, pool)),
             charged: dealt(ours.chain(foreign)),
             spare: spare(node.health),
         })
-    }
-
-    fn account(&self, workload: WorkloadId) -> Option<Account> {
-        self.jobs.get(&workload).map(|job| Account::of(job.id, &job.spec))
     }
 
     /// The pool that a lease is of: its node's, where that is known, else its offer's, also where that is sold out.
@@ -231,8 +226,7 @@ impl Brain {
             let Some(mut meter) = books.meter.clone().filter(|meter| meter.is_running() && meter.upto() < now) else {
                 continue;
             };
-            let accounts: Vec<Account> = meter.workloads().filter_map(|workload| self.account(workload)).collect();
-            rows.extend(meter.close(now, (self.last_seq, id), accounts));
+            rows.extend(meter.close(now, (self.last_seq, id), |id| self.jobs.get(&id).map(Job::account)));
         }
         rows
     }

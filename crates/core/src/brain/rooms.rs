@@ -4,6 +4,7 @@ use super::lookout::fits;
 use super::tables::Person;
 use super::{Brain, Job, Lease, LeasePhase};
 use crate::ids::{LeaseId, WorkloadId};
+use crate::ledger::Account;
 use crate::offer::{Market, OfferId};
 use crate::pool::{Device, DevicePart};
 use crate::spec::{Ask, is_tpu};
@@ -34,6 +35,11 @@ impl Job {
         let ask = self.spec.resources.iter().find(|ask| ask.accelerator == accelerator)?;
         let less = (1..all).contains(&ask.count) || ask.count == 1 && !ask.part.is_whole();
         Some(ask).filter(|_| dealt && less)
+    }
+
+    /// Whose money it costs.
+    pub(super) fn account(&self) -> Account {
+        Account::of(self.id, &self.spec)
     }
 
     /// Who it is of.

@@ -137,7 +137,7 @@ impl Round<'_> {
         let leases = || self.brain.used_by(job.id).map(|(lease, _)| lease);
         let rate = leases().fold(NanoUsd(0), |sum, lease| sum + self.brain.hourly(lease, job.id));
         // Whoever shares a machine may have to pay for all of it from one moment to the next.
-        let dearest = leases().filter_map(|lease| lease.meter.as_ref()).fold(NanoUsd(0), |sum, meter| sum + meter.rate);
+        let dearest = leases().fold(NanoUsd(0), |sum, lease| sum + self.brain.hourly_of_all(lease));
         let reserve = rate.max(dearest).for_span(job.spec.run.grace + Span::minutes(1));
         let left = budget - spent - reserve;
         if left.0 <= 0 {

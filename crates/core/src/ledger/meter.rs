@@ -1,18 +1,23 @@
 //! Counts what one lease or one node costs, and writes the rows for it. All rows of it add up to what it cost, to the
 //! nano-dollar, however it was cut into days, prices, beneficiaries and corrections.
 
-use super::{Account, Beneficiary, Charge, Goods, LedgerRow, Parts, share};
+use super::{Account, Beneficiary, Charge, Goods, LedgerRow, Parts, Share, share};
 use crate::ids::{LeaseId, NodeId, WorkloadId};
 use crate::offer::OfferId;
 use crate::units::{Accrued, NanoUsd, Span, Time};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 const DAY_MS: i64 = 86_400_000;
 
 /// Days of one stretch that get a row each: more than a year. News that comes later than that (a clock that jumped)
 /// must not make rows without end, so the days before them share one row.
 pub const MOST_DAYS: usize = 400;
+
+/// Stretches of a lease that late news can still change. They end with a price, or with a guest that comes or goes; while its
+/// engine is silent there are neither. A lease may live for years, so all of them cannot be kept.
+const REMEMBERED: usize = 256;
 
 /// Counts what one lease costs, from up until gone, or one node, from seen until gone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,9 +36,26 @@ pub struct Meter {
     /// price of its own time, and charged to who had it then.
     #[serde(default)]
     earlier: Vec<Stretch>,
-    /// Everybody who was charged: a job may be forgotten before what it paid is taken back.
-    #[serde(default)]
-    accounts: Vec<Account>,
+    /// Everybody who was charged for them: a job may be forgotten before what it paid is taken back.
+    #[serde(default, with = "accounts")]
+    accounts: BTreeMap<WorkloadId, Arc<Account>>,
+}
+
+/// Accounts are stored as a list: each says whose it is.
+mod accounts {
+    use super::*;
+    use serde::{Deserializer, Serializer};
+
+    type Accounts = BTreeMap<WorkloadId, Arc<Account>>;
+
+    pub fn serialize<S: Serializer>(accounts: &Accounts, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(accounts.values())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Accounts, D::Error> {
+        let all = Vec::<Arc<Account>>::deserialize(from)?;
+        Ok(all.into_iter().map(|account| (account.workload, account)).collect())
+    }
 }
 
 fn idle() -> Beneficiary {
@@ -62,17 +84,17 @@ pub struct Bought<'a> {
     /// Which offer; none for a node.
     pub offer: Option<&'a OfferId>,
     /// What that is, where it is known.
-    pub goods: Option<&'a Goods>,
+    pub goods: Option<&'a Arc<Goods>>,
 }
 
 impl<'a> Bought<'a> {
     /// A lease of an offer.
-    pub fn lease(seq: u64, lease: LeaseId, offer: &'a OfferId, goods: Option<&'a Goods>) -> Bought<'a> {
+    pub fn lease(seq: u64, lease: LeaseId, offer: &'a OfferId, goods: Option<&'a Arc<Goods>>) -> Bought<'a> {
         Bought { seq, lease: Some(lease), node: None, offer: Some(offer), goods }
     }
 
     /// A node.
-    pub fn node(seq: u64, node: &'a NodeId, goods: &'a Goods) -> Bought<'a> {
+    pub fn node(seq: u64, node: &'a NodeId, goods: &'a Arc<Goods>) -> Bought<'a> {
         Bought { seq, lease: None, node: Some(node), offer: None, goods: Some(goods) }
     }
 }
@@ -87,7 +109,7 @@ impl Meter {
             accrued: Accrued::default(),
             written: NanoUsd(0),
             earlier: Vec::new(),
-            accounts: Vec::new(),
+            accounts: BTreeMap::new(),
         }
     }
 
@@ -106,27 +128,40 @@ impl Meter {
     }
 
     /// Closes the stretch at `at` (which may lie before `upto`: a correction) and returns its rows: one for each day of
-    /// UTC and beneficiary. `charged` are the shares of this stretch; what they leave is spare. `accounts` are those of
-    /// the workloads among them.
+    /// UTC and beneficiary. `charged` are the shares of this stretch; what they leave is spare. `whose` gives accounts of
+    /// workloads among them.
     pub fn close(
         &mut self,
         at: Time,
         bought: Bought<'_>,
         charged: &[Charge],
-        accounts: impl IntoIterator<Item = Account>,
+        whose: impl Fn(WorkloadId) -> Option<Account>,
     ) -> Vec<LedgerRow> {
-        self.know(accounts);
+        let at = at.max(self.reaches_back_to());
         let mut rows = Vec::new();
         self.take_back(at, bought, &mut rows);
-        if at != self.upto {
+        if at > self.upto {
+            self.know(charged, whose);
             let charged = share::whole(charged, self.spare);
             let stretch = Stretch { from: self.upto, rate: self.rate, charged, spare: self.spare };
             self.count(at, bought, &stretch, &mut rows);
-            if at > stretch.from {
-                self.earlier.push(stretch);
-            }
+            self.keep(stretch);
+            self.remember(REMEMBERED);
         }
         rows
+    }
+
+    /// The first moment that news can still change.
+    fn reaches_back_to(&self) -> Time {
+        self.earlier.first().map_or(self.upto, |first| first.from)
+    }
+
+    /// Keeps a stretch that was counted; one that goes on as the last one did is the same.
+    fn keep(&mut self, stretch: Stretch) {
+        let goes_on = |last: &Stretch| Stretch { from: stretch.from, ..last.clone() } == stretch;
+        if !self.earlier.last().is_some_and(goes_on) {
+            self.earlier.push(stretch);
+        }
     }
 
     /// Takes stretches after `at` back, each at its own price and from those who were charged for it. Gives them as they
@@ -147,43 +182,45 @@ impl Meter {
         taken
     }
 
-    /// Late news changes who had what from `at` on: what was charged since is taken back, and charged anew. It reaches
-    /// back as far as the stretches that are remembered. What the whole cost stays the same.
+    /// Late news changes who had what from `at` on: what was charged since is taken back, and charged anew, from and to those
+    /// for whom that is another amount. It reaches back as far as the stretches that are remembered. What the whole cost
+    /// stays the same.
     pub(super) fn revise(
         &mut self,
         at: Time,
         bought: Bought<'_>,
         change: impl Fn(&mut Vec<Charge>, Beneficiary),
     ) -> Vec<LedgerRow> {
-        let at = at.max(self.earlier.first().map_or(self.upto, |first| first.from));
-        let mut rows = Vec::new();
-        for (mut stretch, end) in self.take_back(at, bought, &mut rows).into_iter().rev() {
+        let (mut back, mut anew) = (Vec::new(), Vec::new());
+        for (mut stretch, end) in self.take_back(at.max(self.reaches_back_to()), bought, &mut back).into_iter().rev() {
             change(&mut stretch.charged, stretch.spare);
             stretch.charged = share::whole(&stretch.charged, stretch.spare);
-            self.count(end, bought, &stretch, &mut rows);
-            self.earlier.push(stretch);
+            self.count(end, bought, &stretch, &mut anew);
+            self.keep(stretch);
         }
-        rows
+        without_what_is_the_same(back, anew)
     }
 
     /// Forgets all but the last so many stretches, and accounts that none of them names: corrections reach back no
     /// further then.
     pub(super) fn remember(&mut self, most: usize) {
         let surplus = self.earlier.len().saturating_sub(most);
-        if surplus > 0 {
-            self.earlier.drain(..surplus);
+        if surplus == 0 {
+            return;
         }
-        let charges = || self.earlier.iter().flat_map(|stretch| &stretch.charged);
-        let named: BTreeSet<WorkloadId> = charges().filter_map(|charge| charge.beneficiary.workload()).collect();
-        self.accounts.retain(|account| named.contains(&account.workload));
+        self.earlier.drain(..surplus);
+        let charges = self.earlier.iter().flat_map(|stretch| &stretch.charged);
+        let named: BTreeSet<WorkloadId> = charges.filter_map(|charge| charge.beneficiary.workload()).collect();
+        self.accounts.retain(|workload, _| named.contains(workload));
     }
 
-    /// Remembers whose money it is.
-    pub(super) fn know(&mut self, accounts: impl IntoIterator<Item = Account>) {
-        for account in accounts {
-            match self.accounts.iter_mut().find(|known| known.workload == account.workload) {
-                Some(known) => *known = account,
-                None => self.accounts.push(account),
+    /// Remembers whose money it is. What an account says of a workload never changes.
+    pub(super) fn know(&mut self, charged: &[Charge], whose: impl Fn(WorkloadId) -> Option<Account>) {
+        for workload in charged.iter().filter_map(|charge| charge.beneficiary.workload()) {
+            if !self.accounts.contains_key(&workload)
+                && let Some(account) = whose(workload)
+            {
+                self.accounts.insert(workload, Arc::new(account));
             }
         }
     }
@@ -205,7 +242,7 @@ impl Meter {
                     to,
                     rate: stretch.rate,
                     beneficiary: *beneficiary,
-                    account: beneficiary.workload().and_then(|id| self.account(id)).cloned(),
+                    account: beneficiary.workload().and_then(|id| self.accounts.get(&id)).cloned(),
                     offer: bought.offer.cloned(),
                     goods: bought.goods.cloned(),
                     share: *share,
@@ -216,10 +253,22 @@ impl Meter {
             }
         }
     }
+}
 
-    fn account(&self, workload: WorkloadId) -> Option<&Account> {
-        self.accounts.iter().find(|account| account.workload == workload)
+/// Rows that take something back and rows that charge it anew, without those that cancel each other.
+fn without_what_is_the_same(mut back: Vec<LedgerRow>, mut anew: Vec<LedgerRow>) -> Vec<LedgerRow> {
+    type What = (Time, Time, Beneficiary, Option<LeaseId>, Share);
+    let what = |row: &LedgerRow| -> What {
+        (row.begins(), row.from.max(row.to), row.beneficiary, row.lease, row.share)
+    };
+    let mut amounts: BTreeMap<What, NanoUsd> = BTreeMap::new();
+    for row in back.iter().chain(&anew) {
+        *amounts.entry(what(row)).or_default() += row.amount;
     }
+    let counts = |row: &LedgerRow| amounts.get(&what(row)) != Some(&NanoUsd(0));
+    back.retain(counts);
+    anew.retain(counts);
+    back.into_iter().chain(anew).collect()
 }
 
 /// Where the rows of a stretch end: at every midnight between, and at `at`.

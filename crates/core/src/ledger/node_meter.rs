@@ -6,6 +6,7 @@ use super::{Account, Beneficiary, Bought, Charge, Goods, LedgerRow, Meter, Share
 use crate::ids::{LeaseId, NodeId, WorkloadId};
 use crate::units::{NanoUsd, Time};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// Stretches that late news can still change. Stretches are closed by news only, so these reach back over any time in
 /// which there was none; a node in a cluster lives for years, so all of them cannot be kept.
@@ -15,7 +16,7 @@ const REMEMBERED: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeMeter {
     meter: Meter,
-    goods: Goods,
+    goods: Arc<Goods>,
     /// Who has what of it now; what this leaves is the meter's spare.
     charged: Vec<Charge>,
     /// Whether it is gone: late news of leases may still come.
@@ -26,7 +27,7 @@ pub struct NodeMeter {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
     pub rate: NanoUsd,
-    pub goods: Goods,
+    pub goods: Arc<Goods>,
     /// Leases on it, each with its parts, and then what is not ours. None has more than those before it leave.
     pub charged: Vec<Charge>,
     /// Who is charged for the rest.
@@ -68,13 +69,11 @@ impl NodeMeter {
         self.meter.upto
     }
 
-    /// The price of the part that a lease gives to a workload, an hour, rounded up.
-    pub fn hourly(&self, lease: LeaseId, workload: WorkloadId) -> NanoUsd {
-        let own = self
-            .charged
-            .iter()
-            .filter(|charge| is_of(charge, lease) && charge.beneficiary.workload() == Some(workload));
-        own.fold(NanoUsd(0), |sum, charge| sum + charge.share.of_rate(self.meter.rate))
+    /// The price of the part that a lease has, an hour, rounded up: all of it, or what it gives to one workload.
+    pub fn hourly(&self, lease: LeaseId, workload: Option<WorkloadId>) -> NanoUsd {
+        let is_of_it = |charge: &&Charge| workload.is_none() || charge.beneficiary.workload() == workload;
+        let parts = self.charged.iter().filter(|charge| is_of(charge, lease)).filter(is_of_it);
+        parts.fold(NanoUsd(0), |sum, charge| sum + charge.share.of_rate(self.meter.rate))
     }
 
     /// What a workload owes for a lease on it since the last rows were written.
@@ -87,24 +86,19 @@ impl NodeMeter {
         own.fold(NanoUsd(0), |sum, (_, amount)| sum + amount)
     }
 
-    /// Workloads that have a part of it.
-    pub fn workloads(&self) -> impl Iterator<Item = WorkloadId> {
-        self.charged.iter().filter_map(|charge| charge.beneficiary.workload())
-    }
-
     /// Another split from `at` on, which is not before the last one; rows for the time before it.
     pub fn split(
         &mut self,
         at: Time,
         (seq, node): (u64, &NodeId),
         split: Split,
-        accounts: impl IntoIterator<Item = Account>,
+        whose: impl Fn(WorkloadId) -> Option<Account>,
     ) -> Vec<LedgerRow> {
         let same = (self.meter.rate, self.meter.spare) == (split.rate, split.spare);
         if self.ended || (same && self.charged == split.charged && self.goods == split.goods) {
             return Vec::new();
         }
-        let rows = self.close(at, (seq, node), accounts);
+        let rows = self.close(at, (seq, node), whose);
         (self.meter.rate, self.meter.spare) = (split.rate, split.spare);
         (self.charged, self.goods) = (split.charged, split.goods);
         rows
@@ -115,13 +109,13 @@ impl NodeMeter {
         &mut self,
         at: Time,
         (seq, node): (u64, &NodeId),
-        accounts: impl IntoIterator<Item = Account>,
+        whose: impl Fn(WorkloadId) -> Option<Account>,
     ) -> Vec<LedgerRow> {
         if self.ended {
             return Vec::new();
         }
         let bought = Bought::node(seq, node, &self.goods);
-        let rows = self.meter.close(at.max(self.meter.upto), bought, &self.charged, accounts);
+        let rows = self.meter.close(at.max(self.meter.upto), bought, &self.charged, whose);
         self.meter.remember(REMEMBERED);
         rows
     }
@@ -131,9 +125,9 @@ impl NodeMeter {
         &mut self,
         at: Time,
         record: (u64, &NodeId),
-        accounts: impl IntoIterator<Item = Account>,
+        whose: impl Fn(WorkloadId) -> Option<Account>,
     ) -> Vec<LedgerRow> {
-        let rows = self.close(at, record, accounts);
+        let rows = self.close(at, record, whose);
         (self.ended, self.charged) = (true, Vec::new());
         rows
     }
@@ -144,9 +138,9 @@ impl NodeMeter {
         at: Time,
         (seq, node): (u64, &NodeId),
         part: Charge,
-        account: Option<Account>,
+        whose: impl Fn(WorkloadId) -> Option<Account>,
     ) -> Vec<LedgerRow> {
-        self.meter.know(account);
+        self.meter.know(&[part], whose);
         let bought = Bought::node(seq, node, &self.goods);
         self.meter.revise(at, bought, |charged, spare| {
             let mut left = part.share;

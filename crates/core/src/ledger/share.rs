@@ -23,8 +23,8 @@ impl Charge {
     }
 }
 
-/// A fraction of a lease: MIG has sevenths, which no number of thousandths can say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A fraction of a lease: MIG has sevenths, which no number of thousandths can say. The order is not that of size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Share {
     /// So many
     pub part: u64,

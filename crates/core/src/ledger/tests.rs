@@ -31,12 +31,10 @@ fn account(id: u64) -> Account {
 }
 
 /// Closes a stretch for the given shares.
-fn close(meter: &mut Meter, at: i64, goods: Option<&Goods>, charged: &[(Beneficiary, Share)]) -> Vec<LedgerRow> {
+fn close(meter: &mut Meter, at: i64, goods: Option<&Arc<Goods>>, charged: &[(Beneficiary, Share)]) -> Vec<LedgerRow> {
     let charged: Vec<Charge> = charged.iter().map(|(beneficiary, share)| Charge::of(*beneficiary, *share)).collect();
     let offer = OfferId::new("simulated/us-west-2a/p3.2xlarge/spot");
-    let workloads = charged.iter().filter_map(|charge| charge.beneficiary.workload());
-    let accounts: Vec<Account> = workloads.map(|id| account(id.0)).collect();
-    meter.close(Time(at), Bought::lease(1, lease(), &offer, goods), &charged, accounts)
+    meter.close(Time(at), Bought::lease(1, lease(), &offer, goods), &charged, |id| Some(account(id.0)))
 }
 
 fn sum(rows: &[LedgerRow]) -> i128 {
@@ -80,7 +78,7 @@ proptest! {
         known in any::<bool>(),
     ) {
         let shape = HostShape { cpu_millis: shape.0, memory_bytes: shape.1 };
-        let goods = known.then(|| goods(accelerators, shape));
+        let goods = known.then(|| Arc::new(goods(accelerators, shape)));
         let mut meter = Meter::start(Time(start), NanoUsd(3_060_000_000));
         let mut rows = Vec::new();
         // Prices from moments on, by which the cost is counted a second time and in one go.
@@ -136,7 +134,7 @@ proptest! {
 fn sevenths_are_exact_and_the_rest_is_idle() {
     let mut meter = Meter::start(Time(0), NanoUsd(7_000_000_001));
     let charged = [(JOB, Share::new(3, 7)), (OTHER, Share::new(2, 7))];
-    let rows = close(&mut meter, 3_600_000, Some(&goods(1, UNSAID)), &charged);
+    let rows = close(&mut meter, 3_600_000, Some(&Arc::new(goods(1, UNSAID))), &charged);
     let shares: Vec<(Beneficiary, Share, i64)> =
         rows.iter().map(|row| (row.beneficiary, row.share, row.amount.0)).collect();
     let expected = [
@@ -186,6 +184,34 @@ fn what_is_taken_back_is_taken_from_those_who_were_charged_on_the_day_that_they_
 }
 
 #[test]
+fn a_meter_that_runs_for_years_remembers_a_bounded_past() {
+    let mut meter = Meter::start(Time(0), NanoUsd(3_600_000));
+    let mut rows = Vec::new();
+    for guest in 1..=2_000 {
+        let charged = [(Beneficiary::Workload(WorkloadId(guest)), Share::new(1, 2)), (JOB, Share::new(1, 2))];
+        rows.extend(close(&mut meter, guest as i64 * 1_000, None, &charged));
+    }
+    let stored = serde_json::to_value(&meter).expect("a value");
+    let length = |part: &str| stored[part].as_array().map(Vec::len);
+    assert_eq!((length("earlier"), length("accounts")), (Some(256), Some(257)));
+    let read: Meter = serde_json::from_value(stored).expect("a meter");
+    assert_eq!(read, meter);
+    // News of an end that is longer ago than that takes back what is known of, and no more.
+    rows.extend(close(&mut meter, 5_000, None, &[]));
+    assert_eq!((meter.upto, sum(&rows)), (Time((2_000 - 256) * 1_000), (2_000 - 256) * 1_000));
+}
+
+#[test]
+fn a_stretch_that_goes_on_is_one() {
+    let mut meter = Meter::start(Time(0), NanoUsd(3_600_000));
+    for second in 1..=50 {
+        close(&mut meter, second * 1_000, None, &[(JOB, Share::WHOLE)]);
+    }
+    let back = close(&mut meter, 10_000, None, &[]);
+    assert_eq!((back.len(), sum(&back)), (1, -40_000));
+}
+
+#[test]
 fn news_that_comes_after_a_thousand_years_makes_few_rows() {
     let mut meter = Meter::start(Time(5), NanoUsd(1_000));
     let rows = close(&mut meter, 365_000 * DAY, None, &[(JOB, Share::WHOLE)]);
@@ -223,16 +249,19 @@ proptest! {
             lease: Some(named(slot)),
             ..Charge::of(Beneficiary::Workload(WorkloadId(u64::from(slot))), Share::new(1, of))
         };
-        let (seller, node) = (goods(8, HostShape::default()), NodeId("node".into()));
+        let (seller, node) = (Arc::new(goods(8, HostShape::default())), NodeId("node".into()));
         let charged: Vec<Charge> = (0..7).map(part).collect();
         let split = Split { rate: NanoUsd(rate), goods: seller, charged, spare: Beneficiary::Idle };
         let mut meter = NodeMeter::start(Time(0), split);
-        let mut rows = meter.close(Time(4_000_000), (1, &node), (0..7).map(account));
+        let mut rows = meter.close(Time(4_000_000), (1, &node), |id| Some(account(id.0)));
         let bill = |rows: &[LedgerRow]| sum(&rows.iter().filter(|row| row.lease == Some(named(3))).cloned().collect::<Vec<_>>());
         let (before, whole) = (bill(&rows), sum(&rows));
         // Others were gone earlier than it seemed, and some of them earlier still.
         for (at, slot) in news.into_iter().zip([0, 1, 2, 4, 5, 6].into_iter().cycle()) {
-            rows.extend(meter.left(Time(at), (2, &node), named(slot)));
+            let corrections = meter.left(Time(at), (2, &node), named(slot));
+            let of_others = corrections.iter().any(|row| row.lease.is_some_and(|lease| lease != named(slot)));
+            prop_assert!(!of_others, "nothing is written for those whose bill stays the same");
+            rows.extend(corrections);
         }
         prop_assert_eq!((bill(&rows), sum(&rows)), (before, whole));
     }

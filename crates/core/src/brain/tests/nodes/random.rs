@@ -3,6 +3,7 @@
 use super::*;
 use crate::ledger::MOST_DAYS;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 /// What happens next, and after how long.
 #[derive(Clone, Debug)]
@@ -182,34 +183,29 @@ proptest! {
 
 fn whole_and_of_one_day(rows: &[&LedgerRow]) -> Result<(), TestCaseError> {
     const DAY: i64 = 24 * HOUR;
-    let mut at = 0;
-    while at < rows.len() {
-        let (from, to) = (rows[at].from, rows[at].to);
-        let together = rows[at..].iter().take_while(|row| (row.from, row.to) == (from, to));
-        // One stretch has each beneficiary of a lease once; where the next stretch is of the same time, it begins anew.
-        let mut seen = Vec::new();
-        let stretch: Vec<&LedgerRow> = together
-            .take_while(|row| {
-                let full = Share::rest(seen.iter().map(|row: &&LedgerRow| row.share)).is_none() && !seen.is_empty();
-                seen.push(**row);
-                !full
-            })
-            .copied()
-            .collect();
-        prop_assert_eq!(Share::sum(stretch.iter().map(|row| row.share)), Share::WHOLE, "{:?}", stretch);
-        let (first, last) = (from.min(to).0, from.max(to).0);
+    let mut changes: BTreeMap<Time, f64> = BTreeMap::new();
+    for row in rows {
+        let (from, to) = (row.from, row.to);
+        let (first, last) = (from.min(to), from.max(to));
+        let part = row.share.part as f64 / row.share.of as f64 * if to < from { -1.0 } else { 1.0 };
+        *changes.entry(first).or_default() += part;
+        *changes.entry(last).or_default() -= part;
+        let (first, last) = (first.0, last.0);
         prop_assert!(last - first <= DAY || last - first > (MOST_DAYS as i64 - 2) * DAY);
         prop_assert_eq!(first.div_euclid(DAY), (last - 1).div_euclid(DAY), "a row crosses midnight");
-        for row in &stretch {
-            prop_assert!(row.share.part > 0, "a beneficiary without a part: {:?}", row);
-            prop_assert_eq!(row.lease.is_some(), row.beneficiary.workload().is_some());
-            prop_assert_eq!(row.account.as_ref().map(|account| account.workload), row.beneficiary.workload());
-            prop_assert_eq!(row.parts.map(|parts| parts.total()), Some(row.amount));
-            let exact = i128::from(row.rate.0) * i128::from((to - from).0) * i128::from(row.share.part)
-                / (i128::from(HOUR) * i128::from(row.share.of));
-            prop_assert!((i128::from(row.amount.0) - exact).abs() <= 2, "{:?} is not {}", row, exact);
-        }
-        at += stretch.len();
+        prop_assert!(row.share.part > 0, "a beneficiary without a part: {:?}", row);
+        prop_assert_eq!(row.lease.is_some(), row.beneficiary.workload().is_some());
+        prop_assert_eq!(row.account.as_ref().map(|account| account.workload), row.beneficiary.workload());
+        prop_assert_eq!(row.parts.map(|parts| parts.total()), Some(row.amount));
+        let exact = i128::from(row.rate.0) * i128::from((to - from).0) * i128::from(row.share.part)
+            / (i128::from(HOUR) * i128::from(row.share.of));
+        prop_assert!((i128::from(row.amount.0) - exact).abs() <= 2, "{:?} is not {}", row, exact);
+    }
+    // What is charged of the node at each moment, less what was taken back: all of it, or nothing when it is not there.
+    let mut whole = 0.0_f64;
+    for (at, change) in changes {
+        whole += change;
+        prop_assert!(whole.abs() < 1e-6 || (whole - 1.0).abs() < 1e-6, "{} of the node is charged at {:?}", whole, at);
     }
     Ok(())
 }
