@@ -119,13 +119,15 @@ impl LedgerAudit {
         for row in &unread {
             self.stands_alone(row).map_err(|what| (17, format!("{what}: {row:?}")))?;
         }
-        let one_stretch =
-            |a: &LedgerRow, b: &LedgerRow| (a.seq, &a.node, a.from, a.to) == (b.seq, &b.node, b.from, b.to);
         let of_lease = |a: &LedgerRow, b: &LedgerRow| (a.seq, a.lease, a.from, a.to) == (b.seq, b.lease, b.from, b.to);
         for rows in unread.chunk_by(of_lease).filter(|rows| rows[0].node.is_none()) {
             self.is_dealt(rows).map_err(|what| (6, format!("{what}: {rows:?}")))?;
         }
-        for rows in unread.chunk_by(one_stretch).filter(|rows| rows[0].node.is_some()) {
+        let mut of_nodes: BTreeMap<_, Vec<&LedgerRow>> = BTreeMap::new();
+        for row in unread.iter().filter(|row| row.node.is_some()) {
+            of_nodes.entry((row.seq, &row.node, row.begins(), row.from.max(row.to))).or_default().push(row);
+        }
+        for rows in of_nodes.values() {
             self.nodes.stretch(rows).map_err(|what| (6, format!("{what}: {rows:?}")))?;
         }
         Ok(std::mem::take(&mut self.cut))
@@ -135,7 +137,7 @@ impl LedgerAudit {
         let known = row.lease.and_then(|lease| self.offers.get(&lease));
         let (offer, found) = known.ok_or("a ledger row is of a lease that the log does not name")?;
         // One that was found may be of an offer that is no longer shown, of which nothing is known then.
-        let known = row.goods.as_ref() == self.goods.get(offer) || (*found && row.goods.is_none());
+        let known = row.goods.as_deref() == self.goods.get(offer) || (*found && row.goods.is_none());
         if row.offer.as_ref() != Some(offer) || !known {
             return Err("a ledger row names other goods than the lease that was paid for".to_owned());
         }
@@ -148,7 +150,7 @@ impl LedgerAudit {
         if first.div_euclid(DAY_MS) != (last - 1).div_euclid(DAY_MS) && last - first < MOST_DAYS as i64 * DAY_MS {
             return Err("a ledger row crosses midnight".to_owned());
         }
-        if row.account.as_ref() != row.beneficiary.workload().and_then(|id| self.accounts.get(&id)) {
+        if row.account.as_deref() != row.beneficiary.workload().and_then(|id| self.accounts.get(&id)) {
             return Err("a ledger row names another account than the job that it is charged to".to_owned());
         }
         match &row.node {

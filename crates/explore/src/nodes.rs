@@ -127,7 +127,7 @@ impl NodeAudit {
 
     /// Whether what a row says of its node is what the log says.
     pub fn is_true(&self, row: &LedgerRow, node: &NodeId) -> Result<(), String> {
-        if row.goods.as_ref() != self.goods.get(node) || row.offer.is_some() {
+        if row.goods.as_deref() != self.goods.get(node) || row.offer.is_some() {
             return Err("a ledger row names other goods than the node that was paid for".to_owned());
         }
         let published = self.rates.get(node).is_some_and(|rates| rates.iter().any(|(_, rate)| *rate == row.rate));
@@ -138,9 +138,12 @@ impl NodeAudit {
         Ok(())
     }
 
-    /// Rows of one stretch of a node: all of it is charged to somebody, and each is charged once.
-    pub fn stretch(&mut self, rows: &[LedgerRow]) -> Result<(), String> {
-        if Share::rest(rows.iter().map(|row| row.share)).is_some() {
+    /// Rows that one record gave rise to for one stretch of a node: all of it is charged to somebody; or, in a correction,
+    /// what is taken back from some is charged to others.
+    pub fn stretch(&mut self, rows: &[&LedgerRow]) -> Result<(), String> {
+        let (charged, taken_back): (Vec<&LedgerRow>, Vec<&LedgerRow>) = rows.iter().partition(|row| row.from <= row.to);
+        let part = |rows: &[&LedgerRow]| Share::sum(rows.iter().map(|row| row.share));
+        if part(&charged) != if taken_back.is_empty() { Share::WHOLE } else { part(&taken_back) } {
             return Err("parts of a node are charged to nobody".to_owned());
         }
         let who: BTreeSet<_> = rows.iter().map(|row| (row.beneficiary, row.lease)).collect();

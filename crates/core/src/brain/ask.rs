@@ -4,6 +4,8 @@
 use super::Job;
 use super::decide::Round;
 use super::queue::{IsStirred, Stir};
+use super::rooms::counts_on;
+use super::sight::affordable;
 use crate::ids::WorkloadId;
 use crate::market::Sight;
 use crate::offer::{Offer, OfferId};
@@ -74,13 +76,26 @@ impl Round<'_> {
 
     /// Whether the reason for which a job may be looked at is one for it.
     pub(super) fn is_stirred(&self, id: WorkloadId, stir: Stir) -> IsStirred {
-        let Stir::Open { offer, least, floor } = stir else { return IsStirred::Yes };
-        let left = self.brain.offers.get(offer).and_then(|offer| self.left_of(offer, 0));
-        if left.is_some_and(|left| left < least) {
-            return IsStirred::Over;
+        let Some(job) = self.brain.jobs.get(&id) else { return IsStirred::No };
+        match stir {
+            Stir::Any => IsStirred::Yes,
+            Stir::Open { offer, least, floor } => {
+                let left = self.brain.offers.get(offer).and_then(|offer| self.left_of(offer, 0));
+                match left.is_some_and(|left| left < least) {
+                    true => IsStirred::Over,
+                    false if job.spec.max_price.is_some_and(|limit| limit < floor) => IsStirred::No,
+                    false => IsStirred::Yes,
+                }
+            }
+            Stir::Room { person, offer, ask } => {
+                let may_move_in = |offer: &Offer| affordable(job, offer) && !counts_on(job, offer.market);
+                match self.brain.has_room(&self.rooms, person, offer, ask) {
+                    false => IsStirred::Over,
+                    true if self.brain.offers.get(offer).is_some_and(may_move_in) => IsStirred::Yes,
+                    true => IsStirred::No,
+                }
+            }
         }
-        let limit = self.brain.jobs.get(&id).and_then(|job| job.spec.max_price);
-        if limit.is_some_and(|limit| limit < floor) { IsStirred::No } else { IsStirred::Yes }
     }
 
     /// What others hold, or take in this very step, cannot be had any more. What the job holds itself can: it would be

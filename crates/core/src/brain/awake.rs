@@ -3,8 +3,9 @@
 
 use super::lookout::fits;
 use super::queue::{Source, Stir};
+use super::room_watch::{RoomKey, RoomLooked, RoomWatch};
 use super::tables::{FitClass, Jobs, Person};
-use super::{Brain, Lease};
+use super::{Brain, Job, Lease};
 use crate::ids::{DecisionId, PoolId, WorkloadId};
 use crate::market::foresight::PlanTerms;
 use crate::offer::{Offer, OfferId};
@@ -19,14 +20,12 @@ pub(super) struct Awake {
     jobs: BTreeSet<WorkloadId>,
     /// Offers of which something may be different: what is shown, what is held, or whether they answer.
     offers: BTreeSet<OfferId>,
-    /// People whose machines may have other room than before.
-    people: BTreeSet<Person>,
+    /// Machines with room.
+    pub rooms: RoomWatch,
     /// Every offer as it was when jobs last looked.
     shown: BTreeMap<OfferId, Shown>,
     /// Jobs that looked at an offer since it was last out of reach for everybody. Without an entry, everybody may have.
     lookers: BTreeMap<OfferId, BTreeSet<WorkloadId>>,
-    /// Jobs that wait for a machine on its way to somebody else.
-    await_room: BTreeSet<WorkloadId>,
     /// When offers that refused may be asked again.
     reopening: BTreeSet<(Time, OfferId)>,
     moments: BTreeMap<WorkloadId, Time>,
@@ -40,10 +39,9 @@ impl Default for Awake {
             everyone: true,
             jobs: BTreeSet::new(),
             offers: BTreeSet::new(),
-            people: BTreeSet::new(),
+            rooms: RoomWatch::default(),
             shown: BTreeMap::new(),
             lookers: BTreeMap::new(),
-            await_room: BTreeSet::new(),
             reopening: BTreeSet::new(),
             moments: BTreeMap::new(),
             by_moment: BTreeSet::new(),
@@ -84,6 +82,11 @@ impl Shown {
         self.offer.price_per_hour
     }
 
+    /// Whether it is the same but for how many there are.
+    fn has_same_terms(&self, other: &Shown) -> bool {
+        self.is_same_thing(other) && (self.price(), self.shut) == (other.price(), other.shut)
+    }
+
     /// Whether it is the same but for how many there are, and what they cost.
     fn is_same_thing(&self, other: &Shown) -> bool {
         let (price_per_hour, capacity) = (other.offer.price_per_hour, other.offer.capacity);
@@ -98,9 +101,17 @@ pub(super) struct LookedJob {
     pub moment: Option<Time>,
     /// It has something to say, and is asked again until that is done; or it could not be asked.
     pub again: bool,
-    pub awaits_room: bool,
+    /// The job whose machine is on its way and is waited for.
+    pub waits_for: Option<WorkloadId>,
     /// The plan that it would follow.
     pub wanted: Option<PlanTerms>,
+}
+
+/// Who is to be looked at in a step, and what there is to see.
+pub(super) struct Sources<'a> {
+    pub sources: Vec<Source<'a>>,
+    pub offers: Vec<(OfferId, Option<Shown>)>,
+    pub rooms: Vec<RoomLooked>,
 }
 
 /// What a step looked at.
@@ -108,6 +119,9 @@ pub(super) struct Looked {
     pub now: Time,
     pub jobs: Vec<LookedJob>,
     pub offers: Vec<(OfferId, Option<Shown>)>,
+    pub rooms: Vec<RoomLooked>,
+    /// Machines of which something was given away.
+    pub taken_of: BTreeSet<RoomKey>,
 }
 
 impl Awake {
@@ -137,9 +151,10 @@ impl Awake {
         }
     }
 
-    fn person(&mut self, person: &Person) {
+    /// Machines of an offer that a person has may have other room than before.
+    fn room(&mut self, person: &Person, offer: &OfferId) {
         if !self.everyone {
-            self.people.insert(person.clone());
+            self.rooms.touch(person, offer);
         }
     }
 
@@ -157,9 +172,10 @@ impl Awake {
     }
 
     /// A job is not there any more.
-    pub fn forget(&mut self, id: WorkloadId) {
+    pub fn forget(&mut self, job: &Job) {
+        let id = job.id;
         self.jobs.remove(&id);
-        self.await_room.remove(&id);
+        self.rooms.forget(job);
         self.lookers.values_mut().for_each(|lookers| _ = lookers.remove(&id));
         self.set_moment(id, None);
     }
@@ -192,10 +208,13 @@ impl Awake {
 
     /// Notes what a step has looked at.
     pub fn looked(&mut self, looked: Looked, jobs: &Jobs) {
-        self.everyone = false;
+        if std::mem::take(&mut self.everyone) {
+            self.rooms.clear();
+        }
         self.jobs.clear();
         self.offers.clear();
-        self.people.clear();
+        let saw = looked.jobs.iter().filter_map(|job| jobs.get(&job.id));
+        self.rooms.looked(looked.rooms, looked.taken_of, saw);
         for (id, shown) in looked.offers {
             // Whoever looked before knows by now that nobody can have it.
             match &shown {
@@ -215,10 +234,7 @@ impl Awake {
         }
         for job in looked.jobs {
             self.set_moment(job.id, job.moment);
-            match job.awaits_room {
-                true => self.await_room.insert(job.id),
-                false => self.await_room.remove(&job.id),
-            };
+            self.rooms.waits_for(job.id, job.waits_for);
             if job.again {
                 self.jobs.insert(job.id);
             }
@@ -232,30 +248,23 @@ impl Awake {
 impl Brain {
     /// Brings the indices up to date after a record, and wakes whoever it concerns.
     pub(super) fn settle(&mut self) {
-        let jobs = &self.jobs;
-        let dealt_to = |lease: &Lease| {
-            let holder = lease.workload.and_then(|workload| jobs.get(&workload))?;
-            holder.needs_on(lease).map(|_| holder.person())
-        };
-        let awake = &mut self.awake;
+        let changed = self.jobs.refresh();
+        // Its devices may be free, or not any more.
+        changed.presence.into_iter().for_each(|id| self.leases.touch_of(id));
+        let (jobs, awake) = (&self.jobs, &mut self.awake);
         let mut held = BTreeSet::new();
-        self.leases.refresh(dealt_to, |workloads, offer, person| {
+        let dealt = |lease: &Lease| lease.dealt(jobs);
+        self.leases.refresh(dealt, |workloads, offer, person| {
             workloads.iter().for_each(|id| awake.job(*id));
             held.insert(offer.clone());
-            person.into_iter().for_each(|person| awake.person(person));
+            person.into_iter().for_each(|person| awake.room(person, offer));
         });
         for offer in held {
             let free = self.free_of(&offer);
             self.awake.offer(&offer);
             self.awake.found(&offer, free);
         }
-        let changed = self.jobs.refresh();
         changed.any.into_iter().for_each(|id| self.awake.job(id));
-        // Its devices may be free, or not any more.
-        for lease in changed.presence.into_iter().flat_map(|id| self.leases.used_by(id)) {
-            lease.workload.into_iter().for_each(|holder| self.awake.job(holder));
-            self.leases.dealt_to(lease.id).into_iter().for_each(|person| self.awake.person(person));
-        }
     }
 
     /// An engine falls silent, or answers again: news to whoever can have something of it, or has.
@@ -301,46 +310,36 @@ impl Brain {
         })
     }
 
-    /// Who is to be looked at in a step, by why; and offers as they will have seen them then, where that is something new.
-    pub(super) fn sources(&self, now: Time) -> (Vec<Source<'_>>, Vec<(OfferId, Option<Shown>)>) {
+    /// Who is to be looked at in a step, by why; and offers and machines with room as they will have seen them then, where
+    /// that is something new.
+    pub(super) fn sources(&self, now: Time) -> Sources<'_> {
         let awake = &self.awake;
         if awake.everyone {
             let gone = awake.shown.keys().filter(|id| !self.offers.contains_key(*id));
             let offers = self.offers.keys().chain(gone).map(|id| (id.clone(), self.shown(id, now))).collect();
             let everyone = Source { ids: Box::new(self.jobs.keys().copied()), stir: Stir::Any };
-            return (vec![everyone], offers);
+            return Sources { sources: vec![everyone], offers, rooms: self.all_rooms() };
         }
         let mut own: BTreeSet<WorkloadId> = awake.jobs.iter().copied().chain(awake.due(now)).collect();
-        own.extend(self.rivals_of(&own));
+        own.extend(own.iter().flat_map(|holder| awake.rooms.waiting_for(*holder)).collect::<Vec<_>>());
         let mut sources = vec![Source { ids: Box::new(own.into_iter()), stir: Stir::Any }];
-        for person in &awake.people {
-            // Whoever has a gang moves in with nobody.
-            let one = |id: &WorkloadId| self.jobs.get(id).is_some_and(|job| job.spec.gang == 1);
-            sources.push(Source { ids: Box::new(self.jobs.of_person(person).filter(one)), stir: Stir::Any });
-        }
         let reopened = awake.reopening.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| id);
         let suspects: BTreeSet<&OfferId> = awake.offers.iter().chain(reopened).collect();
         let mut changed: BTreeMap<&OfferId, Option<Shown>> = BTreeMap::new();
+        let mut with_other_terms = Vec::new();
         for id in suspects {
             let (before, after) = (awake.shown.get(id), self.shown(id, now));
             if before != after.as_ref() {
                 self.stirred_by(id, before, after.as_ref(), &changed, &mut sources);
+                if before.zip(after.as_ref()).is_none_or(|(before, after)| !before.has_same_terms(after)) {
+                    with_other_terms.push(id);
+                }
                 changed.insert(id, after);
             }
         }
         let offers = changed.into_iter().map(|(id, shown)| (id.clone(), shown)).collect();
-        (sources, offers)
-    }
-
-    /// Jobs that wait for the same room as some that are looked at and hold nothing: who comes first has it.
-    fn rivals_of(&self, looked_at: &BTreeSet<WorkloadId>) -> Vec<WorkloadId> {
-        if self.awake.await_room.is_empty() {
-            return Vec::new();
-        }
-        let empty_handed = looked_at.iter().filter(|id| self.leases.used_by(**id).next().is_none());
-        let people: BTreeSet<Person> = empty_handed.filter_map(|id| Some(self.jobs.get(id)?.person())).collect();
-        let theirs = people.iter().flat_map(|person| self.jobs.of_person(person));
-        theirs.filter(|id| self.awake.await_room.contains(id)).collect()
+        let rooms = self.stirred_by_rooms(&with_other_terms, &mut sources);
+        Sources { sources, offers, rooms }
     }
 
     /// Jobs for whom a changed offer may make a difference, when others have changed already.
@@ -391,22 +390,25 @@ impl Brain {
     }
 
     /// Who holds something of a changed offer and goes on to see it, whether anybody else can have it or not. The price of
-    /// spot is news where it passes that of something firm; of several accelerators, each price is compared with all.
+    /// spot is news where it passes that of something firm, and news to whoever holds that; of several accelerators, each
+    /// price is compared with all.
     fn concerned_holders(&self, id: &OfferId, before: Option<&Shown>, after: Option<&Shown>) -> BTreeSet<WorkloadId> {
         let known = before.zip(after);
         if known.is_some_and(|(before, after)| before.is_same_thing(after) && before.price() == after.price()) {
             return BTreeSet::new();
         }
-        let passed = known.filter(|(before, after)| before.is_same_thing(after) && after.is_spot());
-        let passes_firm = passed.is_none_or(|(before, after)| {
-            let between = before.price().min(after.price())..=before.price().max(after.price());
-            let firm = self.offers.values().filter(|offer| !offer.market.can_be_taken());
-            let mut firm = firm.filter(|offer| offer.accelerator == after.offer.accelerator);
-            firm.any(|offer| between.contains(&offer.price_per_hour))
-        });
-        let holders = self.leases.of_offer(id).flat_map(|lease| self.workloads_on(lease.id));
+        let holders = |id| self.leases.of_offer(id).flat_map(|lease| self.workloads_on(lease.id));
+        let Some((before, after)) = known.filter(|(before, after)| before.is_same_thing(after) && after.is_spot())
+        else {
+            return holders(id).collect();
+        };
+        let between = before.price().min(after.price())..=before.price().max(after.price());
+        let firm = self.offers.values().filter(|offer| !offer.market.can_be_taken());
+        let passed: Vec<&Offer> = firm.filter(|offer| between.contains(&offer.price_per_hour)).collect();
+        let passes_alike = passed.iter().any(|offer| offer.accelerator == after.offer.accelerator);
         let compares = |id: &WorkloadId| self.jobs.get(id).is_some_and(|job| job.spec.resources.len() != 1);
-        holders.filter(|id| passes_firm || compares(id)).collect()
+        let own = holders(id).filter(|id| passes_alike || compares(id));
+        own.chain(passed.iter().flat_map(|firm| holders(&firm.id))).collect()
     }
 
     /// Whether a change of an offer may change what jobs of a class decide that could have it neither before nor after.

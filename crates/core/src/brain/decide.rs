@@ -33,8 +33,8 @@ pub(super) struct Round<'a> {
     wake: Option<Time>,
     /// The plan that the job would follow if it were solved.
     pub wanted: Option<PlanTerms>,
-    /// The job waits for a machine on its way to somebody else.
-    awaits_room: bool,
+    /// The job whose machine is on its way and is waited for.
+    waits_for: Option<WorkloadId>,
     /// Instances of each offer that decisions of this step take.
     pub taken: BTreeMap<OfferId, u32>,
     pub rooms: Rooms,
@@ -50,7 +50,7 @@ impl<'a> Round<'a> {
             decided: Vec::new(),
             wake: None,
             wanted: None,
-            awaits_room: false,
+            waits_for: None,
             taken: BTreeMap::new(),
             rooms: Rooms::default(),
             moved_in: BTreeSet::new(),
@@ -59,13 +59,14 @@ impl<'a> Round<'a> {
 
     pub fn look_at(&mut self, job: &Job) -> LookedJob {
         let said = self.decided.len();
-        (self.wake, self.wanted, self.awaits_room) = (None, None, false);
+        (self.wake, self.wanted, self.waits_for) = (None, None, None);
+        self.rooms.look_at(self.brain, job);
         self.for_job(job);
         LookedJob {
             id: job.id,
             moment: self.wake,
             again: self.decided.len() > said,
-            awaits_room: self.awaits_room,
+            waits_for: self.waits_for,
             wanted: self.wanted,
         }
     }
@@ -388,8 +389,12 @@ impl Round<'_> {
         match choice {
             Choice::Take(offer) => match self.room_on(job, &offer) {
                 Some((allocation, holder)) => self.move_in(job, allocation, holder),
-                None if self.room_is_coming(job, &offer) => self.awaits_room = true,
-                None => self.acquire(job, &offer, sight, &reason),
+                None => {
+                    self.waits_for = self.room_is_coming(job, &offer);
+                    if self.waits_for.is_none() {
+                        self.acquire(job, &offer, sight, &reason);
+                    }
+                }
             },
             Choice::Stay { until } | Choice::Wait { until } => self.wake_maybe(until),
         }

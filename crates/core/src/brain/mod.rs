@@ -22,6 +22,7 @@ mod plans;
 mod progress;
 mod queue;
 mod recent;
+mod room_watch;
 mod rooms;
 mod rules;
 mod sharing;

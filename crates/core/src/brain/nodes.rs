@@ -90,7 +90,9 @@ impl Brain {
         let books = self.node_books.entry(node.clone()).or_default();
         books.leases.insert(id);
         let late = books.meter.as_mut().filter(|meter| at < meter.upto()).zip(part);
-        let rows = late.map(|(meter, part)| meter.came(at, (seq, &node), part, |id| jobs.get(&id).map(Job::account))).unwrap_or_default();
+        let rows = late
+            .map(|(meter, part)| meter.came(at, (seq, &node), part, |id| jobs.get(&id).map(Job::account)))
+            .unwrap_or_default();
         self.post(rows);
         self.split_node(&node, at, seq);
     }
@@ -124,9 +126,7 @@ impl Brain {
         workloads.into_iter().for_each(|workload| self.awake.job(workload));
         let running = self.node_books.get(id).is_some_and(NodeBooks::is_running);
         let rows = match split {
-            Some(split) if running => {
-                self.charge_node(id, |meter, whose| meter.split(at, (seq, id), split, whose))
-            }
+            Some(split) if running => self.charge_node(id, |meter, whose| meter.split(at, (seq, id), split, whose)),
             Some(split) => {
                 self.node_books.entry(id.clone()).or_default().meter = Some(NodeMeter::start(at, split));
                 self.reprice_on(id, seq);

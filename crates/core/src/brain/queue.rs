@@ -1,7 +1,9 @@
 //! Jobs that are looked at in a step, each once and in their order, whatever the reasons.
 
+use super::tables::Person;
 use crate::ids::WorkloadId;
 use crate::offer::OfferId;
+use crate::spec::Ask;
 use crate::units::NanoUsd;
 use std::collections::BTreeSet;
 
@@ -13,6 +15,8 @@ pub(super) enum Stir<'a> {
     /// So many of an offer can be had, from this price on: it matters only as long as that is so, and only to those who
     /// can pay it.
     Open { offer: &'a OfferId, least: u32, floor: NanoUsd },
+    /// Machines of an offer that a person has, with room for an ask: it matters only as long as there is some.
+    Room { person: &'a Person, offer: &'a OfferId, ask: &'a Ask },
 }
 
 /// Jobs to look at for one reason, in their order.
@@ -85,7 +89,7 @@ mod tests {
         let sources = vec![source(&[2, 5, 9], Stir::Any), source(&[1, 2, 3, 4, 9], open)];
         let mut queue = Queue::of(sources);
         let is_stirred = |id: WorkloadId, stir: Stir| match stir {
-            Stir::Any => IsStirred::Yes,
+            Stir::Any | Stir::Room { .. } => IsStirred::Yes,
             Stir::Open { .. } if id.0 == 1 => IsStirred::No,
             Stir::Open { .. } if id.0 > 3 => IsStirred::Over,
             Stir::Open { .. } => IsStirred::Yes,

@@ -1,11 +1,11 @@
 //! Devices of machines that nobody uses: which there are at a step, which are on their way, and who may have them.
 
 use super::lookout::fits;
-use super::tables::Person;
+use super::tables::{Dealt, Jobs, Person, Room};
 use super::{Brain, Job, Lease, LeasePhase};
 use crate::ids::{LeaseId, WorkloadId};
 use crate::ledger::Account;
-use crate::offer::{Market, OfferId};
+use crate::offer::{Market, Offer, OfferId};
 use crate::pool::{Device, DevicePart};
 use crate::spec::{Ask, is_tpu};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +32,7 @@ impl Job {
     /// The same of a machine that has so many.
     pub(super) fn needs_of(&self, accelerator: &str, all: u32) -> Option<&Ask> {
         let dealt = !is_tpu(accelerator) && (1..=MOST_DEVICES).contains(&all);
-        let ask = self.spec.resources.iter().find(|ask| ask.accelerator == accelerator)?;
+        let ask = ask_for(&self.spec.resources, accelerator)?;
         let less = (1..all).contains(&ask.count) || ask.count == 1 && !ask.part.is_whole();
         Some(ask).filter(|_| dealt && less)
     }
@@ -51,6 +51,11 @@ impl Job {
     pub(super) fn is_leaving(&self) -> bool {
         self.ended.is_some() || self.cancelled_by.is_some() || self.paused || self.verdict.is_some()
     }
+}
+
+/// What is asked of an accelerator.
+pub(super) fn ask_for<'a>(asks: &'a [Ask], accelerator: &str) -> Option<&'a Ask> {
+    asks.iter().find(|ask| ask.accelerator == accelerator)
 }
 
 /// What nobody has of each device of a machine, in [`DevicePart::UNITS`].
@@ -85,8 +90,21 @@ impl FreeDevices {
         }
     }
 
+    /// Nobody has these any more.
+    fn give_back(&mut self, devices: &[Device]) {
+        for device in devices {
+            if let Some(free) = self.0.get_mut(device.number as usize) {
+                *free = (*free + device.part.units()).min(DevicePart::UNITS);
+            }
+        }
+    }
+
     fn give_all(&mut self) {
         self.0.fill(0);
+    }
+
+    pub fn is_none(&self) -> bool {
+        self.0.iter().all(|free| *free == 0)
     }
 }
 
@@ -99,13 +117,50 @@ pub(super) struct Rooms {
     /// Machines that are given back in this step: they take nobody in.
     closed: BTreeSet<LeaseId>,
     /// Machines of an offer that are on their way, or asked for in this step.
-    coming: BTreeMap<(OfferId, Person), Vec<Coming>>,
+    coming: BTreeMap<(OfferId, Person), Coming>,
+    /// Jobs that were looked at: what they waited for before does not count any more.
+    looked_at: BTreeSet<WorkloadId>,
 }
 
-/// A machine that is on its way, with devices for more than the job that it was asked for.
-pub(super) struct Coming {
-    pub holder: WorkloadId,
-    pub spare: FreeDevices,
+/// Machines that are on their way, each with devices for more than the job that it was asked for, by that job.
+#[derive(Default)]
+struct Coming {
+    machines: BTreeMap<WorkloadId, ComingMachine>,
+    /// Those of which somebody may still have something.
+    spare: BTreeSet<WorkloadId>,
+}
+
+struct ComingMachine {
+    spare: FreeDevices,
+    /// Jobs that wait for it, with what they are to have.
+    waiting: BTreeMap<WorkloadId, Vec<Device>>,
+}
+
+impl Coming {
+    fn insert(&mut self, holder: WorkloadId, spare: FreeDevices) {
+        self.machines.insert(holder, ComingMachine { spare, waiting: BTreeMap::new() });
+        self.spare.insert(holder);
+    }
+
+    /// Keeps devices of a machine for a job; false when there are not enough.
+    fn keep_for(&mut self, job: WorkloadId, ask: &Ask, holder: WorkloadId) -> bool {
+        let Some(machine) = self.machines.get_mut(&holder) else { return false };
+        let Some(devices) = machine.spare.take(ask) else { return false };
+        machine.waiting.insert(job, devices);
+        if machine.spare.is_none() {
+            self.spare.remove(&holder);
+        }
+        true
+    }
+
+    fn let_go(&mut self, job: WorkloadId, holder: WorkloadId) {
+        if let Some(machine) = self.machines.get_mut(&holder)
+            && let Some(devices) = machine.waiting.remove(&job)
+        {
+            machine.spare.give_back(&devices);
+            self.spare.insert(holder);
+        }
+    }
 }
 
 impl Rooms {
@@ -128,21 +183,79 @@ impl Rooms {
 
     /// What is free of a machine that is dealt out by device, after the decisions of this step so far.
     pub fn free(&self, brain: &Brain, lease: &Lease) -> FreeDevices {
-        let mut free = brain.free_devices(lease);
+        let mut free = lease.free_devices(&brain.jobs);
         self.given.get(&lease.id).into_iter().for_each(|devices| free.give(devices));
         free
     }
 
-    /// Machines of an offer on which a job of the same person may run beside who has them.
-    pub fn open_to<'a>(&'a self, brain: &'a Brain, job: &Job, offer: &OfferId) -> impl Iterator<Item = &'a Lease> {
-        let open = |lease: &&Lease| !self.closed.contains(&lease.id) && lease.is_usable() && brain.takes_guests(lease);
-        brain.leases.dealt(offer, job).filter(open)
+    /// A job is looked at: what was kept for it is free until it says again what it waits for.
+    pub fn look_at(&mut self, brain: &Brain, job: &Job) {
+        self.looked_at.insert(job.id);
+        if let Some(holder) = brain.awake.rooms.holder_for(job.id) {
+            let person = job.person();
+            let own = self.coming.iter_mut().filter(|((_, of), _)| *of == person);
+            own.for_each(|(_, coming)| coming.let_go(job.id, holder));
+        }
     }
 
-    /// Machines of an offer that are on their way to the person of a job.
-    pub fn coming(&mut self, brain: &Brain, job: &Job, offer: &OfferId) -> &mut Vec<Coming> {
-        let on_their_way = || brain.leases.dealt(offer, job).filter_map(|lease| brain.coming(lease)).collect();
-        self.coming.entry((offer.clone(), job.person())).or_insert_with(on_their_way)
+    /// Machines that decisions of this step have given something of, or taken back.
+    pub fn changed(&self) -> impl Iterator<Item = LeaseId> {
+        self.given.keys().chain(&self.closed).copied()
+    }
+
+    /// Devices for an ask on a machine of somebody who may share it.
+    pub fn devices_on(&self, brain: &Brain, lease: &Lease, ask: &Ask) -> Option<Vec<Device>> {
+        if self.closed.contains(&lease.id) || !lease.is_usable() || !brain.takes_guests(lease) {
+            return None;
+        }
+        let holder = brain.jobs.get(&lease.workload?).filter(|holder| shares(holder, lease.market))?;
+        if brain.silent_since(lease.offer.engine()).is_some() {
+            return None;
+        }
+        let mut free = self.free(brain, lease);
+        let devices = free.take(ask)?;
+        // Between two stints the devices of the holder stay its own.
+        if holder.stint.is_none() && !self.has_begun(lease) {
+            free.take(holder.needs_on(lease)?)?;
+        }
+        Some(devices)
+    }
+
+    /// Keeps room for a job on a machine that is on its way, rather on the one that it waits for already; gives the job that
+    /// has the machine.
+    pub fn wait_for(&mut self, brain: &Brain, job: &Job, offer: &Offer, ask: &Ask) -> Option<WorkloadId> {
+        let known = brain.awake.rooms.holder_for(job.id);
+        let coming = self.coming(brain, &job.person(), offer);
+        let candidates: Vec<WorkloadId> = known.into_iter().chain(coming.spare.iter().copied()).collect();
+        candidates.into_iter().find(|holder| {
+            let shares = brain.jobs.get(holder).is_some_and(|holder| may_share(job, holder, offer.market));
+            shares && coming.keep_for(job.id, ask, *holder)
+        })
+    }
+
+    /// A machine is asked for in this step: others may wait for it.
+    pub fn expect(&mut self, brain: &Brain, job: &Job, offer: &Offer, ask: &Ask) {
+        let mut spare = FreeDevices::all(offer.accelerators);
+        spare.take(ask);
+        self.coming(brain, &job.person(), offer).insert(job.id, spare);
+    }
+
+    /// Machines of an offer that are on their way to a person. What those wait for who are not looked at is kept for them.
+    fn coming(&mut self, brain: &Brain, person: &Person, offer: &Offer) -> &mut Coming {
+        let looked_at = &self.looked_at;
+        self.coming.entry((offer.id.clone(), person.clone())).or_insert_with(|| {
+            let mut coming = Coming::default();
+            let leases = brain.leases.coming(&offer.id, person);
+            for (holder, spare) in leases.filter_map(|lease| brain.coming(lease)) {
+                coming.insert(holder, spare);
+                let waiting = brain.awake.rooms.waiting_for(holder).filter(|job| !looked_at.contains(job));
+                for job in waiting.filter_map(|job| brain.jobs.get(&job)) {
+                    let ask = job.needs_of(&offer.accelerator, offer.accelerators);
+                    ask.into_iter().for_each(|ask| _ = coming.keep_for(job.id, ask, holder));
+                }
+            }
+            coming
+        })
     }
 }
 
@@ -158,14 +271,20 @@ impl Brain {
         self.group_of(lease).is_some_and(|group| group.want.units == 1) && self.tells_apart(&lease.offer)
     }
 
-    /// A lease that is on its way and will have room. One in an engine's own queue may take hours.
-    fn coming(&self, lease: &Lease) -> Option<Coming> {
+    /// Whether a machine of a person has room for an ask, after the decisions of a step so far.
+    pub(super) fn has_room(&self, rooms: &Rooms, person: &Person, offer: &OfferId, ask: &Ask) -> bool {
+        self.leases.with_room(offer, person).any(|lease| rooms.devices_on(self, lease, ask).is_some())
+    }
+
+    /// A lease that is on its way and will have room: who has it, and what is left. One in an engine's own queue may take
+    /// hours.
+    fn coming(&self, lease: &Lease) -> Option<(WorkloadId, FreeDevices)> {
         let booting = matches!(lease.phase, LeasePhase::Asked | LeasePhase::Up) && lease.ready.is_none();
         self.on_its_way_since(lease).filter(|_| booting && self.takes_guests(lease))?;
         let holder = self.jobs.get(&lease.workload?)?;
         let mut spare = FreeDevices::all(lease.accelerators());
         spare.take(holder.needs_on(lease)?)?;
-        Some(Coming { holder: holder.id, spare })
+        Some((holder.id, spare))
     }
 
     /// The job whose machine is on its way and may have room for this one: for people who ask why it waits.
@@ -174,20 +293,36 @@ impl Brain {
             return None;
         }
         let accepted = self.offers.values().filter(|offer| fits(&job.spec.resources, offer));
-        let mut leases = accepted.flat_map(|offer| self.leases.dealt(&offer.id, job));
+        let person = job.person();
+        let mut leases = accepted.flat_map(|offer| self.leases.coming(&offer.id, &person));
         leases.find_map(|lease| {
-            let mut coming = self.coming(lease)?;
-            let holder = self.jobs.get(&coming.holder).filter(|holder| may_share(job, holder, lease.market))?;
-            coming.spare.take(job.needs_on(lease)?).map(|_| holder.id)
+            let (holder, mut spare) = self.coming(lease)?;
+            let holder = self.jobs.get(&holder).filter(|holder| may_share(job, holder, lease.market))?;
+            spare.take(job.needs_on(lease)?).map(|_| holder.id)
         })
     }
+}
 
-    /// What stints leave of a lease.
-    fn free_devices(&self, lease: &Lease) -> FreeDevices {
-        let mut free = FreeDevices::all(lease.accelerators());
-        let stints = self.workloads_on(lease.id).into_iter();
-        let stints = stints.filter_map(|workload| self.jobs.get(&workload)?.stint.as_ref());
-        let parts = stints.flat_map(|stint| stint.allocations.iter().filter(|part| part.lease == lease.id));
+impl Lease {
+    /// Who has it and whether others may run on it, where it is more than was asked for.
+    pub(super) fn dealt(&self, jobs: &Jobs) -> Option<Dealt> {
+        let holder = self.workload.and_then(|workload| jobs.get(&workload))?;
+        holder.needs_on(self)?;
+        let room = match () {
+            () if !self.is_usable() => Room::Coming,
+            () if self.free_devices(jobs).is_none() => Room::Full,
+            () => Room::Open,
+        };
+        Some(Dealt { to: holder.person(), room })
+    }
+
+    /// What stints leave of it.
+    fn free_devices(&self, jobs: &Jobs) -> FreeDevices {
+        let mut free = FreeDevices::all(self.accelerators());
+        let guests = self.sharers.iter().map(|sharer| sharer.stint.workload);
+        let workloads = self.workload.into_iter().chain(guests);
+        let stints = workloads.filter_map(|workload| jobs.get(&workload)?.stint.as_ref());
+        let parts = stints.flat_map(|stint| stint.allocations.iter().filter(|part| part.lease == self.id));
         for part in parts {
             match &part.devices {
                 Some(devices) => free.give(devices),
@@ -202,6 +337,15 @@ impl Brain {
 /// keep a deadline. A machine that can be taken nobody counts on.
 pub(super) fn may_share(job: &Job, holder: &Job, market: Market) -> bool {
     let same = (&job.spec.owner, &job.spec.team) == (&holder.spec.owner, &holder.spec.team);
-    let counted_on = !market.can_be_taken() && [job, holder].iter().any(|job| job.spec.deadline.is_some());
-    same && !counted_on && !holder.is_leaving()
+    same && shares(holder, market) && !counts_on(job, market)
+}
+
+/// Whether others may run on a machine of a job.
+fn shares(holder: &Job, market: Market) -> bool {
+    !holder.is_leaving() && !counts_on(holder, market)
+}
+
+/// Whether a job counts on a machine.
+pub(super) fn counts_on(job: &Job, market: Market) -> bool {
+    !market.can_be_taken() && job.spec.deadline.is_some()
 }

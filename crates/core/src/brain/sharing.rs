@@ -2,7 +2,7 @@
 //! when the one that has it leaves.
 
 use super::decide::Round;
-use super::rooms::{Coming, FreeDevices, may_share};
+use super::rooms::may_share;
 use super::{Brain, Job, Lease};
 use crate::ids::{LeaseId, WorkloadId};
 use crate::offer::{Offer, OfferId};
@@ -52,40 +52,32 @@ impl Round<'_> {
         Some(Allocation { devices: Some(devices), ..Allocation::whole(id) })
     }
 
-    /// Room for a job on a machine that is held already and is what the job would buy.
+    /// Room for a job on a machine that is held already and is what the job would buy; rather on the one that it waited for.
     pub(super) fn room_on(&self, job: &Job, offer: &OfferId) -> Option<(Allocation, WorkloadId)> {
         if job.spec.gang != 1 {
             return None;
         }
-        let leases = self.rooms.open_to(self.brain, job, offer);
-        leases.filter(|lease| job.stopped_in_vain_on != Some(lease.id)).find_map(|lease| {
-            let holder = self.brain.jobs.get(&lease.workload?)?;
-            if !may_share(job, holder, lease.market) || self.brain.silent_since(lease.offer.engine()).is_some() {
-                return None;
-            }
-            let mut free = self.rooms.free(self.brain, lease);
-            let devices = free.take(job.needs_on(lease)?)?;
-            // Between two stints the devices of the holder stay its own.
-            if holder.stint.is_none() && !self.rooms.has_begun(lease) {
-                free.take(holder.needs_on(lease)?)?;
-            }
+        let brain = self.brain;
+        let awaited = brain.awake.rooms.holder_for(job.id).into_iter().flat_map(|holder| brain.leases_of(holder));
+        let awaited = awaited.filter(|lease| lease.offer == *offer);
+        let person = job.person();
+        let mut leases = awaited.chain(brain.leases.with_room(offer, &person));
+        leases.find_map(|lease| {
+            let holder = brain.jobs.get(&lease.workload?)?;
+            let shuns = job.stopped_in_vain_on == Some(lease.id);
+            let ask = job.needs_on(lease).filter(|_| !shuns && may_share(job, holder, lease.market))?;
+            let devices = self.rooms.devices_on(brain, lease, ask)?;
             Some((Allocation { devices: Some(devices), ..Allocation::whole(lease.id) }, holder.id))
         })
     }
 
-    /// Whether a job had better wait for a machine that is on its way: it is what the job would get, and has room for it.
-    /// A deadline does not wait for what others asked for.
-    pub(super) fn room_is_coming(&mut self, job: &Job, offer: &OfferId) -> bool {
-        let Some(offer) = self.brain.offers.get(offer).filter(|_| job.spec.gang == 1 && job.spec.deadline.is_none())
-        else {
-            return false;
-        };
-        let Some(ask) = job.needs_of(&offer.accelerator, offer.accelerators) else { return false };
-        let jobs = &self.brain.jobs;
-        self.rooms.coming(self.brain, job, &offer.id).iter_mut().any(|coming| {
-            let holder = jobs.get(&coming.holder);
-            holder.is_some_and(|holder| may_share(job, holder, offer.market)) && coming.spare.take(ask).is_some()
-        })
+    /// The job whose machine is on its way and had better be waited for: it is what this one would get, and has room for
+    /// it. A deadline does not wait for what others asked for.
+    pub(super) fn room_is_coming(&mut self, job: &Job, offer: &OfferId) -> Option<WorkloadId> {
+        let waits = job.spec.gang == 1 && job.spec.deadline.is_none();
+        let offer = self.brain.offers.get(offer).filter(|_| waits)?;
+        let ask = job.needs_of(&offer.accelerator, offer.accelerators)?;
+        self.rooms.wait_for(self.brain, job, offer, ask)
     }
 
     /// A machine is asked for in this step: others may wait for it.
@@ -94,9 +86,7 @@ impl Round<'_> {
             && self.brain.tells_apart(&offer.id)
             && let Some(ask) = job.needs_of(&offer.accelerator, offer.accelerators)
         {
-            let mut spare = FreeDevices::all(offer.accelerators);
-            spare.take(ask);
-            self.rooms.coming(self.brain, job, &offer.id).push(Coming { holder: job.id, spare });
+            self.rooms.expect(self.brain, job, offer, ask);
         }
     }
 

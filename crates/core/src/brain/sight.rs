@@ -144,7 +144,7 @@ struct Pace<'a> {
 }
 
 /// Whether an offer costs no more an hour than the job allows for spot.
-fn affordable(job: &Job, offer: &Offer) -> bool {
+pub(super) fn affordable(job: &Job, offer: &Offer) -> bool {
     !offer.market.can_be_taken() || job.spec.max_price.is_none_or(|max| offer.price_per_hour <= max)
 }
 

@@ -1,8 +1,9 @@
 //! One step: who is looked at, in which order, and what is noted of it.
 
-use super::awake::{Looked, LookedJob};
+use super::awake::{Looked, LookedJob, Sources};
 use super::decide::Round;
 use super::queue::{Queue, Source, Stir};
+use super::room_watch::RoomKey;
 use super::{Brain, Decided, Job};
 use crate::ids::WorkloadId;
 use crate::record::Decision;
@@ -13,10 +14,12 @@ use std::collections::BTreeSet;
 const THINK_AGAIN: Span = Span(40);
 
 /// What a step came to.
-struct Stepped {
+pub(super) struct Stepped {
     decided: Vec<Decided>,
-    jobs: Vec<LookedJob>,
+    pub jobs: Vec<LookedJob>,
     left_alone: BTreeSet<WorkloadId>,
+    /// Machines of which something was given away.
+    taken_of: BTreeSet<RoomKey>,
 }
 
 impl Brain {
@@ -32,10 +35,10 @@ impl Brain {
         // What was just loaded has not been settled.
         self.settle();
         self.awake.remember(&self.refused);
-        let (sources, offers) = self.sources(now);
-        let Stepped { decided, jobs, left_alone } = self.step(now, unseen, sources);
+        let Sources { sources, offers, rooms } = self.sources(now);
+        let Stepped { decided, jobs, left_alone, taken_of } = self.step(now, unseen, sources);
         jobs.iter().for_each(|job| self.following.set(job.id, job.wanted, &self.plan_cache));
-        self.awake.looked(Looked { now, jobs, offers }, &self.jobs);
+        self.awake.looked(Looked { now, jobs, offers, rooms, taken_of }, &self.jobs);
         left_alone.iter().for_each(|id| self.awake.job(*id));
         self.left_alone = left_alone;
         self.undecided = !decided.is_empty();
@@ -81,7 +84,7 @@ impl Brain {
     }
 
     /// Asks those who are to be looked at, in their order: what one takes, the next no longer sees.
-    fn step(&self, now: Time, unseen: &BTreeSet<String>, sources: Vec<Source>) -> Stepped {
+    pub(super) fn step(&self, now: Time, unseen: &BTreeSet<String>, sources: Vec<Source>) -> Stepped {
         let (mut jobs, mut left_alone) = (Vec::new(), BTreeSet::new());
         let mut round = Round::at(self, now);
         let mut queue = Queue::of(sources);
@@ -94,7 +97,10 @@ impl Brain {
                 jobs.push(round.look_at(job));
             }
         }
-        Stepped { decided: round.end(), jobs, left_alone }
+        let given = round.rooms.changed().filter_map(|id| self.leases.get(&id));
+        let taken_of = given.filter_map(|lease| Some((self.leases.dealt_to(lease.id)?.clone(), lease.offer.clone())));
+        let taken_of = taken_of.collect();
+        Stepped { decided: round.end(), jobs, left_alone, taken_of }
     }
 
     /// Solves a slice of a plan that somebody lacks, if the last one is long enough ago: steps that come thick and fast are

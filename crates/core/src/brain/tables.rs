@@ -38,8 +38,10 @@ struct JobIndex {
     open: BTreeSet<WorkloadId>,
     /// Jobs of each class that have not ended.
     live: BTreeMap<FitClass, BTreeSet<WorkloadId>>,
-    /// The same by who they are of.
-    of_person: BTreeMap<Person, BTreeSet<WorkloadId>>,
+    /// Those of one worker by who they are of, and by what they ask for: they may share machines.
+    singles: BTreeMap<Person, BTreeMap<Vec<Ask>, BTreeSet<WorkloadId>>>,
+    /// Those of them that were stopped in vain, and shun the machine on which they were.
+    in_vain: BTreeMap<Person, BTreeSet<WorkloadId>>,
     /// Jobs with a stint, or that are about to leave: which stint, and whether so.
     presence: BTreeMap<WorkloadId, (Option<StintId>, bool)>,
     /// Those that may come to accept something else than they ask for.
@@ -55,7 +57,10 @@ fn class_of(job: &Job) -> FitClass {
 impl JobIndex {
     fn enter(&mut self, job: &Job) {
         self.live.entry(class_of(job)).or_default().insert(job.id);
-        self.of_person.entry(job.person()).or_default().insert(job.id);
+        if job.spec.gang == 1 {
+            let by_asks = self.singles.entry(job.person()).or_default();
+            by_asks.entry(job.spec.resources.clone()).or_default().insert(job.id);
+        }
         if job.spec.fallback.is_some() {
             self.with_fallback.insert(job.id);
         }
@@ -63,7 +68,14 @@ impl JobIndex {
 
     fn leave(&mut self, job: &Job) {
         take_out(&mut self.live, &class_of(job), job.id);
-        take_out(&mut self.of_person, &job.person(), job.id);
+        let person = job.person();
+        if let Some(by_asks) = self.singles.get_mut(&person) {
+            take_out(by_asks, &job.spec.resources, job.id);
+            if by_asks.is_empty() {
+                self.singles.remove(&person);
+            }
+        }
+        take_out(&mut self.in_vain, &person, job.id);
         self.with_fallback.remove(&job.id);
     }
 }
@@ -122,6 +134,10 @@ impl Jobs {
             };
             if job.ended.is_some() {
                 self.index.leave(job);
+            } else if job.spec.gang == 1 && job.stopped_in_vain_on.is_some() {
+                self.index.in_vain.entry(job.person()).or_default().insert(job.id);
+            } else {
+                take_out(&mut self.index.in_vain, &job.person(), job.id);
             }
         }
         Changed { any, presence: moved }
@@ -137,9 +153,14 @@ impl Jobs {
         self.index.live.iter()
     }
 
-    /// Jobs of one person in one team that have not ended.
-    pub fn of_person(&self, person: &Person) -> impl Iterator<Item = WorkloadId> {
-        self.index.of_person.get(person).into_iter().flatten().copied()
+    /// Jobs of one worker, of one person in one team, that have not ended, by what they ask for.
+    pub fn singles(&self, person: &Person) -> impl Iterator<Item = (&Vec<Ask>, &BTreeSet<WorkloadId>)> {
+        self.index.singles.get(person).into_iter().flatten()
+    }
+
+    /// Those of them that shun a machine.
+    pub fn stopped_in_vain(&self, person: &Person) -> impl Iterator<Item = WorkloadId> {
+        self.index.in_vain.get(person).into_iter().flatten().copied()
     }
 
     /// Jobs that have not ended and may come to accept something else than they ask for.
@@ -160,8 +181,9 @@ struct LeaseIndex {
     /// Leases that a workload has, or has a part of.
     of_workload: BTreeMap<WorkloadId, BTreeSet<LeaseId>>,
     of_offer: BTreeMap<OfferId, BTreeSet<LeaseId>>,
-    /// Those of them that are more than their workload asked for, by whose they are.
-    dealt: BTreeMap<OfferId, BTreeMap<Person, BTreeSet<LeaseId>>>,
+    /// Those of them that are more than their workload asked for, by whose they are: what is on its way, and what has room.
+    coming: BTreeMap<OfferId, BTreeMap<Person, BTreeSet<LeaseId>>>,
+    with_room: BTreeMap<OfferId, BTreeMap<Person, BTreeSet<LeaseId>>>,
     /// Leases that nobody asked for as far as the log knows.
     orphans: BTreeSet<LeaseId>,
     /// Asked for, and not seen yet.
@@ -176,25 +198,43 @@ struct LeaseIndex {
     gone: Vec<LeaseKeys>,
 }
 
+/// A lease that is more than its workload asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Dealt {
+    /// Who has it.
+    pub to: Person,
+    pub room: Room,
+}
+
+/// Whether others may run on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// It is on its way.
+    Coming,
+    /// Something of it is free.
+    Open,
+    Full,
+}
+
 /// What a lease is found by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct LeaseKeys {
     workloads: BTreeSet<WorkloadId>,
     offer: OfferId,
     /// Who has it, where it is more than was asked for.
-    dealt_to: Option<Person>,
+    dealt: Option<Dealt>,
     orphan: bool,
     asked: bool,
     releasing: bool,
 }
 
 impl LeaseKeys {
-    fn of(lease: &Lease, dealt_to: Option<Person>) -> LeaseKeys {
+    fn of(lease: &Lease, dealt: Option<Dealt>) -> LeaseKeys {
         let guests = lease.sharers.iter().map(|sharer| sharer.stint.workload);
         LeaseKeys {
             workloads: lease.workload.into_iter().chain(guests).collect(),
             offer: lease.offer.clone(),
-            dealt_to,
+            dealt,
             orphan: lease.workload.is_none(),
             asked: lease.phase == LeasePhase::Asked,
             releasing: lease.is_releasing(),
@@ -224,8 +264,10 @@ impl LeaseIndex {
             self.of_workload.entry(*workload).or_default().insert(id);
         }
         self.of_offer.entry(keys.offer.clone()).or_default().insert(id);
-        if let Some(person) = &keys.dealt_to {
-            self.dealt.entry(keys.offer.clone()).or_default().entry(person.clone()).or_default().insert(id);
+        if let Some(dealt) = &keys.dealt
+            && let Some(index) = self.dealt(dealt.room)
+        {
+            index.entry(keys.offer.clone()).or_default().entry(dealt.to.clone()).or_default().insert(id);
         }
         set_to(&mut self.orphans, id, keys.orphan);
         set_to(&mut self.asked, id, keys.asked);
@@ -237,16 +279,27 @@ impl LeaseIndex {
         let keys = self.keys.remove(&id)?;
         keys.workloads.iter().for_each(|workload| take_out(&mut self.of_workload, workload, id));
         take_out(&mut self.of_offer, &keys.offer, id);
-        if let Some((person, people)) = keys.dealt_to.as_ref().zip(self.dealt.get_mut(&keys.offer)) {
-            take_out(people, person, id);
+        if let Some(dealt) = &keys.dealt
+            && let Some(index) = self.dealt(dealt.room)
+            && let Some(people) = index.get_mut(&keys.offer)
+        {
+            take_out(people, &dealt.to, id);
             if people.is_empty() {
-                self.dealt.remove(&keys.offer);
+                index.remove(&keys.offer);
             }
         }
         for set in [&mut self.orphans, &mut self.asked, &mut self.releasing] {
             set.remove(&id);
         }
         Some(keys)
+    }
+
+    fn dealt(&mut self, room: Room) -> Option<&mut BTreeMap<OfferId, BTreeMap<Person, BTreeSet<LeaseId>>>> {
+        match room {
+            Room::Coming => Some(&mut self.coming),
+            Room::Open => Some(&mut self.with_room),
+            Room::Full => None,
+        }
     }
 }
 
@@ -287,14 +340,15 @@ impl Leases {
     /// and whose it is or was where it is more than was asked for.
     pub fn refresh(
         &mut self,
-        dealt_to: impl Fn(&Lease) -> Option<Person>,
+        dealt: impl Fn(&Lease) -> Option<Dealt>,
         mut tell: impl FnMut(&BTreeSet<WorkloadId>, &OfferId, Option<&Person>),
     ) {
-        let mut tell = |keys: &LeaseKeys| tell(&keys.workloads, &keys.offer, keys.dealt_to.as_ref());
+        let mut tell =
+            |keys: &LeaseKeys| tell(&keys.workloads, &keys.offer, keys.dealt.as_ref().map(|dealt| &dealt.to));
         std::mem::take(&mut self.index.gone).iter().for_each(&mut tell);
         for id in std::mem::take(&mut self.index.stale) {
             let Some(lease) = self.all.get(&id) else { continue };
-            let keys = LeaseKeys::of(lease, dealt_to(lease));
+            let keys = LeaseKeys::of(lease, dealt(lease));
             tell(&keys);
             if self.index.keys.get(&id) != Some(&keys) {
                 self.index.leave(id).iter().for_each(&mut tell);
@@ -317,14 +371,29 @@ impl Leases {
         self.each(self.index.of_offer.get(offer))
     }
 
-    /// Leases of an offer that workloads of the same person have, and that are more than they asked for.
-    pub fn dealt(&self, offer: &OfferId, job: &Job) -> impl Iterator<Item = &Lease> {
-        self.each(self.index.dealt.get(offer).and_then(|people| people.get(&job.person())))
+    /// Leases of an offer on their way to workloads of a person, and more than they asked for.
+    pub fn coming(&self, offer: &OfferId, person: &Person) -> impl Iterator<Item = &Lease> {
+        self.each(self.index.coming.get(offer).and_then(|people| people.get(person)))
+    }
+
+    /// Leases of an offer that workloads of a person have, and of which something is free.
+    pub fn with_room(&self, offer: &OfferId, person: &Person) -> impl Iterator<Item = &Lease> {
+        self.each(self.index.with_room.get(offer).and_then(|people| people.get(person)))
+    }
+
+    /// People who have leases of an offer with something free.
+    pub fn people_with_room(&self, offer: &OfferId) -> impl Iterator<Item = &Person> {
+        self.index.with_room.get(offer).into_iter().flat_map(BTreeMap::keys)
     }
 
     /// Who has a lease, where it is more than was asked for.
     pub fn dealt_to(&self, id: LeaseId) -> Option<&Person> {
-        self.index.keys.get(&id)?.dealt_to.as_ref()
+        self.index.keys.get(&id)?.dealt.as_ref().map(|dealt| &dealt.to)
+    }
+
+    /// Leases of a workload may be something else to those who look at them.
+    pub fn touch_of(&mut self, workload: WorkloadId) {
+        self.index.stale.extend(self.index.of_workload.get(&workload).into_iter().flatten());
     }
 
     /// How many leases of an offer there are.

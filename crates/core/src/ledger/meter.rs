@@ -258,9 +258,8 @@ impl Meter {
 /// Rows that take something back and rows that charge it anew, without those that cancel each other.
 fn without_what_is_the_same(mut back: Vec<LedgerRow>, mut anew: Vec<LedgerRow>) -> Vec<LedgerRow> {
     type What = (Time, Time, Beneficiary, Option<LeaseId>, Share);
-    let what = |row: &LedgerRow| -> What {
-        (row.begins(), row.from.max(row.to), row.beneficiary, row.lease, row.share)
-    };
+    let what =
+        |row: &LedgerRow| -> What { (row.begins(), row.from.max(row.to), row.beneficiary, row.lease, row.share) };
     let mut amounts: BTreeMap<What, NanoUsd> = BTreeMap::new();
     for row in back.iter().chain(&anew) {
         *amounts.entry(what(row)).or_default() += row.amount;

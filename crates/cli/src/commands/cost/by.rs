@@ -71,7 +71,7 @@ impl By {
             (None, Some(_)) => Cell::no("unknown"),
             (None, None) => Cell::no(row.beneficiary.word()),
         };
-        let goods = |says: &dyn Fn(&Goods) -> Cell| row.goods.as_ref().map_or(Cell::no("unknown"), says);
+        let goods = |says: &dyn Fn(&Goods) -> Cell| row.goods.as_deref().map_or(Cell::no("unknown"), says);
         match self {
             By::Team => account(&|account| Cell::text(&account.team)),
             By::User => account(&|account| Cell::text(&account.user)),

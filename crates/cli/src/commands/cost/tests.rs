@@ -4,6 +4,7 @@ use super::by::{By, moment};
 use super::show::{self, Asked};
 use super::sums::Sums;
 use proptest::prelude::*;
+use std::sync::Arc;
 use windfall_core::ledger::{Account, Beneficiary, Bought, Charge, Goods, HostShape, Meter, NodeMeter, Share, Split};
 use windfall_core::{
     DecisionId, Installation, JobSpec, LeaseId, LedgerRow, Market, NanoUsd, NodeId, OfferId, Span, Time, WorkloadId,
@@ -42,8 +43,10 @@ fn rows(lease: u64, hours: i64, rate: f64, goods: Option<&Goods>, of: &[(&Accoun
     let charged: Vec<Charge> =
         of.iter().map(|(account, share)| Charge::of(Beneficiary::Workload(account.workload), *share)).collect();
     let mut meter = Meter::start(EVENING, NanoUsd::from_dollars(rate));
-    let bought = Bought::lease(1, id, &offer, goods);
-    meter.close(EVENING + Span(hours * HOUR.0), bought, &charged, of.iter().map(|(account, _)| (*account).clone()))
+    let goods = goods.cloned().map(Arc::new);
+    let bought = Bought::lease(1, id, &offer, goods.as_ref());
+    let whose = |id| of.iter().map(|(account, _)| (*account).clone()).find(|account| account.workload == id);
+    meter.close(EVENING + Span(hours * HOUR.0), bought, &charged, whose)
 }
 
 /// Two teams, a shared machine, a machine without accelerators, an orphan, and a row of before rows stood alone.
@@ -108,15 +111,15 @@ fn what_a_node_costs_is_shown_by_who_had_it() {
     let charged = vec![quarter, Charge::of(Beneficiary::Foreign, Share::new(1, 8))];
     let split = |spare| Split {
         rate: NanoUsd::from_dollars(8.0),
-        goods: goods(Market::Owned, "H100", 8),
+        goods: goods(Market::Owned, "H100", 8).into(),
         charged: charged.clone(),
         spare,
     };
     let mut meter = NodeMeter::start(EVENING, split(Beneficiary::Idle));
     let drained = split(Beneficiary::Drained);
-    let mut rows = meter.split(EVENING + Span::hours(10), (1, &id), drained, [nlp.clone()]);
+    let mut rows = meter.split(EVENING + Span::hours(10), (1, &id), drained, |_| Some(nlp.clone()));
     let written = rows.len();
-    rows.extend(meter.close(EVENING + Span::hours(12), (2, &id), [nlp]));
+    rows.extend(meter.close(EVENING + Span::hours(12), (2, &id), |_| Some(nlp.clone())));
     let mut sums = Sums::new(vec![By::Beneficiary, By::Team]);
     rows.iter().enumerate().for_each(|(number, row)| sums.add(row, number >= written));
     insta::assert_snapshot!("by_beneficiary", show::table(&sums, &always(), &end(), 100));

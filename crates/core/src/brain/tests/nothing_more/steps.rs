@@ -7,14 +7,15 @@ use crate::pool::{Books, Habits, Health, Node, Placing, Pool, Shape, Supply};
 use crate::record::{Trouble, TroubleKind};
 use crate::want::{Address, GroupPhase, LeaseTerms};
 
-/// Names of offers, and how many accelerators they have. The second engine has a pool of its own.
-const OFFERS: [(&str, u32); 6] = [
-    (SPOT, 1),
-    (FIRM, 1),
-    ("test/a/large/spot", 4),
-    ("test/a/large/on-demand", 4),
-    ("other/b/box/spot", 1),
-    ("other/b/large/on-demand", 4),
+/// Names of offers, how many accelerators they have, and which. The second engine has a pool of its own.
+const OFFERS: [(&str, u32, &str); 7] = [
+    (SPOT, 1, "V100"),
+    (FIRM, 1, "V100"),
+    ("test/a/large/spot", 4, "V100"),
+    ("test/a/large/on-demand", 4, "V100"),
+    ("other/b/box/spot", 1, "V100"),
+    ("other/b/large/on-demand", 4, "V100"),
+    ("other/b/new/spot", 4, "A100"),
 ];
 const ENGINES: [&str; 2] = ["test", "other"];
 const DEFAULTS: [&str; 3] = ["levi-safe", "greedy", "foresight"];
@@ -178,7 +179,7 @@ fn any_step() -> impl Strategy<Value = (i64, Step)> {
     (after, step)
 }
 
-/// A history, which may begin with two jobs of one person that each want half of an accelerator.
+/// A history, which may begin with jobs of one person that each want one accelerator, or half of one.
 pub fn any_history(length: std::ops::Range<usize>) -> impl Strategy<Value = Vec<(i64, Step)>> {
     let half = || {
         any_wish().prop_map(|wish| {
@@ -200,7 +201,16 @@ pub fn any_history(length: std::ops::Range<usize>) -> impl Strategy<Value = Vec<
         let steps = [one, Step::Serve, other, Step::Serve];
         steps.into_iter().map(|step| (60_000, step)).collect::<Vec<_>>()
     });
-    let beginning = prop_oneof![2 => Just(Vec::new()), 1 => pair];
+    // Many small jobs of one person, and few machines, so that they wait for one another.
+    let few = (0..OFFERS.len()).map(|offer| Step::Offer { offer, cents: 100, capacity: 1 }).collect::<Vec<_>>();
+    let crowd = proptest::collection::vec((half(), any::<bool>(), any::<bool>()), 4..14).prop_map(move |all| {
+        let all = all.into_iter().map(|(step, half, either)| match step {
+            Step::Submit(wish) => Step::Submit(Wish { half, either, ..wish }),
+            other => other,
+        });
+        few.iter().cloned().chain(all).map(|step| (0, step)).collect::<Vec<_>>()
+    });
+    let beginning = prop_oneof![2 => Just(Vec::new()), 1 => pair, 1 => crowd];
     (beginning, proptest::collection::vec(any_step(), length))
         .prop_map(|(beginning, rest)| beginning.into_iter().chain(rest).collect())
 }
@@ -212,7 +222,7 @@ pub fn market() -> World {
     let mut unseen = BTreeSet::new();
     let policy = Step::Configured { policy: 0, restart_minutes: 3, patience: 3 };
     let pools = (0..2).map(|engine| Step::Pool { engine, tells_apart: true, whole: false, boot_minutes: 10 });
-    let cents = [90, 300, 250, 1_200, 80, 1_000];
+    let cents = [90, 300, 250, 1_200, 80, 1_000, 260];
     let offers = cents.iter().enumerate().map(|(offer, cents)| Step::Offer { offer, cents: *cents, capacity: 3 });
     for step in std::iter::once(policy).chain(pools).chain(offers) {
         act(&mut world, step, &mut unseen);
@@ -241,7 +251,7 @@ fn some_group(world: &World, which: usize) -> Option<DecisionId> {
 }
 
 fn offer(number: usize, cents: u32, capacity: u32) -> Offer {
-    let (name, accelerators) = OFFERS[number];
+    let (name, accelerators, accelerator) = OFFERS[number];
     let id = OfferId::new(name);
     let market = if name.ends_with("spot") { Market::Spot } else { Market::OnDemand };
     Offer {
@@ -252,7 +262,7 @@ fn offer(number: usize, cents: u32, capacity: u32) -> Offer {
         zone: "a".to_owned(),
         instance_type: "box".to_owned(),
         market,
-        accelerator: "V100".to_owned(),
+        accelerator: accelerator.to_owned(),
         accelerators,
         price_per_hour: NanoUsd(i64::from(cents) * 10_000_000),
         capacity: (capacity < 9).then_some(capacity),

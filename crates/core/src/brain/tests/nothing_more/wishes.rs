@@ -16,6 +16,8 @@ pub struct Wish {
     pub count: u32,
     /// Half of one accelerator, where one is wanted.
     pub half: bool,
+    /// Another accelerator will do as well.
+    pub either: bool,
     pub gang: u32,
     pub least: Option<u32>,
     pub max_cents: Option<u32>,
@@ -29,12 +31,18 @@ pub fn any_wish() -> impl Strategy<Value = Wish> {
     let of_time = (1..30_i64, proptest::option::weighted(0.4, 1..60_i64), 0..3_usize, any::<bool>());
     let count = prop_oneof![1 => Just(0_u32), 4 => Just(1_u32), 2 => Just(2_u32), 1 => Just(3_u32)];
     let gang = prop_oneof![3 => Just(1_u32), 1 => 2..4_u32];
-    let of_shape = (count, proptest::bool::weighted(0.7), gang, proptest::option::weighted(0.3, 1..3_u32));
+    let of_shape = (
+        count,
+        proptest::bool::weighted(0.7),
+        gang,
+        proptest::option::weighted(0.3, 1..3_u32),
+        proptest::bool::weighted(0.3),
+    );
     let of_money = (proptest::option::of(10..300_u32), proptest::option::weighted(0.3, 50..900_u32));
     (of_time, of_shape, of_money, 0..POLICIES.len(), proptest::bool::weighted(0.8)).prop_map(
         |(
             (hours, deadline_hours, late, steps),
-            (count, half, gang, least),
+            (count, half, gang, least, either),
             (max_cents, budget_cents),
             policy,
             owner,
@@ -46,6 +54,7 @@ pub fn any_wish() -> impl Strategy<Value = Wish> {
                 late,
                 count,
                 half,
+                either,
                 gang,
                 least,
                 max_cents,
@@ -66,11 +75,12 @@ pub fn spec(world: &World, wish: &Wish) -> JobSpec {
         true => DevicePart::Share { part: 1, of: 2 },
         false => DevicePart::Whole,
     };
-    let ask = Ask { part, ..Ask::of("V100", wish.count) };
+    let ask = |accelerator: &str| Ask { part: part.clone(), ..Ask::of(accelerator, wish.count) };
+    let either = wish.either.then(|| ask("A100"));
     JobSpec {
         deadline: wish.deadline_hours.map(|hours| world.now + Span::hours(hours)),
         late: [Late::Cheapest, Late::Soonest, Late::Stop][wish.late],
-        resources: if wish.count == 0 { Vec::new() } else { vec![ask] },
+        resources: if wish.count == 0 { Vec::new() } else { [ask("V100")].into_iter().chain(either).collect() },
         gang: wish.gang,
         least_gang: wish.least,
         max_price: wish.max_cents.map(cents),
