@@ -2,11 +2,12 @@
 //! the state as it is; nothing here decides.
 
 use super::job::{SaveAsked, Stopping};
+use super::tables::FitClass;
 use super::{Brain, Job, RECENT_KEYS};
 use crate::ids::{DecisionId, LeaseId, WorkloadId};
 use crate::offer::{Offer, OfferId};
 use crate::record::{Body, Decision, Event, LeaseEnd, Record};
-use crate::spec::{Ask, Workload};
+use crate::spec::Workload;
 use crate::told::Told;
 
 impl Brain {
@@ -89,15 +90,15 @@ impl Brain {
     fn on_submitted(&mut self, id: WorkloadId, workload: &Workload, key: &str) {
         self.last_workload = self.last_workload.max(id);
         let spec = workload.job();
-        let used: Vec<(u32, &[Ask])> =
-            self.jobs.by_class().map(|((least, asks), _)| (*least, asks.as_slice())).collect();
-        self.lookouts.watch(&self.model, (spec.least(), &spec.resources), self.offers.values(), &used, self.now);
+        let (wanted, is_used) =
+            ((spec.least(), spec.resources.as_slice()), |class: &FitClass| self.jobs.has_class(class));
+        self.lookouts.watch(&self.model, wanted, self.offers.values(), is_used, self.now);
         self.jobs.insert(Job::new(id, spec.clone(), self.now));
         self.keys.add(key, id, RECENT_KEYS.max(self.jobs.len()));
     }
 
     fn on_offer_seen(&mut self, seq: u64, offer: &Offer) {
-        let before = self.offers.insert(offer.id.clone(), offer.clone());
+        let before = self.offers.insert(offer.clone());
         self.awake.offer(&offer.id);
         self.gone_prices.remove(&offer.id);
         self.lookouts.saw(&self.model, self.config.look_every, offer, self.now);

@@ -1,6 +1,7 @@
 //! What is believed about spot markets, as part of the fold: the same records give the same beliefs. Jobs
 //! that want the same thing share a lookout. Several words about one moment count as the last of them.
 
+use super::tables::FitClass;
 use crate::market::foresight::{Belief, Model};
 use crate::offer::{Offer, OfferId};
 use crate::spec::Ask;
@@ -70,9 +71,40 @@ pub(super) struct Beliefs {
     pub zones: BTreeMap<OfferId, Arc<Belief>>,
 }
 
-/// All lookouts.
+/// All lookouts, by how many are wanted of what. Stored as a list.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Lookouts(Vec<Lookout>);
+#[serde(from = "Vec<Lookout>", into = "Vec<Lookout>")]
+pub(super) struct Lookouts(BTreeMap<u32, BTreeMap<Vec<Ask>, Lookout>>);
+
+impl From<Vec<Lookout>> for Lookouts {
+    fn from(all: Vec<Lookout>) -> Lookouts {
+        let mut lookouts = Lookouts::default();
+        all.into_iter().for_each(|lookout| lookouts.insert(lookout));
+        lookouts
+    }
+}
+
+impl From<Lookouts> for Vec<Lookout> {
+    fn from(lookouts: Lookouts) -> Vec<Lookout> {
+        lookouts.0.into_values().flat_map(BTreeMap::into_values).collect()
+    }
+}
+
+/// Beliefs at the moment of one step: jobs that want the same thing believe the same.
+#[derive(Default)]
+pub(super) struct BeliefsOfStep(BTreeMap<u32, BTreeMap<Vec<Ask>, Arc<Beliefs>>>);
+
+impl BeliefsOfStep {
+    pub fn of(&mut self, (gang, resources): (u32, &[Ask]), look: impl FnOnce() -> Beliefs) -> Arc<Beliefs> {
+        let known = self.0.entry(gang).or_default();
+        if let Some(beliefs) = known.get(resources) {
+            return Arc::clone(beliefs);
+        }
+        let beliefs = Arc::new(look());
+        known.insert(resources.to_vec(), Arc::clone(&beliefs));
+        beliefs
+    }
+}
 
 /// Whether an offer has what is wanted, whatever it costs.
 pub(super) fn fits(resources: &[Ask], offer: &Offer) -> bool {
@@ -85,35 +117,43 @@ fn can_be_had(offer: &Offer, gang: u32) -> bool {
 }
 
 impl Lookouts {
+    fn insert(&mut self, lookout: Lookout) {
+        self.0.entry(lookout.gang).or_default().insert(lookout.resources.clone(), lookout);
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut Lookout> {
+        self.0.values_mut().flat_map(BTreeMap::values_mut)
+    }
+
     /// Begins to watch for a job, unless others do already.
     pub fn watch<'a>(
         &mut self,
         model: &Model,
         (gang, resources): (u32, &[Ask]),
         offers: impl Iterator<Item = &'a Offer>,
-        used: &[(u32, &[Ask])],
+        is_used: impl Fn(&FitClass) -> bool,
         now: Time,
     ) {
-        if self.0.iter().any(|lookout| lookout.gang == gang && lookout.resources == resources) {
+        if self.0.get(&gang).is_some_and(|same| same.contains_key(resources)) {
             return;
         }
-        if self.0.len() >= MOST {
-            let idle = |lookout: &Lookout| !used.contains(&(lookout.gang, lookout.resources.as_slice()));
-            if let Some(idle) = self.0.iter().position(idle) {
-                self.0.remove(idle);
-            }
+        if self.0.values().map(BTreeMap::len).sum::<usize>() >= MOST {
+            let mut classes = self.all().map(|lookout| (lookout.gang, lookout.resources.clone()));
+            let idle = classes.find(|class| !is_used(class));
+            drop(classes);
+            idle.into_iter().for_each(|(gang, asks)| _ = self.0.entry(gang).or_default().remove(&asks));
         }
         let watched = offers.filter(|offer| offer.market.can_be_taken() && fits(resources, offer));
         let zones: BTreeMap<OfferId, Watched> =
             watched.map(|offer| (offer.id.clone(), Watched::new(model, can_be_had(offer, gang), now))).collect();
         let anywhere = Watched::new(model, zones.values().any(|zone| zone.up), now);
-        self.0.push(Lookout { gang, resources: resources.to_vec(), anywhere, zones });
+        self.insert(Lookout { gang, resources: resources.to_vec(), anywhere, zones });
     }
 
     /// An offer was seen.
     pub fn saw(&mut self, model: &Model, every: Span, offer: &Offer, now: Time) {
         if offer.market.can_be_taken() {
-            for lookout in self.0.iter_mut().filter(|lookout| fits(&lookout.resources, offer)) {
+            for lookout in self.all().filter(|lookout| fits(&lookout.resources, offer)) {
                 let up = can_be_had(offer, lookout.gang);
                 lookout.say(model, every, &offer.id, up, now);
             }
@@ -122,15 +162,14 @@ impl Lookouts {
 
     /// What an answer of the market says about an offer whose capacity nobody tells.
     pub fn heard(&mut self, model: &Model, every: Span, offer: &OfferId, up: bool, now: Time) {
-        for lookout in self.0.iter_mut().filter(|lookout| lookout.zones.contains_key(offer)) {
+        for lookout in self.all().filter(|lookout| lookout.zones.contains_key(offer)) {
             lookout.say(model, every, offer, up, now);
         }
     }
 
     /// What is believed for a job at a moment.
     pub fn beliefs(&self, model: &Model, every: Span, (gang, resources): (u32, &[Ask]), now: Time) -> Beliefs {
-        let matches = |lookout: &&Lookout| lookout.gang == gang && lookout.resources == resources;
-        let Some(lookout) = self.0.iter().find(matches) else { return Beliefs::default() };
+        let Some(lookout) = self.0.get(&gang).and_then(|same| same.get(resources)) else { return Beliefs::default() };
         let at = |watched: &Watched| Arc::new(watched.at(model, every, now));
         Beliefs {
             anywhere: (lookout.zones.len() > 1).then(|| at(&lookout.anywhere)),

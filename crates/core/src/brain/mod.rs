@@ -71,7 +71,7 @@ pub struct Brain {
     now: Time,
     last_seq: u64,
     last_batch: u64,
-    offers: BTreeMap<OfferId, Offer>,
+    offers: tables::Offers,
     /// Last prices of offers that are no longer for sale: a lease of one may still come up.
     #[serde(default)]
     gone_prices: BTreeMap<OfferId, NanoUsd>,
@@ -156,7 +156,7 @@ impl Brain {
             now: Time(0),
             last_seq: 0,
             last_batch: 0,
-            offers: BTreeMap::new(),
+            offers: tables::Offers::default(),
             gone_prices: BTreeMap::new(),
             refused: BTreeMap::new(),
             jobs: Jobs::default(),

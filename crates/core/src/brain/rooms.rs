@@ -292,7 +292,8 @@ impl Brain {
         if job.spec.gang != 1 || job.spec.deadline.is_some() {
             return None;
         }
-        let accepted = self.offers.values().filter(|offer| fits(&job.spec.resources, offer));
+        let asks = &job.spec.resources;
+        let accepted = self.offers.of_asks(asks).into_iter().filter(|offer| fits(asks, offer));
         let person = job.person();
         let mut leases = accepted.flat_map(|offer| self.leases.coming(&offer.id, &person));
         leases.find_map(|lease| {
@@ -333,11 +334,10 @@ impl Lease {
     }
 }
 
-/// Whether a job may run on a machine of another one: both are of the same person, and neither counts on the machine to
-/// keep a deadline. A machine that can be taken nobody counts on.
+/// Whether a job may run on a machine of another one of the same person: neither counts on the machine to keep a deadline. A
+/// machine that can be taken nobody counts on.
 pub(super) fn may_share(job: &Job, holder: &Job, market: Market) -> bool {
-    let same = (&job.spec.owner, &job.spec.team) == (&holder.spec.owner, &holder.spec.team);
-    same && shares(holder, market) && !counts_on(job, market)
+    shares(holder, market) && !counts_on(job, market)
 }
 
 /// Whether others may run on a machine of a job.

@@ -205,13 +205,13 @@ impl Round<'_> {
     }
 
     /// How often to save, from the live hazard; and how long the lease is expected to last, where that is believed.
-    fn save_every(&self, job: &Job, stint: &Stint) -> (Span, Option<Span>) {
+    fn save_every(&mut self, job: &Job, stint: &Stint) -> (Span, Option<Span>) {
         if let Some(every) = job.spec.checkpoint.every {
             return (every, None);
         }
         let brain = self.brain;
         let held = stint.leases().filter_map(|id| brain.leases.get(&id)).find(|lease| lease.market.can_be_taken());
-        let beliefs = held.map(|_| brain.beliefs(job, self.now));
+        let beliefs = held.map(|_| brain.beliefs(&mut self.believed, job, self.now));
         let belief = held.zip(beliefs.as_ref()).and_then(|(lease, beliefs)| beliefs.zones.get(&lease.offer));
         let lasts = belief.map(|belief| brain.model.expected_lifetime(belief));
         let takes = market::save_takes(job.spec.checkpoint.size_bytes);

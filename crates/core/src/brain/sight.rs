@@ -1,7 +1,7 @@
 //! What a job's policy sees: the state of the brain in the policy's terms. Offers that are not equally fast are
 //! made comparable here: prices are those of an hour's work at one speed, the speed that a deadline is promised on.
 
-use super::lookout::{Beliefs, fits};
+use super::lookout::{Beliefs, BeliefsOfStep, fits};
 use super::{Brain, Job, Lease, StintPhase};
 use crate::market::{self, Present, Seen, Sight};
 use crate::offer::{Offer, OfferId};
@@ -12,14 +12,22 @@ use std::sync::Arc;
 impl Brain {
     /// What a job's policy sees at `now`.
     pub fn sight(&self, job: &Job, now: Time) -> Sight {
+        self.sight_in(&mut BeliefsOfStep::default(), job, now)
+    }
+
+    /// The same in a step that has looked for others already.
+    pub(super) fn sight_in(&self, believed: &mut BeliefsOfStep, job: &Job, now: Time) -> Sight {
         // Its own, or another's on which it runs.
         let held = self.used_by(job.id).map(|(lease, _)| lease).filter(|lease| !lease.is_releasing());
         let held = held.min_by_key(|lease| (lease.workload != Some(job.id), lease.id));
         let watches = market::watches(self.usual_policy(&job.spec));
-        let beliefs = if watches { self.beliefs(job, now) } else { Beliefs::default() };
+        let beliefs = if watches { self.beliefs(believed, job, now) } else { Arc::default() };
         let done = job.done_at(now);
         let rest = job.total().map(|total| total.minus(done));
-        let accepted: Vec<&Offer> = self.offers.values().filter(|offer| self.accepts(job, offer, held)).collect();
+        // Whoever falls back may accept what it did not ask for.
+        let asked = if job.fallback().is_some() { &[] } else { job.spec.resources.as_slice() };
+        let offers = self.offers.of_asks(asked).into_iter();
+        let accepted: Vec<&Offer> = offers.filter(|offer| self.accepts(job, offer, held)).collect();
         let own = held.and_then(|lease| self.offers.get(&lease.offer));
         let pace = self.pace(job, &accepted, rest, own, now);
         let offers = accepted.iter().filter(|offer| !pace.too_slow.contains(&&offer.id));
@@ -56,7 +64,7 @@ impl Brain {
                 },
             }),
             offers,
-            anywhere: beliefs.anywhere,
+            anywhere: beliefs.anywhere.clone(),
             model: watches.then(|| Arc::clone(&self.model)),
             plan: None,
             plan_is_coming: false,
@@ -68,9 +76,9 @@ impl Brain {
     }
 
     /// What is believed about the markets that a job buys on.
-    pub(super) fn beliefs(&self, job: &Job, now: Time) -> Beliefs {
+    pub(super) fn beliefs(&self, believed: &mut BeliefsOfStep, job: &Job, now: Time) -> Arc<Beliefs> {
         let wanted = (job.spec.least(), job.spec.resources.as_slice());
-        self.lookouts.beliefs(&self.model, self.config.look_every, wanted, now)
+        believed.of(wanted, || self.lookouts.beliefs(&self.model, self.config.look_every, wanted, now))
     }
 
     fn seen(&self, job: &Job, offer: &Offer, beliefs: &Beliefs, pace: Option<Rate>) -> Seen {

@@ -1,8 +1,10 @@
 //! Jobs that run side by side on one machine, as the brain decides it.
 
 use super::*;
-use crate::pool::{Books, DevicePart, Habits, Placing, Pool, Supply};
+use crate::ids::NodeId;
+use crate::pool::{Books, DevicePart, Habits, Health, Node, Placing, Pool, Shape, Supply};
 use crate::spec::Ask;
+use crate::want::{Address, LeaseTerms};
 
 const LARGE_SPOT: &str = "test/a/large/spot";
 const LARGE_FIRM: &str = "test/a/large/on-demand";
@@ -522,4 +524,38 @@ fn what_somebody_waits_for_is_not_given_to_another() {
     world.decide();
     let on_first = |id: &WorkloadId| devices(&world, *id).is_some_and(|(lease, _)| lease == first);
     assert!(jobs.iter().all(on_first) && on_first(&single));
+}
+
+#[test]
+fn a_guest_with_a_budget_keeps_enough_for_all_of_its_part_of_a_node_that_is_paid_for_as_a_whole() {
+    let mut world = world_of_four();
+    world.event(Event::PoolSeen { pool: Pool { books: Books::Whole, ..pool(true) } });
+    let capacity = Shape { accelerators: 4, ..Shape::default() };
+    let node = Node {
+        id: NodeId("test/n".into()),
+        pool: PoolId::default(),
+        accelerator: "V100".to_owned(),
+        capacity,
+        foreign: Shape::default(),
+        domains: BTreeMap::new(),
+        health: Health::Ready,
+        rate: NanoUsd::from_dollars(2.0),
+    };
+    world.event(Event::NodeSeen { node: Box::new(node) });
+    let holder = world.submit(asks(1, None));
+    world.decide();
+    let lease = world.leases()[0];
+    let terms = LeaseTerms { node: Some(NodeId("test/n".into())), size: capacity, ..LeaseTerms::default() };
+    world.event(Event::LeaseUp { lease, at: world.now, terms: Box::new(terms), ready: Some(Address::default()) });
+    world.decide();
+    world.started(holder);
+    let poor = world.submit(JobSpec { budget: Some(NanoUsd::from_dollars(1.0)), ..asks(1, None) });
+    world.decide();
+    world.started(poor);
+    // A quarter of $2 an hour; a last save takes a minute and a half, of all of it in the worst case.
+    let paused = |decisions: Vec<Decision>| decisions.contains(&Decision::Pause { workload: poor });
+    world.pass(Span::minutes(113));
+    assert!(!paused(world.decide()), "{}", world.view(poor).cost);
+    world.pass(Span::minutes(2));
+    assert!(paused(world.decide()), "{}", world.view(poor).cost);
 }
