@@ -408,7 +408,10 @@ impl Brain {
         let passes_alike = passed.iter().any(|offer| offer.accelerator == after.offer.accelerator);
         let compares = |id: &WorkloadId| self.jobs.get(id).is_some_and(|job| job.spec.resources.len() != 1);
         let own = holders(id).filter(|id| passes_alike || compares(id));
-        own.chain(passed.iter().flat_map(|firm| holders(&firm.id))).collect()
+        let could_have_it = |id: &WorkloadId| {
+            self.jobs.get(id).is_some_and(|job| fits(&job.spec.resources, &after.offer) || job.fallback().is_some())
+        };
+        own.chain(passed.iter().flat_map(|firm| holders(&firm.id)).filter(could_have_it)).collect()
     }
 
     /// Whether a change of an offer may change what jobs of a class decide that could have it neither before nor after.

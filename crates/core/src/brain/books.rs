@@ -22,6 +22,11 @@ impl Lease {
         }
     }
 
+    /// Workloads that have it, or a part of it.
+    pub(super) fn workloads(&self) -> impl Iterator<Item = WorkloadId> {
+        self.workload.into_iter().chain(self.sharers.iter().map(|sharer| sharer.stint.workload))
+    }
+
     /// Charges everybody who has it until `at`.
     fn charge(&mut self, at: Time, seq: u64, jobs: &BTreeMap<WorkloadId, Job>) -> Vec<LedgerRow> {
         let charged = self.charged();
@@ -117,14 +122,13 @@ impl Brain {
     }
 
     /// Workloads that may run something on a lease.
-    pub(super) fn workloads_on(&self, id: LeaseId) -> Vec<WorkloadId> {
-        let Some(lease) = self.leases.get(&id) else { return Vec::new() };
-        lease.workload.into_iter().chain(lease.sharers.iter().map(|sharer| sharer.stint.workload)).collect()
+    pub(super) fn workloads_on(&self, id: LeaseId) -> impl Iterator<Item = WorkloadId> {
+        self.leases.get(&id).into_iter().flat_map(Lease::workloads)
     }
 
     /// Stints that run on a lease.
     pub fn stints_on(&self, id: LeaseId) -> Vec<StintId> {
-        let stints = self.workloads_on(id).into_iter().filter_map(|workload| self.jobs.get(&workload)?.stint.as_ref());
+        let stints = self.workloads_on(id).filter_map(|workload| self.jobs.get(&workload)?.stint.as_ref());
         stints.filter(|stint| stint.is_on(id)).map(|stint| stint.id).collect()
     }
 

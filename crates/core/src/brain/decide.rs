@@ -2,8 +2,8 @@
 
 use super::awake::LookedJob;
 use super::job::StoreAway;
-use super::lookout::BeliefsOfStep;
 use super::rooms::Rooms;
+use super::sight::Look;
 use super::{Brain, Decided, Job, Lease, LeasePhase, Stint, StintPhase};
 use crate::ids::{DecisionId, LeaseId, StintId, WorkloadId};
 use crate::market::foresight::PlanTerms;
@@ -39,7 +39,7 @@ pub(super) struct Round<'a> {
     /// Instances of each offer that decisions of this step take.
     pub taken: BTreeMap<OfferId, u32>,
     pub rooms: Rooms,
-    pub believed: BeliefsOfStep,
+    pub look: Look<'a>,
     /// Leases on which a job of another workload is started in this step.
     pub moved_in: BTreeSet<LeaseId>,
 }
@@ -55,7 +55,7 @@ impl<'a> Round<'a> {
             waits_for: None,
             taken: BTreeMap::new(),
             rooms: Rooms::default(),
-            believed: BeliefsOfStep::default(),
+            look: Look::default(),
             moved_in: BTreeSet::new(),
         }
     }
@@ -110,7 +110,7 @@ impl Round<'_> {
                 _ => self.leave_all(job, &Reason::new("ended", "the job is over")),
             };
         }
-        let mut sight = self.brain.sight_in(&mut self.believed, job, self.now);
+        let mut sight = self.brain.sight_in(&mut self.look, job, self.now);
         self.without_what_is_taken(job, &mut sight);
         self.tell(job, &sight);
         if let Some((outcome, reason)) = self.ending(job, &sight) {

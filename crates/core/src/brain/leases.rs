@@ -168,7 +168,7 @@ impl Brain {
     pub(super) fn on_lease_noticed(&mut self, id: LeaseId, ends_at: Time) {
         let Some(lease) = self.leases.get_mut(&id) else { return };
         lease.phase = LeasePhase::Noticed { ends_at };
-        for workload in self.workloads_on(id) {
+        for workload in self.leases.get(&id).into_iter().flat_map(Lease::workloads) {
             let stint = self.jobs.get_mut(&workload).and_then(|job| job.stint.as_mut());
             if let Some(stint) = stint.filter(|stint| stint.is_on(id)) {
                 stint.interrupted = true;
@@ -183,7 +183,7 @@ impl Brain {
         if up_at.is_some() {
             self.leave_node(id, end_at, seq);
         }
-        let on_it = self.workloads_on(id);
+        let on_it = self.workloads_on(id).collect();
         let Some(lease) = self.leases.remove(&id) else { return };
         if end == LeaseEnd::Taken {
             self.heard(&lease.offer, false);

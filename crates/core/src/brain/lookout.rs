@@ -90,19 +90,24 @@ impl From<Lookouts> for Vec<Lookout> {
     }
 }
 
-/// Beliefs at the moment of one step: jobs that want the same thing believe the same.
-#[derive(Default)]
-pub(super) struct BeliefsOfStep(BTreeMap<u32, BTreeMap<Vec<Ask>, Arc<Beliefs>>>);
+/// What jobs that want the same thing see in one step: worked out for the first who looks.
+pub(super) struct SeenInStep<T>(BTreeMap<u32, BTreeMap<Vec<Ask>, T>>);
 
-impl BeliefsOfStep {
-    pub fn of(&mut self, (gang, resources): (u32, &[Ask]), look: impl FnOnce() -> Beliefs) -> Arc<Beliefs> {
+impl<T> Default for SeenInStep<T> {
+    fn default() -> SeenInStep<T> {
+        SeenInStep(BTreeMap::new())
+    }
+}
+
+impl<T: Clone> SeenInStep<T> {
+    pub fn of(&mut self, (gang, resources): (u32, &[Ask]), look: impl FnOnce() -> T) -> T {
         let known = self.0.entry(gang).or_default();
-        if let Some(beliefs) = known.get(resources) {
-            return Arc::clone(beliefs);
+        if let Some(seen) = known.get(resources) {
+            return seen.clone();
         }
-        let beliefs = Arc::new(look());
-        known.insert(resources.to_vec(), Arc::clone(&beliefs));
-        beliefs
+        let seen = look();
+        known.insert(resources.to_vec(), seen.clone());
+        seen
     }
 }
 

@@ -121,9 +121,9 @@ impl Brain {
         // What they pay an hour may be another amount, and a budget last longer or shorter.
         let leases = self.node_books.get(id).into_iter().flat_map(|books| &books.leases);
         let has_budget = |id: &WorkloadId| self.jobs.get(id).is_some_and(|job| job.spec.budget.is_some());
-        let workloads: Vec<WorkloadId> =
-            leases.flat_map(|lease| self.workloads_on(*lease)).filter(has_budget).collect();
-        workloads.into_iter().for_each(|workload| self.awake.job(workload));
+        let leases = leases.filter_map(|lease| self.leases.get(lease));
+        let workloads = leases.flat_map(Lease::workloads).filter(has_budget);
+        workloads.for_each(|workload| self.awake.job(workload));
         let running = self.node_books.get(id).is_some_and(NodeBooks::is_running);
         let rows = match split {
             Some(split) if running => self.charge_node(id, |meter, whose| meter.split(at, (seq, id), split, whose)),
@@ -203,8 +203,8 @@ impl Brain {
         }
         self.book(id, self.now, seq);
         let has_budget = |id: &WorkloadId| self.jobs.get(id).is_some_and(|job| job.spec.budget.is_some());
-        let counting: Vec<WorkloadId> = self.workloads_on(id).into_iter().filter(has_budget).collect();
-        counting.into_iter().for_each(|workload| self.awake.job(workload));
+        let workloads = self.leases.get(&id).into_iter().flat_map(Lease::workloads);
+        workloads.filter(has_budget).for_each(|workload| self.awake.job(workload));
         let Some(lease) = self.leases.charge(&id) else { return };
         lease.paid_by_node = paid_by_node;
         lease.meter.iter_mut().for_each(|meter| meter.rate = rate);

@@ -113,7 +113,8 @@ impl RoomWatch {
                 self.seen.insert(key, now);
             }
         }
-        for job in jobs.filter(|job| job.spec.gang == 1) {
+        let any = !self.seen.is_empty();
+        for job in jobs.filter(|job| any && job.spec.gang == 1) {
             for (_, asks) in of_person(&mut self.seen, &job.person()) {
                 let own = asks.iter_mut().filter(|(ask, _)| job.spec.resources.contains(ask));
                 own.for_each(|(_, seen)| _ = seen.lookers.insert(job.id));

@@ -320,9 +320,7 @@ impl Lease {
     /// What stints leave of it.
     fn free_devices(&self, jobs: &Jobs) -> FreeDevices {
         let mut free = FreeDevices::all(self.accelerators());
-        let guests = self.sharers.iter().map(|sharer| sharer.stint.workload);
-        let workloads = self.workload.into_iter().chain(guests);
-        let stints = workloads.filter_map(|workload| jobs.get(&workload)?.stint.as_ref());
+        let stints = self.workloads().filter_map(|workload| jobs.get(&workload)?.stint.as_ref());
         let parts = stints.flat_map(|stint| stint.allocations.iter().filter(|part| part.lease == self.id));
         for part in parts {
             match &part.devices {

@@ -211,7 +211,7 @@ impl Round<'_> {
         }
         let brain = self.brain;
         let held = stint.leases().filter_map(|id| brain.leases.get(&id)).find(|lease| lease.market.can_be_taken());
-        let beliefs = held.map(|_| brain.beliefs(&mut self.believed, job, self.now));
+        let beliefs = held.map(|_| brain.beliefs(&mut self.look, job, self.now));
         let belief = held.zip(beliefs.as_ref()).and_then(|(lease, beliefs)| beliefs.zones.get(&lease.offer));
         let lasts = belief.map(|belief| brain.model.expected_lifetime(belief));
         let takes = market::save_takes(job.spec.checkpoint.size_bytes);

@@ -60,9 +60,9 @@ impl Round<'_> {
         let brain = self.brain;
         let awaited = brain.awake.rooms.holder_for(job.id).into_iter().flat_map(|holder| brain.leases_of(holder));
         let awaited = awaited.filter(|lease| lease.offer == *offer);
-        let person = job.person();
-        let mut leases = awaited.chain(brain.leases.with_room(offer, &person));
-        leases.find_map(|lease| {
+        let person = brain.leases.people_with_room(offer).next().map(|_| job.person());
+        let open = person.iter().flat_map(|person| brain.leases.with_room(offer, person));
+        awaited.chain(open).find_map(|lease| {
             let holder = brain.jobs.get(&lease.workload?)?;
             let shuns = job.stopped_in_vain_on == Some(lease.id);
             let ask = job.needs_on(lease).filter(|_| !shuns && may_share(job, holder, lease.market))?;

@@ -1,7 +1,7 @@
 //! What a job's policy sees: the state of the brain in the policy's terms. Offers that are not equally fast are
 //! made comparable here: prices are those of an hour's work at one speed, the speed that a deadline is promised on.
 
-use super::lookout::{Beliefs, BeliefsOfStep, fits};
+use super::lookout::{Beliefs, SeenInStep, fits};
 use super::{Brain, Job, Lease, StintPhase};
 use crate::market::{self, Present, Seen, Sight};
 use crate::offer::{Offer, OfferId};
@@ -12,22 +12,19 @@ use std::sync::Arc;
 impl Brain {
     /// What a job's policy sees at `now`.
     pub fn sight(&self, job: &Job, now: Time) -> Sight {
-        self.sight_in(&mut BeliefsOfStep::default(), job, now)
+        self.sight_in(&mut Look::default(), job, now)
     }
 
     /// The same in a step that has looked for others already.
-    pub(super) fn sight_in(&self, believed: &mut BeliefsOfStep, job: &Job, now: Time) -> Sight {
+    pub(super) fn sight_in<'a>(&'a self, look: &mut Look<'a>, job: &Job, now: Time) -> Sight {
         // Its own, or another's on which it runs.
         let held = self.used_by(job.id).map(|(lease, _)| lease).filter(|lease| !lease.is_releasing());
         let held = held.min_by_key(|lease| (lease.workload != Some(job.id), lease.id));
         let watches = market::watches(self.usual_policy(&job.spec));
-        let beliefs = if watches { self.beliefs(believed, job, now) } else { Arc::default() };
+        let beliefs = if watches { self.beliefs(look, job, now) } else { Arc::default() };
         let done = job.done_at(now);
         let rest = job.total().map(|total| total.minus(done));
-        // Whoever falls back may accept what it did not ask for.
-        let asked = if job.fallback().is_some() { &[] } else { job.spec.resources.as_slice() };
-        let offers = self.offers.of_asks(asked).into_iter();
-        let accepted: Vec<&Offer> = offers.filter(|offer| self.accepts(job, offer, held)).collect();
+        let accepted = self.accepted(look, job, held);
         let own = held.and_then(|lease| self.offers.get(&lease.offer));
         let pace = self.pace(job, &accepted, rest, own, now);
         let offers = accepted.iter().filter(|offer| !pace.too_slow.contains(&&offer.id));
@@ -76,9 +73,10 @@ impl Brain {
     }
 
     /// What is believed about the markets that a job buys on.
-    pub(super) fn beliefs(&self, believed: &mut BeliefsOfStep, job: &Job, now: Time) -> Arc<Beliefs> {
+    pub(super) fn beliefs(&self, look: &mut Look, job: &Job, now: Time) -> Arc<Beliefs> {
         let wanted = (job.spec.least(), job.spec.resources.as_slice());
-        believed.of(wanted, || self.lookouts.beliefs(&self.model, self.config.look_every, wanted, now))
+        let believed = || self.lookouts.beliefs(&self.model, self.config.look_every, wanted, now);
+        look.beliefs.of(wanted, || Arc::new(believed()))
     }
 
     fn seen(&self, job: &Job, offer: &Offer, beliefs: &Beliefs, pace: Option<Rate>) -> Seen {
@@ -104,14 +102,18 @@ impl Brain {
         way.map_or(NanoUsd(0), |way| way.cost(bytes))
     }
 
-    /// Whether a job can use an offer. What is held stays acceptable.
-    fn accepts(&self, job: &Job, offer: &Offer, held: Option<&Lease>) -> bool {
-        let asked = fits(&job.spec.resources, offer);
-        let held = held.is_some_and(|lease| lease.offer == offer.id);
-        match job.fallback() {
-            Some(_) => (asked && (held || !offer.market.can_be_taken())) || job.smaller(offer).is_some(),
-            None => asked,
+    /// Offers that a job can use. What is held stays acceptable.
+    fn accepted<'a>(&'a self, look: &mut Look<'a>, job: &Job, held: Option<&Lease>) -> Arc<Vec<&'a Offer>> {
+        let asks = job.spec.resources.as_slice();
+        if job.fallback().is_none() {
+            let asked = || self.offers.of_asks(asks).into_iter().filter(|offer| fits(asks, offer)).collect();
+            return look.offers.of((job.spec.least(), asks), || Arc::new(asked()));
         }
+        let is_held = |offer: &Offer| held.is_some_and(|lease| lease.offer == offer.id);
+        let accepts = |offer: &&Offer| {
+            fits(asks, offer) && (is_held(offer) || !offer.market.can_be_taken()) || job.smaller(offer).is_some()
+        };
+        Arc::new(self.offers.values().filter(accepts).collect())
     }
 
     /// The speed that everything is measured at: of the on-demand offer that does the work most cheaply in time, else of
@@ -143,6 +145,13 @@ impl Brain {
             too_slow: slow.map(|(_, offer)| &offer.id).collect(),
         }
     }
+}
+
+/// What jobs that want the same thing see in one step.
+#[derive(Default)]
+pub(super) struct Look<'a> {
+    beliefs: SeenInStep<Arc<Beliefs>>,
+    offers: SeenInStep<Arc<Vec<&'a Offer>>>,
 }
 
 struct Pace<'a> {

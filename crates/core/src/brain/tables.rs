@@ -235,9 +235,8 @@ struct LeaseKeys {
 
 impl LeaseKeys {
     fn of(lease: &Lease, dealt: Option<Dealt>) -> LeaseKeys {
-        let guests = lease.sharers.iter().map(|sharer| sharer.stint.workload);
         LeaseKeys {
-            workloads: lease.workload.into_iter().chain(guests).collect(),
+            workloads: lease.workloads().collect(),
             offer: lease.offer.clone(),
             dealt,
             orphan: lease.workload.is_none(),

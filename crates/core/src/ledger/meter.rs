@@ -158,7 +158,9 @@ impl Meter {
 
     /// Keeps a stretch that was counted; one that goes on as the last one did is the same.
     fn keep(&mut self, stretch: Stretch) {
-        let goes_on = |last: &Stretch| Stretch { from: stretch.from, ..last.clone() } == stretch;
+        let goes_on = |last: &Stretch| {
+            (last.rate, last.spare) == (stretch.rate, stretch.spare) && last.charged == stretch.charged
+        };
         if !self.earlier.last().is_some_and(goes_on) {
             self.earlier.push(stretch);
         }
