@@ -435,8 +435,11 @@ impl Brain {
             return false;
         }
         // Whether what nobody takes away costs no more than any spot, to be had now or later.
-        let still = self.awake.shown.iter().filter(|(id, _)| !changed.contains_key(id)).map(|(_, shown)| shown);
-        let others = still.chain(changed.values().flatten());
+        let shown = |offer: &Offer| match changed.get(&offer.id) {
+            Some(changed) => changed.as_ref(),
+            None => self.awake.shown.get(&offer.id),
+        };
+        let others = self.offers.of_asks(asks).into_iter().filter_map(shown);
         let others = others.filter(|shown| shown.offer.id != after.offer.id && fits(asks, &shown.offer));
         let (spot, firm): (Vec<&Shown>, Vec<&Shown>) = others.partition(|shown| shown.is_spot());
         let Some(firm) = firm.iter().filter(|shown| shown.has(*least)).map(|shown| shown.price()).min() else {

@@ -13,6 +13,9 @@ impl Lease {
     /// it is for, or overhead where the log did not know it.
     pub(super) fn charged(&self) -> Vec<Charge> {
         let holder = self.workload.map_or(Beneficiary::Overhead, Beneficiary::Workload);
+        if self.sharers.is_empty() {
+            return vec![Charge::of(holder, Share::WHOLE)];
+        }
         let others = self.sharers.iter();
         let others = others.map(|sharer| Charge::of(Beneficiary::Workload(sharer.stint.workload), sharer.share));
         let others: Vec<Charge> = others.collect();

@@ -110,6 +110,9 @@ fn quotient(dividend: i128, divisor: u128) -> i64 {
 /// Shares that add up to one, whatever was given: what nobody has is charged to `spare`, and where more was given away
 /// than there is, each has its part of what was given.
 pub(super) fn whole(given: &[Charge], spare: Beneficiary) -> Vec<Charge> {
+    if is_one(given) {
+        return given.to_vec();
+    }
     let Some((weights, common)) = weights_of(given) else {
         // Denominators so odd that no number is common to them are a mistake of the caller; the money stays whole.
         let first = given.first().copied().unwrap_or(Charge::of(spare, Share::WHOLE));
@@ -123,6 +126,11 @@ pub(super) fn whole(given: &[Charge], spare: Beneficiary) -> Vec<Charge> {
         shares.push(Charge::of(spare, Share::new(of - total, of)));
     }
     shares
+}
+
+/// Whether one has all of it, as is usual: then there is nothing to divide.
+fn is_one(charges: &[Charge]) -> bool {
+    matches!(charges, [Charge { share: Share::WHOLE, .. }])
 }
 
 /// Numerators over the least common denominator; none where that, or their sum, is no number of 64 bits.
@@ -160,6 +168,9 @@ pub(super) fn divided<const N: usize>(amount: NanoUsd, weights: [u64; N]) -> [Na
 /// What is added to a total by shares that add up to one. Each total is dealt out as a whole, so it does not matter in how
 /// many steps one becomes the other, nor in which direction: what is charged in one piece and taken back in two is nothing.
 pub(super) fn between(before: NanoUsd, after: NanoUsd, charges: &[Charge]) -> Vec<NanoUsd> {
+    if is_one(charges) {
+        return vec![after - before];
+    }
     let (before, after) = (by_share(before, charges), by_share(after, charges));
     after.into_iter().zip(before).map(|(after, before)| after - before).collect()
 }
