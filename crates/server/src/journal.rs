@@ -8,8 +8,8 @@ use std::sync::Arc;
 use windfall_core::brain::Config;
 use windfall_core::record::Subject;
 use windfall_core::view::JobView;
-use windfall_core::{Body, Brain, Event, Installation, Record, Time, codec};
-use windfall_store::{Commit, JobRow, LedgerRow, Loaded, Row, StoreError};
+use windfall_core::{Body, Brain, Decision, Event, Installation, Record, Time, WorkloadId, codec};
+use windfall_store::{Commit, JobRow, LedgerRow, Loaded, Notes, Row, StoreError};
 
 /// A brain and its place in the log.
 pub(crate) struct Journal {
@@ -32,6 +32,13 @@ pub(crate) struct Batch {
     number: u64,
     commit: Commit,
     records: Vec<Record>,
+}
+
+impl Batch {
+    /// Keeps notes beside the log of a job that is submitted in this batch.
+    pub fn note(&mut self, id: WorkloadId, notes: Option<&Notes>) {
+        self.commit.notes.extend(notes.map(|notes| Notes { workload: id.0, ..notes.clone() }));
+    }
 }
 
 impl Journal {
@@ -176,6 +183,9 @@ impl Journal {
             payload: codec::encode(&body).into(),
         };
         let new = workload.filter(|_| body.subject() == Subject::New);
+        if let Body::Decision(Decision::End { workload, .. }, _) = &body {
+            batch.commit.ended.push(workload.0);
+        }
         let record = Record { seq, batch: batch.number, at: batch.at, body };
         self.brain.apply(&record);
         batch.commit.rows.push(row);

@@ -22,10 +22,12 @@ mod keeper;
 mod listener;
 mod logs;
 mod merge;
+mod notes;
 mod principal;
 mod probe;
 mod reader;
 mod refusals;
+mod seal;
 mod serve;
 mod snapshots;
 

@@ -266,7 +266,11 @@ impl Cycle {
             match requests::refusal(self.journal.brain(), &request.event) {
                 Some(refused) => self.out.push_back(Step::Answer(request.ticket, Err(refused))),
                 None => {
+                    let submitted = self.journal.brain().next_workload();
                     request.logged = self.journal.take(&mut batch, request.event.clone());
+                    if request.logged.is_some() {
+                        batch.note(submitted, request.notes.as_ref());
+                    }
                     self.in_commit.push(request);
                 }
             }

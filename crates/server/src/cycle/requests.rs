@@ -7,6 +7,7 @@ use std::time::Duration;
 use windfall_core::brain::Job;
 use windfall_core::spec::Continued;
 use windfall_core::{Brain, Event, WorkloadId};
+use windfall_store::Notes;
 
 /// How long a request may wait for a store that lost the answer to its commit.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -46,6 +47,8 @@ pub enum Refused {
 pub(super) struct Request {
     pub ticket: Ticket,
     pub event: Event,
+    /// What is kept beside the log of the job that it submits.
+    pub notes: Option<Notes>,
     /// Its place in the log.
     pub logged: Option<u64>,
     /// When the answer to its commit was lost.
@@ -57,12 +60,17 @@ pub(super) struct Request {
 impl Cycle {
     /// Takes a request for the next turn. It is answered with [`Step::Answer`], once.
     pub fn ask(&mut self, now: Moment, ticket: Ticket, event: Event) {
+        self.ask_with_notes(now, ticket, event, None);
+    }
+
+    /// The same for a submission, with what is kept of the job beside the log.
+    pub fn ask_with_notes(&mut self, now: Moment, ticket: Ticket, event: Event, notes: Option<Notes>) {
         match &self.phase {
             Phase::Leading => {
-                self.requests.push(Request { ticket, event, logged: None, since: now.real, held: false });
+                self.requests.push(Request { ticket, event, notes, logged: None, since: now.real, held: false });
             }
             Phase::Away(_) if !self.journal.brain().is_news(&event) => {
-                let request = Request { ticket, event, logged: None, since: now.real, held: false };
+                let request = Request { ticket, event, notes: None, logged: None, since: now.real, held: false };
                 let answer = Ok(number(self.journal.brain(), &request));
                 self.out.push_back(Step::Answer(ticket, answer));
             }
