@@ -7,6 +7,7 @@ use crate::cycle::{continued_already, path_in_use};
 use crate::notes::{JobNotes, LastingNotes};
 use crate::reader::Reader;
 use crate::refusals::refusal;
+use crate::save_paths::SavePaths;
 use crate::{bill, problem};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -81,15 +82,15 @@ impl Reader {
             return Some(problem(422, "unacceptable-job", &why.to_string()));
         }
         let own = || spec.checkpoint.path.as_deref().and_then(|path| self.state_directory(path));
-        let of_others = |brain: &Brain| {
-            let in_use = spec.checkpoint.path.as_ref().and_then(|path| path_in_use(brain, path));
+        let of_others = |brain: &Brain, paths: &SavePaths| {
+            let in_use = spec.checkpoint.path.as_ref().and_then(|path| path_in_use(brain, paths, path));
             let continued = || spec.continues.as_ref().and_then(|from| continued_already(brain, from));
             let refused = in_use.or_else(continued).map(|refused| refusal(&refused));
             refused.or_else(|| (!submission.wait).then(|| self.hopeless(brain, spec, submission.deadline_in)).flatten())
         };
         let asked = submission.with_files || submission.own_files;
         let strange = || spec.checkpoint.path.as_ref().filter(|_| !asked).and_then(|path| strangers(path, foreign));
-        own().or_else(|| self.durable.read(of_others)).or_else(strange)
+        own().or_else(|| self.durable.read_paths(of_others)).or_else(strange)
     }
 
     /// A checkpoint folder in which a restart would clear this server's own files.

@@ -2,6 +2,7 @@
 //! brain is ahead of the log, and a commit that failed is rolled back. It never touches a store and knows no clock.
 
 use crate::durable::Durable;
+use crate::save_paths::SavePaths;
 use crate::snapshots::{SnapshotEnd, SnapshotTask, StoredParts, state_of};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ pub(crate) struct Journal {
     /// The state that is durable for sure: a failed commit is undone with it, so the state that people see is right even
     /// while nothing can be loaded.
     durable: Arc<Durable>,
+    /// Where the brain's jobs save.
+    save_paths: SavePaths,
     next_ledger_seq: u64,
     /// The last row that a stored snapshot covers.
     snapshot_seq: u64,
@@ -55,7 +58,8 @@ impl Journal {
         brain.take_final_views();
         let durable = Arc::new(Durable::new(brain.clone(), loaded.next_ledger_seq.saturating_sub(1)));
         let next_ledger_seq = loaded.next_ledger_seq;
-        Ok(Journal { brain, durable, next_ledger_seq, snapshot_seq, stored, unconfirmed: None })
+        let save_paths = SavePaths::of(&brain);
+        Ok(Journal { brain, durable, save_paths, next_ledger_seq, snapshot_seq, stored, unconfirmed: None })
     }
 
     /// Takes in what the log holds beyond what is known: after a failed commit that is the commit, or nothing.
@@ -65,6 +69,7 @@ impl Journal {
         self.next_ledger_seq = missed.next_ledger_seq;
         self.unconfirmed = None;
         self.brain = self.durable.read(Brain::clone);
+        self.save_paths = SavePaths::of(&self.brain);
         Ok(())
     }
 
@@ -79,6 +84,11 @@ impl Journal {
 
     pub fn brain(&self) -> &Brain {
         &self.brain
+    }
+
+    /// Where the brain's jobs save their checkpoints.
+    pub fn save_paths(&self) -> &SavePaths {
+        &self.save_paths
     }
 
     /// The state that is durable.
@@ -191,6 +201,7 @@ impl Journal {
         batch.commit.rows.push(row);
         batch.records.push(record);
         if let Some(id) = new {
+            self.save_paths.add(&self.brain, id);
             batch.commit.jobs.extend(self.brain.view(id, batch.at).as_ref().map(job_row));
         }
         seq

@@ -27,6 +27,7 @@ mod principal;
 mod probe;
 mod reader;
 mod refusals;
+mod save_paths;
 mod seal;
 mod serve;
 mod snapshots;

@@ -118,7 +118,7 @@ impl Reader {
 
     /// The same for a checkpoint path.
     pub fn saver_at(&self, path: &str) -> Option<WorkloadId> {
-        match self.durable.read(|brain| path_in_use(brain, path)) {
+        match self.durable.read_paths(|brain, paths| path_in_use(brain, paths, path)) {
             Some(Refused::PathInUse { by, .. }) => Some(by),
             _ => None,
         }
