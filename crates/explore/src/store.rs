@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use windfall_core::ledger::{Beneficiary, Parts};
 use windfall_core::{NanoUsd, Span, codec};
 use windfall_store::{
-    Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Loaded, MemoryStore, Part, Result, Row, Snapshot,
-    Store, StoreError,
+    Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Loaded, MemoryStore, Notes, Part, Result, Row,
+    Snapshot, Store, StoreError,
 };
 
 /// How the next commit is lost from sight.
@@ -127,6 +127,9 @@ impl Store for FaultyStore {
     }
     async fn jobs(&self, query: &JobQuery) -> Result<Vec<JobRow>> {
         self.memory.jobs(query).await
+    }
+    async fn notes(&self, workload: u64) -> Result<Option<Notes>> {
+        self.memory.notes(workload).await
     }
     async fn job(&self, workload: u64) -> Result<Option<JobRow>> {
         self.memory.job(workload).await

@@ -1,17 +1,19 @@
 //! What is looked at of a submission before the loop sees it: whether it can be taken at all, what cannot be promised, what
-//! is expected of it. Its environment is durable before the job is. All of this is done beside the loop; what must be exact
-//! (keys and paths that two submissions share) the loop looks at once more.
+//! is expected of it. All of this is done beside the loop; what must be exact (keys and paths that two submissions share) the
+//! loop looks at once more. Its environment becomes durable in the very commit that makes the job durable.
 
 use crate::api_types::{Problem, Submission};
 use crate::cycle::{continued_already, path_in_use};
-use crate::folders::JobNotes;
+use crate::notes::{JobNotes, LastingNotes};
 use crate::reader::Reader;
 use crate::refusals::refusal;
+use crate::save_paths::SavePaths;
 use crate::{bill, problem};
 use std::collections::BTreeSet;
 use std::path::Path;
 use windfall_core::{Brain, JobSpec, Offer, Span};
 use windfall_exec::Recording;
+use windfall_store::Notes;
 
 /// The policy of jobs that buy nothing which can be taken away.
 const ON_DEMAND: &str = "on-demand";
@@ -23,7 +25,9 @@ pub struct Prepared {
     /// Time from when it is taken to the deadline.
     pub deadline_in: Option<Span>,
     /// What the user should know.
-    pub notes: Vec<String>,
+    pub remarks: Vec<String>,
+    /// What is kept of it beside the log.
+    pub notes: Notes,
 }
 
 impl Reader {
@@ -33,38 +37,38 @@ impl Reader {
         self.standing.borrow().away.is_some() || self.durable.read(|brain| brain.jobs().next().is_none())
     }
 
-    /// Prepares a submission and writes its environment down, or refuses it with nothing changed. Waits for the disk.
-    pub fn prepare(&self, submission: Submission) -> Result<Prepared, Problem> {
+    /// Prepares a submission, or refuses it. Nothing is written.
+    pub async fn prepare(&self, submission: Submission) -> Result<Prepared, Problem> {
         let spec = &submission.spec;
-        let folder = self.archive.home.job(&submission.key);
-        // Of what the job before it left only that is foreign which was foreign to that one.
         let foreign = match spec.continues.as_ref().filter(|_| submission.own_files) {
-            Some(from) => {
-                JobNotes::read(&self.archive.home.job(&from.key)).map(|kept| kept.foreign).unwrap_or_default()
+            // Of what the job before it left only that is foreign which was foreign to that one.
+            Some(from) => self.archive.notes(from.job).await.map(|notes| notes.rest.foreign).unwrap_or_default(),
+            None if spec.checkpoint.path.is_none() => Vec::new(),
+            None => {
+                let spec = spec.clone();
+                let looked = tokio::task::spawn_blocking(move || JobNotes::foreign(&spec)).await;
+                looked.map_err(|error| problem(500, "not-prepared", &error.to_string()))?
             }
-            None => JobNotes::foreign(spec),
         };
         if let Some(refused) = self.doubts(&submission, &foreign) {
             return Err(refused);
         }
-        let (on_demand, known) = self
-            .durable
-            .read(|brain| (brain.usual_policy(spec) == ON_DEMAND, brain.offers().cloned().collect::<Vec<Offer>>()));
         // What a recording shows is at hand; what brains know may be of before it began anew.
         let recordings = self.recordings();
         let mut offers: Vec<Offer> = recordings.iter().flat_map(|recording| recording.offers()).collect();
-        let shown: BTreeSet<String> = offers.iter().map(|offer| offer.engine.clone()).collect();
-        offers.extend(known.into_iter().filter(|offer| !shown.contains(&offer.engine)));
-        let notes = bill::promises(spec, submission.deadline_in, &offers);
+        let (on_demand, others) = self.durable.read(|brain| {
+            let shown: BTreeSet<&str> = offers.iter().map(|offer| offer.engine.as_str()).collect();
+            let others = brain.offers().filter(|offer| !shown.contains(offer.engine.as_str()));
+            (brain.usual_policy(spec) == ON_DEMAND, others.cloned().collect::<Vec<Offer>>())
+        });
+        offers.extend(others);
+        let remarks = bill::promises(spec, submission.deadline_in, &offers);
         let terms = bill::Terms { deadline_in: submission.deadline_in, on_demand };
         let forecast = bill::forecast(spec, terms, &offers, &recordings);
-        let kept = JobNotes { env: submission.env, foreign, forecast };
-        if let Err(error) = kept.write(&folder) {
-            let text = format!("the job's folder cannot be written: {error}");
-            let hint = "free some space in the state directory, then submit it again: nothing of it was kept";
-            return Err(Problem { hint: Some(hint.to_owned()), ..problem(507, "state-not-writable", &text) });
-        }
-        Ok(Prepared { key: submission.key, spec: submission.spec, deadline_in: submission.deadline_in, notes })
+        let notes = JobNotes { env: submission.env, rest: LastingNotes { foreign, forecast } };
+        let notes = notes.to_store(&self.archive.seal);
+        let Submission { key, spec, deadline_in, .. } = submission;
+        Ok(Prepared { key, spec, deadline_in, remarks, notes })
     }
 
     fn recordings(&self) -> Vec<&dyn Recording> {
@@ -78,15 +82,15 @@ impl Reader {
             return Some(problem(422, "unacceptable-job", &why.to_string()));
         }
         let own = || spec.checkpoint.path.as_deref().and_then(|path| self.state_directory(path));
-        let of_others = |brain: &Brain| {
-            let in_use = spec.checkpoint.path.as_ref().and_then(|path| path_in_use(brain, path));
+        let of_others = |brain: &Brain, paths: &SavePaths| {
+            let in_use = spec.checkpoint.path.as_ref().and_then(|path| path_in_use(brain, paths, path));
             let continued = || spec.continues.as_ref().and_then(|from| continued_already(brain, from));
             let refused = in_use.or_else(continued).map(|refused| refusal(&refused));
             refused.or_else(|| (!submission.wait).then(|| self.hopeless(brain, spec, submission.deadline_in)).flatten())
         };
         let asked = submission.with_files || submission.own_files;
         let strange = || spec.checkpoint.path.as_ref().filter(|_| !asked).and_then(|path| strangers(path, foreign));
-        own().or_else(|| self.durable.read(of_others)).or_else(strange)
+        own().or_else(|| self.durable.read_paths(of_others)).or_else(strange)
     }
 
     /// A checkpoint folder in which a restart would clear this server's own files.

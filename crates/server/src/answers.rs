@@ -55,16 +55,16 @@ impl Keeper {
 
     /// Turns a submission into a request, or refuses it with nothing changed.
     fn admit(&mut self, prepared: Prepared, reply: Reply<Accepted>) {
-        let Prepared { key, mut spec, deadline_in, notes } = prepared;
+        let Prepared { key, mut spec, deadline_in, remarks, notes } = prepared;
         if let Some(known) = self.cycle.brain().submitted_as(&key) {
             let _ = reply.send(Ok(Accepted { id: known.0, notes: Vec::new() }));
             return;
         }
         spec.deadline = deadline_in.map(|span| self.clock.now() + span);
         spec.run.environment.clone_from(&key);
-        let ticket = self.ticket(Waiting::Submitter { key: key.clone(), notes, reply });
+        let ticket = self.ticket(Waiting::Submitter { remarks, reply });
         let event = Event::Submitted { workload: Box::new(Workload::Job(spec)), key, id: None };
-        self.cycle.ask(self.moment(), ticket, event);
+        self.cycle.ask_with_notes(self.moment(), ticket, event, Some(notes));
     }
 
     /// No job lives: recordings begin anew, so that every first run sees the same market.

@@ -265,8 +265,10 @@ async fn submit(
     {
         api.settled(other).await?;
     }
-    let access = api.store_access(&submission, &submission.key);
-    api.probes.check(&access).await.map_err(|error| store_refusal(&error))?;
+    let environments = [&submission.env, &submission.spec.run.env];
+    let access = || api.store_access(&submission, &submission.key);
+    let looked = api.probes.check(&submission.spec.checkpoint.store, environments, access).await;
+    looked.map_err(|error| store_refusal(&error))?;
     let known = api.reader.durable.read(|brain| brain.submitted_as(&submission.key));
     if let Some(known) = known {
         return Ok(Json(Accepted { id: known.0, notes: Vec::new() }));
@@ -274,9 +276,7 @@ async fn submit(
     if api.reader.must_knock() {
         api.ask(|reply| Ask::Knock(submission.key.clone(), reply)).await?;
     }
-    let reader = api.reader.clone();
-    let prepared = tokio::task::spawn_blocking(move || reader.prepare(submission)).await;
-    let prepared = prepared.map_err(|error| problem(500, "not-prepared", &error.to_string()))??;
+    let prepared = api.reader.prepare(submission).await?;
     api.ask(|reply| Ask::Submit(Box::new(prepared), reply)).await.map(Json)
 }
 

@@ -2,8 +2,9 @@
 
 use crate::api_types::{Bill, JobAnswer, Problem};
 use crate::engines::Engines;
-use crate::folders::JobNotes;
 use crate::home::Home;
+use crate::notes::{self, JobNotes};
+use crate::seal::Seal;
 use crate::{bill, logs, problem};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ pub(crate) struct Archive {
     pub store: Arc<dyn Store>,
     pub home: Arc<Home>,
     pub engines: Engines,
+    pub seal: Arc<Seal>,
 }
 
 impl Archive {
@@ -30,15 +32,28 @@ impl Archive {
             .map_err(|error| problem(500, "unreadable-job", &error.to_string()))
     }
 
-    pub fn bill(&self, job: &JobView) -> Bill {
-        let kept = JobNotes::read(&self.home.job(&job.key)).ok();
-        bill::bill(job, kept.as_ref(), self.engines.recordings().map(|(_, recording)| recording))
+    /// The notes of a job, live or ended.
+    pub async fn notes(&self, id: WorkloadId) -> Result<JobNotes, Problem> {
+        let notes = self.store.notes(id.0).await;
+        let notes = notes.map_err(|error| problem(503, "store-refused", &with_causes(&error)))?;
+        let notes = notes.ok_or_else(|| problem(404, "no-such-job", &format!("the store has no notes of job {id}")))?;
+        JobNotes::of_store(&notes, &self.seal).ok_or_else(|| {
+            let text =
+                format!("the notes of job {id} cannot be read, or were sealed with another key than secrets.key");
+            problem(500, "unreadable-notes", &text)
+        })
     }
 
-    pub fn ended_job(&self, job: JobView) -> JobAnswer {
+    pub async fn bill(&self, job: &JobView) -> Bill {
+        let notes = self.notes(job.id).await.ok().or_else(|| notes::left_in_folder(&self.home, &job.key));
+        let forecast = notes.and_then(|notes| notes.rest.forecast);
+        bill::bill(job, forecast, self.engines.recordings().map(|(_, recording)| recording))
+    }
+
+    pub async fn ended_job(&self, job: JobView) -> JobAnswer {
         let failed = job.state == State::Failed;
         JobAnswer {
-            bill: Some(self.bill(&job)),
+            bill: Some(self.bill(&job).await),
             pids: Vec::new(),
             last_words: if failed { logs::last_words(&self.home.job(&job.key)) } else { Vec::new() },
             trouble: None,

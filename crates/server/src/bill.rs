@@ -1,7 +1,6 @@
 //! What a job cost, what else it might have cost, and what cannot be promised before it begins.
 
 use crate::api_types::{Bill, Forecast};
-use crate::folders::JobNotes;
 use windfall_core::market::foresight::{ForecastTerms, Losses, Model};
 use windfall_core::spec::Late;
 use windfall_core::view::JobView;
@@ -11,10 +10,10 @@ use windfall_exec::{PastJob, Recording};
 /// A start where the job does not say how long one takes.
 const USUAL_START: Span = Span::minutes(3);
 
-/// The bill of a job that is over. Recordings know what it might have cost at least.
+/// The bill of a job that is over. Recordings know what it might have cost at least; `forecast` is what was expected.
 pub fn bill<'a>(
     job: &JobView,
-    kept: Option<&JobNotes>,
+    forecast: Option<Forecast>,
     recordings: impl IntoIterator<Item = &'a dyn Recording>,
 ) -> Bill {
     let ended = job.ended_at.unwrap_or(job.at);
@@ -33,7 +32,7 @@ pub fn bill<'a>(
         on_demand_only: job.on_demand_only(),
         // What was done can be done: the steps of a recording and mean changeovers may ask for a little more.
         omniscient: least.map(|least| least.min(job.cost)),
-        forecast: kept.and_then(|kept| kept.forecast.clone()),
+        forecast,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Carries decisions to an engine, and what an engine shows back to events. Nothing here chooses: a
 //! decision becomes calls, an observation becomes events, and what is not sure is asked again.
 
+use crate::notes::JobNotes;
 use async_trait::async_trait;
 use futures::future::join_all;
 use std::collections::BTreeMap;
@@ -31,7 +32,8 @@ pub enum Task {
     CheckStore(WorkloadId, StoreAccess),
 }
 
-/// What is known of a job beside the brain: its environment and its folders.
+/// What is known of a job beside the brain: its folders. The environment of the submitting terminal is filled in when the
+/// task is carried out, beside the loop ([`Task::equip`]).
 pub trait JobFolders: Send + Sync {
     /// The order that starts one rank of a stint; none when the job's folder is lost. Its devices and the port of
     /// rank 0 follow from where it runs and are filled in by [`task`].
@@ -157,6 +159,32 @@ impl Task {
             _ => Vec::new(),
         };
         leases.into_iter()
+    }
+
+    /// The job whose notes it needs before it can be carried out.
+    pub fn needs_notes_of(&self) -> Option<WorkloadId> {
+        match self {
+            Task::Start(orders) => orders.first().map(|(_, order)| order.stint.workload),
+            Task::CheckStore(workload, _) => Some(*workload),
+            _ => None,
+        }
+    }
+
+    /// Fills in what the notes of its job say. What the job file says of a variable counts more than the terminal.
+    pub fn equip(&mut self, notes: &JobNotes) {
+        let fill_in = |env: &mut BTreeMap<String, String>| {
+            for (name, value) in &notes.env {
+                env.entry(name.clone()).or_insert_with(|| value.clone());
+            }
+        };
+        match self {
+            Task::Start(orders) => orders.iter_mut().for_each(|(_, order)| {
+                fill_in(&mut order.env);
+                order.foreign.clone_from(&notes.rest.foreign);
+            }),
+            Task::CheckStore(_, access) => fill_in(&mut access.env),
+            _ => {}
+        }
     }
 
     /// The engine that is to do it; none of what agents and stores do.

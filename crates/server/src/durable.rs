@@ -2,6 +2,7 @@
 //! The loop's own brain is ahead of it by the commit that is on its way. Readers share it with the loop and never enter
 //! the loop: they hold it for a few jobs at a time, and the loop waits for them for no longer than that.
 
+use crate::save_paths::SavePaths;
 use std::sync::{PoisonError, RwLock};
 use windfall_core::{Body, Brain, Decision, Event, Record, WorkloadId};
 
@@ -14,6 +15,8 @@ pub struct Durable(RwLock<Stood>);
 struct Stood {
     brain: Brain,
     last_ledger_row: u64,
+    /// Where its jobs save.
+    save_paths: SavePaths,
     /// Jobs that have not ended, counted as they come and end: people ask for the number often.
     live_jobs: usize,
 }
@@ -21,7 +24,8 @@ struct Stood {
 impl Durable {
     pub(crate) fn new(brain: Brain, last_ledger_row: u64) -> Durable {
         let live_jobs = brain.jobs().filter(|job| job.ended.is_none()).count();
-        Durable(RwLock::new(Stood { brain, last_ledger_row, live_jobs }))
+        let save_paths = SavePaths::of(&brain);
+        Durable(RwLock::new(Stood { brain, last_ledger_row, save_paths, live_jobs }))
     }
 
     /// How many jobs have not ended.
@@ -32,6 +36,12 @@ impl Durable {
     /// Looks at it. Whoever has much to look at comes back for each part of it.
     pub fn read<T>(&self, look: impl FnOnce(&Brain) -> T) -> T {
         look(&self.0.read().unwrap_or_else(PoisonError::into_inner).brain)
+    }
+
+    /// Looks at it and at where its jobs save their checkpoints.
+    pub(crate) fn read_paths<T>(&self, look: impl FnOnce(&Brain, &SavePaths) -> T) -> T {
+        let stood = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        look(&stood.brain, &stood.save_paths)
     }
 
     /// Looks at it and at the last ledger row, both of one moment.
@@ -69,7 +79,10 @@ impl Stood {
             let lived = lives(&self.brain);
             self.brain.apply(record);
             match (lived, lives(&self.brain)) {
-                (false, true) => self.live_jobs += 1,
+                (false, true) => {
+                    self.live_jobs += 1;
+                    about.into_iter().for_each(|id| self.save_paths.add(&self.brain, id));
+                }
                 (true, false) => self.live_jobs -= 1,
                 _ => {}
             }

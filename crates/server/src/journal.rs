@@ -2,14 +2,15 @@
 //! brain is ahead of the log, and a commit that failed is rolled back. It never touches a store and knows no clock.
 
 use crate::durable::Durable;
+use crate::save_paths::SavePaths;
 use crate::snapshots::{SnapshotEnd, SnapshotTask, StoredParts, state_of};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use windfall_core::brain::Config;
 use windfall_core::record::Subject;
 use windfall_core::view::JobView;
-use windfall_core::{Body, Brain, Event, Installation, Record, Time, codec};
-use windfall_store::{Commit, JobRow, LedgerRow, Loaded, Row, StoreError};
+use windfall_core::{Body, Brain, Decision, Event, Installation, Record, Time, WorkloadId, codec};
+use windfall_store::{Commit, JobRow, LedgerRow, Loaded, Notes, Row, StoreError};
 
 /// A brain and its place in the log.
 pub(crate) struct Journal {
@@ -17,6 +18,8 @@ pub(crate) struct Journal {
     /// The state that is durable for sure: a failed commit is undone with it, so the state that people see is right even
     /// while nothing can be loaded.
     durable: Arc<Durable>,
+    /// Where the brain's jobs save.
+    save_paths: SavePaths,
     next_ledger_seq: u64,
     /// The last row that a stored snapshot covers.
     snapshot_seq: u64,
@@ -34,6 +37,13 @@ pub(crate) struct Batch {
     records: Vec<Record>,
 }
 
+impl Batch {
+    /// Keeps notes beside the log of a job that is submitted in this batch.
+    pub fn note(&mut self, id: WorkloadId, notes: Option<&Notes>) {
+        self.commit.notes.extend(notes.map(|notes| Notes { workload: id.0, ..notes.clone() }));
+    }
+}
+
 impl Journal {
     /// Rebuilds a brain from what a store gave. Only applies: nothing is decided again.
     pub fn load(loaded: Loaded) -> Result<Journal, codec::CodecError> {
@@ -48,7 +58,8 @@ impl Journal {
         brain.take_final_views();
         let durable = Arc::new(Durable::new(brain.clone(), loaded.next_ledger_seq.saturating_sub(1)));
         let next_ledger_seq = loaded.next_ledger_seq;
-        Ok(Journal { brain, durable, next_ledger_seq, snapshot_seq, stored, unconfirmed: None })
+        let save_paths = SavePaths::of(&brain);
+        Ok(Journal { brain, durable, save_paths, next_ledger_seq, snapshot_seq, stored, unconfirmed: None })
     }
 
     /// Takes in what the log holds beyond what is known: after a failed commit that is the commit, or nothing.
@@ -58,6 +69,7 @@ impl Journal {
         self.next_ledger_seq = missed.next_ledger_seq;
         self.unconfirmed = None;
         self.brain = self.durable.read(Brain::clone);
+        self.save_paths = SavePaths::of(&self.brain);
         Ok(())
     }
 
@@ -72,6 +84,11 @@ impl Journal {
 
     pub fn brain(&self) -> &Brain {
         &self.brain
+    }
+
+    /// Where the brain's jobs save their checkpoints.
+    pub fn save_paths(&self) -> &SavePaths {
+        &self.save_paths
     }
 
     /// The state that is durable.
@@ -176,11 +193,15 @@ impl Journal {
             payload: codec::encode(&body).into(),
         };
         let new = workload.filter(|_| body.subject() == Subject::New);
+        if let Body::Decision(Decision::End { workload, .. }, _) = &body {
+            batch.commit.ended.push(workload.0);
+        }
         let record = Record { seq, batch: batch.number, at: batch.at, body };
         self.brain.apply(&record);
         batch.commit.rows.push(row);
         batch.records.push(record);
         if let Some(id) = new {
+            self.save_paths.add(&self.brain, id);
             batch.commit.jobs.extend(self.brain.view(id, batch.at).as_ref().map(job_row));
         }
         seq

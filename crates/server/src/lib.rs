@@ -22,10 +22,13 @@ mod keeper;
 mod listener;
 mod logs;
 mod merge;
+mod notes;
 mod principal;
 mod probe;
 mod reader;
 mod refusals;
+mod save_paths;
+mod seal;
 mod serve;
 mod snapshots;
 

@@ -30,21 +30,27 @@ pub struct Probes(Arc<Mutex<BTreeMap<u64, FitSince>>>);
 type FitSince = Arc<tokio::sync::Mutex<Option<Instant>>>;
 
 impl Probes {
-    /// Whether a store can hold a job's checkpoints. Those who ask at the same time wait for the first of them; that a
-    /// store is unfit is not remembered.
-    pub async fn check(&self, access: &StoreAccess) -> Result<(), CheckpointError> {
+    /// Whether the store at an address can hold a job's checkpoints, with credentials from these environments. Those who ask
+    /// at the same time wait for the first of them; that a store is unfit is not remembered. How to reach it is asked for
+    /// only where it is looked at.
+    pub async fn check(
+        &self,
+        address: &str,
+        environments: [&BTreeMap<String, String>; 2],
+        access: impl FnOnce() -> StoreAccess,
+    ) -> Result<(), CheckpointError> {
         let place = {
             let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             known.retain(|_, place| {
                 let is_fit = |place: &Option<Instant>| place.is_some_and(|at| at.elapsed() < FIT_FOR);
                 place.try_lock().map_or(true, |place| is_fit(&place))
             });
-            Arc::clone(known.entry(place(access)).or_default())
+            Arc::clone(known.entry(place(address, environments)).or_default())
         };
         let mut fit_since = place.lock().await;
         if fit_since.is_none_or(|at| at.elapsed() >= FIT_FOR) {
             *fit_since = None;
-            check(access).await?;
+            check(&access()).await?;
             *fit_since = Some(Instant::now());
         }
         Ok(())
@@ -52,9 +58,9 @@ impl Probes {
 }
 
 /// A store and all that its client may read from the environment, credentials among it: a hash keeps no secrets.
-fn place(access: &StoreAccess) -> u64 {
+fn place(address: &str, environments: [&BTreeMap<String, String>; 2]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (&access.address, &access.env).hash(&mut hasher);
+    (address, environments).hash(&mut hasher);
     hasher.finish()
 }
 
@@ -125,12 +131,16 @@ mod tests {
             env: [("TOKEN".to_owned(), env.to_owned())].into(),
             saved_before: false,
         };
-        let probes = Probes::default();
-        probes.check(&access("a")).await.expect("fit");
+        let (probes, none) = (Probes::default(), BTreeMap::new());
+        let check = async |env: &str| {
+            let access = access(env);
+            probes.check(&access.address, [&access.env, &none], || access.clone()).await
+        };
+        check("a").await.expect("fit");
         std::fs::remove_dir_all(&store).expect("removed");
         std::fs::write(&store, "no folder any more").expect("written");
-        probes.check(&access("a")).await.expect("it was fit a moment ago");
-        assert!(probes.check(&access("b")).await.is_err(), "other credentials may not do");
-        assert!(probes.check(&access("b")).await.is_err(), "what is unfit is looked at again");
+        check("a").await.expect("it was fit a moment ago");
+        assert!(check("b").await.is_err(), "other credentials may not do");
+        assert!(check("b").await.is_err(), "what is unfit is looked at again");
     }
 }

@@ -118,7 +118,7 @@ impl Reader {
 
     /// The same for a checkpoint path.
     pub fn saver_at(&self, path: &str) -> Option<WorkloadId> {
-        match self.durable.read(|brain| path_in_use(brain, path)) {
+        match self.durable.read_paths(|brain, paths| path_in_use(brain, paths, path)) {
             Some(Refused::PathInUse { by, .. }) => Some(by),
             _ => None,
         }
@@ -133,14 +133,18 @@ impl Reader {
             Some((job, settled, leases_under(brain, id)))
         });
         let Some((job, settled, leases)) = known else {
-            return self.archive.find(id).await.map(|job| self.archive.ended_job(job));
+            return Ok(self.archive.ended_job(self.archive.find(id).await?).await);
         };
         let workers = self.workers_of(id, &leases);
         let away = self.standing.borrow().away.as_ref().map(|(_, why)| format!("the database is away: {why}"));
         let trouble = workers.iter().find_map(|worker| worker.trouble.as_ref()).or(job.trouble.as_ref());
         let trouble = trouble.map(|trouble| trouble.text.clone());
+        let bill = match settled {
+            true => Some(self.archive.bill(&job).await),
+            false => None,
+        };
         Ok(JobAnswer {
-            bill: settled.then(|| self.archive.bill(&job)),
+            bill,
             pids: workers.iter().filter(|worker| worker.end.is_none()).filter_map(|worker| worker.pid).collect(),
             last_words: Vec::new(),
             trouble: away.or(trouble),

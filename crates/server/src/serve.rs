@@ -9,14 +9,16 @@ use crate::folders::Folders;
 use crate::home::{Home, HomeError, RemoteSettings, WorldSettings, private};
 use crate::keeper::{Asked, Keeper, log};
 use crate::listener::PeerListener;
+use crate::notes;
 use crate::principal::Principal;
 use crate::probe::Probes;
 use crate::reader::{Reader, Standing};
+use crate::seal::Seal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -172,6 +174,9 @@ async fn serve_from(
     let names: Vec<String> =
         [SIMULATED.to_owned()].into_iter().chain(world.engines.iter().map(|engine| engine.name.clone())).collect();
     let mut cycle = Cycle::start(Habits::default(), Config::default(), &names, epoch, loaded, now)?;
+    let seal = Seal::of(&home.path).map_err(|source| HomeError::Unusable { path: home.path.clone(), source })?;
+    let seal = Arc::new(seal);
+    notes::move_to_store((home, &seal), store.as_ref(), epoch, cycle.brain()).await?;
     if is_new {
         home.write_world(world)?;
     }
@@ -205,7 +210,8 @@ async fn serve_from(
     let (report_sender, reports) = mpsc::unbounded_channel();
     log(&format!("version {} serves {} as pid {}", env!("CARGO_PKG_VERSION"), home.path.display(), std::process::id()));
     let link: Arc<dyn AgentLink> = Arc::new(LocalLink::new(Arc::clone(&clock)));
-    let archive = Archive { store: Arc::clone(store), home: Arc::clone(home), engines: engines.clone() };
+    let archive =
+        Archive { store: Arc::clone(store), home: Arc::clone(home), engines: engines.clone(), seal: Arc::clone(&seal) };
     let (standing, standing_seen) = watch::channel(Standing::default());
     let reader = Reader {
         durable: Arc::clone(cycle.durable()),
@@ -217,14 +223,10 @@ async fn serve_from(
     let asked = Arc::new(Asked::new(began));
     let keeper = Keeper {
         home: Arc::clone(home),
-        folders: Folders {
-            home: Arc::clone(home),
-            speed: world.speed,
-            fresh_folder: world.fresh_folder,
-            environments: Mutex::default(),
-        },
+        folders: Folders { home: Arc::clone(home), speed: world.speed, fresh_folder: world.fresh_folder },
         cycle,
         store: Arc::clone(store),
+        seal,
         clock: Arc::clone(&clock),
         engines,
         link,

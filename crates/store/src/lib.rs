@@ -22,7 +22,7 @@ pub use filesystem::network_kind;
 pub use memory::MemoryStore;
 pub use postgres::PostgresStore;
 pub use sqlite::SqliteStore;
-pub use types::{Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Loaded, Part, Row, Snapshot};
+pub use types::{Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Loaded, Notes, Part, Row, Snapshot};
 
 /// What every operation of a store gives.
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
@@ -71,6 +71,9 @@ pub trait Store: Send + Sync {
 
     /// Jobs, newest first.
     async fn jobs(&self, query: &JobQuery) -> Result<Vec<JobRow>>;
+
+    /// The notes of a job, live or ended.
+    async fn notes(&self, workload: u64) -> Result<Option<Notes>>;
 
     /// One job.
     async fn job(&self, workload: u64) -> Result<Option<JobRow>>;

@@ -9,8 +9,9 @@ use std::{
 use async_trait::async_trait;
 
 use crate::{
-    Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Loaded, Part, Result, Row, Snapshot, Store,
-    StoreError, sequence::Heads,
+    Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Loaded, Notes, Part, Result, Row, Snapshot, Store,
+    StoreError,
+    sequence::{Heads, notes_as_kept},
 };
 
 /// A handle on a durable state in memory; clones share it.
@@ -26,6 +27,7 @@ struct Durable {
     log: Vec<Row>,
     jobs: BTreeMap<u64, JobRow>,
     ledger: Vec<LedgerRow>,
+    notes: BTreeMap<u64, Notes>,
     snapshots: Vec<Snapshot>,
     /// Writings of parts by name and row.
     parts: BTreeMap<(String, u64), Option<Arc<str>>>,
@@ -62,6 +64,7 @@ impl MemoryStore {
             log: Vec::new(),
             jobs: BTreeMap::new(),
             ledger: Vec::new(),
+            notes: BTreeMap::new(),
             snapshots: Vec::new(),
             parts: BTreeMap::new(),
             fault: None,
@@ -124,6 +127,12 @@ impl Durable {
         self.ledger.extend_from_slice(&commit.ledger);
         for job in &commit.jobs {
             self.jobs.insert(job.workload, job.clone());
+        }
+        self.notes.extend(notes_as_kept(commit).into_iter().map(|notes| (notes.workload, notes)));
+        for workload in &commit.ended {
+            if let Some(notes) = self.notes.get_mut(workload) {
+                notes.secret = None;
+            }
         }
     }
 
@@ -237,6 +246,10 @@ impl Store for MemoryStore {
                 && query.name.as_ref().is_none_or(|name| *name == job.name)
         });
         Ok(matching.take(query.limit as usize).cloned().collect())
+    }
+
+    async fn notes(&self, workload: u64) -> Result<Option<Notes>> {
+        Ok(self.durable().notes.get(&workload).cloned())
     }
 
     async fn job(&self, workload: u64) -> Result<Option<JobRow>> {

@@ -15,7 +15,7 @@ use sqlx::{
 use tokio::{sync::Mutex, time::timeout};
 
 use crate::{
-    Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Loaded, Part, Result, Row, Snapshot, Store,
+    Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Loaded, Notes, Part, Result, Row, Snapshot, Store,
     StoreError, reads::postgres as reads,
 };
 use fault::fault;
@@ -233,6 +233,10 @@ impl Store for PostgresStore {
 
     async fn jobs(&self, query: &JobQuery) -> Result<Vec<JobRow>> {
         self.read("listing jobs", reads::jobs(&self.readers, query).await)
+    }
+
+    async fn notes(&self, workload: u64) -> Result<Option<Notes>> {
+        self.read("reading the notes of a job", reads::notes(&self.readers, workload).await)
     }
 
     async fn job(&self, workload: u64) -> Result<Option<JobRow>> {

@@ -7,7 +7,7 @@ macro_rules! reads {
             use sqlx::{Connection, Pool, QueryBuilder, Result, Row as _};
 
             use crate::{
-                JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Part, Row, Snapshot,
+                JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Notes, Part, Row, Snapshot,
                 sequence::{Heads, bound},
             };
 
@@ -220,6 +220,16 @@ macro_rules! reads {
                 let mut query = QueryBuilder::<$database>::new(JOBS);
                 query.push("workload = ").push_bind(bound(workload));
                 query.build().fetch_optional(pool).await?.as_ref().map(job_row).transpose()
+            }
+
+            pub(crate) async fn notes(pool: &Pool<$database>, workload: u64) -> Result<Option<Notes>> {
+                let statement = "SELECT secret, text FROM notes WHERE workload = $1";
+                let row = sqlx::query(statement).bind(bound(workload)).fetch_optional(pool).await?;
+                let notes = |row: $row| {
+                    let secret = row.try_get::<Option<&[u8]>, _>(0)?.map(Into::into);
+                    Ok(Notes { workload, secret, text: row.try_get::<&str, _>(1)?.into() })
+                };
+                row.map(notes).transpose()
             }
 
             pub(crate) async fn ledger(pool: &Pool<$database>, wanted: &LedgerQuery) -> Result<Vec<LedgerRow>> {

@@ -1,8 +1,8 @@
 //! Checks that all backends share: a commit continues the log and the ledger, a loaded tail has no hole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Commit, JobRow, Loaded, Part, Result, Row, Snapshot, StoreError};
+use crate::{Commit, JobRow, Loaded, Notes, Part, Result, Row, Snapshot, StoreError};
 
 /// Where the log and the ledger stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,8 @@ impl Heads {
         let batches = commit.rows.iter().map(|row| ("batch", row.batch));
         let rows = commit.rows.iter().filter_map(|row| row.workload);
         let charged = commit.ledger.iter().filter_map(|row| row.workload);
-        let workloads = rows.chain(charged).chain(commit.jobs.iter().map(|job| job.workload));
+        let noted = commit.notes.iter().map(|notes| notes.workload).chain(commit.ended.iter().copied());
+        let workloads = rows.chain(charged).chain(commit.jobs.iter().map(|job| job.workload)).chain(noted);
         for (field, value) in batches.chain(workloads.map(|workload| ("workload", workload))) {
             signed(field, value)?;
         }
@@ -100,6 +101,16 @@ fn continued(sequence: &'static str, next: u64, seqs: impl Iterator<Item = u64>)
         expected += 1;
     }
     Ok(expected)
+}
+
+/// The notes of a commit as they are written: without secrets where the same commit ends the job.
+pub(crate) fn notes_as_kept(commit: &Commit) -> Vec<Notes> {
+    let ended: BTreeSet<u64> = commit.ended.iter().copied().collect();
+    let kept = |notes: &Notes| {
+        let secret = notes.secret.clone().filter(|_| !ended.contains(&notes.workload));
+        Notes { secret, ..notes.clone() }
+    };
+    commit.notes.iter().map(kept).collect()
 }
 
 /// Each job once, as written last: PostgreSQL refuses to upsert a row twice in one statement.

@@ -21,7 +21,7 @@ use sqlx::{
 use tokio::sync::Mutex;
 
 use crate::{
-    Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Loaded, Part, Result, Row, Snapshot, Store,
+    Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Loaded, Notes, Part, Result, Row, Snapshot, Store,
     StoreError, filesystem, reads::sqlite as reads,
 };
 use fault::fault;
@@ -85,6 +85,8 @@ impl SqliteStore {
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
             .foreign_keys(true)
+            // What is deleted may have been secret: it is overwritten, not only let go.
+            .pragma("secure_delete", "ON")
             // After a burst (a long cut, a reader that slept) the write-ahead log shrinks back to this.
             .pragma("journal_size_limit", "67108864")
             // 32 MiB between checkpoints: pages written often are copied once, and fewer than one commit in a hundred
@@ -187,6 +189,10 @@ impl Store for SqliteStore {
 
     async fn jobs(&self, query: &JobQuery) -> Result<Vec<JobRow>> {
         self.read("listing jobs", reads::jobs(&self.readers, query).await)
+    }
+
+    async fn notes(&self, workload: u64) -> Result<Option<Notes>> {
+        self.read("reading the notes of a job", reads::notes(&self.readers, workload).await)
     }
 
     async fn job(&self, workload: u64) -> Result<Option<JobRow>> {

@@ -71,6 +71,21 @@ pub struct Commit {
     pub jobs: Vec<JobRow>,
     /// Ledger rows; their numbers continue the ledger.
     pub ledger: Vec<LedgerRow>,
+    /// Notes of new jobs.
+    pub notes: Vec<Notes>,
+    /// Jobs that have ended: what may be secret in their notes is deleted, also in those of this commit.
+    pub ended: Vec<u64>,
+}
+
+/// What a job needs beside the log and what must not be in the log, which is kept: written with the job's submission, and
+/// without what may be secret once the job has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notes {
+    pub workload: u64,
+    /// What may hold secrets, sealed by who writes it; none once the job has ended.
+    pub secret: Option<Arc<[u8]>>,
+    /// The rest, JSON.
+    pub text: Arc<str>,
 }
 
 /// A part of the state: what snapshots are made of. One that has not changed is not written again.

@@ -42,6 +42,7 @@ macro_rules! suite {
 suite! {
     cases: appended_rows_come_back_in_order,
     cases: a_commit_is_all_or_nothing,
+    cases: notes_lose_their_secrets_with_the_end_of_the_job,
     cases: a_gap_in_the_log_is_refused,
     cases: a_gap_in_the_ledger_is_refused,
     cases: a_stale_epoch_is_refused,

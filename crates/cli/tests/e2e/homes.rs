@@ -245,7 +245,7 @@ fn a_newer_state_is_refused_and_left_as_it_is() {
         refused(testbed.run(args), &["newer"]);
     }
     is_left_as(&testbed, &before);
-    sql(&testbed, "PRAGMA user_version = 2");
+    sql(&testbed, "PRAGMA user_version = 3");
     assert_eq!(testbed.jobs().len(), 1, "with the right version everything is there");
 }
 

@@ -135,9 +135,10 @@ fn submissions(arguments: &Arguments, server: &Server, figures: &mut Vec<table::
     let readers = [client::Kind::Jobs, client::Kind::Status]
         .map(|kind| kind.until(client::Until::After(Duration::from_secs(arguments.seconds))));
     let kinds: Vec<client::Kind> = std::iter::repeat_n(submits, arguments.clients).chain(readers).collect();
-    let before = server.cpu()?;
+    let fsync = server::seconds_of_fsync(&server.home)?;
+    let before = (server.cpu()?, server::machine_busy()?);
     let answers = client::run(&server.home, &kinds)?;
-    let used = server.cpu()? - before;
+    let (used, busy) = (server.cpu()? - before.0, server::machine_busy()? - before.1);
     let (readers, submits) = (answers[arguments.clients..].to_vec(), &answers[..arguments.clients]);
     let took = submits.iter().map(|answer| answer.seconds).fold(0.0, f64::max);
     let waits = client::waits(submits);
@@ -153,8 +154,22 @@ fn submissions(arguments: &Arguments, server: &Server, figures: &mut Vec<table::
         let waits = client::waits(std::slice::from_ref(reader));
         figures.push(table::Figure::wait(&format!("`{what}` meanwhile, P99, {name}"), client::p99(&waits), 0.050));
     }
-    let cores = used.as_secs_f64() / took;
-    figures.push(table::Figure::said(&format!("the server meanwhile, {name}"), cores, "cores"));
+    let (server, clients) = (used.as_secs_f64(), answers.iter().map(|answer| answer.on_processor).sum::<f64>());
+    let of_one = |seconds: f64| seconds / waits.len() as f64 * 1e6;
+    let others = busy.as_secs_f64() - server - clients;
+    for (who, seconds) in [("server", server), ("clients", clients), ("rest of the machine (database, kernel)", others)]
+    {
+        figures.push(table::Figure::said(&format!("a submission: the {who}, {name}"), of_one(seconds), "µs of a core"));
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    let idle = (cores - busy.as_secs_f64() / took).max(0.0);
+    figures.push(table::Figure::said(&format!("nobody needs meanwhile, {name}"), idle, "cores"));
+    figures.push(table::Figure::said(&format!("an fsync of 4 KiB without load, {name}"), fsync * 1e6, "µs"));
+    let limit = match idle < cores / 5.0 {
+        true => "the cores, which clients, server and database share",
+        false => "waiting, for the disk and for one another",
+    };
+    figures.push(table::Figure::said(&format!("{name} is limited by {limit}: in use"), cores - idle, "cores"));
     Ok(())
 }
 

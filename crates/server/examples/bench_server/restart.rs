@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use windfall_core::brain::Config;
 use windfall_core::{Body, Event, Workload, WorkloadId, codec};
-use windfall_store::{Commit, Row, Store};
+use windfall_store::{Commit, Notes, Row, Store};
 
 const AT_ONCE: u64 = 2_000;
 /// A first snapshot of everything takes seconds.
@@ -60,8 +60,9 @@ async fn fill(home: &Path, live: u64) -> Result<(), Failure> {
         (seq, batch) = (seq + 1, batch + 1);
     }
     let environment = windfall_server::client::environment();
+    let secret: Arc<[u8]> = serde_json::to_vec(&environment)?.into();
     for first in (1..=live).step_by(AT_ONCE as usize) {
-        let mut rows = Vec::new();
+        let (mut rows, mut notes) = (Vec::new(), Vec::new());
         for number in first..=(first + AT_ONCE - 1).min(live) {
             let submission = client::submission(&environment);
             let mut spec = submission.spec;
@@ -69,10 +70,11 @@ async fn fill(home: &Path, live: u64) -> Result<(), Failure> {
             let (workload, id) = (Box::new(Workload::Job(spec)), Some(WorkloadId(number)));
             let body = Body::Event(Event::Submitted { workload, key: submission.key, id });
             rows.push(row(seq, batch, at_ms, id, &body));
+            notes.push(Notes { workload: number, secret: Some(secret.clone()), text: "{\"foreign\":[]}".into() });
             seq += 1;
         }
         batch += 1;
-        store.commit(epoch, &Commit { rows, ..Commit::default() }).await?;
+        store.commit(epoch, &Commit { rows, notes, ..Commit::default() }).await?;
     }
     store.close().await;
     Ok(())

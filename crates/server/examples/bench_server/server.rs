@@ -71,10 +71,8 @@ impl Server {
     pub fn cpu(&self) -> Result<Duration, Failure> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        // Fields 14 and 15 of the whole line, in ticks of a hundredth of a second.
-        let ticks: u64 =
-            fields.get(11..13).unwrap_or_default().iter().filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
-        Ok(Duration::from_millis(ticks * 10))
+        // Fields 14 and 15 of the whole line.
+        Ok(ticks(fields.get(11..13).unwrap_or_default()))
     }
 
     /// Bytes of memory that it has now.
@@ -105,6 +103,35 @@ impl Server {
         }
         Ok(())
     }
+}
+
+/// Time for which all processors of this machine together did something.
+pub fn machine_busy() -> Result<Duration, Failure> {
+    let stat = std::fs::read_to_string("/proc/stat")?;
+    let fields: Vec<&str> = stat.lines().next().unwrap_or_default().split_whitespace().skip(1).collect();
+    // All but idle and waiting for a disk, which are the fourth and the fifth.
+    Ok(ticks(fields.get(..3).unwrap_or_default()) + ticks(fields.get(5..8).unwrap_or_default()))
+}
+
+/// The kernel counts in hundredths of a second.
+fn ticks(fields: &[&str]) -> Duration {
+    Duration::from_millis(fields.iter().filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>() * 10)
+}
+
+/// How long it takes to make 4 KiB at the end of a file durable, in the middle of many tries.
+pub fn seconds_of_fsync(folder: &Path) -> Result<f64, Failure> {
+    let path = folder.join("fsync");
+    let mut file = std::fs::File::create(&path)?;
+    let mut waits = Vec::new();
+    for _ in 0..100 {
+        let began = Instant::now();
+        file.write_all(&[b'x'; 4_096])?;
+        file.sync_data()?;
+        waits.push(began.elapsed().as_secs_f64());
+    }
+    std::fs::remove_file(path)?;
+    waits.sort_by(f64::total_cmp);
+    Ok(crate::client::median(&waits))
 }
 
 /// What `windfall serve` does, in this program: to try a change without building the command line.

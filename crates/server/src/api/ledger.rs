@@ -153,6 +153,7 @@ mod tests {
             store: Arc::new(store),
             home: Arc::new(Home::open(folder).expect("a state directory")),
             engines: Engines::default(),
+            seal: Arc::new(crate::seal::Seal::of(folder).expect("a key")),
         };
         let clock = Arc::new(WorldClock::replayed(Time(400_000), 1));
         let link = Arc::new(LocalLink::new(Arc::clone(&clock)));

@@ -44,6 +44,7 @@ async fn api(folder: &std::path::Path) -> ApiState {
         store: Arc::new(store),
         home: Arc::new(Home::open(folder).expect("a state directory")),
         engines: Engines::default(),
+        seal: Arc::new(crate::seal::Seal::of(folder).expect("a key")),
     };
     let clock = Arc::new(WorldClock::replayed(Time(2_000), 1));
     let link = Arc::new(LocalLink::new(Arc::clone(&clock)));

@@ -263,10 +263,14 @@ impl Cycle {
         }
         self.in_commit.clear();
         for mut request in std::mem::take(&mut self.requests) {
-            match requests::refusal(self.journal.brain(), &request.event) {
+            match requests::refusal(self.journal.brain(), self.journal.save_paths(), &request.event) {
                 Some(refused) => self.out.push_back(Step::Answer(request.ticket, Err(refused))),
                 None => {
+                    let submitted = self.journal.brain().next_workload();
                     request.logged = self.journal.take(&mut batch, request.event.clone());
+                    if request.logged.is_some() {
+                        batch.note(submitted, request.notes.as_ref());
+                    }
                     self.in_commit.push(request);
                 }
             }

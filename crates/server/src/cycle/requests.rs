@@ -2,11 +2,11 @@
 //! request whose commit has failed is answered with an error, or tried again within a bound, never both.
 
 use super::{Cycle, Moment, Phase, Step};
-use std::path::Path;
+use crate::save_paths::{SavePaths, may_save};
 use std::time::Duration;
-use windfall_core::brain::Job;
 use windfall_core::spec::Continued;
 use windfall_core::{Brain, Event, WorkloadId};
+use windfall_store::Notes;
 
 /// How long a request may wait for a store that lost the answer to its commit.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -46,6 +46,8 @@ pub enum Refused {
 pub(super) struct Request {
     pub ticket: Ticket,
     pub event: Event,
+    /// What is kept beside the log of the job that it submits.
+    pub notes: Option<Notes>,
     /// Its place in the log.
     pub logged: Option<u64>,
     /// When the answer to its commit was lost.
@@ -57,12 +59,17 @@ pub(super) struct Request {
 impl Cycle {
     /// Takes a request for the next turn. It is answered with [`Step::Answer`], once.
     pub fn ask(&mut self, now: Moment, ticket: Ticket, event: Event) {
+        self.ask_with_notes(now, ticket, event, None);
+    }
+
+    /// The same for a submission, with what is kept of the job beside the log.
+    pub fn ask_with_notes(&mut self, now: Moment, ticket: Ticket, event: Event, notes: Option<Notes>) {
         match &self.phase {
             Phase::Leading => {
-                self.requests.push(Request { ticket, event, logged: None, since: now.real, held: false });
+                self.requests.push(Request { ticket, event, notes, logged: None, since: now.real, held: false });
             }
             Phase::Away(_) if !self.journal.brain().is_news(&event) => {
-                let request = Request { ticket, event, logged: None, since: now.real, held: false };
+                let request = Request { ticket, event, notes: None, logged: None, since: now.real, held: false };
                 let answer = Ok(number(self.journal.brain(), &request));
                 self.out.push_back(Step::Answer(ticket, answer));
             }
@@ -98,14 +105,14 @@ impl Cycle {
 }
 
 /// Why a request cannot be taken as things stand at its place in the batch.
-pub(super) fn refusal(brain: &Brain, event: &Event) -> Option<Refused> {
+pub(super) fn refusal(brain: &Brain, paths: &SavePaths, event: &Event) -> Option<Refused> {
     let Event::Submitted { workload, key, .. } = event else { return None };
     if brain.submitted_as(key).is_some() {
         return None;
     }
     let spec = workload.job();
     let continued = || spec.continues.as_ref().and_then(|from| continued_already(brain, from));
-    spec.checkpoint.path.as_deref().and_then(|path| path_in_use(brain, path)).or_else(continued)
+    spec.checkpoint.path.as_deref().and_then(|path| path_in_use(brain, paths, path)).or_else(continued)
 }
 
 /// A live job that goes on from the same checkpoints.
@@ -115,17 +122,10 @@ pub(crate) fn continued_already(brain: &Brain, from: &Continued) -> Option<Refus
 }
 
 /// The job that saves its checkpoints in a path already.
-pub(crate) fn path_in_use(brain: &Brain, path: &str) -> Option<Refused> {
+pub(crate) fn path_in_use(brain: &Brain, paths: &SavePaths, path: &str) -> Option<Refused> {
     // One inside the other is no better: what a restart clears there may be the other's.
-    let wanted = Path::new(path);
-    let shares = |known: &str| wanted.starts_with(known) || Path::new(known).starts_with(wanted);
-    let other = brain.jobs().filter(may_save).find(|job| job.spec.checkpoint.path.as_deref().is_some_and(shares))?;
+    let other = paths.saver(brain, path)?;
     Some(Refused::PathInUse { path: path.to_owned(), by: other.id })
-}
-
-/// One that is over, and waits only for a lease to be gone, saves nothing any more.
-fn may_save(job: &&Job) -> bool {
-    job.ended.is_none() || job.stint.is_some()
 }
 
 /// A submission is known by its key; whatever else is asked is the same when it says the same.

@@ -1,10 +1,12 @@
 //! What the keeper has done beside the loop: looks at engines, calls to engines and agents, and what they leave behind
 //! for people. Each runs by itself, and its end comes back as a report; nothing in the loop waits for an engine.
 
-use super::{Keeper, Report};
+use super::{Keeper, Report, log};
+use crate::archive::Archive;
 use crate::cycle::Gone;
 use crate::dispatch::{self, Performed, Task};
 use crate::engines::{Engines, in_time};
+use crate::folders;
 use crate::home::Home;
 use crate::probe::Probe;
 use std::collections::BTreeMap;
@@ -59,14 +61,24 @@ impl Keeper {
             Task::Start(orders) => orders.first().and_then(|(_, order)| self.cycle.brain().job(order.stint.workload)),
             _ => None,
         };
-        let starts = starts.map(|job| (job.id, job.spec.run.environment.clone(), Arc::clone(&self.home)));
+        let starts = starts.map(|job| (job.id, job.spec.run.environment.clone()));
+        let archive = self.archive();
         tokio::spawn(async move {
-            if let (Task::Start(orders), Some((id, key, home))) = (&task, starts) {
+            let Some(task) = equipped(task, &archive).await else {
+                let again = Performed { again: true, ..Performed::default() };
+                let _ = sender.send(Report::Performed(open.id, again));
+                return;
+            };
+            let home = &archive.home;
+            if let (Task::Start(orders), Some((id, key))) = (&task, starts) {
+                if let Err(error) = folders::make(&home.job(&key)) {
+                    log(&format!("the folder of job {id} cannot be made: {error}"));
+                }
                 // A lease shows a job's present worker only: how the last one ended is written down before the next begins.
                 let leases: Vec<LeaseId> = orders.iter().map(|(lease, _)| *lease).collect();
                 let workers = link.workers(&leases).into_iter().map(|seen| seen.worker);
                 for worker in workers.filter(|worker| worker.end.is_some() && worker.stint.workload == id) {
-                    write_evidence(&home, &key, &worker);
+                    write_evidence(home, &key, &worker);
                 }
             }
             let performed = in_time(dispatch::perform(engine.as_deref(), &*link, &Probe, &task)).await;
@@ -128,6 +140,16 @@ impl Keeper {
         self.cycle.happened(cancels);
         nothing_left
     }
+}
+
+/// A task with what the notes of its job say; none where they cannot be read now.
+async fn equipped(mut task: Task, archive: &Archive) -> Option<Task> {
+    if let Some(id) = task.needs_notes_of() {
+        let notes = archive.notes(id).await;
+        let notes = notes.inspect_err(|why| log(&format!("job {id} waits for its notes: {}", why.title)));
+        task.equip(&notes.ok()?);
+    }
+    Some(task)
 }
 
 /// Evidence for people; nothing depends on it.

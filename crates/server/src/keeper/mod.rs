@@ -14,6 +14,7 @@ use crate::engines::Engines;
 use crate::folders::Folders;
 use crate::home::Home;
 use crate::reader::Standing;
+use crate::seal::Seal;
 use crate::snapshots::{SnapshotEnd, SnapshotTask};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -37,8 +38,6 @@ const CATCH_UP: Duration = Duration::from_millis(700);
 const KEEP_LOG: Span = Span::hours(30 * 24);
 /// How often the log is cut while the server runs, where snapshots are made.
 const CUT_EVERY: Duration = Duration::from_secs(3_600);
-/// How often the environments of jobs that have ended are deleted.
-const FORGET_ENVIRONMENTS: Duration = Duration::from_secs(2);
 /// Time to take the lead and to load; a large state takes seconds.
 const LEAD_WITHIN: Duration = Duration::from_secs(120);
 /// How long a server that ends waits until engines have forgotten what is gone.
@@ -80,7 +79,7 @@ pub(crate) enum Report {
 
 /// Who waits for the answer to a request.
 pub(crate) enum Waiting {
-    Submitter { key: String, notes: Vec<String>, reply: Reply<Accepted> },
+    Submitter { remarks: Vec<String>, reply: Reply<Accepted> },
     Teller(Reply<()>),
 }
 
@@ -119,6 +118,8 @@ pub struct Keeper {
     pub(crate) home: Arc<Home>,
     pub(crate) cycle: Cycle,
     pub(crate) store: Arc<dyn Store>,
+    /// Opens what the store has sealed.
+    pub(crate) seal: Arc<Seal>,
     pub(crate) clock: Arc<WorldClock>,
     pub(crate) engines: Engines,
     pub(crate) link: Arc<dyn AgentLink>,
@@ -162,10 +163,8 @@ impl Keeper {
 
     async fn serve(&mut self) -> Option<String> {
         self.cut_log();
-        let (mut forgot, mut turned) = (Instant::now(), Instant::now());
+        let mut turned = Instant::now();
         let home = self.home.identity();
-        self.folders.remember_all();
-        self.folders.forget_ended(self.cycle.brain(), self.cycle.durable().live_jobs());
         // Agents have a moment to say what happened while no server ran.
         if !self.hear(&[]).is_empty() || self.cycle.brain().leases().next().is_some() {
             tokio::time::sleep(CATCH_UP).await;
@@ -174,10 +173,6 @@ impl Keeper {
             match self.cycle.next(self.moment()) {
                 Step::Rest { world, real } => {
                     self.answer_decided();
-                    if forgot.elapsed() > FORGET_ENVIRONMENTS {
-                        forgot = Instant::now();
-                        self.folders.forget_ended(self.cycle.brain(), self.cycle.durable().live_jobs());
-                    }
                     let idle = self.last_used.max(self.asked.at()).elapsed() > self.idle_after;
                     if self.ending || (idle && self.cycle.brain().leases().next().is_none()) {
                         return None;
@@ -339,7 +334,12 @@ impl Keeper {
     }
 
     pub(crate) fn archive(&self) -> Archive {
-        Archive { store: Arc::clone(&self.store), home: Arc::clone(&self.home), engines: self.engines.clone() }
+        Archive {
+            store: Arc::clone(&self.store),
+            home: Arc::clone(&self.home),
+            engines: self.engines.clone(),
+            seal: Arc::clone(&self.seal),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Keeper, Reply, Undecided, Waiting};
 use crate::api_types::Accepted;
-use crate::cycle::{Answer, Refused, Ticket};
+use crate::cycle::{Answer, Ticket};
 use crate::problem;
 use crate::refusals::refusal;
 use std::collections::BTreeSet;
@@ -19,19 +19,12 @@ impl Keeper {
             Some(Waiting::Teller(reply)) => {
                 let _ = reply.send(answer.map(|_| ()).map_err(|refused| refusal(&refused)));
             }
-            Some(Waiting::Submitter { key, mut notes, reply }) => match answer {
-                Ok(Some(id)) => {
-                    self.folders.remember(&key);
-                    self.accepted(id, std::mem::take(&mut notes), reply);
-                }
+            Some(Waiting::Submitter { remarks, reply }) => match answer {
+                Ok(Some(id)) => self.accepted(id, remarks, reply),
                 Ok(None) => {
                     let _ = reply.send(Err(problem(409, "duplicate-submission", "the same submission came before")));
                 }
                 Err(refused) => {
-                    // Nothing of it is kept, unless it may be in the log.
-                    if !matches!(refused, Refused::Unknown { .. }) && self.cycle.brain().submitted_as(&key).is_none() {
-                        let _ = std::fs::remove_dir_all(self.home.job(&key));
-                    }
                     let _ = reply.send(Err(refusal(&refused)));
                 }
             },

@@ -68,6 +68,13 @@ CREATE TABLE parts (
 );
 CREATE INDEX parts_seq ON parts (seq);
 ",
+    "
+CREATE TABLE notes (
+    workload BIGINT PRIMARY KEY,
+    secret BYTEA,
+    text TEXT NOT NULL
+);
+",
 ];
 
 fn known() -> u32 {

@@ -8,7 +8,7 @@ use crate::{
     Commit, Part, Snapshot, StoreError,
     error::Problem,
     reads::postgres::locked_heads,
-    sequence::{Heads, bound, newest_of_each, signed},
+    sequence::{Heads, bound, newest_of_each, notes_as_kept, signed},
     statements,
 };
 
@@ -85,6 +85,12 @@ WITH guard AS (
     INSERT INTO ledger (seq, lease, workload, from_ms, to_ms, nanousd, version, payload)
     SELECT new.* FROM UNNEST ($23::BIGINT[], $24::TEXT[], $25::BIGINT[], $26::BIGINT[], $27::BIGINT[], $28::BIGINT[],
         $29::INTEGER[], $30::TEXT[]) AS new, guard
+), new_notes AS (
+    INSERT INTO notes (workload, secret, text)
+    SELECT new.* FROM UNNEST ($31::BIGINT[], $32::BYTEA[], $33::TEXT[]) AS new, guard
+    ON CONFLICT (workload) DO UPDATE SET secret = excluded.secret, text = excluded.text
+), forgotten AS (
+    UPDATE notes SET secret = NULL FROM guard WHERE workload = ANY ($34::BIGINT[])
 )
 SELECT COUNT(*) FROM guard";
 
@@ -93,6 +99,7 @@ pub(super) async fn commit(connection: &mut PgConnection, epoch: u64, commit: &C
         return Err(refusal(connection, epoch, commit).await);
     };
     let (rows, jobs, ledger) = (&commit.rows, &newest_of_each(&commit.jobs), &commit.ledger);
+    let notes = &notes_as_kept(commit);
     let (seqs, ledger_seqs) = (numbers("seq", rows, |row| row.seq)?, numbers("ledger seq", ledger, |row| row.seq)?);
     let written: i64 = sqlx::query_scalar(COMMIT)
         .bind(signed("epoch", epoch)?)
@@ -125,6 +132,10 @@ pub(super) async fn commit(connection: &mut PgConnection, epoch: u64, commit: &C
         .bind(column(ledger, |row| row.nanousd))
         .bind(column(ledger, |row| i32::from(row.version)))
         .bind(column(ledger, |row| row.payload.as_ref()))
+        .bind(numbers("workload", notes, |notes| notes.workload)?)
+        .bind(column(notes, |notes| notes.secret.as_deref()))
+        .bind(column(notes, |notes| notes.text.as_ref()))
+        .bind(numbers("workload", &commit.ended, |workload| *workload)?)
         .fetch_one(&mut *connection)
         .await
         .map_err(Failure::AtCommit)?;

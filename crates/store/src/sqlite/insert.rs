@@ -10,6 +10,7 @@ pub(super) const LOG_COLUMNS: usize = 7;
 pub(super) const JOB_COLUMNS: usize = 9;
 pub(super) const LEDGER_COLUMNS: usize = 8;
 pub(super) const PART_COLUMNS: usize = 3;
+pub(super) const NOTES_COLUMNS: usize = 3;
 
 /// The statement that takes so many rows; at most [`LARGEST`].
 pub(super) fn size_index(rows: usize) -> usize {
@@ -44,6 +45,20 @@ pub(super) static JOBS: Statements = LazyLock::new(|| {
 pub(super) static LEDGER: Statements = LazyLock::new(|| {
     let into = "ledger (seq, lease, workload, from_ms, to_ms, nanousd, version, payload)";
     inserts(into, LEDGER_COLUMNS, "")
+});
+
+pub(super) static NOTES: Statements = LazyLock::new(|| {
+    let replace = " ON CONFLICT (workload) DO UPDATE SET secret = excluded.secret, text = excluded.text";
+    inserts("notes (workload, secret, text)", NOTES_COLUMNS, replace)
+});
+
+/// Deletes what may be secret in the notes of so many jobs.
+pub(super) static FORGET_SECRETS: Statements = LazyLock::new(|| {
+    let statement = |size: &usize| {
+        let values = vec!["(?)"; (*size).max(1)].join(",");
+        format!("UPDATE notes SET secret = NULL WHERE workload IN (VALUES {values})").into()
+    };
+    SIZES.iter().map(statement).collect()
 });
 
 pub(super) static PARTS: Statements = LazyLock::new(|| {

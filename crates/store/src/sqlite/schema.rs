@@ -73,6 +73,14 @@ CREATE TABLE parts (
 CREATE INDEX parts_seq ON parts (seq);
 PRAGMA user_version = 2;
 ",
+    "
+CREATE TABLE notes (
+    workload INTEGER PRIMARY KEY,
+    secret BLOB,
+    text TEXT NOT NULL
+) STRICT;
+PRAGMA user_version = 3;
+",
 ];
 
 /// `WFLL`, in the header of every store.

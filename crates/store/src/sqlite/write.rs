@@ -9,15 +9,15 @@ use sqlx::{
 use super::{
     fault::{commit_fault, fault},
     insert::{
-        BEGIN_AND_LOG, JOB_COLUMNS, JOBS, LARGEST, LEDGER, LEDGER_COLUMNS, LOG, LOG_COLUMNS, PART_COLUMNS, PARTS,
-        SIZES, size_index,
+        BEGIN_AND_LOG, FORGET_SECRETS, JOB_COLUMNS, JOBS, LARGEST, LEDGER, LEDGER_COLUMNS, LOG, LOG_COLUMNS, NOTES,
+        NOTES_COLUMNS, PART_COLUMNS, PARTS, SIZES, size_index,
     },
 };
 use crate::{
     Commit, Part, Result, Row, Snapshot, StoreError,
     error::Problem,
     reads::sqlite::locked_heads,
-    sequence::{Heads, bound, newest_of_each, signed},
+    sequence::{Heads, bound, newest_of_each, notes_as_kept, signed},
     statements,
 };
 
@@ -116,6 +116,7 @@ pub(super) async fn commit(connection: &mut SqliteConnection, epoch: u64, commit
         bind_rows(query, rows)?.execute(&mut *connection).await?;
     }
     write_jobs(connection, commit).await?;
+    write_notes(connection, commit).await?;
     write_ledger(connection, commit).await
 }
 
@@ -171,6 +172,25 @@ async fn write_jobs(connection: &mut SqliteConnection, commit: &Commit) -> Resul
                 .bind(job.summary.clone());
         }
         pad(query, jobs.len(), JOB_COLUMNS).execute(&mut *connection).await?;
+    }
+    Ok(())
+}
+
+async fn write_notes(connection: &mut SqliteConnection, commit: &Commit) -> Result<(), Problem> {
+    for notes in notes_as_kept(commit).chunks(LARGEST) {
+        let mut query = sqlx::query(AssertSqlSafe(NOTES[size_index(notes.len())].clone()));
+        for notes in notes {
+            let workload = signed("workload", notes.workload)?;
+            query = query.bind(workload).bind(notes.secret.as_deref().map(<[u8]>::to_vec)).bind(notes.text.clone());
+        }
+        pad(query, notes.len(), NOTES_COLUMNS).execute(&mut *connection).await?;
+    }
+    for ended in commit.ended.chunks(LARGEST) {
+        let mut query = sqlx::query(AssertSqlSafe(FORGET_SECRETS[size_index(ended.len())].clone()));
+        for workload in ended {
+            query = query.bind(signed("workload", *workload)?);
+        }
+        pad(query, ended.len(), 1).execute(&mut *connection).await?;
     }
     Ok(())
 }

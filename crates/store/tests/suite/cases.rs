@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use windfall_store::{Commit, LedgerQuery, Part, Row, Snapshot, Store, StoreError};
+use windfall_store::{Commit, LedgerQuery, Notes, Part, Row, Snapshot, Store, StoreError};
 
 use crate::test_store::{TestStore, charge, ended, job, row, row_of, rows, seqs};
 
@@ -40,9 +40,15 @@ pub async fn appended_rows_come_back_in_order(test_store: &TestStore) {
 
 pub async fn a_commit_is_all_or_nothing(test_store: &TestStore) {
     let (store, epoch) = led(test_store, 2).await;
-    let bad_ledger = Commit { rows: vec![row(3)], jobs: vec![job(1)], ledger: vec![charge(7, None, 1)] };
+    let bad_ledger =
+        Commit { rows: vec![row(3)], jobs: vec![job(1)], ledger: vec![charge(7, None, 1)], ..Commit::default() };
     assert!(matches!(store.commit(epoch, &bad_ledger).await, Err(StoreError::Gap { .. })));
-    let bad_job = Commit { rows: vec![row(3)], jobs: vec![job(1), job(u64::MAX)], ledger: vec![charge(1, None, 1)] };
+    let bad_job = Commit {
+        rows: vec![row(3)],
+        jobs: vec![job(1), job(u64::MAX)],
+        ledger: vec![charge(1, None, 1)],
+        ..Commit::default()
+    };
     assert!(matches!(store.commit(epoch, &bad_job).await, Err(StoreError::TooLarge { .. })));
 
     let loaded = store.load().await.unwrap();
@@ -50,10 +56,30 @@ pub async fn a_commit_is_all_or_nothing(test_store: &TestStore) {
     assert_eq!(store.job(1).await.unwrap(), None);
     assert_eq!(store.ledger_total().await.unwrap().rows, 0);
 
-    let good = Commit { rows: vec![row(3)], jobs: vec![job(1)], ledger: vec![charge(1, None, 1)] };
+    let good = Commit { rows: vec![row(3)], jobs: vec![job(1)], ledger: vec![charge(1, None, 1)], ..Commit::default() };
     store.commit(epoch, &good).await.unwrap();
     assert_eq!(store.job(1).await.unwrap(), Some(job(1)));
     assert_eq!(store.ledger(&LedgerQuery::default()).await.unwrap(), good.ledger);
+    store.close().await;
+}
+
+pub async fn notes_lose_their_secrets_with_the_end_of_the_job(test_store: &TestStore) {
+    let (store, epoch) = led(test_store, 0).await;
+    let noted = |workload: u64| Notes { workload, secret: Some([b'h', 0, 255].into()), text: "{}".into() };
+    let without = |workload: u64| Notes { secret: None, ..noted(workload) };
+    // The third ends in the very commit that it comes with.
+    let commit = Commit { notes: (1..=300).map(noted).collect(), ended: vec![3], ..rows([1]) };
+    store.commit(epoch, &commit).await.unwrap();
+    assert_eq!(store.notes(1).await.unwrap(), Some(noted(1)));
+    assert_eq!(store.notes(300).await.unwrap(), Some(noted(300)));
+    assert_eq!(store.notes(3).await.unwrap(), Some(without(3)));
+    let refused = Commit { notes: vec![noted(301)], ended: vec![1], ..rows([7]) };
+    assert!(store.commit(epoch, &refused).await.is_err());
+    assert_eq!((store.notes(1).await.unwrap(), store.notes(301).await.unwrap()), (Some(noted(1)), None));
+    store.commit(epoch, &Commit { ended: vec![2, 1, 999], ..rows([2]) }).await.unwrap();
+    for (workload, kept) in [(1, without(1)), (2, without(2)), (4, noted(4))] {
+        assert_eq!(store.notes(workload).await.unwrap(), Some(kept));
+    }
     store.close().await;
 }
 
@@ -273,7 +299,7 @@ pub async fn a_long_cut_lets_commits_pass(test_store: &TestStore) {
 pub async fn the_ledger_outlives_a_cut(test_store: &TestStore) {
     let (store, epoch) = led(test_store, 0).await;
     let ledger = vec![charge(1, Some(4), 700), charge(2, None, 50), charge(3, Some(4), -200)];
-    let commit = Commit { rows: vec![row_of(1, 4)], jobs: vec![ended(4)], ledger: ledger.clone() };
+    let commit = Commit { rows: vec![row_of(1, 4)], jobs: vec![ended(4)], ledger: ledger.clone(), ..Commit::default() };
     store.commit(epoch, &commit).await.unwrap();
     store.snapshot(epoch, &snapshot(1)).await.unwrap();
     assert_eq!(store.cut(epoch, u64::MAX, i64::MAX).await.unwrap(), 1);

@@ -29,6 +29,7 @@ async fn child_appends_until_it_is_killed() {
             rows: (seq..seq + count).map(|seq| Row { batch, payload: padding.as_str().into(), ..row(seq) }).collect(),
             jobs: vec![job(batch)],
             ledger: vec![charge(batch, Some(batch), 1)],
+            ..Commit::default()
         };
         store.commit(epoch, &commit).await.unwrap();
         seq += count;

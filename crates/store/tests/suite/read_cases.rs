@@ -117,6 +117,7 @@ pub async fn sixteen_readers_see_only_whole_commits(test_store: &TestStore) {
         rows: (0..3).map(|at| Row { batch, workload: Some(1), ..row(3 * batch - 2 + at) }).collect(),
         jobs: vec![JobRow { state: batch.to_string(), ..job(1) }],
         ledger: vec![charge(batch, Some(1), 1)],
+        ..Commit::default()
     };
     store.commit(epoch, &commit(1)).await.unwrap();
     let readers: Vec<_> = (0..16)
@@ -159,6 +160,7 @@ pub async fn unicode_and_huge_payloads_come_back_to_the_byte(test_store: &TestSt
         rows: vec![Row { payload: text.into(), ..row(1) }, Row { payload: huge.clone(), ..row(2) }],
         jobs: vec![JobRow { name: "学習 🚀".into(), summary: text.into(), ..job(1) }],
         ledger: vec![charge(1, None, i64::MIN)],
+        ..Commit::default()
     };
     store.commit(epoch, &commit).await.unwrap();
     let snapshot = Snapshot { seq: 1, at_ms: -1, version: u16::MAX, payload: huge };

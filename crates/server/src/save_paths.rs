@@ -1,0 +1,116 @@
+//! Where jobs save their checkpoints, found by path without a walk over all jobs: no two live jobs share one, and none has
+//! one inside another's. An entry may be of a job that is over, or of a commit that failed: whoever asks gets only those that
+//! the brain still shows there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use windfall_core::brain::Job;
+use windfall_core::{Brain, WorkloadId};
+
+/// Entries that are kept without a thought for those that are over.
+const FEW: usize = 1_024;
+
+/// The checkpoint paths of jobs.
+#[derive(Clone, Debug)]
+pub struct SavePaths {
+    jobs: BTreeMap<PathBuf, BTreeSet<WorkloadId>>,
+    entries: usize,
+    /// With more entries than this those that are over are dropped.
+    room: usize,
+}
+
+impl SavePaths {
+    /// Those of all jobs that a brain knows.
+    pub fn of(brain: &Brain) -> SavePaths {
+        let mut paths = SavePaths { jobs: BTreeMap::new(), entries: 0, room: 0 };
+        brain.jobs().for_each(|job| paths.enter(job));
+        paths.room = (paths.entries * 2).max(FEW);
+        paths
+    }
+
+    /// Adds a job that was just submitted. Dropping what is over looks at all jobs, once for as many as there are.
+    pub fn add(&mut self, brain: &Brain, id: WorkloadId) {
+        brain.job(id).into_iter().for_each(|job| self.enter(job));
+        if self.entries > self.room {
+            *self = SavePaths::of(brain);
+        }
+    }
+
+    fn enter(&mut self, job: &Job) {
+        if let Some(path) = &job.spec.checkpoint.path {
+            self.entries += usize::from(self.jobs.entry(path.into()).or_default().insert(job.id));
+        }
+    }
+
+    /// The first job that saves in a path, in a folder around it or in one inside it.
+    pub fn saver<'b>(&self, brain: &'b Brain, path: &str) -> Option<&'b Job> {
+        let wanted = Path::new(path);
+        let around = wanted.ancestors().filter_map(|above| self.jobs.get(above));
+        // Paths are ordered folder by folder: what is inside one comes right after it.
+        let inside = self.jobs.range::<Path, _>((Bound::Excluded(wanted), Bound::Unbounded));
+        let inside = inside.take_while(|(known, _)| known.starts_with(wanted)).map(|(_, jobs)| jobs);
+        // A number may have been given again after a commit that failed: what counts is what the job says.
+        let shares = |known: &str| wanted.starts_with(known) || Path::new(known).starts_with(wanted);
+        let jobs = around.chain(inside).flatten().filter_map(|id| brain.job(*id));
+        let savers = jobs.filter(may_save).filter(|job| job.spec.checkpoint.path.as_deref().is_some_and(shares));
+        savers.min_by_key(|job| job.id)
+    }
+}
+
+/// One that is over, and waits only for a lease to be gone, saves nothing any more.
+pub(crate) fn may_save(job: &&Job) -> bool {
+    job.ended.is_none() || job.stint.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windfall_core::brain::Config;
+    use windfall_core::{Body, Event, Installation, JobSpec, Record, Time, Workload};
+
+    fn submit(brain: &mut Brain, path: &str) -> WorkloadId {
+        let mut spec = JobSpec::named("job", vec!["train".to_owned()]);
+        spec.checkpoint.path = Some(path.to_owned());
+        let (workload, id, seq) = (Box::new(Workload::Job(spec)), brain.next_workload(), brain.last_seq() + 1);
+        let event = Event::Submitted { workload, key: id.to_string(), id: Some(id) };
+        brain.apply(&Record { seq, batch: seq, at: Time(1_000), body: Body::Event(event) });
+        id
+    }
+
+    #[test]
+    fn a_path_is_in_use_by_who_saves_there_around_it_or_inside_it() {
+        let mut brain = Brain::new(Installation(1), Config::default());
+        let mut paths = SavePaths::of(&brain);
+        for path in ["/data/a/b", "/data/ab", "/data/a-c", "/other"] {
+            let id = submit(&mut brain, path);
+            paths.add(&brain, id);
+        }
+        let saver = |path: &str| paths.saver(&brain, path).map(|job| job.id.0);
+        assert_eq!(["/data/a/b", "/data/a/b/c", "/data/a", "/data", "/"].map(saver), [Some(1); 5]);
+        assert_eq!(
+            ["/data/a//b/", "/data/ab/x", "/data/a-c", "/other/."].map(saver),
+            [Some(1), Some(2), Some(3), Some(4)]
+        );
+        assert_eq!(["/data/b", "/data/a/c", "/dat", "/data/abc"].map(saver), [None; 4]);
+    }
+
+    #[test]
+    fn what_a_brain_does_not_show_is_not_found_and_not_kept_for_ever() {
+        let mut brain = Brain::new(Installation(1), Config::default());
+        let mut paths = SavePaths::of(&brain);
+        let before = brain.clone();
+        for number in 0..FEW {
+            let id = submit(&mut brain, &format!("/lost/{number}"));
+            paths.add(&brain, id);
+        }
+        assert!(paths.saver(&brain, "/lost/7").is_some());
+        // The commit failed, and the numbers are given again.
+        let mut brain = before;
+        assert!(paths.saver(&brain, "/lost/7").is_none());
+        let id = submit(&mut brain, "/kept");
+        paths.add(&brain, id);
+        assert!(paths.saver(&brain, "/lost").is_none());
+        assert_eq!((paths.entries, paths.saver(&brain, "/kept/x").map(|job| job.id)), (1, Some(id)));
+    }
+}
