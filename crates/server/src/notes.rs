@@ -91,10 +91,14 @@ pub async fn move_to_store(
     }
     let keys: Vec<(u64, &str)> = live.map(|job| (job.id.0, job.spec.run.environment.as_str())).collect();
     for some in keys.chunks(AT_ONCE) {
-        let left = |(id, key): &(u64, &str)| Some(Notes { workload: *id, ..left_in_folder(home, key)?.to_store(seal) });
-        let notes: Vec<Notes> = some.iter().filter_map(left).collect();
+        let left = |(id, key): &(u64, &str)| {
+            let notes = Notes { workload: *id, ..left_in_folder(home, key)?.to_store(seal) };
+            Some((notes, old_file(home, key)))
+        };
+        // What cannot be read stays where it is.
+        let (notes, moved): (Vec<Notes>, Vec<PathBuf>) = some.iter().filter_map(left).unzip();
         store.commit(epoch, &Commit { notes, ..Commit::default() }).await?;
-        some.iter().for_each(|(_, key)| drop(std::fs::remove_file(old_file(home, key))));
+        moved.iter().for_each(|file| drop(std::fs::remove_file(file)));
     }
     Ok(())
 }
@@ -137,6 +141,8 @@ mod tests {
         std::fs::create_dir_all(home.job("key-2")).expect("made");
         let left = r#"{"env":{"TOKEN":"hush"},"foreign":["data"],"forecast":null}"#;
         std::fs::write(old_file(&home, "key-2"), left).expect("written");
+        std::fs::create_dir_all(home.job("key-1")).expect("made");
+        std::fs::write(old_file(&home, "key-1"), "{").expect("written");
         let store = MemoryStore::new();
         let epoch = store.lead().await.expect("led");
         let seal = Seal::of(folder.path()).expect("a key");
@@ -145,6 +151,7 @@ mod tests {
         let moved = JobNotes::of_store(&moved, &seal).expect("read");
         assert_eq!((moved.env["TOKEN"].as_str(), moved.rest.foreign), ("hush", vec!["data".to_owned()]));
         assert!(!old_file(&home, "key-2").exists());
+        assert!(old_file(&home, "key-1").exists(), "what cannot be read is not deleted");
         assert_eq!(store.notes(1).await.expect("read"), None);
     }
 }
