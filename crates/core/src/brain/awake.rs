@@ -82,9 +82,11 @@ impl Shown {
         self.offer.price_per_hour
     }
 
-    /// Whether it is the same but for how many there are.
+    /// Whether it is the same to those who find room on a machine of it, or wait for one: how many there are does not matter,
+    /// as long as it is sold at all.
     fn has_same_terms(&self, other: &Shown) -> bool {
-        self.is_same_thing(other) && (self.price(), self.shut) == (other.price(), other.shut)
+        let terms = |shown: &Shown| (shown.price(), shown.shut, shown.offer.capacity == Some(0));
+        self.is_same_thing(other) && terms(self) == terms(other)
     }
 
     /// Whether it is the same but for how many there are, and what they cost.
