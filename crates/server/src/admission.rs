@@ -42,7 +42,7 @@ impl Reader {
         let spec = &submission.spec;
         let foreign = match spec.continues.as_ref().filter(|_| submission.own_files) {
             // Of what the job before it left only that is foreign which was foreign to that one.
-            Some(from) => self.archive.notes(from.job).await.map(|notes| notes.rest.foreign).unwrap_or_default(),
+            Some(from) => self.archive.lasting_notes(from.job, &from.key).await?.foreign,
             None if spec.checkpoint.path.is_none() => Vec::new(),
             None => {
                 let spec = spec.clone();

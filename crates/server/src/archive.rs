@@ -3,7 +3,7 @@
 use crate::api_types::{Bill, JobAnswer, Problem};
 use crate::engines::Engines;
 use crate::home::Home;
-use crate::notes::{self, JobNotes};
+use crate::notes::{self, JobNotes, LastingNotes};
 use crate::seal::Seal;
 use crate::{bill, logs, problem};
 use std::collections::BTreeMap;
@@ -44,9 +44,18 @@ impl Archive {
         })
     }
 
+    /// What is kept of a job for good, also where an earlier server left it in the job's folder.
+    pub async fn lasting_notes(&self, id: WorkloadId, key: &str) -> Result<LastingNotes, Problem> {
+        match self.notes(id).await {
+            Err(problem) if problem.status == 404 => {
+                notes::left_in_folder(&self.home, key).map(|notes| notes.rest).ok_or(problem)
+            }
+            notes => notes.map(|notes| notes.rest),
+        }
+    }
+
     pub async fn bill(&self, job: &JobView) -> Bill {
-        let notes = self.notes(job.id).await.ok().or_else(|| notes::left_in_folder(&self.home, &job.key));
-        let forecast = notes.and_then(|notes| notes.rest.forecast);
+        let forecast = self.lasting_notes(job.id, &job.key).await.ok().and_then(|notes| notes.forecast);
         bill::bill(job, forecast, self.engines.recordings().map(|(_, recording)| recording))
     }
 

@@ -76,8 +76,8 @@ pub fn left_in_folder(home: &Home, key: &str) -> Option<JobNotes> {
     Some(JobNotes { env, rest: LastingNotes { foreign, forecast } })
 }
 
-/// Moves the notes of live jobs that an earlier server left in their folders into the store. Jobs are numbered in the order
-/// in which they came: where the first of them has notes in the store, all have.
+/// Moves the notes of live jobs that an earlier server left in their folders into the store, the newest first: where the
+/// first job has notes in the store, all have.
 pub async fn move_to_store(
     (home, seal): (&Home, &Seal),
     store: &dyn Store,
@@ -90,7 +90,7 @@ pub async fn move_to_store(
         _ => return Ok(()),
     }
     let keys: Vec<(u64, &str)> = live.map(|job| (job.id.0, job.spec.run.environment.as_str())).collect();
-    for some in keys.chunks(AT_ONCE) {
+    for some in keys.rchunks(AT_ONCE) {
         let left = |(id, key): &(u64, &str)| {
             let notes = Notes { workload: *id, ..left_in_folder(home, key)?.to_store(seal) };
             Some((notes, old_file(home, key)))

@@ -88,6 +88,10 @@ impl Round<'_> {
                 }
             }
             Stir::Room { person, offer, ask } => {
+                // Whoever has something of the offer can have it anyway.
+                if self.brain.leases.used_by(id).any(|lease| lease.offer == *offer) {
+                    return IsStirred::No;
+                }
                 let may_move_in = |offer: &Offer| affordable(job, offer) && !counts_on(job, offer.market);
                 match self.brain.has_room(&self.rooms, person, offer, ask) {
                     false => IsStirred::Over,

@@ -3,7 +3,7 @@
 
 use super::lookout::fits;
 use super::queue::{Source, Stir};
-use super::room_watch::{RoomKey, RoomLooked, RoomWatch};
+use super::room_watch::{Claim, RoomKey, RoomLooked, RoomWatch};
 use super::tables::{FitClass, Jobs, Person};
 use super::{Brain, Job, Lease};
 use crate::ids::{DecisionId, PoolId, WorkloadId};
@@ -103,8 +103,8 @@ pub(super) struct LookedJob {
     pub moment: Option<Time>,
     /// It has something to say, and is asked again until that is done; or it could not be asked.
     pub again: bool,
-    /// The job whose machine is on its way and is waited for.
-    pub waits_for: Option<WorkloadId>,
+    /// The machine on its way to another one that it waits for.
+    pub waits_for: Option<Claim>,
     /// The plan that it would follow.
     pub wanted: Option<PlanTerms>,
 }

@@ -2,6 +2,7 @@
 
 use super::awake::LookedJob;
 use super::job::StoreAway;
+use super::room_watch::Claim;
 use super::rooms::Rooms;
 use super::sight::Look;
 use super::{Brain, Decided, Job, Lease, LeasePhase, Stint, StintPhase};
@@ -34,8 +35,8 @@ pub(super) struct Round<'a> {
     wake: Option<Time>,
     /// The plan that the job would follow if it were solved.
     pub wanted: Option<PlanTerms>,
-    /// The job whose machine is on its way and is waited for.
-    waits_for: Option<WorkloadId>,
+    /// The machine on its way to another one that the job waits for.
+    waits_for: Option<Claim>,
     /// Instances of each offer that decisions of this step take.
     pub taken: BTreeMap<OfferId, u32>,
     pub rooms: Rooms,
@@ -69,7 +70,7 @@ impl<'a> Round<'a> {
             id: job.id,
             moment: self.wake,
             again: self.decided.len() > said,
-            waits_for: self.waits_for,
+            waits_for: self.waits_for.take(),
             wanted: self.wanted,
         }
     }

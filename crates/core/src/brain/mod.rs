@@ -17,6 +17,7 @@ mod leases;
 mod lookout;
 mod news;
 mod nodes;
+mod offers;
 mod parts;
 mod plans;
 mod progress;
@@ -71,7 +72,7 @@ pub struct Brain {
     now: Time,
     last_seq: u64,
     last_batch: u64,
-    offers: tables::Offers,
+    offers: offers::Offers,
     /// Last prices of offers that are no longer for sale: a lease of one may still come up.
     #[serde(default)]
     gone_prices: BTreeMap<OfferId, NanoUsd>,
@@ -156,7 +157,7 @@ impl Brain {
             now: Time(0),
             last_seq: 0,
             last_batch: 0,
-            offers: tables::Offers::default(),
+            offers: offers::Offers::default(),
             gone_prices: BTreeMap::new(),
             refused: BTreeMap::new(),
             jobs: Jobs::default(),

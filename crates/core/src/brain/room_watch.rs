@@ -7,6 +7,7 @@ use super::tables::Person;
 use super::{Brain, Job};
 use crate::ids::WorkloadId;
 use crate::offer::OfferId;
+use crate::pool::Device;
 use crate::spec::Ask;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,10 +32,17 @@ struct RoomSeen {
     lookers: BTreeSet<WorkloadId>,
 }
 
+/// What a job waits for: devices of a machine that is on its way to another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub holder: WorkloadId,
+    pub devices: Vec<Device>,
+}
+
 /// Jobs that wait for a machine on its way to another one, which has room for them too.
 #[derive(Clone, Debug, Default)]
 struct Claims {
-    holder: BTreeMap<WorkloadId, WorkloadId>,
+    claim: BTreeMap<WorkloadId, Claim>,
     of_holder: BTreeMap<WorkloadId, BTreeSet<WorkloadId>>,
 }
 
@@ -52,7 +60,7 @@ impl RoomWatch {
 
     /// The job whose machine another one waits for.
     pub fn holder_for(&self, job: WorkloadId) -> Option<WorkloadId> {
-        self.claims.holder.get(&job).copied()
+        self.claims.claim.get(&job).map(|claim| claim.holder)
     }
 
     /// Jobs that wait for the machine of another one.
@@ -60,13 +68,19 @@ impl RoomWatch {
         self.claims.of_holder.get(&holder).into_iter().flatten().copied()
     }
 
-    /// Whose machine a job waits for from now on.
-    pub fn waits_for(&mut self, job: WorkloadId, holder: Option<WorkloadId>) {
-        let before = match holder {
-            Some(holder) => self.claims.holder.insert(job, holder),
-            None => self.claims.holder.remove(&job),
+    /// The same, with what each waits for.
+    pub fn claims_on(&self, holder: WorkloadId) -> impl Iterator<Item = (WorkloadId, &Claim)> {
+        self.waiting_for(holder).filter_map(|job| Some((job, self.claims.claim.get(&job)?)))
+    }
+
+    /// What a job waits for from now on.
+    pub fn waits_for(&mut self, job: WorkloadId, claim: Option<Claim>) {
+        let holder = claim.as_ref().map(|claim| claim.holder);
+        let before = match claim {
+            Some(claim) => self.claims.claim.insert(job, claim),
+            None => self.claims.claim.remove(&job),
         };
-        if let Some(before) = before
+        if let Some(before) = before.map(|claim| claim.holder)
             && let Some(waiting) = self.claims.of_holder.get_mut(&before)
         {
             waiting.remove(&job);

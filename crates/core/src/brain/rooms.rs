@@ -1,6 +1,7 @@
 //! Devices of machines that nobody uses: which there are at a step, which are on their way, and who may have them.
 
 use super::lookout::fits;
+use super::room_watch::Claim;
 use super::tables::{Dealt, Jobs, Person, Room};
 use super::{Brain, Job, Lease, LeasePhase};
 use crate::ids::{LeaseId, WorkloadId};
@@ -142,15 +143,26 @@ impl Coming {
         self.spare.insert(holder);
     }
 
-    /// Keeps devices of a machine for a job; false when there are not enough.
-    fn keep_for(&mut self, job: WorkloadId, ask: &Ask, holder: WorkloadId) -> bool {
-        let Some(machine) = self.machines.get_mut(&holder) else { return false };
-        let Some(devices) = machine.spare.take(ask) else { return false };
-        machine.waiting.insert(job, devices);
+    /// Keeps devices of a machine for a job; none when there are not enough.
+    fn keep_for(&mut self, job: WorkloadId, ask: &Ask, holder: WorkloadId) -> Option<Claim> {
+        let machine = self.machines.get_mut(&holder)?;
+        let devices = machine.spare.take(ask)?;
+        machine.waiting.insert(job, devices.clone());
         if machine.spare.is_none() {
             self.spare.remove(&holder);
         }
-        true
+        Some(Claim { holder, devices })
+    }
+
+    /// Keeps for a job what it waits for already. Dealt anew, it might not fit any more.
+    fn keep(&mut self, job: WorkloadId, claim: &Claim) {
+        if let Some(machine) = self.machines.get_mut(&claim.holder) {
+            machine.spare.give(&claim.devices);
+            machine.waiting.insert(job, claim.devices.clone());
+            if machine.spare.is_none() {
+                self.spare.remove(&claim.holder);
+            }
+        }
     }
 
     fn let_go(&mut self, job: WorkloadId, holder: WorkloadId) {
@@ -221,15 +233,14 @@ impl Rooms {
         Some(devices)
     }
 
-    /// Keeps room for a job on a machine that is on its way, rather on the one that it waits for already; gives the job that
-    /// has the machine.
-    pub fn wait_for(&mut self, brain: &Brain, job: &Job, offer: &Offer, ask: &Ask) -> Option<WorkloadId> {
+    /// Keeps room for a job on a machine that is on its way, rather on the one that it waits for already.
+    pub fn wait_for(&mut self, brain: &Brain, job: &Job, offer: &Offer, ask: &Ask) -> Option<Claim> {
         let known = brain.awake.rooms.holder_for(job.id);
         let coming = self.coming(brain, &job.person(), offer);
         let candidates: Vec<WorkloadId> = known.into_iter().chain(coming.spare.iter().copied()).collect();
-        candidates.into_iter().find(|holder| {
-            let shares = brain.jobs.get(holder).is_some_and(|holder| may_share(job, holder, offer.market));
-            shares && coming.keep_for(job.id, ask, *holder)
+        candidates.into_iter().find_map(|holder| {
+            brain.jobs.get(&holder).filter(|holder| may_share(job, holder, offer.market))?;
+            coming.keep_for(job.id, ask, holder)
         })
     }
 
@@ -248,11 +259,8 @@ impl Rooms {
             let leases = brain.leases.coming(&offer.id, person);
             for (holder, spare) in leases.filter_map(|lease| brain.coming(lease)) {
                 coming.insert(holder, spare);
-                let waiting = brain.awake.rooms.waiting_for(holder).filter(|job| !looked_at.contains(job));
-                for job in waiting.filter_map(|job| brain.jobs.get(&job)) {
-                    let ask = job.needs_of(&offer.accelerator, offer.accelerators);
-                    ask.into_iter().for_each(|ask| _ = coming.keep_for(job.id, ask, holder));
-                }
+                let claims = brain.awake.rooms.claims_on(holder).filter(|(job, _)| !looked_at.contains(job));
+                claims.for_each(|(job, claim)| coming.keep(job, claim));
             }
             coming
         })

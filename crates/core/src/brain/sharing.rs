@@ -2,6 +2,7 @@
 //! when the one that has it leaves.
 
 use super::decide::Round;
+use super::room_watch::Claim;
 use super::rooms::may_share;
 use super::{Brain, Job, Lease};
 use crate::ids::{LeaseId, WorkloadId};
@@ -71,9 +72,9 @@ impl Round<'_> {
         })
     }
 
-    /// The job whose machine is on its way and had better be waited for: it is what this one would get, and has room for
-    /// it. A deadline does not wait for what others asked for.
-    pub(super) fn room_is_coming(&mut self, job: &Job, offer: &OfferId) -> Option<WorkloadId> {
+    /// Room on a machine that is on its way to another job and had better be waited for: it is what this one would get. A
+    /// deadline does not wait for what others asked for.
+    pub(super) fn room_is_coming(&mut self, job: &Job, offer: &OfferId) -> Option<Claim> {
         let waits = job.spec.gang == 1 && job.spec.deadline.is_none();
         let offer = self.brain.offers.get(offer).filter(|_| waits)?;
         let ask = job.needs_of(&offer.accelerator, offer.accelerators)?;

@@ -1,11 +1,11 @@
-//! Jobs, leases and offers with all that is looked up of them: whose leases, of which offer, what waits for its effect, what has
+//! Jobs and leases with all that is looked up of them: whose leases, of which offer, what waits for its effect, what has
 //! changed since somebody looked. Whoever gets one to change it leaves a note of that, and `refresh` brings the indices up
 //! to date once a record is applied: no index can be forgotten. In between an index may name what is no longer so, and
 //! whoever reads it then looks at the thing itself.
 
 use super::{Job, Lease, LeasePhase};
 use crate::ids::{DecisionId, LeaseId, StintId, WorkloadId};
-use crate::offer::{Offer, OfferId};
+use crate::offer::OfferId;
 use crate::spec::Ask;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
@@ -423,66 +423,6 @@ impl Leases {
     /// Leases on their way back.
     pub fn releasing(&self) -> impl Iterator<Item = &Lease> {
         self.each(Some(&self.index.releasing))
-    }
-}
-
-/// Offers as they were last seen.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Offers {
-    all: BTreeMap<OfferId, Offer>,
-    of_accelerator: BTreeMap<String, BTreeSet<OfferId>>,
-}
-
-impl Offers {
-    pub fn insert(&mut self, offer: Offer) -> Option<Offer> {
-        let before = self.remove(&offer.id);
-        self.of_accelerator.entry(offer.accelerator.clone()).or_default().insert(offer.id.clone());
-        self.all.insert(offer.id.clone(), offer);
-        before
-    }
-
-    pub fn remove(&mut self, id: &OfferId) -> Option<Offer> {
-        let offer = self.all.remove(id)?;
-        let alike = self.of_accelerator.get_mut(&offer.accelerator);
-        if alike.is_some_and(|alike| alike.remove(id) && alike.is_empty()) {
-            self.of_accelerator.remove(&offer.accelerator);
-        }
-        Some(offer)
-    }
-
-    /// Offers of the accelerators that are asked for, in the order of their names; all where nothing is said.
-    pub fn of_asks(&self, asks: &[Ask]) -> Vec<&Offer> {
-        if asks.is_empty() {
-            return self.all.values().collect();
-        }
-        let ids = asks.iter().filter_map(|ask| self.of_accelerator.get(&ask.accelerator)).flatten();
-        let mut offers: Vec<&Offer> = ids.filter_map(|id| self.all.get(id)).collect();
-        if asks.len() > 1 {
-            offers.sort_by(|a, b| a.id.cmp(&b.id));
-            offers.dedup_by(|a, b| a.id == b.id);
-        }
-        offers
-    }
-}
-
-impl Deref for Offers {
-    type Target = BTreeMap<OfferId, Offer>;
-    fn deref(&self) -> &Self::Target {
-        &self.all
-    }
-}
-
-impl Serialize for Offers {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        self.all.serialize(to)
-    }
-}
-
-impl<'de> Deserialize<'de> for Offers {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Offers, D::Error> {
-        let mut offers = Offers::default();
-        BTreeMap::<OfferId, Offer>::deserialize(from)?.into_values().for_each(|offer| _ = offers.insert(offer));
-        Ok(offers)
     }
 }
 

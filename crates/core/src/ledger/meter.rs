@@ -262,11 +262,16 @@ fn without_what_is_the_same(mut back: Vec<LedgerRow>, mut anew: Vec<LedgerRow>) 
     type What = (Time, Time, Beneficiary, Option<LeaseId>, Share);
     let what =
         |row: &LedgerRow| -> What { (row.begins(), row.from.max(row.to), row.beneficiary, row.lease, row.share) };
-    let mut amounts: BTreeMap<What, NanoUsd> = BTreeMap::new();
-    for row in back.iter().chain(&anew) {
-        *amounts.entry(what(row)).or_default() += row.amount;
-    }
-    let counts = |row: &LedgerRow| amounts.get(&what(row)) != Some(&NanoUsd(0));
+    let amounts = |rows: &[LedgerRow]| {
+        let mut amounts: BTreeMap<What, NanoUsd> = BTreeMap::new();
+        rows.iter().for_each(|row| *amounts.entry(what(row)).or_default() += row.amount);
+        amounts
+    };
+    let (taken, charged) = (amounts(&back), amounts(&anew));
+    let counts = |row: &LedgerRow| {
+        let (taken, charged) = (taken.get(&what(row)), charged.get(&what(row)));
+        taken.zip(charged).is_none_or(|(taken, charged)| *taken + *charged != NanoUsd(0))
+    };
     back.retain(counts);
     anew.retain(counts);
     back.into_iter().chain(anew).collect()

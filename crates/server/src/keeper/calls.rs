@@ -64,7 +64,7 @@ impl Keeper {
         let starts = starts.map(|job| (job.id, job.spec.run.environment.clone()));
         let archive = self.archive();
         tokio::spawn(async move {
-            let Some(task) = equipped(task, &archive).await else {
+            let Some(task) = in_time(equipped(task, &archive)).await.flatten() else {
                 let again = Performed { again: true, ..Performed::default() };
                 let _ = sender.send(Report::Performed(open.id, again));
                 return;

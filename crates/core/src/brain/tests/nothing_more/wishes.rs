@@ -14,7 +14,7 @@ pub struct Wish {
     pub deadline_hours: Option<i64>,
     pub late: usize,
     pub count: u32,
-    /// Half of one accelerator, where one is wanted.
+    /// A part of one accelerator, such as half of it, where one is wanted.
     pub half: bool,
     /// Another accelerator will do as well.
     pub either: bool,
@@ -72,7 +72,10 @@ pub fn spec(world: &World, wish: &Wish) -> JobSpec {
     let cents = |cents: u32| NanoUsd(i64::from(cents) * 10_000_000);
     let base = job(wish.hours, None);
     let part = match wish.half && wish.count == 1 {
-        true => DevicePart::Share { part: 1, of: 2 },
+        true => {
+            let (part, of) = [(1, 2), (1, 4), (3, 4), (1, 3), (2, 3), (1, 2)][wish.hours as usize % 6];
+            DevicePart::Share { part, of }
+        }
         false => DevicePart::Whole,
     };
     let ask = |accelerator: &str| Ask { part: part.clone(), ..Ask::of(accelerator, wish.count) };
