@@ -3,7 +3,8 @@
 
 use super::lookout::fits;
 use super::queue::{Source, Stir};
-use super::room_watch::{Claim, RoomKey, RoomLooked, RoomWatch};
+use super::room_watch::{RoomKey, RoomLooked, RoomWatch};
+use super::rooms::Claim;
 use super::tables::{FitClass, Jobs, Person};
 use super::{Brain, Job, Lease};
 use crate::ids::{DecisionId, PoolId, WorkloadId};

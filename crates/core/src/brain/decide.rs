@@ -2,8 +2,7 @@
 
 use super::awake::LookedJob;
 use super::job::StoreAway;
-use super::room_watch::Claim;
-use super::rooms::Rooms;
+use super::rooms::{Claim, Rooms};
 use super::sight::Look;
 use super::{Brain, Decided, Job, Lease, LeasePhase, Stint, StintPhase};
 use crate::ids::{DecisionId, LeaseId, StintId, WorkloadId};

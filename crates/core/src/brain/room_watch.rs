@@ -2,12 +2,11 @@
 //! while there was room, and jobs that wait for a machine which is on its way.
 
 use super::queue::{Source, Stir};
-use super::rooms::{Rooms, ask_for};
+use super::rooms::{Claim, Rooms, ask_for};
 use super::tables::Person;
 use super::{Brain, Job};
 use crate::ids::WorkloadId;
 use crate::offer::OfferId;
-use crate::pool::Device;
 use crate::spec::Ask;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,13 +29,6 @@ struct RoomSeen {
     for_all: bool,
     /// Jobs that looked while there was room.
     lookers: BTreeSet<WorkloadId>,
-}
-
-/// What a job waits for: devices of a machine that is on its way to another one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Claim {
-    pub holder: WorkloadId,
-    pub devices: Vec<Device>,
 }
 
 /// Jobs that wait for a machine on its way to another one, which has room for them too.

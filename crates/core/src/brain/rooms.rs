@@ -1,7 +1,6 @@
 //! Devices of machines that nobody uses: which there are at a step, which are on their way, and who may have them.
 
 use super::lookout::fits;
-use super::room_watch::Claim;
 use super::tables::{Dealt, Jobs, Person, Room};
 use super::{Brain, Job, Lease, LeasePhase};
 use crate::ids::{LeaseId, WorkloadId};
@@ -121,6 +120,13 @@ pub(super) struct Rooms {
     coming: BTreeMap<(OfferId, Person), Coming>,
     /// Jobs that were looked at: what they waited for before does not count any more.
     looked_at: BTreeSet<WorkloadId>,
+}
+
+/// What a job waits for: devices of a machine that is on its way to another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub holder: WorkloadId,
+    pub devices: Vec<Device>,
 }
 
 /// Machines that are on their way, each with devices for more than the job that it was asked for, by that job.

@@ -2,8 +2,7 @@
 //! when the one that has it leaves.
 
 use super::decide::Round;
-use super::room_watch::Claim;
-use super::rooms::may_share;
+use super::rooms::{Claim, may_share};
 use super::{Brain, Job, Lease};
 use crate::ids::{LeaseId, WorkloadId};
 use crate::offer::{Offer, OfferId};
