@@ -136,3 +136,17 @@ fn of_many_neighbours_none_is_looked_at_when_a_device_is_free_and_nobody_waits()
     world.ended(stint, WorkerEnd::Exited { code: 0 });
     assert!(would_look_at(&world) <= 8, "{}", would_look_at(&world));
 }
+
+#[test]
+fn a_newcomer_does_not_count_on_what_sleeping_jobs_wait_for() {
+    let mut world = world_of_four();
+    four(&mut world, LARGE_SPOT, 2.0, None);
+    let greedy = || JobSpec { policy: Some("greedy".to_owned()), ..asks(1, None) };
+    (0..4).for_each(|_| _ = world.submit(greedy()));
+    world.decide();
+    world.decide();
+    assert_eq!(world.leases().len(), 1, "one machine for all four");
+    let newcomer = world.submit(greedy());
+    world.decide();
+    assert_eq!(world.brain.leases_of(newcomer).count(), 1, "all of it is spoken for");
+}
