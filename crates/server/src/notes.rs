@@ -1,6 +1,7 @@
 //! What is kept of a job beside the log, in the store: the submitting terminal's environment (secrets stay out of the log,
-//! which is kept, and are sealed in the store, which others may read), the user's own files under the checkpoint path, and what was expected of it. The commit that makes a
-//! submission durable holds its notes as well, and the one that ends the job deletes what may be secret.
+//! which is kept, and are sealed in the store, which others may read), the user's own files under the checkpoint path, and
+//! what was expected of it. The commit that makes a submission durable holds its notes as well, and the one that ends the job
+//! deletes what may be secret.
 
 use crate::api_types::Forecast;
 use crate::home::Home;

@@ -93,7 +93,13 @@ impl Brain {
         let (wanted, is_used) =
             ((spec.least(), spec.resources.as_slice()), |class: &FitClass| self.jobs.has_class(class));
         self.lookouts.watch(&self.model, wanted, self.offers.values(), is_used, self.now);
-        self.jobs.insert(Job::new(id, spec.clone(), self.now));
+        let job = Job::new(id, spec.clone(), self.now);
+        // What there is room for is noted by what is asked for: this was asked for by nobody of these people before.
+        let person = job.person();
+        if !self.jobs.singles(&person).any(|(asks, _)| *asks == spec.resources) {
+            self.leases.offers_with_room(&person).for_each(|offer| self.awake.room(&person, offer));
+        }
+        self.jobs.insert(job);
         self.keys.add(key, id, RECENT_KEYS.max(self.jobs.len()));
     }
 

@@ -3,8 +3,8 @@
 
 use super::lookout::fits;
 use super::queue::{Source, Stir};
-use super::room_watch::{RoomKey, RoomLooked, RoomWatch};
-use super::rooms::Claim;
+use super::room_watch::{RoomLooked, RoomWatch};
+use super::rooms::{Claim, RoomKey};
 use super::tables::{FitClass, Jobs, Person};
 use super::{Brain, Job, Lease};
 use crate::ids::{DecisionId, PoolId, WorkloadId};
@@ -155,7 +155,7 @@ impl Awake {
     }
 
     /// Machines of an offer that a person has may have other room than before.
-    fn room(&mut self, person: &Person, offer: &OfferId) {
+    pub fn room(&mut self, person: &Person, offer: &OfferId) {
         if !self.everyone {
             self.rooms.touch(person, offer);
         }

@@ -2,16 +2,13 @@
 //! while there was room, and jobs that wait for a machine which is on its way.
 
 use super::queue::{Source, Stir};
-use super::rooms::{Claim, Rooms, ask_for};
+use super::rooms::{Claim, RoomKey, Rooms, ask_for, of_person};
 use super::tables::Person;
 use super::{Brain, Job};
 use crate::ids::WorkloadId;
 use crate::offer::OfferId;
 use crate::spec::Ask;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Machines of an offer that a person has.
-pub(super) type RoomKey = (Person, OfferId);
 
 /// What those who are not looked at have seen of machines with room.
 #[derive(Clone, Debug, Default)]
@@ -50,9 +47,9 @@ impl RoomWatch {
         self.stale.insert((person.clone(), offer.clone()));
     }
 
-    /// The job whose machine another one waits for.
-    pub fn holder_for(&self, job: WorkloadId) -> Option<WorkloadId> {
-        self.claims.claim.get(&job).map(|claim| claim.holder)
+    /// What a job waits for.
+    pub fn claim_of(&self, job: WorkloadId) -> Option<&Claim> {
+        self.claims.claim.get(&job)
     }
 
     /// Jobs that wait for the machine of another one.
@@ -133,16 +130,6 @@ impl RoomWatch {
     }
 }
 
-/// What is noted of one person's machines.
-fn of_person<'a, V>(
-    seen: &'a mut BTreeMap<RoomKey, V>,
-    person: &Person,
-) -> impl Iterator<Item = (&'a RoomKey, &'a mut V)> {
-    let from = (person.clone(), OfferId::new(""));
-    let person = person.clone();
-    seen.range_mut(from..).take_while(move |((of, _), _)| *of == person)
-}
-
 impl Brain {
     /// Jobs to look at because machines have other room than before, or cost something else, and how it is now.
     pub(super) fn stirred_by_rooms<'a>(
@@ -170,7 +157,9 @@ impl Brain {
                 if open && (other_terms || !seen.is_some_and(|seen| seen.for_all)) {
                     let stir = Stir::Room { person, offer, ask };
                     sources.push(Source { ids: Box::new(members.iter().copied()), stir });
-                } else if let Some(seen) = seen.filter(|_| !open) {
+                }
+                // Room that is gone, or that costs more than somebody pays, is news to whoever found it.
+                if let Some(seen) = seen.filter(|_| !open || other_terms) {
                     let lookers: Vec<WorkloadId> = seen.lookers.intersection(members).copied().collect();
                     sources.push(Source { ids: Box::new(lookers.into_iter()), stir: Stir::Any });
                 }

@@ -108,6 +108,18 @@ impl FreeDevices {
     }
 }
 
+/// Machines of an offer that a person has.
+pub(super) type RoomKey = (Person, OfferId);
+
+/// What is kept of one person's machines.
+pub(super) fn of_person<'a, V>(
+    all: &'a mut BTreeMap<RoomKey, V>,
+    person: &Person,
+) -> impl Iterator<Item = (&'a RoomKey, &'a mut V)> {
+    let person = person.clone();
+    all.range_mut((person.clone(), OfferId::new(""))..).take_while(move |((of, _), _)| *of == person)
+}
+
 /// What the decisions of one step have done to machines with devices that nobody uses.
 #[derive(Default)]
 pub(super) struct Rooms {
@@ -117,7 +129,7 @@ pub(super) struct Rooms {
     /// Machines that are given back in this step: they take nobody in.
     closed: BTreeSet<LeaseId>,
     /// Machines of an offer that are on their way, or asked for in this step.
-    coming: BTreeMap<(OfferId, Person), Coming>,
+    coming: BTreeMap<RoomKey, Coming>,
     /// Jobs that were looked at: what they waited for before does not count any more.
     looked_at: BTreeSet<WorkloadId>,
 }
@@ -129,55 +141,44 @@ pub(super) struct Claim {
     pub devices: Vec<Device>,
 }
 
-/// Machines that are on their way, each with devices for more than the job that it was asked for, by that job.
+/// What nobody waits for of machines that are on their way, each by the job that it was asked for.
 #[derive(Default)]
 struct Coming {
-    machines: BTreeMap<WorkloadId, ComingMachine>,
-    /// Those of which somebody may still have something.
-    spare: BTreeSet<WorkloadId>,
-}
-
-struct ComingMachine {
-    spare: FreeDevices,
-    /// Jobs that wait for it, with what they are to have.
-    waiting: BTreeMap<WorkloadId, Vec<Device>>,
+    spare: BTreeMap<WorkloadId, FreeDevices>,
+    /// Those of which something is left.
+    with_spare: BTreeSet<WorkloadId>,
 }
 
 impl Coming {
     fn insert(&mut self, holder: WorkloadId, spare: FreeDevices) {
-        self.machines.insert(holder, ComingMachine { spare, waiting: BTreeMap::new() });
-        self.spare.insert(holder);
+        self.spare.insert(holder, spare);
+        self.change(holder, |_| Some(()));
     }
 
-    /// Keeps devices of a machine for a job; none when there are not enough.
-    fn keep_for(&mut self, job: WorkloadId, ask: &Ask, holder: WorkloadId) -> Option<Claim> {
-        let machine = self.machines.get_mut(&holder)?;
-        let devices = machine.spare.take(ask)?;
-        machine.waiting.insert(job, devices.clone());
-        if machine.spare.is_none() {
-            self.spare.remove(&holder);
-        }
+    /// Does something to what is left of a machine.
+    fn change<T>(&mut self, holder: WorkloadId, change: impl FnOnce(&mut FreeDevices) -> Option<T>) -> Option<T> {
+        let spare = self.spare.get_mut(&holder)?;
+        let done = change(spare);
+        match spare.is_none() {
+            true => self.with_spare.remove(&holder),
+            false => self.with_spare.insert(holder),
+        };
+        done
+    }
+
+    /// Devices of a machine for one more job; none when there are not enough.
+    fn take(&mut self, holder: WorkloadId, ask: &Ask) -> Option<Claim> {
+        let devices = self.change(holder, |spare| spare.take(ask))?;
         Some(Claim { holder, devices })
     }
 
-    /// Keeps for a job what it waits for already. Dealt anew, it might not fit any more.
-    fn keep(&mut self, job: WorkloadId, claim: &Claim) {
-        if let Some(machine) = self.machines.get_mut(&claim.holder) {
-            machine.spare.give(&claim.devices);
-            machine.waiting.insert(job, claim.devices.clone());
-            if machine.spare.is_none() {
-                self.spare.remove(&claim.holder);
-            }
-        }
+    /// Keeps for a job what it waits for already: dealt anew, it might not fit any more.
+    fn keep(&mut self, claim: &Claim) {
+        self.change(claim.holder, |spare| Some(spare.give(&claim.devices)));
     }
 
-    fn let_go(&mut self, job: WorkloadId, holder: WorkloadId) {
-        if let Some(machine) = self.machines.get_mut(&holder)
-            && let Some(devices) = machine.waiting.remove(&job)
-        {
-            machine.spare.give_back(&devices);
-            self.spare.insert(holder);
-        }
+    fn let_go(&mut self, claim: &Claim) {
+        self.change(claim.holder, |spare| Some(spare.give_back(&claim.devices)));
     }
 }
 
@@ -209,10 +210,8 @@ impl Rooms {
     /// A job is looked at: what was kept for it is free until it says again what it waits for.
     pub fn look_at(&mut self, brain: &Brain, job: &Job) {
         self.looked_at.insert(job.id);
-        if let Some(holder) = brain.awake.rooms.holder_for(job.id) {
-            let person = job.person();
-            let own = self.coming.iter_mut().filter(|((_, of), _)| *of == person);
-            own.for_each(|(_, coming)| coming.let_go(job.id, holder));
+        if let Some(claim) = brain.awake.rooms.claim_of(job.id) {
+            of_person(&mut self.coming, &job.person()).for_each(|(_, coming)| coming.let_go(claim));
         }
     }
 
@@ -241,12 +240,12 @@ impl Rooms {
 
     /// Keeps room for a job on a machine that is on its way, rather on the one that it waits for already.
     pub fn wait_for(&mut self, brain: &Brain, job: &Job, offer: &Offer, ask: &Ask) -> Option<Claim> {
-        let known = brain.awake.rooms.holder_for(job.id);
+        let known = brain.awake.rooms.claim_of(job.id).map(|claim| claim.holder);
         let coming = self.coming(brain, &job.person(), offer);
-        let candidates: Vec<WorkloadId> = known.into_iter().chain(coming.spare.iter().copied()).collect();
+        let candidates: Vec<WorkloadId> = known.into_iter().chain(coming.with_spare.iter().copied()).collect();
         candidates.into_iter().find_map(|holder| {
             brain.jobs.get(&holder).filter(|holder| may_share(job, holder, offer.market))?;
-            coming.keep_for(job.id, ask, holder)
+            coming.take(holder, ask)
         })
     }
 
@@ -260,13 +259,13 @@ impl Rooms {
     /// Machines of an offer that are on their way to a person. What those wait for who are not looked at is kept for them.
     fn coming(&mut self, brain: &Brain, person: &Person, offer: &Offer) -> &mut Coming {
         let looked_at = &self.looked_at;
-        self.coming.entry((offer.id.clone(), person.clone())).or_insert_with(|| {
+        self.coming.entry((person.clone(), offer.id.clone())).or_insert_with(|| {
             let mut coming = Coming::default();
             let leases = brain.leases.coming(&offer.id, person);
             for (holder, spare) in leases.filter_map(|lease| brain.coming(lease)) {
                 coming.insert(holder, spare);
                 let claims = brain.awake.rooms.claims_on(holder).filter(|(job, _)| !looked_at.contains(job));
-                claims.for_each(|(job, claim)| coming.keep(job, claim));
+                claims.for_each(|(_, claim)| coming.keep(claim));
             }
             coming
         })

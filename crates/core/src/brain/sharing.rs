@@ -58,7 +58,8 @@ impl Round<'_> {
             return None;
         }
         let brain = self.brain;
-        let awaited = brain.awake.rooms.holder_for(job.id).into_iter().flat_map(|holder| brain.leases_of(holder));
+        let claim = brain.awake.rooms.claim_of(job.id);
+        let awaited = claim.into_iter().flat_map(|claim| brain.leases_of(claim.holder));
         let awaited = awaited.filter(|lease| lease.offer == *offer);
         let person = brain.leases.people_with_room(offer).next().map(|_| job.person());
         let open = person.iter().flat_map(|person| brain.leases.with_room(offer, person));

@@ -70,7 +70,7 @@ impl Brain {
             Some(away) => format!("the store of its checkpoints: {}", away.trouble.text),
             None => {
                 if let Some(holder) = self.waits_for_room_of(job) {
-                    return format!("room on the machine that job {holder} gets");
+                    return format!("room on the machine that job {holder} gets, if some is left");
                 }
                 let sight = self.sight(job, now);
                 let silent = sight.offers.iter().find_map(|seen| self.silence(seen.id.engine(), now));

@@ -3,7 +3,7 @@
 use super::awake::{Looked, LookedJob, Sources};
 use super::decide::Round;
 use super::queue::{Queue, Source, Stir};
-use super::room_watch::RoomKey;
+use super::rooms::RoomKey;
 use super::{Brain, Decided, Job};
 use crate::ids::WorkloadId;
 use crate::record::Decision;

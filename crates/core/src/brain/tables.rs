@@ -385,6 +385,11 @@ impl Leases {
         self.each(self.index.with_room.get(offer).and_then(|people| people.get(person)))
     }
 
+    /// Offers of which a person has leases with something free.
+    pub fn offers_with_room(&self, person: &Person) -> impl Iterator<Item = &OfferId> {
+        self.index.with_room.iter().filter(move |(_, people)| people.contains_key(person)).map(|(offer, _)| offer)
+    }
+
     /// People who have leases of an offer with something free.
     pub fn people_with_room(&self, offer: &OfferId) -> impl Iterator<Item = &Person> {
         self.index.with_room.get(offer).into_iter().flat_map(BTreeMap::keys)

@@ -3,6 +3,7 @@
 use crate::facts::{DEAF, FOR_EVER, gone, wait_for_file};
 use crate::stage::Stage;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 use windfall_core::worker::{StartOrder, WorkerView};
 use windfall_core::{LeaseEnd, LeaseId, Span, StintId, WorkerEnd, WorkloadId};
 use windfall_exec::LeaseState;
@@ -59,6 +60,16 @@ fn until(
     stage.until_worker(what, lease, |worker| worker.stint.workload == WorkloadId(workload) && seen(worker))
 }
 
+/// Waits until the process of a worker is found: one that becomes another program has no environment for a moment.
+#[track_caller]
+fn until_running(stage: &impl Stage, lease: LeaseId, worker: &WorkerView) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while !stage.running(lease).contains(&(worker.pid.unwrap() as i32)) {
+        assert!(Instant::now() < until, "never found: {worker:?} in {:?}", stage.running(lease));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 fn stop(stage: &impl Stage, lease: LeaseId, stint: StintId) {
     stage.wait_for(stage.link().stop(lease, stint, 0, Span::hours(1))).unwrap();
 }
@@ -84,8 +95,8 @@ pub fn two_workloads_run_at_once_and_are_both_seen(stage: &mut impl Stage) {
     BOTH.iter().for_each(|workload| start(stage, id, *workload, 1, FOR_EVER));
     let before = until_all(stage, "run", id, 2, |worker| worker.pid.is_some());
     assert_eq!(before.iter().map(|worker| worker.stint).collect::<Vec<_>>(), BOTH.map(|workload| stint(workload, 1)));
-    let running = stage.running(id);
-    assert!(before.iter().all(|worker| worker.end.is_none() && running.contains(&(worker.pid.unwrap() as i32))));
+    assert!(before.iter().all(|worker| worker.end.is_none()), "{before:?}");
+    before.iter().for_each(|worker| until_running(stage, id, worker));
     stage.reopen();
     let after = until_all(stage, "are seen again", id, 2, |worker| worker.pid.is_some());
     let pids = |workers: &[WorkerView]| workers.iter().map(|worker| worker.pid).collect::<Vec<_>>();
@@ -156,7 +167,8 @@ pub fn a_stop_of_one_does_not_reach_the_other(stage: &mut impl Stage) {
     let first = until(stage, "has ended", id, 1, |worker| worker.settled);
     assert_eq!((first.end, first.evidence.ignored_sigterm), (Some(WorkerEnd::Stopped), false));
     let second = until(stage, "is there", id, 2, |_| true);
-    assert!(second.end.is_none() && stage.running(id).contains(&(second.pid.unwrap() as i32)), "{second:?}");
+    assert!(second.end.is_none(), "{second:?}");
+    until_running(stage, id, &second);
     assert!(!stage.folder().join("heard-2").exists());
     // The first may run again beside it.
     start(stage, id, 1, 2, &line.replace("ready", "again"));

@@ -357,7 +357,7 @@ fn jobs_that_come_at_once_wait_for_one_machine_that_has_room_for_them() {
     assert_eq!(acquired(&decisions), [jobs[0], jobs[4], large], "four fit on each");
     assert_eq!(
         world.view(jobs[1]).waits_for.as_deref(),
-        Some(format!("room on the machine that job {} gets", jobs[0]).as_str())
+        Some(format!("room on the machine that job {} gets, if some is left", jobs[0]).as_str())
     );
     let first = world.brain.leases_of(jobs[0]).next().expect("asked for").id;
     world.event(up(first, world.now));

@@ -1,6 +1,7 @@
 //! The loop against a scripted store and engine: what it asks for, in which order, and what it does after an error.
 
 mod engines;
+mod notes;
 
 use super::*;
 use crate::dispatch::Look;
