@@ -23,7 +23,7 @@ pub enum Event {
     /// A workload was accepted.
     Submitted {
         /// What was asked for.
-        workload: Box<Workload>,
+        workload: Workload,
         /// The client's own key: the same key twice is the same submission.
         key: String,
         /// Its id, given when it is logged. In older logs there is none, and the sequence of the record is the id.

@@ -7,18 +7,25 @@ use crate::units::{NanoUsd, Rate, Span, Time, Work};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// What demand, leases and the ledger refer to. Fleets will be a second variant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workload {
-    /// Finite work.
-    Job(JobSpec),
+    /// Finite work. The record and every state that it is applied to share what was asked for.
+    Job(Arc<JobSpec>),
+}
+
+impl From<JobSpec> for Workload {
+    fn from(spec: JobSpec) -> Workload {
+        Workload::Job(Arc::new(spec))
+    }
 }
 
 impl Workload {
     /// The job in it.
-    pub fn job(&self) -> &JobSpec {
+    pub fn job(&self) -> &Arc<JobSpec> {
         match self {
             Workload::Job(job) => job,
         }

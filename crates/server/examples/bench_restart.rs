@@ -72,5 +72,5 @@ async fn turn(cycle: &mut Cycle, store: &Arc<dyn Store>, now: Moment) -> Result<
 fn submission(number: u64) -> Event {
     let mut spec = JobSpec::named(format!("job-{number}"), vec!["true".into()]);
     spec.run.environment = format!("key-{number}");
-    Event::Submitted { workload: Box::new(Workload::Job(spec)), key: format!("key-{number}"), id: None }
+    Event::Submitted { workload: Workload::from(spec), key: format!("key-{number}"), id: None }
 }

@@ -40,7 +40,7 @@ impl Keeper {
     fn knock(&mut self, key: String, reply: Reply<()>) {
         if let Some(why) = self.cycle.away().map(|away| away.why().to_owned()) {
             // A submission is known by its key, whatever it asks for.
-            let workload = Box::new(Workload::Job(JobSpec::named("", Vec::new())));
+            let workload = Workload::from(JobSpec::named("", Vec::new()));
             let unknown = self.cycle.may_have_taken(&Event::Submitted { workload, key, id: None });
             let refused = if unknown { Refused::Unknown { why } } else { Refused::Away { why } };
             let _ = reply.send(Err(refusal(&refused)));
@@ -63,7 +63,7 @@ impl Keeper {
         spec.deadline = deadline_in.map(|span| self.clock.now() + span);
         spec.run.environment.clone_from(&key);
         let ticket = self.ticket(Waiting::Submitter { remarks, reply });
-        let event = Event::Submitted { workload: Box::new(Workload::Job(spec)), key, id: None };
+        let event = Event::Submitted { workload: Workload::from(spec), key, id: None };
         self.cycle.ask_with_notes(self.moment(), ticket, event, Some(notes));
     }
 

@@ -123,7 +123,7 @@ impl ApiState {
         let rows = rows.map_err(|error| problem(503, "store-refused", &with_causes(&error)))?;
         let first = rows.first().and_then(|row| codec::decode::<windfall_core::Body>(row.version, &row.payload).ok());
         match first {
-            Some(windfall_core::Body::Event(Event::Submitted { workload, .. })) => Ok(workload.job().clone()),
+            Some(windfall_core::Body::Event(Event::Submitted { workload, .. })) => Ok(JobSpec::clone(workload.job())),
             _ => Err(problem(404, "no-such-job", &format!("the log holds no submission of a job {id} any more"))),
         }
     }

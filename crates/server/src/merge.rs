@@ -75,7 +75,7 @@ mod tests {
         let decided = |decision| Body::Decision(decision, Reason::new("test", "test"));
         let mut brain = Brain::new(Installation(1), Config::default());
         let bodies = [
-            Body::Event(Event::Submitted { workload: Box::new(Workload::Job(spec)), key: "key".to_owned(), id: None }),
+            Body::Event(Event::Submitted { workload: Workload::from(spec), key: "key".to_owned(), id: None }),
             decided(Decision::Acquire { want: Want::of(workload, offer, 1) }),
             Body::Event(Event::LeaseUp { lease, at: Time(1), terms: Box::default(), ready: Some(Address::default()) }),
             decided(Decision::Start { stint, allocations: vec![Allocation::whole(lease)], resume: Resume::Newest }),
@@ -108,8 +108,7 @@ mod tests {
         for number in 1..=10_000 {
             let spec = JobSpec::named("job".to_owned(), vec!["train".to_owned()]);
             let key = number.to_string();
-            let submitted =
-                Event::Submitted { workload: Box::new(Workload::Job(spec)), key, id: Some(WorkloadId(number)) };
+            let submitted = Event::Submitted { workload: Workload::from(spec), key, id: Some(WorkloadId(number)) };
             let allocations = vec![Allocation::whole(lease)];
             let start = Decision::Start { stint: stint(number), allocations, resume: Resume::Newest };
             for body in [Body::Event(submitted), Body::Decision(start, Reason::new("test", "test"))] {

@@ -135,7 +135,7 @@ mod tests {
         for number in 1..=2 {
             let mut spec = JobSpec::named("old", vec!["train".to_owned()]);
             spec.run.environment = format!("key-{number}");
-            let (workload, key) = (Box::new(Workload::Job(spec)), format!("key-{number}"));
+            let (workload, key) = (Workload::from(spec), format!("key-{number}"));
             let event = Event::Submitted { workload, key, id: Some(WorkloadId(number)) };
             brain.apply(&Record { seq: number, batch: 1, at: Time(1_000), body: Body::Event(event) });
         }

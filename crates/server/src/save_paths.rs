@@ -72,7 +72,7 @@ mod tests {
     fn submit(brain: &mut Brain, path: &str) -> WorkloadId {
         let mut spec = JobSpec::named("job", vec!["train".to_owned()]);
         spec.checkpoint.path = Some(path.to_owned());
-        let (workload, id, seq) = (Box::new(Workload::Job(spec)), brain.next_workload(), brain.last_seq() + 1);
+        let (workload, id, seq) = (Workload::from(spec), brain.next_workload(), brain.last_seq() + 1);
         let event = Event::Submitted { workload, key: id.to_string(), id: Some(id) };
         brain.apply(&Record { seq, batch: seq, at: Time(1_000), body: Body::Event(event) });
         id

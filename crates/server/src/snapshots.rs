@@ -185,11 +185,7 @@ mod tests {
 
     fn submitted(number: u64) -> Event {
         let spec = JobSpec::named(format!("job-{number}"), vec!["train".to_owned()]);
-        Event::Submitted {
-            workload: Box::new(Workload::Job(spec)),
-            key: number.to_string(),
-            id: Some(WorkloadId(number)),
-        }
+        Event::Submitted { workload: Workload::from(spec), key: number.to_string(), id: Some(WorkloadId(number)) }
     }
 
     fn apply(brain: &mut Brain, event: Event) {

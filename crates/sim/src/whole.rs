@@ -87,7 +87,7 @@ impl<'a> BrainRun<'a> {
         run.tell(Event::PoolSeen { pool: pool() });
         run.show_offers(0);
         run.tell(Event::OfferSeen { offer: offer(&Course::firm(), "", Market::OnDemand, course.on_demand, None) });
-        let workload = Box::new(Workload::Job(run.spec(&player.name)));
+        let workload = Workload::from(run.spec(&player.name));
         run.job = WorkloadId(run.tell(Event::Submitted { workload, key: "job".to_owned(), id: None }));
         run
     }

@@ -4,11 +4,12 @@
 use super::job::{SaveAsked, Stopping};
 use super::tables::FitClass;
 use super::{Brain, Job, RECENT_KEYS};
-use crate::ids::{DecisionId, LeaseId, WorkloadId};
+use crate::ids::{DecisionId, WorkloadId};
 use crate::offer::{Offer, OfferId};
 use crate::record::{Body, Decision, Event, LeaseEnd, Record};
 use crate::spec::Workload;
 use crate::told::Told;
+use std::sync::Arc;
 
 impl Brain {
     /// Takes a record in. Total: any record, in any order, without panic.
@@ -41,7 +42,7 @@ impl Brain {
             }
             Event::BudgetSet { workload, budget, .. } => {
                 if let Some(job) = self.jobs.get_mut(workload) {
-                    job.spec.budget = *budget;
+                    Arc::make_mut(&mut job.spec).budget = *budget;
                     job.paused = false;
                 }
             }
@@ -112,11 +113,14 @@ impl Brain {
         if more {
             self.refused.remove(&offer.id);
         }
-        if before.is_some_and(|before| before.price_per_hour == offer.price_per_hour) {
-            return;
+        match before {
+            Some(before) if before.pool == offer.pool => {
+                if before.price_per_hour != offer.price_per_hour {
+                    self.reprice_all(&offer.id, offer.price_per_hour, seq);
+                }
+            }
+            _ => self.leases.ids_of_offer(&offer.id).into_iter().for_each(|lease| self.reprice(lease, seq)),
         }
-        let leases: Vec<LeaseId> = self.leases.of_offer(&offer.id).map(|lease| lease.id).collect();
-        leases.into_iter().for_each(|lease| self.reprice(lease, seq));
     }
 
     /// What is no longer shown cannot be bought; leases of it go on at their last price.

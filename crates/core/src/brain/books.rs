@@ -1,12 +1,13 @@
 //! The brain's side of the ledger: who has a lease at a moment, and the rows that this gives rise to.
 
+use super::tables::Jobs;
 use super::{Brain, Job, Lease, Sharer};
 use crate::ids::{LeaseId, StintId, WorkloadId};
 use crate::ledger::{Beneficiary, Bought, Charge, LedgerRow, Share};
 use crate::offer::Market;
 use crate::pool::Allocation;
 use crate::units::{NanoUsd, Time};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 impl Lease {
     /// Who its time is charged to, and in which shares: stints of others their part, and all the rest the workload that
@@ -31,13 +32,14 @@ impl Lease {
     }
 
     /// Charges everybody who has it until `at`.
-    fn charge(&mut self, at: Time, seq: u64, jobs: &BTreeMap<WorkloadId, Job>) -> Vec<LedgerRow> {
+    pub(super) fn charge(&mut self, at: Time, seq: u64, jobs: &Jobs) -> Vec<LedgerRow> {
         let charged = self.charged();
         let whose = |id| jobs.get(&id).map(Job::account);
         let bought = Bought::lease(seq, self.id, &self.offer, self.goods.as_ref());
-        let rows = self.meter.as_mut().map(|meter| meter.close(at, bought, &charged, whose)).unwrap_or_default();
+        let mut rows = self.meter.as_mut().map(|meter| meter.close(at, bought, &charged, whose)).unwrap_or_default();
         // What its node pays for costs nothing here; what was charged before is still corrected.
-        rows.into_iter().filter(|row| !self.paid_by_node || row.amount != NanoUsd(0)).collect()
+        rows.retain(|row| !self.paid_by_node || row.amount != NanoUsd(0));
+        rows
     }
 
     /// What a workload owes for it by itself since the last rows were written.
@@ -68,18 +70,20 @@ impl Brain {
     /// Charges a lease until `at`: rows for the ledger, and the same to the jobs among those who have it.
     pub(super) fn book(&mut self, id: LeaseId, at: Time, seq: u64) {
         let Some(lease) = self.leases.charge(&id) else { return };
-        let rows = lease.charge(at, seq, &self.jobs);
-        self.post(rows);
+        let (market, rows) = (lease.market, lease.charge(at, seq, &self.jobs));
+        self.post(rows, Some(market));
     }
 
-    /// Takes rows into the ledger, and into the bills of the jobs among those who are charged.
-    pub(super) fn post(&mut self, rows: Vec<LedgerRow>) {
+    /// Takes rows into the ledger, and into the bills of the jobs among those who are charged. All are of one market, or
+    /// each is of its lease's.
+    pub(super) fn post(&mut self, rows: Vec<LedgerRow>, market: Option<Market>) {
         for row in &rows {
             let Some(job) = row.beneficiary.workload().and_then(|workload| self.jobs.charge(&workload)) else {
                 continue;
             };
-            let market = row.lease.and_then(|lease| self.leases.get(&lease)).map(|lease| lease.market);
-            let market = market.or(row.goods.as_ref().map(|goods| goods.market)).unwrap_or(Market::OnDemand);
+            let of_lease = || row.lease.and_then(|lease| self.leases.get(&lease)).map(|lease| lease.market);
+            let bought = || row.goods.as_ref().map(|goods| goods.market);
+            let market = market.or_else(of_lease).or_else(bought).unwrap_or(Market::OnDemand);
             job.paid += row.amount;
             *job.paid_by.entry(market).or_default() += row.amount;
         }

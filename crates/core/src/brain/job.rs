@@ -10,6 +10,7 @@ use crate::told::Told;
 use crate::units::{NanoUsd, Rate, Span, Time, Work};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Where a stint stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -188,7 +189,7 @@ pub struct Job {
     /// Its name in the log.
     pub id: WorkloadId,
     /// What was asked.
-    pub spec: JobSpec,
+    pub spec: Arc<JobSpec>,
     pub submitted_at: Time,
     /// Who wants it ended.
     pub cancelled_by: Option<String>,
@@ -258,7 +259,7 @@ pub struct Job {
 }
 
 impl Job {
-    pub(super) fn new(id: WorkloadId, spec: JobSpec, at: Time) -> Job {
+    pub(super) fn new(id: WorkloadId, spec: Arc<JobSpec>, at: Time) -> Job {
         // A job that goes on from another counts its stints from there: their checkpoints are its own past.
         let (epoch, durable) = spec.continues.as_ref().map_or((0, Work(0)), |from| (from.epoch, from.durable));
         let progress = Progress { done: durable, durable, ..Progress::default() };

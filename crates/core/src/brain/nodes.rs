@@ -4,6 +4,7 @@
 use super::{Brain, Job, Lease};
 use crate::ids::{LeaseId, NodeId, WorkloadId};
 use crate::ledger::{Account, Beneficiary, Charge, Goods, LedgerRow, NodeMeter, Split, dealt, part_of_node};
+use crate::offer::OfferId;
 use crate::pool::{Books, Health, Node, Pool, Shape};
 use crate::units::{NanoUsd, Time};
 use serde::{Deserialize, Serialize};
@@ -93,7 +94,7 @@ impl Brain {
         let rows = late
             .map(|(meter, part)| meter.came(at, (seq, &node), part, |id| jobs.get(&id).map(Job::account)))
             .unwrap_or_default();
-        self.post(rows);
+        self.post(rows, None);
         self.split_node(&node, at, seq);
     }
 
@@ -104,7 +105,7 @@ impl Brain {
         books.leases.remove(&id);
         let late = books.meter.as_mut().filter(|meter| at < meter.upto());
         let rows = late.map(|meter| meter.left(at, (seq, &node), id)).unwrap_or_default();
-        self.post(rows);
+        self.post(rows, None);
         self.split_node(&node, at, seq);
     }
 
@@ -142,7 +143,7 @@ impl Brain {
             }
             None => Vec::new(),
         };
-        self.post(rows);
+        self.post(rows, None);
         if self.node_books.get(id).is_some_and(|books| books.leases.is_empty() && !books.is_running()) {
             self.node_books.remove(id);
         }
@@ -194,20 +195,38 @@ impl Brain {
 
     /// Charges a lease until now if it costs something else from now on.
     pub(super) fn reprice(&mut self, id: LeaseId, seq: u64) {
-        let Some(lease) = self.leases.get(&id) else { return };
-        let own_rate = self.own_rate(lease);
-        let (rate, paid_by_node) = (own_rate.unwrap_or_default(), own_rate.is_none());
+        if let Some(lease) = self.leases.get(&id) {
+            self.set_rate(id, self.own_rate(lease), seq);
+        }
+    }
+
+    /// Leases of an offer cost something else, but for those whose node is paid for as a whole: a price changes nothing
+    /// about who pays.
+    pub(super) fn reprice_all(&mut self, offer: &OfferId, rate: NanoUsd, seq: u64) {
+        for id in self.leases.ids_of_offer(offer) {
+            let Some(lease) = self.leases.get(&id).filter(|lease| lease.meter.is_some()) else { continue };
+            debug_assert_eq!(self.own_rate(lease), (!lease.paid_by_node).then_some(rate), "{lease:?}");
+            if !lease.paid_by_node {
+                self.set_rate(id, Some(rate), seq);
+            }
+        }
+    }
+
+    /// Charges a lease until now if it costs something else by itself from now on; nothing where its node is paid for.
+    fn set_rate(&mut self, id: LeaseId, own: Option<NanoUsd>, seq: u64) {
+        let (rate, paid_by_node) = (own.unwrap_or_default(), own.is_none());
+        let Some(lease) = self.leases.charge(&id) else { return };
         let same = |rate_before| (rate_before, lease.paid_by_node) == (rate, paid_by_node);
         if lease.meter.as_ref().is_none_or(|meter| same(meter.rate)) {
             return;
         }
-        self.book(id, self.now, seq);
-        let has_budget = |id: &WorkloadId| self.jobs.get(id).is_some_and(|job| job.spec.budget.is_some());
-        let workloads = self.leases.get(&id).into_iter().flat_map(Lease::workloads);
-        workloads.filter(has_budget).for_each(|workload| self.awake.job(workload));
-        let Some(lease) = self.leases.charge(&id) else { return };
+        let rows = lease.charge(self.now, seq, &self.jobs);
         lease.paid_by_node = paid_by_node;
         lease.meter.iter_mut().for_each(|meter| meter.rate = rate);
+        let has_budget = |id: &WorkloadId| self.jobs.get(id).is_some_and(|job| job.spec.budget.is_some());
+        lease.workloads().filter(has_budget).for_each(|workload| self.awake.job(workload));
+        let market = lease.market;
+        self.post(rows, Some(market));
     }
 
     fn reprice_on(&mut self, node: &NodeId, seq: u64) {

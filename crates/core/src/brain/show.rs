@@ -12,7 +12,7 @@ use crate::want::GroupPhase;
 impl Brain {
     /// Jobs below a number, the newest first.
     pub fn jobs_below(&self, before: WorkloadId) -> impl Iterator<Item = &Job> {
-        self.jobs.range(..before).rev().map(|(_, job)| job)
+        self.jobs.range(..before).rev().map(|(_, job)| job.as_ref())
     }
 
     /// A job as shown at `now`; none when the brain has forgotten it (the store has not).
@@ -130,7 +130,7 @@ fn over(outcome: &Outcome) -> State {
 }
 
 fn blank(job: &Job, now: Time) -> JobView {
-    let JobSpec { name, owner, deadline, budget, gang, work, run, .. } = &job.spec;
+    let JobSpec { name, owner, deadline, budget, gang, work, run, .. } = &*job.spec;
     let mut view = JobView {
         id: job.id,
         name: name.clone(),

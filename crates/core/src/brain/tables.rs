@@ -28,7 +28,9 @@ pub(super) struct Changed {
 /// Every job that is not over, or whose leases are not yet gone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Jobs {
-    all: BTreeMap<WorkloadId, Job>,
+    /// Each apart: the map's nodes are half empty where numbers only grow, and hold no more than pointers. A copy of the
+    /// state shares a job with it until one of them changes it.
+    all: BTreeMap<WorkloadId, Arc<Job>>,
     index: JobIndex,
 }
 
@@ -87,7 +89,7 @@ impl Jobs {
             self.index.enter(&job);
         }
         self.index.stale.insert(job.id);
-        self.all.insert(job.id, job);
+        self.all.insert(job.id, Arc::new(job));
     }
 
     pub fn remove(&mut self, id: WorkloadId) {
@@ -102,7 +104,7 @@ impl Jobs {
     pub fn get_mut(&mut self, id: &WorkloadId) -> Option<&mut Job> {
         let job = self.all.get_mut(id)?;
         self.index.stale.insert(*id);
-        Some(job)
+        Some(Arc::make_mut(job))
     }
 
     /// A job that is charged for something: that is news to whoever has a budget only.
@@ -111,7 +113,7 @@ impl Jobs {
         if job.spec.budget.is_some() {
             self.index.stale.insert(*id);
         }
-        Some(job)
+        Some(Arc::make_mut(job))
     }
 
     /// Brings the indices up to date, and gives the jobs that may have changed.
@@ -143,9 +145,21 @@ impl Jobs {
         Changed { any, presence: moved }
     }
 
+    pub fn get(&self, id: &WorkloadId) -> Option<&Job> {
+        self.all.get(id).map(Arc::as_ref)
+    }
+
+    pub fn values(&self) -> impl DoubleEndedIterator<Item = &Job> {
+        self.all.values().map(Arc::as_ref)
+    }
+
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&WorkloadId, &Job)> {
+        self.all.iter().map(|(id, job)| (id, job.as_ref()))
+    }
+
     /// Jobs with decisions whose effect has not been seen.
     pub fn open(&self) -> impl Iterator<Item = &Job> {
-        self.index.open.iter().filter_map(|id| self.all.get(id))
+        self.index.open.iter().filter_map(|id| self.get(id))
     }
 
     /// Jobs that have not ended, by what they want.
@@ -375,6 +389,11 @@ impl Leases {
         self.each(self.index.of_offer.get(offer))
     }
 
+    /// Leases of an offer, to change them.
+    pub fn ids_of_offer(&self, offer: &OfferId) -> Vec<LeaseId> {
+        self.index.of_offer.get(offer).into_iter().flatten().copied().collect()
+    }
+
     /// Leases of an offer on their way to workloads of a person, and more than they asked for.
     pub fn coming(&self, offer: &OfferId, person: &Person) -> impl Iterator<Item = &Lease> {
         self.each(self.index.coming.get(offer).and_then(|people| people.get(person)))
@@ -432,7 +451,7 @@ impl Leases {
 }
 
 impl Deref for Jobs {
-    type Target = BTreeMap<WorkloadId, Job>;
+    type Target = BTreeMap<WorkloadId, Arc<Job>>;
     fn deref(&self) -> &Self::Target {
         &self.all
     }

@@ -88,10 +88,10 @@ impl WorldRun {
                 self.refused_inputs += 1;
             } else if let Some(server) = &mut self.server {
                 let key = format!("bad-{job}-{}", self.turns);
-                server.cycle.happened([Event::Submitted { workload: Box::new(Workload::Job(bad)), key, id: None }]);
+                server.cycle.happened([Event::Submitted { workload: Workload::from(bad), key, id: None }]);
             }
         }
-        let event = Event::Submitted { workload: Box::new(Workload::Job(spec)), key: format!("key-{job}"), id: None };
+        let event = Event::Submitted { workload: Workload::from(spec), key: format!("key-{job}"), id: None };
         let delay = self.shared.world().delay;
         self.delay_before.entry(job).or_insert(delay);
         self.told_no.remove(&job);
@@ -146,8 +146,7 @@ impl WorldRun {
         }
         if self.how.bug == Some(Bug::AnswerLost) {
             let spec = self.scenario.jobs[job].spec.clone();
-            let event =
-                Event::Submitted { workload: Box::new(Workload::Job(spec)), key: format!("key-{job}"), id: None };
+            let event = Event::Submitted { workload: Workload::from(spec), key: format!("key-{job}"), id: None };
             self.smuggled.push(event);
         }
     }

@@ -62,8 +62,7 @@ async fn fill(home: &Path, jobs: u64) -> Result<(), Failure> {
 fn ended() -> JobView {
     let mut brain = Brain::new(Installation(1), Config::default());
     let spec = JobSpec::named("bench", vec!["python".to_owned(), "train.py".to_owned()]);
-    let event =
-        Event::Submitted { workload: Box::new(Workload::Job(spec)), key: "key".to_owned(), id: Some(WorkloadId(1)) };
+    let event = Event::Submitted { workload: Workload::from(spec), key: "key".to_owned(), id: Some(WorkloadId(1)) };
     brain.apply(&Record { seq: 1, batch: 1, at: Time(1_000), body: Body::Event(event) });
     let mut view = brain.view(WorkloadId(1), Time(1_000)).expect("it was submitted");
     (view.state, view.outcome, view.ended_at) = (State::Succeeded, Some(Outcome::Succeeded), Some(Time(2_000)));

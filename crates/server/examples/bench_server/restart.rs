@@ -67,7 +67,7 @@ async fn fill(home: &Path, live: u64) -> Result<(), Failure> {
             let submission = client::submission(&environment);
             let mut spec = submission.spec;
             (spec.owner, spec.run.environment) = ("bench".to_owned(), submission.key.clone());
-            let (workload, id) = (Box::new(Workload::Job(spec)), Some(WorkloadId(number)));
+            let (workload, id) = (Workload::from(spec), Some(WorkloadId(number)));
             let body = Body::Event(Event::Submitted { workload, key: submission.key, id });
             rows.push(row(seq, batch, at_ms, id, &body));
             notes.push(Notes { workload: number, secret: Some(secret.clone()), text: "{\"foreign\":[]}".into() });

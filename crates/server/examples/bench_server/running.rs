@@ -176,5 +176,5 @@ fn submission(number: u64) -> Event {
     (spec.work.unit, spec.work.total) = (WorkUnit::Steps, Some(Work(1_000_000)));
     spec.run.environment = format!("key-{number}");
     spec.policy = Some("on-demand".to_owned());
-    Event::Submitted { workload: Box::new(Workload::Job(spec)), key: format!("key-{number}"), id: None }
+    Event::Submitted { workload: Workload::from(spec), key: format!("key-{number}"), id: None }
 }

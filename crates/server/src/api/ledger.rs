@@ -171,8 +171,7 @@ mod tests {
         let (workload, seen) = (WorkloadId(1), crate::cycle::offer_of("here"));
         let offer = seen.id.clone();
         let lease = LeaseId { group: DecisionId { installation: Installation(1), seq: 3 }, slot: 0 };
-        let submitted =
-            Event::Submitted { workload: Box::new(Workload::Job(spec)), key: "key".to_owned(), id: Some(workload) };
+        let submitted = Event::Submitted { workload: Workload::from(spec), key: "key".to_owned(), id: Some(workload) };
         let bodies = [
             Body::Event(Event::OfferSeen { offer: seen }),
             Body::Event(submitted),

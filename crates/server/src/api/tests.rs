@@ -17,7 +17,7 @@ async fn api(folder: &std::path::Path) -> ApiState {
     let mut brain = Brain::new(Installation(1), Config::default());
     for (number, seq) in (240..=260).zip(1..) {
         let spec = JobSpec::named(format!("job-{}", number % 2), vec!["run".to_owned()]);
-        let (workload, id) = (Box::new(Workload::Job(spec)), Some(WorkloadId(number)));
+        let (workload, id) = (Workload::from(spec), Some(WorkloadId(number)));
         let event = Event::Submitted { workload, key: number.to_string(), id };
         brain.apply(&Record { seq, batch: 1, at: Time(1_000), body: windfall_core::Body::Event(event) });
     }

@@ -172,7 +172,7 @@ fn gang() -> (Brain, [LeaseId; 2], StintId) {
     let decided = |decision| Body::Decision(decision, Reason::new("test", "test"));
     let allocations = leases.map(Allocation::whole).to_vec();
     let bodies = [
-        Body::Event(Event::Submitted { workload: Box::new(Workload::Job(spec)), key: "key".to_owned(), id: None }),
+        Body::Event(Event::Submitted { workload: Workload::from(spec), key: "key".to_owned(), id: None }),
         decided(Decision::Acquire { want: Want::of(workload, OfferId::new("here"), 2) }),
         Body::Event(Event::LeaseUp { lease: leases[0], at: Time(1), terms: Box::default(), ready: None }),
         decided(Decision::Start { stint, allocations, resume: Resume::Newest }),
@@ -242,7 +242,7 @@ fn orders_on_one_lease(workloads: [u64; 2], devices: [Option<Vec<u32>>; 2]) -> V
         .iter()
         .map(|id| {
             let spec = JobSpec::named(format!("job-{id}"), vec!["train".to_owned()]);
-            let workload = Box::new(Workload::Job(spec));
+            let workload = Workload::from(spec);
             Body::Event(Event::Submitted { workload, key: format!("key-{id}"), id: Some(WorkloadId(*id)) })
         })
         .collect();

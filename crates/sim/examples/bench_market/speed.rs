@@ -73,7 +73,7 @@ fn decisions(model: &Arc<Model>, plan: &Arc<Plan>, jobs: u32, rounds: usize) -> 
     tell(&mut brain, now, seen("firm", Market::OnDemand, ON_DEMAND, None));
     tell(&mut brain, now, seen("zone", Market::Spot, SPOT, Some(0)));
     for number in 0..jobs {
-        let workload = Box::new(Workload::Job(job(number)));
+        let workload = Workload::from(job(number));
         tell(&mut brain, now, Event::Submitted { workload, key: format!("job-{number}"), id: None });
     }
     let mut times = Vec::with_capacity(rounds);

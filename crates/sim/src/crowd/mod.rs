@@ -147,7 +147,7 @@ impl Crowd {
         let id = WorkloadId(self.submitted);
         let spec = self.mix.job(&mut self.dice, id.0, self.size.teams, self.now);
         let key = format!("key-{id}");
-        (id, Event::Submitted { workload: Box::new(Workload::Job(spec)), key, id: Some(id) })
+        (id, Event::Submitted { workload: Workload::from(spec), key, id: Some(id) })
     }
 
     fn submit(&mut self) -> WorkloadId {

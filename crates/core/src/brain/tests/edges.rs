@@ -133,8 +133,9 @@ fn a_notice_is_in_the_view_and_measured_starts_weigh_like_what_was_said() {
     world.event(Event::LeaseNoticed { lease, ends_at });
     assert_eq!(world.view(id).lease.and_then(|lease| lease.ends_at), Some(ends_at));
     let config = Config { restart_prior: Span::seconds(60), ..Config::default() };
-    let mut job = crate::brain::job::Job::new(WorkloadId(1), job(1, None), Time(0));
-    job.spec.checkpoint.restart = Some(Span::seconds(100));
+    let mut spec = job(1, None);
+    spec.checkpoint.restart = Some(Span::seconds(100));
+    let mut job = crate::brain::job::Job::new(WorkloadId(1), spec.into(), Time(0));
     job.restarts = (3, Span::seconds(300 + 300 + 300));
     assert_eq!(job.restart(&config), Span::seconds((2 * 100 + 900) / 5));
 }

@@ -107,7 +107,7 @@ impl World {
 
     fn submit(&mut self, spec: JobSpec) -> WorkloadId {
         let key = format!("key-{}", self.brain.last_seq());
-        WorkloadId(self.event(Event::Submitted { workload: Box::new(Workload::Job(spec)), key, id: None }))
+        WorkloadId(self.event(Event::Submitted { workload: Workload::from(spec), key, id: None }))
     }
 
     fn pass(&mut self, span: Span) {
@@ -279,7 +279,7 @@ fn a_gang_with_one_noticed_lease_saves_as_a_whole() {
 #[test]
 fn the_same_submission_twice_is_one_job() {
     let mut world = world();
-    let event = Event::Submitted { workload: Box::new(Workload::Job(job(1, None))), key: "once".into(), id: None };
+    let event = Event::Submitted { workload: Workload::from(job(1, None)), key: "once".into(), id: None };
     world.event(event.clone());
     assert!(!world.brain.is_news(&event));
     world.event(event);

@@ -193,7 +193,7 @@ fn submission(key: &str, path: Option<&str>) -> Event {
     let mut spec = JobSpec::named(key.to_owned(), vec!["train".to_owned()]);
     spec.run.environment = key.to_owned();
     spec.checkpoint = CheckpointSpec { path: path.map(str::to_owned), ..CheckpointSpec::default() };
-    Event::Submitted { workload: Box::new(Workload::Job(spec)), key: key.to_owned(), id: None }
+    Event::Submitted { workload: Workload::from(spec), key: key.to_owned(), id: None }
 }
 
 #[test]
