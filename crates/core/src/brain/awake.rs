@@ -356,6 +356,7 @@ impl Brain {
     ) {
         sources.push(Source { ids: Box::new(self.jobs.with_fallback()), stir: Stir::Any });
         sources.push(Source { ids: Box::new(self.concerned_holders(id, before, after).into_iter()), stir: Stir::Any });
+        let passes_firm = before.zip(after).is_some_and(|(before, after)| self.passes_firm(before, after, changed));
         let accepts = |class: &FitClass, shown: Option<&Shown>| shown.is_some_and(|shown| fits(&class.1, &shown.offer));
         for (class, members) in self.jobs.by_class() {
             if !accepts(class, before) && !accepts(class, after) {
@@ -367,7 +368,7 @@ impl Brain {
                 sources.push(Source { ids: all, stir: Stir::Any });
                 continue;
             };
-            if self.matters_to_all(class, before, after, changed) {
+            if self.matters_to_all(class, before, after, passes_firm.then_some(changed)) {
                 sources.push(Source { ids: all, stir: Stir::Any });
                 continue;
             }
@@ -400,7 +401,7 @@ impl Brain {
         if known.is_some_and(|(before, after)| before.is_same_thing(after) && before.price() == after.price()) {
             return BTreeSet::new();
         }
-        let holders = |id| self.leases.of_offer(id).flat_map(|lease| self.workloads_on(lease.id));
+        let holders = |id| self.leases.of_offer(id).flat_map(Lease::workloads);
         let Some((before, after)) = known.filter(|(before, after)| before.is_same_thing(after) && after.is_spot())
         else {
             return holders(id).collect();
@@ -417,14 +418,23 @@ impl Brain {
         own.chain(passed.iter().flat_map(|firm| holders(&firm.id)).filter(could_have_it)).collect()
     }
 
+    /// Whether the price of something firm lies between two prices of an offer, as it was seen or as it is now.
+    fn passes_firm(&self, before: &Shown, after: &Shown, changed: &BTreeMap<&OfferId, Option<Shown>>) -> bool {
+        let between = before.price().min(after.price())..=before.price().max(after.price());
+        let seen = self.awake.shown.values().chain(changed.values().flatten());
+        before.price() != after.price()
+            && seen.filter(|shown| !shown.is_spot()).any(|firm| between.contains(&firm.price()))
+    }
+
     /// Whether a change of an offer may change what jobs of a class decide that could have it neither before nor after.
+    /// `passing` are offers that changed already, where the price passes that of something firm.
     /// What follows from beliefs and plans is not asked here: whoever goes by them looks again within a tick.
     fn matters_to_all(
         &self,
         (least, asks): &FitClass,
         before: &Shown,
         after: &Shown,
-        changed: &BTreeMap<&OfferId, Option<Shown>>,
+        passing: Option<&BTreeMap<&OfferId, Option<Shown>>>,
     ) -> bool {
         let same_price = before.price() == after.price();
         if !before.is_same_thing(after) || before.wait != after.wait {
@@ -434,9 +444,7 @@ impl Brain {
         if asks.len() != 1 && (!same_price || !after.is_spot() && before.shut != after.shut) {
             return true;
         }
-        if same_price || !after.is_spot() {
-            return false;
-        }
+        let Some(changed) = passing.filter(|_| !same_price && after.is_spot()) else { return false };
         // Whether what nobody takes away costs no more than any spot, to be had now or later.
         let shown = |offer: &Offer| match changed.get(&offer.id) {
             Some(changed) => changed.as_ref(),

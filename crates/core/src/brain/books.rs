@@ -36,7 +36,7 @@ impl Lease {
         let charged = self.charged();
         let whose = |id| jobs.get(&id).map(Job::account);
         let bought = Bought::lease(seq, self.id, &self.offer, self.goods.as_ref());
-        let mut rows = self.meter.as_mut().map(|meter| meter.close(at, bought, &charged, whose)).unwrap_or_default();
+        let mut rows = self.meter.as_mut().map(|meter| meter.close(at, bought, charged, whose)).unwrap_or_default();
         // What its node pays for costs nothing here; what was charged before is still corrected.
         rows.retain(|row| !self.paid_by_node || row.amount != NanoUsd(0));
         rows
@@ -45,7 +45,7 @@ impl Lease {
     /// What a workload owes for it by itself since the last rows were written.
     fn owed_by(&self, workload: WorkloadId, now: Time) -> NanoUsd {
         let Some(meter) = &self.meter else { return NanoUsd(0) };
-        let owed = meter.unwritten(now, &self.charged()).into_iter();
+        let owed = meter.unwritten(now, self.charged()).into_iter();
         let own = owed.filter(|(charge, _)| charge.beneficiary.workload() == Some(workload));
         own.fold(NanoUsd(0), |sum, (_, amount)| sum + amount)
     }

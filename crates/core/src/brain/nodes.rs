@@ -195,27 +195,27 @@ impl Brain {
 
     /// Charges a lease until now if it costs something else from now on.
     pub(super) fn reprice(&mut self, id: LeaseId, seq: u64) {
-        if let Some(lease) = self.leases.get(&id) {
-            self.set_rate(id, self.own_rate(lease), seq);
-        }
+        let Some(own) = self.leases.get(&id).map(|lease| self.own_rate(lease)) else { return };
+        self.set_rate(id, |_| own, seq);
     }
 
     /// Leases of an offer cost something else, but for those whose node is paid for as a whole: a price changes nothing
     /// about who pays.
     pub(super) fn reprice_all(&mut self, offer: &OfferId, rate: NanoUsd, seq: u64) {
         for id in self.leases.ids_of_offer(offer) {
-            let Some(lease) = self.leases.get(&id).filter(|lease| lease.meter.is_some()) else { continue };
-            debug_assert_eq!(self.own_rate(lease), (!lease.paid_by_node).then_some(rate), "{lease:?}");
-            if !lease.paid_by_node {
-                self.set_rate(id, Some(rate), seq);
-            }
+            let own = |lease: &Lease| (!lease.paid_by_node).then_some(rate);
+            debug_assert!(
+                self.leases.get(&id).is_none_or(|lease| lease.meter.is_none() || own(lease) == self.own_rate(lease))
+            );
+            self.set_rate(id, own, seq);
         }
     }
 
     /// Charges a lease until now if it costs something else by itself from now on; nothing where its node is paid for.
-    fn set_rate(&mut self, id: LeaseId, own: Option<NanoUsd>, seq: u64) {
-        let (rate, paid_by_node) = (own.unwrap_or_default(), own.is_none());
+    fn set_rate(&mut self, id: LeaseId, own: impl FnOnce(&Lease) -> Option<NanoUsd>, seq: u64) {
         let Some(lease) = self.leases.charge(&id) else { return };
+        let own = own(lease);
+        let (rate, paid_by_node) = (own.unwrap_or_default(), own.is_none());
         let same = |rate_before| (rate_before, lease.paid_by_node) == (rate, paid_by_node);
         if lease.meter.as_ref().is_none_or(|meter| same(meter.rate)) {
             return;
@@ -223,8 +223,11 @@ impl Brain {
         let rows = lease.charge(self.now, seq, &self.jobs);
         lease.paid_by_node = paid_by_node;
         lease.meter.iter_mut().for_each(|meter| meter.rate = rate);
+        // Who is charged and has a budget is woken by that.
+        let is_charged = |id: &WorkloadId| rows.iter().any(|row| row.beneficiary == Beneficiary::Workload(*id));
         let has_budget = |id: &WorkloadId| self.jobs.get(id).is_some_and(|job| job.spec.budget.is_some());
-        lease.workloads().filter(has_budget).for_each(|workload| self.awake.job(workload));
+        let others = lease.workloads().filter(|id| !is_charged(id));
+        others.filter(has_budget).for_each(|workload| self.awake.job(workload));
         let market = lease.market;
         self.post(rows, Some(market));
     }

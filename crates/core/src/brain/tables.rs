@@ -46,7 +46,7 @@ struct JobIndex {
     in_vain: BTreeMap<Person, BTreeSet<WorkloadId>>,
     /// Jobs with a stint, or that are about to leave: which stint, and whether so.
     presence: BTreeMap<WorkloadId, (Option<StintId>, bool)>,
-    /// Those that may come to accept something else than they ask for.
+    /// Those that accept something else than they ask for by now.
     with_fallback: BTreeSet<WorkloadId>,
     /// Jobs that may have changed since the last refresh.
     stale: BTreeSet<WorkloadId>,
@@ -62,9 +62,6 @@ impl JobIndex {
         if job.spec.gang == 1 {
             let by_asks = self.singles.entry(job.person()).or_default();
             by_asks.entry(job.spec.resources.clone()).or_default().insert(job.id);
-        }
-        if job.spec.fallback.is_some() {
-            self.with_fallback.insert(job.id);
         }
     }
 
@@ -134,6 +131,9 @@ impl Jobs {
                 true => self.index.open.insert(job.id),
                 false => self.index.open.remove(&job.id),
             };
+            if job.fallback().is_some() {
+                self.index.with_fallback.insert(job.id);
+            }
             if job.ended.is_some() {
                 self.index.leave(job);
             } else if job.spec.gang == 1 && job.stopped_in_vain_on.is_some() {
@@ -182,7 +182,7 @@ impl Jobs {
         self.index.in_vain.get(person).into_iter().flatten().copied()
     }
 
-    /// Jobs that have not ended and may come to accept something else than they ask for.
+    /// Jobs that have not ended and accept something else than they ask for by now.
     pub fn with_fallback(&self) -> impl Iterator<Item = WorkloadId> {
         self.index.with_fallback.iter().copied()
     }

@@ -15,7 +15,7 @@ const DAY_MS: i64 = 86_400_000;
 /// must not make rows without end, so the days before them share one row.
 pub const MOST_DAYS: usize = 400;
 
-/// Stretches of a lease that late news can still change. They end with a price, or with a guest that comes or goes; while its
+/// Stretches of a lease, at least, that late news can still change. They end with a price, or with a guest that comes or goes; while its
 /// engine is silent there are neither. A lease may live for years, so all of them cannot be kept.
 const REMEMBERED: usize = 256;
 
@@ -121,7 +121,7 @@ impl Meter {
     }
 
     /// What was not written yet of the cost up to `now`, by these shares.
-    pub fn unwritten(&self, now: Time, charged: &[Charge]) -> Vec<(Charge, NanoUsd)> {
+    pub fn unwritten(&self, now: Time, charged: Vec<Charge>) -> Vec<(Charge, NanoUsd)> {
         let charged = share::whole(charged, self.spare);
         let amounts = share::between(self.written, self.cost_at(now), &charged);
         charged.into_iter().zip(amounts).collect()
@@ -134,14 +134,14 @@ impl Meter {
         &mut self,
         at: Time,
         bought: Bought<'_>,
-        charged: &[Charge],
+        charged: Vec<Charge>,
         whose: impl Fn(WorkloadId) -> Option<Account>,
     ) -> Vec<LedgerRow> {
         let at = at.max(self.reaches_back_to());
         let mut rows = Vec::new();
         self.take_back(at, bought, &mut rows);
         if at > self.upto {
-            self.know(charged, whose);
+            self.know(&charged, whose);
             let charged = share::whole(charged, self.spare);
             let stretch = Stretch { from: self.upto, rate: self.rate, charged, spare: self.spare };
             self.count(at, bought, &stretch, &mut rows);
@@ -196,21 +196,21 @@ impl Meter {
         let (mut back, mut anew) = (Vec::new(), Vec::new());
         for (mut stretch, end) in self.take_back(at.max(self.reaches_back_to()), bought, &mut back).into_iter().rev() {
             change(&mut stretch.charged, stretch.spare);
-            stretch.charged = share::whole(&stretch.charged, stretch.spare);
+            stretch.charged = share::whole(stretch.charged, stretch.spare);
             self.count(end, bought, &stretch, &mut anew);
             self.keep(stretch);
         }
         without_what_is_the_same(back, anew)
     }
 
-    /// Forgets all but the last so many stretches, and accounts that none of them names: corrections reach back no
-    /// further then.
+    /// Forgets all but the last so many stretches once there are twice as many, and accounts that none of them names:
+    /// corrections reach back no further then.
     pub(super) fn remember(&mut self, most: usize) {
-        let surplus = self.earlier.len().saturating_sub(most);
-        if surplus == 0 {
+        // Now and then, so that each one costs little.
+        if self.earlier.len() < 2 * most {
             return;
         }
-        self.earlier.drain(..surplus);
+        self.earlier.drain(..self.earlier.len() - most);
         let charges = self.earlier.iter().flat_map(|stretch| &stretch.charged);
         let named: BTreeSet<WorkloadId> = charges.filter_map(|charge| charge.beneficiary.workload()).collect();
         self.accounts.retain(|workload, _| named.contains(workload));
@@ -229,7 +229,7 @@ impl Meter {
 
     /// Counts from `upto` until `at`, forwards or backwards, day by day.
     fn count(&mut self, at: Time, bought: Bought<'_>, stretch: &Stretch, rows: &mut Vec<LedgerRow>) {
-        for to in ends_of_days(self.upto, at) {
+        for_each_day(self.upto, at, |to| {
             let from = self.upto;
             self.accrued.add(stretch.rate, to - self.upto);
             self.upto = to;
@@ -253,7 +253,7 @@ impl Meter {
                     estimated: true,
                 });
             }
-        }
+        });
     }
 }
 
@@ -277,17 +277,19 @@ fn without_what_is_the_same(mut back: Vec<LedgerRow>, mut anew: Vec<LedgerRow>) 
     back.into_iter().chain(anew).collect()
 }
 
-/// Where the rows of a stretch end: at every midnight between, and at `at`.
-fn ends_of_days(from: Time, at: Time) -> Vec<Time> {
+/// Gives where the rows of a stretch end: at every midnight between, and at `at`.
+fn for_each_day(from: Time, at: Time, mut end: impl FnMut(Time)) {
     let (first, last) = (from.min(at).0, from.max(at).0);
     // The midnights strictly between, the latest of them if there are too many.
     let newest = last.saturating_sub(1).div_euclid(DAY_MS);
     let oldest = first.div_euclid(DAY_MS).saturating_add(1);
     let oldest = oldest.max(newest.saturating_sub(MOST_DAYS as i64 - 2));
     let midnights = (oldest..=newest).map(|day| Time(day.saturating_mul(DAY_MS)));
-    let mut ends: Vec<Time> = if at < from { midnights.rev().collect() } else { midnights.collect() };
-    ends.push(at);
-    ends
+    match at < from {
+        true => midnights.rev().for_each(&mut end),
+        false => midnights.for_each(&mut end),
+    }
+    end(at);
 }
 
 #[cfg(test)]
@@ -296,7 +298,11 @@ mod tests {
 
     #[test]
     fn a_stretch_ends_at_every_midnight_forwards_and_backwards() {
-        let ends = |from, at| ends_of_days(Time(from), Time(at)).into_iter().map(|end| end.0).collect::<Vec<_>>();
+        let ends = |from, at| {
+            let mut ends = Vec::new();
+            for_each_day(Time(from), Time(at), |end| ends.push(end.0));
+            ends
+        };
         assert_eq!(ends(1, DAY_MS), [DAY_MS]);
         assert_eq!(ends(DAY_MS, DAY_MS + 5), [DAY_MS + 5]);
         assert_eq!(ends(1, 2 * DAY_MS + 1), [DAY_MS, 2 * DAY_MS, 2 * DAY_MS + 1]);

@@ -81,7 +81,7 @@ impl NodeMeter {
         if self.ended {
             return NanoUsd(0);
         }
-        let owed = self.meter.unwritten(now, &self.charged).into_iter();
+        let owed = self.meter.unwritten(now, self.charged.clone()).into_iter();
         let own = owed.filter(|(charge, _)| is_of(charge, lease) && charge.beneficiary.workload() == Some(workload));
         own.fold(NanoUsd(0), |sum, (_, amount)| sum + amount)
     }
@@ -115,7 +115,7 @@ impl NodeMeter {
             return Vec::new();
         }
         let bought = Bought::node(seq, node, &self.goods);
-        let rows = self.meter.close(at.max(self.meter.upto), bought, &self.charged, whose);
+        let rows = self.meter.close(at.max(self.meter.upto), bought, self.charged.clone(), whose);
         self.meter.remember(REMEMBERED);
         rows
     }

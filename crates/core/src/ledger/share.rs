@@ -109,11 +109,11 @@ fn quotient(dividend: i128, divisor: u128) -> i64 {
 
 /// Shares that add up to one, whatever was given: what nobody has is charged to `spare`, and where more was given away
 /// than there is, each has its part of what was given.
-pub(super) fn whole(given: &[Charge], spare: Beneficiary) -> Vec<Charge> {
-    if is_one(given) {
-        return given.to_vec();
+pub(super) fn whole(given: Vec<Charge>, spare: Beneficiary) -> Vec<Charge> {
+    if is_one(&given) {
+        return given;
     }
-    let Some((weights, common)) = weights_of(given) else {
+    let Some((weights, common)) = weights_of(&given) else {
         // Denominators so odd that no number is common to them are a mistake of the caller; the money stays whole.
         let first = given.first().copied().unwrap_or(Charge::of(spare, Share::WHOLE));
         return vec![Charge { share: Share::WHOLE, ..first }];

@@ -34,7 +34,7 @@ fn account(id: u64) -> Account {
 fn close(meter: &mut Meter, at: i64, goods: Option<&Arc<Goods>>, charged: &[(Beneficiary, Share)]) -> Vec<LedgerRow> {
     let charged: Vec<Charge> = charged.iter().map(|(beneficiary, share)| Charge::of(*beneficiary, *share)).collect();
     let offer = OfferId::new("simulated/us-west-2a/p3.2xlarge/spot");
-    meter.close(Time(at), Bought::lease(1, lease(), &offer, goods), &charged, |id| Some(account(id.0)))
+    meter.close(Time(at), Bought::lease(1, lease(), &offer, goods), charged, |id| Some(account(id.0)))
 }
 
 fn sum(rows: &[LedgerRow]) -> i128 {
@@ -193,12 +193,15 @@ fn a_meter_that_runs_for_years_remembers_a_bounded_past() {
     }
     let stored = serde_json::to_value(&meter).expect("a value");
     let length = |part: &str| stored[part].as_array().map(Vec::len);
-    assert_eq!((length("earlier"), length("accounts")), (Some(256), Some(257)));
+    let kept = length("earlier").unwrap_or(0);
+    assert!((256..512).contains(&kept), "{kept} stretches");
+    assert_eq!(length("accounts"), Some(kept + 1));
     let read: Meter = serde_json::from_value(stored).expect("a meter");
     assert_eq!(read, meter);
     // News of an end that is longer ago than that takes back what is known of, and no more.
     rows.extend(close(&mut meter, 5_000, None, &[]));
-    assert_eq!((meter.upto, sum(&rows)), (Time((2_000 - 256) * 1_000), (2_000 - 256) * 1_000));
+    let first = 2_000 - kept as i64;
+    assert_eq!((meter.upto, sum(&rows)), (Time(first * 1_000), i128::from(first) * 1_000));
 }
 
 #[test]
