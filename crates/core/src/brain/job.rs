@@ -198,7 +198,7 @@ pub struct Job {
     /// The last stint's epoch.
     pub epoch: u64,
     /// The present stint.
-    pub stint: Option<Stint>,
+    pub stint: Option<Box<Stint>>,
     /// What the last stint's end means, when it means the end.
     pub verdict: Option<Verdict>,
     /// How far it is.
@@ -408,7 +408,7 @@ impl Job {
             let waits = stint.phase == StintPhase::Starting || stint.save_asked.is_some() && stint.unanswered > 0;
             stint.stopping.is_some() || waits
         };
-        self.stint.as_ref().is_some_and(asks) || self.store_away.as_ref().is_some_and(|away| away.asked.is_some())
+        self.stint.as_deref().is_some_and(asks) || self.store_away.as_ref().is_some_and(|away| away.asked.is_some())
     }
 
     pub(super) fn open(&self, installation: Installation) -> Vec<Open> {

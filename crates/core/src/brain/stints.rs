@@ -28,7 +28,7 @@ impl Brain {
             false => now,
         });
         let wanted = wanted.min();
-        job.stint = Some(Stint {
+        job.stint = Some(Box::new(Stint {
             id,
             by,
             allocations: allocations.to_vec(),
@@ -51,7 +51,7 @@ impl Brain {
             ended_at: None,
             trouble: None,
             troubled_at: None,
-        });
+        }));
     }
 
     pub(super) fn on_worker_started(

@@ -127,7 +127,7 @@ mod tests {
         let bought = Bought::lease(1, lease, &offer, None);
         let charged = [Charge::of(Beneficiary::Workload(WorkloadId(1)), Share::WHOLE)];
         let to = Time((minute + 1) * 60_000);
-        meter.close(to, bought, &charged, |id| Some(Account::of(id, &spec))).remove(0)
+        meter.close(to, bought, charged.to_vec(), |id| Some(Account::of(id, &spec))).remove(0)
     }
 
     /// A ledger of five rows, of which the loop knows four to be durable, and one lease still runs.

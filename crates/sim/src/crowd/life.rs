@@ -141,7 +141,7 @@ impl Crowd {
     }
 
     fn stint(&self, id: StintId) -> Option<&Stint> {
-        self.brain.job(id.workload)?.stint.as_ref().filter(|stint| stint.id == id)
+        self.brain.job(id.workload)?.stint.as_deref().filter(|stint| stint.id == id)
     }
 
     /// A stint whose program runs and was not told to stop.
