@@ -46,7 +46,7 @@ fn rows(lease: u64, hours: i64, rate: f64, goods: Option<&Goods>, of: &[(&Accoun
     let goods = goods.cloned().map(Arc::new);
     let bought = Bought::lease(1, id, &offer, goods.as_ref());
     let whose = |id| of.iter().map(|(account, _)| (*account).clone()).find(|account| account.workload == id);
-    meter.close(EVENING + Span(hours * HOUR.0), bought, &charged, whose)
+    meter.close(EVENING + Span(hours * HOUR.0), bought, charged, whose)
 }
 
 /// Two teams, a shared machine, a machine without accelerators, an orphan, and a row of before rows stood alone.
