@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// The version written by this binary.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 
 /// A payload that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +66,8 @@ const UPGRADES: &[Upgrade] = &[
     },
     // In version 4 leases were asked for one by one, and a ledger row did not stand alone.
     |payload| crate::ledger::former::lifted(groups::lift(payload)),
+    // In version 5 each meter knew its own price.
+    crate::ledger::former::with_lines,
 ];
 
 /// Speeds, which stand in tables called `rates`, in a million times as many seconds.
@@ -200,19 +202,31 @@ mod tests {
             (crate::ledger::Share::WHOLE, NanoUsd(7), None, None)
         );
         assert_eq!(read.beneficiary.workload(), Some(crate::WorkloadId(2)));
-        let snapshot = r#"{"offers":{},"leases":[{"offer":"x","workload":2,"meter":{"earlier":[[5,6]]}},
-            {"offer":"x","workload":null,"meter":{"earlier":[[5,6]]}},{"offer":"x","workload":2,"meter":null}]}"#;
-        let lifted: Value = decode(4, snapshot).expect("a snapshot");
-        let stretch = |lease: usize| lifted["leases"][lease]["meter"]["earlier"][0].clone();
-        assert_eq!((&stretch(0)["from"], &stretch(0)["rate"]), (&json!(5), &json!(6)));
-        let charged = |beneficiary: Value| json!([{ "beneficiary": beneficiary, "share": { "part": 1, "of": 1 } }]);
-        assert_eq!(stretch(0)["charged"], charged(json!({ "workload": 2 })));
-        assert_eq!(stretch(1)["charged"], charged(json!("overhead")));
         // What a lease that still runs was charged is in its job's books.
         let running = r#"{"offers":{},"jobs":{"2":{"paid":5,"paid_by":{"spot":5}}},
             "leases":[{"offer":"x","workload":2,"market":"spot","up_at":1,"meter":{"written":7,"earlier":[]}}]}"#;
         let lifted: Value = decode(4, running).expect("a snapshot");
         assert_eq!(lifted["jobs"]["2"], json!({ "paid": 12, "paid_by": { "spot": 12 } }));
+    }
+
+    #[test]
+    fn a_meter_of_version_5_goes_on_at_its_last_price() {
+        let snapshot = r#"{"now":7200000,"offers":{"x":{"price_per_hour":30}},"gone_prices":{"y":50},"leases":[
+            {"offer":"x","meter":{"rate":30,"upto":3600000,"written":5,"accrued":{"whole_nanousd":5,"rest":0}}},
+            {"offer":"y","meter":{"rate":50,"upto":0,"written":0,"accrued":{"whole_nanousd":0,"rest":0}}},
+            {"offer":"x","paid_by_node":true,"meter":{"rate":0,"upto":0,"written":0,"accrued":{"whole_nanousd":0,"rest":0}}},
+            {"offer":"z","meter":null}]}"#;
+        let lifted: Value = decode(5, snapshot).expect("a snapshot");
+        let cost = |number: usize| {
+            let lease = &lifted["leases"][number];
+            let meter: crate::ledger::Meter = serde_json::from_value(lease["meter"].clone()).expect("a meter");
+            let line = lifted["prices"][lease["offer"].as_str().expect("an offer")].clone();
+            let line: crate::ledger::PriceLine = serde_json::from_value(line).expect("a line");
+            meter.cost_at(crate::Time(7_200_000 + 3_600_000), &line).0
+        };
+        assert_eq!((cost(0), cost(1), cost(2)), (5 + 60, 150, 0));
+        let record: Value = decode(5, r#"{"a":3}"#).expect("a record");
+        assert_eq!(record, json!({ "a": 3 }));
     }
 
     #[test]

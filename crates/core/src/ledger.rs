@@ -5,6 +5,7 @@ pub(crate) mod former;
 mod meter;
 mod node_meter;
 mod parts;
+mod price_line;
 mod share;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,7 @@ mod tests;
 pub use meter::{Bought, MOST_DAYS, Meter};
 pub use node_meter::{NodeMeter, Split, dealt};
 pub use parts::{HostShape, Parts, part_of_node};
+pub use price_line::{FREE, PriceLine};
 pub use share::{Charge, Share};
 
 use crate::ids::{LeaseId, NodeId, PoolId, WorkloadId};
@@ -180,7 +182,7 @@ fn counted(accelerators: u32) -> u32 {
     if accelerators == u32::MAX { 1 } else { accelerators }
 }
 
-/// One stretch of a lease or of a node at one price, for one beneficiary, within one day of UTC.
+/// One stretch of a lease or of a node, for one beneficiary, within one day of UTC.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerRow {
     /// The record that closed the stretch.
@@ -194,7 +196,7 @@ pub struct LedgerRow {
     pub from: Time,
     /// Until; before `from` in a correction, which takes back.
     pub to: Time,
-    /// Price of the whole lease, or of the whole node, an hour.
+    /// Price of the whole lease, or of the whole node, an hour; the mean where it moved meanwhile.
     pub rate: NanoUsd,
     /// Who it is charged to.
     pub beneficiary: Beneficiary,

@@ -108,6 +108,18 @@ impl Accrued {
         self.whole_nanousd = self.whole_nanousd.saturating_add(clamp(total.div_euclid(HOUR_MS)));
         self.rest = clamp(total.rem_euclid(HOUR_MS));
     }
+    /// Adds what lies between two other sums.
+    pub fn add_between(&mut self, before: Accrued, after: Accrued) {
+        let whole = i128::from(after.whole_nanousd) - i128::from(before.whole_nanousd);
+        let rest = i128::from(self.rest) + i128::from(after.rest) - i128::from(before.rest);
+        self.whole_nanousd = clamp(i128::from(self.whole_nanousd) + whole + rest.div_euclid(HOUR_MS));
+        self.rest = clamp(rest.rem_euclid(HOUR_MS));
+    }
+    /// What that was an hour, if it was for so long.
+    pub fn hourly(self, span: Span) -> NanoUsd {
+        let product = i128::from(self.whole_nanousd) * HOUR_MS + i128::from(self.rest);
+        NanoUsd(product.checked_div(i128::from(span.0)).map_or(0, clamp))
+    }
     /// The sum so far, rounded down once.
     pub fn total(self) -> NanoUsd {
         NanoUsd(self.whole_nanousd)

@@ -160,10 +160,12 @@ impl LedgerAudit {
         if row.parts.map(|parts| parts.total()) != row.goods.as_ref().map(|_| row.amount) {
             return Err("the parts of a ledger row do not add up".to_owned());
         }
-        // Rounding is cumulative, by time and by share, at both ends: each may move a nano-dollar to the next row.
+        // Rounding is cumulative, by time and by share, at both ends: each may move a nano-dollar to the next row. A price that
+        // is a mean is rounded as well, by up to a nano-dollar an hour.
+        let hours = i128::from((last - first) / 3_600_000);
         let time = i128::from((row.to - row.from).0) * i128::from(row.share.part);
         let exact = i128::from(row.rate.0) * time / (3_600_000 * i128::from(row.share.of));
-        if (i128::from(row.amount.0) - exact).abs() > 3 {
+        if (i128::from(row.amount.0) - exact).abs() > 3 + hours {
             return Err(format!("a ledger row should be {exact} n$"));
         }
         Ok(())

@@ -9,7 +9,11 @@ use crate::offer::{Offer, OfferId};
 use crate::record::{Body, Decision, Event, LeaseEnd, Record};
 use crate::spec::Workload;
 use crate::told::Told;
+use crate::units::NanoUsd;
 use std::sync::Arc;
+
+/// No machine costs this much an hour. Sums of what costs no more do not overflow within a year.
+const HIGHEST: i64 = 1_000_000_000_000_000;
 
 impl Brain {
     /// Takes a record in. Total: any record, in any order, without panic.
@@ -44,6 +48,8 @@ impl Brain {
                 if let Some(job) = self.jobs.get_mut(workload) {
                     Arc::make_mut(&mut job.spec).budget = *budget;
                     job.paused = false;
+                    // Whether it heeds the price of what it has.
+                    self.leases.touch_of(*workload);
                 }
             }
             Event::OfferSeen { offer } => self.on_offer_seen(seq, offer),
@@ -107,19 +113,29 @@ impl Brain {
     fn on_offer_seen(&mut self, seq: u64, offer: &Offer) {
         let before = self.offers.insert(offer.clone());
         self.awake.offer(&offer.id);
-        self.gone_prices.remove(&offer.id);
         self.lookouts.saw(&self.model, self.config.look_every, offer, self.now);
         let more = before.as_ref().is_none_or(|before| offer.capacity > before.capacity);
         if more {
             self.refused.remove(&offer.id);
         }
-        match before {
-            Some(before) if before.pool == offer.pool => {
-                if before.price_per_hour != offer.price_per_hour {
-                    self.reprice_all(&offer.id, offer.price_per_hour, seq);
-                }
-            }
-            _ => self.leases.ids_of_offer(&offer.id).into_iter().for_each(|lease| self.reprice(lease, seq)),
+        self.on_price(offer);
+        if before.is_none_or(|before| before.pool != offer.pool) {
+            self.leases.ids_of_offer(&offer.id).into_iter().for_each(|lease| self.reprice(lease, seq));
+        }
+    }
+
+    /// Leases of an offer cost what it costs. That is news to those whose budget lasts longer or shorter by it.
+    fn on_price(&mut self, offer: &Offer) {
+        let line = self.prices.entry(offer.id.clone()).or_default();
+        let before = line.rate();
+        line.push(self.now, NanoUsd(offer.price_per_hour.0.clamp(-HIGHEST, HIGHEST)));
+        if self.leases.count_of(&offer.id) == 0 {
+            line.forget(1);
+        }
+        if line.rate() != before {
+            let with_budget = |id: &WorkloadId| self.jobs.get(id).is_some_and(|job| job.spec.budget.is_some());
+            let heeding = self.leases.heeding(&offer.id).filter(with_budget);
+            heeding.for_each(|workload| self.awake.job(workload));
         }
     }
 
@@ -127,9 +143,7 @@ impl Brain {
     fn on_offer_gone(&mut self, id: &OfferId) {
         self.heard(id, false);
         self.awake.offer(id);
-        if let Some(offer) = self.offers.remove(id) {
-            self.gone_prices.insert(offer.id, offer.price_per_hour);
-        }
+        self.offers.remove(id);
         self.refused.remove(id);
     }
 

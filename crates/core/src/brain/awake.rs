@@ -257,7 +257,11 @@ impl Brain {
         let (jobs, awake) = (&self.jobs, &mut self.awake);
         let mut held = BTreeSet::new();
         let dealt = |lease: &Lease| lease.dealt(jobs);
-        self.leases.refresh(dealt, |workloads, offer, person| {
+        // A budget lasts longer or shorter; of several accelerators, each price is compared with all.
+        let heeds = |id: &WorkloadId| {
+            jobs.get(id).is_some_and(|job| job.spec.budget.is_some() || job.spec.resources.len() != 1)
+        };
+        self.leases.refresh(dealt, heeds, |workloads, offer, person| {
             workloads.iter().for_each(|id| awake.job(*id));
             held.insert(offer.clone());
             person.into_iter().for_each(|person| awake.room(person, offer));
@@ -411,7 +415,8 @@ impl Brain {
         let passed: Vec<&Offer> = firm.filter(|offer| between.contains(&offer.price_per_hour)).collect();
         let passes_alike = passed.iter().any(|offer| offer.accelerator == after.offer.accelerator);
         let compares = |id: &WorkloadId| self.jobs.get(id).is_some_and(|job| job.spec.resources.len() != 1);
-        let own = holders(id).filter(|id| passes_alike || compares(id));
+        let own = passes_alike.then(|| holders(id)).into_iter().flatten();
+        let own = own.chain(self.leases.heeding(id).filter(compares));
         let could_have_it = |id: &WorkloadId| {
             self.jobs.get(id).is_some_and(|job| fits(&job.spec.resources, &after.offer) || job.fallback().is_some())
         };

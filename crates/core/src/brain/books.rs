@@ -3,7 +3,7 @@
 use super::tables::Jobs;
 use super::{Brain, Job, Lease, Sharer};
 use crate::ids::{LeaseId, StintId, WorkloadId};
-use crate::ledger::{Beneficiary, Bought, Charge, LedgerRow, Share};
+use crate::ledger::{Beneficiary, Bought, Charge, FREE, LedgerRow, PriceLine, Share};
 use crate::offer::Market;
 use crate::pool::Allocation;
 use crate::units::{NanoUsd, Time};
@@ -32,20 +32,21 @@ impl Lease {
     }
 
     /// Charges everybody who has it until `at`.
-    pub(super) fn charge(&mut self, at: Time, seq: u64, jobs: &Jobs) -> Vec<LedgerRow> {
+    fn charge(&mut self, at: Time, seq: u64, jobs: &Jobs, prices: &PriceLine) -> Vec<LedgerRow> {
         let charged = self.charged();
         let whose = |id| jobs.get(&id).map(Job::account);
-        let bought = Bought::lease(seq, self.id, &self.offer, self.goods.as_ref());
-        let mut rows = self.meter.as_mut().map(|meter| meter.close(at, bought, charged, whose)).unwrap_or_default();
+        let bought = Bought::lease(seq, self.id, (&self.offer, prices), self.goods.as_ref());
+        let Some(meter) = &mut self.meter else { return Vec::new() };
+        let mut rows = meter.close(at, bought, charged, whose);
         // What its node pays for costs nothing here; what was charged before is still corrected.
-        rows.retain(|row| !self.paid_by_node || row.amount != NanoUsd(0));
+        rows.retain(|row| !meter.is_free() || row.amount != NanoUsd(0));
         rows
     }
 
     /// What a workload owes for it by itself since the last rows were written.
-    fn owed_by(&self, workload: WorkloadId, now: Time) -> NanoUsd {
+    fn owed_by(&self, workload: WorkloadId, now: Time, prices: &PriceLine) -> NanoUsd {
         let Some(meter) = &self.meter else { return NanoUsd(0) };
-        let owed = meter.unwritten(now, self.charged()).into_iter();
+        let owed = meter.unwritten(now, self.charged(), prices).into_iter();
         let own = owed.filter(|(charge, _)| charge.beneficiary.workload() == Some(workload));
         own.fold(NanoUsd(0), |sum, (_, amount)| sum + amount)
     }
@@ -70,7 +71,8 @@ impl Brain {
     /// Charges a lease until `at`: rows for the ledger, and the same to the jobs among those who have it.
     pub(super) fn book(&mut self, id: LeaseId, at: Time, seq: u64) {
         let Some(lease) = self.leases.charge(&id) else { return };
-        let (market, rows) = (lease.market, lease.charge(at, seq, &self.jobs));
+        let prices = self.prices.get(&lease.offer).unwrap_or(&FREE);
+        let (market, rows) = (lease.market, lease.charge(at, seq, &self.jobs, prices));
         self.post(rows, Some(market));
     }
 
@@ -158,12 +160,22 @@ impl Brain {
     /// What a workload owes for a lease since the last rows were written: for itself, and for its part of its node.
     pub(super) fn owed(&self, lease: &Lease, workload: WorkloadId, now: Time) -> NanoUsd {
         let of_node = self.node_meter(lease).map(|meter| meter.owed_by(lease.id, workload, now));
-        lease.owed_by(workload, now) + of_node.unwrap_or_default()
+        lease.owed_by(workload, now, self.prices_of(lease)) + of_node.unwrap_or_default()
+    }
+
+    fn prices_of(&self, lease: &Lease) -> &PriceLine {
+        self.prices.get(&lease.offer).unwrap_or(&FREE)
+    }
+
+    /// What a lease costs an hour by itself.
+    fn rate_of(&self, lease: &Lease) -> NanoUsd {
+        let paid = lease.meter.as_ref().is_some_and(|meter| !meter.is_free());
+        if paid { self.prices_of(lease).rate() } else { NanoUsd(0) }
     }
 
     /// What a lease costs a workload an hour.
     pub(super) fn hourly(&self, lease: &Lease, workload: WorkloadId) -> NanoUsd {
-        let rate = lease.meter.as_ref().map_or(NanoUsd(0), |meter| meter.rate);
+        let rate = self.rate_of(lease);
         let own = lease.charged().into_iter().filter(|charge| charge.beneficiary.workload() == Some(workload));
         let own = own.fold(NanoUsd(0), |sum, charge| sum + charge.share.of_rate(rate));
         let of_node = self.node_meter(lease).map(|meter| meter.hourly(lease.id, Some(workload)));
@@ -172,7 +184,7 @@ impl Brain {
 
     /// What a lease costs an hour, whoever pays for it.
     pub(super) fn hourly_of_all(&self, lease: &Lease) -> NanoUsd {
-        let own = lease.meter.as_ref().map_or(NanoUsd(0), |meter| meter.rate);
+        let own = self.rate_of(lease);
         let of_node = self.node_meter(lease).map(|meter| meter.hourly(lease.id, None));
         own + of_node.unwrap_or_default()
     }
@@ -181,7 +193,8 @@ impl Brain {
     /// ledger does not show yet. Nothing is changed.
     pub fn open_ledger(&self, now: Time) -> Vec<LedgerRow> {
         let up = self.leases.values().filter(|lease| lease.meter.as_ref().is_some_and(|meter| meter.upto < now));
-        let of_leases = up.flat_map(|lease| lease.clone().charge(now, self.last_seq, &self.jobs));
+        let of_leases =
+            up.flat_map(|lease| lease.clone().charge(now, self.last_seq, &self.jobs, self.prices_of(lease)));
         of_leases.chain(self.open_of_nodes(now)).collect()
     }
 }

@@ -82,9 +82,6 @@ pub struct Lease {
     /// Since when its workload has it, where that was another's before.
     #[serde(default)]
     pub handed_over_at: Option<Time>,
-    /// What is paid for is its node, as a whole: by itself it costs nothing, and has no rows.
-    #[serde(default)]
-    pub paid_by_node: bool,
 }
 
 /// A stint on a lease of another workload: it is charged for its part, and the other for the rest.
@@ -118,7 +115,6 @@ impl Lease {
             at_risk_since: None,
             sharers: Vec::new(),
             handed_over_at: None,
-            paid_by_node: false,
         }
     }
 

@@ -3,11 +3,11 @@
 
 use super::{Brain, Group, Lease, LeasePhase, SHOWN_AFTER_END};
 use crate::ids::{DecisionId, LeaseId, WorkloadId};
-use crate::ledger::{Goods, HostShape, Meter};
+use crate::ledger::{Goods, HostShape, Meter, PriceLine};
 use crate::offer::{Market, OfferId};
 use crate::pool::Shape;
 use crate::record::{LeaseEnd, Refusal, WorkerEnd};
-use crate::units::{Span, Time};
+use crate::units::{NanoUsd, Span, Time};
 use crate::want::{Address, GroupPhase, LeaseTerms, Want};
 use std::sync::Arc;
 
@@ -121,10 +121,13 @@ impl Brain {
             lease.phase = LeasePhase::Up;
         }
         let firm = !lease.market.can_be_taken();
-        let own_rate = self.leases.get(&id).and_then(|lease| self.own_rate(lease));
+        let free = self.leases.get(&id).is_some_and(|lease| self.is_paid_by_node(lease));
+        // One whose price nobody ever said costs nothing until somebody does.
+        let prices = self.prices.entry(offer.clone()).or_insert_with(|| PriceLine::starting(at, NanoUsd(0)));
         if let Some(lease) = self.leases.get_mut(&id) {
-            lease.meter = Some(Meter::start(at, own_rate.unwrap_or_default()));
-            lease.paid_by_node = own_rate.is_none();
+            let mut meter = Meter::start(at, prices);
+            meter.set_free(free);
+            lease.meter = Some(meter);
         }
         self.enter_node(id, at);
         if let Some(group) = self.group_mut(id.group) {

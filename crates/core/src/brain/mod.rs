@@ -44,13 +44,13 @@ pub use parts::{REST, put_together};
 pub use progress::Progress;
 
 use crate::ids::{DecisionId, Installation, LeaseId, NodeId, PoolId, WorkloadId};
-use crate::ledger::LedgerRow;
+use crate::ledger::{LedgerRow, PriceLine};
 use crate::market::foresight::{Model, Plan, PlanCache};
 use crate::offer::{Offer, OfferId};
 use crate::pool::{Node, Pool};
 use crate::reason::Reason;
 use crate::record::Decision;
-use crate::units::{NanoUsd, Span, Time};
+use crate::units::{Span, Time};
 use awake::Awake;
 use following::Following;
 use recent::{Closed, Keys};
@@ -73,9 +73,9 @@ pub struct Brain {
     last_seq: u64,
     last_batch: u64,
     offers: offers::Offers,
-    /// Last prices of offers that are no longer for sale: a lease of one may still come up.
+    /// Prices of all offers, also of those that are no longer for sale: a lease of one may still come up.
     #[serde(default)]
-    gone_prices: BTreeMap<OfferId, NanoUsd>,
+    prices: BTreeMap<OfferId, PriceLine>,
     /// Offers that refused, and until when they are left alone.
     refused: BTreeMap<OfferId, Time>,
     jobs: Jobs,
@@ -158,7 +158,7 @@ impl Brain {
             last_seq: 0,
             last_batch: 0,
             offers: offers::Offers::default(),
-            gone_prices: BTreeMap::new(),
+            prices: BTreeMap::new(),
             refused: BTreeMap::new(),
             jobs: Jobs::default(),
             leases: Leases::default(),

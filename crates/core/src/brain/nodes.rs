@@ -4,9 +4,8 @@
 use super::{Brain, Job, Lease};
 use crate::ids::{LeaseId, NodeId, WorkloadId};
 use crate::ledger::{Account, Beneficiary, Charge, Goods, LedgerRow, NodeMeter, Split, dealt, part_of_node};
-use crate::offer::OfferId;
 use crate::pool::{Books, Health, Node, Pool, Shape};
-use crate::units::{NanoUsd, Time};
+use crate::units::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -184,52 +183,30 @@ impl Brain {
         self.pools.get(node.map(|node| &node.pool).or_else(shown).or_else(bought)?)
     }
 
-    /// What a lease costs an hour by itself; none where its node is paid for as a whole.
-    pub(super) fn own_rate(&self, lease: &Lease) -> Option<NanoUsd> {
-        if self.pool_of(lease).is_some_and(|pool| pool.books == Books::Whole) {
-            return None;
-        }
-        let shown = self.offers.get(&lease.offer).map(|offer| offer.price_per_hour);
-        Some(shown.or(self.gone_prices.get(&lease.offer).copied()).unwrap_or_default())
+    /// Whether what is paid for is its node, as a whole: by itself it costs nothing then, and has no rows.
+    pub(super) fn is_paid_by_node(&self, lease: &Lease) -> bool {
+        self.pool_of(lease).is_some_and(|pool| pool.books == Books::Whole)
     }
 
-    /// Charges a lease until now if it costs something else from now on.
+    /// Charges a lease until now if its node is paid for from now on, or is not any more.
     pub(super) fn reprice(&mut self, id: LeaseId, seq: u64) {
-        let Some(own) = self.leases.get(&id).map(|lease| self.own_rate(lease)) else { return };
-        self.set_rate(id, |_| own, seq);
-    }
-
-    /// Leases of an offer cost something else, but for those whose node is paid for as a whole: a price changes nothing
-    /// about who pays.
-    pub(super) fn reprice_all(&mut self, offer: &OfferId, rate: NanoUsd, seq: u64) {
-        for id in self.leases.ids_of_offer(offer) {
-            let own = |lease: &Lease| (!lease.paid_by_node).then_some(rate);
-            debug_assert!(
-                self.leases.get(&id).is_none_or(|lease| lease.meter.is_none() || own(lease) == self.own_rate(lease))
-            );
-            self.set_rate(id, own, seq);
-        }
-    }
-
-    /// Charges a lease until now if it costs something else by itself from now on; nothing where its node is paid for.
-    fn set_rate(&mut self, id: LeaseId, own: impl FnOnce(&Lease) -> Option<NanoUsd>, seq: u64) {
-        let Some(lease) = self.leases.charge(&id) else { return };
-        let own = own(lease);
-        let (rate, paid_by_node) = (own.unwrap_or_default(), own.is_none());
-        let same = |rate_before| (rate_before, lease.paid_by_node) == (rate, paid_by_node);
-        if lease.meter.as_ref().is_none_or(|meter| same(meter.rate)) {
+        let Some(lease) = self.leases.get(&id) else { return };
+        let free = self.is_paid_by_node(lease);
+        if lease.meter.as_ref().is_none_or(|meter| meter.is_free() == free) {
             return;
         }
-        let rows = lease.charge(self.now, seq, &self.jobs);
-        lease.paid_by_node = paid_by_node;
-        lease.meter.iter_mut().for_each(|meter| meter.rate = rate);
-        // Who is charged and has a budget is woken by that.
-        let is_charged = |id: &WorkloadId| rows.iter().any(|row| row.beneficiary == Beneficiary::Workload(*id));
+        self.book(id, self.now, seq);
+        self.wake_budgets_on(id);
+        if let Some(meter) = self.leases.charge(&id).and_then(|lease| lease.meter.as_mut()) {
+            meter.set_free(free);
+        }
+    }
+
+    /// What those on a lease pay an hour is another amount: their budgets last longer or shorter.
+    fn wake_budgets_on(&mut self, id: LeaseId) {
         let has_budget = |id: &WorkloadId| self.jobs.get(id).is_some_and(|job| job.spec.budget.is_some());
-        let others = lease.workloads().filter(|id| !is_charged(id));
-        others.filter(has_budget).for_each(|workload| self.awake.job(workload));
-        let market = lease.market;
-        self.post(rows, Some(market));
+        let workloads = self.leases.get(&id).into_iter().flat_map(Lease::workloads);
+        workloads.filter(has_budget).for_each(|workload| self.awake.job(workload));
     }
 
     fn reprice_on(&mut self, node: &NodeId, seq: u64) {

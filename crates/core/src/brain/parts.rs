@@ -1,5 +1,5 @@
-//! The state in parts, for snapshots that hold only what has changed: each job, lease, group, offer, node, key and closed
-//! lease by itself, and all the rest together. Put together again the parts are the text that the state is written as in
+//! The state in parts, for snapshots that hold only what has changed: each job, lease, group, offer, line of prices, node, key
+//! and closed lease by itself, and all the rest together. Put together again the parts are the text that the state is written as in
 //! one piece, so whatever reads that (upgrades of older versions too) reads these.
 
 use super::{Brain, Droughts, lookout::Lookouts};
@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::ids::{Installation, PoolId, WorkloadId};
 use crate::offer::OfferId;
 use crate::pool::Pool;
-use crate::units::{NanoUsd, Time};
+use crate::units::Time;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -17,9 +17,10 @@ use std::fmt::Display;
 pub const REST: &str = "rest";
 
 /// Tables of the state, and whether each is written as an object (by name) or as a list.
-const TABLES: [(&str, bool); 8] = [
+const TABLES: [(&str, bool); 9] = [
     ("jobs", true),
     ("offers", true),
+    ("prices", true),
     ("nodes", true),
     ("node_books", true),
     ("leases", false),
@@ -36,7 +37,6 @@ struct Rest<'a> {
     now: &'a Time,
     last_seq: &'a u64,
     last_batch: &'a u64,
-    gone_prices: &'a BTreeMap<OfferId, NanoUsd>,
     refused: &'a BTreeMap<OfferId, Time>,
     silent_engines: &'a BTreeMap<String, Time>,
     pools: &'a BTreeMap<PoolId, Pool>,
@@ -56,7 +56,7 @@ impl Brain {
             last_seq,
             last_batch,
             offers,
-            gone_prices,
+            prices,
             refused,
             jobs,
             leases,
@@ -84,6 +84,7 @@ impl Brain {
         let mut part = |table: &str, name: &dyn Display, text: String| each(format!("{table}/{name}"), text);
         jobs.iter().for_each(|(id, job)| part("jobs", id, codec::encode(job)));
         offers.iter().for_each(|(id, offer)| part("offers", id, codec::encode(offer)));
+        prices.iter().for_each(|(id, line)| part("prices", id, codec::encode(line)));
         nodes.iter().for_each(|(id, node)| part("nodes", id, codec::encode(node)));
         node_books.iter().for_each(|(id, books)| part("node_books", id, codec::encode(books)));
         leases.iter().for_each(|(id, lease)| part("leases", id, codec::encode(lease)));
@@ -97,7 +98,6 @@ impl Brain {
             now,
             last_seq,
             last_batch,
-            gone_prices,
             refused,
             silent_engines,
             pools,

@@ -203,6 +203,8 @@ struct LeaseIndex {
     /// Those of them that are more than their workload asked for, by whose they are: what is on its way, and what has room.
     coming: BTreeMap<OfferId, BTreeMap<Person, BTreeSet<LeaseId>>>,
     with_room: BTreeMap<OfferId, BTreeMap<Person, BTreeSet<LeaseId>>>,
+    /// Workloads on leases of an offer that heed its price, with the leases.
+    heeding: BTreeMap<OfferId, BTreeSet<(WorkloadId, LeaseId)>>,
     /// Leases that nobody asked for as far as the log knows.
     orphans: BTreeSet<LeaseId>,
     /// Asked for, and not seen yet.
@@ -239,6 +241,8 @@ pub(super) enum Room {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct LeaseKeys {
     workloads: BTreeSet<WorkloadId>,
+    /// Those of them that heed its price.
+    heeding: Vec<WorkloadId>,
     offer: OfferId,
     /// Who has it, where it is more than was asked for.
     dealt: Option<Dealt>,
@@ -248,9 +252,10 @@ struct LeaseKeys {
 }
 
 impl LeaseKeys {
-    fn of(lease: &Lease, dealt: Option<Dealt>) -> LeaseKeys {
+    fn of(lease: &Lease, dealt: Option<Dealt>, heeds: impl Fn(&WorkloadId) -> bool) -> LeaseKeys {
         LeaseKeys {
             workloads: lease.workloads().collect(),
+            heeding: lease.workloads().filter(heeds).collect(),
             offer: lease.offer.clone(),
             dealt,
             orphan: lease.workload.is_none(),
@@ -282,6 +287,9 @@ impl LeaseIndex {
             self.of_workload.entry(*workload).or_default().insert(id);
         }
         self.of_offer.entry(keys.offer.clone()).or_default().insert(id);
+        for workload in &keys.heeding {
+            self.heeding.entry(keys.offer.clone()).or_default().insert((*workload, id));
+        }
         if let Some(dealt) = &keys.dealt
             && let Some(index) = self.dealt(dealt.room)
         {
@@ -297,6 +305,7 @@ impl LeaseIndex {
         let keys = self.keys.remove(&id)?;
         keys.workloads.iter().for_each(|workload| take_out(&mut self.of_workload, workload, id));
         take_out(&mut self.of_offer, &keys.offer, id);
+        keys.heeding.iter().for_each(|workload| take_out(&mut self.heeding, &keys.offer, (*workload, id)));
         if let Some(dealt) = &keys.dealt
             && let Some(index) = self.dealt(dealt.room)
             && let Some(people) = index.get_mut(&keys.offer)
@@ -324,7 +333,7 @@ impl LeaseIndex {
 impl Leases {
     pub fn insert(&mut self, lease: Lease) {
         self.remove(&lease.id);
-        self.index.enter(lease.id, LeaseKeys::of(&lease, None));
+        self.index.enter(lease.id, LeaseKeys::of(&lease, None, |_| false));
         self.index.stale.insert(lease.id);
         self.all.insert(lease.id, lease);
     }
@@ -359,6 +368,7 @@ impl Leases {
     pub fn refresh(
         &mut self,
         dealt: impl Fn(&Lease) -> Option<Dealt>,
+        heeds: impl Fn(&WorkloadId) -> bool,
         mut tell: impl FnMut(&BTreeSet<WorkloadId>, &OfferId, Option<&Person>),
     ) {
         let mut tell =
@@ -366,7 +376,7 @@ impl Leases {
         std::mem::take(&mut self.index.gone).iter().for_each(&mut tell);
         for id in std::mem::take(&mut self.index.stale) {
             let Some(lease) = self.all.get(&id) else { continue };
-            let keys = LeaseKeys::of(lease, dealt(lease));
+            let keys = LeaseKeys::of(lease, dealt(lease), &heeds);
             tell(&keys);
             if self.index.keys.get(&id) != Some(&keys) {
                 self.index.leave(id).iter().for_each(&mut tell);
@@ -387,6 +397,11 @@ impl Leases {
     /// Leases of an offer.
     pub fn of_offer(&self, offer: &OfferId) -> impl Iterator<Item = &Lease> {
         self.each(self.index.of_offer.get(offer))
+    }
+
+    /// Workloads on leases of an offer that heed its price; some more than once.
+    pub fn heeding(&self, offer: &OfferId) -> impl Iterator<Item = WorkloadId> {
+        self.index.heeding.get(offer).into_iter().flatten().map(|(workload, _)| *workload)
     }
 
     /// Leases of an offer, to change them.

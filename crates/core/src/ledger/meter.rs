@@ -1,10 +1,10 @@
 //! Counts what one lease or one node costs, and writes the rows for it. All rows of it add up to what it cost, to the
 //! nano-dollar, however it was cut into days, prices, beneficiaries and corrections.
 
-use super::{Account, Beneficiary, Charge, Goods, LedgerRow, Parts, Share, share};
+use super::{Account, Beneficiary, Charge, Goods, LedgerRow, Parts, PriceLine, Share, share};
 use crate::ids::{LeaseId, NodeId, WorkloadId};
 use crate::offer::OfferId;
-use crate::units::{Accrued, NanoUsd, Span, Time};
+use crate::units::{Accrued, NanoUsd, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,25 +15,27 @@ const DAY_MS: i64 = 86_400_000;
 /// must not make rows without end, so the days before them share one row.
 pub const MOST_DAYS: usize = 400;
 
-/// Stretches of a lease, at least, that late news can still change. They end with a price, or with a guest that comes or goes; while its
-/// engine is silent there are neither. A lease may live for years, so all of them cannot be kept.
+/// Stretches of a lease, at least, that late news can still change. They end with a guest that comes or goes; while its engine is
+/// silent there are none. A lease may live for years, so all of them cannot be kept.
 const REMEMBERED: usize = 256;
 
 /// Counts what one lease costs, from up until gone, or one node, from seen until gone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meter {
-    /// Price an hour since `upto`.
-    pub rate: NanoUsd,
     /// Counted until here.
     pub upto: Time,
+    /// What the line of prices had come to by then.
+    sum: Accrued,
+    /// Somebody else pays since `upto`: it costs nothing.
+    #[serde(default)]
+    free: bool,
     /// Who is charged for what nobody has of it since `upto`.
     #[serde(default = "idle")]
     pub spare: Beneficiary,
     accrued: Accrued,
     /// What rows were written for.
     written: NanoUsd,
-    /// Earlier stretches. News of the end may come after news of a price, and what is then taken back was counted at the
-    /// price of its own time, and charged to who had it then.
+    /// Earlier stretches. News of the end may come late, and what is then taken back is taken from who had it then.
     #[serde(default)]
     earlier: Vec<Stretch>,
     /// Everybody who was charged for them: a job may be forgotten before what it paid is taken back.
@@ -65,7 +67,8 @@ fn idle() -> Beneficiary {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stretch {
     pub from: Time,
-    pub rate: NanoUsd,
+    #[serde(default)]
+    pub free: bool,
     pub charged: Vec<Charge>,
     /// Who is charged for what others had of it and, as it turns out, had not.
     #[serde(default = "idle")]
@@ -85,26 +88,34 @@ pub struct Bought<'a> {
     pub offer: Option<&'a OfferId>,
     /// What that is, where it is known.
     pub goods: Option<&'a Arc<Goods>>,
+    /// What that costs.
+    pub prices: &'a PriceLine,
 }
 
 impl<'a> Bought<'a> {
     /// A lease of an offer.
-    pub fn lease(seq: u64, lease: LeaseId, offer: &'a OfferId, goods: Option<&'a Arc<Goods>>) -> Bought<'a> {
-        Bought { seq, lease: Some(lease), node: None, offer: Some(offer), goods }
+    pub fn lease(
+        seq: u64,
+        lease: LeaseId,
+        (offer, prices): (&'a OfferId, &'a PriceLine),
+        goods: Option<&'a Arc<Goods>>,
+    ) -> Bought<'a> {
+        Bought { seq, lease: Some(lease), node: None, offer: Some(offer), goods, prices }
     }
 
     /// A node.
-    pub fn node(seq: u64, node: &'a NodeId, goods: &'a Arc<Goods>) -> Bought<'a> {
-        Bought { seq, lease: None, node: Some(node), offer: None, goods: Some(goods) }
+    pub fn node(seq: u64, node: &'a NodeId, goods: &'a Arc<Goods>, prices: &'a PriceLine) -> Bought<'a> {
+        Bought { seq, lease: None, node: Some(node), offer: None, goods: Some(goods), prices }
     }
 }
 
 impl Meter {
     /// A meter that starts at `at`.
-    pub fn start(at: Time, rate: NanoUsd) -> Meter {
+    pub fn start(at: Time, prices: &PriceLine) -> Meter {
         Meter {
-            rate,
             upto: at,
+            sum: prices.sum(at),
+            free: false,
             spare: Beneficiary::Idle,
             accrued: Accrued::default(),
             written: NanoUsd(0),
@@ -113,17 +124,29 @@ impl Meter {
         }
     }
 
+    /// Whether somebody else pays.
+    pub fn is_free(&self) -> bool {
+        self.free
+    }
+
+    /// Somebody else pays from `upto` on, or nobody else does any more.
+    pub fn set_free(&mut self, free: bool) {
+        self.free = free;
+    }
+
     /// What it has cost up to `now`, without writing anything.
-    pub fn cost_at(&self, now: Time) -> NanoUsd {
+    pub fn cost_at(&self, now: Time, prices: &PriceLine) -> NanoUsd {
         let mut accrued = self.accrued;
-        accrued.add(self.rate, Span((now - self.upto).0.max(0)));
+        if now > self.upto && !self.free {
+            accrued.add_between(self.sum, prices.sum(now));
+        }
         accrued.total()
     }
 
     /// What was not written yet of the cost up to `now`, by these shares.
-    pub fn unwritten(&self, now: Time, charged: Vec<Charge>) -> Vec<(Charge, NanoUsd)> {
+    pub fn unwritten(&self, now: Time, charged: Vec<Charge>, prices: &PriceLine) -> Vec<(Charge, NanoUsd)> {
         let charged = share::whole(charged, self.spare);
-        let amounts = share::between(self.written, self.cost_at(now), &charged);
+        let amounts = share::between(self.written, self.cost_at(now, prices), &charged);
         charged.into_iter().zip(amounts).collect()
     }
 
@@ -137,13 +160,13 @@ impl Meter {
         charged: Vec<Charge>,
         whose: impl Fn(WorkloadId) -> Option<Account>,
     ) -> Vec<LedgerRow> {
-        let at = at.max(self.reaches_back_to());
+        let at = at.max(self.reaches_back_to(bought.prices));
         let mut rows = Vec::new();
         self.take_back(at, bought, &mut rows);
         if at > self.upto {
             self.know(&charged, whose);
             let charged = share::whole(charged, self.spare);
-            let stretch = Stretch { from: self.upto, rate: self.rate, charged, spare: self.spare };
+            let stretch = Stretch { from: self.upto, free: self.free, charged, spare: self.spare };
             self.count(at, bought, &stretch, &mut rows);
             self.keep(stretch);
             self.remember(REMEMBERED);
@@ -152,21 +175,22 @@ impl Meter {
     }
 
     /// The first moment that news can still change.
-    fn reaches_back_to(&self) -> Time {
-        self.earlier.first().map_or(self.upto, |first| first.from)
+    fn reaches_back_to(&self, prices: &PriceLine) -> Time {
+        let known = self.earlier.first().map_or(self.upto, |first| first.from);
+        prices.since().map_or(known, |since| since.clamp(known, self.upto))
     }
 
     /// Keeps a stretch that was counted; one that goes on as the last one did is the same.
     fn keep(&mut self, stretch: Stretch) {
         let goes_on = |last: &Stretch| {
-            (last.rate, last.spare) == (stretch.rate, stretch.spare) && last.charged == stretch.charged
+            (last.free, last.spare) == (stretch.free, stretch.spare) && last.charged == stretch.charged
         };
         if !self.earlier.last().is_some_and(goes_on) {
             self.earlier.push(stretch);
         }
     }
 
-    /// Takes stretches after `at` back, each at its own price and from those who were charged for it. Gives them as they
+    /// Takes stretches after `at` back, each at the prices of its time and from those who were charged for it. Gives them as they
     /// were, the latest first, with their ends.
     fn take_back(&mut self, at: Time, bought: Bought<'_>, rows: &mut Vec<LedgerRow>) -> Vec<(Stretch, Time)> {
         let mut taken = Vec::new();
@@ -194,7 +218,9 @@ impl Meter {
         change: impl Fn(&mut Vec<Charge>, Beneficiary),
     ) -> Vec<LedgerRow> {
         let (mut back, mut anew) = (Vec::new(), Vec::new());
-        for (mut stretch, end) in self.take_back(at.max(self.reaches_back_to()), bought, &mut back).into_iter().rev() {
+        for (mut stretch, end) in
+            self.take_back(at.max(self.reaches_back_to(bought.prices)), bought, &mut back).into_iter().rev()
+        {
             change(&mut stretch.charged, stretch.spare);
             stretch.charged = share::whole(stretch.charged, stretch.spare);
             self.count(end, bought, &stretch, &mut anew);
@@ -230,9 +256,14 @@ impl Meter {
     /// Counts from `upto` until `at`, forwards or backwards, day by day.
     fn count(&mut self, at: Time, bought: Bought<'_>, stretch: &Stretch, rows: &mut Vec<LedgerRow>) {
         for_each_day(self.upto, at, |to| {
-            let from = self.upto;
-            self.accrued.add(stretch.rate, to - self.upto);
-            self.upto = to;
+            let (from, before, after) = (self.upto, self.sum, bought.prices.sum(to));
+            let mut cost = Accrued::default();
+            if !stretch.free {
+                cost.add_between(before, after);
+            }
+            self.accrued.add_between(Accrued::default(), cost);
+            (self.upto, self.sum) = (to, after);
+            let rate = if stretch.free { NanoUsd(0) } else { bought.prices.rate_between(from, to, cost) };
             let amounts = share::between(self.written, self.accrued.total(), &stretch.charged);
             self.written = self.accrued.total();
             for (Charge { beneficiary, share, lease }, amount) in stretch.charged.iter().zip(amounts) {
@@ -242,7 +273,7 @@ impl Meter {
                     node: bought.node.cloned(),
                     from,
                     to,
-                    rate: stretch.rate,
+                    rate,
                     beneficiary: *beneficiary,
                     account: beneficiary.workload().and_then(|id| self.accounts.get(&id)).cloned(),
                     offer: bought.offer.cloned(),

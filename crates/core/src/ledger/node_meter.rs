@@ -2,7 +2,7 @@
 //! work that is not ours uses, and what is left is idle, not ready or drained. Late news of a lease is charged for its own
 //! time: what nobody of ours was charged for goes to the lease, or the other way round, and nobody else's bill changes.
 
-use super::{Account, Beneficiary, Bought, Charge, Goods, LedgerRow, Meter, Share, share};
+use super::{Account, Beneficiary, Bought, Charge, Goods, LedgerRow, Meter, PriceLine, Share, share};
 use crate::ids::{LeaseId, NodeId, WorkloadId};
 use crate::units::{NanoUsd, Time};
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,7 @@ const REMEMBERED: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeMeter {
     meter: Meter,
+    prices: PriceLine,
     goods: Arc<Goods>,
     /// Who has what of it now; what this leaves is the meter's spare.
     charged: Vec<Charge>,
@@ -54,9 +55,10 @@ impl NodeMeter {
     /// A meter that starts at `at`.
     pub fn start(at: Time, split: Split) -> NodeMeter {
         let Split { rate, goods, charged, spare } = split;
-        let mut meter = Meter::start(at, rate);
+        let prices = PriceLine::starting(at, rate);
+        let mut meter = Meter::start(at, &prices);
         meter.spare = spare;
-        NodeMeter { meter, goods, charged, ended: false }
+        NodeMeter { meter, prices, goods, charged, ended: false }
     }
 
     /// Whether it counts.
@@ -73,7 +75,7 @@ impl NodeMeter {
     pub fn hourly(&self, lease: LeaseId, workload: Option<WorkloadId>) -> NanoUsd {
         let is_of_it = |charge: &&Charge| workload.is_none() || charge.beneficiary.workload() == workload;
         let parts = self.charged.iter().filter(|charge| is_of(charge, lease)).filter(is_of_it);
-        parts.fold(NanoUsd(0), |sum, charge| sum + charge.share.of_rate(self.meter.rate))
+        parts.fold(NanoUsd(0), |sum, charge| sum + charge.share.of_rate(self.prices.rate()))
     }
 
     /// What a workload owes for a lease on it since the last rows were written.
@@ -81,7 +83,7 @@ impl NodeMeter {
         if self.ended {
             return NanoUsd(0);
         }
-        let owed = self.meter.unwritten(now, self.charged.clone()).into_iter();
+        let owed = self.meter.unwritten(now, self.charged.clone(), &self.prices).into_iter();
         let own = owed.filter(|(charge, _)| is_of(charge, lease) && charge.beneficiary.workload() == Some(workload));
         own.fold(NanoUsd(0), |sum, (_, amount)| sum + amount)
     }
@@ -94,12 +96,13 @@ impl NodeMeter {
         split: Split,
         whose: impl Fn(WorkloadId) -> Option<Account>,
     ) -> Vec<LedgerRow> {
-        let same = (self.meter.rate, self.meter.spare) == (split.rate, split.spare);
+        let same = (self.prices.rate(), self.meter.spare) == (split.rate, split.spare);
         if self.ended || (same && self.charged == split.charged && self.goods == split.goods) {
             return Vec::new();
         }
         let rows = self.close(at, (seq, node), whose);
-        (self.meter.rate, self.meter.spare) = (split.rate, split.spare);
+        self.prices.push(self.meter.upto, split.rate);
+        self.meter.spare = split.spare;
         (self.charged, self.goods) = (split.charged, split.goods);
         rows
     }
@@ -114,7 +117,7 @@ impl NodeMeter {
         if self.ended {
             return Vec::new();
         }
-        let bought = Bought::node(seq, node, &self.goods);
+        let bought = Bought::node(seq, node, &self.goods, &self.prices);
         let rows = self.meter.close(at.max(self.meter.upto), bought, self.charged.clone(), whose);
         self.meter.remember(REMEMBERED);
         rows
@@ -141,7 +144,7 @@ impl NodeMeter {
         whose: impl Fn(WorkloadId) -> Option<Account>,
     ) -> Vec<LedgerRow> {
         self.meter.know(&[part], whose);
-        let bought = Bought::node(seq, node, &self.goods);
+        let bought = Bought::node(seq, node, &self.goods, &self.prices);
         self.meter.revise(at, bought, |charged, spare| {
             let mut left = part.share;
             for beneficiary in [spare, Beneficiary::Foreign] {
@@ -152,7 +155,7 @@ impl NodeMeter {
 
     /// Late news: a lease was gone from `at` on.
     pub fn left(&mut self, at: Time, (seq, node): (u64, &NodeId), lease: LeaseId) -> Vec<LedgerRow> {
-        let bought = Bought::node(seq, node, &self.goods);
+        let bought = Bought::node(seq, node, &self.goods, &self.prices);
         self.meter.revise(at, bought, |charged, spare| {
             // In place: what stands behind it is rounded as it was.
             for charge in charged.iter_mut().filter(|charge| is_of(charge, lease)) {

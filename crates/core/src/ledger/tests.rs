@@ -30,11 +30,23 @@ fn account(id: u64) -> Account {
     Account { user: "ada".into(), ..Account::of(WorkloadId(id), &JobSpec::named("bert", vec!["./train".into()])) }
 }
 
+/// A lease, and the prices of what it is of.
+struct Running {
+    meter: Meter,
+    prices: PriceLine,
+}
+
+fn start(at: i64, rate: i64) -> Running {
+    let prices = PriceLine::starting(Time(at), NanoUsd(rate));
+    Running { meter: Meter::start(Time(at), &prices), prices }
+}
+
 /// Closes a stretch for the given shares.
-fn close(meter: &mut Meter, at: i64, goods: Option<&Arc<Goods>>, charged: &[(Beneficiary, Share)]) -> Vec<LedgerRow> {
+fn close(lease: &mut Running, at: i64, goods: Option<&Arc<Goods>>, charged: &[(Beneficiary, Share)]) -> Vec<LedgerRow> {
     let charged: Vec<Charge> = charged.iter().map(|(beneficiary, share)| Charge::of(*beneficiary, *share)).collect();
     let offer = OfferId::new("simulated/us-west-2a/p3.2xlarge/spot");
-    meter.close(Time(at), Bought::lease(1, lease(), &offer, goods), charged, |id| Some(account(id.0)))
+    let bought = Bought::lease(1, self::lease(), (&offer, &lease.prices), goods);
+    lease.meter.close(Time(at), bought, charged, |id| Some(account(id.0)))
 }
 
 fn sum(rows: &[LedgerRow]) -> i128 {
@@ -62,10 +74,14 @@ fn any_charge() -> impl Strategy<Value = Vec<(Beneficiary, Share)>> {
     proptest::collection::vec((any_beneficiary(), share.prop_map(|(part, of)| Share { part, of })), 0..5)
 }
 
-/// One thing that happens to a lease: until when it is charged, and the price from then on.
-fn any_step() -> impl Strategy<Value = (i64, i64, Vec<(Beneficiary, Share)>)> {
-    let at = prop_oneof![0..DAY, 0..40 * DAY, (0..40_i64).prop_map(|day| day * DAY)];
-    (at, 0..90_000_000_000_i64, any_charge())
+/// One thing that happens to a lease: how long after the last one, how late the news of it is, prices in the time before it,
+/// and who had it until then.
+type Step = (i64, i64, Vec<i64>, Vec<(Beneficiary, Share)>);
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let span = || prop_oneof![0..DAY, 0..9 * DAY, (0..9_i64).prop_map(|days| days * DAY)];
+    let late = prop_oneof![Just(0), span()];
+    (span(), late, proptest::collection::vec(0..90_000_000_000_i64, 0..5), any_charge())
 }
 
 proptest! {
@@ -79,28 +95,27 @@ proptest! {
     ) {
         let shape = HostShape { cpu_millis: shape.0, memory_bytes: shape.1 };
         let goods = known.then(|| Arc::new(goods(accelerators, shape)));
-        let mut meter = Meter::start(Time(start), NanoUsd(3_060_000_000));
+        let mut lease = self::start(start, 3_060_000_000);
         let mut rows = Vec::new();
         // Prices from moments on, by which the cost is counted a second time and in one go.
         let mut prices = vec![(start, 3_060_000_000_i128)];
-        let mut end = start;
-        for (after, rate, charged) in steps {
-            let at = start + after;
-            rows.extend(close(&mut meter, at, goods.as_ref(), &charged));
-            meter.rate = NanoUsd(rate);
-            end = at;
-            while prices.len() > 1 && prices.last().is_some_and(|(from, _)| *from >= at) {
-                prices.pop();
+        let (mut now, mut end) = (start, start);
+        for (after, late, moves, charged) in steps {
+            let count = moves.len() as i64;
+            for (number, rate) in moves.into_iter().enumerate() {
+                let at = now + after * (number as i64 + 1) / (count + 1);
+                lease.prices.push(Time(at), NanoUsd(rate));
+                prices.push((at, i128::from(rate)));
             }
-            match prices.last_mut() {
-                Some((from, price)) if *from >= at => *price = i128::from(rate),
-                _ => prices.push((at, i128::from(rate))),
-            }
+            now += after;
+            end = (now - late).max(start);
+            rows.extend(close(&mut lease, end, goods.as_ref(), &charged));
         }
-        let ends = prices.iter().skip(1).map(|(from, _)| *from).chain([end]);
-        let cost: i128 = prices.iter().zip(ends).map(|((from, price), to)| i128::from(to - from) * price).sum();
+        let ends = prices.iter().skip(1).map(|(from, _)| *from).chain([i64::MAX]);
+        let spans = prices.iter().zip(ends).map(|((from, price), to)| (i128::from((to.min(end) - from).max(0)), price));
+        let cost: i128 = spans.map(|(span, price)| span * price).sum();
         prop_assert_eq!(sum(&rows), cost.div_euclid(3_600_000));
-        prop_assert_eq!(sum(&rows), i128::from(meter.cost_at(Time(end)).0));
+        prop_assert_eq!(sum(&rows), i128::from(lease.meter.cost_at(Time(end), &lease.prices).0));
         for row in &rows {
             let (first, last) = (row.from.min(row.to).0, row.from.max(row.to).0);
             prop_assert_eq!(first.div_euclid(DAY), (last - 1).div_euclid(DAY), "a row crosses midnight: {:?}", row);
@@ -110,6 +125,10 @@ proptest! {
             }
             prop_assert_eq!(row.account.as_ref().map(|account| account.workload), row.beneficiary.workload());
             prop_assert!(row.share.part > 0 && row.share.part <= row.share.of);
+            // The price that a row names is that of its time, or the mean: rounded once, for each hour of the row.
+            let exact = row.rate.0 as f64 * (row.to - row.from).0 as f64 / 3.6e6 * row.share.part as f64 / row.share.of as f64;
+            let rounding = 3.0 + (last - first) as f64 / 3.6e6 + exact.abs() * 1e-12;
+            prop_assert!((row.amount.0 as f64 - exact).abs() <= rounding, "{:?} is not {}", row, exact);
         }
     }
 
@@ -117,14 +136,15 @@ proptest! {
     fn a_meter_without_shares_charges_what_one_row_would(
         rates in proptest::collection::vec((1..DAY, 0..90_000_000_000_i64), 1..10),
     ) {
-        let mut meter = Meter::start(Time(0), NanoUsd(1));
+        let mut lease = start(0, 1);
         let mut accrued = crate::units::Accrued::default();
         let (mut rows, mut at, mut rate) = (Vec::new(), 0, 1);
         for (span, next) in rates {
             at += span;
             accrued.add(NanoUsd(rate), Span(span));
-            rows.extend(close(&mut meter, at, None, &[(JOB, Share::WHOLE)]));
-            (meter.rate, rate) = (NanoUsd(next), next);
+            rows.extend(close(&mut lease, at, None, &[(JOB, Share::WHOLE)]));
+            lease.prices.push(Time(at), NanoUsd(next));
+            rate = next;
         }
         prop_assert_eq!(sum(&rows), i128::from(accrued.total().0));
     }
@@ -132,9 +152,9 @@ proptest! {
 
 #[test]
 fn sevenths_are_exact_and_the_rest_is_idle() {
-    let mut meter = Meter::start(Time(0), NanoUsd(7_000_000_001));
+    let mut lease = start(0, 7_000_000_001);
     let charged = [(JOB, Share::new(3, 7)), (OTHER, Share::new(2, 7))];
-    let rows = close(&mut meter, 3_600_000, Some(&Arc::new(goods(1, UNSAID))), &charged);
+    let rows = close(&mut lease, 3_600_000, Some(&Arc::new(goods(1, UNSAID))), &charged);
     let shares: Vec<(Beneficiary, Share, i64)> =
         rows.iter().map(|row| (row.beneficiary, row.share, row.amount.0)).collect();
     let expected = [
@@ -148,28 +168,28 @@ fn sevenths_are_exact_and_the_rest_is_idle() {
 
 #[test]
 fn more_than_there_is_is_divided_in_proportion() {
-    let mut meter = Meter::start(Time(0), NanoUsd(4_000_000_000));
+    let mut lease = start(0, 4_000_000_000);
     let charged = [(JOB, Share::WHOLE), (OTHER, Share::new(1, 3))];
-    let amounts: Vec<i64> = close(&mut meter, 3_600_000, None, &charged).iter().map(|row| row.amount.0).collect();
+    let amounts: Vec<i64> = close(&mut lease, 3_600_000, None, &charged).iter().map(|row| row.amount.0).collect();
     assert_eq!(amounts, [3_000_000_000, 1_000_000_000]);
 }
 
 #[test]
 fn shares_without_a_common_denominator_lose_no_money() {
-    let mut meter = Meter::start(Time(0), NanoUsd(4_000_000_000));
+    let mut lease = start(0, 4_000_000_000);
     let odd = [(JOB, Share { part: 1, of: u64::MAX }), (OTHER, Share { part: 1, of: u64::MAX - 1 })];
-    let rows = close(&mut meter, 3_600_000, None, &odd);
+    let rows = close(&mut lease, 3_600_000, None, &odd);
     assert_eq!((rows.len(), rows[0].beneficiary, rows[0].amount), (1, JOB, NanoUsd(4_000_000_000)));
 }
 
 #[test]
 fn what_is_taken_back_is_taken_from_those_who_were_charged_on_the_day_that_they_were() {
-    let mut meter = Meter::start(Time(DAY / 2), NanoUsd(1_000_000_000));
-    let charged = close(&mut meter, DAY + DAY / 2, None, &[(JOB, Share::WHOLE)]);
-    meter.rate = NanoUsd(2_000_000_000);
-    let later = close(&mut meter, 2 * DAY, None, &[(OTHER, Share::WHOLE)]);
+    let mut lease = start(DAY / 2, 1_000_000_000);
+    let charged = close(&mut lease, DAY + DAY / 2, None, &[(JOB, Share::WHOLE)]);
+    lease.prices.push(Time(DAY + DAY / 2), NanoUsd(2_000_000_000));
+    let later = close(&mut lease, 2 * DAY, None, &[(OTHER, Share::WHOLE)]);
     // The news that it ended on the first day comes last, when nobody has it any more.
-    let back = close(&mut meter, DAY / 2 + 3_600_000, None, &[]);
+    let back = close(&mut lease, DAY / 2 + 3_600_000, None, &[]);
     let told: Vec<(Beneficiary, i64, i64, i64)> =
         back.iter().map(|row| (row.beneficiary, row.from.0, row.to.0, row.amount.0)).collect();
     let expected = [
@@ -185,39 +205,39 @@ fn what_is_taken_back_is_taken_from_those_who_were_charged_on_the_day_that_they_
 
 #[test]
 fn a_meter_that_runs_for_years_remembers_a_bounded_past() {
-    let mut meter = Meter::start(Time(0), NanoUsd(3_600_000));
+    let mut lease = start(0, 3_600_000);
     let mut rows = Vec::new();
     for guest in 1..=2_000 {
         let charged = [(Beneficiary::Workload(WorkloadId(guest)), Share::new(1, 2)), (JOB, Share::new(1, 2))];
-        rows.extend(close(&mut meter, guest as i64 * 1_000, None, &charged));
+        rows.extend(close(&mut lease, guest as i64 * 1_000, None, &charged));
     }
-    let stored = serde_json::to_value(&meter).expect("a value");
+    let stored = serde_json::to_value(&lease.meter).expect("a value");
     let length = |part: &str| stored[part].as_array().map(Vec::len);
     let kept = length("earlier").unwrap_or(0);
     assert!((256..512).contains(&kept), "{kept} stretches");
     assert_eq!(length("accounts"), Some(kept + 1));
     let read: Meter = serde_json::from_value(stored).expect("a meter");
-    assert_eq!(read, meter);
+    assert_eq!(read, lease.meter);
     // News of an end that is longer ago than that takes back what is known of, and no more.
-    rows.extend(close(&mut meter, 5_000, None, &[]));
+    rows.extend(close(&mut lease, 5_000, None, &[]));
     let first = 2_000 - kept as i64;
-    assert_eq!((meter.upto, sum(&rows)), (Time(first * 1_000), i128::from(first) * 1_000));
+    assert_eq!((lease.meter.upto, sum(&rows)), (Time(first * 1_000), i128::from(first) * 1_000));
 }
 
 #[test]
 fn a_stretch_that_goes_on_is_one() {
-    let mut meter = Meter::start(Time(0), NanoUsd(3_600_000));
+    let mut lease = start(0, 3_600_000);
     for second in 1..=50 {
-        close(&mut meter, second * 1_000, None, &[(JOB, Share::WHOLE)]);
+        close(&mut lease, second * 1_000, None, &[(JOB, Share::WHOLE)]);
     }
-    let back = close(&mut meter, 10_000, None, &[]);
+    let back = close(&mut lease, 10_000, None, &[]);
     assert_eq!((back.len(), sum(&back)), (1, -40_000));
 }
 
 #[test]
 fn news_that_comes_after_a_thousand_years_makes_few_rows() {
-    let mut meter = Meter::start(Time(5), NanoUsd(1_000));
-    let rows = close(&mut meter, 365_000 * DAY, None, &[(JOB, Share::WHOLE)]);
+    let mut lease = start(5, 1_000);
+    let rows = close(&mut lease, 365_000 * DAY, None, &[(JOB, Share::WHOLE)]);
     assert_eq!(rows.len(), MOST_DAYS);
     assert_eq!(sum(&rows), (365_000_i128 * i128::from(DAY) - 5) * 1_000 / 3_600_000);
 }

@@ -110,7 +110,7 @@ mod tests {
     use std::sync::Arc;
     use tokio::sync::{mpsc, watch};
     use windfall_core::brain::Config;
-    use windfall_core::ledger::{Account, Beneficiary, Bought, Charge, Meter, Share};
+    use windfall_core::ledger::{Account, Beneficiary, Bought, Charge, Meter, PriceLine, Share};
     use windfall_core::{
         Body, Brain, Decision, DecisionId, Event, Installation, JobSpec, LeaseId, NanoUsd, OfferId, Reason, Record,
         Want, Workload, WorkloadId,
@@ -122,9 +122,11 @@ mod tests {
     fn row(minute: i64, owner: &str) -> LedgerRow {
         let lease = LeaseId { group: DecisionId { installation: Installation(1), seq: 3 }, slot: 0 };
         let spec = JobSpec { owner: owner.to_owned(), ..JobSpec::named("job", vec!["run".to_owned()]) };
-        let mut meter = Meter::start(Time(minute * 60_000), NanoUsd(60_000_000_000));
+        let from = Time(minute * 60_000);
+        let prices = PriceLine::starting(from, NanoUsd(60_000_000_000));
+        let mut meter = Meter::start(from, &prices);
         let offer = OfferId::new("offer");
-        let bought = Bought::lease(1, lease, &offer, None);
+        let bought = Bought::lease(1, lease, (&offer, &prices), None);
         let charged = [Charge::of(Beneficiary::Workload(WorkloadId(1)), Share::WHOLE)];
         let to = Time((minute + 1) * 60_000);
         meter.close(to, bought, charged.to_vec(), |id| Some(Account::of(id, &spec))).remove(0)

@@ -5,7 +5,9 @@ use super::show::{self, Asked};
 use super::sums::Sums;
 use proptest::prelude::*;
 use std::sync::Arc;
-use windfall_core::ledger::{Account, Beneficiary, Bought, Charge, Goods, HostShape, Meter, NodeMeter, Share, Split};
+use windfall_core::ledger::{
+    Account, Beneficiary, Bought, Charge, Goods, HostShape, Meter, NodeMeter, PriceLine, Share, Split,
+};
 use windfall_core::{
     DecisionId, Installation, JobSpec, LeaseId, LedgerRow, Market, NanoUsd, NodeId, OfferId, Span, Time, WorkloadId,
 };
@@ -42,9 +44,10 @@ fn rows(lease: u64, hours: i64, rate: f64, goods: Option<&Goods>, of: &[(&Accoun
     let offer = OfferId::new("an offer");
     let charged: Vec<Charge> =
         of.iter().map(|(account, share)| Charge::of(Beneficiary::Workload(account.workload), *share)).collect();
-    let mut meter = Meter::start(EVENING, NanoUsd::from_dollars(rate));
+    let prices = PriceLine::starting(EVENING, NanoUsd::from_dollars(rate));
+    let mut meter = Meter::start(EVENING, &prices);
     let goods = goods.cloned().map(Arc::new);
-    let bought = Bought::lease(1, id, &offer, goods.as_ref());
+    let bought = Bought::lease(1, id, (&offer, &prices), goods.as_ref());
     let whose = |id| of.iter().map(|(account, _)| (*account).clone()).find(|account| account.workload == id);
     meter.close(EVENING + Span(hours * HOUR.0), bought, charged, whose)
 }

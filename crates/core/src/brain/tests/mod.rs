@@ -354,7 +354,7 @@ fn the_parts_of_a_state_put_together_are_the_state() {
     let mut parts = BTreeMap::new();
     world.brain.each_part(|name, text| assert_eq!(parts.insert(name, text), None, "a name is one part's"));
     let tables: BTreeSet<&str> = parts.keys().filter_map(|name| Some(name.split_once('/')?.0)).collect();
-    assert_eq!(tables, ["closed", "groups", "jobs", "keys", "leases", "offers"].into());
+    assert_eq!(tables, ["closed", "groups", "jobs", "keys", "leases", "offers", "prices"].into());
     let whole = |parts: &BTreeMap<String, String>| {
         put_together(parts.iter().map(|(name, text)| (name.as_str(), text.as_str())))
     };
