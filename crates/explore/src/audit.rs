@@ -37,7 +37,8 @@ pub(crate) struct Audit {
     pub last_seq: u64,
     pub last_ledger: u64,
     pub kinds: BTreeMap<&'static str, u64>,
-    prices: BTreeMap<OfferId, NanoUsd>,
+    /// Prices of each offer, and since when.
+    prices: BTreeMap<OfferId, Vec<(Time, NanoUsd)>>,
     /// The pool of each offer.
     pools: BTreeMap<OfferId, PoolId>,
     bills: BTreeMap<LeaseId, Bill>,
@@ -70,6 +71,13 @@ pub(crate) struct Audit {
     pub installation: Installation,
     pub books: LedgerAudit,
     pub digest: u64,
+}
+
+/// What an offer cost from a moment on, as far as it was seen; before that, what was seen first.
+fn prices_since(all: &BTreeMap<OfferId, Vec<(Time, NanoUsd)>>, offer: &OfferId, since: Time) -> Vec<(Time, NanoUsd)> {
+    let Some(prices) = all.get(offer) else { return vec![(since, NanoUsd(0))] };
+    let first = prices.partition_point(|(at, _)| *at <= since).saturating_sub(1);
+    prices[first..].iter().map(|(at, price)| (since.max(*at), *price)).collect()
 }
 
 impl Audit {
@@ -139,7 +147,9 @@ impl Audit {
                 self.books.shown(&offer);
                 self.pools.insert(offer.id.clone(), offer.pool.clone());
                 let price = offer.price_per_hour;
-                let before = self.prices.insert(offer.id.clone(), price);
+                let known = self.prices.entry(offer.id.clone()).or_default();
+                let before = known.last().map(|(_, price)| *price);
+                known.push((at, price));
                 if before.is_some_and(|before| before != price) {
                     let of_offer = |bill: &&mut Bill| bill.offer == offer.id && bill.up.is_some();
                     let whole = self.books.nodes.is_whole(&offer.pool);
@@ -152,10 +162,9 @@ impl Audit {
                 if let Some(bill) = self.bills.get_mut(&lease) {
                     bill.offer = terms.offer.clone().unwrap_or(bill.offer.clone());
                     self.books.became(lease, &bill.offer);
-                    // The price of the stretch before it was seen is the one known when it was seen.
                     let since = since.clamp(bill.asked_at, at);
                     bill.up = Some(since);
-                    bill.prices = vec![(since, self.prices.get(&bill.offer).copied().unwrap_or_default())];
+                    bill.prices = prices_since(&self.prices, &bill.offer, since);
                     self.on_node(lease, since, &terms);
                 }
             }
@@ -179,8 +188,7 @@ impl Audit {
             }
             Event::LeaseFound { lease, offer, since, until } => {
                 self.books.bought(lease, &offer, true);
-                let price = self.prices.get(&offer).copied().unwrap_or_default();
-                let prices = since.map(|since| (since, price)).into_iter().collect();
+                let prices = since.map(|since| prices_since(&self.prices, &offer, since)).unwrap_or_default();
                 self.bills.insert(lease, Bill { up: since, prices, ..Bill::asked(offer, None, Time(0)) });
                 since.iter().for_each(|since| self.on_node(lease, *since, &LeaseTerms::default()));
                 if until.is_some() {
@@ -308,7 +316,8 @@ impl Audit {
         if self.sharing.contains(&workload) {
             // Who has which part for how long is the brain's own count: of what it has written, each row is checked.
             let written = i128::from(self.written.get(&workload).copied().unwrap_or(0));
-            let dearest = self.prices.values().max().map_or(0, |price| i128::from(price.0));
+            let last = self.prices.values().filter_map(|prices| prices.last());
+            let dearest = last.map(|(_, price)| i128::from(price.0)).max().unwrap_or(0);
             return (written, dearest);
         }
         let mut spent = i128::from(self.paid.get(&workload).copied().unwrap_or(0));

@@ -130,7 +130,7 @@ impl Brain {
         let before = line.rate();
         line.push(self.now, NanoUsd(offer.price_per_hour.0.clamp(-HIGHEST, HIGHEST)));
         if self.leases.count_of(&offer.id) == 0 {
-            line.forget(1);
+            line.forget_days();
         }
         if line.rate() != before {
             let with_budget = |id: &WorkloadId| self.jobs.get(id).is_some_and(|job| job.spec.budget.is_some());

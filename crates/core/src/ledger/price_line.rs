@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Prices that are kept at least; twice as many are kept at most, and midnights. News that is older than these cannot be
 /// charged by the prices of its time.
-const REMEMBERED: usize = 512;
+const REMEMBERED: usize = 128;
 
 /// Midnights that are kept: rows end at them, also of leases that were not charged for a long time.
 const MOST_DAYS: usize = super::MOST_DAYS;
@@ -65,7 +65,7 @@ impl PriceLine {
     }
 
     /// Forgets all but so many of the latest prices; sums stay what they are.
-    pub fn forget(&mut self, most: usize) {
+    fn forget(&mut self, most: usize) {
         let surplus = self.points.len().saturating_sub(most.max(1));
         if surplus == 0 {
             return;
@@ -76,6 +76,12 @@ impl PriceLine {
         self.points.retain(|point| place.next().is_some_and(|place| place >= surplus) || is_midnight(point));
         let midnights = self.points.len().saturating_sub(most.max(1) + MOST_DAYS);
         self.points.drain(..midnights);
+    }
+
+    /// Nobody has anything of it that was not charged for days.
+    pub fn forget_days(&mut self) {
+        let exact = self.since;
+        self.points.retain(|point| exact.is_none_or(|exact| point.0 >= exact));
     }
 
     /// The first moment of which sums are exact; none where all are.
@@ -151,7 +157,9 @@ mod tests {
         let kept = &whole[whole.len() - MOST_DAYS / 2..];
         assert!(kept.iter().all(|(at, exact)| line.sum(Time(*at)) == *exact));
         let since = line.since().expect("something is forgotten").0;
-        assert!(since > 0 && since < 99_999 * 600_000 - 500 * 600_000);
+        assert!(since > 0 && since < 99_999 * 600_000 - (REMEMBERED as i64 - 2) * 600_000);
+        line.forget_days();
+        assert!(line.points.len() < 2 * REMEMBERED + MOST_DAYS && line.points[0].0.0 == since);
         line.forget(1);
         assert_eq!(line.sum(Time(99_999 * 600_000)), exact, "what is to come goes on from there");
     }
