@@ -130,7 +130,9 @@ impl NodeAudit {
         if row.goods.as_deref() != self.goods.get(node) || row.offer.is_some() {
             return Err("a ledger row names other goods than the node that was paid for".to_owned());
         }
-        let published = self.rates.get(node).is_some_and(|rates| rates.iter().any(|(_, rate)| *rate == row.rate));
+        // What is taken back at once may have had several: the row says their mean.
+        let rates = || self.rates.get(node).into_iter().flatten().map(|(_, rate)| *rate);
+        let published = rates().any(|rate| rate <= row.rate) && rates().any(|rate| rate >= row.rate);
         let of_lease = matches!(row.beneficiary, Beneficiary::Workload(_) | Beneficiary::Overhead);
         if !published || row.lease.is_some() != of_lease {
             return Err("a ledger row of a node has another rate, or another lease, than there was".to_owned());

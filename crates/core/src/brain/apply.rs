@@ -107,7 +107,8 @@ impl Brain {
             self.leases.offers_with_room(&person).for_each(|offer| self.awake.room(&person, offer));
         }
         self.jobs.insert(job);
-        self.keys.add(key, id, RECENT_KEYS.max(self.jobs.len()));
+        let jobs = &self.jobs;
+        self.keys.add(key, id, RECENT_KEYS.max(jobs.len()), |id| jobs.contains_key(&id));
     }
 
     fn on_offer_seen(&mut self, seq: u64, offer: &Offer) {
@@ -212,6 +213,7 @@ impl Brain {
             self.final_views.extend(self.view(workload, self.now));
             self.jobs.get(&workload).into_iter().for_each(|job| self.awake.forget(job));
             self.jobs.remove(workload);
+            self.keys.forget(workload);
             self.following.forget(workload);
         }
     }

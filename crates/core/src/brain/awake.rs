@@ -13,6 +13,10 @@ use crate::offer::{Offer, OfferId};
 use crate::units::{NanoUsd, Span, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Jobs that are looked at in one step because their moment has come. The others' turn is the next step, at once: somebody
+/// who submits between the two does not wait for all of them.
+const MOST_DUE: usize = 500;
+
 /// Who is to be looked at, and what those who are not have seen.
 #[derive(Clone, Debug)]
 pub(super) struct Awake {
@@ -327,7 +331,8 @@ impl Brain {
             let everyone = Source { ids: Box::new(self.jobs.keys().copied()), stir: Stir::Any };
             return Sources { sources: vec![everyone], offers, rooms: self.all_rooms() };
         }
-        let mut own: BTreeSet<WorkloadId> = awake.jobs.iter().copied().chain(awake.due(now)).collect();
+        let due = awake.due(now).take(MOST_DUE);
+        let mut own: BTreeSet<WorkloadId> = awake.jobs.iter().copied().chain(due).collect();
         own.extend(own.iter().flat_map(|holder| awake.rooms.waiting_for(*holder)).collect::<Vec<_>>());
         let mut sources = vec![Source { ids: Box::new(own.into_iter()), stir: Stir::Any }];
         let reopened = awake.reopening.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| id);
@@ -358,7 +363,16 @@ impl Brain {
         changed: &BTreeMap<&OfferId, Option<Shown>>,
         sources: &mut Vec<Source<'a>>,
     ) {
-        sources.push(Source { ids: Box::new(self.jobs.with_fallback()), stir: Stir::Any });
+        let could_have =
+            |job: &Job, shown: &Shown| fits(&job.spec.resources, &shown.offer) || job.smaller(&shown.offer).is_some();
+        let falls_back: Vec<WorkloadId> = self
+            .jobs
+            .with_fallback()
+            .filter_map(|id| self.jobs.get(&id))
+            .filter(|job| before.into_iter().chain(after).any(|shown| could_have(job, shown)))
+            .map(|job| job.id)
+            .collect();
+        sources.push(Source { ids: Box::new(falls_back.into_iter()), stir: Stir::Any });
         sources.push(Source { ids: Box::new(self.concerned_holders(id, before, after).into_iter()), stir: Stir::Any });
         let passes_firm = before.zip(after).is_some_and(|(before, after)| self.passes_firm(before, after, changed));
         let accepts = |class: &FitClass, shown: Option<&Shown>| shown.is_some_and(|shown| fits(&class.1, &shown.offer));

@@ -142,10 +142,10 @@ impl Lookouts {
         if self.0.get(&gang).is_some_and(|same| same.contains_key(resources)) {
             return;
         }
-        if self.0.values().map(BTreeMap::len).sum::<usize>() >= MOST {
-            let mut classes = self.all().map(|lookout| (lookout.gang, lookout.resources.clone()));
-            let idle = classes.find(|class| !is_used(class));
-            drop(classes);
+        let surplus = (self.0.values().map(BTreeMap::len).sum::<usize>() + 1).saturating_sub(MOST);
+        if surplus > 0 {
+            let classes = self.all().map(|lookout| (lookout.gang, lookout.resources.clone()));
+            let idle: Vec<FitClass> = classes.filter(|class| !is_used(class)).take(surplus).collect();
             idle.into_iter().for_each(|(gang, asks)| _ = self.0.entry(gang).or_default().remove(&asks));
         }
         let watched = offers.filter(|offer| offer.market.can_be_taken() && fits(resources, offer));

@@ -90,7 +90,7 @@ impl Brain {
         leases.iter().for_each(|(id, lease)| part("leases", id, codec::encode(lease)));
         groups.iter().for_each(|(id, group)| part("groups", id, codec::encode(group)));
         // Their order is that of their numbers.
-        keys.iter().for_each(|entry| part("keys", &format!("{:020}", entry.1.0), codec::encode(entry)));
+        keys.iter().for_each(|entry| part("keys", &format!("{:020}", entry.1.0), codec::encode(&entry)));
         closed.iter().for_each(|(id, end)| part("closed", id, codec::encode(&(id, end))));
         let rest = Rest {
             installation,

@@ -6,26 +6,43 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Keys of the latest submissions, the newest last.
+/// Keys of the latest submissions, the newest last, and of all whose jobs are there: who asks again whether a submission was
+/// accepted must not start a second job.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(from = "VecDeque<(Arc<str>, WorkloadId)>", into = "VecDeque<(Arc<str>, WorkloadId)>")]
 pub(super) struct Keys {
     in_order: VecDeque<(Arc<str>, WorkloadId)>,
     by_key: BTreeMap<Arc<str>, WorkloadId>,
+    /// Earlier ones, of jobs that were still there.
+    of_live: BTreeMap<WorkloadId, Arc<str>>,
 }
 
 impl Keys {
-    /// Adds one, and forgets the oldest beyond so many.
-    pub fn add(&mut self, key: &str, id: WorkloadId, most: usize) {
+    /// Adds one, and forgets the oldest beyond so many, but for those of jobs that are there.
+    pub fn add(&mut self, key: &str, id: WorkloadId, most: usize, is_there: impl Fn(WorkloadId) -> bool) {
         let key: Arc<str> = key.into();
         self.by_key.insert(Arc::clone(&key), id);
         self.in_order.push_back((key, id));
         while self.in_order.len() > most {
             let Some((oldest, id)) = self.in_order.pop_front() else { return };
-            // The same key may have come again since.
-            if self.by_key.get(&oldest) == Some(&id) {
-                self.by_key.remove(&oldest);
+            match is_there(id) {
+                true => _ = self.of_live.insert(id, oldest),
+                false => self.remove(&oldest, id),
             }
+        }
+    }
+
+    /// A job is not there any more.
+    pub fn forget(&mut self, id: WorkloadId) {
+        if let Some(key) = self.of_live.remove(&id) {
+            self.remove(&key, id);
+        }
+    }
+
+    fn remove(&mut self, key: &str, id: WorkloadId) {
+        // The same key may have come again since.
+        if self.by_key.get(key) == Some(&id) {
+            self.by_key.remove(key);
         }
     }
 
@@ -34,8 +51,9 @@ impl Keys {
     }
 
     /// The oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = &(Arc<str>, WorkloadId)> {
-        self.in_order.iter()
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, WorkloadId)> {
+        let earlier = self.of_live.iter().map(|(id, key)| (key, *id));
+        earlier.chain(self.in_order.iter().map(|(key, id)| (key, *id)))
     }
 
     pub fn newest(&self) -> Option<WorkloadId> {
@@ -46,13 +64,13 @@ impl Keys {
 impl From<VecDeque<(Arc<str>, WorkloadId)>> for Keys {
     fn from(in_order: VecDeque<(Arc<str>, WorkloadId)>) -> Keys {
         let by_key = in_order.iter().cloned().collect();
-        Keys { in_order, by_key }
+        Keys { in_order, by_key, of_live: BTreeMap::new() }
     }
 }
 
 impl From<Keys> for VecDeque<(Arc<str>, WorkloadId)> {
     fn from(keys: Keys) -> Self {
-        keys.in_order
+        keys.iter().map(|(key, id)| (Arc::clone(key), id)).collect()
     }
 }
 
@@ -103,5 +121,29 @@ impl From<Vec<(LeaseId, Time)>> for Closed {
 impl From<Closed> for Vec<(LeaseId, Time)> {
     fn from(closed: Closed) -> Self {
         closed.by_end.into_iter().map(|(end, id)| (id, end)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_of_a_job_that_is_there_is_not_forgotten_however_many_come_after_it() {
+        let mut keys = Keys::default();
+        let is_there = |id: WorkloadId| id.0 == 1;
+        (1..=100).for_each(|id| keys.add(&format!("key-{id}"), WorkloadId(id), 10, is_there));
+        let found = |keys: &Keys, id: u64| keys.find(&format!("key-{id}"));
+        assert_eq!(
+            (found(&keys, 1), found(&keys, 2), found(&keys, 91)),
+            (Some(WorkloadId(1)), None, Some(WorkloadId(91)))
+        );
+        let stored = serde_json::to_string(&keys).expect("text");
+        let mut read: Keys = serde_json::from_str(&stored).expect("keys");
+        assert_eq!((found(&read, 1), read.iter().count()), (Some(WorkloadId(1)), 11));
+        read.add("key-101", WorkloadId(101), 10, is_there);
+        assert_eq!((found(&read, 1), found(&read, 92)), (Some(WorkloadId(1)), Some(WorkloadId(92))));
+        read.forget(WorkloadId(1));
+        assert_eq!((found(&read, 1), read.iter().count()), (None, 10));
     }
 }
