@@ -236,7 +236,7 @@ pub struct ExplainArgs {
 }
 
 /// The world of a new state directory.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct UpArgs {
     /// The recorded market to replay
     #[arg(long, value_name = "NAME")]

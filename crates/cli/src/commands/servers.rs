@@ -9,7 +9,7 @@ use windfall_core::Span;
 use windfall_core::english::{counted, with_causes};
 use windfall_core::view::JobView;
 use windfall_server::api_types::{Hello, JobAnswer, Problem};
-use windfall_server::client::{Client, startup_failure};
+use windfall_server::client::{Client, STORE_VARIABLE, startup_failure};
 use windfall_server::client::{Code, Failure};
 use windfall_server::home::{HomeError, RemoteSettings, WorldSettings};
 use windfall_server::{ServeError, Settings};
@@ -64,9 +64,10 @@ pub fn serve(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
     close_inherited();
     let idle_after =
         std::env::var("WINDFALL_IDLE").ok().and_then(|text| text.parse().ok()).map_or(IDLE, Duration::from_secs);
+    let store = args.store.clone().or_else(|| std::env::var(STORE_VARIABLE).ok());
     let settings = Settings {
         home: here.home.clone(),
-        world: world(args),
+        world: world(&UpArgs { store, ..args.clone() }),
         idle_after,
         policy: std::env::var("WINDFALL_POLICY").ok(),
         bound: args.bound_to.map(windfall_server::Bound::to),
@@ -145,7 +146,6 @@ pub async fn up(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
     add("zones", (!args.zones.is_empty()).then(|| args.zones.join(",")));
     add("from-hours", args.from_hours.map(|hours| hours.to_string()));
     add("speed", args.speed.map(|speed| speed.to_string()));
-    add("store", args.store.clone());
     for engine in &args.engine {
         if !engine.split_once('=').is_some_and(|(name, socket)| !name.is_empty() && socket.starts_with('/')) {
             let failure = Failure::new(Code::BadInput, format!("--engine: not NAME=SOCKET: {engine}"));
@@ -160,7 +160,7 @@ pub async fn up(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
     if let Some(wanted) = &wanted {
         check(here, wanted).await?;
     }
-    let hello = Client::new(&here.home, serve_args).ensure().await?;
+    let hello = Client::new(&here.home, serve_args).with_store(args.store.clone()).ensure().await?;
     // The server that answers may be one that somebody else started at the same moment.
     standing(here, wanted.as_ref())?;
     tell(here, &hello, "a server runs");

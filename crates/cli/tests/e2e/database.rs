@@ -134,6 +134,11 @@ fn setting(name: &str, default: u64) -> u64 {
 
 fn up(testbed: &Testbed, database: &Database) {
     testbed.run(&["up", "--market", "steady", "--speed", "60", "--store", &database.address()]).ends_with(0);
+    // An address may hold a password, and everybody on a machine sees a program's arguments.
+    for pid in server_pids(testbed) {
+        let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        assert!(!String::from_utf8_lossy(&arguments).contains("postgres:"), "the server's arguments name its store");
+    }
 }
 
 fn server_pids(testbed: &Testbed) -> Vec<i32> {

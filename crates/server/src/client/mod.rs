@@ -39,11 +39,16 @@ const BEATS_WITHIN: Duration = Duration::from_secs(20);
 /// Longer than a checkpoint store may take to be looked at.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 
+/// Tells a server that is started where it keeps its state.
+pub const STORE_VARIABLE: &str = "WINDFALL_SERVE_STORE";
+
 /// A client.
 #[derive(Clone, Debug)]
 pub struct Client {
     home: PathBuf,
     serve_args: Vec<String>,
+    /// Where that server keeps its state: everybody on the machine sees a program's arguments, and this may hold a password.
+    serve_store: Option<String>,
     /// It was said that an answer is long in coming.
     said_silent: Arc<AtomicBool>,
 }
@@ -57,7 +62,12 @@ pub struct Lines {
 impl Client {
     /// A client for a state directory; `serve_args` go to a server that it has to start.
     pub fn new(home: &Path, serve_args: Vec<String>) -> Client {
-        Client { home: home.to_owned(), serve_args, said_silent: Arc::default() }
+        Client { home: home.to_owned(), serve_args, serve_store: None, said_silent: Arc::default() }
+    }
+
+    /// A server that it has to start keeps its state there.
+    pub fn with_store(self, serve_store: Option<String>) -> Client {
+        Client { serve_store, ..self }
     }
 
     /// The server's greeting; starts one where none answers, and replaces one that is older than this client.
@@ -197,6 +207,7 @@ impl Client {
             .args(&self.serve_args)
             .arg("--home")
             .arg(&home.path)
+            .envs(self.serve_store.iter().map(|store| (STORE_VARIABLE, store)))
             .current_dir("/")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
