@@ -10,6 +10,7 @@ use super::{Brain, Job, Lease};
 use crate::ids::{DecisionId, PoolId, WorkloadId};
 use crate::market::foresight::PlanTerms;
 use crate::offer::{Offer, OfferId};
+use crate::spec::Ask;
 use crate::units::{NanoUsd, Span, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -234,10 +235,14 @@ impl Awake {
                 None => self.shown.remove(&id),
             };
         }
-        for (id, lookers) in &mut self.lookers {
+        let mut by_asks: BTreeMap<&[Ask], Vec<WorkloadId>> = BTreeMap::new();
+        for job in looked.jobs.iter().filter_map(|job| jobs.get(&job.id)) {
+            by_asks.entry(&job.spec.resources).or_default().push(job.id);
+        }
+        for (id, lookers) in self.lookers.iter_mut().filter(|_| !by_asks.is_empty()) {
             let Some(open) = self.shown.get(id).filter(|shown| shown.has(1)) else { continue };
-            let saw = looked.jobs.iter().filter_map(|job| jobs.get(&job.id));
-            lookers.extend(saw.filter(|job| fits(&job.spec.resources, &open.offer)).map(|job| job.id));
+            let fitting = by_asks.iter().filter(|(asks, _)| fits(asks, &open.offer));
+            lookers.extend(fitting.flat_map(|(_, ids)| ids));
         }
         for job in looked.jobs {
             self.set_moment(job.id, job.moment);
