@@ -66,7 +66,7 @@ impl Reader {
         let terms = bill::Terms { deadline_in: submission.deadline_in, on_demand };
         let forecast = bill::forecast(spec, terms, &offers, &recordings);
         let notes = JobNotes { env: submission.env, rest: LastingNotes { foreign, forecast } };
-        let notes = notes.to_store(&self.archive.seal);
+        let notes = notes.to_store(&self.archive.seal, &submission.key);
         let Submission { key, spec, deadline_in, .. } = submission;
         Ok(Prepared { key, spec, deadline_in, remarks, notes })
     }
