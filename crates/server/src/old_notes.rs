@@ -87,7 +87,9 @@ pub fn to_clear(home: &Home, brain: &Brain) -> Option<BTreeMap<String, u64>> {
 /// Takes the environments out of what [`move_to_store`] has left in folders, beside the loop: of jobs that have ended, and of
 /// those whose notes were moved and whose file was not removed any more.
 pub async fn clear_folders(home: Arc<Home>, store: Arc<dyn Store>, live: BTreeMap<String, u64>) {
-    let keys = match folders(&home) {
+    let looked_in = Arc::clone(&home);
+    let keys = tokio::task::spawn_blocking(move || folders(&looked_in)).await;
+    let keys = match keys.unwrap_or_else(|error| Err(io::Error::other(error))) {
         Ok(keys) => keys,
         Err(error) => return log(&format!("old notes of jobs stay in their folders: {error}")),
     };
