@@ -66,7 +66,7 @@ impl Reader {
         let terms = bill::Terms { deadline_in: submission.deadline_in, on_demand };
         let forecast = bill::forecast(spec, terms, &offers, &recordings);
         let notes = JobNotes { env: submission.env, rest: LastingNotes { foreign, forecast } };
-        let notes = notes.to_store(&self.archive.seal);
+        let notes = notes.to_store(&self.archive.seal, &submission.key);
         let Submission { key, spec, deadline_in, .. } = submission;
         Ok(Prepared { key, spec, deadline_in, remarks, notes })
     }
@@ -84,7 +84,7 @@ impl Reader {
         let own = || spec.checkpoint.path.as_deref().and_then(|path| self.state_directory(path));
         let of_others = |brain: &Brain, paths: &SavePaths| {
             let in_use = spec.checkpoint.path.as_ref().and_then(|path| path_in_use(brain, paths, path));
-            let continued = || spec.continues.as_ref().and_then(|from| continued_already(brain, from));
+            let continued = || spec.continues.as_ref().and_then(|from| continued_already(brain, paths, from));
             let refused = in_use.or_else(continued).map(|refused| refusal(&refused));
             refused.or_else(|| (!submission.wait).then(|| self.hopeless(brain, spec, submission.deadline_in)).flatten())
         };

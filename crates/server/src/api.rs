@@ -40,7 +40,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const BEAT: Duration = Duration::from_secs(3);
 /// How long a request waits for a job that has ended to give back its machines.
 const SETTLING: Duration = Duration::from_secs(20);
-/// Ended jobs in one answer.
+/// Jobs in one answer, live or ended: whoever wants more asks for the next page.
 const MOST_LISTED: u32 = 10_000;
 /// A job file and an environment fit many times into this.
 const LARGEST_BODY: usize = 8 << 20;
@@ -295,10 +295,11 @@ async fn jobs(
     asker: Asker,
     Query(query): Query<JobsQuery>,
 ) -> Result<Json<Vec<JobView>>, Problem> {
-    let (limit, before) = (query.limit.map_or(usize::MAX, |limit| limit as usize), query.before);
-    let mut live = api.reader.live(query.name.as_deref(), before, limit);
+    let most = query.limit.unwrap_or(MOST_LISTED).min(MOST_LISTED);
+    let (limit, before) = (most as usize, query.before);
+    let mut live = api.reader.live(query.name.as_deref(), before, limit).await;
     if query.all {
-        let limit = query.limit.unwrap_or(100).min(MOST_LISTED);
+        let limit = query.limit.map_or(100, |_| most);
         let wanted = JobQuery { name: query.name, limit, before, ..JobQuery::default() };
         let rows = api.reader.archive.store.jobs(&wanted).await;
         let rows = rows.map_err(|error| problem(503, "store-refused", &error.to_string()))?;

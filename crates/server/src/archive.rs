@@ -3,9 +3,9 @@
 use crate::api_types::{Bill, JobAnswer, Problem};
 use crate::engines::Engines;
 use crate::home::Home;
-use crate::notes::{self, JobNotes, LastingNotes};
+use crate::notes::{JobNotes, LastingNotes, NotesError};
 use crate::seal::Seal;
-use crate::{bill, logs, problem};
+use crate::{bill, logs, old_notes, problem};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use windfall_core::WorkloadId;
@@ -32,25 +32,24 @@ impl Archive {
             .map_err(|error| problem(500, "unreadable-job", &error.to_string()))
     }
 
-    /// The notes of a job, live or ended.
-    pub async fn notes(&self, id: WorkloadId) -> Result<JobNotes, Problem> {
-        let notes = self.store.notes(id.0).await;
-        let notes = notes.map_err(|error| problem(503, "store-refused", &with_causes(&error)))?;
-        let notes = notes.ok_or_else(|| problem(404, "no-such-job", &format!("the store has no notes of job {id}")))?;
-        JobNotes::of_store(&notes, &self.seal).ok_or_else(|| {
-            let text =
-                format!("the notes of job {id} cannot be read, or were sealed with another key than secrets.key");
-            problem(500, "unreadable-notes", &text)
-        })
+    /// The notes of a live job.
+    pub async fn notes(&self, id: WorkloadId, key: &str) -> Result<JobNotes, NotesError> {
+        let notes = self.store.notes(id.0).await?.ok_or(NotesError::Missing { job: id.0 })?;
+        JobNotes::of_store(&notes, &self.seal, key)
     }
 
     /// What is kept of a job for good, also where an earlier server left it in the job's folder.
     pub async fn lasting_notes(&self, id: WorkloadId, key: &str) -> Result<LastingNotes, Problem> {
-        match self.notes(id).await {
-            Err(problem) if problem.status == 404 => {
-                notes::left_in_folder(&self.home, key).map(|notes| notes.rest).ok_or(problem)
+        let stored = self.store.notes(id.0).await;
+        let stored = stored.map_err(|error| problem(503, "store-refused", &with_causes(&error)))?;
+        match stored {
+            Some(notes) => {
+                LastingNotes::of_store(&notes).map_err(|error| problem(500, "unreadable-notes", &error.to_string()))
             }
-            notes => notes.map(|notes| notes.rest),
+            None => {
+                let left = old_notes::left_in_folder(&self.home, key).map(|notes| notes.rest);
+                left.ok_or_else(|| problem(404, "no-such-job", &format!("there are no notes of job {id}")))
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use windfall_core::brain::Open;
 use windfall_core::worker::{StartOrder, WorkerView};
 use windfall_core::{
     Allocation, Brain, Decision, DecisionId, Event, GroupPhase, LeaseId, Node, NodeId, Offer, OfferId, Pool, PoolId,
-    Span, StintId, Trouble, Want, Work, WorkloadId,
+    Span, StintId, Trouble, TroubleKind, Want, Work, WorkerEnd, WorkloadId,
 };
 use windfall_exec::{AgentLink, Engine, EngineError, LeaseState, Owned, SeenGroup, SeenLease};
 
@@ -35,10 +35,10 @@ pub enum Task {
 /// What is known of a job beside the brain: its folders. The environment of the submitting terminal is filled in when the
 /// task is carried out, beside the loop ([`Task::equip`]).
 pub trait JobFolders: Send + Sync {
-    /// The order that starts one rank of a stint; none when the job's folder is lost. Its devices and the port of
+    /// The order that starts one rank of a stint; none when the brain does not know that stint any more. Its devices and the port of
     /// rank 0 follow from where it runs and are filled in by [`task`].
     fn start_order(&self, brain: &Brain, stint: StintId, rank: u32) -> Option<StartOrder>;
-    /// How to reach the store of a job's checkpoints; none when the job's folder is lost.
+    /// How to reach the store of a job's checkpoints; none when the brain does not know the job any more.
     fn store_access(&self, brain: &Brain, workload: WorkloadId) -> Option<StoreAccess>;
 }
 
@@ -185,6 +185,26 @@ impl Task {
             Task::CheckStore(_, access) => fill_in(&mut access.env),
             _ => {}
         }
+    }
+
+    /// What comes of it where what [`Task::equip`] needs can never be read: its workers end as if their agents had said
+    /// so, and the job with them. Nobody pays for a lease that waits for what does not come.
+    pub fn never_equipped(&self, why: &str) -> Performed {
+        let events = match self {
+            Task::Start(orders) => {
+                let ended = |order: &StartOrder| {
+                    let end = WorkerEnd::NeverRan { why: why.to_owned() };
+                    Event::WorkerEnded { stint: order.stint, rank: order.rank, end, settled: true }
+                };
+                orders.iter().map(|(_, order)| ended(order)).collect()
+            }
+            Task::CheckStore(workload, _) => {
+                let trouble = Trouble { kind: TroubleKind::StoreDenied, text: why.to_owned() };
+                vec![Event::StoreChecked { workload: *workload, trouble: Some(trouble) }]
+            }
+            _ => Vec::new(),
+        };
+        Performed { events, again: false }
     }
 
     /// The engine that is to do it; none of what agents and stores do.

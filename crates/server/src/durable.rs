@@ -1,6 +1,6 @@
 //! The state as the log has it: what people are shown, what a failed commit goes back to, and what snapshots are made of.
 //! The loop's own brain is ahead of it by the commit that is on its way. Readers share it with the loop and never enter
-//! the loop: they hold it for a few jobs at a time, and the loop waits for them for no longer than that.
+//! the loop: lists of jobs are read a few jobs at a time, other questions in one go, and the loop waits that long.
 
 use crate::save_paths::SavePaths;
 use std::sync::{PoisonError, RwLock};

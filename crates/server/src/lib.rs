@@ -23,6 +23,7 @@ mod listener;
 mod logs;
 mod merge;
 mod notes;
+mod old_notes;
 mod principal;
 mod probe;
 mod reader;

@@ -4,13 +4,12 @@
 //! deletes what may be secret.
 
 use crate::api_types::Forecast;
-use crate::home::Home;
 use crate::seal::Seal;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use windfall_core::{Brain, JobSpec};
-use windfall_store::{Commit, Notes, Store, StoreError};
+use std::path::Path;
+use windfall_core::{Brain, JobSpec, WorkloadId};
+use windfall_store::{Notes, Store, StoreError};
 
 /// What is kept of a job beside the log: in the store, whose commit of the submission holds it as well.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,21 +30,50 @@ pub struct LastingNotes {
     pub forecast: Option<Forecast>,
 }
 
+impl LastingNotes {
+    /// As the store kept them; nothing of them is sealed.
+    pub fn of_store(notes: &Notes) -> Result<LastingNotes, NotesError> {
+        serde_json::from_str(&notes.text).map_err(|_| NotesError::Unreadable { job: notes.workload })
+    }
+}
+
+/// Why the notes of a job cannot be had. The texts say what to do, and end up with whoever submitted the job.
+#[derive(Debug, thiserror::Error)]
+pub enum NotesError {
+    /// Later they may be.
+    #[error(transparent)]
+    StoreAway(#[from] StoreError),
+    #[error(
+        "the environment of job {job} is not in the store: submit it again, or go on from what it saved: windfall resume {job}"
+    )]
+    Missing { job: u64 },
+    #[error(
+        "the environment of job {job} cannot be opened, because `secrets.key` in the server's state directory is another \
+         one than when it was submitted: submit it again, or go on from what it saved: windfall resume {job}"
+    )]
+    OtherKey { job: u64 },
+    #[error("the notes of job {job} in the store are damaged: submit it again")]
+    Unreadable { job: u64 },
+}
+
 impl JobNotes {
-    /// As the store keeps them. Which job they are of is filled in when it gets its number.
-    pub fn to_store(&self, seal: &Seal) -> Notes {
+    /// As the store keeps them. Which job they are of is filled in when it gets its number; until then its key says so.
+    pub fn to_store(&self, seal: &Seal, key: &str) -> Notes {
         let text = |value: Result<String, serde_json::Error>| value.expect("notes have string keys");
-        let secret = seal.close(&text(serde_json::to_string(&self.env)));
+        let secret = seal.close(key, &text(serde_json::to_string(&self.env)));
         Notes { workload: 0, secret: Some(secret.into()), text: text(serde_json::to_string(&self.rest)).into() }
     }
 
-    /// As the store kept them; none where they cannot be read, or were sealed with another key.
-    pub fn of_store(notes: &Notes, seal: &Seal) -> Option<JobNotes> {
+    /// As the store kept them.
+    pub fn of_store(notes: &Notes, seal: &Seal, key: &str) -> Result<JobNotes, NotesError> {
         let env = match notes.secret.as_deref() {
-            Some(secret) => serde_json::from_str(&seal.open(secret)?).ok()?,
+            Some(secret) => {
+                let env = seal.open(key, secret).ok_or(NotesError::OtherKey { job: notes.workload })?;
+                serde_json::from_str(&env).map_err(|_| NotesError::Unreadable { job: notes.workload })?
+            }
             None => BTreeMap::new(),
         };
-        Some(JobNotes { env, rest: serde_json::from_str(&notes.text).ok()? })
+        Ok(JobNotes { env, rest: LastingNotes::of_store(notes)? })
     }
 
     /// What a new job has under its checkpoint path.
@@ -56,63 +84,27 @@ impl JobNotes {
     }
 }
 
-/// Notes as servers kept them in the job's folder before the store held them.
-#[derive(Deserialize)]
-struct NotesInFolder {
-    env: BTreeMap<String, String>,
-    foreign: Vec<String>,
-    #[serde(default)]
-    forecast: Option<Forecast>,
-}
-
-/// The file that held them.
-fn old_file(home: &Home, key: &str) -> PathBuf {
-    home.job(key).join("kept.json")
-}
-
-/// The notes that an earlier server left in the folder of a job.
-pub fn left_in_folder(home: &Home, key: &str) -> Option<JobNotes> {
-    let text = std::fs::read(old_file(home, key)).ok()?;
-    let NotesInFolder { env, foreign, forecast } = serde_json::from_slice(&text).ok()?;
-    Some(JobNotes { env, rest: LastingNotes { foreign, forecast } })
-}
-
-/// Moves the notes of live jobs that an earlier server left in their folders into the store, the newest first: where the
-/// first job has notes in the store, all have.
-pub async fn move_to_store(
-    (home, seal): (&Home, &Seal),
-    store: &dyn Store,
-    epoch: u64,
-    brain: &Brain,
-) -> Result<(), StoreError> {
-    let mut live = brain.jobs().filter(|job| job.ended.is_none()).peekable();
-    match live.peek() {
-        Some(first) if store.notes(first.id.0).await?.is_none() => {}
-        _ => return Ok(()),
+/// The warning that a server starts with whose key is not the one that live jobs were sealed with: it was lost, and a new one
+/// was made, or it was put there from elsewhere. Such a server is of use for every other job, so it serves.
+pub async fn other_key(store: &dyn Store, seal: &Seal, brain: &Brain) -> Result<Option<String>, StoreError> {
+    let first = brain.jobs().find(|job| job.ended.is_none());
+    let last = brain.jobs_below(WorkloadId(u64::MAX)).find(|job| job.ended.is_none());
+    for job in first.into_iter().chain(last) {
+        let Some(notes) = store.notes(job.id.0).await? else { continue };
+        if let Err(NotesError::OtherKey { job }) = JobNotes::of_store(&notes, seal, &job.spec.run.environment) {
+            return Ok(Some(format!(
+                "WARNING: secrets.key is not the key that the environment of job {job} was sealed with, nor that of other \
+                 jobs of its time: they fail when they are next started. If you have the old secrets.key, stop the \
+                 server now (windfall down), put it back and start again (windfall up)"
+            )));
+        }
     }
-    let keys: Vec<(u64, &str)> = live.map(|job| (job.id.0, job.spec.run.environment.as_str())).collect();
-    for some in keys.rchunks(AT_ONCE) {
-        let left = |(id, key): &(u64, &str)| {
-            let notes = Notes { workload: *id, ..left_in_folder(home, key)?.to_store(seal) };
-            Some((notes, old_file(home, key)))
-        };
-        // What cannot be read stays where it is.
-        let (notes, moved): (Vec<Notes>, Vec<PathBuf>) = some.iter().filter_map(left).unzip();
-        store.commit(epoch, &Commit { notes, ..Commit::default() }).await?;
-        moved.iter().for_each(|file| drop(std::fs::remove_file(file)));
-    }
-    Ok(())
+    Ok(None)
 }
-
-/// Notes that are moved in one commit.
-const AT_ONCE: usize = 1_000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use windfall_core::brain::Config;
-    use windfall_core::{Body, Event, Installation, Record, Time, Workload, WorkloadId};
-    use windfall_store::MemoryStore;
 
     #[test]
     fn notes_come_back_from_the_store_with_secrets_and_without() {
@@ -120,39 +112,13 @@ mod tests {
         let notes = JobNotes { env: [("TOKEN".to_owned(), "secret".to_owned())].into(), rest };
         let folder = tempfile::tempdir().expect("a folder");
         let seal = Seal::of(folder.path()).expect("a key");
-        let stored = notes.to_store(&seal);
+        let stored = notes.to_store(&seal, "key");
         assert!(!stored.text.contains("secret"));
-        assert_eq!(JobNotes::of_store(&stored, &seal), Some(notes.clone()));
+        assert_eq!(JobNotes::of_store(&stored, &seal, "key").expect("read"), notes);
+        let other = JobNotes::of_store(&stored, &seal, "other");
+        assert!(matches!(other, Err(NotesError::OtherKey { .. })), "another job's environment is not given away");
         let ended = Notes { secret: None, ..stored };
-        assert_eq!(JobNotes::of_store(&ended, &seal), Some(JobNotes { env: BTreeMap::new(), ..notes }));
-    }
-
-    #[tokio::test]
-    async fn notes_of_an_earlier_server_are_moved_into_the_store() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let home = Home::open(folder.path()).expect("a state directory");
-        let mut brain = Brain::new(Installation(1), Config::default());
-        for number in 1..=2 {
-            let mut spec = JobSpec::named("old", vec!["train".to_owned()]);
-            spec.run.environment = format!("key-{number}");
-            let (workload, key) = (Workload::from(spec), format!("key-{number}"));
-            let event = Event::Submitted { workload, key, id: Some(WorkloadId(number)) };
-            brain.apply(&Record { seq: number, batch: 1, at: Time(1_000), body: Body::Event(event) });
-        }
-        std::fs::create_dir_all(home.job("key-2")).expect("made");
-        let left = r#"{"env":{"TOKEN":"hush"},"foreign":["data"],"forecast":null}"#;
-        std::fs::write(old_file(&home, "key-2"), left).expect("written");
-        std::fs::create_dir_all(home.job("key-1")).expect("made");
-        std::fs::write(old_file(&home, "key-1"), "{").expect("written");
-        let store = MemoryStore::new();
-        let epoch = store.lead().await.expect("led");
-        let seal = Seal::of(folder.path()).expect("a key");
-        move_to_store((&home, &seal), &store, epoch, &brain).await.expect("moved");
-        let moved = store.notes(2).await.expect("read").expect("there");
-        let moved = JobNotes::of_store(&moved, &seal).expect("read");
-        assert_eq!((moved.env["TOKEN"].as_str(), moved.rest.foreign), ("hush", vec!["data".to_owned()]));
-        assert!(!old_file(&home, "key-2").exists());
-        assert!(old_file(&home, "key-1").exists(), "what cannot be read is not deleted");
-        assert_eq!(store.notes(1).await.expect("read"), None);
+        let without = JobNotes::of_store(&ended, &seal, "key").expect("read");
+        assert_eq!(without, JobNotes { env: BTreeMap::new(), ..notes });
     }
 }

@@ -24,7 +24,18 @@ pub async fn check(access: &StoreAccess) -> Result<(), CheckpointError> {
 
 /// Stores that were found fit a moment ago: of many submissions to one store, one looks at it.
 #[derive(Clone, Default)]
-pub struct Probes(Arc<Mutex<BTreeMap<u64, FitSince>>>);
+pub struct Probes(Arc<Mutex<Places>>);
+
+/// Stores by what was looked at.
+#[derive(Default)]
+struct Places {
+    known: BTreeMap<u64, FitSince>,
+    /// With more than this those that were looked at long ago are dropped: one walk for as many as are known.
+    room: usize,
+}
+
+/// Places that are kept without a thought for those that were looked at long ago.
+const FEW: usize = 64;
 
 /// Since when a store is known to be fit; held by who looks at it.
 type FitSince = Arc<tokio::sync::Mutex<Option<Instant>>>;
@@ -39,14 +50,7 @@ impl Probes {
         environments: [&BTreeMap<String, String>; 2],
         access: impl FnOnce() -> StoreAccess,
     ) -> Result<(), CheckpointError> {
-        let place = {
-            let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            known.retain(|_, place| {
-                let is_fit = |place: &Option<Instant>| place.is_some_and(|at| at.elapsed() < FIT_FOR);
-                place.try_lock().map_or(true, |place| is_fit(&place))
-            });
-            Arc::clone(known.entry(place(address, environments)).or_default())
-        };
+        let place = self.0.lock().unwrap_or_else(PoisonError::into_inner).at(place(address, environments));
         let mut fit_since = place.lock().await;
         if fit_since.is_none_or(|at| at.elapsed() >= FIT_FOR) {
             *fit_since = None;
@@ -57,10 +61,31 @@ impl Probes {
     }
 }
 
-/// A store and all that its client may read from the environment, credentials among it: a hash keeps no secrets.
+impl Places {
+    fn at(&mut self, place: u64) -> FitSince {
+        let found = Arc::clone(self.known.entry(place).or_default());
+        if self.known.len() > self.room.max(FEW) {
+            let is_fit = |place: &Option<Instant>| place.is_some_and(|at| at.elapsed() < FIT_FOR);
+            self.known.retain(|known, fit| *known == place || fit.try_lock().map_or(true, |fit| is_fit(&fit)));
+            self.room = self.known.len() * 2;
+        }
+        found
+    }
+}
+
+/// How the variables begin that a store's client reads, its credentials among them.
+const READ_BY_STORES: [&str; 4] = ["AWS_", "GOOGLE_", "AZURE_", "STORAGE_EMULATOR_HOST"];
+
+/// A store and all that its client reads from the environment: a hash keeps no secrets. What else differs from terminal to
+/// terminal does not make it another store.
 fn place(address: &str, environments: [&BTreeMap<String, String>; 2]) -> u64 {
+    let is_read = |name: &str| READ_BY_STORES.iter().any(|begin| name.starts_with(begin));
     let mut hasher = DefaultHasher::new();
-    (address, environments).hash(&mut hasher);
+    address.hash(&mut hasher);
+    for environment in environments {
+        let read: Vec<(&String, &String)> = environment.iter().filter(|(name, _)| is_read(name)).collect();
+        read.hash(&mut hasher);
+    }
     hasher.finish()
 }
 
@@ -128,7 +153,7 @@ mod tests {
         let access = |env: &str| StoreAccess {
             address: store.to_string_lossy().into_owned(),
             key: "job".to_owned(),
-            env: [("TOKEN".to_owned(), env.to_owned())].into(),
+            env: [("AWS_SECRET_ACCESS_KEY".to_owned(), env.to_owned())].into(),
             saved_before: false,
         };
         let (probes, none) = (Probes::default(), BTreeMap::new());
@@ -142,5 +167,16 @@ mod tests {
         check("a").await.expect("it was fit a moment ago");
         assert!(check("b").await.is_err(), "other credentials may not do");
         assert!(check("b").await.is_err(), "what is unfit is looked at again");
+        let mut other_terminal = access("a");
+        other_terminal.env.insert("SHLVL".to_owned(), "3".to_owned());
+        let looked = probes.check(&other_terminal.address, [&other_terminal.env, &none], || other_terminal.clone());
+        looked.await.expect("what no store's client reads does not matter");
+    }
+
+    #[test]
+    fn places_that_were_looked_at_long_ago_do_not_pile_up() {
+        let mut places = Places::default();
+        (0..10_000).for_each(|place| drop(places.at(place)));
+        assert!(places.known.len() <= FEW + 1, "{}", places.known.len());
     }
 }

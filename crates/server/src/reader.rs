@@ -89,31 +89,44 @@ impl Reader {
         engines.names().into_iter().map(view).collect()
     }
 
-    /// The newest live jobs below a number, newest first, so many of them.
-    pub fn live(&self, name: Option<&str>, before: Option<u64>, limit: usize) -> Vec<JobView> {
+    /// The newest live jobs below a number, newest first, so many of them. Others run between a few jobs and the next.
+    pub async fn live(&self, name: Option<&str>, before: Option<u64>, limit: usize) -> Vec<JobView> {
         let wanted = |brain: &Brain| {
             let below = brain.jobs_below(WorkloadId(before.unwrap_or(u64::MAX)));
             let named = below.filter(|job| name.is_none_or(|name| name == job.spec.name));
             named.take(limit).map(|job| job.id).collect::<Vec<WorkloadId>>()
         };
         let (ids, now) = (self.durable.read(wanted), self.clock.now());
-        let shown = |ids: &[WorkloadId]| -> Vec<JobView> {
-            self.durable.read(|brain| ids.iter().filter_map(|id| brain.view(*id, now)).collect())
-        };
-        ids.chunks(AT_ONCE).flat_map(shown).collect()
+        let mut shown: Vec<JobView> = Vec::with_capacity(ids.len());
+        for some in ids.chunks(AT_ONCE) {
+            self.durable.read(|brain| shown.extend(some.iter().filter_map(|id| brain.view(*id, now))));
+            tokio::task::yield_now().await;
+        }
+        shown
+    }
+
+    /// The last ledger row that is durable.
+    pub fn last_ledger_row(&self) -> u64 {
+        self.durable.read_books(|_, last_row| last_row)
     }
 
     /// Where the ledger stands: the durable rows, and what leases that still run have cost since.
     pub fn books(&self) -> LedgerState {
         let now = self.clock.now();
         let (last_row, open) = self.durable.read_books(|brain, last_row| (last_row, brain.open_ledger(now)));
+        LedgerState { last_row, open, now, ..self.books_without_open() }
+    }
+
+    /// The same for a page that is not the last: what is open is a walk over all leases.
+    pub fn books_without_open(&self) -> LedgerState {
+        let (last_row, open, now) = (self.last_ledger_row(), Vec::new(), self.clock.now());
         let replays = self.archive.engines.recordings().map(|(_, recording)| recording.name().to_owned()).next();
         LedgerState { last_row, open, now, replays }
     }
 
     /// The job, live or hardly ended, whose checkpoints lie under a key.
     pub fn saver_in(&self, key: &str) -> Option<WorkloadId> {
-        self.durable.read(|brain| brain.jobs().find(|job| job.spec.checkpoint_key() == key).map(|job| job.id))
+        self.durable.read_paths(|brain, paths| paths.savers_in(brain, key).next().map(|job| job.id))
     }
 
     /// The same for a checkpoint path.

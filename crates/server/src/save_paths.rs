@@ -1,4 +1,4 @@
-//! Where jobs save their checkpoints, found by path without a walk over all jobs: no two live jobs share one, and none has
+//! Where jobs save their checkpoints, found by path or by key without a walk over all jobs: no two live jobs share one, and none has
 //! one inside another's. An entry may be of a job that is over, or of a commit that failed: whoever asks gets only those that
 //! the brain still shows there.
 
@@ -15,6 +15,9 @@ const FEW: usize = 1_024;
 #[derive(Clone, Debug)]
 pub struct SavePaths {
     jobs: BTreeMap<PathBuf, BTreeSet<WorkloadId>>,
+    /// Jobs that go on from others' checkpoints, by the key of those. All other jobs save under the key that they were
+    /// submitted with, by which the brain finds them.
+    continuing: BTreeMap<String, BTreeSet<WorkloadId>>,
     entries: usize,
     /// With more entries than this those that are over are dropped.
     room: usize,
@@ -23,7 +26,7 @@ pub struct SavePaths {
 impl SavePaths {
     /// Those of all jobs that a brain knows.
     pub fn of(brain: &Brain) -> SavePaths {
-        let mut paths = SavePaths { jobs: BTreeMap::new(), entries: 0, room: 0 };
+        let mut paths = SavePaths { jobs: BTreeMap::new(), continuing: BTreeMap::new(), entries: 0, room: 0 };
         brain.jobs().for_each(|job| paths.enter(job));
         paths.room = (paths.entries * 2).max(FEW);
         paths
@@ -41,6 +44,17 @@ impl SavePaths {
         if let Some(path) = &job.spec.checkpoint.path {
             self.entries += usize::from(self.jobs.entry(path.into()).or_default().insert(job.id));
         }
+        if let Some(from) = &job.spec.continues {
+            self.entries += usize::from(self.continuing.entry(from.key.clone()).or_default().insert(job.id));
+        }
+    }
+
+    /// The jobs that a brain knows whose checkpoints lie under a key, the first one first.
+    pub fn savers_in<'b>(&self, brain: &'b Brain, key: &str) -> impl Iterator<Item = &'b Job> {
+        let continuing = self.continuing.get(key).into_iter().flatten().copied();
+        let ids: BTreeSet<WorkloadId> = continuing.chain(brain.submitted_as(key)).collect();
+        let jobs: Vec<&Job> = ids.into_iter().filter_map(|id| brain.job(id)).collect();
+        jobs.into_iter().filter(move |job| job.spec.checkpoint_key() == key)
     }
 
     /// The first job that saves in a path, in a folder around it or in one inside it.
@@ -67,6 +81,7 @@ pub(crate) fn may_save(job: &&Job) -> bool {
 mod tests {
     use super::*;
     use windfall_core::brain::Config;
+    use windfall_core::spec::Continued;
     use windfall_core::{Body, Event, Installation, JobSpec, Record, Time, Workload};
 
     fn submit(brain: &mut Brain, path: &str) -> WorkloadId {
@@ -93,6 +108,24 @@ mod tests {
             [Some(1), Some(2), Some(3), Some(4)]
         );
         assert_eq!(["/data/b", "/data/a/c", "/dat", "/data/abc"].map(saver), [None; 4]);
+    }
+
+    #[test]
+    fn checkpoints_under_a_key_are_of_the_job_that_was_submitted_with_it_and_of_those_that_go_on_from_them() {
+        let mut brain = Brain::new(Installation(1), Config::default());
+        let mut paths = SavePaths::of(&brain);
+        for (key, continues) in [("a", None), ("b", Some("a")), ("c", Some("gone"))] {
+            let mut spec = JobSpec::named("job", vec!["train".to_owned()]);
+            spec.run.environment = key.to_owned();
+            let (job, durable) = (WorkloadId(1), windfall_core::Work(0));
+            spec.continues = continues.map(|key: &str| Continued { job, key: key.to_owned(), epoch: 1, durable });
+            let (workload, id, seq) = (Workload::from(spec), brain.next_workload(), brain.last_seq() + 1);
+            let event = Event::Submitted { workload, key: key.to_owned(), id: Some(id) };
+            brain.apply(&Record { seq, batch: seq, at: Time(1_000), body: Body::Event(event) });
+            paths.add(&brain, id);
+        }
+        let savers = |key: &str| paths.savers_in(&brain, key).map(|job| job.id.0).collect::<Vec<u64>>();
+        assert_eq!(["a", "b", "gone", "none"].map(savers), [vec![1, 2], vec![], vec![3], vec![]]);
     }
 
     #[test]

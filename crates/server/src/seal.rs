@@ -38,22 +38,28 @@ impl Seal {
         Ok(Seal { key: LessSafeKey::new(key), random: SystemRandom::new() })
     }
 
-    /// A text, sealed. A number that is never used twice with one key stands before it: of 96 random bits, as good as never.
-    pub fn close(&self, text: &str) -> Vec<u8> {
+    /// A text, sealed for one owner: nobody can pass it off as another's. A number that is never used twice with one key
+    /// stands before it: of 96 random bits, as good as never.
+    pub fn close(&self, owner: &str, text: &str) -> Vec<u8> {
         let mut number = [0; NONCE_LEN];
         self.random.fill(&mut number).expect("the kernel gave random bytes before");
         let mut sealed = text.as_bytes().to_vec();
         let nonce = Nonce::assume_unique_for_key(number);
-        self.key.seal_in_place_append_tag(nonce, Aad::empty(), &mut sealed).expect("a text is shorter than 64 GiB");
+        self.key.seal_in_place_append_tag(nonce, Aad::from(owner), &mut sealed).expect("a text is shorter than 64 GiB");
         [number.as_slice(), &sealed].concat()
     }
 
-    /// What was sealed; none where that was done with another key, or was changed since.
-    pub fn open(&self, sealed: &[u8]) -> Option<String> {
+    /// What was sealed for an owner; none where that was done with another key or for another owner, or was changed since.
+    /// Earlier servers sealed for nobody in particular.
+    pub fn open(&self, owner: &str, sealed: &[u8]) -> Option<String> {
+        self.open_as(Aad::from(owner.as_bytes()), sealed).or_else(|| self.open_as(Aad::from(&[]), sealed))
+    }
+
+    fn open_as(&self, owner: Aad<&[u8]>, sealed: &[u8]) -> Option<String> {
         let (number, sealed) = sealed.split_at_checked(NONCE_LEN)?;
         let nonce = Nonce::try_assume_unique_for_key(number).ok()?;
         let mut text = sealed.to_vec();
-        let text = self.key.open_in_place(nonce, Aad::empty(), &mut text).ok()?;
+        let text = self.key.open_in_place(nonce, owner, &mut text).ok()?;
         String::from_utf8(text.to_vec()).ok()
     }
 }
@@ -76,13 +82,22 @@ mod tests {
     #[test]
     fn only_the_key_of_the_state_directory_opens_what_it_has_sealed() {
         let [home, other] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
-        let sealed = Seal::of(home.path()).expect("a key is made").close("TOKEN=hush");
+        let sealed = Seal::of(home.path()).expect("a key is made").close("job", "TOKEN=hush");
         assert!(!sealed.windows(4).any(|word| word == b"hush"));
         let again = Seal::of(home.path()).expect("the same key");
-        assert_eq!(again.open(&sealed).as_deref(), Some("TOKEN=hush"));
-        assert_ne!(again.close("TOKEN=hush"), sealed, "equal texts do not look alike");
-        assert_eq!(Seal::of(other.path()).expect("another key").open(&sealed), None);
+        assert_eq!(again.open("job", &sealed).as_deref(), Some("TOKEN=hush"));
+        assert_ne!(again.close("job", "TOKEN=hush"), sealed, "equal texts do not look alike");
+        assert_eq!(Seal::of(other.path()).expect("another key").open("job", &sealed), None);
         let changed: Vec<u8> = sealed.iter().map(|byte| byte ^ 1).collect();
-        assert_eq!((again.open(&changed), again.open(&[])), (None, None));
+        assert_eq!((again.open("job", &changed), again.open("job", &[])), (None, None));
+    }
+
+    #[test]
+    fn what_was_sealed_for_one_job_is_not_opened_for_another() {
+        let home = tempfile::tempdir().expect("a folder");
+        let seal = Seal::of(home.path()).expect("a key is made");
+        assert_eq!(seal.open("other", &seal.close("job", "TOKEN=hush")), None);
+        let of_an_earlier_server = seal.close("", "TOKEN=hush");
+        assert_eq!(seal.open("job", &of_an_earlier_server).as_deref(), Some("TOKEN=hush"));
     }
 }

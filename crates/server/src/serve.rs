@@ -10,6 +10,7 @@ use crate::home::{Home, HomeError, RemoteSettings, WorldSettings, private};
 use crate::keeper::{Asked, Keeper, log};
 use crate::listener::PeerListener;
 use crate::notes;
+use crate::old_notes;
 use crate::principal::Principal;
 use crate::probe::Probes;
 use crate::reader::{Reader, Standing};
@@ -176,7 +177,13 @@ async fn serve_from(
     let mut cycle = Cycle::start(Habits::default(), Config::default(), &names, epoch, loaded, now)?;
     let seal = Seal::of(&home.path).map_err(|source| HomeError::Unusable { path: home.path.clone(), source })?;
     let seal = Arc::new(seal);
-    notes::move_to_store((home, &seal), store.as_ref(), epoch, cycle.brain()).await?;
+    old_notes::move_to_store((home, &seal), store.as_ref(), epoch, cycle.brain()).await?;
+    if let Some(live) = old_notes::to_clear(home, cycle.brain()) {
+        tokio::spawn(old_notes::clear_folders(Arc::clone(home), Arc::clone(store), live));
+    }
+    if let Some(warning) = notes::other_key(store.as_ref(), &seal, cycle.brain()).await? {
+        log(&format!("{warning} ({})", home.path.display()));
+    }
     if is_new {
         home.write_world(world)?;
     }

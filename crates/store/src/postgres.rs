@@ -148,7 +148,12 @@ impl Store for PostgresStore {
         let had_led = leader.is_some();
         if let Some(connection) = leader.as_mut() {
             match Self::ended(&mut None, "leading", timeout(PATIENCE, write::lead(connection)).await) {
-                Err(StoreError::Unreachable { .. } | StoreError::Unsure { .. }) => *leader = None,
+                Err(StoreError::Unreachable { .. }) => *leader = None,
+                // It may have raised the epoch. Whoever asked counts that; one call never raises it twice.
+                Err(error @ StoreError::Unsure { .. }) => {
+                    *leader = None;
+                    return Err(error);
+                }
                 epoch => return epoch,
             }
         }

@@ -70,7 +70,8 @@ impl SqliteStore {
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         filesystem::check(directory, path)?;
         if schema::is_absent(path)? {
-            // A job's environment may be in its log: for the owner's eyes. SQLite gives its side files the same mode.
+            // Commands, folders and what a job file says of the environment are in the log: for the owner's eyes. SQLite
+            // gives its side files the same mode.
             OpenOptions::new()
                 .write(true)
                 .create(true)

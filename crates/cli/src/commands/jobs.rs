@@ -33,13 +33,29 @@ async fn resolve(client: &Client, job: &str) -> Result<u64, Failure> {
     })
 }
 
+/// Jobs in one answer of the server.
+const PAGE: u32 = 1_000;
+
+/// As many jobs as were asked for, page by page.
+async fn listed(client: &Client, args: &JobsArgs) -> Result<Vec<JobView>, Failure> {
+    let (mut jobs, mut before): (Vec<JobView>, Option<u64>) = (Vec::new(), args.before);
+    loop {
+        let limit = args.limit.saturating_sub(jobs.len() as u32).min(PAGE);
+        let below = before.map_or(String::new(), |before| format!("&before={before}"));
+        let page: Vec<JobView> = client.get(&format!("/v1/jobs?all={}&limit={limit}{below}", args.all)).await?;
+        let is_last = page.len() < limit as usize;
+        jobs.extend(page);
+        before = jobs.last().map(|job| job.id.0);
+        if is_last || jobs.len() >= args.limit as usize {
+            return Ok(jobs);
+        }
+    }
+}
+
 pub async fn jobs(here: &Here, args: &JobsArgs) -> Result<Code, Failure> {
     let client = here.client();
     let jobs: Vec<JobView> = match client.ensure_known().await? {
-        Some(_) => {
-            let before = args.before.map_or(String::new(), |before| format!("&before={before}"));
-            client.get(&format!("/v1/jobs?all={}&limit={}{before}", args.all, args.limit)).await?
-        }
+        Some(_) => listed(&client, args).await?,
         None => Vec::new(),
     };
     if here.json {

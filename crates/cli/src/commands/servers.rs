@@ -5,11 +5,11 @@ use crate::here::Here;
 use crate::show;
 use std::io::Write;
 use std::time::Duration;
-use windfall_core::Span;
 use windfall_core::english::{counted, with_causes};
 use windfall_core::view::JobView;
+use windfall_core::{Span, WorkloadId};
 use windfall_server::api_types::{Hello, JobAnswer, Problem};
-use windfall_server::client::{Client, STORE_VARIABLE, startup_failure};
+use windfall_server::client::{Client, STATUS_JOBS, STORE_VARIABLE, startup_failure};
 use windfall_server::client::{Code, Failure};
 use windfall_server::home::{HomeError, RemoteSettings, WorldSettings};
 use windfall_server::{ServeError, Settings};
@@ -203,7 +203,7 @@ pub async fn status(here: &Here) -> Result<Code, Failure> {
         print!("{}", full_disk(&here.home).unwrap_or_default());
         return Ok(Code::Done);
     };
-    let jobs: Vec<JobView> = client.get("/v1/jobs").await?;
+    let jobs: Vec<JobView> = client.get(STATUS_JOBS).await?;
     if here.json {
         println!("{}", serde_json::json!({ "running": true, "home": here.home, "server": hello, "jobs": jobs }));
         return Ok(Code::Done);
@@ -218,6 +218,9 @@ pub async fn status(here: &Here) -> Result<Code, Failure> {
             show::percent(job),
             show::lease(job)
         );
+    }
+    if hello.live_jobs > jobs.len() {
+        println!("  and {} more: `windfall jobs` shows them", hello.live_jobs - jobs.len());
     }
     print!("{}", show::troubles(&jobs));
     print!("{}", full_disk(&here.home).unwrap_or_default());
@@ -281,6 +284,36 @@ fn silent(hello: &Hello) -> Vec<String> {
     silent.map(|engine| engine.name.clone()).collect()
 }
 
+/// Live jobs that are asked for at once.
+const LIVE_PAGE: u32 = 1_000;
+
+/// Cancels every live job, page by page.
+async fn cancel_all(client: &Client) -> Result<(), Failure> {
+    let mut before = None;
+    loop {
+        let jobs = page(client, before, LIVE_PAGE).await?;
+        for job in jobs.iter().filter(|job| !job.state.is_over()) {
+            if let Err(failure) = client.post::<_, ()>(&format!("/v1/jobs/{}/cancel", job.id), &()).await {
+                // One that ended meanwhile needs no cancelling.
+                let now: JobAnswer = client.get(&format!("/v1/jobs/{}", job.id)).await?;
+                if !now.job.state.is_over() {
+                    return Err(failure);
+                }
+            }
+        }
+        before = jobs.last().map(|job| job.id);
+        if jobs.len() < LIVE_PAGE as usize {
+            return Ok(());
+        }
+    }
+}
+
+/// The newest live jobs below a number.
+async fn page(client: &Client, before: Option<WorkloadId>, limit: u32) -> Result<Vec<JobView>, Failure> {
+    let before = before.map_or(String::new(), |before| format!("&before={before}"));
+    client.get(&format!("/v1/jobs?limit={limit}{before}")).await
+}
+
 pub async fn down(here: &Here, args: &DownArgs) -> Result<Code, Failure> {
     let client = here.client();
     let Some(hello) = client.greet().await? else {
@@ -291,21 +324,16 @@ pub async fn down(here: &Here, args: &DownArgs) -> Result<Code, Failure> {
         }
         return Ok(Code::Done);
     };
-    let mut jobs: Vec<JobView> = client.get("/v1/jobs").await?;
-    let mut owing = Vec::new();
+    let (mut left, mut owing) = (hello.live_jobs, Vec::new());
     if args.cancel {
-        for job in jobs.iter().filter(|job| !job.state.is_over()) {
-            if let Err(failure) = client.post::<_, ()>(&format!("/v1/jobs/{}/cancel", job.id), &()).await {
-                // One that ended meanwhile needs no cancelling.
-                let now: JobAnswer = client.get(&format!("/v1/jobs/{}", job.id)).await?;
-                if !now.job.state.is_over() {
-                    return Err(failure);
-                }
-            }
-        }
+        cancel_all(&client).await?;
         for round in 0_u64.. {
+            let jobs = page(&client, None, LIVE_PAGE).await?;
+            left = jobs.len();
+            // A full page may not be all of them.
+            let are_over = left < LIVE_PAGE as usize && jobs.iter().all(|job| job.state.is_over());
             // Machines of an engine that does not answer are given back when it does: that is not waited for.
-            let unanswered = match round >= GIVEN_UP && jobs.iter().all(|job| job.state.is_over()) {
+            let unanswered = match round >= GIVEN_UP && are_over {
                 true => client.hello().await?.map(|hello| silent(&hello)).unwrap_or_default(),
                 false => Vec::new(),
             };
@@ -314,7 +342,6 @@ pub async fn down(here: &Here, args: &DownArgs) -> Result<Code, Failure> {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
-            jobs = client.get("/v1/jobs").await?;
         }
     }
     // Its last answer may be lost with it: gone is what counts.
@@ -329,14 +356,14 @@ pub async fn down(here: &Here, args: &DownArgs) -> Result<Code, Failure> {
         asked?;
     }
     if here.json {
-        println!("{}", serde_json::json!({ "running": false, "home": here.home, "live_jobs": jobs.len() }));
-    } else if jobs.is_empty() {
+        println!("{}", serde_json::json!({ "running": false, "home": here.home, "live_jobs": left }));
+    } else if left == 0 {
         println!("the server has ended");
     } else if !owing.is_empty() {
-        println!("the server has ended; machines of {} are not given back yet", counted(jobs.len() as u64, "job"));
+        println!("the server has ended; machines of {} are not given back yet", counted(left as u64, "job"));
         println!("hint: {} did not answer: `windfall up` gives them back when it does", owing.join(", "));
     } else {
-        println!("the server has ended; the programs of {} go on", counted(jobs.len() as u64, "job"));
+        println!("the server has ended; the programs of {} go on", counted(left as u64, "job"));
         println!("hint: `windfall up` adopts them; the replayed market stands still until then");
     }
     Ok(Code::Done)

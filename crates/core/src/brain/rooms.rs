@@ -152,33 +152,33 @@ struct Coming {
 impl Coming {
     fn insert(&mut self, holder: WorkloadId, spare: FreeDevices) {
         self.spare.insert(holder, spare);
-        self.change(holder, |_| Some(()));
+        self.change(holder, |_| ());
     }
 
     /// Does something to what is left of a machine.
-    fn change<T>(&mut self, holder: WorkloadId, change: impl FnOnce(&mut FreeDevices) -> Option<T>) -> Option<T> {
+    fn change<T>(&mut self, holder: WorkloadId, change: impl FnOnce(&mut FreeDevices) -> T) -> Option<T> {
         let spare = self.spare.get_mut(&holder)?;
         let done = change(spare);
         match spare.is_none() {
             true => self.with_spare.remove(&holder),
             false => self.with_spare.insert(holder),
         };
-        done
+        Some(done)
     }
 
     /// Devices of a machine for one more job; none when there are not enough.
     fn take(&mut self, holder: WorkloadId, ask: &Ask) -> Option<Claim> {
-        let devices = self.change(holder, |spare| spare.take(ask))?;
+        let devices = self.change(holder, |spare| spare.take(ask))??;
         Some(Claim { holder, devices })
     }
 
     /// Keeps for a job what it waits for already: dealt anew, it might not fit any more.
     fn keep(&mut self, claim: &Claim) {
-        self.change(claim.holder, |spare| Some(spare.give(&claim.devices)));
+        self.change(claim.holder, |spare| spare.give(&claim.devices));
     }
 
     fn let_go(&mut self, claim: &Claim) {
-        self.change(claim.holder, |spare| Some(spare.give_back(&claim.devices)));
+        self.change(claim.holder, |spare| spare.give_back(&claim.devices));
     }
 }
 

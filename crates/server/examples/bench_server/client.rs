@@ -16,7 +16,7 @@ use windfall_core::JobSpec;
 use windfall_core::spec::Ask;
 use windfall_core::view::JobView;
 use windfall_server::api_types::{Accepted, Hello, Submission};
-use windfall_server::client::{environment, key};
+use windfall_server::client::{STATUS_JOBS, environment, key};
 
 /// Between two questions of one who looks.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -127,7 +127,10 @@ pub fn main(words: &[String]) -> Result<(), Failure> {
             match what.as_str() {
                 "submit" => connection.ask::<Accepted>("/v1/jobs", Some(submission)).await.map(|_| ()),
                 "jobs" => connection.ask::<Vec<JobView>>("/v1/jobs?all=false&limit=50", None).await.map(|_| ()),
-                _ => connection.ask::<Hello>("/v1/hello", None).await.map(|_| ()),
+                _ => {
+                    connection.ask::<Hello>("/v1/hello", None).await?;
+                    connection.ask::<Vec<JobView>>(STATUS_JOBS, None).await.map(|_| ())
+                }
             }
         })?;
         waits.push(asked.elapsed().as_secs_f64());

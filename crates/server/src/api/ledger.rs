@@ -36,18 +36,25 @@ pub(super) async fn ledger(
     asker: Asker,
     Query(wanted): Query<Wanted>,
 ) -> Result<Json<LedgerPage>, Problem> {
-    let books = api.reader.books();
     let limit = wanted.limit.unwrap_or(USUAL).clamp(1, MOST);
-    let query = LedgerQuery {
-        after: wanted.after,
-        upto: books.last_row,
-        from_ms: wanted.from,
-        before_ms: wanted.to,
-        workload: None,
-        limit,
+    let (mut after, mut upto, mut stored) = (wanted.after, api.reader.last_ledger_row(), Vec::new());
+    // What is open is added up for the last page only, and is of the moment of its last row: what became durable between a
+    // look at the rows and one at the books is read as well.
+    let books = loop {
+        let left = limit - stored.len() as u32;
+        let (from_ms, before_ms) = (wanted.from, wanted.to);
+        let query = LedgerQuery { after, upto, from_ms, before_ms, workload: None, limit: left };
+        let rows = api.reader.archive.store.ledger(&query).await;
+        stored.extend(rows.map_err(|error| problem(503, "store-refused", &with_causes(&error)))?);
+        if stored.len() == limit as usize {
+            break api.reader.books_without_open();
+        }
+        let books = api.reader.books();
+        if books.last_row == upto {
+            break books;
+        }
+        (after, upto) = (upto, books.last_row);
     };
-    let stored = api.reader.archive.store.ledger(&query).await;
-    let stored = stored.map_err(|error| problem(503, "store-refused", &with_causes(&error)))?;
     let next = stored.last().filter(|_| stored.len() == limit as usize).map(|row| row.seq);
     let mut rows = Vec::with_capacity(stored.len());
     for row in stored {

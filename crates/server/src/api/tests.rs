@@ -6,6 +6,7 @@ use crate::durable::Durable;
 use crate::engines::Engines;
 use crate::home::Home;
 use crate::reader::Standing;
+use futures::FutureExt;
 use tokio::sync::watch;
 use windfall_core::brain::Config;
 use windfall_core::{Brain, Installation, Record, Time, Workload};
@@ -59,6 +60,26 @@ async fn page(api: &ApiState, all: bool, name: Option<&str>, before: Option<u64>
     let asker = ConnectInfo(Principal::of(1_000, 1_000));
     let Json(shown) = jobs(State(api.clone()), asker, Query(query)).await.expect("a page");
     shown.into_iter().map(|view| view.id.0).collect()
+}
+
+#[tokio::test]
+async fn a_list_without_a_limit_is_a_page_and_lets_others_run_while_it_is_made() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut brain = Brain::new(Installation(1), Config::default());
+    for number in 1..=u64::from(MOST_LISTED) + 50 {
+        let spec = JobSpec::named("job", vec!["run".to_owned()]);
+        let (workload, id) = (Workload::from(spec), Some(WorkloadId(number)));
+        let event = Event::Submitted { workload, key: number.to_string(), id };
+        let body = windfall_core::Body::Event(event);
+        brain.apply(&Record { seq: number, batch: 1, at: Time(1_000), body });
+    }
+    let mut api = api(folder.path()).await;
+    api.reader.durable = Arc::new(Durable::new(brain, 0));
+    assert!(api.reader.live(None, None, 100).now_or_never().is_none(), "others run after a few jobs");
+    let query = JobsQuery { all: false, name: None, before: None, limit: None };
+    let asker = ConnectInfo(Principal::of(1_000, 1_000));
+    let Json(shown) = jobs(State(api), asker, Query(query)).await.expect("a page");
+    assert_eq!(shown.len(), MOST_LISTED as usize);
 }
 
 #[tokio::test]

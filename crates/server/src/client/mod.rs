@@ -5,6 +5,8 @@ mod ledger;
 mod submitter;
 
 pub use failure::{Code, Failure};
+/// What `windfall status` asks for beside the greeting: the newest live jobs, as many as it shows.
+pub const STATUS_JOBS: &str = "/v1/jobs?limit=50";
 pub use ledger::LedgerEnd;
 pub use submitter::{environment, key};
 

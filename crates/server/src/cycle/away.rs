@@ -70,10 +70,21 @@ impl Away {
 /// Why no further try can help, if so: another server leads with a higher epoch, or the state is not for this binary.
 pub(super) fn final_word(error: &StoreError, own_epoch: u64) -> Option<String> {
     match error {
-        StoreError::Fenced { current, .. } | StoreError::Led { current } if *current > own_epoch => Some(format!(
-            "another server leads this store since epoch {current} (this one had epoch {own_epoch}): this one ends"
-        )),
+        StoreError::Fenced { current, .. } | StoreError::Led { current } if *current > own_epoch => {
+            Some(other_leads(*current, own_epoch))
+        }
         StoreError::Newer { .. } | StoreError::Corrupt { .. } => Some(with_causes(error)),
         _ => None,
     }
+}
+
+/// Why a server ends that got the lead with an epoch which leaves room for others' since its own. `own_epoch` counts what it
+/// may have raised itself. What it holds of the store beside the log (parts of snapshots, answers of engines) is of before
+/// the other led.
+pub(super) fn led_meanwhile(epoch: u64, own_epoch: u64) -> Option<String> {
+    (epoch > own_epoch + 1).then(|| other_leads(epoch - 1, own_epoch))
+}
+
+fn other_leads(current: u64, own_epoch: u64) -> String {
+    format!("another server leads this store since epoch {current} (this one had epoch {own_epoch}): this one ends")
 }

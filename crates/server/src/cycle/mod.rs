@@ -359,6 +359,9 @@ impl Cycle {
         let Phase::Away(away) = &mut self.phase else { return };
         let error = match result {
             Ok((epoch, loaded)) => {
+                if let Some(why) = away::led_meanwhile(epoch, self.epoch + away.unsure_leads()) {
+                    return self.end(why);
+                }
                 self.epoch = epoch;
                 away.forget_unsure_leads();
                 match loaded {

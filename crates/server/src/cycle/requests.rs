@@ -111,13 +111,13 @@ pub(super) fn refusal(brain: &Brain, paths: &SavePaths, event: &Event) -> Option
         return None;
     }
     let spec = workload.job();
-    let continued = || spec.continues.as_ref().and_then(|from| continued_already(brain, from));
+    let continued = || spec.continues.as_ref().and_then(|from| continued_already(brain, paths, from));
     spec.checkpoint.path.as_deref().and_then(|path| path_in_use(brain, paths, path)).or_else(continued)
 }
 
 /// A live job that goes on from the same checkpoints.
-pub(crate) fn continued_already(brain: &Brain, from: &Continued) -> Option<Refused> {
-    let other = brain.jobs().filter(may_save).find(|job| job.spec.checkpoint_key() == from.key)?;
+pub(crate) fn continued_already(brain: &Brain, paths: &SavePaths, from: &Continued) -> Option<Refused> {
+    let other = paths.savers_in(brain, &from.key).find(may_save)?;
     Some(Refused::Continued { of: from.job, by: other.id })
 }
 

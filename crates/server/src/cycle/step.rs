@@ -26,7 +26,8 @@ pub struct Habits {
     pub progress_every: Duration,
     /// How often an engine is asked for everything that it holds.
     pub sweep_every: Duration,
-    /// Rows between two snapshots: a start replays at most about this many.
+    /// Rows between two snapshots, at least: one is made after so many rows, or after as many as the state has parts where
+    /// that is more. A start replays those, and what was written while the snapshot was being made.
     pub snapshot_rows: u64,
     /// An engine that could not be observed is looked at again after this long, then after twice as long each time.
     pub look_again: Duration,

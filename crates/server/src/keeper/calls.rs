@@ -8,13 +8,15 @@ use crate::dispatch::{self, Performed, Task};
 use crate::engines::{Engines, in_time};
 use crate::folders;
 use crate::home::Home;
+use crate::notes::NotesError;
 use crate::probe::Probe;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
 use windfall_core::brain::Open;
+use windfall_core::english::with_causes;
 use windfall_core::worker::WorkerView;
-use windfall_core::{Address, DecisionId, Event, LeaseId};
+use windfall_core::{Address, DecisionId, Event, LeaseId, WorkloadId};
 use windfall_exec::{Interrupt, SeenWorker};
 
 impl Keeper {
@@ -57,20 +59,17 @@ impl Keeper {
         self.follow(task.leases());
         let engine = task.engine().and_then(|engine| self.engines.get(engine));
         let (link, sender) = (Arc::clone(&self.link), self.report_sender.clone());
-        let starts = match &task {
-            Task::Start(orders) => orders.first().and_then(|(_, order)| self.cycle.brain().job(order.stint.workload)),
-            _ => None,
-        };
-        let starts = starts.map(|job| (job.id, job.spec.run.environment.clone()));
+        let job = task.needs_notes_of().and_then(|id| self.cycle.brain().job(id));
+        let job = job.map(|job| (job.id, job.spec.run.environment.clone()));
         let archive = self.archive();
         tokio::spawn(async move {
-            let Some(task) = in_time(equipped(task, &archive)).await.flatten() else {
-                let again = Performed { again: true, ..Performed::default() };
-                let _ = sender.send(Report::Performed(open.id, again));
-                return;
+            let equipped = in_time(equipped(task, job.as_ref(), &archive)).await;
+            let task = match equipped.unwrap_or_else(|| Err(Performed { again: true, ..Performed::default() })) {
+                Ok(task) => task,
+                Err(performed) => return drop(sender.send(Report::Performed(open.id, performed))),
             };
             let home = &archive.home;
-            if let (Task::Start(orders), Some((id, key))) = (&task, starts) {
+            if let (Task::Start(orders), Some((id, key))) = (&task, job) {
                 if let Err(error) = folders::make(&home.job(&key)) {
                     log(&format!("the folder of job {id} cannot be made: {error}"));
                 }
@@ -142,14 +141,23 @@ impl Keeper {
     }
 }
 
-/// A task with what the notes of its job say; none where they cannot be read now.
-async fn equipped(mut task: Task, archive: &Archive) -> Option<Task> {
-    if let Some(id) = task.needs_notes_of() {
-        let notes = archive.notes(id).await;
-        let notes = notes.inspect_err(|why| log(&format!("job {id} waits for its notes: {}", why.title)));
-        task.equip(&notes.ok()?);
+/// A task with what the notes of its job say, or what comes of it without them.
+async fn equipped(mut task: Task, job: Option<&(WorkloadId, String)>, archive: &Archive) -> Result<Task, Performed> {
+    let Some((id, key)) = job else { return Ok(task) };
+    match archive.notes(*id, key).await {
+        Ok(notes) => {
+            task.equip(&notes);
+            Ok(task)
+        }
+        Err(NotesError::StoreAway(error)) => {
+            log(&format!("job {id} waits for its notes: {}", with_causes(&error)));
+            Err(Performed { again: true, ..Performed::default() })
+        }
+        Err(why) => {
+            log(&format!("job {id} cannot be started: {why}"));
+            Err(task.never_equipped(&why.to_string()))
+        }
     }
-    Some(task)
 }
 
 /// Evidence for people; nothing depends on it.
@@ -157,4 +165,87 @@ fn write_evidence(home: &Home, key: &str, worker: &WorkerView) {
     let line = serde_json::to_string(worker).expect("a view has string keys");
     let file = std::fs::File::options().create(true).append(true).open(home.job(key).join("stints.jsonl"));
     let _ = file.and_then(|mut file| writeln!(file, "{line}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engines::Engines;
+    use crate::notes::JobNotes;
+    use crate::seal::Seal;
+    use windfall_core::record::Resume;
+    use windfall_core::worker::StartOrder;
+    use windfall_core::{StintId, WorkerEnd};
+    use windfall_store::{Commit, MemoryStore, Notes, Store};
+
+    /// An archive whose store has notes of job 1 that were sealed with a key of another folder, and none of job 2.
+    async fn archive(home: &std::path::Path, sealed_in: &std::path::Path) -> Archive {
+        let seal = Seal::of(sealed_in).expect("a key");
+        let notes = Notes { workload: 1, ..JobNotes::default().to_store(&seal, "key") };
+        let store = MemoryStore::new();
+        let epoch = store.lead().await.expect("led");
+        store.commit(epoch, &Commit { notes: vec![notes], ..Commit::default() }).await.expect("written");
+        Archive {
+            store: Arc::new(store),
+            home: Arc::new(Home::open(home).expect("a state directory")),
+            engines: Engines::default(),
+            seal: Arc::new(Seal::of(home).expect("a key")),
+        }
+    }
+
+    fn start(job: u64) -> Task {
+        let lease = |slot| LeaseId { group: DecisionId { installation: windfall_core::Installation(1), seq: 3 }, slot };
+        let order = |rank| StartOrder {
+            stint: StintId::of_job(WorkloadId(job), 1),
+            rank,
+            world_size: 2,
+            master: ("127.0.0.1".to_owned(), 0),
+            command: vec!["train".to_owned()],
+            folder: String::new(),
+            fresh_folder: false,
+            env: BTreeMap::new(),
+            devices: None,
+            share: None,
+            output: String::new(),
+            progress: None,
+            checkpoint_dir: None,
+            checkpoint_store: String::new(),
+            checkpoint_key: String::new(),
+            keep: 1,
+            settle_ms: 0,
+            complete: None,
+            resume: Resume::Newest,
+            last_upload_ms: 0,
+            foreign: Vec::new(),
+        };
+        Task::Start(vec![(lease(0), order(0)), (lease(1), order(1))])
+    }
+
+    /// Why each rank never ran.
+    fn reasons(performed: &Performed) -> Vec<&str> {
+        let reason = |event| match event {
+            &Event::WorkerEnded { end: WorkerEnd::NeverRan { ref why }, settled: true, .. } => Some(why.as_str()),
+            _ => None,
+        };
+        performed.events.iter().filter_map(reason).collect()
+    }
+
+    #[tokio::test]
+    async fn a_job_whose_environment_no_key_opens_ends_instead_of_waiting_on_a_paid_lease() {
+        let [home, other] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
+        let archive = archive(home.path(), other.path()).await;
+        for (job, says) in [(1, "`secrets.key`"), (2, "not in the store")] {
+            let performed = equipped(start(job), Some(&(WorkloadId(job), "key".to_owned())), &archive).await;
+            let performed = performed.expect_err("it cannot be started");
+            assert!(!performed.again);
+            assert_eq!(reasons(&performed).iter().filter(|why| why.contains(says)).count(), 2, "{performed:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_job_whose_environment_opens_is_started() {
+        let home = tempfile::tempdir().expect("a folder");
+        let archive = archive(home.path(), home.path()).await;
+        assert!(equipped(start(1), Some(&(WorkloadId(1), "key".to_owned())), &archive).await.is_ok());
+    }
 }

@@ -30,7 +30,8 @@ use windfall_store::{Loaded, Store, StoreError};
 
 /// Longest sleep: a safety net under lost wake-ups, and the resolution of the idle timer.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-/// A longer time between two turns means that this server did not run: it was stopped, or the machine slept.
+/// A rest that took so much longer than was asked for means that this server did not run: it was stopped, or the machine
+/// slept. Only rests count: a turn that takes long is no reason to wait longer for an engine that does not answer.
 const STALL: Duration = Duration::from_secs(2);
 /// After that, agents have so long to say what they did meanwhile, before anything is decided on old news.
 const CATCH_UP: Duration = Duration::from_millis(700);
@@ -105,6 +106,20 @@ impl Asked {
     }
 }
 
+/// A rest of the loop: how long it was to take at most, and took.
+#[derive(Clone, Copy, Debug)]
+struct Rested {
+    asked: Duration,
+    took: Duration,
+}
+
+impl Rested {
+    /// Whether this server was stopped meanwhile, or its machine slept.
+    fn did_not_run(self) -> bool {
+        self.took > self.asked + STALL
+    }
+}
+
 /// A job that was accepted, and who waits for what is said of it.
 pub(crate) struct Undecided {
     pub id: WorkloadId,
@@ -163,7 +178,6 @@ impl Keeper {
 
     async fn serve(&mut self) -> Option<String> {
         self.cut_log();
-        let mut turned = Instant::now();
         let home = self.home.identity();
         // Agents have a moment to say what happened while no server ran.
         if !self.hear(&[]).is_empty() || self.cycle.brain().leases().next().is_some() {
@@ -177,16 +191,13 @@ impl Keeper {
                     if self.ending || (idle && self.cycle.brain().leases().next().is_none()) {
                         return None;
                     }
-                    if !self.rest(world, real).await {
-                        return None;
-                    }
-                    if turned.elapsed() > STALL {
+                    let rested = self.rest(world, real).await?;
+                    if rested.did_not_run() {
                         self.cycle.slept(self.moment());
                         tokio::time::sleep(CATCH_UP).await;
                         let reports: Vec<Report> = std::iter::from_fn(|| self.reports.try_recv().ok()).collect();
                         self.take_reports(reports);
                     }
-                    turned = Instant::now();
                     if self.home.identity() != home {
                         // Nobody could ever find what it leases.
                         self.engines.abandon().await;
@@ -218,22 +229,24 @@ impl Keeper {
         Moment { world: self.clock.now(), real: self.began.elapsed() }
     }
 
-    /// Waits until something happens or a moment comes. False when nobody can ask any more.
-    async fn rest(&mut self, world: Option<Time>, real: Option<Duration>) -> bool {
+    /// Waits until something happens or a moment comes. None when nobody can ask any more.
+    async fn rest(&mut self, world: Option<Time>, real: Option<Duration>) -> Option<Rested> {
         let now = self.moment();
         let world = world.map(|at| self.clock.real_time(at - now.world));
         let real = real.map(|at| at.saturating_sub(now.real));
         let sleep = world.into_iter().chain(real).min().unwrap_or(LONGEST_SLEEP);
+        let (sleep, began) = (sleep.clamp(Duration::from_millis(1), LONGEST_SLEEP), Instant::now());
         let (mut asks, mut reports) = (Vec::new(), Vec::new());
         tokio::select! {
             ask = self.asks.recv() => match ask {
                 Some(ask) => asks.push(ask),
-                None => return false,
+                None => return None,
             },
             report = self.reports.recv() => reports.extend(report),
             () = self.link.changed() => {}
-            () = tokio::time::sleep(sleep.clamp(Duration::from_millis(1), LONGEST_SLEEP)) => {}
+            () = tokio::time::sleep(sleep) => {}
         }
+        let rested = Rested { asked: sleep, took: began.elapsed() };
         while asks.len() < BATCH
             && let Ok(ask) = self.asks.try_recv()
         {
@@ -252,7 +265,7 @@ impl Keeper {
         if self.bound.as_ref().is_some_and(Bound::is_gone) {
             self.ending |= self.abandon();
         }
-        true
+        Some(rested)
     }
 
     fn take_reports(&mut self, reports: Vec<Report>) {
@@ -347,4 +360,16 @@ impl Keeper {
 pub(crate) fn log(text: &str) {
     // A full disk must not end the server, so this may fail.
     let _ = writeln!(std::io::stderr(), "windfall: {text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rest_that_took_as_long_as_was_asked_for_is_no_sleep_of_the_machine() {
+        let rested = |asked, took| Rested { asked: Duration::from_secs(asked), took: Duration::from_secs(took) };
+        assert!(!rested(1, 1).did_not_run() && !rested(3, 4).did_not_run());
+        assert!(rested(1, 4).did_not_run());
+    }
 }

@@ -1,6 +1,7 @@
 //! The loop against a scripted store and engine: what it asks for, in which order, and what it does after an error.
 
 mod engines;
+mod leading;
 mod notes;
 
 use super::*;
@@ -364,31 +365,6 @@ fn a_request_does_not_wait_for_ever_for_a_store_that_lost_its_answer() {
     stage.cycle.ask(stage.now, Ticket(2), submission("a", None));
     stage.turn_with(true, &mut |_, _, _| panic!("nothing is stepped"), false);
     assert!(matches!(stage.answers[1], (Ticket(2), Err(Refused::Unknown { .. }))), "{:?}", stage.answers);
-}
-
-#[test]
-fn a_server_that_was_fenced_off_ends_and_says_why() {
-    let mut stage = Stage::new();
-    stage.turn(true);
-    stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
-    at_once(stage.store.lead()).expect("another server leads");
-    stage.turn(true);
-    let why = stage.ended.expect("it ends");
-    assert!(why.contains("another server leads"), "{why}");
-    assert_eq!(stage.calls.len(), 0);
-    assert_eq!(stage.answers.len(), 1);
-}
-
-#[test]
-fn a_lost_connection_alone_is_not_the_end() {
-    let mut stage = Stage::new();
-    stage.turn(true);
-    stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
-    // As PostgreSQL answers when this server's connection is gone and nobody else leads.
-    stage.turn_with(true, &mut |_, _, epoch| Err(StoreError::Fenced { held: epoch, current: epoch }), true);
-    stage.wait(1.0);
-    stage.turn(true);
-    assert!(stage.ended.is_none() && stage.cycle.leads());
 }
 
 #[test]
