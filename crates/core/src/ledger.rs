@@ -10,10 +10,10 @@ mod share;
 #[cfg(test)]
 mod tests;
 
-pub use meter::{Bought, MOST_DAYS, Meter};
+pub use meter::{Bought, Meter};
 pub use node_meter::{NodeMeter, Split, dealt};
 pub use parts::{HostShape, Parts, part_of_node};
-pub use price_line::{FREE, PriceLine};
+pub use price_line::{FREE, MOST_DAYS, PriceLine};
 pub use share::{Charge, Share};
 
 use crate::ids::{LeaseId, NodeId, PoolId, WorkloadId};

@@ -3,6 +3,7 @@
 use rustix::fs::{FlockOperation, Mode, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, Permissions};
+use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -208,4 +209,9 @@ impl Home {
 /// Keeps what this process makes private to its owner.
 pub fn private() {
     rustix::process::umask(Mode::from_raw_mode(0o077));
+}
+/// One line in the server's log.
+pub(crate) fn log(text: &str) {
+    // A full disk must not end the server, so this may fail.
+    let _ = writeln!(std::io::stderr(), "windfall: {text}");
 }

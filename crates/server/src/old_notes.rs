@@ -3,8 +3,7 @@
 //! any folder.
 
 use crate::api_types::Forecast;
-use crate::home::Home;
-use crate::keeper::log;
+use crate::home::{Home, log};
 use crate::notes::{JobNotes, LastingNotes};
 use crate::seal::Seal;
 use serde::{Deserialize, Serialize};

@@ -2,7 +2,7 @@
 //! the state as it is; nothing here decides.
 
 use super::job::{SaveAsked, Stopping};
-use super::tables::FitClass;
+use super::job_table::FitClass;
 use super::{Brain, Job, RECENT_KEYS};
 use crate::ids::{DecisionId, WorkloadId};
 use crate::offer::{Offer, OfferId};

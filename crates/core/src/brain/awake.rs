@@ -1,11 +1,11 @@
 //! Which jobs are looked at in a step: those that changed, those whose moment has come, and those for whom an offer or a
 //! machine with room is something else than when they last looked. All others would decide what they decided before.
 
+use super::job_table::{FitClass, Jobs, Person};
 use super::lookout::fits;
 use super::queue::{Source, Stir};
 use super::room_watch::{RoomLooked, RoomWatch};
 use super::rooms::{Claim, RoomKey};
-use super::tables::{FitClass, Jobs, Person};
 use super::{Brain, Job, Lease};
 use crate::ids::{DecisionId, PoolId, WorkloadId};
 use crate::market::foresight::PlanTerms;

@@ -1,6 +1,6 @@
 //! The brain's side of the ledger: who has a lease at a moment, and the rows that this gives rise to.
 
-use super::tables::Jobs;
+use super::job_table::Jobs;
 use super::{Brain, Job, Lease, Sharer};
 use crate::ids::{LeaseId, StintId, WorkloadId};
 use crate::ledger::{Beneficiary, Bought, Charge, FREE, LedgerRow, PriceLine, Share};

@@ -1,7 +1,7 @@
 //! What is believed about spot markets, as part of the fold: the same records give the same beliefs. Jobs
 //! that want the same thing share a lookout. Several words about one moment count as the last of them.
 
-use super::tables::FitClass;
+use super::job_table::FitClass;
 use crate::market::foresight::{Belief, Model};
 use crate::offer::{Offer, OfferId};
 use crate::spec::Ask;

@@ -12,7 +12,9 @@ mod drought;
 mod explain;
 mod following;
 mod job;
+mod job_table;
 mod lease;
+mod lease_table;
 mod leases;
 mod lookout;
 mod news;
@@ -31,7 +33,6 @@ mod show;
 mod sight;
 mod step;
 mod stints;
-mod tables;
 #[cfg(test)]
 mod tests;
 
@@ -53,11 +54,12 @@ use crate::record::Decision;
 use crate::units::{Span, Time};
 use awake::Awake;
 use following::Following;
+use job_table::Jobs;
+use lease_table::Leases;
 use recent::{Closed, Keys};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tables::{Jobs, Leases};
 
 /// Submissions of ended jobs that are still recognised when a client sends them again.
 const RECENT_KEYS: usize = 1_024;

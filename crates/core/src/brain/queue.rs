@@ -1,6 +1,6 @@
 //! Jobs that are looked at in a step, each once and in their order, whatever the reasons.
 
-use super::tables::Person;
+use super::job_table::Person;
 use crate::ids::WorkloadId;
 use crate::offer::OfferId;
 use crate::spec::Ask;

@@ -1,9 +1,9 @@
 //! Who is to hear when machines of their own people have other room than before: jobs that could move in, jobs that looked
 //! while there was room, and jobs that wait for a machine which is on its way.
 
+use super::job_table::Person;
 use super::queue::{Source, Stir};
 use super::rooms::{Claim, RoomKey, Rooms, ask_for, of_person};
-use super::tables::Person;
 use super::{Brain, Job};
 use crate::ids::WorkloadId;
 use crate::offer::OfferId;

@@ -1,7 +1,8 @@
 //! Devices of machines that nobody uses: which there are at a step, which are on their way, and who may have them.
 
+use super::job_table::{Jobs, Person};
+use super::lease_table::{Dealt, Room};
 use super::lookout::fits;
-use super::tables::{Dealt, Jobs, Person, Room};
 use super::{Brain, Job, Lease, LeasePhase};
 use crate::ids::{LeaseId, WorkloadId};
 use crate::ledger::Account;

@@ -1,6 +1,7 @@
 //! Counts what one lease or one node costs, and writes the rows for it. All rows of it add up to what it cost, to the
 //! nano-dollar, however it was cut into days, prices, beneficiaries and corrections.
 
+use super::price_line::{DAY_MS, MOST_DAYS};
 use super::{Account, Beneficiary, Charge, Goods, LedgerRow, Parts, PriceLine, Share, share};
 use crate::ids::{LeaseId, NodeId, WorkloadId};
 use crate::offer::OfferId;
@@ -8,12 +9,6 @@ use crate::units::{Accrued, NanoUsd, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-const DAY_MS: i64 = 86_400_000;
-
-/// Days of one stretch that get a row each: more than a year. News that comes later than that (a clock that jumped)
-/// must not make rows without end, so the days before them share one row.
-pub const MOST_DAYS: usize = 400;
 
 /// Stretches of a lease, at least, that late news can still change. They end with a guest that comes or goes; while its engine is
 /// silent there are none. A lease may live for years, so all of them cannot be kept.

@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 /// charged by the prices of its time.
 const REMEMBERED: usize = 128;
 
-/// Midnights that are kept: rows end at them, also of leases that were not charged for a long time.
-const MOST_DAYS: usize = super::MOST_DAYS;
+/// Days of one stretch that get a row each, and midnights that are kept for them: more than a year. News that comes later
+/// than that (a clock that jumped) must not make rows without end, so the days before them share one row.
+pub const MOST_DAYS: usize = 400;
 
-const DAY_MS: i64 = 86_400_000;
+pub(super) const DAY_MS: i64 = 86_400_000;
 
 /// A price since a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,13 +1,13 @@
 //! What the keeper has done beside the loop: looks at engines, calls to engines and agents, and what they leave behind
 //! for people. Each runs by itself, and its end comes back as a report; nothing in the loop waits for an engine.
 
-use super::{Keeper, Report, log};
+use super::{Keeper, Report};
 use crate::archive::Archive;
 use crate::cycle::Gone;
 use crate::dispatch::{self, Performed, Task};
 use crate::engines::{Engines, in_time};
 use crate::folders;
-use crate::home::Home;
+use crate::home::{Home, log};
 use crate::notes::NotesError;
 use crate::probe::Probe;
 use std::collections::BTreeMap;

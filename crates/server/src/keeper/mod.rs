@@ -12,12 +12,11 @@ use crate::cycle::{Cycle, Moment, Step, Ticket};
 use crate::dispatch::{Look, Performed};
 use crate::engines::Engines;
 use crate::folders::Folders;
-use crate::home::Home;
+use crate::home::{Home, log};
 use crate::reader::Standing;
 use crate::seal::Seal;
 use crate::snapshots::{SnapshotEnd, SnapshotTask};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -354,12 +353,6 @@ impl Keeper {
             seal: Arc::clone(&self.seal),
         }
     }
-}
-
-/// One line in the server's log.
-pub(crate) fn log(text: &str) {
-    // A full disk must not end the server, so this may fail.
-    let _ = writeln!(std::io::stderr(), "windfall: {text}");
 }
 
 #[cfg(test)]
