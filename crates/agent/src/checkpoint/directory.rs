@@ -303,12 +303,17 @@ impl Depot for DirectoryDepot {
 
     async fn delete(&self, keys: Vec<String>) -> Result<()> {
         let paths: Vec<_> = keys.iter().map(|key| self.path(key)).collect();
+        let tried = keys.iter().any(|key| key.starts_with("probe/")).then(|| (self.path("probe"), self.base.clone()));
         self.on_disk(move || {
             for path in paths {
                 match fs::remove_file(&path) {
                     Err(e) if e.kind() != ErrorKind::NotFound => return Err(failed("cannot delete", &path)(e)),
                     _ => {}
                 }
+            }
+            // A job that was only tried leaves nothing; directories that hold something stay.
+            if let Some((probe, base)) = tried {
+                let _ = fs::remove_dir(probe).and_then(|()| fs::remove_dir(base));
             }
             Ok(())
         })

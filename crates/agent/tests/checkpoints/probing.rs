@@ -11,6 +11,17 @@ pub async fn a_good_store_passes_and_is_left_empty(store: Store) {
     assert!(store.raw_list("probe").await.is_empty());
 }
 
+#[test]
+fn a_job_that_was_only_tried_leaves_nothing_in_a_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let address = dir.path().to_str().unwrap();
+    for _ in 0..2 {
+        let checkpoints = Checkpoints::open(address, JOB, Options::with_env(vec![])).unwrap();
+        runtime().block_on(checkpoints.probe()).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}
+
 /// The culprit, the message and the hint of a failed probe.
 fn fault(address: &str, env: Vec<(String, String)>) -> (Culprit, String, String) {
     runtime().block_on(async {
