@@ -363,8 +363,8 @@ pub async fn down(here: &Here, args: &DownArgs) -> Result<Code, Failure> {
         println!("the server has ended; machines of {} are not given back yet", counted(left as u64, "job"));
         println!("hint: {} did not answer: `windfall up` gives them back when it does", owing.join(", "));
     } else {
-        println!("the server has ended; the programs of {} go on", counted(left as u64, "job"));
-        println!("hint: `windfall up` adopts them; the replayed market stands still until then");
+        println!("the server has ended; {} stay, and what runs goes on", counted(left as u64, "job"));
+        println!("hint: `windfall up` goes on with them; the replayed market stands still until then");
     }
     Ok(Code::Done)
 }

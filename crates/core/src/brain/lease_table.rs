@@ -3,8 +3,9 @@
 
 use super::job_table::{Person, take_out};
 use super::{Lease, LeasePhase};
-use crate::ids::{DecisionId, LeaseId, WorkloadId};
+use crate::ids::{DecisionId, Installation, LeaseId, WorkloadId};
 use crate::offer::OfferId;
+use crate::spec::Ask;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -16,14 +17,18 @@ pub(super) struct Leases {
     index: LeaseIndex,
 }
 
+/// Leases of an offer by whose they are.
+type Dealers<L> = BTreeMap<OfferId, BTreeMap<Person, BTreeSet<L>>>;
+
 #[derive(Clone, Debug, Default)]
 struct LeaseIndex {
     /// Leases that a workload has, or has a part of.
     of_workload: BTreeMap<WorkloadId, BTreeSet<LeaseId>>,
     of_offer: BTreeMap<OfferId, BTreeSet<LeaseId>>,
-    /// Those of them that are more than their workload asked for, by whose they are: what is on its way, and what has room.
-    coming: BTreeMap<OfferId, BTreeMap<Person, BTreeSet<LeaseId>>>,
-    with_room: BTreeMap<OfferId, BTreeMap<Person, BTreeSet<LeaseId>>>,
+    /// Those of them that are more than their workload asked for, by whose they are: what is on its way, and what has room,
+    /// the least of it first.
+    coming: Dealers<LeaseId>,
+    with_room: Dealers<(Free, LeaseId)>,
     /// Workloads on leases of an offer that heed its price, with the leases.
     heeding: BTreeMap<OfferId, BTreeSet<(WorkloadId, LeaseId)>>,
     /// Leases that nobody asked for as far as the log knows.
@@ -40,6 +45,9 @@ struct LeaseIndex {
     gone: Vec<LeaseKeys>,
 }
 
+/// Before every lease.
+const FIRST: LeaseId = LeaseId { group: DecisionId { installation: Installation(0), seq: 0 }, slot: 0 };
+
 /// A lease that is more than its workload asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Dealt {
@@ -54,8 +62,26 @@ pub(super) enum Room {
     /// It is on its way.
     Coming,
     /// Something of it is free.
-    Open,
+    Open(Free),
     Full,
+}
+
+/// What is free of a machine: devices of which nobody has anything, and of one device the most, in
+/// [`crate::pool::DevicePart::UNITS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Free {
+    pub whole: u32,
+    pub most: u32,
+}
+
+impl Free {
+    /// The least that has room for an ask. Parts are asked of one device only.
+    fn least_for(ask: &Ask) -> Free {
+        match ask.part.is_whole() {
+            true => Free { whole: ask.count, most: 0 },
+            false => Free { whole: 0, most: ask.part.units() },
+        }
+    }
 }
 
 /// What a lease is found by.
@@ -102,10 +128,12 @@ impl LeaseIndex {
         for workload in &keys.heeding {
             self.heeding.entry(keys.offer.clone()).or_default().insert((*workload, id));
         }
-        if let Some(dealt) = &keys.dealt
-            && let Some(index) = self.dealt(dealt.room)
-        {
-            index.entry(keys.offer.clone()).or_default().entry(dealt.to.clone()).or_default().insert(id);
+        if let Some(Dealt { to, room }) = &keys.dealt {
+            match room {
+                Room::Coming => _ = whose(&mut self.coming, &keys.offer, to).insert(id),
+                Room::Open(free) => _ = whose(&mut self.with_room, &keys.offer, to).insert((*free, id)),
+                Room::Full => {}
+            }
         }
         set_to(&mut self.orphans, id, keys.orphan);
         set_to(&mut self.asked, id, keys.asked);
@@ -118,13 +146,11 @@ impl LeaseIndex {
         keys.workloads.iter().for_each(|workload| take_out(&mut self.of_workload, workload, id));
         take_out(&mut self.of_offer, &keys.offer, id);
         keys.heeding.iter().for_each(|workload| take_out(&mut self.heeding, &keys.offer, (*workload, id)));
-        if let Some(dealt) = &keys.dealt
-            && let Some(index) = self.dealt(dealt.room)
-            && let Some(people) = index.get_mut(&keys.offer)
-        {
-            take_out(people, &dealt.to, id);
-            if people.is_empty() {
-                index.remove(&keys.offer);
+        if let Some(Dealt { to, room }) = &keys.dealt {
+            match room {
+                Room::Coming => leaves(&mut self.coming, &keys.offer, to, id),
+                Room::Open(free) => leaves(&mut self.with_room, &keys.offer, to, (*free, id)),
+                Room::Full => {}
             }
         }
         for set in [&mut self.orphans, &mut self.asked, &mut self.releasing] {
@@ -132,12 +158,17 @@ impl LeaseIndex {
         }
         Some(keys)
     }
+}
 
-    fn dealt(&mut self, room: Room) -> Option<&mut BTreeMap<OfferId, BTreeMap<Person, BTreeSet<LeaseId>>>> {
-        match room {
-            Room::Coming => Some(&mut self.coming),
-            Room::Open => Some(&mut self.with_room),
-            Room::Full => None,
+fn whose<'a, L>(all: &'a mut Dealers<L>, offer: &OfferId, person: &Person) -> &'a mut BTreeSet<L> {
+    all.entry(offer.clone()).or_default().entry(person.clone()).or_default()
+}
+
+fn leaves<L: Ord>(all: &mut Dealers<L>, offer: &OfferId, person: &Person, lease: L) {
+    if let Some(people) = all.get_mut(offer) {
+        take_out(people, person, lease);
+        if people.is_empty() {
+            all.remove(offer);
         }
     }
 }
@@ -226,9 +257,12 @@ impl Leases {
         self.each(self.index.coming.get(offer).and_then(|people| people.get(person)))
     }
 
-    /// Leases of an offer that workloads of a person have, and of which something is free.
-    pub fn with_room(&self, offer: &OfferId, person: &Person) -> impl Iterator<Item = &Lease> {
-        self.each(self.index.with_room.get(offer).and_then(|people| people.get(person)))
+    /// Leases of an offer that workloads of a person have, and of which enough for an ask was free, the least first: what is
+    /// wholly free stays so.
+    pub fn with_room(&self, offer: &OfferId, person: &Person, ask: &Ask) -> impl Iterator<Item = &Lease> {
+        let leases = self.index.with_room.get(offer).and_then(|people| people.get(person));
+        let least = (Free::least_for(ask), FIRST);
+        leases.into_iter().flat_map(move |leases| leases.range(least..)).filter_map(|(_, id)| self.all.get(id))
     }
 
     /// Offers of which a person has leases with something free.

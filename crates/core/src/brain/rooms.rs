@@ -1,7 +1,7 @@
 //! Devices of machines that nobody uses: which there are at a step, which are on their way, and who may have them.
 
 use super::job_table::{Jobs, Person};
-use super::lease_table::{Dealt, Room};
+use super::lease_table::{Dealt, Free, Room};
 use super::lookout::fits;
 use super::{Brain, Job, Lease, LeasePhase};
 use crate::ids::{LeaseId, WorkloadId};
@@ -106,6 +106,11 @@ impl FreeDevices {
 
     pub fn is_none(&self) -> bool {
         self.0.iter().all(|free| *free == 0)
+    }
+
+    fn free(&self) -> Free {
+        let whole = self.0.iter().filter(|free| **free == DevicePart::UNITS).count();
+        Free { whole: u32::try_from(whole).unwrap_or(u32::MAX), most: self.0.iter().copied().max().unwrap_or(0) }
     }
 }
 
@@ -287,7 +292,7 @@ impl Brain {
 
     /// Whether a machine of a person has room for an ask, after the decisions of a step so far.
     pub(super) fn has_room(&self, rooms: &Rooms, person: &Person, offer: &OfferId, ask: &Ask) -> bool {
-        self.leases.with_room(offer, person).any(|lease| rooms.devices_on(self, lease, ask).is_some())
+        self.leases.with_room(offer, person, ask).any(|lease| rooms.devices_on(self, lease, ask).is_some())
     }
 
     /// A lease that is on its way and will have room: who has it, and what is left. One in an engine's own queue may take
@@ -325,8 +330,10 @@ impl Lease {
         holder.needs_on(self)?;
         let room = match () {
             () if !self.is_usable() => Room::Coming,
-            () if self.free_devices(jobs).is_none() => Room::Full,
-            () => Room::Open,
+            () => match self.free_devices(jobs).free() {
+                Free { most: 0, .. } => Room::Full,
+                free => Room::Open(free),
+            },
         };
         Some(Dealt { to: holder.person(), room })
     }

@@ -2,7 +2,7 @@
 //! when the one that has it leaves.
 
 use super::decide::Round;
-use super::rooms::{Claim, may_share};
+use super::rooms::{Claim, ask_for, may_share};
 use super::{Brain, Job, Lease};
 use crate::ids::{LeaseId, WorkloadId};
 use crate::offer::{Offer, OfferId};
@@ -62,7 +62,9 @@ impl Round<'_> {
         let awaited = claim.into_iter().flat_map(|claim| brain.leases_of(claim.holder));
         let awaited = awaited.filter(|lease| lease.offer == *offer);
         let person = brain.leases.people_with_room(offer).next().map(|_| job.person());
-        let open = person.iter().flat_map(|person| brain.leases.with_room(offer, person));
+        let accelerator = brain.offers.get(offer).map(|offer| offer.accelerator.as_str());
+        let ask = accelerator.and_then(|accelerator| ask_for(&job.spec.resources, accelerator));
+        let open = person.iter().zip(ask).flat_map(|(person, ask)| brain.leases.with_room(offer, person, ask));
         awaited.chain(open).find_map(|lease| {
             let holder = brain.jobs.get(&lease.workload?)?;
             let shuns = job.stopped_in_vain_on == Some(lease.id);
