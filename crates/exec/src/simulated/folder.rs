@@ -81,7 +81,15 @@ impl Folder {
         let _ = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &old));
     }
 
+    /// Removes it. Somebody who is just ending may write a last word into it meanwhile, so it is tried again for a moment.
     pub fn delete(&self) {
-        let _ = std::fs::remove_dir_all(&self.path);
+        for _ in 0..20 {
+            match std::fs::remove_dir_all(&self.path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                }
+                _ => return,
+            }
+        }
     }
 }
