@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// Rehearsals at the same time: their programs mostly sleep, but restarts cost a core.
 const AT_ONCE: usize = 8;
 
+/// Longer than anything here takes, also on a busy machine: a limit, not a measure.
+const LIMIT: Duration = Duration::from_secs(600);
+
 static RUNNING: Mutex<usize> = Mutex::new(0);
 static FREE: Condvar = Condvar::new();
 
@@ -373,7 +376,7 @@ fn a_program_that_saves_beside_its_checkpoint_directory_is_unsafe() {
 fn a_rehearsal_that_is_kept_can_be_looked_at_after_its_server_has_ended() {
     let rehearsal = Rehearsal::of("run: 'echo broken; exit 7'\n");
     rehearsal.command().arg("--keep").output().unwrap();
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + LIMIT;
     while !processes(&rehearsal).is_empty() && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(100));
     }
@@ -410,7 +413,7 @@ fn processes(of: &Rehearsal) -> Vec<String> {
 fn interrupted_by(signal: &str) {
     let rehearsal = Rehearsal::of(&loop_with(""));
     let mut child = rehearsal.command().spawn().unwrap();
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + LIMIT;
     while processes(&rehearsal).len() < 4 && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(100));
     }
@@ -434,7 +437,7 @@ fn nobody_else_looks_into_a_rehearsal() {
     use std::os::unix::fs::PermissionsExt;
     let rehearsal = Rehearsal::of(&loop_with("silent"));
     let mut child = rehearsal.command().spawn().unwrap();
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + LIMIT;
     let stage = loop {
         let found = std::fs::read_dir(rehearsal.dir.path().join("tmp")).unwrap().next();
         match found {

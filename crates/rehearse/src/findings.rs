@@ -291,8 +291,11 @@ fn in_place(seen: &Seen) -> Option<Finding> {
     };
     let names: std::collections::BTreeSet<&PathBuf> = stints().flat_map(|stint| stint.watch.in_place()).collect();
     let cut = |stint: &&super::act::Stint| stint.cut.is_some_and(|(cut, _)| !matches!(cut, Cut::Notice(_)));
-    // Saved more than once, long enough ago, and still nothing of it was safe.
-    let unsettled = stints().filter(cut).find(|stint| stint.durable.is_empty() && stint.watch.saves.len() >= 3);
+    // Saved more than once, long enough ago, and still nothing of it was safe. Where files are renamed over others,
+    // that is for a machine too busy to copy them in time.
+    let unsettled = stints()
+        .filter(cut)
+        .find(|stint| stint.durable.is_empty() && stint.watch.saves.len() >= 3 && !stint.watch.renames());
     if names.is_empty() && unsettled.is_none() {
         return None;
     }

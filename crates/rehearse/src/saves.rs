@@ -1,7 +1,7 @@
 //! Looks at the directory that a program saves in: when it saved, whether it wrote over its only copy, and
 //! what was there at the end. It only reads; what counts as a checkpoint is the agent's business.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hasher};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
@@ -46,6 +46,8 @@ pub struct SaveWatch {
     pub saves: Vec<Save>,
     /// Files whose finished content was written over, and how often.
     pub rewritten: BTreeMap<PathBuf, u32>,
+    /// Files in whose place another one was put.
+    replaced: BTreeSet<PathBuf>,
     /// Files that only grew.
     pub appended: BTreeMap<PathBuf, u32>,
     /// A file that was seen shorter than it had been: `model.json: 0 of 5,120 bytes`.
@@ -83,6 +85,9 @@ impl SaveWatch {
                     self.torn = Some(format!("{}: {size} of {} bytes", path.display(), before.size));
                 }
             }
+            if before.is_some_and(|b| b.inode != inode || b.born != born) {
+                self.replaced.insert(path.clone());
+            }
             let ends = ends_hash(&self.root.join(&path), size).unwrap_or(0);
             self.files.insert(path, Seen { size, inode, born, modified, ends });
         }
@@ -110,6 +115,11 @@ impl SaveWatch {
         let often =
             |path: &PathBuf, times: u32| times >= 2 || times > self.appended.get(path).copied().unwrap_or(0) / 4;
         self.rewritten.iter().filter(|(path, times)| often(path, **times)).map(|(path, _)| path).collect()
+    }
+
+    /// Whether it puts whole files in the place of others.
+    pub fn renames(&self) -> bool {
+        self.replaced.iter().any(|path| !self.appended.contains_key(path) && !self.rewritten.contains_key(path))
     }
 
     /// Files that only ever grew: logs, which say nothing about the state.
@@ -224,12 +234,12 @@ mod tests {
     #[test]
     fn a_file_written_over_is_in_place_and_one_renamed_over_is_not() {
         let over = looked("step 1", |file| std::fs::write(file, "step 2").expect("written"));
-        assert_eq!((over.in_place().len(), over.saves.len()), (1, 1));
+        assert_eq!((over.in_place().len(), over.renames(), over.saves.len()), (1, false, 1));
         let renamed = looked("step 1", |file| {
             std::fs::write(file.with_extension("tmp"), "step 2").expect("written");
             std::fs::rename(file.with_extension("tmp"), file).expect("renamed");
         });
-        assert_eq!((renamed.in_place().len(), renamed.saves.len()), (0, 1));
+        assert_eq!((renamed.in_place().len(), renamed.renames(), renamed.saves.len()), (0, true, 1));
     }
 
     #[test]

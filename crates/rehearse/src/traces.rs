@@ -18,6 +18,9 @@ const GREETINGS: f64 = 0.2;
 /// With less work than this before an interruption, where the rest begins cannot be told from its length.
 const LEAST_WORK: f64 = 0.4;
 
+/// Where a program went on from is told by this where nothing better tells.
+const RUN_TIME: &str = "run time";
+
 /// What the undisturbed run looked like, in seconds.
 #[derive(Clone, Debug, Default)]
 pub struct Baseline {
@@ -61,6 +64,11 @@ impl Restart {
     pub fn began_from_zero(&self) -> Option<bool> {
         let kept = self.kept?;
         (self.expected > 0.15).then_some(kept < 0.35 * self.expected)
+    }
+
+    /// It seems to have begun from zero, and nothing says so but how long it ran.
+    pub fn is_doubtful(&self) -> bool {
+        self.restored && self.by == RUN_TIME && self.began_from_zero() == Some(true)
     }
 }
 
@@ -229,7 +237,7 @@ fn kept(
     let work = before.last().map_or(0.0, |stint| stint.ran().as_secs_f64()) - baseline.startup;
     if ended && baseline.finished && before.len() == 1 && work >= LEAST_WORK {
         let spared = baseline.ran - after.ran().as_secs_f64();
-        return (Some((spared / work).clamp(0.0, 1.0)), "run time");
+        return (Some((spared / work).clamp(0.0, 1.0)), RUN_TIME);
     }
     (None, "")
 }

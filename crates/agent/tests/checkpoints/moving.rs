@@ -25,11 +25,11 @@ async fn start(checkpoints: &Arc<Checkpoints>, epoch: u64, dir: &Path) -> (Mover
 }
 
 async fn next(events: &mut mpsc::UnboundedReceiver<MoverEvent>) -> MoverEvent {
-    tokio::time::timeout(Duration::from_secs(60), events.recv()).await.expect("something happens").unwrap()
+    tokio::time::timeout(Duration::from_secs(600), events.recv()).await.expect("something happens").unwrap()
 }
 
 fn soon() -> Instant {
-    Instant::now() + Duration::from_secs(60)
+    Instant::now() + Duration::from_secs(600)
 }
 
 async fn finish(mut mover: Mover, deadline: Instant) -> Finished {
@@ -258,7 +258,7 @@ fn a_later_call_shortens_the_time_of_the_last_upload_and_never_lengthens_it() {
         mover.finish(Instant::now() + Duration::from_secs(600));
         mover.finish(Instant::now() + Duration::from_millis(300));
         mover.finish(Instant::now() + Duration::from_secs(600));
-        let finished = tokio::time::timeout(Duration::from_secs(60), mover.finished()).await.expect("it ends");
+        let finished = tokio::time::timeout(Duration::from_secs(600), mover.finished()).await.expect("it ends");
         assert_eq!((finished.durable, finished.complete), (None, false));
     });
 }

@@ -20,7 +20,7 @@ fn quick(poll: bool) -> WatchOptions {
 }
 
 async fn next(watcher: &mut Watcher) -> Snapshot {
-    tokio::time::timeout(Duration::from_secs(60), watcher.next()).await.expect("a snapshot comes").unwrap()
+    tokio::time::timeout(Duration::from_secs(600), watcher.next()).await.expect("a snapshot comes").unwrap()
 }
 
 /// Runs a test with inotify and with polling.

@@ -1,12 +1,11 @@
 //! State directories of every kind: odd names, other owners, full, read-only, damaged, newer, contested.
 
 use super::processes::{self, Role};
-use super::testbed::{Mount, Said, Testbed, eventually, in_python, is_root, python, wait, within};
+use super::testbed::{LIMIT, Mount, Said, Testbed, eventually, in_python, is_root, python, wait, within};
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 const QUICK: &str = "name: quick\nrun: echo done\n";
 
@@ -224,7 +223,7 @@ fn another_user_starts_no_server_in_a_directory_that_is_not_theirs() {
 #[track_caller]
 fn is_left_as(testbed: &Testbed, before: &BTreeMap<PathBuf, Vec<u8>>) {
     let mut touched = Vec::new();
-    let same = within(Duration::from_secs(10), || {
+    let same = within(LIMIT, || {
         let after = picture(&testbed.home);
         let all = after.keys().chain(before.keys()).cloned();
         touched = all.filter(|path| before.get(path) != after.get(path)).collect();

@@ -1,6 +1,6 @@
 //! The facts, each about one promise in `engine.rs`.
 
-use crate::stage::{Stage, lease, stint};
+use crate::stage::{LIMIT, Stage, lease, stint};
 use std::time::{Duration, Instant};
 use windfall_core::{LeaseEnd, LeaseId, OfferId, Refusal, Span, Want, WorkerEnd, WorkloadId};
 use windfall_exec::{EngineError, LeaseState};
@@ -285,7 +285,7 @@ pub fn only_what_is_gone_can_be_forgotten(stage: &mut impl Stage) {
 
 #[track_caller]
 pub fn wait_for_file(stage: &impl Stage, name: &str) {
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + LIMIT;
     while !stage.folder().join(name).exists() {
         assert!(Instant::now() < until, "never written: {name}");
         std::thread::sleep(Duration::from_millis(10));

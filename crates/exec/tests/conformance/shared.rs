@@ -1,7 +1,7 @@
 //! Facts about several workloads on one lease: each is obeyed, saved and ended by itself.
 
 use crate::facts::{DEAF, FOR_EVER, gone, wait_for_file};
-use crate::stage::Stage;
+use crate::stage::{LIMIT, Stage};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use windfall_core::worker::{StartOrder, WorkerView};
@@ -63,7 +63,7 @@ fn until(
 /// Waits until the process of a worker is found: one that becomes another program has no environment for a moment.
 #[track_caller]
 fn until_running(stage: &impl Stage, lease: LeaseId, worker: &WorkerView) {
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + LIMIT;
     while !stage.running(lease).contains(&(worker.pid.unwrap() as i32)) {
         assert!(Instant::now() < until, "never found: {worker:?} in {:?}", stage.running(lease));
         std::thread::sleep(Duration::from_millis(10));

@@ -10,6 +10,9 @@ use windfall_core::worker::{StartOrder, WorkerView};
 use windfall_core::{DecisionId, Installation, LeaseId, OfferId, Span, StintId, Want, WorkloadId};
 use windfall_exec::{AgentLink, Engine, EngineError, LeaseState};
 
+/// Longer than anything here takes, also on a busy machine: a limit, not a measure.
+pub const LIMIT: Duration = Duration::from_secs(600);
+
 /// A lease and its workers as they are seen at one moment.
 #[derive(Clone, Debug)]
 pub struct Observed {
@@ -94,7 +97,7 @@ pub trait Stage: Sized {
     /// Waits until the engine shows something.
     #[track_caller]
     fn until(&self, what: &str, lease: LeaseId, seen: impl Fn(&Observed) -> bool) -> Observed {
-        let until = Instant::now() + Duration::from_secs(60);
+        let until = Instant::now() + LIMIT;
         loop {
             let observed = self.see(lease);
             match observed {
