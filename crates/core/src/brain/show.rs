@@ -2,6 +2,7 @@
 
 use super::{Brain, Job, Lease, LeasePhase, StintPhase};
 use crate::ids::{LeaseId, WorkloadId};
+use crate::market::Sight;
 use crate::offer::Market;
 use crate::record::Outcome;
 use crate::spec::JobSpec;
@@ -22,7 +23,8 @@ impl Brain {
         let now = job.ended.as_ref().map_or(now, |(at, _)| if self.used_by(id).next().is_none() { *at } else { now });
         let mut view = blank(job, now);
         view.state = self.state_of(job);
-        view.slack = if view.state.is_over() { None } else { self.sight(job, now).slack() };
+        let sight = self.sight(job, now);
+        view.slack = if view.state.is_over() { None } else { sight.slack() };
         if let Some((stint, StintPhase::Running { since })) = job.stint.as_ref().map(|stint| (stint, stint.phase)) {
             view.ran += stint.as_whole(now - since, job.spec.gang);
         }
@@ -32,21 +34,15 @@ impl Brain {
         }
         view.lease = self.lease_view(job);
         view.waits_for = match view.state {
-            State::Waiting => Some(self.why_waiting(job, now)),
+            State::Waiting => Some(self.why_waiting(job, &sight, now)),
             State::Acquiring => self
                 .queue_of(job)
                 .or_else(|| self.leases_of(job.id).find_map(|lease| self.silence(lease.offer.engine(), now))),
             _ => None,
         };
         view.restart = job.restart(self.config());
-        view.on_demand_price = self
-            .sight(job, now)
-            .offers
-            .iter()
-            .filter(|seen| seen.market == Market::OnDemand)
-            .map(|seen| seen.price)
-            .min()
-            .map(|price| NanoUsd(price.0.saturating_mul(i64::from(job.spec.gang))));
+        let firm = sight.offers.iter().filter(|seen| seen.market == Market::OnDemand).map(|seen| seen.price);
+        view.on_demand_price = firm.min().map(|price| NanoUsd(price.0.saturating_mul(i64::from(job.spec.gang))));
         Some(view)
     }
 
@@ -65,16 +61,15 @@ impl Brain {
         }
     }
 
-    fn why_waiting(&self, job: &Job, now: Time) -> String {
+    fn why_waiting(&self, job: &Job, sight: &Sight, now: Time) -> String {
         match &job.store_away {
             Some(away) => format!("the store of its checkpoints: {}", away.trouble.text),
             None => {
                 if let Some(holder) = self.waits_for_room_of(job) {
                     return format!("room on the machine that job {holder} gets, if some is left");
                 }
-                let sight = self.sight(job, now);
                 let silent = sight.offers.iter().find_map(|seen| self.silence(seen.id.engine(), now));
-                let text = self.choose(job, &sight).1.text;
+                let text = self.choose(job, sight).1.text;
                 silent.map_or(text.clone(), |silent| format!("{text}; {silent}"))
             }
         }
