@@ -60,6 +60,35 @@ pub struct StartOrder {
     pub foreign: Vec<String>,
 }
 
+impl StartOrder {
+    /// One worker of a stint that runs nothing yet and keeps nothing.
+    pub fn of(stint: StintId, rank: u32, world_size: u32) -> StartOrder {
+        StartOrder {
+            stint,
+            rank,
+            world_size,
+            master: (String::new(), 0),
+            command: Vec::new(),
+            folder: String::new(),
+            fresh_folder: false,
+            env: BTreeMap::new(),
+            devices: None,
+            share: None,
+            output: String::new(),
+            progress: None,
+            checkpoint_dir: None,
+            checkpoint_store: String::new(),
+            checkpoint_key: String::new(),
+            keep: 1,
+            settle_ms: 0,
+            complete: None,
+            resume: Resume::Newest,
+            last_upload_ms: 0,
+            foreign: Vec::new(),
+        }
+    }
+}
+
 /// A request to an agent; one JSON object a line on its socket, answered by one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -137,27 +137,10 @@ impl JobFolders for Folders {
         let job = brain.job(stint.workload)?;
         let known = job.stint.as_ref().filter(|known| known.id == stint)?;
         Some(StartOrder {
-            stint,
-            rank,
-            world_size: known.size(),
-            master: (String::new(), 0),
-            command: Vec::new(),
-            folder: String::new(),
-            fresh_folder: false,
-            env: Default::default(),
-            devices: None,
-            share: None,
-            output: String::new(),
-            progress: None,
-            checkpoint_dir: None,
-            checkpoint_store: String::new(),
             checkpoint_key: job.spec.run.environment.clone(),
             keep: job.spec.checkpoint.keep,
-            settle_ms: 0,
-            complete: None,
-            last_upload_ms: 0,
             resume: known.resume,
-            foreign: Vec::new(),
+            ..StartOrder::of(stint, rank, known.size())
         })
     }
 }

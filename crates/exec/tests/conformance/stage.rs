@@ -5,7 +5,6 @@ use std::future::Future;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use windfall_core::record::Resume;
 use windfall_core::worker::{StartOrder, WorkerView};
 use windfall_core::{DecisionId, Installation, LeaseId, OfferId, Span, StintId, Want, WorkloadId};
 use windfall_exec::{AgentLink, Engine, EngineError, LeaseState};
@@ -123,27 +122,17 @@ pub trait Stage: Sized {
     fn order(&self, epoch: u64, line: &str) -> StartOrder {
         let folder = self.folder().display().to_string();
         StartOrder {
-            stint: stint(epoch),
-            rank: 0,
-            world_size: 1,
             master: ("127.0.0.1".to_owned(), 20_000),
             command: ["/bin/sh", "-c", line].map(str::to_owned).to_vec(),
             folder: folder.clone(),
-            fresh_folder: false,
             env: BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]),
-            devices: None,
-            share: None,
             output: format!("{folder}/output-{epoch}"),
-            progress: None,
-            checkpoint_dir: None,
             checkpoint_store: format!("{folder}/store"),
             checkpoint_key: "job".to_owned(),
             keep: 2,
             settle_ms: 100,
-            complete: None,
             last_upload_ms: 60_000,
-            resume: Resume::Newest,
-            foreign: Vec::new(),
+            ..StartOrder::of(stint(epoch), 0, 1)
         }
     }
 }

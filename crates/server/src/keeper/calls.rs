@@ -173,7 +173,6 @@ mod tests {
     use crate::engines::Engines;
     use crate::notes::JobNotes;
     use crate::seal::Seal;
-    use windfall_core::record::Resume;
     use windfall_core::worker::StartOrder;
     use windfall_core::{StintId, WorkerEnd};
     use windfall_store::{Commit, MemoryStore, Notes, Store};
@@ -195,29 +194,7 @@ mod tests {
 
     fn start(job: u64) -> Task {
         let lease = |slot| LeaseId { group: DecisionId { installation: windfall_core::Installation(1), seq: 3 }, slot };
-        let order = |rank| StartOrder {
-            stint: StintId::of_job(WorkloadId(job), 1),
-            rank,
-            world_size: 2,
-            master: ("127.0.0.1".to_owned(), 0),
-            command: vec!["train".to_owned()],
-            folder: String::new(),
-            fresh_folder: false,
-            env: BTreeMap::new(),
-            devices: None,
-            share: None,
-            output: String::new(),
-            progress: None,
-            checkpoint_dir: None,
-            checkpoint_store: String::new(),
-            checkpoint_key: String::new(),
-            keep: 1,
-            settle_ms: 0,
-            complete: None,
-            resume: Resume::Newest,
-            last_upload_ms: 0,
-            foreign: Vec::new(),
-        };
+        let order = |rank| StartOrder::of(StintId::of_job(WorkloadId(job), 1), rank, 2);
         Task::Start(vec![(lease(0), order(0)), (lease(1), order(1))])
     }
 
