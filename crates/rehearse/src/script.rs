@@ -214,7 +214,7 @@ impl Script<'_> {
         // A machine that was busy for a moment makes the rest take as long as the whole.
         if restarts(&played, baseline, pattern).iter().any(Restart::is_doubtful) {
             self.sweep(stage, &played);
-            self.screen.begin(name, "once more, because only its run time says that it began from zero ");
+            self.screen.begin(name, "once more, because only the length of the rest says that it began from zero ");
             played = play(stage, &script, limit, enough).await?;
         }
         self.screen.end(&played);
@@ -271,13 +271,14 @@ fn missed(played: &Played, script: &[(Cue, Cut)]) -> bool {
     !asked && (played.cuts == 0 || (asks && !played.hit))
 }
 
-/// The same interruption in the first part of the work.
+/// The same interruption in the first part of the work, and while there are saves to come.
 fn sooner(cue: Cue, baseline: &Baseline) -> Cue {
     let startup = secs(baseline.startup);
     let half = |at: Duration| startup + at.saturating_sub(startup) / 2;
+    let amid = baseline.saves.first().zip(baseline.saves.last()).map(|(first, last)| secs((first + last) / 2.0));
     Cue {
         at_least: startup + cue.at_least.saturating_sub(startup) / 4,
-        at_most: half(cue.at_most),
+        at_most: half(cue.at_most).min(amid.unwrap_or(Duration::MAX)),
         between: None,
         ..cue
     }

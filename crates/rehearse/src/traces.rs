@@ -1,5 +1,5 @@
 //! How far a program was when it was interrupted, and from where it went on: by the progress it tells, else by
-//! the lines it prints again, else by how long the rest takes.
+//! the lines it prints again, else by how often it saves in the rest, else by how long the rest takes.
 
 use super::act::{Cut, Played, Stint};
 use regex::Regex;
@@ -18,8 +18,8 @@ const GREETINGS: f64 = 0.2;
 /// With less work than this before an interruption, where the rest begins cannot be told from its length.
 const LEAST_WORK: f64 = 0.4;
 
-/// Where a program went on from is told by this where nothing better tells.
-const RUN_TIME: &str = "run time";
+/// With so many saves in an undisturbed run, their number tells how much of it a rest was.
+const ENOUGH_SAVES: usize = 5;
 
 /// What the undisturbed run looked like, in seconds.
 #[derive(Clone, Debug, Default)]
@@ -45,7 +45,7 @@ pub struct Restart {
     pub kept: Option<f64>,
     /// The share that the newest checkpoint should have brought back.
     pub expected: f64,
-    /// What tells: `progress`, `output` or `run time`.
+    /// What tells: `progress`, `output`, `saves` or `run time`.
     pub by: &'static str,
     /// Running time whose work was done again.
     pub lost: Option<f64>,
@@ -66,9 +66,9 @@ impl Restart {
         (self.expected > 0.15).then_some(kept < 0.35 * self.expected)
     }
 
-    /// It seems to have begun from zero, and nothing says so but how long it ran.
+    /// It seems to have begun from zero, and nothing says so but how long the rest was.
     pub fn is_doubtful(&self) -> bool {
-        self.restored && self.by == RUN_TIME && self.began_from_zero() == Some(true)
+        self.restored && matches!(self.by, "saves" | "run time") && self.began_from_zero() == Some(true)
     }
 }
 
@@ -236,8 +236,13 @@ fn kept(
     }
     let work = before.last().map_or(0.0, |stint| stint.ran().as_secs_f64()) - baseline.startup;
     if ended && baseline.finished && before.len() == 1 && work >= LEAST_WORK {
+        let [all, done, rest] = [baseline.saves.len(), before[0].watch.saves.len(), after.watch.saves.len()];
+        // A busy machine makes a run longer, and not its saves more.
+        if all >= ENOUGH_SAVES && done > 1 {
+            return (Some((all.saturating_sub(rest) as f64 / done as f64).min(1.0)), "saves");
+        }
         let spared = baseline.ran - after.ran().as_secs_f64();
-        return (Some((spared / work).clamp(0.0, 1.0)), RUN_TIME);
+        return (Some((spared / work).clamp(0.0, 1.0)), "run time");
     }
     (None, "")
 }
