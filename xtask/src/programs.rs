@@ -1,5 +1,7 @@
 //! Every test program of the workspace. Two lanes run at once, each one program after the other: tests that compute,
 //! and beside them tests that mostly wait for processes, clocks and disks. What a program says is shown when it is over.
+//! A test of the second kind plays hours in seconds, and a machine that is busy with something else breaks its promises:
+//! one that fails is tried once more when nothing else runs, and named even if it then passes.
 
 use crate::leftovers::{MARK, mark};
 use crate::workspace::cargo;
@@ -12,6 +14,9 @@ use std::time::Instant;
 /// Programs whose tests mostly wait, longest first, and how many of their tests run at once. All others compute: as
 /// many at once as there are cores.
 const WAITING: &[(&str, usize)] = &[("rehearse", 8), ("e2e", 6), ("conformance", 6), ("checkpoints", 4)];
+
+/// Failed tests of one program that are tried again. With more of them the fault is not the machine's.
+const MOST_AGAIN: usize = 4;
 
 /// A built test program.
 struct TestProgram {
@@ -35,6 +40,10 @@ pub struct Ran {
     pub skipped: Vec<String>,
     /// What each failed test printed.
     pub failures: Vec<Vec<String>>,
+    /// The tests that failed.
+    failed_names: Vec<String>,
+    /// Tests that failed beside others and passed alone.
+    pub only_alone: Vec<String>,
 }
 
 /// Builds all test programs and runs them with these variables.
@@ -60,7 +69,34 @@ pub fn run_all(env: &[(&str, String)]) -> Vec<Ran> {
             ran.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(one);
         });
     });
-    ran.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
+    let mut ran = ran.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    for program in &waiting {
+        let failed = ran.iter_mut().find(|one| one.name == program.name() && !one.good);
+        failed.into_iter().for_each(|failed| failed.try_alone(program, env, &screen));
+    }
+    ran
+}
+
+impl Ran {
+    /// Tries the tests that failed once more, one by one.
+    fn try_alone(&mut self, program: &TestProgram, env: &[(&str, String)], screen: &Mutex<()>) {
+        if self.failed_names.is_empty() || self.failed_names.len() > MOST_AGAIN {
+            return;
+        }
+        for name in std::mem::take(&mut self.failed_names) {
+            let mut command = program.command(env);
+            command.args(["--exact", &name]);
+            let again = run_one(command, &format!("{} alone: {name}", self.name), screen);
+            if again.good && again.passed == 1 {
+                self.passed += 1;
+                self.failed -= 1;
+                self.only_alone.push(name);
+            } else {
+                self.failed_names.push(name);
+            }
+        }
+        self.good = self.failed_names.is_empty();
+    }
 }
 
 /// The test programs, as cargo says.
@@ -122,6 +158,8 @@ fn run_one(mut command: Command, name: &str, screen: &Mutex<()>) -> Ran {
         seconds: 0,
         skipped: Vec::new(),
         failures: Vec::new(),
+        failed_names: Vec::new(),
+        only_alone: Vec::new(),
     };
     let mut shown = Vec::new();
     match command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn() {
@@ -154,6 +192,9 @@ fn read(lines: impl Iterator<Item = String>, ran: &mut Ran, shown: &mut Vec<Stri
                 ran.failures.push(Vec::new());
             }
             ran.failures.last_mut().into_iter().for_each(|lines| lines.push(line.clone()));
+        }
+        if section == Section::Names {
+            ran.failed_names.extend(line.strip_prefix("    ").map(str::to_owned));
         }
         if let Some(counts) = line.strip_prefix("test result: ") {
             ran.passed += count(counts, " passed");
@@ -196,7 +237,34 @@ fn count(text: &str, word: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Section, count};
+    use super::{Section, TestProgram, count, run_one};
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::Mutex;
+
+    /// A test program of two tests: the first fails whenever it is run with the other, the second always.
+    const PROGRAM: &str = "#!/bin/sh\n\
+        case \"$*\" in\n\
+        *--exact*busy*) echo 'test result: ok. 1 passed; 0 failed'; exit 0;;\n\
+        *--exact*) printf 'failures:\\n\\nfailures:\\n    broken\\ntest result: FAILED. 0 passed; 1 failed\\n'; exit 101;;\n\
+        *) printf 'failures:\\n\\nfailures:\\n    broken\\n    busy\\n\\ntest result: FAILED. 3 passed; 2 failed\\n'; exit 101;;\n\
+        esac\n";
+
+    #[test]
+    fn what_fails_alone_too_has_failed() {
+        let folder = std::env::temp_dir().join(format!("windfall-xtask-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let path = folder.join("program");
+        std::fs::write(&path, PROGRAM).expect("written");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it may run");
+        let [package, target] = ["cli", "e2e"].map(str::to_owned);
+        let program = TestProgram { package, target, unit: false, path, folder: folder.clone() };
+        let screen = Mutex::new(());
+        let mut ran = run_one(program.command(&[]), &program.name(), &screen);
+        assert_eq!((ran.good, ran.passed, ran.failed), (false, 3, 2));
+        ran.try_alone(&program, &[], &screen);
+        std::fs::remove_dir_all(&folder).expect("removed");
+        assert_eq!((ran.good, ran.passed, ran.failed, ran.only_alone), (false, 4, 1, vec!["busy".to_owned()]));
+    }
 
     #[test]
     fn only_what_failed_is_shown() {

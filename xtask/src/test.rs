@@ -29,6 +29,8 @@ struct Summary {
     /// What failed tests printed, to be said again at the end, where it is found.
     failures: Vec<Vec<String>>,
     passed: u64,
+    /// Of those that passed, what did so only when nothing else ran.
+    only_alone: u64,
     failed: u64,
     skipped: u64,
 }
@@ -71,6 +73,11 @@ impl Summary {
             self.failures.extend(ran.failures);
             let remark = format!("{} passed, {} failed, {} s", ran.passed, ran.failed, ran.seconds);
             self.rows.push(Row { name: ran.name, good: ran.good, remark, seconds: ran.seconds });
+            for name in ran.only_alone {
+                self.only_alone += 1;
+                let remark = "failed beside others: see above".to_owned();
+                self.rows.push(Row { name: format!("only alone: {name}"), good: true, remark, seconds: 0 });
+            }
             ran.skipped.into_iter().for_each(|what| self.skip(what, String::new()));
         }
     }
@@ -79,7 +86,8 @@ impl Summary {
 /// Runs everything.
 pub fn test(args: &[String]) -> ExitCode {
     let quick = args.iter().any(|arg| arg == "--quick");
-    let mut summary = Summary { rows: Vec::new(), failures: Vec::new(), passed: 0, failed: 0, skipped: 0 };
+    let mut summary =
+        Summary { rows: Vec::new(), failures: Vec::new(), passed: 0, only_alone: 0, failed: 0, skipped: 0 };
     let leftovers = Leftovers::watch(&Components::folder());
     let metadata = metadata();
     summary.check("architecture", &architecture::violations(&metadata));
@@ -144,6 +152,9 @@ fn report(summary: &Summary) -> ExitCode {
     }
     longest(&summary.rows);
     println!("\n{} passed, {} failed, {} skipped", summary.passed, summary.failed, summary.skipped);
+    if summary.only_alone > 0 {
+        println!("{} of those that passed did so only when nothing else ran", summary.only_alone);
+    }
     let ci = std::env::var_os("CI").is_some();
     if ci && summary.skipped > 0 {
         println!("on CI a skip is a failure");

@@ -37,8 +37,7 @@ fn world_now(testbed: &Testbed) -> i64 {
 
 #[test]
 fn a_world_stands_still_while_its_server_is_down_and_never_goes_back() {
-    let testbed = Testbed::bare();
-    testbed.run(&["up", "--market", "steady", "--speed", "1"]).ends_with(0);
+    let testbed = Testbed::steady_at(1);
     let program = testbed.write("silent.py", PROGRAM);
     let run =
         format!("[{:?}, {:?}, {:?}]", python(), program.display().to_string(), testbed.work.display().to_string());
@@ -73,8 +72,7 @@ fn a_world_stands_still_while_its_server_is_down_and_never_goes_back() {
 /// A server that was stopped hears what its agents did before it judges by old news.
 #[test]
 fn a_server_that_was_stopped_calls_no_deadline_lost() {
-    let testbed = Testbed::bare();
-    testbed.run(&["up", "--market", "steady", "--speed", "60"]).ends_with(0);
+    let testbed = Testbed::steady();
     let id = testbed.submit(
         "name: hasty\npriority: critical\nlate: stop\nwork: { hours: 0.5 }\ndeadline: 37m\nprogress: 'step (\\d+)/(\\d+)'\n\
          run: for i in $(seq 1 120); do sleep 0.25; echo step $i/120; done\n",

@@ -6,7 +6,7 @@ const BUDGET: &str = "name: thrifty\nbudget: 0.12\nrun: sleep 600\n";
 
 #[test]
 fn a_budget_pauses_and_a_higher_one_lets_it_go_on() {
-    let testbed = Testbed::steady();
+    let testbed = Testbed::steady_at(20);
     testbed.write("job.yaml", BUDGET);
     let paused = testbed.run(&["run", "--json", "job.yaml"]).ends_with(130).lines();
     let bill = paused.last().unwrap();

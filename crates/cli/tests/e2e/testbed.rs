@@ -60,8 +60,14 @@ impl Testbed {
 
     /// A new testbed with a server whose market never takes anything away.
     pub fn steady() -> Testbed {
+        Testbed::steady_at(60)
+    }
+
+    /// The same with this many seconds of the world in a real one: the fewer, the less it matters that the machine is
+    /// busy for a moment.
+    pub fn steady_at(speed: u32) -> Testbed {
         let testbed = Testbed::bare();
-        testbed.run(&["up", "--market", "steady", "--speed", "60"]).ends_with(0);
+        testbed.run(&["up", "--market", "steady", "--speed", &speed.to_string()]).ends_with(0);
         testbed
     }
 
