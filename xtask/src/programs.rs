@@ -13,7 +13,7 @@ use std::time::Instant;
 
 /// Programs whose tests mostly wait, longest first, and how many of their tests run at once. All others compute: as
 /// many at once as there are cores.
-const WAITING: &[(&str, usize)] = &[("rehearse", 8), ("e2e", 6), ("conformance", 6), ("checkpoints", 4)];
+const WAITING: &[(&str, usize)] = &[("rehearse", 6), ("e2e", 6), ("conformance", 6), ("checkpoints", 4)];
 
 /// Failed tests of one program that are tried again. With more of them the fault is not the machine's.
 const MOST_AGAIN: usize = 4;

@@ -9,7 +9,7 @@ use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// Rehearsals at the same time: their programs mostly sleep, but restarts cost a core.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 6;
 
 /// Longer than anything here takes, also on a busy machine: a limit, not a measure.
 const LIMIT: Duration = Duration::from_secs(600);

@@ -66,9 +66,9 @@ impl Restart {
         (self.expected > 0.15).then_some(kept < 0.35 * self.expected)
     }
 
-    /// It seems to have begun from zero, and nothing says so but how long the rest was.
-    pub fn is_doubtful(&self) -> bool {
-        self.restored && matches!(self.by, "saves" | "run time") && self.began_from_zero() == Some(true)
+    /// It was given a checkpoint, and began from zero.
+    pub fn passed_over_checkpoint(&self) -> bool {
+        self.restored && self.began_from_zero() == Some(true)
     }
 }
 

@@ -48,8 +48,6 @@ impl Brain {
                 if let Some(job) = self.jobs.get_mut(workload) {
                     Arc::make_mut(&mut job.spec).budget = *budget;
                     job.paused = false;
-                    // Whether it heeds the price of what it has.
-                    self.leases.touch_of(*workload);
                 }
             }
             Event::OfferSeen { offer } => self.on_offer_seen(seq, offer),
@@ -125,7 +123,7 @@ impl Brain {
         }
     }
 
-    /// Leases of an offer cost what it costs. That is news to those whose budget lasts longer or shorter by it.
+    /// Leases of an offer cost what it costs. That is news to those whose budget may end sooner than they look at it.
     fn on_price(&mut self, offer: &Offer) {
         let line = self.prices.entry(offer.id.clone()).or_default();
         let before = line.rate();
@@ -133,10 +131,8 @@ impl Brain {
         if self.leases.count_of(&offer.id) == 0 {
             line.forget_days();
         }
-        if line.rate() != before {
-            let with_budget = |id: &WorkloadId| self.jobs.get(id).is_some_and(|job| job.spec.budget.is_some());
-            let heeding = self.leases.heeding(&offer.id).filter(with_budget);
-            heeding.for_each(|workload| self.awake.job(workload));
+        if line.rate() > before {
+            self.awake.price(&offer.id, line.rate());
         }
     }
 

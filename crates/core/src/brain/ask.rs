@@ -80,10 +80,11 @@ impl Round<'_> {
         match stir {
             Stir::Any => IsStirred::Yes,
             Stir::Open { offer, least, floor } => {
-                let left = self.brain.offers.get(offer).and_then(|offer| self.left_of(offer, 0));
-                match left.is_some_and(|left| left < least) {
+                let Some(offer) = self.brain.offers.get(offer) else { return IsStirred::Over };
+                let too_dear = offer.market.can_be_taken() && job.spec.max_price.is_some_and(|limit| limit < floor);
+                match self.left_of(offer, 0).is_some_and(|left| left < least) {
                     true => IsStirred::Over,
-                    false if job.spec.max_price.is_some_and(|limit| limit < floor) => IsStirred::No,
+                    false if too_dear || self.brain.has_no_less(job, offer.market, floor) => IsStirred::No,
                     false => IsStirred::Yes,
                 }
             }

@@ -1,6 +1,7 @@
 //! Which jobs are looked at in a step: those that changed, those whose moment has come, and those for whom an offer or a
 //! machine with room is something else than when they last looked. All others would decide what they decided before.
 
+use super::ceilings::{Ceilings, Heeds};
 use super::job_table::{FitClass, Jobs, Person};
 use super::lookout::fits;
 use super::queue::{Source, Stir};
@@ -36,6 +37,8 @@ pub(super) struct Awake {
     reopening: BTreeSet<(Time, OfferId)>,
     moments: BTreeMap<WorkloadId, Time>,
     by_moment: BTreeSet<(Time, WorkloadId)>,
+    /// Prices that somebody with a budget counts on.
+    ceilings: Ceilings,
 }
 
 impl Default for Awake {
@@ -51,6 +54,7 @@ impl Default for Awake {
             reopening: BTreeSet::new(),
             moments: BTreeMap::new(),
             by_moment: BTreeSet::new(),
+            ceilings: Ceilings::default(),
         }
     }
 }
@@ -113,6 +117,8 @@ pub(super) struct LookedJob {
     pub waits_for: Option<Claim>,
     /// The plan that it would follow.
     pub wanted: Option<PlanTerms>,
+    /// Prices up to which it looks again in time.
+    pub heeds: Heeds,
 }
 
 /// Who is to be looked at in a step, and what there is to see.
@@ -152,6 +158,13 @@ impl Awake {
         }
     }
 
+    /// What somebody has costs more than before.
+    pub fn price(&mut self, id: &OfferId, price: NanoUsd) {
+        if !self.everyone {
+            self.jobs.extend(self.ceilings.below(id, price));
+        }
+    }
+
     /// No more than this is left of an offer.
     fn found(&mut self, id: &OfferId, free: Option<u32>) {
         if let Some(shown) = self.shown.get_mut(id) {
@@ -186,6 +199,7 @@ impl Awake {
         self.rooms.forget(job);
         self.lookers.values_mut().for_each(|lookers| _ = lookers.remove(&id));
         self.set_moment(id, None);
+        self.ceilings.set(id, Heeds::default());
     }
 
     fn set_moment(&mut self, id: WorkloadId, at: Option<Time>) {
@@ -247,6 +261,7 @@ impl Awake {
         for job in looked.jobs {
             self.set_moment(job.id, job.moment);
             self.rooms.waits_for(job.id, job.waits_for);
+            self.ceilings.set(job.id, job.heeds);
             if job.again {
                 self.jobs.insert(job.id);
             }
@@ -266,11 +281,7 @@ impl Brain {
         let (jobs, awake) = (&self.jobs, &mut self.awake);
         let mut held = BTreeSet::new();
         let dealt = |lease: &Lease| lease.dealt(jobs);
-        // A budget lasts longer or shorter; of several accelerators, each price is compared with all.
-        let heeds = |id: &WorkloadId| {
-            jobs.get(id).is_some_and(|job| job.spec.budget.is_some() || job.spec.resources.len() != 1)
-        };
-        self.leases.refresh(dealt, heeds, |workloads, offer, person| {
+        self.leases.refresh(dealt, |workloads, offer, person| {
             workloads.iter().for_each(|id| awake.job(*id));
             held.insert(offer.clone());
             person.into_iter().for_each(|person| awake.room(person, offer));
@@ -400,7 +411,6 @@ impl Brain {
                 (_, true) => {
                     let floor =
                         if before.had_for_all(least) { before.price().min(after.price()) } else { after.price() };
-                    let floor = if after.is_spot() { floor } else { NanoUsd(0) };
                     sources.push(Source { ids: all, stir: Stir::Open { offer: id, least, floor } });
                 }
                 (true, false) => {
@@ -430,16 +440,15 @@ impl Brain {
             return holders(id).collect();
         };
         let between = before.price().min(after.price())..=before.price().max(after.price());
-        let firm = self.offers.values().filter(|offer| !offer.market.can_be_taken());
-        let passed: Vec<&Offer> = firm.filter(|offer| between.contains(&offer.price_per_hour)).collect();
-        let passes_alike = passed.iter().any(|offer| offer.accelerator == after.offer.accelerator);
-        let compares = |id: &WorkloadId| self.jobs.get(id).is_some_and(|job| job.spec.resources.len() != 1);
-        let own = passes_alike.then(|| holders(id)).into_iter().flatten();
-        let own = own.chain(self.leases.heeding(id).filter(compares));
-        let could_have_it = |id: &WorkloadId| {
-            self.jobs.get(id).is_some_and(|job| fits(&job.spec.resources, &after.offer) || job.fallback().is_some())
-        };
-        own.chain(passed.iter().flat_map(|firm| holders(&firm.id)).filter(could_have_it)).collect()
+        let alike = self.offers.of_accelerator(&after.offer.accelerator);
+        let firm: Vec<&Offer> = alike.filter(|offer| !offer.market.can_be_taken()).collect();
+        let passed = firm.iter().map(|offer| offer.price_per_hour).filter(|price| between.contains(price)).min();
+        let own = passed.is_some().then(|| holders(id)).into_iter().flatten();
+        // Whoever has something dearer may see what was passed as well: there is room on a machine of it.
+        let no_cheaper = firm.iter().filter(|offer| passed.is_some_and(|passed| offer.price_per_hour >= passed));
+        let could_have_it =
+            |id: &WorkloadId| self.jobs.get(id).is_some_and(|job| fits(&job.spec.resources, &after.offer));
+        own.chain(no_cheaper.flat_map(|firm| holders(&firm.id)).filter(could_have_it)).collect()
     }
 
     /// Whether the price of something firm lies between two prices of an offer, as it was seen or as it is now.
@@ -477,9 +486,9 @@ impl Brain {
         let others = self.offers.of_asks(asks).into_iter().filter_map(shown);
         let others = others.filter(|shown| shown.offer.id != after.offer.id && fits(asks, &shown.offer));
         let (spot, firm): (Vec<&Shown>, Vec<&Shown>) = others.partition(|shown| shown.is_spot());
-        let Some(firm) = firm.iter().filter(|shown| shown.has(*least)).map(|shown| shown.price()).min() else {
-            return false;
-        };
+        let has_room = |shown: &Shown| *least == 1 && self.leases.people_with_room(&shown.offer.id).next().is_some();
+        let firm = firm.iter().filter(|shown| shown.has(*least) || has_room(shown));
+        let Some(firm) = firm.map(|shown| shown.price()).min() else { return false };
         let cheapest = spot.iter().map(|shown| shown.price()).min();
         let firm_leads = |price: NanoUsd| firm <= cheapest.map_or(price, |cheapest| cheapest.min(price));
         firm_leads(before.price()) != firm_leads(after.price())

@@ -168,7 +168,7 @@ impl Brain {
     }
 
     /// What a lease costs an hour by itself.
-    fn rate_of(&self, lease: &Lease) -> NanoUsd {
+    pub(super) fn rate_of(&self, lease: &Lease) -> NanoUsd {
         let paid = lease.meter.as_ref().is_some_and(|meter| !meter.is_free());
         if paid { self.prices_of(lease).rate() } else { NanoUsd(0) }
     }

@@ -1,6 +1,7 @@
 //! What to do next, job by job. Everything here reads the state; only what was looked at is noted.
 
 use super::awake::LookedJob;
+use super::ceilings::Heeds;
 use super::job::StoreAway;
 use super::rooms::{Claim, Rooms};
 use super::sight::Look;
@@ -36,6 +37,8 @@ pub(super) struct Round<'a> {
     pub wanted: Option<PlanTerms>,
     /// The machine on its way to another one that the job waits for.
     waits_for: Option<Claim>,
+    /// Prices up to which the job looks again in time.
+    pub heeds: Heeds,
     /// Instances of each offer that decisions of this step take.
     pub taken: BTreeMap<OfferId, u32>,
     pub rooms: Rooms,
@@ -53,6 +56,7 @@ impl<'a> Round<'a> {
             wake: None,
             wanted: None,
             waits_for: None,
+            heeds: Heeds::default(),
             taken: BTreeMap::new(),
             rooms: Rooms::default(),
             look: Look::default(),
@@ -63,6 +67,7 @@ impl<'a> Round<'a> {
     pub fn look_at(&mut self, job: &Job) -> LookedJob {
         let said = self.decided.len();
         (self.wake, self.wanted, self.waits_for) = (None, None, None);
+        self.heeds = Heeds::default();
         self.rooms.look_at(self.brain, job);
         self.for_job(job);
         LookedJob {
@@ -71,6 +76,7 @@ impl<'a> Round<'a> {
             again: self.decided.len() > said,
             waits_for: self.waits_for.take(),
             wanted: self.wanted,
+            heeds: std::mem::take(&mut self.heeds),
         }
     }
 

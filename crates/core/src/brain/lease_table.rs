@@ -1,4 +1,4 @@
-//! Leases with all that is looked up of them: whose they are, of which offer, what has room, who heeds their price. Kept as
+//! Leases with all that is looked up of them: whose they are, of which offer, what has room. Kept as
 //! the table of jobs is.
 
 use super::job_table::{Person, take_out};
@@ -29,8 +29,6 @@ struct LeaseIndex {
     /// the least of it first.
     coming: Dealers<LeaseId>,
     with_room: Dealers<(Free, LeaseId)>,
-    /// Workloads on leases of an offer that heed its price, with the leases.
-    heeding: BTreeMap<OfferId, BTreeSet<(WorkloadId, LeaseId)>>,
     /// Leases that nobody asked for as far as the log knows.
     orphans: BTreeSet<LeaseId>,
     /// Asked for, and not seen yet.
@@ -88,8 +86,6 @@ impl Free {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct LeaseKeys {
     workloads: BTreeSet<WorkloadId>,
-    /// Those of them that heed its price.
-    heeding: Vec<WorkloadId>,
     offer: OfferId,
     /// Who has it, where it is more than was asked for.
     dealt: Option<Dealt>,
@@ -99,10 +95,9 @@ struct LeaseKeys {
 }
 
 impl LeaseKeys {
-    fn of(lease: &Lease, dealt: Option<Dealt>, heeds: impl Fn(&WorkloadId) -> bool) -> LeaseKeys {
+    fn of(lease: &Lease, dealt: Option<Dealt>) -> LeaseKeys {
         LeaseKeys {
             workloads: lease.workloads().collect(),
-            heeding: lease.workloads().filter(heeds).collect(),
             offer: lease.offer.clone(),
             dealt,
             orphan: lease.workload.is_none(),
@@ -125,9 +120,6 @@ impl LeaseIndex {
             self.of_workload.entry(*workload).or_default().insert(id);
         }
         self.of_offer.entry(keys.offer.clone()).or_default().insert(id);
-        for workload in &keys.heeding {
-            self.heeding.entry(keys.offer.clone()).or_default().insert((*workload, id));
-        }
         if let Some(Dealt { to, room }) = &keys.dealt {
             match room {
                 Room::Coming => _ = whose(&mut self.coming, &keys.offer, to).insert(id),
@@ -145,7 +137,6 @@ impl LeaseIndex {
         let keys = self.keys.remove(&id)?;
         keys.workloads.iter().for_each(|workload| take_out(&mut self.of_workload, workload, id));
         take_out(&mut self.of_offer, &keys.offer, id);
-        keys.heeding.iter().for_each(|workload| take_out(&mut self.heeding, &keys.offer, (*workload, id)));
         if let Some(Dealt { to, room }) = &keys.dealt {
             match room {
                 Room::Coming => leaves(&mut self.coming, &keys.offer, to, id),
@@ -176,7 +167,7 @@ fn leaves<L: Ord>(all: &mut Dealers<L>, offer: &OfferId, person: &Person, lease:
 impl Leases {
     pub fn insert(&mut self, lease: Lease) {
         self.remove(&lease.id);
-        self.index.enter(lease.id, LeaseKeys::of(&lease, None, |_| false));
+        self.index.enter(lease.id, LeaseKeys::of(&lease, None));
         self.index.stale.insert(lease.id);
         self.all.insert(lease.id, lease);
     }
@@ -211,7 +202,6 @@ impl Leases {
     pub fn refresh(
         &mut self,
         dealt: impl Fn(&Lease) -> Option<Dealt>,
-        heeds: impl Fn(&WorkloadId) -> bool,
         mut tell: impl FnMut(&BTreeSet<WorkloadId>, &OfferId, Option<&Person>),
     ) {
         let mut tell =
@@ -219,7 +209,7 @@ impl Leases {
         std::mem::take(&mut self.index.gone).iter().for_each(&mut tell);
         for id in std::mem::take(&mut self.index.stale) {
             let Some(lease) = self.all.get(&id) else { continue };
-            let keys = LeaseKeys::of(lease, dealt(lease), &heeds);
+            let keys = LeaseKeys::of(lease, dealt(lease));
             tell(&keys);
             if self.index.keys.get(&id) != Some(&keys) {
                 self.index.leave(id).iter().for_each(&mut tell);
@@ -240,11 +230,6 @@ impl Leases {
     /// Leases of an offer.
     pub fn of_offer(&self, offer: &OfferId) -> impl Iterator<Item = &Lease> {
         self.each(self.index.of_offer.get(offer))
-    }
-
-    /// Workloads on leases of an offer that heed its price; some more than once.
-    pub fn heeding(&self, offer: &OfferId) -> impl Iterator<Item = WorkloadId> {
-        self.index.heeding.get(offer).into_iter().flatten().map(|(workload, _)| *workload)
     }
 
     /// Leases of an offer, to change them.

@@ -7,6 +7,7 @@ mod apply;
 mod ask;
 mod awake;
 mod books;
+mod ceilings;
 mod decide;
 mod drought;
 mod explain;

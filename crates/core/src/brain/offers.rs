@@ -30,6 +30,11 @@ impl Offers {
         Some(offer)
     }
 
+    /// Offers of an accelerator, in the order of their names.
+    pub fn of_accelerator(&self, accelerator: &str) -> impl Iterator<Item = &Offer> {
+        self.of_accelerator.get(accelerator).into_iter().flatten().filter_map(|id| self.all.get(id))
+    }
+
     /// Offers of the accelerators that are asked for, in the order of their names; all where nothing is said.
     pub fn of_asks(&self, asks: &[Ask]) -> Vec<&Offer> {
         if asks.is_empty() {

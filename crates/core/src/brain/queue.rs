@@ -13,7 +13,7 @@ pub(super) enum Stir<'a> {
     /// Whatever happened, it may matter to each of them.
     Any,
     /// So many of an offer can be had, from this price on: it matters only as long as that is so, and only to those who
-    /// can pay it.
+    /// can pay it and have nothing as good.
     Open { offer: &'a OfferId, least: u32, floor: NanoUsd },
     /// Machines of an offer that a person has, with room for an ask: it matters only as long as there is some.
     Room { person: &'a Person, offer: &'a OfferId, ask: &'a Ask },

@@ -1,5 +1,6 @@
 //! A job's own rules: its policy and what replaces it, its deadline when that is lost, its budget, and when it saves.
 
+use super::ceilings::Heeds;
 use super::decide::Round;
 use super::lookout::fits;
 use super::{Brain, Job, Stint, StintPhase, Verdict};
@@ -83,6 +84,11 @@ impl Job {
     }
 }
 
+/// By how much a price may rise before whoever has a budget is asked: a quarter of it.
+fn part(price: NanoUsd) -> NanoUsd {
+    NanoUsd(price.0.max(0) / 4)
+}
+
 impl Round<'_> {
     /// What a job is to do, and a plan for it to follow, if its policy follows plans.
     pub(super) fn choose(&mut self, job: &Job, sight: &Sight) -> (Choice, Reason) {
@@ -144,10 +150,16 @@ impl Round<'_> {
             let reason = Reason::new("budget", "going on would exceed the budget: paused");
             return Some(reason.money("budget", budget).money("spent", spent));
         }
+        // Looks again while it would last if everything rose by a part; near its end, it hears of every rise.
+        let dearer = left - part(reserve);
+        let (left, rate, rise) = if dearer.0 > 0 { (dearer, rate + part(rate), true) } else { (left, rate, false) };
         if rate.0 > 0 {
             let lasts = i128::from(left.0) * 3_600_000 / i128::from(rate.0);
             self.wake_at(self.now + Span(i64::try_from(lasts).unwrap_or(Span::FOREVER.0).max(1_000)));
         }
+        let ceiling = |price: NanoUsd| if rise { price + part(price) } else { price };
+        let heeds = leases().map(|lease| (lease.offer.clone(), ceiling(self.brain.rate_of(lease))));
+        self.heeds = Heeds(heeds.collect());
         None
     }
 

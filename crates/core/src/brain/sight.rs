@@ -2,9 +2,9 @@
 //! made comparable here: prices are those of an hour's work at one speed, the speed that a deadline is promised on.
 
 use super::lookout::{Beliefs, SeenInStep, fits};
-use super::{Brain, Job, Lease, StintPhase};
+use super::{Brain, Job, Lease, LeasePhase, StintPhase};
 use crate::market::{self, Present, Seen, Sight};
-use crate::offer::{Offer, OfferId};
+use crate::offer::{Market, Offer, OfferId};
 use crate::spec::{Ask, Fallback, Late, Smaller};
 use crate::units::{NanoUsd, Rate, Span, Time, Work};
 use std::sync::Arc;
@@ -17,9 +17,7 @@ impl Brain {
 
     /// The same in a step that has looked for others already.
     pub(super) fn sight_in<'a>(&'a self, look: &mut Look<'a>, job: &Job, now: Time) -> Sight {
-        // Its own, or another's on which it runs.
-        let held = self.used_by(job.id).map(|(lease, _)| lease).filter(|lease| !lease.is_releasing());
-        let held = held.min_by_key(|lease| (lease.workload != Some(job.id), lease.id));
+        let held = self.present_lease(job);
         let watches = market::watches(self.usual_policy(&job.spec));
         let beliefs = if watches { self.beliefs(look, job, now) } else { Arc::default() };
         let done = job.done_at(now);
@@ -70,6 +68,24 @@ impl Brain {
         let plan = terms.and_then(|terms| self.plan_cache.find(&terms)).cloned();
         let plan_is_coming = plan.is_none() && terms.is_some_and(|terms| self.plan_cache.will_have(&terms));
         Sight { plan, plan_is_coming, ..sight }
+    }
+
+    /// The lease that stands for all that a job has: its own, or another's on which it runs.
+    fn present_lease(&self, job: &Job) -> Option<&Lease> {
+        let held = self.used_by(job.id).map(|(lease, _)| lease).filter(|lease| !lease.is_releasing());
+        held.min_by_key(|lease| (lease.workload != Some(job.id), lease.id))
+    }
+
+    /// Whether a job runs on what is bought on a market for no more than a price: whether it could have another offer there
+    /// from that price on makes no difference. Beliefs may tell the two apart: whoever goes by them looks again within a tick.
+    pub(super) fn has_no_less(&self, job: &Job, market: Market, price: NanoUsd) -> bool {
+        if job.spec.resources.len() != 1 || job.fallback().is_some() {
+            return false;
+        }
+        let runs = job.stint.as_ref().is_some_and(|stint| stint.phase != StintPhase::Starting);
+        let held = self.present_lease(job).filter(|lease| runs && lease.phase == LeasePhase::Up);
+        held.and_then(|lease| self.offers.get(&lease.offer))
+            .is_some_and(|held| held.market == market && held.price_per_hour <= price)
     }
 
     /// What is believed about the markets that a job buys on.

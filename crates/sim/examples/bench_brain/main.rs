@@ -53,6 +53,12 @@ impl Measured {
         steps.get((steps.len() * 99).div_ceil(100).saturating_sub(1)).copied()
     }
 
+    /// Decisions of one step, on average.
+    pub fn decided_a_step(&self, happening: Happening) -> Option<f64> {
+        let steps = self.steps.get(&happening)?.len();
+        (steps > 0).then(|| self.decided.get(&happening).copied().unwrap_or(0) as f64 / steps as f64)
+    }
+
     pub fn steps_per_second(&self) -> f64 {
         let all = || self.steps.values().flatten();
         all().count() as f64 / all().sum::<f64>()

@@ -58,6 +58,12 @@ pub fn text(measured: &[Measured], skipped: &[(u64, f64)]) -> String {
         let flat = flatness(measured, happening).map_or(String::new(), |ratio| format!("{ratio:.1}"));
         text += &head(happening.name(), of_each(&cell).chain(ratio(flat)));
     }
+    text += "\ndecisions of such a step, on average: the more jobs a person has, the more of them share a machine that is lost\n";
+    for happening in kinds() {
+        let cell =
+            |size: &Measured| size.decided_a_step(happening).map_or(String::new(), |number| format!("{number:.1}"));
+        text += &head(happening.name(), of_each(&cell));
+    }
     text.push('\n');
     text += &head("steps a second", of_each(&|size| format!("{:.1}", size.steps_per_second())));
     text += &head("bytes a live job", of_each(&|size| grouped(size.bytes_per_job as u64)));

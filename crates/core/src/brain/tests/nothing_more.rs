@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use std::collections::BTreeSet;
 use steps::{Step, any_history};
+use wishes::Wish;
 
 /// Steps until a brain must have come to rest, and slices of plans that are waited for.
 const MOST_STEPS: usize = 60;
@@ -93,4 +94,33 @@ fn a_naive_scan_sees_what_was_not_looked_at() {
     world.offer(SPOT, 0.1, Some(8));
     let more = world.brain.overlooked(world.now, &none);
     assert!(matches!(more[0].decision, Decision::Acquire { .. }), "{more:?}");
+}
+
+/// Job 18 has something firm, and sees room on a machine that is cheaper and firm as well: a spot price that falls below
+/// the latter is news to it.
+#[test]
+fn a_price_that_passes_a_machine_with_room_is_news_to_who_has_something_dearer() {
+    let wish = Wish {
+        hours: 1,
+        deadline_hours: None,
+        late: 0,
+        count: 1,
+        half: false,
+        either: false,
+        gang: 1,
+        least: None,
+        max_cents: None,
+        budget_cents: None,
+        policy: 1,
+        owner: true,
+        steps: false,
+    };
+    let mut steps: Vec<Step> = (0..7).map(|offer| Step::Offer { offer, cents: 100, capacity: 1 }).collect();
+    steps.extend((0..7).map(|_| Step::Submit(wish.clone())));
+    steps.push(Step::Serve);
+    steps.push(Step::Offer { offer: 5, cents: 101, capacity: 0 });
+    steps.push(Step::Offer { offer: 0, cents: 5, capacity: 0 });
+    steps.push(Step::Answers { engine: 0 });
+    let at_once = steps.into_iter().map(|step| (0, step)).collect();
+    play(at_once, &mut Reached::default()).expect("nothing more is decided");
 }
