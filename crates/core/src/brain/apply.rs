@@ -117,6 +117,7 @@ impl Brain {
         if more {
             self.refused.remove(&offer.id);
         }
+        self.withdrawn.remove(&offer.id);
         self.on_price(offer);
         if before.is_none_or(|before| before.pool != offer.pool) {
             self.leases.ids_of_offer(&offer.id).into_iter().for_each(|lease| self.reprice(lease, seq));
@@ -140,7 +141,7 @@ impl Brain {
     fn on_offer_gone(&mut self, id: &OfferId) {
         self.heard(id, false);
         self.awake.offer(id);
-        self.offers.remove(id);
+        self.withdrawn.extend(self.offers.remove(id).map(|offer| (id.clone(), offer)));
         self.refused.remove(id);
     }
 

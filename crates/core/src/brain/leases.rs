@@ -109,7 +109,7 @@ impl Brain {
         let Some(lease) = self.leases.get_mut(&id) else { return };
         lease.bind(terms);
         let (offer, at) = (lease.offer.clone(), at.clamp(lease.asked_at, self.now));
-        if let Some(offer) = self.offers.get(&offer) {
+        if let Some(offer) = self.offers.get(&offer).or_else(|| self.withdrawn.get(&offer)) {
             lease.market = offer.market;
             let Shape { cpu_millis, memory_bytes, .. } = lease.terms.size;
             let goods = Goods { shape: HostShape { cpu_millis, memory_bytes }, ..Goods::of(offer) };
@@ -163,7 +163,8 @@ impl Brain {
     /// Takes a lease into the books that nobody asked for as far as the log knows.
     pub(super) fn on_lease_found(&mut self, id: LeaseId, offer: &OfferId, since: Option<Time>) {
         // Nobody knows when it was asked for; it may come up before this news of it arrives.
-        let lease = Lease::asked(id, None, offer.clone(), self.offers.get(offer), Time(0));
+        let known = self.offers.get(offer).or_else(|| self.withdrawn.get(offer));
+        let lease = Lease::asked(id, None, offer.clone(), known, Time(0));
         self.leases.insert(lease);
         since.into_iter().for_each(|since| self.on_lease_up(id, since, &LeaseTerms::default(), None));
     }

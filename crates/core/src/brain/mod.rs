@@ -76,6 +76,9 @@ pub struct Brain {
     last_seq: u64,
     last_batch: u64,
     offers: offers::Offers,
+    /// Those that are no longer for sale, as they were last shown: a lease of one may still come up, or be found.
+    #[serde(default)]
+    withdrawn: BTreeMap<OfferId, Offer>,
     /// Prices of all offers, also of those that are no longer for sale: a lease of one may still come up.
     #[serde(default)]
     prices: BTreeMap<OfferId, PriceLine>,
@@ -161,6 +164,7 @@ impl Brain {
             last_seq: 0,
             last_batch: 0,
             offers: offers::Offers::default(),
+            withdrawn: BTreeMap::new(),
             prices: BTreeMap::new(),
             refused: BTreeMap::new(),
             jobs: Jobs::default(),

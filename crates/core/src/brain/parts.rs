@@ -17,9 +17,10 @@ use std::fmt::Display;
 pub const REST: &str = "rest";
 
 /// Tables of the state, and whether each is written as an object (by name) or as a list.
-const TABLES: [(&str, bool); 9] = [
+const TABLES: [(&str, bool); 10] = [
     ("jobs", true),
     ("offers", true),
+    ("withdrawn", true),
     ("prices", true),
     ("nodes", true),
     ("node_books", true),
@@ -56,6 +57,7 @@ impl Brain {
             last_seq,
             last_batch,
             offers,
+            withdrawn,
             prices,
             refused,
             jobs,
@@ -84,6 +86,7 @@ impl Brain {
         let mut part = |table: &str, name: &dyn Display, text: String| each(format!("{table}/{name}"), text);
         jobs.iter().for_each(|(id, job)| part("jobs", id, codec::encode(job)));
         offers.iter().for_each(|(id, offer)| part("offers", id, codec::encode(offer)));
+        withdrawn.iter().for_each(|(id, offer)| part("withdrawn", id, codec::encode(offer)));
         prices.iter().for_each(|(id, line)| part("prices", id, codec::encode(line)));
         nodes.iter().for_each(|(id, node)| part("nodes", id, codec::encode(node)));
         node_books.iter().for_each(|(id, books)| part("node_books", id, codec::encode(books)));
