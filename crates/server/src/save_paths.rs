@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use windfall_core::brain::Job;
 use windfall_core::{Brain, WorkloadId};
 
@@ -14,13 +14,37 @@ const FEW: usize = 1_024;
 /// The checkpoint paths of jobs.
 #[derive(Clone, Debug)]
 pub struct SavePaths {
-    jobs: BTreeMap<PathBuf, BTreeSet<WorkloadId>>,
+    jobs: BTreeMap<Place, BTreeSet<WorkloadId>>,
     /// Jobs that go on from others' checkpoints, by the key of those. All other jobs save under the key that they were
     /// submitted with, by which the brain finds them.
     continuing: BTreeMap<String, BTreeSet<WorkloadId>>,
     entries: usize,
     /// With more entries than this those that are over are dropped.
     room: usize,
+}
+
+/// A path with a byte of zero after each of its folders: where one is inside another, its place begins with the other's, and
+/// comes right after it. Places are compared byte by byte, paths part by part.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place(String);
+
+impl Place {
+    fn of(path: &str) -> Place {
+        let mut place = String::with_capacity(path.len() + 2);
+        for part in Path::new(path).components() {
+            place.extend([&part.as_os_str().to_string_lossy(), "\0"]);
+        }
+        Place(place)
+    }
+
+    /// The place itself, and those of all folders around it.
+    fn around(&self) -> impl Iterator<Item = Place> {
+        self.0.match_indices('\0').map(|(end, _)| Place(self.0[..=end].to_owned()))
+    }
+
+    fn is_in(&self, other: &Place) -> bool {
+        self.0.starts_with(&other.0)
+    }
 }
 
 impl SavePaths {
@@ -42,7 +66,7 @@ impl SavePaths {
 
     fn enter(&mut self, job: &Job) {
         if let Some(path) = &job.spec.checkpoint.path {
-            self.entries += usize::from(self.jobs.entry(path.into()).or_default().insert(job.id));
+            self.entries += usize::from(self.jobs.entry(Place::of(path)).or_default().insert(job.id));
         }
         if let Some(from) = &job.spec.continues {
             self.entries += usize::from(self.continuing.entry(from.key.clone()).or_default().insert(job.id));
@@ -59,13 +83,15 @@ impl SavePaths {
 
     /// The first job that saves in a path, in a folder around it or in one inside it.
     pub fn saver<'b>(&self, brain: &'b Brain, path: &str) -> Option<&'b Job> {
-        let wanted = Path::new(path);
-        let around = wanted.ancestors().filter_map(|above| self.jobs.get(above));
-        // Paths are ordered folder by folder: what is inside one comes right after it.
-        let inside = self.jobs.range::<Path, _>((Bound::Excluded(wanted), Bound::Unbounded));
-        let inside = inside.take_while(|(known, _)| known.starts_with(wanted)).map(|(_, jobs)| jobs);
+        let wanted = Place::of(path);
+        let around = wanted.around().filter_map(|above| self.jobs.get(&above));
+        let inside = self.jobs.range((Bound::Excluded(&wanted), Bound::Unbounded));
+        let inside = inside.take_while(|(known, _)| known.is_in(&wanted)).map(|(_, jobs)| jobs);
         // A number may have been given again after a commit that failed: what counts is what the job says.
-        let shares = |known: &str| wanted.starts_with(known) || Path::new(known).starts_with(wanted);
+        let shares = |known: &str| {
+            let known = Place::of(known);
+            wanted.is_in(&known) || known.is_in(&wanted)
+        };
         let jobs = around.chain(inside).flatten().filter_map(|id| brain.job(*id));
         let savers = jobs.filter(may_save).filter(|job| job.spec.checkpoint.path.as_deref().is_some_and(shares));
         savers.min_by_key(|job| job.id)
