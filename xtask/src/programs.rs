@@ -15,8 +15,8 @@ use std::time::Instant;
 /// many at once as there are cores.
 const WAITING: &[(&str, usize)] = &[("rehearse", 6), ("e2e", 6), ("conformance", 6), ("checkpoints", 4)];
 
-/// Failed tests of one program that are tried again. With more of them the fault is not the machine's.
-const MOST_AGAIN: usize = 4;
+/// Failed tests of all programs that are tried again. With more of them the fault is not the machine's.
+const MOST_AGAIN: usize = 3;
 
 /// A built test program.
 struct TestProgram {
@@ -70,9 +70,11 @@ pub fn run_all(env: &[(&str, String)]) -> Vec<Ran> {
         });
     });
     let mut ran = ran.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    for program in &waiting {
-        let failed = ran.iter_mut().find(|one| one.name == program.name() && !one.good);
-        failed.into_iter().for_each(|failed| failed.try_alone(program, env, &screen));
+    if ran.iter().map(|one| one.failed_names.len()).sum::<usize>() <= MOST_AGAIN {
+        for program in &waiting {
+            let failed = ran.iter_mut().find(|one| one.name == program.name() && !one.good);
+            failed.into_iter().for_each(|failed| failed.try_alone(program, env, &screen));
+        }
     }
     ran
 }
@@ -80,7 +82,8 @@ pub fn run_all(env: &[(&str, String)]) -> Vec<Ran> {
 impl Ran {
     /// Tries the tests that failed once more, one by one.
     fn try_alone(&mut self, program: &TestProgram, env: &[(&str, String)], screen: &Mutex<()>) {
-        if self.failed_names.is_empty() || self.failed_names.len() > MOST_AGAIN {
+        // A program that died has failed, whatever it said before.
+        if self.failed_names.len() as u64 != self.failed {
             return;
         }
         for name in std::mem::take(&mut self.failed_names) {

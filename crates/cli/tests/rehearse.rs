@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 /// Rehearsals at the same time: their programs mostly sleep, but restarts cost a core.
 const AT_ONCE: usize = 6;
 
-/// Longer than anything here takes, also on a busy machine: a limit, not a measure.
-const LIMIT: Duration = Duration::from_secs(600);
+/// Longer than anything here takes, also on a busy machine, and shorter than programs sleep that must be ended.
+const LIMIT: Duration = Duration::from_secs(300);
 
 static RUNNING: Mutex<usize> = Mutex::new(0);
 static FREE: Condvar = Condvar::new();

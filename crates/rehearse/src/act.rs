@@ -129,6 +129,12 @@ impl Stint {
         self.started.map_or(Duration::ZERO, |started| at.saturating_duration_since(started))
     }
 
+    /// The longest time for which nobody looked at it while it ran, in seconds.
+    pub fn longest_unseen(&self) -> f64 {
+        let ages = || self.output.iter().map(|(age, _)| age.as_secs_f64());
+        std::iter::once(0.0).chain(ages()).zip(ages()).map(|(from, to)| to - from).fold(0.0, f64::max)
+    }
+
     /// Whether it still ran when its notice was over: by the agent's word, or by when it ended if the agent was gone first.
     pub fn outlasted_notice(&self) -> bool {
         let Some((Cut::Notice(notice), at)) = self.cut else { return false };

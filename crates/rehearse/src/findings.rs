@@ -5,7 +5,7 @@ use super::final_state;
 use super::saves::is_lock;
 use super::seen::{Finding, Scene, Seen, Severity, seconds};
 use super::signals;
-use super::traces::output;
+use super::traces::{ENOUGH_SAVES, output};
 use std::path::PathBuf;
 use windfall_core::english::counted;
 
@@ -186,7 +186,7 @@ fn state_outside(seen: &Seen) -> Option<Finding> {
     // All the work takes as many saves on a busy machine as on a quick one.
     let saved_less = |scene: &Scene| {
         let most = scene.played.stints.iter().map(|stint| stint.watch.saves.len()).max().unwrap_or(0);
-        seen.baseline.saves.is_empty() || most * 2 < seen.baseline.saves.len()
+        seen.baseline.saves.len() < ENOUGH_SAVES || most * 2 < seen.baseline.saves.len()
     };
     // Something that no act was given: it was there from an act before.
     let elsewhere = seen.scenes.iter().find(|scene| {
@@ -297,11 +297,11 @@ fn in_place(seen: &Seen) -> Option<Finding> {
     };
     let names: std::collections::BTreeSet<&PathBuf> = stints().flat_map(|stint| stint.watch.in_place()).collect();
     let cut = |stint: &&super::act::Stint| stint.cut.is_some_and(|(cut, _)| !matches!(cut, Cut::Notice(_)));
-    // Saved more than once, long enough ago, and still nothing of it was safe. Where files are renamed over others,
+    // Saved more than once, long enough ago, and still nothing of it was safe. Where files are put in the place of others,
     // that is for a machine too busy to copy them in time.
-    let unsettled = stints()
-        .filter(cut)
-        .find(|stint| stint.durable.is_empty() && stint.watch.saves.len() >= 3 && !stint.watch.renames());
+    let unsettled = stints().filter(cut).find(|stint| {
+        stint.durable.is_empty() && stint.watch.saves.len() >= 3 && !stint.watch.puts_in_place_of_others()
+    });
     if names.is_empty() && unsettled.is_none() {
         return None;
     }

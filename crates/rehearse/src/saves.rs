@@ -117,9 +117,11 @@ impl SaveWatch {
         self.rewritten.iter().filter(|(path, times)| often(path, **times)).map(|(path, _)| path).collect()
     }
 
-    /// Whether it puts whole files in the place of others.
-    pub fn renames(&self) -> bool {
-        self.replaced.iter().any(|path| !self.appended.contains_key(path) && !self.rewritten.contains_key(path))
+    /// Whether most of what it saves is put in the place of a file that was there, and not written to afterwards.
+    pub fn puts_in_place_of_others(&self) -> bool {
+        let whole = |path: &&PathBuf| !self.appended.contains_key(*path) && !self.rewritten.contains_key(*path);
+        let size = |path: &PathBuf| self.files.get(path).map_or(0, |seen| seen.size);
+        self.replaced.iter().filter(whole).map(size).sum::<u64>() * 2 > self.bytes
     }
 
     /// Files that only ever grew: logs, which say nothing about the state.
@@ -234,12 +236,12 @@ mod tests {
     #[test]
     fn a_file_written_over_is_in_place_and_one_renamed_over_is_not() {
         let over = looked("step 1", |file| std::fs::write(file, "step 2").expect("written"));
-        assert_eq!((over.in_place().len(), over.renames(), over.saves.len()), (1, false, 1));
+        assert_eq!((over.in_place().len(), over.puts_in_place_of_others(), over.saves.len()), (1, false, 1));
         let renamed = looked("step 1", |file| {
             std::fs::write(file.with_extension("tmp"), "step 2").expect("written");
             std::fs::rename(file.with_extension("tmp"), file).expect("renamed");
         });
-        assert_eq!((renamed.in_place().len(), renamed.renames(), renamed.saves.len()), (0, true, 1));
+        assert_eq!((renamed.in_place().len(), renamed.puts_in_place_of_others(), renamed.saves.len()), (0, true, 1));
     }
 
     #[test]

@@ -74,6 +74,11 @@ pub struct Seen {
 }
 
 impl Scene {
+    /// Only the clock says that it began from zero.
+    pub fn is_doubtful(&self) -> bool {
+        self.restarts.iter().any(Restart::is_doubtful)
+    }
+
     /// The stint that was interrupted first.
     pub fn cut(&self) -> Option<&Stint> {
         self.played.stints.iter().find(|stint| stint.cut.is_some())

@@ -19,7 +19,7 @@ const GREETINGS: f64 = 0.2;
 const LEAST_WORK: f64 = 0.4;
 
 /// With so many saves in an undisturbed run, their number tells how much of it a rest was.
-const ENOUGH_SAVES: usize = 5;
+pub(super) const ENOUGH_SAVES: usize = 5;
 
 /// What the undisturbed run looked like, in seconds.
 #[derive(Clone, Debug, Default)]
@@ -64,6 +64,11 @@ impl Restart {
     pub fn began_from_zero(&self) -> Option<bool> {
         let kept = self.kept?;
         (self.expected > 0.15).then_some(kept < 0.35 * self.expected)
+    }
+
+    /// It seems to have begun from zero, and nothing that it told says so.
+    pub fn is_doubtful(&self) -> bool {
+        self.passed_over_checkpoint() && self.by != "progress"
     }
 
     /// It was given a checkpoint, and began from zero.
@@ -237,8 +242,8 @@ fn kept(
     let work = before.last().map_or(0.0, |stint| stint.ran().as_secs_f64()) - baseline.startup;
     if ended && baseline.finished && before.len() == 1 && work >= LEAST_WORK {
         let [all, done, rest] = [baseline.saves.len(), before[0].watch.saves.len(), after.watch.saves.len()];
-        // A busy machine makes a run longer, and not its saves more.
-        if all >= ENOUGH_SAVES && done > 1 {
+        // A busy machine makes a run longer, and not its saves more; but who looks too rarely takes two of them for one.
+        if all >= ENOUGH_SAVES && done > 1 && after.longest_unseen() < baseline.every.unwrap_or(0.0) / 2.0 {
             return (Some((all.saturating_sub(rest) as f64 / done as f64).min(1.0)), "saves");
         }
         let spared = baseline.ran - after.ran().as_secs_f64();

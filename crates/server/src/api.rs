@@ -1,6 +1,7 @@
 //! The HTTP API on the state directory's socket. Handlers translate; the keeper answers.
 
 mod ledger;
+mod said;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use futures::stream;
+use said::Said;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -239,7 +241,7 @@ async fn shutdown(State(api): State<ApiState>, _: Operator) -> Result<(), Proble
 async fn interrupt(
     State(api): State<ApiState>,
     _: Operator,
-    Json(request): Json<InterruptRequest>,
+    Said(request): Said<InterruptRequest>,
 ) -> Result<(), Problem> {
     api.ask(|reply| Ask::Interrupt(request, reply)).await
 }
@@ -249,7 +251,7 @@ async fn submit(
     State(api): State<ApiState>,
     // Programs run as the user of the server: nobody else runs any here.
     Operator(asker): Operator,
-    Json(mut submission): Json<Submission>,
+    Said(mut submission): Said<Submission>,
 ) -> Result<Json<Accepted>, Problem> {
     submission.spec.owner.clone_from(&asker.user);
     let plain =
@@ -334,7 +336,7 @@ async fn budget(
     State(api): State<ApiState>,
     asker: Asker,
     Path(id): Path<u64>,
-    Json(body): Json<BudgetBody>,
+    Said(body): Said<BudgetBody>,
 ) -> Result<(), Problem> {
     api.owned(&asker.0, id).await?;
     let event = Event::BudgetSet { workload: WorkloadId(id), budget: body.budget, by: asker.0.user };

@@ -255,9 +255,9 @@ fn a_later_call_shortens_the_time_of_the_last_upload_and_never_lengthens_it() {
         // Nothing can be saved while a file is where the blobs should be.
         fs::write(Path::new(&store.address).join("job-1/blobs"), "in the way").unwrap();
         write(dir.path(), "model", "x");
-        mover.finish(Instant::now() + Duration::from_secs(600));
+        mover.finish(Instant::now() + Duration::from_secs(86_400));
         mover.finish(Instant::now() + Duration::from_millis(300));
-        mover.finish(Instant::now() + Duration::from_secs(600));
+        mover.finish(Instant::now() + Duration::from_secs(86_400));
         let finished = tokio::time::timeout(Duration::from_secs(600), mover.finished()).await.expect("it ends");
         assert_eq!((finished.durable, finished.complete), (None, false));
     });

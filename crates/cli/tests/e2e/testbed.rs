@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes, also on a busy machine: a limit, not a measure.
-pub const LIMIT: Duration = Duration::from_secs(600);
+/// Longer than anything here takes, also on a busy machine, and shorter than programs sleep that must be ended.
+pub const LIMIT: Duration = Duration::from_secs(300);
 
 pub struct Testbed {
     pub home: PathBuf,

@@ -409,8 +409,8 @@ impl Brain {
             match (before.has(least), after.has(least)) {
                 (true, true) if before.had_for_all(least) && before.price() == after.price() => {}
                 (_, true) => {
-                    let floor =
-                        if before.had_for_all(least) { before.price().min(after.price()) } else { after.price() };
+                    // Some may have seen it at the lower price, if only for a moment.
+                    let floor = if before.has(least) { before.price().min(after.price()) } else { after.price() };
                     sources.push(Source { ids: all, stir: Stir::Open { offer: id, least, floor } });
                 }
                 (true, false) => {
@@ -427,8 +427,8 @@ impl Brain {
     }
 
     /// Who holds something of a changed offer and goes on to see it, whether anybody else can have it or not. The price of
-    /// spot is news where it passes that of something firm, and news to whoever holds that; of several accelerators, each
-    /// price is compared with all.
+    /// spot is news where it passes that of something firm, and news to whoever holds that, or sees room on a machine of it
+    /// from a dearer one. Those who accept several accelerators hear of every price.
     fn concerned_holders(&self, id: &OfferId, before: Option<&Shown>, after: Option<&Shown>) -> BTreeSet<WorkloadId> {
         let known = before.zip(after);
         if known.is_some_and(|(before, after)| before.is_same_thing(after) && before.price() == after.price()) {
@@ -442,13 +442,15 @@ impl Brain {
         let between = before.price().min(after.price())..=before.price().max(after.price());
         let alike = self.offers.of_accelerator(&after.offer.accelerator);
         let firm: Vec<&Offer> = alike.filter(|offer| !offer.market.can_be_taken()).collect();
-        let passed = firm.iter().map(|offer| offer.price_per_hour).filter(|price| between.contains(price)).min();
-        let own = passed.is_some().then(|| holders(id)).into_iter().flatten();
-        // Whoever has something dearer may see what was passed as well: there is room on a machine of it.
-        let no_cheaper = firm.iter().filter(|offer| passed.is_some_and(|passed| offer.price_per_hour >= passed));
+        let passed = || firm.iter().filter(|offer| between.contains(&offer.price_per_hour));
+        let own = passed().next().map(|_| holders(id)).into_iter().flatten();
+        let with_room = passed().filter(|offer| self.leases.people_with_room(&offer.id).next().is_some());
+        let with_room = with_room.map(|offer| offer.price_per_hour).min();
+        let dearer = firm.iter().filter(|offer| with_room.is_some_and(|price| offer.price_per_hour >= price));
         let could_have_it =
             |id: &WorkloadId| self.jobs.get(id).is_some_and(|job| fits(&job.spec.resources, &after.offer));
-        own.chain(no_cheaper.flat_map(|firm| holders(&firm.id)).filter(could_have_it)).collect()
+        let of_firm = passed().chain(dearer).flat_map(|firm| holders(&firm.id));
+        own.chain(of_firm.filter(could_have_it)).collect()
     }
 
     /// Whether the price of something firm lies between two prices of an offer, as it was seen or as it is now.
@@ -487,10 +489,10 @@ impl Brain {
         let others = others.filter(|shown| shown.offer.id != after.offer.id && fits(asks, &shown.offer));
         let (spot, firm): (Vec<&Shown>, Vec<&Shown>) = others.partition(|shown| shown.is_spot());
         let has_room = |shown: &Shown| *least == 1 && self.leases.people_with_room(&shown.offer.id).next().is_some();
-        let firm = firm.iter().filter(|shown| shown.has(*least) || has_room(shown));
-        let Some(firm) = firm.map(|shown| shown.price()).min() else { return false };
+        // Each job sees the cheapest of those that it could have: room is its person's, and any of these may be that one.
+        let mut firm = firm.iter().filter(|shown| shown.has(*least) || has_room(shown)).map(|shown| shown.price());
         let cheapest = spot.iter().map(|shown| shown.price()).min();
-        let firm_leads = |price: NanoUsd| firm <= cheapest.map_or(price, |cheapest| cheapest.min(price));
-        firm_leads(before.price()) != firm_leads(after.price())
+        let leads = |firm: NanoUsd, spot: NanoUsd| firm <= cheapest.map_or(spot, |cheapest| cheapest.min(spot));
+        firm.any(|firm| leads(firm, before.price()) != leads(firm, after.price()))
     }
 }

@@ -7,8 +7,7 @@ use crate::units::NanoUsd;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Prices of offers up to which a job's next look comes in time.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Heeds(pub Vec<(OfferId, NanoUsd)>);
+pub(super) type Heeds = BTreeMap<OfferId, NanoUsd>;
 
 /// Those of all jobs.
 #[derive(Clone, Debug, Default)]
@@ -20,7 +19,7 @@ pub(super) struct Ceilings {
 impl Ceilings {
     /// What a job heeds from now on.
     pub fn set(&mut self, job: WorkloadId, heeds: Heeds) {
-        for (offer, ceiling) in self.of_job.remove(&job).unwrap_or_default().0 {
+        for (offer, ceiling) in self.of_job.remove(&job).unwrap_or_default() {
             if let Some(known) = self.of_offer.get_mut(&offer) {
                 known.remove(&(ceiling, job));
                 if known.is_empty() {
@@ -28,10 +27,10 @@ impl Ceilings {
                 }
             }
         }
-        for (offer, ceiling) in &heeds.0 {
+        for (offer, ceiling) in &heeds {
             self.of_offer.entry(offer.clone()).or_default().insert((*ceiling, job));
         }
-        if !heeds.0.is_empty() {
+        if !heeds.is_empty() {
             self.of_job.insert(job, heeds);
         }
     }
@@ -50,8 +49,8 @@ mod tests {
     #[test]
     fn a_price_wakes_whom_it_passes_and_what_was_heeded_before_does_not_count() {
         let (spot, other) = (OfferId::new("spot"), OfferId::new("other"));
-        let heeds = |prices: &[(&OfferId, i64)]| {
-            Heeds(prices.iter().map(|(offer, price)| ((*offer).clone(), NanoUsd(*price))).collect())
+        let heeds = |prices: &[(&OfferId, i64)]| -> Heeds {
+            prices.iter().map(|(offer, price)| ((*offer).clone(), NanoUsd(*price))).collect()
         };
         let mut ceilings = Ceilings::default();
         ceilings.set(WorkloadId(1), heeds(&[(&spot, 100)]));

@@ -163,7 +163,7 @@ impl Brain {
 
     /// How leases of an offer behave.
     pub fn habits(&self, offer: &OfferId) -> &Habits {
-        let pool = self.offers.get(offer).and_then(|offer| self.pools.get(&offer.pool));
+        let pool = self.known_offer(offer).and_then(|offer| self.pools.get(&offer.pool));
         pool.map_or(&Habits::USUAL, |pool| &pool.habits)
     }
 

@@ -4,7 +4,7 @@
 use super::{Brain, Group, Lease, LeasePhase, SHOWN_AFTER_END};
 use crate::ids::{DecisionId, LeaseId, WorkloadId};
 use crate::ledger::{Goods, HostShape, Meter, PriceLine};
-use crate::offer::{Market, OfferId};
+use crate::offer::{Market, Offer, OfferId};
 use crate::pool::Shape;
 use crate::record::{LeaseEnd, Refusal, WorkerEnd};
 use crate::units::{NanoUsd, Span, Time};
@@ -21,8 +21,8 @@ impl Brain {
         job.began_at.get_or_insert(now);
         for slot in 0..want.units {
             let id = LeaseId { group: by, slot };
-            let shown = self.offers.get(&first.offer);
-            let lease = Lease::asked(id, Some(want.workload), first.offer.clone(), shown, now);
+            let known = self.known_offer(&first.offer);
+            let lease = Lease::asked(id, Some(want.workload), first.offer.clone(), known, now);
             if !self.leases.contains_key(&id) {
                 self.leases.insert(lease);
             }
@@ -32,7 +32,12 @@ impl Brain {
     }
 
     fn market_of(&self, offer: &OfferId) -> Market {
-        self.offers.get(offer).map_or(Market::OnDemand, |offer| offer.market)
+        self.known_offer(offer).map_or(Market::OnDemand, |offer| offer.market)
+    }
+
+    /// An offer as it is shown, or was last shown.
+    pub(super) fn known_offer(&self, id: &OfferId) -> Option<&Offer> {
+        self.offers.get(id).or_else(|| self.withdrawn.get(id))
     }
 
     pub(super) fn on_release(&mut self, by: DecisionId, group: DecisionId, slots: &[u32]) {
@@ -108,12 +113,13 @@ impl Brain {
     pub(super) fn on_lease_up(&mut self, id: LeaseId, at: Time, terms: &LeaseTerms, ready: Option<&Address>) {
         let Some(lease) = self.leases.get_mut(&id) else { return };
         lease.bind(terms);
+        let Shape { cpu_millis, memory_bytes, .. } = lease.terms.size;
         let (offer, at) = (lease.offer.clone(), at.clamp(lease.asked_at, self.now));
-        if let Some(offer) = self.offers.get(&offer).or_else(|| self.withdrawn.get(&offer)) {
-            lease.market = offer.market;
-            let Shape { cpu_millis, memory_bytes, .. } = lease.terms.size;
-            let goods = Goods { shape: HostShape { cpu_millis, memory_bytes }, ..Goods::of(offer) };
-            lease.goods = Some(Arc::new(goods));
+        let known = self.known_offer(&offer).map(|offer| (offer.market, Goods::of(offer)));
+        let Some(lease) = self.leases.get_mut(&id) else { return };
+        if let Some((market, goods)) = known {
+            lease.market = market;
+            lease.goods = Some(Arc::new(Goods { shape: HostShape { cpu_millis, memory_bytes }, ..goods }));
         }
         lease.up_at = Some(at);
         lease.ready = ready.cloned().or(lease.ready.take());
@@ -163,8 +169,7 @@ impl Brain {
     /// Takes a lease into the books that nobody asked for as far as the log knows.
     pub(super) fn on_lease_found(&mut self, id: LeaseId, offer: &OfferId, since: Option<Time>) {
         // Nobody knows when it was asked for; it may come up before this news of it arrives.
-        let known = self.offers.get(offer).or_else(|| self.withdrawn.get(offer));
-        let lease = Lease::asked(id, None, offer.clone(), known, Time(0));
+        let lease = Lease::asked(id, None, offer.clone(), self.known_offer(offer), Time(0));
         self.leases.insert(lease);
         since.into_iter().for_each(|since| self.on_lease_up(id, since, &LeaseTerms::default(), None));
     }

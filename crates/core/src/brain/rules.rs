@@ -1,6 +1,5 @@
 //! A job's own rules: its policy and what replaces it, its deadline when that is lost, its budget, and when it saves.
 
-use super::ceilings::Heeds;
 use super::decide::Round;
 use super::lookout::fits;
 use super::{Brain, Job, Stint, StintPhase, Verdict};
@@ -158,8 +157,9 @@ impl Round<'_> {
             self.wake_at(self.now + Span(i64::try_from(lasts).unwrap_or(Span::FOREVER.0).max(1_000)));
         }
         let ceiling = |price: NanoUsd| if rise { price + part(price) } else { price };
-        let heeds = leases().map(|lease| (lease.offer.clone(), ceiling(self.brain.rate_of(lease))));
-        self.heeds = Heeds(heeds.collect());
+        // What is not paid for yet, or paid for by its node, is no matter of the offer's price.
+        let paid = leases().filter(|lease| lease.meter.as_ref().is_some_and(|meter| !meter.is_free()));
+        self.heeds = paid.map(|lease| (lease.offer.clone(), ceiling(self.brain.rate_of(lease)))).collect();
         None
     }
 

@@ -77,7 +77,8 @@ impl Brain {
     }
 
     /// Whether a job runs on what is bought on a market for no more than a price: whether it could have another offer there
-    /// from that price on makes no difference. Beliefs may tell the two apart: whoever goes by them looks again within a tick.
+    /// from that price on makes no difference. Beliefs may tell the two apart: whoever goes by them looks again within a tick,
+    /// or with the next word of its program.
     pub(super) fn has_no_less(&self, job: &Job, market: Market, price: NanoUsd) -> bool {
         if job.spec.resources.len() != 1 || job.fallback().is_some() {
             return false;

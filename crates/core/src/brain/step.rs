@@ -61,7 +61,7 @@ impl Brain {
         let Some(job) = self.workload_of(decision).and_then(|workload| self.jobs.get(&workload)) else { return false };
         let moment = self.awake.moment_of(job.id);
         let soon = moment.is_some_and(|moment| moment <= now + self.config.margins.tick);
-        let runs = job.stint.is_some() && job.spec.deadline.is_some();
+        let runs = job.stint.is_some() && job.spec.deadline.is_some() && !matches!(decision, Decision::Pause { .. });
         // Whoever was left alone is asked once it is known what engines show.
         let waits = self.left_alone.contains(&job.id);
         soon || runs || waits || matches!(decision, Decision::Checkpoint { .. }) && moment.is_some()

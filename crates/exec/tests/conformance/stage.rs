@@ -9,8 +9,8 @@ use windfall_core::worker::{StartOrder, WorkerView};
 use windfall_core::{DecisionId, Installation, LeaseId, OfferId, Span, StintId, Want, WorkloadId};
 use windfall_exec::{AgentLink, Engine, EngineError, LeaseState};
 
-/// Longer than anything here takes, also on a busy machine: a limit, not a measure.
-pub const LIMIT: Duration = Duration::from_secs(600);
+/// Longer than anything here takes, also on a busy machine, and shorter than programs sleep that must be ended.
+pub const LIMIT: Duration = Duration::from_secs(300);
 
 /// A lease and its workers as they are seen at one moment.
 #[derive(Clone, Debug)]

@@ -96,11 +96,9 @@ fn a_naive_scan_sees_what_was_not_looked_at() {
     assert!(matches!(more[0].decision, Decision::Acquire { .. }), "{more:?}");
 }
 
-/// Job 18 has something firm, and sees room on a machine that is cheaper and firm as well: a spot price that falls below
-/// the latter is news to it.
-#[test]
-fn a_price_that_passes_a_machine_with_room_is_news_to_who_has_something_dearer() {
-    let wish = Wish {
+/// One accelerator for an hour, by `greedy` and without a deadline.
+fn wish(owner: bool) -> Step {
+    Step::Submit(Wish {
         hours: 1,
         deadline_hours: None,
         late: 0,
@@ -112,15 +110,37 @@ fn a_price_that_passes_a_machine_with_room_is_news_to_who_has_something_dearer()
         max_cents: None,
         budget_cents: None,
         policy: 1,
-        owner: true,
+        owner,
         steps: false,
-    };
-    let mut steps: Vec<Step> = (0..7).map(|offer| Step::Offer { offer, cents: 100, capacity: 1 }).collect();
-    steps.extend((0..7).map(|_| Step::Submit(wish.clone())));
-    steps.push(Step::Serve);
-    steps.push(Step::Offer { offer: 5, cents: 101, capacity: 0 });
-    steps.push(Step::Offer { offer: 0, cents: 5, capacity: 0 });
-    steps.push(Step::Answers { engine: 0 });
-    let at_once = steps.into_iter().map(|step| (0, step)).collect();
+    })
+}
+
+fn offer(offer: usize, cents: u32, capacity: u32) -> Step {
+    Step::Offer { offer, cents, capacity }
+}
+
+/// Plays steps that happen at one moment, each asked about.
+fn nothing_more_after(steps: Vec<Step>) {
+    let at_once = steps.into_iter().flat_map(|step| [(0, step), (1, Step::Answers { engine: 0 })]).collect();
     play(at_once, &mut Reached::default()).expect("nothing more is decided");
+}
+
+/// Somebody has something firm, and sees room on a machine that is cheaper and firm as well: a spot price that falls below
+/// the latter is news to them.
+#[test]
+fn a_price_that_passes_a_machine_with_room_is_news_to_who_has_something_dearer() {
+    let mut steps: Vec<Step> = (0..7).map(|number| offer(number, 100, 1)).collect();
+    steps.extend((0..7).map(|_| wish(true)));
+    steps.extend([Step::Serve, offer(5, 101, 0), offer(0, 5, 0)]);
+    nothing_more_after(steps);
+}
+
+/// Somebody has a cheap firm machine with room, which is nothing to others: whether spot costs more than what these could
+/// have is still news to them.
+#[test]
+fn room_on_a_machine_of_somebody_else_hides_no_firm_offer() {
+    let mut steps: Vec<Step> = (0..7).map(|number| offer(number, 300, 0)).collect();
+    steps.extend([offer(3, 50, 1), wish(true), Step::Serve]);
+    steps.extend([offer(1, 80, 3), offer(0, 70, 0), wish(false), offer(0, 90, 0)]);
+    nothing_more_after(steps);
 }

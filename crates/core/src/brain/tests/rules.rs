@@ -59,6 +59,47 @@ fn late_cheapest_does_not_pay_for_a_deadline_that_is_lost() {
 }
 
 #[test]
+fn a_price_asks_whoever_has_a_budget_only_where_that_may_end_sooner_than_it_is_looked_at() {
+    let mut world = world();
+    let budget = NanoUsd::from_dollars(3.0);
+    let (policy, resources) = (Some("greedy".to_owned()), vec![crate::spec::Ask::of("V100", 1)]);
+    let (id, _) = world.running(JobSpec { budget: Some(budget), policy, resources, ..job(10, None) });
+    world.offer(SPOT, 0.9, Some(1));
+    world.decide();
+    let looks_at = |world: &World| world.brain.awake.moment_of(id).expect("a moment");
+    let before = looks_at(&world);
+    for price in [1.0, 0.2, 1.1] {
+        world.pass(Span::minutes(1));
+        world.offer(SPOT, price, Some(1));
+        world.decide();
+        assert_eq!(looks_at(&world), before, "{price} is no more than it counts on");
+    }
+    world.pass(Span::minutes(1));
+    world.offer(SPOT, 1.2, Some(1));
+    world.decide();
+    assert_ne!(looks_at(&world), before, "it counts on a quarter more, and was asked");
+    // The price rises and rises, by a little each time.
+    let (mut price, mut paused) = (1.2, false);
+    let mut rises_at = world.now;
+    for _ in 0..1_000 {
+        let wakes_at = world.brain.next_wakeup().filter(|at| *at < rises_at);
+        world.now = wakes_at.unwrap_or(rises_at);
+        if wakes_at.is_none() {
+            price *= 1.02;
+            rises_at = world.now + Span::minutes(3);
+            world.offer(SPOT, price, Some(1));
+        }
+        paused = world.decide().iter().any(|decision| matches!(decision, Decision::Pause { .. }));
+        assert!(world.brain.spent(world.brain.job(id).expect("known"), world.now) < budget);
+        assert_eq!(world.brain.overlooked(world.now, &BTreeSet::new()), []);
+        if paused {
+            break;
+        }
+    }
+    assert!(paused);
+}
+
+#[test]
 fn a_budget_pauses_the_job_before_it_is_exceeded_and_a_higher_one_lets_it_go_on() {
     let mut world = world();
     let budget = NanoUsd::from_dollars(0.45);
