@@ -1,14 +1,10 @@
 //! Clients, each in a process of its own with one connection, asking one thing after the other.
 
 use crate::Failure;
-use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
-use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::{Method, Request};
-use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -110,9 +106,8 @@ pub fn run(home: &Path, kinds: &[Kind]) -> Result<Vec<Answers>, Failure> {
 /// One client.
 pub fn main(words: &[String]) -> Result<(), Failure> {
     let [home, what, until] = words else { return Err("client HOME WHAT UNTIL".into()) };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut connection = runtime.block_on(Connection::open(Path::new(home)))?;
-    let _: Hello = runtime.block_on(connection.ask("/v1/hello", None))?;
+    let mut connection = Connection::open(Path::new(home))?;
+    let _: Hello = connection.ask("/v1/hello", None)?;
     println!("connected");
     std::io::stdout().flush()?;
     std::io::stdin().read_to_end(&mut Vec::new())?;
@@ -123,16 +118,14 @@ pub fn main(words: &[String]) -> Result<(), Failure> {
     while waits.len() < count && span.is_none_or(|span| began.elapsed() < span) {
         let submission = serde_json::to_vec(&submission(&environment))?;
         let asked = Instant::now();
-        runtime.block_on(async {
-            match what.as_str() {
-                "submit" => connection.ask::<Accepted>("/v1/jobs", Some(submission)).await.map(|_| ()),
-                "jobs" => connection.ask::<Vec<JobView>>("/v1/jobs?all=false&limit=50", None).await.map(|_| ()),
-                _ => {
-                    connection.ask::<Hello>("/v1/hello", None).await?;
-                    connection.ask::<Vec<JobView>>(STATUS_JOBS, None).await.map(|_| ())
-                }
+        match what.as_str() {
+            "submit" => _ = connection.ask::<Accepted>("/v1/jobs", Some(&submission))?,
+            "jobs" => _ = connection.ask::<Vec<JobView>>("/v1/jobs?all=false&limit=50", None)?,
+            _ => {
+                connection.ask::<Hello>("/v1/hello", None)?;
+                connection.ask::<Vec<JobView>>(STATUS_JOBS, None)?;
             }
-        })?;
+        }
         waits.push(asked.elapsed().as_secs_f64());
         if what != "submit" {
             std::thread::sleep(PAUSE);
@@ -151,30 +144,41 @@ fn on_processor() -> Result<f64, Failure> {
     Ok(nanoseconds / 1e9)
 }
 
-/// One connection, kept open as programs do that submit many jobs.
-struct Connection(SendRequest<Full<Bytes>>);
+/// One connection, kept open as programs do that submit many jobs. It blocks: what it costs to ask is the machine's as well
+/// as the server's, and who only asks and waits needs no runtime.
+struct Connection(BufReader<UnixStream>);
 
 impl Connection {
-    async fn open(home: &Path) -> Result<Connection, Failure> {
-        let stream = tokio::net::UnixStream::connect(home.join("server.sock")).await?;
-        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-        tokio::spawn(connection);
-        Ok(Connection(sender))
+    fn open(home: &Path) -> Result<Connection, Failure> {
+        Ok(Connection(BufReader::new(UnixStream::connect(home.join("server.sock"))?)))
     }
 
-    async fn ask<T: DeserializeOwned>(&mut self, path: &str, body: Option<Vec<u8>>) -> Result<T, Failure> {
-        let method = if body.is_some() { Method::POST } else { Method::GET };
-        let request = Request::builder().method(method).uri(path).header("host", "windfall");
-        let request = request.header("content-type", "application/json");
-        let request = request.body(Full::new(Bytes::from(body.unwrap_or_default())))?;
-        self.0.ready().await?;
-        let answer = self.0.send_request(request).await?;
-        let status = answer.status();
-        let bytes = answer.into_body().collect().await?.to_bytes();
-        if !status.is_success() {
-            return Err(format!("{path}: {status}: {}", String::from_utf8_lossy(&bytes)).into());
+    fn ask<T: DeserializeOwned>(&mut self, path: &str, body: Option<&[u8]>) -> Result<T, Failure> {
+        let (method, body) = (if body.is_some() { "POST" } else { "GET" }, body.unwrap_or_default());
+        let head = "host: windfall\r\ncontent-type: application/json";
+        let head = format!("{method} {path} HTTP/1.1\r\n{head}\r\ncontent-length: {}\r\n\r\n", body.len());
+        // One write: a program that sends head and body apart wakes the server twice.
+        let request = [head.as_bytes(), body].concat();
+        self.0.get_mut().write_all(&request)?;
+        let (mut line, mut status, mut length) = (String::new(), String::new(), None);
+        loop {
+            line.clear();
+            if self.0.read_line(&mut line)? == 0 {
+                return Err(format!("{path}: the server hung up").into());
+            }
+            match line.trim_end().split_once(' ') {
+                None => break,
+                Some(("HTTP/1.1", said)) => status = said.to_owned(),
+                Some((name, value)) if name.eq_ignore_ascii_case("content-length:") => length = value.parse().ok(),
+                Some(_) => {}
+            }
         }
-        Ok(serde_json::from_slice(&bytes)?)
+        let mut answer = vec![0; length.ok_or("an answer without a length")?];
+        self.0.read_exact(&mut answer)?;
+        if !status.starts_with("200") {
+            return Err(format!("{path}: {status}: {}", String::from_utf8_lossy(&answer)).into());
+        }
+        Ok(serde_json::from_slice(&answer)?)
     }
 }
 
