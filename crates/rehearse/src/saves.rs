@@ -117,11 +117,12 @@ impl SaveWatch {
         self.rewritten.iter().filter(|(path, times)| often(path, **times)).map(|(path, _)| path).collect()
     }
 
-    /// Whether most of what it saves is put in the place of a file that was there, and not written to afterwards.
+    /// Whether most of what it saves is put in the place of a file that was there, and not written to afterwards. A copy under
+    /// another name, which it was renamed from, may have been seen as well: then that is half of it.
     pub fn puts_in_place_of_others(&self) -> bool {
         let whole = |path: &&PathBuf| !self.appended.contains_key(*path) && !self.rewritten.contains_key(*path);
         let size = |path: &PathBuf| self.files.get(path).map_or(0, |seen| seen.size);
-        self.replaced.iter().filter(whole).map(size).sum::<u64>() * 2 > self.bytes
+        self.replaced.iter().filter(whole).map(size).sum::<u64>() * 2 >= self.bytes
     }
 
     /// Files that only ever grew: logs, which say nothing about the state.
@@ -242,6 +243,12 @@ mod tests {
             std::fs::rename(file.with_extension("tmp"), file).expect("renamed");
         });
         assert_eq!((renamed.in_place().len(), renamed.puts_in_place_of_others(), renamed.saves.len()), (0, true, 1));
+        let beside = looked("latest", |file| {
+            std::fs::write(file.with_extension("tmp"), "newest").expect("written");
+            std::fs::rename(file.with_extension("tmp"), file).expect("renamed");
+            std::fs::write(file.with_extension("bin"), "a large file under its final name").expect("written");
+        });
+        assert!(!beside.puts_in_place_of_others(), "only the pointer is renamed");
     }
 
     #[test]

@@ -83,8 +83,9 @@ impl Job {
     }
 }
 
-/// By how much a price may rise before whoever has a budget is asked: a quarter of it.
-fn part(price: NanoUsd) -> NanoUsd {
+/// By how much a price may rise before whoever has a budget is asked. Less, and prices that waver wake everybody; more, and
+/// budgets are looked at long before they end.
+fn quarter(price: NanoUsd) -> NanoUsd {
     NanoUsd(price.0.max(0) / 4)
 }
 
@@ -149,14 +150,14 @@ impl Round<'_> {
             let reason = Reason::new("budget", "going on would exceed the budget: paused");
             return Some(reason.money("budget", budget).money("spent", spent));
         }
-        // Looks again while it would last if everything rose by a part; near its end, it hears of every rise.
-        let dearer = left - part(reserve);
-        let (left, rate, rise) = if dearer.0 > 0 { (dearer, rate + part(rate), true) } else { (left, rate, false) };
+        // Looks again while it would last if everything rose by a quarter; near its end, it hears of every rise.
+        let dearer = left - quarter(reserve);
+        let (left, rate, rise) = if dearer.0 > 0 { (dearer, rate + quarter(rate), true) } else { (left, rate, false) };
         if rate.0 > 0 {
             let lasts = i128::from(left.0) * 3_600_000 / i128::from(rate.0);
             self.wake_at(self.now + Span(i64::try_from(lasts).unwrap_or(Span::FOREVER.0).max(1_000)));
         }
-        let ceiling = |price: NanoUsd| if rise { price + part(price) } else { price };
+        let ceiling = |price: NanoUsd| if rise { price + quarter(price) } else { price };
         // What is not paid for yet, or paid for by its node, is no matter of the offer's price.
         let paid = leases().filter(|lease| lease.meter.as_ref().is_some_and(|meter| !meter.is_free()));
         self.heeds = paid.map(|lease| (lease.offer.clone(), ceiling(self.brain.rate_of(lease)))).collect();
