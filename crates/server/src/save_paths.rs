@@ -8,19 +8,52 @@ use std::path::Path;
 use windfall_core::brain::Job;
 use windfall_core::{Brain, WorkloadId};
 
-/// Entries that are kept without a thought for those that are over.
-const FEW: usize = 1_024;
+/// Entries that are looked at with each that is added, whether their jobs are over. With two, no more than half of all that
+/// are kept are of jobs that are.
+const LOOKED_AT: usize = 2;
 
 /// The checkpoint paths of jobs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct SavePaths {
-    jobs: BTreeMap<Place, BTreeSet<WorkloadId>>,
+    jobs: Savers<Place>,
     /// Jobs that go on from others' checkpoints, by the key of those. All other jobs save under the key that they were
     /// submitted with, by which the brain finds them.
-    continuing: BTreeMap<String, BTreeSet<WorkloadId>>,
-    entries: usize,
-    /// With more entries than this those that are over are dropped.
-    room: usize,
+    continuing: Savers<String>,
+}
+
+/// Jobs by where they save.
+#[derive(Clone, Debug)]
+struct Savers<K> {
+    jobs: BTreeMap<K, BTreeSet<WorkloadId>>,
+    /// The last one that was looked at.
+    looked_at: Option<K>,
+}
+
+impl<K> Default for Savers<K> {
+    fn default() -> Savers<K> {
+        Savers { jobs: BTreeMap::new(), looked_at: None }
+    }
+}
+
+impl<K: Clone + Ord> Savers<K> {
+    fn add(&mut self, at: K, id: WorkloadId) {
+        self.jobs.entry(at).or_default().insert(id);
+    }
+
+    /// Looks at the next few, and drops those whose jobs do not save there any more.
+    fn tidy(&mut self, saves_at: impl Fn(WorkloadId, &K) -> bool) {
+        let after = self.looked_at.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let next: Vec<K> =
+            self.jobs.range((after, Bound::Unbounded)).take(LOOKED_AT).map(|(at, _)| at.clone()).collect();
+        for at in &next {
+            let Some(jobs) = self.jobs.get_mut(at) else { continue };
+            jobs.retain(|id| saves_at(*id, at));
+            if jobs.is_empty() {
+                self.jobs.remove(at);
+            }
+        }
+        self.looked_at = next.into_iter().next_back();
+    }
 }
 
 /// A path with a byte of zero after each of its folders: where one is inside another, its place begins with the other's, and
@@ -50,32 +83,32 @@ impl Place {
 impl SavePaths {
     /// Those of all jobs that a brain knows.
     pub fn of(brain: &Brain) -> SavePaths {
-        let mut paths = SavePaths { jobs: BTreeMap::new(), continuing: BTreeMap::new(), entries: 0, room: 0 };
+        let mut paths = SavePaths::default();
         brain.jobs().for_each(|job| paths.enter(job));
-        paths.room = (paths.entries * 2).max(FEW);
         paths
     }
 
-    /// Adds a job that was just submitted. Dropping what is over looks at all jobs, once for as many as there are.
+    /// Adds a job that was just submitted.
     pub fn add(&mut self, brain: &Brain, id: WorkloadId) {
         brain.job(id).into_iter().for_each(|job| self.enter(job));
-        if self.entries > self.room {
-            *self = SavePaths::of(brain);
-        }
+        let path = |id| brain.job(id)?.spec.checkpoint.path.as_deref();
+        self.jobs.tidy(|id, at| path(id).is_some_and(|path| Place::of(path) == *at));
+        let key = |id| Some(&brain.job(id)?.spec.continues.as_ref()?.key);
+        self.continuing.tidy(|id, at| key(id) == Some(at));
     }
 
     fn enter(&mut self, job: &Job) {
         if let Some(path) = &job.spec.checkpoint.path {
-            self.entries += usize::from(self.jobs.entry(Place::of(path)).or_default().insert(job.id));
+            self.jobs.add(Place::of(path), job.id);
         }
         if let Some(from) = &job.spec.continues {
-            self.entries += usize::from(self.continuing.entry(from.key.clone()).or_default().insert(job.id));
+            self.continuing.add(from.key.clone(), job.id);
         }
     }
 
     /// The jobs that a brain knows whose checkpoints lie under a key, the first one first.
     pub fn savers_in<'b>(&self, brain: &'b Brain, key: &str) -> impl Iterator<Item = &'b Job> {
-        let continuing = self.continuing.get(key).into_iter().flatten().copied();
+        let continuing = self.continuing.jobs.get(key).into_iter().flatten().copied();
         let ids: BTreeSet<WorkloadId> = continuing.chain(brain.submitted_as(key)).collect();
         let jobs: Vec<&Job> = ids.into_iter().filter_map(|id| brain.job(id)).collect();
         jobs.into_iter().filter(move |job| job.spec.checkpoint_key() == key)
@@ -84,8 +117,8 @@ impl SavePaths {
     /// The first job that saves in a path, in a folder around it or in one inside it.
     pub fn saver<'b>(&self, brain: &'b Brain, path: &str) -> Option<&'b Job> {
         let wanted = Place::of(path);
-        let around = wanted.around().filter_map(|above| self.jobs.get(&above));
-        let inside = self.jobs.range((Bound::Excluded(&wanted), Bound::Unbounded));
+        let around = wanted.around().filter_map(|above| self.jobs.jobs.get(&above));
+        let inside = self.jobs.jobs.range((Bound::Excluded(&wanted), Bound::Unbounded));
         let inside = inside.take_while(|(known, _)| known.is_in(&wanted)).map(|(_, jobs)| jobs);
         // A number may have been given again after a commit that failed: what counts is what the job says.
         let shares = |known: &str| {
@@ -159,7 +192,7 @@ mod tests {
         let mut brain = Brain::new(Installation(1), Config::default());
         let mut paths = SavePaths::of(&brain);
         let before = brain.clone();
-        for number in 0..FEW {
+        for number in 0..100 {
             let id = submit(&mut brain, &format!("/lost/{number}"));
             paths.add(&brain, id);
         }
@@ -170,6 +203,12 @@ mod tests {
         let id = submit(&mut brain, "/kept");
         paths.add(&brain, id);
         assert!(paths.saver(&brain, "/lost").is_none());
-        assert_eq!((paths.entries, paths.saver(&brain, "/kept/x").map(|job| job.id)), (1, Some(id)));
+        assert_eq!(paths.saver(&brain, "/kept/x").map(|job| job.id), Some(id));
+        for number in 1..=100 {
+            let id = submit(&mut brain, &format!("/kept-{number}"));
+            paths.add(&brain, id);
+        }
+        let places: Vec<&str> = paths.jobs.jobs.keys().map(|place| place.0.as_str()).collect();
+        assert_eq!((places.len(), places.iter().filter(|place| place.contains("lost")).count()), (101, 0));
     }
 }

@@ -16,13 +16,16 @@ use tokio::{sync::Mutex, time::timeout};
 
 use crate::{
     Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Loaded, Notes, Part, Result, Row, Snapshot, Store,
-    StoreError, reads::postgres as reads,
+    StoreError, reads::postgres as reads, statements::NEEDLESS_PARTS,
 };
 use fault::fault;
 use write::Failure;
 
 /// A server that does not answer for so long is taken for gone.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Old parts that are deleted in one transaction, between which commits pass.
+const PARTS_AT_ONCE: usize = 256;
 
 /// A store in a schema of a PostgreSQL database.
 pub struct PostgresStore {
@@ -211,15 +214,22 @@ impl Store for PostgresStore {
 
     async fn forget_parts(&self, epoch: u64) -> Result<u64> {
         let mut deleted = 0;
-        loop {
-            let mut leader = self.leader.lock().await;
-            let Some(connection) = leader.as_mut() else { return self.not_leading(epoch).await };
-            let outcome = timeout(PATIENCE, write::forget_some_parts(connection, epoch)).await;
-            match Self::ended(&mut leader, "forgetting old parts", outcome)? {
-                (gone, true) => deleted += gone,
-                (gone, false) => return Ok(deleted + gone),
+        for statement in NEEDLESS_PARTS {
+            loop {
+                let found = reads::needless_parts(&self.readers, statement).await;
+                let needless = self.read("looking for old parts", found)?;
+                if needless.is_empty() {
+                    break;
+                }
+                for some in needless.chunks(PARTS_AT_ONCE) {
+                    let mut leader = self.leader.lock().await;
+                    let Some(connection) = leader.as_mut() else { return self.not_leading(epoch).await };
+                    let outcome = timeout(PATIENCE, write::drop_parts(connection, epoch, some)).await;
+                    deleted += Self::ended(&mut leader, "forgetting old parts", outcome)?;
+                }
             }
         }
+        Ok(deleted)
     }
 
     async fn cut(&self, epoch: u64, before_seq: u64, older_than_ms: i64) -> Result<u64> {

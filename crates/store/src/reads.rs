@@ -151,6 +151,14 @@ macro_rules! reads {
                 }
             }
 
+            /// Parts that no snapshot has any more, as one of [`statements::NEEDLESS_PARTS`] finds them.
+            pub(crate) async fn needless_parts(
+                pool: &Pool<$database>,
+                statement: &'static str,
+            ) -> Result<Vec<(String, i64)>> {
+                sqlx::query_as(statement).fetch_all(pool).await
+            }
+
             /// Heads, installation and every row after one, all of one moment.
             pub(crate) async fn load_after(pool: &Pool<$database>, seq: u64) -> Result<(Heads, String, Vec<Row>)> {
                 let mut connection = pool.acquire().await?;

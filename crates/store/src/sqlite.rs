@@ -2,6 +2,7 @@
 //! for the other. Every commit is on the disk (`synchronous=FULL`) before it is acknowledged.
 
 mod fault;
+mod folding;
 mod insert;
 mod schema;
 mod write;
@@ -22,9 +23,10 @@ use tokio::sync::Mutex;
 
 use crate::{
     Commit, JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Loaded, Notes, Part, Result, Row, Snapshot, Store,
-    StoreError, filesystem, reads::sqlite as reads,
+    StoreError, filesystem, reads::sqlite as reads, statements::NEEDLESS_PARTS,
 };
 use fault::fault;
+use folding::Folding;
 use write::Writer;
 
 /// How long to wait for another process to give up a lock.
@@ -35,6 +37,7 @@ pub struct SqliteStore {
     path: PathBuf,
     writer: Mutex<Writer>,
     readers: SqlitePool,
+    folding: Folding,
 }
 
 impl SqliteStore {
@@ -90,9 +93,9 @@ impl SqliteStore {
             .pragma("secure_delete", "ON")
             // After a burst (a long cut, a reader that slept) the write-ahead log shrinks back to this.
             .pragma("journal_size_limit", "67108864")
-            // 32 MiB between checkpoints: pages written often are copied once, and fewer than one commit in a hundred
-            // waits for a checkpoint. A start after a crash reads that much, some tens of milliseconds.
-            .pragma("wal_autocheckpoint", "8192")
+            // 64 MiB in the write-ahead log, most of it folded into the file by then. A start after a crash reads that much,
+            // some tens of milliseconds.
+            .pragma("wal_autocheckpoint", "16384")
             .disable_statement_logging();
         let writing = adjust(options.clone());
         let mut connection = connect(&writing, path).await?;
@@ -101,12 +104,13 @@ impl SqliteStore {
             let _ = connection.close().await;
             return Err(refused);
         }
+        let folding = Folding::new(options.clone());
         let readers = SqlitePoolOptions::new()
             .max_connections(8)
             .test_before_acquire(false)
             .idle_timeout(Duration::from_secs(60))
             .connect_lazy_with(options.pragma("query_only", "ON"));
-        Ok(Self { path: path.to_owned(), writer: Mutex::new(Writer::new(connection, path)), readers })
+        Ok(Self { path: path.to_owned(), writer: Mutex::new(Writer::new(connection, path)), readers, folding })
     }
 
     fn read<T>(&self, doing: &'static str, outcome: sqlx::Result<T>) -> Result<T> {
@@ -149,13 +153,17 @@ impl Store for SqliteStore {
     async fn commit(&self, epoch: u64, commit: &Commit) -> Result<()> {
         let mut writer = self.writer.lock().await;
         let outcome = write::commit(writer.ready().await?, epoch, commit).await;
-        writer.end("committing", outcome).await
+        let ended = writer.end("committing", outcome).await;
+        self.folding.wrote(commit.rows.len() + commit.jobs.len() + commit.ledger.len() + commit.notes.len());
+        ended
     }
 
     async fn snapshot_parts(&self, epoch: u64, seq: u64, parts: &[Part]) -> Result<()> {
         let mut writer = self.writer.lock().await;
         let outcome = write::snapshot_parts(writer.begin().await?, epoch, seq, parts).await;
-        writer.end("keeping parts of a snapshot", outcome).await
+        let ended = writer.end("keeping parts of a snapshot", outcome).await;
+        self.folding.wrote(parts.len());
+        ended
     }
 
     async fn snapshot(&self, epoch: u64, snapshot: &Snapshot) -> Result<()> {
@@ -166,14 +174,21 @@ impl Store for SqliteStore {
 
     async fn forget_parts(&self, epoch: u64) -> Result<u64> {
         let mut deleted = 0;
-        loop {
-            let mut writer = self.writer.lock().await;
-            let outcome = write::forget_some_parts(writer.begin().await?, epoch).await;
-            match writer.end("forgetting old parts", outcome).await? {
-                (gone, true) => deleted += gone,
-                (gone, false) => return Ok(deleted + gone),
+        for statement in NEEDLESS_PARTS {
+            loop {
+                let found = reads::needless_parts(&self.readers, statement).await;
+                let needless = self.read("looking for old parts", found)?;
+                if needless.is_empty() {
+                    break;
+                }
+                for some in needless.chunks(insert::LARGEST) {
+                    let mut writer = self.writer.lock().await;
+                    let outcome = write::drop_parts(writer.begin().await?, epoch, some).await;
+                    deleted += writer.end("forgetting old parts", outcome).await?;
+                }
             }
         }
+        Ok(deleted)
     }
 
     async fn cut(&self, epoch: u64, before_seq: u64, older_than_ms: i64) -> Result<u64> {
@@ -218,6 +233,7 @@ impl Store for SqliteStore {
 
     async fn close(&self) {
         self.readers.close().await;
+        self.folding.close().await;
         self.writer.lock().await.close().await;
     }
 }

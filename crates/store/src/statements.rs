@@ -15,14 +15,14 @@ pub(crate) const PRUNE_SNAPSHOTS: &str =
 pub(crate) const DROP_STRAY_PARTS: &str = "DELETE FROM parts WHERE seq < $1 AND seq > \
      COALESCE((SELECT MAX(seq) FROM snapshots WHERE seq < $1), 0)";
 
-/// Some of the writings that the oldest kept snapshot has newer ones of.
-pub(crate) const DROP_OLD_PARTS: &str = "DELETE FROM parts WHERE (name, seq) IN (SELECT older.name, older.seq \
-     FROM parts AS at JOIN parts AS older ON older.name = at.name AND older.seq < at.seq \
-     WHERE at.seq = (SELECT MIN(seq) FROM snapshots) LIMIT 500)";
-
-/// What the oldest kept snapshot says is no longer there, once nothing older is left that says otherwise.
-pub(crate) const DROP_GONE_PARTS: &str =
-    "DELETE FROM parts WHERE seq = (SELECT MIN(seq) FROM snapshots) AND text IS NULL";
+/// Which parts no snapshot has any more, in the order in which they may be deleted: writings that the oldest kept snapshot
+/// has newer ones of, and once none of those is left, what that snapshot says is no longer there. Once needless, always
+/// needless: they are looked for while others write. A page at a time bounds what is in memory.
+pub(crate) const NEEDLESS_PARTS: [&str; 2] = [
+    "SELECT older.name, older.seq FROM parts AS at JOIN parts AS older ON older.name = at.name AND older.seq < at.seq \
+     WHERE at.seq = (SELECT MIN(seq) FROM snapshots) LIMIT 100000",
+    "SELECT name, seq FROM parts WHERE seq = (SELECT MIN(seq) FROM snapshots) AND text IS NULL LIMIT 100000",
+];
 
 /// The last row that every kept snapshot covers.
 pub(crate) const COVERED: &str = "SELECT MIN(seq) FROM snapshots";

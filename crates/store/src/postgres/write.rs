@@ -188,17 +188,24 @@ pub(super) async fn snapshot_parts(
     transaction.commit().await.map_err(Failure::AtCommit)
 }
 
-/// How many were deleted, and whether there may be more.
-pub(super) async fn forget_some_parts(connection: &mut PgConnection, epoch: u64) -> Result<(u64, bool), Failure> {
+const DROP_PARTS: &str = "DELETE FROM parts USING UNNEST ($1::TEXT[], $2::BIGINT[]) AS needless (name, seq) \
+     WHERE parts.name = needless.name AND parts.seq = needless.seq";
+
+/// Deletes parts; gives how many.
+pub(super) async fn drop_parts(
+    connection: &mut PgConnection,
+    epoch: u64,
+    needless: &[(String, i64)],
+) -> Result<u64, Failure> {
     let mut transaction = connection.begin().await?;
     locked_heads(&mut transaction).await?.fence(epoch)?;
-    let old = sqlx::query(statements::DROP_OLD_PARTS).execute(&mut *transaction).await?.rows_affected();
-    let gone = match old {
-        0 => sqlx::query(statements::DROP_GONE_PARTS).execute(&mut *transaction).await?.rows_affected(),
-        _ => 0,
-    };
+    let dropped = sqlx::query(DROP_PARTS)
+        .bind(column(needless, |(name, _)| name.as_str()))
+        .bind(column(needless, |(_, seq)| *seq))
+        .execute(&mut *transaction)
+        .await?;
     transaction.commit().await.map_err(Failure::AtCommit)?;
-    Ok((old + gone, old > 0))
+    Ok(dropped.rows_affected())
 }
 
 pub(super) async fn snapshot(connection: &mut PgConnection, epoch: u64, snapshot: &Snapshot) -> Result<(), Failure> {

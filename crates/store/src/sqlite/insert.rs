@@ -1,4 +1,4 @@
-//! Inserts of few fixed sizes: any number of rows takes the next larger one, the rest of it is null and passed over. So a
+//! Inserts and deletions of few fixed sizes: any number of rows takes the next larger one, the rest of it is null and passed over. So a
 //! handful of statements stay prepared, whatever the commits look like.
 
 use std::sync::{Arc, LazyLock};
@@ -10,6 +10,7 @@ pub(super) const LOG_COLUMNS: usize = 7;
 pub(super) const JOB_COLUMNS: usize = 9;
 pub(super) const LEDGER_COLUMNS: usize = 8;
 pub(super) const PART_COLUMNS: usize = 3;
+pub(super) const PART_KEY_COLUMNS: usize = 2;
 pub(super) const NOTES_COLUMNS: usize = 3;
 
 /// The statement that takes so many rows; at most [`LARGEST`].
@@ -63,6 +64,17 @@ pub(super) static FORGET_SECRETS: Statements = LazyLock::new(|| {
 
 pub(super) static PARTS: Statements = LazyLock::new(|| {
     inserts("parts (name, seq, text)", PART_COLUMNS, " ON CONFLICT (name, seq) DO UPDATE SET text = excluded.text")
+});
+
+/// Deletes so many parts. `(name, seq) IN (VALUES …)` would read the whole table.
+pub(super) static DROP_PARTS: Statements = LazyLock::new(|| {
+    let statement = |size: &usize| {
+        let values = vec!["(?,?)"; (*size).max(1)].join(",");
+        let places =
+            "SELECT parts.rowid FROM needless CROSS JOIN parts ON parts.name = column1 AND parts.seq = column2";
+        format!("WITH needless AS (VALUES {values}) DELETE FROM parts WHERE rowid IN ({places})").into()
+    };
+    SIZES.iter().map(statement).collect()
 });
 
 fn inserts(into: &str, columns: usize, conflict: &str) -> Vec<Arc<str>> {

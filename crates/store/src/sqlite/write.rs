@@ -9,8 +9,8 @@ use sqlx::{
 use super::{
     fault::{commit_fault, fault},
     insert::{
-        BEGIN_AND_LOG, FORGET_SECRETS, JOB_COLUMNS, JOBS, LARGEST, LEDGER, LEDGER_COLUMNS, LOG, LOG_COLUMNS, NOTES,
-        NOTES_COLUMNS, PART_COLUMNS, PARTS, SIZES, size_index,
+        BEGIN_AND_LOG, DROP_PARTS, FORGET_SECRETS, JOB_COLUMNS, JOBS, LARGEST, LEDGER, LEDGER_COLUMNS, LOG,
+        LOG_COLUMNS, NOTES, NOTES_COLUMNS, PART_COLUMNS, PART_KEY_COLUMNS, PARTS, SIZES, size_index,
     },
 };
 use crate::{
@@ -233,15 +233,18 @@ pub(super) async fn snapshot_parts(
     Ok(())
 }
 
-/// How many were deleted, and whether there may be more.
-pub(super) async fn forget_some_parts(connection: &mut SqliteConnection, epoch: u64) -> Result<(u64, bool), Problem> {
+/// Deletes parts, at most [`LARGEST`]; gives how many.
+pub(super) async fn drop_parts(
+    connection: &mut SqliteConnection,
+    epoch: u64,
+    needless: &[(String, i64)],
+) -> Result<u64, Problem> {
     locked_heads(connection).await?.fence(epoch)?;
-    let old = sqlx::query(statements::DROP_OLD_PARTS).execute(&mut *connection).await?.rows_affected();
-    if old > 0 {
-        return Ok((old, true));
+    let mut query = sqlx::query(AssertSqlSafe(DROP_PARTS[size_index(needless.len())].clone()));
+    for (name, seq) in needless {
+        query = query.bind(name.as_str()).bind(*seq);
     }
-    let gone = sqlx::query(statements::DROP_GONE_PARTS).execute(connection).await?.rows_affected();
-    Ok((gone, false))
+    Ok(pad(query, needless.len(), PART_KEY_COLUMNS).execute(connection).await?.rows_affected())
 }
 
 pub(super) async fn snapshot(
