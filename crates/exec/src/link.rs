@@ -5,7 +5,7 @@ use crate::agents;
 use crate::clock::WorldClock;
 use crate::engine::EngineError;
 use async_trait::async_trait;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,6 +40,9 @@ pub trait AgentLink: Send + Sync {
     /// whose lease is gone.
     fn workers(&self, leases: &[LeaseId]) -> Vec<SeenWorker>;
 
+    /// Leases of which something was heard since this was last asked, each once.
+    fn unheard(&self) -> Vec<LeaseId>;
+
     /// Nobody will ask for these leases again.
     fn forget(&self, leases: &[LeaseId]);
 
@@ -62,8 +65,26 @@ pub trait AgentLink: Send + Sync {
 /// The link to agents on this machine: the address of a lease is its agent's socket.
 pub struct LocalLink {
     clock: Arc<WorldClock>,
-    followed: Mutex<BTreeMap<LeaseId, Followed>>,
+    known: Mutex<Known>,
     changed: Notify,
+}
+
+#[derive(Default)]
+struct Known {
+    followed: BTreeMap<LeaseId, Followed>,
+    /// Those of which something was heard since somebody last asked.
+    unheard: BTreeSet<LeaseId>,
+}
+
+impl Known {
+    /// Takes in something of a lease; true when that was news.
+    fn hear(&mut self, lease: LeaseId, hear: impl FnOnce(&mut Followed) -> bool) -> bool {
+        let is_news = self.followed.get_mut(&lease).is_some_and(hear);
+        if is_news {
+            self.unheard.insert(lease);
+        }
+        is_news
+    }
 }
 
 struct Followed {
@@ -99,15 +120,15 @@ impl Drop for Followed {
 impl LocalLink {
     /// Spans of orders are of this clock's world.
     pub fn new(clock: Arc<WorldClock>) -> Arc<LocalLink> {
-        Arc::new(LocalLink { clock, followed: Mutex::default(), changed: Notify::new() })
+        Arc::new(LocalLink { clock, known: Mutex::default(), changed: Notify::new() })
     }
 
-    fn followed(&self) -> MutexGuard<'_, BTreeMap<LeaseId, Followed>> {
-        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn heard(&self, lease: LeaseId, view: AgentView) {
-        if self.followed().get_mut(&lease).is_some_and(|followed| followed.hear(view)) {
+        if self.known().hear(lease, |followed| followed.hear(view)) {
             self.changed.notify_one();
         }
     }
@@ -124,7 +145,7 @@ impl LocalLink {
                 Err(error) => {
                     // Nobody listens there: the agent has ended, or has not begun.
                     let ended = matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound);
-                    if ended && self.followed().get_mut(&lease).is_some_and(Followed::recall) {
+                    if ended && self.known().hear(lease, Followed::recall) {
                         self.changed.notify_one();
                     }
                     failed = (failed + 1).min(MOST_PAUSES);
@@ -135,7 +156,7 @@ impl LocalLink {
     }
 
     async fn order(&self, lease: LeaseId, request: &AgentRequest) -> Result<(), EngineError> {
-        let folder = self.followed().get(&lease).map(|followed| followed.folder.clone());
+        let folder = self.known().followed.get(&lease).map(|followed| followed.folder.clone());
         let folder = folder.ok_or(EngineError::NoLease(lease))?;
         let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
         let view = agents::ask(&folder, request).await.map_err(why)?;
@@ -152,7 +173,8 @@ fn folder_of(address: &Address) -> PathBuf {
 #[async_trait]
 impl AgentLink for Arc<LocalLink> {
     fn follow(&self, lease: LeaseId, address: &Address) {
-        let (mut all, folder) = (self.followed(), folder_of(address));
+        let (mut known, folder) = (self.known(), folder_of(address));
+        let all = &mut known.followed;
         if all.get(&lease).is_some_and(|known| known.listening.is_some() && known.folder == folder) {
             return;
         }
@@ -162,16 +184,19 @@ impl AgentLink for Arc<LocalLink> {
         // What it wrote down while nobody listened counts until it says more.
         followed.recall();
         all.insert(lease, followed);
+        known.unheard.insert(lease);
     }
 
     fn last_words(&self, lease: LeaseId, address: &Address) {
         let folder = folder_of(address);
         let unheard = || Followed { folder, view: None, listening: None };
-        self.followed().entry(lease).or_insert_with(unheard).recall();
+        let mut known = self.known();
+        known.followed.entry(lease).or_insert_with(unheard);
+        known.hear(lease, Followed::recall);
     }
 
     fn workers(&self, leases: &[LeaseId]) -> Vec<SeenWorker> {
-        let followed = self.followed();
+        let followed = &self.known().followed;
         let views = leases.iter().filter_map(|lease| Some((*lease, followed.get(lease)?.view.as_ref()?)));
         let seen = |(lease, view): (LeaseId, &AgentView)| {
             let workers = view.workers.clone().into_iter();
@@ -180,9 +205,16 @@ impl AgentLink for Arc<LocalLink> {
         views.flat_map(seen).collect()
     }
 
+    fn unheard(&self) -> Vec<LeaseId> {
+        std::mem::take(&mut self.known().unheard).into_iter().collect()
+    }
+
     fn forget(&self, leases: &[LeaseId]) {
-        let mut followed = self.followed();
-        leases.iter().for_each(|lease| drop(followed.remove(lease)));
+        let mut known = self.known();
+        for lease in leases {
+            known.followed.remove(lease);
+            known.unheard.remove(lease);
+        }
     }
 
     async fn changed(&self) {

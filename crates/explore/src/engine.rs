@@ -236,6 +236,10 @@ impl AgentLink for Shared {
         workers.map(|(lease, machine, worker)| SeenWorker { lease, worker: world.view(machine, worker) }).collect()
     }
 
+    fn unheard(&self) -> Vec<LeaseId> {
+        self.world().machines.keys().copied().collect()
+    }
+
     fn forget(&self, _leases: &[LeaseId]) {}
 
     async fn changed(&self) {}

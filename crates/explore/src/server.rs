@@ -10,8 +10,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use windfall_core::brain::{Config, Open};
-use windfall_core::worker::StartOrder;
-use windfall_core::{Brain, DecisionId, Event, Span, StintId, Time, Trouble, TroubleKind, WorkloadId};
+use windfall_core::worker::{StartOrder, WorkerView};
+use windfall_core::{Brain, DecisionId, Event, LeaseId, Span, StintId, Time, Trouble, TroubleKind, WorkloadId};
 use windfall_exec::AgentLink;
 use windfall_server::cycle::{Cycle, Habits, Moment, Ticket};
 use windfall_server::dispatch::{self, JobFolders, Look, StoreAccess, StoreProbe, Task};
@@ -45,6 +45,8 @@ pub(crate) struct Server {
     pub rests_until: (Option<Time>, Option<Time>),
     /// Decisions that a planted bug keeps from being carried out.
     pub dropped: BTreeSet<DecisionId>,
+    /// What each worker's agent said last, where that has arrived.
+    pub heard: BTreeMap<(LeaseId, StintId), WorkerView>,
 }
 
 /// A look at an engine that is answered later.
@@ -98,6 +100,7 @@ impl Server {
             wishes: BTreeMap::new(),
             rests_until: (Some(at), None),
             dropped: BTreeSet::new(),
+            heard: BTreeMap::new(),
         })
     }
 
@@ -107,11 +110,17 @@ impl Server {
         Some(self.flights.remove(due))
     }
 
-    /// What agents say now.
-    pub fn hear(&self, shared: &Shared) -> Vec<Event> {
+    /// What agents say that they have not said yet, or what all of them say now.
+    pub fn hear(&mut self, shared: &Shared, all: bool) -> Vec<Event> {
         let ready = self.cycle.brain().leases().filter(|lease| lease.ready.is_some()).map(|lease| lease.id);
-        let workers = shared.workers(&ready.collect::<Vec<_>>());
-        workers.iter().flat_map(|seen| dispatch::worker_events(&seen.worker, 1)).collect()
+        let mut workers = shared.workers(&ready.collect::<Vec<_>>());
+        if all {
+            self.heard.clear();
+        }
+        workers.retain(|seen| self.heard.get(&(seen.lease, seen.worker.stint)) != Some(&seen.worker));
+        let events = workers.iter().flat_map(|seen| dispatch::worker_events(&seen.worker, 1)).collect();
+        self.heard.extend(workers.into_iter().map(|seen| ((seen.lease, seen.worker.stint), seen.worker)));
+        events
     }
 }
 

@@ -14,6 +14,8 @@ const MARGIN: Span = Span::seconds(30);
 impl WorldRun {
     pub(super) fn habits(&self) -> Habits {
         let habits = Habits {
+            // What is overlooked stays overlooked.
+            hear_all_every: Duration::from_secs(1 << 30),
             sweep_every: Duration::from_millis(SWEEP.0.unsigned_abs()),
             snapshot_rows: 90,
             ..Habits::default()
@@ -131,15 +133,18 @@ impl WorldRun {
         }
     }
 
-    pub(super) fn hear(&mut self) {
-        let Some(server) = &self.server else { return };
-        let said = server.hear(&self.shared);
+    pub(super) fn hear(&mut self, all: bool) {
+        let Some(server) = &mut self.server else { return };
+        let said = server.hear(&self.shared, all);
         let said = self.distort(said, FaultKind::ObservationDropped);
         if said.is_none() {
             // Agents say it again.
             self.next_poll = self.next_poll.min(self.now + Span::seconds(1));
         }
         if let Some(server) = &mut self.server {
+            if said.is_none() {
+                server.heard.clear();
+            }
             server.cycle.heard(moment(self.now), said.unwrap_or_default());
         }
     }

@@ -60,7 +60,7 @@ impl WorldRun {
                     break;
                 }
                 Step::Look { engine, number, groups, sweep } => self.look(engine, number, groups, sweep),
-                Step::Hear { .. } => self.hear(),
+                Step::Hear { all, .. } => self.hear(all),
                 Step::Commit(commit) => self.commit(&commit),
                 Step::Lead { known } => self.lead(known),
                 Step::Snapshot(task) => {
@@ -256,8 +256,8 @@ impl WorldRun {
                     let look = self.seen(&engine, &groups, false);
                     old.cycle.saw(moment(self.now), &engine, number, look);
                 }
-                Step::Hear { .. } => {
-                    let said = old.hear(&self.shared);
+                Step::Hear { all, .. } => {
+                    let said = old.hear(&self.shared, all);
                     old.cycle.heard(moment(self.now), said);
                 }
                 Step::Commit(commit) => {

@@ -34,6 +34,7 @@ use crate::snapshots::SnapshotEnd;
 use requests::Request;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 use watch::Watch;
 use windfall_core::brain::Config;
 use windfall_core::{Brain, DecisionId, Event, LeaseId, codec};
@@ -85,6 +86,8 @@ pub struct Cycle {
     /// What this server was started with.
     config: Config,
     snapshot_not_before: u64,
+    /// When what all agents said last was gone through; none when that is to be done.
+    heard_all: Option<Duration>,
 }
 
 impl Cycle {
@@ -119,6 +122,7 @@ impl Cycle {
             progress: ProgressMerge::default(),
             watches,
             snapshot_not_before: 0,
+            heard_all: None,
         })
     }
 
@@ -208,7 +212,14 @@ impl Cycle {
                 self.stage = Stage::Looking;
                 match self.next_look(now) {
                     Some(look) => look,
-                    None => Step::Hear { gone: self.news.iter().filter_map(ended_lease).collect() },
+                    None => {
+                        let gone = self.news.iter().filter_map(ended_lease).collect();
+                        let all = self.heard_all.is_none_or(|at| now.real >= at + self.habits.hear_all_every);
+                        if all {
+                            self.heard_all = Some(now.real);
+                        }
+                        Step::Hear { gone, all }
+                    }
                 }
             }
             Stage::Committing(commit) => {
@@ -292,6 +303,7 @@ impl Cycle {
             Err(error) => error,
         };
         self.stage = Stage::Looking;
+        self.heard_all = None;
         self.ending.clear();
         self.news.clear();
         self.journal.roll_back();

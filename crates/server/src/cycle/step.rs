@@ -29,6 +29,8 @@ pub struct Habits {
     /// Rows between two snapshots, at least: one is made after so many rows, or after as many as the state has parts where
     /// that is more. A start replays those, and what was written while the snapshot was being made.
     pub snapshot_rows: u64,
+    /// How often what all agents said last is gone through, news or not.
+    pub hear_all_every: Duration,
     /// An engine that could not be observed is looked at again after this long, then after twice as long each time.
     pub look_again: Duration,
     /// The longest pause between two such looks.
@@ -49,6 +51,7 @@ impl Default for Habits {
             progress_every: Duration::from_secs(1),
             sweep_every: Duration::from_secs(60),
             snapshot_rows: 2_000,
+            hear_all_every: Duration::from_secs(10),
             look_again: Duration::from_secs(1),
             look_again_most: Duration::from_secs(10),
             fresh_for: Duration::from_secs(1),
@@ -77,6 +80,8 @@ pub enum Step {
     Hear {
         /// Leases that are gone: their agents have said their last.
         gone: Vec<LeaseId>,
+        /// What all agents said last, and not only those who have said something since: it may not have been taken in.
+        all: bool,
     },
     /// Write this; then [`Cycle::committed`].
     Commit(Box<Commit>),

@@ -73,6 +73,9 @@ impl AgentLink for Scripted {
     fn workers(&self, _leases: &[LeaseId]) -> Vec<SeenWorker> {
         Vec::new()
     }
+    fn unheard(&self) -> Vec<LeaseId> {
+        Vec::new()
+    }
     fn forget(&self, _leases: &[LeaseId]) {}
     async fn changed(&self) {}
     async fn start(&self, _lease: LeaseId, _order: &StartOrder) -> Result<(), EngineError> {

@@ -10,13 +10,13 @@ use crate::folders;
 use crate::home::{Home, log};
 use crate::notes::NotesError;
 use crate::probe::Probe;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::Arc;
 use windfall_core::brain::Open;
 use windfall_core::english::with_causes;
 use windfall_core::worker::WorkerView;
-use windfall_core::{Address, DecisionId, Event, LeaseId, WorkloadId};
+use windfall_core::{DecisionId, Event, LeaseId, WorkloadId};
 use windfall_exec::{Interrupt, SeenWorker};
 
 impl Keeper {
@@ -28,18 +28,21 @@ impl Keeper {
         });
     }
 
-    /// What the agents on leases said last. Agents are listened to from the moment that their lease is usable.
-    pub(super) fn hear(&self, gone: &[LeaseId]) -> Vec<Event> {
+    /// What agents on leases have said since they were last heard, or what all of them said last.
+    pub(super) fn hear(&self, gone: &[LeaseId], all: bool) -> Vec<Event> {
         let brain = self.cycle.brain();
-        let ready: Vec<(LeaseId, &Address)> =
-            brain.leases().filter_map(|lease| Some((lease.id, lease.ready.as_ref()?))).collect();
-        for (lease, address) in &ready {
-            self.link.follow(*lease, address);
-            if gone.contains(lease) {
-                self.link.last_words(*lease, address);
-            }
+        let address = |lease: LeaseId| brain.lease(lease)?.ready.as_ref();
+        if all {
+            self.follow(brain.leases().map(|lease| lease.id));
         }
-        let leases: Vec<LeaseId> = ready.iter().map(|(lease, _)| *lease).collect();
+        for lease in gone {
+            address(*lease).into_iter().for_each(|address| self.link.last_words(*lease, address));
+        }
+        let mut leases: BTreeSet<LeaseId> = self.link.unheard().into_iter().chain(gone.iter().copied()).collect();
+        if all {
+            leases.extend(brain.leases().map(|lease| lease.id));
+        }
+        let leases: Vec<LeaseId> = leases.into_iter().filter(|lease| address(*lease).is_some()).collect();
         let workers = self.link.workers(&leases);
         workers.iter().flat_map(|seen| dispatch::worker_events(&seen.worker, self.clock.speed())).collect()
     }

@@ -179,7 +179,7 @@ impl Keeper {
         self.cut_log();
         let home = self.home.identity();
         // Agents have a moment to say what happened while no server ran.
-        if !self.hear(&[]).is_empty() || self.cycle.brain().leases().next().is_some() {
+        if !self.hear(&[], true).is_empty() || self.cycle.brain().leases().next().is_some() {
             tokio::time::sleep(CATCH_UP).await;
         }
         loop {
@@ -284,8 +284,8 @@ impl Keeper {
     async fn carry_out(&mut self, step: Step) {
         match step {
             Step::Look { engine, number, groups, sweep } => self.look(engine, number, groups, sweep),
-            Step::Hear { gone } => {
-                let (now, said) = (self.moment(), self.hear(&gone));
+            Step::Hear { gone, all } => {
+                let (now, said) = (self.moment(), self.hear(&gone, all));
                 self.cycle.heard(now, said);
             }
             Step::Commit(commit) => {
