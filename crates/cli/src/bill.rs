@@ -40,8 +40,10 @@ pub fn json(answer: &JobAnswer) -> Value {
         "seconds": job.ended_at.map(|ended| seconds(ended - job.submitted_at)),
         "seconds_spot": seconds(job.spot),
         "seconds_on_demand": seconds(job.firm),
+        "seconds_owned": seconds(job.owned),
         "spot_usd": job.spot_cost.dollars(),
         "on_demand_usd": job.firm_cost.dollars(),
+        "owned_usd": job.owned_cost.dollars(),
         "cost_usd": job.cost.dollars(),
         "on_demand_only_usd": dollars(got_through.and_then(|bill| bill.on_demand_only)),
         "omniscient_usd": dollars(got_through.and_then(|bill| bill.omniscient)),
@@ -122,10 +124,17 @@ fn sums(job: &JobView, bill: &Bill) -> String {
     let row = |what: &str, time: String, money: NanoUsd, remark: String| {
         format!("  {what:<20}{time:>9}{:>11}   {remark}", money.to_string()).trim_end().to_owned() + "\n"
     };
-    let mut text = row("spot", job.spot.to_string(), bill.spot_cost, String::new());
-    text.push_str(&row("on-demand", job.firm.to_string(), bill.firm_cost, String::new()));
+    let mut text = String::new();
+    if job.owned.0 > 0 {
+        text.push_str(&row("owned", job.owned.to_string(), bill.owned_cost, String::new()));
+    }
+    // Where nothing was bought, that need not be said twice.
+    if job.owned.0 == 0 || (job.spot + job.firm).0 > 0 {
+        text.push_str(&row("spot", job.spot.to_string(), bill.spot_cost, String::new()));
+        text.push_str(&row("on-demand", job.firm.to_string(), bill.firm_cost, String::new()));
+    }
     text.push_str(&format!("  {}\n", "─".repeat(40)));
-    text.push_str(&row("paid", (job.spot + job.firm).to_string(), bill.cost, String::new()));
+    text.push_str(&row("paid", (job.spot + job.firm + job.owned).to_string(), bill.cost, String::new()));
     // Other costs are only compared for a job that finished.
     let done = job.state == State::Succeeded;
     if let Some(only) = bill.on_demand_only.filter(|only| only.0 > 0 && done) {

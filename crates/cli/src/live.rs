@@ -4,6 +4,7 @@
 use crate::fitted::wrapped;
 use crate::show;
 use std::io::{IsTerminal, Write};
+use windfall_core::Span;
 use windfall_core::english::counted;
 use windfall_core::view::{JobView, State};
 use windfall_server::api_types::{Hello, JobAnswer};
@@ -107,13 +108,16 @@ impl View {
             lines.push(format!("deadline  in {}{slack}", deadline - job.at));
         }
         let elapsed = job.at - job.submitted_at;
+        let bought = match (job.owned, job.spot + job.firm) {
+            (Span::ZERO, _) => format!("spot {}   on-demand {}", job.spot, job.firm),
+            (owned, Span::ZERO) => format!("owned {owned}"),
+            (owned, _) => format!("owned {owned}   spot {}   on-demand {}", job.spot, job.firm),
+        };
         lines.push(format!(
-            "so far    {elapsed}   {}   {}   {} lost   spot {}   on-demand {}",
+            "so far    {elapsed}   {}   {}   {} lost   {bought}",
             job.cost,
             counted(job.interruptions.into(), "interruption"),
             job.lost,
-            job.spot,
-            job.firm
         ));
         if let Some(trouble) = &answer.trouble {
             lines.push(format!("trouble   {trouble}"));

@@ -133,15 +133,21 @@ pub struct JobView {
     /// Paid spot time.
     #[serde(rename = "spot_ms")]
     pub spot: Span,
-    /// Paid time on everything that stays.
+    /// Paid time on everything that is bought and stays.
     #[serde(rename = "on_demand_ms")]
     pub firm: Span,
+    /// Time on owned machines.
+    #[serde(rename = "owned_ms", default)]
+    pub owned: Span,
     /// Cost of spot.
     #[serde(rename = "spot_nanousd")]
     pub spot_cost: NanoUsd,
-    /// Cost of the rest.
+    /// Cost of what is bought and stays.
     #[serde(rename = "on_demand_nanousd")]
     pub firm_cost: NanoUsd,
+    /// Cost of owned machines.
+    #[serde(rename = "owned_nanousd", default)]
+    pub owned_cost: NanoUsd,
     /// Cheapest on-demand price an hour of the whole gang that the job could have used.
     #[serde(rename = "on_demand_price_nanousd")]
     pub on_demand_price: Option<NanoUsd>,
@@ -183,7 +189,7 @@ impl JobView {
 
     /// Paid time of a stint in which its program did not run, on average: what a start costs.
     pub fn start(&self) -> Span {
-        let held = (self.spot + self.firm).scaled(1, i64::from(self.gang.max(1)));
+        let held = (self.spot + self.firm + self.owned).scaled(1, i64::from(self.gang.max(1)));
         Span(((held - self.ran).0 / i64::try_from(self.stints.max(1)).unwrap_or(1)).max(0))
     }
 
@@ -202,12 +208,12 @@ impl JobView {
     /// Adds what a lease was held for, and what it cost.
     pub(crate) fn count(&mut self, market: Market, held: Span, cost: NanoUsd) {
         self.cost += cost;
-        if market.can_be_taken() {
-            self.spot += held;
-            self.spot_cost += cost;
-        } else {
-            self.firm += held;
-            self.firm_cost += cost;
-        }
+        let (time, money) = match market {
+            Market::Spot => (&mut self.spot, &mut self.spot_cost),
+            Market::OnDemand | Market::Reserved => (&mut self.firm, &mut self.firm_cost),
+            Market::Owned => (&mut self.owned, &mut self.owned_cost),
+        };
+        *time += held;
+        *money += cost;
     }
 }

@@ -9,6 +9,10 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 
+/// The variable that tells an agent which accelerators of its machine its lease has, as `CUDA_VISIBLE_DEVICES` names them.
+/// Without it the lease has all of them.
+pub const DEVICES: &str = "WINDFALL_DEVICES";
+
 /// Start a worker. The same order twice is the same worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartOrder {

@@ -20,6 +20,8 @@ pub(crate) async fn ask(folder: &Path, request: &AgentRequest) -> io::Result<Age
         // A socket's path is limited to 108 bytes; one through an open folder never reaches that.
         let dir = std::fs::File::open(folder)?;
         let stream = UnixStream::connect(format!("/proc/self/fd/{}/{SOCKET}", dir.as_raw_fd())).await?;
+        // Very many agents are asked at once, and each for seconds: one descriptor is enough.
+        drop(dir);
         let (read, mut write) = stream.into_split();
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');

@@ -5,6 +5,8 @@ mod agents;
 mod clock;
 mod engine;
 mod link;
+mod local;
+mod machines;
 mod remote;
 mod simulated;
 
@@ -13,5 +15,6 @@ pub use engine::{
     Capabilities, Engine, EngineError, Interrupt, LeaseState, Owned, PastJob, Recording, SeenGroup, SeenLease,
 };
 pub use link::{AgentLink, LocalLink, SeenWorker};
+pub use machines::{Accelerator, Inventory, Machines, Stated};
 pub use remote::{EngineServer, RemoteEngine};
 pub use simulated::{Replay, Simulated, SimulatedError};

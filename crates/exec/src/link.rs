@@ -104,11 +104,6 @@ impl Followed {
         }
         is_news
     }
-
-    /// Takes in what an agent wrote down before it ended. True when it says something new.
-    fn recall(&mut self) -> bool {
-        agents::last_view(&self.folder).is_some_and(|written| self.hear(written))
-    }
 }
 
 impl Drop for Followed {
@@ -145,9 +140,10 @@ impl LocalLink {
                 Err(error) => {
                     // Nobody listens there: the agent has ended, or has not begun.
                     let ended = matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound);
-                    if ended && self.known().hear(lease, Followed::recall) {
-                        self.changed.notify_one();
-                    }
+                    let written = if ended { agents::last_view(&folder) } else { None };
+                    written.into_iter().for_each(|written| self.heard(lease, written));
+                    // One that begins anew counts from its start.
+                    above = 0;
                     failed = (failed + 1).min(MOST_PAUSES);
                     tokio::time::sleep(FIRST_PAUSE * failed).await;
                 }
@@ -173,26 +169,30 @@ fn folder_of(address: &Address) -> PathBuf {
 #[async_trait]
 impl AgentLink for Arc<LocalLink> {
     fn follow(&self, lease: LeaseId, address: &Address) {
-        let (mut known, folder) = (self.known(), folder_of(address));
+        let folder = folder_of(address);
+        let mut known = self.known();
         let all = &mut known.followed;
         if all.get(&lease).is_some_and(|known| known.listening.is_some() && known.folder == folder) {
             return;
         }
         let listening = tokio::spawn(Arc::clone(self).listen(lease, folder.clone())).abort_handle();
         let view = all.get(&lease).and_then(|known| known.view.clone());
-        let mut followed = Followed { folder, view, listening: Some(listening) };
         // What it wrote down while nobody listened counts until it says more.
-        followed.recall();
+        let written = agents::last_view(&folder);
+        let mut followed = Followed { folder, view, listening: Some(listening) };
+        if let Some(written) = written {
+            followed.hear(written);
+        }
         all.insert(lease, followed);
         known.unheard.insert(lease);
     }
 
     fn last_words(&self, lease: LeaseId, address: &Address) {
         let folder = folder_of(address);
-        let unheard = || Followed { folder, view: None, listening: None };
+        let written = agents::last_view(&folder);
         let mut known = self.known();
-        known.followed.entry(lease).or_insert_with(unheard);
-        known.hear(lease, Followed::recall);
+        known.followed.entry(lease).or_insert(Followed { folder, view: None, listening: None });
+        known.hear(lease, |followed| written.is_some_and(|written| followed.hear(written)));
     }
 
     fn workers(&self, leases: &[LeaseId]) -> Vec<SeenWorker> {
@@ -248,7 +248,8 @@ mod tests {
     #[test]
     fn neither_a_late_answer_nor_an_old_note_hides_what_an_agent_said_since() {
         let dir = tempfile::tempdir().expect("a folder");
-        let mut followed = Followed { folder: dir.path().to_owned(), view: None, listening: None };
+        let folder = dir.path().to_owned();
+        let mut followed = Followed { folder, view: None, listening: None };
         let write = |view: &AgentView| {
             let text = serde_json::to_string(view).expect("a view is JSON");
             std::fs::write(dir.path().join("view.json"), text).expect("written");
@@ -256,11 +257,35 @@ mod tests {
         assert!(followed.hear(said(3, &[1, 2])));
         assert!(!followed.hear(said(2, &[1])), "a late answer");
         write(&said(2, &[1]));
-        assert!(!followed.recall(), "an old note");
+        let recall = |followed: &mut Followed| followed.hear(agents::last_view(dir.path()).expect("a note"));
+        assert!(!recall(&mut followed), "an old note");
         assert_eq!(followed.view, Some(said(3, &[1, 2])));
         write(&said(4, &[1, 2, 3]));
-        assert!(followed.recall(), "what nobody heard before it ended");
+        assert!(recall(&mut followed), "what nobody heard before it ended");
         assert_eq!(followed.view, Some(said(4, &[1, 2, 3])));
+    }
+
+    #[tokio::test]
+    async fn what_is_news_is_to_be_heard_once() {
+        let (dir, other) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+        let link = LocalLink::new(Arc::new(WorldClock::real(windfall_core::Time(0))));
+        let group = windfall_core::DecisionId { installation: windfall_core::Installation(1), seq: 1 };
+        let [one, two] = [0, 1].map(|slot| LeaseId { group, slot });
+        let address = |dir: &tempfile::TempDir| Address(dir.path().join("agent.sock").display().to_string());
+        link.follow(one, &address(&dir));
+        assert_eq!((link.unheard(), link.unheard()), (vec![one], vec![]), "whoever is new may have said something");
+        link.heard(one, said(3, &[1]));
+        link.heard(two, said(3, &[1]));
+        assert_eq!((link.unheard(), link.unheard()), (vec![one], vec![]), "nobody listens to the other");
+        link.heard(one, said(2, &[1]));
+        assert_eq!(link.unheard(), [], "a late answer");
+        let text = serde_json::to_string(&said(4, &[1])).expect("a view is JSON");
+        std::fs::write(other.path().join("view.json"), text).expect("written");
+        link.last_words(one, &address(&other));
+        assert_eq!(link.unheard(), [one], "what it wrote down where it was last");
+        link.heard(one, said(5, &[1]));
+        link.forget(&[one]);
+        assert_eq!(link.unheard(), []);
     }
 
     #[test]

@@ -2,16 +2,14 @@
 //! only looks is answered beside the loop ([`crate::reader`]).
 
 use crate::admission::Prepared;
-use crate::api_types::{Accepted, ExplainAnswer, InterruptRequest};
+use crate::api_types::{Accepted, InterruptRequest};
 use crate::cycle::{Refused, Ticket};
 use crate::keeper::{Ask, Keeper, Reply, Waiting};
+use crate::problem;
 use crate::refusals::refusal;
-use crate::{history, problem};
 use windfall_core::brain::Job;
-use windfall_core::english::with_causes;
 use windfall_core::record::Subject;
 use windfall_core::{Event, JobSpec, Workload, WorkloadId};
-use windfall_store::LedgerQuery;
 
 impl Keeper {
     /// Takes what a client asks: answers it, or hands it to the loop.
@@ -24,7 +22,9 @@ impl Keeper {
                 self.ending = true;
                 let _ = reply.send(Ok(()));
             }
-            Ask::Explain(id, reply) => self.explain(id, reply),
+            Ask::Explain(id, reply) => {
+                let _ = reply.send(Ok(self.cycle.brain().explain(id, self.clock.now())));
+            }
             Ask::Interrupt(request, reply) => self.interrupt(request, reply),
         }
     }
@@ -119,33 +119,6 @@ impl Keeper {
         tokio::spawn(async move {
             let interrupted = engines.interrupt(&engine, lease, request.how).await;
             let _ = reply.send(interrupted.map_err(|error| problem(503, "engine-refused", &error.to_string())));
-        });
-    }
-
-    fn explain(&self, id: WorkloadId, reply: Reply<ExplainAnswer>) {
-        let now = self.clock.now();
-        let (known, present) = (self.cycle.brain().view(id, now), self.cycle.brain().explain(id, now));
-        let archive = self.archive();
-        tokio::spawn(async move {
-            let answer = async {
-                let job = match known {
-                    Some(view) => view,
-                    None => archive.find(id).await?,
-                };
-                let rows = archive.store.rows_of(id.0, 0, 100_000).await;
-                let rows = rows.map_err(|error| problem(503, "store-refused", &with_causes(&error)))?;
-                let of_job = LedgerQuery { workload: Some(id.0), ..LedgerQuery::default() };
-                let ledger = archive.store.ledger(&of_job).await;
-                let ledger = ledger.map_err(|error| problem(503, "store-refused", &with_causes(&error)))?;
-                Ok(ExplainAnswer {
-                    lines: history::lines(&rows, &ledger, job.submitted_at),
-                    policy: present.as_ref().map(|present| present.policy.clone()),
-                    next_wakeup: present.as_ref().and_then(|present| present.next_wakeup),
-                    present: present.map(|present| present.reason),
-                    job,
-                })
-            };
-            let _ = reply.send(answer.await);
         });
     }
 }

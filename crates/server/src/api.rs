@@ -179,12 +179,13 @@ impl ApiState {
     async fn settled(&self, id: WorkloadId) -> Result<JobAnswer, Problem> {
         let patience = tokio::time::Instant::now() + SETTLING;
         loop {
+            let stands = self.reader.stands();
             let answer = self.reader.job(id).await?;
             let on_the_way = answer.job.state.is_over() && answer.bill.is_none();
             if !on_the_way || tokio::time::Instant::now() >= patience {
                 return Ok(answer);
             }
-            self.reader.changed(LOOK).await;
+            Reader::changed(stands, LOOK).await;
         }
     }
 
@@ -349,7 +350,11 @@ async fn explain(
     Path(id): Path<u64>,
 ) -> Result<Json<ExplainAnswer>, Problem> {
     api.owned(&asker.0, id).await?;
-    api.ask(|reply| Ask::Explain(WorkloadId(id), reply)).await.map(Json)
+    // When it is looked at again only the loop knows. While a database hangs the loop does not answer, and that is not
+    // waited for.
+    let asked = api.ask(|reply| Ask::Explain(WorkloadId(id), reply));
+    let present = tokio::time::timeout(SECOND, asked).await.ok().and_then(Result::ok).flatten();
+    api.reader.explain(WorkloadId(id), present).await.map(Json)
 }
 
 async fn stints(
@@ -371,6 +376,7 @@ async fn watch(State(api): State<ApiState>, asker: Asker, Path(id): Path<u64>) -
             let mut known = known?;
             if !first {
                 let beat = tokio::time::Instant::now() + BEAT;
+                let mut stands = api.reader.stands();
                 let changed = loop {
                     if tokio::time::Instant::now() >= beat {
                         break None;
@@ -378,8 +384,9 @@ async fn watch(State(api): State<ApiState>, asker: Asker, Path(id): Path<u64>) -
                     tokio::time::sleep(LOOK).await;
                     // Of a job that holds nothing only a commit tells news, and the clock.
                     if known.job.lease.is_none() && !known.job.state.is_over() {
-                        api.reader.changed(SECOND.saturating_sub(LOOK)).await;
+                        Reader::changed(stands, SECOND.saturating_sub(LOOK)).await;
                     }
+                    stands = api.reader.stands();
                     let next = api.shown(&asker, id).await.ok()?;
                     if next != known {
                         break Some(next);

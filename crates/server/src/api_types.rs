@@ -34,7 +34,13 @@ impl Hello {
     pub fn world(&self) -> String {
         match self.replays() {
             Some(market) => format!("{}× replay of {market}", self.speed),
-            None => self.engines.iter().map(|engine| engine.name.as_str()).collect::<Vec<_>>().join(", "),
+            None => {
+                let machines = self.engines.iter().flat_map(|engine| match engine.machines.as_slice() {
+                    [] => vec![engine.name.as_str()],
+                    machines => machines.iter().map(String::as_str).collect(),
+                });
+                machines.collect::<Vec<_>>().join(", ")
+            }
         }
     }
 
@@ -52,6 +58,9 @@ pub struct EngineView {
     pub zones: Vec<String>,
     /// The recording that it replays; none for a real one.
     pub replays: Option<String>,
+    /// The machines that it has, and what each has.
+    #[serde(default)]
+    pub machines: Vec<String>,
     /// Since when it does not answer, by the world's clock.
     pub silent_since: Option<Time>,
 }
@@ -124,12 +133,18 @@ pub struct Bill {
     pub cost: NanoUsd,
     /// Of that, for spot.
     pub spot_cost: NanoUsd,
-    /// Of that, for everything else.
+    /// Of that, for everything else that is bought.
     pub firm_cost: NanoUsd,
+    /// Of that, for owned machines.
+    #[serde(default)]
+    pub owned_cost: NanoUsd,
     /// Spot time.
     pub spot: Span,
-    /// Time on everything else.
+    /// Time on everything else that is bought.
     pub firm: Span,
+    /// Time on owned machines.
+    #[serde(default)]
+    pub owned: Span,
     /// On-demand alone.
     pub on_demand_only: Option<NanoUsd>,
     /// The least that one who knew the market beforehand would have paid.

@@ -27,8 +27,10 @@ pub fn bill<'a>(
         cost: job.cost,
         spot_cost: job.spot_cost,
         firm_cost: job.firm_cost,
+        owned_cost: job.owned_cost,
         spot: job.spot,
         firm: job.firm,
+        owned: job.owned,
         on_demand_only: job.on_demand_only(),
         // What was done can be done: the steps of a recording and mean changeovers may ask for a little more.
         omniscient: least.map(|least| least.min(job.cost)),

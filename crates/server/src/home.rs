@@ -1,6 +1,7 @@
 //! The state directory: what is in it, who may use it, and which world it holds.
 
 use rustix::fs::{FlockOperation, Mode, flock};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, Permissions};
 use std::io::Write;
@@ -9,7 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use windfall_core::Span;
 use windfall_exec::ClockFile;
-pub use windfall_exec::Replay;
+pub use windfall_exec::{Replay, Stated};
 
 /// The market that a new server replays.
 pub const DEFAULT_MARKET: &str = "aws-v100-us-west-2-2023";
@@ -50,8 +51,8 @@ pub enum HomeError {
 /// What the brain is connected to. One world, one clock, one brain, one state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorldSettings {
-    /// The market that is replayed.
-    pub replay: Replay,
+    #[serde(flatten)]
+    pub supply: Supply,
     /// How many times faster than life, at most 60: a notice must leave a program time to save.
     pub speed: u32,
     /// Where the state is kept when not in the directory itself: a `postgres://` address.
@@ -61,6 +62,19 @@ pub struct WorldSettings {
     pub engines: Vec<RemoteSettings>,
     /// Every stint gets a fresh copy of the job's folder, as on a new machine (rehearsals).
     pub fresh_folder: bool,
+}
+
+/// Where machines come from. A world has one clock: recordings and real machines are never in one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Supply {
+    /// A recorded market is replayed.
+    Replay(Replay),
+    /// This computer is used, at the time that it really is.
+    Local {
+        /// Its accelerators, where its owner says what they are; else they are found.
+        accelerators: Vec<Stated>,
+    },
 }
 
 /// An engine that listens on a socket.
@@ -74,11 +88,11 @@ impl Default for WorldSettings {
     /// The world of a first run: two hours of us-west-2c in March 2023 that lose capacity three times.
     fn default() -> WorldSettings {
         WorldSettings {
-            replay: Replay {
+            supply: Supply::Replay(Replay {
                 market: DEFAULT_MARKET.to_owned(),
                 zones: vec!["us-west-2c".to_owned()],
                 from: Span::seconds(8_461 * 195),
-            },
+            }),
             speed: 60,
             store: None,
             engines: Vec::new(),
@@ -88,6 +102,19 @@ impl Default for WorldSettings {
 }
 
 impl WorldSettings {
+    /// This computer, as it is.
+    pub fn local(accelerators: Vec<Stated>) -> WorldSettings {
+        WorldSettings { supply: Supply::Local { accelerators }, speed: 1, ..WorldSettings::default() }
+    }
+
+    /// The recording that is replayed.
+    pub fn replay(&self) -> Option<&Replay> {
+        match &self.supply {
+            Supply::Replay(replay) => Some(replay),
+            Supply::Local { .. } => None,
+        }
+    }
+
     /// The world that a state directory holds, if it holds one; nothing is made or changed.
     pub fn of(home: &Path) -> Result<Option<WorldSettings>, HomeError> {
         let path = home.join("world.json");
@@ -210,6 +237,20 @@ impl Home {
 pub fn private() {
     rustix::process::umask(Mode::from_raw_mode(0o077));
 }
+/// Descriptors that this process may have: very many agents are listened to at once. Programs inherit it, and some walk over
+/// all that they may have.
+const DESCRIPTORS: u64 = 65_536;
+
+/// Allows as many descriptors as are needed.
+pub(crate) fn allow_many_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    // Where it is refused, fewer agents are heard at once.
+    let wanted = limit.maximum.map_or(DESCRIPTORS, |most| most.min(DESCRIPTORS));
+    if limit.current.is_some_and(|current| current < wanted) {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit });
+    }
+}
+
 /// One line in the server's log.
 pub(crate) fn log(text: &str) {
     // A full disk must not end the server, so this may fail.

@@ -1,18 +1,22 @@
 //! Answers to people's questions, beside the loop: from the state that is durable, from what agents said last, and from
 //! the store where the state has forgotten a job. Nobody who only asks enters the loop, and nobody waits for a commit.
 
-use crate::api_types::{DatabaseAway, EngineView, Hello, JobAnswer, Problem};
+use crate::api_types::{DatabaseAway, EngineView, ExplainAnswer, Hello, JobAnswer, Problem};
 use crate::archive::Archive;
 use crate::cycle::{Refused, path_in_use};
 use crate::durable::Durable;
+use crate::{history, problem};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
+use windfall_core::brain::Explanation;
+use windfall_core::english::{counted, with_causes};
 use windfall_core::view::{JobView, State};
 use windfall_core::worker::WorkerView;
-use windfall_core::{Brain, LeaseId, LedgerRow, Time, WorkloadId};
+use windfall_core::{Brain, LeaseId, LedgerRow, Node, Time, WorkloadId};
 use windfall_exec::{AgentLink, Recording, WorldClock};
+use windfall_store::{LedgerQuery, StoreError};
 
 /// Jobs that are shown in one go: the loop waits for whoever reads, for a fraction of a millisecond.
 const AT_ONCE: usize = 32;
@@ -79,7 +83,9 @@ impl Reader {
         let engines = &self.archive.engines;
         let view = |name: String| {
             let recording = engines.recordings().find(|(engine, _)| **engine == name).map(|(_, known)| known);
+            let own = |node: &&Node| brain.pools().any(|pool| pool.id == node.pool && pool.engine == name);
             EngineView {
+                machines: brain.nodes().filter(own).map(what_it_has).collect(),
                 zones: recording.map(Recording::zones).unwrap_or_default(),
                 replays: recording.map(|recording| recording.name().to_owned()),
                 silent_since: brain.silent_since(&name),
@@ -184,11 +190,40 @@ impl Reader {
         workers.filter(|worker| worker.stint.workload == id).collect()
     }
 
-    /// Waits until something was committed or the loop says something else of itself, but no longer than this.
-    pub async fn changed(&self, within: Duration) {
+    /// Where the loop stands, for whoever looks next and then waits until that is over ([`Reader::changed`]): what happens
+    /// between look and wait is not missed.
+    pub fn stands(&self) -> watch::Receiver<Standing> {
         let mut standing = self.standing.clone();
         standing.mark_unchanged();
+        standing
+    }
+
+    /// Waits until something was committed or the loop says something else of itself, but no longer than this.
+    pub async fn changed(mut standing: watch::Receiver<Standing>, within: Duration) {
         let _ = tokio::time::timeout(within, standing.changed()).await;
+    }
+
+    /// Why a job stands where it stands. `present` is what the loop says of it; where it does not answer, what is durable
+    /// does.
+    pub async fn explain(&self, id: WorkloadId, present: Option<Explanation>) -> Result<ExplainAnswer, Problem> {
+        let now = self.clock.now();
+        let (known, durable) = self.durable.read(|brain| (brain.view(id, now), brain.explain(id, now)));
+        let job = match known {
+            Some(view) => view,
+            None => self.archive.find(id).await?,
+        };
+        let refused = |error: StoreError| problem(503, "store-refused", &with_causes(&error));
+        let rows = self.archive.store.rows_of(id.0, 0, 100_000).await.map_err(refused)?;
+        let of_job = LedgerQuery { workload: Some(id.0), ..LedgerQuery::default() };
+        let ledger = self.archive.store.ledger(&of_job).await.map_err(refused)?;
+        let present = present.or(durable);
+        Ok(ExplainAnswer {
+            lines: history::lines(&rows, &ledger, job.submitted_at),
+            policy: present.as_ref().map(|present| present.policy.clone()),
+            next_wakeup: present.as_ref().and_then(|present| present.next_wakeup),
+            present: present.map(|present| present.reason),
+            job,
+        })
     }
 }
 
@@ -198,4 +233,13 @@ fn leases_under(brain: &Brain, id: WorkloadId) -> Vec<LeaseId> {
     let shared = shared.filter(|lease| brain.lease(*lease).is_some());
     let leases: BTreeSet<LeaseId> = brain.leases_of(id).map(|lease| lease.id).chain(shared).collect();
     leases.into_iter().collect()
+}
+/// A machine in a few words: its name, and what jobs can have of it.
+fn what_it_has(node: &Node) -> String {
+    let name = node.id.0.rsplit('/').next().unwrap_or_default();
+    let processors = counted(node.capacity.cpu_millis / 1_000, "processor");
+    match node.capacity.accelerators {
+        0 => format!("{name} with {processors}"),
+        count => format!("{name} with {}:{count} and {processors}", node.accelerator),
+    }
 }

@@ -8,8 +8,8 @@ use std::path::Path;
 use windfall_core::brain::Job;
 use windfall_core::{Brain, WorkloadId};
 
-/// Entries that are looked at with each that is added, whether their jobs are over. With two, no more than half of all that
-/// are kept are of jobs that are.
+/// Entries that are looked at with each that is added, beside that one, whether their jobs are over: while jobs come as fast
+/// as they end, no more than about half of all that are kept are of jobs that are.
 const LOOKED_AT: usize = 2;
 
 /// The checkpoint paths of jobs.
@@ -40,12 +40,12 @@ impl<K: Clone + Ord> Savers<K> {
         self.jobs.entry(at).or_default().insert(id);
     }
 
-    /// Looks at the next few, and drops those whose jobs do not save there any more.
-    fn tidy(&mut self, saves_at: impl Fn(WorkloadId, &K) -> bool) {
+    /// Looks at one and at the next few, and drops those whose jobs do not save there any more.
+    fn tidy(&mut self, own: Option<K>, saves_at: impl Fn(WorkloadId, &K) -> bool) {
         let after = self.looked_at.take().map_or(Bound::Unbounded, Bound::Excluded);
         let next: Vec<K> =
             self.jobs.range((after, Bound::Unbounded)).take(LOOKED_AT).map(|(at, _)| at.clone()).collect();
-        for at in &next {
+        for at in next.iter().chain(&own) {
             let Some(jobs) = self.jobs.get_mut(at) else { continue };
             jobs.retain(|id| saves_at(*id, at));
             if jobs.is_empty() {
@@ -92,9 +92,9 @@ impl SavePaths {
     pub fn add(&mut self, brain: &Brain, id: WorkloadId) {
         brain.job(id).into_iter().for_each(|job| self.enter(job));
         let path = |id| brain.job(id)?.spec.checkpoint.path.as_deref();
-        self.jobs.tidy(|id, at| path(id).is_some_and(|path| Place::of(path) == *at));
+        self.jobs.tidy(path(id).map(Place::of), |id, at| path(id).is_some_and(|path| Place::of(path) == *at));
         let key = |id| Some(&brain.job(id)?.spec.continues.as_ref()?.key);
-        self.continuing.tidy(|id, at| key(id) == Some(at));
+        self.continuing.tidy(key(id).cloned(), |id, at| key(id) == Some(at));
     }
 
     fn enter(&mut self, job: &Job) {

@@ -6,7 +6,7 @@ use crate::bound::Bound;
 use crate::cycle::{Cycle, Habits, Moment};
 use crate::engines::Engines;
 use crate::folders::Folders;
-use crate::home::{Home, HomeError, RemoteSettings, WorldSettings, log, private};
+use crate::home::{Home, HomeError, RemoteSettings, Supply, WorldSettings, allow_many_descriptors, log, private};
 use crate::keeper::{Asked, Keeper};
 use crate::listener::PeerListener;
 use crate::notes;
@@ -28,7 +28,9 @@ use tokio::task::JoinSet;
 use windfall_catalog::{Catalog, Site};
 use windfall_core::brain::Config;
 use windfall_core::{Place, Time, Way, codec};
-use windfall_exec::{AgentLink, ClockFile, LocalLink, RemoteEngine, Replay, Simulated, SimulatedError, WorldClock};
+use windfall_exec::{
+    AgentLink, ClockFile, Inventory, LocalLink, Machines, RemoteEngine, Replay, Simulated, SimulatedError, WorldClock,
+};
 use windfall_store::StoreError;
 
 /// How to serve.
@@ -112,15 +114,22 @@ pub(crate) fn check_replay(replay: &Replay) -> Result<(), SimulatedError> {
 
 /// Whether a world can be, before anything of it is written: its market, its zones, its speed, its database.
 pub async fn check_world(world: &WorldSettings) -> Result<(), ServeError> {
-    check_replay(&world.replay)?;
+    match &world.supply {
+        Supply::Replay(replay) => check_replay(replay)?,
+        Supply::Local { .. } if world.speed != 1 || !world.engines.is_empty() => {
+            let text = "real machines run at the speed of life, and beside no recording: one world, one clock";
+            return Err(ServeError::World(text.to_owned()));
+        }
+        Supply::Local { .. } => {}
+    }
     if !(1..=60).contains(&world.speed) {
         return Err(ServeError::World(format!("a world runs 1 to 60 times faster than life, not {}", world.speed)));
     }
-    let mut names = BTreeSet::from([SIMULATED]);
+    let mut names = BTreeSet::from([engine_of(world)]);
     if let Some(engine) = world.engines.iter().find(|engine| engine.name.contains('/') || !names.insert(&engine.name)) {
         return Err(ServeError::World(format!("no name for another engine: {}", engine.name)));
     }
-    if world.replay.from.0 < 0 {
+    if world.replay().is_some_and(|replay| replay.from.0 < 0) {
         return Err(ServeError::World("a replay begins at 0 or later".to_owned()));
     }
     if let Some(address) = &world.store {
@@ -132,6 +141,7 @@ pub async fn check_world(world: &WorldSettings) -> Result<(), ServeError> {
 /// Serves until the end; `ready` is called once it listens. Returns `Ok` also when another server was faster.
 pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), ServeError> {
     private();
+    allow_many_descriptors();
     let known = WorldSettings::standing(&settings.home, settings.world.as_ref())?;
     if known.is_none() {
         check_world(&settings.world.clone().unwrap_or_default()).await?;
@@ -172,8 +182,10 @@ async fn serve_from(
     let epoch = store.lead().await?;
     let loaded = store.load().await?;
     let now = Moment { world: Time(0), real: began.elapsed() };
-    let names: Vec<String> =
-        [SIMULATED.to_owned()].into_iter().chain(world.engines.iter().map(|engine| engine.name.clone())).collect();
+    let names: Vec<String> = [engine_of(world).to_owned()]
+        .into_iter()
+        .chain(world.engines.iter().map(|engine| engine.name.clone()))
+        .collect();
     let mut cycle = Cycle::start(Habits::default(), Config::default(), &names, epoch, loaded, now)?;
     let seal = Seal::of(&home.path).map_err(|source| HomeError::Unusable { path: home.path.clone(), source })?;
     let seal = Arc::new(seal);
@@ -188,14 +200,27 @@ async fn serve_from(
         home.write_world(world)?;
     }
     let clock_file = home.clock();
-    let clock = Arc::new(replayed_clock(cycle.brain().now(), &clock_file, world.speed));
+    let clock = Arc::new(match &world.supply {
+        Supply::Replay(_) => replayed_clock(cycle.brain().now(), &clock_file, world.speed),
+        Supply::Local { .. } => WorldClock::real(cycle.brain().now()),
+    });
     let program = PathBuf::from("/proc/self/exe");
-    let apart = windfall_agent::control_groups_can_be_made();
     let leases = home.leases();
-    let simulated =
-        Simulated::open(SIMULATED, leases, world.replay.clone(), Arc::clone(&clock), program, apart).await?;
     let mut engines = Engines::default();
-    engines.add(Arc::new(simulated));
+    match &world.supply {
+        Supply::Replay(replay) => {
+            let apart = windfall_agent::control_groups_can_be_made();
+            let simulated =
+                Simulated::open(SIMULATED, leases, replay.clone(), Arc::clone(&clock), program, apart).await?;
+            engines.add(Arc::new(simulated));
+        }
+        Supply::Local { accelerators } => {
+            let inventory = Inventory::of_this_computer(accelerators);
+            let unusable = |source| HomeError::Unusable { path: home.leases(), source };
+            let machines = Machines::open(MACHINES, leases, inventory, Arc::clone(&clock), program);
+            engines.add(Arc::new(machines.map_err(unusable)?));
+        }
+    }
     for RemoteSettings { name, socket } in &world.engines {
         engines.add(Arc::new(RemoteEngine::open(name, socket, Arc::clone(&clock)).await));
     }
@@ -272,6 +297,16 @@ async fn serve_from(
 
 /// The name of the engine that replays a market on this machine.
 const SIMULATED: &str = "simulated";
+/// The name of the engine of owned machines.
+const MACHINES: &str = "machines";
+
+fn engine_of(world: &WorldSettings) -> &'static str {
+    match &world.supply {
+        Supply::Replay(_) => SIMULATED,
+        Supply::Local { .. } => MACHINES,
+    }
+}
+
 /// How long giving connections back may take.
 const CLOSE: Duration = Duration::from_secs(5);
 

@@ -213,10 +213,11 @@ impl Store for PostgresStore {
     }
 
     async fn forget_parts(&self, epoch: u64) -> Result<u64> {
-        let mut deleted = 0;
+        let oldest = self.read("looking for old parts", reads::covered(&self.readers).await)?;
+        let (mut deleted, Some(oldest)) = (0, oldest) else { return Ok(0) };
         for statement in NEEDLESS_PARTS {
             loop {
-                let found = reads::needless_parts(&self.readers, statement).await;
+                let found = reads::needless_parts(&self.readers, statement, oldest).await;
                 let needless = self.read("looking for old parts", found)?;
                 if needless.is_empty() {
                     break;

@@ -9,6 +9,7 @@ macro_rules! reads {
             use crate::{
                 JobQuery, JobRow, LedgerQuery, LedgerRow, LedgerTotal, Notes, Part, Row, Snapshot,
                 sequence::{Heads, bound},
+                statements::COVERED,
             };
 
             type Conn = <$database as sqlx::Database>::Connection;
@@ -151,12 +152,18 @@ macro_rules! reads {
                 }
             }
 
-            /// Parts that no snapshot has any more, as one of [`statements::NEEDLESS_PARTS`] finds them.
+            /// The last row that every kept snapshot covers: that of the oldest.
+            pub(crate) async fn covered(pool: &Pool<$database>) -> Result<Option<i64>> {
+                sqlx::query_scalar(COVERED).fetch_one(pool).await
+            }
+
+            /// Parts that no snapshot has any more, as one of [`crate::statements::NEEDLESS_PARTS`] finds them.
             pub(crate) async fn needless_parts(
                 pool: &Pool<$database>,
                 statement: &'static str,
+                oldest: i64,
             ) -> Result<Vec<(String, i64)>> {
-                sqlx::query_as(statement).fetch_all(pool).await
+                sqlx::query_as(statement).bind(oldest).fetch_all(pool).await
             }
 
             /// Heads, installation and every row after one, all of one moment.

@@ -91,8 +91,8 @@ impl SqliteStore {
             .foreign_keys(true)
             // What is deleted may have been secret: it is overwritten, not only let go.
             .pragma("secure_delete", "ON")
-            // After a burst (a long cut, a reader that slept) the write-ahead log shrinks back to this.
-            .pragma("journal_size_limit", "67108864")
+            // After a burst (a reader that slept) the write-ahead log shrinks back to this.
+            .pragma("journal_size_limit", "134217728")
             // 64 MiB in the write-ahead log, most of it folded into the file by then. A start after a crash reads that much,
             // some tens of milliseconds.
             .pragma("wal_autocheckpoint", "16384")
@@ -173,10 +173,11 @@ impl Store for SqliteStore {
     }
 
     async fn forget_parts(&self, epoch: u64) -> Result<u64> {
-        let mut deleted = 0;
+        let oldest = self.read("looking for old parts", reads::covered(&self.readers).await)?;
+        let (mut deleted, Some(oldest)) = (0, oldest) else { return Ok(0) };
         for statement in NEEDLESS_PARTS {
             loop {
-                let found = reads::needless_parts(&self.readers, statement).await;
+                let found = reads::needless_parts(&self.readers, statement, oldest).await;
                 let needless = self.read("looking for old parts", found)?;
                 if needless.is_empty() {
                     break;
@@ -185,6 +186,7 @@ impl Store for SqliteStore {
                     let mut writer = self.writer.lock().await;
                     let outcome = write::drop_parts(writer.begin().await?, epoch, some).await;
                     deleted += writer.end("forgetting old parts", outcome).await?;
+                    self.folding.wrote(some.len());
                 }
             }
         }
@@ -198,6 +200,7 @@ impl Store for SqliteStore {
             let mut writer = self.writer.lock().await;
             let outcome = write::cut_step(writer.begin().await?, epoch, done_to, before_seq, older_than_ms).await;
             let Some(step) = writer.end("cutting the log", outcome).await? else { return Ok(deleted) };
+            self.folding.wrote(step.deleted as usize);
             deleted += step.deleted;
             done_to = step.end;
         }
@@ -232,8 +235,10 @@ impl Store for SqliteStore {
     }
 
     async fn close(&self) {
+        // Who writes may fold: with this held nobody does any more.
+        let mut writer = self.writer.lock().await;
         self.readers.close().await;
         self.folding.close().await;
-        self.writer.lock().await.close().await;
+        writer.close().await;
     }
 }

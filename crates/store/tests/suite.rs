@@ -50,6 +50,7 @@ suite! {
     cases: a_snapshot_and_the_rows_after_it_are_loaded,
     cases: a_snapshot_holds_the_newest_writing_of_every_part,
     cases: a_snapshot_that_broke_off_changes_nothing,
+    cases: what_is_gone_stays_gone_when_a_snapshot_is_kept_while_old_parts_are_forgotten,
     cases: who_knows_a_row_is_given_those_after_it,
     cases: the_newest_two_snapshots_are_kept,
     cases: a_snapshot_of_rows_that_are_not_there_is_refused,

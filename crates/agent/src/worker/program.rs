@@ -15,6 +15,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tokio::process::{Child, Command};
 use windfall_core::WorkerEnd;
+use windfall_core::worker::DEVICES;
 
 /// Variables by which a program is kept to its devices. What a job was told by them is not for a job that it submits.
 pub const OF_DEVICES: [&str; 2] = ["CUDA_VISIBLE_DEVICES", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"];
@@ -79,10 +80,8 @@ impl WorkerRun {
         if let Some(marks) = self.marks() {
             command.env("WINDFALL_SAVED", marks.join("saved"));
         }
-        if let Some(devices) = &order.devices {
-            // An empty list hides all of them.
-            let numbers: Vec<String> = devices.iter().map(u32::to_string).collect();
-            command.env(OF_DEVICES[0], numbers.join(","));
+        if let Some(visible) = visible(std::env::var(DEVICES).ok().as_deref(), order.devices.as_deref()) {
+            command.env(OF_DEVICES[0], visible);
         }
         if let Some((part, of)) = order.share {
             // Only where NVIDIA's MPS runs on the machine is the second one kept to; the program is told in any case.
@@ -243,6 +242,21 @@ fn signal(group: Option<Pid>, signal: Signal) {
     }
 }
 
+/// What `CUDA_VISIBLE_DEVICES` says: of the accelerators that a lease has of its machine, those with these numbers. None
+/// where the program may see all that is there; an empty text hides all of them.
+fn visible(of_lease: Option<&str>, numbers: Option<&[u32]>) -> Option<String> {
+    let of_lease: Option<Vec<&str>> = of_lease.map(|text| text.split(',').filter(|name| !name.is_empty()).collect());
+    match (of_lease, numbers) {
+        (None, None) => None,
+        (None, Some(numbers)) => Some(numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(",")),
+        (Some(devices), None) => Some(devices.join(",")),
+        (Some(devices), Some(numbers)) => {
+            let named = numbers.iter().filter_map(|number| devices.get(*number as usize).copied());
+            Some(named.collect::<Vec<_>>().join(","))
+        }
+    }
+}
+
 async fn sleep_until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at.into()).await,
@@ -259,8 +273,19 @@ async fn next(moving: &mut Option<&mut Moving>) -> Option<MoverEvent> {
 
 #[cfg(test)]
 mod tests {
-    use super::for_the_upload;
+    use super::{for_the_upload, visible};
     use std::time::Duration;
+
+    #[test]
+    fn a_program_sees_the_accelerators_of_its_lease_and_of_those_its_own() {
+        let shown = |of_lease, numbers: Option<&[u32]>| visible(of_lease, numbers);
+        assert_eq!(shown(None, None), None);
+        assert_eq!(shown(None, Some(&[0, 2])).as_deref(), Some("0,2"));
+        assert_eq!(shown(Some("GPU-b,GPU-d"), None).as_deref(), Some("GPU-b,GPU-d"));
+        assert_eq!(shown(Some("GPU-b,GPU-d"), Some(&[1])).as_deref(), Some("GPU-d"));
+        assert_eq!(shown(Some("GPU-b"), Some(&[7])).as_deref(), Some(""), "one that it does not have");
+        assert_eq!(shown(Some(""), None).as_deref(), Some(""));
+    }
 
     #[test]
     fn the_last_processes_have_three_quarters_of_a_notice() {

@@ -238,6 +238,12 @@ pub struct ExplainArgs {
 /// The world of a new state directory.
 #[derive(Clone, Debug, Args)]
 pub struct UpArgs {
+    /// Use this computer, with its accelerators, instead of a recorded market
+    #[arg(long, conflicts_with_all = ["market", "zones", "from_hours", "speed"])]
+    pub local: bool,
+    /// The accelerators of this computer, where they are not found by themselves
+    #[arg(long, requires = "local", value_delimiter = ',', value_name = "NAME:COUNT,…")]
+    pub accelerators: Vec<String>,
     /// The recorded market to replay
     #[arg(long, value_name = "NAME")]
     pub market: Option<String>,

@@ -28,7 +28,11 @@ pub fn replayed(here: &Here) -> Result<ForSale, Failure> {
     let world = WorldSettings::of(&here.home).map_err(|error| {
         Failure::new(Code::BadInput, error.to_string()).hint("name another state directory with --home")
     })?;
-    let replay = world.unwrap_or_default().replay;
+    let world = world.unwrap_or_default();
+    let Some(replay) = world.replay() else {
+        let message = "this state directory uses the computer itself, and no market that could be planned with";
+        return Err(Failure::new(Code::BadInput, message).hint("plan without --here, or name another --home"));
+    };
     let tape = windfall_sim::embedded(&replay.market)
         .and_then(|tape| tape.with_zones(&replay.zones))
         .map_err(|error| Failure::new(Code::Bug, error.to_string()))?;

@@ -11,7 +11,7 @@ use windfall_core::{Span, WorkloadId};
 use windfall_server::api_types::{Hello, JobAnswer, Problem};
 use windfall_server::client::{Client, STATUS_JOBS, STORE_VARIABLE, startup_failure};
 use windfall_server::client::{Code, Failure};
-use windfall_server::home::{HomeError, RemoteSettings, WorldSettings};
+use windfall_server::home::{HomeError, RemoteSettings, Stated, Supply, WorldSettings};
 use windfall_server::{ServeError, Settings};
 use windfall_store::StoreError;
 
@@ -21,8 +21,10 @@ const LONGEST_RECORDING: f64 = 100_000.0;
 const IDLE: Duration = Duration::from_secs(600);
 
 fn world(args: &UpArgs) -> Option<WorldSettings> {
-    let UpArgs { market, zones, from_hours, speed, store, engine, fresh_folder, bound_to: _ } = args;
-    let asked = market.is_some()
+    let UpArgs { local, accelerators, market, zones, from_hours, speed, store, engine, fresh_folder, bound_to: _ } =
+        args;
+    let asked = *local
+        || market.is_some()
         || !zones.is_empty()
         || from_hours.is_some()
         || speed.is_some()
@@ -32,17 +34,22 @@ fn world(args: &UpArgs) -> Option<WorldSettings> {
     if !asked {
         return None;
     }
-    let mut world = WorldSettings::default();
-    if let Some(market) = market {
-        world.replay.market.clone_from(market);
-        world.replay.zones = Vec::new();
-        world.replay.from = Span::ZERO;
-    }
-    if !zones.is_empty() {
-        world.replay.zones.clone_from(zones);
-    }
-    if let Some(hours) = from_hours {
-        world.replay.from = Span((hours * 3_600_000.0) as i64);
+    let mut world = match local {
+        true => WorldSettings::local(accelerators.iter().filter_map(|text| stated(text)).collect()),
+        false => WorldSettings::default(),
+    };
+    if let Supply::Replay(replay) = &mut world.supply {
+        if let Some(market) = market {
+            replay.market.clone_from(market);
+            replay.zones = Vec::new();
+            replay.from = Span::ZERO;
+        }
+        if !zones.is_empty() {
+            replay.zones.clone_from(zones);
+        }
+        if let Some(hours) = from_hours {
+            replay.from = Span((hours * 3_600_000.0) as i64);
+        }
     }
     if let Some(speed) = speed {
         world.speed = *speed;
@@ -55,6 +62,14 @@ fn world(args: &UpArgs) -> Option<WorldSettings> {
     world.store.clone_from(store);
     world.fresh_folder = *fresh_folder;
     Some(world)
+}
+
+/// What somebody states of this computer: a name and how many of it, such as `MI300X:8`.
+fn stated(text: &str) -> Option<Stated> {
+    let (model, count) = text.split_once(':')?;
+    let count = count.parse().ok().filter(|count| (1..=1_024).contains(count))?;
+    let names = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    (!model.is_empty() && model.chars().all(names)).then(|| Stated { model: model.to_owned(), count })
 }
 
 /// A server in this process. Its first line of output says whether it could start; then output is closed.
@@ -136,12 +151,20 @@ pub async fn up(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
         let failure = Failure::new(Code::BadInput, format!("--from-hours: no place on a recording: {hours}"));
         return Err(failure.hint("hours from its beginning, such as 12.5"));
     }
+    if let Some(unknown) = args.accelerators.iter().find(|text| stated(text).is_none()) {
+        let failure = Failure::new(Code::BadInput, format!("--accelerators: not NAME:COUNT: {unknown}"));
+        return Err(failure.hint("such as MI300X:8"));
+    }
     let mut serve_args = Vec::new();
+    if args.local {
+        serve_args.push("--local".to_owned());
+    }
     let mut add = |name: &str, value: Option<String>| {
         if let Some(value) = value {
             serve_args.extend([format!("--{name}"), value]);
         }
     };
+    add("accelerators", (!args.accelerators.is_empty()).then(|| args.accelerators.join(",")));
     add("market", args.market.clone());
     add("zones", (!args.zones.is_empty()).then(|| args.zones.join(",")));
     add("from-hours", args.from_hours.map(|hours| hours.to_string()));

@@ -6,6 +6,7 @@ use crate::ids::WorkloadId;
 use crate::market::{Choice, Sight};
 use crate::reason::Reason;
 use crate::units::Time;
+use crate::view::State;
 
 /// The present of a job, explained.
 #[derive(Clone, Debug)]
@@ -26,7 +27,10 @@ impl Brain {
     pub fn explain(&self, id: WorkloadId, now: Time) -> Option<Explanation> {
         let job = self.jobs.get(&id)?;
         let policy = self.usual_policy(&job.spec).to_owned();
-        let sight = self.sight(job, self.now.max(now));
+        let mut sight = self.sight(job, self.now.max(now));
+        if self.state_of(job) == State::Waiting {
+            self.without_what_is_held(job, &mut sight);
+        }
         let (choice, reason) = self.choose(job, &sight);
         Some(Explanation { policy, sight, choice, reason, next_wakeup: self.awake.moment_of(id) })
     }

@@ -3,7 +3,7 @@
 
 use super::job_table::FitClass;
 use crate::market::foresight::{Belief, Model};
-use crate::offer::{Offer, OfferId};
+use crate::offer::{Market, Offer, OfferId};
 use crate::spec::Ask;
 use crate::units::{Span, Time};
 use serde::{Deserialize, Serialize};
@@ -111,10 +111,15 @@ impl<T: Clone> SeenInStep<T> {
     }
 }
 
-/// Whether an offer has what is wanted, whatever it costs.
+/// Whether an offer has what is wanted, whatever it costs. What is bought may have more than that, and whoever wants no
+/// accelerator takes what is cheap; owned machines are given in parts, and nobody gets more of one than is wanted.
 pub(super) fn fits(resources: &[Ask], offer: &Offer) -> bool {
-    resources.is_empty()
-        || resources.iter().any(|ask| ask.accelerator == offer.accelerator && ask.count <= offer.accelerators)
+    let exact = offer.market == Market::Owned;
+    let enough = |count: u32| if exact { count == offer.accelerators } else { count <= offer.accelerators };
+    match resources {
+        [] => !exact || offer.accelerators == 0,
+        asks => asks.iter().any(|ask| ask.accelerator == offer.accelerator && enough(ask.count)),
+    }
 }
 
 fn can_be_had(offer: &Offer, gang: u32) -> bool {

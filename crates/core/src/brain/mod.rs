@@ -291,6 +291,11 @@ impl Brain {
         self.left_alone.iter().copied()
     }
 
+    /// Whether a job was left alone in the last decision.
+    pub fn was_left_alone(&self, id: WorkloadId) -> bool {
+        self.left_alone.contains(&id)
+    }
+
     /// Since when an engine does not answer, if so.
     pub fn silent_since(&self, engine: &str) -> Option<Time> {
         self.silent_engines.get(engine).copied()

@@ -23,7 +23,7 @@ impl Brain {
         let now = job.ended.as_ref().map_or(now, |(at, _)| if self.used_by(id).next().is_none() { *at } else { now });
         let mut view = blank(job, now);
         view.state = self.state_of(job);
-        let sight = self.sight(job, now);
+        let mut sight = self.sight(job, now);
         view.slack = if view.state.is_over() { None } else { sight.slack() };
         if let Some((stint, StintPhase::Running { since })) = job.stint.as_ref().map(|stint| (stint, stint.phase)) {
             view.ran += stint.as_whole(now - since, job.spec.gang);
@@ -33,6 +33,9 @@ impl Brain {
             view.count(lease.market, held, self.owed(lease, id, now));
         }
         view.lease = self.lease_view(job);
+        if view.state == State::Waiting {
+            self.without_what_is_held(job, &mut sight);
+        }
         view.waits_for = match view.state {
             State::Waiting => Some(self.why_waiting(job, &sight, now)),
             State::Acquiring => self
@@ -46,7 +49,7 @@ impl Brain {
         Some(view)
     }
 
-    fn state_of(&self, job: &Job) -> State {
+    pub(super) fn state_of(&self, job: &Job) -> State {
         if let Some((_, outcome)) = &job.ended {
             return over(outcome);
         }
@@ -58,6 +61,15 @@ impl Brain {
             None if self.leases_of(job.id).any(|lease| !lease.is_releasing()) => State::Acquiring,
             None if job.paused => State::Paused,
             None => State::Waiting,
+        }
+    }
+
+    /// What others hold cannot be had: so a job sees it that holds nothing.
+    pub(super) fn without_what_is_held(&self, job: &Job, sight: &mut Sight) {
+        for seen in sight.offers.iter_mut().filter(|seen| seen.available) {
+            let capacity = self.offers.get(&seen.id).and_then(|offer| offer.capacity);
+            let left = capacity.map(|capacity| capacity.saturating_sub(self.leases.count_of(&seen.id)));
+            seen.available = left.is_none_or(|left| left >= job.spec.least());
         }
     }
 
@@ -152,8 +164,10 @@ fn blank(job: &Job, now: Time) -> JobView {
         cost: NanoUsd(0),
         spot: Span::ZERO,
         firm: Span::ZERO,
+        owned: Span::ZERO,
         spot_cost: NanoUsd(0),
         firm_cost: NanoUsd(0),
+        owned_cost: NanoUsd(0),
         on_demand_price: None,
         restart: Span::ZERO,
         restarts: job.restarts.0,

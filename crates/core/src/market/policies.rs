@@ -1,13 +1,20 @@
 //! The policies that need no model. Each reads like its rule; none knows about leases, engines or the log.
 
 use super::sight::{Choice, Seen, Sight};
+use crate::offer::Market;
 use crate::reason::Reason;
 use crate::units::{NanoUsd, Span, Time};
 
 /// Never anything that the market can take away.
 pub fn on_demand(sight: &Sight) -> (Choice, Reason) {
     match sight.firm() {
+        Some(firm) if firm.market == Market::Owned => {
+            hold_or_take(sight, firm, Reason::new("owned", "an owned machine has room"))
+        }
         Some(firm) => hold_or_take(sight, firm, Reason::new("on-demand", "on-demand only")),
+        None if sight.offers.iter().any(|seen| seen.market == Market::Owned) => {
+            rest(sight, Reason::new("no-room", "what it asks for is in use on owned machines"))
+        }
         None => rest(sight, Reason::new("no-on-demand", "no on-demand capacity can be had")),
     }
 }

@@ -1,11 +1,6 @@
-//! The simulated engine: a replayed market whose leases are agents and programs on this machine.
-//!
-//! Capacity and prices follow a recorded tape at the world's speed. A lease is a folder with an agent in
-//! it, so it outlives the server; the folder is also the engine's only memory, so a new server finds
-//! every lease, and every release, where the old one left them.
+//! The simulated engine: a replayed market whose leases are agents and programs on this machine
+//! ([`crate::local`]). Capacity and prices follow a recorded tape at the world's speed.
 
-mod folder;
-mod machines;
 mod market;
 mod sale;
 #[cfg(test)]
@@ -15,32 +10,21 @@ pub use market::Replay;
 
 use crate::agents;
 use crate::clock::WorldClock;
-use crate::engine::{Capabilities, Engine, EngineError, Interrupt, LeaseState, Owned, Recording, SeenGroup, SeenLease};
+use crate::engine::{Capabilities, Engine, EngineError, Interrupt, Owned, Recording, SeenGroup, SeenLease};
+use crate::local::{Folder, LocalLeases};
 use async_trait::async_trait;
-use folder::{Folder, Marks};
-use machines::Machines;
 use market::Position;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
 use windfall_core::pool::{Books, Habits, Placing, Supply};
 use windfall_core::worker::AgentRequest;
-use windfall_core::{DecisionId, LeaseEnd, LeaseId, LeaseTerms, Market, Offer, OfferId, Pool, Span, Time, Want};
+use windfall_core::{DecisionId, LeaseEnd, LeaseId, Market, Offer, OfferId, Pool, Time, Want};
 use windfall_sim::TapeError;
 
 /// How often the market is looked at. At sixty times life this is three seconds of the market.
 const LOOK: Duration = Duration::from_millis(50);
-
-/// How often machines are looked at.
-const TEND: Duration = Duration::from_millis(100);
-/// How often an agent is asked for a sign of life.
-const ASK_AGENT: Duration = Duration::from_secs(5);
-/// An agent that has not answered for this long is a machine that is gone, whatever its process table says.
-const SILENCE: Span = Span::minutes(5);
-/// The least real time for it: a busy computer is no faster because a world is.
-const LEAST_SILENCE: Duration = Duration::from_secs(45);
 
 /// The engine could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -57,23 +41,10 @@ pub enum SimulatedError {
     },
 }
 
-struct Held {
-    folder: Folder,
-    marks: Marks,
-    told: bool,
-}
-
 /// The engine.
 pub struct Simulated {
-    clock: Arc<WorldClock>,
     position: Position,
-    machines: Machines,
-    root: PathBuf,
-    held: Mutex<BTreeMap<LeaseId, Held>>,
-    /// One change of a lease at a time: a launch that overtakes a sweep would leave an agent that nobody ends.
-    gates: Mutex<BTreeMap<LeaseId, Arc<tokio::sync::Mutex<()>>>>,
-    /// Rung whenever something may have changed.
-    changed: Notify,
+    leases: Arc<LocalLeases>,
     /// Agents here tell the processes of several programs apart.
     tells_apart: bool,
 }
@@ -91,20 +62,9 @@ impl Simulated {
         tells_apart: bool,
     ) -> Result<Arc<Simulated>, SimulatedError> {
         let unusable = |source| SimulatedError::Folder { path: root.clone(), source };
-        std::fs::create_dir_all(&root).map_err(unusable)?;
-        let engine = Arc::new(Simulated {
-            position: Position::open(name, &root, replay, Arc::clone(&clock))?,
-            machines: Machines { program: agent_program },
-            held: Mutex::new(BTreeMap::new()),
-            gates: Mutex::new(BTreeMap::new()),
-            changed: Notify::new(),
-            tells_apart,
-            clock,
-            root: root.clone(),
-        });
-        for folder in Folder::all(&root).map_err(unusable)? {
-            engine.adopt(folder).await;
-        }
+        let leases = LocalLeases::open(root.clone(), Arc::clone(&clock), agent_program).map_err(unusable)?;
+        let position = Position::open(name, &root, replay, clock)?;
+        let engine = Arc::new(Simulated { position, leases, tells_apart });
         tokio::spawn(Arc::clone(&engine).follow());
         Ok(engine)
     }
@@ -116,89 +76,34 @@ impl Simulated {
         }
     }
 
-    fn held(&self) -> MutexGuard<'_, BTreeMap<LeaseId, Held>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn gate(&self, lease: LeaseId) -> Arc<tokio::sync::Mutex<()>> {
-        Arc::clone(self.gates.lock().unwrap_or_else(PoisonError::into_inner).entry(lease).or_default())
-    }
-
-    /// Takes a folder of an earlier server over: alive, or gone since some time nobody saw.
-    async fn adopt(self: &Arc<Self>, folder: Folder) {
-        let Some(marks) = folder.read_marks() else { return };
-        // One that never came up is asked for again by the log, or ended as an orphan.
-        let (lease, up) = (folder.lease, marks.gone.is_none() && marks.up_at.is_some());
-        self.held().insert(lease, Held { folder, marks, told: false });
-        if up {
-            tokio::spawn(Arc::clone(self).tend(lease));
-        }
-    }
-
-    fn mark(&self, lease: LeaseId, change: impl FnOnce(&mut Marks)) {
-        if let Some(held) = self.held().get_mut(&lease) {
-            change(&mut held.marks);
-            held.folder.write_marks(&held.marks);
-        }
-        self.changed.notify_one();
-    }
-
-    fn folder(&self, lease: LeaseId) -> Option<Folder> {
-        self.held().get(&lease).map(|held| held.folder.clone())
-    }
-
-    /// Looks after the machine of a lease until that is gone: one whose agent has no process, or does not answer for
-    /// long, is lost.
-    async fn tend(self: Arc<Self>, lease: LeaseId) {
-        let mut heard = tokio::time::Instant::now();
-        let mut asked = heard;
-        loop {
-            tokio::time::sleep(TEND).await;
-            let Some(folder) = self.folder(lease) else { return };
-            if self.state_of(lease).is_some_and(|state| matches!(state, LeaseState::Gone { .. })) {
-                return;
-            }
-            if asked.elapsed() > ASK_AGENT {
-                asked = tokio::time::Instant::now();
-                if agents::ask(&folder.path, &AgentRequest::Watch { above: 0 }).await.is_ok() {
-                    heard = tokio::time::Instant::now();
-                }
-            }
-            let silent = heard.elapsed() > self.clock.real_time(SILENCE).max(LEAST_SILENCE);
-            if (silent || !self.machines.is_alive(&folder)) && self.end(lease, LeaseEnd::Lost).await.is_ok() {
-                return;
-            }
-        }
-    }
-
     /// Follows the market: notices, and the end of what the market takes.
     async fn follow(self: Arc<Self>) {
         let mut quotes = Vec::new();
         loop {
             tokio::time::sleep(LOOK).await;
-            let now = self.clock.now();
+            let now = self.leases.clock.now();
             for (lease, ends_at) in self.doomed(now) {
-                self.mark(lease, |marks| marks.ends_at = Some(ends_at));
+                self.leases.mark(lease, |marks| marks.ends_at = Some(ends_at));
             }
             for (lease, folder, ends_at) in self.untold() {
-                let in_ms = self.clock.real_time(ends_at - now).as_millis() as u64;
+                let in_ms = self.leases.clock.real_time(ends_at - now).as_millis() as u64;
                 let engine = Arc::clone(&self);
                 // All at once: an agent that hangs must not use up the notice of the others.
                 tokio::spawn(async move {
                     let told = agents::ask(&folder.path, &AgentRequest::Notice { in_ms }).await.is_ok();
-                    if let Some(held) = engine.held().get_mut(&lease) {
+                    if let Some(held) = engine.leases.held().get_mut(&lease) {
                         held.told = told;
                     }
                 });
             }
             for lease in self.overdue(now) {
                 let engine = Arc::clone(&self);
-                tokio::spawn(async move { engine.end(lease, LeaseEnd::Taken).await });
+                tokio::spawn(async move { engine.leases.end(lease, LeaseEnd::Taken).await });
             }
             let seen = self.position.offers(now);
             if seen != quotes {
                 quotes = seen;
-                self.changed.notify_one();
+                self.leases.changed.notify_one();
             }
         }
     }
@@ -206,10 +111,10 @@ impl Simulated {
     /// Spot leases whose capacity ends within the notice, and when. Where capacity is left for some leases of an offer,
     /// the oldest stay.
     fn doomed(&self, now: Time) -> Vec<(LeaseId, Time)> {
-        let held = self.held();
+        let held = self.leases.held();
         let mut sold: BTreeMap<&OfferId, u32> = BTreeMap::new();
         let mut doomed = Vec::new();
-        for (id, held) in held.iter().filter(|(_, held)| held.marks.gone.is_none()) {
+        for (id, held) in held.iter().filter(|(_, held)| !held.is_gone()) {
             let count = sold.entry(&held.marks.offer).or_default();
             *count += 1;
             if held.marks.up_at.is_some() && held.marks.ends_at.is_none() {
@@ -222,8 +127,8 @@ impl Simulated {
 
     /// Leases whose agents are to be told of their notice now; told again only when that fails.
     fn untold(&self) -> Vec<(LeaseId, Folder, Time)> {
-        let mut held = self.held();
-        let live = held.iter_mut().filter(|(_, held)| held.marks.gone.is_none() && !held.told);
+        let mut held = self.leases.held();
+        let live = held.iter_mut().filter(|(_, held)| !held.is_gone() && !held.told);
         live.filter_map(|(id, held)| {
             let ends_at = held.marks.ends_at?;
             held.told = true;
@@ -233,56 +138,9 @@ impl Simulated {
     }
 
     fn overdue(&self, now: Time) -> Vec<LeaseId> {
-        let held = self.held();
-        let live = held.iter().filter(|(_, held)| held.marks.gone.is_none());
+        let held = self.leases.held();
+        let live = held.iter().filter(|(_, held)| !held.is_gone());
         live.filter(|(_, held)| held.marks.ends_at.is_some_and(|at| at <= now)).map(|(id, _)| *id).collect()
-    }
-
-    /// Ends a lease and everything on it; the first end counts.
-    async fn end(&self, lease: LeaseId, end: LeaseEnd) -> Result<LeaseState, EngineError> {
-        let gate = self.gate(lease);
-        let _alone = gate.lock().await;
-        let folder = match self.folder(lease) {
-            Some(folder) => folder,
-            None if end == LeaseEnd::Released => self.bury(lease)?,
-            // Forgotten meanwhile: whoever still followed it must not bring it back.
-            None => return Err(EngineError::NoLease(lease)),
-        };
-        if let Some(gone @ LeaseState::Gone { .. }) = self.state_of(lease) {
-            return Ok(gone);
-        }
-        let at = self.clock.now();
-        let gently = end == LeaseEnd::Released;
-        self.machines.end(&folder, gently).await.map_err(|why| EngineError::Unreachable { why: why.to_string() })?;
-        self.mark(lease, |marks| {
-            marks.gone.get_or_insert((marks.ends_at.map_or(at, |ends| ends.min(at)), end));
-        });
-        self.state_of(lease).ok_or(EngineError::NoLease(lease))
-    }
-
-    /// A folder for a lease that was released before it was ever acquired, so that it never will be.
-    fn bury(&self, lease: LeaseId) -> Result<Folder, EngineError> {
-        let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
-        let folder = Folder::create(&self.root, lease).map_err(why)?;
-        let marks = Marks { gone: Some((self.clock.now(), LeaseEnd::Released)), ..Marks::default() };
-        folder.write_marks(&marks);
-        self.held().insert(lease, Held { folder: folder.clone(), marks, told: false });
-        Ok(folder)
-    }
-
-    fn state_of(&self, lease: LeaseId) -> Option<LeaseState> {
-        self.held().get(&lease).map(|held| match (held.marks.gone, held.marks.up_at) {
-            (Some((at, end)), since) => LeaseState::Gone { since, at, end },
-            (None, Some(since)) => LeaseState::Up {
-                since,
-                terms: LeaseTerms { offer: Some(held.marks.offer.clone()), ..LeaseTerms::default() },
-                // Its agent listens before it is up.
-                ready: Some(held.folder.address()),
-                ends_at: held.marks.ends_at,
-                at_risk: held.marks.at_risk,
-            },
-            (None, None) => LeaseState::Pending,
-        })
     }
 }
 
@@ -297,11 +155,11 @@ impl Engine for Arc<Simulated> {
     }
 
     async fn changed(&self) {
-        self.changed.notified().await;
+        self.leases.changed.notified().await;
     }
 
     async fn offers(&self) -> Result<Vec<Offer>, EngineError> {
-        Ok(self.position.offers(self.clock.now()))
+        Ok(self.position.offers(self.leases.clock.now()))
     }
 
     async fn pools(&self) -> Result<Vec<Pool>, EngineError> {
@@ -319,69 +177,43 @@ impl Engine for Arc<Simulated> {
     async fn acquire(&self, group: DecisionId, want: &Want) -> Result<SeenGroup, EngineError> {
         // What was sold already, perhaps by an earlier server, is not refused any more: its agents may run.
         self.sell(group, want)?;
-        let known = self.group_of(group).map(|seen| seen.leases).unwrap_or_default();
-        let pending = known.iter().filter(|seen| seen.state == LeaseState::Pending).map(|seen| seen.lease);
-        let launched = futures::future::join_all(pending.map(|lease| self.launch(lease))).await;
-        launched.into_iter().collect::<Result<Vec<()>, EngineError>>()?;
-        self.group_of(group).ok_or(EngineError::NoLease(LeaseId { group, slot: 0 }))
+        self.leases.launch_all(group).await
     }
 
     async fn observe(&self, groups: &[DecisionId]) -> Result<Vec<SeenGroup>, EngineError> {
-        Ok(groups.iter().filter_map(|group| self.group_of(*group)).collect())
+        Ok(groups.iter().filter_map(|group| self.leases.group_of(*group)).collect())
     }
 
     async fn list_owned(&self) -> Result<Vec<Owned>, EngineError> {
-        let owned = |(lease, held): (&LeaseId, &Held)| Owned {
-            lease: *lease,
-            offer: held.marks.offer.clone(),
-            since: held.marks.up_at,
-            until: held.marks.gone.map(|(at, _)| at),
-            address: Some(held.folder.address()),
-        };
-        Ok(self.held().iter().map(owned).collect())
+        Ok(self.leases.owned())
     }
 
     async fn release(&self, group: DecisionId, slots: &[u32]) -> Result<Vec<SeenLease>, EngineError> {
-        let ends = slots.iter().map(|slot| async move {
-            let lease = LeaseId { group, slot: *slot };
-            self.end(lease, LeaseEnd::Released).await.map(|state| SeenLease { lease, state })
-        });
-        futures::future::join_all(ends).await.into_iter().collect()
+        self.leases.release(group, slots).await
     }
 
     async fn forget(&self, leases: &[LeaseId]) -> Result<(), EngineError> {
-        for lease in leases {
-            let gone = matches!(self.state_of(*lease), Some(LeaseState::Gone { .. }));
-            if gone && let Some(held) = self.held().remove(lease) {
-                held.folder.delete();
-                self.gates.lock().unwrap_or_else(PoisonError::into_inner).remove(lease);
-            }
-        }
+        self.leases.forget(leases);
         Ok(())
     }
 
     async fn interrupt(&self, lease: LeaseId, how: Interrupt) -> Result<(), EngineError> {
         match how {
-            Interrupt::Without => self.end(lease, LeaseEnd::Taken).await.map(|_| ()),
+            Interrupt::Without => self.leases.end(lease, LeaseEnd::Taken).await.map(|_| ()),
             Interrupt::WithNotice(notice) => {
-                let ends_at = self.clock.now() + notice;
-                self.mark(lease, |marks| marks.ends_at = Some(ends_at));
+                let ends_at = self.leases.clock.now() + notice;
+                self.leases.mark(lease, |marks| marks.ends_at = Some(ends_at));
                 Ok(())
             }
             Interrupt::AtRisk => {
-                self.mark(lease, |marks| marks.at_risk = true);
+                self.leases.mark(lease, |marks| marks.at_risk = true);
                 Ok(())
             }
         }
     }
 
     async fn abandon(&self) {
-        // Nothing is written down: its folders may be gone.
-        let folders: Vec<Folder> = self.held().values().map(|held| held.folder.clone()).collect();
-        for folder in folders {
-            // What cannot be ended now is ended by nobody.
-            let _ = self.machines.end(&folder, false).await;
-        }
+        self.leases.abandon().await;
     }
 
     fn recording(&self) -> Option<&dyn Recording> {

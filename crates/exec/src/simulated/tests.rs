@@ -1,7 +1,7 @@
 //! What the simulated engine sells and takes back, by the recording alone: no agent runs.
 
 use super::*;
-use windfall_core::{Installation, Refusal, WorkloadId};
+use windfall_core::{Installation, Refusal, Span, WorkloadId};
 
 const MARKET: &str = "aws-v100-4-nodes-2023";
 
@@ -52,7 +52,7 @@ async fn a_zone_sells_no_more_than_it_has() {
     let refused = engine.sell(group(capacity + 1), &want);
     assert!(matches!(refused, Err(EngineError::Refused(Refusal::NoCapacity))), "{refused:?}");
     // What is given back can be sold again.
-    engine.mark(lease(1), |marks| marks.gone = Some((Time(1_000_000), LeaseEnd::Released)));
+    engine.leases.mark(lease(1), |marks| marks.gone = Some((Time(1_000_000), LeaseEnd::Released)));
     engine.sell(group(capacity + 1), &want).expect("there is room again");
 }
 
@@ -67,8 +67,8 @@ async fn when_capacity_shrinks_the_oldest_leases_stay() {
     let want = Want::of(WorkloadId(1), spot.id, 1);
     for seq in 1..=2 {
         engine.sell(group(seq), &want).expect("there is room");
-        engine.mark(lease(seq), |marks| marks.up_at = Some(Time(1_000_000)));
+        engine.leases.mark(lease(seq), |marks| marks.up_at = Some(Time(1_000_000)));
     }
-    let doomed: Vec<LeaseId> = engine.doomed(engine.clock.now()).into_iter().map(|(lease, _)| lease).collect();
+    let doomed: Vec<LeaseId> = engine.doomed(engine.leases.clock.now()).into_iter().map(|(lease, _)| lease).collect();
     assert_eq!(doomed, [lease(2)]);
 }

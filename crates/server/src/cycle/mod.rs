@@ -400,6 +400,8 @@ impl Cycle {
         self.phase = Phase::Leading;
         self.stage = Stage::Looking;
         self.flights.forget_answers();
+        // What was let through may not have been written; agents say all of it again.
+        self.progress = ProgressMerge::default();
         self.given_up.clear();
         self.watches.values_mut().for_each(|watch| watch.start_over(now));
         // What the lost answer was about is in the log now, or it is not and is tried once more.

@@ -5,7 +5,7 @@ mod calls;
 mod replies;
 
 use crate::admission::Prepared;
-use crate::api_types::{Accepted, ExplainAnswer, InterruptRequest, Problem};
+use crate::api_types::{Accepted, InterruptRequest, Problem};
 use crate::archive::Archive;
 use crate::bound::Bound;
 use crate::cycle::{Cycle, Moment, Step, Ticket};
@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
+use windfall_core::brain::Explanation;
 use windfall_core::english::with_causes;
 use windfall_core::{DecisionId, Event, LeaseId, Span, Time, WorkloadId};
 use windfall_exec::{AgentLink, WorldClock};
@@ -55,8 +56,8 @@ pub enum Ask {
     Submit(Box<Prepared>, Reply<Accepted>),
     /// A person wants something of a live job.
     Tell(Event, Reply<()>),
-    /// Why.
-    Explain(WorkloadId, Reply<ExplainAnswer>),
+    /// What the brain that decides would do with a job now, and when it looks again.
+    Explain(WorkloadId, Reply<Option<Explanation>>),
     /// Take a lease away.
     Interrupt(InterruptRequest, Reply<()>),
     /// End the server; jobs go on.

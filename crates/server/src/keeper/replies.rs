@@ -5,7 +5,6 @@ use crate::api_types::Accepted;
 use crate::cycle::{Answer, Ticket};
 use crate::problem;
 use crate::refusals::refusal;
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use windfall_core::WorkloadId;
 
@@ -42,9 +41,9 @@ impl Keeper {
         if self.undecided.is_empty() {
             return;
         }
-        let left_alone: BTreeSet<WorkloadId> = self.cycle.brain().left_alone().collect();
+        let brain = self.cycle.brain();
         let decided =
-            |waiting: &mut Undecided| !left_alone.contains(&waiting.id) || waiting.since.elapsed() > LONGEST_WAIT;
+            |waiting: &mut Undecided| !brain.was_left_alone(waiting.id) || waiting.since.elapsed() > LONGEST_WAIT;
         let decided: Vec<Undecided> = self.undecided.extract_if(.., decided).collect();
         for Undecided { id, notes, reply, .. } in decided {
             self.tell_submitter(id.0, notes, reply);

@@ -239,8 +239,8 @@ pub(super) async fn cut_step(
     let covered: Option<i64> = sqlx::query_scalar(statements::COVERED).fetch_one(&mut *transaction).await?;
     let Some(covered) = covered else { return Ok(None) };
     let before = bound(before_seq).min(covered + 1);
-    let end: Option<i64> =
-        sqlx::query_scalar(statements::CUT_END).bind(done_to).bind(before).fetch_one(&mut *transaction).await?;
+    let end = sqlx::query_scalar(statements::CUT_END).bind(done_to).bind(before).bind(older_than_ms);
+    let end: Option<i64> = end.fetch_one(&mut *transaction).await?;
     let Some(end) = end else { return Ok(None) };
     let cut = sqlx::query(statements::CUT).bind(done_to).bind(end).bind(older_than_ms);
     let deleted = cut.execute(&mut *transaction).await?.rows_affected();

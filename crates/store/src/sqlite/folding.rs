@@ -1,9 +1,12 @@
 //! Moves the write-ahead log into the file beside commits. SQLite would do it inside a commit, which then waits for tens of
 //! megabytes to be copied, and everybody with it.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use sqlx::{ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOptions};
@@ -13,6 +16,11 @@ use tokio::sync::Mutex;
 /// (`wal_autocheckpoint`), finds little left to do, and lets the log begin from its start again, which a folding beside
 /// commits cannot.
 const ROWS: u64 = 3_000;
+/// Pages in the log, 128 MiB, from which on commits and readers are made to wait a moment, so that it begins from its start
+/// again: readers that follow each other without a gap keep it from that for as long as they come.
+const TOO_LONG: i64 = 32_768;
+/// How long it is tried, and commits wait.
+const MOMENT: Duration = Duration::from_millis(100);
 
 pub(super) struct Folding {
     options: SqliteConnectOptions,
@@ -24,10 +32,10 @@ pub(super) struct Folding {
 
 impl Folding {
     pub fn new(options: SqliteConnectOptions) -> Self {
-        Self { options, connection: Arc::default(), rows: AtomicU64::new(0) }
+        Self { options: options.busy_timeout(MOMENT), connection: Arc::default(), rows: AtomicU64::new(0) }
     }
 
-    /// So many rows were written. Folds beside the caller once that is enough; what fails is left to the next one.
+    /// So many rows were written or deleted. Folds beside the caller once that is enough; what fails is left to the next one.
     pub fn wrote(&self, rows: usize) {
         if self.rows.fetch_add(rows as u64, Ordering::Relaxed) + (rows as u64) < ROWS {
             return;
@@ -39,8 +47,10 @@ impl Folding {
             if held.is_none() {
                 *held = options.connect().await.ok();
             }
-            if let Some(connection) = held.as_mut() {
-                let _ = sqlx::query("PRAGMA wal_checkpoint(PASSIVE)").execute(connection).await;
+            if let Some(connection) = held.as_mut()
+                && fold(connection).await.is_err()
+            {
+                *held = None;
             }
         });
     }
@@ -50,4 +60,13 @@ impl Folding {
             let _ = connection.close().await;
         }
     }
+}
+
+async fn fold(connection: &mut SqliteConnection) -> sqlx::Result<()> {
+    let (_, pages, _): (i64, i64, i64) =
+        sqlx::query_as("PRAGMA wal_checkpoint(PASSIVE)").fetch_one(&mut *connection).await?;
+    if pages > TOO_LONG {
+        sqlx::query("PRAGMA wal_checkpoint(RESTART)").execute(connection).await?;
+    }
+    Ok(())
 }

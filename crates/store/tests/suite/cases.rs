@@ -197,6 +197,34 @@ pub async fn a_snapshot_holds_the_newest_writing_of_every_part(test_store: &Test
     store.close().await;
 }
 
+pub async fn what_is_gone_stays_gone_when_a_snapshot_is_kept_while_old_parts_are_forgotten(test_store: &TestStore) {
+    const ROUNDS: u64 = 24;
+    const JOBS: u64 = 600;
+    let (store, epoch) = led(test_store, 4 * ROUNDS + 1).await;
+    let keep = async |seq: u64, parts: Vec<Part>| {
+        store.snapshot_parts(epoch, seq, &parts).await.unwrap();
+        store.snapshot(epoch, &snapshot(seq)).await.unwrap();
+    };
+    keep(1, vec![part("rest", "1")]).await;
+    for round in 0..ROUNDS {
+        let name = |job: u64| format!("{round}-{job}");
+        keep(4 * round + 2, (0..JOBS).map(|job| part(&name(job), "1")).collect()).await;
+        keep(4 * round + 3, (0..JOBS / 2).map(|job| gone(&name(job))).collect()).await;
+        keep(4 * round + 4, (JOBS / 2..JOBS).map(|job| gone(&name(job))).collect()).await;
+        // The next one is kept while what the others made needless is deleted, in each round a little later.
+        let next = async {
+            for _ in 0..round {
+                store.ledger_total().await.unwrap();
+            }
+            keep(4 * round + 5, Vec::new()).await;
+        };
+        let (forgotten, ()) = tokio::join!(store.forget_parts(epoch), next);
+        forgotten.unwrap();
+        assert_eq!(parts_before(&*store, u64::MAX).await, named(&[("rest", "1")]), "in round {round}");
+    }
+    store.close().await;
+}
+
 pub async fn a_snapshot_that_broke_off_changes_nothing(test_store: &TestStore) {
     let (store, epoch) = led(test_store, 10).await;
     store.snapshot_parts(epoch, 3, &[part("a", "1"), part("b", "1")]).await.unwrap();

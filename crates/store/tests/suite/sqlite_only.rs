@@ -157,6 +157,34 @@ async fn stores_made_at_the_same_moment_are_one() {
 }
 
 /// Fill, fail, and find exactly what was acknowledged; then go on once there is room.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_write_ahead_log_is_folded_into_the_file_beside_commits() {
+    let scratch = Scratch::new();
+    let store = SqliteStore::open(scratch.file()).await.unwrap();
+    let epoch = store.lead().await.unwrap();
+    let payload = "x".repeat(1_000);
+    let rows = |first: u64| {
+        let long = |seq| Row { payload: payload.as_str().into(), ..row(seq) };
+        Commit { rows: (first..first + 1_000).map(long).collect(), ..Commit::default() }
+    };
+    for commit in 0..10 {
+        store.commit(epoch, &rows(1 + commit * 1_000)).await.unwrap();
+    }
+    // Ten megabytes are too few for SQLite to fold by itself.
+    let size = || std::fs::metadata(scratch.file()).unwrap().len();
+    for _ in 0..500 {
+        if size() > 3_000_000 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert!(size() > 3_000_000, "{}", size());
+    store.close().await;
+    let wal = scratch.path().join(format!("{}-wal", scratch.file().file_name().unwrap().to_str().unwrap()));
+    assert!(!wal.exists(), "no connection outlives the store");
+    assert_eq!(SqliteStore::open(scratch.file()).await.unwrap().load().await.unwrap().tail.len(), 10_000);
+}
+
 async fn fill(store: &SqliteStore) -> u64 {
     let epoch = store.lead().await.unwrap();
     let mut seq = store.load().await.unwrap().next_seq;

@@ -3,6 +3,23 @@
 use super::*;
 
 #[test]
+fn all_agents_are_heard_at_first_after_a_lost_commit_and_once_in_a_while_and_else_only_those_with_news() {
+    let mut stage = Stage::new();
+    (0..3).for_each(|_| stage.turn(true));
+    assert_eq!(std::mem::take(&mut stage.heard_all), [true, false, false]);
+    stage.cycle.ask(stage.now, Ticket(1), submission("a", None));
+    stage.turn_with(true, &mut |_, _, _| Err(StoreError::Refused), true);
+    stage.wait(1.0);
+    (0..2).for_each(|_| stage.turn(true));
+    assert_eq!(std::mem::take(&mut stage.heard_all), [false, true, false], "what was heard may not have been written");
+    stage.wait(9.9);
+    stage.turn(true);
+    stage.wait(0.1);
+    stage.turn(true);
+    assert_eq!(stage.heard_all, [false, true]);
+}
+
+#[test]
 fn a_server_that_was_fenced_off_ends_and_says_why() {
     let mut stage = Stage::new();
     stage.turn(true);

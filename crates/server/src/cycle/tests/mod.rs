@@ -31,6 +31,8 @@ struct Stage {
     hanging: Vec<String>,
     /// The number of the last look at each engine.
     looks: BTreeMap<String, u64>,
+    /// Whether all agents were to be heard, of each time that some were.
+    heard_all: Vec<bool>,
 }
 
 const ENGINE: &str = "stage";
@@ -71,6 +73,7 @@ impl Stage {
             not_found,
             hanging,
             looks: BTreeMap::new(),
+            heard_all: Vec::new(),
         }
     }
 
@@ -112,7 +115,10 @@ impl Stage {
                     self.looks.insert(engine.clone(), number);
                     self.cycle.saw(self.now, &engine, number, if sees { Ok(look) } else { Err("silent".into()) });
                 }
-                Step::Hear { .. } => self.cycle.heard(self.now, Vec::new()),
+                Step::Hear { all, .. } => {
+                    self.heard_all.push(all);
+                    self.cycle.heard(self.now, Vec::new());
+                }
                 Step::Commit(rows) => {
                     self.commits += 1;
                     let result = commit(&self.store, &rows, self.cycle.epoch());

@@ -5,12 +5,21 @@ use crate::agents::SOCKET;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
-use windfall_core::{Address, LeaseEnd, LeaseId, OfferId, Time};
+use windfall_core::pool::Shape;
+use windfall_core::{Address, LeaseEnd, LeaseId, NodeId, OfferId, Time};
 
 /// What the engine knows of a lease; survives it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Marks {
+pub(crate) struct Marks {
     pub offer: OfferId,
+    /// The machine that it is on, where that has a name.
+    #[serde(default)]
+    pub node: Option<NodeId>,
+    #[serde(default)]
+    pub size: Shape,
+    /// The accelerators of the machine that it has; none for all of them.
+    #[serde(default)]
+    pub devices: Option<Vec<String>>,
     /// Leases that its group has; 0 of one that was never sold.
     #[serde(default)]
     pub units: u32,
@@ -26,12 +35,23 @@ pub(super) struct Marks {
 impl Default for Marks {
     fn default() -> Marks {
         let offer = OfferId::new("");
-        Marks { offer, units: 0, sold_at: None, up_at: None, ends_at: None, at_risk: false, gone: None }
+        Marks {
+            offer,
+            node: None,
+            size: Shape::default(),
+            devices: None,
+            units: 0,
+            sold_at: None,
+            up_at: None,
+            ends_at: None,
+            at_risk: false,
+            gone: None,
+        }
     }
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Folder {
+pub(crate) struct Folder {
     pub lease: LeaseId,
     pub path: PathBuf,
 }

@@ -8,16 +8,21 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Command;
-use windfall_core::worker::AgentRequest;
+use windfall_core::worker::{AgentRequest, DEVICES};
 
-pub(super) struct Machines {
+pub(super) struct Launcher {
     pub program: PathBuf,
 }
 
-impl Machines {
-    /// Starts the agent of a lease and returns when it listens. Started twice, there is one agent.
-    pub async fn launch(&self, folder: &Folder) -> io::Result<()> {
-        let run = self.command(folder, "launch").arg(&folder.path).output();
+impl Launcher {
+    /// Starts the agent of a lease and returns when it listens. Started twice, there is one agent. Programs see these
+    /// accelerators of the machine, or all of them.
+    pub async fn launch(&self, folder: &Folder, devices: Option<&[String]>) -> io::Result<()> {
+        let mut command = self.command(folder, "launch");
+        if let Some(devices) = devices {
+            command.env(DEVICES, devices.join(","));
+        }
+        let run = command.arg(&folder.path).output();
         let output = tokio::time::timeout(Duration::from_secs(30), run).await.map_err(io::Error::other)??;
         if output.status.success() {
             return Ok(());

@@ -1,0 +1,142 @@
+//! What this computer has: accelerators as the NVIDIA driver shows them, processors and memory as the kernel does.
+
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use windfall_core::pool::Shape;
+
+/// What a computer has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inventory {
+    /// The computer's name.
+    pub name: String,
+    pub accelerators: Vec<Accelerator>,
+    pub cpus: u32,
+    pub memory_bytes: u64,
+}
+
+/// Accelerators of a computer that are not found by themselves, as its owner says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stated {
+    pub model: String,
+    pub count: u32,
+}
+
+/// One accelerator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accelerator {
+    /// As job files name it.
+    pub model: String,
+    /// As `CUDA_VISIBLE_DEVICES` names it: a UUID, or a number where nothing better is known.
+    pub device: String,
+}
+
+impl Inventory {
+    /// What this computer has; `stated` counts in the place of what the driver shows.
+    pub fn of_this_computer(stated: &[Stated]) -> Inventory {
+        let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
+        let accelerators = match stated {
+            [] => shown_by_driver(Path::new("/proc/driver/nvidia/gpus")),
+            stated => as_stated(stated),
+        };
+        Inventory {
+            name: read("/proc/sys/kernel/hostname").trim().to_owned(),
+            accelerators,
+            cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
+            memory_bytes: total_memory(&read("/proc/meminfo")),
+        }
+    }
+
+    pub fn shape(&self) -> Shape {
+        Shape {
+            accelerators: self.accelerators.len() as u32,
+            cpu_millis: u64::from(self.cpus) * 1_000,
+            memory_bytes: self.memory_bytes,
+        }
+    }
+}
+
+fn as_stated(stated: &[Stated]) -> Vec<Accelerator> {
+    let all = stated.iter().flat_map(|stated| (0..stated.count).map(|_| &stated.model));
+    let named = |(model, number): (&String, u32)| Accelerator { model: model.clone(), device: number.to_string() };
+    all.zip(0..).map(named).collect()
+}
+
+/// The accelerators for which the driver has a folder, by their place on the bus.
+fn shown_by_driver(folder: &Path) -> Vec<Accelerator> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut folders: Vec<_> = entries.map(|entry| entry.path()).collect();
+    folders.sort();
+    let text = |folder: &std::path::PathBuf| std::fs::read_to_string(folder.join("information")).ok();
+    folders.iter().filter_map(text).filter_map(|text| accelerator(&text)).collect()
+}
+
+fn accelerator(information: &str) -> Option<Accelerator> {
+    let line = |name: &str| {
+        let value = information.lines().find_map(|line| line.split_once(':').filter(|(key, _)| key.trim() == name));
+        value.map(|(_, value)| value.trim().to_owned())
+    };
+    Some(Accelerator { model: short_name(&line("Model")?), device: line("GPU UUID")? })
+}
+
+/// The driver's name of a model as job files write it: `NVIDIA H100 80GB HBM3` is an `H100`, `Tesla V100-SXM2-16GB` a
+/// `V100`, `NVIDIA GeForce RTX 4090` an `RTX4090`.
+fn short_name(model: &str) -> String {
+    let maker = ["NVIDIA", "Tesla", "GeForce", "Quadro"];
+    let words: Vec<&str> = model.split([' ', '-']).filter(|word| !maker.contains(word)).collect();
+    match words.as_slice() {
+        [series @ ("RTX" | "GTX"), number, ..] => format!("{series}{number}"),
+        [first, ..] => (*first).to_owned(),
+        [] => model.to_owned(),
+    }
+}
+
+fn total_memory(meminfo: &str) -> u64 {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kilobytes.unwrap_or(0) << 10
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accelerators_are_read_as_the_driver_writes_them() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (place, model, uuid) in [
+            ("0000:9a:00.0", "NVIDIA H200", "GPU-b"),
+            ("0000:19:00.0", "NVIDIA H200", "GPU-a"),
+            ("0000:a0:00.0", "Tesla V100-SXM2-16GB", "GPU-c"),
+        ] {
+            let text = format!("Model: \t\t {model}\nIRQ:   \t\t 44\nGPU UUID: \t {uuid}\nVideo BIOS: \t ??.??\n");
+            std::fs::create_dir(folder.path().join(place)).expect("made");
+            std::fs::write(folder.path().join(place).join("information"), text).expect("written");
+        }
+        let found = shown_by_driver(folder.path());
+        let found: Vec<(&str, &str)> = found.iter().map(|one| (one.model.as_str(), one.device.as_str())).collect();
+        assert_eq!(found, [("H200", "GPU-a"), ("H200", "GPU-b"), ("V100", "GPU-c")]);
+        assert_eq!(shown_by_driver(&folder.path().join("none")), []);
+    }
+
+    #[test]
+    fn a_model_has_the_name_that_job_files_give_it() {
+        let names =
+            ["NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 4090", "Tesla T4", "NVIDIA L40S"];
+        assert_eq!(names.map(short_name), ["H100", "A100", "RTX4090", "T4", "L40S"]);
+    }
+
+    #[test]
+    fn what_its_owner_states_counts() {
+        let stated = [Stated { model: "MI300X".to_owned(), count: 2 }, Stated { model: "L4".to_owned(), count: 1 }];
+        let devices: Vec<(String, String)> =
+            as_stated(&stated).into_iter().map(|one| (one.model, one.device)).collect();
+        let expected = [("MI300X", "0"), ("MI300X", "1"), ("L4", "2")].map(|(a, b)| (a.to_owned(), b.to_owned()));
+        assert_eq!(devices, expected);
+    }
+
+    #[test]
+    fn memory_is_what_the_kernel_says() {
+        assert_eq!(total_memory("MemTotal:       16384 kB\nMemFree: 1 kB\n"), 16 << 20);
+        assert_eq!(total_memory(""), 0);
+    }
+}

@@ -1,0 +1,231 @@
+//! Owned machines: for now the one that the server runs on. A lease is a part of it, so many of its accelerators or one of
+//! its processors, which nobody else has meanwhile; jobs queue for what is not free.
+
+mod inventory;
+#[cfg(test)]
+mod tests;
+
+pub use inventory::{Accelerator, Inventory, Stated};
+
+use crate::clock::WorldClock;
+use crate::engine::{Capabilities, Engine, EngineError, Owned, SeenGroup, SeenLease};
+use crate::local::{Held, LocalLeases, Marks};
+use async_trait::async_trait;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use windfall_core::pool::{Books, Habits, Health, Placing, Shape, Supply};
+use windfall_core::{
+    DecisionId, LeaseId, Market, NanoUsd, Node, NodeId, Offer, OfferId, Pool, PoolId, Refusal, Span, Want,
+};
+
+/// Owned machines.
+pub struct Machines {
+    name: String,
+    inventory: Inventory,
+    leases: Arc<LocalLeases>,
+}
+
+/// What can be had of a machine: a number of accelerators of one model, or a processor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Part {
+    model: String,
+    count: u32,
+}
+
+impl Machines {
+    /// Opens the engine on `root`, and adopts the leases it finds there. `agent_program` is the binary that knows the
+    /// `agent` subcommands.
+    pub fn open(
+        name: &str,
+        root: PathBuf,
+        inventory: Inventory,
+        clock: Arc<WorldClock>,
+        agent_program: PathBuf,
+    ) -> std::io::Result<Arc<Machines>> {
+        let leases = LocalLeases::open(root, clock, agent_program)?;
+        Ok(Arc::new(Machines { name: name.to_owned(), inventory, leases }))
+    }
+
+    fn pool(&self) -> PoolId {
+        PoolId(format!("{}/{}", self.name, self.inventory.name).into())
+    }
+
+    fn node(&self) -> NodeId {
+        NodeId(format!("{}/{}", self.name, self.inventory.name).into())
+    }
+
+    /// Every part that the machine can give when nobody has anything of it.
+    fn parts(&self) -> Vec<Part> {
+        let mut models: BTreeMap<&str, u32> = BTreeMap::new();
+        for accelerator in &self.inventory.accelerators {
+            *models.entry(&accelerator.model).or_default() += 1;
+        }
+        let sizes = models
+            .into_iter()
+            .flat_map(|(model, count)| (1..=count).map(move |count| Part { model: model.to_owned(), count }));
+        std::iter::once(Part { model: String::new(), count: 0 }).chain(sizes).collect()
+    }
+
+    fn offer_id(&self, part: &Part) -> OfferId {
+        let what = if part.count == 0 { "cpu".to_owned() } else { format!("{}x{}", part.model, part.count) };
+        OfferId::new(&format!("{}/{}/{what}/owned", self.name, self.inventory.name))
+    }
+
+    /// How many leases of a part there may be, those that are held included.
+    fn capacity(&self, part: &Part, held: &BTreeMap<LeaseId, Held>) -> u32 {
+        let id = self.offer_id(part);
+        let of_part = held.values().filter(|held| !held.is_gone() && held.marks.offer == id).count() as u32;
+        match part.count {
+            0 => self.inventory.cpus,
+            count => of_part + self.free(&part.model, held).len() as u32 / count,
+        }
+    }
+
+    /// Accelerators of a model that no lease has.
+    fn free(&self, model: &str, held: &BTreeMap<LeaseId, Held>) -> Vec<String> {
+        let live = held.values().filter(|held| !held.is_gone());
+        let taken: BTreeSet<&String> = live.flat_map(|held| held.marks.devices.iter().flatten()).collect();
+        let of_model = self.inventory.accelerators.iter().filter(|one| one.model == model);
+        of_model.map(|one| &one.device).filter(|device| !taken.contains(device)).cloned().collect()
+    }
+
+    fn offer(&self, part: &Part, capacity: u32) -> Offer {
+        Offer {
+            id: self.offer_id(part),
+            engine: self.name.clone(),
+            pool: self.pool(),
+            cloud: "local".to_owned(),
+            region: String::new(),
+            zone: self.inventory.name.clone(),
+            instance_type: if part.count == 0 { "cpu".to_owned() } else { format!("{}x{}", part.model, part.count) },
+            market: Market::Owned,
+            accelerator: part.model.clone(),
+            accelerators: part.count,
+            price_per_hour: NanoUsd(0),
+            capacity: Some(capacity),
+            notice: Span::ZERO,
+        }
+    }
+
+    /// What each slot of a group becomes.
+    fn chosen(
+        &self,
+        want: &Want,
+        held: &BTreeMap<LeaseId, Held>,
+        known: &BTreeMap<u32, Marks>,
+    ) -> Result<Vec<Marks>, EngineError> {
+        let parts = self.parts();
+        let asked =
+            want.alternatives.iter().filter_map(|asked| parts.iter().find(|part| self.offer_id(part) == asked.offer));
+        let asked: Vec<&Part> = match known.values().find(|marks| marks.units > 0) {
+            Some(begun) => parts.iter().filter(|part| self.offer_id(part) == begun.offer).collect(),
+            None => asked.collect(),
+        };
+        if want.units == 0 || asked.is_empty() {
+            return Err(EngineError::Refused(Refusal::Invalid));
+        }
+        let begun = known.values().map(|marks| marks.units).max().unwrap_or(0);
+        let had = asked.into_iter().find_map(|part| {
+            let id = self.offer_id(part);
+            let sold = held.values().filter(|held| !held.is_gone() && held.marks.offer == id).count() as u32;
+            let left = self.capacity(part, held).saturating_sub(sold);
+            let units = if begun > 0 { begun } else { left.min(want.units) };
+            let missing = units - (known.len() as u32).min(units);
+            (left >= missing && units >= want.least.max(1)).then(|| self.marks(part, units, held, known))
+        });
+        had.ok_or(EngineError::Refused(Refusal::NoCapacity))
+    }
+
+    fn marks(
+        &self,
+        part: &Part,
+        units: u32,
+        held: &BTreeMap<LeaseId, Held>,
+        known: &BTreeMap<u32, Marks>,
+    ) -> Vec<Marks> {
+        let mut free = self.free(&part.model, held).into_iter();
+        let fresh = |free: &mut dyn Iterator<Item = String>| Marks {
+            offer: self.offer_id(part),
+            node: Some(self.node()),
+            size: match part.count {
+                0 => Shape { cpu_millis: 1_000, ..Shape::default() },
+                count => Shape { accelerators: count, ..Shape::default() },
+            },
+            devices: Some(free.take(part.count as usize).collect()),
+            units,
+            sold_at: Some(self.leases.clock.now()),
+            ..Marks::default()
+        };
+        (0..units).map(|slot| known.get(&slot).cloned().unwrap_or_else(|| fresh(&mut free))).collect()
+    }
+}
+
+#[async_trait]
+impl Engine for Arc<Machines> {
+    fn describe(&self) -> Capabilities {
+        Capabilities { name: self.name.clone(), markets: vec![Market::Owned], places: Vec::new() }
+    }
+
+    async fn changed(&self) {
+        self.leases.changed.notified().await;
+    }
+
+    async fn offers(&self) -> Result<Vec<Offer>, EngineError> {
+        let held = self.leases.held();
+        Ok(self.parts().iter().map(|part| self.offer(part, self.capacity(part, &held))).collect())
+    }
+
+    async fn pools(&self) -> Result<Vec<Pool>, EngineError> {
+        Ok(vec![Pool {
+            id: self.pool(),
+            engine: self.name.clone(),
+            placing: Placing::Theirs,
+            supply: Supply::Fixed,
+            books: Books::Whole,
+            habits: Habits { dead_man: Span::hours(4), notice: Span::ZERO, ..Habits::USUAL },
+            // What a lease has is somebody's alone.
+            tells_apart: false,
+        }])
+    }
+
+    async fn nodes(&self) -> Result<Vec<Node>, EngineError> {
+        Ok(vec![Node {
+            id: self.node(),
+            pool: self.pool(),
+            accelerator: self.inventory.accelerators.first().map(|one| one.model.clone()).unwrap_or_default(),
+            capacity: self.inventory.shape(),
+            foreign: Shape::default(),
+            domains: BTreeMap::new(),
+            health: Health::Ready,
+            rate: NanoUsd(0),
+        }])
+    }
+
+    async fn acquire(&self, group: DecisionId, want: &Want) -> Result<SeenGroup, EngineError> {
+        self.leases.give(group, |held, known| self.chosen(want, held, known))?;
+        self.leases.changed.notify_one();
+        self.leases.launch_all(group).await
+    }
+
+    async fn observe(&self, groups: &[DecisionId]) -> Result<Vec<SeenGroup>, EngineError> {
+        Ok(groups.iter().filter_map(|group| self.leases.group_of(*group)).collect())
+    }
+
+    async fn list_owned(&self) -> Result<Vec<Owned>, EngineError> {
+        Ok(self.leases.owned())
+    }
+
+    async fn release(&self, group: DecisionId, slots: &[u32]) -> Result<Vec<SeenLease>, EngineError> {
+        self.leases.release(group, slots).await
+    }
+
+    async fn forget(&self, leases: &[LeaseId]) -> Result<(), EngineError> {
+        self.leases.forget(leases);
+        Ok(())
+    }
+
+    async fn abandon(&self) {
+        self.leases.abandon().await;
+    }
+}

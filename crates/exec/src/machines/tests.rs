@@ -1,0 +1,75 @@
+//! What a machine gives of itself: no agent runs, only who has which accelerator.
+
+use super::*;
+use windfall_core::{Installation, LeaseEnd, Time, WorkloadId};
+
+fn machine(root: &std::path::Path) -> Arc<Machines> {
+    let accelerator = |number: u32| Accelerator { model: "H200".to_owned(), device: format!("GPU-{number}") };
+    let accelerators = (0..4).map(accelerator).collect();
+    let inventory = Inventory { name: "lab".to_owned(), accelerators, cpus: 2, memory_bytes: 1 << 30 };
+    let clock = Arc::new(WorldClock::real(Time(1_000_000)));
+    Machines::open("machines", root.to_owned(), inventory, clock, PathBuf::from("/bin/true")).expect("opened")
+}
+
+fn group(seq: u64) -> DecisionId {
+    DecisionId { installation: Installation(7), seq }
+}
+
+fn ask(machine: &Machines, seq: u64, what: &str, units: u32) -> Result<(), EngineError> {
+    let want = Want::of(WorkloadId(seq), OfferId::new(&format!("machines/lab/{what}/owned")), units);
+    machine.leases.give(group(seq), |held, known| machine.chosen(&want, held, known))
+}
+
+fn devices(machine: &Machines, seq: u64, slot: u32) -> Vec<String> {
+    let held = machine.leases.held();
+    held[&LeaseId { group: group(seq), slot }].marks.devices.clone().expect("known")
+}
+
+async fn capacity(machine: &Arc<Machines>, what: &str) -> u32 {
+    let offers = machine.offers().await.expect("offers");
+    offers.iter().find(|offer| offer.instance_type == what).and_then(|offer| offer.capacity).expect("offered")
+}
+
+#[tokio::test]
+async fn no_two_leases_have_one_accelerator() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = machine(folder.path());
+    ask(&machine, 1, "H200x1", 1).expect("free");
+    ask(&machine, 2, "H200x2", 1).expect("free");
+    assert_eq!(
+        (devices(&machine, 1, 0), devices(&machine, 2, 0)),
+        (vec!["GPU-0".to_owned()], vec!["GPU-1".to_owned(), "GPU-2".to_owned()])
+    );
+    let refused = ask(&machine, 3, "H200x2", 1);
+    assert!(matches!(refused, Err(EngineError::Refused(Refusal::NoCapacity))), "{refused:?}");
+    assert_eq!((capacity(&machine, "H200x1").await, capacity(&machine, "H200x2").await), (2, 1));
+    let given_back = LeaseId { group: group(2), slot: 0 };
+    machine.leases.mark(given_back, |marks| marks.gone = Some((Time(1_000_001), LeaseEnd::Released)));
+    ask(&machine, 3, "H200x3", 1).expect("free again");
+    assert_eq!(devices(&machine, 3, 0), ["GPU-1", "GPU-2", "GPU-3"]);
+    ask(&machine, 3, "H200x3", 1).expect("the same again");
+    assert_eq!(capacity(&machine, "H200x3").await, 1);
+}
+
+#[tokio::test]
+async fn a_gang_gets_what_it_wants_or_nothing_and_a_processor_is_for_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = machine(folder.path());
+    assert!(ask(&machine, 1, "H200x2", 3).is_err());
+    ask(&machine, 2, "H200x2", 2).expect("all four");
+    assert_eq!(devices(&machine, 2, 1), ["GPU-2", "GPU-3"]);
+    ask(&machine, 3, "cpu", 1).expect("two processors");
+    ask(&machine, 4, "cpu", 1).expect("two processors");
+    assert!(ask(&machine, 5, "cpu", 1).is_err());
+    assert_eq!(devices(&machine, 3, 0), Vec::<String>::new(), "it sees no accelerator");
+    assert!(matches!(ask(&machine, 6, "H100x1", 1), Err(EngineError::Refused(Refusal::Invalid))));
+}
+
+#[tokio::test]
+async fn what_was_given_is_found_by_the_next_server() {
+    let folder = tempfile::tempdir().expect("a folder");
+    ask(&machine(folder.path()), 1, "H200x4", 1).expect("all four");
+    let machine = machine(folder.path());
+    assert!(ask(&machine, 2, "H200x1", 1).is_err());
+    ask(&machine, 1, "H200x4", 1).expect("it is this group's");
+}
