@@ -6,12 +6,12 @@
 mod facts;
 #[path = "conformance/groups.rs"]
 mod groups;
+#[path = "conformance/local.rs"]
+mod local;
 #[path = "conformance/saves.rs"]
 mod saves;
 #[path = "conformance/shared.rs"]
 mod shared;
-#[path = "conformance/simulated.rs"]
-mod simulated;
 #[path = "conformance/stage.rs"]
 mod stage;
 
@@ -27,7 +27,7 @@ macro_rules! conforms {
     };
 }
 
-/// Runs every fact on a stage.
+/// Runs every fact that is true of all engines on a stage.
 macro_rules! every_fact {
     ($name:ident, $stage:ty) => {
         conforms! { $name, $stage:
@@ -46,8 +46,6 @@ macro_rules! every_fact {
             facts::stopped_before_it_started_it_never_starts,
             facts::an_old_epoch_is_refused,
             facts::a_stop_asks_first_and_kills_after_the_grace,
-            facts::a_notice_is_heard_and_kept,
-            facts::what_is_taken_away_takes_everything_with_it,
             facts::a_daemon_that_nobody_alive_knows_of_ends_with_its_lease,
             facts::only_what_is_gone_can_be_forgotten,
             groups::a_group_comes_whole_and_asked_twice_it_is_one,
@@ -70,7 +68,6 @@ macro_rules! every_fact {
             shared::each_sees_only_its_devices,
             shared::a_request_to_save_reaches_the_one_that_it_names,
             shared::what_two_workloads_save_never_meets,
-            shared::a_notice_reaches_both_and_both_save,
             shared::release_ends_both_and_leaves_no_process,
             shared::a_release_during_two_last_saves_keeps_the_files_of_both,
             shared::a_second_start_of_one_changes_nothing_while_the_other_runs,
@@ -79,5 +76,19 @@ macro_rules! every_fact {
     };
 }
 
-every_fact! { the_simulated_engine, crate::simulated::SimulatedStage<false> }
-every_fact! { the_simulated_engine_behind_a_socket, crate::simulated::SimulatedStage<true> }
+/// Runs the facts of engines whose market takes leases away.
+macro_rules! market_facts {
+    ($name:ident, $stage:ty) => {
+        conforms! { $name, $stage:
+            facts::a_notice_is_heard_and_kept,
+            facts::what_is_taken_away_takes_everything_with_it,
+            shared::a_notice_reaches_both_and_both_save,
+        }
+    };
+}
+
+every_fact! { the_simulated_engine, crate::local::LocalStage<{ crate::local::SIMULATED }> }
+every_fact! { the_simulated_engine_behind_a_socket, crate::local::LocalStage<{ crate::local::APART }> }
+every_fact! { owned_machines, crate::local::LocalStage<{ crate::local::MACHINES }> }
+market_facts! { the_simulated_market, crate::local::LocalStage<{ crate::local::SIMULATED }> }
+market_facts! { the_simulated_market_behind_a_socket, crate::local::LocalStage<{ crate::local::APART }> }

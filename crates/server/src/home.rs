@@ -8,7 +8,7 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use windfall_core::Span;
+use windfall_core::{NanoUsd, Span};
 use windfall_exec::ClockFile;
 pub use windfall_exec::{Replay, Stated};
 
@@ -74,6 +74,9 @@ pub enum Supply {
     Local {
         /// Its accelerators, where its owner says what they are; else they are found.
         accelerators: Vec<Stated>,
+        /// What an hour of it costs.
+        #[serde(rename = "rate_nanousd", default)]
+        rate: NanoUsd,
     },
 }
 
@@ -103,8 +106,8 @@ impl Default for WorldSettings {
 
 impl WorldSettings {
     /// This computer, as it is.
-    pub fn local(accelerators: Vec<Stated>) -> WorldSettings {
-        WorldSettings { supply: Supply::Local { accelerators }, speed: 1, ..WorldSettings::default() }
+    pub fn local(accelerators: Vec<Stated>, rate: NanoUsd) -> WorldSettings {
+        WorldSettings { supply: Supply::Local { accelerators, rate }, speed: 1, ..WorldSettings::default() }
     }
 
     /// The recording that is replayed.

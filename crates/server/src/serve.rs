@@ -214,8 +214,8 @@ async fn serve_from(
                 Simulated::open(SIMULATED, leases, replay.clone(), Arc::clone(&clock), program, apart).await?;
             engines.add(Arc::new(simulated));
         }
-        Supply::Local { accelerators } => {
-            let inventory = Inventory::of_this_computer(accelerators);
+        Supply::Local { accelerators, rate } => {
+            let inventory = (Inventory::of_this_computer(accelerators), *rate);
             let unusable = |source| HomeError::Unusable { path: home.leases(), source };
             let machines = Machines::open(MACHINES, leases, inventory, Arc::clone(&clock), program);
             engines.add(Arc::new(machines.map_err(unusable)?));

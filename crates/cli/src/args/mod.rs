@@ -244,6 +244,9 @@ pub struct UpArgs {
     /// The accelerators of this computer, where they are not found by themselves
     #[arg(long, requires = "local", value_delimiter = ',', value_name = "NAME:COUNT,…")]
     pub accelerators: Vec<String>,
+    /// What an hour of this computer costs, in dollars
+    #[arg(long, requires = "local", value_name = "DOLLARS")]
+    pub rate: Option<f64>,
     /// The recorded market to replay
     #[arg(long, value_name = "NAME")]
     pub market: Option<String>,

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::time::Duration;
 use windfall_core::english::{counted, with_causes};
 use windfall_core::view::JobView;
-use windfall_core::{Span, WorkloadId};
+use windfall_core::{NanoUsd, Span, WorkloadId};
 use windfall_server::api_types::{Hello, JobAnswer, Problem};
 use windfall_server::client::{Client, STATUS_JOBS, STORE_VARIABLE, startup_failure};
 use windfall_server::client::{Code, Failure};
@@ -17,12 +17,25 @@ use windfall_store::StoreError;
 
 /// Hours; every recording is shorter.
 const LONGEST_RECORDING: f64 = 100_000.0;
+/// Dollars an hour; no computer costs more.
+const MOST_RATE: f64 = 1e6;
 /// Without jobs and clients for so long, a server ends itself.
 const IDLE: Duration = Duration::from_secs(600);
 
 fn world(args: &UpArgs) -> Option<WorldSettings> {
-    let UpArgs { local, accelerators, market, zones, from_hours, speed, store, engine, fresh_folder, bound_to: _ } =
-        args;
+    let UpArgs {
+        local,
+        accelerators,
+        rate,
+        market,
+        zones,
+        from_hours,
+        speed,
+        store,
+        engine,
+        fresh_folder,
+        bound_to: _,
+    } = args;
     let asked = *local
         || market.is_some()
         || !zones.is_empty()
@@ -35,7 +48,10 @@ fn world(args: &UpArgs) -> Option<WorldSettings> {
         return None;
     }
     let mut world = match local {
-        true => WorldSettings::local(accelerators.iter().filter_map(|text| stated(text)).collect()),
+        true => {
+            let rate = NanoUsd((rate.unwrap_or(0.0) * 1e9).round() as i64);
+            WorldSettings::local(accelerators.iter().filter_map(|text| stated(text)).collect(), rate)
+        }
         false => WorldSettings::default(),
     };
     if let Supply::Replay(replay) = &mut world.supply {
@@ -155,6 +171,10 @@ pub async fn up(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
         let failure = Failure::new(Code::BadInput, format!("--accelerators: not NAME:COUNT: {unknown}"));
         return Err(failure.hint("such as MI300X:8"));
     }
+    if let Some(rate) = args.rate.filter(|rate| !(0.0..=MOST_RATE).contains(rate)) {
+        let failure = Failure::new(Code::BadInput, format!("--rate: not a price of an hour: {rate}"));
+        return Err(failure.hint("dollars, such as 2.50"));
+    }
     let mut serve_args = Vec::new();
     if args.local {
         serve_args.push("--local".to_owned());
@@ -165,6 +185,7 @@ pub async fn up(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
         }
     };
     add("accelerators", (!args.accelerators.is_empty()).then(|| args.accelerators.join(",")));
+    add("rate", args.rate.map(|rate| rate.to_string()));
     add("market", args.market.clone());
     add("zones", (!args.zones.is_empty()).then(|| args.zones.join(",")));
     add("from-hours", args.from_hours.map(|hours| hours.to_string()));

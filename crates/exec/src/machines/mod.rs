@@ -14,15 +14,18 @@ use async_trait::async_trait;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use windfall_core::ledger::part_of_node;
 use windfall_core::pool::{Books, Habits, Health, Placing, Shape, Supply};
 use windfall_core::{
-    DecisionId, LeaseId, Market, NanoUsd, Node, NodeId, Offer, OfferId, Pool, PoolId, Refusal, Span, Want,
+    DecisionId, LeaseId, Market, NanoUsd, Node, NodeId, Offer, OfferId, Place, Pool, PoolId, Refusal, Span, Want,
 };
 
 /// Owned machines.
 pub struct Machines {
     name: String,
     inventory: Inventory,
+    /// What an hour of the machine costs.
+    rate: NanoUsd,
     leases: Arc<LocalLeases>,
 }
 
@@ -33,18 +36,27 @@ struct Part {
     count: u32,
 }
 
+impl Part {
+    fn size(&self) -> Shape {
+        match self.count {
+            0 => Shape { cpu_millis: 1_000, ..Shape::default() },
+            count => Shape { accelerators: count, ..Shape::default() },
+        }
+    }
+}
+
 impl Machines {
     /// Opens the engine on `root`, and adopts the leases it finds there. `agent_program` is the binary that knows the
     /// `agent` subcommands.
     pub fn open(
         name: &str,
         root: PathBuf,
-        inventory: Inventory,
+        (inventory, rate): (Inventory, NanoUsd),
         clock: Arc<WorldClock>,
         agent_program: PathBuf,
     ) -> std::io::Result<Arc<Machines>> {
         let leases = LocalLeases::open(root, clock, agent_program)?;
-        Ok(Arc::new(Machines { name: name.to_owned(), inventory, leases }))
+        Ok(Arc::new(Machines { name: name.to_owned(), inventory, rate, leases }))
     }
 
     fn pool(&self) -> PoolId {
@@ -64,7 +76,7 @@ impl Machines {
         let sizes = models
             .into_iter()
             .flat_map(|(model, count)| (1..=count).map(move |count| Part { model: model.to_owned(), count }));
-        std::iter::once(Part { model: String::new(), count: 0 }).chain(sizes).collect()
+        sizes.chain([Part { model: String::new(), count: 0 }]).collect()
     }
 
     fn offer_id(&self, part: &Part) -> OfferId {
@@ -102,10 +114,15 @@ impl Machines {
             market: Market::Owned,
             accelerator: part.model.clone(),
             accelerators: part.count,
-            price_per_hour: NanoUsd(0),
+            price_per_hour: self.price(part),
             capacity: Some(capacity),
             notice: Span::ZERO,
         }
+    }
+
+    /// Its part of what the machine costs, as the ledger counts it.
+    fn price(&self, part: &Part) -> NanoUsd {
+        part_of_node(part.size(), self.inventory.shape()).of_rate(self.rate)
     }
 
     /// What each slot of a group becomes.
@@ -116,15 +133,19 @@ impl Machines {
         known: &BTreeMap<u32, Marks>,
     ) -> Result<Vec<Marks>, EngineError> {
         let parts = self.parts();
-        let asked =
-            want.alternatives.iter().filter_map(|asked| parts.iter().find(|part| self.offer_id(part) == asked.offer));
-        let asked: Vec<&Part> = match known.values().find(|marks| marks.units > 0) {
-            Some(begun) => parts.iter().filter(|part| self.offer_id(part) == begun.offer).collect(),
-            None => asked.collect(),
-        };
-        if want.units == 0 || asked.is_empty() {
+        let shown = |offer: &OfferId| parts.iter().find(|part| self.offer_id(part) == *offer);
+        if want.units == 0 || want.alternatives.iter().all(|asked| shown(&asked.offer).is_none()) {
             return Err(EngineError::Refused(Refusal::Invalid));
         }
+        let affordable = want.alternatives.iter().filter_map(|asked| {
+            let part = shown(&asked.offer)?;
+            asked.max_price.is_none_or(|max| self.price(part) <= max).then_some(part)
+        });
+        // What was begun goes on as it was begun, whatever is asked for now.
+        let asked: Vec<&Part> = match known.values().find(|marks| marks.units > 0) {
+            Some(begun) => shown(&begun.offer).into_iter().collect(),
+            None => affordable.collect(),
+        };
         let begun = known.values().map(|marks| marks.units).max().unwrap_or(0);
         let had = asked.into_iter().find_map(|part| {
             let id = self.offer_id(part);
@@ -148,10 +169,7 @@ impl Machines {
         let fresh = |free: &mut dyn Iterator<Item = String>| Marks {
             offer: self.offer_id(part),
             node: Some(self.node()),
-            size: match part.count {
-                0 => Shape { cpu_millis: 1_000, ..Shape::default() },
-                count => Shape { accelerators: count, ..Shape::default() },
-            },
+            size: part.size(),
             devices: Some(free.take(part.count as usize).collect()),
             units,
             sold_at: Some(self.leases.clock.now()),
@@ -164,7 +182,8 @@ impl Machines {
 #[async_trait]
 impl Engine for Arc<Machines> {
     fn describe(&self) -> Capabilities {
-        Capabilities { name: self.name.clone(), markets: vec![Market::Owned], places: Vec::new() }
+        let place = Place { cloud: "local".to_owned(), region: self.inventory.name.clone() };
+        Capabilities { name: self.name.clone(), markets: vec![Market::Owned], places: vec![place] }
     }
 
     async fn changed(&self) {
@@ -198,7 +217,7 @@ impl Engine for Arc<Machines> {
             foreign: Shape::default(),
             domains: BTreeMap::new(),
             health: Health::Ready,
-            rate: NanoUsd(0),
+            rate: self.rate,
         }])
     }
 

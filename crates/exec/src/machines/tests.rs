@@ -8,7 +8,8 @@ fn machine(root: &std::path::Path) -> Arc<Machines> {
     let accelerators = (0..4).map(accelerator).collect();
     let inventory = Inventory { name: "lab".to_owned(), accelerators, cpus: 2, memory_bytes: 1 << 30 };
     let clock = Arc::new(WorldClock::real(Time(1_000_000)));
-    Machines::open("machines", root.to_owned(), inventory, clock, PathBuf::from("/bin/true")).expect("opened")
+    Machines::open("machines", root.to_owned(), (inventory, NanoUsd(4_000_000_000)), clock, PathBuf::from("/bin/true"))
+        .expect("opened")
 }
 
 fn group(seq: u64) -> DecisionId {
@@ -49,6 +50,8 @@ async fn no_two_leases_have_one_accelerator() {
     assert_eq!(devices(&machine, 3, 0), ["GPU-1", "GPU-2", "GPU-3"]);
     ask(&machine, 3, "H200x3", 1).expect("the same again");
     assert_eq!(capacity(&machine, "H200x3").await, 1);
+    let prices: Vec<i64> = machine.offers().await.expect("offers").iter().map(|offer| offer.price_per_hour.0).collect();
+    assert_eq!(prices, [1, 2, 3, 4, 0].map(|dollars| dollars * 1_000_000_000), "by accelerators, as the ledger has it");
 }
 
 #[tokio::test]

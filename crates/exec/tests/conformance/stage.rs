@@ -46,6 +46,8 @@ pub trait Stage: Sized {
     fn kill_keepers(&self, lease: LeaseId);
     /// Whether the lease has a control group.
     fn is_grouped(&self, lease: LeaseId) -> bool;
+    /// What a program sees of the accelerators of a lease that nobody else is on.
+    fn all_devices(&self) -> &str;
     /// The market takes a lease away, with or without a notice.
     fn take(&self, lease: LeaseId, notice: Option<Span>);
 

@@ -1,4 +1,4 @@
-//! The simulated engine on a stage: its machines are processes here.
+//! Engines whose machines are processes here, on a stage: the simulated one, the same behind a socket, and owned machines.
 
 use crate::stage::Stage;
 use rustix::process::{Pid, Signal, kill_process};
@@ -9,16 +9,31 @@ use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
-use windfall_core::{LeaseId, Market, OfferId, Span, Time, Want, WorkloadId};
+use windfall_core::{LeaseId, Market, NanoUsd, Offer, OfferId, Span, Time, Want, WorkloadId};
 use windfall_exec::{
-    AgentLink, Engine, EngineServer, Interrupt, LocalLink, RemoteEngine, Replay, Simulated, WorldClock,
+    Accelerator, AgentLink, Engine, EngineServer, Interrupt, Inventory, LocalLink, Machines, RemoteEngine, Replay,
+    Simulated, WorldClock,
 };
 
-/// `APART` puts the engine behind a socket, as one in a process of its own is.
-pub struct SimulatedStage<const APART: bool> {
+/// The engine is in this process.
+pub const SIMULATED: u8 = 0;
+/// It is behind a socket, as one in a process of its own.
+pub const APART: u8 = 1;
+/// Owned machines.
+pub const MACHINES: u8 = 2;
+
+/// Where an engine's machines come from.
+#[derive(Clone)]
+enum Ground {
+    Replay(Replay),
+    /// One machine with so many accelerators.
+    Owned(u32),
+}
+
+pub struct LocalStage<const KIND: u8> {
     dir: tempfile::TempDir,
     work: PathBuf,
-    replay: Replay,
+    ground: Ground,
     /// None only while it is opened anew.
     runtime: Option<Runtime>,
     engine: Option<(Arc<dyn Engine>, Arc<LocalLink>)>,
@@ -42,19 +57,29 @@ fn program() -> PathBuf {
     BUILT.get_or_init(build).clone()
 }
 
-impl<const APART: bool> SimulatedStage<APART> {
-    fn engine_on(runtime: &Runtime, root: PathBuf, replay: Replay) -> (Arc<dyn Engine>, Arc<LocalLink>) {
+impl<const KIND: u8> LocalStage<KIND> {
+    fn engine_on(runtime: &Runtime, root: PathBuf, ground: Ground) -> (Arc<dyn Engine>, Arc<LocalLink>) {
         let clock = Arc::new(WorldClock::replayed(Time(1_000_000), 60));
         let link = LocalLink::new(Arc::clone(&clock));
         let engine: Arc<dyn Engine> = runtime.block_on(async {
-            if APART {
-                let socket = root.with_extension("sock");
-                let _ = std::fs::remove_file(&socket);
-                let listener = UnixListener::bind(&socket).unwrap();
-                tokio::spawn(serve(listener, root, replay));
-                Arc::new(RemoteEngine::open(NAME, &socket, clock).await) as Arc<dyn Engine>
-            } else {
-                Arc::new(Simulated::open(NAME, root, replay, clock, program(), true).await.unwrap())
+            match ground {
+                Ground::Replay(replay) if KIND == APART => {
+                    let socket = root.with_extension("sock");
+                    let _ = std::fs::remove_file(&socket);
+                    let listener = UnixListener::bind(&socket).unwrap();
+                    tokio::spawn(serve(listener, root, replay));
+                    Arc::new(RemoteEngine::open(NAME, &socket, clock).await) as Arc<dyn Engine>
+                }
+                Ground::Replay(replay) => {
+                    Arc::new(Simulated::open(NAME, root, replay, clock, program(), true).await.unwrap())
+                }
+                Ground::Owned(count) => {
+                    let named = |number: u32| Accelerator { model: "H200".to_owned(), device: number.to_string() };
+                    let accelerators = (0..count).map(named).collect();
+                    let inventory = Inventory { name: "lab".to_owned(), accelerators, cpus: 2, memory_bytes: 1 << 30 };
+                    let rate = NanoUsd(64_000_000_000);
+                    Arc::new(Machines::open("machines", root, (inventory, rate), clock, program()).unwrap())
+                }
             }
         });
         (engine, link)
@@ -64,13 +89,13 @@ impl<const APART: bool> SimulatedStage<APART> {
         self.dir.path().join("leases")
     }
 
-    fn open_on(replay: Replay) -> Self {
+    fn open_on(ground: Ground) -> Self {
         let dir = tempfile::Builder::new().prefix("windfall-conformance-").tempdir().unwrap();
         let work = dir.path().join("work");
         std::fs::create_dir(&work).unwrap();
         let runtime = Runtime::new().unwrap();
-        let engine = Self::engine_on(&runtime, dir.path().join("leases"), replay.clone());
-        Self { dir, work, replay, runtime: Some(runtime), engine: Some(engine) }
+        let engine = Self::engine_on(&runtime, dir.path().join("leases"), ground.clone());
+        Self { dir, work, ground, runtime: Some(runtime), engine: Some(engine) }
     }
 }
 
@@ -100,14 +125,14 @@ fn scarce() -> Replay {
 /// A recording with up to four machines a zone.
 const FOUR_NODES: &str = "aws-v100-4-nodes-2023";
 
-impl<const APART: bool> Stage for SimulatedStage<APART> {
+impl<const KIND: u8> Stage for LocalStage<KIND> {
     fn open() -> Self {
         let replay = Replay { market: windfall_sim::STEADY.to_owned(), zones: Vec::new(), from: Span::ZERO };
-        Self::open_on(replay)
+        Self::open_on(if KIND == MACHINES { Ground::Owned(64) } else { Ground::Replay(replay) })
     }
 
     fn scarce() -> Self {
-        let stage = Self::open_on(scarce());
+        let stage = Self::open_on(if KIND == MACHINES { Ground::Owned(4) } else { Ground::Replay(scarce()) });
         // Behind a socket it begins by itself.
         stage.engine().recording().into_iter().for_each(|recording| recording.begin_anew());
         stage
@@ -119,7 +144,7 @@ impl<const APART: bool> Stage for SimulatedStage<APART> {
             runtime.shutdown_background();
         }
         let runtime = Runtime::new().unwrap();
-        self.engine = Some(Self::engine_on(&runtime, self.root(), self.replay.clone()));
+        self.engine = Some(Self::engine_on(&runtime, self.root(), self.ground.clone()));
         self.runtime = Some(runtime);
     }
 
@@ -137,13 +162,14 @@ impl<const APART: bool> Stage for SimulatedStage<APART> {
 
     fn want(&self) -> Want {
         let offers = self.wait_for(self.engine().offers()).unwrap();
-        let spot = offers.into_iter().find(|offer| offer.market == Market::Spot).unwrap();
-        Want::of(WorkloadId(1), spot.id, 1)
+        // Of a machine, enough accelerators to tell them apart.
+        let usual = |offer: &Offer| offer.market == Market::Spot || offer.accelerators == 3;
+        Want::of(WorkloadId(1), offers.into_iter().find(usual).unwrap().id, 1)
     }
 
     fn other(&self) -> (OfferId, u32) {
         let offers = self.wait_for(self.engine().offers()).unwrap();
-        let other = offers.into_iter().filter(|offer| offer.market == Market::Spot);
+        let other = offers.into_iter().filter(|offer| offer.market != Market::OnDemand);
         let other = other.max_by_key(|offer| offer.capacity).unwrap();
         (other.id, other.capacity.unwrap())
     }
@@ -193,13 +219,17 @@ impl<const APART: bool> Stage for SimulatedStage<APART> {
         groups.contains(&format!("windfall-{lease}"))
     }
 
+    fn all_devices(&self) -> &str {
+        if KIND == MACHINES { "0,1,2" } else { "all of them" }
+    }
+
     fn take(&self, lease: LeaseId, notice: Option<Span>) {
         let how = notice.map_or(Interrupt::Without, Interrupt::WithNotice);
         self.wait_for(self.engine().interrupt(lease, how)).unwrap();
     }
 }
 
-impl<const APART: bool> Drop for SimulatedStage<APART> {
+impl<const KIND: u8> Drop for LocalStage<KIND> {
     fn drop(&mut self) {
         drop(self.engine.take());
         if let Some(runtime) = self.runtime.take() {
