@@ -13,6 +13,7 @@ pub const WORDS: &[(&str, &str)] = &[
     ("offer", "what can be leased: a kind of machine in a place, on a market, at a price"),
     ("spot", "machines that are cheap because the cloud may take them back, with a short notice"),
     ("on-demand", "machines at the list price that stay until they are given back"),
+    ("owned", "machines of one's own, given in parts: so many accelerators, or a processor"),
     ("interruption", "a spot lease that the cloud took back while the job needed it"),
     ("stint", "one run of the program, from a start to a stop; a job has as many as it was started"),
     ("start, restart", "from asking for a machine until the program makes progress"),

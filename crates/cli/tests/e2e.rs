@@ -12,6 +12,7 @@ mod e2e {
     mod everyday;
     mod homes;
     mod kills;
+    mod machines;
     mod processes;
     mod programs;
     mod promises;

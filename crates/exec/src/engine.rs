@@ -14,7 +14,7 @@ use windfall_core::{
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// What an engine can do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capabilities {
     /// Its name, as offers give it.
     pub name: String,
@@ -22,6 +22,9 @@ pub struct Capabilities {
     pub markets: Vec<Market>,
     /// Where it sells.
     pub places: Vec<Place>,
+    /// The machines that it has from the beginning, in words for people.
+    #[serde(default)]
+    pub machines: Vec<String>,
 }
 
 /// Why an engine did not do what it was asked: a class that can be decided on, never text to parse.

@@ -103,7 +103,7 @@ async fn talk(socket: &Path, asked: &Asked) -> io::Result<String> {
 #[async_trait]
 impl Engine for RemoteEngine {
     fn describe(&self) -> Capabilities {
-        let unknown = || Capabilities { name: self.name.clone(), markets: Vec::new(), places: Vec::new() };
+        let unknown = || Capabilities { name: self.name.clone(), ..Capabilities::default() };
         self.known.get().cloned().unwrap_or_else(unknown)
     }
 

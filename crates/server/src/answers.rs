@@ -7,6 +7,7 @@ use crate::cycle::{Refused, Ticket};
 use crate::keeper::{Ask, Keeper, Reply, Waiting};
 use crate::problem;
 use crate::refusals::refusal;
+use std::time::Instant;
 use windfall_core::brain::Job;
 use windfall_core::record::Subject;
 use windfall_core::{Event, JobSpec, Workload, WorkloadId};
@@ -19,7 +20,7 @@ impl Keeper {
             Ask::Submit(prepared, reply) => self.admit(*prepared, reply),
             Ask::Tell(event, reply) => self.tell(event, reply),
             Ask::Shutdown(reply) => {
-                self.ending = true;
+                self.ending = Some(Instant::now());
                 let _ = reply.send(Ok(()));
             }
             Ask::Explain(id, reply) => {

@@ -5,16 +5,17 @@ use crate::api_types::{DatabaseAway, EngineView, ExplainAnswer, Hello, JobAnswer
 use crate::archive::Archive;
 use crate::cycle::{Refused, path_in_use};
 use crate::durable::Durable;
+use crate::refusals::refusal;
 use crate::{history, problem};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 use windfall_core::brain::Explanation;
-use windfall_core::english::{counted, with_causes};
+use windfall_core::english::with_causes;
 use windfall_core::view::{JobView, State};
 use windfall_core::worker::WorkerView;
-use windfall_core::{Brain, LeaseId, LedgerRow, Node, Time, WorkloadId};
+use windfall_core::{Brain, LeaseId, LedgerRow, Time, WorkloadId};
 use windfall_exec::{AgentLink, Recording, WorldClock};
 use windfall_store::{LedgerQuery, StoreError};
 
@@ -83,9 +84,8 @@ impl Reader {
         let engines = &self.archive.engines;
         let view = |name: String| {
             let recording = engines.recordings().find(|(engine, _)| **engine == name).map(|(_, known)| known);
-            let own = |node: &&Node| brain.pools().any(|pool| pool.id == node.pool && pool.engine == name);
             EngineView {
-                machines: brain.nodes().filter(own).map(what_it_has).collect(),
+                machines: engines.get(&name).map(|engine| engine.describe().machines).unwrap_or_default(),
                 zones: recording.map(Recording::zones).unwrap_or_default(),
                 replays: recording.map(|recording| recording.name().to_owned()),
                 silent_since: brain.silent_since(&name),
@@ -143,6 +143,19 @@ impl Reader {
         }
     }
 
+    /// Refuses at once what only the store knows while that is away: waiting for it would end in the same answer.
+    pub fn store_is_there(&self) -> Result<(), Problem> {
+        match &self.standing.borrow().away {
+            None => Ok(()),
+            Some((_, why)) => Err(refusal(&Refused::Away { why: why.clone() })),
+        }
+    }
+
+    async fn find(&self, id: WorkloadId) -> Result<JobView, Problem> {
+        self.store_is_there()?;
+        self.archive.find(id).await
+    }
+
     /// One job, live or ended.
     pub async fn job(&self, id: WorkloadId) -> Result<JobAnswer, Problem> {
         let known = self.durable.read(|brain| {
@@ -152,7 +165,7 @@ impl Reader {
             Some((job, settled, leases_under(brain, id)))
         });
         let Some((job, settled, leases)) = known else {
-            return Ok(self.archive.ended_job(self.archive.find(id).await?).await);
+            return Ok(self.archive.ended_job(self.find(id).await?).await);
         };
         let workers = self.workers_of(id, &leases);
         let away = self.standing.borrow().away.as_ref().map(|(_, why)| format!("the database is away: {why}"));
@@ -179,7 +192,7 @@ impl Reader {
         let present = self.workers_of(id, &leases);
         let job = match known {
             Some(view) => view,
-            None => self.archive.find(id).await?,
+            None => self.find(id).await?,
         };
         Ok(self.archive.ended_workers(&job).into_iter().chain(present).collect())
     }
@@ -210,8 +223,9 @@ impl Reader {
         let (known, durable) = self.durable.read(|brain| (brain.view(id, now), brain.explain(id, now)));
         let job = match known {
             Some(view) => view,
-            None => self.archive.find(id).await?,
+            None => self.find(id).await?,
         };
+        self.store_is_there()?;
         let refused = |error: StoreError| problem(503, "store-refused", &with_causes(&error));
         let rows = self.archive.store.rows_of(id.0, 0, 100_000).await.map_err(refused)?;
         let of_job = LedgerQuery { workload: Some(id.0), ..LedgerQuery::default() };
@@ -233,13 +247,4 @@ fn leases_under(brain: &Brain, id: WorkloadId) -> Vec<LeaseId> {
     let shared = shared.filter(|lease| brain.lease(*lease).is_some());
     let leases: BTreeSet<LeaseId> = brain.leases_of(id).map(|lease| lease.id).chain(shared).collect();
     leases.into_iter().collect()
-}
-/// A machine in a few words: its name, and what jobs can have of it.
-fn what_it_has(node: &Node) -> String {
-    let name = node.id.0.rsplit('/').next().unwrap_or_default();
-    let processors = counted(node.capacity.cpu_millis / 1_000, "processor");
-    match node.capacity.accelerators {
-        0 => format!("{name} with {processors}"),
-        count => format!("{name} with {}:{count} and {processors}", node.accelerator),
-    }
 }

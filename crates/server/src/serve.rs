@@ -276,7 +276,7 @@ async fn serve_from(
         began,
         idle_after: settings.idle_after,
         last_used: Instant::now(),
-        ending: false,
+        ending: None,
         bound: settings.bound.clone(),
     };
     let keeper = tokio::spawn(keeper.run());

@@ -21,8 +21,12 @@ pub async fn ask_about(client: &Client, job: &str) -> Result<u64, Failure> {
 /// The number of a job that is named by number or by name; of several with one name, the newest.
 async fn resolve(client: &Client, job: &str) -> Result<u64, Failure> {
     let number: Option<u64> = job.parse().ok();
+    // Of a live job no database is asked. Somebody may call a job 2026: it is meant when there is no such number yet.
+    let live: Vec<JobView> = client.get("/v1/jobs?limit=1").await?;
+    if let Some(number) = number.filter(|number| live.first().is_some_and(|job| *number <= job.id.0)) {
+        return Ok(number);
+    }
     let newest: Vec<JobView> = client.get("/v1/jobs?all=true&limit=1").await?;
-    // Somebody may call a job 2026: it is meant when there is no such number yet.
     if let Some(number) = number.filter(|number| newest.first().is_some_and(|job| *number <= job.id.0)) {
         return Ok(number);
     }

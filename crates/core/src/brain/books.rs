@@ -27,7 +27,7 @@ impl Lease {
     }
 
     /// Workloads that have it, or a part of it.
-    pub(super) fn workloads(&self) -> impl Iterator<Item = WorkloadId> {
+    pub fn workloads(&self) -> impl Iterator<Item = WorkloadId> {
         self.workload.into_iter().chain(self.sharers.iter().map(|sharer| sharer.stint.workload))
     }
 

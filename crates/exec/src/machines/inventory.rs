@@ -1,7 +1,10 @@
 //! What this computer has: accelerators as the NVIDIA driver shows them, processors and memory as the kernel does.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
+use windfall_core::english::counted;
 use windfall_core::pool::Shape;
 
 /// What a computer has.
@@ -46,12 +49,31 @@ impl Inventory {
         }
     }
 
+    /// How many accelerators of each model.
+    pub fn models(&self) -> BTreeMap<&str, u32> {
+        let mut models = BTreeMap::new();
+        for accelerator in &self.accelerators {
+            *models.entry(accelerator.model.as_str()).or_default() += 1;
+        }
+        models
+    }
+
     pub fn shape(&self) -> Shape {
         Shape {
             accelerators: self.accelerators.len() as u32,
             cpu_millis: u64::from(self.cpus) * 1_000,
             memory_bytes: self.memory_bytes,
         }
+    }
+}
+
+impl fmt::Display for Inventory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} with ", self.name)?;
+        for (model, count) in self.models() {
+            write!(f, "{model}:{count} and ")?;
+        }
+        f.write_str(&counted(self.cpus.into(), "processor"))
     }
 }
 

@@ -69,13 +69,9 @@ impl Machines {
 
     /// Every part that the machine can give when nobody has anything of it.
     fn parts(&self) -> Vec<Part> {
-        let mut models: BTreeMap<&str, u32> = BTreeMap::new();
-        for accelerator in &self.inventory.accelerators {
-            *models.entry(&accelerator.model).or_default() += 1;
-        }
-        let sizes = models
-            .into_iter()
-            .flat_map(|(model, count)| (1..=count).map(move |count| Part { model: model.to_owned(), count }));
+        let models = self.inventory.models().into_iter();
+        let sizes =
+            models.flat_map(|(model, count)| (1..=count).map(move |count| Part { model: model.to_owned(), count }));
         sizes.chain([Part { model: String::new(), count: 0 }]).collect()
     }
 
@@ -183,7 +179,8 @@ impl Machines {
 impl Engine for Arc<Machines> {
     fn describe(&self) -> Capabilities {
         let place = Place { cloud: "local".to_owned(), region: self.inventory.name.clone() };
-        Capabilities { name: self.name.clone(), markets: vec![Market::Owned], places: vec![place] }
+        let machines = vec![self.inventory.to_string()];
+        Capabilities { name: self.name.clone(), markets: vec![Market::Owned], places: vec![place], machines }
     }
 
     async fn changed(&self) {

@@ -151,6 +151,7 @@ impl Engine for Arc<Simulated> {
             name: self.position.engine().to_owned(),
             markets: vec![Market::Spot, Market::OnDemand],
             places: self.position.places(),
+            machines: Vec::new(),
         }
     }
 

@@ -36,6 +36,7 @@ pub(super) async fn ledger(
     asker: Asker,
     Query(wanted): Query<Wanted>,
 ) -> Result<Json<LedgerPage>, Problem> {
+    api.reader.store_is_there()?;
     let limit = wanted.limit.unwrap_or(USUAL).clamp(1, MOST);
     let (mut after, mut upto, mut stored) = (wanted.after, api.reader.last_ledger_row(), Vec::new());
     // What is open is added up for the last page only, and is of the moment of its last row: what became durable between a

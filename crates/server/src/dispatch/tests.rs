@@ -41,7 +41,7 @@ fn offer(zone: &str) -> Offer {
 #[async_trait]
 impl Engine for Scripted {
     fn describe(&self) -> Capabilities {
-        Capabilities { name: "scripted".to_owned(), markets: Vec::new(), places: Vec::new() }
+        Capabilities { name: "scripted".to_owned(), ..Capabilities::default() }
     }
     async fn offers(&self) -> Result<Vec<Offer>, EngineError> {
         Ok(self.offers.clone())

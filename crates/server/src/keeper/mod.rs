@@ -41,6 +41,8 @@ const KEEP_LOG: Span = Span::hours(30 * 24);
 const CUT_EVERY: Duration = Duration::from_secs(3_600);
 /// Time to take the lead and to load; a large state takes seconds.
 const LEAD_WITHIN: Duration = Duration::from_secs(120);
+/// How long a server that is told to end goes on until machines are given back that nobody uses any more.
+const GIVE_BACK: Duration = Duration::from_secs(10);
 /// How long a server that ends waits until engines have forgotten what is gone.
 const TIDY_UP: Duration = Duration::from_secs(5);
 /// Requests taken into one batch.
@@ -159,8 +161,8 @@ pub struct Keeper {
     pub(crate) began: Instant,
     pub(crate) idle_after: Duration,
     pub(crate) last_used: Instant,
-    /// It was told to end.
-    pub(crate) ending: bool,
+    /// Since when it is told to end.
+    pub(crate) ending: Option<Instant>,
     /// The process without which it ends.
     pub(crate) bound: Option<Bound>,
 }
@@ -188,7 +190,8 @@ impl Keeper {
                 Step::Rest { world, real } => {
                     self.answer_decided();
                     let idle = self.last_used.max(self.asked.at()).elapsed() > self.idle_after;
-                    if self.ending || (idle && self.cycle.brain().leases().next().is_none()) {
+                    let ends = self.ending.is_some_and(|since| since.elapsed() > GIVE_BACK || !self.owes());
+                    if ends || (idle && self.cycle.brain().leases().next().is_none()) {
                         return None;
                     }
                     let rested = self.rest(world, real).await?;
@@ -212,6 +215,14 @@ impl Keeper {
                 }
             }
         }
+    }
+
+    /// Whether it holds machines that nobody uses any more: the next server may be started in a month, and until then they
+    /// would be paid for.
+    fn owes(&self) -> bool {
+        let brain = self.cycle.brain();
+        let is_over = |id| brain.job(id).is_none_or(|job| job.ended.is_some());
+        brain.leases().any(|lease| lease.is_releasing() || lease.workloads().all(is_over))
     }
 
     /// Tells those who wait that there is something to see.
@@ -262,8 +273,8 @@ impl Keeper {
         for ask in asks {
             self.take(ask);
         }
-        if self.bound.as_ref().is_some_and(Bound::is_gone) {
-            self.ending |= self.abandon();
+        if self.bound.as_ref().is_some_and(Bound::is_gone) && self.abandon() {
+            self.ending = Some(self.began);
         }
         Some(rested)
     }

@@ -207,6 +207,27 @@ fn nobody_waits_for_a_saving_of_a_cent_while_spot_can_be_had() {
 }
 
 /// The same, running on one of the offers.
+/// Also where the work is a small part of the plan's tick.
+#[test]
+fn on_a_flat_price_waiting_never_costs_less_than_spot_that_can_be_had() {
+    let model = std::sync::Arc::new(Model::embedded());
+    for hours in [10, 20, 40] {
+        let prices = [0.97, 3.06].map(NanoUsd::from_dollars);
+        let (time, restart) = (Span::hours(hours), Span::seconds(360));
+        let plan = PlanTerms::of(Span::seconds(195), restart, prices, time, time - Span::minutes(1));
+        let plan = std::sync::Arc::new(Plan::solve(&model, plan));
+        for minutes in [1, 3, 6, 20, 60] {
+            let mut sight = sight(&plan, &model, Span::minutes(minutes), time, true);
+            sight.restart = restart;
+            let choice = foresight(&sight);
+            assert!(
+                matches!(&choice, (Choice::Take(offer), _) if offer.0.ends_with("spot")),
+                "{minutes} of {hours}: {choice:?}"
+            );
+        }
+    }
+}
+
 fn running_on(offer: &str, sight: Sight) -> Sight {
     let seen = sight.offers.iter().find(|seen| seen.id == OfferId::new(offer)).expect("it is offered");
     let present = Present { offer: seen.id.clone(), market: seen.market, running: true, since: sight.now };

@@ -14,6 +14,10 @@ const TIE: f64 = 1e-3;
 const PUT_OFF: f64 = 0.05;
 /// For a saving below this no job waits, however large a share it is.
 const WORTH_WAITING_AT_LEAST: NanoUsd = NanoUsd(10_000_000);
+/// Work is short that takes at most so many of the plan's ticks,
+const SHORT: i64 = 4;
+/// and could be begun anew so many times until its deadline.
+const TRIES: i64 = 8;
 /// A move between zones must be better by this share of what changeovers are expected to cost there: that is an
 /// estimate, while the price is known.
 const MOVE_MARGIN: f64 = 1.0;
@@ -245,13 +249,40 @@ impl<'a> Situation<'a> {
             true => (self.starting, self.held),
             false => (self.sight.restart, self.idle),
         };
-        let later = if self.ends_within(starting) { 0.0 } else { self.expect(slack, firmly, other_firm) };
+        let firm = match (self.is_short(starting), self.ends_within(starting)) {
+            (true, _) => self.ticks(self.need + starting),
+            (false, true) => self.paid(starting),
+            (false, false) => self.paid(starting) + self.expect(slack, firmly, other_firm),
+        };
         let may_wait = self.idle >= self.step.max(self.sight.margins.tick);
         Weighed {
-            firm: self.paid(starting) + later,
+            firm,
             spot: self.zone().and_then(|zone| Some((zone, self.on_spot(zone)?))),
-            wait: may_wait.then(|| self.expect(self.idle - self.step, idle, other_idle)),
+            wait: may_wait.then(|| self.expect(self.idle - self.step, idle, other_idle).max(self.least())),
         }
+    }
+
+    /// The least that the rest can cost whenever it is begun: a start and the work, at the lowest price there is.
+    fn least(&self) -> f64 {
+        let lowest = self.sight.offers.iter().map(|seen| self.price(seen)).fold(f64::INFINITY, f64::min);
+        self.ticks(self.need + self.sight.restart) * lowest.min(1.0)
+    }
+
+    fn ticks(&self, span: Span) -> f64 {
+        span.0 as f64 / self.plan.terms().tick.0 as f64
+    }
+
+    /// Whether all that is left is a few of the plan's ticks, with time for many tries: the grid is too coarse for that, and what
+    /// it costs is plain.
+    fn is_short(&self, starting: Span) -> bool {
+        let once = self.need + self.sight.restart;
+        self.need + starting <= self.plan.terms().tick.scaled(SHORT, 1) && self.idle >= once.scaled(TRIES, 1)
+    }
+
+    /// The chance that what is up does not last for so long.
+    fn lost_within(&self, span: Span) -> f64 {
+        let ends: f64 = self.believed.iter().map(|believed| believed.ends).sum();
+        1.0 - libm::pow((1.0 - ends).max(0.0), span.0 as f64 / self.step.0.max(1) as f64)
     }
 
     fn holds(&self, zone: &Seen) -> bool {
@@ -265,6 +296,12 @@ impl<'a> Situation<'a> {
             if holds { (self.starting, self.held) } else { (self.sight.restart, self.idle - self.sight.restart) };
         let firm = self.sight.firm()?.price.0.max(1) as f64;
         let entry = if holds { 0.0 } else { zone.entry.0 as f64 / self.firm_tick() };
+        if self.is_short(starting) {
+            let all = self.need + starting;
+            // A loss costs another start; what was saved is not done again.
+            let paid = self.ticks(all) + self.lost_within(all) * self.ticks(self.sight.restart);
+            return Some(paid * self.price(zone) + entry);
+        }
         let now = self.paid(starting) * zone.price.0 as f64 / firm + entry;
         match self.ends_within(starting) {
             true => Some(now),
