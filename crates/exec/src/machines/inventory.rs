@@ -58,6 +58,7 @@ impl Inventory {
         models
     }
 
+    /// All of it together.
     pub fn shape(&self) -> Shape {
         Shape {
             accelerators: self.accelerators.len() as u32,

@@ -7,6 +7,7 @@ mod groups;
 mod leases;
 mod nodes;
 mod nothing_more;
+mod owned;
 mod programs;
 mod promises;
 mod rules;

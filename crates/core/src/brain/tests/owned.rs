@@ -1,0 +1,68 @@
+//! Machines of one's own: given in parts, and waited for.
+
+use super::*;
+use crate::spec::Ask;
+
+/// A machine of four accelerators and two processors, as its engine shows it while nobody uses it.
+fn lab() -> World {
+    let mut world =
+        World { brain: Brain::new(Installation(7), Config::default()), now: Time(1_000_000), decided: Vec::new() };
+    for count in [0, 1, 2, 3, 4] {
+        part(&mut world, count, Some(4_u32.checked_div(count).unwrap_or(2)));
+    }
+    world
+}
+
+fn id(count: u32) -> String {
+    format!("lab/node/{count}/owned")
+}
+
+fn part(world: &mut World, count: u32, capacity: Option<u32>) {
+    world.offer_of(if count == 0 { "" } else { "H200" }, &id(count), 0.0, capacity);
+    let offer = world.brain.offer(&OfferId::new(&id(count))).expect("seen").clone();
+    world.event(Event::OfferSeen { offer: Offer { market: Market::Owned, accelerators: count, ..offer } });
+}
+
+fn asks(count: u32) -> JobSpec {
+    let resources = if count == 0 { Vec::new() } else { vec![Ask::of("H200", count)] };
+    JobSpec { resources, ..job(1, None) }
+}
+
+fn asked_for(decisions: &[Decision]) -> Vec<String> {
+    let offer = |decision: &Decision| match decision {
+        Decision::Acquire { want } => Some(want.alternatives[0].offer.to_string()),
+        _ => None,
+    };
+    decisions.iter().filter_map(offer).collect()
+}
+
+#[test]
+fn nobody_gets_more_of_an_owned_machine_than_is_asked_for() {
+    let mut world = lab();
+    for count in [3, 0, 1] {
+        world.submit(asks(count));
+        assert_eq!(asked_for(&world.decide()), [id(count)]);
+    }
+}
+
+#[test]
+fn who_finds_everything_in_use_waits_and_says_so_until_it_is_free() {
+    let mut world = lab();
+    let first = world.submit(asks(4));
+    world.decide();
+    world.up_all();
+    world.decide();
+    world.started(first);
+    for count in 1..=3 {
+        part(&mut world, count, Some(0));
+    }
+    let second = world.submit(asks(2));
+    assert_eq!(world.decide(), []);
+    let waits = world.view(second).waits_for;
+    assert_eq!(waits.as_deref(), Some("what it asks for is in use on owned machines"));
+    let third = world.submit(asks(4));
+    assert_eq!(world.decide(), [], "what is held is not shown as gone");
+    assert_eq!(world.view(third).waits_for, waits);
+    part(&mut world, 2, Some(1));
+    assert_eq!(asked_for(&world.decide()), [id(2)]);
+}
