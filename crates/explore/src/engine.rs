@@ -123,7 +123,8 @@ impl World {
 #[async_trait]
 impl Engine for InventedEngine {
     fn describe(&self) -> Capabilities {
-        Capabilities { name: self.name.clone(), markets: vec![Market::Spot, Market::OnDemand], places: Vec::new() }
+        let markets = vec![Market::Spot, Market::OnDemand];
+        Capabilities { name: self.name.clone(), markets, ..Capabilities::default() }
     }
 
     async fn offers(&self) -> Result<Vec<Offer>, EngineError> {
