@@ -304,8 +304,7 @@ async fn jobs(
     if query.all {
         let limit = query.limit.map_or(100, |_| most);
         let wanted = JobQuery { name: query.name, limit, before, ..JobQuery::default() };
-        api.reader.store_is_there()?;
-        let rows = api.reader.archive.store.jobs(&wanted).await;
+        let rows = api.reader.reading(api.reader.archive.store.jobs(&wanted)).await?;
         let rows = rows.map_err(|error| problem(503, "store-refused", &error.to_string()))?;
         let known: BTreeSet<u64> = live.iter().map(|view| view.id.0).collect();
         let ended = rows.into_iter().filter(|row| !known.contains(&row.workload));

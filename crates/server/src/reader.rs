@@ -19,6 +19,9 @@ use windfall_core::{Brain, LeaseId, LedgerRow, Time, WorkloadId};
 use windfall_exec::{AgentLink, Recording, WorldClock};
 use windfall_store::{LedgerQuery, StoreError};
 
+/// How long a store that is away may take to answer a question.
+const WHILE_AWAY: Duration = Duration::from_secs(2);
+
 /// Jobs that are shown in one go: the loop waits for whoever reads, for a fraction of a millisecond.
 const AT_ONCE: usize = 32;
 
@@ -143,17 +146,16 @@ impl Reader {
         }
     }
 
-    /// Refuses at once what only the store knows while that is away: waiting for it would end in the same answer.
-    pub fn store_is_there(&self) -> Result<(), Problem> {
-        match &self.standing.borrow().away {
-            None => Ok(()),
-            Some((_, why)) => Err(refusal(&Refused::Away { why: why.clone() })),
-        }
+    /// Reads from the store. One that takes no commits may still be read, as on a full disk; while it is away, an answer is not
+    /// waited for as long as it would be otherwise.
+    pub async fn reading<T>(&self, read: impl Future<Output = T>) -> Result<T, Problem> {
+        let away = self.standing.borrow().away.as_ref().map(|(_, why)| why.clone());
+        let Some(why) = away else { return Ok(read.await) };
+        tokio::time::timeout(WHILE_AWAY, read).await.map_err(|_| refusal(&Refused::Away { why }))
     }
 
     async fn find(&self, id: WorkloadId) -> Result<JobView, Problem> {
-        self.store_is_there()?;
-        self.archive.find(id).await
+        self.reading(self.archive.find(id)).await?
     }
 
     /// One job, live or ended.
@@ -225,11 +227,10 @@ impl Reader {
             Some(view) => view,
             None => self.find(id).await?,
         };
-        self.store_is_there()?;
         let refused = |error: StoreError| problem(503, "store-refused", &with_causes(&error));
-        let rows = self.archive.store.rows_of(id.0, 0, 100_000).await.map_err(refused)?;
+        let rows = self.reading(self.archive.store.rows_of(id.0, 0, 100_000)).await?.map_err(refused)?;
         let of_job = LedgerQuery { workload: Some(id.0), ..LedgerQuery::default() };
-        let ledger = self.archive.store.ledger(&of_job).await.map_err(refused)?;
+        let ledger = self.reading(self.archive.store.ledger(&of_job)).await?.map_err(refused)?;
         let present = present.or(durable);
         Ok(ExplainAnswer {
             lines: history::lines(&rows, &ledger, job.submitted_at),

@@ -36,7 +36,6 @@ pub(super) async fn ledger(
     asker: Asker,
     Query(wanted): Query<Wanted>,
 ) -> Result<Json<LedgerPage>, Problem> {
-    api.reader.store_is_there()?;
     let limit = wanted.limit.unwrap_or(USUAL).clamp(1, MOST);
     let (mut after, mut upto, mut stored) = (wanted.after, api.reader.last_ledger_row(), Vec::new());
     // What is open is added up for the last page only, and is of the moment of its last row: what became durable between a
@@ -45,7 +44,7 @@ pub(super) async fn ledger(
         let left = limit - stored.len() as u32;
         let (from_ms, before_ms) = (wanted.from, wanted.to);
         let query = LedgerQuery { after, upto, from_ms, before_ms, workload: None, limit: left };
-        let rows = api.reader.archive.store.ledger(&query).await;
+        let rows = api.reader.reading(api.reader.archive.store.ledger(&query)).await?;
         stored.extend(rows.map_err(|error| problem(503, "store-refused", &with_causes(&error)))?);
         if stored.len() == limit as usize {
             break api.reader.books_without_open();
