@@ -52,7 +52,7 @@ pub enum HomeError {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorldSettings {
     #[serde(flatten)]
-    pub supply: Supply,
+    pub world: World,
     /// How many times faster than life, at most 60: a notice must leave a program time to save.
     pub speed: u32,
     /// Where the state is kept when not in the directory itself: a `postgres://` address.
@@ -67,7 +67,7 @@ pub struct WorldSettings {
 /// Where machines come from. A world has one clock: recordings and real machines are never in one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Supply {
+pub enum World {
     /// A recorded market is replayed.
     Replay(Replay),
     /// This computer is used, at the time that it really is.
@@ -91,7 +91,7 @@ impl Default for WorldSettings {
     /// The world of a first run: two hours of us-west-2c in March 2023 that lose capacity three times.
     fn default() -> WorldSettings {
         WorldSettings {
-            supply: Supply::Replay(Replay {
+            world: World::Replay(Replay {
                 market: DEFAULT_MARKET.to_owned(),
                 zones: vec!["us-west-2c".to_owned()],
                 from: Span::seconds(8_461 * 195),
@@ -107,14 +107,14 @@ impl Default for WorldSettings {
 impl WorldSettings {
     /// This computer, as it is.
     pub fn local(accelerators: Vec<Stated>, rate: NanoUsd) -> WorldSettings {
-        WorldSettings { supply: Supply::Local { accelerators, rate }, speed: 1, ..WorldSettings::default() }
+        WorldSettings { world: World::Local { accelerators, rate }, speed: 1, ..WorldSettings::default() }
     }
 
     /// The recording that is replayed.
     pub fn replay(&self) -> Option<&Replay> {
-        match &self.supply {
-            Supply::Replay(replay) => Some(replay),
-            Supply::Local { .. } => None,
+        match &self.world {
+            World::Replay(replay) => Some(replay),
+            World::Local { .. } => None,
         }
     }
 
@@ -240,6 +240,7 @@ impl Home {
 pub fn private() {
     rustix::process::umask(Mode::from_raw_mode(0o077));
 }
+
 /// Descriptors that this process may have: very many agents are listened to at once. Programs inherit it, and some walk over
 /// all that they may have.
 const DESCRIPTORS: u64 = 65_536;

@@ -28,6 +28,7 @@ mod principal;
 mod probe;
 mod reader;
 mod refusals;
+mod rounds;
 mod save_paths;
 mod seal;
 mod serve;

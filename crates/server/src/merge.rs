@@ -2,15 +2,13 @@
 //! share of the whole, and always one that something else rests on: the end of a worker, a checkpoint, the loss of a lease.
 //! What is held back is kept: agents say a thing once.
 
+use crate::rounds::{Rounds, WITH_EACH};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 use std::time::Duration;
 use windfall_core::{Brain, Event, StintId};
 
 /// Rows of progress that all stints together may write a second: very many running jobs are told of less often.
 const MOST_A_SECOND: u32 = 200;
-/// Stints that are looked at with each event, whether they are over.
-const LOOKED_AT: usize = 2;
 
 /// Progress of stints: what the log was told of, and what waits.
 #[derive(Debug, Default)]
@@ -18,8 +16,7 @@ pub(crate) struct ProgressMerge {
     stints: BTreeMap<StintId, Told>,
     /// Those whose last word waits only for its time, by when they were last told of.
     waiting: BTreeSet<(Duration, StintId)>,
-    /// The last stint that was looked at, whether it is over.
-    looked_at: Option<StintId>,
+    rounds: Rounds<StintId>,
 }
 
 #[derive(Debug)]
@@ -88,14 +85,11 @@ impl ProgressMerge {
     /// Looks at some stints, each in its turn, and drops those that are over.
     fn drop_some_that_are_over(&mut self, brain: &Brain, news: usize) {
         let present = |stint: &StintId| brain.job(stint.workload)?.stint.as_ref().map(|stint| stint.id);
-        let after = self.looked_at.take().map_or(Bound::Unbounded, Bound::Excluded);
-        let next = self.stints.range((after, Bound::Unbounded)).map(|(stint, _)| *stint);
-        let next: Vec<StintId> = next.take(news * LOOKED_AT).collect();
+        let next = self.rounds.next(&self.stints, news * WITH_EACH);
         for stint in next.iter().filter(|stint| present(stint) != Some(**stint)) {
             self.let_go(*stint);
             self.stints.remove(stint);
         }
-        self.looked_at = next.into_iter().next_back();
     }
 }
 

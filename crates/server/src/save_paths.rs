@@ -2,15 +2,12 @@
 //! one inside another's. An entry may be of a job that is over, or of a commit that failed: whoever asks gets only those that
 //! the brain still shows there.
 
+use crate::rounds::{Rounds, WITH_EACH};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::path::Path;
 use windfall_core::brain::Job;
 use windfall_core::{Brain, WorkloadId};
-
-/// Entries that are looked at with each that is added, beside that one, whether their jobs are over: while jobs come as fast
-/// as they end, no more than about half of all that are kept are of jobs that are.
-const LOOKED_AT: usize = 2;
 
 /// The checkpoint paths of jobs.
 #[derive(Clone, Debug, Default)]
@@ -25,13 +22,12 @@ pub struct SavePaths {
 #[derive(Clone, Debug)]
 struct Savers<K> {
     jobs: BTreeMap<K, BTreeSet<WorkloadId>>,
-    /// The last one that was looked at.
-    looked_at: Option<K>,
+    rounds: Rounds<K>,
 }
 
 impl<K> Default for Savers<K> {
     fn default() -> Savers<K> {
-        Savers { jobs: BTreeMap::new(), looked_at: None }
+        Savers { jobs: BTreeMap::new(), rounds: Rounds::default() }
     }
 }
 
@@ -42,9 +38,7 @@ impl<K: Clone + Ord> Savers<K> {
 
     /// Looks at one and at the next few, and drops those whose jobs do not save there any more.
     fn tidy(&mut self, own: Option<K>, saves_at: impl Fn(WorkloadId, &K) -> bool) {
-        let after = self.looked_at.take().map_or(Bound::Unbounded, Bound::Excluded);
-        let next: Vec<K> =
-            self.jobs.range((after, Bound::Unbounded)).take(LOOKED_AT).map(|(at, _)| at.clone()).collect();
+        let next = self.rounds.next(&self.jobs, WITH_EACH);
         for at in next.iter().chain(&own) {
             let Some(jobs) = self.jobs.get_mut(at) else { continue };
             jobs.retain(|id| saves_at(*id, at));
@@ -52,7 +46,6 @@ impl<K: Clone + Ord> Savers<K> {
                 self.jobs.remove(at);
             }
         }
-        self.looked_at = next.into_iter().next_back();
     }
 }
 

@@ -6,7 +6,7 @@ use crate::bound::Bound;
 use crate::cycle::{Cycle, Habits, Moment};
 use crate::engines::Engines;
 use crate::folders::Folders;
-use crate::home::{Home, HomeError, RemoteSettings, Supply, WorldSettings, allow_many_descriptors, log, private};
+use crate::home::{Home, HomeError, RemoteSettings, World, WorldSettings, allow_many_descriptors, log, private};
 use crate::keeper::{Asked, Keeper};
 use crate::listener::PeerListener;
 use crate::notes;
@@ -114,13 +114,13 @@ pub(crate) fn check_replay(replay: &Replay) -> Result<(), SimulatedError> {
 
 /// Whether a world can be, before anything of it is written: its market, its zones, its speed, its database.
 pub async fn check_world(world: &WorldSettings) -> Result<(), ServeError> {
-    match &world.supply {
-        Supply::Replay(replay) => check_replay(replay)?,
-        Supply::Local { .. } if world.speed != 1 || !world.engines.is_empty() => {
+    match &world.world {
+        World::Replay(replay) => check_replay(replay)?,
+        World::Local { .. } if world.speed != 1 || !world.engines.is_empty() => {
             let text = "real machines run at the speed of life, and beside no recording: one world, one clock";
             return Err(ServeError::World(text.to_owned()));
         }
-        Supply::Local { .. } => {}
+        World::Local { .. } => {}
     }
     if !(1..=60).contains(&world.speed) {
         return Err(ServeError::World(format!("a world runs 1 to 60 times faster than life, not {}", world.speed)));
@@ -200,21 +200,21 @@ async fn serve_from(
         home.write_world(world)?;
     }
     let clock_file = home.clock();
-    let clock = Arc::new(match &world.supply {
-        Supply::Replay(_) => replayed_clock(cycle.brain().now(), &clock_file, world.speed),
-        Supply::Local { .. } => WorldClock::real(cycle.brain().now()),
+    let clock = Arc::new(match &world.world {
+        World::Replay(_) => replayed_clock(cycle.brain().now(), &clock_file, world.speed),
+        World::Local { .. } => WorldClock::real(cycle.brain().now()),
     });
     let program = PathBuf::from("/proc/self/exe");
     let leases = home.leases();
     let mut engines = Engines::default();
-    match &world.supply {
-        Supply::Replay(replay) => {
+    match &world.world {
+        World::Replay(replay) => {
             let apart = windfall_agent::control_groups_can_be_made();
             let simulated =
                 Simulated::open(SIMULATED, leases, replay.clone(), Arc::clone(&clock), program, apart).await?;
             engines.add(Arc::new(simulated));
         }
-        Supply::Local { accelerators, rate } => {
+        World::Local { accelerators, rate } => {
             let inventory = (Inventory::of_this_computer(accelerators), *rate);
             let unusable = |source| HomeError::Unusable { path: home.leases(), source };
             let machines = Machines::open(MACHINES, leases, inventory, Arc::clone(&clock), program);
@@ -301,9 +301,9 @@ const SIMULATED: &str = "simulated";
 const MACHINES: &str = "machines";
 
 fn engine_of(world: &WorldSettings) -> &'static str {
-    match &world.supply {
-        Supply::Replay(_) => SIMULATED,
-        Supply::Local { .. } => MACHINES,
+    match &world.world {
+        World::Replay(_) => SIMULATED,
+        World::Local { .. } => MACHINES,
     }
 }
 

@@ -11,7 +11,7 @@ use windfall_core::{NanoUsd, Span, WorkloadId};
 use windfall_server::api_types::{Hello, JobAnswer, Problem};
 use windfall_server::client::{Client, STATUS_JOBS, STORE_VARIABLE, startup_failure};
 use windfall_server::client::{Code, Failure};
-use windfall_server::home::{HomeError, RemoteSettings, Stated, Supply, WorldSettings};
+use windfall_server::home::{HomeError, RemoteSettings, Stated, World, WorldSettings};
 use windfall_server::{ServeError, Settings};
 use windfall_store::StoreError;
 
@@ -54,7 +54,7 @@ fn world(args: &UpArgs) -> Option<WorldSettings> {
         }
         false => WorldSettings::default(),
     };
-    if let Supply::Replay(replay) = &mut world.supply {
+    if let World::Replay(replay) = &mut world.world {
         if let Some(market) = market {
             replay.market.clone_from(market);
             replay.zones = Vec::new();
@@ -408,7 +408,8 @@ pub async fn down(here: &Here, args: &DownArgs) -> Result<Code, Failure> {
         println!("hint: {} did not answer: `windfall up` gives them back when it does", owing.join(", "));
     } else {
         println!("the server has ended; {} stay, and what runs goes on", counted(left as u64, "job"));
-        println!("hint: `windfall up` goes on with them; the replayed market stands still until then");
+        let until = if hello.replays().is_some() { "; the replayed market stands still until then" } else { "" };
+        println!("hint: `windfall up` goes on with them{until}");
     }
     Ok(Code::Done)
 }

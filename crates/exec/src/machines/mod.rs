@@ -37,6 +37,10 @@ struct Part {
 }
 
 impl Part {
+    fn name(&self) -> String {
+        if self.count == 0 { "cpu".to_owned() } else { format!("{}x{}", self.model, self.count) }
+    }
+
     fn size(&self) -> Shape {
         match self.count {
             0 => Shape { cpu_millis: 1_000, ..Shape::default() },
@@ -76,17 +80,20 @@ impl Machines {
     }
 
     fn offer_id(&self, part: &Part) -> OfferId {
-        let what = if part.count == 0 { "cpu".to_owned() } else { format!("{}x{}", part.model, part.count) };
-        OfferId::new(&format!("{}/{}/{what}/owned", self.name, self.inventory.name))
+        OfferId::new(&format!("{}/{}/{}/owned", self.name, self.inventory.name, part.name()))
     }
 
-    /// How many leases of a part there may be, those that are held included.
-    fn capacity(&self, part: &Part, held: &BTreeMap<LeaseId, Held>) -> u32 {
+    /// Leases of a part that there are.
+    fn given(&self, part: &Part, held: &BTreeMap<LeaseId, Held>) -> u32 {
         let id = self.offer_id(part);
-        let of_part = held.values().filter(|held| !held.is_gone() && held.marks.offer == id).count() as u32;
+        held.values().filter(|held| !held.is_gone() && held.marks.offer == id).count() as u32
+    }
+
+    /// Leases of a part that can still be given.
+    fn left(&self, part: &Part, held: &BTreeMap<LeaseId, Held>) -> u32 {
         match part.count {
-            0 => self.inventory.cpus,
-            count => of_part + self.free(&part.model, held).len() as u32 / count,
+            0 => self.inventory.cpus.saturating_sub(self.given(part, held)),
+            count => self.free(&part.model, held).len() as u32 / count,
         }
     }
 
@@ -106,7 +113,7 @@ impl Machines {
             cloud: "local".to_owned(),
             region: String::new(),
             zone: self.inventory.name.clone(),
-            instance_type: if part.count == 0 { "cpu".to_owned() } else { format!("{}x{}", part.model, part.count) },
+            instance_type: part.name(),
             market: Market::Owned,
             accelerator: part.model.clone(),
             accelerators: part.count,
@@ -144,9 +151,7 @@ impl Machines {
         };
         let begun = known.values().map(|marks| marks.units).max().unwrap_or(0);
         let had = asked.into_iter().find_map(|part| {
-            let id = self.offer_id(part);
-            let sold = held.values().filter(|held| !held.is_gone() && held.marks.offer == id).count() as u32;
-            let left = self.capacity(part, held).saturating_sub(sold);
+            let left = self.left(part, held);
             let units = if begun > 0 { begun } else { left.min(want.units) };
             let missing = units - (known.len() as u32).min(units);
             (left >= missing && units >= want.least.max(1)).then(|| self.marks(part, units, held, known))
@@ -189,7 +194,8 @@ impl Engine for Arc<Machines> {
 
     async fn offers(&self) -> Result<Vec<Offer>, EngineError> {
         let held = self.leases.held();
-        Ok(self.parts().iter().map(|part| self.offer(part, self.capacity(part, &held))).collect())
+        let capacity = |part: &Part| self.given(part, &held) + self.left(part, &held);
+        Ok(self.parts().iter().map(|part| self.offer(part, capacity(part))).collect())
     }
 
     async fn pools(&self) -> Result<Vec<Pool>, EngineError> {

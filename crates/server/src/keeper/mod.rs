@@ -274,7 +274,7 @@ impl Keeper {
             self.take(ask);
         }
         if self.bound.as_ref().is_some_and(Bound::is_gone) && self.abandon() {
-            self.ending = Some(self.began);
+            self.ending = Some(Instant::now());
         }
         Some(rested)
     }

@@ -209,10 +209,8 @@ impl<'a> Situation<'a> {
         })
     }
 
-    /// What is paid for until the next look, or until the end of the work if that comes first, as a part of a plan's
-    /// tick: nothing is paid for after the end.
-    fn paid(&self, starting: Span) -> f64 {
-        self.step.min(self.need + starting).0 as f64 / self.plan.terms().tick.0 as f64
+    fn ticks(&self, span: Span) -> f64 {
+        span.0 as f64 / self.plan.terms().tick.0 as f64
     }
 
     /// By how many on-demand ticks something must be cheaper than on-demand. Whoever runs on that already pays for a
@@ -222,8 +220,7 @@ impl<'a> Situation<'a> {
             return TIE;
         }
         let lost = if self.sight.saves_when_told { Span::ZERO } else { self.sight.at_risk };
-        let ticks = |span: Span| span.0 as f64 / self.plan.terms().tick.0 as f64;
-        TIE + ticks(lost) + CHANGEOVER_FAILS * ticks(self.sight.restart)
+        TIE + self.ticks(lost) + CHANGEOVER_FAILS * self.ticks(self.sight.restart)
     }
 
     /// The saving in on-demand ticks for which work is put off that could be done now at a cost of `spot`: time has a value.
@@ -236,10 +233,6 @@ impl<'a> Situation<'a> {
         PUT_OFF.max(share).max(WORTH_WAITING_AT_LEAST.0 as f64 / self.firm_tick())
     }
 
-    fn ends_within(&self, starting: Span) -> bool {
-        self.need + starting <= self.step
-    }
-
     fn weigh(&self) -> Weighed<'a> {
         let (idle, firmly, other_idle, other_firm) = match self.up {
             true => (Stand::UpIdle, Stand::UpFirm, Stand::DownIdle, Stand::DownFirm),
@@ -249,10 +242,9 @@ impl<'a> Situation<'a> {
             true => (self.starting, self.held),
             false => (self.sight.restart, self.idle),
         };
-        let firm = match (self.is_short(starting), self.ends_within(starting)) {
-            (true, _) => self.ticks(self.need + starting),
-            (false, true) => self.paid(starting),
-            (false, false) => self.paid(starting) + self.expect(slack, firmly, other_firm),
+        let firm = match self.is_plain(starting) {
+            true => self.ticks(self.need + starting),
+            false => self.ticks(self.step) + self.expect(slack, firmly, other_firm),
         };
         let may_wait = self.idle >= self.step.max(self.sight.margins.tick);
         Weighed {
@@ -268,15 +260,12 @@ impl<'a> Situation<'a> {
         self.ticks(self.need + self.sight.restart) * lowest.min(1.0)
     }
 
-    fn ticks(&self, span: Span) -> f64 {
-        span.0 as f64 / self.plan.terms().tick.0 as f64
-    }
-
-    /// Whether all that is left is a few of the plan's ticks, with time for many tries: the grid is too coarse for that, and what
-    /// it costs is plain.
-    fn is_short(&self, starting: Span) -> bool {
-        let once = self.need + self.sight.restart;
-        self.need + starting <= self.plan.terms().tick.scaled(SHORT, 1) && self.idle >= once.scaled(TRIES, 1)
+    /// What all that is left costs is plain, and no plan is asked, where it ends before the next look, or is a few of the plan's
+    /// ticks with time for many tries: for that the plan is too coarse.
+    fn is_plain(&self, starting: Span) -> bool {
+        let (all, once) = (self.need + starting, self.need + self.sight.restart);
+        let short = self.plan.terms().tick.scaled(SHORT, 1);
+        all <= self.step || (all <= short && self.idle >= once.scaled(TRIES, 1))
     }
 
     /// The chance that what is up does not last for so long.
@@ -294,20 +283,15 @@ impl<'a> Situation<'a> {
         let holds = self.holds(zone);
         let (starting, slack) =
             if holds { (self.starting, self.held) } else { (self.sight.restart, self.idle - self.sight.restart) };
-        let firm = self.sight.firm()?.price.0.max(1) as f64;
         let entry = if holds { 0.0 } else { zone.entry.0 as f64 / self.firm_tick() };
-        if self.is_short(starting) {
-            let all = self.need + starting;
+        if self.is_plain(starting) {
             // A loss costs another start; what was saved is not done again.
+            let all = self.need + starting;
             let paid = self.ticks(all) + self.lost_within(all) * self.ticks(self.sight.restart);
             return Some(paid * self.price(zone) + entry);
         }
-        let now = self.paid(starting) * zone.price.0 as f64 / firm + entry;
-        match self.ends_within(starting) {
-            true => Some(now),
-            false if slack.0 < 0 => None,
-            false => Some(now + self.expect(slack, Stand::UpSpot, Stand::DownIdle)),
-        }
+        let now = self.ticks(self.step) * self.price(zone) + entry;
+        (slack.0 >= 0).then(|| now + self.expect(slack, Stand::UpSpot, Stand::DownIdle))
     }
 
     /// Nano-dollars of an on-demand tick.
