@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use windfall_core::DecisionId;
-use windfall_core::brain::Open;
+use windfall_core::brain::{Open, OpenAbout};
+use windfall_core::{Brain, DecisionId};
 
 /// After a call without an answer the same is asked again, after twice as long each time.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -43,50 +43,77 @@ impl Count {
 
 /// What is on its way. Times are real time since the server began.
 #[derive(Debug, Default)]
-pub(crate) struct Flights(BTreeMap<DecisionId, Flight>);
+pub(crate) struct Flights {
+    flights: BTreeMap<DecisionId, (OpenAbout, Flight)>,
+    /// Those that wait, by until when.
+    waiting: BTreeSet<(Duration, DecisionId)>,
+    /// What was decided since something was last handed over.
+    fresh: Vec<(DecisionId, OpenAbout)>,
+    /// The whole outbox has been looked at, and since then only what is fresh can be new in it.
+    knows_outbox: bool,
+}
 
 impl Flights {
+    /// These were decided, and are durable.
+    pub fn decided(&mut self, decisions: impl IntoIterator<Item = (DecisionId, OpenAbout)>) {
+        self.fresh.extend(decisions);
+    }
+
     /// Of the outbox, what is to be handed over now.
-    pub fn due(&mut self, outbox: Vec<Open>, now: Duration) -> Vec<Open> {
-        let open: BTreeSet<DecisionId> = outbox.iter().map(|open| open.id).collect();
-        self.0.retain(|id, flight| matches!(flight, Flight::OnItsWay(_)) || open.contains(id));
-        let mut due = Vec::new();
-        for open in outbox {
-            let count = match self.0.get(&open.id) {
-                None => Count::default(),
-                Some(Flight::Waits { until, count }) if *until <= now => *count,
-                Some(_) => continue,
-            };
-            self.0.insert(open.id, Flight::OnItsWay(count));
-            due.push(open);
+    pub fn due(&mut self, brain: &Brain, now: Duration) -> Vec<Open> {
+        let mut looked_at = std::mem::take(&mut self.fresh);
+        if !std::mem::replace(&mut self.knows_outbox, true) {
+            let about = |open: Open| Some((open.id, OpenAbout::of(open.id, &open.decision)?));
+            looked_at = brain.outbox().into_iter().filter_map(about).collect();
         }
-        due
+        while let Some((until, id)) = self.waiting.first().copied().filter(|(until, _)| *until <= now) {
+            self.waiting.remove(&(until, id));
+            looked_at.extend(self.flights.get(&id).map(|(about, _)| (id, *about)));
+        }
+        looked_at.sort_by_key(|(id, _)| *id);
+        let open = looked_at.into_iter().filter_map(|(id, about)| self.take_off(brain, id, about, now));
+        open.collect()
+    }
+
+    /// Hands one over, if it still waits for its effect and is not on its way.
+    fn take_off(&mut self, brain: &Brain, id: DecisionId, about: OpenAbout, now: Duration) -> Option<Open> {
+        let count = match self.flights.get(&id) {
+            None => Count::default(),
+            Some((_, Flight::Waits { until, count })) if *until <= now => *count,
+            Some(_) => return None,
+        };
+        let Some(open) = brain.open(id, about) else {
+            self.flights.remove(&id);
+            return None;
+        };
+        self.flights.insert(id, (about, Flight::OnItsWay(count)));
+        Some(open)
     }
 
     /// Whether a call may still reach its engine.
     pub fn is_on_its_way(&self, id: DecisionId) -> bool {
-        matches!(self.0.get(&id), Some(Flight::OnItsWay(_)))
+        matches!(self.flights.get(&id), Some((_, Flight::OnItsWay(_))))
     }
 
     /// A call ended; `again` when nobody knows how.
     pub fn landed(&mut self, id: DecisionId, now: Duration, again: bool) {
-        let Some(Flight::OnItsWay(count)) = self.0.get(&id).copied() else { return };
+        let Some((about, Flight::OnItsWay(count))) = self.flights.get(&id).copied() else { return };
         let (pause, count) = count.after(again);
-        self.0.insert(id, Flight::Waits { until: now + pause, count });
+        self.waiting.insert((now + pause, id));
+        self.flights.insert(id, (about, Flight::Waits { until: now + pause, count }));
     }
 
     /// Hands over everything again that is not on its way at this moment: what its answers said was not kept.
     pub fn forget_answers(&mut self) {
-        self.0.retain(|_, flight| matches!(flight, Flight::OnItsWay(_)));
+        self.flights.retain(|_, (_, flight)| matches!(flight, Flight::OnItsWay(_)));
+        self.waiting.clear();
+        self.fresh.clear();
+        self.knows_outbox = false;
     }
 
     /// When the next repeat is due.
     pub fn next(&self) -> Option<Duration> {
-        let waiting = self.0.values().filter_map(|flight| match flight {
-            Flight::Waits { until, .. } => Some(*until),
-            Flight::OnItsWay(_) => None,
-        });
-        waiting.min()
+        self.waiting.first().map(|(until, _)| *until)
     }
 }
 
@@ -107,7 +134,8 @@ mod tests {
         assert_eq!((pauses(true), pauses(false)), ([1, 2, 4], [2, 4, 8]));
         let id = DecisionId { installation: windfall_core::Installation(1), seq: 1 };
         for (again, seconds) in [(true, 1), (false, 2)] {
-            let mut flights = Flights([(id, Flight::OnItsWay(Count::default()))].into());
+            let on_its_way = (OpenAbout::Group(id), Flight::OnItsWay(Count::default()));
+            let mut flights = Flights { flights: [(id, on_its_way)].into(), ..Flights::default() };
             flights.landed(id, Duration::ZERO, again);
             assert_eq!(flights.next(), Some(Duration::from_secs(seconds)));
         }

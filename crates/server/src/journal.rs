@@ -6,10 +6,10 @@ use crate::save_paths::SavePaths;
 use crate::snapshots::{SnapshotEnd, SnapshotTask, StoredParts, state_of};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use windfall_core::brain::Config;
+use windfall_core::brain::{Config, OpenAbout};
 use windfall_core::record::Subject;
 use windfall_core::view::JobView;
-use windfall_core::{Body, Brain, Decision, Event, Installation, Record, Time, WorkloadId, codec};
+use windfall_core::{Body, Brain, Decision, DecisionId, Event, Installation, Record, Time, WorkloadId, codec};
 use windfall_store::{Commit, JobRow, LedgerRow, Loaded, Notes, Row, StoreError};
 
 /// A brain and its place in the log.
@@ -140,12 +140,18 @@ impl Journal {
         Some(batch.commit)
     }
 
-    /// The commit is durable.
-    pub fn confirm(&mut self) {
-        if let Some((records, ledger_rows)) = self.unconfirmed.take() {
-            self.durable.advance(&records, ledger_rows, &self.brain);
-            self.next_ledger_seq += ledger_rows;
-        }
+    /// The commit is durable; gives the decisions in it that are to be carried out.
+    pub fn confirm(&mut self) -> Vec<(DecisionId, OpenAbout)> {
+        let Some((records, ledger_rows)) = self.unconfirmed.take() else { return Vec::new() };
+        self.durable.advance(&records, ledger_rows, &self.brain);
+        self.next_ledger_seq += ledger_rows;
+        let installation = self.brain.installation();
+        let decided = |record: &Record| {
+            let Body::Decision(decision, _) = &record.body else { return None };
+            let id = DecisionId { installation, seq: record.seq };
+            Some((id, OpenAbout::of(id, decision)?))
+        };
+        records.iter().filter_map(decided).collect()
     }
 
     /// The commit failed, or nobody knows: the brain is again what was durable for sure.

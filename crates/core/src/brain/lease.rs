@@ -180,20 +180,28 @@ impl Brain {
     /// Decisions about leases whose effect has not been seen.
     pub(super) fn open_for_leases(&self) -> Vec<Open> {
         let asked: BTreeSet<DecisionId> = self.leases.asked().map(|lease| lease.id.group).collect();
-        let asked = asked.iter().filter_map(|group| self.groups.get(group));
-        let unanswered = asked.filter(|group| group.phase == GroupPhase::Asked);
-        let mut open: Vec<Open> = unanswered
-            .map(|group| Open { id: group.id, decision: Decision::Acquire { want: group.want.clone() } })
-            .collect();
-        let mut releases: BTreeMap<DecisionId, (DecisionId, Vec<u32>)> = BTreeMap::new();
-        for lease in self.leases.releasing() {
-            if let LeasePhase::Releasing { by } = lease.phase {
-                releases.entry(by).or_insert((lease.id.group, Vec::new())).1.push(lease.id.slot);
-            }
-        }
-        open.extend(
-            releases.into_iter().map(|(id, (group, slots))| Open { id, decision: Decision::Release { group, slots } }),
-        );
-        open
+        let asked = asked.into_iter().filter_map(|group| self.open_for_group(group));
+        asked.chain(releases(self.leases.releasing())).collect()
     }
+
+    /// The request for a group, if it has not been answered.
+    pub(super) fn open_for_group(&self, group: DecisionId) -> Option<Open> {
+        let group = self.groups.get(&group).filter(|group| group.phase == GroupPhase::Asked)?;
+        let mut leases =
+            self.leases.range(LeaseId { group: group.id, slot: 0 }..=LeaseId { group: group.id, slot: u32::MAX });
+        let asked = leases.any(|(_, lease)| lease.phase == LeasePhase::Asked);
+        asked.then(|| Open { id: group.id, decision: Decision::Acquire { want: group.want.clone() } })
+    }
+}
+
+/// What gives leases back that are not gone yet.
+pub(super) fn releases<'a>(leases: impl Iterator<Item = &'a Lease>) -> Vec<Open> {
+    let mut releases: BTreeMap<DecisionId, (DecisionId, Vec<u32>)> = BTreeMap::new();
+    for lease in leases {
+        if let LeasePhase::Releasing { by } = lease.phase {
+            releases.entry(by).or_insert((lease.id.group, Vec::new())).1.push(lease.id.slot);
+        }
+    }
+    let open = |(id, (group, slots))| Open { id, decision: Decision::Release { group, slots } };
+    releases.into_iter().map(open).collect()
 }

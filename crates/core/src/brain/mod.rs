@@ -41,6 +41,7 @@ pub use crate::config::Config;
 pub use drought::Droughts;
 pub use explain::Explanation;
 pub use job::{Job, Stint, StintPhase, Verdict};
+use lease::releases;
 pub use lease::{Group, Lease, LeasePhase, Sharer};
 pub use parts::{REST, put_together};
 pub use progress::Progress;
@@ -317,9 +318,43 @@ impl Brain {
         open
     }
 
-    /// Whether one decision still waits for its effect.
-    pub fn is_open(&self, id: DecisionId) -> bool {
-        self.outbox().iter().any(|open| open.id == id)
+    /// One of them, by what it is about; none where its effect was seen.
+    pub fn open(&self, id: DecisionId, about: OpenAbout) -> Option<Open> {
+        let about = match about {
+            OpenAbout::Group(group) => self.open_for_group(group).into_iter().collect(),
+            OpenAbout::Releases(group) => {
+                let slots = LeaseId { group, slot: 0 }..=LeaseId { group, slot: u32::MAX };
+                releases(self.leases.range(slots).map(|(_, lease)| lease))
+            }
+            OpenAbout::Job(job) => self.jobs.get(&job).map(|job| job.open(self.installation)).unwrap_or_default(),
+        };
+        about.into_iter().find(|open| open.id == id)
+    }
+}
+
+/// What a decision that waits for its effect is about: it is found there again without a look at all the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenAbout {
+    /// A group that is asked for.
+    Group(DecisionId),
+    /// Leases of a group that are given back.
+    Releases(DecisionId),
+    /// A job's stint, or the store of its checkpoints.
+    Job(WorkloadId),
+}
+
+impl OpenAbout {
+    /// What a decision is about; none for one that has its effect by itself.
+    pub fn of(id: DecisionId, decision: &Decision) -> Option<OpenAbout> {
+        match decision {
+            Decision::Acquire { .. } => Some(OpenAbout::Group(id)),
+            Decision::Release { group, .. } => Some(OpenAbout::Releases(*group)),
+            Decision::Start { stint, .. } | Decision::Checkpoint { stint } | Decision::Stop { stint, .. } => {
+                Some(OpenAbout::Job(stint.workload))
+            }
+            Decision::CheckStore { workload } => Some(OpenAbout::Job(*workload)),
+            Decision::HandOver { .. } | Decision::Pause { .. } | Decision::End { .. } | Decision::Notify { .. } => None,
+        }
     }
 }
 

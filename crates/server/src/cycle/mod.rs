@@ -297,7 +297,7 @@ impl Cycle {
     pub fn committed(&mut self, now: Moment, result: Result<(), StoreError>) {
         let error = match result {
             Ok(()) => {
-                self.journal.confirm();
+                self.flights.decided(self.journal.confirm());
                 return self.done();
             }
             Err(error) => error,
@@ -347,7 +347,7 @@ impl Cycle {
     }
 
     fn hand_out(&mut self, now: Moment) -> Step {
-        let due = self.flights.due(self.brain().outbox(), now.real);
+        let due = self.flights.due(self.journal.brain(), now.real);
         self.out.extend(due.into_iter().map(Step::Call));
         let seq = self.brain().last_seq();
         let snapshot =
