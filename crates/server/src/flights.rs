@@ -71,8 +71,10 @@ impl Flights {
             looked_at.extend(self.flights.get(&id).map(|(about, _)| (id, *about)));
         }
         looked_at.sort_by_key(|(id, _)| *id);
-        let open = looked_at.into_iter().filter_map(|(id, about)| self.take_off(brain, id, about, now));
-        open.collect()
+        let open = looked_at.into_iter().filter_map(|(id, about)| self.take_off(brain, id, about, now)).collect();
+        let is_known = |open: &Open| self.flights.contains_key(&open.id);
+        debug_assert!(brain.outbox().iter().all(is_known), "what waits for its effect is never forgotten");
+        open
     }
 
     /// Hands one over, if it still waits for its effect and is not on its way.
