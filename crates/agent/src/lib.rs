@@ -19,6 +19,7 @@ mod worker;
 mod worker_processes;
 
 pub use cgroup::can_be_made as control_groups_can_be_made;
+pub use checkpoint::serve_relay;
 pub use folder::{copy_fresh, foreign_paths};
 pub use guard::{UMASK, exec_worker, guard, launch};
 pub use serve::serve;

@@ -6,16 +6,19 @@ use crate::{AgentError, processes};
 use rustix::process::{Signal, getppid, set_child_subreaper, set_parent_process_death_signal};
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
-use windfall_core::worker::{AgentRequest, AgentView};
+use windfall_core::worker::{AgentRequest, AgentView, CONTACT, Contact};
 
 /// A watch is answered after this long even when nothing changed, so that a dead peer is noticed.
 const HOLD: Duration = Duration::from_secs(5);
+
+/// How often it is looked when the server was last heard.
+const LOOK_FOR_CONTACT: Duration = Duration::from_secs(1);
 
 /// Serves a lease's folder until told to quit, or until the guard is gone.
 pub fn serve(dir: &Path) -> Result<(), AgentError> {
@@ -50,8 +53,17 @@ async fn answer(dir: &Path) -> Result<(), AgentError> {
     let (orders, supervisor_orders) = mpsc::channel(16);
     let (supervisor, view) = Supervisor::new(dir, supervisor_orders);
     let mut supervisor = tokio::spawn(supervisor.run());
+    let silence = silence(std::env::var_os(CONTACT).map(PathBuf::from));
+    tokio::pin!(silence);
     loop {
         tokio::select! {
+            () = &mut silence => {
+                // Others may begin what runs here: nothing of it goes on.
+                let (done, heard) = oneshot::channel();
+                let _ = orders.send((AgentRequest::Quit, done)).await;
+                let _ = heard.await;
+                return Ok(());
+            },
             connection = listener.accept() => if let Ok((stream, _)) = connection {
                 tokio::spawn(converse(stream, orders.clone(), view.clone()));
             },
@@ -62,6 +74,23 @@ async fn answer(dir: &Path) -> Result<(), AgentError> {
                 return Ok(());
             }
         }
+    }
+}
+
+/// Returns when the server was not heard on this node for so long that nothing may run here; never on a computer that
+/// needs nobody's word. What was read last counts where the file is gone.
+async fn silence(contact: Option<PathBuf>) {
+    let Some(file) = contact else { return std::future::pending().await };
+    let mut last: Option<Contact> = None;
+    loop {
+        let read = std::fs::read_to_string(&file).ok().and_then(|text| text.parse().ok());
+        last = read.or(last);
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let now = Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32);
+        if last.is_some_and(|last| last.is_over(now)) {
+            return;
+        }
+        tokio::time::sleep(LOOK_FOR_CONTACT).await;
     }
 }
 

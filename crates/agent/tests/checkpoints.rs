@@ -1,4 +1,4 @@
-//! Checkpoints, on every kind of store: a directory always, and S3, GCS and Azure where a server's endpoint is
+//! Checkpoints, on every kind of store: a directory and a relay to one always, and S3, GCS and Azure where a server's endpoint is
 //! in `WINDFALL_TEST_S3`, `WINDFALL_TEST_GCS` and `WINDFALL_TEST_AZURE`.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -8,6 +8,8 @@ mod facts;
 mod moving;
 #[path = "checkpoints/probing.rs"]
 mod probing;
+#[path = "checkpoints/relaying.rs"]
+mod relaying;
 #[path = "checkpoints/stores.rs"]
 mod stores;
 #[path = "checkpoints/trees.rs"]
@@ -19,6 +21,7 @@ mod watching;
 macro_rules! on_every_store {
     ($($module:ident :: $fact:ident),* $(,)?) => {
         mod on_directory { $( #[test] fn $fact() { crate::stores::run(crate::stores::Kind::Directory, crate::$module::$fact); } )* }
+        mod on_relay { $( #[test] fn $fact() { crate::stores::run(crate::stores::Kind::Relay, crate::$module::$fact); } )* }
         mod on_s3 { $( #[test] fn $fact() { crate::stores::run(crate::stores::Kind::S3, crate::$module::$fact); } )* }
         mod on_gcs { $( #[test] fn $fact() { crate::stores::run(crate::stores::Kind::Gcs, crate::$module::$fact); } )* }
         mod on_azure { $( #[test] fn $fact() { crate::stores::run(crate::stores::Kind::Azure, crate::$module::$fact); } )* }

@@ -10,9 +10,11 @@ mod e2e {
     mod database;
     mod engines;
     mod everyday;
+    mod far;
     mod homes;
     mod kills;
     mod machines;
+    mod nodes;
     mod processes;
     mod programs;
     mod promises;

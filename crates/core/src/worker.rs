@@ -8,10 +8,48 @@ use crate::record::{Resume, Trouble, TroubleKind, WorkerEnd};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
+use std::num::ParseIntError;
+use std::str::FromStr;
+use std::time::Duration;
 
 /// The variable that tells an agent which accelerators of its machine its lease has, as `CUDA_VISIBLE_DEVICES` names them.
 /// Without it the lease has all of them.
 pub const DEVICES: &str = "WINDFALL_DEVICES";
+
+/// The variable that names the file in which an agent on a node finds when the server was last heard there, a [`Contact`].
+/// Without it the agent goes on whatever becomes of the server.
+pub const CONTACT: &str = "WINDFALL_CONTACT";
+
+/// When a node last knew that the server had heard it, and how long work may go on without that. A file of two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contact {
+    /// Milliseconds since the machine began.
+    pub at_ms: u64,
+    pub dead_man_ms: u64,
+}
+
+impl Contact {
+    /// Whether nothing may run any more, so long after the machine began.
+    pub fn is_over(&self, since_boot: Duration) -> bool {
+        since_boot.as_millis() > u128::from(self.at_ms) + u128::from(self.dead_man_ms)
+    }
+}
+
+impl fmt::Display for Contact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.at_ms, self.dead_man_ms)
+    }
+}
+
+impl FromStr for Contact {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Contact, ParseIntError> {
+        let (at, dead_man) = text.trim().split_once(' ').unwrap_or_default();
+        Ok(Contact { at_ms: at.parse()?, dead_man_ms: dead_man.parse()? })
+    }
+}
 
 /// Start a worker. The same order twice is the same worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -290,6 +328,15 @@ mod tests {
         let stint = StintId::of_job(WorkloadId(3), 2);
         let seen: Vec<_> = one.workers.iter().map(|worker| (worker.stint, worker.pid, worker.done)).collect();
         assert_eq!(seen, [(stint, Some(4712), Some(12))]);
+    }
+
+    #[test]
+    fn a_contact_is_over_after_its_dead_man_time_and_not_before() {
+        let contact = Contact { at_ms: 1_000, dead_man_ms: 500 };
+        assert_eq!(contact.to_string().parse(), Ok(contact));
+        assert!(["", "1", "1 x", "-1 5"].iter().all(|text| text.parse::<Contact>().is_err()));
+        assert!(!contact.is_over(Duration::from_millis(1_500)) && contact.is_over(Duration::from_millis(1_501)));
+        assert!(!contact.is_over(Duration::ZERO), "a file from before the machine began anew");
     }
 
     #[test]

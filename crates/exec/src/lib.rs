@@ -7,14 +7,22 @@ mod engine;
 mod link;
 mod local;
 mod machines;
+mod net;
+mod nodes;
 mod remote;
 mod simulated;
 
+pub use agents::is_on_node;
 pub use clock::{ClockFile, WorldClock};
 pub use engine::{
     Capabilities, Engine, EngineError, Interrupt, LeaseState, Owned, PastJob, Recording, SeenGroup, SeenLease,
 };
 pub use link::{AgentLink, LocalLink, SeenWorker};
 pub use machines::{Accelerator, Inventory, Machines, Stated};
+pub use net::{Fingerprint, JoinToken};
+pub use nodes::{
+    Hub, JobsOfNodes, NodeError, NodeRecord, NodeSettings, NodeStanding, NodeStream, NotWelcome, TOKEN_LIVES,
+    is_node_name, serve_node,
+};
 pub use remote::{EngineServer, RemoteEngine};
 pub use simulated::{Replay, Simulated, SimulatedError};

@@ -1,13 +1,13 @@
 //! Orders to the agents on leases, and what agents tell of their workers. The same for the leases of every engine: an
 //! engine that does not answer keeps nobody from hearing of a worker.
 
-use crate::agents;
+use crate::agents::{Door, Doors};
 use crate::clock::WorldClock;
 use crate::engine::EngineError;
+use crate::nodes::Hub;
 use async_trait::async_trait;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -62,9 +62,10 @@ pub trait AgentLink: Send + Sync {
     async fn stop(&self, lease: LeaseId, stint: StintId, rank: u32, grace: Span) -> Result<(), EngineError>;
 }
 
-/// The link to agents on this machine: the address of a lease is its agent's socket.
+/// The link to agents on this computer and on the nodes that have joined.
 pub struct LocalLink {
     clock: Arc<WorldClock>,
+    doors: Doors,
     known: Mutex<Known>,
     changed: Notify,
 }
@@ -88,7 +89,7 @@ impl Known {
 }
 
 struct Followed {
-    folder: PathBuf,
+    door: Door,
     /// What its agent said last.
     view: Option<AgentView>,
     listening: Option<AbortHandle>,
@@ -115,7 +116,16 @@ impl Drop for Followed {
 impl LocalLink {
     /// Spans of orders are of this clock's world.
     pub fn new(clock: Arc<WorldClock>) -> Arc<LocalLink> {
-        Arc::new(LocalLink { clock, known: Mutex::default(), changed: Notify::new() })
+        LocalLink::to(Doors::default(), clock)
+    }
+
+    /// The same, also to agents on nodes.
+    pub fn with_nodes(clock: Arc<WorldClock>, nodes: Arc<Hub>) -> Arc<LocalLink> {
+        LocalLink::to(Doors { nodes: Some(nodes) }, clock)
+    }
+
+    fn to(doors: Doors, clock: Arc<WorldClock>) -> Arc<LocalLink> {
+        Arc::new(LocalLink { clock, doors, known: Mutex::default(), changed: Notify::new() })
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -129,10 +139,10 @@ impl LocalLink {
     }
 
     /// Listens to one agent for as long as its lease is followed.
-    async fn listen(self: Arc<Self>, lease: LeaseId, folder: PathBuf) {
+    async fn listen(self: Arc<Self>, lease: LeaseId, door: Door) {
         let (mut above, mut failed) = (0, 0);
         loop {
-            match agents::ask(&folder, &AgentRequest::Watch { above }).await {
+            match self.doors.ask(lease, &door, &AgentRequest::Watch { above }).await {
                 Ok(view) => {
                     (above, failed) = (view.version, 0);
                     self.heard(lease, view);
@@ -140,7 +150,7 @@ impl LocalLink {
                 Err(error) => {
                     // Nobody listens there: the agent has ended, or has not begun.
                     let ended = matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound);
-                    let written = if ended { agents::last_view(&folder) } else { None };
+                    let written = if ended { self.doors.last_view(lease, &door) } else { None };
                     written.into_iter().for_each(|written| self.heard(lease, written));
                     // One that begins anew counts from its start.
                     above = 0;
@@ -152,34 +162,29 @@ impl LocalLink {
     }
 
     async fn order(&self, lease: LeaseId, request: &AgentRequest) -> Result<(), EngineError> {
-        let folder = self.known().followed.get(&lease).map(|followed| followed.folder.clone());
-        let folder = folder.ok_or(EngineError::NoLease(lease))?;
+        let door = self.known().followed.get(&lease).map(|followed| followed.door.clone());
+        let door = door.ok_or(EngineError::NoLease(lease))?;
         let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
-        let view = agents::ask(&folder, request).await.map_err(why)?;
+        let view = self.doors.ask(lease, &door, request).await.map_err(why)?;
         self.heard(lease, view);
         Ok(())
     }
 }
 
-/// The folder of an agent's socket.
-fn folder_of(address: &Address) -> PathBuf {
-    Path::new(&address.0).parent().map_or_else(PathBuf::new, Path::to_owned)
-}
-
 #[async_trait]
 impl AgentLink for Arc<LocalLink> {
     fn follow(&self, lease: LeaseId, address: &Address) {
-        let folder = folder_of(address);
+        let door = Door::of(address);
         let mut known = self.known();
         let all = &mut known.followed;
-        if all.get(&lease).is_some_and(|known| known.listening.is_some() && known.folder == folder) {
+        if all.get(&lease).is_some_and(|known| known.listening.is_some() && known.door == door) {
             return;
         }
-        let listening = tokio::spawn(Arc::clone(self).listen(lease, folder.clone())).abort_handle();
+        let listening = tokio::spawn(Arc::clone(self).listen(lease, door.clone())).abort_handle();
         let view = all.get(&lease).and_then(|known| known.view.clone());
         // What it wrote down while nobody listened counts until it says more.
-        let written = agents::last_view(&folder);
-        let mut followed = Followed { folder, view, listening: Some(listening) };
+        let written = self.doors.last_view(lease, &door);
+        let mut followed = Followed { door, view, listening: Some(listening) };
         if let Some(written) = written {
             followed.hear(written);
         }
@@ -188,10 +193,10 @@ impl AgentLink for Arc<LocalLink> {
     }
 
     fn last_words(&self, lease: LeaseId, address: &Address) {
-        let folder = folder_of(address);
-        let written = agents::last_view(&folder);
+        let door = Door::of(address);
+        let written = self.doors.last_view(lease, &door);
         let mut known = self.known();
-        known.followed.entry(lease).or_insert(Followed { folder, view: None, listening: None });
+        known.followed.entry(lease).or_insert(Followed { door, view: None, listening: None });
         known.hear(lease, |followed| written.is_some_and(|written| followed.hear(written)));
     }
 
@@ -238,6 +243,7 @@ impl AgentLink for Arc<LocalLink> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agents;
     use windfall_core::WorkloadId;
 
     fn said(version: u64, workloads: &[u64]) -> AgentView {
@@ -248,8 +254,7 @@ mod tests {
     #[test]
     fn neither_a_late_answer_nor_an_old_note_hides_what_an_agent_said_since() {
         let dir = tempfile::tempdir().expect("a folder");
-        let folder = dir.path().to_owned();
-        let mut followed = Followed { folder, view: None, listening: None };
+        let mut followed = Followed { door: Door::Folder(dir.path().to_owned()), view: None, listening: None };
         let write = |view: &AgentView| {
             let text = serde_json::to_string(view).expect("a view is JSON");
             std::fs::write(dir.path().join("view.json"), text).expect("written");

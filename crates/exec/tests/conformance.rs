@@ -90,5 +90,6 @@ macro_rules! market_facts {
 every_fact! { the_simulated_engine, crate::local::LocalStage<{ crate::local::SIMULATED }> }
 every_fact! { the_simulated_engine_behind_a_socket, crate::local::LocalStage<{ crate::local::APART }> }
 every_fact! { owned_machines, crate::local::LocalStage<{ crate::local::MACHINES }> }
+every_fact! { a_node_that_has_joined, crate::local::LocalStage<{ crate::local::JOINED }> }
 market_facts! { the_simulated_market, crate::local::LocalStage<{ crate::local::SIMULATED }> }
 market_facts! { the_simulated_market_behind_a_socket, crate::local::LocalStage<{ crate::local::APART }> }

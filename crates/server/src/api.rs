@@ -1,6 +1,7 @@
 //! The HTTP API on the state directory's socket. Handlers translate; the keeper answers.
 
 mod ledger;
+mod nodes;
 mod said;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ use windfall_core::spec::Continued;
 use windfall_core::view::{self, JobView};
 use windfall_core::worker::WorkerView;
 use windfall_core::{Event, JobSpec, NanoUsd, Outcome, WorkloadId, codec};
+use windfall_exec::Hub;
 use windfall_store::JobQuery;
 
 /// How often a watched job is looked at: what it costs and has done moves with the clock.
@@ -54,6 +56,8 @@ pub struct ApiState {
     pub(crate) reader: Reader,
     pub(crate) probes: Probes,
     pub(crate) asked: Arc<Asked>,
+    /// Who takes nodes in, where the server takes any.
+    pub(crate) nodes: Option<Arc<Hub>>,
 }
 
 impl IntoResponse for Problem {
@@ -71,6 +75,11 @@ pub fn routes(api: ApiState) -> Router {
         .route("/v1/shutdown", post(shutdown))
         .route("/v1/interrupt", post(interrupt))
         .route("/v1/ledger", get(ledger::ledger))
+        .route("/v1/nodes", get(nodes::list))
+        .route("/v1/nodes/{name}/token", post(nodes::token))
+        .route("/v1/nodes/{name}/drain", post(nodes::drain))
+        .route("/v1/nodes/{name}/resume", post(nodes::resume))
+        .route("/v1/nodes/{name}/remove", post(nodes::remove))
         .route("/v1/jobs", get(jobs).post(submit))
         .route("/v1/jobs/{id}", get(job))
         .route("/v1/jobs/{id}/spec", get(spec))
@@ -267,6 +276,10 @@ async fn submit(
         && let Some(other) = api.reader.saver_at(path)
     {
         api.settled(other).await?;
+    }
+    if submission.spec.checkpoint.store.starts_with("relay:") {
+        // Only servers name such stores, to agents of their own nodes.
+        return Err(problem(422, "checkpoint-store", "checkpoints cannot be kept in a relay"));
     }
     let environments = [&submission.env, &submission.spec.run.env];
     let access = || api.store_access(&submission, &submission.key);

@@ -50,6 +50,84 @@ impl Hello {
     }
 }
 
+/// A machine that has joined.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeView {
+    pub name: String,
+    pub state: NodeState,
+    /// Why it takes nothing new, where its operator said so.
+    pub drained: Option<String>,
+    /// How long ago it was heard; none where it was not since the server began.
+    pub heard_ms: Option<u64>,
+    /// How many of each model it has.
+    pub accelerators: BTreeMap<String, u32>,
+    /// How many of them jobs have.
+    pub accelerators_used: u32,
+    /// The jobs on it.
+    pub jobs: Vec<u64>,
+    pub cpus: u32,
+    pub memory_bytes: u64,
+    /// What an hour of it costs.
+    #[serde(rename = "rate_nanousd")]
+    pub rate: NanoUsd,
+    /// The version of its program.
+    pub version: Option<String>,
+    /// How long it goes on without the server.
+    pub dead_man_ms: u64,
+}
+
+/// What can be done with a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeState {
+    Ready,
+    /// It takes nothing new.
+    Drained,
+    /// It is not connected: what it runs goes on for its dead-man time.
+    Away,
+}
+
+impl NodeState {
+    /// For people.
+    pub fn word(self) -> &'static str {
+        match self {
+            NodeState::Ready => "ready",
+            NodeState::Drained => "drained",
+            NodeState::Away => "away",
+        }
+    }
+}
+
+/// A token is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenRequest {
+    /// What an hour of the node will cost.
+    #[serde(rename = "rate_nanousd", default)]
+    pub rate: NanoUsd,
+}
+
+/// A token to join by.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenAnswer {
+    pub token: String,
+    /// For how many seconds it can be used.
+    pub lives_s: u64,
+}
+
+/// A node is to take nothing new.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainRequest {
+    pub why: String,
+}
+
+/// A node is to be forgotten.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoveRequest {
+    /// The machine is off for good: nothing of it runs.
+    #[serde(default)]
+    pub lost: bool,
+}
+
 /// An engine of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineView {

@@ -170,16 +170,19 @@ impl Task {
         }
     }
 
-    /// Fills in what the notes of its job say. What the job file says of a variable counts more than the terminal.
-    pub fn equip(&mut self, notes: &JobNotes) {
+    /// Fills in what the notes of its job say. What the job file says of a variable counts more than the terminal; where a
+    /// worker runs on another machine, the terminal's variables stay here.
+    pub fn equip(&mut self, notes: &JobNotes, is_elsewhere: impl Fn(LeaseId) -> bool) {
         let fill_in = |env: &mut BTreeMap<String, String>| {
             for (name, value) in &notes.env {
                 env.entry(name.clone()).or_insert_with(|| value.clone());
             }
         };
         match self {
-            Task::Start(orders) => orders.iter_mut().for_each(|(_, order)| {
-                fill_in(&mut order.env);
+            Task::Start(orders) => orders.iter_mut().for_each(|(lease, order)| {
+                if !is_elsewhere(*lease) {
+                    fill_in(&mut order.env);
+                }
                 order.foreign.clone_from(&notes.rest.foreign);
             }),
             Task::CheckStore(_, access) => fill_in(&mut access.env),

@@ -14,6 +14,7 @@ pub fn make(folder: &Path) -> io::Result<()> {
 }
 
 /// The job folders of a state directory.
+#[derive(Clone)]
 pub struct Folders {
     /// Where the folders are.
     pub home: Arc<Home>,

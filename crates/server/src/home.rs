@@ -5,6 +5,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, Permissions};
 use std::io::Write;
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -70,14 +71,31 @@ pub struct WorldSettings {
 pub enum World {
     /// A recorded market is replayed.
     Replay(Replay),
-    /// This computer is used, at the time that it really is.
-    Local {
-        /// Its accelerators, where its owner says what they are; else they are found.
-        accelerators: Vec<Stated>,
-        /// What an hour of it costs.
-        #[serde(rename = "rate_nanousd", default)]
-        rate: NanoUsd,
-    },
+    /// Owned machines are used, at the time that it really is.
+    Machines(MachineSettings),
+}
+
+/// Which machines a world has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineSettings {
+    /// The computer that the server runs on, where it is used.
+    #[serde(default)]
+    pub here: Option<HereSettings>,
+    /// Where nodes find the server, where it takes any.
+    #[serde(default)]
+    pub listen: Option<SocketAddr>,
+    /// How many seconds a node goes on without a word from the server.
+    pub dead_man_s: u64,
+}
+
+/// How the computer that the server runs on is used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HereSettings {
+    /// Its accelerators, where its owner says what they are; else they are found.
+    pub accelerators: Vec<Stated>,
+    /// What an hour of it costs.
+    #[serde(rename = "rate_nanousd", default)]
+    pub rate: NanoUsd,
 }
 
 /// An engine that listens on a socket.
@@ -105,16 +123,16 @@ impl Default for WorldSettings {
 }
 
 impl WorldSettings {
-    /// This computer, as it is.
-    pub fn local(accelerators: Vec<Stated>, rate: NanoUsd) -> WorldSettings {
-        WorldSettings { world: World::Local { accelerators, rate }, speed: 1, ..WorldSettings::default() }
+    /// Owned machines, as they are.
+    pub fn machines(machines: MachineSettings) -> WorldSettings {
+        WorldSettings { world: World::Machines(machines), speed: 1, ..WorldSettings::default() }
     }
 
     /// The recording that is replayed.
     pub fn replay(&self) -> Option<&Replay> {
         match &self.world {
             World::Replay(replay) => Some(replay),
-            World::Local { .. } => None,
+            World::Machines(_) => None,
         }
     }
 
@@ -130,12 +148,18 @@ impl WorldSettings {
         }
     }
 
-    /// The same, and an error when it is not the world that is asked for.
+    /// The same as is asked for, where it is the same world, and an error where it is another one. A world of machines is
+    /// the same whichever it uses.
     pub fn standing(home: &Path, wanted: Option<&WorldSettings>) -> Result<Option<WorldSettings>, HomeError> {
-        match (WorldSettings::of(home)?, wanted) {
-            (Some(known), Some(wanted)) if known != *wanted => Err(HomeError::OtherWorld { path: home.to_owned() }),
-            (known, _) => Ok(known),
-        }
+        let Some(known) = WorldSettings::of(home)? else { return Ok(None) };
+        let Some(wanted) = wanted else { return Ok(Some(known)) };
+        let is_same = match (&known.world, &wanted.world) {
+            (World::Machines(_), World::Machines(_)) => {
+                WorldSettings { world: known.world.clone(), ..wanted.clone() } == known
+            }
+            _ => known == *wanted,
+        };
+        if is_same { Ok(Some(wanted.clone())) } else { Err(HomeError::OtherWorld { path: home.to_owned() }) }
     }
 }
 
@@ -218,6 +242,11 @@ impl Home {
     /// Where leases live.
     pub fn leases(&self) -> PathBuf {
         self.path.join("leases")
+    }
+
+    /// Where the server keeps its key, its nodes and their tokens.
+    pub fn machines(&self) -> PathBuf {
+        self.path.join("machines")
     }
 
     /// Where checkpoints go that have no other store.

@@ -22,6 +22,7 @@ mod keeper;
 mod listener;
 mod logs;
 mod merge;
+mod node_jobs;
 mod notes;
 mod old_notes;
 mod principal;

@@ -6,9 +6,13 @@ use crate::bound::Bound;
 use crate::cycle::{Cycle, Habits, Moment};
 use crate::engines::Engines;
 use crate::folders::Folders;
-use crate::home::{Home, HomeError, RemoteSettings, World, WorldSettings, allow_many_descriptors, log, private};
+use crate::home::{
+    HereSettings, Home, HomeError, MachineSettings, RemoteSettings, World, WorldSettings, allow_many_descriptors, log,
+    private,
+};
 use crate::keeper::{Asked, Keeper};
 use crate::listener::PeerListener;
+use crate::node_jobs::NodeJobs;
 use crate::notes;
 use crate::old_notes;
 use crate::principal::Principal;
@@ -17,11 +21,12 @@ use crate::reader::{Reader, Standing};
 use crate::seal::Seal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, Permissions};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::net::UnixListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -29,7 +34,8 @@ use windfall_catalog::{Catalog, Site};
 use windfall_core::brain::Config;
 use windfall_core::{Place, Time, Way, codec};
 use windfall_exec::{
-    AgentLink, ClockFile, Inventory, LocalLink, Machines, RemoteEngine, Replay, Simulated, SimulatedError, WorldClock,
+    AgentLink, ClockFile, Hub, Inventory, LocalLink, Machines, RemoteEngine, Replay, Simulated, SimulatedError,
+    WorldClock,
 };
 use windfall_store::StoreError;
 
@@ -69,6 +75,13 @@ pub enum ServeError {
     /// The engine.
     #[error(transparent)]
     Engine(#[from] SimulatedError),
+    /// The port for nodes.
+    #[error("nodes cannot be listened to on {address}")]
+    Port {
+        address: SocketAddr,
+        #[source]
+        source: std::io::Error,
+    },
     /// The socket.
     #[error("the server cannot listen")]
     Listen(#[source] std::io::Error),
@@ -83,6 +96,7 @@ impl ServeError {
                 | ServeError::Engine(SimulatedError::Tape(_))
                 | ServeError::Store(StoreError::Address { .. })
                 | ServeError::World(_)
+                | ServeError::Port { .. }
         )
     }
 }
@@ -116,11 +130,11 @@ pub(crate) fn check_replay(replay: &Replay) -> Result<(), SimulatedError> {
 pub async fn check_world(world: &WorldSettings) -> Result<(), ServeError> {
     match &world.world {
         World::Replay(replay) => check_replay(replay)?,
-        World::Local { .. } if world.speed != 1 || !world.engines.is_empty() => {
+        World::Machines(_) if world.speed != 1 || !world.engines.is_empty() => {
             let text = "real machines run at the speed of life, and beside no recording: one world, one clock";
             return Err(ServeError::World(text.to_owned()));
         }
-        World::Local { .. } => {}
+        World::Machines(_) => {}
     }
     if !(1..=60).contains(&world.speed) {
         return Err(ServeError::World(format!("a world runs 1 to 60 times faster than life, not {}", world.speed)));
@@ -156,7 +170,8 @@ pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), Serve
     let known = WorldSettings::standing(&home.path, settings.world.as_ref())?;
     let world = known.clone().or(settings.world.clone()).unwrap_or_default();
     let store: Arc<dyn windfall_store::Store> = windfall_store::open(&home.store(&world)).await?.into();
-    let served = serve_from(&store, &home, &settings, &world, known.is_none(), ready).await;
+    let is_new = WorldSettings::of(&home.path)?.as_ref() != Some(&world);
+    let served = serve_from(&store, &home, &settings, &world, is_new, ready).await;
     // A state that was refused is given back as well. A database that does not answer must not keep a server from ending.
     let _ = tokio::time::timeout(CLOSE, store.close()).await;
     if served.is_ok() {
@@ -196,13 +211,17 @@ async fn serve_from(
     if let Some(warning) = notes::other_key(store.as_ref(), &seal, cycle.brain()).await? {
         log(&format!("{warning} ({})", home.path.display()));
     }
+    let nodes = match &world.world {
+        World::Machines(machines) => nodes(machines, home).await?,
+        World::Replay(_) => None,
+    };
     if is_new {
         home.write_world(world)?;
     }
     let clock_file = home.clock();
     let clock = Arc::new(match &world.world {
         World::Replay(_) => replayed_clock(cycle.brain().now(), &clock_file, world.speed),
-        World::Local { .. } => WorldClock::real(cycle.brain().now()),
+        World::Machines(_) => WorldClock::real(cycle.brain().now()),
     });
     let program = PathBuf::from("/proc/self/exe");
     let leases = home.leases();
@@ -214,10 +233,12 @@ async fn serve_from(
                 Simulated::open(SIMULATED, leases, replay.clone(), Arc::clone(&clock), program, apart).await?;
             engines.add(Arc::new(simulated));
         }
-        World::Local { accelerators, rate } => {
-            let inventory = (Inventory::of_this_computer(accelerators), *rate);
+        World::Machines(settings) => {
             let unusable = |source| HomeError::Unusable { path: home.leases(), source };
-            let machines = Machines::open(MACHINES, leases, inventory, Arc::clone(&clock), program);
+            let of_here = |here: &HereSettings| (Inventory::of_this_computer(&here.accelerators), here.rate);
+            let here = settings.here.as_ref().map(of_here);
+            let hub = nodes.as_ref().map(|(hub, _)| Arc::clone(hub));
+            let machines = Machines::open(MACHINES, leases, here, hub, Arc::clone(&clock), program);
             engines.add(Arc::new(machines.map_err(unusable)?));
         }
     }
@@ -241,7 +262,11 @@ async fn serve_from(
     let (asks, keeper_asks) = mpsc::channel(4_096);
     let (report_sender, reports) = mpsc::unbounded_channel();
     log(&format!("version {} serves {} as pid {}", env!("CARGO_PKG_VERSION"), home.path.display(), std::process::id()));
-    let link: Arc<dyn AgentLink> = Arc::new(LocalLink::new(Arc::clone(&clock)));
+    let hub = nodes.as_ref().map(|(hub, _)| Arc::clone(hub));
+    let link: Arc<dyn AgentLink> = Arc::new(match &hub {
+        Some(hub) => LocalLink::with_nodes(Arc::clone(&clock), Arc::clone(hub)),
+        None => LocalLink::new(Arc::clone(&clock)),
+    });
     let archive =
         Archive { store: Arc::clone(store), home: Arc::clone(home), engines: engines.clone(), seal: Arc::clone(&seal) };
     let (standing, standing_seen) = watch::channel(Standing::default());
@@ -252,10 +277,15 @@ async fn serve_from(
         clock: Arc::clone(&clock),
         link: Arc::clone(&link),
     };
+    let folders = Folders { home: Arc::clone(home), speed: world.speed, fresh_folder: world.fresh_folder };
+    if let Some(hub) = &hub {
+        let jobs = NodeJobs { durable: Arc::clone(cycle.durable()), folders: folders.clone() };
+        hub.set_jobs(Arc::new(jobs));
+    }
     let asked = Arc::new(Asked::new(began));
     let keeper = Keeper {
         home: Arc::clone(home),
-        folders: Folders { home: Arc::clone(home), speed: world.speed, fresh_folder: world.fresh_folder },
+        folders,
         cycle,
         store: Arc::clone(store),
         seal,
@@ -280,7 +310,8 @@ async fn serve_from(
         bound: settings.bound.clone(),
     };
     let keeper = tokio::spawn(keeper.run());
-    let api = ApiState { asks, reader, probes: Probes::default(), asked };
+    let api = ApiState { asks, reader, probes: Probes::default(), asked, nodes: hub };
+    let listening = nodes.map(|(hub, listener)| tokio::spawn(hub.listen(listener)));
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Listen)?;
     let app = axum::serve(PeerListener::new(listener), routes(api).into_make_service_with_connect_info::<Principal>());
     ready();
@@ -291,8 +322,18 @@ async fn serve_from(
         _ = terminate.recv() => {}
     }
     keeping_time.abort();
+    listening.iter().for_each(tokio::task::JoinHandle::abort);
     let _ = clock_file.write(clock.now());
     Ok(had_to_end)
+}
+
+/// What takes nodes in, and where it listens; none in a world that has none.
+async fn nodes(settings: &MachineSettings, home: &Home) -> Result<Option<(Arc<Hub>, TcpListener)>, ServeError> {
+    let Some(address) = settings.listen else { return Ok(None) };
+    let listener = TcpListener::bind(address).await.map_err(|source| ServeError::Port { address, source })?;
+    let unusable = |source| HomeError::Unusable { path: home.machines(), source };
+    let hub = Hub::open(&home.machines(), Duration::from_secs(settings.dead_man_s)).map_err(unusable)?;
+    Ok(Some((hub, listener)))
 }
 
 /// The name of the engine that replays a market on this machine.
@@ -303,7 +344,7 @@ const MACHINES: &str = "machines";
 fn engine_of(world: &WorldSettings) -> &'static str {
     match &world.world {
         World::Replay(_) => SIMULATED,
-        World::Local { .. } => MACHINES,
+        World::Machines(_) => MACHINES,
     }
 }
 

@@ -59,7 +59,42 @@ pub(crate) enum Patience {
 #[derive(Debug, Clone)]
 pub(crate) enum StoreAddress {
     Directory(PathBuf),
+    Relay(Relay),
     Remote(Remote),
+}
+
+/// A directory on the server's machine, behind a socket on this one.
+#[derive(Clone)]
+pub(crate) struct Relay {
+    pub socket: PathBuf,
+    /// What is said first on a connection. It may be what lets us in, so it is never shown.
+    pub opening: String,
+}
+
+impl Relay {
+    /// What a person can do while the server is out of reach.
+    pub const HINT: &str = "it is tried again; see the agent's connection to the server";
+
+    /// Reads `<socket>#<opening>`. A folder's name may hold a '#', an opening does not.
+    fn read(text: &str) -> Result<Self> {
+        let hint = "write it as relay:/path/of/a/socket#opening";
+        let (socket, opening) =
+            text.rsplit_once('#').ok_or_else(|| bad("a relay's address has no opening".into(), hint))?;
+        if opening.is_empty() || opening.chars().any(char::is_control) {
+            return Err(bad("a relay's opening is not one line of text".into(), hint));
+        }
+        let socket = PathBuf::from(socket);
+        if !socket.is_absolute() || socket.file_name().is_none() {
+            return Err(bad(format!("not the absolute path of a socket: {}", socket.display()), hint));
+        }
+        Ok(Self { socket, opening: opening.to_owned() })
+    }
+}
+
+impl std::fmt::Debug for Relay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Relay").field("socket", &self.socket).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -75,6 +110,9 @@ pub(crate) struct Remote {
 
 impl StoreAddress {
     pub fn read(address: &str, env: impl IntoIterator<Item = (String, String)>) -> Result<Self> {
+        if let Some(relay) = address.strip_prefix("relay:") {
+            return Relay::read(relay).map(Self::Relay);
+        }
         if !address.contains("://") {
             return directory(Path::new(address));
         }
@@ -104,6 +142,11 @@ impl StoreAddress {
         let prefix = url.path().trim_matches('/').to_owned();
         Remote::read(kind, bucket, prefix, env).map(Self::Remote)
     }
+}
+
+/// What stays the same about a store from one stint to the next: a relay's socket and opening do not.
+pub(crate) fn store_identity(address: &str) -> &str {
+    if address.starts_with("relay:") { "relay:" } else { address }
 }
 
 fn directory(path: &Path) -> Result<StoreAddress> {
@@ -313,7 +356,7 @@ mod tests {
         let env = env.iter().map(|(k, v)| (k.to_string(), v.to_string()));
         match StoreAddress::read(address, env)? {
             StoreAddress::Remote(remote) => Ok(remote),
-            StoreAddress::Directory(path) => panic!("a directory: {}", path.display()),
+            other => panic!("not a remote store: {other:?}"),
         }
     }
 
@@ -337,6 +380,17 @@ mod tests {
             assert!(
                 matches!(StoreAddress::read(address, []).unwrap(), StoreAddress::Directory(path) if path == Path::new("/tmp/x"))
             );
+        }
+    }
+
+    #[test]
+    fn a_relay_is_a_socket_and_an_opening_which_is_never_shown() {
+        let read = StoreAddress::read("relay:/run/a#b/node.sock#store 7 hush", []).unwrap();
+        assert!(!format!("{read:?}").contains("hush"), "{read:?}");
+        let StoreAddress::Relay(relay) = read else { panic!("not a relay: {read:?}") };
+        assert_eq!((relay.socket.as_path(), relay.opening.as_str()), (Path::new("/run/a#b/node.sock"), "store 7 hush"));
+        for address in ["relay:", "relay:/a", "relay:/a#", "relay:a#x", "relay:#x", "relay:/#x", "relay:/a#x\ny"] {
+            assert!(matches!(StoreAddress::read(address, []), Err(CheckpointError::Address { .. })), "{address}");
         }
     }
 

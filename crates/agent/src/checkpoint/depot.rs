@@ -1,8 +1,9 @@
-//! The few operations that checkpoints need of a store. Two stores implement them: a directory, written
-//! here so that its writes are durable and its copies cheap, and anything `object_store` speaks to.
+//! The few operations that checkpoints need of a store. Three stores implement them: a directory, written
+//! here so that its writes are durable and its copies cheap; anything `object_store` speaks to; and a
+//! directory on the server's machine, through a relay.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -97,8 +98,16 @@ impl Source {
         Ok(have)
     }
 
+    /// Begins again with the first byte.
+    pub fn rewind(&mut self) -> Result<()> {
+        self.file.rewind().map_err(CheckpointError::local("cannot read", &self.path))?;
+        self.left = self.stamp.size;
+        self.hasher.reset();
+        Ok(())
+    }
+
     /// The hash, if the file is still what it was.
-    pub fn finish(self) -> Result<String> {
+    pub fn finish(&self) -> Result<String> {
         self.check()?;
         Ok(self.hasher.finalize().to_hex().to_string())
     }

@@ -18,7 +18,7 @@ use super::depot::{Depot, Fetched, Source, count};
 use super::error::{CheckpointError, Culprit, Result, blocking};
 
 /// What lies in a job's directory.
-const KINDS: [&str; 4] = ["blobs", "manifests", "claims", "probe"];
+pub(super) const KINDS: [&str; 4] = ["blobs", "manifests", "claims", "probe"];
 const BUFFER: usize = 1 << 20;
 /// How much is copied before the disk is told to begin: small enough that the final sync finds little left.
 const PUSH_EVERY: u64 = 16 << 20;
@@ -40,6 +40,29 @@ impl DirectoryDepot {
 
     fn path(&self, key: &str) -> PathBuf {
         self.base.join(key)
+    }
+
+    /// Whether the job's directory is known to have been there.
+    pub fn seen(&self) -> bool {
+        self.seen.load(Ordering::Relaxed)
+    }
+
+    /// Begins an object whose bytes come one piece after the other.
+    pub async fn receive(&self, key: &str) -> Result<Incoming> {
+        let target = self.path(key);
+        self.on_disk(move || Ok(Incoming { draft: Draft::beside(&target)?, target, hasher: blake3::Hasher::new() }))
+            .await
+    }
+
+    /// An object to read piece by piece, and its length; none if it is not there.
+    pub async fn open(&self, key: &str) -> Result<Option<(File, u64)>> {
+        let path = self.path(key);
+        self.on_disk(move || match File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file))) {
+            Ok((length, file)) => Ok(Some((file, length))),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(failed("cannot read", &path)(e)),
+        })
+        .await
     }
 
     /// Does file work off the runtime's thread, unless the directory is gone: to make it anew would hide that
@@ -106,6 +129,9 @@ fn failed(what: &str, path: &Path) -> impl FnOnce(std::io::Error) -> CheckpointE
 struct Draft {
     path: PathBuf,
     file: File,
+    length: u64,
+    /// How much of it the disk was told to write.
+    pushed: u64,
     placed: bool,
 }
 
@@ -123,7 +149,19 @@ impl Draft {
             other => other,
         };
         let file = file.map_err(failed("cannot write", &path))?;
-        Ok(Self { path, file, placed: false })
+        Ok(Self { path, file, length: 0, pushed: 0, placed: false })
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.file.write_all(bytes).map_err(failed("cannot write", &self.path))?;
+        self.length += bytes.len() as u64;
+        if self.length - self.pushed >= PUSH_EVERY {
+            // Linux starts to write dirty pages out when told that they are not needed.
+            let length = std::num::NonZeroU64::new(self.length - self.pushed);
+            let _ = rustix::fs::fadvise(&self.file, self.pushed, length, Advice::DontNeed);
+            self.pushed = self.length;
+        }
+        Ok(())
     }
 
     fn sync(&self) -> Result<()> {
@@ -163,6 +201,31 @@ impl Drop for Draft {
     }
 }
 
+/// An object on its way in from another machine. Nothing of it is in the store until it is put in place.
+pub(crate) struct Incoming {
+    draft: Draft,
+    target: PathBuf,
+    hasher: blake3::Hasher,
+}
+
+impl Incoming {
+    /// Writes the next piece. Blocks on the disk.
+    pub fn append(&mut self, piece: &[u8]) -> Result<()> {
+        self.hasher.update(piece);
+        self.draft.append(piece)
+    }
+
+    /// Puts it in place, durable after `flush`; false, and nothing is there, if the bytes have another hash.
+    pub fn place(self, hash: &str) -> Result<bool> {
+        if self.hasher.finalize().to_hex().as_str() != hash {
+            return Ok(false);
+        }
+        self.draft.sync()?;
+        self.draft.rename_to(&self.target)?;
+        Ok(true)
+    }
+}
+
 /// New directories must be on disk before what is in them counts.
 fn make_directories(path: &Path) -> Result<()> {
     let missing: Vec<&Path> = path.ancestors().take_while(|above| !above.exists()).collect();
@@ -182,21 +245,11 @@ fn copy(mut source: Source, draft: &mut Draft, sent: &AtomicU64) -> Result<Strin
     // share, it copies in the kernel and the hash would read everything a second time.
     let cloned = source.size() > 0 && !source.grows() && rustix::fs::ioctl_ficlone(&draft.file, source.file()).is_ok();
     let mut buffer = vec![0; BUFFER];
-    let mut pushed = 0;
-    let mut at = 0;
     while source.left() > 0 {
         let n = source.read(&mut buffer)?;
-        at += n as u64;
         count(sent, n);
-        if cloned {
-            continue;
-        }
-        draft.file.write_all(&buffer[..n]).map_err(failed("cannot write", &draft.path))?;
-        if at - pushed >= PUSH_EVERY {
-            // Linux starts to write dirty pages out when told that they are not needed.
-            let length = std::num::NonZeroU64::new(at - pushed);
-            let _ = rustix::fs::fadvise(&draft.file, pushed, length, Advice::DontNeed);
-            pushed = at;
+        if !cloned {
+            draft.append(&buffer[..n])?;
         }
     }
     source.finish()

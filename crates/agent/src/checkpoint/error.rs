@@ -2,12 +2,14 @@
 
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
 use windfall_core::{Trouble, TroubleKind};
 
 use super::manifest::Ref;
 
 /// What of the outside world is to blame for a failed store operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Culprit {
     /// Nothing answers at that address.
     Endpoint,
@@ -26,6 +28,7 @@ pub enum Culprit {
     /// The store lacks something that is needed (create-only writes).
     Feature,
     /// Anything else; the source says what.
+    #[serde(other)]
     Other,
 }
 
@@ -140,6 +143,43 @@ impl CheckpointError {
     }
 }
 
+/// A store's failure on its way from the server to an agent, which then fails in the same words.
+///
+/// ```json
+/// {"what": "the checkpoint store failed: cannot write: no space is left: /srv/checkpoints/job-1",
+///  "culprit": "full", "hint": "free some space there, or keep fewer checkpoints", "cause": "No space left on device"}
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StoreFailure {
+    pub what: String,
+    pub culprit: Culprit,
+    pub hint: String,
+    pub cause: String,
+}
+
+impl From<CheckpointError> for StoreFailure {
+    fn from(error: CheckpointError) -> Self {
+        match error {
+            CheckpointError::Store { what, culprit, hint, source } => {
+                Self { what, culprit, hint, cause: windfall_core::english::with_causes(&*source) }
+            }
+            other => Self {
+                what: format!("the checkpoint store failed: {other}"),
+                culprit: Culprit::Other,
+                hint: other.hint().unwrap_or("see the server's log").to_owned(),
+                cause: windfall_core::english::with_causes(&other),
+            },
+        }
+    }
+}
+
+impl From<StoreFailure> for CheckpointError {
+    fn from(failure: StoreFailure) -> Self {
+        let StoreFailure { what, culprit, hint, cause } = failure;
+        Self::Store { what, culprit, hint, source: cause.into() }
+    }
+}
+
 impl From<tokio::task::JoinError> for CheckpointError {
     fn from(error: tokio::task::JoinError) -> Self {
         Self::Task(error.to_string())
@@ -151,4 +191,26 @@ pub(crate) type Result<T, E = CheckpointError> = std::result::Result<T, E>;
 /// Runs file work off the runtime's thread, which may be the only one.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     tokio::task::spawn_blocking(work).await?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_that_travels_is_the_same_failure_at_the_other_end() {
+        let full = |source: Cause| CheckpointError::Store {
+            what: "no space is left".into(),
+            culprit: Culprit::Full,
+            hint: "free some".into(),
+            source,
+        };
+        let sent = serde_json::to_string(&StoreFailure::from(full("ENOSPC".into()))).expect("JSON");
+        let came: StoreFailure = serde_json::from_str(&sent).expect("the same");
+        let error = CheckpointError::from(came);
+        assert_eq!(error.trouble(), full("ENOSPC".into()).trouble());
+        assert_eq!(windfall_core::english::with_causes(&error), "no space is left: ENOSPC");
+        // A newer server may know more culprits.
+        assert_eq!(serde_json::from_str::<Culprit>(r#""weather""#).expect("known"), Culprit::Other);
+    }
 }

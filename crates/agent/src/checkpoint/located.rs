@@ -25,7 +25,7 @@ pub enum Located {
 /// Where the store of that address is; none if it is no address.
 pub async fn located(address: &str, env: impl IntoIterator<Item = (String, String)>) -> Option<Located> {
     let remote = match StoreAddress::read(address, env).ok()? {
-        StoreAddress::Directory(_) => return Some(Located::Folder),
+        StoreAddress::Directory(_) | StoreAddress::Relay(_) => return Some(Located::Folder),
         StoreAddress::Remote(remote) => remote,
     };
     let cloud = match remote.kind {

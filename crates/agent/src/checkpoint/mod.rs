@@ -32,6 +32,7 @@ mod mover;
 mod names;
 mod probe;
 mod prune;
+mod relay;
 mod remote;
 mod restore;
 mod save;
@@ -48,16 +49,18 @@ pub use located::{Located, located};
 pub use manifest::{FORMAT, Ref};
 pub use mover::{Finished, Mover, MoverEvent, MoverOptions, WorkAt};
 pub use prune::Pruned;
+pub use relay::serve_relay;
 pub use restore::{Begun, Choose};
 pub use save::Saved;
 pub use tree::{Snapshot, paths_in};
 pub use watch::{Habits, WatchOptions, Watcher};
 
+pub(crate) use address::store_identity;
 use address::{Patience, StoreAddress};
 use depot::Depot;
 use error::Result;
 use manifest::{FileEntry, Manifest};
-use names::{manifest_key, token};
+use names::{is_job_key, manifest_key, token};
 use tree::Stamp;
 
 /// How checkpoints are moved.
@@ -159,14 +162,10 @@ impl Known {
 
 impl Checkpoints {
     /// The checkpoints of job `job_key` in the store at `address` (a path, `file://`, `s3://bucket/prefix`,
-    /// `gs://…`, `az://…`). Nothing is contacted yet.
+    /// `gs://…`, `az://…`, or `relay:<socket>#<opening>` for a directory on the server's machine, where the
+    /// server decides which job's it is). Nothing is contacted yet.
     pub fn open(address: &str, job_key: &str, options: Options) -> Result<Self> {
-        let plain = |part: &str| {
-            !part.is_empty()
-                && !part.starts_with('.')
-                && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
-        };
-        if !job_key.split('/').all(plain) {
+        if !is_job_key(job_key) {
             return Err(CheckpointError::Address {
                 what: format!("not a job's key: {job_key}"),
                 hint: "use letters, digits, '-', '_' and '.'".into(),
@@ -277,6 +276,7 @@ impl Checkpoints {
 fn connect(address: &StoreAddress, job_key: &str, patience: Patience, seen: bool) -> Result<Box<dyn Depot>> {
     Ok(match address {
         StoreAddress::Directory(path) => Box::new(directory::DirectoryDepot::new(path.join(job_key), seen)),
+        StoreAddress::Relay(relay) => Box::new(relay::RelayDepot::new(relay.clone(), seen)),
         StoreAddress::Remote(remote) => {
             let base = format!("{}/{job_key}", remote.prefix).trim_start_matches('/').to_owned();
             Box::new(remote::RemoteDepot::connect(remote.clone(), base, patience)?)

@@ -11,6 +11,18 @@ pub(super) fn blob_key(blob: &str) -> String {
     format!("blobs/{blob}")
 }
 
+/// Letters, digits, '-', '_' and '.', without a dot in front: such a part of a path leads nowhere else.
+pub(super) fn is_plain(part: &str) -> bool {
+    !part.is_empty()
+        && !part.starts_with('.')
+        && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+}
+
+/// Whether this is the key of a job: plain parts with '/' between them.
+pub(super) fn is_job_key(key: &str) -> bool {
+    key.split('/').all(is_plain)
+}
+
 /// A random word. The standard library's hasher seed is random enough to tell writers apart.
 pub(super) fn token() -> String {
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 
-use super::address::{Patience, StoreAddress};
+use super::address::{Patience, Relay, StoreAddress};
 use super::error::{CheckpointError, Culprit, Result};
 use super::names::token;
 use super::{Checkpoints, connect};
@@ -67,6 +67,7 @@ impl Checkpoints {
     fn silent(&self, within: Duration, late: tokio::time::error::Elapsed) -> CheckpointError {
         let hint = match &self.address {
             StoreAddress::Directory(_) => "check that the file system is mounted and answers".to_owned(),
+            StoreAddress::Relay(_) => Relay::HINT.to_owned(),
             StoreAddress::Remote(remote) => format!("check {} and the network", remote.kind.endpoint_word()),
         };
         let at = self.store_name();
@@ -78,6 +79,7 @@ impl Checkpoints {
     fn store_name(&self) -> String {
         match &self.address {
             StoreAddress::Directory(path) => path.display().to_string(),
+            StoreAddress::Relay(_) => "the server's store".to_owned(),
             StoreAddress::Remote(remote) => remote.label(),
         }
     }

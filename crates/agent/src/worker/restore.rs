@@ -3,7 +3,9 @@
 
 use super::files::write_whole;
 use super::state::{Moving, Tell, WorkerRun, cannot_run, never_ran};
-use crate::checkpoint::{Begun, CheckpointError, Checkpoints, Choose, Mover, MoverOptions, Options, Ref};
+use crate::checkpoint::{
+    Begun, CheckpointError, Checkpoints, Choose, Mover, MoverOptions, Options, Ref, store_identity,
+};
 use crate::folder;
 use crate::progress::Reader;
 use std::collections::BTreeSet;
@@ -164,7 +166,7 @@ impl WorkerRun {
     }
 
     fn store_name(&self) -> String {
-        format!("{}\n{}\n", self.order.checkpoint_store, self.order.checkpoint_key)
+        format!("{}\n{}\n", store_identity(&self.order.checkpoint_store), self.order.checkpoint_key)
     }
 
     fn saved_before(&self) -> bool {

@@ -111,7 +111,7 @@ fn addresses_that_cannot_be_are_refused_before_anything_is_tried() {
 pub async fn a_store_says_where_it_is(store: Store) {
     let found = located(&store.address, store.env.clone()).await;
     let wanted = match store.kind {
-        Kind::Directory => Located::Folder,
+        Kind::Directory | Kind::Relay => Located::Folder,
         // It speaks S3, and is not AWS.
         Kind::S3 | Kind::Gcs | Kind::Azure => Located::Elsewhere,
     };

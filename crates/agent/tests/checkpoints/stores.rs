@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::relaying::RelayServer;
 use futures::TryStreamExt;
 use object_store::{ObjectStore, ObjectStoreExt};
 use tempfile::TempDir;
@@ -20,6 +21,8 @@ const AZURE_KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVEr
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Directory,
+    /// A directory on the server's machine.
+    Relay,
     S3,
     Gcs,
     Azure,
@@ -30,7 +33,8 @@ pub struct Store {
     pub kind: Kind,
     pub address: String,
     pub env: Vec<(String, String)>,
-    _dir: TempDir,
+    _server: Option<RelayServer>,
+    dir: TempDir,
 }
 
 /// Runs a fact on a store, or says why not.
@@ -56,7 +60,7 @@ pub fn s3_env(endpoint: &str) -> Vec<(String, String)> {
 
 pub fn endpoint(kind: Kind) -> Option<String> {
     let (name, variable) = match kind {
-        Kind::Directory => return Some(String::new()),
+        Kind::Directory | Kind::Relay => return Some(String::new()),
         Kind::S3 => ("s3", "WINDFALL_TEST_S3"),
         Kind::Gcs => ("gcs", "WINDFALL_TEST_GCS"),
         Kind::Azure => ("azure", "WINDFALL_TEST_AZURE"),
@@ -74,8 +78,10 @@ impl Store {
         let dir = tempfile::tempdir().unwrap();
         let word = dir.path().file_name().unwrap().to_str().unwrap().trim_start_matches('.').to_owned();
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let server = (kind == Kind::Relay).then(|| RelayServer::start(dir.path()));
         let (address, env) = match kind {
             Kind::Directory => (dir.path().to_str().unwrap().to_owned(), vec![]),
+            Kind::Relay => (server.as_ref().unwrap().address.clone(), vec![]),
             Kind::S3 => {
                 make_s3_bucket(&endpoint);
                 (format!("s3://{BUCKET}/{word}"), s3_env(&endpoint))
@@ -94,7 +100,7 @@ impl Store {
                 (format!("az://{BUCKET}/{word}"), env)
             }
         };
-        Some(Self { kind, address, env, _dir: dir })
+        Some(Self { kind, address, env, _server: server, dir })
     }
 
     /// The job's checkpoints as a new machine sees them.
@@ -102,9 +108,14 @@ impl Store {
         Checkpoints::open(&self.address, JOB, Options::with_env(self.env.clone())).unwrap()
     }
 
+    /// The directory on this machine, where the store is one.
+    pub fn folder(&self) -> &Path {
+        self.dir.path()
+    }
+
     fn raw(&self) -> (Box<dyn ObjectStore>, String) {
-        if self.kind == Kind::Directory {
-            let store = object_store::local::LocalFileSystem::new_with_prefix(&self.address).unwrap();
+        if matches!(self.kind, Kind::Directory | Kind::Relay) {
+            let store = object_store::local::LocalFileSystem::new_with_prefix(self.dir.path()).unwrap();
             return (Box::new(store), JOB.into());
         }
         let url = url::Url::parse(&self.address).unwrap();

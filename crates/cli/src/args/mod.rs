@@ -2,6 +2,7 @@
 
 mod cost;
 mod facts;
+mod nodes;
 mod profile;
 mod simulate;
 
@@ -9,6 +10,7 @@ pub use cost::CostArgs;
 pub use facts::{
     CatalogArgs, CatalogCommand, CompareArgs, OfferSort, OffersArgs, PlaceArgs, PlanArgs, PlanChange, PlanGroup,
 };
+pub use nodes::{AgentCommand, JoinArgs, NodesArgs, NodesCommand};
 pub use profile::{LikeHta, ProfileArgs};
 pub use simulate::{SimulateCommand, SimulateMarketArgs};
 
@@ -89,6 +91,8 @@ pub enum Command {
     Cost(CostArgs),
     /// What the server does now
     Status,
+    /// The machines that have joined: list, drain, resume, remove them, make tokens to join by
+    Nodes(NodesArgs),
     /// Start a server
     Up(UpArgs),
     /// End the server; jobs go on and are adopted by the next one
@@ -128,8 +132,8 @@ pub enum Command {
     /// A server in the foreground
     #[command(hide = true)]
     Serve(UpArgs),
-    /// What stands on a lease
-    #[command(hide = true, subcommand)]
+    /// Make this machine a node of a server
+    #[command(subcommand)]
     Agent(AgentCommand),
     /// An engine in a process of its own
     #[command(hide = true)]
@@ -241,6 +245,12 @@ pub struct UpArgs {
     /// Use this computer, with its accelerators, instead of a recorded market
     #[arg(long, conflicts_with_all = ["market", "zones", "from_hours", "speed"])]
     pub local: bool,
+    /// Take machines in that join over the network, on this address
+    #[arg(long, conflicts_with_all = ["market", "zones", "from_hours", "speed"], value_name = "IP:PORT")]
+    pub listen: Option<std::net::SocketAddr>,
+    /// How long the work on a machine that has joined goes on without a word from the server
+    #[arg(long, requires = "listen", value_name = "TIME")]
+    pub dead_man: Option<String>,
     /// The accelerators of this computer, where they are not found by themselves
     #[arg(long, requires = "local", value_delimiter = ',', value_name = "NAME:COUNT,…")]
     pub accelerators: Vec<String>,
@@ -358,35 +368,4 @@ pub struct EngineArgs {
     /// How many times faster than life, as the server's world
     #[arg(long, default_value_t = 60)]
     pub speed: u32,
-}
-
-/// What stands on a lease.
-#[derive(Debug, Subcommand)]
-pub enum AgentCommand {
-    /// Start guard and agent.
-    Launch {
-        /// The lease's folder
-        folder: PathBuf,
-    },
-    /// Adopt orphans.
-    Guard {
-        /// The lease's folder
-        folder: PathBuf,
-    },
-    /// Supervise.
-    Serve {
-        /// The lease's folder
-        folder: PathBuf,
-    },
-    /// Become the program.
-    Exec {
-        /// The program and its arguments
-        #[arg(last = true)]
-        command: Vec<String>,
-    },
-    /// End everything that carries a lease's mark.
-    Sweep {
-        /// The lease
-        lease: String,
-    },
 }

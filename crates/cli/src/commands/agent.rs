@@ -1,4 +1,4 @@
-//! What stands on a lease: started by an engine, never by people.
+//! Agents: the one by which a machine is a node, and those that stand on leases, which people never start.
 
 use crate::args::AgentCommand;
 use windfall_agent::AgentError;
@@ -6,6 +6,7 @@ use windfall_server::client::{Code, Failure};
 
 pub fn agent(command: AgentCommand) -> Result<Code, Failure> {
     let done = match command {
+        AgentCommand::Join(args) => return super::nodes::join(args),
         AgentCommand::Launch { folder } => windfall_agent::launch(&folder),
         AgentCommand::Guard { folder } => windfall_agent::guard(&folder),
         AgentCommand::Serve { folder } => windfall_agent::serve(&folder),

@@ -8,6 +8,7 @@ mod facts;
 mod for_sale;
 mod init;
 mod jobs;
+mod nodes;
 mod offers;
 mod pages;
 mod plan;
@@ -129,6 +130,7 @@ async fn client_command(here: &Here, command: Command) -> Result<Code, Failure> 
         Command::Budget(args) => jobs::budget(here, &args).await,
         Command::Explain(args) => jobs::explain(here, &args).await,
         Command::Cost(args) => cost::cost(here, &args).await,
+        Command::Nodes(args) => nodes::nodes(here, &args).await,
         Command::Status => servers::status(here).await,
         Command::Up(args) => servers::up(here, &args).await,
         Command::Down(args) => servers::down(here, &args).await,

@@ -11,7 +11,7 @@ use windfall_core::{NanoUsd, Span, WorkloadId};
 use windfall_server::api_types::{Hello, JobAnswer, Problem};
 use windfall_server::client::{Client, STATUS_JOBS, STORE_VARIABLE, startup_failure};
 use windfall_server::client::{Code, Failure};
-use windfall_server::home::{HomeError, RemoteSettings, Stated, World, WorldSettings};
+use windfall_server::home::{HereSettings, HomeError, MachineSettings, RemoteSettings, Stated, World, WorldSettings};
 use windfall_server::{ServeError, Settings};
 use windfall_store::StoreError;
 
@@ -21,10 +21,14 @@ const LONGEST_RECORDING: f64 = 100_000.0;
 const MOST_RATE: f64 = 1e6;
 /// Without jobs and clients for so long, a server ends itself.
 const IDLE: Duration = Duration::from_secs(600);
+/// How long nodes go on without the server, where nobody says otherwise: its outage must not end the work of a cluster.
+const DEAD_MAN: Duration = Duration::from_secs(4 * 3_600);
 
 fn world(args: &UpArgs) -> Option<WorldSettings> {
     let UpArgs {
         local,
+        listen,
+        dead_man,
         accelerators,
         rate,
         market,
@@ -36,7 +40,8 @@ fn world(args: &UpArgs) -> Option<WorldSettings> {
         fresh_folder,
         bound_to: _,
     } = args;
-    let asked = *local
+    let machines = *local || listen.is_some();
+    let asked = machines
         || market.is_some()
         || !zones.is_empty()
         || from_hours.is_some()
@@ -47,10 +52,14 @@ fn world(args: &UpArgs) -> Option<WorldSettings> {
     if !asked {
         return None;
     }
-    let mut world = match local {
+    let mut world = match machines {
         true => {
-            let rate = NanoUsd((rate.unwrap_or(0.0) * 1e9).round() as i64);
-            WorldSettings::local(accelerators.iter().filter_map(|text| stated(text)).collect(), rate)
+            let here = || HereSettings {
+                accelerators: accelerators.iter().filter_map(|text| stated(text)).collect(),
+                rate: nano_usd(rate.unwrap_or(0.0)),
+            };
+            let dead_man_s = dead_man.as_deref().and_then(seconds).unwrap_or(DEAD_MAN.as_secs());
+            WorldSettings::machines(MachineSettings { here: local.then(here), listen: *listen, dead_man_s })
         }
         false => WorldSettings::default(),
     };
@@ -80,8 +89,35 @@ fn world(args: &UpArgs) -> Option<WorldSettings> {
     Some(world)
 }
 
+/// Dollars as they are counted.
+pub(super) fn nano_usd(dollars: f64) -> NanoUsd {
+    NanoUsd((dollars * 1e9).round() as i64)
+}
+
+/// A dead-man time that somebody wrote, such as `4h`, in seconds.
+fn seconds(text: &str) -> Option<u64> {
+    let span = windfall_jobfile::duration(text)?;
+    u64::try_from(span.0 / 1_000).ok().filter(|seconds| (5..=30 * 86_400).contains(seconds))
+}
+
+/// Fails where accelerators are not stated as they have to be.
+pub(super) fn bad_accelerators(stated_ones: &[String]) -> Result<(), Failure> {
+    let Some(unknown) = stated_ones.iter().find(|text| stated(text).is_none()) else { return Ok(()) };
+    let failure = Failure::new(Code::BadInput, format!("--accelerators: not NAME:COUNT: {unknown}"));
+    Err(failure.hint("such as MI300X:8"))
+}
+
+/// Fails where a rate is none.
+pub(super) fn bad_rate(rate: f64) -> Result<(), Failure> {
+    if (0.0..=MOST_RATE).contains(&rate) {
+        return Ok(());
+    }
+    let failure = Failure::new(Code::BadInput, format!("--rate: not a price of an hour: {rate}"));
+    Err(failure.hint("dollars, such as 2.50"))
+}
+
 /// What somebody states of this computer: a name and how many of it, such as `MI300X:8`.
-fn stated(text: &str) -> Option<Stated> {
+pub(super) fn stated(text: &str) -> Option<Stated> {
     let (model, count) = text.split_once(':')?;
     let count = count.parse().ok().filter(|count| (1..=1_024).contains(count))?;
     let names = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
@@ -143,6 +179,7 @@ fn startup_problem(error: &ServeError) -> Problem {
         ServeError::Home(_) => elsewhere,
         ServeError::Engine(_) => "see the names above, or leave --market and --zones out",
         ServeError::World(_) => "see `windfall up --help`",
+        ServeError::Port { .. } => "choose an address of this machine, and a port that nobody has",
         ServeError::Ended(_) => "the other server goes on with every job; `windfall up` starts this one again",
         _ => "its log is server.log in the state directory",
     };
@@ -167,13 +204,11 @@ pub async fn up(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
         let failure = Failure::new(Code::BadInput, format!("--from-hours: no place on a recording: {hours}"));
         return Err(failure.hint("hours from its beginning, such as 12.5"));
     }
-    if let Some(unknown) = args.accelerators.iter().find(|text| stated(text).is_none()) {
-        let failure = Failure::new(Code::BadInput, format!("--accelerators: not NAME:COUNT: {unknown}"));
-        return Err(failure.hint("such as MI300X:8"));
-    }
-    if let Some(rate) = args.rate.filter(|rate| !(0.0..=MOST_RATE).contains(rate)) {
-        let failure = Failure::new(Code::BadInput, format!("--rate: not a price of an hour: {rate}"));
-        return Err(failure.hint("dollars, such as 2.50"));
+    bad_accelerators(&args.accelerators)?;
+    args.rate.map_or(Ok(()), bad_rate)?;
+    if let Some(text) = args.dead_man.as_deref().filter(|text| seconds(text).is_none()) {
+        let failure = Failure::new(Code::BadInput, format!("--dead-man: not a time from 5 s to 30 days: {text}"));
+        return Err(failure.hint("such as 4h: without the server, work on its nodes goes on for so long"));
     }
     let mut serve_args = Vec::new();
     if args.local {
@@ -184,6 +219,8 @@ pub async fn up(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
             serve_args.extend([format!("--{name}"), value]);
         }
     };
+    add("listen", args.listen.map(|address| address.to_string()));
+    add("dead-man", args.dead_man.clone());
     add("accelerators", (!args.accelerators.is_empty()).then(|| args.accelerators.join(",")));
     add("rate", args.rate.map(|rate| rate.to_string()));
     add("market", args.market.clone());

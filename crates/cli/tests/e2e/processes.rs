@@ -68,6 +68,13 @@ pub fn with_word(marker: &str) -> Vec<i32> {
     all().into_iter().filter(|pid| *pid != here && is_running(*pid)).filter(holds).collect()
 }
 
+/// Every program of a job with this number, whichever server it is of.
+pub fn of_job(job: u64) -> Vec<i32> {
+    let mark = format!("WINDFALL_JOB={job}");
+    let is_its = |pid: &i32| is_running(*pid) && words(*pid, "environ").contains(&mark);
+    all().into_iter().filter(is_its).collect()
+}
+
 /// The command line of a process.
 pub fn line(pid: i32) -> String {
     words(pid, "cmdline").join(" ")

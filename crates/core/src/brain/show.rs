@@ -116,9 +116,12 @@ impl Brain {
             // The price of an offer is what it is chosen by; what is paid is a part of a node, or of a shared lease.
             Some(_) => held.iter().fold(NanoUsd(0), |sum, lease| sum + self.hourly(lease, job.id)),
         };
+        // Which of its machines an owner has given is worth more than what kind it is.
+        let node = first.terms.node.as_ref().filter(|_| first.market == Market::Owned);
+        let node = node.and_then(|node| node.0.split_once('/')).map(|(_, name)| name);
         Some(LeaseView {
             id: LeaseId::to_string(&first.id),
-            zone: offer.zone.clone(),
+            zone: node.map_or_else(|| offer.zone.clone(), str::to_owned),
             instance_type: offer.instance_type.clone(),
             market: first.market,
             price_per_hour,

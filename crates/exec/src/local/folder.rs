@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 use windfall_core::pool::Shape;
-use windfall_core::{Address, LeaseEnd, LeaseId, NodeId, OfferId, Time};
+use windfall_core::{LeaseEnd, LeaseId, NodeId, OfferId, Time};
 
 /// What the engine knows of a lease; survives it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +17,9 @@ pub(crate) struct Marks {
     pub node: Option<NodeId>,
     #[serde(default)]
     pub size: Shape,
+    /// The joined node that its agent runs on; none for this computer.
+    #[serde(default)]
+    pub host: Option<String>,
     /// The accelerators of the machine that it has; none for all of them.
     #[serde(default)]
     pub devices: Option<Vec<String>>,
@@ -39,6 +42,7 @@ impl Default for Marks {
             offer,
             node: None,
             size: Shape::default(),
+            host: None,
             devices: None,
             units: 0,
             sold_at: None,
@@ -77,11 +81,6 @@ impl Folder {
 
     pub fn socket(&self) -> PathBuf {
         self.path.join(SOCKET)
-    }
-
-    /// Where its agent listens.
-    pub fn address(&self) -> Address {
-        Address(self.socket().display().to_string())
     }
 
     pub fn pid(&self) -> Option<i32> {

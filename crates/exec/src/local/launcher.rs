@@ -8,10 +8,12 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Command;
-use windfall_core::worker::{AgentRequest, DEVICES};
+use windfall_core::worker::{AgentRequest, CONTACT, DEVICES};
 
 pub(super) struct Launcher {
     pub program: PathBuf,
+    /// The file in which agents find when the server was last heard, where they are to end without it.
+    pub contact: Option<PathBuf>,
 }
 
 impl Launcher {
@@ -21,6 +23,9 @@ impl Launcher {
         let mut command = self.command(folder, "launch");
         if let Some(devices) = devices {
             command.env(DEVICES, devices.join(","));
+        }
+        if let Some(contact) = &self.contact {
+            command.env(CONTACT, contact);
         }
         let run = command.arg(&folder.path).output();
         let output = tokio::time::timeout(Duration::from_secs(30), run).await.map_err(io::Error::other)??;

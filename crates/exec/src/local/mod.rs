@@ -1,33 +1,24 @@
-//! Leases on this computer: each is a folder with an agent in it, so it outlives the server. The folder is also the only
-//! memory, so a new server finds every lease, and every release, where the old one left them. Which of them are given, and
-//! which are taken away again, is up to the engine that they are of.
+//! Leases, each a folder on this computer. Its agent runs in it, or in one of its own on a node that has joined, so it
+//! outlives the server. The folder is also the only memory, so a new server finds every lease, and every release, where the
+//! old one left them. Which of them are given, and which are taken away again, is up to the engine that they are of.
 
 mod folder;
+mod hosts;
 mod launcher;
 
 pub(crate) use folder::{Folder, Marks};
 
-use crate::agents;
 use crate::clock::WorldClock;
 use crate::engine::{EngineError, LeaseState, Owned, SeenGroup, SeenLease};
+use crate::nodes::Hub;
+use hosts::{Hosts, Signs};
 use launcher::Launcher;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::sync::Notify;
-use windfall_core::worker::AgentRequest;
-use windfall_core::{DecisionId, GroupPhase, LeaseEnd, LeaseId, LeaseTerms, Span};
-
-/// How often machines are looked at.
-const TEND: Duration = Duration::from_millis(100);
-/// How often an agent is asked for a sign of life.
-const ASK_AGENT: Duration = Duration::from_secs(5);
-/// An agent that has not answered for this long is a machine that is gone, whatever its process table says.
-const SILENCE: Span = Span::minutes(5);
-/// The least real time for it: a busy computer is no faster because a world is.
-const LEAST_SILENCE: Duration = Duration::from_secs(45);
+use windfall_core::{DecisionId, GroupPhase, LeaseEnd, LeaseId, LeaseTerms};
 
 pub(crate) struct Held {
     pub folder: Folder,
@@ -44,7 +35,7 @@ impl Held {
 
 pub(crate) struct LocalLeases {
     pub clock: Arc<WorldClock>,
-    launcher: Launcher,
+    hosts: Hosts,
     root: PathBuf,
     held: Mutex<BTreeMap<LeaseId, Held>>,
     /// One change of a lease at a time: a launch that overtakes a sweep would leave an agent that nobody ends.
@@ -56,10 +47,34 @@ pub(crate) struct LocalLeases {
 impl LocalLeases {
     /// Takes over the leases that it finds in `root`. `program` is the binary that knows the `agent` subcommands.
     pub fn open(root: PathBuf, clock: Arc<WorldClock>, program: PathBuf) -> std::io::Result<Arc<LocalLeases>> {
+        LocalLeases::open_on(Hosts { here: Launcher { program, contact: None }, nodes: None }, root, clock)
+    }
+
+    /// The same, with leases that are on nodes.
+    pub fn with_nodes(
+        root: PathBuf,
+        clock: Arc<WorldClock>,
+        program: PathBuf,
+        nodes: Arc<Hub>,
+    ) -> std::io::Result<Arc<LocalLeases>> {
+        LocalLeases::open_on(Hosts { here: Launcher { program, contact: None }, nodes: Some(nodes) }, root, clock)
+    }
+
+    /// The leases of a node, whose agents end by themselves when the server was not heard for too long.
+    pub fn on_node(
+        root: PathBuf,
+        clock: Arc<WorldClock>,
+        program: PathBuf,
+        contact: PathBuf,
+    ) -> std::io::Result<Arc<LocalLeases>> {
+        LocalLeases::open_on(Hosts { here: Launcher { program, contact: Some(contact) }, nodes: None }, root, clock)
+    }
+
+    fn open_on(hosts: Hosts, root: PathBuf, clock: Arc<WorldClock>) -> std::io::Result<Arc<LocalLeases>> {
         std::fs::create_dir_all(&root)?;
         let folders = Folder::all(&root)?;
         let (held, gates, changed) = (Mutex::default(), Mutex::default(), Notify::new());
-        let leases = Arc::new(LocalLeases { clock, launcher: Launcher { program }, root, held, gates, changed });
+        let leases = Arc::new(LocalLeases { clock, hosts, root, held, gates, changed });
         folders.into_iter().for_each(|folder| leases.adopt(folder));
         Ok(leases)
     }
@@ -91,31 +106,25 @@ impl LocalLeases {
         self.changed.notify_one();
     }
 
-    fn folder(&self, lease: LeaseId) -> Option<Folder> {
-        self.held().get(&lease).map(|held| held.folder.clone())
+    fn known(&self, lease: LeaseId) -> Option<(Folder, Marks)> {
+        self.held().get(&lease).map(|held| (held.folder.clone(), held.marks.clone()))
+    }
+
+    /// The folder of a lease on this computer.
+    pub fn folder_of(&self, lease: LeaseId) -> Option<Folder> {
+        self.known(lease).map(|(folder, _)| folder)
     }
 
     /// Looks after the machine of a lease until that is gone: one whose agent has no process, or does not answer for
     /// long, is lost.
     async fn tend(self: Arc<Self>, lease: LeaseId) {
-        let mut heard = tokio::time::Instant::now();
-        let mut asked = heard;
-        loop {
-            tokio::time::sleep(TEND).await;
-            let Some(folder) = self.folder(lease) else { return };
-            if self.state_of(lease).is_some_and(|state| matches!(state, LeaseState::Gone { .. })) {
+        let mut signs = Signs::new();
+        while let Some((folder, marks)) = self.known(lease).filter(|(_, marks)| marks.gone.is_none()) {
+            let is_lost = self.hosts.is_lost(&folder, &marks, &mut signs, &self.clock).await;
+            if is_lost && self.end(lease, LeaseEnd::Lost).await.is_ok() {
                 return;
             }
-            if asked.elapsed() > ASK_AGENT {
-                asked = tokio::time::Instant::now();
-                if agents::ask(&folder.path, &AgentRequest::Watch { above: 0 }).await.is_ok() {
-                    heard = tokio::time::Instant::now();
-                }
-            }
-            let silent = heard.elapsed() > self.clock.real_time(SILENCE).max(LEAST_SILENCE);
-            if (silent || !self.launcher.is_alive(&folder)) && self.end(lease, LeaseEnd::Lost).await.is_ok() {
-                return;
-            }
+            tokio::time::sleep(self.hosts.pause(&marks)).await;
         }
     }
 
@@ -134,13 +143,8 @@ impl LocalLeases {
             return Ok(());
         }
         let chosen = choose(&held, &known)?;
-        let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
         for (marks, slot) in chosen.into_iter().zip(0..) {
-            if let Entry::Vacant(missing) = held.entry(LeaseId { group, slot }) {
-                let folder = Folder::create(&self.root, *missing.key()).map_err(why)?;
-                folder.write_marks(&marks);
-                missing.insert(Held { folder, marks, told: false });
-            }
+            self.hold_in(&mut held, LeaseId { group, slot }, marks)?;
         }
         Ok(())
     }
@@ -161,9 +165,8 @@ impl LocalLeases {
             return Ok(());
         }
         let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
-        let held = self.held().get(&lease).map(|held| (held.folder.clone(), held.marks.devices.clone()));
-        let (folder, devices) = held.ok_or(EngineError::NoLease(lease))?;
-        self.launcher.launch(&folder, devices.as_deref()).await.map_err(why)?;
+        let (folder, marks) = self.known(lease).ok_or(EngineError::NoLease(lease))?;
+        self.hosts.launch(&folder, &marks).await.map_err(why)?;
         let now = self.clock.now();
         self.mark(lease, |marks| {
             marks.up_at.get_or_insert(now);
@@ -197,7 +200,7 @@ impl LocalLeases {
                     ..LeaseTerms::default()
                 },
                 // Its agent listens before it is up.
-                ready: Some(held.folder.address()),
+                ready: Some(self.hosts.address(&held.folder, &held.marks)),
                 ends_at: held.marks.ends_at,
                 at_risk: held.marks.at_risk,
             },
@@ -211,7 +214,7 @@ impl LocalLeases {
             offer: held.marks.offer.clone(),
             since: held.marks.up_at,
             until: held.marks.gone.map(|(at, _)| at),
-            address: Some(held.folder.address()),
+            address: Some(self.hosts.address(&held.folder, &held.marks)),
         };
         self.held().iter().map(owned).collect()
     }
@@ -220,8 +223,8 @@ impl LocalLeases {
     pub async fn end(&self, lease: LeaseId, end: LeaseEnd) -> Result<LeaseState, EngineError> {
         let gate = self.gate(lease);
         let _alone = gate.lock().await;
-        let folder = match self.folder(lease) {
-            Some(folder) => folder,
+        let (folder, marks) = match self.known(lease) {
+            Some(known) => known,
             None if end == LeaseEnd::Released => self.bury(lease)?,
             // Forgotten meanwhile: whoever still followed it must not bring it back.
             None => return Err(EngineError::NoLease(lease)),
@@ -231,7 +234,8 @@ impl LocalLeases {
         }
         let at = self.clock.now();
         let gently = end == LeaseEnd::Released;
-        self.launcher.end(&folder, gently).await.map_err(|why| EngineError::Unreachable { why: why.to_string() })?;
+        let ended = self.hosts.end(&folder, &marks, gently).await;
+        ended.map_err(|why| EngineError::Unreachable { why: why.to_string() })?;
         self.mark(lease, |marks| {
             marks.gone.get_or_insert((marks.ends_at.map_or(at, |ends| ends.min(at)), end));
         });
@@ -239,13 +243,13 @@ impl LocalLeases {
     }
 
     /// A folder for a lease that was released before it was ever acquired, so that it never will be.
-    fn bury(&self, lease: LeaseId) -> Result<Folder, EngineError> {
+    fn bury(&self, lease: LeaseId) -> Result<(Folder, Marks), EngineError> {
         let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
         let folder = Folder::create(&self.root, lease).map_err(why)?;
         let marks = Marks { gone: Some((self.clock.now(), LeaseEnd::Released)), ..Marks::default() };
         folder.write_marks(&marks);
-        self.held().insert(lease, Held { folder: folder.clone(), marks, told: false });
-        Ok(folder)
+        self.held().insert(lease, Held { folder: folder.clone(), marks: marks.clone(), told: false });
+        Ok((folder, marks))
     }
 
     /// Ends leases of a group; returns when nothing of them runs.
@@ -261,6 +265,7 @@ impl LocalLeases {
         for lease in leases {
             let gone = matches!(self.state_of(*lease), Some(LeaseState::Gone { .. }));
             if gone && let Some(held) = self.held().remove(lease) {
+                self.hosts.forget(&held.folder, &held.marks);
                 held.folder.delete();
                 self.gates.lock().unwrap_or_else(PoisonError::into_inner).remove(lease);
             }
@@ -269,10 +274,62 @@ impl LocalLeases {
 
     /// Ends everything. Nothing is written down: the folders may be gone.
     pub async fn abandon(&self) {
-        let folders: Vec<Folder> = self.held().values().map(|held| held.folder.clone()).collect();
-        for folder in folders {
+        let all: Vec<(Folder, Marks)> =
+            self.held().values().map(|held| (held.folder.clone(), held.marks.clone())).collect();
+        for (folder, marks) in all {
             // What cannot be ended now is ended by nobody.
-            let _ = self.launcher.end(&folder, false).await;
+            let _ = self.hosts.end(&folder, &marks, false).await;
         }
+    }
+
+    /// Starts the agent of one lease, which may be a new one. Nothing is started of one that has ended.
+    pub async fn launch_one(self: &Arc<Self>, lease: LeaseId, devices: Vec<String>) -> Result<(), EngineError> {
+        let sold_at = Some(self.clock.now());
+        let marks = Marks { devices: Some(devices), units: lease.slot + 1, sold_at, ..Marks::default() };
+        self.hold(lease, marks)?;
+        self.launch(lease).await?;
+        match self.state_of(lease) {
+            Some(LeaseState::Up { .. }) => Ok(()),
+            _ => Err(EngineError::NoLease(lease)),
+        }
+    }
+
+    /// Ends one lease. One that nobody knows can never be launched afterwards.
+    pub async fn end_one(&self, lease: LeaseId, gently: bool) -> Result<(), EngineError> {
+        let is_known = self.held().contains_key(&lease);
+        let end = if gently || !is_known { LeaseEnd::Released } else { LeaseEnd::Lost };
+        self.end(lease, end).await.map(|_| ())
+    }
+
+    /// Ends every lease that is there.
+    pub async fn end_all(&self) {
+        let live: Vec<LeaseId> =
+            self.held().iter().filter(|(_, held)| !held.is_gone()).map(|(lease, _)| *lease).collect();
+        for lease in live {
+            // What could not be ended is tried again.
+            let _ = self.end(lease, LeaseEnd::Lost).await;
+        }
+    }
+
+    /// Takes a lease over that a node shows and nobody here knows, so that it can be given back.
+    pub fn adopt_stray(self: &Arc<Self>, lease: LeaseId, marks: Marks) -> Result<(), EngineError> {
+        self.hold(lease, marks)?;
+        tokio::spawn(Arc::clone(self).tend(lease));
+        Ok(())
+    }
+
+    /// Knows a lease from now on, if it does not yet.
+    fn hold(&self, lease: LeaseId, marks: Marks) -> Result<(), EngineError> {
+        self.hold_in(&mut self.held(), lease, marks)
+    }
+
+    fn hold_in(&self, held: &mut BTreeMap<LeaseId, Held>, lease: LeaseId, marks: Marks) -> Result<(), EngineError> {
+        if let Entry::Vacant(missing) = held.entry(lease) {
+            let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
+            let folder = Folder::create(&self.root, lease).map_err(why)?;
+            folder.write_marks(&marks);
+            missing.insert(Held { folder, marks, told: false });
+        }
+        Ok(())
     }
 }

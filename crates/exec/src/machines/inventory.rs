@@ -8,7 +8,7 @@ use windfall_core::english::counted;
 use windfall_core::pool::Shape;
 
 /// What a computer has.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inventory {
     /// The computer's name.
     pub name: String,
@@ -25,7 +25,7 @@ pub struct Stated {
 }
 
 /// One accelerator.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accelerator {
     /// As job files name it.
     pub model: String,
@@ -56,6 +56,12 @@ impl Inventory {
             *models.entry(accelerator.model.as_str()).or_default() += 1;
         }
         models
+    }
+
+    /// What machines like this one are called: `H200x8-96cpu`.
+    pub fn kind(&self) -> String {
+        let models = self.models().into_iter().map(|(model, count)| format!("{model}x{count}-")).collect::<String>();
+        format!("{models}{}cpu", self.cpus)
     }
 
     /// All of it together.

@@ -1,6 +1,8 @@
-//! Owned machines: for now the one that the server runs on. A lease is a part of it, so many of its accelerators or one of
-//! its processors, which nobody else has meanwhile; jobs queue for what is not free.
+//! Owned machines: the computer that the server runs on, where it is told to use it, and the nodes that have joined. A lease
+//! is a part of one of them, so many of its accelerators or one of its processors, which nobody else has meanwhile; jobs
+//! queue for what is not free.
 
+mod computer;
 mod inventory;
 #[cfg(test)]
 mod tests;
@@ -10,12 +12,13 @@ pub use inventory::{Accelerator, Inventory, Stated};
 use crate::clock::WorldClock;
 use crate::engine::{Capabilities, Engine, EngineError, Owned, SeenGroup, SeenLease};
 use crate::local::{Held, LocalLeases, Marks};
+use crate::nodes::Hub;
 use async_trait::async_trait;
-use std::collections::{BTreeMap, BTreeSet};
+use computer::{Computer, Part, Use};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use windfall_core::ledger::part_of_node;
-use windfall_core::pool::{Books, Habits, Health, Placing, Shape, Supply};
+use windfall_core::pool::{Books, Habits, Health, Placing, Supply};
 use windfall_core::{
     DecisionId, LeaseId, Market, NanoUsd, Node, NodeId, Offer, OfferId, Place, Pool, PoolId, Refusal, Span, Want,
 };
@@ -23,30 +26,10 @@ use windfall_core::{
 /// Owned machines.
 pub struct Machines {
     name: String,
-    inventory: Inventory,
-    /// What an hour of the machine costs.
-    rate: NanoUsd,
+    /// The computer that the server runs on, and what an hour of it costs.
+    here: Option<(Inventory, NanoUsd)>,
+    nodes: Option<Arc<Hub>>,
     leases: Arc<LocalLeases>,
-}
-
-/// What can be had of a machine: a number of accelerators of one model, or a processor.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Part {
-    model: String,
-    count: u32,
-}
-
-impl Part {
-    fn name(&self) -> String {
-        if self.count == 0 { "cpu".to_owned() } else { format!("{}x{}", self.model, self.count) }
-    }
-
-    fn size(&self) -> Shape {
-        match self.count {
-            0 => Shape { cpu_millis: 1_000, ..Shape::default() },
-            count => Shape { accelerators: count, ..Shape::default() },
-        }
-    }
 }
 
 impl Machines {
@@ -55,77 +38,85 @@ impl Machines {
     pub fn open(
         name: &str,
         root: PathBuf,
-        (inventory, rate): (Inventory, NanoUsd),
+        here: Option<(Inventory, NanoUsd)>,
+        nodes: Option<Arc<Hub>>,
         clock: Arc<WorldClock>,
         agent_program: PathBuf,
     ) -> std::io::Result<Arc<Machines>> {
-        let leases = LocalLeases::open(root, clock, agent_program)?;
-        Ok(Arc::new(Machines { name: name.to_owned(), inventory, rate, leases }))
+        let leases = match &nodes {
+            Some(nodes) => LocalLeases::with_nodes(root, clock, agent_program, Arc::clone(nodes))?,
+            None => LocalLeases::open(root, clock, agent_program)?,
+        };
+        Ok(Arc::new(Machines { name: name.to_owned(), here, nodes, leases }))
     }
 
     fn pool(&self) -> PoolId {
-        PoolId(format!("{}/{}", self.name, self.inventory.name).into())
+        PoolId(self.name.clone().into())
     }
 
-    fn node(&self) -> NodeId {
-        NodeId(format!("{}/{}", self.name, self.inventory.name).into())
+    fn node_id(&self, computer: &Computer) -> NodeId {
+        NodeId(format!("{}/{}", self.name, computer.name).into())
     }
 
-    /// Every part that the machine can give when nobody has anything of it.
-    fn parts(&self) -> Vec<Part> {
-        let models = self.inventory.models().into_iter();
-        let sizes =
-            models.flat_map(|(model, count)| (1..=count).map(move |count| Part { model: model.to_owned(), count }));
-        sizes.chain([Part { model: String::new(), count: 0 }]).collect()
+    /// Every machine that there is, whether it can be used now or not.
+    fn computers(&self) -> Vec<Computer> {
+        let here = self.here.iter().map(|(inventory, rate)| Computer {
+            name: inventory.name.clone(),
+            host: None,
+            inventory: inventory.clone(),
+            rate: *rate,
+            health: Health::Ready,
+        });
+        let nodes = self.nodes.iter().flat_map(|hub| hub.nodes()).map(|node| Computer {
+            name: node.record.name.clone(),
+            host: Some(node.record.name),
+            inventory: node.record.inventory,
+            rate: node.record.rate,
+            health: match (node.is_connected, node.record.drained) {
+                (_, Some(_)) => Health::Drained,
+                (true, None) => Health::Ready,
+                (false, None) => Health::NotReady,
+            },
+        });
+        here.chain(nodes).collect()
     }
 
-    fn offer_id(&self, part: &Part) -> OfferId {
-        OfferId::new(&format!("{}/{}/{}/owned", self.name, self.inventory.name, part.name()))
+    /// Machines of one kind at one price are one offer a part: which of them it is does not matter to whoever asks.
+    fn offer_id(&self, computer: &Computer, part: &Part) -> OfferId {
+        OfferId::new(&format!("{}/{}/{}/owned", self.name, computer.kind(), part.name()))
     }
 
-    /// Leases of a part that there are.
-    fn given(&self, part: &Part, held: &BTreeMap<LeaseId, Held>) -> u32 {
-        let id = self.offer_id(part);
-        held.values().filter(|held| !held.is_gone() && held.marks.offer == id).count() as u32
-    }
-
-    /// Leases of a part that can still be given.
-    fn left(&self, part: &Part, held: &BTreeMap<LeaseId, Held>) -> u32 {
-        match part.count {
-            0 => self.inventory.cpus.saturating_sub(self.given(part, held)),
-            count => self.free(&part.model, held).len() as u32 / count,
+    /// What each part of each kind of machine can be had how often, those that are held included.
+    fn on_offer(&self, held: &BTreeMap<LeaseId, Held>) -> Vec<Offer> {
+        let used = Use::of(held);
+        let mut offers: BTreeMap<OfferId, Offer> = BTreeMap::new();
+        for computer in self.computers() {
+            for part in computer.parts() {
+                let id = self.offer_id(&computer, &part);
+                let offer = offers.entry(id.clone()).or_insert_with(|| self.offer(id, &computer, &part));
+                let capacity = offer.capacity.get_or_insert(0);
+                *capacity += used.given(&computer, &part) + used.left(&computer, &part);
+            }
         }
+        offers.into_values().collect()
     }
 
-    /// Accelerators of a model that no lease has.
-    fn free(&self, model: &str, held: &BTreeMap<LeaseId, Held>) -> Vec<String> {
-        let live = held.values().filter(|held| !held.is_gone());
-        let taken: BTreeSet<&String> = live.flat_map(|held| held.marks.devices.iter().flatten()).collect();
-        let of_model = self.inventory.accelerators.iter().filter(|one| one.model == model);
-        of_model.map(|one| &one.device).filter(|device| !taken.contains(device)).cloned().collect()
-    }
-
-    fn offer(&self, part: &Part, capacity: u32) -> Offer {
+    fn offer(&self, id: OfferId, computer: &Computer, part: &Part) -> Offer {
         Offer {
-            id: self.offer_id(part),
+            id,
             engine: self.name.clone(),
             pool: self.pool(),
             cloud: "local".to_owned(),
             region: String::new(),
-            zone: self.inventory.name.clone(),
+            zone: computer.kind(),
             instance_type: part.name(),
             market: Market::Owned,
             accelerator: part.model.clone(),
             accelerators: part.count,
-            price_per_hour: self.price(part),
-            capacity: Some(capacity),
+            price_per_hour: computer.price(part),
+            capacity: Some(0),
             notice: Span::ZERO,
         }
-    }
-
-    /// Its part of what the machine costs, as the ledger counts it.
-    fn price(&self, part: &Part) -> NanoUsd {
-        part_of_node(part.size(), self.inventory.shape()).of_rate(self.rate)
     }
 
     /// What each slot of a group becomes.
@@ -135,67 +126,109 @@ impl Machines {
         held: &BTreeMap<LeaseId, Held>,
         known: &BTreeMap<u32, Marks>,
     ) -> Result<Vec<Marks>, EngineError> {
-        let parts = self.parts();
-        let shown = |offer: &OfferId| parts.iter().find(|part| self.offer_id(part) == *offer);
-        if want.units == 0 || want.alternatives.iter().all(|asked| shown(&asked.offer).is_none()) {
+        let computers = self.computers();
+        let of_offer = |offer: &OfferId| -> Vec<(&Computer, Part)> {
+            let parts =
+                computers.iter().flat_map(|computer| computer.parts().into_iter().map(move |part| (computer, part)));
+            parts.filter(|(computer, part)| self.offer_id(computer, part) == *offer).collect()
+        };
+        let shown: Vec<_> = want.alternatives.iter().map(|asked| (asked.max_price, of_offer(&asked.offer))).collect();
+        if want.units == 0 || shown.iter().all(|(_, of_offer)| of_offer.is_empty()) {
             return Err(EngineError::Refused(Refusal::Invalid));
         }
-        let affordable = want.alternatives.iter().filter_map(|asked| {
-            let part = shown(&asked.offer)?;
-            asked.max_price.is_none_or(|max| self.price(part) <= max).then_some(part)
-        });
         // What was begun goes on as it was begun, whatever is asked for now.
-        let asked: Vec<&Part> = match known.values().find(|marks| marks.units > 0) {
-            Some(begun) => shown(&begun.offer).into_iter().collect(),
-            None => affordable.collect(),
+        let begun = known.values().find(|marks| marks.units > 0);
+        let asked: Vec<Vec<(&Computer, Part)>> = match begun {
+            Some(begun) => vec![of_offer(&begun.offer)],
+            None => {
+                let affordable = |(most, of_offer): &(Option<NanoUsd>, Vec<(&Computer, Part)>)| {
+                    let price = of_offer.first().map(|(computer, part)| computer.price(part));
+                    price.is_some_and(|price| most.is_none_or(|most| price <= most))
+                };
+                shown.into_iter().filter(affordable).map(|(_, of_offer)| of_offer).collect()
+            }
         };
-        let begun = known.values().map(|marks| marks.units).max().unwrap_or(0);
-        let had = asked.into_iter().find_map(|part| {
-            let left = self.left(part, held);
-            let units = if begun > 0 { begun } else { left.min(want.units) };
-            let missing = units - (known.len() as u32).min(units);
-            (left >= missing && units >= want.least.max(1)).then(|| self.marks(part, units, held, known))
+        let units = begun.map_or(want.units, |begun| begun.units);
+        let enough = if begun.is_some() { units } else { want.least.max(1) };
+        let used = Use::of(held);
+        let had = asked.into_iter().find_map(|of_offer| {
+            // The ranks of a gang share a folder, so all of them are on one machine.
+            let is_its = |(computer, _): &&(&Computer, Part)| begun.is_none_or(|begun| begun.host == computer.host);
+            let fits = of_offer
+                .iter()
+                .filter(is_its)
+                .filter(|(computer, part)| used.left(computer, part) + known.len() as u32 >= enough);
+            // Where least is left of what fits: what is whole stays whole.
+            let (computer, part) = fits.min_by_key(|(computer, part)| used.left(computer, part))?;
+            let units = units.min(used.left(computer, part) + known.len() as u32);
+            let mut used = used.clone();
+            let slot = |slot: u32| known.get(&slot).cloned().unwrap_or_else(|| self.marks(computer, part, &mut used));
+            Some((0..units).map(slot).collect::<Vec<Marks>>())
         });
-        had.ok_or(EngineError::Refused(Refusal::NoCapacity))
+        let mut had = had.ok_or(EngineError::Refused(Refusal::NoCapacity))?;
+        let units = had.len() as u32;
+        had.iter_mut().for_each(|marks| marks.units = units);
+        Ok(had)
     }
 
-    fn marks(
-        &self,
-        part: &Part,
-        units: u32,
-        held: &BTreeMap<LeaseId, Held>,
-        known: &BTreeMap<u32, Marks>,
-    ) -> Vec<Marks> {
-        let mut free = self.free(&part.model, held).into_iter();
-        let fresh = |free: &mut dyn Iterator<Item = String>| Marks {
-            offer: self.offer_id(part),
-            node: Some(self.node()),
+    fn marks(&self, computer: &Computer, part: &Part, used: &mut Use) -> Marks {
+        Marks {
+            offer: self.offer_id(computer, part),
+            node: Some(self.node_id(computer)),
             size: part.size(),
-            devices: Some(free.take(part.count as usize).collect()),
-            units,
+            host: computer.host.clone(),
+            devices: Some(used.take(computer, part)),
             sold_at: Some(self.leases.clock.now()),
             ..Marks::default()
-        };
-        (0..units).map(|slot| known.get(&slot).cloned().unwrap_or_else(|| fresh(&mut free))).collect()
+        }
+    }
+
+    /// Takes over what nodes hold and nobody here knows: it is given back, or forgotten where it is over.
+    fn adopt_strays(&self) {
+        let Some(hub) = &self.nodes else { return };
+        for (node, seen) in hub.shown() {
+            if self.leases.held().contains_key(&seen.lease) {
+                continue;
+            }
+            if !seen.is_alive {
+                hub.forget(&node, seen.lease);
+                continue;
+            }
+            let marks = Marks {
+                offer: OfferId::new(&format!("{}/{node}/stray/owned", self.name)),
+                node: Some(NodeId(format!("{}/{node}", self.name).into())),
+                host: Some(node),
+                units: seen.lease.slot + 1,
+                up_at: Some(self.leases.clock.now()),
+                ..Marks::default()
+            };
+            // What cannot be written down now is found again.
+            let _ = self.leases.adopt_stray(seen.lease, marks);
+        }
     }
 }
 
 #[async_trait]
 impl Engine for Arc<Machines> {
     fn describe(&self) -> Capabilities {
-        let place = Place { cloud: "local".to_owned(), region: self.inventory.name.clone() };
-        let machines = vec![self.inventory.to_string()];
-        Capabilities { name: self.name.clone(), markets: vec![Market::Owned], places: vec![place], machines }
+        // Wherever they are, nothing is paid for what moves between them.
+        let places = vec![Place { cloud: "local".to_owned(), region: String::new() }];
+        let machines = self.here.iter().map(|(inventory, _)| inventory.to_string()).collect();
+        Capabilities { name: self.name.clone(), markets: vec![Market::Owned], places, machines }
     }
 
     async fn changed(&self) {
-        self.leases.changed.notified().await;
+        let nodes = async {
+            match &self.nodes {
+                Some(nodes) => nodes.changed.notified().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! { () = self.leases.changed.notified() => {}, () = nodes => {} }
     }
 
     async fn offers(&self) -> Result<Vec<Offer>, EngineError> {
-        let held = self.leases.held();
-        let capacity = |part: &Part| self.given(part, &held) + self.left(part, &held);
-        Ok(self.parts().iter().map(|part| self.offer(part, capacity(part))).collect())
+        Ok(self.on_offer(&self.leases.held()))
     }
 
     async fn pools(&self) -> Result<Vec<Pool>, EngineError> {
@@ -212,16 +245,17 @@ impl Engine for Arc<Machines> {
     }
 
     async fn nodes(&self) -> Result<Vec<Node>, EngineError> {
-        Ok(vec![Node {
-            id: self.node(),
+        let node = |computer: Computer| Node {
+            id: self.node_id(&computer),
             pool: self.pool(),
-            accelerator: self.inventory.accelerators.first().map(|one| one.model.clone()).unwrap_or_default(),
-            capacity: self.inventory.shape(),
-            foreign: Shape::default(),
+            accelerator: computer.inventory.accelerators.first().map(|one| one.model.clone()).unwrap_or_default(),
+            capacity: computer.inventory.shape(),
+            foreign: windfall_core::pool::Shape::default(),
             domains: BTreeMap::new(),
-            health: Health::Ready,
-            rate: self.rate,
-        }])
+            health: computer.health,
+            rate: computer.rate,
+        };
+        Ok(self.computers().into_iter().map(node).collect())
     }
 
     async fn acquire(&self, group: DecisionId, want: &Want) -> Result<SeenGroup, EngineError> {
@@ -235,6 +269,7 @@ impl Engine for Arc<Machines> {
     }
 
     async fn list_owned(&self) -> Result<Vec<Owned>, EngineError> {
+        self.adopt_strays();
         Ok(self.leases.owned())
     }
 

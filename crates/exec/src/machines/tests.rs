@@ -8,8 +8,8 @@ fn machine(root: &std::path::Path) -> Arc<Machines> {
     let accelerators = (0..4).map(accelerator).collect();
     let inventory = Inventory { name: "lab".to_owned(), accelerators, cpus: 2, memory_bytes: 1 << 30 };
     let clock = Arc::new(WorldClock::real(Time(1_000_000)));
-    Machines::open("machines", root.to_owned(), (inventory, NanoUsd(4_000_000_000)), clock, PathBuf::from("/bin/true"))
-        .expect("opened")
+    let here = Some((inventory, NanoUsd(4_000_000_000)));
+    Machines::open("machines", root.to_owned(), here, None, clock, PathBuf::from("/bin/true")).expect("opened")
 }
 
 fn group(seq: u64) -> DecisionId {
@@ -17,7 +17,7 @@ fn group(seq: u64) -> DecisionId {
 }
 
 fn ask(machine: &Machines, seq: u64, what: &str, units: u32) -> Result<(), EngineError> {
-    let want = Want::of(WorkloadId(seq), OfferId::new(&format!("machines/lab/{what}/owned")), units);
+    let want = Want::of(WorkloadId(seq), OfferId::new(&format!("machines/H200x4-2cpu-4usd/{what}/owned")), units);
     machine.leases.give(group(seq), |held, known| machine.chosen(&want, held, known))
 }
 

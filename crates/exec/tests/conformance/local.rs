@@ -1,4 +1,5 @@
-//! Engines whose machines are processes here, on a stage: the simulated one, the same behind a socket, and owned machines.
+//! Engines whose machines are processes here, on a stage: the simulated one, the same behind a socket, owned machines, and
+//! a node that has joined over TLS.
 
 use crate::stage::Stage;
 use rustix::process::{Pid, Signal, kill_process};
@@ -7,12 +8,14 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
-use windfall_core::{LeaseId, Market, NanoUsd, Offer, OfferId, Span, Time, Want, WorkloadId};
+use windfall_core::pool::Health;
+use windfall_core::{LeaseId, Market, NanoUsd, Offer, OfferId, Span, StintId, Time, Want, WorkloadId};
 use windfall_exec::{
-    Accelerator, AgentLink, Engine, EngineServer, Interrupt, Inventory, LocalLink, Machines, RemoteEngine, Replay,
-    Simulated, WorldClock,
+    Accelerator, AgentLink, Engine, EngineServer, Hub, Interrupt, Inventory, JobsOfNodes, LocalLink, Machines,
+    NodeSettings, NodeStream, RemoteEngine, Replay, Simulated, Stated, WorldClock, serve_node,
 };
 
 /// The engine is in this process.
@@ -21,6 +24,8 @@ pub const SIMULATED: u8 = 0;
 pub const APART: u8 = 1;
 /// Owned machines.
 pub const MACHINES: u8 = 2;
+/// A node that has joined.
+pub const JOINED: u8 = 3;
 
 /// Where an engine's machines come from.
 #[derive(Clone)]
@@ -30,6 +35,15 @@ enum Ground {
     Owned(u32),
 }
 
+impl Ground {
+    fn count(&self) -> u32 {
+        match self {
+            Ground::Replay(_) => 0,
+            Ground::Owned(count) => *count,
+        }
+    }
+}
+
 pub struct LocalStage<const KIND: u8> {
     dir: tempfile::TempDir,
     work: PathBuf,
@@ -37,6 +51,9 @@ pub struct LocalStage<const KIND: u8> {
     /// None only while it is opened anew.
     runtime: Option<Runtime>,
     engine: Option<(Arc<dyn Engine>, Arc<LocalLink>)>,
+    /// The node's side, which goes on when the server's begins anew.
+    node: Option<Runtime>,
+    port: u16,
 }
 
 /// The binary that knows the `agent` subcommands: `WINDFALL_BIN`, else the one of this build.
@@ -58,9 +75,19 @@ fn program() -> PathBuf {
 }
 
 impl<const KIND: u8> LocalStage<KIND> {
-    fn engine_on(runtime: &Runtime, root: PathBuf, ground: Ground) -> (Arc<dyn Engine>, Arc<LocalLink>) {
+    fn engine_on(runtime: &Runtime, root: PathBuf, ground: Ground, port: u16) -> (Arc<dyn Engine>, Arc<LocalLink>) {
         let clock = Arc::new(WorldClock::replayed(Time(1_000_000), 60));
-        let link = LocalLink::new(Arc::clone(&clock));
+        let hub = (KIND == JOINED).then(|| {
+            let hub = Hub::open(&root.with_extension("machines"), Duration::from_secs(30)).unwrap();
+            let listener = runtime.block_on(bound(port));
+            runtime.spawn(Arc::clone(&hub).listen(listener));
+            hub.set_jobs(Arc::new(StageJobs { work: root.with_file_name("work") }));
+            hub
+        });
+        let link = match &hub {
+            Some(hub) => LocalLink::with_nodes(Arc::clone(&clock), Arc::clone(hub)),
+            None => LocalLink::new(Arc::clone(&clock)),
+        };
         let engine: Arc<dyn Engine> = runtime.block_on(async {
             match ground {
                 Ground::Replay(replay) if KIND == APART => {
@@ -78,15 +105,48 @@ impl<const KIND: u8> LocalStage<KIND> {
                     let accelerators = (0..count).map(named).collect();
                     let inventory = Inventory { name: "lab".to_owned(), accelerators, cpus: 2, memory_bytes: 1 << 30 };
                     let rate = NanoUsd(64_000_000_000);
-                    Arc::new(Machines::open("machines", root, (inventory, rate), clock, program()).unwrap())
+                    let here = (KIND == MACHINES).then_some((inventory, rate));
+                    Arc::new(Machines::open("machines", root, here, hub, clock, program()).unwrap())
                 }
             }
         });
         (engine, link)
     }
 
+    /// The folder of the agents' folders.
     fn root(&self) -> PathBuf {
-        self.dir.path().join("leases")
+        self.dir.path().join(if KIND == JOINED { "node/leases" } else { "leases" })
+    }
+
+    /// Lets a node join that has so many accelerators, and waits until it has.
+    fn join(&mut self, count: u32) {
+        let hub = Hub::open(&self.dir.path().join("leases.machines"), Duration::from_secs(30)).unwrap();
+        let settings = NodeSettings {
+            state: self.dir.path().join("node"),
+            server: Some(format!("127.0.0.1:{}", self.port)),
+            token: Some(hub.new_token("lab", NanoUsd(64_000_000_000)).unwrap()),
+            name: None,
+            accelerators: vec![Stated { model: "H200".to_owned(), count }],
+            program: program(),
+        };
+        let runtime = Runtime::new().unwrap();
+        runtime.spawn(async {
+            let ended = serve_node(settings, |_, _| ()).await;
+            panic!("the node ended: {ended:?}");
+        });
+        self.node = Some(runtime);
+        self.wait_for_node();
+    }
+
+    fn wait_for_node(&self) {
+        for _ in 0..1_000 {
+            let nodes = self.wait_for(self.engine().nodes()).unwrap();
+            if nodes.iter().any(|node| node.health == Health::Ready) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("the node does not come");
     }
 
     fn open_on(ground: Ground) -> Self {
@@ -94,12 +154,58 @@ impl<const KIND: u8> LocalStage<KIND> {
         let work = dir.path().join("work");
         std::fs::create_dir(&work).unwrap();
         let runtime = Runtime::new().unwrap();
-        let engine = Self::engine_on(&runtime, dir.path().join("leases"), ground.clone());
-        Self { dir, work, ground, runtime: Some(runtime), engine: Some(engine) }
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        let engine = Self::engine_on(&runtime, dir.path().join("leases"), ground.clone(), port);
+        let (count, runtime, engine) = (ground.count(), Some(runtime), Some(engine));
+        let mut stage = Self { dir, work, ground, runtime, engine, node: None, port };
+        if KIND == JOINED {
+            stage.join(count);
+        }
+        stage
     }
 }
 
 const NAME: &str = "simulated";
+
+/// What a server knows of the jobs of a stage.
+struct StageJobs {
+    work: PathBuf,
+}
+
+#[async_trait::async_trait]
+impl JobsOfNodes for StageJobs {
+    fn output_of(&self, _node: &str, stint: StintId, _rank: u32) -> Option<PathBuf> {
+        let own = self.work.join(format!("job-{}", stint.workload.0));
+        let folder = if own.exists() { own } else { self.work.clone() };
+        Some(folder.join(format!("output-{}", stint.epoch)))
+    }
+
+    fn has_store_of(&self, _node: &str, _job: WorkloadId) -> bool {
+        true
+    }
+
+    async fn serve_store(&self, job: WorkloadId, stream: NodeStream) {
+        // Jobs that share a lease have folders of their own, and some of them a store.
+        let shares = self.work.join(format!("job-{}", job.0)).exists();
+        let key = if shares { format!("job-{}", job.0) } else { "job".to_owned() };
+        let own = self.work.join(format!("store-{}", job.0));
+        let store = if own.exists() { own } else { self.work.join("store") };
+        let _ = windfall_agent::serve_relay(stream, &store.display().to_string(), &key, false).await;
+    }
+}
+
+/// The port, once the server before has let go of it.
+async fn bound(port: u16) -> tokio::net::TcpListener {
+    for _ in 0..500 {
+        if let Ok(listener) = tokio::net::TcpListener::bind(("127.0.0.1", port)).await {
+            return listener;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("port {port} stays taken");
+}
 
 /// The other side of the socket.
 async fn serve(listener: UnixListener, root: PathBuf, replay: Replay) {
@@ -128,11 +234,11 @@ const FOUR_NODES: &str = "aws-v100-4-nodes-2023";
 impl<const KIND: u8> Stage for LocalStage<KIND> {
     fn open() -> Self {
         let replay = Replay { market: windfall_sim::STEADY.to_owned(), zones: Vec::new(), from: Span::ZERO };
-        Self::open_on(if KIND == MACHINES { Ground::Owned(64) } else { Ground::Replay(replay) })
+        Self::open_on(if KIND >= MACHINES { Ground::Owned(64) } else { Ground::Replay(replay) })
     }
 
     fn scarce() -> Self {
-        let stage = Self::open_on(if KIND == MACHINES { Ground::Owned(4) } else { Ground::Replay(scarce()) });
+        let stage = Self::open_on(if KIND >= MACHINES { Ground::Owned(4) } else { Ground::Replay(scarce()) });
         // Behind a socket it begins by itself.
         stage.engine().recording().into_iter().for_each(|recording| recording.begin_anew());
         stage
@@ -144,8 +250,12 @@ impl<const KIND: u8> Stage for LocalStage<KIND> {
             runtime.shutdown_background();
         }
         let runtime = Runtime::new().unwrap();
-        self.engine = Some(Self::engine_on(&runtime, self.root(), self.ground.clone()));
+        let leases = self.dir.path().join("leases");
+        self.engine = Some(Self::engine_on(&runtime, leases, self.ground.clone(), self.port));
         self.runtime = Some(runtime);
+        if KIND == JOINED {
+            self.wait_for_node();
+        }
     }
 
     fn engine(&self) -> &dyn Engine {
@@ -176,6 +286,10 @@ impl<const KIND: u8> Stage for LocalStage<KIND> {
 
     fn folder(&self) -> &Path {
         &self.work
+    }
+
+    fn kept(&self, workload: u64, folder: &Path) -> PathBuf {
+        if KIND == JOINED { self.dir.path().join(format!("node/jobs/{workload}")) } else { folder.to_owned() }
     }
 
     fn running(&self, lease: LeaseId) -> Vec<i32> {
@@ -220,7 +334,7 @@ impl<const KIND: u8> Stage for LocalStage<KIND> {
     }
 
     fn all_devices(&self) -> &str {
-        if KIND == MACHINES { "0,1,2" } else { "all of them" }
+        if KIND >= MACHINES { "0,1,2" } else { "all of them" }
     }
 
     fn take(&self, lease: LeaseId, notice: Option<Span>) {
@@ -232,7 +346,7 @@ impl<const KIND: u8> Stage for LocalStage<KIND> {
 impl<const KIND: u8> Drop for LocalStage<KIND> {
     fn drop(&mut self) {
         drop(self.engine.take());
-        if let Some(runtime) = self.runtime.take() {
+        for runtime in [self.runtime.take(), self.node.take()].into_iter().flatten() {
             runtime.shutdown_background();
         }
         let here = self.dir.path().display().to_string();

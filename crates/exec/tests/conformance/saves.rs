@@ -17,7 +17,7 @@ pub fn an_end_is_told_before_the_last_save_and_a_save_that_is_given_up_is_kept(s
     stage.wait_for(stage.link().stop(id, stint(1), 0, Span::ZERO)).unwrap();
     let over = stage.until_worker("has given up", id, |worker| worker.settled);
     let trouble = over.trouble.unwrap();
-    let kept = stage.folder().join("unsaved-1");
+    let kept = stage.kept(1, stage.folder()).join("unsaved-1");
     assert!(
         trouble.kind == TroubleKind::NotSaved && trouble.text.ends_with(&kept.display().to_string()),
         "{trouble:?}"
@@ -35,7 +35,7 @@ pub fn a_release_during_the_last_save_keeps_the_files(stage: &mut impl Stage) {
     stage.release(id).unwrap();
     let over = stage.until_worker("has given up", id, |worker| worker.settled);
     assert!(over.trouble.unwrap().text.contains("unsaved-1"));
-    assert_eq!(std::fs::read_to_string(stage.folder().join("unsaved-1/model")).unwrap(), "result\n");
+    assert_eq!(std::fs::read_to_string(stage.kept(1, stage.folder()).join("unsaved-1/model")).unwrap(), "result\n");
 }
 
 pub fn a_last_save_succeeds_soon_after_the_store_is_back(stage: &mut impl Stage) {

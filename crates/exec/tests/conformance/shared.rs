@@ -262,6 +262,7 @@ pub fn a_release_during_two_last_saves_keeps_the_files_of_both(stage: &mut impl 
     for workload in BOTH {
         // A store of its own, which goes away while the program runs.
         let store = stage.folder().join(format!("store-{workload}"));
+        std::fs::create_dir(&store).unwrap();
         let line = format!("rm -rf '{0}'; echo > '{0}'; echo $JOB > $WINDFALL_CHECKPOINT_DIR/model", store.display());
         let mut order = order(stage, workload, 1, &line);
         order.checkpoint_store = store.display().to_string();
@@ -270,7 +271,8 @@ pub fn a_release_during_two_last_saves_keeps_the_files_of_both(stage: &mut impl 
     until_all(stage, "have ended", id, 2, |worker| worker.end.is_some() && worker.trouble.is_some());
     stage.release(id).unwrap();
     until_all(stage, "have given up", id, 2, |worker| worker.settled);
-    let kept = |workload| std::fs::read_to_string(job_folder(stage, workload).join("unsaved-1/model")).unwrap();
+    let folder = |workload| stage.kept(workload, &job_folder(stage, workload));
+    let kept = |workload| std::fs::read_to_string(folder(workload).join("unsaved-1/model")).unwrap();
     assert_eq!(BOTH.map(kept), ["1\n", "2\n"]);
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use windfall_core::worker::{StartOrder, WorkerView};
@@ -38,6 +38,8 @@ pub trait Stage: Sized {
     fn other(&self) -> (OfferId, u32);
     /// An empty folder for programs.
     fn folder(&self) -> &Path;
+    /// Where what a job could not save is kept, whose output is in this folder.
+    fn kept(&self, workload: u64, folder: &Path) -> PathBuf;
     /// Processes that stand on a lease.
     fn running(&self, lease: LeaseId) -> Vec<i32>;
     /// The machine of a lease dies.

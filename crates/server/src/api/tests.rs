@@ -52,7 +52,7 @@ async fn api(folder: &std::path::Path) -> ApiState {
     let (_, standing) = watch::channel(Standing::default());
     let reader = Reader { durable: Arc::new(Durable::new(brain, 0)), standing, archive, clock, link };
     let asked = Arc::new(Asked::new(std::time::Instant::now()));
-    ApiState { asks: mpsc::channel(1).0, reader, probes: Probes::default(), asked }
+    ApiState { asks: mpsc::channel(1).0, reader, probes: Probes::default(), asked, nodes: None }
 }
 
 async fn page(api: &ApiState, all: bool, name: Option<&str>, before: Option<u64>) -> Vec<u64> {

@@ -17,7 +17,7 @@ use windfall_core::brain::Open;
 use windfall_core::english::with_causes;
 use windfall_core::worker::WorkerView;
 use windfall_core::{DecisionId, Event, LeaseId, WorkloadId};
-use windfall_exec::{Interrupt, SeenWorker};
+use windfall_exec::{Interrupt, SeenWorker, is_on_node};
 
 impl Keeper {
     pub(super) fn look(&self, name: String, number: u64, groups: Vec<DecisionId>, sweep: bool) {
@@ -65,8 +65,12 @@ impl Keeper {
         let job = task.needs_notes_of().and_then(|id| self.cycle.brain().job(id));
         let job = job.map(|job| (job.id, job.spec.run.environment.clone()));
         let archive = self.archive();
+        let brain = self.cycle.brain();
+        let on_nodes =
+            |lease: &LeaseId| brain.lease(*lease).is_some_and(|lease| lease.ready.as_ref().is_some_and(is_on_node));
+        let elsewhere: BTreeSet<LeaseId> = task.leases().filter(on_nodes).collect();
         tokio::spawn(async move {
-            let equipped = in_time(equipped(task, job.as_ref(), &archive)).await;
+            let equipped = in_time(equipped(task, job.as_ref(), &archive, &elsewhere)).await;
             let task = match equipped.unwrap_or_else(|| Err(Performed { again: true, ..Performed::default() })) {
                 Ok(task) => task,
                 Err(performed) => return drop(sender.send(Report::Performed(open.id, performed))),
@@ -145,11 +149,16 @@ impl Keeper {
 }
 
 /// A task with what the notes of its job say, or what comes of it without them.
-async fn equipped(mut task: Task, job: Option<&(WorkloadId, String)>, archive: &Archive) -> Result<Task, Performed> {
+async fn equipped(
+    mut task: Task,
+    job: Option<&(WorkloadId, String)>,
+    archive: &Archive,
+    elsewhere: &BTreeSet<LeaseId>,
+) -> Result<Task, Performed> {
     let Some((id, key)) = job else { return Ok(task) };
     match archive.notes(*id, key).await {
         Ok(notes) => {
-            task.equip(&notes);
+            task.equip(&notes, |lease| elsewhere.contains(&lease));
             Ok(task)
         }
         Err(NotesError::StoreAway(error)) => {
@@ -215,7 +224,8 @@ mod tests {
         let [home, other] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
         let archive = archive(home.path(), other.path()).await;
         for (job, says) in [(1, "`secrets.key`"), (2, "not in the store")] {
-            let performed = equipped(start(job), Some(&(WorkloadId(job), "key".to_owned())), &archive).await;
+            let performed =
+                equipped(start(job), Some(&(WorkloadId(job), "key".to_owned())), &archive, &BTreeSet::new()).await;
             let performed = performed.expect_err("it cannot be started");
             assert!(!performed.again);
             assert_eq!(reasons(&performed).iter().filter(|why| why.contains(says)).count(), 2, "{performed:?}");
@@ -226,6 +236,7 @@ mod tests {
     async fn a_job_whose_environment_opens_is_started() {
         let home = tempfile::tempdir().expect("a folder");
         let archive = archive(home.path(), home.path()).await;
-        assert!(equipped(start(1), Some(&(WorkloadId(1), "key".to_owned())), &archive).await.is_ok());
+        let equipped = equipped(start(1), Some(&(WorkloadId(1), "key".to_owned())), &archive, &BTreeSet::new()).await;
+        assert!(equipped.is_ok());
     }
 }

@@ -1,0 +1,121 @@
+//! Nodes, and the agent that makes a machine one.
+
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// The machines that have joined.
+#[derive(Debug, Args)]
+pub struct NodesArgs {
+    /// What to do; without a word, they are listed.
+    #[command(subcommand)]
+    pub command: Option<NodesCommand>,
+}
+
+/// What to do with nodes.
+#[derive(Debug, Subcommand)]
+pub enum NodesCommand {
+    /// List them
+    List,
+    /// Make a token by which one machine can join: `windfall agent join` there
+    Token {
+        /// What the node is to be called
+        name: String,
+        /// What an hour of it costs, in dollars
+        #[arg(long, value_name = "DOLLARS")]
+        rate: Option<f64>,
+    },
+    /// Put nothing new on a node; what runs there goes on
+    Drain {
+        /// Its name
+        name: String,
+        /// The reason, for people
+        #[arg(long, default_value = "drained by its operator", value_name = "TEXT")]
+        why: String,
+    },
+    /// Put work on a drained node again
+    Resume {
+        /// Its name
+        name: String,
+    },
+    /// Forget a node: its key opens nothing any more
+    Remove {
+        /// Its name
+        name: String,
+        /// The machine is off for good: what ran there is begun elsewhere at once
+        #[arg(long)]
+        lost: bool,
+    },
+}
+
+impl NodesCommand {
+    /// The node that is meant.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            NodesCommand::List => None,
+            NodesCommand::Token { name, .. }
+            | NodesCommand::Drain { name, .. }
+            | NodesCommand::Resume { name }
+            | NodesCommand::Remove { name, .. } => Some(name),
+        }
+    }
+}
+
+/// An agent: the one of a machine, and what it starts for leases.
+#[derive(Debug, Subcommand)]
+pub enum AgentCommand {
+    /// Join a server with this machine, and serve it until told to end
+    Join(JoinArgs),
+    /// Start guard and agent of a lease.
+    #[command(hide = true)]
+    Launch {
+        /// The lease's folder
+        folder: PathBuf,
+    },
+    /// Adopt orphans.
+    #[command(hide = true)]
+    Guard {
+        /// The lease's folder
+        folder: PathBuf,
+    },
+    /// Supervise.
+    #[command(hide = true)]
+    Serve {
+        /// The lease's folder
+        folder: PathBuf,
+    },
+    /// Become the program.
+    #[command(hide = true)]
+    Exec {
+        /// The program and its arguments
+        #[arg(last = true)]
+        command: Vec<String>,
+    },
+    /// End everything that carries a lease's mark.
+    #[command(hide = true)]
+    Sweep {
+        /// The lease
+        lease: String,
+    },
+}
+
+/// How a machine joins.
+#[derive(Debug, Args)]
+pub struct JoinArgs {
+    /// The server: HOST:PORT, or https://HOST:PORT; not needed once this machine has joined
+    pub server: Option<String>,
+    /// A token of `windfall nodes token NAME` [env: WINDFALL_JOIN_TOKEN]
+    #[arg(long, conflicts_with = "token_file")]
+    pub token: Option<String>,
+    /// The file that holds the token; - for standard input
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// The name that the token is for, to be sure
+    #[arg(long)]
+    pub name: Option<String>,
+    /// The accelerators of this machine, where they are not found by themselves
+    #[arg(long, value_delimiter = ',', value_name = "NAME:COUNT,…")]
+    pub accelerators: Vec<String>,
+    /// The agent's state directory (default: /var/lib/windfall-agent for root, else ~/.local/state/windfall-agent)
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+}

@@ -1,0 +1,228 @@
+//! The machines that have joined, and joining.
+
+use super::servers::{bad_accelerators, bad_rate, nano_usd, stated};
+use crate::args::{JoinArgs, NodesArgs, NodesCommand};
+use crate::here::Here;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+use windfall_core::Span;
+use windfall_core::english::{counted, with_causes};
+use windfall_exec::{Inventory, JoinToken, NodeError, NodeSettings, NotWelcome, is_node_name, serve_node};
+use windfall_server::api_types::{DrainRequest, NodeView, RemoveRequest, TokenAnswer, TokenRequest};
+use windfall_server::client::{Client, Code, Failure};
+
+pub async fn nodes(here: &Here, args: &NodesArgs) -> Result<Code, Failure> {
+    if let Some(name) = args.command.as_ref().and_then(NodesCommand::name).filter(|name| !is_node_name(name)) {
+        let failure = Failure::new(Code::BadInput, format!("`{name}` cannot be a node's name"));
+        return Err(failure.hint("letters, digits, dots and dashes, at most 63, as in the names of hosts"));
+    }
+    let client = here.client();
+    if client.greet().await?.is_none() {
+        let none = Failure::new(Code::Unreachable, format!("no server runs on {}", here.home.display()));
+        return Err(none.hint("`windfall up --listen HOST:PORT` starts one that takes nodes in"));
+    }
+    match args.command.as_ref().unwrap_or(&NodesCommand::List) {
+        NodesCommand::List => list(here, &client).await,
+        NodesCommand::Token { name, rate } => {
+            rate.map_or(Ok(()), bad_rate)?;
+            let asked = TokenRequest { rate: nano_usd(rate.unwrap_or(0.0)) };
+            let answer: TokenAnswer = client.post(&format!("/v1/nodes/{name}/token"), &asked).await?;
+            if here.json {
+                println!("{}", serde_json::to_string(&answer).expect("an answer has string keys"));
+                return Ok(Code::Done);
+            }
+            println!("{}", answer.token);
+            let lives = Span(i64::try_from(answer.lives_s * 1_000).unwrap_or(i64::MAX));
+            eprintln!(
+                "good once, for {lives}: windfall agent join HOST:PORT --token TOKEN on the machine that becomes {name}"
+            );
+            Ok(Code::Done)
+        }
+        NodesCommand::Drain { name, why } => {
+            let asked = DrainRequest { why: why.clone() };
+            change(here, &client, name, "drain", &asked, "takes nothing new; what runs there goes on").await
+        }
+        NodesCommand::Resume { name } => change(here, &client, name, "resume", &(), "takes work again").await,
+        NodesCommand::Remove { name, lost } => {
+            let asked = RemoveRequest { lost: *lost };
+            change(here, &client, name, "remove", &asked, "is no node of this server any more").await
+        }
+    }
+}
+
+async fn change(
+    here: &Here,
+    client: &Client,
+    name: &str,
+    what: &str,
+    asked: &impl serde::Serialize,
+    said: &str,
+) -> Result<Code, Failure> {
+    let () = client.post(&format!("/v1/nodes/{name}/{what}"), asked).await?;
+    if here.json {
+        println!("{}", serde_json::json!({ "node": name, "done": what }));
+    } else {
+        println!("{name} {said}");
+    }
+    Ok(Code::Done)
+}
+
+async fn list(here: &Here, client: &Client) -> Result<Code, Failure> {
+    let nodes: Vec<NodeView> = client.get("/v1/nodes").await?;
+    if here.json {
+        println!("{}", serde_json::to_string(&nodes).expect("nodes have string keys"));
+        return Ok(Code::Done);
+    }
+    if nodes.is_empty() {
+        println!("no machine has joined");
+        eprintln!("hint: windfall nodes token NAME makes a token to join by");
+        return Ok(Code::Done);
+    }
+    let width = nodes.iter().map(|node| node.name.len()).max().unwrap_or(0).max(4);
+    println!("{:width$}  {:8} {:>14}  {:>4}  JOBS", "NODE", "STATE", "ACCELERATORS", "CPUS");
+    for node in &nodes {
+        println!(
+            "{:width$}  {:8} {:>14}  {:>4}  {}",
+            node.name,
+            node.state.word(),
+            accelerators(node),
+            node.cpus,
+            jobs(node)
+        );
+        print!("{}", remark(node).map(|remark| format!("{:width$}  {remark}\n", "")).unwrap_or_default());
+    }
+    Ok(Code::Done)
+}
+
+/// How many are in use, of how many of what.
+fn accelerators(node: &NodeView) -> String {
+    let models = node.accelerators.iter().map(|(model, count)| format!("{model}:{count}"));
+    let models: Vec<String> = models.collect();
+    if models.is_empty() { "-".to_owned() } else { format!("{} of {}", node.accelerators_used, models.join(",")) }
+}
+
+fn jobs(node: &NodeView) -> String {
+    let numbers: Vec<String> = node.jobs.iter().take(8).map(u64::to_string).collect();
+    let more = node.jobs.len().saturating_sub(numbers.len());
+    let more = if more > 0 { format!(" and {}", counted(more as u64, "more")) } else { String::new() };
+    if numbers.is_empty() { "-".to_owned() } else { format!("{}{more}", numbers.join(", ")) }
+}
+
+/// What somebody should know of a node that is not simply there.
+fn remark(node: &NodeView) -> Option<String> {
+    let dead_man = Span(i64::try_from(node.dead_man_ms).unwrap_or(i64::MAX));
+    let away = || {
+        let heard = match node.heard_ms {
+            Some(heard) => format!("not heard for {}", Span(i64::try_from(heard).unwrap_or(i64::MAX))),
+            None => "not heard since the server began".to_owned(),
+        };
+        format!("{heard}: what runs there ends by itself after {dead_man}, and is begun elsewhere then")
+    };
+    let is_away = node.state == windfall_server::api_types::NodeState::Away;
+    is_away.then(away).or_else(|| node.drained.clone())
+}
+
+/// Joins a server with this machine and serves it.
+pub fn join(args: JoinArgs) -> Result<Code, Failure> {
+    bad_accelerators(&args.accelerators)?;
+    let settings = NodeSettings {
+        state: state(args.state)?,
+        server: args.server.as_deref().map(address).transpose()?,
+        token: token(args.token, args.token_file)?,
+        name: args.name,
+        accelerators: args.accelerators.iter().filter_map(|text| stated(text)).collect(),
+        program: PathBuf::from("/proc/self/exe"),
+    };
+    windfall_server::home::private();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
+    let joined = |name: &str, inventory: &Inventory| {
+        println!("this machine is node {name}: {inventory}");
+        let _ = std::io::stdout().flush();
+    };
+    let served = runtime.block_on(async {
+        let mut ends = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+            .map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
+        tokio::select! {
+            served = serve_node(settings, joined) => served.map_err(failure),
+            _ = ends.recv() => Ok(()),
+            _ = tokio::signal::ctrl_c() => Ok(()),
+        }
+    });
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    served.map(|()| Code::Done)
+}
+
+fn failure(error: NodeError) -> Failure {
+    let code = match &error {
+        NodeError::Unreachable { .. } => Code::Unreachable,
+        NodeError::NotWelcome(NotWelcome::Trouble { .. } | NotWelcome::Twice) => Code::Unreachable,
+        _ => Code::BadInput,
+    };
+    Failure::new(code, with_causes(&error)).hint(error.hint())
+}
+
+/// HOST:PORT of what somebody wrote.
+fn address(text: &str) -> Result<String, Failure> {
+    let plain = text.strip_prefix("https://").unwrap_or(text).trim_end_matches('/');
+    let is_address = plain.rsplit_once(':').is_some_and(|(host, port)| {
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        !host.is_empty() && !host.contains(['/', '@', ' ']) && port.parse::<u16>().is_ok_and(|port| port > 0)
+    });
+    if is_address {
+        return Ok(plain.to_owned());
+    }
+    let failure = Failure::new(Code::BadInput, format!("not the address of a server: {text}"));
+    Err(failure.hint("HOST:PORT, as `windfall up --listen` was told"))
+}
+
+fn token(given: Option<String>, file: Option<PathBuf>) -> Result<Option<JoinToken>, Failure> {
+    let text = match file {
+        Some(file) if file.as_os_str() == "-" => {
+            let mut text = String::new();
+            let read = std::io::stdin().take(1 << 10).read_to_string(&mut text);
+            read.map_err(|error| Failure::new(Code::BadInput, format!("no token on standard input: {error}")))?;
+            Some(text)
+        }
+        Some(file) => {
+            let unread = |error| Failure::new(Code::BadInput, format!("{} cannot be read: {error}", file.display()));
+            Some(std::fs::read_to_string(&file).map_err(unread)?)
+        }
+        None => given.or_else(|| std::env::var("WINDFALL_JOIN_TOKEN").ok()),
+    };
+    let parsed = text.map(|text| text.parse()).transpose();
+    parsed.map_err(|why: String| {
+        Failure::new(Code::BadInput, why).hint("`windfall nodes token NAME` on the server makes one")
+    })
+}
+
+/// Where the agent of this machine keeps its key and its leases.
+fn state(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    if let Some(given) = given {
+        return std::path::absolute(given).map_err(|error| Failure::new(Code::BadInput, error.to_string()));
+    }
+    if rustix::process::geteuid().is_root() {
+        return Ok(PathBuf::from("/var/lib/windfall-agent"));
+    }
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    let none = || Failure::new(Code::BadInput, "no home directory".to_owned()).hint("choose a directory with --state");
+    Ok(home.ok_or_else(none)?.join(".local/state/windfall-agent"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_address_is_refused_with_a_hint() {
+        for (text, is) in [("lab:7443", "lab:7443"), ("https://lab:7443/", "lab:7443"), ("[::1]:7443", "[::1]:7443")] {
+            assert_eq!(address(text).ok().as_deref(), Some(is));
+        }
+        for text in
+            ["", "lab", "lab:", "lab:0", "lab:99999", ":7443", "http://lab:7443", "https://lab:7443/v1", "a@b:1"]
+        {
+            assert!(address(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Another machine, as near as one computer comes to it: a network, a process table, a disk and a user of its own. Needs
+//! root; everything of it goes away with the test.
+
+use super::processes;
+use super::testbed::{Testbed, eventually};
+use rustix::process::Signal;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Who the machine's agent is: nobody on this computer.
+const USER: &str = "54321";
+
+pub struct Far {
+    name: String,
+    /// This computer's end of the wire between them.
+    wire: String,
+    /// This computer's address on it.
+    pub server: String,
+    /// Where the machine keeps what it has: hidden from this computer, and this computer's home from it.
+    disk: PathBuf,
+    /// The shell that holds the machine's namespaces.
+    init: Child,
+    agent: Option<Child>,
+}
+
+fn run(program: &str, args: &[&str]) {
+    let said = Command::new(program).args(args).output().unwrap();
+    assert!(said.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&said.stderr));
+}
+
+fn child_of(pid: u32) -> Option<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+impl Far {
+    /// A machine that sees nothing of the testbed but this copy of its working folder.
+    pub fn new(testbed: &Testbed) -> Far {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let pid = std::process::id();
+        let name = format!("wf{pid}-{number}");
+        let (wire, there) = (format!("wf{}h{number}", pid % 100_000), format!("wf{}n{number}", pid % 100_000));
+        let net = format!("10.{}.{}", 64 + pid % 128, number % 256);
+        run("ip", &["netns", "add", &name]);
+        run("ip", &["link", "add", &wire, "type", "veth", "peer", "name", &there, "netns", &name]);
+        run("ip", &["addr", "add", &format!("{net}.1/24"), "dev", &wire]);
+        run("ip", &["link", "set", &wire, "up"]);
+        run("ip", &["-n", &name, "addr", "add", &format!("{net}.2/24"), "dev", &there]);
+        run("ip", &["-n", &name, "link", "set", &there, "up"]);
+        run("ip", &["-n", &name, "link", "set", "lo", "up"]);
+        let root = testbed.home.parent().unwrap();
+        let disk = root.join("far");
+        // A disk of its own lies over everything of the testbed; only the working folder has a namesake on it.
+        let script = format!(
+            "mount --make-rprivate / && mount -t tmpfs -o mode=755 tmpfs {root} && mkdir -p {work} {disk} && \
+             chown {USER} {work} {disk} && echo ready && exec sleep 100000",
+            root = root.display(),
+            work = testbed.work.display(),
+            disk = disk.display(),
+        );
+        let mut init = Command::new("ip");
+        init.args(["netns", "exec", &name, "unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]);
+        init.args(["sh", "-c", &script]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut init = init.spawn().unwrap();
+        let mut said = [0; 5];
+        std::io::Read::read_exact(init.stdout.as_mut().unwrap(), &mut said).unwrap();
+        assert_eq!(&said, b"ready");
+        Far { name, wire, server: format!("{net}.1"), disk, init, agent: None }
+    }
+
+    /// A process inside the machine's namespaces: the first one that `unshare` made.
+    fn inside(&self) -> String {
+        child_of(self.init.id()).unwrap_or(self.init.id()).to_string()
+    }
+
+    /// A command on the machine, as its user.
+    pub fn command(&self, program: &str, args: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["--target", &self.inside(), "--mount", "--pid", "--net"]);
+        command.args(["setpriv", "--reuid", USER, "--regid", USER, "--clear-groups", program]).args(args);
+        command.stdin(Stdio::null()).env("HOME", &self.disk).env_remove("WINDFALL_HOME");
+        command
+    }
+
+    /// What a shell line says there.
+    pub fn says(&self, line: &str) -> String {
+        let said = self.command("sh", &["-c", line]).output().unwrap();
+        String::from_utf8_lossy(&said.stdout).trim().to_owned()
+    }
+
+    /// Writes a file there.
+    pub fn write(&self, path: &Path, text: &str) {
+        let mut child = self.command("sh", &["-c", &format!("cat > {}", path.display())]);
+        let mut child = child.stdin(Stdio::piped()).spawn().unwrap();
+        std::io::Write::write_all(child.stdin.as_mut().unwrap(), text.as_bytes()).unwrap();
+        assert!(child.wait().unwrap().success());
+    }
+
+    /// The agent as it joins with these words, to its end.
+    pub fn try_to_join(&self, args: &[&str]) -> (Option<i32>, String) {
+        let state = self.disk.join("tried").display().to_string();
+        let all = [&["agent", "join", "--state", &state][..], args].concat();
+        let said = self.command(env!("CARGO_BIN_EXE_windfall"), &all).output().unwrap();
+        (said.status.code(), String::from_utf8_lossy(&said.stderr).into_owned())
+    }
+
+    /// Starts the agent: with a token it joins, without one it goes on.
+    pub fn start_agent(&mut self, port: u16, token: Option<&str>) {
+        let (server, state) = (format!("{}:{port}", self.server), self.disk.join("state").display().to_string());
+        let mut args = vec!["agent", "join", &server, "--state", &state, "--accelerators", "H200:2"];
+        args.extend(token.iter().flat_map(|token| ["--token", token]));
+        let mut agent = self.command(env!("CARGO_BIN_EXE_windfall"), &args);
+        let log = std::fs::File::options().create(true).append(true).open(self.log()).unwrap();
+        self.agent = Some(agent.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap());
+    }
+
+    fn log(&self) -> PathBuf {
+        self.disk.with_file_name(format!("{}.log", self.name))
+    }
+
+    /// What the agent has said.
+    pub fn said(&self) -> String {
+        std::fs::read_to_string(self.log()).unwrap_or_default()
+    }
+
+    /// Kills the agent of the machine, and nobody else there.
+    pub fn kill_agent(&mut self) {
+        if let Some(mut agent) = self.agent.take() {
+            // What was started only waits for the agent.
+            let inside = child_of(agent.id()).unwrap_or(agent.id());
+            processes::signal(inside as i32, Signal::KILL);
+            let _ = agent.wait();
+        }
+    }
+
+    /// Cuts the wire, or mends it.
+    pub fn cut(&self, is_cut: bool) {
+        run("ip", &["link", "set", &self.wire, if is_cut { "down" } else { "up" }]);
+    }
+
+    /// Programs of a job that run there, as this computer sees them.
+    pub fn programs(&self, job: u64) -> Vec<i32> {
+        let namespace = std::fs::read_link(format!("/proc/{}/ns/net", self.inside())).unwrap();
+        let is_here = |pid: &i32| std::fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(|net| net == namespace);
+        processes::of_job(job).into_iter().filter(is_here).collect()
+    }
+
+    /// Waits until nothing of a job runs there.
+    pub fn until_quiet(&self, job: u64) {
+        eventually("nothing of the job runs on the machine", || self.programs(job).is_empty());
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        self.kill_agent();
+        // With the first process of its namespace everything in it ends.
+        if let Ok(inside) = self.inside().parse() {
+            processes::signal(inside, Signal::KILL);
+        }
+        let _ = self.init.wait();
+        let _ = Command::new("ip").args(["link", "del", &self.wire]).output();
+        let _ = Command::new("ip").args(["netns", "del", &self.name]).output();
+    }
+}

@@ -1,0 +1,211 @@
+//! Machines that have joined: each has a network, a disk and a user of its own, and shares nothing with the server but a wire.
+
+use super::far::Far;
+use super::processes;
+use super::testbed::{Testbed, eventually, is_root, within};
+use super::witness::check_ledger;
+use rustix::process::Signal;
+use std::time::Duration;
+
+/// A port that nobody has at this moment.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port()
+}
+
+fn up(testbed: &Testbed, port: u16, dead_man: &str) {
+    testbed.run(&["up", "--listen", &format!("0.0.0.0:{port}"), "--dead-man", dead_man]).ends_with(0);
+}
+
+fn token(testbed: &Testbed, name: &str) -> String {
+    testbed.run(&["nodes", "token", name]).ends_with(0).out.trim().to_owned()
+}
+
+fn state_of(testbed: &Testbed, name: &str) -> Option<String> {
+    let nodes = testbed.run(&["nodes", "--json"]).ends_with(0).json();
+    let node = nodes.as_array().unwrap().iter().find(|node| node["name"] == name)?.clone();
+    Some(node["state"].as_str().unwrap().to_owned())
+}
+
+fn join(testbed: &Testbed, far: &mut Far, port: u16, name: &str) {
+    far.start_agent(port, Some(&token(testbed, name)));
+    eventually("it is ready", || state_of(testbed, name).as_deref() == Some("ready"));
+}
+
+/// Counts on from what it saved, says what it sees of the server, and ends when a file is there.
+fn job(testbed: &Testbed, out: &str) -> String {
+    format!(
+        "name: train\nresources: {{ accelerators: H200:1 }}\ncheckpoint: {{ path: {out} }}\nenv: {{ NAMED: yes }}\n\
+         run: |\n  echo \"sees [$CUDA_VISIBLE_DEVICES] as $(id -u), named [$NAMED], secret [$SECRET]\"\n  \
+         ls {home} >/dev/null 2>&1 && echo 'the server lies open'\n  \
+         n=$(cat {out}/n 2>/dev/null || echo 0)\n  echo from $n\n  mkdir -p {out}\n  \
+         while [ ! -e end ]; do n=$((n + 1)); echo $n > {out}/n.new; mv {out}/n.new {out}/n; sleep 0.1; done\n  echo done at $n\n",
+        home = testbed.home.display()
+    )
+}
+
+fn submit(testbed: &Testbed, out: &str) -> u64 {
+    let file = testbed.write("job.yaml", &job(testbed, out));
+    let mut submit = testbed.command(&["submit", file.to_str().unwrap(), "--json"]);
+    submit.env("SECRET", "of the terminal");
+    testbed.finish(submit).ends_with(0).json()["id"].as_u64().unwrap()
+}
+
+fn output(testbed: &Testbed, id: u64) -> String {
+    testbed.run(&["logs", &id.to_string()]).ends_with(0).out
+}
+
+fn has_saved(testbed: &Testbed, id: u64) -> bool {
+    testbed.run(&["explain", "--all", &id.to_string()]).ends_with(0).out.contains("is durable")
+}
+
+/// The numbers from which a job's stints began, as it printed them.
+fn beginnings(testbed: &Testbed, id: u64) -> Vec<u64> {
+    let output = output(testbed, id);
+    output.lines().filter_map(|line| line.strip_prefix("from ")?.parse().ok()).collect()
+}
+
+#[test]
+fn a_machine_joins_once_and_runs_a_job_with_nothing_of_the_servers_but_its_orders() {
+    if !is_root("a machine of its own") {
+        return;
+    }
+    let (testbed, port) = (Testbed::bare(), free_port());
+    up(&testbed, port, "4h");
+    let mut far = Far::new(&testbed);
+    let server = format!("{}:{port}", far.server);
+
+    // Whoever is not what it says gets nowhere, and is told why.
+    let good = token(&testbed, "lab-1");
+    let other_server = format!("windfall-join-{}{}", "0".repeat(64), &good[good.len() - 32..]);
+    for (args, code, says) in [
+        (vec![server.as_str(), "--token", "nonsense"], 2, "this is no token"),
+        (vec![&server, "--token", &other_server], 2, "not the server that the token is of"),
+        (vec![&server, "--token", &good, "--name", "lab-2"], 2, "another name"),
+        (vec![&server], 2, "has not joined"),
+        (vec!["ftp://somewhere", "--token", &good], 2, "not the address of a server"),
+    ] {
+        let (ended, said) = far.try_to_join(&args);
+        assert!(ended == Some(code) && said.contains(says) && said.contains("hint:"), "{args:?}: {said}");
+    }
+    far.start_agent(port, Some(&good));
+    eventually("it is ready", || state_of(&testbed, "lab-1").as_deref() == Some("ready"));
+    let (ended, said) = far.try_to_join(&[&server, "--token", &good]);
+    assert!(ended == Some(2) && said.contains("was used before"), "{said}");
+    let again = testbed.run(&["nodes", "token", "lab-1"]).ends_with(2);
+    assert!(again.err.contains("has joined already"), "{again:?}");
+    assert!(testbed.run(&["nodes", "token", "../x"]).ends_with(2).err.contains("cannot be a node's name"));
+
+    let id = submit(&testbed, "out");
+    testbed.until(id, &["running"]);
+    eventually("it has saved", || has_saved(&testbed, id));
+    let said = output(&testbed, id);
+    assert!(said.contains("sees [0] as 54321, named [yes], secret []\nfrom 0\n"), "{said}");
+    assert!(!said.contains("open"), "{said}");
+    // Its checkpoints are with the server: its own disk keeps only what the program wrote.
+    assert!(std::fs::read_dir(testbed.home.join("checkpoints")).unwrap().next().is_some());
+
+    // A drained node takes nothing new, and what runs there goes on.
+    testbed.run(&["nodes", "drain", "lab-1", "--why", "a fan is loud"]).ends_with(0);
+    assert!(testbed.run(&["nodes"]).ends_with(0).out.contains("a fan is loud"));
+    let second = submit(&testbed, "out-2");
+    assert!(!within(Duration::from_secs(3), || testbed.job(second)["state"] == "running"));
+    assert_eq!(testbed.job(id)["state"], "running");
+    testbed.run(&["nodes", "resume", "lab-1"]).ends_with(0);
+    testbed.until(second, &["running"]);
+    let busy = testbed.run(&["nodes", "remove", "lab-1"]).ends_with(2);
+    assert!(busy.err.contains("2 leases") && busy.err.contains("--lost"), "{busy:?}");
+
+    far.write(&testbed.work.join("end"), "");
+    for id in [id, second] {
+        testbed.until(id, &["succeeded"]);
+        assert!(output(&testbed, id).contains("done at "), "last words come before the end");
+    }
+    eventually("nothing of the jobs is left there", || {
+        far.says(&format!("ls {0}/state/jobs {0}/state/leases", testbed.home.with_file_name("far").display()))
+            .split_whitespace()
+            .all(|word| word.ends_with(':'))
+    });
+    testbed.run(&["nodes", "remove", "lab-1"]).ends_with(0);
+    eventually("it hears that it is no node any more", || far.said().contains("its key is not known here"));
+    testbed.run(&["down"]).ends_with(0);
+    check_ledger(&testbed);
+    testbed.leaves_nothing();
+}
+
+#[test]
+fn work_on_a_node_outlives_its_server_its_agent_and_a_wire_that_is_cut_for_a_while() {
+    if !is_root("a machine of its own") {
+        return;
+    }
+    let (testbed, port) = (Testbed::bare(), free_port());
+    up(&testbed, port, "4h");
+    let mut far = Far::new(&testbed);
+    join(&testbed, &mut far, port, "lab-1");
+    let id = submit(&testbed, "out");
+    testbed.until(id, &["running"]);
+    eventually("its program runs", || !far.programs(id).is_empty());
+    let programs = far.programs(id);
+
+    let server = testbed.run(&["status", "--json"]).ends_with(0).json()["server"]["pid"].as_i64().unwrap();
+    processes::signal(server as i32, Signal::KILL);
+    testbed.run(&["up"]).ends_with(0);
+    eventually("it is back after the server was killed", || state_of(&testbed, "lab-1").as_deref() == Some("ready"));
+    far.kill_agent();
+    eventually("it is away", || state_of(&testbed, "lab-1").as_deref() == Some("away"));
+    far.start_agent(port, None);
+    eventually("it is back after its agent was killed", || state_of(&testbed, "lab-1").as_deref() == Some("ready"));
+    far.cut(true);
+    let limit = Duration::from_secs(40);
+    assert!(within(limit, || state_of(&testbed, "lab-1").as_deref() == Some("away")), "it is noticed");
+    assert_eq!(testbed.job(id)["state"], "running", "nobody begins it elsewhere");
+    far.cut(false);
+    eventually("it is back after the wire was cut", || state_of(&testbed, "lab-1").as_deref() == Some("ready"));
+
+    let same = far.programs(id);
+    assert!(programs.iter().any(|pid| same.contains(pid)), "the same program all the time: {programs:?}, {same:?}");
+    far.write(&testbed.work.join("end"), "");
+    testbed.until(id, &["succeeded"]);
+    assert_eq!(beginnings(&testbed, id), [0], "{}", output(&testbed, id));
+    assert!(output(&testbed, id).contains("done at "));
+    testbed.run(&["down"]).ends_with(0);
+    check_ledger(&testbed);
+    testbed.leaves_nothing();
+}
+
+#[test]
+fn a_node_that_is_cut_off_for_longer_than_its_dead_man_time_runs_nothing_when_its_job_goes_on_elsewhere() {
+    if !is_root("a machine of its own") {
+        return;
+    }
+    let (testbed, port) = (Testbed::bare(), free_port());
+    up(&testbed, port, "6s");
+    let [mut one, mut two] = [Far::new(&testbed), Far::new(&testbed)];
+    join(&testbed, &mut one, port, "lab-1");
+    let id = submit(&testbed, "out");
+    testbed.until(id, &["running"]);
+    eventually("it has saved", || has_saved(&testbed, id));
+    join(&testbed, &mut two, port, "lab-2");
+
+    one.cut(true);
+    // Its agent is gone too: whoever started the program must end it without being told.
+    one.kill_agent();
+    let limit = Duration::from_secs(60);
+    let moved = within(limit, || {
+        let [here, there] = [one.programs(id), two.programs(id)];
+        assert!(here.is_empty() || there.is_empty(), "it runs twice: {here:?} and {there:?}");
+        !there.is_empty()
+    });
+    assert!(moved, "it goes on elsewhere: {}", testbed.run(&["explain", &id.to_string()]).out);
+    one.until_quiet(id);
+    one.cut(false);
+    one.start_agent(port, None);
+    eventually("the other is back", || state_of(&testbed, "lab-1").as_deref() == Some("ready"));
+    assert!(one.programs(id).is_empty());
+    two.write(&testbed.work.join("end"), "");
+    testbed.until(id, &["succeeded"]);
+    let begun = beginnings(&testbed, id);
+    assert!(begun.len() == 2 && begun[1] > 0, "it went on from what was saved: {begun:?}");
+    testbed.run(&["down"]).ends_with(0);
+    check_ledger(&testbed);
+    testbed.leaves_nothing();
+}

@@ -1,0 +1,433 @@
+//! The node's side: joins a server once, then keeps a connection to it, starts and ends the agents of leases as it is told,
+//! and passes on what they say. It may end and begin again: the agents go on.
+
+use super::contact::{ContactFile, since_boot};
+use super::hub::{BEAT, SILENT};
+use super::orders;
+use super::output::Outputs;
+use super::protocol::{
+    Beat, Heard, Hello, Joins, MOST_HELLO, NotWelcome, OnNode, PROTOCOL, Purpose, ToNode, ToServer, Welcome,
+};
+use super::relay;
+use crate::agents;
+use crate::clock::WorldClock;
+use crate::local::LocalLeases;
+use crate::machines::{Inventory, Stated};
+use crate::net::{Fingerprint, Identity, JoinToken, Message, Peer, connector, dial, receive, send, write_private};
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use windfall_core::worker::{AgentRequest, AgentView};
+use windfall_core::{LeaseId, Time};
+
+/// How long connecting and introducing itself may take.
+const CONNECT: Duration = Duration::from_secs(10);
+/// The first pause before the server is dialled again; each is twice as long, up to the last.
+const PAUSES: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(10)];
+/// How often it is looked whether something has changed here.
+const LOOK: Duration = Duration::from_millis(200);
+/// How long the last words of a program may take to reach the server before its end is told all the same.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+
+/// How a machine is a node.
+#[derive(Clone, Debug)]
+pub struct NodeSettings {
+    /// Its state directory.
+    pub state: PathBuf,
+    /// Host and port of the server; none where it has joined before.
+    pub server: Option<String>,
+    pub token: Option<JoinToken>,
+    pub name: Option<String>,
+    /// Accelerators that are not found by themselves.
+    pub accelerators: Vec<Stated>,
+    /// The binary that knows the `agent` subcommands.
+    pub program: PathBuf,
+}
+
+/// Why a machine is not a node.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    #[error("the state directory cannot be used: {}", path.display())]
+    State {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("another agent runs on {}", path.display())]
+    Busy { path: PathBuf },
+    #[error("this machine has not joined a server")]
+    NotJoined,
+    #[error("this machine has joined another server: {server}")]
+    JoinedElsewhere { server: String },
+    #[error("{server} cannot be reached")]
+    Unreachable {
+        server: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{server} is not the server that the token is of: its key is another one")]
+    OtherServer { server: String },
+    #[error("{server} answers, but not as a server of nodes")]
+    NotOurs { server: String },
+    #[error(transparent)]
+    NotWelcome(#[from] NotWelcome),
+}
+
+impl NodeError {
+    /// What a person can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            NodeError::State { .. } => "choose another directory with --state",
+            NodeError::Busy { .. } => "one agent a machine is enough; see `systemctl status windfall-agent`",
+            NodeError::NotJoined => "`windfall nodes token NAME` on the server makes a token to join by",
+            NodeError::JoinedElsewhere { .. } => {
+                "use another --state, or delete that directory to leave the other server"
+            }
+            NodeError::Unreachable { .. } => "is the server up with --listen, and is its port open?",
+            NodeError::OtherServer { .. } => "check the address; a token is of one server",
+            NodeError::NotOurs { .. } => "check host and port: `windfall up --listen` says where it listens",
+            NodeError::NotWelcome(why) => why.hint(),
+        }
+    }
+}
+
+/// Which server this machine belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Joined {
+    server: String,
+    key: Fingerprint,
+    name: String,
+}
+
+struct Daemon {
+    /// Host and port of the server, and its key.
+    server: (String, Fingerprint),
+    identity: Identity,
+    instance: String,
+    inventory: Inventory,
+    state: PathBuf,
+    leases: Arc<LocalLeases>,
+    contact: Mutex<ContactFile>,
+    /// The last beat that was made.
+    beats: AtomicU64,
+    outputs: Outputs,
+    /// The server, while it is connected.
+    peer: Mutex<Option<Peer>>,
+}
+
+type ServerStream = tokio_rustls::client::TlsStream<TcpStream>;
+
+/// Joins if it has to, and serves until it is no longer welcome. `joined` is called once it is, with its name.
+pub async fn serve_node(settings: NodeSettings, joined: impl FnOnce(&str, &Inventory)) -> Result<(), NodeError> {
+    let path = settings.state.clone();
+    let state = |source: io::Error| NodeError::State { path: path.clone(), source };
+    std::fs::create_dir_all(settings.state.join("leases")).map_err(state)?;
+    let lock = std::fs::File::options().create(true).append(true).open(settings.state.join("lock")).map_err(state)?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive)
+        .map_err(|_| NodeError::Busy { path: settings.state.clone() })?;
+    let file = settings.state.join("joined.json");
+    let known: Option<Joined> = std::fs::read(&file).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let (server, key) = match (&known, &settings.server, &settings.token) {
+        (Some(known), asked, _) if asked.as_ref().is_none_or(|asked| *asked == known.server) => {
+            (known.server.clone(), known.key)
+        }
+        // It may have moved to another address.
+        (Some(known), Some(asked), token) if token.as_ref().is_some_and(|token| token.server == known.key) => {
+            (asked.clone(), known.key)
+        }
+        (Some(known), _, _) => return Err(NodeError::JoinedElsewhere { server: known.server.clone() }),
+        (None, Some(server), Some(token)) => (server.clone(), token.server),
+        (None, _, _) => return Err(NodeError::NotJoined),
+    };
+    let contact = ContactFile::new(settings.state.join("contact"));
+    let clock = Arc::new(WorldClock::real(Time(0)));
+    let leases = settings.state.join("leases");
+    let leases = LocalLeases::on_node(leases, clock, settings.program, contact.path().to_owned()).map_err(state)?;
+    std::fs::create_dir_all(orders::jobs(&settings.state)).map_err(state)?;
+    let daemon = Arc::new(Daemon {
+        server: (server, key),
+        identity: Identity::open(&settings.state.join("node.key")).map_err(state)?,
+        instance: format!("{}-{}", std::process::id(), since_boot().as_nanos()),
+        inventory: Inventory::of_this_computer(&settings.accelerators),
+        state: settings.state.clone(),
+        leases,
+        contact: Mutex::new(contact),
+        beats: AtomicU64::new(0),
+        outputs: Outputs::default(),
+        peer: Mutex::default(),
+    });
+    let of_daemon = Arc::clone(&daemon);
+    let open = move |workload| {
+        let daemon = Arc::clone(&of_daemon);
+        async move {
+            let opened = daemon.open(Purpose::Store { workload }).await;
+            opened.map(|(stream, ..)| stream).map_err(|error| error.to_string())
+        }
+    };
+    let relaying = relay::listen(&orders::relay_socket(&settings.state), open).map_err(state)?;
+    let token = settings.token.filter(|_| known.is_none());
+    let joins = token.map(|token| Joins { token: token.to_string(), name: settings.name });
+    let served = daemon.run(joins, joined).await;
+    relaying.abort();
+    served
+}
+
+impl Daemon {
+    async fn run(
+        self: Arc<Self>,
+        mut joins: Option<Joins>,
+        joined: impl FnOnce(&str, &Inventory),
+    ) -> Result<(), NodeError> {
+        let (mut pause, mut joined) = (PAUSES[0], Some(joined));
+        loop {
+            let is_new = joins.is_some();
+            let purpose = Purpose::Serve { joins: joins.clone(), inventory: self.inventory.clone() };
+            match self.open(purpose).await {
+                Ok((stream, name, dead_man)) => {
+                    let (server, key) = self.server.clone();
+                    let record = Joined { server, key, name: name.clone() };
+                    let bytes = serde_json::to_vec(&record).expect("a record has string keys");
+                    let unusable = |source| NodeError::State { path: self.state.clone(), source };
+                    write_private(&self.state.join("joined.json"), &bytes).map_err(unusable)?;
+                    (joins, pause) = (None, PAUSES[0]);
+                    joined.take().into_iter().for_each(|joined| joined(&name, &self.inventory));
+                    self.attend(stream, dead_man).await;
+                }
+                // The operator has given it up: nothing of it may go on.
+                Err(NodeError::NotWelcome(why)) if !why.may_pass() => {
+                    if !is_new {
+                        self.leases.end_all().await;
+                    }
+                    return Err(why.into());
+                }
+                Err(error) if is_new => return Err(error),
+                Err(error) => say(&format!("{error}: tried again in {pause:?}")),
+            }
+            if self.contact.lock().unwrap_or_else(PoisonError::into_inner).is_over() {
+                // Agents see it themselves; this is for those that cannot.
+                self.leases.end_all().await;
+            }
+            tokio::time::sleep(pause.mul_f64(0.5 + jitter())).await;
+            pause = (pause * 2).min(PAUSES[1]);
+        }
+    }
+
+    /// A connection to the server, with the name that this machine has there, and its dead-man time.
+    async fn open(&self, purpose: Purpose) -> Result<(ServerStream, String, Duration), NodeError> {
+        let (server, key) = &self.server;
+        let unreachable = |source: io::Error| NodeError::Unreachable { server: server.clone(), source };
+        let connector = connector(&self.identity, *key).map_err(unreachable)?;
+        let connect = async {
+            let stream = TcpStream::connect(server).await.map_err(unreachable)?;
+            let _ = stream.set_nodelay(true);
+            let not_ours = |error: io::Error| match error.get_ref().and_then(|error| error.downcast_ref()) {
+                Some(rustls::Error::InvalidCertificate(_)) => NodeError::OtherServer { server: server.to_owned() },
+                Some(_) => NodeError::NotOurs { server: server.to_owned() },
+                None => unreachable(error),
+            };
+            let mut stream = dial(&connector, stream).await.map_err(not_ours)?;
+            let hello = Hello {
+                protocol: PROTOCOL,
+                build: env!("CARGO_PKG_VERSION").to_owned(),
+                instance: self.instance.clone(),
+                purpose,
+            };
+            send(&mut stream, &Message::of(&hello)).await.map_err(unreachable)?;
+            let welcome = receive(&mut stream, MOST_HELLO).await.map_err(unreachable)?;
+            match welcome.read().map_err(|_| NodeError::NotOurs { server: server.to_owned() })? {
+                Welcome::Welcome { name, dead_man_ms } => Ok((stream, name, Duration::from_millis(dead_man_ms))),
+                Welcome::Refused(why) => Err(why.into()),
+            }
+        };
+        let late = || unreachable(io::ErrorKind::TimedOut.into());
+        tokio::time::timeout(CONNECT, connect).await.map_err(|_| late())?
+    }
+
+    /// Serves one connection until it ends, or the server says nothing over it.
+    async fn attend(self: &Arc<Self>, stream: ServerStream, dead_man: Duration) {
+        let daemon = Arc::clone(self);
+        let answer = move |message: Message| {
+            let daemon = Arc::clone(&daemon);
+            async move {
+                let request: ToNode = message.read().map_err(|error| error.to_string())?;
+                daemon.answer(request).await.map_err(|error| error.to_string())
+            }
+        };
+        self.beats.store(0, Ordering::Relaxed);
+        // It answers to a welcome: what the agents go by is what it said, before anything else is heard of them.
+        if let Err(error) = self.contact.lock().unwrap_or_else(PoisonError::into_inner).heard(since_boot(), dead_man) {
+            return say(&format!("the time of the last contact cannot be written: {error}"));
+        }
+        let (peer, working) = Peer::over(stream, answer);
+        self.outputs.start_over();
+        *self.peer.lock().unwrap_or_else(PoisonError::into_inner) = Some(peer.clone());
+        tokio::select! {
+            error = working => say(&format!("the connection ended: {error}")),
+            () = self.beat(&peer, dead_man) => say("the server does not answer"),
+            () = self.send_outputs(&peer) => {}
+        }
+        *self.peer.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Sends what programs print, for as long as the connection lasts.
+    async fn send_outputs(&self, peer: &Peer) {
+        loop {
+            self.outputs.send_new(peer, &orders::jobs(&self.state), LOOK).await;
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Sends the rest of what workers printed whose end is about to be told: it is there before their end is.
+    async fn send_last_words(&self, view: &AgentView) {
+        let Some(peer) = self.peer.lock().unwrap_or_else(PoisonError::into_inner).clone() else { return };
+        let jobs = orders::jobs(&self.state);
+        let ended = view.workers.iter().filter(|worker| worker.end.is_some());
+        let sending = async {
+            for worker in ended {
+                self.outputs.send_all_of(&peer, &jobs, worker.stint).await;
+            }
+        };
+        let _ = tokio::time::timeout(LAST_WORDS, sending).await;
+    }
+
+    /// Tells the server how it is here, every few seconds and whenever that changes. Returns when it does not answer.
+    async fn beat(&self, peer: &Peer, dead_man: Duration) {
+        let (mut told, mut told_at) = (None, since_boot());
+        loop {
+            let leases = self.shown();
+            for last in
+                leases.iter().filter(|seen| !told_of(told.as_deref(), seen)).filter_map(|seen| seen.last.as_ref())
+            {
+                self.send_last_words(last).await;
+            }
+            if told.as_ref() != Some(&leases) || since_boot().saturating_sub(told_at) >= BEAT {
+                let number = self.beats.fetch_add(1, Ordering::Relaxed) + 1;
+                let beat = ToServer::Beat(Beat { number, leases: leases.clone() });
+                (told, told_at) = (Some(leases), since_boot());
+                let answer = tokio::time::timeout(SILENT, peer.ask(Message::of(&beat))).await;
+                if !matches!(answer, Ok(Ok(Ok(_)))) {
+                    return;
+                }
+                // Counted from when it was said: the server has heard it after that.
+                let heard = self.contact.lock().unwrap_or_else(PoisonError::into_inner).heard(told_at, dead_man);
+                if let Err(error) = heard {
+                    say(&format!("the time of the last contact cannot be written: {error}"));
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    fn shown(&self) -> Vec<OnNode> {
+        let held = self.leases.held();
+        let shown = held.iter().map(|(lease, held)| {
+            let is_alive = !held.is_gone();
+            let last = if is_alive { None } else { agents::last_view(&held.folder.path) };
+            OnNode { lease: *lease, is_alive, last }
+        });
+        shown.collect()
+    }
+
+    async fn answer(&self, request: ToNode) -> io::Result<Message> {
+        match request {
+            ToNode::Launch { lease, devices } => {
+                // Beats that are made from here on show it.
+                let not_in = self.beats.load(Ordering::Relaxed);
+                self.leases.launch_one(lease, devices).await.map_err(io::Error::other)?;
+                let not_in = not_in.max(self.beats.load(Ordering::Relaxed));
+                Ok(Message::of(&not_in))
+            }
+            ToNode::End { lease, gently } => Ok(Message::of(&self.end(lease, gently).await?)),
+            ToNode::Ask { lease, request } => Ok(Message::of(&self.ask(lease, &request).await?)),
+            ToNode::Forget { leases } => {
+                self.leases.forget(&leases);
+                self.clear_jobs();
+                Ok(Message::of(&()))
+            }
+        }
+    }
+
+    async fn end(&self, lease: LeaseId, gently: bool) -> io::Result<Option<AgentView>> {
+        self.leases.end_one(lease, gently).await.map_err(io::Error::other)?;
+        let last = self.leases.folder_of(lease).and_then(|folder| agents::last_view(&folder.path));
+        if let Some(last) = &last {
+            self.send_last_words(last).await;
+        }
+        Ok(last)
+    }
+
+    /// Removes the folders of jobs of which no lease knows anything any more.
+    fn clear_jobs(&self) {
+        let folders: Vec<PathBuf> = self.leases.held().values().map(|held| held.folder.path.clone()).collect();
+        let views = folders.iter().filter_map(|folder| agents::last_view(folder));
+        let known: BTreeSet<String> =
+            views.flat_map(|view| view.workers).map(|worker| worker.stint.workload.0.to_string()).collect();
+        let is_held = !folders.is_empty();
+        for folder in std::fs::read_dir(orders::jobs(&self.state)).into_iter().flatten().flatten() {
+            let name = folder.file_name().to_string_lossy().into_owned();
+            // An agent that has just begun has written nothing down yet; what could not be saved is somebody's last copy.
+            let is_needed =
+                known.contains(&name) || (is_held && is_young(&folder.path())) || has_unsaved(&folder.path());
+            if !is_needed {
+                let _ = std::fs::remove_dir_all(folder.path());
+            }
+        }
+    }
+
+    async fn ask(&self, lease: LeaseId, request: &AgentRequest) -> io::Result<Heard> {
+        let Some(folder) = self.leases.folder_of(lease) else { return Ok(Heard::Nobody(None)) };
+        let request = match request {
+            AgentRequest::Start(order) => {
+                std::fs::create_dir_all(orders::job_folder(&self.state, order.stint.workload))?;
+                let machine = std::env::vars().collect();
+                &AgentRequest::Start(Box::new(orders::here((**order).clone(), &self.state, &machine)))
+            }
+            other => other,
+        };
+        match agents::ask(&folder.path, request).await {
+            Ok(view) => {
+                self.send_last_words(&view).await;
+                Ok(Heard::Said(view))
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
+                Ok(Heard::Nobody(agents::last_view(&folder.path)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether the end of a lease was told before.
+fn told_of(told: Option<&[OnNode]>, seen: &OnNode) -> bool {
+    told.is_some_and(|told| told.contains(seen))
+}
+
+/// Whether a job's folder has files that reached no store.
+fn has_unsaved(folder: &std::path::Path) -> bool {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("unsaved-"))
+}
+
+/// Whether a folder was made or written into in the last minutes.
+fn is_young(folder: &std::path::Path) -> bool {
+    let changed = std::fs::metadata(folder).and_then(|meta| meta.modified());
+    changed.is_ok_and(|changed| changed.elapsed().is_ok_and(|since| since < Duration::from_secs(600)))
+}
+
+/// A number from 0 to 1: two thousand nodes that were cut off do not all come back at once.
+fn jitter() -> f64 {
+    let mut bytes = [0; 2];
+    let _ = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut bytes);
+    f64::from(u16::from_be_bytes(bytes)) / f64::from(u16::MAX)
+}
+
+/// For whoever reads the agent's output: a terminal, or the journal of its service.
+fn say(text: &str) {
+    eprintln!("{text}");
+}

@@ -1,0 +1,429 @@
+//! The server's side of its nodes: takes their connections, knows which of them are there and what they hold, and asks
+//! them to do things. Nodes dial; nobody dials them.
+
+use super::output;
+use super::protocol::{
+    Beat, Heard, Hello, MOST_HELLO, NotWelcome, OnNode, PROTOCOL, Purpose, ToNode, ToServer, Welcome,
+};
+use super::registry::{NodeRecord, Registry, is_node_name};
+use crate::net::{Fingerprint, Identity, JoinToken, Message, Peer, acceptor, node_key, receive, send};
+use async_trait::async_trait;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, Semaphore};
+use tokio_rustls::{TlsAcceptor, server};
+use windfall_core::worker::{AgentRequest, AgentView};
+use windfall_core::{LeaseId, NanoUsd, StintId, WorkloadId};
+
+/// How often a node says that it is there.
+pub(super) const BEAT: Duration = Duration::from_secs(5);
+/// A connection over which nothing was said for this long is given up.
+pub(super) const SILENT: Duration = Duration::from_secs(20);
+/// How long a stranger may take to say who it is.
+const INTRODUCTION: Duration = Duration::from_secs(10);
+/// Strangers that are listened to at once.
+const STRANGERS: usize = 256;
+/// How long a node may take to do what it is asked.
+const ANSWER: Duration = Duration::from_secs(90);
+/// A node that was not heard ends its work at its dead-man time; it has this long, and a tenth of that time for clocks that
+/// do not run alike, before others begin.
+const MARGIN: Duration = Duration::from_secs(15);
+
+/// The server's side of its nodes.
+pub struct Hub {
+    identity: Identity,
+    registry: Registry,
+    /// Told to nodes with their welcome.
+    dead_man: Duration,
+    began: Instant,
+    live: Mutex<BTreeMap<String, Live>>,
+    connections: AtomicU64,
+    jobs: OnceLock<Arc<dyn JobsOfNodes>>,
+    /// Rung when something of a node may have changed.
+    pub(crate) changed: Notify,
+}
+
+/// A stream to a node.
+pub type NodeStream = server::TlsStream<TcpStream>;
+
+/// What the server knows of the jobs that run on nodes. A node gets at what is of its own jobs, and at nothing else.
+#[async_trait]
+pub trait JobsOfNodes: Send + Sync {
+    /// The file that takes what a worker prints; none where it is not one of this node's.
+    fn output_of(&self, node: &str, stint: StintId, rank: u32) -> Option<PathBuf>;
+
+    /// Whether a job runs on a node, and keeps its checkpoints where only the server can reach them.
+    fn has_store_of(&self, node: &str, job: WorkloadId) -> bool;
+
+    /// Serves the checkpoints of that job until the stream ends.
+    async fn serve_store(&self, job: WorkloadId, stream: NodeStream);
+}
+
+/// A node that was there since this server began.
+struct Live {
+    peer: Peer,
+    connection: u64,
+    instance: String,
+    build: String,
+    heard: Instant,
+    /// The number of the last beat of this connection.
+    beat: u64,
+    leases: BTreeMap<LeaseId, OnNode>,
+    /// Leases that were launched over this connection, with the last beat in which they were not.
+    launched: BTreeMap<LeaseId, u64>,
+}
+
+/// What is known of a lease on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    Alive,
+    /// Nothing of it runs any more.
+    Over,
+    /// Its node cannot be reached, and may still run it.
+    Unknown,
+}
+
+/// A node as people see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeStanding {
+    pub record: NodeRecord,
+    /// How long ago it was heard, where it was since the server began.
+    pub heard: Option<Duration>,
+    pub is_connected: bool,
+    /// The version of its program.
+    pub build: Option<String>,
+}
+
+impl Hub {
+    /// Keeps what it knows in `root`: its key, its nodes, its tokens.
+    pub fn open(root: &Path, dead_man: Duration) -> io::Result<Arc<Hub>> {
+        std::fs::create_dir_all(root)?;
+        Ok(Arc::new(Hub {
+            identity: Identity::open(&root.join("server.key"))?,
+            registry: Registry::open(root)?,
+            dead_man,
+            began: Instant::now(),
+            live: Mutex::default(),
+            connections: AtomicU64::new(0),
+            jobs: OnceLock::new(),
+            changed: Notify::new(),
+        }))
+    }
+
+    /// Says who knows the jobs of nodes. Until then nothing is known of any.
+    pub fn set_jobs(&self, jobs: Arc<dyn JobsOfNodes>) {
+        // It is said once, when the server begins.
+        let _ = self.jobs.set(jobs);
+    }
+
+    fn live(&self) -> MutexGuard<'_, BTreeMap<String, Live>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A token by which one machine can join under this name; why not, in words, where it cannot be.
+    pub fn new_token(&self, node: &str, rate: NanoUsd) -> Result<JoinToken, String> {
+        if !is_node_name(node) {
+            return Err(format!("`{node}` cannot be a node's name: letters, digits, dots and dashes, at most 63"));
+        }
+        if self.registry.node(node).is_some() {
+            return Err(NotWelcome::NameTaken { name: node.to_owned() }.to_string());
+        }
+        self.registry.new_token(self.identity.fingerprint(), node, rate).map_err(|error| error.to_string())
+    }
+
+    /// Every node that has joined.
+    pub fn nodes(&self) -> Vec<NodeStanding> {
+        let live = self.live();
+        let standing = |record: NodeRecord| {
+            let node = live.get(&record.name);
+            let heard = node.map(|node| node.heard.elapsed());
+            let is_connected = node.is_some_and(Live::is_there);
+            NodeStanding { heard, is_connected, build: node.map(|node| node.build.clone()), record }
+        };
+        self.registry.nodes().into_iter().map(standing).collect()
+    }
+
+    /// From now on a node takes nothing new, or does again; false where there is none of that name.
+    pub fn drain(&self, name: &str, why: Option<String>) -> io::Result<bool> {
+        let known = self.registry.change(name, |node| node.drained = why)?;
+        self.changed.notify_one();
+        Ok(known)
+    }
+
+    /// Forgets a node and ends its connection: what it still runs it ends by itself.
+    pub fn remove(&self, name: &str) -> io::Result<bool> {
+        let known = self.registry.remove(name)?;
+        self.live().remove(name);
+        self.changed.notify_one();
+        Ok(known)
+    }
+
+    /// Takes connections for ever.
+    pub async fn listen(self: Arc<Self>, listener: TcpListener) -> io::Result<()> {
+        let (acceptor, strangers) = (acceptor(&self.identity)?, Arc::new(Semaphore::new(STRANGERS)));
+        loop {
+            let Ok(permit) = Arc::clone(&strangers).acquire_owned().await else { return Ok(()) };
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(_) => {
+                    // No descriptor is left, for example.
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            let (hub, acceptor) = (Arc::clone(&self), acceptor.clone());
+            tokio::spawn(async move {
+                let introduced = tokio::time::timeout(INTRODUCTION, hub.introduce(stream, &acceptor)).await;
+                drop(permit);
+                if let Ok(Ok(Some((name, connection, working)))) = introduced {
+                    hub.attend(&name, connection, working).await;
+                }
+            });
+        }
+    }
+
+    /// Hears who it is, and welcomes a node. What is not TLS, or not one of ours, gets no further.
+    async fn introduce(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        acceptor: &TlsAcceptor,
+    ) -> io::Result<Option<(String, u64, impl Future<Output = io::Error> + Send + 'static)>> {
+        let _ = stream.set_nodelay(true);
+        let mut stream = acceptor.accept(stream).await?;
+        let key = node_key(&stream).ok_or(io::ErrorKind::PermissionDenied)?;
+        let hello: Hello = receive(&mut stream, MOST_HELLO).await?.read()?;
+        let name = match self.welcome(&hello, key) {
+            Ok(name) => name,
+            Err(refused) => {
+                send(&mut stream, &Message::of(&Welcome::Refused(refused))).await?;
+                return Ok(None);
+            }
+        };
+        let dead_man_ms = self.dead_man.as_millis() as u64;
+        send(&mut stream, &Message::of(&Welcome::Welcome { name: name.clone(), dead_man_ms })).await?;
+        if let (Purpose::Store { workload }, Some(jobs)) = (&hello.purpose, self.jobs.get().cloned()) {
+            let job = *workload;
+            tokio::spawn(async move { jobs.serve_store(job, stream).await });
+            return Ok(None);
+        }
+        let connection = self.connections.fetch_add(1, Ordering::Relaxed);
+        let (hub, of) = (Arc::clone(self), name.clone());
+        let answer = move |message: Message| {
+            let answer = hub.answer(&of, connection, &message);
+            async move { answer }
+        };
+        let (peer, working) = Peer::over(stream, answer);
+        let live = Live {
+            peer,
+            connection,
+            instance: hello.instance,
+            build: hello.build,
+            heard: Instant::now(),
+            beat: 0,
+            leases: BTreeMap::new(),
+            launched: BTreeMap::new(),
+        };
+        // The connection that it had before, if any, ends when nobody holds it any more.
+        self.live().insert(name.clone(), live);
+        Ok(Some((name, connection, working)))
+    }
+
+    fn welcome(&self, hello: &Hello, key: Fingerprint) -> Result<String, NotWelcome> {
+        if hello.protocol != PROTOCOL {
+            return Err(NotWelcome::Protocol { ours: PROTOCOL, theirs: hello.protocol });
+        }
+        let known = self.registry.by_key(key);
+        let (joins, inventory) = match &hello.purpose {
+            Purpose::Serve { joins, inventory } => (joins, inventory),
+            Purpose::Store { workload } => {
+                let node = known.ok_or(NotWelcome::Unknown)?.name;
+                let is_its = self.jobs.get().is_some_and(|jobs| jobs.has_store_of(&node, *workload));
+                return if is_its { Ok(node) } else { Err(NotWelcome::NotItsJob { job: workload.0 }) };
+            }
+        };
+        let record = match (known, joins) {
+            (Some(record), None) => record,
+            (None, None) => return Err(NotWelcome::Unknown),
+            (_, Some(joins)) => {
+                let token: JoinToken = joins.token.parse().map_err(|_| NotWelcome::Token)?;
+                self.registry.join(&token, joins.name.as_deref(), key, inventory)?
+            }
+        };
+        let live = self.live();
+        let other = live.get(&record.name).filter(|live| live.is_there() && live.instance != hello.instance);
+        if other.is_some_and(|other| other.heard.elapsed() < BEAT * 2) {
+            return Err(NotWelcome::Twice);
+        }
+        drop(live);
+        let trouble = |error: io::Error| NotWelcome::Trouble { why: error.to_string() };
+        // Written before the node hears of it: a later server counts with what was said.
+        let dead_man_ms = self.dead_man.as_millis() as u64;
+        let change = |node: &mut NodeRecord| {
+            node.inventory = inventory.clone();
+            node.dead_man_ms = node.dead_man_ms.max(dead_man_ms);
+        };
+        self.registry.change(&record.name, change).map_err(trouble)?;
+        Ok(record.name)
+    }
+
+    /// Looks after a connection until it ends, or nothing is said over it.
+    async fn attend(&self, name: &str, connection: u64, working: impl Future<Output = io::Error> + Send) {
+        self.changed.notify_one();
+        let watch = async {
+            loop {
+                tokio::time::sleep(BEAT).await;
+                let live = self.live();
+                let is_heard = live.get(name).is_some_and(|live| live.connection == connection && !live.is_silent());
+                if !is_heard {
+                    return;
+                }
+            }
+        };
+        tokio::select! { _ = working => {}, () = watch => {} }
+        self.changed.notify_one();
+    }
+
+    /// What a node hears to what it says.
+    fn answer(&self, name: &str, connection: u64, message: &Message) -> Result<Message, String> {
+        match message.read().map_err(|error| error.to_string())? {
+            ToServer::Beat(beat) => self.beat(name, connection, beat).map(|()| Message::default()),
+            ToServer::Output { stint, rank, offset } => {
+                let file = self.jobs.get().and_then(|jobs| jobs.output_of(name, stint, rank));
+                let file = file.ok_or_else(|| format!("{stint} does not run on this node"))?;
+                let length = output::keep(&file, offset, &message.body).map_err(|error| error.to_string())?;
+                Ok(Message::of(&length))
+            }
+        }
+    }
+
+    /// A node said how it is.
+    fn beat(&self, name: &str, connection: u64, beat: Beat) -> Result<(), String> {
+        let mut live = self.live();
+        let Some(node) = live.get_mut(name).filter(|node| node.connection == connection) else {
+            return Err("another connection of this node has begun".to_owned());
+        };
+        node.heard = Instant::now();
+        if beat.number <= node.beat {
+            return Ok(());
+        }
+        let is_first = std::mem::replace(&mut node.beat, beat.number) == 0;
+        let leases: BTreeMap<LeaseId, OnNode> = beat.leases.into_iter().map(|seen| (seen.lease, seen)).collect();
+        if leases != node.leases || is_first {
+            node.leases = leases;
+            self.changed.notify_one();
+        }
+        drop(live);
+        if is_first {
+            // It has heard its welcome, so what it was told with it holds.
+            let dead_man_ms = self.dead_man.as_millis() as u64;
+            let _ = self.registry.change(name, |node| node.dead_man_ms = dead_man_ms);
+        }
+        Ok(())
+    }
+
+    async fn call<T: DeserializeOwned>(&self, node: &str, request: &ToNode) -> io::Result<T> {
+        let peer = self.live().get(node).filter(|live| live.is_there()).map(|live| live.peer.clone());
+        let Some(peer) = peer else {
+            return Err(io::Error::new(io::ErrorKind::NotConnected, format!("node {node} cannot be reached")));
+        };
+        let answer = tokio::time::timeout(ANSWER, peer.ask(Message::of(request))).await.map_err(io::Error::other)??;
+        answer.map_err(io::Error::other)?.read()
+    }
+
+    /// Starts the agent of a lease on a node.
+    pub(crate) async fn launch(&self, node: &str, lease: LeaseId, devices: &[String]) -> io::Result<()> {
+        let not_in: u64 = self.call(node, &ToNode::Launch { lease, devices: devices.to_vec() }).await?;
+        if let Some(live) = self.live().get_mut(node) {
+            live.launched.insert(lease, not_in);
+        }
+        Ok(())
+    }
+
+    /// Ends a lease on a node. Returns when nothing of it runs, which is so as well when its node has not been heard for
+    /// longer than its dead-man time, or is none of ours any more.
+    pub(crate) async fn end(&self, node: &str, lease: LeaseId, gently: bool) -> io::Result<()> {
+        if self.life(node, lease) == Life::Over && !self.is_there(node) {
+            return Ok(());
+        }
+        let last: Option<AgentView> = self.call(node, &ToNode::End { lease, gently }).await?;
+        if let Some(live) = self.live().get_mut(node) {
+            live.leases.insert(lease, OnNode { lease, is_alive: false, last });
+        }
+        Ok(())
+    }
+
+    /// A request to the agent of a lease on a node.
+    pub(crate) async fn ask(&self, node: &str, lease: LeaseId, request: &AgentRequest) -> io::Result<AgentView> {
+        match self.call(node, &ToNode::Ask { lease, request: request.clone() }).await? {
+            Heard::Said(view) => Ok(view),
+            Heard::Nobody(last) => {
+                let mut live = self.live();
+                let seen = live.get_mut(node).and_then(|live| live.leases.get_mut(&lease));
+                if let Some((seen, last)) = seen.zip(last) {
+                    seen.last = Some(last);
+                }
+                Err(io::ErrorKind::ConnectionRefused.into())
+            }
+        }
+    }
+
+    /// What the agent of a lease wrote down, as far as its node has told.
+    pub(crate) fn last_view(&self, node: &str, lease: LeaseId) -> Option<AgentView> {
+        self.live().get(node)?.leases.get(&lease)?.last.clone()
+    }
+
+    /// These are gone and nobody will ask for them again. A node that is not there hears of it when it is asked again.
+    pub(crate) fn forget(self: &Arc<Self>, node: &str, lease: LeaseId) {
+        if let Some(live) = self.live().get_mut(node) {
+            live.launched.remove(&lease);
+        }
+        let (hub, node) = (Arc::clone(self), node.to_owned());
+        tokio::spawn(async move { hub.call::<()>(&node, &ToNode::Forget { leases: vec![lease] }).await });
+    }
+
+    /// Whether a node can be asked.
+    pub(crate) fn is_there(&self, node: &str) -> bool {
+        self.live().get(node).is_some_and(Live::is_there)
+    }
+
+    /// What every node that can be asked shows.
+    pub(crate) fn shown(&self) -> Vec<(String, OnNode)> {
+        let live = self.live();
+        let there = live.iter().filter(|(_, live)| live.is_there());
+        there.flat_map(|(name, live)| live.leases.values().map(|seen| (name.clone(), seen.clone()))).collect()
+    }
+
+    /// Whether a lease that was up still is.
+    pub(crate) fn life(&self, node: &str, lease: LeaseId) -> Life {
+        let Some(record) = self.registry.node(node) else { return Life::Over };
+        let live = self.live();
+        let known = live.get(node);
+        if let Some(known) = known.filter(|known| known.is_there() && known.beat > 0) {
+            return match known.leases.get(&lease) {
+                Some(seen) if seen.is_alive => Life::Alive,
+                Some(_) => Life::Over,
+                None if known.launched.get(&lease).is_some_and(|not_in| known.beat <= *not_in) => Life::Alive,
+                None => Life::Over,
+            };
+        }
+        let silent = known.map_or(self.began, |known| known.heard).elapsed();
+        let dead_man = Duration::from_millis(record.dead_man_ms).max(self.dead_man);
+        if silent > dead_man + dead_man / 10 + MARGIN { Life::Over } else { Life::Unknown }
+    }
+}
+
+impl Live {
+    fn is_silent(&self) -> bool {
+        self.heard.elapsed() > SILENT
+    }
+
+    fn is_there(&self) -> bool {
+        !self.peer.is_gone() && !self.is_silent()
+    }
+}

@@ -1,0 +1,17 @@
+//! Machines that have joined over the network: the server's side of them, and theirs.
+
+mod contact;
+mod daemon;
+mod hub;
+mod orders;
+mod output;
+mod protocol;
+mod registry;
+mod relay;
+
+pub use daemon::{NodeError, NodeSettings, serve_node};
+pub use hub::{Hub, JobsOfNodes, NodeStanding, NodeStream};
+pub use protocol::NotWelcome;
+pub use registry::{NodeRecord, TOKEN_LIVES, is_node_name};
+
+pub(crate) use hub::Life;

@@ -1,0 +1,89 @@
+//! An order as it is carried out on a node: what it names on the server's disk is elsewhere here.
+
+use super::output;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use windfall_core::worker::StartOrder;
+use windfall_core::{StintId, WorkloadId};
+
+/// Variables that a program has from the machine that it runs on, unless its job names them.
+const OF_MACHINE: [&str; 6] = ["PATH", "HOME", "USER", "LANG", "SHELL", "TZ"];
+
+/// The folder of a job on this node: what it prints, and what its ranks share.
+pub(super) fn job_folder(state: &Path, workload: WorkloadId) -> PathBuf {
+    jobs(state).join(workload.0.to_string())
+}
+
+/// The folder of those folders.
+pub(super) fn jobs(state: &Path) -> PathBuf {
+    state.join("jobs")
+}
+
+/// The socket on which agents here reach stores that only the server can.
+pub(super) fn relay_socket(state: &Path) -> PathBuf {
+    state.join("relay.sock")
+}
+
+/// The order with paths of this node.
+pub(super) fn here(order: StartOrder, state: &Path, machine: &BTreeMap<String, String>) -> StartOrder {
+    let folder = job_folder(state, order.stint.workload);
+    let servers = Path::new(&order.output).parent().map(Path::to_owned);
+    // What the server keeps for the ranks of a gang lies in the job's folder there.
+    let moved = |path: String| match servers.as_ref().and_then(|servers| Path::new(&path).strip_prefix(servers).ok()) {
+        Some(inside) => folder.join(inside).to_string_lossy().into_owned(),
+        None => path,
+    };
+    let mut env = order.env;
+    for name in OF_MACHINE {
+        if let Some(value) = machine.get(name) {
+            env.entry(name.to_owned()).or_insert_with(|| value.clone());
+        }
+    }
+    StartOrder {
+        output: folder.join(output::name_of(order.stint, order.rank)).to_string_lossy().into_owned(),
+        checkpoint_dir: order.checkpoint_dir.map(moved),
+        checkpoint_store: store(order.checkpoint_store, state, order.stint),
+        env,
+        ..order
+    }
+}
+
+/// A directory is on the server; other stores are reached from everywhere.
+fn store(address: String, state: &Path, stint: StintId) -> String {
+    let is_directory = address.starts_with('/') || address.starts_with("file:");
+    match is_directory {
+        true => format!("relay:{}#{}", relay_socket(state).display(), stint.workload.0),
+        false => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_order_names_on_the_server_is_elsewhere_on_a_node() {
+        let stint = StintId::of_job(WorkloadId(7), 2);
+        let order = StartOrder {
+            output: "/srv/jobs/abc/stint-00002-1.log".to_owned(),
+            checkpoint_dir: Some("/srv/jobs/abc/saves-2".to_owned()),
+            checkpoint_store: "/srv/checkpoints".to_owned(),
+            folder: "/home/ada/work".to_owned(),
+            env: [("LANG".to_owned(), "de".to_owned())].into(),
+            ..StartOrder::of(stint, 1, 2)
+        };
+        let machine = [("PATH", "/bin"), ("LANG", "C"), ("SECRET", "x")];
+        let machine = machine.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let here = here(order.clone(), Path::new("/node"), &machine);
+        assert_eq!(here.output, "/node/jobs/7/output-7-0-2-1.log");
+        assert_eq!(here.checkpoint_dir.as_deref(), Some("/node/jobs/7/saves-2"));
+        assert_eq!(here.checkpoint_store, "relay:/node/relay.sock#7");
+        assert_eq!(here.folder, "/home/ada/work");
+        let env: Vec<(&str, &str)> = here.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        assert_eq!(env, [("LANG", "de"), ("PATH", "/bin")], "and nothing else of the machine");
+        let far =
+            StartOrder { checkpoint_store: "s3://bucket".to_owned(), checkpoint_dir: Some("/x".to_owned()), ..order };
+        let far = super::here(far, Path::new("/node"), &BTreeMap::new());
+        assert_eq!((far.checkpoint_store.as_str(), far.checkpoint_dir.as_deref()), ("s3://bucket", Some("/x")));
+    }
+}

@@ -1,0 +1,217 @@
+//! What programs on a node print, on its way to the server: a file there, and a copy of it here that has the same bytes at
+//! the same places. What its agent has cut out of a long output is not sent.
+
+use super::protocol::ToServer;
+use crate::net::{Message, Peer};
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use windfall_core::{StintId, WorkloadId};
+
+/// So much of an output is sent at once.
+const PIECE: usize = 256 << 10;
+/// A program that prints faster than this is not followed word by word: what it prints is sent at this rate a second, and
+/// what its agent has cut meanwhile is passed over.
+const RATE: u64 = 8 << 20;
+/// Nobody prints more.
+const MOST: u64 = 1 << 44;
+/// The first part of a copy that is kept, and the newest: as its agent keeps it.
+const KEPT: [u64; 2] = [16 << 20, 48 << 20];
+/// Holes are as long as this, or twice, and so on.
+const STEP: u64 = 1 << 20;
+
+/// The file of what one worker prints, in the folder of its job on its node.
+pub(super) fn name_of(stint: StintId, rank: u32) -> String {
+    format!("output-{}-{}-{}-{rank}.log", stint.workload.0, stint.member, stint.epoch)
+}
+
+fn worker_of(name: &str) -> Option<(StintId, u32)> {
+    let numbers = name.strip_prefix("output-")?.strip_suffix(".log")?;
+    let numbers: Vec<u64> = numbers.split('-').map(|number| number.parse().ok()).collect::<Option<_>>()?;
+    let &[workload, member, epoch, rank] = numbers.as_slice() else { return None };
+    let stint = StintId { workload: WorkloadId(workload), member: u32::try_from(member).ok()?, epoch };
+    Some((stint, u32::try_from(rank).ok()?))
+}
+
+/// Writes a piece of an output into the server's copy, and gives the length of that.
+pub(super) fn keep(file: &Path, offset: u64, piece: &[u8]) -> io::Result<u64> {
+    let file = File::options().create(true).truncate(false).write(true).read(true).open(file)?;
+    let length = file.metadata()?.len();
+    let end = offset.checked_add(piece.len() as u64).filter(|end| *end <= MOST);
+    let end = end.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "an output that is longer than any"))?;
+    if piece.is_empty() {
+        return Ok(length);
+    }
+    file.write_all_at(piece, offset)?;
+    let [head, tail] = KEPT;
+    let (before, now) = ((length.saturating_sub(tail)) / STEP * STEP, end.saturating_sub(tail) / STEP * STEP);
+    if now > before.max(head) {
+        // A disk that cannot make holes keeps all of it; the next piece tries again.
+        let from = head.max(before.saturating_sub(STEP));
+        let _ = fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, from, now - from);
+    }
+    Ok(length.max(end))
+}
+
+/// Sends what workers print, each file from where the server's copy ends.
+#[derive(Default)]
+pub(super) struct Outputs {
+    files: Mutex<BTreeMap<PathBuf, Arc<tokio::sync::Mutex<Sent>>>>,
+}
+
+/// How far one file is sent over this connection; none while the server has not said what it has.
+#[derive(Default)]
+struct Sent(Option<u64>);
+
+impl Outputs {
+    /// Sends what is new in the folders of jobs.
+    pub async fn send_new(&self, peer: &Peer, jobs: &Path, within: Duration) {
+        let most = (RATE as f64 * within.as_secs_f64()) as u64;
+        for (file, stint, rank) in outputs_in(jobs) {
+            // What is refused is of a worker that the server no longer knows; what is lost is sent again.
+            let _ = self.send(peer, &file, stint, rank, most).await;
+        }
+    }
+
+    /// Sends all that the workers of a job have printed.
+    pub async fn send_all_of(&self, peer: &Peer, jobs: &Path, stint: StintId) {
+        for (file, of, rank) in outputs_in(jobs) {
+            if of == stint {
+                let _ = self.send(peer, &file, stint, rank, u64::MAX).await;
+            }
+        }
+    }
+
+    async fn send(&self, peer: &Peer, file: &Path, stint: StintId, rank: u32, most: u64) -> io::Result<()> {
+        let sent = {
+            let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(files.entry(file.to_owned()).or_default())
+        };
+        let mut sent = sent.lock().await;
+        let opened = File::open(file)?;
+        let ask = async |offset: u64, body: Vec<u8>| {
+            let head = Message::of(&ToServer::Output { stint, rank, offset }).head;
+            let answer = peer.ask(Message { head, body }).await?.map_err(io::Error::other)?;
+            answer.read::<u64>()
+        };
+        let mut at = match sent.0 {
+            Some(at) => at,
+            None => ask(0, Vec::new()).await?,
+        };
+        sent.0 = Some(at);
+        let until = at.saturating_add(most);
+        while at < until {
+            let (from, to) = stretch(&opened, at)?;
+            if from >= to {
+                break;
+            }
+            let mut piece = vec![0; PIECE.min(usize::try_from(to - from).unwrap_or(PIECE))];
+            let read = opened.read_at(&mut piece, from)?;
+            piece.truncate(read);
+            if read == 0 {
+                break;
+            }
+            ask(from, piece).await?;
+            at = from + read as u64;
+            sent.0 = Some(at);
+        }
+        Ok(())
+    }
+
+    /// Another connection, or none of these files any more.
+    pub fn start_over(&self) {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+/// The next bytes that are there after a place: a long output has a hole in the middle.
+fn stretch(file: &File, at: u64) -> io::Result<(u64, u64)> {
+    let length = file.metadata()?.len();
+    if at >= length {
+        return Ok((length, length));
+    }
+    // A file system that knows no holes has none.
+    let from = seek(file, SeekFrom::Data(at)).unwrap_or(at);
+    let to = seek(file, SeekFrom::Hole(from)).unwrap_or(length);
+    Ok((from, to.max(from)))
+}
+
+fn outputs_in(jobs: &Path) -> Vec<(PathBuf, StintId, u32)> {
+    let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let files = entries(jobs).flat_map(|job| entries(&job).collect::<Vec<_>>());
+    let output = |file: PathBuf| {
+        let (stint, rank) = worker_of(file.file_name()?.to_str()?)?;
+        Some((file, stint, rank))
+    };
+    let mut outputs: Vec<_> = files.filter_map(output).collect();
+    outputs.sort_by_key(|(_, stint, rank)| (*stint, *rank));
+    outputs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn the_name_of_an_output_says_whose_it_is() {
+        let stint = StintId { workload: WorkloadId(12), member: 3, epoch: 4 };
+        assert_eq!(worker_of(&name_of(stint, 5)), Some((stint, 5)));
+        for name in ["output-1-2-3.log", "output-1-2-3-x.log", "output-1-2-3-4.txt", "stint-1-0.log", ""] {
+            assert_eq!(worker_of(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_copy_keeps_its_head_and_its_newest_part_and_takes_no_nonsense() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("copy");
+        let piece = vec![b'x'; 1 << 20];
+        for n in 0..100 {
+            assert_eq!(keep(&file, n << 20, &piece).expect("kept"), (n + 1) << 20);
+        }
+        assert_eq!(keep(&file, 5 << 20, &piece).expect("kept"), 100 << 20, "a piece that came before");
+        assert_eq!(keep(&file, 0, &[]).expect("asked"), 100 << 20);
+        let meta = std::fs::metadata(&file).expect("there");
+        assert!(meta.blocks() * 512 <= 70 << 20, "{} bytes on disk", meta.blocks() * 512);
+        assert!(keep(&file, u64::MAX - 5, &piece).is_err() && keep(&file, MOST, &piece).is_err());
+    }
+
+    #[tokio::test]
+    async fn an_output_comes_whole_over_connections_that_break() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let stint = StintId { workload: WorkloadId(1), member: 0, epoch: 2 };
+        let (jobs, copy) = (dir.path().join("jobs"), dir.path().join("copy"));
+        std::fs::create_dir_all(jobs.join("1")).expect("made");
+        let printed: Vec<u8> = (0..1_000_000_u32).flat_map(u32::to_be_bytes).collect();
+        std::fs::write(jobs.join("1").join(name_of(stint, 0)), &printed).expect("written");
+        let outputs = Outputs::default();
+        for pieces in [2_usize, 3, 100] {
+            let (one, two) = tokio::io::duplex(1 << 16);
+            let (left, to) = (Arc::new(Mutex::new(pieces)), copy.clone());
+            let answer = move |message: Message| {
+                let (left, to) = (Arc::clone(&left), to.clone());
+                async move {
+                    let mut left = left.lock().expect("free");
+                    *left = left.checked_sub(1).ok_or("gone")?;
+                    let ToServer::Output { offset, .. } = message.read().expect("an output") else {
+                        return Err("?".into());
+                    };
+                    Ok(Message::of(&keep(&to, offset, &message.body).expect("kept")))
+                }
+            };
+            let (peer, working) = Peer::over(one, |_| async { Err(String::new()) });
+            let (_, serving) = Peer::over(two, answer);
+            let workers = [tokio::spawn(working), tokio::spawn(serving)];
+            outputs.start_over();
+            outputs.send_all_of(&peer, &jobs, stint).await;
+            workers.iter().for_each(tokio::task::JoinHandle::abort);
+        }
+        assert_eq!(std::fs::read(&copy).expect("there"), printed);
+    }
+}

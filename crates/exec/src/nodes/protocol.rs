@@ -1,0 +1,151 @@
+//! What a server and a node say to each other. A node speaks first; after its welcome both ask and answer.
+
+use crate::machines::Inventory;
+use serde::{Deserialize, Serialize};
+use windfall_core::worker::{AgentRequest, AgentView};
+use windfall_core::{LeaseId, StintId, WorkloadId};
+
+/// Changed when what is said changes in a way that the other side must know of.
+pub(crate) const PROTOCOL: u32 = 1;
+/// The longest first message: whoever sends it may be anybody.
+pub(crate) const MOST_HELLO: usize = 64 << 10;
+
+/// The first thing that a node says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    pub protocol: u32,
+    /// The version of its program.
+    pub build: String,
+    /// The process that speaks: another one with the same key is another machine.
+    pub instance: String,
+    pub purpose: Purpose,
+}
+
+/// What a connection is for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Purpose {
+    /// Orders down and beats up: one of these a node.
+    Serve {
+        /// What it is joining by, if it has not joined yet.
+        joins: Option<Joins>,
+        inventory: Inventory,
+    },
+    /// The checkpoints of a job that runs there: after the welcome the stream is the store's.
+    Store { workload: WorkloadId },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Joins {
+    /// A token, as a person carried it here.
+    pub token: String,
+    /// What it wants to be called; a token that was made for another name is refused.
+    pub name: Option<String>,
+}
+
+/// What a server answers to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Welcome {
+    Welcome {
+        name: String,
+        /// Without a word from the server for this long, everything that runs here is ended.
+        dead_man_ms: u64,
+    },
+    Refused(NotWelcome),
+}
+
+/// Why a node is not welcome.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "kebab-case")]
+pub enum NotWelcome {
+    #[error("the token was used before, has expired, or is of another server")]
+    Token,
+    #[error("the token was made for a node of another name: {name}")]
+    OtherName { name: String },
+    #[error("a node called {name} has joined already, with another key")]
+    NameTaken { name: String },
+    #[error("its key is not known here: it has not joined, or was removed")]
+    Unknown,
+    #[error("job {job} does not run on this node")]
+    NotItsJob { job: u64 },
+    #[error("another machine with the same key is connected")]
+    Twice,
+    #[error("it speaks another version of the protocol: {theirs}, not {ours}")]
+    Protocol { ours: u32, theirs: u32 },
+    #[error("the server cannot take it: {why}")]
+    Trouble { why: String },
+}
+
+impl NotWelcome {
+    /// Whether asking again may help.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, NotWelcome::Twice | NotWelcome::Trouble { .. } | NotWelcome::Protocol { .. })
+    }
+
+    /// What a person can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            NotWelcome::Token | NotWelcome::Unknown => "`windfall nodes token NAME` on the server makes a new token",
+            NotWelcome::NotItsJob { .. } => "see `windfall explain` of the job",
+            NotWelcome::OtherName { .. } => "leave --name out, or make a token for this name",
+            NotWelcome::NameTaken { .. } => "choose another name, or `windfall nodes remove NAME` on the server first",
+            NotWelcome::Twice => "a copied disk has copied the key: delete the agent's state directory on one of them",
+            NotWelcome::Protocol { .. } => "install the server's version of windfall here",
+            NotWelcome::Trouble { .. } => "see the server's log",
+        }
+    }
+}
+
+/// What a server asks of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ToNode {
+    /// Start the agent of a lease, whose programs see these accelerators. Answered with the number of the last [`Beat`]
+    /// in which it was not.
+    Launch { lease: LeaseId, devices: Vec<String> },
+    /// End a lease and everything on it; it can never be launched afterwards. Answered when nothing of it runs.
+    End { lease: LeaseId, gently: bool },
+    /// A request to the agent of a lease. Answered with a [`Heard`].
+    Ask { lease: LeaseId, request: AgentRequest },
+    /// These have ended, and nobody will ask for them again.
+    Forget { leases: Vec<LeaseId> },
+}
+
+/// What a node tells its server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ToServer {
+    /// Answered with nothing.
+    Beat(Beat),
+    /// The body is what a worker's program has printed from this place of its output on. Answered with how long the
+    /// server's copy is now; one without a body only asks that.
+    Output { stint: StintId, rank: u32, offset: u64 },
+}
+
+/// What came of a request to an agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Heard {
+    Said(AgentView),
+    /// Nobody listens: the agent has ended, or has not begun.
+    Nobody(Option<AgentView>),
+}
+
+/// What a node tells of itself every few seconds, and whenever something of it changes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Beat {
+    /// Grows with every one of a connection, from 1.
+    pub number: u64,
+    /// Every lease that is known here.
+    pub leases: Vec<OnNode>,
+}
+
+/// A lease as its node sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OnNode {
+    pub lease: LeaseId,
+    pub is_alive: bool,
+    /// What its agent wrote down before it ended.
+    pub last: Option<AgentView>,
+}

@@ -1,0 +1,235 @@
+//! Which nodes have joined, and which tokens can still be used: one file each, so that it outlives the server.
+
+use super::protocol::NotWelcome;
+use crate::machines::Inventory;
+use crate::net::{Fingerprint, JoinToken, write_private};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use windfall_core::NanoUsd;
+
+/// How long a token can be used.
+pub const TOKEN_LIVES: Duration = Duration::from_secs(15 * 60);
+
+/// A machine that has joined.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRecord {
+    pub name: String,
+    pub key: Fingerprint,
+    /// What an hour of it costs.
+    pub rate: NanoUsd,
+    /// Why it takes nothing new, if it does not.
+    pub drained: Option<String>,
+    /// What it last said that it has.
+    pub inventory: Inventory,
+    /// What it was last told of how long it may go on without the server.
+    pub dead_man_ms: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct TokenRecord {
+    node: String,
+    rate: NanoUsd,
+    expires_ms: u64,
+}
+
+pub(super) struct Registry {
+    root: PathBuf,
+    known: Mutex<BTreeMap<String, NodeRecord>>,
+}
+
+/// Whether a node can be called that: letters, digits, dots and dashes, as in the names of hosts.
+pub fn is_node_name(name: &str) -> bool {
+    let ends = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric());
+    let inside = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-' | '_');
+    (1..=63).contains(&name.len()) && name.chars().all(inside) && ends(name.chars().next()) && ends(name.chars().last())
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+impl Registry {
+    pub fn open(root: &Path) -> io::Result<Registry> {
+        for folder in ["nodes", "tokens"] {
+            std::fs::create_dir_all(root.join(folder))?;
+        }
+        let nodes = read_all::<NodeRecord>(&root.join("nodes"))?;
+        let known = nodes.into_iter().map(|(_, node)| (node.name.clone(), node)).collect();
+        Ok(Registry { root: root.to_owned(), known: Mutex::new(known) })
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, NodeRecord>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn file(&self, folder: &str, name: &str) -> PathBuf {
+        self.root.join(folder).join(format!("{name}.json"))
+    }
+
+    pub fn nodes(&self) -> Vec<NodeRecord> {
+        self.known().values().cloned().collect()
+    }
+
+    pub fn node(&self, name: &str) -> Option<NodeRecord> {
+        self.known().get(name).cloned()
+    }
+
+    /// A token by which one machine can join under this name, within [`TOKEN_LIVES`].
+    pub fn new_token(&self, server: Fingerprint, node: &str, rate: NanoUsd) -> io::Result<JoinToken> {
+        // Those that nobody can use any more.
+        for (digest, _) in read_all::<TokenRecord>(&self.root.join("tokens"))?.iter().filter(|(_, old)| old.is_over()) {
+            let _ = std::fs::remove_file(self.file("tokens", digest));
+        }
+        let token = JoinToken::new(server);
+        let expires_ms = now_ms() + TOKEN_LIVES.as_millis() as u64;
+        let record = TokenRecord { node: node.to_owned(), rate, expires_ms };
+        write_private(&self.file("tokens", &token.digest()), &serde_json::to_vec(&record)?)?;
+        Ok(token)
+    }
+
+    /// Takes a machine in by its token, which nobody can use again.
+    pub fn join(
+        &self,
+        token: &JoinToken,
+        name: Option<&str>,
+        key: Fingerprint,
+        inventory: &Inventory,
+    ) -> Result<NodeRecord, NotWelcome> {
+        let mut known = self.known();
+        let file = self.file("tokens", &token.digest());
+        let trouble = |error: io::Error| NotWelcome::Trouble { why: error.to_string() };
+        let Some(asked) = read::<TokenRecord>(&file).filter(|asked| !asked.is_over()) else {
+            // Its first answer may have been lost.
+            let again = known.values().find(|node| node.key == key).cloned();
+            return again.ok_or(NotWelcome::Token);
+        };
+        if name.is_some_and(|name| name != asked.node) {
+            return Err(NotWelcome::OtherName { name: asked.node });
+        }
+        if known.get(&asked.node).is_some_and(|node| node.key != key) {
+            return Err(NotWelcome::NameTaken { name: asked.node });
+        }
+        // Whoever joins anew under another name is no longer who it was.
+        if let Some(before) = known.values().find(|node| node.key == key && node.name != asked.node) {
+            return Err(NotWelcome::NameTaken { name: before.name.clone() });
+        }
+        let (name, rate) = (asked.node, asked.rate);
+        let node =
+            NodeRecord { name: name.clone(), key, rate, drained: None, inventory: inventory.clone(), dead_man_ms: 0 };
+        // A token that cannot be taken back could be used twice.
+        std::fs::remove_file(&file).map_err(trouble)?;
+        self.write(&node).map_err(trouble)?;
+        known.insert(name, node.clone());
+        Ok(node)
+    }
+
+    /// The node that has this key.
+    pub fn by_key(&self, key: Fingerprint) -> Option<NodeRecord> {
+        self.known().values().find(|node| node.key == key).cloned()
+    }
+
+    /// Changes what is known of a node; false where there is none of that name.
+    pub fn change(&self, name: &str, change: impl FnOnce(&mut NodeRecord)) -> io::Result<bool> {
+        let mut known = self.known();
+        let Some(node) = known.get_mut(name) else { return Ok(false) };
+        let mut changed = node.clone();
+        change(&mut changed);
+        if changed != *node {
+            self.write(&changed)?;
+            *node = changed;
+        }
+        Ok(true)
+    }
+
+    /// Forgets a node: its key opens nothing any more.
+    pub fn remove(&self, name: &str) -> io::Result<bool> {
+        let mut known = self.known();
+        if !known.contains_key(name) {
+            return Ok(false);
+        }
+        std::fs::remove_file(self.file("nodes", name))?;
+        known.remove(name);
+        Ok(true)
+    }
+
+    fn write(&self, node: &NodeRecord) -> io::Result<()> {
+        write_private(&self.file("nodes", &node.name), &serde_json::to_vec_pretty(node)?)
+    }
+}
+
+impl TokenRecord {
+    fn is_over(&self) -> bool {
+        self.expires_ms <= now_ms()
+    }
+}
+
+fn read<T: DeserializeOwned>(file: &Path) -> Option<T> {
+    serde_json::from_slice(&std::fs::read(file).ok()?).ok()
+}
+
+/// Every file of a folder that can be read, by its name.
+fn read_all<T: DeserializeOwned>(folder: &Path) -> io::Result<Vec<(String, T)>> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_stem().and_then(|name| name.to_str()).map(str::to_owned);
+        let is_json = path.extension().is_some_and(|extension| extension == "json");
+        if let Some((name, read)) = name.filter(|_| is_json).zip(read(&path)) {
+            all.push((name, read));
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVER: Fingerprint = Fingerprint([1; 32]);
+
+    fn join(registry: &Registry, token: &JoinToken, name: Option<&str>, key: u8) -> Result<String, NotWelcome> {
+        registry.join(token, name, Fingerprint([key; 32]), &Inventory::default()).map(|node| node.name)
+    }
+
+    #[test]
+    fn a_token_is_good_once_for_one_name_and_for_a_while() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let registry = Registry::open(dir.path()).expect("opened");
+        let token = |name: &str| registry.new_token(SERVER, name, NanoUsd(0)).expect("made");
+        let first = token("lab-1");
+        let other = NotWelcome::OtherName { name: "lab-1".to_owned() };
+        assert_eq!(join(&registry, &first, Some("lab-2"), 7), Err(other), "and it is still good");
+        assert_eq!(join(&registry, &first, None, 7), Ok("lab-1".to_owned()));
+        assert_eq!(join(&registry, &first, None, 8), Err(NotWelcome::Token), "used");
+        assert_eq!(join(&registry, &first, None, 7), Ok("lab-1".to_owned()), "who used it asks again");
+        let again = token("lab-1");
+        let taken = NotWelcome::NameTaken { name: "lab-1".to_owned() };
+        assert_eq!(join(&registry, &again, Some("lab-1"), 8), Err(taken));
+        assert!(registry.remove("lab-1").expect("removed") && registry.by_key(Fingerprint([7; 32])).is_none());
+        assert_eq!(join(&registry, &again, Some("lab-1"), 8), Ok("lab-1".to_owned()), "after the other was removed");
+        assert_eq!(join(&registry, &JoinToken::new(SERVER), None, 9), Err(NotWelcome::Token), "never made");
+        // One that was made too long ago.
+        let late = token("lab-3");
+        let file = registry.file("tokens", &late.digest());
+        let record = TokenRecord { node: "lab-3".to_owned(), rate: NanoUsd(0), expires_ms: now_ms() - 1 };
+        std::fs::write(&file, serde_json::to_vec(&record).expect("JSON")).expect("written");
+        assert_eq!(join(&registry, &late, None, 9), Err(NotWelcome::Token), "expired");
+        token("lab-4");
+        assert!(!file.exists(), "nobody can use it any more");
+        // The next server knows the same.
+        let next = Registry::open(dir.path()).expect("opened");
+        assert_eq!(next.nodes(), registry.nodes());
+        assert_eq!(next.by_key(Fingerprint([8; 32])).map(|node| node.name), Some("lab-1".to_owned()));
+    }
+
+    #[test]
+    fn names_are_those_of_hosts() {
+        assert!(["a", "lab-1.example.org", "GPU_7"].into_iter().all(is_node_name));
+        assert!(!["", "-a", "a-", "a/b", "..", "a b", "é", &"a".repeat(64)].into_iter().any(is_node_name));
+    }
+}

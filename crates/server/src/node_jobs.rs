@@ -1,0 +1,54 @@
+//! What nodes may have of the jobs that run on them: where their output goes, and their checkpoints.
+
+use crate::dispatch::JobFolders;
+use crate::durable::Durable;
+use crate::folders::{self, Folders};
+use crate::home::log;
+use async_trait::async_trait;
+use std::path::PathBuf;
+use std::sync::Arc;
+use windfall_core::brain::Job;
+use windfall_core::{Brain, StintId, WorkloadId};
+use windfall_exec::{JobsOfNodes, NodeStream};
+
+/// The jobs of a server, as its nodes see them.
+pub(crate) struct NodeJobs {
+    pub durable: Arc<Durable>,
+    pub folders: Folders,
+}
+
+/// The job, if a worker of its present stint is on a node.
+fn job_on<'a>(brain: &'a Brain, node: &str, id: WorkloadId) -> Option<&'a Job> {
+    let job = brain.job(id)?;
+    let is_there = |lease| {
+        let on = brain.lease(lease).and_then(|lease| lease.terms.node.as_ref());
+        on.and_then(|on| on.0.split_once('/')).is_some_and(|(_, name)| name == node)
+    };
+    job.stint.as_ref()?.leases().any(is_there).then_some(job)
+}
+
+#[async_trait]
+impl JobsOfNodes for NodeJobs {
+    fn output_of(&self, node: &str, stint: StintId, rank: u32) -> Option<PathBuf> {
+        self.durable.read(|brain| {
+            let job = job_on(brain, node, stint.workload)?;
+            let is_its = job.stint.as_ref().is_some_and(|known| known.id == stint && rank < known.size());
+            let folder = self.folders.home.job(&job.spec.run.environment);
+            is_its.then(|| folders::output_file(&folder, stint.epoch, rank))
+        })
+    }
+
+    fn has_store_of(&self, node: &str, job: WorkloadId) -> bool {
+        self.durable.read(|brain| job_on(brain, node, job).is_some())
+    }
+
+    async fn serve_store(&self, job: WorkloadId, stream: NodeStream) {
+        let Some(access) = self.durable.read(|brain| self.folders.store_access(brain, job)) else { return };
+        let served = windfall_agent::serve_relay(stream, &access.address, &access.key, access.saved_before).await;
+        // A node that is gone, or was cut off, says no goodbye.
+        let is_news = |error: &std::io::Error| error.kind() != std::io::ErrorKind::UnexpectedEof;
+        if let Some(error) = served.err().filter(is_news) {
+            log(&format!("the checkpoints of job {job} over the network: {error}"));
+        }
+    }
+}
