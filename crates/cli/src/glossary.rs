@@ -14,6 +14,11 @@ pub const WORDS: &[(&str, &str)] = &[
     ("spot", "machines that are cheap because the cloud may take them back, with a short notice"),
     ("on-demand", "machines at the list price that stay until they are given back"),
     ("owned", "machines of one's own, given in parts: so many accelerators, or a processor"),
+    ("node", "a machine that has joined a server over the network, with a key of its own"),
+    (
+        "dead-man time",
+        "how long work on a node goes on without the server; after it the work is ended there, then begun elsewhere",
+    ),
     ("interruption", "a spot lease that the cloud took back while the job needed it"),
     ("stint", "one run of the program, from a start to a stop; a job has as many as it was started"),
     ("start, restart", "from asking for a machine until the program makes progress"),

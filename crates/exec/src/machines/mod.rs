@@ -18,6 +18,7 @@ use computer::{Computer, Part, Use};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use windfall_core::english::counted;
 use windfall_core::pool::{Books, Habits, Health, Placing, Supply};
 use windfall_core::{
     DecisionId, LeaseId, Market, NanoUsd, Node, NodeId, Offer, OfferId, Place, Pool, PoolId, Refusal, Span, Want,
@@ -213,7 +214,9 @@ impl Engine for Arc<Machines> {
     fn describe(&self) -> Capabilities {
         // Wherever they are, nothing is paid for what moves between them.
         let places = vec![Place { cloud: "local".to_owned(), region: String::new() }];
-        let machines = self.here.iter().map(|(inventory, _)| inventory.to_string()).collect();
+        let here = self.here.iter().map(|(inventory, _)| inventory.to_string());
+        let nodes = self.nodes.iter().map(|hub| counted(hub.nodes().len() as u64, "node"));
+        let machines = here.chain(nodes).collect();
         Capabilities { name: self.name.clone(), markets: vec![Market::Owned], places, machines }
     }
 
