@@ -247,7 +247,8 @@ impl<const KIND: u8> Stage for LocalStage<KIND> {
     fn reopen(&mut self) {
         drop(self.engine.take());
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
+            // A server that has ended holds no connection open.
+            runtime.shutdown_timeout(Duration::from_secs(2));
         }
         let runtime = Runtime::new().unwrap();
         let leases = self.dir.path().join("leases");
