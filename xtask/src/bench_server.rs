@@ -5,7 +5,8 @@ use crate::leftovers::Leftovers;
 use crate::workspace::{built, cargo, root, run};
 use std::process::Command;
 
-/// The server at size: parts (submit, live, restart, idle, running, history), `--seconds`, `--clients`, `--live`, `--history`, `--json`.
+/// The server at size: parts (submit, live, restart, idle, running, history, nodes), `--seconds`, `--clients`, `--live`, `--history`,
+/// `--nodes`, `--json`.
 pub fn bench_server(words: &[String]) -> bool {
     let packages = ["--package", "windfall-cli", "--bin", "windfall", "--package", "windfall-server"];
     let build = ["build", "--release", "--quiet"];

@@ -82,40 +82,44 @@ impl Machines {
         here.chain(nodes).collect()
     }
 
-    /// Machines of one kind at one price are one offer a part: which of them it is does not matter to whoever asks.
-    fn offer_id(&self, computer: &Computer, part: &Part) -> OfferId {
-        OfferId::new(&format!("{}/{}/{}/owned", self.name, computer.kind(), part.name()))
+    /// Machines of one kind at one price, which are one offer a part: which of them it is does not matter to whoever asks.
+    fn kinds(&self) -> BTreeMap<String, Vec<Computer>> {
+        let mut kinds: BTreeMap<String, Vec<Computer>> = BTreeMap::new();
+        for computer in self.computers() {
+            kinds.entry(computer.kind()).or_default().push(computer);
+        }
+        kinds
+    }
+
+    fn offer_id(&self, kind: &str, part: &Part) -> OfferId {
+        OfferId::new(&format!("{}/{kind}/{}/owned", self.name, part.name()))
     }
 
     /// What each part of each kind of machine can be had how often, those that are held included.
     fn on_offer(&self, held: &BTreeMap<LeaseId, Held>) -> Vec<Offer> {
         let used = Use::of(held);
-        let mut offers: BTreeMap<OfferId, Offer> = BTreeMap::new();
-        for computer in self.computers() {
-            for part in computer.parts() {
-                let id = self.offer_id(&computer, &part);
-                let offer = offers.entry(id.clone()).or_insert_with(|| self.offer(id, &computer, &part));
-                let capacity = offer.capacity.get_or_insert(0);
-                *capacity += used.given(&computer, &part) + used.left(&computer, &part);
-            }
-        }
-        offers.into_values().collect()
+        let of_kind = |(kind, computers): (String, Vec<Computer>)| {
+            let parts = computers.first().map(Computer::parts).unwrap_or_default();
+            let capacity = |part: &Part| computers.iter().map(|one| used.given(one, part) + used.left(one, part)).sum();
+            parts.into_iter().map(|part| self.offer(&kind, &computers[0], &part, capacity(&part))).collect::<Vec<_>>()
+        };
+        self.kinds().into_iter().flat_map(of_kind).collect()
     }
 
-    fn offer(&self, id: OfferId, computer: &Computer, part: &Part) -> Offer {
+    fn offer(&self, kind: &str, computer: &Computer, part: &Part, capacity: u32) -> Offer {
         Offer {
-            id,
+            id: self.offer_id(kind, part),
             engine: self.name.clone(),
             pool: self.pool(),
             cloud: "local".to_owned(),
             region: String::new(),
-            zone: computer.kind(),
+            zone: kind.to_owned(),
             instance_type: part.name(),
             market: Market::Owned,
             accelerator: part.model.clone(),
             accelerators: part.count,
             price_per_hour: computer.price(part),
-            capacity: Some(0),
+            capacity: Some(capacity),
             notice: Span::ZERO,
         }
     }
@@ -127,24 +131,27 @@ impl Machines {
         held: &BTreeMap<LeaseId, Held>,
         known: &BTreeMap<u32, Marks>,
     ) -> Result<Vec<Marks>, EngineError> {
-        let computers = self.computers();
-        let of_offer = |offer: &OfferId| -> Vec<(&Computer, Part)> {
-            let parts =
-                computers.iter().flat_map(|computer| computer.parts().into_iter().map(move |part| (computer, part)));
-            parts.filter(|(computer, part)| self.offer_id(computer, part) == *offer).collect()
+        let kinds = self.kinds();
+        // The part that an offer is, and the machines that have it.
+        let of_offer = |offer: &OfferId| {
+            kinds.iter().find_map(|(kind, computers)| {
+                let parts = computers.first().map(Computer::parts).unwrap_or_default();
+                let part = parts.into_iter().find(|part| self.offer_id(kind, part) == *offer)?;
+                Some((part, computers))
+            })
         };
-        let shown: Vec<_> = want.alternatives.iter().map(|asked| (asked.max_price, of_offer(&asked.offer))).collect();
-        if want.units == 0 || shown.iter().all(|(_, of_offer)| of_offer.is_empty()) {
+        let shown = want.alternatives.iter().filter_map(|asked| Some((asked.max_price, of_offer(&asked.offer)?)));
+        let shown: Vec<_> = shown.collect();
+        if want.units == 0 || shown.is_empty() {
             return Err(EngineError::Refused(Refusal::Invalid));
         }
         // What was begun goes on as it was begun, whatever is asked for now.
         let begun = known.values().find(|marks| marks.units > 0);
-        let asked: Vec<Vec<(&Computer, Part)>> = match begun {
-            Some(begun) => vec![of_offer(&begun.offer)],
+        let asked: Vec<(Part, &Vec<Computer>)> = match begun {
+            Some(begun) => of_offer(&begun.offer).into_iter().collect(),
             None => {
-                let affordable = |(most, of_offer): &(Option<NanoUsd>, Vec<(&Computer, Part)>)| {
-                    let price = of_offer.first().map(|(computer, part)| computer.price(part));
-                    price.is_some_and(|price| most.is_none_or(|most| price <= most))
+                let affordable = |(most, (part, computers)): &(Option<NanoUsd>, (Part, &Vec<Computer>))| {
+                    most.is_none_or(|most| computers[0].price(part) <= most)
                 };
                 shown.into_iter().filter(affordable).map(|(_, of_offer)| of_offer).collect()
             }
@@ -152,18 +159,15 @@ impl Machines {
         let units = begun.map_or(want.units, |begun| begun.units);
         let enough = if begun.is_some() { units } else { want.least.max(1) };
         let used = Use::of(held);
-        let had = asked.into_iter().find_map(|of_offer| {
+        let had = asked.into_iter().find_map(|(part, computers)| {
             // The ranks of a gang share a folder, so all of them are on one machine.
-            let is_its = |(computer, _): &&(&Computer, Part)| begun.is_none_or(|begun| begun.host == computer.host);
-            let fits = of_offer
-                .iter()
-                .filter(is_its)
-                .filter(|(computer, part)| used.left(computer, part) + known.len() as u32 >= enough);
+            let is_its = |computer: &&Computer| begun.is_none_or(|begun| begun.host == computer.host);
+            let room = |computer: &Computer| used.left(computer, &part) + known.len() as u32;
+            let fits = computers.iter().filter(is_its).filter(|computer| room(computer) >= enough);
             // Where least is left of what fits: what is whole stays whole.
-            let (computer, part) = fits.min_by_key(|(computer, part)| used.left(computer, part))?;
-            let units = units.min(used.left(computer, part) + known.len() as u32);
-            let mut used = used.clone();
-            let slot = |slot: u32| known.get(&slot).cloned().unwrap_or_else(|| self.marks(computer, part, &mut used));
+            let computer = fits.min_by_key(|computer| room(computer))?;
+            let (units, mut used) = (units.min(room(computer)), used.clone());
+            let slot = |slot: u32| known.get(&slot).cloned().unwrap_or_else(|| self.marks(computer, &part, &mut used));
             Some((0..units).map(slot).collect::<Vec<Marks>>())
         });
         let mut had = had.ok_or(EngineError::Refused(Refusal::NoCapacity))?;
@@ -174,7 +178,7 @@ impl Machines {
 
     fn marks(&self, computer: &Computer, part: &Part, used: &mut Use) -> Marks {
         Marks {
-            offer: self.offer_id(computer, part),
+            offer: self.offer_id(&computer.kind(), part),
             node: Some(self.node_id(computer)),
             size: part.size(),
             host: computer.host.clone(),

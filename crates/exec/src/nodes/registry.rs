@@ -9,11 +9,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use windfall_core::NanoUsd;
 
 /// How long a token can be used.
 pub const TOKEN_LIVES: Duration = Duration::from_secs(15 * 60);
+/// How often those are removed that cannot.
+const CLEAR_EVERY: Duration = Duration::from_secs(60);
 
 /// A machine that has joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +41,8 @@ struct TokenRecord {
 
 pub(super) struct Registry {
     root: PathBuf,
+    /// When tokens that nobody can use any more were last removed.
+    cleared: Mutex<Option<Instant>>,
     known: Mutex<BTreeMap<String, NodeRecord>>,
 }
 
@@ -60,7 +64,7 @@ impl Registry {
         }
         let nodes = read_all::<NodeRecord>(&root.join("nodes"))?;
         let known = nodes.into_iter().map(|(_, node)| (node.name.clone(), node)).collect();
-        Ok(Registry { root: root.to_owned(), known: Mutex::new(known) })
+        Ok(Registry { root: root.to_owned(), cleared: Mutex::default(), known: Mutex::new(known) })
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<String, NodeRecord>> {
@@ -81,15 +85,25 @@ impl Registry {
 
     /// A token by which one machine can join under this name, within [`TOKEN_LIVES`].
     pub fn new_token(&self, server: Fingerprint, node: &str, rate: NanoUsd) -> io::Result<JoinToken> {
-        // Those that nobody can use any more.
-        for (digest, _) in read_all::<TokenRecord>(&self.root.join("tokens"))?.iter().filter(|(_, old)| old.is_over()) {
-            let _ = std::fs::remove_file(self.file("tokens", digest));
-        }
+        self.clear_tokens()?;
         let token = JoinToken::new(server);
         let expires_ms = now_ms() + TOKEN_LIVES.as_millis() as u64;
         let record = TokenRecord { node: node.to_owned(), rate, expires_ms };
         write_private(&self.file("tokens", &token.digest()), &serde_json::to_vec(&record)?)?;
         Ok(token)
+    }
+
+    /// Removes tokens that nobody can use any more, once in a while.
+    fn clear_tokens(&self) -> io::Result<()> {
+        let mut cleared = self.cleared.lock().unwrap_or_else(PoisonError::into_inner);
+        if cleared.is_some_and(|cleared| cleared.elapsed() < CLEAR_EVERY) {
+            return Ok(());
+        }
+        *cleared = Some(Instant::now());
+        for (digest, _) in read_all::<TokenRecord>(&self.root.join("tokens"))?.iter().filter(|(_, old)| old.is_over()) {
+            let _ = std::fs::remove_file(self.file("tokens", digest));
+        }
+        Ok(())
     }
 
     /// Takes a machine in by its token, which nobody can use again.
@@ -219,6 +233,7 @@ mod tests {
         let record = TokenRecord { node: "lab-3".to_owned(), rate: NanoUsd(0), expires_ms: now_ms() - 1 };
         std::fs::write(&file, serde_json::to_vec(&record).expect("JSON")).expect("written");
         assert_eq!(join(&registry, &late, None, 9), Err(NotWelcome::Token), "expired");
+        *registry.cleared.lock().expect("free") = None;
         token("lab-4");
         assert!(!file.exists(), "nobody can use it any more");
         // The next server knows the same.

@@ -4,6 +4,7 @@
 
 mod client;
 mod history;
+mod nodes;
 mod restart;
 mod running;
 mod server;
@@ -15,8 +16,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 const USAGE: &str =
-    "bench_server [PART…] [--clients N] [--seconds S] [--live N] [--history N] [--store ADDRESS] [--json]
-parts: submit, live, restart, idle, running, history";
+    "bench_server [PART…] [--clients N] [--seconds S] [--live N] [--history N] [--nodes N] [--store ADDRESS] [--json]
+parts: submit, live, restart, idle, running, history, nodes";
 
 pub type Failure = Box<dyn std::error::Error>;
 
@@ -26,6 +27,7 @@ struct Arguments {
     seconds: u64,
     live: usize,
     history: u64,
+    nodes: usize,
     /// Another store than a SQLite file in the state directory.
     store: Option<String>,
     json: bool,
@@ -44,6 +46,7 @@ fn read(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
         seconds: 10,
         live: 100_000,
         history: 1_000_000,
+        nodes: 2_000,
         store: None,
         json: false,
     };
@@ -55,9 +58,10 @@ fn read(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "--seconds" => arguments.seconds = number(value()?)?,
             "--live" => arguments.live = number(value()?)? as usize,
             "--history" => arguments.history = number(value()?)?,
+            "--nodes" => arguments.nodes = number(value()?)? as usize,
             "--store" => arguments.store = Some(value()?),
             "--json" => arguments.json = true,
-            part @ ("submit" | "live" | "restart" | "idle" | "running" | "history") => {
+            part @ ("submit" | "live" | "restart" | "idle" | "running" | "history" | "nodes") => {
                 arguments.parts.push(part.to_owned())
             }
             other => return Err(format!("unknown: {other}\n{USAGE}")),
@@ -71,6 +75,7 @@ fn main() -> ExitCode {
     let done = match words.first().map(String::as_str) {
         Some("client") => client::main(&words[1..]),
         Some("serve") => server::serve(&words[1..]),
+        Some("nodes-of") => nodes::serve_nodes(&words[1..]),
         _ => match read(words.into_iter()) {
             Ok(arguments) => bench(&arguments),
             Err(text) => {
@@ -125,6 +130,9 @@ fn measure(arguments: &Arguments, folder: &std::path::Path, figures: &mut Vec<ta
     }
     if arguments.wants("history") {
         figures.extend(history::pages(&folder.join("history"), arguments.history)?);
+    }
+    if arguments.wants("nodes") {
+        figures.extend(nodes::figures(&folder.join("nodes"), arguments.nodes)?);
     }
     Ok(())
 }

@@ -27,6 +27,11 @@ impl Server {
         Server::spawn(home, &words, store)
     }
 
+    /// One that takes nodes in on this address.
+    pub fn start_listening(home: &Path, address: &str) -> Result<Server, Failure> {
+        Server::spawn(home, &["--listen".to_owned(), address.to_owned()], None)
+    }
+
     /// On a state directory that knows its world.
     pub fn start_again(home: &Path, store: Option<&str>) -> Result<Server, Failure> {
         Server::spawn(home, &[], store)
