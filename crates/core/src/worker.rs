@@ -30,9 +30,11 @@ pub struct Contact {
 }
 
 impl Contact {
-    /// Whether nothing may run any more, so long after the machine began.
+    /// Whether nothing may run any more, so long after the machine began. One that is yet to come is of a machine that
+    /// has begun anew since, or was not written by us.
     pub fn is_over(&self, since_boot: Duration) -> bool {
-        since_boot.as_millis() > u128::from(self.at_ms) + u128::from(self.dead_man_ms)
+        let (now, at) = (since_boot.as_millis(), u128::from(self.at_ms));
+        now > at + u128::from(self.dead_man_ms) || now < at
     }
 }
 
@@ -336,7 +338,7 @@ mod tests {
         assert_eq!(contact.to_string().parse(), Ok(contact));
         assert!(["", "1", "1 x", "-1 5"].iter().all(|text| text.parse::<Contact>().is_err()));
         assert!(!contact.is_over(Duration::from_millis(1_500)) && contact.is_over(Duration::from_millis(1_501)));
-        assert!(!contact.is_over(Duration::ZERO), "a file from before the machine began anew");
+        assert!(contact.is_over(Duration::ZERO), "a file from before the machine began anew");
     }
 
     #[test]

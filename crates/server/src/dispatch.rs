@@ -13,7 +13,7 @@ use windfall_core::{
     Allocation, Brain, Decision, DecisionId, Event, GroupPhase, LeaseId, Node, NodeId, Offer, OfferId, Pool, PoolId,
     Span, StintId, Trouble, TroubleKind, Want, Work, WorkerEnd, WorkloadId,
 };
-use windfall_exec::{AgentLink, Engine, EngineError, LeaseState, Owned, SeenGroup, SeenLease};
+use windfall_exec::{AgentLink, Engine, EngineError, LeaseState, Owned, SeenGroup, SeenLease, SeenWorker};
 
 /// A decision made ready to be carried out: everything copied out of the state.
 #[derive(Clone, Debug)]
@@ -96,6 +96,14 @@ pub fn task(brain: &Brain, folders: &dyn JobFolders, open: &Open) -> Option<Task
         }
         Decision::HandOver { .. } | Decision::Pause { .. } | Decision::End { .. } | Decision::Notify { .. } => None,
     }
+}
+
+/// Whether an agent may tell of a worker: one that the log has on another lease is not its own. Of a stint that the log does
+/// not have at present nothing is learnt anyway, but how it ended.
+pub fn is_placed(brain: &Brain, seen: &SeenWorker) -> bool {
+    let stint = brain.job(seen.worker.stint.workload).and_then(|job| job.stint.as_ref());
+    let Some(stint) = stint.filter(|stint| stint.id == seen.worker.stint) else { return true };
+    stint.leases().nth(seen.worker.rank as usize) == Some(seen.lease)
 }
 
 /// The devices that a worker may see. A MIG part keeps its device's number for now: CUDA names such a part by an

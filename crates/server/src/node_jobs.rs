@@ -7,9 +7,13 @@ use crate::home::log;
 use async_trait::async_trait;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use windfall_core::brain::Job;
 use windfall_core::{Brain, StintId, WorkloadId};
-use windfall_exec::{JobsOfNodes, NodeStream};
+use windfall_exec::{JobsOfNodes, NodeStream, is_on_node};
+
+/// How often it is looked whether a job still runs on the node that has its checkpoints open.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// The jobs of a server, as its nodes see them.
 pub(crate) struct NodeJobs {
@@ -20,9 +24,11 @@ pub(crate) struct NodeJobs {
 /// The job, if a worker of its present stint is on a node.
 fn job_on<'a>(brain: &'a Brain, node: &str, id: WorkloadId) -> Option<&'a Job> {
     let job = brain.job(id)?;
+    // The server's own computer may be called like a node.
     let is_there = |lease| {
-        let on = brain.lease(lease).and_then(|lease| lease.terms.node.as_ref());
-        on.and_then(|on| on.0.split_once('/')).is_some_and(|(_, name)| name == node)
+        let lease = brain.lease(lease).filter(|lease| lease.ready.as_ref().is_some_and(is_on_node));
+        let on = lease.and_then(|lease| lease.terms.node.as_ref()).and_then(|on| on.0.split_once('/'));
+        on.is_some_and(|(_, name)| name == node)
     };
     job.stint.as_ref()?.leases().any(is_there).then_some(job)
 }
@@ -42,9 +48,15 @@ impl JobsOfNodes for NodeJobs {
         self.durable.read(|brain| job_on(brain, node, job).is_some())
     }
 
-    async fn serve_store(&self, job: WorkloadId, stream: NodeStream) {
+    async fn serve_store(&self, node: &str, job: WorkloadId, stream: NodeStream) {
         let Some(access) = self.durable.read(|brain| self.folders.store_access(brain, job)) else { return };
-        let served = windfall_agent::serve_relay(stream, &access.address, &access.key, access.saved_before).await;
+        let gone = async {
+            while self.has_store_of(node, job) {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        let served = windfall_agent::serve_relay(stream, &access.address, &access.key, access.saved_before);
+        let served = tokio::select! { served = served => served, () = gone => Ok(()) };
         // A node that is gone, or was cut off, says no goodbye.
         let is_news = |error: &std::io::Error| error.kind() != std::io::ErrorKind::UnexpectedEof;
         if let Some(error) = served.err().filter(is_news) {

@@ -311,7 +311,7 @@ async fn serve_from(
     };
     let keeper = tokio::spawn(keeper.run());
     let api = ApiState { asks, reader, probes: Probes::default(), asked, nodes: hub };
-    let listening = nodes.map(|(hub, listener)| tokio::spawn(hub.listen(listener)));
+    let listening = nodes.and_then(|(hub, listener)| Some(tokio::spawn(hub.listen(listener?))));
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Listen)?;
     let app = axum::serve(PeerListener::new(listener), routes(api).into_make_service_with_connect_info::<Principal>());
     ready();
@@ -328,9 +328,15 @@ async fn serve_from(
 }
 
 /// What takes nodes in, and where it listens; none in a world that has none.
-async fn nodes(settings: &MachineSettings, home: &Home) -> Result<Option<(Arc<Hub>, TcpListener)>, ServeError> {
-    let Some(address) = settings.listen else { return Ok(None) };
-    let listener = TcpListener::bind(address).await.map_err(|source| ServeError::Port { address, source })?;
+async fn nodes(settings: &MachineSettings, home: &Home) -> Result<Option<(Arc<Hub>, Option<TcpListener>)>, ServeError> {
+    // What nodes hold is theirs also while nobody listens to them.
+    if settings.listen.is_none() && !home.machines().exists() {
+        return Ok(None);
+    }
+    let listener = match settings.listen {
+        Some(address) => Some(TcpListener::bind(address).await.map_err(|source| ServeError::Port { address, source })?),
+        None => None,
+    };
     let unusable = |source| HomeError::Unusable { path: home.machines(), source };
     let hub = Hub::open(&home.machines(), Duration::from_secs(settings.dead_man_s)).map_err(unusable)?;
     Ok(Some((hub, listener)))

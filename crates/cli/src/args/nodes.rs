@@ -115,6 +115,9 @@ pub struct JoinArgs {
     /// The accelerators of this machine, where they are not found by themselves
     #[arg(long, value_delimiter = ',', value_name = "NAME:COUNT,…")]
     pub accelerators: Vec<String>,
+    /// Join as root although every program then runs as root
+    #[arg(long)]
+    pub as_root: bool,
     /// The agent's state directory (default: /var/lib/windfall-agent for root, else ~/.local/state/windfall-agent)
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,

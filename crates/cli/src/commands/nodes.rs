@@ -126,6 +126,10 @@ fn remark(node: &NodeView) -> Option<String> {
 /// Joins a server with this machine and serves it.
 pub fn join(args: JoinArgs) -> Result<Code, Failure> {
     bad_accelerators(&args.accelerators)?;
+    if rustix::process::geteuid().is_root() && !args.as_root {
+        let failure = Failure::new(Code::BadInput, "every program on this machine would run as root".to_owned());
+        return Err(failure.hint("join as a user of its own, who may use the accelerators; or say --as-root"));
+    }
     let settings = NodeSettings {
         state: state(args.state)?,
         server: args.server.as_deref().map(address).transpose()?,

@@ -3,7 +3,7 @@
 
 use crate::agents::SOCKET;
 use serde::{Deserialize, Serialize};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use windfall_core::pool::Shape;
 use windfall_core::{LeaseEnd, LeaseId, NodeId, OfferId, Time};
@@ -98,6 +98,20 @@ impl Folder {
         let text = serde_json::to_vec(marks).expect("marks have string keys");
         // A mark that cannot be written is found again by looking at the agent, so this is not fatal.
         let _ = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &old));
+    }
+
+    /// The same, known to be on the disk.
+    pub fn write_marks_durably(&self, marks: &Marks) -> io::Result<()> {
+        let (new, old) = (self.path.join("marks.json.new"), self.path.join("marks.json"));
+        let text = serde_json::to_vec(marks).expect("marks have string keys");
+        let mut file = std::fs::File::create(&new)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        std::fs::rename(&new, &old)?;
+        for folder in self.path.ancestors().take(2) {
+            std::fs::File::open(folder)?.sync_all()?;
+        }
+        Ok(())
     }
 
     /// Removes it. Somebody who is just ending may write a last word into it meanwhile, so it is tried again for a moment.

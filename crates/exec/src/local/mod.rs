@@ -225,7 +225,13 @@ impl LocalLeases {
         let _alone = gate.lock().await;
         let (folder, marks) = match self.known(lease) {
             Some(known) => known,
-            None if end == LeaseEnd::Released => self.bury(lease)?,
+            None if end == LeaseEnd::Released => {
+                // It may run all the same: what was written down of it may be lost.
+                let (folder, marks) = self.bury(lease)?;
+                let ended = self.hosts.end(&folder, &marks, false).await;
+                ended.map_err(|why| EngineError::Unreachable { why: why.to_string() })?;
+                (folder, marks)
+            }
             // Forgotten meanwhile: whoever still followed it must not bring it back.
             None => return Err(EngineError::NoLease(lease)),
         };
@@ -311,13 +317,6 @@ impl LocalLeases {
         }
     }
 
-    /// Takes a lease over that a node shows and nobody here knows, so that it can be given back.
-    pub fn adopt_stray(self: &Arc<Self>, lease: LeaseId, marks: Marks) -> Result<(), EngineError> {
-        self.hold(lease, marks)?;
-        tokio::spawn(Arc::clone(self).tend(lease));
-        Ok(())
-    }
-
     /// Knows a lease from now on, if it does not yet.
     fn hold(&self, lease: LeaseId, marks: Marks) -> Result<(), EngineError> {
         self.hold_in(&mut self.held(), lease, marks)
@@ -327,7 +326,12 @@ impl LocalLeases {
         if let Entry::Vacant(missing) = held.entry(lease) {
             let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
             let folder = Folder::create(&self.root, lease).map_err(why)?;
-            folder.write_marks(&marks);
+            // Of a lease on a node nothing else tells a later server.
+            if marks.host.is_some() {
+                folder.write_marks_durably(&marks).map_err(why)?;
+            } else {
+                folder.write_marks(&marks);
+            }
             missing.insert(Held { folder, marks, told: false });
         }
         Ok(())

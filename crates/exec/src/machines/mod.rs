@@ -24,6 +24,9 @@ use windfall_core::{
     DecisionId, LeaseId, Market, NanoUsd, Node, NodeId, Offer, OfferId, Place, Pool, PoolId, Refusal, Span, Want,
 };
 
+/// Leases that nobody knows which are ended at once; the rest waits for the next sweep.
+const MOST_STRAYS: usize = 256;
+
 /// Owned machines.
 pub struct Machines {
     name: String,
@@ -188,27 +191,15 @@ impl Machines {
         }
     }
 
-    /// Takes over what nodes hold and nobody here knows: it is given back, or forgotten where it is over.
-    fn adopt_strays(&self) {
+    /// Ends what nodes hold and nobody here knows, and lets them forget what is over.
+    fn end_strays(&self) {
         let Some(hub) = &self.nodes else { return };
-        for (node, seen) in hub.shown() {
-            if self.leases.held().contains_key(&seen.lease) {
-                continue;
+        let strays = hub.shown().into_iter().filter(|(_, seen)| !self.leases.held().contains_key(&seen.lease));
+        for (node, seen) in strays.take(MOST_STRAYS) {
+            match seen.is_alive {
+                true => hub.end_stray(&node, seen.lease),
+                false => hub.forget(&node, seen.lease),
             }
-            if !seen.is_alive {
-                hub.forget(&node, seen.lease);
-                continue;
-            }
-            let marks = Marks {
-                offer: OfferId::new(&format!("{}/{node}/stray/owned", self.name)),
-                node: Some(NodeId(format!("{}/{node}", self.name).into())),
-                host: Some(node),
-                units: seen.lease.slot + 1,
-                up_at: Some(self.leases.clock.now()),
-                ..Marks::default()
-            };
-            // What cannot be written down now is found again.
-            let _ = self.leases.adopt_stray(seen.lease, marks);
         }
     }
 }
@@ -239,13 +230,15 @@ impl Engine for Arc<Machines> {
     }
 
     async fn pools(&self) -> Result<Vec<Pool>, EngineError> {
+        let said = self.nodes.as_ref().map(|hub| Span(hub.dead_man().as_millis() as i64));
+        let dead_man = said.unwrap_or(Span::hours(4));
         Ok(vec![Pool {
             id: self.pool(),
             engine: self.name.clone(),
             placing: Placing::Theirs,
             supply: Supply::Fixed,
             books: Books::Whole,
-            habits: Habits { dead_man: Span::hours(4), notice: Span::ZERO, ..Habits::USUAL },
+            habits: Habits { dead_man, notice: Span::ZERO, ..Habits::USUAL },
             // What a lease has is somebody's alone.
             tells_apart: false,
         }])
@@ -276,7 +269,7 @@ impl Engine for Arc<Machines> {
     }
 
     async fn list_owned(&self) -> Result<Vec<Owned>, EngineError> {
-        self.adopt_strays();
+        self.end_strays();
         Ok(self.leases.owned())
     }
 

@@ -10,7 +10,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 /// The longest head. Nobody sends longer ones, so one that is longer is not ours.
 const MOST_HEAD: usize = 4 << 20;
@@ -88,7 +88,8 @@ pub(crate) struct Peer {
 impl Peer {
     /// Speaks over a stream: each question of the other side is handed to `answer`. The future that comes with it does the
     /// work, and ends when the stream does.
-    pub fn over<S, A, F>(stream: S, answer: A) -> (Peer, impl Future<Output = io::Error> + Send)
+    /// At most `at_once` of them are worked on; more are not read until one is answered.
+    pub fn over<S, A, F>(stream: S, at_once: usize, answer: A) -> (Peer, impl Future<Output = io::Error> + Send)
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
         A: Fn(Message) -> F + Send + Sync + 'static,
@@ -97,11 +98,17 @@ impl Peer {
         let (out, outgoing) = mpsc::channel(WAITING);
         let (pending, numbers) = (Arc::default(), Arc::default());
         let peer = Peer { out, pending, numbers };
-        let work = peer.clone().work(stream, outgoing, Arc::new(answer));
+        let work = peer.clone().work(stream, outgoing, Arc::new(Semaphore::new(at_once)), Arc::new(answer));
         (peer, work)
     }
 
-    async fn work<S, A, F>(self, stream: S, mut outgoing: mpsc::Receiver<Message>, answer: Arc<A>) -> io::Error
+    async fn work<S, A, F>(
+        self,
+        stream: S,
+        mut outgoing: mpsc::Receiver<Message>,
+        at_once: Arc<Semaphore>,
+        answer: Arc<A>,
+    ) -> io::Error
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
         A: Fn(Message) -> F + Send + Sync + 'static,
@@ -128,7 +135,11 @@ impl Peer {
                 match envelope {
                     Envelope::Ask { number, head } => {
                         let (out, answer) = (self.out.clone(), Arc::clone(&answer));
+                        let Ok(permit) = Arc::clone(&at_once).acquire_owned().await else {
+                            return io::ErrorKind::BrokenPipe.into();
+                        };
                         tokio::spawn(async move {
+                            let _permit = permit;
                             let said = answer(Message { head, body: message.body }).await;
                             let (answer, body) = match said {
                                 Ok(said) => (Ok(said.head), said.body),
@@ -200,8 +211,8 @@ mod tests {
     #[tokio::test]
     async fn both_sides_ask_at_once_and_answers_come_in_any_order() {
         let (one, two) = tokio::io::duplex(64);
-        let (here, working) = Peer::over(one, echo);
-        let (there, working_there) = Peer::over(two, echo);
+        let (here, working) = Peer::over(one, 8, echo);
+        let (there, working_there) = Peer::over(two, 8, echo);
         let workers = [tokio::spawn(working), tokio::spawn(working_there)];
         let ask = |peer: &Peer, pause: u64| {
             let (peer, body) = (peer.clone(), vec![pause as u8; 300_000]);
@@ -228,7 +239,7 @@ mod tests {
         let no_envelope = [2_u32.to_be_bytes().as_slice(), &[0; 4], b"{}"].concat();
         for bytes in [long, not_json, no_envelope, b"GET / HTTP/1.1\r\n\r\n".to_vec()] {
             let (one, mut two) = tokio::io::duplex(1 << 16);
-            let (_, working) = Peer::over(one, echo);
+            let (_, working) = Peer::over(one, 8, echo);
             two.write_all(&bytes).await.expect("written");
             let ended = tokio::time::timeout(Duration::from_secs(5), working).await.expect("it ends");
             assert_eq!(ended.kind(), io::ErrorKind::InvalidData, "{bytes:?}");

@@ -17,19 +17,22 @@ use crate::net::{Fingerprint, Identity, JoinToken, Message, Peer, connector, dia
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpStream;
-use windfall_core::worker::{AgentRequest, AgentView};
+use windfall_core::worker::{AgentRequest, AgentView, WorkerView};
 use windfall_core::{LeaseId, Time};
 
 /// How long connecting and introducing itself may take.
 const CONNECT: Duration = Duration::from_secs(10);
 /// The first pause before the server is dialled again; each is twice as long, up to the last.
 const PAUSES: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(10)];
+/// Requests of the server that are worked on at once: one for each lease waits for news, and more come meanwhile.
+const AT_ONCE: usize = 100_000;
 /// How often it is looked whether something has changed here.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long the last words of a program may take to reach the server before its end is told all the same.
@@ -171,7 +174,8 @@ pub async fn serve_node(settings: NodeSettings, joined: impl FnOnce(&str, &Inven
         }
     };
     let relaying = relay::listen(&orders::relay_socket(&settings.state), open).map_err(state)?;
-    let token = settings.token.filter(|_| known.is_none());
+    // A token of the same server is for whoever was removed there, and counts for nothing where it was not.
+    let token = settings.token.filter(|token| token.server == daemon.server.1);
     let joins = token.map(|token| Joins { token: token.to_string(), name: settings.name });
     let served = daemon.run(joins, joined).await;
     relaying.abort();
@@ -187,9 +191,14 @@ impl Daemon {
         let (mut pause, mut joined) = (PAUSES[0], Some(joined));
         loop {
             let is_new = joins.is_some();
+            let asked_at = since_boot();
             let purpose = Purpose::Serve { joins: joins.clone(), inventory: self.inventory.clone() };
             match self.open(purpose).await {
                 Ok((stream, name, dead_man)) => {
+                    // Whoever could not look meanwhile may have gone on with what others have begun since.
+                    if self.is_over() {
+                        self.leases.end_all().await;
+                    }
                     let (server, key) = self.server.clone();
                     let record = Joined { server, key, name: name.clone() };
                     let bytes = serde_json::to_vec(&record).expect("a record has string keys");
@@ -197,11 +206,13 @@ impl Daemon {
                     write_private(&self.state.join("joined.json"), &bytes).map_err(unusable)?;
                     (joins, pause) = (None, PAUSES[0]);
                     joined.take().into_iter().for_each(|joined| joined(&name, &self.inventory));
-                    self.attend(stream, dead_man).await;
+                    self.attend(stream, dead_man, asked_at).await;
                 }
                 // The operator has given it up: nothing of it may go on.
                 Err(NodeError::NotWelcome(why)) if !why.may_pass() => {
                     if !is_new {
+                        // It may join anew, with another token.
+                        let _ = std::fs::remove_file(self.state.join("joined.json"));
                         self.leases.end_all().await;
                     }
                     return Err(why.into());
@@ -209,13 +220,18 @@ impl Daemon {
                 Err(error) if is_new => return Err(error),
                 Err(error) => say(&format!("{error}: tried again in {pause:?}")),
             }
-            if self.contact.lock().unwrap_or_else(PoisonError::into_inner).is_over() {
+            if self.is_over() {
                 // Agents see it themselves; this is for those that cannot.
                 self.leases.end_all().await;
             }
             tokio::time::sleep(pause.mul_f64(0.5 + jitter())).await;
             pause = (pause * 2).min(PAUSES[1]);
         }
+    }
+
+    /// Whether the server was not heard for so long that nothing may run here.
+    fn is_over(&self) -> bool {
+        self.contact.lock().unwrap_or_else(PoisonError::into_inner).is_over()
     }
 
     /// A connection to the server, with the name that this machine has there, and its dead-man time.
@@ -250,7 +266,7 @@ impl Daemon {
     }
 
     /// Serves one connection until it ends, or the server says nothing over it.
-    async fn attend(self: &Arc<Self>, stream: ServerStream, dead_man: Duration) {
+    async fn attend(self: &Arc<Self>, stream: ServerStream, dead_man: Duration, asked_at: Duration) {
         let daemon = Arc::clone(self);
         let answer = move |message: Message| {
             let daemon = Arc::clone(&daemon);
@@ -260,11 +276,11 @@ impl Daemon {
             }
         };
         self.beats.store(0, Ordering::Relaxed);
-        // It answers to a welcome: what the agents go by is what it said, before anything else is heard of them.
-        if let Err(error) = self.contact.lock().unwrap_or_else(PoisonError::into_inner).heard(since_boot(), dead_man) {
+        // A welcome answers what was said before it: what the agents go by counts from then.
+        if let Err(error) = self.contact.lock().unwrap_or_else(PoisonError::into_inner).heard(asked_at, dead_man) {
             return say(&format!("the time of the last contact cannot be written: {error}"));
         }
-        let (peer, working) = Peer::over(stream, answer);
+        let (peer, working) = Peer::over(stream, AT_ONCE, answer);
         self.outputs.start_over();
         *self.peer.lock().unwrap_or_else(PoisonError::into_inner) = Some(peer.clone());
         tokio::select! {
@@ -284,10 +300,10 @@ impl Daemon {
     }
 
     /// Sends the rest of what workers printed whose end is about to be told: it is there before their end is.
-    async fn send_last_words(&self, view: &AgentView) {
+    async fn send_last_words(&self, workers: &[WorkerView]) {
         let Some(peer) = self.peer.lock().unwrap_or_else(PoisonError::into_inner).clone() else { return };
         let jobs = orders::jobs(&self.state);
-        let ended = view.workers.iter().filter(|worker| worker.end.is_some());
+        let ended = workers.iter().filter(|worker| worker.end.is_some());
         let sending = async {
             for worker in ended {
                 self.outputs.send_all_of(&peer, &jobs, worker.stint).await;
@@ -301,11 +317,10 @@ impl Daemon {
         let (mut told, mut told_at) = (None, since_boot());
         loop {
             let leases = self.shown();
-            for last in
-                leases.iter().filter(|seen| !told_of(told.as_deref(), seen)).filter_map(|seen| seen.last.as_ref())
-            {
-                self.send_last_words(last).await;
-            }
+            let ended =
+                leases.iter().filter(|seen| !told_of(told.as_deref(), seen)).filter_map(|seen| seen.last.clone());
+            let ended: Vec<WorkerView> = ended.flat_map(|last| last.workers).collect();
+            self.send_last_words(&ended).await;
             if told.as_ref() != Some(&leases) || since_boot().saturating_sub(told_at) >= BEAT {
                 let number = self.beats.fetch_add(1, Ordering::Relaxed) + 1;
                 let beat = ToServer::Beat(Beat { number, leases: leases.clone() });
@@ -357,24 +372,19 @@ impl Daemon {
         self.leases.end_one(lease, gently).await.map_err(io::Error::other)?;
         let last = self.leases.folder_of(lease).and_then(|folder| agents::last_view(&folder.path));
         if let Some(last) = &last {
-            self.send_last_words(last).await;
+            self.send_last_words(&last.workers).await;
         }
         Ok(last)
     }
 
-    /// Removes the folders of jobs of which no lease knows anything any more.
+    /// Removes the folders of jobs that no lease here was ever started for, unless they have what could not be saved: that is
+    /// somebody's last copy.
     fn clear_jobs(&self) {
         let folders: Vec<PathBuf> = self.leases.held().values().map(|held| held.folder.path.clone()).collect();
-        let views = folders.iter().filter_map(|folder| agents::last_view(folder));
-        let known: BTreeSet<String> =
-            views.flat_map(|view| view.workers).map(|worker| worker.stint.workload.0.to_string()).collect();
-        let is_held = !folders.is_empty();
+        let needed: BTreeSet<String> = folders.iter().flat_map(|folder| orders::noted(folder)).collect();
         for folder in std::fs::read_dir(orders::jobs(&self.state)).into_iter().flatten().flatten() {
             let name = folder.file_name().to_string_lossy().into_owned();
-            // An agent that has just begun has written nothing down yet; what could not be saved is somebody's last copy.
-            let is_needed =
-                known.contains(&name) || (is_held && is_young(&folder.path())) || has_unsaved(&folder.path());
-            if !is_needed {
+            if !needed.contains(&name) && !has_unsaved(&folder.path()) {
                 let _ = std::fs::remove_dir_all(folder.path());
             }
         }
@@ -385,14 +395,17 @@ impl Daemon {
         let request = match request {
             AgentRequest::Start(order) => {
                 std::fs::create_dir_all(orders::job_folder(&self.state, order.stint.workload))?;
-                let machine = std::env::vars().collect();
+                let text =
+                    |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+                let machine = std::env::vars_os().filter_map(text).collect();
+                orders::note(&folder.path, order.stint.workload)?;
                 &AgentRequest::Start(Box::new(orders::here((**order).clone(), &self.state, &machine)))
             }
             other => other,
         };
         match agents::ask(&folder.path, request).await {
             Ok(view) => {
-                self.send_last_words(&view).await;
+                self.send_last_words(&view.workers).await;
                 Ok(Heard::Said(view))
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
@@ -412,12 +425,6 @@ fn told_of(told: Option<&[OnNode]>, seen: &OnNode) -> bool {
 fn has_unsaved(folder: &std::path::Path) -> bool {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("unsaved-"))
-}
-
-/// Whether a folder was made or written into in the last minutes.
-fn is_young(folder: &std::path::Path) -> bool {
-    let changed = std::fs::metadata(folder).and_then(|meta| meta.modified());
-    changed.is_ok_and(|changed| changed.elapsed().is_ok_and(|since| since < Duration::from_secs(600)))
 }
 
 /// A number from 0 to 1: two thousand nodes that were cut off do not all come back at once.

@@ -29,6 +29,10 @@ pub(super) const SILENT: Duration = Duration::from_secs(20);
 const INTRODUCTION: Duration = Duration::from_secs(10);
 /// Strangers that are listened to at once.
 const STRANGERS: usize = 256;
+/// What a node says that is worked on at once.
+const AT_ONCE: usize = 16;
+/// Streams to checkpoints that a node may have open at once.
+const STORES_OF_NODE: usize = 64;
 /// How long a node may take to do what it is asked.
 const ANSWER: Duration = Duration::from_secs(90);
 /// A node that was not heard ends its work at its dead-man time; it has this long, and a tenth of that time for clocks that
@@ -43,6 +47,7 @@ pub struct Hub {
     dead_man: Duration,
     began: Instant,
     live: Mutex<BTreeMap<String, Live>>,
+    stores: Mutex<BTreeMap<String, Arc<Semaphore>>>,
     connections: AtomicU64,
     jobs: OnceLock<Arc<dyn JobsOfNodes>>,
     /// Rung when something of a node may have changed.
@@ -61,8 +66,8 @@ pub trait JobsOfNodes: Send + Sync {
     /// Whether a job runs on a node, and keeps its checkpoints where only the server can reach them.
     fn has_store_of(&self, node: &str, job: WorkloadId) -> bool;
 
-    /// Serves the checkpoints of that job until the stream ends.
-    async fn serve_store(&self, job: WorkloadId, stream: NodeStream);
+    /// Serves the checkpoints of that job until the stream ends, or the job runs there no longer.
+    async fn serve_store(&self, node: &str, job: WorkloadId, stream: NodeStream);
 }
 
 /// A node that was there since this server began.
@@ -110,6 +115,7 @@ impl Hub {
             dead_man,
             began: Instant::now(),
             live: Mutex::default(),
+            stores: Mutex::default(),
             connections: AtomicU64::new(0),
             jobs: OnceLock::new(),
             changed: Notify::new(),
@@ -143,7 +149,8 @@ impl Hub {
         let standing = |record: NodeRecord| {
             let node = live.get(&record.name);
             let heard = node.map(|node| node.heard.elapsed());
-            let is_connected = node.is_some_and(Live::is_there);
+            // What it holds is not known before it has said so.
+            let is_connected = node.is_some_and(|node| node.is_there() && node.beat > 0);
             NodeStanding { heard, is_connected, build: node.map(|node| node.build.clone()), record }
         };
         self.registry.nodes().into_iter().map(standing).collect()
@@ -154,6 +161,22 @@ impl Hub {
         let known = self.registry.change(name, |node| node.drained = why)?;
         self.changed.notify_one();
         Ok(known)
+    }
+
+    /// How long its nodes go on without it.
+    pub(crate) fn dead_man(&self) -> Duration {
+        self.dead_man
+    }
+
+    /// Ends what a node holds and nobody here knows, then lets it forget that.
+    pub(crate) fn end_stray(self: &Arc<Self>, node: &str, lease: LeaseId) {
+        let (hub, node) = (Arc::clone(self), node.to_owned());
+        tokio::spawn(async move {
+            // What could not be ended is shown again, and ended then.
+            if hub.end(&node, lease, false).await.is_ok() {
+                hub.forget(&node, lease);
+            }
+        });
     }
 
     /// Forgets a node and ends its connection: what it still runs it ends by itself.
@@ -208,17 +231,21 @@ impl Hub {
         let dead_man_ms = self.dead_man.as_millis() as u64;
         send(&mut stream, &Message::of(&Welcome::Welcome { name: name.clone(), dead_man_ms })).await?;
         if let (Purpose::Store { workload }, Some(jobs)) = (&hello.purpose, self.jobs.get().cloned()) {
-            let job = *workload;
-            tokio::spawn(async move { jobs.serve_store(job, stream).await });
+            let (job, open) = (*workload, self.stores_of(&name));
+            let Ok(permit) = open.try_acquire_owned() else { return Ok(None) };
+            tokio::spawn(async move {
+                jobs.serve_store(&name, job, stream).await;
+                drop(permit);
+            });
             return Ok(None);
         }
         let connection = self.connections.fetch_add(1, Ordering::Relaxed);
         let (hub, of) = (Arc::clone(self), name.clone());
         let answer = move |message: Message| {
-            let answer = hub.answer(&of, connection, &message);
-            async move { answer }
+            let (hub, of) = (Arc::clone(&hub), of.clone());
+            async move { hub.answer(&of, connection, message).await }
         };
-        let (peer, working) = Peer::over(stream, answer);
+        let (peer, working) = Peer::over(stream, AT_ONCE, answer);
         let live = Live {
             peer,
             connection,
@@ -232,6 +259,13 @@ impl Hub {
         // The connection that it had before, if any, ends when nobody holds it any more.
         self.live().insert(name.clone(), live);
         Ok(Some((name, connection, working)))
+    }
+
+    /// How many more streams to checkpoints a node may open.
+    fn stores_of(&self, node: &str) -> Arc<Semaphore> {
+        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_node = stores.entry(node.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(STORES_OF_NODE)));
+        Arc::clone(of_node)
     }
 
     fn welcome(&self, hello: &Hello, key: Fingerprint) -> Result<String, NotWelcome> {
@@ -290,14 +324,15 @@ impl Hub {
     }
 
     /// What a node hears to what it says.
-    fn answer(&self, name: &str, connection: u64, message: &Message) -> Result<Message, String> {
+    async fn answer(&self, name: &str, connection: u64, message: Message) -> Result<Message, String> {
         match message.read().map_err(|error| error.to_string())? {
             ToServer::Beat(beat) => self.beat(name, connection, beat).map(|()| Message::default()),
             ToServer::Output { stint, rank, offset } => {
                 let file = self.jobs.get().and_then(|jobs| jobs.output_of(name, stint, rank));
                 let file = file.ok_or_else(|| format!("{stint} does not run on this node"))?;
-                let length = output::keep(&file, offset, &message.body).map_err(|error| error.to_string())?;
-                Ok(Message::of(&length))
+                let keep = move || output::keep(&file, offset, &message.body);
+                let kept = tokio::task::spawn_blocking(keep).await.map_err(io::Error::other).flatten();
+                kept.map(|length| Message::of(&length)).map_err(|error| error.to_string())
             }
         }
     }

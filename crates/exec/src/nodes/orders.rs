@@ -2,6 +2,8 @@
 
 use super::output;
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use windfall_core::worker::StartOrder;
 use windfall_core::{StintId, WorkloadId};
@@ -17,6 +19,24 @@ pub(super) fn job_folder(state: &Path, workload: WorkloadId) -> PathBuf {
 /// The folder of those folders.
 pub(super) fn jobs(state: &Path) -> PathBuf {
     state.join("jobs")
+}
+
+/// The file in a lease's folder that says for which jobs it was started: a line each.
+const JOBS_OF_LEASE: &str = "jobs";
+
+/// Writes down that a lease has a job from now on, before the job begins.
+pub(super) fn note(lease: &Path, workload: WorkloadId) -> io::Result<()> {
+    if noted(lease).contains(&workload.0.to_string()) {
+        return Ok(());
+    }
+    let mut file = File::options().create(true).append(true).open(lease.join(JOBS_OF_LEASE))?;
+    writeln!(file, "{}", workload.0)
+}
+
+/// The jobs that a lease was started for.
+pub(super) fn noted(lease: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(lease.join(JOBS_OF_LEASE)).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
 }
 
 /// The socket on which agents here reach stores that only the server can.
@@ -60,6 +80,15 @@ fn store(address: String, state: &Path, stint: StintId) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lease_says_for_which_jobs_it_was_started() {
+        let lease = tempfile::tempdir().expect("a folder");
+        for job in [3, 5, 3] {
+            note(lease.path(), WorkloadId(job)).expect("written");
+        }
+        assert_eq!(noted(lease.path()), ["3", "5"]);
+    }
 
     #[test]
     fn what_an_order_names_on_the_server_is_elsewhere_on_a_node() {

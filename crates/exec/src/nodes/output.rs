@@ -44,7 +44,8 @@ pub(super) fn keep(file: &Path, offset: u64, piece: &[u8]) -> io::Result<u64> {
     let length = file.metadata()?.len();
     let end = offset.checked_add(piece.len() as u64).filter(|end| *end <= MOST);
     let end = end.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "an output that is longer than any"))?;
-    if piece.is_empty() {
+    // What is here stays as it came.
+    if piece.is_empty() || offset < length {
         return Ok(length);
     }
     file.write_all_at(piece, offset)?;
@@ -55,7 +56,7 @@ pub(super) fn keep(file: &Path, offset: u64, piece: &[u8]) -> io::Result<u64> {
         let from = head.max(before.saturating_sub(STEP));
         let _ = fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, from, now - from);
     }
-    Ok(length.max(end))
+    Ok(end)
 }
 
 /// Sends what workers print, each file from where the server's copy ends.
@@ -96,8 +97,11 @@ impl Outputs {
         let opened = File::open(file)?;
         let ask = async |offset: u64, body: Vec<u8>| {
             let head = Message::of(&ToServer::Output { stint, rank, offset }).head;
-            let answer = peer.ask(Message { head, body }).await?.map_err(io::Error::other)?;
-            answer.read::<u64>()
+            match peer.ask(Message { head, body }).await? {
+                Ok(answer) => answer.read::<u64>(),
+                // The server does not know such a worker any more, and will not over this connection.
+                Err(_) => Ok(u64::MAX),
+            }
         };
         let mut at = match sent.0 {
             Some(at) => at,
@@ -116,8 +120,7 @@ impl Outputs {
             if read == 0 {
                 break;
             }
-            ask(from, piece).await?;
-            at = from + read as u64;
+            at = ask(from, piece).await?.max(from + read as u64);
             sent.0 = Some(at);
         }
         Ok(())
@@ -175,7 +178,7 @@ mod tests {
         for n in 0..100 {
             assert_eq!(keep(&file, n << 20, &piece).expect("kept"), (n + 1) << 20);
         }
-        assert_eq!(keep(&file, 5 << 20, &piece).expect("kept"), 100 << 20, "a piece that came before");
+        assert_eq!(keep(&file, 5 << 20, &[b'y'; 9]).expect("kept"), 100 << 20, "a piece that came before");
         assert_eq!(keep(&file, 0, &[]).expect("asked"), 100 << 20);
         let meta = std::fs::metadata(&file).expect("there");
         assert!(meta.blocks() * 512 <= 70 << 20, "{} bytes on disk", meta.blocks() * 512);
@@ -205,8 +208,8 @@ mod tests {
                     Ok(Message::of(&keep(&to, offset, &message.body).expect("kept")))
                 }
             };
-            let (peer, working) = Peer::over(one, |_| async { Err(String::new()) });
-            let (_, serving) = Peer::over(two, answer);
+            let (peer, working) = Peer::over(one, 8, |_| async { Err(String::new()) });
+            let (_, serving) = Peer::over(two, 8, answer);
             let workers = [tokio::spawn(working), tokio::spawn(serving)];
             outputs.start_over();
             outputs.send_all_of(&peer, &jobs, stint).await;

@@ -62,7 +62,8 @@ impl Registry {
         for folder in ["nodes", "tokens"] {
             std::fs::create_dir_all(root.join(folder))?;
         }
-        let nodes = read_all::<NodeRecord>(&root.join("nodes"))?;
+        // A node whose record cannot be read is not one that was removed: its work goes on.
+        let nodes = read_every::<NodeRecord>(&root.join("nodes"))?;
         let known = nodes.into_iter().map(|(_, node)| (node.name.clone(), node)).collect();
         Ok(Registry { root: root.to_owned(), cleared: Mutex::default(), known: Mutex::new(known) })
     }
@@ -117,20 +118,19 @@ impl Registry {
         let mut known = self.known();
         let file = self.file("tokens", &token.digest());
         let trouble = |error: io::Error| NotWelcome::Trouble { why: error.to_string() };
+        // Its first answer may have been lost; and who has joined needs no token.
+        if let Some(again) = known.values().find(|node| node.key == key) {
+            let is_meant = name.is_none_or(|name| name == again.name);
+            return if is_meant { Ok(again.clone()) } else { Err(NotWelcome::NameTaken { name: again.name.clone() }) };
+        }
         let Some(asked) = read::<TokenRecord>(&file).filter(|asked| !asked.is_over()) else {
-            // Its first answer may have been lost.
-            let again = known.values().find(|node| node.key == key).cloned();
-            return again.ok_or(NotWelcome::Token);
+            return Err(NotWelcome::Token);
         };
         if name.is_some_and(|name| name != asked.node) {
             return Err(NotWelcome::OtherName { name: asked.node });
         }
-        if known.get(&asked.node).is_some_and(|node| node.key != key) {
+        if known.contains_key(&asked.node) {
             return Err(NotWelcome::NameTaken { name: asked.node });
-        }
-        // Whoever joins anew under another name is no longer who it was.
-        if let Some(before) = known.values().find(|node| node.key == key && node.name != asked.node) {
-            return Err(NotWelcome::NameTaken { name: before.name.clone() });
         }
         let (name, rate) = (asked.node, asked.rate);
         let node =
@@ -184,6 +184,19 @@ impl TokenRecord {
 
 fn read<T: DeserializeOwned>(file: &Path) -> Option<T> {
     serde_json::from_slice(&std::fs::read(file).ok()?).ok()
+}
+
+/// Every file of a folder; one that cannot be read is an error.
+fn read_every<T: DeserializeOwned>(folder: &Path) -> io::Result<Vec<(String, T)>> {
+    let all = read_all(folder)?;
+    let unread = std::fs::read_dir(folder)?.flatten().map(|entry| entry.path()).find(|path| {
+        let is_json = path.extension().is_some_and(|extension| extension == "json");
+        is_json && !all.iter().any(|(name, _)| path.file_stem().is_some_and(|stem| stem == name.as_str()))
+    });
+    match unread {
+        None => Ok(all),
+        Some(path) => Err(io::Error::new(io::ErrorKind::InvalidData, format!("it cannot be read: {}", path.display()))),
+    }
 }
 
 /// Every file of a folder that can be read, by its name.

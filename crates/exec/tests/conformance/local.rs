@@ -186,7 +186,7 @@ impl JobsOfNodes for StageJobs {
         true
     }
 
-    async fn serve_store(&self, job: WorkloadId, stream: NodeStream) {
+    async fn serve_store(&self, _node: &str, job: WorkloadId, stream: NodeStream) {
         // Jobs that share a lease have folders of their own, and some of them a store.
         let shares = self.work.join(format!("job-{}", job.0)).exists();
         let key = if shares { format!("job-{}", job.0) } else { "job".to_owned() };

@@ -6,11 +6,10 @@ use crate::principal::Operator;
 use crate::problem;
 use axum::Json;
 use axum::extract::{Path, State};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
-use windfall_core::brain::Lease;
-use windfall_exec::{Hub, NodeStanding, TOKEN_LIVES};
+use windfall_exec::{Hub, NodeStanding, TOKEN_LIVES, is_on_node};
 
 impl ApiState {
     fn hub(&self) -> Result<&Arc<Hub>, Problem> {
@@ -21,21 +20,26 @@ impl ApiState {
         self.nodes.as_ref().ok_or_else(none)
     }
 
-    /// Leases that are on a node, as the log has them.
-    fn on_node<T>(&self, name: &str, of: impl Fn(&Lease) -> T) -> Vec<T> {
-        let is_on = |lease: &&Lease| {
-            let node = lease.terms.node.as_ref().and_then(|node| node.0.split_once('/'));
-            node.is_some_and(|(_, node)| node == name)
-        };
-        self.reader.durable.read(|brain| brain.leases().filter(is_on).map(of).collect())
+    /// The leases on each node, as the log has them: whose they are, and how many accelerators they have.
+    fn on_nodes(&self) -> BTreeMap<String, Vec<(Option<u64>, u32)>> {
+        let mut on_nodes: BTreeMap<String, Vec<(Option<u64>, u32)>> = BTreeMap::new();
+        self.reader.durable.read(|brain| {
+            for lease in brain.leases().filter(|lease| lease.ready.as_ref().is_some_and(is_on_node)) {
+                let node = lease.terms.node.as_ref().and_then(|node| node.0.split_once('/'));
+                let has = (lease.workload.map(|job| job.0), lease.terms.size.accelerators);
+                node.into_iter().for_each(|(_, name)| on_nodes.entry(name.to_owned()).or_default().push(has));
+            }
+        });
+        on_nodes
     }
 }
 
 /// Every node, for everybody who may ask.
 pub(super) async fn list(State(api): State<ApiState>) -> Result<Json<Vec<NodeView>>, Problem> {
+    let mut on_nodes = api.on_nodes();
     let view = |node: NodeStanding| {
         let record = node.record;
-        let used = api.on_node(&record.name, |lease| (lease.workload.map(|job| job.0), lease.terms.size.accelerators));
+        let used = on_nodes.remove(&record.name).unwrap_or_default();
         NodeView {
             state: match (&record.drained, node.is_connected) {
                 (_, false) => NodeState::Away,
@@ -45,7 +49,7 @@ pub(super) async fn list(State(api): State<ApiState>) -> Result<Json<Vec<NodeVie
             drained: record.drained,
             heard_ms: node.heard.map(|heard| heard.as_millis() as u64),
             accelerators: record.inventory.models().into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
-            accelerators_used: used.iter().map(|(_, accelerators)| accelerators).sum(),
+            accelerators_used: used.iter().map(|(_, accelerators)| *accelerators).sum(),
             jobs: used.iter().filter_map(|(job, _)| *job).collect::<BTreeSet<u64>>().into_iter().collect(),
             cpus: record.inventory.cpus,
             memory_bytes: record.inventory.memory_bytes,
@@ -96,7 +100,13 @@ pub(super) async fn remove(
     Json(asked): Json<RemoveRequest>,
 ) -> Result<Json<()>, Problem> {
     let hub = api.hub()?;
-    let leases = api.on_node(&name, |_| ()).len();
+    let leases = api.on_nodes().remove(&name).unwrap_or_default().len();
+    let is_connected = hub.nodes().iter().any(|node| node.record.name == name && node.is_connected);
+    if leases > 0 && asked.lost && is_connected {
+        let text = format!("node {name} is not lost: it is connected, and runs what it has");
+        let hint = "drain it and wait, or stop its agent first";
+        return Err(Problem { hint: Some(hint.to_owned()), ..problem(409, "in-use", &text) });
+    }
     if leases > 0 && !asked.lost {
         let text =
             format!("node {name} is in use: it holds {}", windfall_core::english::counted(leases as u64, "lease"));

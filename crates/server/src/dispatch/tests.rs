@@ -201,6 +201,18 @@ fn all_workers_of_a_gang_are_told() {
 }
 
 #[test]
+fn an_agent_tells_of_workers_on_its_own_lease_and_of_no_others() {
+    let (brain, leases, stint) = gang();
+    let placed = |lease: LeaseId, stint: StintId, rank: u32| {
+        is_placed(&brain, &SeenWorker { lease, worker: WorkerView::new(stint, rank) })
+    };
+    assert!(placed(leases[0], stint, 0) && placed(leases[1], stint, 1));
+    assert!(!placed(leases[0], stint, 1) && !placed(leases[1], stint, 0), "the rank of another machine");
+    assert!(!placed(lease(9), stint, 0) && !placed(leases[0], stint, 2));
+    assert!(placed(lease(9), StintId { epoch: 0, ..stint }, 0), "a stint that is over: its end may be written down");
+}
+
+#[test]
 fn one_call_of_several_that_failed_is_made_again() {
     let failed = |good: [bool; 2]| {
         let error = || EngineError::Unreachable { why: "silent".to_owned() };

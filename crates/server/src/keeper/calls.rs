@@ -43,8 +43,8 @@ impl Keeper {
             leases.extend(brain.leases().map(|lease| lease.id));
         }
         let leases: Vec<LeaseId> = leases.into_iter().filter(|lease| address(*lease).is_some()).collect();
-        let workers = self.link.workers(&leases);
-        workers.iter().flat_map(|seen| dispatch::worker_events(&seen.worker, self.clock.speed())).collect()
+        let workers = self.link.workers(&leases).into_iter().filter(|seen| dispatch::is_placed(brain, seen));
+        workers.flat_map(|seen| dispatch::worker_events(&seen.worker, self.clock.speed())).collect()
     }
 
     /// Listens to the agents of these leases, where they can be reached.
@@ -100,7 +100,10 @@ impl Keeper {
         for Gone { lease, address, .. } in &gone {
             address.iter().for_each(|address| self.link.last_words(*lease, address));
         }
-        for SeenWorker { lease, worker } in self.link.workers(&leases) {
+        let workers = self.link.workers(&leases);
+        for SeenWorker { lease, worker } in
+            workers.into_iter().filter(|seen| dispatch::is_placed(self.cycle.brain(), seen))
+        {
             let gone = gone.iter().find(|gone| gone.lease == lease);
             match gone.and_then(|gone| gone.keys.get(&worker.stint.workload)) {
                 Some(key) => write_evidence(&self.home, key, &worker),
