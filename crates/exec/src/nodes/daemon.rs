@@ -284,7 +284,10 @@ impl Daemon {
         self.outputs.start_over();
         *self.peer.lock().unwrap_or_else(PoisonError::into_inner) = Some(peer.clone());
         tokio::select! {
-            error = working => say(&format!("the connection ended: {error}")),
+            error = working => match error.kind() {
+                io::ErrorKind::UnexpectedEof => say("the server is gone, or has ended the connection"),
+                _ => say(&format!("the connection ended: {error}")),
+            },
             () = self.beat(&peer, dead_man) => say("the server does not answer"),
             () = self.send_outputs(&peer) => {}
         }
