@@ -3,7 +3,7 @@
 
 use crate::agents::SOCKET;
 use serde::{Deserialize, Serialize};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use windfall_core::pool::Shape;
 use windfall_core::{LeaseEnd, LeaseId, NodeId, OfferId, Time};
@@ -94,24 +94,22 @@ impl Folder {
 
     /// Written whole and renamed: a server that dies here leaves the old marks or the new ones.
     pub fn write_marks(&self, marks: &Marks) {
-        let (new, old) = (self.path.join("marks.json.new"), self.path.join("marks.json"));
-        let text = serde_json::to_vec(marks).expect("marks have string keys");
         // A mark that cannot be written is found again by looking at the agent, so this is not fatal.
-        let _ = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &old));
+        let _ = self.write(marks);
     }
 
-    /// The same, known to be on the disk.
+    /// The same, known to be on the disk: of a lease on another machine nothing else is found again.
     pub fn write_marks_durably(&self, marks: &Marks) -> io::Result<()> {
+        self.write(marks)?;
+        let of_marks = [self.path.join("marks.json")].into_iter();
+        let folders = self.path.ancestors().take(2).map(Path::to_owned);
+        of_marks.chain(folders).try_for_each(|path| std::fs::File::open(path)?.sync_all())
+    }
+
+    fn write(&self, marks: &Marks) -> io::Result<()> {
         let (new, old) = (self.path.join("marks.json.new"), self.path.join("marks.json"));
-        let text = serde_json::to_vec(marks).expect("marks have string keys");
-        let mut file = std::fs::File::create(&new)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        std::fs::rename(&new, &old)?;
-        for folder in self.path.ancestors().take(2) {
-            std::fs::File::open(folder)?.sync_all()?;
-        }
-        Ok(())
+        std::fs::write(&new, serde_json::to_vec(marks)?)?;
+        std::fs::rename(&new, &old)
     }
 
     /// Removes it. Somebody who is just ending may write a last word into it meanwhile, so it is tried again for a moment.

@@ -326,7 +326,6 @@ impl LocalLeases {
         if let Entry::Vacant(missing) = held.entry(lease) {
             let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
             let folder = Folder::create(&self.root, lease).map_err(why)?;
-            // Of a lease on a node nothing else tells a later server.
             if marks.host.is_some() {
                 folder.write_marks_durably(&marks).map_err(why)?;
             } else {

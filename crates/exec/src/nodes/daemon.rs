@@ -94,7 +94,7 @@ impl NodeError {
             }
             NodeError::Unreachable { .. } => "is the server up with --listen, and is its port open?",
             NodeError::OtherServer { .. } => "check the address; a token is of one server",
-            NodeError::NotOurs { .. } => "check host and port: `windfall up --listen` says where it listens",
+            NodeError::NotOurs { .. } => "check host and port: those that `windfall up --listen` was told",
             NodeError::NotWelcome(why) => why.hint(),
         }
     }
