@@ -11,6 +11,8 @@ pub mod checkpoint;
 mod folder;
 mod guard;
 mod output;
+mod parcels;
+mod patterns;
 mod processes;
 mod progress;
 mod serve;
@@ -19,9 +21,12 @@ mod worker;
 mod worker_processes;
 
 pub use cgroup::can_be_made as control_groups_can_be_made;
-pub use checkpoint::serve_relay;
+pub use checkpoint::{Access, serve_relay};
 pub use folder::{copy_fresh, foreign_paths};
 pub use guard::{UMASK, exec_worker, guard, launch};
+pub use parcels::{
+    IGNORE, NotSent, Packed, discard_folders, fetch_outputs, folder_key, has_parcel, outputs_key, send_folder,
+};
 pub use serve::serve;
 pub use sweep::sweep;
 pub use worker::OF_DEVICES;

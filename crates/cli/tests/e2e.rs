@@ -13,6 +13,7 @@ mod e2e {
     mod far;
     mod homes;
     mod kills;
+    mod luggage;
     mod machines;
     mod nodes;
     mod processes;

@@ -1,7 +1,7 @@
 //! What a user asked for, after the job file has been read and checked: nothing here is optional by
 //! accident, and every unit is explicit.
 
-use crate::ids::WorkloadId;
+use crate::ids::{CheckpointId, WorkloadId};
 use crate::pool::DevicePart;
 use crate::units::{NanoUsd, Rate, Span, Time, Work};
 use serde::{Deserialize, Serialize};
@@ -156,6 +156,9 @@ pub struct Smaller {
 pub struct CheckpointSpec {
     /// Absolute directory that the program writes to; none gives each stint a directory of its own.
     pub path: Option<String>,
+    /// A directory inside the folder that the program runs in, wherever that is; instead of `path`.
+    #[serde(default)]
+    pub inside: Option<String>,
     /// The durable store: a directory or an object-store address.
     pub store: String,
     /// Complete checkpoints kept.
@@ -177,6 +180,7 @@ impl Default for CheckpointSpec {
     fn default() -> CheckpointSpec {
         CheckpointSpec {
             path: None,
+            inside: None,
             store: String::new(),
             keep: 3,
             settle_ms: 2_000,
@@ -228,6 +232,49 @@ pub struct RunSpec {
     pub progress: Option<String>,
     /// Time between SIGTERM and SIGKILL when a person or the brain stops it.
     pub grace: Span,
+    /// What of the job travels; none where nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub luggage: Option<Box<Luggage>>,
+}
+
+/// What of a job travels: to the machines that it runs on, and back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Luggage {
+    /// What its folder held when it was submitted; none where it runs in the folder itself.
+    #[serde(default)]
+    pub parcel: Option<Parcel>,
+    /// A shell line that is run once on each machine for each parcel's content, in its folder, before the program.
+    #[serde(default)]
+    pub setup: Option<String>,
+    /// What is brought back from the folder: paths in it, with `*` for any characters.
+    #[serde(default)]
+    pub outputs: Vec<String>,
+    /// Variables whose values are not in the log and reach the program on every machine, each with where its value is from.
+    #[serde(default)]
+    pub secrets: BTreeMap<String, SecretFrom>,
+}
+
+/// Where the value of a secret is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SecretFrom {
+    /// It was submitted with the job, beside the log.
+    Submission,
+    /// The server's operator has it in the server's environment, as `WINDFALL_SECRET_` and its name.
+    Server,
+}
+
+/// What a folder held at one moment, in the store of the job's checkpoints.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parcel {
+    /// Names the folder in the store.
+    pub key: String,
+    /// Which of that folder's parcels.
+    pub name: CheckpointId,
+    /// A digest of all that is in it: equal ones are unpacked once on a machine.
+    pub content: String,
+    pub files: u64,
+    pub bytes: u64,
 }
 
 impl RunSpec {
@@ -240,7 +287,14 @@ impl RunSpec {
             env: BTreeMap::new(),
             progress: None,
             grace: Span::seconds(30),
+            luggage: None,
         }
+    }
+
+    /// What of the job travels.
+    pub fn luggage(&self) -> &Luggage {
+        static NONE: Luggage = Luggage { parcel: None, setup: None, outputs: Vec::new(), secrets: BTreeMap::new() };
+        self.luggage.as_deref().unwrap_or(&NONE)
     }
 }
 

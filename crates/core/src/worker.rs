@@ -5,6 +5,7 @@
 
 use crate::ids::{CheckpointId, StintId};
 use crate::record::{Resume, Trouble, TroubleKind, WorkerEnd};
+use crate::spec::SecretFrom;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
@@ -53,6 +54,36 @@ impl FromStr for Contact {
     }
 }
 
+/// What is to be on a machine before a program starts there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Provision {
+    /// Where this machine keeps what it has unpacked and set up, for all jobs.
+    pub place: String,
+    pub parcel: ParcelOrder,
+    /// See [`crate::spec::Luggage::setup`].
+    pub setup: Option<String>,
+}
+
+/// A parcel to unpack.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParcelOrder {
+    /// The address of its store, and the folder's name in that.
+    pub store: String,
+    pub key: String,
+    pub name: CheckpointId,
+    /// See [`crate::spec::Parcel::content`].
+    pub content: String,
+}
+
+/// What to bring back, and where to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputsOrder {
+    pub store: String,
+    pub key: String,
+    /// See [`crate::spec::Luggage::outputs`].
+    pub paths: Vec<String>,
+}
+
 /// Start a worker. The same order twice is the same worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartOrder {
@@ -66,8 +97,17 @@ pub struct StartOrder {
     pub master: (String, u16),
     /// What is executed.
     pub command: Vec<String>,
-    /// The folder it runs in.
+    /// The folder it runs in, unless it has a parcel.
     pub folder: String,
+    /// What is to be on its machine before it starts; none where it runs in a folder that is there.
+    #[serde(default)]
+    pub provision: Option<Provision>,
+    /// Its secrets by name: their values are filled in when it is carried out.
+    #[serde(default, skip_serializing)]
+    pub secrets: BTreeMap<String, SecretFrom>,
+    /// What is brought back from its folder.
+    #[serde(default)]
+    pub outputs: Option<OutputsOrder>,
     /// Whether each stint runs in a fresh copy of that folder, as it would on a new machine.
     pub fresh_folder: bool,
     /// The whole environment, but for what the agent adds.
@@ -84,6 +124,9 @@ pub struct StartOrder {
     pub progress: Option<String>,
     /// Where it saves; none gives it a directory on the lease.
     pub checkpoint_dir: Option<String>,
+    /// Where it saves inside its folder; instead of `checkpoint_dir`.
+    #[serde(default)]
+    pub checkpoint_inside: Option<String>,
     /// The durable store's address.
     pub checkpoint_store: String,
     /// The job's name inside that store.
@@ -114,6 +157,9 @@ impl StartOrder {
             master: (String::new(), 0),
             command: Vec::new(),
             folder: String::new(),
+            provision: None,
+            secrets: BTreeMap::new(),
+            outputs: None,
             fresh_folder: false,
             env: BTreeMap::new(),
             devices: None,
@@ -121,6 +167,7 @@ impl StartOrder {
             output: String::new(),
             progress: None,
             checkpoint_dir: None,
+            checkpoint_inside: None,
             checkpoint_store: String::new(),
             checkpoint_key: String::new(),
             keep: 1,

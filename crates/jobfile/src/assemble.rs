@@ -2,14 +2,15 @@
 
 use super::context::Context;
 use super::error::{Class, Problem, Problems, Quoted};
-use super::paths;
 use super::value::{Fields, Value};
+use super::{Secret, paths};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::Path;
 use windfall_core::ledger::Share;
 use windfall_core::nearest::nearest;
 use windfall_core::spec::{
-    Ask, CheckpointSpec, Fallback, JobSpec, Late, MOST_TAGS, Priority, RunSpec, WorkSpec, WorkUnit,
+    Ask, CheckpointSpec, Fallback, JobSpec, Late, Luggage, MOST_TAGS, Priority, RunSpec, SecretFrom, WorkSpec, WorkUnit,
 };
 use windfall_core::{Rate, Work};
 
@@ -26,7 +27,7 @@ impl Assemble<'_, '_> {
         let resources: Vec<Ask> = top.fields("resources").map(asks).unwrap_or_default();
         let work = self.work(top.fields("work"), &resources);
         let fallback = self.fallback(top.fields("fallback"));
-        let checkpoint = self.checkpoint(top.fields("checkpoint"));
+        let checkpoint = self.checkpoint(top.fields("checkpoint"), top.text("workdir"));
         let run = self.run(top)?;
         if top.has("late") && !top.has("deadline") {
             self.notes.push("late says what to do after a deadline, and there is no deadline".to_owned());
@@ -99,7 +100,8 @@ impl Assemble<'_, '_> {
             Value::Text(line) => vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()],
             _ => return None,
         };
-        let Some(folder) = self.context.folder.to_str() else {
+        let folder = top.text("workdir").or_else(|| self.context.folder.to_str());
+        let Some(folder) = folder else {
             let problem = Problem::new(Class::BadValue, "the folder that the job would run in is not UTF-8");
             self.problems.add(&(0..0), problem.hint("run it from another folder"));
             return None;
@@ -111,8 +113,37 @@ impl Assemble<'_, '_> {
             env: env.collect(),
             progress: top.text("progress").map(str::to_owned),
             grace: top.duration("grace").unwrap_or(usual.grace),
+            luggage: self.luggage(top),
             ..usual
         })
+    }
+
+    /// What travels with the job; the parcel is made when it is submitted.
+    fn luggage(&mut self, top: &Fields) -> Option<Box<Luggage>> {
+        if top.has("setup") && !top.has("workdir") {
+            let problem = Problem::new(Class::MissingKey, "`setup` without `workdir`")
+                .expected("the folder that is set up")
+                .hint("add `workdir: .`; without it the program runs with what this terminal has");
+            self.problems.add(&top.span("setup"), problem);
+        }
+        let secrets = secrets(top);
+        for (name, span, _) in top.named("env").iter().filter(|(name, ..)| secrets.contains_key(name)) {
+            let problem = Problem::new(Class::BadValue, format!("{} is under `secrets` too", Quoted(name)))
+                .expected("each variable once")
+                .hint("remove it from `env`, which is logged");
+            self.problems.add(span, problem);
+        }
+        let from = |secret: &Secret| match secret {
+            Secret::Server => SecretFrom::Server,
+            Secret::Terminal | Secret::File(_) => SecretFrom::Submission,
+        };
+        let luggage = Luggage {
+            parcel: None,
+            setup: top.text("setup").map(str::to_owned),
+            outputs: top.list("outputs").iter().filter_map(as_text).collect(),
+            secrets: secrets.iter().map(|(name, secret)| (name.clone(), from(secret))).collect(),
+        };
+        (luggage != Luggage::default()).then(|| Box::new(luggage))
     }
 
     fn work(&mut self, work: Option<&Fields>, resources: &[Ask]) -> WorkSpec {
@@ -237,11 +268,18 @@ impl Assemble<'_, '_> {
         Some(Fallback { after: fields.count("after")? as u32, to, smaller: Vec::new() })
     }
 
-    fn checkpoint(&mut self, fields: Option<&Fields>) -> CheckpointSpec {
+    fn checkpoint(&mut self, fields: Option<&Fields>, workdir: Option<&str>) -> CheckpointSpec {
         let empty = Fields::default();
         let fields = fields.unwrap_or(&empty);
         let store = fields.text("store").unwrap_or(&self.context.store).to_owned();
-        let path = fields.text("path").map(str::to_owned);
+        let mut path = fields.text("path").map(str::to_owned);
+        let inside = path.as_ref().zip(workdir).and_then(|(path, workdir)| {
+            let inside = Path::new(path).strip_prefix(workdir).ok()?;
+            inside.to_str().map(str::to_owned)
+        });
+        if inside.is_some() {
+            path = None;
+        }
         if let Some(path) = &path
             && paths::overlap(path, &store)
         {
@@ -254,6 +292,7 @@ impl Assemble<'_, '_> {
         let usual = CheckpointSpec::default();
         CheckpointSpec {
             path,
+            inside,
             store,
             keep: fields.count("keep").map_or(usual.keep, |keep| keep as u32),
             settle_ms: fields.duration("settle").map_or(usual.settle_ms, |settle| settle.0.unsigned_abs()),
@@ -266,6 +305,17 @@ impl Assemble<'_, '_> {
             complete: fields.text("complete").map(str::to_owned),
         }
     }
+}
+
+/// Where the values of a job's secrets are to be had.
+pub(super) fn secrets(top: &Fields) -> BTreeMap<String, Secret> {
+    let secret = |text: &str| match text.strip_prefix("file:") {
+        Some(path) => Secret::File(path.into()),
+        None if text == "server" => Secret::Server,
+        None => Secret::Terminal,
+    };
+    let named = top.named("secrets").iter();
+    named.filter_map(|(name, _, value)| Some((name.clone(), secret(&as_text(value)?)))).collect()
 }
 
 fn asks(fields: &Fields) -> Vec<Ask> {

@@ -26,7 +26,7 @@ pub(super) fn script(text: &str) -> Option<(std::ops::Range<usize>, Problem)> {
 }
 
 /// Keys that only SkyPilot's task files have, at the top and under `resources`.
-const TOP: &[&str] = &["setup", "file_mounts", "num_nodes", "envs", "workdir", "secrets", "service", "storage_mounts"];
+const TOP: &[&str] = &["file_mounts", "num_nodes", "envs", "service", "storage_mounts"];
 const RESOURCES: &[&str] = &[
     "cloud",
     "infra",
@@ -60,8 +60,6 @@ pub(super) fn is_skypilot(root: &Node, problems: &mut Problems) -> bool {
         "num_nodes" => "write `nodes` instead",
         "envs" => "write `env` instead",
         "labels" => "write them at the top as `tags`, by which `windfall cost` splits what is paid",
-        "workdir" => "remove it: the job runs in the folder of your terminal",
-        "setup" => "remove it: the job runs with the environment of your terminal",
         _ => "remove it",
     };
     let problem = Problem::new(

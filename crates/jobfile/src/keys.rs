@@ -50,6 +50,14 @@ pub(super) enum Kind {
     Choice(fn() -> Vec<&'static str>),
     FallbackStep,
     Folder,
+    /// A folder that is there, to be sent along.
+    Workdir,
+    /// A path in the job's folder, with `*` for any characters.
+    Inside,
+    /// Where the value of a secret is from.
+    SecretFrom,
+    /// A shell line, or several.
+    Script,
     Store,
     Pattern,
     /// Any scalar, as it is written.
@@ -108,6 +116,24 @@ pub(super) static KEYS: &[Key] = &[
         Kind::Command,
         "python train.py",
         "The program: a shell line, or a list that is executed as it is. Required.",
+    ),
+    key(
+        "workdir",
+        Kind::Workdir,
+        ".",
+        "The folder that is sent to the machines that the job runs on; it runs in copies of it. In this folder itself if left out.",
+    ),
+    key(
+        "setup",
+        Kind::Script,
+        "pip install -r requirements.txt",
+        "Shell lines that are run once on each machine in the copy of `workdir`, before the program.",
+    ),
+    key(
+        "outputs",
+        Kind::OneOrMany(&Kind::Inside),
+        "[results/, '*.csv']",
+        "Files and folders, with * for any characters, that `windfall get` brings back when the program has ended.",
     ),
     key(
         "resources",
@@ -218,7 +244,13 @@ pub(super) static KEYS: &[Key] = &[
         "env",
         Kind::Named { key: Name::Variable, value: &Kind::Setting },
         "{ OMP_NUM_THREADS: 8 }",
-        "Environment variables, on top of those of the terminal.",
+        "Environment variables, on top of those of the terminal; on other machines these and `secrets` alone.",
+    ),
+    key(
+        "secrets",
+        Kind::Named { key: Name::Variable, value: &Kind::SecretFrom },
+        "{ HF_TOKEN: terminal }",
+        "Variables whose values are never logged, each from the terminal, from file:PATH, or from the server's operator.",
     ),
     key(
         "progress",
@@ -349,6 +381,10 @@ impl Kind {
             Kind::Choice(choices) => return format!("one of {}", choices().join(", ")),
             Kind::FallbackStep => "on-demand, smaller, or smaller+bf16",
             Kind::Folder => "a folder, such as out/",
+            Kind::Workdir => "a folder, such as .",
+            Kind::Inside => "a path in the job's folder, such as results/ or *.csv",
+            Kind::SecretFrom => "terminal, file:PATH or server",
+            Kind::Script => "a shell line, or several",
             Kind::Store => "a folder, or an address such as s3://bucket/prefix",
             Kind::Pattern => "a regular expression with one or two groups",
             Kind::Setting => "text or a number",

@@ -28,8 +28,9 @@ pub use wishes::Wishes;
 
 use error::Problems;
 use node::Yaml;
+use std::collections::BTreeMap;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use windfall_core::{JobSpec, Span};
 
 /// Larger files are not job files.
@@ -44,8 +45,23 @@ pub struct Read {
     pub deadline_in: Option<Span>,
     /// What can only be understood with a catalogue.
     pub wishes: Wishes,
+    /// The folder that is to be sent along; none where the job runs in the folder itself.
+    pub workdir: Option<PathBuf>,
+    /// Where the values of its secrets are to be had.
+    pub secrets: BTreeMap<String, Secret>,
     /// What the user should know, one line each.
     pub notes: Vec<String>,
+}
+
+/// Where the value of a secret is to be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Secret {
+    /// In the terminal's environment.
+    Terminal,
+    /// In a file: its first line.
+    File(PathBuf),
+    /// With the server's operator.
+    Server,
 }
 
 /// A length of time as job files write it.
@@ -159,7 +175,11 @@ fn walk<'a>(text: &'a str, name: &str, context: &'a Context, problems: &mut Prob
     if foreign::is_skypilot(&root, problems) {
         return None;
     }
-    let mut walk = value::Walk { context, problems, notes: Vec::new(), text };
+    let workdir = root.entries().iter().find(|(key, _)| key.text() == Some("workdir"));
+    let workdir = workdir.and_then(|(_, value)| paths::workdir(value.text()?, context).ok());
+    let folder = workdir.clone().map_or_else(|| context.folder.clone(), PathBuf::from);
+    let inside = Context { folder, ..context.clone() };
+    let mut walk = value::Walk { context, inside, problems, notes: Vec::new(), text };
     let top = walk.group(&root, keys::KEYS, "");
     let notes = walk.notes;
     let mut assemble = assemble::Assemble { context, problems, notes };
@@ -174,7 +194,15 @@ fn walk<'a>(text: &'a str, name: &str, context: &'a Context, problems: &mut Prob
         let problem = Problem::new(Class::BadValue, format!("{}: {}", left.field, left.problem));
         problems.add(&top.span(key), problem);
     }
-    Some(Read { spec, deadline_in: top.duration("deadline"), wishes: Wishes::of(&top), notes })
+    let (deadline_in, wishes) = (top.duration("deadline"), Wishes::of(&top));
+    Some(Read {
+        spec,
+        deadline_in,
+        wishes,
+        workdir: workdir.map(PathBuf::from),
+        secrets: assemble::secrets(&top),
+        notes,
+    })
 }
 
 fn default_name(file: &str) -> String {

@@ -51,6 +51,35 @@ pub(super) fn checkpoint_path(text: &str, context: &Context) -> Result<String, P
     into_text(resolved(&path))
 }
 
+/// The folder that is sent to the machines that the job runs on.
+pub(super) fn workdir(text: &str, context: &Context) -> Result<String, Problem> {
+    let refuse =
+        |why: &str| Problem::new(Class::BadValue, format!("{} {why}", Quoted(text))).expected("the job's own folder");
+    if text.contains("://") {
+        let hint = "clone it, and name the folder; data in a bucket is best read by the program itself";
+        return Err(refuse("is not a folder of this machine").hint(hint));
+    }
+    let path = resolved(&absolute(text, context)?);
+    if !path.is_dir() {
+        return Err(refuse(if path.exists() { "is not a folder" } else { "is not there" }));
+    }
+    let home = context.home.as_deref().map(resolved);
+    if path == Path::new("/") || SYSTEM.iter().any(|system| path.starts_with(system)) {
+        return Err(refuse("is a folder of the system: all of it would be sent"));
+    }
+    if home.is_some_and(|home| home.starts_with(&path)) {
+        return Err(
+            refuse("holds your home folder: all of it would be sent").hint("put the job into a folder of its own")
+        );
+    }
+    into_text(path)
+}
+
+/// A file of this machine.
+pub(super) fn file(text: &str, context: &Context) -> Result<String, Problem> {
+    absolute(text, context).and_then(into_text)
+}
+
 /// Folders in which nobody keeps checkpoints.
 const SYSTEM: [&str; 10] = ["/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr"];
 

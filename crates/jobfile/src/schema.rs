@@ -131,6 +131,12 @@ fn of_kind(kind: &Kind) -> Value {
         Kind::FallbackStep => json!({ "type": "string", "pattern": r"^(on-demand|smaller(\+[\w./@-]+)?)$" }),
         Kind::Flag => json!({ "type": "boolean" }),
         Kind::Folder => json!({ "type": "string", "minLength": 1, "not": { "pattern": "://" } }),
+        Kind::Workdir => json!({ "type": "string", "minLength": 1, "not": { "pattern": "://" } }),
+        Kind::Inside => {
+            json!({ "type": "string", "minLength": 1, "pattern": r"^[^/!#]", "not": { "pattern": r"(^|/)\.\.(/|$)" } })
+        }
+        Kind::SecretFrom => json!({ "type": "string", "pattern": "^(terminal|server|file:.+)$" }),
+        Kind::Script => json!({ "type": "string", "minLength": 1 }),
         Kind::Store => json!({ "type": "string", "minLength": 1, "anyOf": [
             { "pattern": r"^(s3|gs|az)://[^/\s]\S*$" },
             { "pattern": r"^file://\S*[^/\s]\S*$" },

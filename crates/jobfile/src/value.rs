@@ -96,6 +96,8 @@ impl Fields {
 /// Walks a file.
 pub(super) struct Walk<'a, 'p> {
     pub context: &'a Context,
+    /// The same, but for the folder: that which the job runs in.
+    pub inside: Context,
     pub problems: &'p mut Problems<'a>,
     pub notes: Vec<String>,
     pub text: &'a str,
@@ -257,7 +259,10 @@ impl Walk<'_, '_> {
             Kind::Site => Value::Text(site(text)?),
             Kind::Choice(choices) => Value::Text(choice(text, &choices())?),
             Kind::FallbackStep => Value::Text(fallback_step(text)?),
-            Kind::Folder => Value::Text(paths::checkpoint_path(text, self.context)?),
+            Kind::Folder => Value::Text(paths::checkpoint_path(text, &self.inside)?),
+            Kind::Workdir => Value::Text(paths::workdir(text, self.context)?),
+            Kind::Inside => Value::Text(inside(text)?),
+            Kind::SecretFrom => Value::Text(secret_from(text, self.context)?),
             Kind::Store => Value::Text(paths::store(text, self.context)?),
             Kind::Pattern => Value::Text(pattern(text)?),
             Kind::Setting => Value::Text(without_nul(text)?),
@@ -268,6 +273,10 @@ impl Walk<'_, '_> {
                     return Err(Problem::new(Class::BadValue, what).expected(why.trim_start_matches("expected ")));
                 }
             },
+            Kind::Script if text.trim().is_empty() => {
+                return Err(Problem::new(Class::BadValue, "no command").expected("a shell line, such as make data"));
+            }
+            Kind::Script => Value::Text(without_nul(text)?),
             Kind::Command if text.trim().is_empty() => {
                 return Err(Problem::new(Class::BadValue, "no command").expected("a command, such as python train.py"));
             }
@@ -340,6 +349,41 @@ fn word(text: &str) -> Result<String, Problem> {
         return Err(problem.expected("letters, digits, and - _ . / @"));
     }
     Ok(text.to_owned())
+}
+
+/// A path in the job's folder, as an ignore file would name it.
+fn inside(text: &str) -> Result<String, Problem> {
+    let refuse = |why: &str| {
+        Err(Problem::new(Class::BadValue, format!("{} {why}", Quoted(text)))
+            .expected("a path in the job's folder, such as results/ or *.csv"))
+    };
+    let path = text.strip_prefix("./").unwrap_or(text);
+    if path.trim().is_empty() || path.chars().any(char::is_control) {
+        return refuse("is not a path");
+    }
+    if path.starts_with(['/', '~']) || path.split('/').any(|part| part == "..") {
+        return refuse("is not inside the job's folder");
+    }
+    if path.starts_with(['!', '#']) {
+        return refuse("begins with a sign that stands for something else")
+            .map_err(|p: Problem| p.hint("put a \\ before it"));
+    }
+    Ok(path.to_owned())
+}
+
+/// `terminal`, `server`, or a file with its path written out.
+fn secret_from(text: &str, context: &Context) -> Result<String, Problem> {
+    match text.strip_prefix("file:") {
+        Some(path) => Ok(format!("file:{}", paths::file(path, context)?)),
+        None => choice(text, &["terminal", "server"]).map_err(|problem| {
+            let hint = problem.hint.clone().unwrap_or_else(|| {
+                "a value does not belong in a job file: keep it in a file, or in a variable of the terminal".to_owned()
+            });
+            Problem::new(Class::BadValue, "this is not a place that a secret can come from")
+                .expected("terminal, file:PATH or server")
+                .hint(hint)
+        }),
+    }
 }
 
 fn site(text: &str) -> Result<String, Problem> {

@@ -8,7 +8,8 @@ mod against_schema;
 use jiff::tz::TimeZone;
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
-use windfall_jobfile::{Answers, Class, Context, JobFileError, Look, Question, parse, read, schema, template};
+use windfall_core::spec::SecretFrom;
+use windfall_jobfile::{Answers, Class, Context, JobFileError, Look, Question, Secret, parse, read, schema, template};
 
 /// Sunday, 2026-11-15 04:00 UTC, in a zone with summer time whose rules need no files.
 fn context() -> Context {
@@ -391,5 +392,36 @@ proptest! {
             prop_assert_eq!(&spec.run.command[2], text.trim());
             prop_assert!(!named || spec.name == text.trim());
         }
+    }
+}
+
+#[test]
+fn what_travels_is_read_with_paths_in_the_folder_that_is_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().canonicalize().unwrap();
+    std::fs::create_dir(folder.join("project")).unwrap();
+    let context = Context { folder: folder.clone(), home: None, ..context() };
+    let text = "run: python train.py\nworkdir: project\nsetup: |\n  make\n  make data\noutputs: [results/, ./a.csv]\n\
+                checkpoint: { path: out/ }\nsecrets: { A: terminal, B: 'file:token', C: server }\n";
+    let job = parse(text, "job.yaml", &context).unwrap();
+    assert_eq!(job.workdir, Some(folder.join("project")));
+    assert_eq!(job.spec.run.folder, folder.join("project").to_str().unwrap());
+    assert_eq!((job.spec.checkpoint.path, job.spec.checkpoint.inside.as_deref()), (None, Some("out")));
+    let luggage = job.spec.run.luggage();
+    assert_eq!((luggage.setup.as_deref(), luggage.parcel.as_ref()), (Some("make\nmake data\n"), None));
+    assert_eq!(luggage.outputs, ["results/", "a.csv"]);
+    let from = [("A", SecretFrom::Submission), ("B", SecretFrom::Submission), ("C", SecretFrom::Server)];
+    assert_eq!(luggage.secrets, from.map(|(name, from)| (name.to_owned(), from)).into());
+    let found = [("A", Secret::Terminal), ("B", Secret::File(folder.join("token"))), ("C", Secret::Server)];
+    assert_eq!(job.secrets, found.map(|(name, secret)| (name.to_owned(), secret)).into());
+
+    // Without a folder that is sent, nothing is different.
+    let plain = parse("run: x\ncheckpoint: { path: out/ }\n", "job.yaml", &context).unwrap();
+    assert_eq!(plain.spec.checkpoint.path.as_deref(), folder.join("out").to_str());
+    assert!(plain.spec.run.luggage.is_none() && plain.workdir.is_none());
+    // Nobody means to send a home folder along.
+    let home = Context { home: Some(folder.join("project")), ..context.clone() };
+    for (workdir, context) in [("project", &home), ("/", &context), ("/usr/lib", &context), ("job.yaml", &context)] {
+        assert!(parse(&format!("run: x\nworkdir: {workdir}\n"), "job.yaml", context).is_err(), "{workdir}");
     }
 }

@@ -2,7 +2,7 @@
 //! is expected of it. All of this is done beside the loop; what must be exact (keys and paths that two submissions share) the
 //! loop looks at once more. Its environment becomes durable in the very commit that makes the job durable.
 
-use crate::api_types::{Problem, Submission};
+use crate::api_types::{OutputsAt, Problem, Submission};
 use crate::cycle::{continued_already, path_in_use};
 use crate::notes::{JobNotes, LastingNotes};
 use crate::reader::Reader;
@@ -65,10 +65,23 @@ impl Reader {
         let remarks = bill::promises(spec, submission.deadline_in, &offers);
         let terms = bill::Terms { deadline_in: submission.deadline_in, on_demand };
         let forecast = bill::forecast(spec, terms, &offers, &recordings);
-        let notes = JobNotes { env: submission.env, rest: LastingNotes { foreign, forecast } };
+        let outputs = (!spec.run.luggage().outputs.is_empty()).then(|| self.outputs_of(&submission));
+        let notes = JobNotes { env: submission.env, rest: LastingNotes { foreign, forecast, outputs } };
         let notes = notes.to_store(&self.archive.seal, &submission.key);
         let Submission { key, spec, deadline_in, .. } = submission;
         Ok(Prepared { key, spec, deadline_in, remarks, notes })
+    }
+
+    /// Where what a job leaves will be.
+    fn outputs_of(&self, submission: &Submission) -> OutputsAt {
+        let spec = &submission.spec;
+        let store = match spec.checkpoint.store.as_str() {
+            "" => self.archive.home.checkpoints().to_string_lossy().into_owned(),
+            named => named.to_owned(),
+        };
+        // A submission's key names its checkpoints unless it goes on from another's.
+        let key = spec.continues.as_ref().map_or(&submission.key, |from| &from.key);
+        OutputsAt { store, key: key.clone() }
     }
 
     fn recordings(&self) -> Vec<&dyn Recording> {

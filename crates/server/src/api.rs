@@ -6,7 +6,7 @@ mod said;
 #[cfg(test)]
 mod tests;
 
-use crate::api_types::{Accepted, ExplainAnswer, Hello, InterruptRequest, JobAnswer, Problem, Submission};
+use crate::api_types::{Accepted, ExplainAnswer, Hello, InterruptRequest, JobAnswer, OutputsAt, Problem, Submission};
 use crate::dispatch::StoreAccess;
 use crate::keeper::{Ask, Asked};
 use crate::principal::{Operator, Principal};
@@ -32,7 +32,7 @@ use windfall_core::english::with_causes;
 use windfall_core::spec::Continued;
 use windfall_core::view::{self, JobView};
 use windfall_core::worker::WorkerView;
-use windfall_core::{Event, JobSpec, NanoUsd, Outcome, WorkloadId, codec};
+use windfall_core::{CheckpointId, Event, JobSpec, NanoUsd, Outcome, WorkloadId, codec};
 use windfall_exec::Hub;
 use windfall_store::JobQuery;
 
@@ -87,6 +87,8 @@ pub fn routes(api: ApiState) -> Router {
         .route("/v1/jobs/{id}/budget", post(budget))
         .route("/v1/jobs/{id}/explain", get(explain))
         .route("/v1/jobs/{id}/stints", get(stints))
+        .route("/v1/jobs/{id}/outputs", get(outputs))
+        .route("/v1/folders/{name}", get(folders_used))
         .route("/v1/jobs/{id}/watch", get(watch))
         .route("/v1/jobs/{id}/logs", get(output))
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
@@ -377,6 +379,30 @@ async fn stints(
 ) -> Result<Json<Vec<WorkerView>>, Problem> {
     api.owned(&asker.0, id).await?;
     api.reader.stints(WorkloadId(id)).await.map(Json)
+}
+
+/// Where what a job left is to be had.
+async fn outputs(
+    State(api): State<ApiState>,
+    asker: Asker,
+    Path(id): Path<u64>,
+) -> Result<Json<Option<OutputsAt>>, Problem> {
+    let key = api.owned(&asker.0, id).await?.job.key;
+    Ok(Json(api.reader.archive.lasting_notes(WorkloadId(id), &key).await?.outputs))
+}
+
+/// The parcels of a folder that live jobs need.
+async fn folders_used(
+    State(api): State<ApiState>,
+    _: Operator,
+    Path(name): Path<String>,
+) -> Result<Json<Vec<CheckpointId>>, Problem> {
+    let key = format!("folders/{name}");
+    let used = api.reader.durable.read(|brain| {
+        let parcels = brain.jobs().filter_map(|job| job.spec.run.luggage().parcel.as_ref());
+        parcels.filter(|parcel| parcel.key == key).map(|parcel| parcel.name).collect()
+    });
+    Ok(Json(used))
 }
 
 /// One JSON object a line whenever the job changes, until its bill is settled; an empty line now and then says that

@@ -179,6 +179,15 @@ pub struct Submission {
     pub continues: Option<u64>,
 }
 
+/// Where what a job left is to be had.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputsAt {
+    /// The store's address.
+    pub store: String,
+    /// The job's name inside it.
+    pub key: String,
+}
+
 /// A job was accepted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Accepted {

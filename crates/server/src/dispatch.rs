@@ -8,12 +8,16 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use windfall_core::brain::Open;
+use windfall_core::spec::SecretFrom;
 use windfall_core::worker::{StartOrder, WorkerView};
 use windfall_core::{
     Allocation, Brain, Decision, DecisionId, Event, GroupPhase, LeaseId, Node, NodeId, Offer, OfferId, Pool, PoolId,
     Span, StintId, Trouble, TroubleKind, Want, Work, WorkerEnd, WorkloadId,
 };
 use windfall_exec::{AgentLink, Engine, EngineError, LeaseState, Owned, SeenGroup, SeenLease, SeenWorker};
+
+/// Variables of a server's environment that begin like this are secrets which its operator offers to jobs.
+pub const SECRETS: &str = "WINDFALL_SECRET_";
 
 /// A decision made ready to be carried out: everything copied out of the state.
 #[derive(Clone, Debug)]
@@ -179,23 +183,45 @@ impl Task {
     }
 
     /// Fills in what the notes of its job say. What the job file says of a variable counts more than the terminal; where a
-    /// worker runs on another machine, the terminal's variables stay here.
-    pub fn equip(&mut self, notes: &JobNotes, is_elsewhere: impl Fn(LeaseId) -> bool) {
+    /// worker runs on another machine, only its secrets leave this one. `offered` are secrets of the server's operator.
+    /// Fails with the reason where a secret is not there.
+    pub fn equip(
+        &mut self,
+        notes: &JobNotes,
+        is_elsewhere: impl Fn(LeaseId) -> bool,
+        offered: impl Fn(&str) -> Option<String>,
+    ) -> Result<(), String> {
         let fill_in = |env: &mut BTreeMap<String, String>| {
             for (name, value) in &notes.env {
                 env.entry(name.clone()).or_insert_with(|| value.clone());
             }
         };
         match self {
-            Task::Start(orders) => orders.iter_mut().for_each(|(lease, order)| {
-                if !is_elsewhere(*lease) {
-                    fill_in(&mut order.env);
+            Task::Start(orders) => {
+                for (lease, order) in orders {
+                    for (name, from) in &order.secrets {
+                        let value = match from {
+                            SecretFrom::Submission => notes.env.get(name).cloned(),
+                            SecretFrom::Server => offered(name),
+                        };
+                        let missing = || match from {
+                            SecretFrom::Submission => format!("its secret {name} was not submitted with it"),
+                            SecretFrom::Server => format!(
+                                "its secret {name} is not offered here: the server's environment has no {SECRETS}{name}"
+                            ),
+                        };
+                        order.env.insert(name.clone(), value.ok_or_else(missing)?);
+                    }
+                    if !is_elsewhere(*lease) {
+                        fill_in(&mut order.env);
+                    }
+                    order.foreign.clone_from(&notes.rest.foreign);
                 }
-                order.foreign.clone_from(&notes.rest.foreign);
-            }),
+            }
             Task::CheckStore(_, access) => fill_in(&mut access.env),
             _ => {}
         }
+        Ok(())
     }
 
     /// What comes of it where what [`Task::equip`] needs can never be read: its workers end as if their agents had said

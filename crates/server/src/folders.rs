@@ -5,7 +5,7 @@ use crate::home::Home;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use windfall_core::worker::StartOrder;
+use windfall_core::worker::{OutputsOrder, ParcelOrder, Provision, StartOrder};
 use windfall_core::{Brain, JobSpec, Span, StintId, WorkloadId};
 
 /// Makes the folder for what a job's programs print, and for how they end.
@@ -64,7 +64,24 @@ impl JobFolders for Folders {
         if let Some(precision) = smaller.or(job.spec.precision.as_ref()) {
             env.insert("WINDFALL_PRECISION".to_owned(), precision.clone());
         }
-        let checkpoint = &job.spec.checkpoint;
+        let (checkpoint, luggage) = (&job.spec.checkpoint, job.spec.run.luggage());
+        let store = self.checkpoint_store(&job.spec);
+        let key = job.spec.checkpoint_key().to_owned();
+        let provision = luggage.parcel.as_ref().map(|parcel| Provision {
+            place: self.home.folders().to_string_lossy().into_owned(),
+            parcel: ParcelOrder {
+                store: store.clone(),
+                key: parcel.key.clone(),
+                name: parcel.name,
+                content: parcel.content.clone(),
+            },
+            setup: luggage.setup.clone(),
+        });
+        let outputs = (!luggage.outputs.is_empty()).then(|| OutputsOrder {
+            store: store.clone(),
+            key: windfall_agent::outputs_key(&key),
+            paths: luggage.outputs.clone(),
+        });
         Some(StartOrder {
             stint,
             rank,
@@ -73,14 +90,18 @@ impl JobFolders for Folders {
             command: job.spec.run.command.clone(),
             folder: job.spec.run.folder.clone(),
             fresh_folder: self.fresh_folder,
+            provision,
+            outputs,
+            secrets: luggage.secrets.clone(),
             env,
             devices: None,
             share: None,
             output: output_file(&folder, stint.epoch, rank).to_string_lossy().into_owned(),
             progress: job.spec.run.progress.clone(),
             checkpoint_dir: checkpoint.path.clone().or_else(|| shared_saves(&folder, stint, known.size() as usize)),
-            checkpoint_store: self.checkpoint_store(&job.spec),
-            checkpoint_key: job.spec.checkpoint_key().to_owned(),
+            checkpoint_inside: checkpoint.inside.clone(),
+            checkpoint_store: store,
+            checkpoint_key: key,
             keep: checkpoint.keep,
             settle_ms: checkpoint.settle_ms,
             complete: checkpoint.complete.clone(),

@@ -249,6 +249,11 @@ impl Home {
         self.path.join("machines")
     }
 
+    /// Where this computer keeps jobs' folders that it has unpacked.
+    pub fn folders(&self) -> PathBuf {
+        self.path.join("folders")
+    }
+
     /// Where checkpoints go that have no other store.
     pub fn checkpoints(&self) -> PathBuf {
         self.path.join("checkpoints")

@@ -1,4 +1,4 @@
-//! What nodes may have of the jobs that run on them: where their output goes, and their checkpoints.
+//! What nodes may have of the jobs that run on them: where their output goes, and what the store has of them.
 
 use crate::dispatch::JobFolders;
 use crate::durable::Durable;
@@ -8,9 +8,10 @@ use async_trait::async_trait;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use windfall_agent::{Access, outputs_key};
 use windfall_core::brain::Job;
 use windfall_core::{Brain, StintId, WorkloadId};
-use windfall_exec::{JobsOfNodes, NodeStream, is_on_node};
+use windfall_exec::{InStore, JobsOfNodes, NodeStream, StorePart, is_on_node};
 
 /// How often it is looked whether a job still runs on the node that has its checkpoints open.
 const LOOK: Duration = Duration::from_secs(2);
@@ -48,19 +49,37 @@ impl JobsOfNodes for NodeJobs {
         self.durable.read(|brain| job_on(brain, node, job).is_some())
     }
 
-    async fn serve_store(&self, node: &str, job: WorkloadId, stream: NodeStream) {
-        let Some(access) = self.durable.read(|brain| self.folders.store_access(brain, job)) else { return };
+    async fn serve_store(&self, node: &str, what: InStore, stream: NodeStream) {
+        let job = what.workload;
+        let Some((mut access, folder)) = self.durable.read(|brain| {
+            let parcel = brain.job(job)?.spec.run.luggage().parcel.as_ref().map(|parcel| parcel.key.clone());
+            Some((self.folders.store_access(brain, job)?, parcel))
+        }) else {
+            return;
+        };
+        let rights = match what.part {
+            StorePart::Checkpoints => Access::ReadAndWrite,
+            StorePart::Folder => {
+                let Some(key) = folder else { return };
+                (access.key, access.saved_before) = (key, true);
+                Access::ReadOnly
+            }
+            StorePart::Outputs => {
+                (access.key, access.saved_before) = (outputs_key(&access.key), false);
+                Access::ReadAndWrite
+            }
+        };
         let gone = async {
             while self.has_store_of(node, job) {
                 tokio::time::sleep(LOOK).await;
             }
         };
-        let served = windfall_agent::serve_relay(stream, &access.address, &access.key, access.saved_before);
+        let served = windfall_agent::serve_relay(stream, &access.address, &access.key, access.saved_before, rights);
         let served = tokio::select! { served = served => served, () = gone => Ok(()) };
         // A node that is gone, or was cut off, says no goodbye.
         let is_news = |error: &std::io::Error| error.kind() != std::io::ErrorKind::UnexpectedEof;
         if let Some(error) = served.err().filter(is_news) {
-            log(&format!("the checkpoints of job {job} over the network: {error}"));
+            log(&format!("what the store has of job {job}, over the network: {error}"));
         }
     }
 }

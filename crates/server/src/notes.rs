@@ -3,7 +3,7 @@
 //! what was expected of it. The commit that makes a submission durable holds its notes as well, and the one that ends the job
 //! deletes what may be secret.
 
-use crate::api_types::Forecast;
+use crate::api_types::{Forecast, OutputsAt};
 use crate::seal::Seal;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -28,6 +28,9 @@ pub struct LastingNotes {
     /// What was expected then.
     #[serde(default)]
     pub forecast: Option<Forecast>,
+    /// Where what it leaves is to be had; none where it names nothing to bring back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outputs: Option<OutputsAt>,
 }
 
 impl LastingNotes {
@@ -108,7 +111,7 @@ mod tests {
 
     #[test]
     fn notes_come_back_from_the_store_with_secrets_and_without() {
-        let rest = LastingNotes { foreign: vec!["data".to_owned()], forecast: None };
+        let rest = LastingNotes { foreign: vec!["data".to_owned()], ..LastingNotes::default() };
         let notes = JobNotes { env: [("TOKEN".to_owned(), "secret".to_owned())].into(), rest };
         let folder = tempfile::tempdir().expect("a folder");
         let seal = Seal::of(folder.path()).expect("a key");

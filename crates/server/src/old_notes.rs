@@ -43,7 +43,7 @@ fn all_cleared(home: &Home) -> PathBuf {
 pub fn left_in_folder(home: &Home, key: &str) -> Option<JobNotes> {
     let text = std::fs::read(old_file(home, key)).ok()?;
     let NotesInFolder { env, foreign, forecast } = serde_json::from_slice(&text).ok()?;
-    Some(JobNotes { env, rest: LastingNotes { foreign, forecast } })
+    Some(JobNotes { env, rest: LastingNotes { foreign, forecast, outputs: None } })
 }
 
 /// Moves the notes of live jobs that an earlier server left in their folders into the store, the newest first: where the

@@ -8,6 +8,7 @@
 //! <job>/claims/<epoch>                      a stint is about to begin: older stints stop deleting
 //! <job>/blobs/<epoch>-<seq>-<writer>-<n>    content: one large file, or many small ones end to end
 //! <job>/manifests/<epoch>-<seq>.json        what one checkpoint consists of (numbers padded to 20 digits)
+//! <folder>/…, <job>.outputs/…               parcels: blobs and manifests of the same form
 //! ```
 //!
 //! A manifest is written last and created, never updated: a checkpoint is there whole or not at all.
@@ -30,6 +31,7 @@ mod located;
 mod manifest;
 mod mover;
 mod names;
+mod parcel;
 mod probe;
 mod prune;
 mod relay;
@@ -49,7 +51,7 @@ pub use located::{Located, located};
 pub use manifest::{FORMAT, Ref};
 pub use mover::{Finished, Mover, MoverEvent, MoverOptions, WorkAt};
 pub use prune::Pruned;
-pub use relay::serve_relay;
+pub use relay::{Access, serve_relay};
 pub use restore::{Begun, Choose};
 pub use save::Saved;
 pub use tree::{Snapshot, paths_in};

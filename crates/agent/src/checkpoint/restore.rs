@@ -193,7 +193,7 @@ impl Checkpoints {
         Ok(None)
     }
 
-    async fn fetch_all(
+    pub(super) async fn fetch_all(
         &self,
         manifest: &Manifest,
         into: &Path,

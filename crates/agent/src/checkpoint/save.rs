@@ -37,6 +37,8 @@ pub struct Saved {
     pub elapsed: Duration,
     /// The store had exactly this content as the newest already: nothing was added, and that one is named.
     pub repeated: bool,
+    /// A digest of all that a program can see of it.
+    pub content: String,
 }
 
 /// A file to send, open already if it is one of the largest.
@@ -58,15 +60,26 @@ impl Checkpoints {
     /// Saves a snapshot as checkpoint (epoch, seq). The stint must have begun. `Changed` means that a file
     /// was written meanwhile: nothing counts, take a new snapshot when it is quiet.
     pub async fn save(&self, epoch: u64, seq: u64, snapshot: &Snapshot, work: Option<u64>) -> Result<Saved> {
-        let began = Instant::now();
         let _one = self.writing.lock().await;
         let stint = self.stint(epoch).await?;
         // Only a courtesy: the fence holds without it, but a stale stint need not send gigabytes.
         if let Some(by) = self.successor(epoch).await? {
             return Err(CheckpointError::Fenced { epoch, by });
         }
+        self.save_as(stint, Ref::new(epoch, seq), snapshot, work).await
+    }
+
+    /// Saves a snapshot under a name. What is known to be stored is not sent.
+    pub(super) async fn save_as(
+        &self,
+        stint: Stint,
+        name: Ref,
+        snapshot: &Snapshot,
+        work: Option<u64>,
+    ) -> Result<Saved> {
+        let began = Instant::now();
         let writer = token();
-        let name = Ref::new(epoch, seq);
+        let Ref { epoch, seq } = name;
         let (mut stored, items) = self.sort_out(snapshot);
         let mut bytes_reused: u64 = stored.iter().map(|(_, _, entry)| entry.size).sum();
         let root = snapshot.root.clone();
@@ -120,11 +133,11 @@ impl Checkpoints {
         let mut known = self.known();
         known.replace(stored);
         if same.is_none() {
-            known.content = Some((name, content));
+            known.content = Some((name, content.clone()));
         }
         drop(known);
-        let name = same.unwrap_or(name);
-        Ok(Saved { name, bytes_sent, bytes_reused, files, elapsed: began.elapsed(), repeated: same.is_some() })
+        let (name, repeated) = (same.unwrap_or(name), same.is_some());
+        Ok(Saved { name, bytes_sent, bytes_reused, files, elapsed: began.elapsed(), repeated, content })
     }
 
     /// What the stint began from. After a restart of the agent its fence tells.

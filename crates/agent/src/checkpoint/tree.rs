@@ -78,11 +78,16 @@ pub struct Snapshot {
 impl Snapshot {
     /// The tree as it is now. Blocks on the disk.
     pub fn of(root: &Path) -> Result<Self> {
-        let root = std::fs::canonicalize(root)
-            .map_err(CheckpointError::local("cannot open the checkpoint directory", root))?;
+        Self::without(root, &mut |_, _| false)
+    }
+
+    /// The tree as it is now, but for what is to be skipped: paths relative to its root, and whether each is a folder. A
+    /// folder is asked about before what is in it; of one that is skipped nothing is looked at. Blocks on the disk.
+    pub fn without(root: &Path, skip: &mut dyn FnMut(&Path, bool) -> bool) -> Result<Self> {
+        let root = std::fs::canonicalize(root).map_err(CheckpointError::local("cannot open the folder", root))?;
         let mut snapshot =
             Self { root, files: vec![], logs: BTreeSet::new(), dirs: vec![], links: vec![], left_out: vec![] };
-        snapshot.walk(Path::new(""))?;
+        snapshot.walk(Path::new(""), skip)?;
         Ok(snapshot)
     }
 
@@ -118,7 +123,7 @@ impl Snapshot {
         &self.left_out
     }
 
-    fn walk(&mut self, below: &Path) -> Result<()> {
+    fn walk(&mut self, below: &Path, skip: &mut dyn FnMut(&Path, bool) -> bool) -> Result<()> {
         let dir = self.root.join(below);
         let entries = match std::fs::read_dir(&dir) {
             Ok(entries) => entries,
@@ -137,9 +142,12 @@ impl Snapshot {
                 Err(e) => return Err(CheckpointError::local("cannot look at", &full)(e)),
             };
             let kind = meta.file_type();
+            if skip(&path, kind.is_dir()) {
+                continue;
+            }
             if kind.is_dir() {
                 self.dirs.push((path.clone(), meta.mode() & 0o7777));
-                self.walk(&path)?;
+                self.walk(&path, skip)?;
             } else if kind.is_file() {
                 self.add_file(path, &meta);
             } else if kind.is_symlink() {

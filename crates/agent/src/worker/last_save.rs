@@ -32,8 +32,8 @@ impl WorkerRun {
         (marks.iter().all(Option::is_some), died)
     }
 
-    /// Makes the last save durable. `asked` is the time by which the machine is given back or gone.
-    pub(super) async fn last_save(&mut self, mut moving: Moving, saves: &Path, asked: Option<Instant>) {
+    /// Makes the last save durable, and tells whether nothing of it is lost with the folder. `asked` is the time by which the machine is given back or gone.
+    pub(super) async fn last_save(&mut self, mut moving: Moving, saves: &Path, asked: Option<Instant>) -> bool {
         let mut hurry = asked;
         self.wait_for_others(&mut moving, &mut hurry).await;
         self.report_habits(&moving.mover).await;
@@ -49,9 +49,11 @@ impl WorkerRun {
         while let Ok(event) = moving.events.try_recv() {
             self.on_mover_event(event);
         }
-        if !finished.complete && !finished.fenced {
+        let is_saved = finished.complete || finished.fenced;
+        if !is_saved {
             self.give_up(&finished, saves, asked.is_none());
         }
+        is_saved
     }
 
     /// Goes on uploading until every rank has ended, or until this one is told to stop.

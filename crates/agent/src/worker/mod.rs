@@ -1,9 +1,10 @@
 //! The workers on the lease: which orders each gets (`supervisor`), the steps of a run (`run`), and each step in a file of its
-//! own. `use` points one way: supervisor → run → restore, program, last_save → report → state → view → files.
+//! own. `use` points one way: supervisor → run → restore, last_save → provision → program → report → state → view → files.
 
 mod files;
 mod last_save;
 mod program;
+mod provision;
 mod report;
 mod restore;
 mod run;

@@ -9,6 +9,7 @@ use crate::processes;
 use crate::progress::Reader;
 use crate::worker_processes::{MARK, Mark, ProgramProcesses, Starting};
 use rustix::process::{Pid, Signal, kill_process_group};
+use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Stdio;
@@ -45,20 +46,40 @@ pub(super) struct ProgramEnd {
 }
 
 impl WorkerRun {
+    /// Starts the program.
     pub(super) fn spawn(&self, cwd: &Path, saves: &Path, helper: &Path) -> Result<Program, WorkerEnd> {
+        let restored = self.shown().and_then(|worker| worker.restored).is_some();
+        let mut more = vec![
+            ("WINDFALL_CHECKPOINT_DIR", saves.as_os_str().to_owned()),
+            ("WINDFALL_RESUME", if restored { saves.as_os_str().to_owned() } else { OsString::new() }),
+            ("WINDFALL_PROGRESS", helper.as_os_str().to_owned()),
+            ("WINDFALL_SAVE_REQUEST", save_request(&self.dir, self.order.stint).into_os_string()),
+        ];
+        if let Some(marks) = self.marks() {
+            more.push(("WINDFALL_SAVED", marks.join("saved").into_os_string()));
+        }
+        self.spawn_in(cwd, &self.order.command, more)
+    }
+
+    /// Starts a command in a folder, with what the order says of its environment and with more.
+    pub(super) fn spawn_in(
+        &self,
+        cwd: &Path,
+        words: &[String],
+        more: Vec<(&str, OsString)>,
+    ) -> Result<Program, WorkerEnd> {
         let order = &self.order;
         let open = std::fs::File::options().create(true).append(true).open(&order.output);
         let output =
             open.map_err(|error| never_ran(format!("its output cannot be written to {}: {error}", order.output)))?;
         let errors = output.try_clone().map_err(|error| never_ran(error.to_string()))?;
-        let restored = self.shown().and_then(|worker| worker.restored).is_some();
         let lease = std::env::var("WINDFALL_LEASE").unwrap_or_default();
         let mark = Mark::new(&lease, order.stint, order.rank);
         let mut command = Command::new("/proc/self/exe");
         command
             .arg0("windfall")
             .args(["agent", "exec", "--"])
-            .args(&order.command)
+            .args(words)
             .current_dir(cwd)
             .env_clear()
             .envs(&order.env);
@@ -68,18 +89,12 @@ impl WorkerRun {
             .env(MARK, mark.value())
             .env("WINDFALL_JOB", order.stint.workload.to_string())
             .env("WINDFALL_STINT", order.stint.epoch.to_string())
-            .env("WINDFALL_CHECKPOINT_DIR", saves)
-            .env("WINDFALL_RESUME", if restored { saves.as_os_str() } else { "".as_ref() })
-            .env("WINDFALL_PROGRESS", helper)
-            .env("WINDFALL_SAVE_REQUEST", save_request(&self.dir, order.stint))
+            .envs(more)
             .env("RANK", order.rank.to_string())
             .env("WORLD_SIZE", order.world_size.to_string())
             .env("LOCAL_RANK", "0")
             .env("MASTER_ADDR", &order.master.0)
             .env("MASTER_PORT", order.master.1.to_string());
-        if let Some(marks) = self.marks() {
-            command.env("WINDFALL_SAVED", marks.join("saved"));
-        }
         if let Some(visible) = visible(std::env::var(DEVICES).ok().as_deref(), order.devices.as_deref()) {
             command.env(OF_DEVICES[0], visible);
         }
@@ -100,6 +115,26 @@ impl WorkerRun {
         let child = command.spawn().map_err(cannot)?;
         let main = child.id().ok_or_else(|| never_ran("the program ended before it was watched"))? as i32;
         Ok(Program { child, main, processes: starting.started(main) })
+    }
+
+    /// Waits for the end of a command that has nothing to save: with its code, or none where it died of a signal. Fails
+    /// when this worker is told to stop.
+    pub(super) async fn finish(&mut self, program: &mut Program) -> Result<Option<i32>, WorkerEnd> {
+        let mut output = Output::new(Path::new(&self.order.output));
+        let mut tick = tokio::time::interval(READ);
+        let ended = loop {
+            tokio::select! {
+                status = program.child.wait() => break Ok(status.ok().and_then(|status| status.code())),
+                Some(_) = self.told.recv() => break Err(WorkerEnd::Stopped),
+                _ = tick.tick() => output.trim(),
+            }
+        };
+        if ended.is_err() {
+            signal(Pid::from_raw(program.main), Signal::KILL);
+        }
+        program.processes.end().await;
+        output.trim();
+        ended
     }
 
     /// Waits for the program's end and answers what comes meanwhile.

@@ -2,12 +2,15 @@
 //! waited for; it is never taken for an empty one.
 
 use super::files::write_whole;
+use super::provision::Provided;
 use super::state::{Moving, Tell, WorkerRun, cannot_run, never_ran};
 use crate::checkpoint::{
     Begun, CheckpointError, Checkpoints, Choose, Mover, MoverOptions, Options, Ref, store_identity,
 };
 use crate::folder;
 use crate::progress::Reader;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,32 +22,70 @@ use windfall_core::{CheckpointId, WorkerEnd};
 /// The first wait for a store that does not answer, and the longest.
 const WAIT: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 
+/// Where a program runs and where it saves.
+pub(super) struct Folders {
+    pub cwd: PathBuf,
+    pub saves: PathBuf,
+    /// What its machine has for it; none where it runs in the user's own folder.
+    pub provided: Option<Provided>,
+}
+
 impl WorkerRun {
     /// Where the program runs and where it saves.
-    pub(super) async fn prepare_folder(&self) -> Result<(PathBuf, PathBuf), WorkerEnd> {
+    pub(super) async fn prepare_folder(&mut self) -> Result<Folders, WorkerEnd> {
         std::fs::create_dir_all(&self.dir)
             .map_err(|error| never_ran(format!("its folder {} cannot be made: {error}", self.dir.display())))?;
-        let folder = PathBuf::from(&self.order.folder);
+        let provided = self.provide().await?;
+        let has_parcel = provided.is_some();
+        let folder = match &provided {
+            Some(provided) => provided.folder.clone(),
+            None => PathBuf::from(&self.order.folder),
+        };
         if !folder.is_dir() {
-            return Err(never_ran(format!("the folder is gone: {}", folder.display())));
+            let hint = "add `workdir: .` to the job file, and it is sent to the machines that the job runs on";
+            return Err(never_ran(format!("the folder is not on this machine: {}; {hint}", folder.display())));
         }
         let (epoch, saves) = (self.order.stint.epoch, self.order.checkpoint_dir.as_ref().map(PathBuf::from));
-        if !self.order.fresh_folder {
-            return Ok((folder, saves.unwrap_or_else(|| self.dir.join(format!("saves-{epoch}")))));
-        }
+        let inside = self.order.checkpoint_inside.clone();
+        let is_copied = self.order.fresh_folder || has_parcel;
+        let cwd = match is_copied {
+            true => self.fresh_copy(&folder, saves.as_deref(), inside.as_deref()).await?,
+            false => folder.clone(),
+        };
+        let saves = match (saves, inside) {
+            (_, Some(inside)) => cwd.join(inside),
+            // What the job file places inside its folder is inside the copy as well.
+            (Some(saves), None) if is_copied => {
+                saves.strip_prefix(&folder).map(|inside| cwd.join(inside)).unwrap_or(saves)
+            }
+            (Some(saves), None) => saves,
+            (None, None) if is_copied => self.job_folder().join(format!("saves-{epoch}")),
+            (None, None) => self.dir.join(format!("saves-{epoch}")),
+        };
+        Ok(Folders { cwd, saves, provided })
+    }
+
+    /// A copy of a folder for this stint alone, which the ranks of a gang on one machine share.
+    async fn fresh_copy(
+        &mut self,
+        folder: &Path,
+        saves: Option<&Path>,
+        inside: Option<&str>,
+    ) -> Result<PathBuf, WorkerEnd> {
         // Beside the output, so that a rehearsal can still look at it when the lease is gone.
-        let fresh = self.job_folder().join(format!("folder-{epoch}"));
-        let skip = saves.clone().unwrap_or_default();
-        let (from, to) = (folder.clone(), fresh.clone());
+        let fresh = self.job_folder().join(format!("folder-{}", self.order.stint.epoch));
+        if self.order.rank > 0 {
+            return Ok(fresh);
+        }
+        let skip = match inside {
+            Some(inside) => folder.join(inside),
+            None => saves.map(Path::to_owned).unwrap_or_default(),
+        };
+        let (from, to) = (folder.to_owned(), fresh.clone());
         let copied = tokio::task::spawn_blocking(move || folder::copy_fresh(&from, &to, &skip)).await;
         let copied = copied.map_err(std::io::Error::other).flatten();
         copied.map_err(|error| never_ran(format!("the folder cannot be copied: {error}")))?;
-        let saves = match saves {
-            None => self.job_folder().join(format!("saves-{epoch}")),
-            // What the job file places inside its folder is inside the copy as well.
-            Some(saves) => saves.strip_prefix(&folder).map(|inside| fresh.join(inside)).unwrap_or(saves),
-        };
-        Ok((fresh, saves))
+        Ok(fresh)
     }
 
     /// Where rank 0 says what the gang resumes from, once that is in the directory which all of them share.
@@ -107,8 +148,7 @@ impl WorkerRun {
         Ok(Some(checkpoints))
     }
 
-    /// Begins the stint on the store. Where that cannot be used now, says so at once and goes on trying until it
-    /// can, or until this worker is told to stop.
+    /// Begins the stint on the store.
     async fn begin(
         &mut self,
         checkpoints: &Checkpoints,
@@ -120,17 +160,29 @@ impl WorkerRun {
             Resume::Before(id) => Choose::Before(Ref { epoch: id.epoch, seq: id.seq }),
         };
         let epoch = self.order.stint.epoch;
-        let mut wait = WAIT.0;
-        loop {
-            let tried = async {
+        let attempt = move || {
+            let begin = async move {
                 checkpoints.answers().await?;
                 checkpoints.begin(epoch, saves, choose, foreign).await
             };
+            begin.boxed()
+        };
+        self.patiently(attempt).await
+    }
+
+    /// Tries something with a store. Where that cannot be used now, says so at once and goes on trying until it can, or
+    /// until this worker is told to stop.
+    pub(super) async fn patiently<'a, T>(
+        &mut self,
+        attempt: impl Fn() -> BoxFuture<'a, Result<T, CheckpointError>>,
+    ) -> Result<T, WorkerEnd> {
+        let mut wait = WAIT.0;
+        loop {
             let error = tokio::select! {
-                tried = tried => match tried {
-                    Ok(begun) => {
+                tried = attempt() => match tried {
+                    Ok(done) => {
                         self.change(|worker| worker.trouble = None);
-                        return Ok(begun);
+                        return Ok(done);
                     }
                     Err(error) => error,
                 },

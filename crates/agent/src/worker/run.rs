@@ -2,6 +2,8 @@
 //! of it runs any more, and before the last save, which may take long.
 
 use super::program::ProgramEnd;
+use super::provision::Provided;
+use super::restore::Folders;
 use super::state::{Moving, WorkerRun};
 use crate::progress::{Reader, now_ms};
 use std::collections::BTreeSet;
@@ -16,8 +18,11 @@ struct EndedProgram {
     asked: Option<Instant>,
     /// The program, or one of its processes near the end, died of a signal.
     died: bool,
+    cwd: PathBuf,
     saves: PathBuf,
     mover: Option<Moving>,
+    /// Held until the end: what it was copied from stays as long.
+    provided: Option<Provided>,
 }
 
 impl WorkerRun {
@@ -29,26 +34,35 @@ impl WorkerRun {
                 return;
             }
         };
-        let EndedProgram { end, asked, died, saves, mover } = ended;
+        let EndedProgram { end, asked, died, cwd, saves, mover, provided } = ended;
         self.leave_mark(died);
-        self.change(|worker| (worker.end, worker.settled) = (Some(end), mover.is_none()));
+        let more = mover.is_some() || self.order.outputs.is_some() || provided.is_some();
+        self.change(|worker| (worker.end, worker.settled) = (Some(end), !more));
+        let mut is_saved = true;
         if let Some(mover) = mover {
-            self.last_save(mover, &saves, asked).await;
+            is_saved = self.last_save(mover, &saves, asked).await;
+        }
+        is_saved &= self.bring_back(&cwd, asked).await;
+        if provided.is_some() && is_saved && self.order.rank == 0 {
+            // A copy for this stint alone; what of it was to stay is in a store.
+            let _ = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(cwd)).await;
+        }
+        if more {
             self.change(|worker| worker.settled = true);
         }
     }
 
     /// Prepares, runs and ends the program, with everything below it. Fails with the end of a worker whose program never ran.
     async fn run_program(&mut self) -> Result<EndedProgram, WorkerEnd> {
-        let (cwd, saves) = self.prepare_folder().await?;
-        // A fresh copy holds nothing of the user's under the checkpoint directory.
-        let foreign: BTreeSet<PathBuf> = match self.order.fresh_folder {
-            true => BTreeSet::new(),
-            false => self.order.foreign.iter().map(PathBuf::from).collect(),
-        };
         if self.order.rank > 0 {
             self.wait_for_rank_0().await;
         }
+        let Folders { cwd, saves, provided } = self.prepare_folder().await?;
+        // A fresh copy holds nothing of the user's under the checkpoint directory.
+        let foreign: BTreeSet<PathBuf> = match self.order.fresh_folder || provided.is_some() {
+            true => BTreeSet::new(),
+            false => self.order.foreign.iter().map(PathBuf::from).collect(),
+        };
         let checkpoints = self.restore(&saves, &foreign).await?;
         // A stop that came during the restore: nothing ran, so nothing is to be saved.
         if self.told.try_recv().is_ok() {
@@ -74,6 +88,6 @@ impl WorkerRun {
             moving.mover.on_clean_end().await;
         }
         self.report_progress(&mut reader, began);
-        Ok(EndedProgram { end, asked, died, saves, mover })
+        Ok(EndedProgram { end, asked, died, cwd, saves, mover, provided })
     }
 }

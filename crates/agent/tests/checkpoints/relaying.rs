@@ -50,7 +50,7 @@ async fn greet(mut stream: UnixStream, store: String) {
     }
     assert_eq!(opening, format!("job {JOB}").into_bytes());
     stream.write_all(b"ok\n").await.unwrap();
-    windfall_agent::serve_relay(stream, &store, JOB, false).await.unwrap();
+    windfall_agent::serve_relay(stream, &store, JOB, false, windfall_agent::Access::ReadAndWrite).await.unwrap();
 }
 
 #[test]

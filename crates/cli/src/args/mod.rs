@@ -79,6 +79,8 @@ pub enum Command {
     Attach(JobArgs),
     /// Show what a job's program printed
     Logs(LogsArgs),
+    /// Bring back what a job's program left: the files that its job file names as `outputs`
+    Get(GetArgs),
     /// Cancel a job: it may save, then it ends
     Cancel(JobArgs),
     /// Go on from what an ended job has saved, as a new job with a budget of its own
@@ -227,6 +229,18 @@ pub struct LogsArgs {
     /// Which worker of a gang
     #[arg(long, default_value_t = 0)]
     pub rank: u32,
+}
+
+/// What a job left.
+#[derive(Debug, Args)]
+pub struct GetArgs {
+    /// Its number or its name
+    pub job: String,
+    /// Only this file or folder of what it left
+    pub path: Option<PathBuf>,
+    /// The folder that takes the files [default: the present one]
+    #[arg(long, value_name = "FOLDER")]
+    pub into: Option<PathBuf>,
 }
 
 /// A job's decisions.

@@ -8,6 +8,7 @@ mod facts;
 mod for_sale;
 mod init;
 mod jobs;
+mod luggage;
 mod nodes;
 mod offers;
 mod pages;
@@ -125,6 +126,7 @@ async fn client_command(here: &Here, command: Command) -> Result<Code, Failure> 
         Command::Attach(args) => watch::attach(here, &args).await,
         Command::Jobs(args) => jobs::jobs(here, &args).await,
         Command::Logs(args) => jobs::logs(here, &args).await,
+        Command::Get(args) => luggage::get(here, &args).await,
         Command::Cancel(args) => jobs::cancel(here, &args).await,
         Command::Resume(args) => watch::resume(here, &args).await,
         Command::Budget(args) => jobs::budget(here, &args).await,

@@ -1,10 +1,12 @@
 //! Submitting a job and watching it until it ends, or until the watcher has seen enough.
 
 use super::jobs::ask_about;
+use super::luggage;
 use crate::args::{AcceptArgs, JobArgs, ResumeArgs, RunArgs, SubmitArgs};
 use crate::bill;
 use crate::here::Here;
 use crate::live::View;
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -55,13 +57,20 @@ pub async fn resume(here: &Here, args: &ResumeArgs) -> Result<Code, Failure> {
     };
     let client = here.client();
     let id = ask_about(&client, &args.job).await?;
+    let mut env = environment();
     let (spec, deadline_in, notes) = match read {
-        Some(read) => (read.spec, read.deadline_in, read.notes),
+        Some(mut read) => {
+            luggage::find_secrets(&read, &mut env)?;
+            read.notes.extend(pack(here, &client, &mut read.spec, read.workdir.as_deref(), &env).await?);
+            (read.spec, read.deadline_in, read.notes)
+        }
         None => {
             let before: JobAnswer = client.get(&format!("/v1/jobs/{id}")).await?;
             let spec: JobSpec = client.get(&format!("/v1/jobs/{id}/spec")).await?;
             // As much time as it had in the beginning.
             let deadline_in = spec.deadline.map(|deadline| deadline - before.job.submitted_at);
+            luggage::check_secrets(&spec, &env)?;
+            luggage::still_there(here, &spec, &env).await?;
             (spec, deadline_in, Vec::new())
         }
     };
@@ -69,7 +78,7 @@ pub async fn resume(here: &Here, args: &ResumeArgs) -> Result<Code, Failure> {
         key: key(),
         spec,
         deadline_in,
-        env: environment(),
+        env,
         wait: args.accept.wait,
         with_files: args.accept.with_files,
         own_files: false,
@@ -97,12 +106,29 @@ fn read(here: &Here, file: &Path) -> Result<jobfile::Read, Failure> {
 }
 
 async fn send(here: &Here, client: &Client, file: &Path, accept: AcceptArgs) -> Result<(Hello, Accepted), Failure> {
-    let read = read(here, file)?;
-    let (spec, deadline_in, env) = (read.spec, read.deadline_in, environment());
+    let mut read = read(here, file)?;
+    let mut env = environment();
+    luggage::find_secrets(&read, &mut env)?;
+    read.notes.extend(pack(here, client, &mut read.spec, read.workdir.as_deref(), &env).await?);
+    let (spec, deadline_in) = (read.spec, read.deadline_in);
     let AcceptArgs { wait, with_files } = accept;
     let submission =
         Submission { key: key(), spec, deadline_in, env, wait, with_files, own_files: false, continues: None };
     hand_in(here, client, submission, read.notes).await
+}
+
+/// Sends a job's folder along, if it says so.
+async fn pack(
+    here: &Here,
+    client: &Client,
+    spec: &mut JobSpec,
+    workdir: Option<&Path>,
+    env: &BTreeMap<String, String>,
+) -> Result<Vec<String>, Failure> {
+    let Some(workdir) = workdir else { return Ok(Vec::new()) };
+    // The default store is in the state directory, which a server makes.
+    client.ensure().await?;
+    luggage::send(here, workdir, spec, env).await
 }
 
 async fn hand_in(
@@ -115,6 +141,7 @@ async fn hand_in(
     // Asked twice it is one job: the server knows it by its key.
     let mut accepted: Accepted = client.submit(&submission).await?;
     accepted.notes.splice(..0, notes);
+    luggage::clear(here, client, &submission.spec, &submission.env).await;
     if !here.json {
         for note in &accepted.notes {
             eprintln!("note: {note}");

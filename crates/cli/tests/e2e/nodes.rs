@@ -8,11 +8,11 @@ use rustix::process::Signal;
 use std::time::Duration;
 
 /// A port that nobody has at this moment.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     std::net::TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port()
 }
 
-fn up(testbed: &Testbed, port: u16, dead_man: &str) {
+pub fn up(testbed: &Testbed, port: u16, dead_man: &str) {
     testbed.run(&["up", "--listen", &format!("0.0.0.0:{port}"), "--dead-man", dead_man]).ends_with(0);
 }
 
@@ -26,7 +26,7 @@ fn state_of(testbed: &Testbed, name: &str) -> Option<String> {
     Some(node["state"].as_str().unwrap().to_owned())
 }
 
-fn join(testbed: &Testbed, far: &mut Far, port: u16, name: &str) {
+pub fn join(testbed: &Testbed, far: &mut Far, port: u16, name: &str) {
     far.start_agent(port, Some(&token(testbed, name)));
     eventually("it is ready", || state_of(testbed, name).as_deref() == Some("ready"));
 }
@@ -50,7 +50,7 @@ fn submit(testbed: &Testbed, out: &str) -> u64 {
     testbed.finish(submit).ends_with(0).json()["id"].as_u64().unwrap()
 }
 
-fn output(testbed: &Testbed, id: u64) -> String {
+pub fn output(testbed: &Testbed, id: u64) -> String {
     testbed.run(&["logs", &id.to_string()]).ends_with(0).out
 }
 

@@ -166,10 +166,10 @@ pub async fn serve_node(settings: NodeSettings, joined: impl FnOnce(&str, &Inven
         peer: Mutex::default(),
     });
     let of_daemon = Arc::clone(&daemon);
-    let open = move |workload| {
+    let open = move |what| {
         let daemon = Arc::clone(&of_daemon);
         async move {
-            let opened = daemon.open(Purpose::Store { workload }).await;
+            let opened = daemon.open(Purpose::Store(what)).await;
             opened.map(|(stream, ..)| stream).map_err(|error| error.to_string())
         }
     };

@@ -3,7 +3,7 @@
 
 use super::output;
 use super::protocol::{
-    Beat, Heard, Hello, MOST_HELLO, NotWelcome, OnNode, PROTOCOL, Purpose, ToNode, ToServer, Welcome,
+    Beat, Heard, Hello, InStore, MOST_HELLO, NotWelcome, OnNode, PROTOCOL, Purpose, ToNode, ToServer, Welcome,
 };
 use super::registry::{NodeRecord, Registry, is_node_name};
 use crate::net::{Fingerprint, Identity, JoinToken, Message, Peer, acceptor, node_key, receive, send};
@@ -63,11 +63,11 @@ pub trait JobsOfNodes: Send + Sync {
     /// The file that takes what a worker prints; none where it is not one of this node's.
     fn output_of(&self, node: &str, stint: StintId, rank: u32) -> Option<PathBuf>;
 
-    /// Whether a job runs on a node, and keeps its checkpoints where only the server can reach them.
+    /// Whether a job runs on a node.
     fn has_store_of(&self, node: &str, job: WorkloadId) -> bool;
 
-    /// Serves the checkpoints of that job until the stream ends, or the job runs there no longer.
-    async fn serve_store(&self, node: &str, job: WorkloadId, stream: NodeStream);
+    /// Serves what the store has of that job until the stream ends, or the job runs there no longer.
+    async fn serve_store(&self, node: &str, what: InStore, stream: NodeStream);
 }
 
 /// A node that was there since this server began.
@@ -230,11 +230,11 @@ impl Hub {
         };
         let dead_man_ms = self.dead_man.as_millis() as u64;
         send(&mut stream, &Message::of(&Welcome::Welcome { name: name.clone(), dead_man_ms })).await?;
-        if let (Purpose::Store { workload }, Some(jobs)) = (&hello.purpose, self.jobs.get().cloned()) {
-            let (job, open) = (*workload, self.stores_of(&name));
+        if let (Purpose::Store(what), Some(jobs)) = (&hello.purpose, self.jobs.get().cloned()) {
+            let (what, open) = (*what, self.stores_of(&name));
             let Ok(permit) = open.try_acquire_owned() else { return Ok(None) };
             tokio::spawn(async move {
-                jobs.serve_store(&name, job, stream).await;
+                jobs.serve_store(&name, what, stream).await;
                 drop(permit);
             });
             return Ok(None);
@@ -275,7 +275,7 @@ impl Hub {
         let known = self.registry.by_key(key);
         let (joins, inventory) = match &hello.purpose {
             Purpose::Serve { joins, inventory } => (joins, inventory),
-            Purpose::Store { workload } => {
+            Purpose::Store(InStore { workload, .. }) => {
                 let node = known.ok_or(NotWelcome::Unknown)?.name;
                 let is_its = self.jobs.get().is_some_and(|jobs| jobs.has_store_of(&node, *workload));
                 return if is_its { Ok(node) } else { Err(NotWelcome::NotItsJob { job: workload.0 }) };

@@ -11,7 +11,7 @@ mod relay;
 
 pub use daemon::{NodeError, NodeSettings, serve_node};
 pub use hub::{Hub, JobsOfNodes, NodeStanding, NodeStream};
-pub use protocol::NotWelcome;
+pub use protocol::{InStore, NotWelcome, StorePart};
 pub use registry::{NodeRecord, TOKEN_LIVES, is_node_name};
 
 pub(crate) use hub::Life;

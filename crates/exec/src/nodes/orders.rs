@@ -1,11 +1,12 @@
 //! An order as it is carried out on a node: what it names on the server's disk is elsewhere here.
 
 use super::output;
+use super::protocol::{InStore, StorePart};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use windfall_core::worker::StartOrder;
+use windfall_core::worker::{OutputsOrder, ParcelOrder, Provision, StartOrder};
 use windfall_core::{StintId, WorkloadId};
 
 /// Variables that a program has from the machine that it runs on, unless its job names them.
@@ -62,17 +63,29 @@ pub(super) fn here(order: StartOrder, state: &Path, machine: &BTreeMap<String, S
     StartOrder {
         output: folder.join(output::name_of(order.stint, order.rank)).to_string_lossy().into_owned(),
         checkpoint_dir: order.checkpoint_dir.map(moved),
-        checkpoint_store: store(order.checkpoint_store, state, order.stint),
+        checkpoint_store: store(order.checkpoint_store, state, order.stint, StorePart::Checkpoints),
+        provision: order.provision.map(|provision| Provision {
+            place: state.join("folders").to_string_lossy().into_owned(),
+            parcel: ParcelOrder {
+                store: store(provision.parcel.store, state, order.stint, StorePart::Folder),
+                ..provision.parcel
+            },
+            ..provision
+        }),
+        outputs: order.outputs.map(|outputs| OutputsOrder {
+            store: store(outputs.store, state, order.stint, StorePart::Outputs),
+            ..outputs
+        }),
         env,
         ..order
     }
 }
 
 /// A directory is on the server; other stores are reached from everywhere.
-fn store(address: String, state: &Path, stint: StintId) -> String {
+fn store(address: String, state: &Path, stint: StintId, part: StorePart) -> String {
     let is_directory = address.starts_with('/') || address.starts_with("file:");
     match is_directory {
-        true => format!("relay:{}#{}", relay_socket(state).display(), stint.workload.0),
+        true => format!("relay:{}#{}", relay_socket(state).display(), InStore { workload: stint.workload, part }),
         false => address,
     }
 }
@@ -80,6 +93,7 @@ fn store(address: String, state: &Path, stint: StintId) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use windfall_core::CheckpointId;
 
     #[test]
     fn a_lease_says_for_which_jobs_it_was_started() {
@@ -99,6 +113,21 @@ mod tests {
             checkpoint_store: "/srv/checkpoints".to_owned(),
             folder: "/home/ada/work".to_owned(),
             env: [("LANG".to_owned(), "de".to_owned())].into(),
+            provision: Some(Provision {
+                place: "/srv/folders".to_owned(),
+                parcel: ParcelOrder {
+                    store: "/srv/checkpoints".to_owned(),
+                    key: "folders/a".to_owned(),
+                    name: CheckpointId { epoch: 1, seq: 4 },
+                    content: "c".to_owned(),
+                },
+                setup: Some("make".to_owned()),
+            }),
+            outputs: Some(OutputsOrder {
+                store: "/srv/checkpoints".to_owned(),
+                key: "abc.outputs".to_owned(),
+                paths: vec!["out".to_owned()],
+            }),
             ..StartOrder::of(stint, 1, 2)
         };
         let machine = [("PATH", "/bin"), ("LANG", "C"), ("SECRET", "x")];
@@ -107,6 +136,14 @@ mod tests {
         assert_eq!(here.output, "/node/jobs/7/output-7-0-2-1.log");
         assert_eq!(here.checkpoint_dir.as_deref(), Some("/node/jobs/7/saves-2"));
         assert_eq!(here.checkpoint_store, "relay:/node/relay.sock#7");
+        let provision = here.provision.expect("as ordered");
+        assert_eq!((provision.place.as_str(), provision.setup.as_deref()), ("/node/folders", Some("make")));
+        assert_eq!(provision.parcel.store, "relay:/node/relay.sock#7/folder");
+        assert_eq!(here.outputs.expect("as ordered").store, "relay:/node/relay.sock#7/outputs");
+        for text in ["7", "7/folder", "7/outputs"] {
+            assert_eq!(text.parse::<InStore>().map(|what| what.to_string()).as_deref(), Ok(text));
+        }
+        assert!(["", "x", "7/", "7/other", "/folder"].iter().all(|text| text.parse::<InStore>().is_err()));
         assert_eq!(here.folder, "/home/ada/work");
         let env: Vec<(&str, &str)> = here.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         assert_eq!(env, [("LANG", "de"), ("PATH", "/bin")], "and nothing else of the machine");

@@ -2,11 +2,13 @@
 
 use crate::machines::Inventory;
 use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
 use windfall_core::worker::{AgentRequest, AgentView};
 use windfall_core::{LeaseId, StintId, WorkloadId};
 
 /// Changed when what is said changes in a way that the other side must know of.
-pub(crate) const PROTOCOL: u32 = 1;
+pub(crate) const PROTOCOL: u32 = 2;
 /// The longest first message: whoever sends it may be anybody.
 pub(crate) const MOST_HELLO: usize = 64 << 10;
 
@@ -31,8 +33,57 @@ pub(crate) enum Purpose {
         joins: Option<Joins>,
         inventory: Inventory,
     },
-    /// The checkpoints of a job that runs there: after the welcome the stream is the store's.
-    Store { workload: WorkloadId },
+    /// What the server's store has of a job that runs there: after the welcome the stream is the store's.
+    Store(InStore),
+}
+
+/// What a node may have of the server's store. Written as `7`, `7/folder` or `7/outputs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InStore {
+    pub workload: WorkloadId,
+    #[serde(default)]
+    pub part: StorePart,
+}
+
+/// Which part of what a store has of a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StorePart {
+    #[default]
+    Checkpoints,
+    /// The folder that it was submitted from. Other jobs have the same one.
+    Folder,
+    /// What it brings back.
+    Outputs,
+}
+
+impl StorePart {
+    const ALL: [StorePart; 3] = [StorePart::Checkpoints, StorePart::Folder, StorePart::Outputs];
+
+    fn suffix(self) -> &'static str {
+        match self {
+            StorePart::Checkpoints => "",
+            StorePart::Folder => "/folder",
+            StorePart::Outputs => "/outputs",
+        }
+    }
+}
+
+impl fmt::Display for InStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.workload.0, self.part.suffix())
+    }
+}
+
+impl FromStr for InStore {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<InStore, String> {
+        let (number, suffix) = text.split_at(text.find('/').unwrap_or(text.len()));
+        let part = StorePart::ALL.into_iter().find(|part| part.suffix() == suffix);
+        let read = number.parse().ok().zip(part).map(|(number, part)| InStore { workload: WorkloadId(number), part });
+        read.ok_or_else(|| format!("not what a store has of a job: {text}"))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

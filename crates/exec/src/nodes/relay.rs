@@ -1,6 +1,7 @@
 //! The socket on which agents of this node reach checkpoints that only the server can: each connection is piped to one of
 //! its own to the server, which knows whose checkpoints a node may have.
 
+use super::protocol::InStore;
 use std::future::Future;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -8,17 +9,16 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
-use windfall_core::WorkloadId;
 
 /// How long an agent may take to say what it wants.
 const OPENING: Duration = Duration::from_secs(10);
 /// The longest way to say it.
 const MOST_OPENING: u64 = 1 << 10;
 
-/// Takes agents on this socket for ever. Each names its job; `open` gives a stream to the store of that, or says why not.
+/// Takes agents on this socket for ever. Each says what it wants; `open` gives a stream to that, or says why not.
 pub(super) fn listen<O, F, S>(socket: &Path, open: O) -> io::Result<tokio::task::JoinHandle<()>>
 where
-    O: Fn(WorkloadId) -> F + Clone + Send + 'static,
+    O: Fn(InStore) -> F + Clone + Send + 'static,
     F: Future<Output = Result<S, String>> + Send,
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
@@ -45,7 +45,7 @@ where
 
 async fn pipe<O, F, S>(stream: UnixStream, open: O) -> io::Result<()>
 where
-    O: Fn(WorkloadId) -> F,
+    O: Fn(InStore) -> F,
     F: Future<Output = Result<S, String>>,
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -54,8 +54,8 @@ where
     let mut opening = (&mut stream).take(MOST_OPENING);
     tokio::time::timeout(OPENING, opening.read_line(&mut line)).await.map_err(io::Error::other)??;
     let opened = match line.trim().parse() {
-        Ok(job) => open(WorkloadId(job)).await,
-        Err(_) => Err(format!("no job: {}", line.trim())),
+        Ok(what) => open(what).await,
+        Err(why) => Err(why),
     };
     let mut far = match opened {
         Ok(far) => far,

@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use windfall_core::pool::Health;
 use windfall_core::{LeaseId, Market, NanoUsd, Offer, OfferId, Span, StintId, Time, Want, WorkloadId};
 use windfall_exec::{
-    Accelerator, AgentLink, Engine, EngineServer, Hub, Interrupt, Inventory, JobsOfNodes, LocalLink, Machines,
+    Accelerator, AgentLink, Engine, EngineServer, Hub, InStore, Interrupt, Inventory, JobsOfNodes, LocalLink, Machines,
     NodeSettings, NodeStream, RemoteEngine, Replay, Simulated, Stated, WorldClock, serve_node,
 };
 
@@ -186,13 +186,21 @@ impl JobsOfNodes for StageJobs {
         true
     }
 
-    async fn serve_store(&self, _node: &str, job: WorkloadId, stream: NodeStream) {
+    async fn serve_store(&self, _node: &str, what: InStore, stream: NodeStream) {
+        let job = what.workload;
         // Jobs that share a lease have folders of their own, and some of them a store.
         let shares = self.work.join(format!("job-{}", job.0)).exists();
         let key = if shares { format!("job-{}", job.0) } else { "job".to_owned() };
         let own = self.work.join(format!("store-{}", job.0));
         let store = if own.exists() { own } else { self.work.join("store") };
-        let _ = windfall_agent::serve_relay(stream, &store.display().to_string(), &key, false).await;
+        let _ = windfall_agent::serve_relay(
+            stream,
+            &store.display().to_string(),
+            &key,
+            false,
+            windfall_agent::Access::ReadAndWrite,
+        )
+        .await;
     }
 }
 

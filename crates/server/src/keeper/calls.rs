@@ -4,7 +4,7 @@
 use super::{Keeper, Report};
 use crate::archive::Archive;
 use crate::cycle::Gone;
-use crate::dispatch::{self, Performed, Task};
+use crate::dispatch::{self, Performed, SECRETS, Task};
 use crate::engines::{Engines, in_time};
 use crate::folders;
 use crate::home::{Home, log};
@@ -161,8 +161,14 @@ async fn equipped(
     let Some((id, key)) = job else { return Ok(task) };
     match archive.notes(*id, key).await {
         Ok(notes) => {
-            task.equip(&notes, |lease| elsewhere.contains(&lease));
-            Ok(task)
+            let offered = |name: &str| std::env::var(format!("{SECRETS}{name}")).ok();
+            match task.equip(&notes, |lease| elsewhere.contains(&lease), offered) {
+                Ok(()) => Ok(task),
+                Err(why) => {
+                    log(&format!("job {id} cannot be started: {why}"));
+                    Err(task.never_equipped(&why))
+                }
+            }
         }
         Err(NotesError::StoreAway(error)) => {
             log(&format!("job {id} waits for its notes: {}", with_causes(&error)));

@@ -37,7 +37,7 @@ use super::error::{Cause, CheckpointError, Culprit, Result, blocking};
 use connection::{Connection, NotOpened, Went};
 use wire::{Answer, BODY_MAX, Operation, Outcome, PIECE, Request, Sent, garbled, read_body, read_exact};
 
-pub use serve::serve_relay;
+pub use serve::{Access, serve_relay};
 
 /// How long an operation may go without any progress.
 const QUIET: Duration = Duration::from_secs(60);

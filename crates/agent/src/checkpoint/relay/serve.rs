@@ -31,13 +31,22 @@ const NAME_MAX: usize = 255;
 /// A file system's words, cut to what surely fits in a frame.
 const WORDS_MAX: usize = 4 << 10;
 
-/// Answers the operations of an agent on the checkpoints of job `job_key` in the directory `store`, until the stream
-/// ends. `saved_before`: this job has saved, so a missing directory is a store that is away, not a new one.
+/// What an agent may do with what it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    ReadAndWrite,
+    /// Others have it too.
+    ReadOnly,
+}
+
+/// Answers the operations of an agent on what is kept under a key in the directory `store`, until the stream ends.
+/// `saved_before`: something was kept there, so a missing directory is a store that is away, not a new one.
 pub async fn serve_relay<S: AsyncRead + AsyncWrite + Unpin + Send>(
     stream: S,
     store: &str,
     job_key: &str,
     saved_before: bool,
+    access: Access,
 ) -> Result<()> {
     let invalid = |why: String| std::io::Error::new(ErrorKind::InvalidInput, why);
     let path = match StoreAddress::read(store, []) {
@@ -49,7 +58,14 @@ pub async fn serve_relay<S: AsyncRead + AsyncWrite + Unpin + Send>(
         return Err(invalid(format!("not a job's key: {job_key}")));
     }
     let stream = BufReader::new(stream);
-    Session { stream, base: path.join(job_key), saved_before, seen: saved_before }.run().await
+    Session { stream, base: path.join(job_key), saved_before, seen: saved_before, access }.run().await
+}
+
+impl Access {
+    fn allows(self, operation: &Operation) -> std::result::Result<(), String> {
+        let reads = matches!(operation, Operation::Fetch { .. } | Operation::Get { .. } | Operation::List { .. });
+        if reads || self == Access::ReadAndWrite { Ok(()) } else { Err("it may only be read".to_owned()) }
+    }
 }
 
 /// One agent's stream.
@@ -57,6 +73,7 @@ struct Session<S> {
     stream: BufReader<S>,
     base: PathBuf,
     saved_before: bool,
+    access: Access,
     /// What the answer to the operation at hand says.
     seen: bool,
 }
@@ -75,7 +92,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         while !self.stream.fill_buf().await?.is_empty() {
             let Request { seen, operation } = read_frame(&mut self.stream, QUIET).await?;
             self.seen = self.saved_before || seen;
-            if let Err(why) = check(&operation) {
+            let allowed = check(&operation).and_then(|()| self.access.allows(&operation));
+            if let Err(why) = allowed {
                 self.tell(failed(refused(&why))).await?;
                 self.linger().await;
                 return Err(garbled(why));

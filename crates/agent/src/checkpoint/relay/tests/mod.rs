@@ -125,7 +125,7 @@ async fn relay(mut agent: UnixStream, store: String, faults: Arc<Faults>) {
     agent.write_all(b"ok\n").await.unwrap();
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     // Spawned, which also shows that it may move between threads.
-    tokio::spawn(async move { serve_relay(theirs, &store, JOB, false).await });
+    tokio::spawn(async move { serve_relay(theirs, &store, JOB, false, Access::ReadAndWrite).await });
     let (mut from_server, mut to_server) = tokio::io::split(ours);
     let (mut up, mut down) = (vec![0; 8 << 10], vec![0; 8 << 10]);
     loop {

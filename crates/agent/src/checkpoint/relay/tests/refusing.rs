@@ -64,7 +64,7 @@ fn bodies_that_are_too_large_for_memory_are_refused() {
 fn served(store: &Path) -> (DuplexStream, tokio::task::JoinHandle<io::Result<()>>) {
     let (ours, theirs) = tokio::io::duplex(1 << 20);
     let store = store.to_str().unwrap().to_owned();
-    (ours, tokio::spawn(async move { serve_relay(theirs, &store, JOB, false).await }))
+    (ours, tokio::spawn(async move { serve_relay(theirs, &store, JOB, false, Access::ReadAndWrite).await }))
 }
 
 /// What the server answers to these bytes, and how it ends when no more come.
@@ -149,7 +149,7 @@ fn only_a_directory_is_relayed() {
         let dir = server.dir.path().to_str().unwrap();
         for (store, job) in [("s3://bucket/x", JOB), ("relay:/s#x", JOB), ("", JOB), (dir, "../x"), (dir, "")] {
             let (_ours, theirs) = tokio::io::duplex(64);
-            let error = serve_relay(theirs, store, job, false).await.unwrap_err();
+            let error = serve_relay(theirs, store, job, false, Access::ReadAndWrite).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{store} {job}");
         }
     });

@@ -1,0 +1,127 @@
+//! Parcels: what a folder held at one moment, whole on the store and never changed. A job's folder goes to its machines as
+//! one, and what the job leaves comes back as one. Parcels under one key share the files that did not change between them;
+//! they are manifests like those of checkpoints, without stints and fences.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::error::{CheckpointError, Result, blocking};
+use super::manifest::{Manifest, Ref};
+use super::names::{blob_key, manifest_key, now_ms, token};
+use super::save::Saved;
+use super::tree::Snapshot;
+use super::{Checkpoints, Pruned, Stint, unpack};
+
+/// How often another name is tried when somebody packs the same folder at the same time.
+const TRIES: u32 = 20;
+/// The newest parcels always stay: whoever packed one may not have said yet that it is used.
+const NEWEST: usize = 8;
+/// Nothing younger is discarded, for the same reason.
+const YOUNG_MS: u64 = 24 * 3_600_000;
+
+impl Checkpoints {
+    /// Stores a snapshot as the newest parcel of an epoch. One that the newest parcel equals is not stored again.
+    pub async fn pack(&self, epoch: u64, snapshot: &Snapshot) -> Result<Saved> {
+        let _one = self.writing.lock().await;
+        let mut tries = TRIES;
+        loop {
+            let names = self.names().await?;
+            self.begin_from(epoch, &names).await?;
+            let last = names.iter().rfind(|name| name.epoch == epoch).map_or(0, |name| name.seq);
+            let stint = Stint { epoch, began_from: None };
+            match self.save_as(stint, Ref::new(epoch, last + 1), snapshot, None).await {
+                Err(CheckpointError::Taken { .. }) if tries > 1 => tries -= 1,
+                saved => return saved,
+            }
+        }
+    }
+
+    /// What the newest parcel has need not be sent; another epoch's counts as another content.
+    async fn begin_from(&self, epoch: u64, names: &[Ref]) -> Result<()> {
+        let mut newest: Option<Manifest> = None;
+        for &name in names.iter().rev() {
+            if let Some(Ok(manifest)) = self.read_manifest(name).await? {
+                newest = Some(manifest);
+                break;
+            }
+        }
+        let mut known = self.known();
+        known.content = newest.as_ref().filter(|it| it.name.epoch == epoch).map(|it| (it.name, it.content()));
+        let files = newest.map(|manifest| manifest.files).unwrap_or_default();
+        known.replace(files.into_iter().map(|entry| (entry.path.to_path(), None, entry)));
+        Ok(())
+    }
+
+    /// The newest parcel; none where there is no whole one.
+    pub async fn newest_parcel(&self) -> Result<Option<Ref>> {
+        for name in self.names().await?.into_iter().rev() {
+            if let Some(Ok(_)) = self.read_manifest(name).await? {
+                return Ok(Some(name));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Brings a parcel into a folder that holds nothing else, or what of it `wanted` takes, and tells how many files that were.
+    pub async fn unpack(&self, name: Ref, into: &Path, wanted: &(dyn Fn(&Path) -> bool + Sync)) -> Result<usize> {
+        let gone =
+            |why: String| CheckpointError::Task(format!("parcel {name} of {} cannot be used: {why}", self.job_key));
+        let mut manifest = match self.read_manifest(name).await? {
+            Some(Ok(manifest)) => manifest,
+            Some(Err(why)) => return Err(gone(why)),
+            None => return Err(gone("it is not in the store".to_owned())),
+        };
+        manifest.files.retain(|file| wanted(&file.path.to_path()));
+        manifest.links.retain(|link| wanted(&link.path.to_path()));
+        manifest.dirs.retain(|dir| wanted(&dir.path.to_path()));
+        let (files, into) = (manifest.files.len() + manifest.links.len(), into.to_owned());
+        let draft = into.join(format!("{}{}", unpack::DRAFT, token()));
+        if let Err(why) = self.fetch_all(&manifest, &into, &draft).await? {
+            return Err(gone(why));
+        }
+        blocking(move || unpack::move_in(&into, &draft, Some(&manifest), &BTreeSet::new())).await?;
+        Ok(files)
+    }
+
+    /// Deletes parcels that nobody uses any more, but for young ones and the newest few.
+    pub async fn discard(&self, used: &BTreeSet<Ref>) -> Result<Pruned> {
+        let _one = self.writing.lock().await;
+        let names = self.names().await?;
+        // Blobs are listed before the manifests are read: one that appears later is nobody's left-over.
+        let blobs = self.depot.list("blobs").await?;
+        let newest = names.len().saturating_sub(NEWEST);
+        let (mut kept, mut dropped) = (Vec::new(), Vec::new());
+        for (n, &name) in names.iter().enumerate() {
+            match self.read_manifest(name).await? {
+                Some(Ok(manifest)) => {
+                    let is_young = now_ms().saturating_sub(manifest.at_ms) < YOUNG_MS;
+                    let stays = n >= newest || is_young || used.contains(&name);
+                    if stays { kept.push(manifest) } else { dropped.push(name) }
+                }
+                // What it needs is not known, so its blobs are not either.
+                Some(Err(_)) => return Ok(Pruned::default()),
+                None => {}
+            }
+        }
+        if dropped.is_empty() {
+            return Ok(Pruned::default());
+        }
+        self.depot.delete(dropped.iter().map(|&name| manifest_key(name)).collect()).await?;
+        self.depot.flush("manifests").await?;
+        let needed: BTreeSet<&str> =
+            kept.iter().flat_map(|it| it.files.iter().map(|file| file.blob.as_str())).collect();
+        // A blob of a parcel that is being packed now has no manifest yet, and a higher number than all that are kept.
+        let last = kept.iter().map(|manifest| manifest.name).max().unwrap_or(Ref::new(0, 0));
+        let is_spare = |blob: &String| !needed.contains(blob.as_str()) && name_in(blob).is_some_and(|of| of <= last);
+        let spare: Vec<String> = blobs.into_iter().filter(is_spare).collect();
+        self.known().forget(|blob| spare.iter().any(|gone| gone == blob));
+        self.depot.delete(spare.iter().map(|blob| blob_key(blob)).collect()).await?;
+        Ok(Pruned { checkpoints: dropped.len(), blobs: spare.len() })
+    }
+}
+
+/// The parcel that a blob was sent for.
+fn name_in(blob: &str) -> Option<Ref> {
+    let mut parts = blob.split('-');
+    Some(Ref::new(parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}

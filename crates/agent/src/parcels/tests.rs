@@ -1,0 +1,178 @@
+use super::*;
+
+struct Stage {
+    dir: tempfile::TempDir,
+}
+
+impl Stage {
+    fn new() -> Stage {
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir_all(dir.path().join("project")).expect("made");
+        Stage { dir }
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.dir.path().join("project")
+    }
+
+    fn store(&self) -> String {
+        self.dir.path().join("store").to_string_lossy().into_owned()
+    }
+
+    fn write(&self, path: &str, content: &str) {
+        let path = self.folder().join(path);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        std::fs::write(path, content).expect("written");
+    }
+
+    async fn send(&self) -> Packed {
+        let (key, env) = (folder_key("ada", &self.folder()), BTreeMap::new());
+        send_folder(&self.store(), &key, &env, &self.folder(), vec!["out".into()]).await.expect("sent")
+    }
+
+    /// The files of a parcel, with what is in them.
+    async fn unpacked(&self, parcel: &Parcel) -> BTreeMap<String, String> {
+        let into = tempfile::tempdir().expect("a folder");
+        let parcels = open(&self.store(), &parcel.key, &BTreeMap::new()).expect("opened");
+        let name = Ref::new(parcel.name.epoch, parcel.name.seq);
+        parcels.unpack(name, into.path(), &|_| true).await.expect("unpacked");
+        contents(into.path())
+    }
+}
+
+fn contents(folder: &Path) -> BTreeMap<String, String> {
+    let paths = crate::checkpoint::paths_in(folder).expect("listed");
+    let file = |path: PathBuf| {
+        let text = std::fs::read_to_string(folder.join(&path)).ok()?;
+        Some((path.to_string_lossy().into_owned(), text))
+    };
+    paths.into_iter().filter_map(file).collect()
+}
+
+#[tokio::test]
+async fn a_folder_arrives_without_what_its_ignore_files_name() {
+    let stage = Stage::new();
+    for path in ["train.py", "src/model.py", "data/big.bin", "src/cache/x", "out/model", ".git/config", "a.log"] {
+        stage.write(path, path);
+    }
+    stage.write(".gitignore", "data/\n*.log\n");
+    stage.write("src/.gitignore", "/cache\n!keep.log\n");
+    stage.write("src/keep.log", "kept");
+    let packed = stage.send().await;
+    let files = stage.unpacked(&packed.parcel).await;
+    let names: Vec<&str> = files.keys().map(String::as_str).collect();
+    assert_eq!(names, [".gitignore", "src/.gitignore", "src/keep.log", "src/model.py", "train.py"]);
+    assert_eq!((packed.parcel.files, files["train.py"].as_str()), (5, "train.py"));
+
+    stage.write(IGNORE, "*.py\n");
+    let files = stage.unpacked(&stage.send().await.parcel).await;
+    assert!(files.contains_key("data/big.bin") && !files.contains_key("train.py"), "only its own file counts then");
+}
+
+#[tokio::test]
+async fn what_did_not_change_is_not_sent_again() {
+    let stage = Stage::new();
+    stage.write("large", &"x".repeat(1 << 20));
+    stage.write("small", "one");
+    let first = stage.send().await;
+    assert_eq!(first.bytes_sent, (1 << 20) + 3);
+    let again = stage.send().await;
+    assert_eq!((again.bytes_sent, &again.parcel), (0, &first.parcel), "it is the same parcel");
+    stage.write("small", "two!");
+    let changed = stage.send().await;
+    assert_eq!(changed.bytes_sent, 4);
+    assert!(changed.parcel.name > first.parcel.name && changed.parcel.content != first.parcel.content);
+    assert_eq!(stage.unpacked(&first.parcel).await["small"], "one", "the one before is as it was");
+    assert_eq!(stage.unpacked(&changed.parcel).await["small"], "two!");
+}
+
+#[tokio::test]
+async fn a_parcel_holds_modes_links_and_empty_folders() {
+    use std::os::unix::fs::PermissionsExt;
+    let stage = Stage::new();
+    stage.write("run.sh", "#!/bin/sh");
+    std::fs::set_permissions(stage.folder().join("run.sh"), PermissionsExt::from_mode(0o750)).expect("set");
+    std::fs::create_dir(stage.folder().join("empty")).expect("made");
+    std::os::unix::fs::symlink("run.sh", stage.folder().join("start")).expect("linked");
+    std::os::unix::fs::symlink("/usr", stage.folder().join("system")).expect("linked");
+    let packed = stage.send().await;
+    let into = tempfile::tempdir().expect("a folder");
+    let parcels = open(&stage.store(), &packed.parcel.key, &BTreeMap::new()).expect("opened");
+    parcels.unpack(Ref::new(1, 1), into.path(), &|_| true).await.expect("unpacked");
+    let mode = std::fs::metadata(into.path().join("run.sh")).expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o750);
+    assert!(into.path().join("empty").is_dir());
+    assert_eq!(std::fs::read_link(into.path().join("start")).expect("a link"), Path::new("run.sh"));
+    assert_eq!(packed.left_out, [(PathBuf::from("system"), "a link to a directory outside")]);
+}
+
+#[tokio::test]
+async fn two_who_send_one_folder_at_once_both_get_a_whole_parcel() {
+    let stage = Stage::new();
+    for n in 0..8 {
+        stage.write(&format!("file-{n}"), &n.to_string());
+    }
+    let sent = futures::future::join_all((0..8).map(|_| stage.send())).await;
+    for packed in sent {
+        assert_eq!(stage.unpacked(&packed.parcel).await.len(), 8);
+    }
+}
+
+#[tokio::test]
+async fn old_parcels_that_nobody_uses_are_discarded_and_the_rest_stay_whole() {
+    let stage = Stage::new();
+    let mut parcels = Vec::new();
+    for n in 0..12 {
+        stage.write("small", &n.to_string());
+        parcels.push(stage.send().await.parcel);
+    }
+    let (store, key) = (stage.store(), parcels[0].key.clone());
+    let kept = |ids: &[usize]| ids.iter().map(|n| parcels[*n].name).collect::<Vec<_>>();
+    discard_folders(&store, &key, &BTreeMap::new(), &kept(&[1])).await.expect("discarded");
+    assert_eq!(stage.unpacked(&parcels[0]).await["small"], "0", "a young one stays");
+    // As if all of them were of last month.
+    let manifests = Path::new(&store).join(&key).join("manifests");
+    for entry in std::fs::read_dir(&manifests).expect("listed") {
+        let path = entry.expect("an entry").path();
+        let mut manifest: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(&path).expect("read")).expect("JSON");
+        manifest["at_ms"] = 1.into();
+        std::fs::remove_file(&path).expect("removed");
+        std::fs::write(&path, manifest.to_string()).expect("written");
+    }
+    discard_folders(&store, &key, &BTreeMap::new(), &kept(&[1])).await.expect("discarded");
+    assert_eq!(std::fs::read_dir(&manifests).expect("listed").count(), 9, "the newest eight, and the one in use");
+    for n in [1, 4, 11] {
+        assert_eq!(stage.unpacked(&parcels[n]).await["small"], n.to_string());
+    }
+}
+
+#[tokio::test]
+async fn outputs_come_back_whole_or_by_path_and_replace_what_is_there() {
+    let stage = Stage::new();
+    for path in ["results/a.csv", "results/deep/b.csv", "plot.png", "train.py", "x/results/c"] {
+        stage.write(path, path);
+    }
+    let paths = ["results/".to_owned(), "*.png".to_owned()];
+    let (store, env) = (stage.store(), BTreeMap::new());
+    let outputs = open(&store, &outputs_key("job"), &env).expect("opened");
+    outputs.pack(3, &outputs_in(&stage.folder(), &paths).expect("looked")).await.expect("packed");
+    stage.write("plot.png", "stale");
+    outputs.pack(2, &outputs_in(&stage.folder(), &paths).expect("looked")).await.expect("packed");
+
+    let into = tempfile::tempdir().expect("a folder");
+    std::fs::write(into.path().join("plot.png"), "old").expect("written");
+    std::fs::write(into.path().join("mine"), "mine").expect("written");
+    let got = fetch_outputs(&store, "job", &env, None, into.path()).await.expect("fetched").expect("there");
+    let names: Vec<String> = got.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+    assert_eq!(names, ["plot.png", "results/a.csv", "results/deep/b.csv"]);
+    let files = contents(into.path());
+    assert_eq!((files["plot.png"].as_str(), files["mine"].as_str()), ("plot.png", "mine"), "of the newest stint");
+    assert_eq!(std::fs::read_dir(into.path()).expect("listed").count(), 3, "nothing else is left there");
+
+    let one = tempfile::tempdir().expect("a folder");
+    let got = fetch_outputs(&store, "job", &env, Some(Path::new("results/deep")), one.path()).await;
+    assert_eq!(got.expect("fetched").expect("there"), [PathBuf::from("results/deep/b.csv")]);
+    let none = fetch_outputs(&store, "other", &env, None, one.path()).await.expect("looked");
+    assert_eq!(none, None);
+}

@@ -1,0 +1,205 @@
+//! What of a job travels, at the terminal's end: secrets and the folder on their way out, and what comes back.
+
+use super::jobs::ask_about;
+use crate::args::GetArgs;
+use crate::here::Here;
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+use windfall_agent::{NotSent, discard_folders, fetch_outputs, folder_key, has_parcel, send_folder};
+use windfall_core::CheckpointId;
+use windfall_core::spec::{JobSpec, SecretFrom};
+use windfall_jobfile::{Read, Secret};
+use windfall_server::api_types::{JobAnswer, OutputsAt};
+use windfall_server::client::{Client, Code, Failure};
+
+/// A secret that is longer is not one.
+const LONGEST_SECRET: usize = 64 << 10;
+/// From here on it is said how much was sent: the user may have meant to leave something out.
+const MUCH: u64 = 100_000_000;
+/// So many of what could not be sent are named.
+const NAMED: usize = 5;
+
+/// Finds the values of a job's secrets, and puts them beside the terminal's environment. Nothing has been sent yet.
+pub fn find_secrets(read: &Read, env: &mut BTreeMap<String, String>) -> Result<(), Failure> {
+    for (name, secret) in &read.secrets {
+        match secret {
+            Secret::Server => {}
+            Secret::Terminal if env.contains_key(name) => {}
+            Secret::Terminal => return Err(not_set(name)),
+            Secret::File(path) => {
+                env.insert(name.clone(), first_line(name, path)?);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The secrets of a job that is submitted once more without its file: their values are in the terminal, or nowhere.
+pub fn check_secrets(spec: &JobSpec, env: &BTreeMap<String, String>) -> Result<(), Failure> {
+    let submitted = spec.run.luggage().secrets.iter().filter(|(_, from)| **from == SecretFrom::Submission);
+    match submitted.into_iter().find(|(name, _)| !env.contains_key(*name)) {
+        Some((name, _)) => Err(not_set(name)),
+        None => Ok(()),
+    }
+}
+
+fn not_set(name: &str) -> Failure {
+    Failure::new(Code::BadInput, format!("secrets: {name} is not set in this terminal"))
+        .hint(format!("export {name}=…, or name a file with `{name}: file:PATH` in the job file"))
+}
+
+fn first_line(name: &str, path: &Path) -> Result<String, Failure> {
+    let wrong = |why: String| Failure::new(Code::BadInput, format!("secrets: {name}: {}: {why}", path.display()));
+    let text = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+    let text = String::from_utf8(text).map_err(|_| wrong("not text".to_owned()))?;
+    let line = text.lines().next().unwrap_or_default().to_owned();
+    if line.is_empty() || line.len() > LONGEST_SECRET || line.contains('\0') {
+        return Err(wrong("its first line is no secret".to_owned()));
+    }
+    Ok(line)
+}
+
+/// Sends the folder of a job to the store of its checkpoints, where its machines find it; tells what the user should know.
+pub async fn send(
+    here: &Here,
+    folder: &Path,
+    spec: &mut JobSpec,
+    env: &BTreeMap<String, String>,
+) -> Result<Vec<String>, Failure> {
+    let store = store_of(here, spec);
+    let env = with_own(env, spec);
+    let inside = |path: &Path| path.strip_prefix(folder).ok().map(Path::to_owned);
+    let saves = spec.checkpoint.inside.as_ref().map(PathBuf::from);
+    let stay = [saves, inside(Path::new(store.strip_prefix("file://").unwrap_or(&store))), inside(&here.home)];
+    let stay = stay.into_iter().flatten().filter(|path| !path.as_os_str().is_empty()).collect();
+    let key = folder_key(&spec.owner, folder);
+    let packed = send_folder(&store, &key, &env, folder, stay).await.map_err(|error| not_sent(&error))?;
+    let (files, bytes, sent) = (packed.parcel.files, packed.parcel.bytes, packed.bytes_sent);
+    let mut notes = Vec::new();
+    if files == 0 {
+        notes.push("workdir: the folder has no files to send".to_owned());
+    } else if sent >= MUCH {
+        let ignore = windfall_agent::IGNORE;
+        notes.push(format!(
+            "workdir: {} were sent; what the program does not need can be named in {ignore}",
+            megabytes(sent)
+        ));
+    }
+    if !here.json {
+        let all = format!("{files} files, {}", megabytes(bytes));
+        eprintln!(
+            "workdir: {all}, {} of them new to the store",
+            if sent == 0 { "none".to_owned() } else { megabytes(sent) }
+        );
+    }
+    let left = packed.left_out.iter().take(NAMED);
+    notes.extend(left.map(|(path, why)| format!("workdir: {} is not sent: {why}", path.display())));
+    if packed.left_out.len() > NAMED {
+        notes.push(format!("workdir: {} more are not sent either", packed.left_out.len() - NAMED));
+    }
+    spec.run.luggage.get_or_insert_default().parcel = Some(packed.parcel);
+    Ok(notes)
+}
+
+/// Whether the parcel of a job that is submitted once more is still in the store.
+pub async fn still_there(here: &Here, spec: &JobSpec, env: &BTreeMap<String, String>) -> Result<(), Failure> {
+    let Some(parcel) = &spec.run.luggage().parcel else { return Ok(()) };
+    let env = with_own(env, spec);
+    match has_parcel(&store_of(here, spec), parcel, &env).await {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            Err(Failure::new(Code::BadInput, "the folder that the job was submitted with is not in the store any more")
+                .hint("name the job file too, and the folder as it is now is sent"))
+        }
+        Err(error) => Err(not_sent(&error)),
+    }
+}
+
+/// Clears the store of parcels that no job needs. What cannot be cleared now is cleared another time.
+pub async fn clear(here: &Here, client: &Client, spec: &JobSpec, env: &BTreeMap<String, String>) {
+    let Some(parcel) = &spec.run.luggage().parcel else { return };
+    let used: Result<Vec<CheckpointId>, Failure> = client.get(&format!("/v1/{}", parcel.key)).await;
+    if let Ok(used) = used {
+        let _ = discard_folders(&store_of(here, spec), &parcel.key, &with_own(env, spec), &used).await;
+    }
+}
+
+/// Brings back what a job left.
+pub async fn get(here: &Here, args: &GetArgs) -> Result<Code, Failure> {
+    if let Some(path) = &args.path
+        && (path.is_absolute() || path.components().any(|part| matches!(part, Component::ParentDir)))
+    {
+        return Err(Failure::new(Code::BadInput, format!("{} is not inside the job's folder", path.display()))
+            .hint("name it as `outputs:` does, such as results/"));
+    }
+    let client = here.client();
+    let id = ask_about(&client, &args.job).await?;
+    let answer: JobAnswer = client.get(&format!("/v1/jobs/{id}")).await?;
+    let at: Option<OutputsAt> = client.get(&format!("/v1/jobs/{id}/outputs")).await?;
+    let nothing = |why: String, hint: &str| Failure::new(Code::BadInput, why).hint(hint);
+    let Some(at) = at else {
+        return Err(nothing(
+            format!("job {id} names nothing to bring back"),
+            "say it in the job file: outputs: [results/]",
+        ));
+    };
+    let env = windfall_server::client::environment();
+    let path: Option<PathBuf> =
+        args.path.as_ref().map(|path| path.components().filter(|part| *part != Component::CurDir).collect());
+    let path = path.filter(|path| !path.as_os_str().is_empty());
+    let into = args.into.clone().unwrap_or_else(|| PathBuf::from("."));
+    let got =
+        fetch_outputs(&at.store, &at.key, &env, path.as_deref(), &into).await.map_err(|error| not_sent(&error))?;
+    match (got, &path) {
+        (Some(files), _) if !files.is_empty() => {
+            for file in &files {
+                match here.json {
+                    true => println!("{}", serde_json::json!({ "type": "file", "path": into.join(file) })),
+                    false => println!("{}", into.join(file).display()),
+                }
+            }
+            Ok(Code::Done)
+        }
+        (Some(_), Some(path)) => Err(nothing(
+            format!("job {id} has brought back nothing at {}", path.display()),
+            "leave the path out to see what it has",
+        )),
+        (_, _) if !answer.job.state.is_over() => Err(nothing(
+            format!("job {id} has brought nothing back yet"),
+            "its outputs come when its program has ended",
+        )),
+        _ => Err(nothing(
+            format!("job {id} has brought nothing back"),
+            "its program left nothing that `outputs:` names; `windfall logs` shows what it printed",
+        )),
+    }
+}
+
+fn store_of(here: &Here, spec: &JobSpec) -> String {
+    match spec.checkpoint.store.as_str() {
+        "" => here.home.join("checkpoints").to_string_lossy().into_owned(),
+        named => named.to_owned(),
+    }
+}
+
+/// Credentials and endpoints of the store: what the job file says counts more than the terminal.
+fn with_own(env: &BTreeMap<String, String>, spec: &JobSpec) -> BTreeMap<String, String> {
+    env.iter().chain(&spec.run.env).map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+fn not_sent(error: &NotSent) -> Failure {
+    let failure = Failure::new(Code::BadInput, windfall_core::english::with_causes(error));
+    match error.hint() {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+fn megabytes(bytes: u64) -> String {
+    match bytes {
+        0..1_000 => format!("{bytes} bytes"),
+        1_000..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.1} GB", bytes as f64 / 1e9),
+    }
+}
