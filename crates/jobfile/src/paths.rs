@@ -61,11 +61,16 @@ pub(super) fn workdir(text: &str, context: &Context) -> Result<String, Problem> 
     }
     let path = resolved(&absolute(text, context)?);
     if !path.is_dir() {
-        return Err(refuse(if path.exists() { "is not a folder" } else { "is not there" }));
+        let why = if path.exists() { "is not a folder" } else { "is not there" };
+        return Err(
+            refuse(why).hint("relative paths begin in this terminal's folder; write `workdir: .` for all of it")
+        );
     }
     let home = context.home.as_deref().map(resolved);
     if path == Path::new("/") || SYSTEM.iter().any(|system| path.starts_with(system)) {
-        return Err(refuse("is a folder of the system: all of it would be sent"));
+        return Err(
+            refuse("is a folder of the system: all of it would be sent").hint("put the job into a folder of its own")
+        );
     }
     if home.is_some_and(|home| home.starts_with(&path)) {
         return Err(

@@ -355,7 +355,8 @@ fn word(text: &str) -> Result<String, Problem> {
 fn inside(text: &str) -> Result<String, Problem> {
     let refuse = |why: &str| {
         Err(Problem::new(Class::BadValue, format!("{} {why}", Quoted(text)))
-            .expected("a path in the job's folder, such as results/ or *.csv"))
+            .expected("a path in the job's folder, such as results/ or *.csv")
+            .hint("name it from the job's folder on, and put a \\ before a first ! or #"))
     };
     let path = text.strip_prefix("./").unwrap_or(text);
     if path.trim().is_empty() || path.chars().any(char::is_control) {
@@ -365,8 +366,7 @@ fn inside(text: &str) -> Result<String, Problem> {
         return refuse("is not inside the job's folder");
     }
     if path.starts_with(['!', '#']) {
-        return refuse("begins with a sign that stands for something else")
-            .map_err(|p: Problem| p.hint("put a \\ before it"));
+        return refuse("begins with a sign that stands for something else");
     }
     Ok(path.to_owned())
 }

@@ -77,6 +77,9 @@ impl WorkerRun {
         if self.order.rank > 0 {
             return Ok(fresh);
         }
+        if self.order.provision.is_some() {
+            self.remove_copies();
+        }
         let skip = match inside {
             Some(inside) => folder.join(inside),
             None => saves.map(Path::to_owned).unwrap_or_default(),
@@ -86,6 +89,17 @@ impl WorkerRun {
         let copied = copied.map_err(std::io::Error::other).flatten();
         copied.map_err(|error| never_ran(format!("the folder cannot be copied: {error}")))?;
         Ok(fresh)
+    }
+
+    /// Removes the copies of stints that were killed before they could do so themselves.
+    fn remove_copies(&self) {
+        for entry in std::fs::read_dir(self.job_folder()).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let epoch = name.to_str().and_then(|name| name.strip_prefix("folder-")?.parse::<u64>().ok());
+            if epoch.is_some_and(|epoch| epoch <= self.order.stint.epoch) {
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
     }
 
     /// Where rank 0 says what the gang resumes from, once that is in the directory which all of them share.

@@ -5,6 +5,7 @@ use crate::args::GetArgs;
 use crate::here::Here;
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 use windfall_agent::{NotSent, discard_folders, fetch_outputs, folder_key, has_parcel, send_folder};
 use windfall_core::CheckpointId;
 use windfall_core::spec::{JobSpec, SecretFrom};
@@ -16,6 +17,8 @@ use windfall_server::client::{Client, Code, Failure};
 const LONGEST_SECRET: usize = 64 << 10;
 /// From here on it is said how much was sent: the user may have meant to leave something out.
 const MUCH: u64 = 100_000_000;
+/// How often it is looked whether a job has settled.
+const LOOK: Duration = Duration::from_millis(200);
 /// So many of what could not be sent are named.
 const NAMED: usize = 5;
 
@@ -134,7 +137,7 @@ pub async fn get(here: &Here, args: &GetArgs) -> Result<Code, Failure> {
     }
     let client = here.client();
     let id = ask_about(&client, &args.job).await?;
-    let answer: JobAnswer = client.get(&format!("/v1/jobs/{id}")).await?;
+    let answer = settled(&client, id).await?;
     let at: Option<OutputsAt> = client.get(&format!("/v1/jobs/{id}/outputs")).await?;
     let nothing = |why: String, hint: &str| Failure::new(Code::BadInput, why).hint(hint);
     let Some(at) = at else {
@@ -172,6 +175,17 @@ pub async fn get(here: &Here, args: &GetArgs) -> Result<Code, Failure> {
             format!("job {id} has brought nothing back"),
             "its program left nothing that `outputs:` names; `windfall logs` shows what it printed",
         )),
+    }
+}
+
+/// A job, once what its program left last is in the store: that is on its way for a while after its end.
+async fn settled(client: &Client, id: u64) -> Result<JobAnswer, Failure> {
+    loop {
+        let answer: JobAnswer = client.get(&format!("/v1/jobs/{id}")).await?;
+        if !answer.job.state.is_over() || answer.bill.is_some() {
+            return Ok(answer);
+        }
+        tokio::time::sleep(LOOK).await;
     }
 }
 

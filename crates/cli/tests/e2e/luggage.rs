@@ -236,7 +236,10 @@ fn a_machine_that_shares_no_disk_gets_the_folder_and_gives_back_what_is_named() 
     for id in &ids {
         testbed.until(*id, &["succeeded"]);
     }
-    // The machine is gone for good, and what it gave back is not.
+    // What is on its way is waited for. Then the machine is gone for good, and what it gave back is not.
+    for id in &ids {
+        testbed.run(&["get", &id.to_string(), "--into", testbed.work.join("early").to_str().unwrap()]).ends_with(0);
+    }
     let found = far.says(&format!("grep -rl {SECRET} {} | head -3", far_disk.join("state").display()));
     assert_eq!(found, "", "its disk keeps no secret");
     drop(far);
