@@ -157,7 +157,7 @@ pub struct CheckpointSpec {
     /// Absolute directory that the program writes to; none gives each stint a directory of its own.
     pub path: Option<String>,
     /// A directory inside the folder that the program runs in, wherever that is; instead of `path`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<String>,
     /// The durable store: a directory or an object-store address.
     pub store: String,

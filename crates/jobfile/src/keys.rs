@@ -121,7 +121,7 @@ pub(super) static KEYS: &[Key] = &[
         "workdir",
         Kind::Workdir,
         ".",
-        "The folder that is sent to the machines that the job runs on; it runs in copies of it. In this folder itself if left out.",
+        "The folder that is sent along: the job runs in copies of it. If left out, it runs in this folder itself.",
     ),
     key(
         "setup",
@@ -133,7 +133,7 @@ pub(super) static KEYS: &[Key] = &[
         "outputs",
         Kind::OneOrMany(&Kind::Inside),
         "[results/, '*.csv']",
-        "Files and folders, with * for any characters, that `windfall get` brings back when the program has ended.",
+        "Files and folders, with * for any characters, that `windfall get` brings back.",
     ),
     key(
         "resources",
@@ -244,13 +244,13 @@ pub(super) static KEYS: &[Key] = &[
         "env",
         Kind::Named { key: Name::Variable, value: &Kind::Setting },
         "{ OMP_NUM_THREADS: 8 }",
-        "Environment variables, on top of those of the terminal; on other machines these and `secrets` alone.",
+        "Environment variables, on top of those of the terminal; on other machines without those.",
     ),
     key(
         "secrets",
         Kind::Named { key: Name::Variable, value: &Kind::SecretFrom },
         "{ HF_TOKEN: terminal }",
-        "Variables whose values are never logged, each from the terminal, from file:PATH, or from the server's operator.",
+        "Variables whose values are never logged: each from terminal, file:PATH, or server (its operator's).",
     ),
     key(
         "progress",

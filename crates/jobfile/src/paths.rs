@@ -92,6 +92,7 @@ const SYSTEM: [&str; 10] = ["/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "
 fn resolved(path: &Path) -> PathBuf {
     let there = path.ancestors().find_map(|part| Some((part, part.canonicalize().ok()?)));
     match there {
+        Some((part, real)) if part == path => real,
         Some((part, real)) => path.strip_prefix(part).map(|rest| real.join(rest)).unwrap_or_else(|_| path.to_owned()),
         None => path.to_owned(),
     }

@@ -192,6 +192,7 @@ mod tests {
             ["work", "lora"] => format!("{run}work: {{ parameters: 1e9, tokens: 1e9, lora: {example} }}\n"),
             ["work", "parameters"] => format!("{run}work: {{ parameters: {example}, tokens: 1e9 }}\n"),
             ["work", "tokens"] => format!("{run}work: {{ parameters: 1e9, tokens: {example} }}\n"),
+            ["setup"] => format!("{run}workdir: .\nsetup: {example}\n"),
             ["fallback", "after"] => format!("{run}fallback: {{ after: {example}, to: smaller }}\n"),
             ["fallback", "to"] => format!("{run}fallback: {{ after: 1, to: {example} }}\n"),
             [group, key] => format!("{run}{group}: {{ {key}: {example} }}\n"),
@@ -202,12 +203,15 @@ mod tests {
 
     #[test]
     fn every_example_of_the_table_parses() {
+        // A folder that is to be sent must be there.
+        let folder = tempfile::tempdir().unwrap();
+        let context = crate::Context { folder: folder.path().to_owned(), ..crate::Context::somewhere() };
         for key in KEYS {
             let below = key.kind.group().unwrap_or_default();
             let all = std::iter::once((vec![key.name], key)).chain(below.iter().map(|k| (vec![key.name, k.name], k)));
             for (path, key) in all {
                 let text = file(&path, key.example);
-                let read = crate::parse(&text, "job.yaml", &crate::Context::somewhere());
+                let read = crate::parse(&text, "job.yaml", &context);
                 assert!(read.is_ok(), "{text}{}", read.unwrap_err());
             }
         }

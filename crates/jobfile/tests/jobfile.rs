@@ -301,6 +301,8 @@ fn every_commented_setting_of_the_first_file_can_be_used() {
     let file = template(&Answers::default());
     let lines: Vec<&str> = file.lines().collect();
     let is_setting = |line: &str| line.starts_with('#') && !line.starts_with("# ");
+    let folder = tempfile::tempdir().unwrap();
+    let there = Context { folder: folder.path().to_owned(), ..context() };
     let mut tried = 0;
     for (n, line) in lines.iter().enumerate() {
         if !is_setting(line) || line.starts_with("#  ") {
@@ -318,7 +320,9 @@ fn every_commented_setting_of_the_first_file_can_be_used() {
             }
         }
         let text = used.join("\n");
-        parse(&text, "job.yaml", &context()).unwrap_or_else(|e| panic!("{line}: {e}"));
+        // A setup is of a folder that is sent.
+        let text = if line.starts_with("#setup") { format!("{text}\nworkdir: .\n") } else { text };
+        parse(&text, "job.yaml", &there).unwrap_or_else(|e| panic!("{line}: {e}"));
         tried += 1;
     }
     assert!(tried >= 18, "{tried}");
