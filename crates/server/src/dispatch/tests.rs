@@ -300,3 +300,30 @@ fn two_stints_on_one_lease_never_meet_at_one_port() {
     let ports: Vec<_> = orders_on_one_lease(same, [None, None]).into_iter().map(|order| order.master.1).collect();
     assert_eq!(ports, [usual[0], usual[0] + 1]);
 }
+
+#[test]
+fn secrets_reach_every_machine_and_nothing_else_of_the_terminal_leaves_this_one() {
+    let order = StartOrder {
+        secrets: [("TOKEN".to_owned(), SecretFrom::Submission), ("OFFERED".to_owned(), SecretFrom::Server)].into(),
+        env: [("NAMED".to_owned(), "job file".to_owned())].into(),
+        ..StartOrder::of(StintId::of_job(WorkloadId(1), 1), 0, 1)
+    };
+    let terminal = [("TOKEN", "hush"), ("PATH", "/bin"), ("NAMED", "terminal"), ("OFFERED", "terminal's own")];
+    let env = terminal.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let notes = JobNotes { env, ..JobNotes::default() };
+    let (here, there) = (lease(1), lease(2));
+    let offered = |name: &str| (name == "OFFERED").then(|| "of the operator".to_owned());
+    let mut task = Task::Start(vec![(here, order.clone()), (there, order.clone())]);
+    task.equip(&notes, |lease| lease == there, offered).expect("all are there");
+    let Task::Start(orders) = &task else { panic!("{task:?}") };
+    let env = |n: usize| orders[n].1.env.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>();
+    assert_eq!(env(0), ["NAMED=job file", "OFFERED=of the operator", "PATH=/bin", "TOKEN=hush"]);
+    assert_eq!(env(1), ["NAMED=job file", "OFFERED=of the operator", "TOKEN=hush"]);
+
+    let mut none = Task::Start(vec![(here, order.clone())]);
+    let why = none.equip(&notes, |_| false, |_| None).expect_err("nobody offers it");
+    assert!(why.contains("WINDFALL_SECRET_OFFERED") && !why.contains("hush"), "{why}");
+    let why =
+        Task::Start(vec![(here, order)]).equip(&JobNotes::default(), |_| false, offered).expect_err("not submitted");
+    assert!(why.contains("TOKEN was not submitted"), "{why}");
+}

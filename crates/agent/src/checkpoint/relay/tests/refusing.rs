@@ -123,6 +123,29 @@ fn keys_that_are_not_the_jobs_own_are_refused_and_touch_nothing() {
 }
 
 #[test]
+fn what_others_have_too_is_read_and_not_changed() {
+    run(async |server| {
+        let store = server.dir.path().join("store");
+        server.depot().put("blobs/a", "x".into()).await.unwrap();
+        let before = tree(server.dir.path());
+        let reads = |operation: &Operation| {
+            matches!(operation, Operation::Get { .. } | Operation::Fetch { .. } | Operation::List { .. })
+        };
+        for operation in operations("blobs/a").into_iter().chain([Operation::Sweep]) {
+            let (words, is_read) = (format!("{operation:?}"), reads(&operation));
+            let (mut ours, theirs) = tokio::io::duplex(1 << 20);
+            let place = store.to_str().unwrap().to_owned();
+            let served = tokio::spawn(async move { serve_relay(theirs, &place, JOB, true, Access::ReadOnly).await });
+            ours.write_all(&frame(&Request { seen: true, operation }).unwrap()).await.unwrap();
+            let _: Answer = read_frame(&mut ours, QUIET).await.unwrap();
+            drop(ours);
+            assert_eq!(served.await.unwrap().is_ok(), is_read, "{words}");
+        }
+        assert_eq!(tree(server.dir.path()), before);
+    });
+}
+
+#[test]
 fn a_blob_with_another_hash_or_too_few_bytes_is_not_stored() {
     run(async |server| {
         let store = server.dir.path().join("store");
