@@ -2,6 +2,7 @@
 //! the world as well; each law says how often its precondition was met, so that none passes unseen.
 
 use crate::brain::{Brain, StintPhase};
+use crate::ids::WorkloadId;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A law that does not hold.
@@ -51,6 +52,13 @@ pub fn check(brain: &Brain, reached: &mut Reached) -> Vec<Violation> {
         if lease.workload.is_some_and(|workload| brain.job(workload).is_none()) {
             fail(5, format!("lease {} serves nobody", lease.id));
         }
+    }
+    let mut tenures: BTreeMap<WorkloadId, u32> = BTreeMap::new();
+    for tenure in brain.leases().flat_map(|lease| &lease.tenures) {
+        *tenures.entry(tenure.workload).or_default() += 1;
+    }
+    if tenures != brain.tenures().collect() {
+        fail(6, "it is not known whose bills late news can still change".to_owned());
     }
     let named = brain
         .leases()

@@ -67,6 +67,8 @@ pub struct Report {
     pub interruptions: u64,
     /// Leases found that the log did not know.
     pub orphans: u64,
+    /// Bills of jobs that were over and that late news changed.
+    pub corrected: u64,
     /// Seconds it took.
     pub seconds: f64,
     /// How often the precondition of each law was met.
@@ -91,6 +93,7 @@ impl Report {
         self.jobs += life.audit.ids.len() as u64;
         self.servers += life.restarts;
         self.orphans += life.orphans;
+        self.corrected += life.store.corrected();
         self.interruptions += life.shared.world().interruptions;
         for (law, count) in &life.reached {
             *self.reached.entry(*law).or_default() += count;
@@ -148,7 +151,8 @@ impl Report {
         });
         serde_json::json!({
             "worlds": self.worlds, "steps": self.steps, "rows": self.rows, "jobs": self.jobs, "servers": self.servers,
-            "interruptions": self.interruptions, "orphans": self.orphans, "seconds": self.seconds,
+            "interruptions": self.interruptions, "orphans": self.orphans, "corrected": self.corrected,
+            "seconds": self.seconds,
             "steps_per_hour": self.steps_per_hour(), "faults_per_job": self.faults_per_job(), "reached": self.reached,
             "kinds": self.kinds, "faults": self.faults, "outcomes": self.outcomes,
             "scenes": self.scenes, "unreached": self.unreached(),
@@ -184,6 +188,7 @@ impl fmt::Display for Report {
         writeln!(f, "servers        {:>12}", self.servers)?;
         writeln!(f, "leases taken   {:>12}", self.interruptions)?;
         writeln!(f, "orphans ended  {:>12}", self.orphans)?;
+        writeln!(f, "bills corrected{:>12}", self.corrected)?;
         writeln!(f, "faults per job {:>12.1}", self.faults_per_job())?;
         writeln!(f, "seconds        {:>12.1}", self.seconds)?;
         writeln!(f, "steps a second {:>12.0}", self.steps_per_hour() / 3_600.0)?;

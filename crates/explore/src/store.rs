@@ -29,6 +29,7 @@ pub(crate) struct FaultyStore {
     epoch: AtomicU64,
     commits: AtomicU64,
     unsure: AtomicU8,
+    corrected: AtomicU64,
 }
 
 impl FaultyStore {
@@ -40,12 +41,18 @@ impl FaultyStore {
             epoch: AtomicU64::new(0),
             commits: AtomicU64::new(0),
             unsure: AtomicU8::new(0),
+            corrected: AtomicU64::new(0),
         })
     }
 
     /// The epoch of whoever leads now.
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// How often the last view of a job that is over was written again.
+    pub fn corrected(&self) -> u64 {
+        self.corrected.load(Ordering::Relaxed)
     }
 
     /// Arms the next commit.
@@ -110,7 +117,12 @@ impl Store for FaultyStore {
             return Err(StoreError::Unsure { source: None });
         }
         let lie = self.lie(commit);
+        let mut corrected = 0;
+        for job in commit.jobs.iter().filter(|job| !job.live) {
+            corrected += u64::from(self.memory.job(job.workload).await?.is_some_and(|known| !known.live));
+        }
         self.memory.commit(epoch, lie.as_ref().unwrap_or(commit)).await?;
+        self.corrected.fetch_add(corrected, Ordering::Relaxed);
         if unsure == Unsure::Written as u8 { Err(StoreError::Unsure { source: None }) } else { Ok(()) }
     }
     async fn snapshot_parts(&self, epoch: u64, seq: u64, parts: &[Part]) -> Result<()> {

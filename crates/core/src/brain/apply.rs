@@ -207,7 +207,7 @@ impl Brain {
     pub(super) fn forget_if_over(&mut self, workload: WorkloadId) {
         let over = self.jobs.get(&workload).is_some_and(|job| job.ended.is_some() && job.stint.is_none());
         if over && self.leases_of(workload).next().is_none() {
-            self.final_views.extend(self.view(workload, self.now));
+            self.depart(workload);
             self.jobs.get(&workload).into_iter().for_each(|job| self.awake.forget(job));
             self.jobs.remove(workload);
             self.keys.forget(workload);

@@ -76,18 +76,21 @@ impl Brain {
         self.post(rows, Some(market));
     }
 
-    /// Takes rows into the ledger, and into the bills of the jobs among those who are charged. All are of one market, or
-    /// each is of its lease's.
+    /// Takes rows into the ledger, and into the bills of the jobs among those who are charged, also where those are
+    /// forgotten. All are of one market, or each is of its lease's.
     pub(super) fn post(&mut self, rows: Vec<LedgerRow>, market: Option<Market>) {
         for row in &rows {
-            let Some(job) = row.beneficiary.workload().and_then(|workload| self.jobs.charge(&workload)) else {
-                continue;
-            };
+            let Some(workload) = row.beneficiary.workload() else { continue };
             let of_lease = || row.lease.and_then(|lease| self.leases.get(&lease)).map(|lease| lease.market);
             let bought = || row.goods.as_ref().map(|goods| goods.market);
             let market = market.or_else(of_lease).or_else(bought).unwrap_or(Market::OnDemand);
-            job.paid += row.amount;
-            *job.paid_by.entry(market).or_default() += row.amount;
+            match self.jobs.charge(&workload) {
+                Some(job) => {
+                    job.paid += row.amount;
+                    *job.paid_by.entry(market).or_default() += row.amount;
+                }
+                None => self.charge_departed(workload, market, row.amount),
+            }
         }
         self.fresh_ledger.extend(rows);
     }
@@ -120,12 +123,8 @@ impl Brain {
         for id in leases.into_iter().filter(is_shared).collect::<Vec<_>>() {
             self.book(id, now, seq);
             let Some(lease) = self.leases.get_mut(&id) else { continue };
-            let market = lease.market;
-            for sharer in lease.sharers.extract_if(.., |sharer| sharer.stint == stint) {
-                if let Some(job) = self.jobs.get_mut(&stint.workload) {
-                    *job.held.entry(market).or_default() += now - sharer.since;
-                }
-            }
+            let parts: Vec<Sharer> = lease.sharers.extract_if(.., |sharer| sharer.stint == stint).collect();
+            parts.iter().for_each(|part| self.end_tenure(stint.workload, id, part.since));
             self.split_node_of(id, seq);
         }
     }

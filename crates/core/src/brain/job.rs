@@ -221,8 +221,11 @@ pub struct Job {
     pub stint_over_at: Option<Time>,
     /// Time in which all workers ran, as that of the whole gang.
     pub ran: Span,
-    /// Paid time by market, of leases that are gone.
+    /// Paid time by market, of leases that are gone or that it left.
     pub held: BTreeMap<Market, Span>,
+    /// How often it had a lease that is still there, and left it: late news can still change its bill.
+    #[serde(default)]
+    pub tenures: u32,
     /// Charged in ledger rows.
     pub paid: NanoUsd,
     /// The same by market.
@@ -283,6 +286,7 @@ impl Job {
             stint_over_at: None,
             ran: Span::ZERO,
             held: BTreeMap::new(),
+            tenures: 0,
             paid: NanoUsd(0),
             paid_by: BTreeMap::new(),
             restarts: (0, Span::ZERO),

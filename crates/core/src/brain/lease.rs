@@ -1,7 +1,7 @@
 //! Groups and leases as the brain knows them: a group from asked for until the last of its leases is gone, a lease until
 //! the engine says that it is gone.
 
-use super::{Brain, Open};
+use super::{Brain, Open, Tenure};
 use crate::ids::{DecisionId, LeaseId, StintId, WorkloadId};
 use crate::ledger::{Goods, Meter, Share};
 use crate::offer::{Market, Offer, OfferId};
@@ -79,6 +79,9 @@ pub struct Lease {
     /// Stints of other workloads that have a part of it.
     #[serde(default)]
     pub sharers: Vec<Sharer>,
+    /// Who had it, or a part of it, and left it, as long as its meter knows of that time.
+    #[serde(default)]
+    pub tenures: Vec<Tenure>,
     /// Since when its workload has it, where that was another's before.
     #[serde(default)]
     pub handed_over_at: Option<Time>,
@@ -114,6 +117,7 @@ impl Lease {
             terms: LeaseTerms::default(),
             at_risk_since: None,
             sharers: Vec::new(),
+            tenures: Vec::new(),
             handed_over_at: None,
         }
     }

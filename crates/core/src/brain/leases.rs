@@ -209,6 +209,7 @@ impl Brain {
                 *job.held.entry(lease.market).or_default() += Span((end_at - sharer.since).0.max(0));
             }
         }
+        self.correct_tenures(lease.market, end_at, &lease.tenures);
         self.end_workers_on(id, end, on_it);
         lease.workload.into_iter().for_each(|workload| self.forget_if_over(workload));
     }

@@ -9,6 +9,7 @@ mod awake;
 mod books;
 mod ceilings;
 mod decide;
+mod departed;
 mod drought;
 mod explain;
 mod following;
@@ -38,6 +39,7 @@ mod stints;
 mod tests;
 
 pub use crate::config::Config;
+pub use departed::Tenure;
 pub use drought::Droughts;
 pub use explain::Explanation;
 pub use job::{Job, Stint, StintPhase, Verdict};
@@ -86,6 +88,9 @@ pub struct Brain {
     /// Offers that refused, and until when they are left alone.
     refused: BTreeMap<OfferId, Time>,
     jobs: Jobs,
+    /// Jobs that are forgotten and whose bills can still change.
+    #[serde(default)]
+    departed: BTreeMap<WorkloadId, Arc<departed::Departed>>,
     leases: Leases,
     #[serde(with = "groups_as_list", default)]
     groups: BTreeMap<DecisionId, Group>,
@@ -169,6 +174,7 @@ impl Brain {
             prices: BTreeMap::new(),
             refused: BTreeMap::new(),
             jobs: Jobs::default(),
+            departed: BTreeMap::new(),
             leases: Leases::default(),
             groups: BTreeMap::new(),
             silent_engines: BTreeMap::new(),
@@ -269,7 +275,8 @@ impl Brain {
         std::mem::take(&mut self.fresh_ledger)
     }
 
-    /// Last views of jobs that records applied since the last call made the brain forget.
+    /// Last views of jobs that records applied since the last call made the brain forget, or whose bills they corrected
+    /// afterwards; of several of one job the last one counts.
     pub fn take_final_views(&mut self) -> Vec<crate::view::JobView> {
         std::mem::take(&mut self.final_views)
     }

@@ -99,7 +99,10 @@ impl Brain {
 
     /// A lease is gone since `at`: what it had of its node is free from then on.
     pub(super) fn leave_node(&mut self, id: LeaseId, at: Time, seq: u64) {
-        let Some(node) = self.leases.get(&id).and_then(|lease| lease.terms.node.clone()) else { return };
+        let Some(lease) = self.leases.get(&id) else { return };
+        let Some(node) = lease.terms.node.clone() else { return };
+        // No further back than it is known who had the lease: bills of before that are closed.
+        let at = lease.meter.as_ref().map_or(at, |meter| at.max(meter.known_since()));
         let Some(books) = self.node_books.get_mut(&node) else { return };
         books.leases.remove(&id);
         let late = books.meter.as_mut().filter(|meter| at < meter.upto());

@@ -1,4 +1,4 @@
-//! The state in parts, for snapshots that hold only what has changed: each job, lease, group, offer, line of prices, node, key
+//! The state in parts, for snapshots that hold only what has changed: each job (forgotten or not), lease, group, offer, line of prices, node, key
 //! and closed lease by itself, and all the rest together. Put together again the parts are the text that the state is written as in
 //! one piece, so whatever reads that (upgrades of older versions too) reads these.
 
@@ -17,8 +17,9 @@ use std::fmt::Display;
 pub const REST: &str = "rest";
 
 /// Tables of the state, and whether each is written as an object (by name) or as a list.
-const TABLES: [(&str, bool); 10] = [
+const TABLES: [(&str, bool); 11] = [
     ("jobs", true),
+    ("departed", true),
     ("offers", true),
     ("withdrawn", true),
     ("prices", true),
@@ -61,6 +62,7 @@ impl Brain {
             prices,
             refused,
             jobs,
+            departed,
             leases,
             groups,
             silent_engines,
@@ -85,6 +87,7 @@ impl Brain {
         } = self;
         let mut part = |table: &str, name: &dyn Display, text: String| each(format!("{table}/{name}"), text);
         jobs.iter().for_each(|(id, job)| part("jobs", id, codec::encode(job)));
+        departed.iter().for_each(|(id, job)| part("departed", id, codec::encode(job)));
         offers.iter().for_each(|(id, offer)| part("offers", id, codec::encode(offer)));
         withdrawn.iter().for_each(|(id, offer)| part("withdrawn", id, codec::encode(offer)));
         prices.iter().for_each(|(id, line)| part("prices", id, codec::encode(line)));

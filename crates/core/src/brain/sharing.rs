@@ -3,7 +3,7 @@
 
 use super::decide::Round;
 use super::rooms::{Claim, ask_for, may_share};
-use super::{Brain, Job, Lease};
+use super::{Brain, Job, Lease, Sharer};
 use crate::ids::{LeaseId, WorkloadId};
 use crate::offer::{Offer, OfferId};
 use crate::pool::Allocation;
@@ -24,19 +24,14 @@ impl Brain {
         let is_left = |lease: &&Lease| lease.workload.is_none_or(|holder| !self.is_on(holder, id));
         let lease = self.leases.get(&id).filter(is_guest).filter(is_left).filter(|lease| !lease.is_releasing());
         let Some(lease) = lease else { return };
-        let (from, market, held) = (lease.workload, lease.market, lease.held_at(now));
+        let (from, held_since) = (lease.workload, lease.held_since());
         self.book(id, now, seq);
-        if let Some(job) = from.and_then(|from| self.jobs.get_mut(&from)) {
-            *job.held.entry(market).or_default() += held;
-        }
+        from.zip(held_since).into_iter().for_each(|(from, since)| self.end_tenure(from, id, since));
         let Some(lease) = self.leases.get_mut(&id) else { return };
         lease.workload = Some(to);
         lease.handed_over_at = Some(now);
-        for sharer in lease.sharers.extract_if(.., |sharer| sharer.stint.workload == to) {
-            if let Some(job) = self.jobs.get_mut(&to) {
-                *job.held.entry(market).or_default() += now - sharer.since;
-            }
-        }
+        let parts: Vec<Sharer> = lease.sharers.extract_if(.., |sharer| sharer.stint.workload == to).collect();
+        parts.iter().for_each(|part| self.end_tenure(to, id, part.since));
         self.split_node_of(id, seq);
         from.into_iter().for_each(|from| self.forget_if_over(from));
     }

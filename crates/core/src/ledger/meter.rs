@@ -169,9 +169,14 @@ impl Meter {
         rows
     }
 
+    /// Since when it is known who had it.
+    pub fn known_since(&self) -> Time {
+        self.earlier.first().map_or(self.upto, |first| first.from)
+    }
+
     /// The first moment that news can still change.
     fn reaches_back_to(&self, prices: &PriceLine) -> Time {
-        let known = self.earlier.first().map_or(self.upto, |first| first.from);
+        let known = self.known_since();
         prices.since().map_or(known, |since| since.clamp(known, self.upto))
     }
 

@@ -1,5 +1,7 @@
 //! A scripted engine: grants in part, on another alternative, after an hour in its queue, or what never becomes ready.
 
+mod departed;
+
 use super::*;
 use crate::GroupPhase;
 use crate::pool::{Allocation, Device, DevicePart};

@@ -273,6 +273,66 @@ fn late_news_of_a_lease_is_charged_for_its_own_time_and_changes_nobody_elses_bil
     assert_eq!(rows.iter().map(|row| row.4).sum::<i64>(), 3 * RATE.0);
 }
 
+impl World {
+    /// A new job has a device of a lease of another for so long, and is over then.
+    fn guest_for(&mut self, lease: LeaseId, span: Span) -> WorkloadId {
+        let workload = self.submit(job(8, None));
+        let stint = StintId::of_job(workload, 1);
+        let devices = Some(vec![Device { number: 0, part: DevicePart::Whole }]);
+        let allocations = vec![Allocation { devices, ..Allocation::whole(lease) }];
+        let start = Decision::Start { stint, allocations, resume: Resume::Newest };
+        self.record(Body::Decision(start, Reason::new("test", "test")));
+        self.pass(span);
+        self.ended(stint, WorkerEnd::Exited { code: 0 });
+        let end = Decision::End { workload, outcome: Outcome::Succeeded };
+        self.record(Body::Decision(end, Reason::new("test", "test")));
+        workload
+    }
+}
+
+#[test]
+fn a_guest_that_left_gets_back_its_part_of_a_node_that_late_news_takes_back() {
+    let mut world = farm();
+    world.see(node());
+    let (_, lease) = world.running_on(gpus(4), Span::ZERO);
+    let began = world.now;
+    let second = world.guest_for(lease, Span::hours(8));
+    let last = world.brain.take_final_views().pop().expect("it is over");
+    assert_eq!((last.id, last.cost, last.spot), (second, NanoUsd(8_000_000_001), Span::hours(8)));
+    world.pass(Span::minutes(1));
+    world.lease_gone(lease, began + Span::hours(2));
+    let last = world.brain.take_final_views().pop().expect("its bill is another");
+    assert_eq!((last.id, last.spot, last.spot_cost), (second, Span::hours(2), last.cost));
+    let rows = world.of_node();
+    let paid: i64 = rows.iter().filter(|row| row.0 == format!("job {second}")).map(|row| row.4).sum();
+    assert_eq!((paid, last.cost), (2_000_000_000, NanoUsd(2_000_000_000)));
+}
+
+#[test]
+fn the_books_of_a_node_reach_no_further_back_than_it_is_known_who_had_a_lease_on_it() {
+    let mut world = farm();
+    world.see(node());
+    let whole = world.submit(job(800, None));
+    world.decide();
+    let whole = world.brain.leases_of(whole).next().expect("asked for").id;
+    let (_, lease) = world.running_on(gpus(4), Span::ZERO);
+    let began = world.now;
+    let first = world.guest_for(lease, Span::hours(1));
+    // What was asked for first has all of the node: whoever comes and goes on the other lease is no news to its books.
+    let terms = Box::new(LeaseTerms { node: Some(node().id), size: gpus(8), ..LeaseTerms::default() });
+    world.event(Event::LeaseUp { lease: whole, at: world.now, terms, ready: None });
+    for _ in 0..300 {
+        world.guest_for(lease, Span::seconds(1));
+        world.pass(Span::seconds(1));
+    }
+    world.lease_gone(lease, began);
+    let mut views = world.brain.take_final_views().into_iter().filter(|view| view.id == first);
+    assert_eq!((views.next().map(|view| view.cost), views.next()), (Some(NanoUsd(1_000_000_000)), None));
+    let rows = world.of_node();
+    let paid: i64 = rows.iter().filter(|row| row.0 == format!("job {first}")).map(|row| row.4).sum();
+    assert_eq!(paid, 1_000_000_000, "its bill was closed");
+}
+
 #[test]
 fn the_end_of_a_lease_that_is_told_after_the_end_of_its_node_is_its_end_all_the_same() {
     let mut world = farm();
