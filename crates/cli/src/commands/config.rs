@@ -68,10 +68,13 @@ fn show(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
     super::worlds::check_flags(&with_file(args, &server))?;
     let agent = of_agent(&JoinArgs::default(), file.as_ref());
     let world_is_set = super::worlds::world(&with_file(args, &server)).is_some();
+    let is_real = super::worlds::world(&with_file(args, &server)).is_some_and(|world| world.replay().is_none());
     let kept = (!world_is_set).then(|| here.home.join("world.json")).filter(|path| path.exists());
     if here.json {
         let list = |all: &[Setting]| {
-            let one = |one: &Setting| (one.key.name.to_owned(), serde_json::json!({ "value": one.shown(), "from": one.source.word() }));
+            let one = |one: &Setting| {
+                (one.key.name.to_owned(), serde_json::json!({ "value": one.shown(), "from": one.source.word() }))
+            };
             all.iter().map(one).collect::<serde_json::Map<_, _>>()
         };
         let path = file.as_ref().map(|file| &file.path);
@@ -81,12 +84,15 @@ fn show(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
     }
     match &file {
         Some(file) => println!("file: {}", file.path.display()),
-        None => println!("file: none; --config, {CONFIG_VARIABLE} or {} would be one", here.home.join("config.toml").display()),
+        None => println!(
+            "file: none; --config, {CONFIG_VARIABLE} or {} would be one",
+            here.home.join("config.toml").display()
+        ),
     }
     for (name, all) in [("server", &server), ("agent", &agent)] {
         println!("\n[{name}]");
         let width = all.iter().map(|one| one.shown().chars().count()).max().unwrap_or(0).min(36);
-        for one in all {
+        for one in all.iter().filter(|one| !(is_real && one.is_of_recordings())) {
             println!("{:<13} {:<width$}  {}", one.key.name, one.shown(), one.source.word());
         }
     }

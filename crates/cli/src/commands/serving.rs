@@ -171,4 +171,3 @@ pub(super) fn standing(here: &Here, wanted: Option<&WorldSettings>) -> Result<Op
         other => windfall_server::client::home_failure(other),
     })
 }
-

@@ -119,7 +119,8 @@ pub(super) fn check_flags(args: &UpArgs) -> Result<(), Failure> {
     if let Some(text) = args.idle.as_deref().filter(|text| values::idle(text).is_none()) {
         return bad(format!("--idle: not a length of time: {text}"), "such as 10m, or never");
     }
-    let is_engine = |text: &str| text.split_once('=').is_some_and(|(name, socket)| !name.is_empty() && socket.starts_with('/'));
+    let is_engine =
+        |text: &str| text.split_once('=').is_some_and(|(name, socket)| !name.is_empty() && socket.starts_with('/'));
     if let Some(text) = args.engine.iter().find(|text| !is_engine(text)) {
         return bad(format!("--engine: not NAME=SOCKET: {text}"), "such as far=/run/far.sock");
     }

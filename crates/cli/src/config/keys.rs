@@ -46,13 +46,7 @@ pub(crate) enum Kind {
     NodeName,
 }
 
-const fn key(
-    name: &'static str,
-    kind: Kind,
-    example: &'static str,
-    default: &'static str,
-    doc: &'static str,
-) -> Key {
+const fn key(name: &'static str, kind: Kind, example: &'static str, default: &'static str, doc: &'static str) -> Key {
     Key { name, kind, doc, example, default }
 }
 
@@ -120,9 +114,21 @@ pub(crate) static SECTIONS: &[Section] = &[
                 "aws-v100-us-west-2-2023",
                 "The recorded market to replay, instead of machines.",
             ),
-            key("zones", Kind::Words, "[\"us-west-2c\"]", "all of the market", "Sell in these zones only."),
-            key("from_hours", Kind::Hours, "12.5", "0", "Where the window begins on the recording, in hours."),
-            key("speed", Kind::Count { least: 1, most: 60 }, "60", "60", "How many times faster than life it is replayed."),
+            key("zones", Kind::Words, "[\"us-west-2c\"]", "the market's", "Sell in these zones only."),
+            key(
+                "from_hours",
+                Kind::Hours,
+                "12.5",
+                "the market's",
+                "Where the window begins on the recording, in hours.",
+            ),
+            key(
+                "speed",
+                Kind::Count { least: 1, most: 60 },
+                "60",
+                "60",
+                "How many times faster than life it is replayed.",
+            ),
         ],
     },
     Section {
@@ -130,7 +136,13 @@ pub(crate) static SECTIONS: &[Section] = &[
         doc: "What `windfall agent join` does on a machine that joins; its flags count more.",
         keys: &[
             key("server", Kind::Server, "\"lab:7443\"", "the one joined", "The server to join: HOST:PORT."),
-            key("name", Kind::NodeName, "\"gpu-1\"", "what the token says", "The name that the token is for, to be sure."),
+            key(
+                "name",
+                Kind::NodeName,
+                "\"gpu-1\"",
+                "what the token says",
+                "The name that the token is for, to be sure.",
+            ),
             key(
                 "accelerators",
                 Kind::Accelerators,

@@ -115,7 +115,8 @@ pub(crate) fn parse(text: &str, path: &Path) -> Result<ConfigFile, JobFileError>
     let (root, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         let problem = |error: &toml::de::Error| {
-            let problem = Problem::new(Class::Syntax, format!("this is not TOML: {}", error.message().replace('\n', ", ")));
+            let problem =
+                Problem::new(Class::Syntax, format!("this is not TOML: {}", error.message().replace('\n', ", ")));
             (error.span().unwrap_or(0..0), problem.expected("tables and lines such as `listen = \"0.0.0.0:7443\"`"))
         };
         return Err(file.error(errors.iter().map(problem).collect()));
@@ -138,8 +139,12 @@ fn read_section(
     problems: &mut Found,
 ) {
     let DeValue::Table(table) = value.get_ref() else {
-        let problem = Problem::new(Class::WrongType, format!("{} is {}, not a table", section.name, what(value.get_ref())));
-        problems.push((value.span(), problem.expected(format!("[{}] on a line of its own, and keys below it", section.name))));
+        let problem =
+            Problem::new(Class::WrongType, format!("{} is {}, not a table", section.name, what(value.get_ref())));
+        problems.push((
+            value.span(),
+            problem.expected(format!("[{}] on a line of its own, and keys below it", section.name)),
+        ));
         return;
     };
     for (name, value) in table {
@@ -149,7 +154,10 @@ fn read_section(
         };
         match taken(key.kind, value.get_ref()) {
             Ok(found) => {
-                given.insert((section.name, key.name), Given { value: found, span: name.span().start..value.span().end });
+                given.insert(
+                    (section.name, key.name),
+                    Given { value: found, span: name.span().start..value.span().end },
+                );
             }
             Err(class) => problems.push((value.span(), refused(section, key, class, value.get_ref()))),
         }
@@ -158,7 +166,8 @@ fn read_section(
 
 fn unknown_at_top(name: &str) -> Problem {
     let tables = SECTIONS.iter().map(|section| format!("[{}]", section.name)).collect::<Vec<_>>().join(" and ");
-    let problem = Problem::new(Class::UnknownKey, format!("there is no `{}` at the top of a configuration", shown(name)));
+    let problem =
+        Problem::new(Class::UnknownKey, format!("there is no `{}` at the top of a configuration", shown(name)));
     let problem = problem.expected(format!("the tables {tables}"));
     let within = SECTIONS.iter().find(|section| section.key(&underscored(name)).is_some());
     let near = nearest(name, SECTIONS.iter().map(|section| section.name));
@@ -184,7 +193,9 @@ fn unknown_in(section: &Section, name: &str) -> Problem {
 fn refused(section: &Section, key: &Key, class: Class, value: &DeValue<'_>) -> Problem {
     let message = match (class, value) {
         // What it says may be secret.
-        (_, DeValue::String(_)) if matches!(key.kind, Kind::Store) => format!("{}.{}: not accepted", section.name, key.name),
+        (_, DeValue::String(_)) if matches!(key.kind, Kind::Store) => {
+            format!("{}.{}: not accepted", section.name, key.name)
+        }
         (Class::WrongType, value) => format!("{}.{} is {}", section.name, key.name, what(value)),
         (_, DeValue::String(text)) => format!("{}.{}: not accepted: {}", section.name, key.name, shown(text)),
         (_, value) => format!("{}.{}: not accepted: {}", section.name, key.name, number(value).unwrap_or_default()),
@@ -195,7 +206,10 @@ fn refused(section: &Section, key: &Key, class: Class, value: &DeValue<'_>) -> P
             Some(near) => problem.hint(format!("did you mean \"{near}\"?")),
             None => problem,
         },
-        _ => problem.hint(format!("such as {} = {}", key.name, key.example)),
+        (_, DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_)) if key.example.starts_with('"') => {
+            problem.hint("write it in quotes")
+        }
+        _ => problem,
     }
 }
 
@@ -244,7 +258,9 @@ fn taken(kind: Kind, value: &DeValue<'_>) -> Result<Value, Class> {
 
 fn number(value: &DeValue<'_>) -> Option<f64> {
     match value {
-        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix()).ok().map(|number| number as f64),
+        DeValue::Integer(number) => {
+            i64::from_str_radix(number.as_str(), number.radix()).ok().map(|number| number as f64)
+        }
         DeValue::Float(number) => number.as_str().parse().ok(),
         _ => None,
     }

@@ -5,7 +5,8 @@ use serde_json::{Map, Value, json};
 
 /// The schema, draft 2020-12; `docs/config.schema.json` is this.
 pub(crate) fn schema() -> Value {
-    let sections: Map<String, Value> = SECTIONS.iter().map(|section| (section.name.to_owned(), table(section))).collect();
+    let sections: Map<String, Value> =
+        SECTIONS.iter().map(|section| (section.name.to_owned(), table(section))).collect();
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Windfall configuration",
@@ -63,7 +64,9 @@ fn of_kind(kind: Kind) -> Value {
     };
     match kind {
         Kind::Flag => json!({ "type": "boolean" }),
-        Kind::Listen => json!({ "type": "string", "pattern": r"^(\d{1,3}(\.\d{1,3}){3}|\[[0-9a-fA-F:.%]+\]):\d{1,5}$" }),
+        Kind::Listen => {
+            json!({ "type": "string", "pattern": r"^(\d{1,3}(\.\d{1,3}){3}|\[[0-9a-fA-F:.%]+\]):\d{1,5}$" })
+        }
         Kind::Server => json!({ "type": "string", "pattern": r"^(https://)?([^/@ :]+|\[[^/@ ]+\]):\d{1,5}/*$" }),
         Kind::DeadMan => json!({ "type": "string", "pattern": TIME }),
         Kind::TimeOrNever => json!({ "anyOf": [{ "const": "never" }, { "type": "string", "pattern": TIME }] }),

@@ -200,7 +200,9 @@ fn check(all: &[Setting], file: Option<&ConfigFile>) -> Result<(), Wrong> {
         let in_file = [Some(at), other].into_iter().flatten().find(|one| matches!(one.source, Source::File { .. }));
         let place = in_file.and_then(|one| Some((file?, file?.get(one.section.name, one.key.name)?.span.clone())));
         return Err(match place {
-            Some((file, span)) => Wrong::File(file.error(vec![(span, Problem::new(Class::BadValue, message).hint(hint))])),
+            Some((file, span)) => {
+                Wrong::File(file.error(vec![(span, Problem::new(Class::BadValue, message).hint(hint))]))
+            }
             None => Wrong::Flags { message, hint },
         });
     }
@@ -223,6 +225,11 @@ impl Setting {
             Source::Flag => format!("--{}", key.replace('_', "-")),
             _ => key.to_owned(),
         }
+    }
+
+    /// Whether it says nothing in a world of machines.
+    pub fn is_of_recordings(&self) -> bool {
+        matches!(self.key.name, "market" | "zones" | "from_hours" | "speed")
     }
 
     /// What holds, in one line; a password is not shown.

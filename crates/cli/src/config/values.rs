@@ -88,7 +88,10 @@ mod tests {
 
     #[test]
     fn times_have_bounds() {
-        assert_eq!((dead_man("5s"), dead_man("30d"), dead_man("4s"), dead_man("31d")), (Some(5), Some(2_592_000), None, None));
+        assert_eq!(
+            (dead_man("5s"), dead_man("30d"), dead_man("4s"), dead_man("31d")),
+            (Some(5), Some(2_592_000), None, None)
+        );
         assert_eq!((idle("never"), idle("10m")), (Some(Duration::MAX), Some(Duration::from_secs(600))));
         assert_eq!((idle("0s"), idle("1ms"), idle("soon")), (None, None, None));
     }

@@ -103,8 +103,9 @@ impl Client {
                         hello.version,
                         env!("CARGO_PKG_VERSION")
                     );
-                    return Err(Failure::new(Code::Unreachable, text)
-                        .hint("restart it with the new program: systemctl restart windfall-server; what runs goes on"));
+                    return Err(Failure::new(Code::Unreachable, text).hint(
+                        "restart it with the new program: systemctl restart windfall-server; what runs goes on",
+                    ));
                 }
                 std::cmp::Ordering::Less => {
                     // One of another user goes on as it is.

@@ -43,7 +43,8 @@ fn unit(here: &Here, args: &UnitArgs) -> Result<Unit, Failure> {
     let program = match &args.program {
         Some(program) if program.is_absolute() => program.clone(),
         Some(program) => {
-            let failure = Failure::new(Code::BadInput, format!("--program: not a path from the root: {}", program.display()));
+            let failure =
+                Failure::new(Code::BadInput, format!("--program: not a path from the root: {}", program.display()));
             return Err(failure.hint("such as /usr/local/bin/windfall"));
         }
         None => own()?,

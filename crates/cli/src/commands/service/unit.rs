@@ -29,8 +29,12 @@ impl Unit {
     pub fn text(&self) -> String {
         let after = "Wants=network-online.target\nAfter=network-online.target time-sync.target";
         let (what, network) = match (self.name, &self.account) {
-            (UnitName::Server, Some(_)) => ("server", format!("# An address to listen on, and a clock that is right.\n{after}\n")),
-            (UnitName::Agent, Some(_)) => ("agent", format!("# A network to reach the server by, and a clock that is right.\n{after}\n")),
+            (UnitName::Server, Some(_)) => {
+                ("server", format!("# An address to listen on, and a clock that is right.\n{after}\n"))
+            }
+            (UnitName::Agent, Some(_)) => {
+                ("agent", format!("# A network to reach the server by, and a clock that is right.\n{after}\n"))
+            }
             // A manager of a user knows no targets of the system.
             (UnitName::Server, None) => ("server", String::new()),
             (UnitName::Agent, None) => ("agent", String::new()),
@@ -74,7 +78,9 @@ impl Unit {
     fn account_lines(&self, account: &str) -> String {
         let folder = self.state.file_name().unwrap_or_default().to_string_lossy();
         let mode = match self.name {
-            UnitName::Server => "# Others pass through it to the server's socket, and see nothing else.\nStateDirectoryMode=0711",
+            UnitName::Server => {
+                "# Others pass through it to the server's socket, and see nothing else.\nStateDirectoryMode=0711"
+            }
             UnitName::Agent => "StateDirectoryMode=0700",
         };
         format!(
@@ -166,7 +172,13 @@ mod tests {
         for name in [UnitName::Server, UnitName::Agent] {
             for account in [Some("windfall"), None] {
                 let text = unit(name, account, "/var/lib/windfall").text();
-                for line in ["KillMode=process", "Delegate=yes", "Restart=on-failure", "OOMPolicy=continue", "NoNewPrivileges=yes"] {
+                for line in [
+                    "KillMode=process",
+                    "Delegate=yes",
+                    "Restart=on-failure",
+                    "OOMPolicy=continue",
+                    "NoNewPrivileges=yes",
+                ] {
                     assert!(text.lines().any(|found| found == line), "{line}: {text}");
                 }
                 let settings = text.lines().filter(|line| !line.starts_with('#'));
@@ -174,7 +186,13 @@ mod tests {
                 assert!(!settings.iter().any(|line| line.contains("token") || line.contains("Environment")), "{text}");
                 assert_eq!(settings.contains(&"User=windfall"), account.is_some());
                 // These would take accelerators, folders or control groups away from jobs.
-                for hidden in ["ProtectClock=yes", "PrivateDevices=yes", "PrivateTmp=yes", "ProtectHome=yes", "ProtectControlGroups=yes"] {
+                for hidden in [
+                    "ProtectClock=yes",
+                    "PrivateDevices=yes",
+                    "PrivateTmp=yes",
+                    "ProtectHome=yes",
+                    "ProtectControlGroups=yes",
+                ] {
                     assert!(!text.contains(hidden), "{hidden}");
                 }
                 assert!(text.lines().all(|line| line.len() <= 125), "{text}");
@@ -185,6 +203,9 @@ mod tests {
     #[test]
     fn a_path_is_one_word_whatever_is_in_it() {
         let text = unit(UnitName::Server, None, "/home/a/.local/state/windfall").text();
-        assert!(text.contains("ExecStart=\"/opt/my tools/100%%/wind$$fall\" --home /home/a/.local/state/windfall up"), "{text}");
+        assert!(
+            text.contains("ExecStart=\"/opt/my tools/100%%/wind$$fall\" --home /home/a/.local/state/windfall up"),
+            "{text}"
+        );
     }
 }
