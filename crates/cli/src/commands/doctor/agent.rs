@@ -67,7 +67,7 @@ fn agent(state: &Path) -> Vec<Finding> {
     let mut found = vec![match holder(&state.join("lock")) {
         Some(pid) => Finding::ok(name, format!("{whose}, pid {pid}")),
         None => {
-            let mend = format!("systemctl start windfall-agent, or windfall agent join --state {shown}");
+            let mend = format!("systemctl start windfall-agent  # or: windfall agent join --state {shown}");
             Finding::missing(name, format!("{whose}, but no agent runs"), mend)
         }
     }];
@@ -90,7 +90,7 @@ fn reach(node: &JoinedNode) -> Finding {
         Ok(_) => Finding::ok(name, format!("{} answers{heard}", node.server)),
         Err(error) => {
             let says = format!("{} does not answer: {error}{heard}", node.server);
-            Finding::missing(name, says, "windfall status, on the server: is it up with --listen, and its port open?")
+            Finding::missing(name, says, "windfall status  # on the server: is it up with --listen, and its port open?")
         }
     }
 }
@@ -102,7 +102,7 @@ fn clocks(ahead_ms: i64) -> Finding {
         false => {
             let which = if ahead_ms > 0 { "behind" } else { "ahead of" };
             let says = format!("this machine was {apart} {which} its server when they last met");
-            Finding::warning("clocks", says, "sudo timedatectl set-ntp true, on both")
+            Finding::warning("clocks", says, "sudo timedatectl set-ntp true  # on both")
         }
     }
 }

@@ -17,8 +17,8 @@ pub(super) fn control_groups(root: &Path) -> Finding {
         })
     };
     let mend = match is_container(root) {
-        true => "docker run --privileged --cgroupns=host … (a job's processes are found by their marks meanwhile)",
-        false => "windfall service install --user (its unit has Delegate=yes)",
+        true => "docker run --privileged --cgroupns=host …",
+        false => "windfall service install --user  # its unit has Delegate=yes",
     };
     let Some(mount) = mount_of("cgroup2") else {
         let says = match mount_of("cgroup") {
@@ -26,7 +26,7 @@ pub(super) fn control_groups(root: &Path) -> Finding {
                 return Finding::warning(
                     "cgroups",
                     "version 1, and groups can be made; version 2 ends all processes of a lease at once",
-                    "boot with systemd.unified_cgroup_hierarchy=1",
+                    "sudo grubby --update-kernel=ALL --args=systemd.unified_cgroup_hierarchy=1  # or the kernel's command line otherwise; then reboot",
                 );
             }
             Some(_) => "version 1, and no group can be made: processes of a lease are told apart by their marks alone",
@@ -69,7 +69,7 @@ const PROCESSES: u64 = 4_096;
 fn limits_of(files: Option<u64>, processes: Option<u64>) -> Vec<Finding> {
     let name = "limits";
     let mend = |what: &str, value: u64| {
-        format!("echo \"$USER - {what} {value}\" | sudo tee -a /etc/security/limits.conf, then log in again")
+        format!("echo \"$USER - {what} {value}\" | sudo tee -a /etc/security/limits.conf  # then log in again")
     };
     let shown = |limit: Option<u64>| limit.map_or("any number of".to_owned(), |limit| limit.to_string());
     let mut found = Vec::new();
@@ -118,7 +118,7 @@ fn kernel_of(release: &str, watches: Option<u64>, instances: Option<u64>) -> Fin
     }
     if version.is_some_and(|version| version < OLDEST) {
         let says = format!("{release}: nobody has tried anything older than {}.{}", OLDEST.0, OLDEST.1);
-        return Finding::warning(name, says, "use a newer kernel");
+        return Finding::warning(name, says, "uname -r  # use a newer kernel");
     }
     // A program's folder of checkpoints is listened to; where that is refused it is looked at again and again.
     if watches.is_some_and(|watches| watches < 8_192) || instances.is_some_and(|instances| instances < 128) {

@@ -78,7 +78,7 @@ pub(super) fn driver(root: &Path) -> Vec<Finding> {
             0 => Finding::ok("driver", "no NVIDIA accelerator here; others are stated with --accelerators"),
             _ if is_container(root) => {
                 let says = format!("{} on the bus, and no driver in this container", counted(cards));
-                Finding::missing("driver", says, "docker run --gpus all … (with the NVIDIA container toolkit)")
+                Finding::missing("driver", says, "docker run --gpus all …  # needs the NVIDIA container toolkit")
             }
             _ => {
                 let says = format!("{} on the bus, and the driver is not loaded", counted(cards));
@@ -127,7 +127,7 @@ fn devices(root: &Path, release: &str) -> Finding {
         Some(node) => {
             let group = std::fs::metadata(node).map_or(0, |meta| meta.gid());
             let says = format!("version {release}, but this user may not use {}", node.display());
-            Finding::missing("driver", says, format!("sudo usermod -aG {group} $USER, then log in again"))
+            Finding::missing("driver", says, format!("sudo usermod -aG {group} $USER  # then log in again"))
         }
         None => Finding::ok("driver", format!("version {release}, {}", counted(numbered))),
     }
@@ -147,8 +147,7 @@ const LIBRARIES: [&str; 6] = [
 fn library(root: &Path, release: &str) -> Finding {
     let found = LIBRARIES.iter().map(|folder| root.join(folder).join("libnvidia-ml.so.1")).find(|path| path.exists());
     let Some(path) = found else {
-        let mend =
-            format!("install the driver's libraries of version {release}: {}", install(root, "libnvidia-compute-…"));
+        let mend = format!("{}  # of version {release}", install(root, "libnvidia-compute-VERSION"));
         return Finding::warning(
             "nvml",
             "libnvidia-ml.so.1 is not found: programs cannot ask about accelerators",
@@ -160,7 +159,7 @@ fn library(root: &Path, release: &str) -> Finding {
     match name.strip_prefix("libnvidia-ml.so.") {
         Some(version) if version.contains('.') && version != release => {
             let says = format!("the library is of version {version}, the driver of {release}: CUDA does not start");
-            Finding::missing("nvml", says, "sudo reboot (the driver was updated under a running kernel)")
+            Finding::missing("nvml", says, "sudo reboot  # the driver was updated under a running kernel")
         }
         _ if root != Path::new("/") => Finding::ok("nvml", name),
         _ => match asked("nvidia-smi", &["-L"]) {

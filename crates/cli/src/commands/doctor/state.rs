@@ -55,12 +55,16 @@ pub(super) fn directory(name: &'static str, path: &Path) -> Finding {
             };
         }
         Err(error) => {
-            return Finding::missing(name, format!("{}: {error}", path.display()), "choose another: --home DIR");
+            return Finding::missing(
+                name,
+                format!("{}: {error}", path.display()),
+                "windfall --home DIR up  # another folder",
+            );
         }
     };
     let shown = path.display();
     if !meta.is_dir() {
-        return Finding::missing(name, format!("{shown} is not a folder"), "choose another: --home DIR");
+        return Finding::missing(name, format!("{shown} is not a folder"), "windfall --home DIR up  # another folder");
     }
     let user = rustix::process::geteuid().as_raw();
     if meta.uid() != user {
@@ -84,7 +88,7 @@ pub(super) fn directory(name: &'static str, path: &Path) -> Finding {
     }
     if let Some(kind) = windfall_store::network_filesystem(path) {
         let says = format!("{shown} is on {kind}, where a database loses data");
-        return Finding::missing(name, says, "choose a local folder: --home DIR, or store = \"postgres://…\"");
+        return Finding::missing(name, says, "windfall --home DIR up  # on a local disk, or with --store postgres://…");
     }
     Finding::ok(name, format!("{shown}, mode {:04o}", meta.mode() & 0o7777))
 }
@@ -114,13 +118,16 @@ pub(super) async fn server(here: &Here) -> (Finding, bool) {
     };
     if let Some(away) = &hello.database_away {
         let says = format!("pid {} runs, but its database is away: {}", hello.pid, away.why);
-        return (Finding::missing(name, says, "start the database; the server goes on by itself"), true);
+        return (
+            Finding::missing(name, says, "windfall status  # start the database; the server goes on by itself"),
+            true,
+        );
     }
     if hello.version != own {
         let says = format!("pid {} is version {}, this command {own}", hello.pid, hello.version);
         let mend = match hello.is_service {
             true => "systemctl restart windfall-server",
-            false => "windfall down, then windfall up",
+            false => "windfall down && windfall up",
         };
         return (Finding::warning(name, says, mend), true);
     }
@@ -162,12 +169,13 @@ fn port_of(wanted: SocketAddr, held: Option<SocketAddr>) -> Finding {
                 }
                 std::io::ErrorKind::AddrNotAvailable => (
                     "no address of this machine".to_owned(),
-                    "ip -brief address, then set listen to one of those, or 0.0.0.0".to_owned(),
+                    "ip -brief address  # set listen to one of these, or 0.0.0.0".to_owned(),
                 ),
-                std::io::ErrorKind::PermissionDenied => {
-                    ("this user may not listen there".to_owned(), "choose a port above 1023".to_owned())
-                }
-                _ => (error.to_string(), "choose another address for listen".to_owned()),
+                std::io::ErrorKind::PermissionDenied => (
+                    "this user may not listen there".to_owned(),
+                    "windfall up --listen 0.0.0.0:7443  # a port above 1023".to_owned(),
+                ),
+                _ => (error.to_string(), "windfall up --listen 0.0.0.0:7443  # another address".to_owned()),
             };
             Finding::missing(name, format!("{wanted}: {says}"), mend)
         }
@@ -221,7 +229,7 @@ fn disk_of(
             return Finding::missing(
                 "disk",
                 format!("{files} more files fit on the disk of {shown}"),
-                "df -i, then remove many small files",
+                "df -i  # remove many small files",
             );
         }
         (room, _) if room < FEW => return Finding::warning("disk", left, full),
@@ -231,7 +239,7 @@ fn disk_of(
         Some(time) if time > SLOW => {
             let says =
                 format!("{left}; a write takes {} ms to be safe, and every decision waits for one", time.as_millis());
-            Finding::warning("disk", says, "choose a faster disk: --home DIR")
+            Finding::warning("disk", says, "windfall --home DIR up  # on a faster disk")
         }
         Some(time) => Finding::ok("disk", format!("{left}; a write is safe in {:.1} ms", time.as_secs_f64() * 1e3)),
         None => Finding::ok("disk", left),

@@ -216,7 +216,9 @@ fn is_known(account: &str) -> Result<(), Failure> {
         return Ok(());
     }
     let failure = Failure::new(Code::BadInput, format!("there is no account `{account}`"));
-    Err(failure.hint(format!("useradd --system --create-home --home-dir /var/lib/windfall-home {account}, or --account NAME; it must be allowed to use the accelerators")))
+    Err(failure.hint(format!(
+        "useradd --system --create-home {account}, or --account NAME: one that may use the accelerators"
+    )))
 }
 
 fn systemctl(args: &UnitArgs, words: &[&str]) -> Result<(), Failure> {
