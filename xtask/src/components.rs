@@ -65,8 +65,9 @@ impl Components {
 
     /// Starts everything that tests use.
     pub fn start(leftovers: Leftovers) -> Components {
-        let all: [(&str, Start); 5] = [
+        let all: [(&str, Start); 6] = [
             ("python3", Components::python),
+            ("systemd-analyze", Components::systemd),
             ("postgres", Components::postgres),
             ("s3", Components::s3),
             ("gcs", Components::gcs),
@@ -131,6 +132,11 @@ impl Components {
 
     fn python(&mut self) -> Result<(), String> {
         if works("python3", &["--version"]) { Ok(()) } else { apt(&["python3"]) }
+    }
+
+    /// It verifies units; nothing of systemd is run.
+    fn systemd(&mut self) -> Result<(), String> {
+        if works("systemd-analyze", &["--version"]) { Ok(()) } else { apt(&["systemd"]) }
     }
 
     fn postgres(&mut self) -> Result<(), String> {

@@ -1,5 +1,7 @@
 //! Where a command runs: the state directory, the folder and the user. Nothing is written here.
 
+use crate::args::UpArgs;
+use crate::config::{self, Wrong};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use windfall_jobfile::{Context, JobFileError, Look};
@@ -18,7 +20,15 @@ impl Here {
     }
 
     pub fn client(&self) -> Client {
-        Client::new(&self.home, Vec::new())
+        Client::new(&self.home, Vec::new()).checking(right_configuration)
+    }
+
+    /// Shows what is wrong with a configuration, where.
+    pub fn bad_configuration(&self, wrong: &Wrong) -> Failure {
+        match wrong {
+            Wrong::File(error) => Failure { message: error.to_string(), ..self.bad_file(error) },
+            Wrong::Flags { message, hint } => Failure::new(Code::BadInput, message).hint(hint),
+        }
     }
 
     /// What a job file means when it is read here and now.
@@ -56,6 +66,15 @@ impl Here {
         }
         Failure { shown: true, ..Failure::new(Code::BadInput, "the job file is wrong") }
     }
+}
+
+/// Fails where a server would be started with a configuration file that is wrong.
+fn right_configuration(home: &Path) -> Result<(), Failure> {
+    let Some(path) = config::file_in_use(None, home) else { return Ok(()) };
+    let read = config::read(&path).map_err(Wrong::File);
+    let checked = read.and_then(|file| config::of_server(&UpArgs::default(), Some(&file)));
+    let here = Here { home: home.to_owned(), json: false };
+    checked.map(drop).map_err(|wrong| here.bad_configuration(&wrong))
 }
 
 /// Who is at the terminal: by account, because variables can say anything.

@@ -5,6 +5,7 @@ mod age;
 pub mod args;
 mod bill;
 mod commands;
+mod config;
 mod fitted;
 mod glossary;
 mod here;

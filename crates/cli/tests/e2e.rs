@@ -8,11 +8,13 @@ mod e2e {
     mod clocks;
     mod costs;
     mod database;
+    mod doctor;
     mod engines;
     mod everyday;
     mod far;
     mod homes;
     mod kills;
+    mod lab;
     mod luggage;
     mod machines;
     mod nodes;
@@ -21,6 +23,8 @@ mod e2e {
     mod promises;
     mod rules;
     mod saves;
+    mod services;
+    mod settings;
     mod sharing;
     mod terminals;
     mod testbed;

@@ -21,8 +21,8 @@ pub use link::{AgentLink, LocalLink, SeenWorker};
 pub use machines::{Accelerator, Inventory, Machines, Stated};
 pub use net::{Fingerprint, JoinToken};
 pub use nodes::{
-    Hub, InStore, JobsOfNodes, NodeError, NodeRecord, NodeSettings, NodeStanding, NodeStream, NotWelcome, StorePart,
-    TOKEN_LIVES, is_node_name, serve_node,
+    Hub, InStore, JobsOfNodes, JoinedNode, NodeError, NodeRecord, NodeSettings, NodeStanding, NodeStream, NotWelcome,
+    StorePart, TOKEN_LIVES, is_node_name, serve_node,
 };
 pub use remote::{EngineServer, RemoteEngine};
 pub use simulated::{Replay, Simulated, SimulatedError};

@@ -51,16 +51,19 @@ pub struct Problem {
 }
 
 impl Problem {
-    pub(super) fn new(class: Class, message: impl Into<String>) -> Problem {
+    /// A problem; where it is, is said when it is collected.
+    pub fn new(class: Class, message: impl Into<String>) -> Problem {
         Problem { class, message: message.into(), expected: None, hint: None, position: None }
     }
 
-    pub(super) fn expected(mut self, expected: impl Into<String>) -> Problem {
+    /// With what would do.
+    pub fn expected(mut self, expected: impl Into<String>) -> Problem {
         self.expected = Some(expected.into());
         self
     }
 
-    pub(super) fn hint(mut self, hint: impl Into<String>) -> Problem {
+    /// With what to do.
+    pub fn hint(mut self, hint: impl Into<String>) -> Problem {
         self.hint = Some(hint.into());
         self
     }
@@ -82,8 +85,16 @@ pub struct JobFileError {
 }
 
 impl JobFileError {
-    pub(super) fn unreadable(file: &str, problem: Problem) -> JobFileError {
+    /// The error for a file that cannot be read at all.
+    pub fn unreadable(file: &str, problem: Problem) -> JobFileError {
         JobFileError { file: file.to_owned(), text: String::new(), problems: vec![problem], cut: false }
+    }
+
+    /// The error for another kind of file that people write: its problems, and the bytes that each is about.
+    pub fn of(file: &str, text: &str, found: Vec<(Range<usize>, Problem)>) -> JobFileError {
+        let mut problems = Problems::new(text);
+        found.into_iter().for_each(|(span, problem)| problems.add(&span, problem));
+        problems.into_error(file)
     }
 
     /// The file's name as it was given.
@@ -145,7 +156,7 @@ impl<'a> Problems<'a> {
 }
 
 /// The position of a span, kept within the text whatever the span says.
-pub(super) fn position(text: &str, span: &Range<usize>) -> FilePosition {
+pub fn position(text: &str, span: &Range<usize>) -> FilePosition {
     let start = floor(text, span.start);
     // A problem is shown on the line it begins on, also where the value goes on for many.
     let line_end = text[start..].find(['\n', '\r']).map_or(text.len(), |length| start + length);

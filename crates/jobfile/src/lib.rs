@@ -20,7 +20,7 @@ mod when;
 mod wishes;
 
 pub use context::Context;
-pub use error::{Class, FilePosition, JobFileError, Problem};
+pub use error::{Class, FilePosition, JobFileError, Problem, position};
 pub use init::{Answers, Question, template};
 pub use schema::schema;
 pub use show::Look;

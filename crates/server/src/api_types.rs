@@ -27,6 +27,9 @@ pub struct Hello {
     /// The database does not take anything now: nothing is decided until it is back.
     #[serde(default)]
     pub database_away: Option<DatabaseAway>,
+    /// It was started in the foreground, as services are: whoever keeps it also replaces it.
+    #[serde(default)]
+    pub is_service: bool,
 }
 
 impl Hello {

@@ -42,6 +42,8 @@ pub(crate) struct Reader {
     pub archive: Archive,
     pub clock: Arc<WorldClock>,
     pub link: Arc<dyn AgentLink>,
+    /// Whether this server is a service: no client may put another in its place.
+    pub is_service: bool,
 }
 
 /// Where the ledger stands.
@@ -80,6 +82,7 @@ impl Reader {
             live_jobs,
             leases,
             database_away: away,
+            is_service: self.is_service,
         }
     }
 

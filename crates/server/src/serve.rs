@@ -52,6 +52,8 @@ pub struct Settings {
     pub policy: Option<String>,
     /// The process without which it ends, and its state directory with it.
     pub bound: Option<Bound>,
+    /// Whether it is a service: it ends with a signal of the terminal too, and no client puts another in its place.
+    pub is_service: bool,
 }
 
 /// Why a server did not start.
@@ -276,6 +278,7 @@ async fn serve_from(
         archive,
         clock: Arc::clone(&clock),
         link: Arc::clone(&link),
+        is_service: settings.is_service,
     };
     let folders = Folders { home: Arc::clone(home), speed: world.speed, fresh_folder: world.fresh_folder };
     if let Some(hub) = &hub {
@@ -313,6 +316,7 @@ async fn serve_from(
     let api = ApiState { asks, reader, probes: Probes::default(), asked, nodes: hub };
     let listening = nodes.and_then(|(hub, listener)| Some(tokio::spawn(hub.listen(listener?))));
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Listen)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Listen)?;
     let app = axum::serve(PeerListener::new(listener), routes(api).into_make_service_with_connect_info::<Principal>());
     ready();
     let mut had_to_end = None;
@@ -320,6 +324,7 @@ async fn serve_from(
         served = app => served.map_err(ServeError::Listen)?,
         ended = keeper => had_to_end = ended.unwrap_or_else(|error| Some(format!("the loop failed: {error}"))),
         _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
     }
     keeping_time.abort();
     listening.iter().for_each(tokio::task::JoinHandle::abort);

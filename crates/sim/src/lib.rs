@@ -17,5 +17,5 @@ pub use learn::{Lesson, learn, resample};
 pub use omniscient::{TapeJob, least_cost, omniscient};
 pub use play::{Played, Player, Use, margins, play};
 pub use recording::{Reading, Recording, RecordingError, read_recording, read_recordings};
-pub use tape::{Quote, STEADY, Tape, TapeError, embedded, embedded_names, recorded};
+pub use tape::{Quote, STEADY, STEADY_OF_EIGHT, Tape, TapeError, embedded, embedded_names, recorded};
 pub use whole::play_whole;

@@ -60,6 +60,12 @@ pub fn network_kind(magic: u64, mount: &str) -> Option<&'static str> {
     NETWORK.iter().find(|(number, _)| *number == magic).map(|(_, kind)| *kind)
 }
 
+/// The network file system that a directory is on, where SQLite would lose data; none where it is not on one, or nobody
+/// can say.
+pub fn network_filesystem(directory: &Path) -> Option<&'static str> {
+    network_kind_of(directory).ok().flatten()
+}
+
 /// Refuse a directory where SQLite would lose data, or cannot write.
 pub(crate) fn check(directory: &Path, file: &Path) -> Result<()> {
     let open = |source: rustix::io::Errno| match source {

@@ -18,7 +18,7 @@ mod types;
 use async_trait::async_trait;
 
 pub use error::StoreError;
-pub use filesystem::network_kind;
+pub use filesystem::{network_filesystem, network_kind};
 pub use memory::MemoryStore;
 pub use postgres::PostgresStore;
 pub use sqlite::SqliteStore;

@@ -4,6 +4,7 @@ mod cost;
 mod facts;
 mod nodes;
 mod profile;
+mod service;
 mod simulate;
 
 pub use cost::CostArgs;
@@ -12,6 +13,7 @@ pub use facts::{
 };
 pub use nodes::{AgentCommand, JoinArgs, NodesArgs, NodesCommand};
 pub use profile::{LikeHta, ProfileArgs};
+pub use service::{ConfigArgs, ConfigCommand, ServiceArgs, ServiceCommand, UnitArgs, UnitName};
 pub use simulate::{SimulateCommand, SimulateMarketArgs};
 
 use clap::{Args, Parser, Subcommand};
@@ -44,12 +46,32 @@ Exit codes:
 
 Environment:
   WINDFALL_HOME     the state directory (default: ~/.local/state/windfall)
+  WINDFALL_CONFIG   the configuration file (default: config.toml in the state directory, if there is one)
   WINDFALL_IDLE     seconds without jobs or clients after which a server ends itself (default: 600)
   WINDFALL_CATALOG  a catalogue of prices to use instead of the embedded one
   WINDFALL_TODAY    the day from which ages of prices count (default: today)
   NO_COLOR          no colours
 
 Linux is supported; other systems are not.";
+
+const UP_HELP: &str = "\
+Examples:
+  windfall up                                    a recorded market, to try things on
+  windfall up --local                            this computer's accelerators and processors
+  windfall up --local --listen 0.0.0.0:7443      and machines that join
+  windfall up --config lab.toml                  what the file says; flags count more
+  windfall up --foreground                       until told to end: what a service does
+
+A configuration file says the same, once: `windfall config example` prints one, `windfall config show` says what holds. One \
+that is wrong changes nothing. `windfall service install` has a server started with the machine.";
+
+const DOCTOR_HELP: &str = "\
+Looks at: python3, the NVIDIA driver, the clock, the configuration, the state directory, the server, the port, disks, \
+control groups, limits, the kernel, and the agent of a machine that has joined. Nothing is changed, nothing is started; \
+a file of 4 KB is written to the disk and removed, to see how fast that is.
+
+Exit codes:
+  0 nothing that is needed is missing (there may be warnings)   2 something needed is missing";
 
 /// Finds, runs, shares and accounts for accelerator compute at the lowest cost that keeps every promise.
 #[derive(Debug, Parser)]
@@ -99,6 +121,14 @@ pub enum Command {
     Up(UpArgs),
     /// End the server; jobs go on and are adopted by the next one
     Down(DownArgs),
+    /// What a server does by itself: check its configuration file, show what holds
+    Config(Box<ConfigArgs>),
+    /// Units of systemd for server and agent: print, install, uninstall them
+    #[command(subcommand)]
+    Service(ServiceCommand),
+    /// What is missing on this machine, with the command that mends it; nothing is changed
+    #[command(after_help = DOCTOR_HELP)]
+    Doctor,
     /// What can be bought: accelerators, where, for how much
     Offers(OffersArgs),
     /// What a job would cost, everywhere: ranked ways to run it, and why the others will not do
@@ -117,7 +147,11 @@ pub enum Command {
     /// Write a commented job file
     Init(InitArgs),
     /// Print the JSON Schema of job files
-    Schema,
+    Schema {
+        /// The one of configuration files
+        #[arg(long)]
+        config: bool,
+    },
     /// What the words on the screen mean
     #[command(long_about = crate::glossary::glossary(100))]
     Words,
@@ -254,22 +288,30 @@ pub struct ExplainArgs {
 }
 
 /// The world of a new state directory.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
+#[command(after_help = UP_HELP)]
 pub struct UpArgs {
+    /// What this says holds where no flag does [env: WINDFALL_CONFIG] [default: config.toml in the state directory]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Serve in this process until told to end, as services do
+    #[arg(long)]
+    pub foreground: bool,
     /// Use this computer, with its accelerators, instead of a recorded market
-    #[arg(long, conflicts_with_all = ["market", "zones", "from_hours", "speed"])]
-    pub local: bool,
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    #[arg(conflicts_with_all = ["market", "zones", "from_hours", "speed"])]
+    pub local: Option<bool>,
     /// Take machines in that join over the network, on this address
     #[arg(long, conflicts_with_all = ["market", "zones", "from_hours", "speed"], value_name = "IP:PORT")]
     pub listen: Option<std::net::SocketAddr>,
     /// How long the work on a machine that has joined goes on without a word from the server
-    #[arg(long, requires = "listen", value_name = "TIME")]
+    #[arg(long, value_name = "TIME")]
     pub dead_man: Option<String>,
     /// The accelerators of this computer, where they are not found by themselves
-    #[arg(long, requires = "local", value_delimiter = ',', value_name = "NAME:COUNT,…")]
+    #[arg(long, value_delimiter = ',', value_name = "NAME:COUNT,…")]
     pub accelerators: Vec<String>,
     /// What an hour of this computer costs, in dollars
-    #[arg(long, requires = "local", value_name = "DOLLARS")]
+    #[arg(long, value_name = "DOLLARS")]
     pub rate: Option<f64>,
     /// The recorded market to replay
     #[arg(long, value_name = "NAME")]
@@ -286,6 +328,15 @@ pub struct UpArgs {
     /// Keep the state there: postgres://…
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
+    /// End without jobs and clients for so long, or never [env: WINDFALL_IDLE, in seconds] [default: 10m]
+    #[arg(long, value_name = "TIME")]
+    pub idle: Option<String>,
+    /// The policy of jobs that name none
+    #[arg(long, hide = true, value_name = "NAME")]
+    pub policy: Option<String>,
+    /// The configuration file has been read
+    #[arg(long, hide = true)]
+    pub settled: bool,
     /// Lease also from the engine of this name that listens on this socket
     #[arg(long, hide = true, value_name = "NAME=SOCKET")]
     pub engine: Vec<String>,

@@ -99,7 +99,7 @@ pub enum AgentCommand {
 }
 
 /// How a machine joins.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct JoinArgs {
     /// The server: HOST:PORT, or https://HOST:PORT; not needed once this machine has joined
     pub server: Option<String>,
@@ -118,6 +118,13 @@ pub struct JoinArgs {
     /// Join as root although every program then runs as root
     #[arg(long)]
     pub as_root: bool,
+    /// Join, write that down and end: a service goes on from there
+    #[arg(long)]
+    pub once: bool,
+    /// What its [agent] table says holds where no flag does [env: WINDFALL_CONFIG] [default: config.toml in the agent's
+    /// state directory, if there is one]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// The agent's state directory (default: /var/lib/windfall-agent for root, else ~/.local/state/windfall-agent)
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,

@@ -4,9 +4,9 @@ use crate::args::AgentCommand;
 use windfall_agent::AgentError;
 use windfall_server::client::{Code, Failure};
 
-pub fn agent(command: AgentCommand) -> Result<Code, Failure> {
+pub fn agent(command: AgentCommand, json: bool) -> Result<Code, Failure> {
     let done = match command {
-        AgentCommand::Join(args) => return super::nodes::join(args),
+        AgentCommand::Join(args) => return super::nodes::join(args, json),
         AgentCommand::Launch { folder } => windfall_agent::launch(&folder),
         AgentCommand::Guard { folder } => windfall_agent::guard(&folder),
         AgentCommand::Serve { folder } => windfall_agent::serve(&folder),

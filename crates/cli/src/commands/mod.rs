@@ -2,7 +2,9 @@
 
 mod agent;
 mod catalog;
+mod config;
 mod cost;
+mod doctor;
 mod engine;
 mod facts;
 mod for_sale;
@@ -16,9 +18,12 @@ mod plan;
 mod profile;
 mod rehearse;
 mod servers;
+mod service;
+mod serving;
 mod simulate;
 mod watch;
 mod work;
+mod worlds;
 
 use crate::args::{Cli, Command, SimulateCommand};
 use crate::here::Here;
@@ -92,15 +97,18 @@ fn dispatch(cli: Cli) -> Result<Code, Failure> {
     let Cli { home, json, command } = cli;
     // A program's environment need not name any directory.
     if let Command::Agent(command) = command {
-        return agent::agent(command);
+        return agent::agent(command, json);
     }
     if let Command::Engine(args) = command {
         return engine::engine(args);
     }
     let here = Here::of(home, json)?;
     match command {
-        Command::Serve(args) => servers::serve(&here, &args),
-        Command::Schema => pages::schema(),
+        Command::Serve(args) => serving::serve(&here, &args),
+        Command::Up(args) if args.foreground => serving::foreground(&here, &args),
+        Command::Config(args) => config::config(&here, &args.command),
+        Command::Service(command) => service::service(&here, &command),
+        Command::Schema { config } => pages::schema(config),
         Command::Words => pages::words(here.json),
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { folder } => pages::man(&folder),
@@ -134,6 +142,7 @@ async fn client_command(here: &Here, command: Command) -> Result<Code, Failure> 
         Command::Cost(args) => cost::cost(here, &args).await,
         Command::Nodes(args) => nodes::nodes(here, &args).await,
         Command::Status => servers::status(here).await,
+        Command::Doctor => doctor::doctor(here).await,
         Command::Up(args) => servers::up(here, &args).await,
         Command::Down(args) => servers::down(here, &args).await,
         Command::Rehearse(args) => rehearse::rehearse(here, &args).await,

@@ -1,7 +1,9 @@
 //! The machines that have joined, and joining.
 
-use super::servers::{bad_accelerators, bad_rate, nano_usd, stated};
+use super::config::settled_join;
+use super::worlds::{bad_accelerators, bad_rate, nano_usd};
 use crate::args::{JoinArgs, NodesArgs, NodesCommand};
+use crate::config::values;
 use crate::here::Here;
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -124,7 +126,9 @@ fn remark(node: &NodeView) -> Option<String> {
 }
 
 /// Joins a server with this machine and serves it.
-pub fn join(args: JoinArgs) -> Result<Code, Failure> {
+pub fn join(args: JoinArgs, json: bool) -> Result<Code, Failure> {
+    let once = args.once;
+    let args = settled_join(args, json)?;
     bad_accelerators(&args.accelerators)?;
     if rustix::process::geteuid().is_root() && !args.as_root {
         let failure = Failure::new(Code::BadInput, "every program on this machine would run as root".to_owned());
@@ -135,15 +139,17 @@ pub fn join(args: JoinArgs) -> Result<Code, Failure> {
         server: args.server.as_deref().map(address).transpose()?,
         token: token(args.token, args.token_file)?,
         name: args.name,
-        accelerators: args.accelerators.iter().filter_map(|text| stated(text)).collect(),
+        accelerators: args.accelerators.iter().filter_map(|text| values::stated(text)).collect(),
         program: PathBuf::from("/proc/self/exe"),
     };
     windfall_server::home::private();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
+    let has_joined = tokio::sync::Notify::new();
     let joined = |name: &str, inventory: &Inventory| {
         println!("this machine is node {name}: {inventory}");
         let _ = std::io::stdout().flush();
+        has_joined.notify_one();
     };
     let served = runtime.block_on(async {
         let mut ends = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
@@ -152,6 +158,7 @@ pub fn join(args: JoinArgs) -> Result<Code, Failure> {
             served = serve_node(settings, joined) => served.map_err(failure),
             _ = ends.recv() => Ok(()),
             _ = tokio::signal::ctrl_c() => Ok(()),
+            () = has_joined.notified(), if once => Ok(()),
         }
     });
     runtime.shutdown_timeout(Duration::from_secs(1));
@@ -169,16 +176,8 @@ fn failure(error: NodeError) -> Failure {
 
 /// HOST:PORT of what somebody wrote.
 fn address(text: &str) -> Result<String, Failure> {
-    let plain = text.strip_prefix("https://").unwrap_or(text).trim_end_matches('/');
-    let is_address = plain.rsplit_once(':').is_some_and(|(host, port)| {
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        !host.is_empty() && !host.contains(['/', '@', ' ']) && port.parse::<u16>().is_ok_and(|port| port > 0)
-    });
-    if is_address {
-        return Ok(plain.to_owned());
-    }
-    let failure = Failure::new(Code::BadInput, format!("not the address of a server: {text}"));
-    Err(failure.hint("HOST:PORT, as `windfall up --listen` was told"))
+    let none = || Failure::new(Code::BadInput, format!("not the address of a server: {text}"));
+    values::server_address(text).ok_or_else(|| none().hint("HOST:PORT, as `windfall up --listen` was told"))
 }
 
 fn token(given: Option<String>, file: Option<PathBuf>) -> Result<Option<JoinToken>, Failure> {
@@ -202,7 +201,7 @@ fn token(given: Option<String>, file: Option<PathBuf>) -> Result<Option<JoinToke
 }
 
 /// Where the agent of this machine keeps its key and its leases.
-fn state(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
+pub(super) fn state(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
     if let Some(given) = given {
         return std::path::absolute(given).map_err(|error| Failure::new(Code::BadInput, error.to_string()));
     }
@@ -212,21 +211,4 @@ fn state(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     let none = || Failure::new(Code::BadInput, "no home directory".to_owned()).hint("choose a directory with --state");
     Ok(home.ok_or_else(none)?.join(".local/state/windfall-agent"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_no_address_is_refused_with_a_hint() {
-        for (text, is) in [("lab:7443", "lab:7443"), ("https://lab:7443/", "lab:7443"), ("[::1]:7443", "[::1]:7443")] {
-            assert_eq!(address(text).ok().as_deref(), Some(is));
-        }
-        for text in
-            ["", "lab", "lab:", "lab:0", "lab:99999", ":7443", "http://lab:7443", "https://lab:7443/v1", "a@b:1"]
-        {
-            assert!(address(text).is_err(), "{text}");
-        }
-    }
 }

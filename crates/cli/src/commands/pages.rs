@@ -7,9 +7,9 @@ use std::path::Path;
 use windfall_jobfile as jobfile;
 use windfall_server::client::{Code, Failure};
 
-pub fn schema() -> Result<Code, Failure> {
-    let text =
-        serde_json::to_string_pretty(&jobfile::schema()).map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
+pub fn schema(config: bool) -> Result<Code, Failure> {
+    let schema = if config { crate::config::schema() } else { jobfile::schema() };
+    let text = serde_json::to_string_pretty(&schema).map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
     println!("{text}");
     Ok(Code::Done)
 }

@@ -1,271 +1,37 @@
-//! Servers: the one in the foreground, and starting, asking and ending those in the background.
+//! Servers: starting, asking and ending those in the background.
 
+use super::config::settled;
+use super::serving::{check, standing};
+use super::worlds::{check_flags, serve_args, world};
 use crate::args::{DownArgs, UpArgs};
 use crate::here::Here;
 use crate::show;
-use std::io::Write;
 use std::time::Duration;
-use windfall_core::english::{counted, with_causes};
+use windfall_core::english::counted;
 use windfall_core::view::JobView;
-use windfall_core::{NanoUsd, Span, WorkloadId};
-use windfall_server::api_types::{Hello, JobAnswer, Problem};
-use windfall_server::client::{Client, STATUS_JOBS, STORE_VARIABLE, startup_failure};
-use windfall_server::client::{Code, Failure};
-use windfall_server::home::{HereSettings, HomeError, MachineSettings, RemoteSettings, Stated, World, WorldSettings};
-use windfall_server::{ServeError, Settings};
-use windfall_store::StoreError;
+use windfall_core::{Span, WorkloadId};
+use windfall_server::api_types::{Hello, JobAnswer};
+use windfall_server::client::{Client, Code, Failure, STATUS_JOBS};
+use windfall_server::home::WorldSettings;
 
-/// Hours; every recording is shorter.
-const LONGEST_RECORDING: f64 = 100_000.0;
-/// Dollars an hour; no computer costs more.
-const MOST_RATE: f64 = 1e6;
-/// Without jobs and clients for so long, a server ends itself.
-const IDLE: Duration = Duration::from_secs(600);
-/// How long nodes go on without the server, where nobody says otherwise: its outage must not end the work of a cluster.
-const DEAD_MAN: Duration = Duration::from_secs(4 * 3_600);
-
-fn world(args: &UpArgs) -> Option<WorldSettings> {
-    let UpArgs {
-        local,
-        listen,
-        dead_man,
-        accelerators,
-        rate,
-        market,
-        zones,
-        from_hours,
-        speed,
-        store,
-        engine,
-        fresh_folder,
-        bound_to: _,
-    } = args;
-    let machines = *local || listen.is_some();
-    let asked = machines
-        || market.is_some()
-        || !zones.is_empty()
-        || from_hours.is_some()
-        || speed.is_some()
-        || store.is_some()
-        || !engine.is_empty()
-        || *fresh_folder;
-    if !asked {
-        return None;
-    }
-    let mut world = match machines {
-        true => {
-            let here = || HereSettings {
-                accelerators: accelerators.iter().filter_map(|text| stated(text)).collect(),
-                rate: nano_usd(rate.unwrap_or(0.0)),
-            };
-            let dead_man_s = dead_man.as_deref().and_then(seconds).unwrap_or(DEAD_MAN.as_secs());
-            WorldSettings::machines(MachineSettings { here: local.then(here), listen: *listen, dead_man_s })
-        }
-        false => WorldSettings::default(),
-    };
-    if let World::Replay(replay) = &mut world.world {
-        if let Some(market) = market {
-            replay.market.clone_from(market);
-            replay.zones = Vec::new();
-            replay.from = Span::ZERO;
-        }
-        if !zones.is_empty() {
-            replay.zones.clone_from(zones);
-        }
-        if let Some(hours) = from_hours {
-            replay.from = Span((hours * 3_600_000.0) as i64);
-        }
-    }
-    if let Some(speed) = speed {
-        world.speed = *speed;
-    }
-    let remote = |text: &String| {
-        let (name, socket) = text.split_once('=')?;
-        Some(RemoteSettings { name: name.to_owned(), socket: socket.into() })
-    };
-    world.engines = engine.iter().filter_map(remote).collect();
-    world.store.clone_from(store);
-    world.fresh_folder = *fresh_folder;
-    Some(world)
-}
-
-/// Dollars as they are counted.
-pub(super) fn nano_usd(dollars: f64) -> NanoUsd {
-    NanoUsd((dollars * 1e9).round() as i64)
-}
-
-/// A dead-man time that somebody wrote, such as `4h`, in seconds.
-fn seconds(text: &str) -> Option<u64> {
-    let span = windfall_jobfile::duration(text)?;
-    u64::try_from(span.0 / 1_000).ok().filter(|seconds| (5..=30 * 86_400).contains(seconds))
-}
-
-/// Fails where accelerators are not stated as they have to be.
-pub(super) fn bad_accelerators(stated_ones: &[String]) -> Result<(), Failure> {
-    let Some(unknown) = stated_ones.iter().find(|text| stated(text).is_none()) else { return Ok(()) };
-    let failure = Failure::new(Code::BadInput, format!("--accelerators: not NAME:COUNT: {unknown}"));
-    Err(failure.hint("such as MI300X:8"))
-}
-
-/// Fails where a rate is none.
-pub(super) fn bad_rate(rate: f64) -> Result<(), Failure> {
-    if (0.0..=MOST_RATE).contains(&rate) {
-        return Ok(());
-    }
-    let failure = Failure::new(Code::BadInput, format!("--rate: not a price of an hour: {rate}"));
-    Err(failure.hint("dollars, such as 2.50"))
-}
-
-/// What somebody states of this computer: a name and how many of it, such as `MI300X:8`.
-pub(super) fn stated(text: &str) -> Option<Stated> {
-    let (model, count) = text.split_once(':')?;
-    let count = count.parse().ok().filter(|count| (1..=1_024).contains(count))?;
-    let names = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
-    (!model.is_empty() && model.chars().all(names)).then(|| Stated { model: model.to_owned(), count })
-}
-
-/// A server in this process. Its first line of output says whether it could start; then output is closed.
-pub fn serve(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
-    // Its own session: nothing that happens to a terminal reaches it. Fails only if it leads one already.
-    let _ = rustix::process::setsid();
-    close_inherited();
-    let idle_after =
-        std::env::var("WINDFALL_IDLE").ok().and_then(|text| text.parse().ok()).map_or(IDLE, Duration::from_secs);
-    let store = args.store.clone().or_else(|| std::env::var(STORE_VARIABLE).ok());
-    let settings = Settings {
-        home: here.home.clone(),
-        world: world(&UpArgs { store, ..args.clone() }),
-        idle_after,
-        policy: std::env::var("WINDFALL_POLICY").ok(),
-        bound: args.bound_to.map(windfall_server::Bound::to),
-    };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
-    let ready = || {
-        let mut out = std::io::stdout();
-        let _ = writeln!(out, "ready");
-        let _ = out.flush();
-    };
-    match runtime.block_on(windfall_server::serve(settings, ready)) {
-        Ok(()) => Ok(Code::Done),
-        Err(error) => {
-            let problem = startup_problem(&error);
-            // Whoever started it may be gone long since.
-            let _ = writeln!(std::io::stdout(), "{}", serde_json::to_string(&problem).unwrap_or_default());
-            Err(startup_failure(problem))
-        }
-    }
-}
-
-/// Whatever else the terminal had open is not ours to keep open.
-#[expect(unsafe_code, reason = "closing descriptors that nothing in this process owns has no safe form")]
-fn close_inherited() {
-    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return };
-    let open: Vec<i32> = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
-    let still_open = |fd: &i32| std::fs::read_link(format!("/proc/self/fd/{fd}")).is_ok();
-    for fd in open.into_iter().filter(|fd| *fd > 2).filter(still_open) {
-        // SAFETY: called first thing in the process, before it opened anything but the directory above,
-        // which is closed by now.
-        unsafe { rustix::io::close(fd) };
-    }
-}
-
-fn startup_problem(error: &ServeError) -> Problem {
-    let title = with_causes(error);
-    let elsewhere = "choose another directory with --home or WINDFALL_HOME";
-    let hint = match error {
-        ServeError::Store(error) => store_hint(error),
-        ServeError::Home(HomeError::OtherWorld { .. }) => "use another state directory for another world: --home DIR",
-        ServeError::Home(_) => elsewhere,
-        ServeError::Engine(_) => "see the names above, or leave --market and --zones out",
-        ServeError::World(_) => "see `windfall up --help`",
-        ServeError::Port { .. } => "choose an address of this machine, and a port that nobody has",
-        ServeError::Ended(_) => "the other server goes on with every job; `windfall up` starts this one again",
-        _ => "its log is server.log in the state directory",
-    };
-    let status = if error.is_bad_input() { 422 } else { 503 };
-    Problem { code: "cannot-start".to_owned(), title, status, detail: None, hint: Some(hint.to_owned()) }
-}
-
-fn store_hint(error: &StoreError) -> &'static str {
-    match error {
-        StoreError::Newer { .. } => "this state was written by a newer windfall: use that one",
-        StoreError::NetworkFilesystem { .. } => {
-            "choose a local directory with --home, or keep the state in PostgreSQL: windfall up --store postgres://…"
-        }
-        StoreError::Full { .. } => "free some space, then try again: nothing was changed",
-        StoreError::ReadOnly { .. } => "choose a directory that can be written, with --home or WINDFALL_HOME",
-        _ => "its log is server.log in the state directory",
-    }
-}
-
+/// Starts a server with what the flags and the configuration file say.
 pub async fn up(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
-    if let Some(hours) = args.from_hours.filter(|hours| !(0.0..=LONGEST_RECORDING).contains(hours)) {
-        let failure = Failure::new(Code::BadInput, format!("--from-hours: no place on a recording: {hours}"));
-        return Err(failure.hint("hours from its beginning, such as 12.5"));
-    }
-    bad_accelerators(&args.accelerators)?;
-    args.rate.map_or(Ok(()), bad_rate)?;
-    if let Some(text) = args.dead_man.as_deref().filter(|text| seconds(text).is_none()) {
-        let failure = Failure::new(Code::BadInput, format!("--dead-man: not a time from 5 s to 30 days: {text}"));
-        return Err(failure.hint("such as 4h: without the server, work on its nodes goes on for so long"));
-    }
-    let mut serve_args = Vec::new();
-    if args.local {
-        serve_args.push("--local".to_owned());
-    }
-    let mut add = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            serve_args.extend([format!("--{name}"), value]);
-        }
-    };
-    add("listen", args.listen.map(|address| address.to_string()));
-    add("dead-man", args.dead_man.clone());
-    add("accelerators", (!args.accelerators.is_empty()).then(|| args.accelerators.join(",")));
-    add("rate", args.rate.map(|rate| rate.to_string()));
-    add("market", args.market.clone());
-    add("zones", (!args.zones.is_empty()).then(|| args.zones.join(",")));
-    add("from-hours", args.from_hours.map(|hours| hours.to_string()));
-    add("speed", args.speed.map(|speed| speed.to_string()));
-    for engine in &args.engine {
-        if !engine.split_once('=').is_some_and(|(name, socket)| !name.is_empty() && socket.starts_with('/')) {
-            let failure = Failure::new(Code::BadInput, format!("--engine: not NAME=SOCKET: {engine}"));
-            return Err(failure.hint("such as far=/run/far.sock"));
-        }
-        serve_args.extend(["--engine".to_owned(), engine.clone()]);
-    }
-    if args.fresh_folder {
-        serve_args.push("--fresh-folder".to_owned());
-    }
-    let wanted = world(args);
+    let args = settled(here, args)?;
+    check_flags(&args)?;
+    let wanted = world(&args);
     if let Some(wanted) = &wanted {
         check(here, wanted).await?;
     }
-    let hello = Client::new(&here.home, serve_args).with_store(args.store.clone()).ensure().await?;
+    let client = Client::new(&here.home, serve_args(&args)).with_store(args.store.clone());
+    let before = client.greet().await?.map(|hello| hello.pid);
+    let hello = client.ensure().await?;
     // The server that answers may be one that somebody else started at the same moment.
-    standing(here, wanted.as_ref())?;
+    let standing = standing(here, wanted.as_ref())?;
     tell(here, &hello, "a server runs");
-    Ok(Code::Done)
-}
-
-/// Fails, before anything is written, if the world is not possible or is not the one of this state directory.
-async fn check(here: &Here, wanted: &WorldSettings) -> Result<(), Failure> {
-    if standing(here, Some(wanted))?.is_some() {
-        return Ok(());
+    if before == Some(hello.pid) && standing.is_some() && standing != WorldSettings::of(&here.home).ok().flatten() {
+        eprintln!("hint: it keeps what it was started with: `windfall down`, then `windfall up` again; jobs go on");
     }
-    windfall_server::check_world(wanted).await.map_err(|error| {
-        let problem = startup_problem(&error);
-        // The reason does not matter: the world that was asked for is not possible.
-        startup_failure(Problem { status: 422, ..problem })
-    })
-}
-
-fn standing(here: &Here, wanted: Option<&WorldSettings>) -> Result<Option<WorldSettings>, Failure> {
-    WorldSettings::standing(&here.home, wanted).map_err(|error| match error {
-        HomeError::OtherWorld { .. } => Failure::new(Code::BadInput, error.to_string())
-            .hint("use another state directory for another world: --home DIR"),
-        other => windfall_server::client::home_failure(other),
-    })
+    Ok(Code::Done)
 }
 
 pub async fn status(here: &Here) -> Result<Code, Failure> {

@@ -2,7 +2,7 @@
 //! root; everything of it goes away with the test.
 
 use super::processes;
-use super::testbed::{Testbed, eventually};
+use super::testbed::{Testbed, eventually, wait};
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -50,7 +50,7 @@ impl Far {
         run("ip", &["-n", &name, "addr", "add", &format!("{net}.2/24"), "dev", &there]);
         run("ip", &["-n", &name, "link", "set", &there, "up"]);
         run("ip", &["-n", &name, "link", "set", "lo", "up"]);
-        let root = testbed.home.parent().unwrap();
+        let root = testbed.work.parent().unwrap();
         let disk = root.join("far");
         // A disk of its own lies over everything of the testbed; only the working folder has a namesake on it.
         let script = format!(
@@ -133,6 +133,14 @@ impl Far {
             processes::signal(inside as i32, Signal::KILL);
             let _ = agent.wait();
         }
+    }
+
+    /// Tells the agent of the machine to end, as its service manager does, and gives its exit code.
+    pub fn stop_agent(&mut self) -> Option<i32> {
+        let mut agent = self.agent.take()?;
+        let inside = child_of(agent.id()).unwrap_or(agent.id());
+        processes::signal(inside as i32, Signal::TERM);
+        wait(&mut agent)
     }
 
     /// Cuts the wire, or mends it.

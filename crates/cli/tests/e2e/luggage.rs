@@ -1,7 +1,7 @@
 //! What of a job travels: its folder and its secrets to where it runs, and what it leaves back.
 
 use super::far::Far;
-use super::nodes::{free_port, join, output, up};
+use super::nodes::{free_port, join, output};
 use super::processes::{self, Role};
 use super::testbed::{Testbed, eventually, is_root};
 use rustix::process::Signal;

@@ -12,7 +12,7 @@ pub fn free_port() -> u16 {
     std::net::TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port()
 }
 
-pub fn up(testbed: &Testbed, port: u16, dead_man: &str) {
+fn up(testbed: &Testbed, port: u16, dead_man: &str) {
     testbed.run(&["up", "--listen", &format!("0.0.0.0:{port}"), "--dead-man", dead_man]).ends_with(0);
 }
 

@@ -3,6 +3,7 @@
 
 use super::contact::{ContactFile, since_boot};
 use super::hub::{BEAT, SILENT};
+use super::joined::{Joined, note_clock, wall_clock_ms};
 use super::orders;
 use super::output::Outputs;
 use super::protocol::{
@@ -15,7 +16,6 @@ use crate::local::LocalLeases;
 use crate::machines::{Inventory, Stated};
 use crate::net::{Fingerprint, Identity, JoinToken, Message, Peer, connector, dial, receive, send, write_private};
 use rustix::fs::{FlockOperation, flock};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
@@ -98,14 +98,6 @@ impl NodeError {
             NodeError::NotWelcome(why) => why.hint(),
         }
     }
-}
-
-/// Which server this machine belongs to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Joined {
-    server: String,
-    key: Fingerprint,
-    name: String,
 }
 
 struct Daemon {
@@ -254,10 +246,15 @@ impl Daemon {
                 instance: self.instance.clone(),
                 purpose,
             };
+            let asked_ms = wall_clock_ms();
             send(&mut stream, &Message::of(&hello)).await.map_err(unreachable)?;
             let welcome = receive(&mut stream, MOST_HELLO).await.map_err(unreachable)?;
             match welcome.read().map_err(|_| NodeError::NotOurs { server: server.to_owned() })? {
-                Welcome::Welcome { name, dead_man_ms } => Ok((stream, name, Duration::from_millis(dead_man_ms))),
+                Welcome::Welcome { name, dead_man_ms, now_unix_ms } => {
+                    // Only people read it, so it may fail.
+                    let _ = now_unix_ms.map(|server_ms| note_clock(&self.state, asked_ms, server_ms));
+                    Ok((stream, name, Duration::from_millis(dead_man_ms)))
+                }
                 Welcome::Refused(why) => Err(why.into()),
             }
         };

@@ -1,6 +1,7 @@
 //! The server's side of its nodes: takes their connections, knows which of them are there and what they hold, and asks
 //! them to do things. Nodes dial; nobody dials them.
 
+use super::joined::wall_clock_ms;
 use super::output;
 use super::protocol::{
     Beat, Heard, Hello, InStore, MOST_HELLO, NotWelcome, OnNode, PROTOCOL, Purpose, ToNode, ToServer, Welcome,
@@ -229,7 +230,9 @@ impl Hub {
             }
         };
         let dead_man_ms = self.dead_man.as_millis() as u64;
-        send(&mut stream, &Message::of(&Welcome::Welcome { name: name.clone(), dead_man_ms })).await?;
+        let now_unix_ms = Some(wall_clock_ms());
+        let welcome = Welcome::Welcome { name: name.clone(), dead_man_ms, now_unix_ms };
+        send(&mut stream, &Message::of(&welcome)).await?;
         if let (Purpose::Store(what), Some(jobs)) = (&hello.purpose, self.jobs.get().cloned()) {
             let (what, open) = (*what, self.stores_of(&name));
             let Ok(permit) = open.try_acquire_owned() else { return Ok(None) };

@@ -3,6 +3,7 @@
 mod contact;
 mod daemon;
 mod hub;
+mod joined;
 mod orders;
 mod output;
 mod protocol;
@@ -11,6 +12,7 @@ mod relay;
 
 pub use daemon::{NodeError, NodeSettings, serve_node};
 pub use hub::{Hub, JobsOfNodes, NodeStanding, NodeStream};
+pub use joined::JoinedNode;
 pub use protocol::{InStore, NotWelcome, StorePart};
 pub use registry::{NodeRecord, TOKEN_LIVES, is_node_name};
 

@@ -102,6 +102,9 @@ pub(crate) enum Welcome {
         name: String,
         /// Without a word from the server for this long, everything that runs here is ended.
         dead_man_ms: u64,
+        /// The server's wall clock, for whoever looks why logs disagree. Earlier servers do not say it.
+        #[serde(default)]
+        now_unix_ms: Option<u64>,
     },
     Refused(NotWelcome),
 }

@@ -150,6 +150,7 @@ pub fn serve(words: &[String]) -> Result<(), Failure> {
         idle_after: Duration::from_secs(600),
         policy: None,
         bound: None,
+        is_service: false,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let ready = || {

@@ -168,7 +168,7 @@ mod tests {
         let link = Arc::new(LocalLink::new(Arc::clone(&clock)));
         let durable = Arc::new(Durable::new(with_a_lease(), 4));
         let (_, standing) = watch::channel(Standing::default());
-        let reader = Reader { durable, standing, archive, clock, link };
+        let reader = Reader { durable, standing, archive, clock, link, is_service: false };
         let asked = Arc::new(Asked::new(std::time::Instant::now()));
         ApiState { asks: mpsc::channel(1).0, reader, probes: Probes::default(), asked, nodes: None }
     }

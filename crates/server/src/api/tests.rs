@@ -50,7 +50,8 @@ async fn api(folder: &std::path::Path) -> ApiState {
     let clock = Arc::new(WorldClock::replayed(Time(2_000), 1));
     let link = Arc::new(LocalLink::new(Arc::clone(&clock)));
     let (_, standing) = watch::channel(Standing::default());
-    let reader = Reader { durable: Arc::new(Durable::new(brain, 0)), standing, archive, clock, link };
+    let reader =
+        Reader { durable: Arc::new(Durable::new(brain, 0)), standing, archive, clock, link, is_service: false };
     let asked = Arc::new(Asked::new(std::time::Instant::now()));
     ApiState { asks: mpsc::channel(1).0, reader, probes: Probes::default(), asked, nodes: None }
 }

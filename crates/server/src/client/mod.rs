@@ -51,6 +51,8 @@ pub struct Client {
     serve_args: Vec<String>,
     /// Where that server keeps its state: everybody on the machine sees a program's arguments, and this may hold a password.
     serve_store: Option<String>,
+    /// What must hold before a server is started, or anything is written for it.
+    before_start: Option<fn(&Path) -> Result<(), Failure>>,
     /// It was said that an answer is long in coming.
     said_silent: Arc<AtomicBool>,
 }
@@ -64,12 +66,17 @@ pub struct Lines {
 impl Client {
     /// A client for a state directory; `serve_args` go to a server that it has to start.
     pub fn new(home: &Path, serve_args: Vec<String>) -> Client {
-        Client { home: home.to_owned(), serve_args, serve_store: None, said_silent: Arc::default() }
+        Client { home: home.to_owned(), serve_args, serve_store: None, before_start: None, said_silent: Arc::default() }
     }
 
     /// A server that it has to start keeps its state there.
     pub fn with_store(self, serve_store: Option<String>) -> Client {
         Client { serve_store, ..self }
+    }
+
+    /// Asked with the state directory before a server is started; where it fails none is, and nothing is written.
+    pub fn checking(self, before_start: fn(&Path) -> Result<(), Failure>) -> Client {
+        Client { before_start: Some(before_start), ..self }
     }
 
     /// The server's greeting; starts one where none answers, and replaces one that is older than this client.
@@ -89,6 +96,16 @@ impl Client {
                     );
                     return Err(Failure::new(Code::Unreachable, text)
                         .hint("use the newer windfall, or end the server with it: windfall down"));
+                }
+                std::cmp::Ordering::Less if hello.is_service => {
+                    let text = format!(
+                        "the server is older ({}) than this command ({}), and it is a service",
+                        hello.version,
+                        env!("CARGO_PKG_VERSION")
+                    );
+                    return Err(Failure::new(Code::Unreachable, text).hint(
+                        "restart it with the new program: systemctl restart windfall-server; what runs goes on",
+                    ));
                 }
                 std::cmp::Ordering::Less => {
                     // One of another user goes on as it is.
@@ -171,6 +188,7 @@ impl Client {
     /// Starts a server and waits until one answers. The one that answers may be another: of several that
     /// start at once, one stays.
     async fn start(&self) -> Result<Hello, Failure> {
+        self.before_start.map_or(Ok(()), |check| check(&self.home))?;
         let until = Instant::now() + START;
         while Instant::now() < until {
             self.spawn_server(until).await?;

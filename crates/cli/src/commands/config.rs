@@ -1,0 +1,103 @@
+//! The configuration file of a server and of an agent: read before anything is done, checked, shown.
+
+use crate::args::{ConfigCommand, JoinArgs, UpArgs};
+use crate::config::{
+    CONFIG_VARIABLE, ConfigFile, Setting, Wrong, example, file_in_use, join_with_file, of_agent, of_server, read,
+    with_file,
+};
+use crate::here::Here;
+use std::path::Path;
+use windfall_core::english::counted;
+use windfall_server::client::{Code, Failure};
+
+pub fn config(here: &Here, command: &ConfigCommand) -> Result<Code, Failure> {
+    match command {
+        ConfigCommand::Check { file } => check(here, file.as_deref()),
+        ConfigCommand::Show(args) => show(here, args),
+        ConfigCommand::Example => {
+            print!("{}", example());
+            Ok(Code::Done)
+        }
+    }
+}
+
+/// The file that counts, read; none where there is none.
+fn file(here: &Here, named: Option<&Path>, state: &Path) -> Result<Option<ConfigFile>, Failure> {
+    let path = file_in_use(named, state);
+    path.map(|path| read(&path).map_err(|error| here.bad_configuration(&Wrong::File(error)))).transpose()
+}
+
+/// The flags, and what the environment and the configuration file say where no flag does.
+pub(super) fn settled(here: &Here, args: &UpArgs) -> Result<UpArgs, Failure> {
+    let file = file(here, args.config.as_deref(), &here.home)?;
+    let all = of_server(args, file.as_ref()).map_err(|wrong| here.bad_configuration(&wrong))?;
+    Ok(with_file(args, &all))
+}
+
+/// The same for an agent.
+pub(super) fn settled_join(args: JoinArgs, json: bool) -> Result<JoinArgs, Failure> {
+    let state = super::nodes::state(args.state.clone());
+    let here = Here { home: state.unwrap_or_default(), json };
+    let file = file(&here, args.config.as_deref(), &here.home)?;
+    let all = of_agent(&args, file.as_ref());
+    Ok(join_with_file(args, &all))
+}
+
+fn check(here: &Here, named: Option<&Path>) -> Result<Code, Failure> {
+    let Some(file) = file(here, named, &here.home)? else {
+        let usual = here.home.join("config.toml");
+        match here.json {
+            true => println!("{}", serde_json::json!({ "file": null, "keys": 0 })),
+            false => println!("there is no configuration file: defaults hold\nhint: it would be {}", usual.display()),
+        }
+        return Ok(Code::Done);
+    };
+    of_server(&UpArgs::default(), Some(&file)).map_err(|wrong| here.bad_configuration(&wrong))?;
+    let keys = file.len();
+    match (here.json, keys) {
+        (true, _) => println!("{}", serde_json::json!({ "file": file.path, "keys": keys })),
+        (false, 0) => println!("{} sets nothing: defaults hold", file.path.display()),
+        (false, _) => println!("{} is right: {} set", file.path.display(), counted(keys as u64, "key")),
+    }
+    Ok(Code::Done)
+}
+
+fn show(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
+    let file = file(here, args.config.as_deref(), &here.home)?;
+    let server = of_server(args, file.as_ref()).map_err(|wrong| here.bad_configuration(&wrong))?;
+    super::worlds::check_flags(&with_file(args, &server))?;
+    let agent = of_agent(&JoinArgs::default(), file.as_ref());
+    let world_is_set = super::worlds::world(&with_file(args, &server)).is_some();
+    let is_real = super::worlds::world(&with_file(args, &server)).is_some_and(|world| world.replay().is_none());
+    let kept = (!world_is_set).then(|| here.home.join("world.json")).filter(|path| path.exists());
+    if here.json {
+        let list = |all: &[Setting]| {
+            let one = |one: &Setting| {
+                (one.key.name.to_owned(), serde_json::json!({ "value": one.shown(), "from": one.source.word() }))
+            };
+            all.iter().map(one).collect::<serde_json::Map<_, _>>()
+        };
+        let path = file.as_ref().map(|file| &file.path);
+        let shown = serde_json::json!({ "file": path, "server": list(&server), "agent": list(&agent), "world": kept });
+        println!("{shown}");
+        return Ok(Code::Done);
+    }
+    match &file {
+        Some(file) => println!("file: {}", file.path.display()),
+        None => println!(
+            "file: none; --config, {CONFIG_VARIABLE} or {} would be one",
+            here.home.join("config.toml").display()
+        ),
+    }
+    for (name, all) in [("server", &server), ("agent", &agent)] {
+        println!("\n[{name}]");
+        let width = all.iter().map(|one| one.shown().chars().count()).max().unwrap_or(0).min(36);
+        for one in all.iter().filter(|one| !(is_real && one.is_of_recordings())) {
+            println!("{:<13} {:<width$}  {}", one.key.name, one.shown(), one.source.word());
+        }
+    }
+    if let Some(kept) = kept {
+        println!("\nneither flags nor file say which world: the one of {} holds", kept.display());
+    }
+    Ok(Code::Done)
+}

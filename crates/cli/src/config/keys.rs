@@ -1,0 +1,219 @@
+//! The one table of what a configuration file may say. The reader, the hints about unknown keys, the JSON Schema, the
+//! commented example and `windfall config show` all come from it.
+
+/// A table of the file, such as `[server]`.
+pub(crate) struct Section {
+    pub name: &'static str,
+    pub doc: &'static str,
+    pub keys: &'static [Key],
+}
+
+/// One key: its name (its flag's, with `_` for `-`), what it takes, one line for people, an example in TOML, and what
+/// holds where nobody says anything.
+pub(crate) struct Key {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub doc: &'static str,
+    pub example: &'static str,
+    pub default: &'static str,
+}
+
+/// What a key takes.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    Flag,
+    /// An address of this machine: IP:PORT.
+    Listen,
+    /// The address of a server: HOST:PORT.
+    Server,
+    DeadMan,
+    /// A length of time, or `never`.
+    TimeOrNever,
+    Accelerators,
+    /// Dollars for an hour.
+    Rate,
+    /// Hours from the beginning of a recording.
+    Hours,
+    Count {
+        least: u32,
+        most: u32,
+    },
+    Choice(fn() -> Vec<&'static str>),
+    Words,
+    /// An absolute path.
+    Folder,
+    Store,
+    NodeName,
+}
+
+const fn key(name: &'static str, kind: Kind, example: &'static str, default: &'static str, doc: &'static str) -> Key {
+    Key { name, kind, doc, example, default }
+}
+
+fn markets() -> Vec<&'static str> {
+    windfall_sim::embedded_names().into_iter().chain([windfall_sim::STEADY, windfall_sim::STEADY_OF_EIGHT]).collect()
+}
+
+/// What a key says that nobody has set.
+pub(crate) const NONE: &str = "none";
+
+/// Every table, in the order in which they are explained.
+pub(crate) static SECTIONS: &[Section] = &[
+    Section {
+        name: "server",
+        doc: "What `windfall up` does on this state directory; its flags count more.",
+        keys: &[
+            key("local", Kind::Flag, "true", "false", "Use this computer, with its accelerators."),
+            key(
+                "listen",
+                Kind::Listen,
+                "\"0.0.0.0:7443\"",
+                NONE,
+                "Take machines in that join over the network, on this address.",
+            ),
+            key(
+                "dead_man",
+                Kind::DeadMan,
+                "\"4h\"",
+                "4h",
+                "How long the work on a machine that has joined goes on without a word from the server.",
+            ),
+            key(
+                "accelerators",
+                Kind::Accelerators,
+                "[\"MI300X:8\"]",
+                "found by themselves",
+                "The accelerators of this computer, where they are not found by themselves.",
+            ),
+            key("rate", Kind::Rate, "2.50", "0", "What an hour of this computer costs, in dollars."),
+            key(
+                "store",
+                Kind::Store,
+                "\"postgres://windfall@db/windfall\"",
+                "a file of the state directory",
+                "Keep the state there.",
+            ),
+            key(
+                "idle",
+                Kind::TimeOrNever,
+                "\"10m\"",
+                "10m",
+                "Without jobs and clients for so long the server ends itself; never for a service.",
+            ),
+            key(
+                "policy",
+                Kind::Choice(windfall_core::market::names),
+                "\"foresight\"",
+                "foresight",
+                "How jobs that name no policy choose between spot and on-demand.",
+            ),
+            key(
+                "market",
+                Kind::Choice(markets),
+                "\"aws-v100-us-west-2-2023\"",
+                "aws-v100-us-west-2-2023",
+                "The recorded market to replay, instead of machines.",
+            ),
+            key("zones", Kind::Words, "[\"us-west-2c\"]", "the market's", "Sell in these zones only."),
+            key(
+                "from_hours",
+                Kind::Hours,
+                "12.5",
+                "the market's",
+                "Where the window begins on the recording, in hours.",
+            ),
+            key(
+                "speed",
+                Kind::Count { least: 1, most: 60 },
+                "60",
+                "60",
+                "How many times faster than life it is replayed.",
+            ),
+        ],
+    },
+    Section {
+        name: "agent",
+        doc: "What `windfall agent join` does on a machine that joins; its flags count more.",
+        keys: &[
+            key("server", Kind::Server, "\"lab:7443\"", "the one joined", "The server to join: HOST:PORT."),
+            key(
+                "name",
+                Kind::NodeName,
+                "\"gpu-1\"",
+                "what the token says",
+                "The name that the token is for, to be sure.",
+            ),
+            key(
+                "accelerators",
+                Kind::Accelerators,
+                "[\"MI300X:8\"]",
+                "found by themselves",
+                "The accelerators of this machine, where they are not found by themselves.",
+            ),
+            key(
+                "state",
+                Kind::Folder,
+                "\"/var/lib/windfall-agent\"",
+                "by user",
+                "The agent's state directory: where it keeps its key and its leases.",
+            ),
+            key("as_root", Kind::Flag, "false", "false", "Join as root although every program then runs as root."),
+        ],
+    },
+];
+
+/// What the keys of `[server]` say of each other.
+pub(crate) enum Rule {
+    /// One counts only where the other is set.
+    Needs(&'static str, &'static str),
+    /// One world is recorded, the other is real.
+    NotWith(&'static str, &'static str),
+}
+
+pub(crate) static RULES: &[Rule] = &[
+    Rule::Needs("dead_man", "listen"),
+    Rule::Needs("accelerators", "local"),
+    Rule::Needs("rate", "local"),
+    Rule::NotWith("local", "market"),
+    Rule::NotWith("local", "zones"),
+    Rule::NotWith("local", "from_hours"),
+    Rule::NotWith("local", "speed"),
+    Rule::NotWith("listen", "market"),
+    Rule::NotWith("listen", "zones"),
+    Rule::NotWith("listen", "from_hours"),
+    Rule::NotWith("listen", "speed"),
+];
+
+/// The table of that name.
+pub(crate) fn section(name: &str) -> Option<&'static Section> {
+    SECTIONS.iter().find(|section| section.name == name)
+}
+
+impl Section {
+    pub fn key(&self, name: &str) -> Option<&'static Key> {
+        self.keys.iter().find(|key| key.name == name)
+    }
+}
+
+impl Kind {
+    /// What it takes, in words, for messages and for the schema.
+    pub fn words(self) -> String {
+        let words = match self {
+            Kind::Flag => "true or false",
+            Kind::Listen => "an address of this machine with a port, such as \"0.0.0.0:7443\"",
+            Kind::Server => "a host and a port, such as \"lab:7443\"",
+            Kind::DeadMan => "a length of time from 5 s to 30 days, such as \"4h\"",
+            Kind::TimeOrNever => "a length of time such as \"10m\", or \"never\"",
+            Kind::Accelerators => "a list of names with counts, such as [\"MI300X:8\"]",
+            Kind::Rate => "dollars, such as 2.50",
+            Kind::Hours => "hours from its beginning, such as 12.5",
+            Kind::Count { least, most } => return format!("a whole number from {least} to {most}"),
+            Kind::Choice(choices) => return format!("one of {}", choices().join(", ")),
+            Kind::Words => "a list of words, such as [\"us-west-2c\"]",
+            Kind::Folder => "a folder from the root, such as \"/var/lib/windfall-agent\"",
+            Kind::Store => "an address such as \"postgres://windfall@db/windfall\"",
+            Kind::NodeName => "letters, digits, dots and dashes, at most 63, such as \"gpu-1\"",
+        };
+        words.to_owned()
+    }
+}
