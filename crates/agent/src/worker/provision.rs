@@ -101,7 +101,7 @@ impl WorkerRun {
             Some(code) => format!("exit code {code}"),
             None => "a signal".to_owned(),
         };
-        let last = output.ok().and_then(|output| last_line(output)).map(|line| format!(": {line}")).unwrap_or_default();
+        let last = output.ok().and_then(last_line).map(|line| format!(": {line}")).unwrap_or_default();
         Err(never_ran(format!("its setup ended with {how}{last}")))
     }
 
