@@ -82,7 +82,10 @@ impl<'a> Round<'a> {
 
     /// Money is spent whether anything is seen or not.
     pub fn keep_within_budget(&mut self, job: &Job) {
-        if let Some(reason) = self.over_budget(job) {
+        // Whoever is stopping costs no less for being told so again, unless it does not stop.
+        let stopping = job.stint.as_ref().and_then(|stint| stint.stopping);
+        let stops = stopping.is_some_and(|stopping| self.now < stopping.at + stopping.grace + STOP_OVERRUN);
+        if !stops && let Some(reason) = self.over_budget(job) {
             self.say(Decision::Pause { workload: job.id }, reason);
         }
     }

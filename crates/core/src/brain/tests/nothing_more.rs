@@ -144,3 +144,22 @@ fn room_on_a_machine_of_somebody_else_hides_no_firm_offer() {
     steps.extend([offer(1, 80, 3), offer(0, 70, 0), wish(false), offer(0, 90, 0)]);
     nothing_more_after(steps);
 }
+
+/// A job that `late: stop` stops is over its budget, and what its engine shows is not known: it stops all the same.
+#[test]
+fn whoever_stops_already_is_not_told_to_pause() {
+    let Step::Submit(wish) = wish(false) else { unreachable!("it is one") };
+    let late = Wish { hours: 3, deadline_hours: Some(3), late: 2, count: 0, policy: 0, ..wish };
+    let steps = vec![
+        (0, Step::Submit(late)),
+        (0, Step::Serve),
+        (0, offer(0, 5, 0)),
+        (0, Step::Serve),
+        (9_473_019, Step::Serve),
+        (1_326_981, Step::Budget { which: 0, cents: 1 }),
+        (1, Step::Unseen { first: true, second: false }),
+    ];
+    let mut reached = Reached::default();
+    play(steps, &mut reached).expect("nothing more is decided");
+    assert!(reached.decisions.contains("stop"), "{:?}", reached.decisions);
+}
