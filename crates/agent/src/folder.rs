@@ -1,5 +1,6 @@
 //! The folder that a program runs in: the user's own, or a fresh copy of it, as a new machine would have.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -25,25 +26,55 @@ impl Room {
 /// Copies a folder, links as links, what is large as a link to it. Version control and `skip` (the
 /// checkpoint directory) are left out.
 pub fn copy_fresh(from: &Path, to: &Path, skip: &Path) -> io::Result<()> {
-    std::fs::create_dir_all(to)?;
-    for entry in std::fs::read_dir(from)? {
-        let entry = entry?;
-        let (source, target) = (entry.path(), to.join(entry.file_name()));
-        // The copy may lie inside what is copied: a job that runs in the temporary directory itself.
-        if source == skip || entry.file_name() == ".git" || to.starts_with(&source) {
-            continue;
+    Copying { from, to, skip, own: &BTreeSet::new() }.copy(Path::new(""))
+}
+
+/// The same, but that what is in `own` is copied however large it is: paths of the folder that its program may write to.
+pub(crate) fn copy_with_own(from: &Path, to: &Path, skip: &Path, own: &BTreeSet<PathBuf>) -> io::Result<()> {
+    Copying { from, to, skip, own }.copy(Path::new(""))
+}
+
+struct Copying<'a> {
+    from: &'a Path,
+    to: &'a Path,
+    skip: &'a Path,
+    own: &'a BTreeSet<PathBuf>,
+}
+
+impl Copying<'_> {
+    fn copy(&self, below: &Path) -> io::Result<()> {
+        let folder = self.from.join(below);
+        std::fs::create_dir_all(self.to.join(below))?;
+        for entry in std::fs::read_dir(&folder)? {
+            let entry = entry?;
+            let path = below.join(entry.file_name());
+            let (source, target) = (entry.path(), self.to.join(&path));
+            // The copy may lie inside what is copied: a job that runs in the temporary directory itself.
+            if source == self.skip || entry.file_name() == ".git" || self.to.starts_with(&source) {
+                continue;
+            }
+            let (kind, is_own) = (entry.file_type()?, self.own.contains(&path));
+            if kind.is_symlink() {
+                std::os::unix::fs::symlink(std::fs::read_link(&source)?, &target)?;
+            } else if kind.is_dir() && (is_own || self.skip.starts_with(&source) || fits(&source, &mut { LARGE })?) {
+                self.copy(&path)?;
+            } else if kind.is_file() && (is_own || entry.metadata()?.len() <= LARGE.bytes) {
+                copy_file(&source, &target)?;
+            } else if kind.is_dir() || kind.is_file() {
+                std::os::unix::fs::symlink(&source, &target)?;
+            }
         }
-        let kind = entry.file_type()?;
-        if kind.is_symlink() {
-            std::os::unix::fs::symlink(std::fs::read_link(&source)?, &target)?;
-        } else if kind.is_dir() && (skip.starts_with(&source) || fits(&source, &mut { LARGE })?) {
-            copy_fresh(&source, &target, skip)?;
-        } else if kind.is_file() && entry.metadata()?.len() <= LARGE.bytes {
-            std::fs::copy(&source, &target)?;
-        } else if kind.is_dir() || kind.is_file() {
-            std::os::unix::fs::symlink(&source, &target)?;
-        }
+        // Last: one that may not be written to is filled before.
+        std::fs::set_permissions(self.to.join(below), std::fs::metadata(&folder)?.permissions())
     }
+}
+
+/// A copy that is as old as what it was copied from: `make` must not think that all of it is new.
+fn copy_file(source: &Path, target: &Path) -> io::Result<()> {
+    std::fs::copy(source, target)?;
+    let modified = std::fs::metadata(source)?.modified()?;
+    // One that may not be written to keeps the time of its copy.
+    let _ = std::fs::File::options().append(true).open(target).and_then(|file| file.set_modified(modified));
     Ok(())
 }
 
@@ -85,5 +116,19 @@ mod tests {
         assert!(to.join("data").is_symlink() && to.join("data/big").exists());
         assert!(!to.join("src").is_symlink() && to.join("src/train.py").exists());
         assert!(!to.join("src/ckpt").exists());
+
+        // What the program may write to is its own, whatever its size; what its setup made is shared.
+        let own = ["data", "data/big"].map(PathBuf::from).into();
+        std::fs::create_dir(from.join("venv")).expect("made");
+        std::fs::File::create(from.join("venv/lib")).and_then(|lib| lib.set_len(LARGE.bytes + 1)).expect("grown");
+        let long_ago = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000);
+        let train = std::fs::File::options().append(true).open(from.join("src/train.py")).expect("opened");
+        train.set_modified(long_ago).expect("set");
+        let copy = dir.path().join("copy");
+        copy_with_own(&from, &copy, &from.join("src/ckpt"), &own).expect("copied");
+        assert!(!copy.join("data").is_symlink() && !copy.join("data/big").is_symlink());
+        assert!(copy.join("venv").is_symlink());
+        let age = std::fs::metadata(copy.join("src/train.py")).and_then(|meta| meta.modified());
+        assert_eq!(age.expect("there"), long_ago);
     }
 }

@@ -25,7 +25,8 @@ pub use checkpoint::{Access, serve_relay};
 pub use folder::{copy_fresh, foreign_paths};
 pub use guard::{UMASK, exec_worker, guard, launch};
 pub use parcels::{
-    IGNORE, NotSent, Packed, discard_folders, fetch_outputs, folder_key, has_parcel, outputs_key, send_folder,
+    IGNORE, NotSent, Packed, digest_of, discard_folders, fetch_outputs, folder_key, has_parcel, outputs_key,
+    send_folder,
 };
 pub use serve::serve;
 pub use sweep::sweep;

@@ -1,8 +1,9 @@
 //! What of a job travels: its folder to the machines that it runs on, and what it leaves back from there.
 
-use crate::checkpoint::{CheckpointError, Checkpoints, Options, Ref, Snapshot};
+use crate::checkpoint::{CheckpointError, Checkpoints, Options, Ref, SnapFile, Snapshot};
 use crate::patterns::Patterns;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use windfall_core::CheckpointId;
 use windfall_core::spec::Parcel;
@@ -18,6 +19,8 @@ pub struct Packed {
     pub bytes_sent: u64,
     /// What cannot be sent, and why.
     pub left_out: Vec<(PathBuf, &'static str)>,
+    /// Links to files outside the folder: the files were sent in their place.
+    pub followed: Vec<PathBuf>,
 }
 
 /// A folder that cannot be sent.
@@ -39,6 +42,12 @@ pub fn folder_key(owner: &str, folder: &Path) -> String {
         hasher.update(part);
     }
     format!("folders/{}", &hasher.finalize().to_hex()[..32])
+}
+
+/// A digest of variables: equal ones give an equal one, and nothing of them can be read from it.
+pub fn digest_of(env: &BTreeMap<String, String>) -> String {
+    let text = serde_json::to_string(env).expect("variables have string keys");
+    blake3::hash(text.as_bytes()).to_hex().to_string()
 }
 
 /// The key of what a job brings back.
@@ -66,7 +75,8 @@ pub async fn send_folder(
         files: saved.files as u64,
         bytes: snapshot.bytes(),
     };
-    Ok(Packed { parcel, bytes_sent: saved.bytes_sent, left_out: snapshot.left_out().to_vec() })
+    let (left_out, followed) = (snapshot.left_out, snapshot.followed);
+    Ok(Packed { parcel, bytes_sent: saved.bytes_sent, left_out, followed })
 }
 
 /// Whether a parcel is in its store.
@@ -136,52 +146,72 @@ fn move_over(from: &Path, to: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
 
 /// What a job leaves, as its file names it: lines relative to its folder.
 pub(crate) fn outputs_in(folder: &Path, paths: &[String]) -> Result<Snapshot, CheckpointError> {
-    let lines: Vec<String> = paths.iter().map(|path| format!("/{}", path.trim_start_matches('/'))).collect();
+    let line = |path: &String| match path.trim_matches('/') {
+        "" | "." => "/*".to_owned(),
+        _ => format!("/{}", path.trim_start_matches('/')),
+    };
+    let lines: Vec<String> = paths.iter().map(line).collect();
     let patterns = Patterns::read(&lines.join("\n"));
     // Folders are looked into in any case: what is named may lie below.
     let mut snapshot = Snapshot::without(folder, &mut |path, is_folder| !is_folder && !patterns.name(path, is_folder))?;
     snapshot.dirs.retain(|(path, _)| patterns.name(path, true));
+    // One file that its own program has closed to everybody keeps the others from nobody.
+    let (readable, closed) = snapshot.files.into_iter().partition(|file| File::open(folder.join(&file.path)).is_ok());
+    snapshot.files = readable;
+    snapshot.left_out.extend(Vec::<SnapFile>::into_iter(closed).map(|file| (file.path, "it cannot be read")));
     Ok(snapshot)
 }
 
 fn snapshot(folder: &Path, but: &[PathBuf]) -> Result<Snapshot, CheckpointError> {
     let mut ignored = Ignored::of(folder);
     Snapshot::without(folder, &mut |path, is_folder| {
-        path == Path::new(".git") || but.iter().any(|stays| stays == path) || ignored.has(path, is_folder)
+        path.file_name() == Some(".git".as_ref())
+            || but.iter().any(|stays| stays == path)
+            || ignored.has(path, is_folder)
     })
 }
 
 /// What the ignore files of a folder name. Those of folders below are read when they are come to.
 struct Ignored {
-    root: PathBuf,
+    /// The top of its repository, or the folder itself.
+    top: PathBuf,
+    /// Where the folder lies below that.
+    below: PathBuf,
     name: &'static str,
-    /// By their folder, relative to the root.
+    /// By their folder, relative to the top.
     files: BTreeMap<PathBuf, Patterns>,
 }
 
 impl Ignored {
     fn of(root: &Path) -> Ignored {
         let name = if root.join(IGNORE).exists() { IGNORE } else { GIT_IGNORE };
-        let mut ignored = Ignored { root: root.to_owned(), name, files: BTreeMap::new() };
-        ignored.read(Path::new(""));
+        // The folder may lie deep in a repository: what is said above it counts as well.
+        let top = (name == GIT_IGNORE).then(|| root.ancestors().find(|folder| folder.join(".git").exists())).flatten();
+        let top = top.unwrap_or(root).to_owned();
+        let below = root.strip_prefix(&top).unwrap_or(Path::new("")).to_owned();
+        let mut ignored = Ignored { top, below: below.clone(), name, files: BTreeMap::new() };
+        for folder in below.ancestors() {
+            ignored.read(folder);
+        }
         if name == GIT_IGNORE
-            && let Ok(text) = std::fs::read_to_string(root.join(".git/info/exclude"))
+            && let Some(exclude) = read_lines(&ignored.top.join(".git/info/exclude"))
         {
             let own = ignored.files.remove(Path::new(""));
             // What the folder's own file says comes later, and counts more.
-            ignored.files.insert(PathBuf::new(), Patterns::read(&text).then(own.unwrap_or_default()));
+            ignored.files.insert(PathBuf::new(), exclude.then(own.unwrap_or_default()));
         }
         ignored
     }
 
     fn read(&mut self, folder: &Path) {
-        if let Ok(text) = std::fs::read_to_string(self.root.join(folder).join(self.name)) {
-            self.files.insert(folder.to_owned(), Patterns::read(&text));
+        if let Some(lines) = read_lines(&self.top.join(folder).join(self.name)) {
+            self.files.insert(folder.to_owned(), lines);
         }
     }
 
     /// Whether a path is not sent. The file nearest to it decides.
     fn has(&mut self, path: &Path, is_folder: bool) -> bool {
+        let path = &self.below.join(path);
         let says = |folder: &Path| self.files.get(folder)?.say(path.strip_prefix(folder).ok()?, is_folder);
         let is_ignored = path.ancestors().skip(1).find_map(says).unwrap_or(false);
         if is_folder && !is_ignored {
@@ -189,6 +219,13 @@ impl Ignored {
         }
         is_ignored
     }
+}
+
+/// The lines of an ignore file, whatever its letters are: one that cannot be read must not let secrets through.
+fn read_lines(file: &Path) -> Option<Patterns> {
+    let bytes = std::fs::read(file).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    Some(Patterns::read(text.strip_prefix('\u{feff}').unwrap_or(&text)))
 }
 
 #[cfg(test)]

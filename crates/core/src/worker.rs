@@ -62,6 +62,9 @@ pub struct Provision {
     pub parcel: ParcelOrder,
     /// See [`crate::spec::Luggage::setup`].
     pub setup: Option<String>,
+    /// A digest of the variables that the job itself names: a setup may make something else with others.
+    #[serde(default)]
+    pub variant: String,
 }
 
 /// A parcel to unpack.

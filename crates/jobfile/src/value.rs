@@ -358,7 +358,11 @@ fn inside(text: &str) -> Result<String, Problem> {
             .expected("a path in the job's folder, such as results/ or *.csv")
             .hint("name it from the job's folder on, and put a \\ before a first ! or #"))
     };
-    let path = text.strip_prefix("./").unwrap_or(text);
+    let path = match text.strip_prefix("./") {
+        Some("") => ".",
+        Some(rest) => rest,
+        None => text,
+    };
     if path.trim().is_empty() || path.chars().any(char::is_control) {
         return refuse("is not a path");
     }

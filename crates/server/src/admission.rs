@@ -4,6 +4,7 @@
 
 use crate::api_types::{OutputsAt, Problem, Submission};
 use crate::cycle::{continued_already, path_in_use};
+use crate::dispatch::SECRETS;
 use crate::notes::{JobNotes, LastingNotes};
 use crate::reader::Reader;
 use crate::refusals::refusal;
@@ -11,6 +12,7 @@ use crate::save_paths::SavePaths;
 use crate::{bill, problem};
 use std::collections::BTreeSet;
 use std::path::Path;
+use windfall_core::spec::SecretFrom;
 use windfall_core::{Brain, JobSpec, Offer, Span};
 use windfall_exec::Recording;
 use windfall_store::Notes;
@@ -28,6 +30,16 @@ pub struct Prepared {
     pub remarks: Vec<String>,
     /// What is kept of it beside the log.
     pub notes: Notes,
+}
+
+/// The refusal of a job whose secret this server's operator does not offer.
+fn not_offered(spec: &JobSpec) -> Option<Problem> {
+    let secrets = &spec.run.luggage().secrets;
+    let wanted = secrets.iter().filter(|(_, from)| **from == SecretFrom::Server).map(|(name, _)| name);
+    let missing = wanted.into_iter().find(|name| std::env::var_os(format!("{SECRETS}{name}")).is_none())?;
+    let mut refusal = problem(422, "secret-not-offered", &format!("secrets: {missing} is not offered by this server"));
+    refusal.hint = Some(format!("its operator offers it by {SECRETS}{missing} in the environment of `windfall up`"));
+    Some(refusal)
 }
 
 impl Reader {
@@ -50,7 +62,7 @@ impl Reader {
                 looked.map_err(|error| problem(500, "not-prepared", &error.to_string()))?
             }
         };
-        if let Some(refused) = self.doubts(&submission, &foreign) {
+        if let Some(refused) = not_offered(spec).or_else(|| self.doubts(&submission, &foreign)) {
             return Err(refused);
         }
         // What a recording shows is at hand; what brains know may be of before it began anew.
@@ -79,9 +91,7 @@ impl Reader {
             "" => self.archive.home.checkpoints().to_string_lossy().into_owned(),
             named => named.to_owned(),
         };
-        // A submission's key names its checkpoints unless it goes on from another's.
-        let key = spec.continues.as_ref().map_or(&submission.key, |from| &from.key);
-        OutputsAt { store, key: key.clone() }
+        OutputsAt { store, key: submission.key.clone() }
     }
 
     fn recordings(&self) -> Vec<&dyn Recording> {

@@ -212,6 +212,9 @@ impl Task {
                         };
                         order.env.insert(name.clone(), value.ok_or_else(missing)?);
                     }
+                    if let Some(provision) = &mut order.provision {
+                        provision.variant = windfall_agent::digest_of(&order.env);
+                    }
                     if !is_elsewhere(*lease) {
                         fill_in(&mut order.env);
                     }
@@ -222,6 +225,18 @@ impl Task {
             _ => {}
         }
         Ok(())
+    }
+
+    /// What comes of it where a secret is not there: the same again later, when a server that was started elsewhere may offer
+    /// it, and meanwhile the reason for people.
+    pub fn unequipped(&self, why: String) -> Performed {
+        let stint = match self {
+            Task::Start(orders) => orders.first().map(|(_, order)| order.stint),
+            _ => None,
+        };
+        let trouble = Some(Trouble { kind: TroubleKind::Remark, text: why });
+        let events = stint.map(|stint| Event::Troubled { stint, trouble }).into_iter().collect();
+        Performed { events, again: true }
     }
 
     /// What comes of it where what [`Task::equip`] needs can never be read: its workers end as if their agents had said

@@ -76,10 +76,12 @@ impl JobFolders for Folders {
                 content: parcel.content.clone(),
             },
             setup: luggage.setup.clone(),
+            variant: String::new(),
         });
         let outputs = (!luggage.outputs.is_empty()).then(|| OutputsOrder {
             store: store.clone(),
-            key: windfall_agent::outputs_key(&key),
+            // Its own also where it goes on from another's checkpoints: each job has what it left itself.
+            key: windfall_agent::outputs_key(&job.spec.run.environment),
             paths: luggage.outputs.clone(),
         });
         Some(StartOrder {

@@ -51,9 +51,10 @@ impl JobsOfNodes for NodeJobs {
 
     async fn serve_store(&self, node: &str, what: InStore, stream: NodeStream) {
         let job = what.workload;
-        let Some((mut access, folder)) = self.durable.read(|brain| {
-            let parcel = brain.job(job)?.spec.run.luggage().parcel.as_ref().map(|parcel| parcel.key.clone());
-            Some((self.folders.store_access(brain, job)?, parcel))
+        let Some((mut access, folder, outputs)) = self.durable.read(|brain| {
+            let run = &brain.job(job)?.spec.run;
+            let parcel = run.luggage().parcel.as_ref().map(|parcel| parcel.key.clone());
+            Some((self.folders.store_access(brain, job)?, parcel, outputs_key(&run.environment)))
         }) else {
             return;
         };
@@ -65,7 +66,7 @@ impl JobsOfNodes for NodeJobs {
                 Access::ReadOnly
             }
             StorePart::Outputs => {
-                (access.key, access.saved_before) = (outputs_key(&access.key), false);
+                (access.key, access.saved_before) = (outputs, false);
                 Access::ReadAndWrite
             }
         };

@@ -120,7 +120,11 @@ impl CheckpointError {
             _ => TroubleKind::NotSaved,
         };
         let hint = self.hint().map(|hint| format!(" (hint: {hint})")).unwrap_or_default();
-        Trouble { kind, text: format!("{self}{hint}") }
+        let why = match self {
+            Self::Local { source, .. } => format!(": {source}"),
+            _ => String::new(),
+        };
+        Trouble { kind, text: format!("{self}{why}{hint}") }
     }
 
     /// Whether the store itself cannot be used now: a stint that needs it waits for it.

@@ -63,6 +63,7 @@ use depot::Depot;
 use error::Result;
 use manifest::{FileEntry, Manifest};
 use names::{is_job_key, manifest_key, token};
+pub(crate) use tree::SnapFile;
 use tree::Stamp;
 
 /// How checkpoints are moved.
@@ -126,7 +127,21 @@ struct Known {
     failed: Vec<String>,
     /// The newest saved or restored version of each path, and the local file it was.
     files: BTreeMap<PathBuf, (Option<Stamp>, FileEntry)>,
-    by_size: HashMap<u64, Vec<FileEntry>>,
+    by_size: HashMap<u64, Arc<Alike>>,
+}
+
+/// Stored files of one size. Very many files may have one, so each look takes one step.
+#[derive(Debug, Clone, Default)]
+struct Alike {
+    by_hash: HashMap<String, FileEntry>,
+    samples: BTreeSet<String>,
+}
+
+impl Alike {
+    fn learn(&mut self, entry: &FileEntry) {
+        self.samples.insert(entry.sample.clone());
+        self.by_hash.insert(entry.hash.clone(), entry.clone());
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -141,14 +156,14 @@ impl Known {
         self.files.clear();
         self.by_size.clear();
         for (path, stamp, entry) in files {
-            self.by_size.entry(entry.size).or_default().push(entry.clone());
+            Arc::make_mut(self.by_size.entry(entry.size).or_default()).learn(&entry);
             self.files.insert(path, (stamp, entry));
         }
     }
 
     fn learn(&mut self, stored: &[(PathBuf, Option<Stamp>, FileEntry)]) {
         for (path, stamp, entry) in stored {
-            self.by_size.entry(entry.size).or_default().push(entry.clone());
+            Arc::make_mut(self.by_size.entry(entry.size).or_default()).learn(entry);
             self.files.insert(path.clone(), (*stamp, entry.clone()));
         }
     }
@@ -157,7 +172,7 @@ impl Known {
     fn forget(&mut self, gone: impl Fn(&str) -> bool) {
         self.files.retain(|_, (_, entry)| !gone(&entry.blob));
         for alike in self.by_size.values_mut() {
-            alike.retain(|entry| !gone(&entry.blob));
+            Arc::make_mut(alike).by_hash.retain(|_, entry| !gone(&entry.blob));
         }
     }
 }

@@ -103,6 +103,7 @@ impl Checkpoints {
                 None => {}
             }
         }
+        self.depot.sweep().await?;
         if dropped.is_empty() {
             return Ok(Pruned::default());
         }

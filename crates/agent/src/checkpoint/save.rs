@@ -14,7 +14,7 @@ use super::error::{CheckpointError, Result, blocking};
 use super::manifest::{DirEntry, FORMAT, FileEntry, LinkEntry, Manifest, Name, Ref};
 use super::names::{blob_key, now_ms, token};
 use super::tree::{SnapFile, Snapshot, Stamp, Standing};
-use super::{Checkpoints, Stint};
+use super::{Alike, Checkpoints, Stint};
 
 /// Smaller files share blobs: ten thousand of them would be as many requests, or as many disk syncs.
 pub(super) const SMALL: u64 = 256 << 10;
@@ -46,7 +46,7 @@ struct Item {
     file: SnapFile,
     held: Option<File>,
     /// Stored files of the same size: perhaps the same content.
-    alike: Vec<FileEntry>,
+    alike: Arc<Alike>,
 }
 
 enum Part {
@@ -257,10 +257,10 @@ async fn send_large(
         };
         let sample = sample(&opened, file.stamp.size, &file.path)?;
         let mut same = None;
-        if alike.iter().any(|entry| entry.sample == sample) {
+        if alike.samples.contains(&sample) {
             let again = opened.try_clone().map_err(CheckpointError::local("cannot open", &file.path))?;
             let hash = hash(Source::new(again, file.path.clone(), file.stamp, file.grows())?)?;
-            same = alike.into_iter().find(|entry| entry.hash == hash);
+            same = alike.by_hash.get(&hash).cloned();
             // The clone shares its position with ours.
             std::io::Seek::rewind(&mut &opened).map_err(CheckpointError::local("cannot read", &file.path))?;
         }
@@ -288,7 +288,7 @@ fn fill_pack(root: &Path, blob: &str, items: Vec<Item>) -> Result<(Vec<Stored>, 
         body.resize(offset + usize::try_from(source.size()).unwrap_or(0), 0);
         source.read(&mut body[offset..])?;
         let hash = source.finish()?;
-        let same = alike.into_iter().find(|entry| entry.hash == hash);
+        let same = alike.by_hash.get(&hash).cloned();
         let (at, offset) = match same {
             Some(same) => {
                 body.truncate(offset);

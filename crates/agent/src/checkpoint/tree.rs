@@ -73,6 +73,8 @@ pub struct Snapshot {
     pub(crate) dirs: Vec<(PathBuf, u32)>,
     pub(crate) links: Vec<(PathBuf, PathBuf)>,
     pub(crate) left_out: Vec<(PathBuf, &'static str)>,
+    /// Links to files outside, in whose place the files are.
+    pub(crate) followed: Vec<PathBuf>,
 }
 
 impl Snapshot {
@@ -85,8 +87,15 @@ impl Snapshot {
     /// folder is asked about before what is in it; of one that is skipped nothing is looked at. Blocks on the disk.
     pub fn without(root: &Path, skip: &mut dyn FnMut(&Path, bool) -> bool) -> Result<Self> {
         let root = std::fs::canonicalize(root).map_err(CheckpointError::local("cannot open the folder", root))?;
-        let mut snapshot =
-            Self { root, files: vec![], logs: BTreeSet::new(), dirs: vec![], links: vec![], left_out: vec![] };
+        let mut snapshot = Self {
+            root,
+            files: vec![],
+            logs: BTreeSet::new(),
+            dirs: vec![],
+            links: vec![],
+            left_out: vec![],
+            followed: vec![],
+        };
         snapshot.walk(Path::new(""), skip)?;
         Ok(snapshot)
     }
@@ -180,7 +189,10 @@ impl Snapshot {
             self.links.push((path, to));
         } else {
             match std::fs::metadata(full) {
-                Ok(meta) if meta.is_file() => self.add_file(path, &meta),
+                Ok(meta) if meta.is_file() => {
+                    self.followed.push(path.clone());
+                    self.add_file(path, &meta);
+                }
                 // Following it could take a whole data set along.
                 Ok(_) => self.left_out.push((path, "a link to a directory outside")),
                 Err(_) => self.left_out.push((path, "a link to nothing outside")),

@@ -176,3 +176,58 @@ async fn outputs_come_back_whole_or_by_path_and_replace_what_is_there() {
     let none = fetch_outputs(&store, "other", &env, None, one.path()).await.expect("looked");
     assert_eq!(none, None);
 }
+
+#[tokio::test]
+async fn ignore_files_count_whatever_their_letters_and_also_above_the_folder() {
+    let stage = Stage::new();
+    for path in ["deep/.env", "deep/token", "deep/train.py", "deep/nested/.git/config", "deep/kept.log"] {
+        stage.write(path, path);
+    }
+    stage.write(".git/config", "");
+    std::fs::write(stage.folder().join(".gitignore"), b"\xef\xbb\xbf.env\n# caf\xe9\n*.log\n").expect("written");
+    std::fs::write(stage.folder().join("deep/.gitignore"), b"# caf\xe9\ntoken\n!kept.log\n").expect("written");
+    let deep = stage.folder().join("deep");
+    let sent = send_folder(&stage.store(), "folders/deep", &BTreeMap::new(), &deep, Vec::new()).await.expect("sent");
+    let files = stage.unpacked(&sent.parcel).await;
+    let names: Vec<&str> = files.keys().map(String::as_str).collect();
+    assert!(names.contains(&"kept.log") && names.contains(&"train.py"), "{names:?}");
+    assert!(
+        !names.iter().any(|name| name.contains(".env") || name.contains("token") || name.contains(".git/")),
+        "{names:?}"
+    );
+}
+
+#[tokio::test]
+async fn all_of_a_folder_can_be_brought_back() {
+    let stage = Stage::new();
+    stage.write("a/b/c", "deep");
+    stage.write("d", "top");
+    for all in [".", "./"] {
+        let found = outputs_in(&stage.folder(), &[all.to_owned()]).expect("looked");
+        assert_eq!(found.files(), 2, "{all}");
+    }
+}
+
+#[tokio::test]
+async fn a_link_to_a_file_outside_is_followed_and_named() {
+    let stage = Stage::new();
+    std::fs::write(stage.dir.path().join("outside"), "content").expect("written");
+    std::os::unix::fs::symlink("../outside", stage.folder().join("link")).expect("linked");
+    let packed = stage.send().await;
+    assert_eq!(packed.followed, [PathBuf::from("link")]);
+    assert_eq!(stage.unpacked(&packed.parcel).await["link"], "content");
+}
+
+/// Each of very many files of one size was once compared with a list of all of them.
+#[tokio::test]
+async fn very_many_files_of_one_size_are_found_again_one_by_one() {
+    let stage = Stage::new();
+    for n in 0..2_000 {
+        stage.write(&format!("{}/{n:05}", n / 100), &format!("{n:08}"));
+    }
+    assert_eq!(stage.send().await.bytes_sent, 16_000);
+    // Moved, so that no stamp says that they are the same.
+    std::fs::rename(stage.folder().join("0"), stage.folder().join("moved")).expect("moved");
+    let again = stage.send().await;
+    assert_eq!((again.bytes_sent, again.parcel.files), (0, 2_000));
+}

@@ -113,7 +113,7 @@ impl WorkerRun {
     }
 }
 
-fn ends(tell: Tell) -> Instant {
+pub(super) fn ends(tell: Tell) -> Instant {
     match tell {
         Tell::Stop(ends) => ends,
         Tell::Quit => Instant::now(),

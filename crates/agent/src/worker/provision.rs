@@ -1,16 +1,22 @@
 //! What is to be on the machine before the program starts: its folder, unpacked and set up once for all workers of the same
 //! content, and what goes back from there when the program has ended.
 
+use super::files::write_whole;
+use super::last_save::ends;
 use super::state::{WorkerRun, cannot_run, never_ran};
-use crate::checkpoint::{CheckpointError, Ref};
+use crate::checkpoint::{CheckpointError, Ref, paths_in};
 use crate::parcels;
 use futures::FutureExt;
 use rustix::fs::{FlockOperation, flock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use windfall_core::worker::Provision;
+use windfall_core::worker::{OutputsOrder, Provision};
 use windfall_core::{Trouble, TroubleKind, WorkerEnd};
 
 /// How often it is looked whether another worker has done the same.
@@ -19,12 +25,12 @@ const LOOK: Duration = Duration::from_millis(100);
 const UNUSED: Duration = Duration::from_secs(14 * 24 * 3_600);
 /// Kept at most: contents that nobody uses now, the last used first.
 const KEPT: usize = 8;
-/// How much of a failed setup's output is shown as the reason.
-const LAST_LINE: usize = 200;
 
 /// A folder that this machine has, unpacked and set up. It stays for as long as this is held.
 pub(super) struct Provided {
     pub folder: PathBuf,
+    /// What of it came with the parcel, by path: its program may write to that, so each stint has its own.
+    pub own: Arc<BTreeSet<PathBuf>>,
     _used: File,
 }
 
@@ -49,8 +55,13 @@ impl WorkerRun {
                 // It may have been removed, or become ready, in between.
                 if ready.exists() == is_ready {
                     if !is_ready {
-                        self.prepare(&provision, &here).await?;
-                        std::fs::write(&ready, &name).map_err(cannot)?;
+                        // First: what is left of others may be what there is no room for.
+                        self.sweep(&place).await;
+                        if let Err(end) = self.prepare(&provision, &here, &ready).await {
+                            // What it left would take the room of the next.
+                            self.discard(&here).await;
+                            return Err(end);
+                        }
                         flock(&lock, FlockOperation::LockShared).map_err(|error| cannot(error.into()))?;
                     }
                     break;
@@ -64,13 +75,25 @@ impl WorkerRun {
         }
         // When it was last used.
         let _ = File::options().append(true).open(&ready).and_then(|file| file.set_modified(SystemTime::now()));
-        let sweep = place.clone();
-        let _ = tokio::task::spawn_blocking(move || remove_unused(&sweep)).await;
-        Ok(Some(Provided { folder: here, _used: lock }))
+        self.sweep(&place).await;
+        let own = std::fs::read(&ready).map_err(cannot)?;
+        let own = own.split(|byte| *byte == 0).filter(|path| !path.is_empty());
+        let own = own.map(|path| PathBuf::from(OsStr::from_bytes(path))).collect();
+        Ok(Some(Provided { folder: here, own: Arc::new(own), _used: lock }))
     }
 
-    /// Fetches the parcel and runs the setup in its folder.
-    async fn prepare(&mut self, provision: &Provision, here: &Path) -> Result<(), WorkerEnd> {
+    async fn sweep(&self, place: &Path) {
+        let place = place.to_owned();
+        let _ = tokio::task::spawn_blocking(move || remove_unused(&place)).await;
+    }
+
+    async fn discard(&self, folder: &Path) {
+        let folder = folder.to_owned();
+        let _ = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(folder)).await;
+    }
+
+    /// Fetches the parcel and runs the setup in its folder. Once `ready` is there, all of it is; it names what came.
+    async fn prepare(&mut self, provision: &Provision, here: &Path, ready: &Path) -> Result<(), WorkerEnd> {
         let cannot = |error: std::io::Error| never_ran(format!("{} cannot be made: {error}", here.display()));
         // An earlier try that was cut off.
         if here.exists() {
@@ -82,83 +105,111 @@ impl WorkerRun {
         let name = Ref::new(parcel.name.epoch, parcel.name.seq);
         let parcels = &parcels;
         self.patiently(move || async move { parcels.unpack(name, here, &|_| true).await }.boxed()).await?;
-        match &provision.setup {
-            Some(line) => self.set_up(here, line).await,
-            None => Ok(()),
+        let own = paths_in(here).map_err(cannot_run)?;
+        if let Some(line) = &provision.setup {
+            self.set_up(here, line).await?;
         }
+        let own: Vec<&[u8]> = own.iter().map(|path| path.as_os_str().as_bytes()).collect();
+        write_whole(ready, &own.join(&0)).map_err(cannot)
     }
 
     async fn set_up(&mut self, folder: &Path, line: &str) -> Result<(), WorkerEnd> {
-        let mut output = File::options().create(true).append(true).read(true).open(&self.order.output);
-        if let Ok(output) = &mut output {
+        if let Ok(mut output) = File::options().create(true).append(true).open(&self.order.output) {
             // Whoever reads the program's output sees where the setup's begins.
             let _ = writeln!(output, "[setup] {}", line.lines().next().unwrap_or_default());
         }
         let words = ["/bin/sh", "-ec", line].map(str::to_owned);
         let mut program = self.spawn_in(folder, &words, Vec::new())?;
-        let how = match self.finish(&mut program).await? {
-            Some(0) => return Ok(()),
-            Some(code) => format!("exit code {code}"),
-            None => "a signal".to_owned(),
-        };
-        let last = output.ok().and_then(last_line).map(|line| format!(": {line}")).unwrap_or_default();
-        Err(never_ran(format!("its setup ended with {how}{last}")))
+        // What it printed may hold a secret, and a reason is kept for good: the reason is in the output.
+        match self.finish(&mut program).await? {
+            Some(0) => Ok(()),
+            Some(code) => Err(never_ran(format!("its setup ended with exit code {code}: see its output"))),
+            None => Err(never_ran("its setup died of a signal: see its output")),
+        }
     }
 
     /// Sends what the job brings back, and tells whether that, if there is anything, is in the store. Rank 0 does it for
     /// those that share its folder.
     pub(super) async fn bring_back(&mut self, folder: &Path, asked: Option<Instant>) -> bool {
+        let is_sent = self.try_to_bring_back(folder, asked).await;
+        let _ = std::fs::remove_file(self.owes_outputs());
+        is_sent
+    }
+
+    /// While this is there, what a job leaves is only here: whoever clears up leaves it alone, also where this agent is
+    /// killed before it is sent.
+    pub(super) fn owes_outputs(&self) -> PathBuf {
+        self.job_folder().join(format!("unsaved-outputs-{}.pending", self.order.stint.epoch))
+    }
+
+    async fn try_to_bring_back(&mut self, folder: &Path, asked: Option<Instant>) -> bool {
         let Some(outputs) = self.order.outputs.clone().filter(|_| self.order.rank == 0) else { return true };
         let usual = Instant::now() + Duration::from_millis(self.order.last_upload_ms);
-        let until = asked.unwrap_or(usual);
+        let mut until = asked.unwrap_or(usual);
         let mut wait = LOOK;
         let failed = loop {
-            let sending = async {
-                let (from, paths) = (folder.to_owned(), outputs.paths.clone());
-                let looked = tokio::task::spawn_blocking(move || parcels::outputs_in(&from, &paths)).await;
-                let snapshot = looked.map_err(|error| CheckpointError::Task(error.to_string()))??;
-                if snapshot.files() == 0 {
-                    return Ok(());
+            let (env, epoch) = (self.order.env.clone(), self.order.stint.epoch);
+            let (from, outputs) = (folder.to_owned(), outputs.clone());
+            let mut sending = std::pin::pin!(send_outputs(from, outputs, env, epoch));
+            let sent = loop {
+                tokio::select! {
+                    sent = &mut sending => break Some(sent),
+                    () = tokio::time::sleep_until(until.into()) => break None,
+                    Some(tell) = self.told.recv() => until = until.min(ends(tell)),
                 }
-                let parcels = parcels::open(&outputs.store, &outputs.key, &self.order.env)?;
-                parcels.pack(self.order.stint.epoch, &snapshot).await.map(|_| ())
             };
-            let failed = match tokio::time::timeout_at(until.into(), sending).await {
-                Ok(Ok(())) => return true,
-                Ok(Err(error)) => error.trouble().text,
-                Err(_) => break "the time was too short".to_owned(),
+            let failed = match sent {
+                Some(Ok(())) => return true,
+                // What lies here will not be otherwise the next time.
+                Some(Err(error)) if !error.is_store_away() => break error.trouble().text,
+                Some(Err(error)) => error.trouble(),
+                None => break "the time was too short".to_owned(),
             };
             if Instant::now() + wait >= until {
-                break failed;
+                break failed.text;
             }
+            self.change(|worker| worker.trouble = Some(failed));
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(Duration::from_secs(5));
         };
-        let text = format!("its outputs could not be brought back: {failed}; they lie in: {}", folder.display());
+        // Folders of this name are kept when all else of a job is removed.
+        let kept = self.job_folder().join(format!("unsaved-outputs-{}", self.order.stint.epoch));
+        let is_copy = folder.starts_with(self.job_folder());
+        let place = if is_copy && std::fs::rename(folder, &kept).is_ok() { kept } else { folder.to_owned() };
+        let text = format!("its outputs could not be brought back: {failed}; they lie in: {}", place.display());
         self.change(|worker| worker.trouble = Some(Trouble { kind: TroubleKind::NotSaved, text }));
         false
     }
 }
 
+async fn send_outputs(
+    folder: PathBuf,
+    outputs: OutputsOrder,
+    env: BTreeMap<String, String>,
+    epoch: u64,
+) -> Result<(), CheckpointError> {
+    if !folder.is_dir() {
+        // Its program has removed it: there is nothing that could be lost.
+        return Ok(());
+    }
+    let looked = tokio::task::spawn_blocking(move || parcels::outputs_in(&folder, &outputs.paths)).await;
+    let snapshot = looked.map_err(|error| CheckpointError::Task(error.to_string()))??;
+    if snapshot.files() == 0 {
+        return Ok(());
+    }
+    parcels::open(&outputs.store, &outputs.key, &env)?.pack(epoch, &snapshot).await.map(|_| ())
+}
+
 /// What is unpacked and set up alike has one name on a machine.
 fn name_of(provision: &Provision) -> String {
     let mut hasher = blake3::Hasher::new();
-    for part in [provision.parcel.content.as_str(), provision.setup.as_deref().unwrap_or_default()] {
+    // What the job's own variables are counts only where a setup may have looked at them.
+    let variant = provision.setup.as_ref().map_or("", |_| &provision.variant);
+    for part in [provision.parcel.content.as_str(), provision.setup.as_deref().unwrap_or_default(), variant] {
         hasher.update(&(part.len() as u64).to_le_bytes());
         hasher.update(part.as_bytes());
     }
     hasher.finalize().to_hex()[..32].to_owned()
-}
-
-/// The last line that is not empty, cut to what a sentence can hold.
-fn last_line(mut output: File) -> Option<String> {
-    let length = output.metadata().ok()?.len();
-    output.seek(SeekFrom::Start(length.saturating_sub(4 << 10))).ok()?;
-    let mut bytes = Vec::new();
-    output.read_to_end(&mut bytes).ok()?;
-    let text = String::from_utf8_lossy(&bytes);
-    let line = text.lines().rev().find(|line| !line.trim().is_empty())?.trim();
-    Some(line.replace(char::is_control, " ").chars().take(LAST_LINE).collect())
 }
 
 /// Removes what was not used for long, and all but the last used of what nobody uses now.
@@ -170,7 +221,8 @@ fn remove_unused(place: &Path) {
         names.map(|name| (used_at(&place.join(format!("{name}.ready"))), name)).collect();
     known.sort_by(|a, b| b.cmp(a));
     for (n, (used_at, name)) in known.iter().enumerate() {
-        let is_old = used_at.is_some_and(|at| at.elapsed().is_ok_and(|since| since > UNUSED));
+        // One that never got ready is of somebody who was killed, or who is at it now and has the lock.
+        let is_old = used_at.is_none_or(|at| at.elapsed().is_ok_and(|since| since > UNUSED));
         if n < KEPT && !is_old {
             continue;
         }

@@ -49,7 +49,7 @@ impl WorkerRun {
         let inside = self.order.checkpoint_inside.clone();
         let is_copied = self.order.fresh_folder || has_parcel;
         let cwd = match is_copied {
-            true => self.fresh_copy(&folder, saves.as_deref(), inside.as_deref()).await?,
+            true => self.fresh_copy(&folder, saves.as_deref(), inside.as_deref(), provided.as_ref()).await?,
             false => folder.clone(),
         };
         let saves = match (saves, inside) {
@@ -71,6 +71,7 @@ impl WorkerRun {
         folder: &Path,
         saves: Option<&Path>,
         inside: Option<&str>,
+        provided: Option<&Provided>,
     ) -> Result<PathBuf, WorkerEnd> {
         // Beside the output, so that a rehearsal can still look at it when the lease is gone.
         let fresh = self.job_folder().join(format!("folder-{}", self.order.stint.epoch));
@@ -85,7 +86,8 @@ impl WorkerRun {
             None => saves.map(Path::to_owned).unwrap_or_default(),
         };
         let (from, to) = (folder.to_owned(), fresh.clone());
-        let copied = tokio::task::spawn_blocking(move || folder::copy_fresh(&from, &to, &skip)).await;
+        let own = provided.map(|provided| provided.own.clone()).unwrap_or_default();
+        let copied = tokio::task::spawn_blocking(move || folder::copy_with_own(&from, &to, &skip, &own)).await;
         let copied = copied.map_err(std::io::Error::other).flatten();
         copied.map_err(|error| never_ran(format!("the folder cannot be copied: {error}")))?;
         Ok(fresh)
@@ -98,6 +100,9 @@ impl WorkerRun {
             let epoch = name.to_str().and_then(|name| name.strip_prefix("folder-")?.parse::<u64>().ok());
             if epoch.is_some_and(|epoch| epoch <= self.order.stint.epoch) {
                 let _ = std::fs::remove_dir_all(entry.path());
+            }
+            if name.to_str().is_some_and(|name| name.starts_with("unsaved-outputs-") && name.ends_with(".pending")) {
+                let _ = std::fs::remove_file(entry.path());
             }
         }
     }

@@ -37,6 +37,10 @@ impl WorkerRun {
         let EndedProgram { end, asked, died, cwd, saves, mover, provided } = ended;
         self.leave_mark(died);
         let more = mover.is_some() || self.order.outputs.is_some() || provided.is_some();
+        if self.order.outputs.is_some() && self.order.rank == 0 {
+            // Without it they are sent all the same.
+            let _ = std::fs::write(self.owes_outputs(), b"");
+        }
         self.change(|worker| (worker.end, worker.settled) = (Some(end), !more));
         let mut is_saved = true;
         if let Some(mover) = mover {

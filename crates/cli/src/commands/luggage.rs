@@ -14,7 +14,7 @@ use windfall_server::api_types::{JobAnswer, OutputsAt};
 use windfall_server::client::{Client, Code, Failure};
 
 /// A secret that is longer is not one.
-const LONGEST_SECRET: usize = 64 << 10;
+const LONGEST_SECRET: u64 = 64 << 10;
 /// From here on it is said how much was sent: the user may have meant to leave something out.
 const MUCH: u64 = 100_000_000;
 /// How often it is looked whether a job has settled.
@@ -30,7 +30,7 @@ pub fn find_secrets(read: &Read, env: &mut BTreeMap<String, String>) -> Result<(
             Secret::Terminal if env.contains_key(name) => {}
             Secret::Terminal => return Err(not_set(name)),
             Secret::File(path) => {
-                env.insert(name.clone(), first_line(name, path)?);
+                env.insert(name.clone(), in_file(name, path)?);
             }
         }
     }
@@ -41,7 +41,9 @@ pub fn find_secrets(read: &Read, env: &mut BTreeMap<String, String>) -> Result<(
 pub fn check_secrets(spec: &JobSpec, env: &BTreeMap<String, String>) -> Result<(), Failure> {
     let submitted = spec.run.luggage().secrets.iter().filter(|(_, from)| **from == SecretFrom::Submission);
     match submitted.into_iter().find(|(name, _)| !env.contains_key(*name)) {
-        Some((name, _)) => Err(not_set(name)),
+        Some((name, _)) => {
+            Err(not_set(name).hint(format!("export {name}=…, or name the job file too: windfall resume JOB FILE")))
+        }
         None => Ok(()),
     }
 }
@@ -51,15 +53,27 @@ fn not_set(name: &str) -> Failure {
         .hint(format!("export {name}=…, or name a file with `{name}: file:PATH` in the job file"))
 }
 
-fn first_line(name: &str, path: &Path) -> Result<String, Failure> {
-    let wrong = |why: String| Failure::new(Code::BadInput, format!("secrets: {name}: {}: {why}", path.display()));
-    let text = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
-    let text = String::from_utf8(text).map_err(|_| wrong("not text".to_owned()))?;
-    let line = text.lines().next().unwrap_or_default().to_owned();
-    if line.is_empty() || line.len() > LONGEST_SECRET || line.contains('\0') {
-        return Err(wrong("its first line is no secret".to_owned()));
+/// What a file holds, without the end of its last line.
+fn in_file(name: &str, path: &Path) -> Result<String, Failure> {
+    let wrong = |why: &str| {
+        Failure::new(Code::BadInput, format!("secrets: {name}: {}: {why}", path.display()))
+            .hint("name a file of text that holds the value and nothing else")
+    };
+    let about = std::fs::metadata(path).map_err(|error| wrong(&error.to_string()))?;
+    if !about.is_file() {
+        return Err(wrong("this is not a file"));
     }
-    Ok(line)
+    if about.len() > LONGEST_SECRET {
+        return Err(wrong("this is too long for a secret"));
+    }
+    let text = std::fs::read(path).map_err(|error| wrong(&error.to_string()))?;
+    let text = String::from_utf8(text).map_err(|_| wrong("this is not text"))?;
+    let value = text.strip_suffix('\n').unwrap_or(&text);
+    let value = value.strip_suffix('\r').unwrap_or(value);
+    if value.is_empty() || value.contains('\0') {
+        return Err(wrong("this holds no secret"));
+    }
+    Ok(value.to_owned())
 }
 
 /// Sends the folder of a job to the store of its checkpoints, where its machines find it; tells what the user should know.
@@ -71,12 +85,13 @@ pub async fn send(
 ) -> Result<Vec<String>, Failure> {
     let store = store_of(here, spec);
     let env = with_own(env, spec);
-    let inside = |path: &Path| path.strip_prefix(folder).ok().map(Path::to_owned);
-    let saves = spec.checkpoint.inside.as_ref().map(PathBuf::from);
-    let stay = [saves, inside(Path::new(store.strip_prefix("file://").unwrap_or(&store))), inside(&here.home)];
-    let stay = stay.into_iter().flatten().filter(|path| !path.as_os_str().is_empty()).collect();
+    let stay = left_behind(here, folder, spec, &store)?;
     let key = folder_key(&spec.owner, folder);
-    let packed = send_folder(&store, &key, &env, folder, stay).await.map_err(|error| not_sent(&error))?;
+    // What others on this machine may read of the store is nothing, whatever this terminal's umask is.
+    let umask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    let packed = send_folder(&store, &key, &env, folder, stay).await;
+    rustix::process::umask(umask);
+    let packed = packed.map_err(|error| not_sent(&error))?;
     let (files, bytes, sent) = (packed.parcel.files, packed.parcel.bytes, packed.bytes_sent);
     let mut notes = Vec::new();
     if files == 0 {
@@ -95,6 +110,10 @@ pub async fn send(
             if sent == 0 { "none".to_owned() } else { megabytes(sent) }
         );
     }
+    let followed = packed.followed.iter().take(NAMED);
+    notes.extend(
+        followed.map(|path| format!("workdir: {} is a link to a file outside: the file is sent", path.display())),
+    );
     let left = packed.left_out.iter().take(NAMED);
     notes.extend(left.map(|(path, why)| format!("workdir: {} is not sent: {why}", path.display())));
     if packed.left_out.len() > NAMED {
@@ -102,6 +121,24 @@ pub async fn send(
     }
     spec.run.luggage.get_or_insert_default().parcel = Some(packed.parcel);
     Ok(notes)
+}
+
+/// What of a folder is not sent whatever ignore files say: checkpoints, where those are kept, and a state directory, whose keys
+/// are for nobody else. A folder that is one of these cannot be sent at all.
+fn left_behind(here: &Here, folder: &Path, spec: &JobSpec, store: &str) -> Result<Vec<PathBuf>, Failure> {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let folder = real(folder);
+    let store = PathBuf::from(store.strip_prefix("file://").unwrap_or(store));
+    let mut stay: Vec<PathBuf> = spec.checkpoint.inside.iter().map(PathBuf::from).collect();
+    for (path, what) in [(here.home.as_path(), "the state directory"), (&store, "the checkpoint store")] {
+        let path = real(path);
+        if folder.starts_with(&path) {
+            let text = format!("workdir: {} is {what}, or inside it", folder.display());
+            return Err(Failure::new(Code::BadInput, text).hint("put the job into a folder of its own"));
+        }
+        stay.extend(path.strip_prefix(&folder).ok().map(Path::to_owned));
+    }
+    Ok(stay)
 }
 
 /// Whether the parcel of a job that is submitted once more is still in the store.
@@ -173,7 +210,7 @@ pub async fn get(here: &Here, args: &GetArgs) -> Result<Code, Failure> {
         )),
         _ => Err(nothing(
             format!("job {id} has brought nothing back"),
-            "its program left nothing that `outputs:` names; `windfall logs` shows what it printed",
+            "`windfall explain` says whether something went wrong; otherwise its program left nothing that `outputs:` names",
         )),
     }
 }

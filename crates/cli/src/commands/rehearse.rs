@@ -11,7 +11,15 @@ use windfall_server::client::{Code, Failure};
 /// Rehearses a job file.
 pub async fn rehearse(here: &Here, args: &RehearseArgs) -> Result<Code, Failure> {
     let (limit, notice) = (duration("--limit", &args.limit)?, duration("--notice", &args.notice)?);
-    let read = jobfile::read(&args.file, &here.context()?).map_err(|error| here.bad_file(&error))?;
+    let mut read = jobfile::read(&args.file, &here.context()?).map_err(|error| here.bad_file(&error))?;
+    if let Some(luggage) = read.spec.run.luggage.take() {
+        // It is played here, in copies of the folder and with this terminal's variables: nothing travels.
+        let mut notes = Vec::new();
+        notes.extend(luggage.setup.map(|_| "`setup` is not run in a rehearsal: the program has what the folder has"));
+        let elsewhere = read.secrets.values().any(|secret| *secret != jobfile::Secret::Terminal);
+        notes.extend(elsewhere.then_some("only secrets of this terminal are there in a rehearsal"));
+        notes.iter().for_each(|note| eprintln!("note: {note}"));
+    }
     let options = Options {
         spec: read.spec,
         notice,

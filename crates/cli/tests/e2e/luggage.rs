@@ -188,11 +188,21 @@ fn what_cannot_travel_is_said_before_anything_is_submitted_or_as_the_reason_of_t
     let (id, _) = submit(&testbed, &text.replace("setup: |\n  true", "setup: |\n  echo no such package; exit 7"));
     testbed.until(id, &["failed"]);
     let why = testbed.run(&["explain", &id.to_string()]).ends_with(0).out;
-    assert!(why.contains("its setup ended with exit code 7: no such package"), "{why}");
-    let (id, _) = submit(&testbed, &text.replace("TOKEN: terminal", "TOKEN: server"));
-    testbed.until(id, &["failed"]);
-    let why = testbed.run(&["explain", &id.to_string()]).ends_with(0).out;
-    assert!(why.contains("WINDFALL_SECRET_TOKEN"), "{why}");
+    assert!(why.contains("its setup ended with exit code 7: see its output"), "{why}");
+    assert!(output(&testbed, id).ends_with("no such package\n"));
+    let file = testbed.write("job.yaml", &text.replace("TOKEN: terminal", "TOKEN: server"));
+    let refused = testbed.run(&["submit", file.to_str().unwrap()]).ends_with(2);
+    assert!(
+        refused.err.contains("TOKEN is not offered") && refused.err.contains("WINDFALL_SECRET_TOKEN"),
+        "{refused:?}"
+    );
+    // The keys of a state directory go nowhere, by whatever name it is called.
+    let own =
+        testbed.write("job.yaml", &text.replace("workdir: project", &format!("workdir: {}", testbed.home.display())));
+    let mut refused = testbed.command(&["submit", own.to_str().unwrap()]);
+    refused.env("TOKEN", SECRET);
+    let refused = testbed.finish(refused).ends_with(2);
+    assert!(refused.err.contains("is the state directory"), "{refused:?}");
     let nothing = testbed.run(&["get", &id.to_string()]).ends_with(2);
     assert!(nothing.err.contains("has brought nothing back") && nothing.err.contains("hint:"), "{nothing:?}");
     testbed.run(&["down"]).ends_with(0);

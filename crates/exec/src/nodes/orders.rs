@@ -122,6 +122,7 @@ mod tests {
                     content: "c".to_owned(),
                 },
                 setup: Some("make".to_owned()),
+                variant: String::new(),
             }),
             outputs: Some(OutputsOrder {
                 store: "/srv/checkpoints".to_owned(),

@@ -165,8 +165,8 @@ async fn equipped(
             match task.equip(&notes, |lease| elsewhere.contains(&lease), offered) {
                 Ok(()) => Ok(task),
                 Err(why) => {
-                    log(&format!("job {id} cannot be started: {why}"));
-                    Err(task.never_equipped(&why))
+                    log(&format!("job {id} waits for its secrets: {why}"));
+                    Err(task.unequipped(why))
                 }
             }
         }
