@@ -41,6 +41,11 @@ fn help_teaches() {
         &["run", "--help"],
         &["rehearse", "--help"],
         &["up", "--help"],
+        &["config", "--help"],
+        &["service", "--help"],
+        &["service", "install", "--help"],
+        &["doctor", "--help"],
+        &["agent", "join", "--help"],
         &["cost", "--help"],
         &["profile", "--help"],
         &["simulate", "market", "--help"]
@@ -56,6 +61,10 @@ fn mistakes_are_answered_with_a_hint_and_code_two() {
         &["run", "nowhere.yaml"],
         &["submit", "nowhere.yaml", "--json"],
         &["up", "--speed", "61"],
+        &["up", "--dead-man", "1h"],
+        &["up", "--local", "--idle", "soon"],
+        &["up", "--config", "nowhere.toml"],
+        &["config", "check", "nowhere.toml", "--json"],
         &["rehearse", "nowhere.yaml"],
     ]));
 }
@@ -134,6 +143,9 @@ fn questions_to_nobody_are_answered_without_a_server() {
     insta::assert_snapshot!(transcript(&[
         &["status"],
         &["status", "--json"],
+        &["config", "check"],
+        &["config", "show"],
+        &["config", "example"],
         &["jobs"],
         &["jobs", "--all", "--json"],
         &["attach", "7"],
