@@ -109,7 +109,7 @@ fn a_wrong_configuration_is_refused_with_its_line_and_changes_nothing() {
 fn a_file_that_may_not_be_read_is_refused() {
     let testbed = Testbed::bare();
     let path = testbed.write("closed.toml", "");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
     let path = path.display().to_string();
     let said = match rustix::process::geteuid().is_root() {
         false => testbed.run(&["up", "--config", &path]),

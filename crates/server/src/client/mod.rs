@@ -44,6 +44,9 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 /// Tells a server that is started where it keeps its state.
 pub const STORE_VARIABLE: &str = "WINDFALL_SERVE_STORE";
 
+/// Whether a server may be started on a state directory.
+type Check = fn(&Path) -> Result<(), Failure>;
+
 /// A client.
 #[derive(Clone, Debug)]
 pub struct Client {
@@ -52,7 +55,7 @@ pub struct Client {
     /// Where that server keeps its state: everybody on the machine sees a program's arguments, and this may hold a password.
     serve_store: Option<String>,
     /// What must hold before a server is started, or anything is written for it.
-    before_start: Option<fn(&Path) -> Result<(), Failure>>,
+    before_start: Option<Check>,
     /// It was said that an answer is long in coming.
     said_silent: Arc<AtomicBool>,
 }
@@ -75,7 +78,7 @@ impl Client {
     }
 
     /// Asked with the state directory before a server is started; where it fails none is, and nothing is written.
-    pub fn checking(self, before_start: fn(&Path) -> Result<(), Failure>) -> Client {
+    pub fn checking(self, before_start: Check) -> Client {
         Client { before_start: Some(before_start), ..self }
     }
 
