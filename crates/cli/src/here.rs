@@ -70,7 +70,7 @@ impl Here {
 
 /// Fails where a server would be started with a configuration file that is wrong.
 fn right_configuration(home: &Path) -> Result<(), Failure> {
-    let Some(path) = config::file_in_use(None, home) else { return Ok(()) };
+    let Some(path) = config::file_in_use(None, Some(home)) else { return Ok(()) };
     let read = config::read(&path).map_err(Wrong::File);
     let checked = read.and_then(|file| config::of_server(&UpArgs::default(), Some(&file)));
     let here = Here { home: home.to_owned(), json: false };
@@ -95,4 +95,17 @@ fn home_directory(flag: Option<PathBuf>) -> Result<PathBuf, Failure> {
 
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     std::path::absolute(path).map_err(|error| Failure::new(Code::BadInput, format!("{}: {error}", path.display())))
+}
+
+/// Where the agent of this machine keeps its key and its leases.
+pub(crate) fn agent_state(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    if let Some(given) = given {
+        return std::path::absolute(given).map_err(|error| Failure::new(Code::BadInput, error.to_string()));
+    }
+    if rustix::process::geteuid().is_root() {
+        return Ok(PathBuf::from("/var/lib/windfall-agent"));
+    }
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    let none = || Failure::new(Code::BadInput, "no home directory".to_owned()).hint("choose a directory with --state");
+    Ok(home.ok_or_else(none)?.join(".local/state/windfall-agent"))
 }

@@ -19,6 +19,9 @@ fn transcript_in(dir: &tempfile::TempDir, lines: &[&[&str]]) -> String {
             .current_dir(dir.path())
             .env("WINDFALL_HOME", dir.path().join("home"))
             .env_remove("WINDFALL_CATALOG")
+            .env_remove("WINDFALL_CONFIG")
+            .env_remove("WINDFALL_IDLE")
+            .env_remove("WINDFALL_POLICY")
             .env("COLUMNS", "80")
             .env("WINDFALL_TODAY", "2026-11-15")
             .env("NO_COLOR", "1")
@@ -41,6 +44,11 @@ fn help_teaches() {
         &["run", "--help"],
         &["rehearse", "--help"],
         &["up", "--help"],
+        &["config", "--help"],
+        &["service", "--help"],
+        &["service", "install", "--help"],
+        &["doctor", "--help"],
+        &["agent", "join", "--help"],
         &["cost", "--help"],
         &["profile", "--help"],
         &["simulate", "market", "--help"]
@@ -56,6 +64,10 @@ fn mistakes_are_answered_with_a_hint_and_code_two() {
         &["run", "nowhere.yaml"],
         &["submit", "nowhere.yaml", "--json"],
         &["up", "--speed", "61"],
+        &["up", "--dead-man", "1h"],
+        &["up", "--local", "--idle", "soon"],
+        &["up", "--config", "nowhere.toml"],
+        &["config", "check", "nowhere.toml", "--json"],
         &["rehearse", "nowhere.yaml"],
     ]));
 }
@@ -134,6 +146,9 @@ fn questions_to_nobody_are_answered_without_a_server() {
     insta::assert_snapshot!(transcript(&[
         &["status"],
         &["status", "--json"],
+        &["config", "check"],
+        &["config", "show"],
+        &["config", "example"],
         &["jobs"],
         &["jobs", "--all", "--json"],
         &["attach", "7"],

@@ -46,7 +46,7 @@ Exit codes:
 
 Environment:
   WINDFALL_HOME     the state directory (default: ~/.local/state/windfall)
-  WINDFALL_CONFIG   the configuration file (default: config.toml in the state directory, if there is one)
+  WINDFALL_CONFIG   the configuration file (default: its config.toml, if any)
   WINDFALL_IDLE     seconds without jobs or clients after which a server ends itself (default: 600)
   WINDFALL_CATALOG  a catalogue of prices to use instead of the embedded one
   WINDFALL_TODAY    the day from which ages of prices count (default: today)
@@ -56,11 +56,11 @@ Linux is supported; other systems are not.";
 
 const UP_HELP: &str = "\
 Examples:
-  windfall up                                    a recorded market, to try things on
-  windfall up --local                            this computer's accelerators and processors
-  windfall up --local --listen 0.0.0.0:7443      and machines that join
-  windfall up --config lab.toml                  what the file says; flags count more
-  windfall up --foreground                       until told to end: what a service does
+  windfall up                                  a recorded market, to try it
+  windfall up --local                          this computer's accelerators
+  windfall up --local --listen 0.0.0.0:7443    and machines that join
+  windfall up --config lab.toml                as the file says; flags count more
+  windfall up --foreground                     as services do
 
 A configuration file says the same, once: `windfall config example` prints one, `windfall config show` says what holds. One \
 that is wrong changes nothing. `windfall service install` has a server started with the machine.";

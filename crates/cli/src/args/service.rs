@@ -7,10 +7,10 @@ use std::path::PathBuf;
 const CONFIG_HELP: &str = "\
 Examples:
   windfall config example > config.toml       every key, commented
-  windfall config check config.toml           right or wrong, with line and hint; exit code 2 where it is wrong
-  windfall config show                        what holds, and who says so: flag, environment, file, default
+  windfall config check config.toml           exit code 2 where it is wrong
+  windfall config show                        what holds, and who says so
   windfall config show --listen 0.0.0.0:7443  what would hold with this flag
-  windfall schema --config                    the JSON Schema, for editors (docs/config.schema.json)
+  windfall schema --config                    the JSON Schema, for editors
 
 The file is the one that --config names, else WINDFALL_CONFIG, else config.toml in the state directory.";
 
@@ -39,10 +39,10 @@ pub enum ConfigCommand {
 
 const SERVICE_HELP: &str = "\
 Examples:
-  windfall service print                          the server's unit, explained line by line
-  windfall service install server                 as root: a unit of the system, for the account `windfall`
-  windfall service install agent --user           a unit of your own
-  windfall service install agent --root image/    into a file system that is being made
+  windfall service print                        the server's unit, explained
+  windfall service install server               as root: for account `windfall`
+  windfall service install agent --user         a unit of your own
+  windfall service install agent --root image/  for the image of a machine
   windfall service uninstall agent
 
 A unit holds no token and no password. Jobs go on while a service is stopped or restarted. State and configuration stay \

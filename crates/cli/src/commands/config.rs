@@ -5,7 +5,7 @@ use crate::config::{
     CONFIG_VARIABLE, ConfigFile, Setting, Wrong, example, file_in_use, join_with_file, of_agent, of_server, read,
     with_file,
 };
-use crate::here::Here;
+use crate::here::{Here, agent_state};
 use std::path::Path;
 use windfall_core::english::counted;
 use windfall_server::client::{Code, Failure};
@@ -22,29 +22,33 @@ pub fn config(here: &Here, command: &ConfigCommand) -> Result<Code, Failure> {
 }
 
 /// The file that counts, read; none where there is none.
-fn file(here: &Here, named: Option<&Path>, state: &Path) -> Result<Option<ConfigFile>, Failure> {
+fn file(here: &Here, named: Option<&Path>, state: Option<&Path>) -> Result<Option<ConfigFile>, Failure> {
     let path = file_in_use(named, state);
     path.map(|path| read(&path).map_err(|error| here.bad_configuration(&Wrong::File(error)))).transpose()
 }
 
 /// The flags, and what the environment and the configuration file say where no flag does.
 pub(super) fn settled(here: &Here, args: &UpArgs) -> Result<UpArgs, Failure> {
-    let file = file(here, args.config.as_deref(), &here.home)?;
+    // A rehearsal has a world of its own.
+    let file = match args.bound_to {
+        Some(_) => None,
+        None => file(here, args.config.as_deref(), Some(&here.home))?,
+    };
     let all = of_server(args, file.as_ref()).map_err(|wrong| here.bad_configuration(&wrong))?;
     Ok(with_file(args, &all))
 }
 
 /// The same for an agent.
 pub(super) fn settled_join(args: JoinArgs, json: bool) -> Result<JoinArgs, Failure> {
-    let state = super::nodes::state(args.state.clone());
-    let here = Here { home: state.unwrap_or_default(), json };
-    let file = file(&here, args.config.as_deref(), &here.home)?;
+    let state = agent_state(args.state.clone()).ok();
+    let here = Here { home: state.clone().unwrap_or_default(), json };
+    let file = file(&here, args.config.as_deref(), state.as_deref())?;
     let all = of_agent(&args, file.as_ref());
     Ok(join_with_file(args, &all))
 }
 
 fn check(here: &Here, named: Option<&Path>) -> Result<Code, Failure> {
-    let Some(file) = file(here, named, &here.home)? else {
+    let Some(file) = file(here, named, Some(&here.home))? else {
         let usual = here.home.join("config.toml");
         match here.json {
             true => println!("{}", serde_json::json!({ "file": null, "keys": 0 })),
@@ -63,7 +67,7 @@ fn check(here: &Here, named: Option<&Path>) -> Result<Code, Failure> {
 }
 
 fn show(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
-    let file = file(here, args.config.as_deref(), &here.home)?;
+    let file = file(here, args.config.as_deref(), Some(&here.home))?;
     let server = of_server(args, file.as_ref()).map_err(|wrong| here.bad_configuration(&wrong))?;
     super::worlds::check_flags(&with_file(args, &server))?;
     let agent = of_agent(&JoinArgs::default(), file.as_ref());

@@ -4,7 +4,7 @@ use super::config::settled_join;
 use super::worlds::{bad_accelerators, bad_rate, nano_usd};
 use crate::args::{JoinArgs, NodesArgs, NodesCommand};
 use crate::config::values;
-use crate::here::Here;
+use crate::here::{Here, agent_state};
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -135,7 +135,7 @@ pub fn join(args: JoinArgs, json: bool) -> Result<Code, Failure> {
         return Err(failure.hint("join as a user of its own, who may use the accelerators; or say --as-root"));
     }
     let settings = NodeSettings {
-        state: state(args.state)?,
+        state: agent_state(args.state)?,
         server: args.server.as_deref().map(address).transpose()?,
         token: token(args.token, args.token_file)?,
         name: args.name,
@@ -198,17 +198,4 @@ fn token(given: Option<String>, file: Option<PathBuf>) -> Result<Option<JoinToke
     parsed.map_err(|why: String| {
         Failure::new(Code::BadInput, why).hint("`windfall nodes token NAME` on the server makes one")
     })
-}
-
-/// Where the agent of this machine keeps its key and its leases.
-pub(super) fn state(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
-    if let Some(given) = given {
-        return std::path::absolute(given).map_err(|error| Failure::new(Code::BadInput, error.to_string()));
-    }
-    if rustix::process::geteuid().is_root() {
-        return Ok(PathBuf::from("/var/lib/windfall-agent"));
-    }
-    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
-    let none = || Failure::new(Code::BadInput, "no home directory".to_owned()).hint("choose a directory with --state");
-    Ok(home.ok_or_else(none)?.join(".local/state/windfall-agent"))
 }

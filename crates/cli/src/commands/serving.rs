@@ -25,8 +25,8 @@ pub fn serve(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
     let _ = rustix::process::setsid();
     close_inherited();
     let told = std::env::var(STORE_VARIABLE).ok();
-    // Whoever starts a server on the way to something else has read nothing; a rehearsal has a world of its own.
-    let args = match args.settled || args.bound_to.is_some() {
+    // Whoever starts a server on the way to something else has read nothing.
+    let args = match args.settled {
         true => Ok(args.clone()),
         false => settled(here, args),
     };

@@ -90,7 +90,7 @@ pub(crate) fn example() -> String {
     for section in SECTIONS {
         text.push_str(&format!("\n# {}\n[{}]\n", section.doc, section.name));
         for key in section.keys {
-            text.push_str(&format!("# {} ({})\n# {} = {}\n", key.doc, key.default, key.name, key.example));
+            text.push_str(&format!("# {} Default: {}.\n# {} = {}\n", key.doc, key.default, key.name, key.example));
         }
     }
     text

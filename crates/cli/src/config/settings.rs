@@ -43,9 +43,9 @@ pub(crate) enum Wrong {
 
 /// The file that counts: the one that was named, else the one that the environment names, else `config.toml` of the
 /// state directory where there is one.
-pub(crate) fn file_in_use(named: Option<&Path>, state: &Path) -> Option<PathBuf> {
+pub(crate) fn file_in_use(named: Option<&Path>, state: Option<&Path>) -> Option<PathBuf> {
     let variable = || std::env::var_os(CONFIG_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let usual = || Some(state.join("config.toml")).filter(|path| path.symlink_metadata().is_ok());
+    let usual = || state.map(|state| state.join("config.toml")).filter(|path| path.symlink_metadata().is_ok());
     let path = named.map(Path::to_owned).or_else(variable).or_else(usual)?;
     // A server is started in another folder.
     std::path::absolute(&path).ok().or(Some(path))

@@ -1,7 +1,7 @@
 //! The machine sleeps, or the program is replaced by a newer one, while a job runs.
 
 use super::processes::{self, Role};
-use super::testbed::{Testbed, eventually};
+use super::testbed::{Testbed, eventually, wait};
 use super::witness::{Witness, check_ledger};
 use rustix::process::Signal;
 use std::os::unix::fs::PermissionsExt;
@@ -66,6 +66,24 @@ fn a_newer_client_replaces_an_older_server_and_the_worker_goes_on() {
     witness.check_over(&testbed);
     check_ledger(&testbed);
     testbed.leaves_nothing();
+}
+
+#[test]
+fn a_newer_client_leaves_a_server_that_is_a_service_to_whoever_keeps_it() {
+    let testbed = Testbed::bare();
+    let old = as_version(&testbed, "0.0.9");
+    let mut service = with(&testbed, &old, &["up", "--foreground", "--market", "steady"]);
+    let mut service = service.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let status = || testbed.run(&["status", "--json"]).ends_with(0).json();
+    eventually("it serves", || status()["running"] == true);
+    let refused = testbed.run(&["jobs"]).ends_with(5);
+    assert!(refused.err.contains("it is a service") && refused.err.contains("systemctl restart"), "{refused:?}");
+    assert_eq!(status()["server"]["pid"], service.id(), "it goes on");
+    let look = testbed.run(&["doctor", "--json"]).json();
+    let server = look["checks"].as_array().unwrap().iter().find(|check| check["name"] == "server").unwrap().clone();
+    assert!(server["state"] == "warning" && server["mend"] == "systemctl restart windfall-server", "{server}");
+    processes::signal(service.id() as i32, Signal::TERM);
+    assert_eq!(wait(&mut service), Some(0));
 }
 
 #[test]

@@ -83,7 +83,7 @@ impl Testbed {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windfall"));
         command.args(args).current_dir(&self.work).stdin(Stdio::null());
         command.env("WINDFALL_HOME", &self.home).env("NO_COLOR", "1").env("WINDFALL_IDLE", "300");
-        command.env_remove("RUST_BACKTRACE");
+        command.env_remove("RUST_BACKTRACE").env_remove("WINDFALL_CONFIG");
         command
     }
 

@@ -44,7 +44,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 /// Tells a server that is started where it keeps its state.
 pub const STORE_VARIABLE: &str = "WINDFALL_SERVE_STORE";
 
-/// A look at a state directory; what is wrong with it is the failure.
+/// Whether a server may be started on a state directory.
 pub type Check = fn(&Path) -> Result<(), Failure>;
 
 /// A client.

@@ -4,7 +4,7 @@ use super::finding::Finding;
 use super::state;
 use crate::args::JoinArgs;
 use crate::config::{file_in_use, join_with_file, of_agent, read};
-use crate::here::Here;
+use crate::here::{Here, agent_state};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -20,9 +20,9 @@ const OF_SYSTEM: &str = "/var/lib/windfall-agent";
 
 /// State directories of agents that may be on this machine.
 fn candidates(here: &Here) -> Vec<PathBuf> {
-    let file = file_in_use(None, &here.home).and_then(|path| read(&path).ok());
+    let file = file_in_use(None, Some(&here.home)).and_then(|path| read(&path).ok());
     let args = join_with_file(JoinArgs::default(), &of_agent(&JoinArgs::default(), file.as_ref()));
-    let own = super::super::nodes::state(args.state).ok();
+    let own = agent_state(args.state).ok();
     let mut all: Vec<PathBuf> = own.into_iter().chain([PathBuf::from(OF_SYSTEM)]).collect();
     all.dedup();
     all.into_iter().filter(|path| path.symlink_metadata().is_ok()).collect()

@@ -15,7 +15,7 @@ use windfall_server::home::{World, WorldSettings};
 /// The configuration file: right, wrong, or readable by people who should not.
 pub(super) fn configuration(here: &Here) -> Finding {
     let name = "config";
-    let Some(path) = file_in_use(None, &here.home) else {
+    let Some(path) = file_in_use(None, Some(&here.home)) else {
         return Finding::ok(name, "no configuration file: defaults hold");
     };
     let mend = format!("windfall config check {}", path.display());
@@ -146,7 +146,7 @@ pub(super) fn port(here: &Here, runs: bool) -> Option<Finding> {
         World::Replay(_) => None,
     };
     let in_file = || {
-        let file = read(&file_in_use(None, &here.home)?).ok()?;
+        let file = read(&file_in_use(None, Some(&here.home))?).ok()?;
         let args = UpArgs::default();
         with_file(&args, &of_server(&args, Some(&file)).ok()?).listen
     };
