@@ -1,3 +1,5 @@
+//! What travels, from a folder on a disk into a store and back.
+
 use super::*;
 
 struct Stage {
