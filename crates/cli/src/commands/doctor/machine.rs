@@ -156,23 +156,22 @@ fn library(root: &Path, release: &str) -> Finding {
     };
     let real = std::fs::canonicalize(&path).unwrap_or(path);
     let name = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    match name.strip_prefix("libnvidia-ml.so.") {
-        Some(version) if version.contains('.') && version != release => {
+    // There may be several libraries; what the loader takes is what `nvidia-smi` gets.
+    let asked = (root == Path::new("/")).then(|| asked("nvidia-smi", &["-L"]));
+    if let Some(Ok(list)) = &asked {
+        return Finding::ok("nvml", format!("nvidia-smi sees {}", counted(list.lines().count())));
+    }
+    let version = name.strip_prefix("libnvidia-ml.so.").filter(|version| version.contains('.'));
+    match (version, asked) {
+        (Some(version), _) if version != release => {
             let says = format!("the library is of version {version}, the driver of {release}: CUDA does not start");
             Finding::missing("nvml", says, "sudo reboot  # the driver was updated under a running kernel")
         }
-        _ if root != Path::new("/") => Finding::ok("nvml", name),
-        _ => match asked("nvidia-smi", &["-L"]) {
-            Ok(list) => Finding::ok("nvml", format!("{name}; nvidia-smi sees {}", counted(list.lines().count()))),
-            Err(why) => {
-                let why = why.lines().next().unwrap_or_default().to_owned();
-                Finding::warning(
-                    "nvml",
-                    format!("{name}, but nvidia-smi fails: {why}"),
-                    "nvidia-smi -q | head -40; dmesg | grep -i xid",
-                )
-            }
-        },
+        (_, Some(Err(why))) => {
+            let says = format!("{name}, but nvidia-smi fails: {}", why.lines().next().unwrap_or_default());
+            Finding::warning("nvml", says, "nvidia-smi -q | head -40; sudo dmesg | grep -i xid")
+        }
+        _ => Finding::ok("nvml", name),
     }
 }
 
