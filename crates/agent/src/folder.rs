@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// A directory larger than this, in bytes or in files, is linked instead of copied: data sets, virtual
@@ -65,7 +66,8 @@ impl Copying<'_> {
             }
         }
         // Last: one that may not be written to is filled before.
-        std::fs::set_permissions(self.to.join(below), std::fs::metadata(&folder)?.permissions())
+        let mode = std::fs::metadata(&folder)?.permissions().mode() & 0o777;
+        std::fs::set_permissions(self.to.join(below), PermissionsExt::from_mode(mode))
     }
 }
 
@@ -75,6 +77,28 @@ fn copy_file(source: &Path, target: &Path) -> io::Result<()> {
     let modified = std::fs::metadata(source)?.modified()?;
     // One that may not be written to keeps the time of its copy.
     let _ = std::fs::File::options().append(true).open(target).and_then(|file| file.set_modified(modified));
+    Ok(())
+}
+
+/// Removes a folder with all that is in it, also where its owner has closed parts of it to writing.
+pub(crate) fn remove_tree(folder: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            open_up(folder)?;
+            std::fs::remove_dir_all(folder)
+        }
+        done => done,
+    }
+}
+
+fn open_up(folder: &Path) -> io::Result<()> {
+    std::fs::set_permissions(folder, PermissionsExt::from_mode(0o700))?;
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            open_up(&entry.path())?;
+        }
+    }
     Ok(())
 }
 

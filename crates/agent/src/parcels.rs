@@ -1,10 +1,12 @@
 //! What of a job travels: its folder to the machines that it runs on, and what it leaves back from there.
 
 use crate::checkpoint::{CheckpointError, Checkpoints, Options, Ref, SnapFile, Snapshot};
+use crate::folder::remove_tree;
 use crate::patterns::Patterns;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Component, Path, PathBuf};
 use windfall_core::CheckpointId;
 use windfall_core::spec::Parcel;
 
@@ -35,10 +37,10 @@ impl NotSent {
     }
 }
 
-/// The key of a folder in a store: the same for every parcel of it, and nobody else's.
-pub fn folder_key(owner: &str, folder: &Path) -> String {
+/// The key of a folder in a store: the same for every parcel of it that one server knows of, and nobody else's.
+pub fn folder_key(installation: &str, folder: &Path) -> String {
     let mut hasher = blake3::Hasher::new();
-    for part in [owner.as_bytes(), b"\0", folder.as_os_str().as_encoded_bytes()] {
+    for part in [installation.as_bytes(), b"\0", folder.as_os_str().as_encoded_bytes()] {
         hasher.update(part);
     }
     format!("folders/{}", &hasher.finalize().to_hex()[..32])
@@ -98,11 +100,12 @@ pub async fn discard_folders(
 }
 
 /// Brings back what a job left, or what of it lies at a path, into a folder; none where it has left nothing. Files that are
-/// there already are replaced, and others stay.
+/// there already are replaced, and others stay. A machine that sends more than its job names is not heeded.
 pub async fn fetch_outputs(
     store: &str,
     checkpoint_key: &str,
     env: &BTreeMap<String, String>,
+    named: &[String],
     path: Option<&Path>,
     into: &Path,
 ) -> Result<Option<Vec<PathBuf>>, NotSent> {
@@ -112,14 +115,16 @@ pub async fn fetch_outputs(
     let draft = into.join(format!(".windfall-get-{}", std::process::id()));
     let taken = async {
         std::fs::create_dir_all(&draft).map_err(CheckpointError::local("cannot make", &draft))?;
-        let wanted = |file: &Path| path.is_none_or(|path| file.starts_with(path) || path.starts_with(file));
-        parcels.unpack(newest, &draft, &wanted).await?;
+        let named = lines_of(named);
+        let is_at = |file: &Path| path.is_none_or(|path| file.starts_with(path) || path.starts_with(file));
+        let wanted = |file: &Path| is_at(file) && (named.name(file, false) || named.name(file, true));
+        parcels.unpack(newest, &draft, None, &wanted).await?;
         let (from, to) = (draft.clone(), into.to_owned());
         let moved = tokio::task::spawn_blocking(move || move_over(&from, &to)).await;
         moved.map_err(|error| CheckpointError::Task(error.to_string()))?
     };
     let taken = taken.await;
-    let _ = std::fs::remove_dir_all(&draft);
+    let _ = remove_tree(&draft);
     Ok(Some(taken?))
 }
 
@@ -134,7 +139,21 @@ fn move_over(from: &Path, to: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
     for path in crate::checkpoint::paths_in(from)? {
         let (source, target) = (from.join(&path), to.join(&path));
         let failed = CheckpointError::local("cannot write", &target);
+        let folders = path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
+        if let Some(link) = folders.map(|folder| to.join(folder)).find(|folder| folder.is_symlink()) {
+            let out = std::io::Error::other(format!("{} is a link, which may lead anywhere", link.display()));
+            return Err(failed(out));
+        }
+        if source.is_symlink() && !std::fs::read_link(&source).is_ok_and(|to| stays_below(&to)) {
+            continue;
+        }
         if source.is_dir() && !source.is_symlink() {
+            if target.is_symlink() {
+                return Err(failed(std::io::Error::other("it is a link, which may lead anywhere")));
+            }
+            // What is in it is about to be moved out.
+            std::fs::set_permissions(&source, PermissionsExt::from_mode(0o700))
+                .map_err(CheckpointError::local("cannot open", &source))?;
             std::fs::create_dir_all(&target).map_err(failed)?;
         } else {
             std::fs::rename(&source, &target).map_err(failed)?;
@@ -144,31 +163,51 @@ fn move_over(from: &Path, to: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
     Ok(moved)
 }
 
-/// What a job leaves, as its file names it: lines relative to its folder.
-pub(crate) fn outputs_in(folder: &Path, paths: &[String]) -> Result<Snapshot, CheckpointError> {
+/// Whether a link leads to what is beside it or below.
+fn stays_below(to: &Path) -> bool {
+    to.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+}
+
+/// What a job file names as outputs, as patterns.
+fn lines_of(paths: &[String]) -> Patterns {
     let line = |path: &String| match path.trim_matches('/') {
         "" | "." => "/*".to_owned(),
         _ => format!("/{}", path.trim_start_matches('/')),
     };
     let lines: Vec<String> = paths.iter().map(line).collect();
-    let patterns = Patterns::read(&lines.join("\n"));
+    Patterns::read(&lines.join("\n"))
+}
+
+/// A path that is not brought back, and why.
+pub(crate) type LeftOut = (PathBuf, &'static str);
+
+/// What a job leaves, as its file names it: paths relative to its folder. What is named and cannot be had comes beside it.
+pub(crate) fn outputs_in(folder: &Path, paths: &[String]) -> Result<(Snapshot, Vec<LeftOut>), CheckpointError> {
+    let patterns = lines_of(paths);
     // Folders are looked into in any case: what is named may lie below.
-    let mut snapshot = Snapshot::without(folder, &mut |path, is_folder| !is_folder && !patterns.name(path, is_folder))?;
+    let mut snapshot =
+        Snapshot::of_what_opens(folder, &mut |path, is_folder| !is_folder && !patterns.name(path, is_folder))?;
     snapshot.dirs.retain(|(path, _)| patterns.name(path, true));
     // One file that its own program has closed to everybody keeps the others from nobody.
     let (readable, closed) = snapshot.files.into_iter().partition(|file| File::open(folder.join(&file.path)).is_ok());
     snapshot.files = readable;
     snapshot.left_out.extend(Vec::<SnapFile>::into_iter(closed).map(|file| (file.path, "it cannot be read")));
-    Ok(snapshot)
+    let left_out = snapshot.left_out.iter().filter(|(path, _)| patterns.name(path, true)).cloned().collect();
+    Ok((snapshot, left_out))
 }
 
 fn snapshot(folder: &Path, but: &[PathBuf]) -> Result<Snapshot, CheckpointError> {
-    let mut ignored = Ignored::of(folder);
-    Snapshot::without(folder, &mut |path, is_folder| {
-        path.file_name() == Some(".git".as_ref())
-            || but.iter().any(|stays| stays == path)
-            || ignored.has(path, is_folder)
-    })
+    let mut ignored = Ignored::of(folder)?;
+    let mut unread = None;
+    let snapshot = Snapshot::without(folder, &mut |path, is_folder| {
+        let stays = path.file_name() == Some(".git".as_ref()) || but.iter().any(|stays| stays == path);
+        stays
+            || ignored.has(path, is_folder).unwrap_or_else(|error| {
+                unread.get_or_insert(error);
+                true
+            })
+    })?;
+    unread.map_or(Ok(snapshot), Err)
 }
 
 /// What the ignore files of a folder name. Those of folders below are read when they are come to.
@@ -183,7 +222,7 @@ struct Ignored {
 }
 
 impl Ignored {
-    fn of(root: &Path) -> Ignored {
+    fn of(root: &Path) -> Result<Ignored, CheckpointError> {
         let name = if root.join(IGNORE).exists() { IGNORE } else { GIT_IGNORE };
         // The folder may lie deep in a repository: what is said above it counts as well.
         let top = (name == GIT_IGNORE).then(|| root.ancestors().find(|folder| folder.join(".git").exists())).flatten();
@@ -191,41 +230,46 @@ impl Ignored {
         let below = root.strip_prefix(&top).unwrap_or(Path::new("")).to_owned();
         let mut ignored = Ignored { top, below: below.clone(), name, files: BTreeMap::new() };
         for folder in below.ancestors() {
-            ignored.read(folder);
+            ignored.read(folder)?;
         }
         if name == GIT_IGNORE
-            && let Some(exclude) = read_lines(&ignored.top.join(".git/info/exclude"))
+            && let Some(exclude) = read_lines(&ignored.top.join(".git/info/exclude"))?
         {
             let own = ignored.files.remove(Path::new(""));
             // What the folder's own file says comes later, and counts more.
             ignored.files.insert(PathBuf::new(), exclude.then(own.unwrap_or_default()));
         }
-        ignored
+        Ok(ignored)
     }
 
-    fn read(&mut self, folder: &Path) {
-        if let Some(lines) = read_lines(&self.top.join(folder).join(self.name)) {
+    fn read(&mut self, folder: &Path) -> Result<(), CheckpointError> {
+        if let Some(lines) = read_lines(&self.top.join(folder).join(self.name))? {
             self.files.insert(folder.to_owned(), lines);
         }
+        Ok(())
     }
 
     /// Whether a path is not sent. The file nearest to it decides.
-    fn has(&mut self, path: &Path, is_folder: bool) -> bool {
+    fn has(&mut self, path: &Path, is_folder: bool) -> Result<bool, CheckpointError> {
         let path = &self.below.join(path);
         let says = |folder: &Path| self.files.get(folder)?.say(path.strip_prefix(folder).ok()?, is_folder);
         let is_ignored = path.ancestors().skip(1).find_map(says).unwrap_or(false);
         if is_folder && !is_ignored {
-            self.read(path);
+            self.read(&path.clone())?;
         }
-        is_ignored
+        Ok(is_ignored)
     }
 }
 
 /// The lines of an ignore file, whatever its letters are: one that cannot be read must not let secrets through.
-fn read_lines(file: &Path) -> Option<Patterns> {
-    let bytes = std::fs::read(file).ok()?;
+fn read_lines(file: &Path) -> Result<Option<Patterns>, CheckpointError> {
+    let bytes = match std::fs::read(file) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(CheckpointError::local("cannot read the ignore file", file)(error)),
+    };
     let text = String::from_utf8_lossy(&bytes);
-    Some(Patterns::read(text.strip_prefix('\u{feff}').unwrap_or(&text)))
+    Ok(Some(Patterns::read(text.strip_prefix('\u{feff}').unwrap_or(&text))))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Lines that name files, as `.gitignore` has them: what a folder leaves behind when it is sent, and what of it is
 //! brought back.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Lines of one file, in order: the last that fits decides.
@@ -35,7 +36,7 @@ impl Patterns {
     /// What the lines say of a path, relative to the folder of their file: true where the last line that fits names
     /// it, false where that is an exception, none where no line fits.
     pub fn say(&self, path: &Path, is_folder: bool) -> Option<bool> {
-        let parts: Vec<&str> = path.iter().map(|part| part.to_str().unwrap_or("\u{fffd}")).collect();
+        let parts: Vec<&[u8]> = path.iter().map(OsStrExt::as_bytes).collect();
         let last = self.lines.iter().rev().find(|pattern| pattern.fits(&parts, is_folder));
         last.map(|pattern| !pattern.is_exception)
     }
@@ -68,12 +69,12 @@ impl Pattern {
         Some(Pattern { parts, is_anchored, only_folders, is_exception })
     }
 
-    fn fits(&self, path: &[&str], is_folder: bool) -> bool {
+    fn fits(&self, path: &[&[u8]], is_folder: bool) -> bool {
         if self.only_folders && !is_folder {
             return false;
         }
         match (self.is_anchored, self.parts.as_slice(), path) {
-            (false, [part], [.., name]) => part_fits(part.as_bytes(), name.as_bytes()),
+            (false, [part], [.., name]) => part_fits(part.as_bytes(), name),
             (_, parts, path) => parts_fit(parts, path),
         }
     }
@@ -81,7 +82,7 @@ impl Pattern {
 
 /// Whether parts fit a whole path; `**` stands for any number of folders. Each step keeps which ends are reached, so a
 /// line of many stars costs no more than its length times the path's.
-fn parts_fit(parts: &[String], path: &[&str]) -> bool {
+fn parts_fit(parts: &[String], path: &[&[u8]]) -> bool {
     let mut reached = vec![false; path.len() + 1];
     reached[0] = true;
     for (n, part) in parts.iter().enumerate() {
@@ -93,7 +94,7 @@ fn parts_fit(parts: &[String], path: &[&str]) -> bool {
             next.iter_mut().skip(first).for_each(|is| *is = true);
         } else {
             for at in 0..path.len() {
-                next[at + 1] = reached[at] && part_fits(part.as_bytes(), path[at].as_bytes());
+                next[at + 1] = reached[at] && part_fits(part.as_bytes(), path[at]);
             }
         }
         reached = next;

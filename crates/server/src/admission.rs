@@ -4,7 +4,7 @@
 
 use crate::api_types::{OutputsAt, Problem, Submission};
 use crate::cycle::{continued_already, path_in_use};
-use crate::dispatch::SECRETS;
+use crate::dispatch::{SECRETS, offered};
 use crate::notes::{JobNotes, LastingNotes};
 use crate::reader::Reader;
 use crate::refusals::refusal;
@@ -36,7 +36,7 @@ pub struct Prepared {
 fn not_offered(spec: &JobSpec) -> Option<Problem> {
     let secrets = &spec.run.luggage().secrets;
     let wanted = secrets.iter().filter(|(_, from)| **from == SecretFrom::Server).map(|(name, _)| name);
-    let missing = wanted.into_iter().find(|name| std::env::var_os(format!("{SECRETS}{name}")).is_none())?;
+    let missing = wanted.into_iter().find(|name| offered(name).is_none())?;
     let mut refusal = problem(422, "secret-not-offered", &format!("secrets: {missing} is not offered by this server"));
     refusal.hint = Some(format!("its operator offers it by {SECRETS}{missing} in the environment of `windfall up`"));
     Some(refusal)
@@ -91,7 +91,7 @@ impl Reader {
             "" => self.archive.home.checkpoints().to_string_lossy().into_owned(),
             named => named.to_owned(),
         };
-        OutputsAt { store, key: submission.key.clone() }
+        OutputsAt { store, key: submission.key.clone(), paths: spec.run.luggage().outputs.clone() }
     }
 
     fn recordings(&self) -> Vec<&dyn Recording> {

@@ -189,6 +189,8 @@ pub struct OutputsAt {
     pub store: String,
     /// The job's name inside it.
     pub key: String,
+    /// What it names to bring back: nothing else counts.
+    pub paths: Vec<String>,
 }
 
 /// A job was accepted.

@@ -19,6 +19,14 @@ use windfall_exec::{AgentLink, Engine, EngineError, LeaseState, Owned, SeenGroup
 /// Variables of a server's environment that begin like this are secrets which its operator offers to jobs.
 pub const SECRETS: &str = "WINDFALL_SECRET_";
 
+/// A secret that this server's operator offers.
+pub fn offered(name: &str) -> Option<String> {
+    std::env::var(format!("{SECRETS}{name}")).ok()
+}
+
+/// Variables of a terminal by which a setup on this computer finds its programs.
+const OF_PROGRAMS: [&str; 4] = ["PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH"];
+
 /// A decision made ready to be carried out: everything copied out of the state.
 #[derive(Clone, Debug)]
 pub enum Task {
@@ -213,7 +221,10 @@ impl Task {
                         order.env.insert(name.clone(), value.ok_or_else(missing)?);
                     }
                     if let Some(provision) = &mut order.provision {
-                        provision.variant = windfall_agent::digest_of(&order.env);
+                        let programs = OF_PROGRAMS.iter().filter(|_| !is_elsewhere(*lease));
+                        let programs = programs.filter_map(|name| notes.env.get_key_value(*name));
+                        let own = order.env.iter().chain(programs).map(|(name, value)| (name.clone(), value.clone()));
+                        provision.variant = windfall_agent::digest_of(&own.collect());
                     }
                     if !is_elsewhere(*lease) {
                         fill_in(&mut order.env);

@@ -62,8 +62,15 @@ impl Checkpoints {
         Ok(None)
     }
 
-    /// Brings a parcel into a folder that holds nothing else, or what of it `wanted` takes, and tells how many files that were.
-    pub async fn unpack(&self, name: Ref, into: &Path, wanted: &(dyn Fn(&Path) -> bool + Sync)) -> Result<usize> {
+    /// Brings a parcel into a folder that holds nothing else, or what of it `wanted` takes, and tells how many files that
+    /// were. Its content must be what it was when it was packed, where that is known: others may write to the store too.
+    pub async fn unpack(
+        &self,
+        name: Ref,
+        into: &Path,
+        content: Option<&str>,
+        wanted: &(dyn Fn(&Path) -> bool + Sync),
+    ) -> Result<usize> {
         let gone =
             |why: String| CheckpointError::Task(format!("parcel {name} of {} cannot be used: {why}", self.job_key));
         let mut manifest = match self.read_manifest(name).await? {
@@ -71,6 +78,12 @@ impl Checkpoints {
             Some(Err(why)) => return Err(gone(why)),
             None => return Err(gone("it is not in the store".to_owned())),
         };
+        if content.is_some_and(|content| content != manifest.content()) {
+            return Err(gone("it is another one than was packed".to_owned()));
+        }
+        // Who runs a file, and with whose rights, is for its machine to say.
+        manifest.files.iter_mut().for_each(|file| file.mode &= 0o777);
+        manifest.dirs.iter_mut().for_each(|dir| dir.mode &= 0o777);
         manifest.files.retain(|file| wanted(&file.path.to_path()));
         manifest.links.retain(|link| wanted(&link.path.to_path()));
         manifest.dirs.retain(|dir| wanted(&dir.path.to_path()));

@@ -86,6 +86,15 @@ impl Snapshot {
     /// The tree as it is now, but for what is to be skipped: paths relative to its root, and whether each is a folder. A
     /// folder is asked about before what is in it; of one that is skipped nothing is looked at. Blocks on the disk.
     pub fn without(root: &Path, skip: &mut dyn FnMut(&Path, bool) -> bool) -> Result<Self> {
+        Self::look(root, skip, true)
+    }
+
+    /// The same, but that a folder which may not be looked into is left out.
+    pub fn of_what_opens(root: &Path, skip: &mut dyn FnMut(&Path, bool) -> bool) -> Result<Self> {
+        Self::look(root, skip, false)
+    }
+
+    fn look(root: &Path, skip: &mut dyn FnMut(&Path, bool) -> bool, all: bool) -> Result<Self> {
         let root = std::fs::canonicalize(root).map_err(CheckpointError::local("cannot open the folder", root))?;
         let mut snapshot = Self {
             root,
@@ -96,7 +105,7 @@ impl Snapshot {
             left_out: vec![],
             followed: vec![],
         };
-        snapshot.walk(Path::new(""), skip)?;
+        snapshot.walk(Path::new(""), skip, all)?;
         Ok(snapshot)
     }
 
@@ -132,12 +141,16 @@ impl Snapshot {
         &self.left_out
     }
 
-    fn walk(&mut self, below: &Path, skip: &mut dyn FnMut(&Path, bool) -> bool) -> Result<()> {
+    fn walk(&mut self, below: &Path, skip: &mut dyn FnMut(&Path, bool) -> bool, all: bool) -> Result<()> {
         let dir = self.root.join(below);
         let entries = match std::fs::read_dir(&dir) {
             Ok(entries) => entries,
             // Rotation deletes old checkpoints while we look.
             Err(e) if e.kind() == std::io::ErrorKind::NotFound && below != Path::new("") => return Ok(()),
+            Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied && !all => {
+                self.left_out.push((below.to_owned(), "it cannot be read"));
+                return Ok(());
+            }
             Err(e) => return Err(CheckpointError::local("cannot list", &dir)(e)),
         };
         let mut names: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.file_name())).collect();
@@ -156,7 +169,7 @@ impl Snapshot {
             }
             if kind.is_dir() {
                 self.dirs.push((path.clone(), meta.mode() & 0o7777));
-                self.walk(&path, skip)?;
+                self.walk(&path, skip, all)?;
             } else if kind.is_file() {
                 self.add_file(path, &meta);
             } else if kind.is_symlink() {

@@ -37,7 +37,7 @@ impl Stage {
         let into = tempfile::tempdir().expect("a folder");
         let parcels = open(&self.store(), &parcel.key, &BTreeMap::new()).expect("opened");
         let name = Ref::new(parcel.name.epoch, parcel.name.seq);
-        parcels.unpack(name, into.path(), &|_| true).await.expect("unpacked");
+        parcels.unpack(name, into.path(), Some(&parcel.content), &|_| true).await.expect("unpacked");
         contents(into.path())
     }
 }
@@ -100,7 +100,9 @@ async fn a_parcel_holds_modes_links_and_empty_folders() {
     let packed = stage.send().await;
     let into = tempfile::tempdir().expect("a folder");
     let parcels = open(&stage.store(), &packed.parcel.key, &BTreeMap::new()).expect("opened");
-    parcels.unpack(Ref::new(1, 1), into.path(), &|_| true).await.expect("unpacked");
+    parcels.unpack(Ref::new(1, 1), into.path(), None, &|_| true).await.expect("unpacked");
+    let other = parcels.unpack(Ref::new(1, 1), into.path(), Some("another"), &|_| true).await;
+    assert!(other.is_err_and(|error| error.to_string().contains("another one than was packed")));
     let mode = std::fs::metadata(into.path().join("run.sh")).expect("there").permissions().mode();
     assert_eq!(mode & 0o777, 0o750);
     assert!(into.path().join("empty").is_dir());
@@ -158,14 +160,15 @@ async fn outputs_come_back_whole_or_by_path_and_replace_what_is_there() {
     let paths = ["results/".to_owned(), "*.png".to_owned()];
     let (store, env) = (stage.store(), BTreeMap::new());
     let outputs = open(&store, &outputs_key("job"), &env).expect("opened");
-    outputs.pack(3, &outputs_in(&stage.folder(), &paths).expect("looked")).await.expect("packed");
+    outputs.pack(3, &outputs_in(&stage.folder(), &paths).expect("looked").0).await.expect("packed");
     stage.write("plot.png", "stale");
-    outputs.pack(2, &outputs_in(&stage.folder(), &paths).expect("looked")).await.expect("packed");
+    outputs.pack(2, &outputs_in(&stage.folder(), &paths).expect("looked").0).await.expect("packed");
 
+    let all = paths.to_vec();
     let into = tempfile::tempdir().expect("a folder");
     std::fs::write(into.path().join("plot.png"), "old").expect("written");
     std::fs::write(into.path().join("mine"), "mine").expect("written");
-    let got = fetch_outputs(&store, "job", &env, None, into.path()).await.expect("fetched").expect("there");
+    let got = fetch_outputs(&store, "job", &env, &all, None, into.path()).await.expect("fetched").expect("there");
     let names: Vec<String> = got.iter().map(|path| path.to_string_lossy().into_owned()).collect();
     assert_eq!(names, ["plot.png", "results/a.csv", "results/deep/b.csv"]);
     let files = contents(into.path());
@@ -173,9 +176,9 @@ async fn outputs_come_back_whole_or_by_path_and_replace_what_is_there() {
     assert_eq!(std::fs::read_dir(into.path()).expect("listed").count(), 3, "nothing else is left there");
 
     let one = tempfile::tempdir().expect("a folder");
-    let got = fetch_outputs(&store, "job", &env, Some(Path::new("results/deep")), one.path()).await;
+    let got = fetch_outputs(&store, "job", &env, &all, Some(Path::new("results/deep")), one.path()).await;
     assert_eq!(got.expect("fetched").expect("there"), [PathBuf::from("results/deep/b.csv")]);
-    let none = fetch_outputs(&store, "other", &env, None, one.path()).await.expect("looked");
+    let none = fetch_outputs(&store, "other", &env, &all, None, one.path()).await.expect("looked");
     assert_eq!(none, None);
 }
 
@@ -205,7 +208,7 @@ async fn all_of_a_folder_can_be_brought_back() {
     stage.write("a/b/c", "deep");
     stage.write("d", "top");
     for all in [".", "./"] {
-        let found = outputs_in(&stage.folder(), &[all.to_owned()]).expect("looked");
+        let (found, _) = outputs_in(&stage.folder(), &[all.to_owned()]).expect("looked");
         assert_eq!(found.files(), 2, "{all}");
     }
 }
@@ -220,9 +223,8 @@ async fn a_link_to_a_file_outside_is_followed_and_named() {
     assert_eq!(stage.unpacked(&packed.parcel).await["link"], "content");
 }
 
-/// Each of very many files of one size was once compared with a list of all of them.
 #[tokio::test]
-async fn very_many_files_of_one_size_are_found_again_one_by_one() {
+async fn very_many_files_of_one_size_are_found_again_under_other_names() {
     let stage = Stage::new();
     for n in 0..2_000 {
         stage.write(&format!("{}/{n:05}", n / 100), &format!("{n:08}"));
@@ -232,4 +234,33 @@ async fn very_many_files_of_one_size_are_found_again_one_by_one() {
     std::fs::rename(stage.folder().join("0"), stage.folder().join("moved")).expect("moved");
     let again = stage.send().await;
     assert_eq!((again.bytes_sent, again.parcel.files), (0, 2_000));
+}
+
+/// A machine that sends more than its job names, or paths that lead elsewhere, gets nowhere.
+#[tokio::test]
+async fn what_comes_back_is_what_is_named_and_stays_in_its_folder() {
+    let stage = Stage::new();
+    for path in ["results/good", "train.sh", ".git/hooks/post-checkout", "results/deep/out"] {
+        stage.write(path, path);
+    }
+    std::os::unix::fs::symlink(".", stage.folder().join("results/here")).expect("linked");
+    std::os::unix::fs::symlink("here/../..", stage.folder().join("results/up")).expect("linked");
+    let (store, env) = (stage.store(), BTreeMap::new());
+    let outputs = open(&store, &outputs_key("job"), &env).expect("opened");
+    outputs.pack(1, &Snapshot::of(&stage.folder()).expect("looked")).await.expect("packed");
+
+    let (into, elsewhere) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    std::fs::create_dir(into.path().join("results")).expect("made");
+    std::os::unix::fs::symlink(elsewhere.path(), into.path().join("results/deep")).expect("linked");
+    let named = ["results/".to_owned()];
+    let got = fetch_outputs(&store, "job", &env, &named, None, into.path()).await;
+    let why = windfall_core::english::with_causes(&got.expect_err("one leads out of the folder"));
+    assert!(why.contains("is a link, which may lead anywhere"), "{why}");
+    assert_eq!(std::fs::read_dir(elsewhere.path()).expect("listed").count(), 0);
+    std::fs::remove_file(into.path().join("results/deep")).expect("removed");
+    fetch_outputs(&store, "job", &env, &named, None, into.path()).await.expect("fetched");
+    let files = contents(into.path());
+    let names: Vec<&str> = files.keys().map(String::as_str).collect();
+    assert_eq!(names, ["results/deep/out", "results/good"]);
+    assert!(!into.path().join("results/up").is_symlink());
 }

@@ -96,13 +96,14 @@ impl WorkerRun {
         self.change(|worker| worker.trouble = Some(Trouble { kind: TroubleKind::NotSaved, text }));
     }
 
-    /// Moves unsaved files from the lease's folder to the job's. Files that lie elsewhere are not deleted and stay there.
+    /// Moves unsaved files from the lease's folder, or from a copy for this stint, to the job's. Files that lie elsewhere are not deleted and stay there.
     fn keep(&self, saves: &Path) -> Option<PathBuf> {
         let there = std::fs::read_dir(saves).is_ok_and(|mut entries| entries.next().is_some());
         if !there {
             return None;
         }
-        if !saves.starts_with(&self.dir) {
+        // Both folders are cleared once nobody needs them; what is called like this stays.
+        if !saves.starts_with(&self.dir) && !saves.starts_with(self.job_folder()) {
             return Some(saves.to_owned());
         }
         let kept = self.job_folder().join(format!("unsaved-{}", self.order.stint.epoch));

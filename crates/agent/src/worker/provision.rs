@@ -5,13 +5,14 @@ use super::files::write_whole;
 use super::last_save::ends;
 use super::state::{WorkerRun, cannot_run, never_ran};
 use crate::checkpoint::{CheckpointError, Ref, paths_in};
-use crate::parcels;
+use crate::folder::remove_tree;
+use crate::parcels::{self, LeftOut};
 use futures::FutureExt;
 use rustix::fs::{FlockOperation, flock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,6 +24,10 @@ use windfall_core::{Trouble, TroubleKind, WorkerEnd};
 const LOOK: Duration = Duration::from_millis(100);
 /// What nobody has used for this long is removed.
 const UNUSED: Duration = Duration::from_secs(14 * 24 * 3_600);
+/// How a folder with outputs that could not be sent is called; the epoch follows.
+const KEPT_OUTPUTS: &str = "unsaved-outputs-";
+/// So many of what could not be sent are named.
+const NAMED: usize = 3;
 /// Kept at most: contents that nobody uses now, the last used first.
 const KEPT: usize = 8;
 
@@ -40,7 +45,7 @@ impl WorkerRun {
     pub(super) async fn provide(&mut self) -> Result<Option<Provided>, WorkerEnd> {
         let Some(provision) = self.order.provision.clone() else { return Ok(None) };
         let place = PathBuf::from(&provision.place);
-        let cannot = |error: std::io::Error| never_ran(format!("{} cannot be used: {error}", provision.place));
+        let cannot = |error: io::Error| never_ran(format!("{} cannot be used: {error}", provision.place));
         std::fs::create_dir_all(&place).map_err(cannot)?;
         let name = name_of(&provision);
         let (here, ready) = (place.join(&name), place.join(format!("{name}.ready")));
@@ -59,10 +64,12 @@ impl WorkerRun {
                         self.sweep(&place).await;
                         if let Err(end) = self.prepare(&provision, &here, &ready).await {
                             // What it left would take the room of the next.
-                            self.discard(&here).await;
+                            let _ = self.discard(&here).await;
                             return Err(end);
                         }
-                        flock(&lock, FlockOperation::LockShared).map_err(|error| cannot(error.into()))?;
+                        // Between the two locks a sweeper may come: it is looked at once more.
+                        let _ = flock(&lock, FlockOperation::Unlock);
+                        continue;
                     }
                     break;
                 }
@@ -87,25 +94,29 @@ impl WorkerRun {
         let _ = tokio::task::spawn_blocking(move || remove_unused(&place)).await;
     }
 
-    async fn discard(&self, folder: &Path) {
+    async fn discard(&self, folder: &Path) -> io::Result<()> {
         let folder = folder.to_owned();
-        let _ = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(folder)).await;
+        tokio::task::spawn_blocking(move || remove_tree(&folder)).await.map_err(io::Error::other)?
     }
 
     /// Fetches the parcel and runs the setup in its folder. Once `ready` is there, all of it is; it names what came.
     async fn prepare(&mut self, provision: &Provision, here: &Path, ready: &Path) -> Result<(), WorkerEnd> {
-        let cannot = |error: std::io::Error| never_ran(format!("{} cannot be made: {error}", here.display()));
+        let cannot = |error: io::Error| never_ran(format!("{} cannot be made: {error}", here.display()));
         // An earlier try that was cut off.
         if here.exists() {
-            std::fs::remove_dir_all(here).map_err(cannot)?;
+            self.discard(here).await.map_err(cannot)?;
         }
         std::fs::create_dir_all(here).map_err(cannot)?;
         let parcel = &provision.parcel;
         let parcels = parcels::open(&parcel.store, &parcel.key, &self.order.env).map_err(cannot_run)?;
         let name = Ref::new(parcel.name.epoch, parcel.name.seq);
         let parcels = &parcels;
-        self.patiently(move || async move { parcels.unpack(name, here, &|_| true).await }.boxed()).await?;
-        let own = paths_in(here).map_err(cannot_run)?;
+        let content = parcel.content.as_str();
+        let unpack = move || async move { parcels.unpack(name, here, Some(content), &|_| true).await }.boxed();
+        self.patiently(unpack).await?;
+        let folder = here.to_owned();
+        let own = tokio::task::spawn_blocking(move || paths_in(&folder)).await;
+        let own = own.map_err(|error| CheckpointError::Task(error.to_string())).flatten().map_err(cannot_run)?;
         if let Some(line) = &provision.setup {
             self.set_up(here, line).await?;
         }
@@ -142,13 +153,25 @@ impl WorkerRun {
         self.job_folder().join(format!("unsaved-outputs-{}.pending", self.order.stint.epoch))
     }
 
+    /// What earlier stints kept here because it could not be sent counts no longer: this one has sent its own.
+    fn forget_earlier_outputs(&self) {
+        for entry in std::fs::read_dir(self.job_folder()).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let epoch = name.to_str().and_then(|name| name.strip_prefix(KEPT_OUTPUTS)?.parse::<u64>().ok());
+            if epoch.is_some_and(|epoch| epoch < self.order.stint.epoch) {
+                let _ = remove_tree(&entry.path());
+            }
+        }
+    }
+
     async fn try_to_bring_back(&mut self, folder: &Path, asked: Option<Instant>) -> bool {
         let Some(outputs) = self.order.outputs.clone().filter(|_| self.order.rank == 0) else { return true };
         let usual = Instant::now() + Duration::from_millis(self.order.last_upload_ms);
         let mut until = asked.unwrap_or(usual);
         let mut wait = LOOK;
+        let epoch = self.order.stint.epoch;
         let failed = loop {
-            let (env, epoch) = (self.order.env.clone(), self.order.stint.epoch);
+            let env = self.order.env.clone();
             let (from, outputs) = (folder.to_owned(), outputs.clone());
             let mut sending = std::pin::pin!(send_outputs(from, outputs, env, epoch));
             let sent = loop {
@@ -159,7 +182,14 @@ impl WorkerRun {
                 }
             };
             let failed = match sent {
-                Some(Ok(())) => return true,
+                Some(Ok(left_out)) if left_out.is_empty() => {
+                    self.forget_earlier_outputs();
+                    return true;
+                }
+                Some(Ok(left_out)) => {
+                    let named = left_out.iter().take(NAMED).map(|(path, why)| format!("{} ({why})", path.display()));
+                    break format!("all but {}", named.collect::<Vec<_>>().join(", "));
+                }
                 // What lies here will not be otherwise the next time.
                 Some(Err(error)) if !error.is_store_away() => break error.trouble().text,
                 Some(Err(error)) => error.trouble(),
@@ -173,7 +203,7 @@ impl WorkerRun {
             wait = (wait * 2).min(Duration::from_secs(5));
         };
         // Folders of this name are kept when all else of a job is removed.
-        let kept = self.job_folder().join(format!("unsaved-outputs-{}", self.order.stint.epoch));
+        let kept = self.job_folder().join(format!("{KEPT_OUTPUTS}{epoch}"));
         let is_copy = folder.starts_with(self.job_folder());
         let place = if is_copy && std::fs::rename(folder, &kept).is_ok() { kept } else { folder.to_owned() };
         let text = format!("its outputs could not be brought back: {failed}; they lie in: {}", place.display());
@@ -182,22 +212,23 @@ impl WorkerRun {
     }
 }
 
+/// Sends what is there of outputs, and tells what of it is named and cannot be sent.
 async fn send_outputs(
     folder: PathBuf,
     outputs: OutputsOrder,
     env: BTreeMap<String, String>,
     epoch: u64,
-) -> Result<(), CheckpointError> {
+) -> Result<Vec<LeftOut>, CheckpointError> {
     if !folder.is_dir() {
         // Its program has removed it: there is nothing that could be lost.
-        return Ok(());
+        return Ok(Vec::new());
     }
     let looked = tokio::task::spawn_blocking(move || parcels::outputs_in(&folder, &outputs.paths)).await;
-    let snapshot = looked.map_err(|error| CheckpointError::Task(error.to_string()))??;
-    if snapshot.files() == 0 {
-        return Ok(());
+    let (snapshot, left_out) = looked.map_err(|error| CheckpointError::Task(error.to_string()))??;
+    if snapshot.files() > 0 {
+        parcels::open(&outputs.store, &outputs.key, &env)?.pack(epoch, &snapshot).await?;
     }
-    parcels::open(&outputs.store, &outputs.key, &env)?.pack(epoch, &snapshot).await.map(|_| ())
+    Ok(left_out)
 }
 
 /// What is unpacked and set up alike has one name on a machine.
@@ -215,10 +246,10 @@ fn name_of(provision: &Provision) -> String {
 /// Removes what was not used for long, and all but the last used of what nobody uses now.
 fn remove_unused(place: &Path) {
     let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
-    let used_at = |path: &Path| std::fs::metadata(path).and_then(|meta| meta.modified()).ok();
+    let modified = |path: &Path| std::fs::metadata(path).and_then(|meta| meta.modified()).ok();
     let names = entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".lock")?.to_owned()));
     let mut known: Vec<(Option<SystemTime>, String)> =
-        names.map(|name| (used_at(&place.join(format!("{name}.ready"))), name)).collect();
+        names.map(|name| (modified(&place.join(format!("{name}.ready"))), name)).collect();
     known.sort_by(|a, b| b.cmp(a));
     for (n, (used_at, name)) in known.iter().enumerate() {
         // One that never got ready is of somebody who was killed, or who is at it now and has the lock.
@@ -229,9 +260,10 @@ fn remove_unused(place: &Path) {
         let lock = place.join(format!("{name}.lock"));
         let Ok(file) = File::options().append(true).open(&lock) else { continue };
         // The lock stays: a worker that waits for it holds that very file.
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        let is_as_seen = || modified(&place.join(format!("{name}.ready"))) == *used_at;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() && is_as_seen() {
             let _ = std::fs::remove_file(place.join(format!("{name}.ready")));
-            let _ = std::fs::remove_dir_all(place.join(name));
+            let _ = remove_tree(&place.join(name));
         }
     }
 }

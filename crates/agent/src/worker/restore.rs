@@ -79,7 +79,8 @@ impl WorkerRun {
             return Ok(fresh);
         }
         if self.order.provision.is_some() {
-            self.remove_copies();
+            let (job_folder, epoch) = (self.job_folder().to_owned(), self.order.stint.epoch);
+            let _ = tokio::task::spawn_blocking(move || remove_copies(&job_folder, epoch)).await;
         }
         let skip = match inside {
             Some(inside) => folder.join(inside),
@@ -91,20 +92,6 @@ impl WorkerRun {
         let copied = copied.map_err(std::io::Error::other).flatten();
         copied.map_err(|error| never_ran(format!("the folder cannot be copied: {error}")))?;
         Ok(fresh)
-    }
-
-    /// Removes the copies of stints that were killed before they could do so themselves.
-    fn remove_copies(&self) {
-        for entry in std::fs::read_dir(self.job_folder()).into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            let epoch = name.to_str().and_then(|name| name.strip_prefix("folder-")?.parse::<u64>().ok());
-            if epoch.is_some_and(|epoch| epoch <= self.order.stint.epoch) {
-                let _ = std::fs::remove_dir_all(entry.path());
-            }
-            if name.to_str().is_some_and(|name| name.starts_with("unsaved-outputs-") && name.ends_with(".pending")) {
-                let _ = std::fs::remove_file(entry.path());
-            }
-        }
     }
 
     /// Where rank 0 says what the gang resumes from, once that is in the directory which all of them share.
@@ -274,5 +261,19 @@ impl WorkerRun {
         let work_at = Arc::new(move |ms| history.at(ms));
         let mover = Mover::start(Arc::clone(checkpoints), options, work_at, sender).await.map_err(cannot_run)?;
         Ok(Moving { mover, events })
+    }
+}
+
+/// Removes the copies of stints that were killed before they could do so themselves.
+fn remove_copies(job_folder: &Path, epoch: u64) {
+    for entry in std::fs::read_dir(job_folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_str().unwrap_or_default();
+        if name.strip_prefix("folder-").and_then(|of| of.parse::<u64>().ok()).is_some_and(|of| of <= epoch) {
+            let _ = folder::remove_tree(&entry.path());
+        }
+        if name.starts_with("unsaved-outputs-") && name.ends_with(".pending") {
+            let _ = std::fs::remove_file(entry.path());
+        }
     }
 }

@@ -49,7 +49,7 @@ impl WorkerRun {
         is_saved &= self.bring_back(&cwd, asked).await;
         if provided.is_some() && is_saved && self.order.rank == 0 {
             // A copy for this stint alone; what of it was to stay is in a store.
-            let _ = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(cwd)).await;
+            let _ = tokio::task::spawn_blocking(move || crate::folder::remove_tree(&cwd)).await;
         }
         if more {
             self.change(|worker| worker.settled = true);

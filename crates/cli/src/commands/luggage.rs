@@ -4,6 +4,7 @@ use super::jobs::ask_about;
 use crate::args::GetArgs;
 use crate::here::Here;
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 use windfall_agent::{NotSent, discard_folders, fetch_outputs, folder_key, has_parcel, send_folder};
@@ -82,11 +83,13 @@ pub async fn send(
     folder: &Path,
     spec: &mut JobSpec,
     env: &BTreeMap<String, String>,
+    installation: &str,
 ) -> Result<Vec<String>, Failure> {
+    check_owner(here)?;
     let store = store_of(here, spec);
     let env = with_own(env, spec);
     let stay = left_behind(here, folder, spec, &store)?;
-    let key = folder_key(&spec.owner, folder);
+    let key = folder_key(installation, folder);
     // What others on this machine may read of the store is nothing, whatever this terminal's umask is.
     let umask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let packed = send_folder(&store, &key, &env, folder, stay).await;
@@ -104,7 +107,7 @@ pub async fn send(
         ));
     }
     if !here.json {
-        let all = format!("{files} files, {}", megabytes(bytes));
+        let all = format!("{files} file{}, {}", if files == 1 { "" } else { "s" }, megabytes(bytes));
         eprintln!(
             "workdir: {all}, {} of them new to the store",
             if sent == 0 { "none".to_owned() } else { megabytes(sent) }
@@ -121,6 +124,22 @@ pub async fn send(
     }
     spec.run.luggage.get_or_insert_default().parcel = Some(packed.parcel);
     Ok(notes)
+}
+
+/// Whoever else writes into a state directory, root for example, leaves what its server cannot read.
+fn check_owner(here: &Here) -> Result<(), Failure> {
+    let (own, owner) = (rustix::process::geteuid().as_raw(), std::fs::metadata(&here.home).map(|home| home.uid()).ok());
+    match owner.filter(|owner| *owner != own) {
+        None => Ok(()),
+        Some(owner) => {
+            let owner = windfall_server::name_of(owner);
+            Err(Failure::new(
+                Code::BadInput,
+                format!("workdir: the state directory is {owner}'s, who could not read what is sent"),
+            )
+            .hint(format!("submit it as that account: runuser -u {owner} -- windfall …")))
+        }
+    }
 }
 
 /// What of a folder is not sent whatever ignore files say: checkpoints, where those are kept, and a state directory, whose keys
@@ -184,12 +203,16 @@ pub async fn get(here: &Here, args: &GetArgs) -> Result<Code, Failure> {
         ));
     };
     let env = windfall_server::client::environment();
+    // Endpoints and regions of the store may be in the job file, while the log still has that.
+    let spec: Option<JobSpec> = client.get(&format!("/v1/jobs/{id}/spec")).await.ok();
+    let env = spec.map_or_else(|| env.clone(), |spec| with_own(&env, &spec));
     let path: Option<PathBuf> =
         args.path.as_ref().map(|path| path.components().filter(|part| *part != Component::CurDir).collect());
     let path = path.filter(|path| !path.as_os_str().is_empty());
     let into = args.into.clone().unwrap_or_else(|| PathBuf::from("."));
-    let got =
-        fetch_outputs(&at.store, &at.key, &env, path.as_deref(), &into).await.map_err(|error| not_sent(&error))?;
+    let got = fetch_outputs(&at.store, &at.key, &env, &at.paths, path.as_deref(), &into)
+        .await
+        .map_err(|error| not_sent(&error))?;
     match (got, &path) {
         (Some(files), _) if !files.is_empty() => {
             for file in &files {
@@ -217,10 +240,15 @@ pub async fn get(here: &Here, args: &GetArgs) -> Result<Code, Failure> {
 
 /// A job, once what its program left last is in the store: that is on its way for a while after its end.
 async fn settled(client: &Client, id: u64) -> Result<JobAnswer, Failure> {
+    let mut is_said = false;
     loop {
         let answer: JobAnswer = client.get(&format!("/v1/jobs/{id}")).await?;
         if !answer.job.state.is_over() || answer.bill.is_some() {
             return Ok(answer);
+        }
+        if !is_said {
+            eprintln!("what its program left is on its way; waiting for it");
+            is_said = true;
         }
         tokio::time::sleep(LOOK).await;
     }

@@ -127,8 +127,8 @@ async fn pack(
 ) -> Result<Vec<String>, Failure> {
     let Some(workdir) = workdir else { return Ok(Vec::new()) };
     // The default store is in the state directory, which a server makes.
-    client.ensure().await?;
-    luggage::send(here, workdir, spec, env).await
+    let installation = client.ensure().await?.installation;
+    luggage::send(here, workdir, spec, env, &installation).await
 }
 
 async fn hand_in(

@@ -58,8 +58,23 @@ impl ConfigFile {
 
     /// The error for problems that are known only now.
     pub fn error(&self, problems: Vec<(Range<usize>, Problem)>) -> JobFileError {
-        JobFileError::of(&self.path.to_string_lossy(), &self.text, problems)
+        JobFileError::of(&self.path.to_string_lossy(), &without_passwords(&self.text), problems)
     }
+}
+
+/// The text of a file as it may be shown: of the address of a database, which may have a password in it, only its length.
+fn without_passwords(text: &str) -> String {
+    let line = |line: &str| {
+        let (name, value) = line.split_once('=').unwrap_or((line, ""));
+        let is_store = name.trim().trim_matches(['"', '\'']) == "store";
+        if !is_store {
+            return line.to_owned();
+        }
+        let hidden =
+            |c: char| if c.is_whitespace() || c == '"' || c == '\'' { c.to_string() } else { "*".repeat(c.len_utf8()) };
+        format!("{name}={}", value.chars().map(hidden).collect::<String>())
+    };
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Reads the file at `path`.
@@ -289,4 +304,18 @@ fn shown(text: &str) -> String {
         shown.push('…');
     }
     shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_password_of_a_database_is_not_shown_beside_a_mistake() {
+        let text = "[server]\nstore = \"postgres://ada:hush@db/lab\"\nloca = true\n";
+        let error = parse(text, Path::new("config.toml")).err().expect("a key is unknown");
+        let drawn = error.render(windfall_jobfile::Look::Ascii, 80);
+        assert!(drawn.contains("loca") && !drawn.contains("hush") && !drawn.contains("ada"), "{drawn}");
+        assert_eq!(without_passwords(text).len(), text.len(), "places stay where they are");
+    }
 }

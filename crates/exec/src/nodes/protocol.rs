@@ -8,7 +8,7 @@ use windfall_core::worker::{AgentRequest, AgentView};
 use windfall_core::{LeaseId, StintId, WorkloadId};
 
 /// Changed when what is said changes in a way that the other side must know of.
-pub(crate) const PROTOCOL: u32 = 2;
+pub(crate) const PROTOCOL: u32 = 1;
 /// The longest first message: whoever sends it may be anybody.
 pub(crate) const MOST_HELLO: usize = 64 << 10;
 

@@ -4,7 +4,7 @@
 use super::{Keeper, Report};
 use crate::archive::Archive;
 use crate::cycle::Gone;
-use crate::dispatch::{self, Performed, SECRETS, Task};
+use crate::dispatch::{self, Performed, Task};
 use crate::engines::{Engines, in_time};
 use crate::folders;
 use crate::home::{Home, log};
@@ -160,16 +160,13 @@ async fn equipped(
 ) -> Result<Task, Performed> {
     let Some((id, key)) = job else { return Ok(task) };
     match archive.notes(*id, key).await {
-        Ok(notes) => {
-            let offered = |name: &str| std::env::var(format!("{SECRETS}{name}")).ok();
-            match task.equip(&notes, |lease| elsewhere.contains(&lease), offered) {
-                Ok(()) => Ok(task),
-                Err(why) => {
-                    log(&format!("job {id} waits for its secrets: {why}"));
-                    Err(task.unequipped(why))
-                }
+        Ok(notes) => match task.equip(&notes, |lease| elsewhere.contains(&lease), dispatch::offered) {
+            Ok(()) => Ok(task),
+            Err(why) => {
+                log(&format!("job {id} waits for its secrets: {why}"));
+                Err(task.unequipped(why))
             }
-        }
+        },
         Err(NotesError::StoreAway(error)) => {
             log(&format!("job {id} waits for its notes: {}", with_causes(&error)));
             Err(Performed { again: true, ..Performed::default() })

@@ -7,7 +7,7 @@ use crate::args::{ServiceArgs, ServiceCommand, UnitArgs, UnitName};
 use crate::config::example;
 use crate::here::Here;
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use unit::{MARK, Unit};
@@ -202,11 +202,16 @@ fn uninstall(here: &Here, args: &ServiceArgs) -> Result<Code, Failure> {
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
     let failed = cannot("written", path);
     let folder = path.parent().unwrap_or(Path::new("/"));
-    std::fs::DirBuilder::new().recursive(true).mode(0o755).create(folder).map_err(&failed)?;
+    if !folder.exists() {
+        std::fs::create_dir_all(folder).map_err(&failed)?;
+        std::fs::set_permissions(folder, PermissionsExt::from_mode(0o755)).map_err(&failed)?;
+    }
     let new = path.with_extension("new");
     let _ = std::fs::remove_file(&new);
     let file = std::fs::File::options().write(true).create_new(true).mode(mode).open(&new);
     let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    // Whatever the mask of whoever installs it: the service's account must be able to read it.
+    let written = written.and_then(|()| std::fs::set_permissions(&new, PermissionsExt::from_mode(mode)));
     written.and_then(|()| std::fs::rename(&new, path)).map_err(failed)
 }
 
