@@ -313,7 +313,7 @@ mod tests {
     #[test]
     fn the_password_of_a_database_is_not_shown_beside_a_mistake() {
         let text = "[server]\nstore = \"postgres://ada:hush@db/lab\"\nloca = true\n";
-        let error = parse(text, Path::new("config.toml")).err().expect("a key is unknown");
+        let error = parse(text, Path::new("config.toml")).expect_err("a key is unknown");
         let drawn = error.render(windfall_jobfile::Look::Ascii, 80);
         assert!(drawn.contains("loca") && !drawn.contains("hush") && !drawn.contains("ada"), "{drawn}");
         assert_eq!(without_passwords(text).len(), text.len(), "places stay where they are");
