@@ -14,6 +14,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -49,37 +50,39 @@ impl WorkerRun {
         std::fs::create_dir_all(&place).map_err(cannot)?;
         let name = name_of(&provision);
         let (here, ready) = (place.join(&name), place.join(format!("{name}.ready")));
-        let lock =
-            File::options().create(true).append(true).open(place.join(format!("{name}.lock"))).map_err(cannot)?;
-        loop {
+        let lock_path = place.join(format!("{name}.lock"));
+        let lock = loop {
+            let lock = File::options().create(true).append(true).open(&lock_path).map_err(cannot)?;
             let (is_ready, wanted) = match ready.exists() {
                 true => (true, FlockOperation::NonBlockingLockShared),
                 false => (false, FlockOperation::NonBlockingLockExclusive),
             };
-            if flock(&lock, wanted).is_ok() {
-                // It may have been removed, or become ready, in between.
-                if ready.exists() == is_ready {
-                    if !is_ready {
-                        // First: what is left of others may be what there is no room for.
-                        self.sweep(&place).await;
-                        if let Err(end) = self.prepare(&provision, &here, &ready).await {
-                            // What it left would take the room of the next.
-                            let _ = self.discard(&here).await;
-                            return Err(end);
-                        }
-                        // Between the two locks a sweeper may come: it is looked at once more.
-                        let _ = flock(&lock, FlockOperation::Unlock);
-                        continue;
-                    }
-                    break;
+            let is_held = flock(&lock, wanted).is_ok();
+            // A sweeper removes a lock with what it is of: it counts only where others find it too. And what it is of may
+            // have been removed, or become ready, in between.
+            if is_held && is_at(&lock, &lock_path) && ready.exists() == is_ready {
+                if is_ready {
+                    break lock;
                 }
-                let _ = flock(&lock, FlockOperation::Unlock);
+                // First: what is left of others may be what there is no room for.
+                self.sweep(&place).await;
+                if let Err(end) = self.prepare(&provision, &here, &ready).await {
+                    // What it left would take the room of the next.
+                    let _ = self.discard(&here).await;
+                    return Err(end);
+                }
+                continue;
             }
+            if !is_held && !is_ready {
+                self.remark(Some("it waits for another worker here, which unpacks and sets up the same folder"));
+            }
+            drop(lock);
             tokio::select! {
                 () = tokio::time::sleep(LOOK) => {}
                 Some(_) = self.told.recv() => return Err(WorkerEnd::Stopped),
             }
-        }
+        };
+        self.remark(None);
         // When it was last used.
         let _ = File::options().append(true).open(&ready).and_then(|file| file.set_modified(SystemTime::now()));
         self.sweep(&place).await;
@@ -87,6 +90,12 @@ impl WorkerRun {
         let own = own.split(|byte| *byte == 0).filter(|path| !path.is_empty());
         let own = own.map(|path| PathBuf::from(OsStr::from_bytes(path))).collect();
         Ok(Some(Provided { folder: here, own: Arc::new(own), _used: lock }))
+    }
+
+    /// Says what takes long, for people.
+    fn remark(&self, text: Option<&str>) {
+        let remark = text.map(|text| Trouble { kind: TroubleKind::Remark, text: text.to_owned() });
+        self.change(|worker| worker.trouble = remark);
     }
 
     async fn sweep(&self, place: &Path) {
@@ -131,6 +140,7 @@ impl WorkerRun {
         }
         let words = ["/bin/sh", "-ec", line].map(str::to_owned);
         let mut program = self.spawn_in(folder, &words, Vec::new())?;
+        self.remark(Some("its setup runs"));
         // What it printed may hold a secret, and a reason is kept for good: the reason is in the output.
         match self.finish(&mut program).await? {
             Some(0) => Ok(()),
@@ -243,6 +253,12 @@ fn name_of(provision: &Provision) -> String {
     hasher.finalize().to_hex()[..32].to_owned()
 }
 
+/// Whether a file is the one that has this path.
+fn is_at(file: &File, path: &Path) -> bool {
+    let inode = |meta: io::Result<std::fs::Metadata>| meta.map(|meta| (meta.dev(), meta.ino())).ok();
+    inode(file.metadata()).is_some_and(|own| inode(std::fs::metadata(path)) == Some(own))
+}
+
 /// Removes what was not used for long, and all but the last used of what nobody uses now.
 fn remove_unused(place: &Path) {
     let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
@@ -259,11 +275,85 @@ fn remove_unused(place: &Path) {
         }
         let lock = place.join(format!("{name}.lock"));
         let Ok(file) = File::options().append(true).open(&lock) else { continue };
-        // The lock stays: a worker that waits for it holds that very file.
         let is_as_seen = || modified(&place.join(format!("{name}.ready"))) == *used_at;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() && is_as_seen() {
             let _ = std::fs::remove_file(place.join(format!("{name}.ready")));
             let _ = remove_tree(&place.join(name));
+            if !place.join(name).exists() {
+                let _ = std::fs::remove_file(&lock);
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A content that was last used so long ago, or never got ready.
+    fn content(place: &Path, name: &str, age: Option<Duration>) -> File {
+        std::fs::create_dir_all(place.join(name).join("closed")).expect("made");
+        if let Some(age) = age {
+            let ready = File::create(place.join(format!("{name}.ready"))).expect("made");
+            ready.set_modified(SystemTime::now() - age).expect("set");
+        }
+        File::create(place.join(format!("{name}.lock"))).expect("made")
+    }
+
+    #[test]
+    fn a_machine_keeps_what_is_used_and_the_last_used_of_the_rest() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let place = dir.path();
+        let minutes = |n: u64| Some(Duration::from_secs(60 * n));
+        for n in 0..KEPT as u64 + 2 {
+            content(place, &format!("content-{n}"), minutes(n));
+        }
+        content(place, "cut-off", None);
+        let at_work = content(place, "at-work", None);
+        flock(&at_work, FlockOperation::NonBlockingLockExclusive).expect("locked");
+        let in_use = content(place, "in-use", minutes(60 * 24 * 30));
+        flock(&in_use, FlockOperation::NonBlockingLockShared).expect("locked");
+        content(place, "old", minutes(60 * 24 * 30));
+        remove_unused(place);
+        let left = |ending: &str| {
+            let names = std::fs::read_dir(place).expect("listed").flatten().map(|entry| entry.file_name());
+            let names = names.filter_map(|name| Some(name.to_str()?.strip_suffix(ending)?.to_owned()));
+            names.filter(|name| !name.contains('.')).collect::<BTreeSet<String>>()
+        };
+        let kept: BTreeSet<String> = (0..KEPT).map(|n| format!("content-{n}")).collect();
+        let of_others = ["at-work", "in-use"].map(str::to_owned);
+        assert_eq!(left(""), kept.iter().cloned().chain(of_others.clone()).collect());
+        assert_eq!(left(".lock"), left(""), "locks go with what they are of");
+        assert!(!place.join("old.ready").exists() && place.join("in-use.ready").exists());
+
+        let gone = File::open(place.join("in-use.lock")).expect("there");
+        assert!(is_at(&gone, &place.join("in-use.lock")));
+        std::fs::remove_file(place.join("in-use.lock")).expect("removed");
+        File::create(place.join("in-use.lock")).expect("made");
+        assert!(!is_at(&gone, &place.join("in-use.lock")), "another one has its name");
+    }
+
+    #[test]
+    fn what_is_set_up_alike_has_one_name() {
+        let provision = |content: &str, setup: Option<&str>, variant: &str| Provision {
+            place: String::new(),
+            parcel: windfall_core::worker::ParcelOrder {
+                store: String::new(),
+                key: String::new(),
+                name: windfall_core::CheckpointId { epoch: 1, seq: 1 },
+                content: content.to_owned(),
+            },
+            setup: setup.map(str::to_owned),
+            variant: variant.to_owned(),
+        };
+        let name = |content, setup, variant| name_of(&provision(content, setup, variant));
+        assert_eq!(name("a", None, "x"), name("a", None, "y"), "without a setup nobody looks at variables");
+        let all = [
+            name("a", Some("make"), "x"),
+            name("a", Some("make"), "y"),
+            name("a", Some("mak"), "ex"),
+            name("b", Some("make"), "x"),
+        ];
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
     }
 }
