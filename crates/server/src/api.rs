@@ -23,7 +23,7 @@ use axum::{Json, Router};
 use futures::stream;
 use said::Said;
 use serde::Deserialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -209,6 +209,7 @@ impl ApiState {
             address: if named.is_empty() { own() } else { named.clone() },
             key: key.to_owned(),
             env: env.map(|(name, value)| (name.clone(), value.clone())).collect(),
+            secrets: BTreeMap::new(),
             saved_before: false,
         }
     }

@@ -63,6 +63,8 @@ pub struct StoreAccess {
     pub key: String,
     /// Where credentials are looked for.
     pub env: BTreeMap<String, String>,
+    /// The job's secrets: without them it cannot begin either.
+    pub secrets: BTreeMap<String, SecretFrom>,
     /// The job has saved there: a store without its checkpoints is not the one that is waited for.
     pub saved_before: bool,
 }
@@ -204,22 +206,26 @@ impl Task {
                 env.entry(name.clone()).or_insert_with(|| value.clone());
             }
         };
+        let values = |secrets: &BTreeMap<String, SecretFrom>| {
+            let value = |(name, from): (&String, &SecretFrom)| {
+                let value = match from {
+                    SecretFrom::Submission => notes.env.get(name).cloned(),
+                    SecretFrom::Server => offered(name),
+                };
+                let missing = || match from {
+                    SecretFrom::Submission => format!("its secret {name} was not submitted with it"),
+                    SecretFrom::Server => {
+                        format!("its secret {name} is not offered: the server's environment has no {SECRETS}{name}")
+                    }
+                };
+                Ok((name.clone(), value.ok_or_else(missing)?))
+            };
+            secrets.iter().map(value).collect::<Result<Vec<_>, String>>()
+        };
         match self {
             Task::Start(orders) => {
                 for (lease, order) in orders {
-                    for (name, from) in &order.secrets {
-                        let value = match from {
-                            SecretFrom::Submission => notes.env.get(name).cloned(),
-                            SecretFrom::Server => offered(name),
-                        };
-                        let missing = || match from {
-                            SecretFrom::Submission => format!("its secret {name} was not submitted with it"),
-                            SecretFrom::Server => format!(
-                                "its secret {name} is not offered here: the server's environment has no {SECRETS}{name}"
-                            ),
-                        };
-                        order.env.insert(name.clone(), value.ok_or_else(missing)?);
-                    }
+                    order.env.extend(values(&order.secrets)?);
                     if let Some(provision) = &mut order.provision {
                         let programs = OF_PROGRAMS.iter().filter(|_| !is_elsewhere(*lease));
                         let programs = programs.filter_map(|name| notes.env.get_key_value(*name));
@@ -232,22 +238,33 @@ impl Task {
                     order.foreign.clone_from(&notes.rest.foreign);
                 }
             }
-            Task::CheckStore(_, access) => fill_in(&mut access.env),
+            Task::CheckStore(_, access) => {
+                values(&access.secrets)?;
+                fill_in(&mut access.env);
+            }
             _ => {}
         }
         Ok(())
     }
 
-    /// What comes of it where a secret is not there: the same again later, when a server that was started elsewhere may offer
-    /// it, and meanwhile the reason for people.
-    pub fn unequipped(&self, why: String) -> Performed {
-        let stint = match self {
-            Task::Start(orders) => orders.first().map(|(_, order)| order.stint),
-            _ => None,
+    /// What comes of it where a secret is not there, which a server that is started elsewhere may offer later: the job waits
+    /// for it as for a store that is away, and holds nothing meanwhile.
+    pub fn unequipped(&self, why: &str) -> Performed {
+        let events = match self {
+            Task::Start(orders) => {
+                let ended = |order: &StartOrder| {
+                    let end = WorkerEnd::StoreAway { why: why.to_owned() };
+                    Event::WorkerEnded { stint: order.stint, rank: order.rank, end, settled: true }
+                };
+                orders.iter().map(|(_, order)| ended(order)).collect()
+            }
+            Task::CheckStore(workload, _) => {
+                let trouble = Trouble { kind: TroubleKind::StoreAway, text: why.to_owned() };
+                vec![Event::StoreChecked { workload: *workload, trouble: Some(trouble) }]
+            }
+            _ => Vec::new(),
         };
-        let trouble = Some(Trouble { kind: TroubleKind::Remark, text: why });
-        let events = stint.map(|stint| Event::Troubled { stint, trouble }).into_iter().collect();
-        Performed { events, again: true }
+        Performed { events, again: false }
     }
 
     /// What comes of it where what [`Task::equip`] needs can never be read: its workers end as if their agents had said

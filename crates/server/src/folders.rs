@@ -49,6 +49,7 @@ impl JobFolders for Folders {
             address: self.checkpoint_store(spec),
             key: spec.checkpoint_key().to_owned(),
             env: spec.run.env.clone(),
+            secrets: spec.run.luggage().secrets.clone(),
             saved_before: job.progress.checkpoint.is_some()
                 || spec.continues.as_ref().is_some_and(|from| from.durable.0 > 0),
         })

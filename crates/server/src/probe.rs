@@ -155,6 +155,7 @@ mod tests {
             key: "job".to_owned(),
             env: [("AWS_SECRET_ACCESS_KEY".to_owned(), env.to_owned())].into(),
             saved_before: false,
+            secrets: Default::default(),
         };
         let (probes, none) = (Probes::default(), BTreeMap::new());
         let check = async |env: &str| {

@@ -259,3 +259,40 @@ fn a_machine_that_shares_no_disk_gets_the_folder_and_gives_back_what_is_named() 
     assert_eq!(files_with(&testbed.home, SECRET), Vec::<PathBuf>::new());
     testbed.run(&["down"]).ends_with(0);
 }
+
+#[test]
+fn a_secret_that_a_server_no_longer_offers_is_waited_for() {
+    let testbed = Testbed::bare();
+    project(&testbed);
+    let up = |offered: bool| {
+        let mut up = testbed.command(&["up", "--local", "--accelerators", "H200:1"]);
+        if offered {
+            up.env("WINDFALL_SECRET_TOKEN", SECRET);
+        }
+        testbed.finish(up).ends_with(0);
+    };
+    up(true);
+    let text = job(&testbed, &testbed.work.join("end"), "true").replace("TOKEN: terminal", "TOKEN: server");
+    let (id, _) = submit(&testbed, &text);
+    eventually("it has the secret", || output(&testbed, id).contains("the token came"));
+
+    // The next server is started by somebody else, and the program has to begin anew.
+    let server = testbed.run(&["status", "--json"]).ends_with(0).json()["server"]["pid"].as_i64().unwrap();
+    processes::signal(server as i32, Signal::KILL);
+    up(false);
+    let agents = processes::of(&testbed.home).into_iter().filter(|process| process.role == Role::Agent);
+    agents.for_each(|agent| processes::signal(agent.pid, Signal::KILL));
+    eventually("it waits, and holds nothing", || {
+        let why = testbed.run(&["explain", &id.to_string()]).ends_with(0).out;
+        why.contains("has no WINDFALL_SECRET_TOKEN") && processes::of_job(id).is_empty()
+    });
+    assert!(!["failed", "succeeded"].contains(&testbed.job(id)["state"].as_str().unwrap()));
+
+    testbed.run(&["down"]).ends_with(0);
+    up(true);
+    eventually("it goes on", || output(&testbed, id).matches("the token came").count() == 2);
+    testbed.write("end", "");
+    testbed.until(id, &["succeeded"]);
+    testbed.run(&["down"]).ends_with(0);
+    testbed.leaves_nothing();
+}

@@ -320,9 +320,20 @@ fn secrets_reach_every_machine_and_nothing_else_of_the_terminal_leaves_this_one(
     assert_eq!(env(0), ["NAMED=job file", "OFFERED=of the operator", "PATH=/bin", "TOKEN=hush"]);
     assert_eq!(env(1), ["NAMED=job file", "OFFERED=of the operator", "TOKEN=hush"]);
 
-    let mut none = Task::Start(vec![(here, order.clone())]);
-    let why = none.equip(&notes, |_| false, |_| None).expect_err("nobody offers it");
-    assert!(why.contains("WINDFALL_SECRET_OFFERED") && !why.contains("hush"), "{why}");
+    let secrets = order.secrets.clone();
+    let check = Task::CheckStore(WorkloadId(1), StoreAccess { secrets, ..StoreAccess::default() });
+    for mut task in [Task::Start(vec![(here, order.clone())]), check] {
+        let why = task.equip(&notes, |_| false, |_| None).expect_err("nobody offers it");
+        assert!(why.contains("WINDFALL_SECRET_OFFERED") && !why.contains("hush"), "{why}");
+        // It is waited for as for a store that is away: nothing is held, and it is looked at again.
+        let waits = task.unequipped(&why);
+        assert!(!waits.again, "{waits:?}");
+        match &waits.events[..] {
+            [Event::WorkerEnded { end: WorkerEnd::StoreAway { .. }, settled: true, .. }] => {}
+            [Event::StoreChecked { trouble: Some(trouble), .. }] => assert!(trouble.kind.is_of_the_store()),
+            other => panic!("{other:?}"),
+        }
+    }
     let why =
         Task::Start(vec![(here, order)]).equip(&JobNotes::default(), |_| false, offered).expect_err("not submitted");
     assert!(why.contains("TOKEN was not submitted"), "{why}");

@@ -164,7 +164,7 @@ async fn equipped(
             Ok(()) => Ok(task),
             Err(why) => {
                 log(&format!("job {id} waits for its secrets: {why}"));
-                Err(task.unequipped(why))
+                Err(task.unequipped(&why))
             }
         },
         Err(NotesError::StoreAway(error)) => {
