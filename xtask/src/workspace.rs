@@ -13,6 +13,11 @@ pub fn root() -> PathBuf {
 pub fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args).current_dir(root()).env(MARK, mark());
+    // Cargo tells this program of its own package. Build scripts that look at such variables (ring's does) would run again,
+    // and minutes of dependencies be built again, each time somebody changes between `cargo xtask` and cargo itself.
+    let of_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    names.filter(|name| of_package(name)).for_each(|name| drop(command.env_remove(name)));
     command
 }
 

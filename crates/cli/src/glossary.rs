@@ -9,6 +9,10 @@ pub const WORDS: &[(&str, &str)] = &[
     ("saved", "the part of the work that is in a checkpoint: what no interruption can take"),
     ("checkpoint", "the files from which the program can go on, complete and on the store"),
     ("store", "where checkpoints are kept: a folder, or a bucket on S3, GCS or Azure"),
+    (
+        "parcel",
+        "what a folder held when it was sent: a job's `workdir` on its way out, its `outputs` on their way back",
+    ),
     ("lease", "a machine that is paid for, from the moment it is up until it is given back"),
     ("offer", "what can be leased: a kind of machine in a place, on a market, at a price"),
     ("spot", "machines that are cheap because the cloud may take them back, with a short notice"),

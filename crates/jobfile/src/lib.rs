@@ -82,7 +82,8 @@ pub fn hours(text: &str) -> Result<windfall_core::Span, Problem> {
 /// Reads the job file at `path`.
 pub fn read(path: &Path, context: &Context) -> Result<Read, JobFileError> {
     let name = path.to_string_lossy();
-    let bytes = contents(path).map_err(|problem| JobFileError::unreadable(&name, problem))?;
+    let hint = "check the name, or write a job file with `windfall init`";
+    let bytes = contents(path, "job file", "YAML", hint).map_err(|problem| JobFileError::unreadable(&name, problem))?;
     match String::from_utf8(bytes) {
         Ok(text) => parse(&text, &name, context),
         Err(error) => {
@@ -95,26 +96,27 @@ pub fn read(path: &Path, context: &Context) -> Result<Read, JobFileError> {
     }
 }
 
-fn contents(path: &Path) -> Result<Vec<u8>, Problem> {
-    let unreadable = |message: String| Problem::new(Class::Unreadable, message).expected("a job file (YAML)");
+/// The bytes of a small file that a person wrote. `kind` is what it should be, in `format`; `begin` helps who has none.
+pub fn contents(path: &Path, kind: &str, format: &str, begin: &str) -> Result<Vec<u8>, Problem> {
+    let expected = format!("a {kind} ({format})");
+    let unreadable = |message: String| Problem::new(Class::Unreadable, message).expected(&expected);
     let failed = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::NotFound => unreadable("there is no such file".to_owned())
-            .hint("check the name, or write a job file with `windfall init`"),
+        std::io::ErrorKind::NotFound => unreadable("there is no such file".to_owned()).hint(begin),
         std::io::ErrorKind::PermissionDenied => {
-            unreadable("the file may not be read".to_owned()).hint("check its permissions")
+            unreadable("the file may not be read".to_owned()).hint("check its permissions, and those of its folders")
         }
         _ => unreadable(format!("the file cannot be read: {error}")),
     };
     let about = std::fs::metadata(path).map_err(failed)?;
     if about.is_dir() {
-        return Err(unreadable("this is a folder, not a file".to_owned()).hint("name the job file in it"));
+        return Err(unreadable("this is a folder, not a file".to_owned()).hint(format!("name the {kind} in it")));
     }
     let mut bytes = Vec::new();
     // One byte more than allowed tells a file that is too large, also where its length is not known before.
     let file = std::fs::File::open(path).map_err(failed)?;
     file.take(LARGEST as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() > LARGEST {
-        return Err(unreadable("the file is larger than 1 MiB".to_owned()).hint("is this really a job file?"));
+        return Err(unreadable("the file is larger than 1 MiB".to_owned()).hint(format!("is this really a {kind}?")));
     }
     Ok(bytes)
 }

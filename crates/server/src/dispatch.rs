@@ -250,37 +250,29 @@ impl Task {
     /// What comes of it where a secret is not there, which a server that is started elsewhere may offer later: the job waits
     /// for it as for a store that is away, and holds nothing meanwhile.
     pub fn unequipped(&self, why: &str) -> Performed {
-        let events = match self {
-            Task::Start(orders) => {
-                let ended = |order: &StartOrder| {
-                    let end = WorkerEnd::StoreAway { why: why.to_owned() };
-                    Event::WorkerEnded { stint: order.stint, rank: order.rank, end, settled: true }
-                };
-                orders.iter().map(|(_, order)| ended(order)).collect()
-            }
-            Task::CheckStore(workload, _) => {
-                let trouble = Trouble { kind: TroubleKind::StoreAway, text: why.to_owned() };
-                vec![Event::StoreChecked { workload: *workload, trouble: Some(trouble) }]
-            }
-            _ => Vec::new(),
-        };
-        Performed { events, again: false }
+        self.not_begun(WorkerEnd::StoreAway { why: why.to_owned() }, TroubleKind::StoreAway, why)
     }
 
     /// What comes of it where what [`Task::equip`] needs can never be read: its workers end as if their agents had said
     /// so, and the job with them. Nobody pays for a lease that waits for what does not come.
     pub fn never_equipped(&self, why: &str) -> Performed {
+        self.not_begun(WorkerEnd::NeverRan { why: why.to_owned() }, TroubleKind::StoreDenied, why)
+    }
+
+    fn not_begun(&self, end: WorkerEnd, kind: TroubleKind, why: &str) -> Performed {
         let events = match self {
             Task::Start(orders) => {
-                let ended = |order: &StartOrder| {
-                    let end = WorkerEnd::NeverRan { why: why.to_owned() };
-                    Event::WorkerEnded { stint: order.stint, rank: order.rank, end, settled: true }
+                let ended = |(_, order): &(LeaseId, StartOrder)| Event::WorkerEnded {
+                    stint: order.stint,
+                    rank: order.rank,
+                    end: end.clone(),
+                    settled: true,
                 };
-                orders.iter().map(|(_, order)| ended(order)).collect()
+                orders.iter().map(ended).collect()
             }
             Task::CheckStore(workload, _) => {
-                let trouble = Trouble { kind: TroubleKind::StoreDenied, text: why.to_owned() };
-                vec![Event::StoreChecked { workload: *workload, trouble: Some(trouble) }]
+                let trouble = Some(Trouble { kind, text: why.to_owned() });
+                vec![Event::StoreChecked { workload: *workload, trouble }]
             }
             _ => Vec::new(),
         };

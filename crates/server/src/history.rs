@@ -104,7 +104,7 @@ fn end_text(end: &WorkerEnd) -> String {
         WorkerEnd::Killed { signal } => format!("was killed by signal {signal}"),
         WorkerEnd::Stopped => "ended after it was told to stop".to_owned(),
         WorkerEnd::NeverRan { why } => format!("never ran: {why}"),
-        WorkerEnd::StoreAway { why } => format!("never ran, the store of its checkpoints is away: {why}"),
+        WorkerEnd::StoreAway { why } => format!("never ran, what it needs to begin is not there: {why}"),
     }
 }
 

@@ -26,7 +26,9 @@ const LOOK: Duration = Duration::from_millis(100);
 /// What nobody has used for this long is removed.
 const UNUSED: Duration = Duration::from_secs(14 * 24 * 3_600);
 /// How a folder with outputs that could not be sent is called; the epoch follows.
-const KEPT_OUTPUTS: &str = "unsaved-outputs-";
+pub(super) const KEPT_OUTPUTS: &str = "unsaved-outputs-";
+/// How the mark beside it ends while they are on their way.
+pub(super) const PENDING: &str = ".pending";
 /// So many of what could not be sent are named.
 const NAMED: usize = 3;
 /// Kept at most: contents that nobody uses now, the last used first.
@@ -160,7 +162,7 @@ impl WorkerRun {
     /// While this is there, what a job leaves is only here: whoever clears up leaves it alone, also where this agent is
     /// killed before it is sent.
     pub(super) fn owes_outputs(&self) -> PathBuf {
-        self.job_folder().join(format!("unsaved-outputs-{}.pending", self.order.stint.epoch))
+        self.job_folder().join(format!("{KEPT_OUTPUTS}{}{PENDING}", self.order.stint.epoch))
     }
 
     /// What earlier stints kept here because it could not be sent counts no longer: this one has sent its own.

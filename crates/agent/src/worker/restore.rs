@@ -2,7 +2,7 @@
 //! waited for; it is never taken for an empty one.
 
 use super::files::write_whole;
-use super::provision::Provided;
+use super::provision::{KEPT_OUTPUTS, PENDING, Provided};
 use super::state::{Moving, Tell, WorkerRun, cannot_run, never_ran};
 use crate::checkpoint::{
     Begun, CheckpointError, Checkpoints, Choose, Mover, MoverOptions, Options, Ref, store_identity,
@@ -272,7 +272,7 @@ fn remove_copies(job_folder: &Path, epoch: u64) {
         if name.strip_prefix("folder-").and_then(|of| of.parse::<u64>().ok()).is_some_and(|of| of <= epoch) {
             let _ = folder::remove_tree(&entry.path());
         }
-        if name.starts_with("unsaved-outputs-") && name.ends_with(".pending") {
+        if name.starts_with(KEPT_OUTPUTS) && name.ends_with(PENDING) {
             let _ = std::fs::remove_file(entry.path());
         }
     }

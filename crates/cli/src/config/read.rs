@@ -4,16 +4,12 @@
 use super::keys::{Key, Kind, SECTIONS, Section, section};
 use super::values;
 use std::collections::BTreeMap;
-use std::io::Read as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use windfall_core::nearest::nearest;
 use windfall_jobfile::{Class, JobFileError, Problem};
-
-/// Larger files are not configuration files.
-const LARGEST: u64 = 1 << 20;
 
 /// What a key was set to.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,7 +76,9 @@ fn without_passwords(text: &str) -> String {
 /// Reads the file at `path`.
 pub(crate) fn read(path: &Path) -> Result<ConfigFile, JobFileError> {
     let name = path.to_string_lossy();
-    let bytes = contents(path).map_err(|problem| JobFileError::unreadable(&name, problem))?;
+    let hint = "check the name, or begin with `windfall config example > FILE`";
+    let bytes = windfall_jobfile::contents(path, "configuration file", "TOML", hint);
+    let bytes = bytes.map_err(|problem| JobFileError::unreadable(&name, problem))?;
     match String::from_utf8(bytes) {
         Ok(text) => parse(&text, path),
         Err(error) => {
@@ -89,29 +87,6 @@ pub(crate) fn read(path: &Path) -> Result<ConfigFile, JobFileError> {
             Err(JobFileError::of(&name, &text, vec![(at..at, not_text("a byte that is not UTF-8"))]))
         }
     }
-}
-
-fn contents(path: &Path) -> Result<Vec<u8>, Problem> {
-    let unreadable = |message: String| Problem::new(Class::Unreadable, message).expected("a configuration file (TOML)");
-    let failed = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::NotFound => unreadable("there is no such file".to_owned())
-            .hint("check the name, or begin with `windfall config example > FILE`"),
-        std::io::ErrorKind::PermissionDenied => {
-            unreadable("the file may not be read".to_owned()).hint("check its permissions, and those of its folders")
-        }
-        _ => unreadable(format!("the file cannot be read: {error}")),
-    };
-    let about = std::fs::metadata(path).map_err(failed)?;
-    if about.is_dir() {
-        return Err(unreadable("this is a folder, not a file".to_owned()).hint("name the file in it"));
-    }
-    let mut bytes = Vec::new();
-    // One byte more than allowed tells a file that is too large, also where its length is not known before.
-    std::fs::File::open(path).map_err(failed)?.take(LARGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > LARGEST {
-        return Err(unreadable("the file is larger than 1 MiB".to_owned()).hint("is this really a configuration file?"));
-    }
-    Ok(bytes)
 }
 
 fn not_text(what: &str) -> Problem {
