@@ -105,7 +105,11 @@ impl<const KIND: u8> LocalStage<KIND> {
                     Arc::new(Simulated::open(NAME, root, replay, clock, program(), true).await.unwrap())
                 }
                 Ground::Owned(count) => {
-                    let named = |number: u32| Accelerator { model: "H200".to_owned(), device: number.to_string() };
+                    let named = |number: u32| Accelerator {
+                        model: "H200".to_owned(),
+                        device: number.to_string(),
+                        ..Accelerator::default()
+                    };
                     let accelerators = (0..count).map(named).collect();
                     let inventory = Inventory { name: "lab".to_owned(), accelerators, cpus: 2, memory_bytes: 1 << 30 };
                     let rate = NanoUsd(64_000_000_000);
@@ -131,6 +135,7 @@ impl<const KIND: u8> LocalStage<KIND> {
             token: Some(hub.new_token("lab", NanoUsd(64_000_000_000)).unwrap()),
             name: None,
             accelerators: vec![Stated { model: "H200".to_owned(), count }],
+            labels: Default::default(),
             program: program(),
         };
         let runtime = Runtime::new().unwrap();

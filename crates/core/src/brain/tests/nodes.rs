@@ -35,6 +35,7 @@ fn node() -> Node {
         capacity: gpus(8),
         foreign: Shape::default(),
         domains: BTreeMap::from([("zone".to_owned(), "hall-3".to_owned())]),
+        symptoms: Vec::new(),
         health: Health::Ready,
         rate: RATE,
     }
