@@ -215,7 +215,11 @@ impl Daemon {
                     let record = Joined { server, key, name: name.clone() };
                     let bytes = serde_json::to_vec(&record).expect("a record has string keys");
                     let unusable = |source| NodeError::State { path: self.state.clone(), source };
-                    write_private(&self.state.join("joined.json"), &bytes).map_err(unusable)?;
+                    let file = self.state.join("joined.json");
+                    // A full disk must not end an agent that has nothing new to write.
+                    if std::fs::read(&file).ok().as_ref() != Some(&bytes) {
+                        write_private(&file, &bytes).map_err(unusable)?;
+                    }
                     (joins, pause) = (None, PAUSES[0]);
                     joined.take().into_iter().for_each(|joined| joined(&name, &self.inventory));
                     self.attend(stream, dead_man, asked_at).await;
