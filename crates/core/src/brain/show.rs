@@ -1,6 +1,7 @@
 //! A job as people see it, from what the brain knows of it. Nothing is changed.
 
 use super::{Brain, Job, Lease, LeasePhase, StintPhase};
+use crate::health::Symptom;
 use crate::ids::{LeaseId, WorkloadId};
 use crate::market::Sight;
 use crate::offer::Market;
@@ -139,6 +140,10 @@ impl Brain {
             market: first.market,
             price_per_hour,
             ends_at: ends_at.min(),
+            not_well: held
+                .iter()
+                .find_map(|lease| self.nodes.get(lease.terms.node.as_ref()?)?.symptoms.first())
+                .map(Symptom::to_string),
         })
     }
 }

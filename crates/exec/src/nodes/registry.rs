@@ -348,6 +348,59 @@ mod tests {
     }
 
     #[test]
+    fn an_accelerator_that_is_not_shown_any_more_is_missed_until_somebody_knows_of_it() {
+        let shown = |devices: &[&str]| {
+            let accelerator = |device: &&str| Accelerator {
+                model: "H200".to_owned(),
+                device: (*device).to_owned(),
+                ..Accelerator::default()
+            };
+            Inventory { accelerators: devices.iter().map(accelerator).collect(), ..Inventory::default() }
+        };
+        let [both, one] = [shown(&["GPU-a", "GPU-b"]), shown(&["GPU-a"])];
+        let mut node = NodeRecord::new("lab-1", SERVER, NanoUsd(0), &both);
+        node.show(&both, 1);
+        assert!(node.symptoms.is_empty());
+        for at in [2, 3] {
+            node.show(&one, at);
+            assert_eq!((node.symptoms.len(), node.missing.len(), node.symptoms[0].seen_unix_ms), (1, 1, 2));
+        }
+        node.accept();
+        // It is shown without, beats, and comes again: nothing is missed.
+        for at in [4, 5] {
+            node.show(&one, at);
+            node.symptoms = merged(&node.symptoms, &[]);
+            assert!(node.symptoms.is_empty() && node.missing.is_empty(), "{node:?}");
+        }
+        node.show(&both, 6);
+        node.show(&one, 7);
+        assert_eq!(windfall_core::health::draining(&node.symptoms).len(), 1, "it was there again");
+        // Numbers are no names: whoever states fewer has fewer.
+        let mut stated = NodeRecord::new("lab-2", SERVER, NanoUsd(0), &shown(&["0", "1"]));
+        stated.show(&shown(&["0"]), 1);
+        assert!(stated.symptoms.is_empty());
+    }
+
+    #[test]
+    fn a_place_is_said_by_labels_or_shown_by_a_fabric() {
+        let linked = |nvlink: &[&str]| {
+            let accelerator =
+                |fabric: &&str| Accelerator { nvlink: Some((*fabric).to_owned()), ..Accelerator::default() };
+            Inventory { accelerators: nvlink.iter().map(accelerator).collect(), ..Inventory::default() }
+        };
+        let of = |inventory: &Inventory| NodeRecord::new("lab-1", SERVER, NanoUsd(0), inventory);
+        assert_eq!(of(&linked(&["0", "0"])).domains(), BTreeMap::new(), "inside the machine only");
+        assert_eq!(of(&linked(&["ab.1", "ab.2"])).domains(), BTreeMap::new());
+        let mut node = of(&linked(&["ab.1", "ab.1"]));
+        assert_eq!(node.domains(), BTreeMap::from([("nvlink".to_owned(), "ab.1".to_owned())]));
+        node.own_labels.insert("rack".to_owned(), "r1".to_owned());
+        node.labels.insert("rack".to_owned(), "r2".to_owned());
+        node.labels.insert("nvlink".to_owned(), "mine".to_owned());
+        let expected = [("nvlink", "mine"), ("rack", "r2")].map(|(level, name)| (level.to_owned(), name.to_owned()));
+        assert_eq!(node.domains(), BTreeMap::from(expected), "the operator's word counts more");
+    }
+
+    #[test]
     fn names_are_those_of_hosts() {
         assert!(["a", "lab-1.example.org", "GPU_7"].into_iter().all(is_node_name));
         assert!(!["", "-a", "a-", "a/b", "..", "a b", "é", &"a".repeat(64)].into_iter().any(is_node_name));

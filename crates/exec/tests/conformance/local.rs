@@ -71,7 +71,7 @@ fn program() -> PathBuf {
         // What cargo says of this test's own package would make build scripts run again, and all that depends on them.
         let of_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
         let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-        names.filter(|name| of_package(name)).for_each(|name| drop(build.env_remove(name)));
+        names.filter(|name| of_package(name)).for_each(|name| _ = build.env_remove(name));
         assert!(build.status().unwrap().success(), "the agent's binary cannot be built");
         target.join("windfall")
     };

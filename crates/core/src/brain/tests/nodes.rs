@@ -50,12 +50,12 @@ fn who_waits_hears_of_a_node_that_was_drained_because_it_is_not_well() {
     let kind = crate::SymptomKind::Xid { number: 79 };
     let gone = crate::Symptom { kind, device: Some("GPU-a".to_owned()), seen_unix_ms: 1, accepted: false };
     world.event(Event::NodeSeen { node: Box::new(Node { health: Health::Drained, symptoms: vec![gone], ..node() }) });
-    let job = world.submit(spec());
+    let waiting = world.submit(job(8, None));
     world.decide();
-    let waits = world.view(job).waits_for.expect("it waits");
+    let waits = world.view(waiting).waits_for.expect("it waits");
     assert!(waits.ends_with("; n1 is drained: GPU-a: it has fallen off the bus (XID 79)"), "{waits}");
     world.event(Event::NodeSeen { node: Box::new(node()) });
-    assert!(!world.view(job).waits_for.expect("it waits").contains("drained"));
+    assert!(!world.view(waiting).waits_for.expect("it waits").contains("drained"));
 }
 
 /// A world at midnight, with a pool whose nodes are paid for as a whole and offers from it.

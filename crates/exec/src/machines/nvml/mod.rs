@@ -179,7 +179,8 @@ fn linked_groups(buses: &[String], links: &[Vec<String>]) -> Vec<Option<usize>> 
     let has_switch = |of: usize| links[of].iter().any(|bus| !buses.contains(bus));
     for one in 0..buses.len() {
         for two in 0..one {
-            let is_linked = links[one].contains(&buses[two]) || (has_switch(one) && has_switch(two));
+            let is_direct = links[one].contains(&buses[two]) || links[two].contains(&buses[one]);
+            let is_linked = is_direct || (has_switch(one) && has_switch(two));
             let (from, to) = (group[one].max(group[two]), group[one].min(group[two]));
             if is_linked && from != to {
                 group.iter_mut().filter(|group| **group == from).for_each(|group| *group = to);
