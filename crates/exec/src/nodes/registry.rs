@@ -2,7 +2,8 @@
 
 use super::labels::{LEVELS, Labels};
 use super::protocol::NotWelcome;
-use crate::machines::{Accelerator, Inventory};
+use crate::machines::Accelerator;
+use crate::machines::Inventory;
 use crate::net::{Fingerprint, JoinToken, write_private};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

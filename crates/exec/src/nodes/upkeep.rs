@@ -9,6 +9,9 @@ use std::io;
 use windfall_core::Symptom;
 use windfall_core::health::merged;
 
+/// More symptoms of one machine are not written down: it is drained by then.
+const MOST_SYMPTOMS: usize = 256;
+
 /// Why nodes were not labelled.
 #[derive(Debug, thiserror::Error)]
 pub enum NotLabelled {
@@ -58,6 +61,7 @@ impl Hub {
 
     /// Writes down what a node says is wrong with it: it counts until it is over, or somebody has seen to it.
     pub(super) fn take_symptoms(&self, name: &str, told: &[Symptom]) {
+        let told = &told[..told.len().min(MOST_SYMPTOMS)];
         let Some(known) = self.registry.node(name).map(|node| node.symptoms) else { return };
         if merged(&known, told) == known {
             return;
