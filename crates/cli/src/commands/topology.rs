@@ -172,7 +172,8 @@ mod tests {
 
     fn wrong(text: &str) -> String {
         let found = parse(text).expect_err("it is refused");
-        JobFileError::of("t.toml", text, found).to_string()
+        let error = JobFileError::of("t.toml", text, found);
+        format!("{error} {}", error.to_json())
     }
 
     #[test]
