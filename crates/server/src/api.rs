@@ -53,7 +53,7 @@ const LARGEST_BODY: usize = 8 << 20;
 #[derive(Clone)]
 pub struct ApiState {
     pub(crate) asks: mpsc::Sender<Ask>,
-    pub(crate) reader: Reader,
+    pub(crate) reader: Arc<Reader>,
     pub(crate) probes: Probes,
     pub(crate) asked: Arc<Asked>,
     /// Who takes nodes in, where the server takes any.

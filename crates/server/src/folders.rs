@@ -2,15 +2,38 @@
 
 use crate::dispatch::{JobFolders, StoreAccess};
 use crate::home::Home;
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use windfall_core::worker::{OutputsOrder, ParcelOrder, Provision, StartOrder};
 use windfall_core::{Brain, JobSpec, Span, StintId, WorkloadId};
 
 /// Makes the folder for what a job's programs print, and for how they end.
 pub fn make(folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder)
+}
+
+/// Removes the folders of jobs, by their keys, in which nothing was written for so long. Those of live jobs stay.
+pub fn drop_old(folders: &Path, live: &BTreeSet<String>, unused: Duration) {
+    let Ok(entries) = std::fs::read_dir(folders) else { return };
+    for entry in entries.flatten() {
+        let is_live = entry.file_name().to_str().is_none_or(|key| live.contains(key));
+        if !is_live && is_unused(&entry.path(), unused) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// Whether neither a folder nor a file right in it was written for so long.
+fn is_unused(folder: &Path, long: Duration) -> bool {
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let old = |path: PathBuf| {
+        let written = std::fs::symlink_metadata(path).and_then(|meta| meta.modified()).ok();
+        written.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > long)
+    };
+    std::iter::once(folder.to_owned()).chain(files).all(old)
 }
 
 /// The job folders of a state directory.
@@ -123,6 +146,22 @@ fn shared_saves(folder: &Path, stint: StintId, gang: usize) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_old_jobs_printed_goes_and_what_is_live_or_new_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let long_ago = std::time::SystemTime::now() - Duration::from_secs(100);
+        let set = |path: &Path| std::fs::File::open(path).unwrap().set_modified(long_ago).unwrap();
+        for name in ["old", "live", "written"] {
+            make(&folder.path().join(name)).unwrap();
+            std::fs::write(folder.path().join(name).join("stint-00001-0.log"), "done").unwrap();
+            set(&folder.path().join(name));
+        }
+        ["old", "live"].iter().for_each(|name| set(&folder.path().join(name).join("stint-00001-0.log")));
+        drop_old(folder.path(), &BTreeSet::from(["live".to_owned()]), Duration::from_secs(50));
+        let left = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        assert_eq!(left.collect::<BTreeSet<_>>(), BTreeSet::from(["live".into(), "written".into()]));
+    }
 
     #[test]
     fn only_the_ranks_of_a_gang_share_a_directory() {

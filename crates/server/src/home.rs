@@ -234,6 +234,12 @@ impl Home {
         Ok(file)
     }
 
+    /// Whether a server holds the directory, as far as this user may know.
+    pub fn is_held(path: &Path) -> bool {
+        let Ok(file) = File::open(path.join("server.lock")) else { return false };
+        flock(&file, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
+    }
+
     /// The folder that holds a job's output and environment.
     pub fn job(&self, key: &str) -> PathBuf {
         self.path.join("jobs").join(key)

@@ -41,6 +41,9 @@ impl<K: Clone + Ord> Savers<K> {
         let next = self.rounds.next(&self.jobs, WITH_EACH);
         for at in next.iter().chain(&own) {
             let Some(jobs) = self.jobs.get_mut(at) else { continue };
+            if jobs.iter().all(|id| saves_at(*id, at)) {
+                continue;
+            }
             jobs.retain(|id| saves_at(*id, at));
             if jobs.is_empty() {
                 self.jobs.remove(at);
@@ -61,6 +64,18 @@ impl Place {
             place.extend([&part.as_os_str().to_string_lossy(), "\0"]);
         }
         Place(place)
+    }
+
+    /// Whether it is the place of this path.
+    fn is(&self, path: &str) -> bool {
+        let mut rest = self.0.as_bytes();
+        for part in Path::new(path).components() {
+            let after =
+                rest.strip_prefix(part.as_os_str().as_encoded_bytes()).and_then(|rest| rest.strip_prefix(b"\0"));
+            let Some(after) = after else { return false };
+            rest = after;
+        }
+        rest.is_empty()
     }
 
     /// The place itself, and those of all folders around it.
@@ -85,7 +100,7 @@ impl SavePaths {
     pub fn add(&mut self, brain: &Brain, id: WorkloadId) {
         brain.job(id).into_iter().for_each(|job| self.enter(job));
         let path = |id| brain.job(id)?.spec.checkpoint.path.as_deref();
-        self.jobs.tidy(path(id).map(Place::of), |id, at| path(id).is_some_and(|path| Place::of(path) == *at));
+        self.jobs.tidy(path(id).map(Place::of), |id, at| path(id).is_some_and(|path| at.is(path)));
         let key = |id| Some(&brain.job(id)?.spec.continues.as_ref()?.key);
         self.continuing.tidy(key(id).cloned(), |id, at| key(id) == Some(at));
     }
@@ -143,6 +158,16 @@ mod tests {
         let event = Event::Submitted { workload, key: id.to_string(), id: Some(id) };
         brain.apply(&Record { seq, batch: seq, at: Time(1_000), body: Body::Event(event) });
         id
+    }
+
+    #[test]
+    fn a_place_is_that_of_its_path_and_of_no_other() {
+        for path in ["/a/b", "/a//b/", "a/b", "/", "/ü/x y"] {
+            assert!(Place::of(path).is(path), "{path}");
+        }
+        for other in ["/a", "/a/b/c", "/a/bc", "a/b", ""] {
+            assert!(!Place::of("/a/b").is(other), "{other}");
+        }
     }
 
     #[test]

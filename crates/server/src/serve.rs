@@ -20,13 +20,11 @@ use crate::probe::Probes;
 use crate::reader::{Reader, Standing};
 use crate::seal::Seal;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{File, Permissions};
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -261,13 +259,7 @@ async fn serve_from(
     cycle.configure(config);
     let keeping_time = tokio::spawn(clock_file.clone().keep(Arc::clone(&clock)));
 
-    let folder = File::open(&home.path).map_err(ServeError::Listen)?;
-    // The lock is ours, so a socket that is there belongs to a server that is gone.
-    let _ = std::fs::remove_file(home.path.join("server.sock"));
-    let listener = UnixListener::bind(Home::socket(&folder)).map_err(ServeError::Listen)?;
-    // Everybody on this machine may ask; who may do what is judged by who asks.
-    let everybody = Permissions::from_mode(0o666);
-    std::fs::set_permissions(home.path.join("server.sock"), everybody).map_err(ServeError::Listen)?;
+    let listener = PeerListener::bind(home).map_err(ServeError::Listen)?;
     let (asks, keeper_asks) = mpsc::channel(4_096);
     let (report_sender, reports) = mpsc::unbounded_channel();
     log(&format!("version {} serves {} as pid {}", env!("CARGO_PKG_VERSION"), home.path.display(), std::process::id()));
@@ -320,11 +312,12 @@ async fn serve_from(
         bound: settings.bound.clone(),
     };
     let keeper = tokio::spawn(keeper.run());
-    let api = ApiState { asks, reader, probes: Probes::default(), asked, nodes: hub, machines: owned };
+    let api =
+        ApiState { asks, reader: Arc::new(reader), probes: Probes::default(), asked, nodes: hub, machines: owned };
     let listening = nodes.and_then(|(hub, listener)| Some(tokio::spawn(hub.listen(listener?))));
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Listen)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Listen)?;
-    let app = axum::serve(PeerListener::new(listener), routes(api).into_make_service_with_connect_info::<Principal>());
+    let app = axum::serve(listener, routes(api).into_make_service_with_connect_info::<Principal>());
     ready();
     let mut had_to_end = None;
     tokio::select! {

@@ -1,6 +1,6 @@
 //! What can go wrong, as the caller must tell it apart: who else writes, what the disk says, what is unknown.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why the store did not do it.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +56,13 @@ pub enum StoreError {
     /// The directory or the file cannot be written.
     #[error("the store cannot be written: {}", path.display())]
     ReadOnly { path: PathBuf },
+    /// Its file was removed or replaced while it was in use. What it held, the last commit too, was written to `rescued`.
+    #[error("the store was removed while it was in use: {}{}", path.display(), where_it_is(path, rescued.as_deref()))]
+    Removed {
+        path: PathBuf,
+        /// Where it is now; none where that failed.
+        rescued: Option<PathBuf>,
+    },
     /// No space is left; what was being written is not there at all.
     #[error("no space is left for the store: {}", path.display())]
     Full { path: PathBuf },
@@ -116,6 +123,14 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
+}
+
+fn where_it_is(path: &Path, rescued: Option<&Path>) -> String {
+    match rescued {
+        Some(rescued) if rescued == path => "; what it held was put back".to_owned(),
+        Some(rescued) => format!("; another file is there now, and what it held is in {}", rescued.display()),
+        None => "; what it held could not be put back".to_owned(),
+    }
 }
 
 /// Why a transaction is not to be committed: a rule of the store, or what the database said.

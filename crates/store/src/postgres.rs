@@ -19,7 +19,7 @@ use crate::{
     StoreError, reads::postgres as reads, statements::NEEDLESS_PARTS,
 };
 use fault::fault;
-use write::Failure;
+use write::{Failure, Session};
 
 /// A server that does not answer for so long is taken for gone.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -33,12 +33,20 @@ pub struct PostgresStore {
     options: PgConnectOptions,
     /// The connection that holds the lock, where this process leads.
     leader: Mutex<Option<PgConnection>>,
+    /// The last session of this process that had the lock.
+    own_session: Mutex<Option<Session>>,
     readers: PgPool,
+    patience: Duration,
 }
 
 impl PostgresStore {
     /// Connect, and make the tables where there are none.
     pub async fn open(url: &str) -> Result<Self> {
+        Self::open_patient(url, PATIENCE).await
+    }
+
+    /// As [`PostgresStore::open`], and taken for gone is what does not answer for this long.
+    pub async fn open_patient(url: &str, patience: Duration) -> Result<Self> {
         let (options, schema) = options(url)?;
         let mut connection = connect(&options).await?;
         schema::bring_up(&mut connection, &schema).await?;
@@ -48,7 +56,7 @@ impl PostgresStore {
             .acquire_timeout(PATIENCE)
             .idle_timeout(Duration::from_secs(300))
             .connect_lazy_with(options.clone());
-        Ok(Self { schema, options, leader: Mutex::new(None), readers })
+        Ok(Self { schema, options, leader: Mutex::new(None), own_session: Mutex::new(None), readers, patience })
     }
 
     /// How many jobs may still change, without a change to the database.
@@ -148,9 +156,8 @@ fn split_schema(url: &str) -> Result<(String, String)> {
 impl Store for PostgresStore {
     async fn lead(&self) -> Result<u64> {
         let mut leader = self.leader.lock().await;
-        let had_led = leader.is_some();
         if let Some(connection) = leader.as_mut() {
-            match Self::ended(&mut None, "leading", timeout(PATIENCE, write::lead(connection)).await) {
+            match Self::ended(&mut None, "leading", timeout(self.patience, write::lead(connection)).await) {
                 Err(StoreError::Unreachable { .. }) => *leader = None,
                 // It may have raised the epoch. Whoever asked counts that; one call never raises it twice.
                 Err(error @ StoreError::Unsure { .. }) => {
@@ -160,9 +167,15 @@ impl Store for PostgresStore {
                 epoch => return epoch,
             }
         }
-        // The server takes a moment to see that our own former connection is gone.
-        let mut tries = if had_led { 20 } else { 1 };
         let mut connection = connect(&self.options).await?;
+        let mut own_session = self.own_session.lock().await;
+        // A session whose network went away may hold the lock for as long as the server does not notice: nobody but its owner
+        // knows that it is over.
+        if let Some(former) = own_session.as_ref() {
+            write::end_session(&mut connection, former).await.map_err(|error| fault("leading", error))?;
+        }
+        // The server takes a moment to end it.
+        let mut tries = if own_session.is_some() { 20 } else { 1 };
         while !write::take_lock(&mut connection, &self.schema).await.map_err(|error| fault("leading", error))? {
             tries -= 1;
             if tries == 0 {
@@ -175,8 +188,10 @@ impl Store for PostgresStore {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+        let session = write::session(&mut connection).await.map_err(|error| fault("leading", error))?;
+        *own_session = Some(session);
         let connection = leader.insert(connection);
-        let outcome = timeout(PATIENCE, write::lead(connection)).await;
+        let outcome = timeout(self.patience, write::lead(connection)).await;
         Self::ended(&mut leader, "leading", outcome)
     }
 
@@ -194,21 +209,21 @@ impl Store for PostgresStore {
     async fn commit(&self, epoch: u64, commit: &Commit) -> Result<()> {
         let mut leader = self.leader.lock().await;
         let Some(connection) = leader.as_mut() else { return self.not_leading(epoch).await };
-        let outcome = timeout(PATIENCE, write::commit(connection, epoch, commit)).await;
+        let outcome = timeout(self.patience, write::commit(connection, epoch, commit)).await;
         Self::ended(&mut leader, "committing", outcome)
     }
 
     async fn snapshot_parts(&self, epoch: u64, seq: u64, parts: &[Part]) -> Result<()> {
         let mut leader = self.leader.lock().await;
         let Some(connection) = leader.as_mut() else { return self.not_leading(epoch).await };
-        let outcome = timeout(PATIENCE, write::snapshot_parts(connection, epoch, seq, parts)).await;
+        let outcome = timeout(self.patience, write::snapshot_parts(connection, epoch, seq, parts)).await;
         Self::ended(&mut leader, "keeping parts of a snapshot", outcome)
     }
 
     async fn snapshot(&self, epoch: u64, snapshot: &Snapshot) -> Result<()> {
         let mut leader = self.leader.lock().await;
         let Some(connection) = leader.as_mut() else { return self.not_leading(epoch).await };
-        let outcome = timeout(PATIENCE, write::snapshot(connection, epoch, snapshot)).await;
+        let outcome = timeout(self.patience, write::snapshot(connection, epoch, snapshot)).await;
         Self::ended(&mut leader, "keeping a snapshot", outcome)
     }
 
@@ -225,7 +240,7 @@ impl Store for PostgresStore {
                 for some in needless.chunks(PARTS_AT_ONCE) {
                     let mut leader = self.leader.lock().await;
                     let Some(connection) = leader.as_mut() else { return self.not_leading(epoch).await };
-                    let outcome = timeout(PATIENCE, write::drop_parts(connection, epoch, some)).await;
+                    let outcome = timeout(self.patience, write::drop_parts(connection, epoch, some)).await;
                     deleted += Self::ended(&mut leader, "forgetting old parts", outcome)?;
                 }
             }
@@ -240,7 +255,7 @@ impl Store for PostgresStore {
             let mut leader = self.leader.lock().await;
             let Some(connection) = leader.as_mut() else { return self.not_leading(epoch).await };
             let step = write::cut_step(connection, epoch, done_to, before_seq, older_than_ms);
-            let outcome = timeout(PATIENCE, step).await;
+            let outcome = timeout(self.patience, step).await;
             let Some((end, gone)) = Self::ended(&mut leader, "cutting the log", outcome)? else { return Ok(deleted) };
             deleted += gone;
             done_to = end;
@@ -279,7 +294,8 @@ impl Store for PostgresStore {
         self.readers.close().await;
         if let Some(mut connection) = self.leader.lock().await.take() {
             // The server ends a closed connection in its own time; the next leader must not wait for that.
-            let _ = timeout(PATIENCE, sqlx::query("SELECT pg_advisory_unlock_all()").execute(&mut connection)).await;
+            let _ =
+                timeout(self.patience, sqlx::query("SELECT pg_advisory_unlock_all()").execute(&mut connection)).await;
             let _ = connection.close().await;
         }
     }

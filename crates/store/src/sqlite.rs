@@ -4,6 +4,7 @@
 mod fault;
 mod folding;
 mod insert;
+mod place;
 mod schema;
 mod write;
 
@@ -31,6 +32,19 @@ use write::Writer;
 
 /// How long to wait for another process to give up a lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// About what a row that is deleted held: all of it is overwritten.
+const DELETED: usize = 1_000;
+
+/// The bytes of all texts of a commit.
+fn texts(commit: &Commit) -> usize {
+    let rows = commit.rows.iter().map(|row| row.payload.len());
+    let jobs = commit.jobs.iter().map(|job| job.summary.len());
+    let ledger = commit.ledger.iter().map(|row| row.payload.len());
+    let notes =
+        commit.notes.iter().map(|notes| notes.text.len() + notes.secret.as_ref().map_or(0, |secret| secret.len()));
+    rows.chain(jobs).chain(ledger).chain(notes).sum()
+}
 
 /// A store in a SQLite file.
 pub struct SqliteStore {
@@ -154,7 +168,8 @@ impl Store for SqliteStore {
         let mut writer = self.writer.lock().await;
         let outcome = write::commit(writer.ready().await?, epoch, commit).await;
         let ended = writer.end("committing", outcome).await;
-        self.folding.wrote(commit.rows.len() + commit.jobs.len() + commit.ledger.len() + commit.notes.len());
+        let rows = commit.rows.len() + commit.jobs.len() + commit.ledger.len() + commit.notes.len();
+        self.folding.wrote(rows, texts(commit));
         ended
     }
 
@@ -162,7 +177,7 @@ impl Store for SqliteStore {
         let mut writer = self.writer.lock().await;
         let outcome = write::snapshot_parts(writer.begin().await?, epoch, seq, parts).await;
         let ended = writer.end("keeping parts of a snapshot", outcome).await;
-        self.folding.wrote(parts.len());
+        self.folding.wrote(parts.len(), parts.iter().map(|part| part.text.as_ref().map_or(0, |text| text.len())).sum());
         ended
     }
 
@@ -186,7 +201,7 @@ impl Store for SqliteStore {
                     let mut writer = self.writer.lock().await;
                     let outcome = write::drop_parts(writer.begin().await?, epoch, some).await;
                     deleted += writer.end("forgetting old parts", outcome).await?;
-                    self.folding.wrote(some.len());
+                    self.folding.wrote(some.len(), some.len() * DELETED);
                 }
             }
         }
@@ -200,7 +215,7 @@ impl Store for SqliteStore {
             let mut writer = self.writer.lock().await;
             let outcome = write::cut_step(writer.begin().await?, epoch, done_to, before_seq, older_than_ms).await;
             let Some(step) = writer.end("cutting the log", outcome).await? else { return Ok(deleted) };
-            self.folding.wrote(step.deleted as usize);
+            self.folding.wrote(step.deleted as usize, step.deleted as usize * DELETED);
             deleted += step.deleted;
             done_to = step.end;
         }

@@ -372,3 +372,44 @@ fn a_full_disk_loses_nothing_and_work_goes_on_when_there_is_room() {
     super::witness::check_ledger(&testbed);
     testbed.leaves_nothing();
 }
+
+#[test]
+fn a_server_whose_socket_is_removed_is_found_again() {
+    let testbed = Testbed::steady();
+    testbed.write("quick.yaml", QUICK);
+    testbed.run(&["submit", "quick.yaml"]).ends_with(0);
+    let servers = || processes::of(&testbed.home).into_iter().filter(|process| process.role == Role::Server);
+    let before: Vec<_> = servers().map(|process| process.pid).collect();
+    std::fs::remove_file(testbed.home.join("server.sock")).unwrap();
+    testbed.run(&["submit", "quick.yaml"]).ends_with(0);
+    assert_eq!(servers().map(|process| process.pid).collect::<Vec<_>>(), before, "the same server answers");
+    testbed.leaves_nothing();
+}
+
+#[test]
+fn a_database_that_is_removed_under_a_server_loses_no_accepted_job() {
+    let testbed = Testbed::steady();
+    testbed.write("wait.yaml", "name: wait\nrun: sleep 600\n");
+    for name in ["before", "after"] {
+        testbed.write(&format!("{name}.yaml"), &QUICK.replace("quick", name));
+    }
+    testbed.run(&["submit", "wait.yaml"]).ends_with(0);
+    testbed.run(&["submit", "before.yaml"]).ends_with(0);
+    for file in ["state.db", "state.db-wal", "state.db-shm"] {
+        std::fs::remove_file(testbed.home.join(file)).unwrap();
+    }
+    testbed.run(&["submit", "after.yaml"]).ends_with(0);
+    eventually("both have ended well", || {
+        let said = testbed.run(&["jobs", "--all", "--json"]).ends_with(0).out;
+        let jobs: serde_json::Value = serde_json::from_str(&said).unwrap();
+        let well = |name: &str| {
+            let of_name = jobs.as_array().unwrap().iter().find(|job| job["name"] == name);
+            of_name.is_some_and(|job| job["state"] == "succeeded")
+        };
+        well("before") && well("after")
+    });
+    let log = std::fs::read_to_string(testbed.home.join("server.log")).unwrap();
+    assert!(log.contains("what it held was put back"), "{log}");
+    testbed.run(&["cancel", "wait"]).ends_with(0);
+    testbed.leaves_nothing();
+}

@@ -31,7 +31,10 @@ impl Brain {
         if self.state_of(job) == State::Waiting {
             self.without_what_is_held(job, &mut sight);
         }
-        let (choice, reason) = self.choose(job, &sight);
+        let (choice, mut reason) = self.choose(job, &sight);
+        if let Some(obstacle) = self.obstacle(job, &sight).filter(|_| sight.present.is_none()) {
+            reason.text = format!("{} ({obstacle})", reason.text);
+        }
         Some(Explanation { policy, sight, choice, reason, next_wakeup: self.awake.moment_of(id) })
     }
 }

@@ -21,6 +21,7 @@ mod leases;
 mod lookout;
 mod news;
 mod nodes;
+mod obstacles;
 mod offers;
 mod parts;
 mod plans;

@@ -84,6 +84,8 @@ impl Brain {
                 }
                 let silent = sight.offers.iter().find_map(|seen| self.silence(seen.id.engine(), now));
                 let text = self.choose(job, sight).1.text;
+                let obstacle = self.obstacle(job, sight);
+                let text = obstacle.map_or(text.clone(), |obstacle| format!("{text} ({obstacle})"));
                 let text = silent.map_or(text.clone(), |silent| format!("{text}; {silent}"));
                 self.not_well(job).map_or(text.clone(), |drained| format!("{text}; {drained}"))
             }

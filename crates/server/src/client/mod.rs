@@ -33,6 +33,8 @@ use tokio::net::UnixStream;
 
 /// How long a server may take until it answers, a long log to replay included.
 const START: Duration = Duration::from_secs(60);
+/// A server whose socket was removed makes another within this.
+const MENDS_WITHIN: Duration = Duration::from_secs(3);
 /// A server that runs answers at once; a busy one takes longer.
 const SAID_AFTER: Duration = Duration::from_secs(5);
 const GREETS_WITHIN: Duration = Duration::from_secs(20);
@@ -267,7 +269,20 @@ impl Client {
         // A directory of somebody else can be passed through, not read.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = File::from(rustix::fs::open(&self.home, flags, Mode::empty())?);
-        UnixStream::connect(Home::socket(&folder)).await
+        let until = Instant::now() + MENDS_WITHIN;
+        loop {
+            match UnixStream::connect(Home::socket(&folder)).await {
+                // Somebody removed the socket of a server that runs: it makes a new one soon.
+                Err(error)
+                    if error.kind() == std::io::ErrorKind::NotFound
+                        && Instant::now() < until
+                        && Home::is_held(&self.home) =>
+                {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                connected => return connected,
+            }
+        }
     }
 
     async fn send(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Response<Incoming>, Failure> {

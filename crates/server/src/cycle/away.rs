@@ -8,7 +8,7 @@ use windfall_store::StoreError;
 /// The pause before the first try; it doubles with each.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause between two tries.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
 /// The store is away.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,13 +67,14 @@ impl Away {
     }
 }
 
-/// Why no further try can help, if so: another server leads with a higher epoch, or the state is not for this binary.
+/// Why no further try can help, if so: another server leads with a higher epoch, the state is not for this binary, or it was taken
+/// away.
 pub(super) fn final_word(error: &StoreError, own_epoch: u64) -> Option<String> {
     match error {
         StoreError::Fenced { current, .. } | StoreError::Led { current } if *current > own_epoch => {
             Some(other_leads(*current, own_epoch))
         }
-        StoreError::Newer { .. } | StoreError::Corrupt { .. } => Some(with_causes(error)),
+        StoreError::Newer { .. } | StoreError::Corrupt { .. } | StoreError::Removed { .. } => Some(with_causes(error)),
         _ => None,
     }
 }

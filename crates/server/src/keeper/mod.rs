@@ -11,7 +11,7 @@ use crate::bound::Bound;
 use crate::cycle::{Cycle, Moment, Step, Ticket};
 use crate::dispatch::{Look, Performed};
 use crate::engines::Engines;
-use crate::folders::Folders;
+use crate::folders::{self, Folders};
 use crate::home::{Home, log};
 use crate::reader::Standing;
 use crate::seal::Seal;
@@ -37,6 +37,8 @@ const STALL: Duration = Duration::from_secs(2);
 const CATCH_UP: Duration = Duration::from_millis(700);
 /// Log rows of ended jobs are kept for so long.
 const KEEP_LOG: Span = Span::hours(30 * 24);
+/// What ended jobs printed is kept for so long.
+const KEEP_OUTPUT: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// How often the log is cut while the server runs, where snapshots are made.
 const CUT_EVERY: Duration = Duration::from_secs(3_600);
 /// Time to take the lead and to load; a large state takes seconds.
@@ -345,11 +347,14 @@ impl Keeper {
         }
     }
 
-    /// Log rows of ended jobs are for explaining them; after a month nobody asks. Jobs and ledger stay.
+    /// Log rows and output of ended jobs are for explaining them; after a month nobody asks. Jobs and ledger stay.
     fn cut_log(&mut self) {
         self.cut = Instant::now();
         let (store, epoch, covered) = (Arc::clone(&self.store), self.cycle.epoch(), self.cycle.snapshot_seq());
         let before = self.clock.now() - KEEP_LOG;
+        let live: BTreeSet<String> = self.cycle.brain().jobs().map(|job| job.spec.run.environment.clone()).collect();
+        let folders = self.home.job("");
+        tokio::task::spawn_blocking(move || folders::drop_old(&folders, &live, KEEP_OUTPUT));
         tokio::spawn(async move {
             if let Err(error) = store.cut(epoch, covered, before.0).await {
                 log(&format!("old log rows stay: {}", with_causes(&error)));

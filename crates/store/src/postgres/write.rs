@@ -57,6 +57,26 @@ pub(super) async fn take_lock(connection: &mut PgConnection, schema: &str) -> sq
         .await
 }
 
+/// A session of the server: its number, and when it began, since numbers are given again.
+pub(super) struct Session {
+    number: i32,
+    since: String,
+}
+
+/// Which session a connection is.
+pub(super) async fn session(connection: &mut PgConnection) -> sqlx::Result<Session> {
+    let own = "SELECT pid, backend_start::TEXT FROM pg_stat_activity WHERE pid = pg_backend_pid()";
+    let (number, since) = sqlx::query_as(own).fetch_one(connection).await?;
+    Ok(Session { number, since })
+}
+
+/// Ends another session of this process, if it is still there.
+pub(super) async fn end_session(connection: &mut PgConnection, former: &Session) -> sqlx::Result<()> {
+    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND backend_start::TEXT = $2";
+    sqlx::query(end).bind(former.number).bind(&former.since).execute(connection).await?;
+    Ok(())
+}
+
 pub(super) async fn lead(connection: &mut PgConnection) -> Result<u64, Failure> {
     let epoch: i64 = sqlx::query_scalar(statements::LEAD).fetch_one(connection).await?;
     Ok(epoch.cast_unsigned())

@@ -12,10 +12,11 @@ use std::{
 use sqlx::{ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 use tokio::sync::Mutex;
 
-/// Rows between two foldings: a few megabytes. SQLite's own, inside a commit, comes at many times that
-/// (`wal_autocheckpoint`), finds little left to do, and lets the log begin from its start again, which a folding beside
-/// commits cannot.
-const ROWS: u64 = 3_000;
+/// Bytes between two foldings. SQLite's own, inside a commit, comes at many times that (`wal_autocheckpoint`), finds little
+/// left to do, and lets the log begin from its start again, which a folding beside commits cannot.
+const ENOUGH: u64 = 4 << 20;
+/// What a row takes beside its texts: its numbers, and its places in indices.
+const ROW: u64 = 300;
 /// Pages in the log, 128 MiB, from which on commits and readers are made to wait a moment, so that it begins from its start
 /// again: readers that follow each other without a gap keep it from that for as long as they come.
 const TOO_LONG: i64 = 32_768;
@@ -26,22 +27,24 @@ pub(super) struct Folding {
     options: SqliteConnectOptions,
     /// A connection of its own, made at the first folding and held by the one that is under way.
     connection: Arc<Mutex<Option<SqliteConnection>>>,
-    /// Rows written since the last one.
-    rows: AtomicU64,
+    /// About so many bytes were written since the last one.
+    bytes: AtomicU64,
 }
 
 impl Folding {
     pub fn new(options: SqliteConnectOptions) -> Self {
-        Self { options: options.busy_timeout(MOMENT), connection: Arc::default(), rows: AtomicU64::new(0) }
+        Self { options: options.busy_timeout(MOMENT), connection: Arc::default(), bytes: AtomicU64::new(0) }
     }
 
-    /// So many rows were written or deleted. Folds beside the caller once that is enough; what fails is left to the next one.
-    pub fn wrote(&self, rows: usize) {
-        if self.rows.fetch_add(rows as u64, Ordering::Relaxed) + (rows as u64) < ROWS {
+    /// So many rows were written or deleted, with texts of so many bytes. Folds beside the caller once that is enough; what
+    /// fails is left to the next one.
+    pub fn wrote(&self, rows: usize, texts: usize) {
+        let bytes = rows as u64 * ROW + texts as u64;
+        if self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes < ENOUGH {
             return;
         }
         let Ok(mut held) = Arc::clone(&self.connection).try_lock_owned() else { return };
-        self.rows.store(0, Ordering::Relaxed);
+        self.bytes.store(0, Ordering::Relaxed);
         let options = self.options.clone();
         tokio::spawn(async move {
             if held.is_none() {

@@ -1,6 +1,6 @@
 //! Everything that writes to the SQLite file, each inside one transaction of the one writing connection.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use sqlx::{
     AssertSqlSafe, Connection, Sqlite, SqliteConnection, error::ErrorKind, query::Query, sqlite::SqliteArguments,
@@ -12,6 +12,7 @@ use super::{
         BEGIN_AND_LOG, DROP_PARTS, FORGET_SECRETS, JOB_COLUMNS, JOBS, LARGEST, LEDGER, LEDGER_COLUMNS, LOG,
         LOG_COLUMNS, NOTES, NOTES_COLUMNS, PART_COLUMNS, PART_KEY_COLUMNS, PARTS, SIZES, size_index,
     },
+    place::Place,
 };
 use crate::{
     Commit, Part, Result, Row, Snapshot, StoreError,
@@ -25,14 +26,14 @@ use crate::{
 /// and because a caller may be dropped inside one.
 pub(super) struct Writer {
     connection: Option<SqliteConnection>,
-    path: PathBuf,
+    place: Place,
     /// A transaction was begun and its end has not been seen.
     open: bool,
 }
 
 impl Writer {
     pub fn new(connection: SqliteConnection, path: &Path) -> Self {
-        Self { connection: Some(connection), path: path.to_owned(), open: false }
+        Self { connection: Some(connection), place: Place::of(path), open: false }
     }
 
     /// The connection, outside of any transaction.
@@ -47,7 +48,7 @@ impl Writer {
 
     /// Take the write lock now: a transaction that reads first and writes later can be refused in between.
     pub async fn begin(&mut self) -> Result<&mut SqliteConnection> {
-        let path = self.path.clone();
+        let path = self.place.path().to_owned();
         let connection = self.ready().await?;
         let begun = sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await;
         begun.map_err(|error| fault(&path, "taking the write lock", error))?;
@@ -56,7 +57,7 @@ impl Writer {
 
     /// Commit what succeeded; undo what did not.
     pub async fn end<T>(&mut self, doing: &'static str, outcome: Result<T, Problem>) -> Result<T> {
-        let path = &self.path;
+        let path = self.place.path();
         let name = |problem| match problem {
             Problem::Store(error) => error,
             Problem::Sql(error) => fault(path, doing, error),
@@ -72,6 +73,11 @@ impl Writer {
         if outcome.is_err() {
             // It fails where SQLite has rolled back by itself, which is as good.
             let _ = sqlx::query("ROLLBACK").execute(connection).await;
+        } else if !self.place.is_kept() {
+            let rescued = self.place.rescue(connection).await.ok();
+            // Nothing more is written where nobody finds it.
+            self.close().await;
+            return Err(StoreError::Removed { path: self.place.path().to_owned(), rescued });
         }
         self.open = false;
         outcome

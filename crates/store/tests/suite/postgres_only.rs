@@ -1,5 +1,7 @@
 //! What only a store with several servers can do: one leads, the others wait for it and read.
 
+use std::time::Duration;
+
 use windfall_store::{PostgresStore, Store, StoreError};
 
 use crate::test_store::{self, rows};
@@ -116,4 +118,51 @@ async fn what_the_server_refuses_is_rolled_back_whole() {
 async fn a_server_that_is_not_there_is_unreachable() {
     let refused = PostgresStore::open("postgres://nobody@127.0.0.1:1/none").await.err();
     assert!(matches!(refused, Some(StoreError::Unreachable { .. })), "{refused:?}");
+}
+
+/// Passes connections on to a server, and forgets those that it has when it is told to: neither end hears of that.
+async fn between(server: String, frozen: tokio::sync::watch::Receiver<bool>) -> std::net::SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut kept = Vec::new();
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut server = tokio::net::TcpStream::connect(&server).await.unwrap();
+            let (mut frozen, is_late) = (frozen.clone(), *frozen.borrow());
+            kept.push(tokio::spawn(async move {
+                let passing = tokio::io::copy_bidirectional(&mut client, &mut server);
+                let end = async { frozen.wait_for(|frozen| *frozen && !is_late).await.is_ok() };
+                let ended = tokio::select! {
+                    _ = passing => true,
+                    _ = end => false,
+                };
+                if !ended {
+                    std::future::pending::<()>().await;
+                }
+            }));
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_whose_network_went_away_takes_the_lead_from_its_own_old_session() {
+    let Some(test_store) = test_store::postgres() else { return };
+    let address = test_store.address().unwrap();
+    let host = address.split_once('@').unwrap().1.split('/').next().unwrap().to_owned();
+    let (freeze, frozen) = tokio::sync::watch::channel(false);
+    let through = between(host.clone(), frozen).await;
+    let url = address.replace(&host, &through.to_string());
+    let store = PostgresStore::open_patient(&url, Duration::from_millis(500)).await.unwrap();
+    let old = store.lead().await.unwrap();
+    store.commit(old, &rows([1])).await.unwrap();
+    freeze.send(true).unwrap();
+    let lost = store.commit(old, &rows([2])).await.unwrap_err();
+    assert!(matches!(lost, StoreError::Unsure { .. }), "{lost:?}");
+    let new = store.lead().await.unwrap();
+    assert!(new > old);
+    let next = store.load().await.unwrap().next_seq;
+    store.commit(new, &rows([next])).await.unwrap();
+    store.close().await;
+    test_store.remove().await;
 }

@@ -282,3 +282,51 @@ impl Drop for Mount {
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
+
+/// What is there after the files with these endings were taken away, or others put there, and one more commit was made.
+async fn after_taking(take: impl FnOnce(&Path)) -> (Scratch, StoreError) {
+    let scratch = Scratch::new();
+    let store = SqliteStore::open(scratch.file()).await.unwrap();
+    let epoch = store.lead().await.unwrap();
+    store.commit(epoch, &rows(1..=3)).await.unwrap();
+    take(&scratch.file());
+    let said = store.commit(epoch, &rows([4])).await.unwrap_err();
+    assert!(store.commit(epoch, &rows([5])).await.is_err(), "nothing more is taken in");
+    store.close().await;
+    (scratch, said)
+}
+
+async fn numbers_in(path: &Path) -> Vec<u64> {
+    let store = SqliteStore::open(path).await.unwrap();
+    let loaded = store.load().await.unwrap();
+    store.close().await;
+    loaded.tail.iter().map(|row| row.seq).collect()
+}
+
+fn remove(path: &Path, endings: &[&str]) {
+    endings.iter().for_each(|ending| std::fs::remove_file(format!("{}{ending}", path.display())).unwrap());
+}
+
+#[tokio::test]
+async fn a_store_that_is_removed_while_it_is_in_use_is_noticed_and_put_back() {
+    for endings in [&["", "-wal", "-shm"][..], &[""], &["-wal"], &["-wal", "-shm"], &["", "-wal"]] {
+        let (scratch, said) = after_taking(|path| remove(path, endings)).await;
+        let StoreError::Removed { path, rescued } = &said else { panic!("{endings:?}: {said:?}") };
+        assert_eq!((path, rescued.as_ref()), (&scratch.file(), Some(&scratch.file())), "{endings:?}");
+        let mode = std::fs::metadata(scratch.file()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{endings:?}");
+        assert_eq!(numbers_in(&scratch.file()).await, [1, 2, 3, 4], "{endings:?}");
+    }
+}
+
+#[tokio::test]
+async fn another_file_in_its_place_is_left_alone_and_what_it_held_is_beside_it() {
+    let (scratch, said) = after_taking(|path| {
+        remove(path, &["", "-wal", "-shm"]);
+        std::fs::write(path, "a backup").unwrap();
+    })
+    .await;
+    let StoreError::Removed { rescued: Some(rescued), .. } = &said else { panic!("{said:?}") };
+    assert_eq!(std::fs::read(scratch.file()).unwrap(), b"a backup");
+    assert_eq!(numbers_in(rescued).await, [1, 2, 3, 4]);
+}

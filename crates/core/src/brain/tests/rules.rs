@@ -324,7 +324,20 @@ fn spot_above_the_maximum_price_is_waited_for() {
     let max_price = Some(NanoUsd::from_dollars(0.5));
     world.submit(JobSpec { max_price, ..job(4, Some(40)) });
     assert!(world.decide().is_empty() && world.leases().is_empty());
+    let waits =
+        |world: &World| world.brain.jobs().next().and_then(|job| world.view(job.id).waits_for).expect("it waits");
+    assert!(waits(&world).ends_with("and its `max_price` is $0.50)"), "{}", waits(&world));
     world.offer(SPOT, 0.4, Some(8));
     world.decide();
     assert_eq!(world.market(), Market::Spot);
+}
+
+#[test]
+fn who_needs_more_machines_at_once_than_there_are_is_told_so() {
+    let mut world = world();
+    world.offer(SPOT, 0.4, Some(3));
+    let id = world.submit(JobSpec { gang: 4, ..job(4, Some(40)) });
+    assert!(world.decide().is_empty());
+    let waits = world.view(id).waits_for.expect("it waits");
+    assert!(waits.ends_with("(it needs 4 machines at once, and at most 3 can be had at one place)"), "{waits}");
 }
