@@ -88,6 +88,8 @@ impl JobFolders for Folders {
         Some(StartOrder {
             stint,
             rank,
+            owner: job.spec.owner.clone(),
+            refused: None,
             world_size: known.size(),
             master: ("127.0.0.1".to_owned(), 0),
             command: job.spec.run.command.clone(),

@@ -34,8 +34,8 @@ use windfall_catalog::{Catalog, Site};
 use windfall_core::brain::Config;
 use windfall_core::{Place, Time, Way, codec};
 use windfall_exec::{
-    AgentLink, ClockFile, Hub, Inventory, LocalLink, Machines, RemoteEngine, Replay, Simulated, SimulatedError,
-    WorldClock,
+    Accounts, AgentLink, ClockFile, Hub, Inventory, LocalLink, Machines, RemoteEngine, Replay, Simulated,
+    SimulatedError, WorldClock,
 };
 use windfall_store::StoreError;
 
@@ -240,7 +240,9 @@ async fn serve_from(
             let of_here = |here: &HereSettings| (Inventory::of_this_computer(&here.accelerators), here.rate);
             let here = settings.here.as_ref().map(of_here);
             let hub = nodes.as_ref().map(|(hub, _)| Arc::clone(hub));
-            let machines = Machines::open(MACHINES, leases, here, hub, Arc::clone(&clock), program);
+            // Root's own jobs are root's here: whoever submitted them is root of this very computer.
+            let accounts = Accounts { run_as: None, allow_root: true, machine: "this computer".to_owned() }.of_root();
+            let machines = Machines::open(MACHINES, leases, here, hub, Arc::clone(&clock), program, accounts);
             engines.add(Arc::new(machines.map_err(unusable)?));
         }
     }

@@ -70,6 +70,15 @@ pub enum AgentCommand {
     Launch {
         /// The lease's folder
         folder: PathBuf,
+        /// Whom it runs as, by numbers: user, group and further groups
+        #[arg(long)]
+        account: Option<windfall_agent::Account>,
+        /// The most cores that it has, in thousandths; 0 for any
+        #[arg(long, default_value_t = 0)]
+        cpu_millis: u64,
+        /// The most memory that it has; 0 for any
+        #[arg(long, default_value_t = 0)]
+        memory_bytes: u64,
     },
     /// Adopt orphans.
     #[command(hide = true)]
@@ -95,6 +104,9 @@ pub enum AgentCommand {
     Sweep {
         /// The lease
         lease: String,
+        /// Whom it runs as: nobody else's processes are ended
+        #[arg(long)]
+        uid: Option<u32>,
     },
 }
 
@@ -115,9 +127,13 @@ pub struct JoinArgs {
     /// The accelerators of this machine, where they are not found by themselves
     #[arg(long, value_delimiter = ',', value_name = "NAME:COUNT,…")]
     pub accelerators: Vec<String>,
-    /// Join as root although every program then runs as root
+    /// Run what root has submitted as root; without it, an agent of root's runs everything as whoever submitted it, and
+    /// nothing as root
     #[arg(long)]
     pub as_root: bool,
+    /// The account that runs what people have submitted whom this machine does not know; for an agent of root's
+    #[arg(long, value_name = "NAME")]
+    pub run_as: Option<String>,
     /// Join, write that down and end: a service goes on from there
     #[arg(long)]
     pub once: bool,

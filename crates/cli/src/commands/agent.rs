@@ -1,16 +1,18 @@
 //! Agents: the one by which a machine is a node, and those that stand on leases, which people never start.
 
 use crate::args::AgentCommand;
-use windfall_agent::AgentError;
+use windfall_agent::{AgentError, Limits};
 use windfall_server::client::{Code, Failure};
 
 pub fn agent(command: AgentCommand, json: bool) -> Result<Code, Failure> {
     let done = match command {
         AgentCommand::Join(args) => return super::nodes::join(args, json),
-        AgentCommand::Launch { folder } => windfall_agent::launch(&folder),
+        AgentCommand::Launch { folder, account, cpu_millis, memory_bytes } => {
+            windfall_agent::launch(&folder, account.as_ref(), Limits { cpu_millis, memory_bytes })
+        }
         AgentCommand::Guard { folder } => windfall_agent::guard(&folder),
         AgentCommand::Serve { folder } => windfall_agent::serve(&folder),
-        AgentCommand::Sweep { lease } => windfall_agent::sweep(&lease),
+        AgentCommand::Sweep { lease, uid } => windfall_agent::sweep(&lease, uid),
         AgentCommand::Exec { command } => {
             let error = windfall_agent::exec_worker(&command);
             eprintln!("windfall: {}", cause(&error));

@@ -17,3 +17,6 @@ pub use protocol::{InStore, NotWelcome, StorePart};
 pub use registry::{NodeRecord, TOKEN_LIVES, is_node_name};
 
 pub(crate) use hub::Life;
+pub(crate) use orders::{Place, carried_out_in, judged};
+pub(crate) use protocol::LeaseOrder;
+pub use relay::listen as listen_relay;

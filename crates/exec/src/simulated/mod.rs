@@ -90,7 +90,7 @@ impl Simulated {
                 let engine = Arc::clone(&self);
                 // All at once: an agent that hangs must not use up the notice of the others.
                 tokio::spawn(async move {
-                    let told = agents::ask(&folder.path, &AgentRequest::Notice { in_ms }).await.is_ok();
+                    let told = agents::ask(&folder.of_agent(), &AgentRequest::Notice { in_ms }).await.is_ok();
                     if let Some(held) = engine.leases.held().get_mut(&lease) {
                         held.told = told;
                     }

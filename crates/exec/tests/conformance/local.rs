@@ -110,7 +110,7 @@ impl<const KIND: u8> LocalStage<KIND> {
                     let inventory = Inventory { name: "lab".to_owned(), accelerators, cpus: 2, memory_bytes: 1 << 30 };
                     let rate = NanoUsd(64_000_000_000);
                     let here = (KIND == MACHINES).then_some((inventory, rate));
-                    Arc::new(Machines::open("machines", root, here, hub, clock, program()).unwrap())
+                    Arc::new(Machines::open("machines", root, here, hub, clock, program(), None).unwrap())
                 }
             }
         });
