@@ -24,7 +24,7 @@ impl Account {
     }
 
     /// Its numbers, as `windfall agent launch` reads them.
-    pub(crate) fn numbers(&self) -> String {
+    pub fn numbers(&self) -> String {
         let groups: Vec<String> = self.groups.iter().map(u32::to_string).collect();
         format!("{}:{}:{}", self.uid, self.gid, groups.join(","))
     }

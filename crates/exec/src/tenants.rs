@@ -3,6 +3,7 @@
 
 use crate::local::{Folder, OWN};
 use crate::nodes::{Place, carried_out_in, judged};
+use crate::owned;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -38,6 +39,7 @@ pub(crate) fn prepared(lease: LeaseId, of_agent: &Path, order: &StartOrder) -> i
         servers: state.to_owned(),
     };
     if runs_as.refused.is_none() {
+        job.parent().map_or(Ok(()), owned::make_passage)?;
         place.make(Some(&runs_as.account))?;
     }
     Ok(judged(carried_out_in(&place, order.clone(), &BTreeMap::new()), &marks))

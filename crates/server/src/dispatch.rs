@@ -65,6 +65,8 @@ pub struct StoreAccess {
     pub env: BTreeMap<String, String>,
     /// The job's secrets: without them it cannot begin either.
     pub secrets: BTreeMap<String, SecretFrom>,
+    /// Who named it.
+    pub owner: String,
     /// The job has saved there: a store without its checkpoints is not the one that is waited for.
     pub saved_before: bool,
 }

@@ -50,6 +50,7 @@ impl JobFolders for Folders {
             key: spec.checkpoint_key().to_owned(),
             env: spec.run.env.clone(),
             secrets: spec.run.luggage().secrets.clone(),
+            owner: spec.owner.clone(),
             saved_before: job.progress.checkpoint.is_some()
                 || spec.continues.as_ref().is_some_and(|from| from.durable.0 > 0),
         })

@@ -19,6 +19,7 @@ use crate::principal::Principal;
 use crate::probe::Probes;
 use crate::reader::{Reader, Standing};
 use crate::seal::Seal;
+use crate::submitters;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, Permissions};
 use std::net::SocketAddr;
@@ -283,10 +284,15 @@ async fn serve_from(
         is_service: settings.is_service,
     };
     let folders = Folders { home: Arc::clone(home), speed: world.speed, fresh_folder: world.fresh_folder };
+    let jobs = Arc::new(NodeJobs { durable: Arc::clone(cycle.durable()), folders: folders.clone() });
     if let Some(hub) = &hub {
-        let jobs = NodeJobs { durable: Arc::clone(cycle.durable()), folders: folders.clone() };
-        hub.set_jobs(Arc::new(jobs));
+        hub.set_jobs(Arc::<NodeJobs>::clone(&jobs));
     }
+    let runs_as_submitters = submitters::runs_as_submitters(matches!(world.world, World::Machines(_)));
+    let relaying = match runs_as_submitters {
+        true => Some(jobs.listen_here().map_err(ServeError::Listen)?),
+        false => None,
+    };
     let asked = Arc::new(Asked::new(began));
     let keeper = Keeper {
         home: Arc::clone(home),
@@ -315,7 +321,7 @@ async fn serve_from(
         bound: settings.bound.clone(),
     };
     let keeper = tokio::spawn(keeper.run());
-    let api = ApiState { asks, reader, probes: Probes::default(), asked, nodes: hub };
+    let api = ApiState { asks, reader, probes: Probes::default(), asked, nodes: hub, runs_as_submitters };
     let listening = nodes.and_then(|(hub, listener)| Some(tokio::spawn(hub.listen(listener?))));
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Listen)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Listen)?;
@@ -330,6 +336,7 @@ async fn serve_from(
     }
     keeping_time.abort();
     listening.iter().for_each(tokio::task::JoinHandle::abort);
+    relaying.iter().for_each(tokio::task::JoinHandle::abort);
     let _ = clock_file.write(clock.now());
     Ok(had_to_end)
 }

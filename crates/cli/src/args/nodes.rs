@@ -99,6 +99,13 @@ pub enum AgentCommand {
         #[arg(last = true)]
         command: Vec<String>,
     },
+    /// Look at what somebody names, as them: what, on the standard input.
+    #[command(hide = true)]
+    Look {
+        /// Whom to become first, by numbers
+        #[arg(long)]
+        account: windfall_agent::Account,
+    },
     /// End everything that carries a lease's mark.
     #[command(hide = true)]
     Sweep {

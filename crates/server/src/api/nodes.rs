@@ -64,7 +64,7 @@ pub(super) async fn list(State(api): State<ApiState>) -> Result<Json<Vec<NodeVie
 
 /// A token by which a machine can join under this name.
 pub(super) async fn token(
-    Operator(_): Operator,
+    _: Operator,
     State(api): State<ApiState>,
     Path(name): Path<String>,
     Json(asked): Json<TokenRequest>,
@@ -75,7 +75,7 @@ pub(super) async fn token(
 
 /// A node takes nothing new.
 pub(super) async fn drain(
-    Operator(_): Operator,
+    _: Operator,
     State(api): State<ApiState>,
     Path(name): Path<String>,
     Json(asked): Json<DrainRequest>,
@@ -85,7 +85,7 @@ pub(super) async fn drain(
 
 /// It does again.
 pub(super) async fn resume(
-    Operator(_): Operator,
+    _: Operator,
     State(api): State<ApiState>,
     Path(name): Path<String>,
 ) -> Result<Json<()>, Problem> {
@@ -94,7 +94,7 @@ pub(super) async fn resume(
 
 /// A node is none of ours any more. One that has leases stays, unless somebody knows that the machine is gone.
 pub(super) async fn remove(
-    Operator(_): Operator,
+    _: Operator,
     State(api): State<ApiState>,
     Path(name): Path<String>,
     Json(asked): Json<RemoveRequest>,

@@ -53,7 +53,14 @@ async fn api(folder: &std::path::Path) -> ApiState {
     let reader =
         Reader { durable: Arc::new(Durable::new(brain, 0)), standing, archive, clock, link, is_service: false };
     let asked = Arc::new(Asked::new(std::time::Instant::now()));
-    ApiState { asks: mpsc::channel(1).0, reader, probes: Probes::default(), asked, nodes: None }
+    ApiState {
+        asks: mpsc::channel(1).0,
+        reader,
+        probes: Probes::default(),
+        asked,
+        nodes: None,
+        runs_as_submitters: false,
+    }
 }
 
 async fn page(api: &ApiState, all: bool, name: Option<&str>, before: Option<u64>) -> Vec<u64> {
