@@ -7,6 +7,7 @@ use crate::processes;
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -62,10 +63,19 @@ pub(crate) fn join(lease: &str) -> bool {
     joined.is_some()
 }
 
+/// Makes a group, if it is not there. Whoever runs in it may see what it is kept to, whatever this process's umask is.
+pub(crate) fn make(group: &Path) -> bool {
+    let is_new = std::fs::create_dir(group).is_ok();
+    if is_new {
+        let _ = std::fs::set_permissions(group, PermissionsExt::from_mode(0o755));
+    }
+    is_new || group.is_dir()
+}
+
 pub(crate) fn join_in(group: &Path) -> bool {
     let pid = std::process::id().to_string();
     for _ in 0..JOINS {
-        if std::fs::create_dir(group).is_err() && !group.is_dir() {
+        if !make(group) {
             return false;
         }
         match std::fs::write(group.join("cgroup.procs"), &pid) {

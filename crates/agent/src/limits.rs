@@ -75,7 +75,7 @@ fn in_version_1(lease: &str, controller: &str, set: &dyn Fn(&Path, bool) -> io::
         true => hierarchy.own,
         false => hierarchy.own.join(cgroup::name(lease)),
     };
-    let is_there = std::fs::create_dir(&group).is_ok() || group.is_dir();
+    let is_there = cgroup::make(&group);
     let is_set = is_there && set(&group, false).is_ok() && cgroup::join_in(&group);
     if is_there && !is_set {
         let _ = std::fs::remove_dir(&group);
@@ -116,7 +116,7 @@ fn move_ours(group: &Path) -> bool {
     };
     let pids = inside(group);
     let beside = group.join(cgroup::BESIDE);
-    if !pids.iter().all(same) || (std::fs::create_dir(&beside).is_err() && !beside.is_dir()) {
+    if !pids.iter().all(same) || !cgroup::make(&beside) {
         return false;
     }
     // One that ends meanwhile needs no place.

@@ -5,26 +5,29 @@ use super::testbed::{Said, Testbed, eventually};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Somebody with an account.
+/// Somebody with an account, whose number is another one in every test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Person {
     pub name: &'static str,
-    pub uid: u32,
+    number: u32,
 }
 
-pub const ADA: Person = Person { name: "ada", uid: 61_001 };
-pub const BOB: Person = Person { name: "bob", uid: 61_002 };
+pub const ADA: Person = Person { name: "ada", number: 1 };
+pub const BOB: Person = Person { name: "bob", number: 2 };
 /// Known to servers, and to no node.
-pub const CAROL: Person = Person { name: "carol", uid: 61_003 };
+pub const CAROL: Person = Person { name: "carol", number: 3 };
 /// The account of a node's operator for people whom it does not know.
-pub const SPARE: Person = Person { name: "spare", uid: 61_004 };
+pub const SPARE: Person = Person { name: "spare", number: 4 };
 
 /// The interpreter that every user can run.
 pub const PYTHON: &str = "/usr/bin/python3";
 
 pub struct People {
     pub testbed: Testbed,
+    /// What the numbers of its accounts begin from.
+    first: u32,
     agents: Vec<Child>,
     group: Option<PathBuf>,
 }
@@ -36,16 +39,36 @@ impl People {
         for folder in [&root, &testbed.work] {
             std::fs::set_permissions(folder, PermissionsExt::from_mode(0o755)).unwrap();
         }
-        let people = People { testbed, agents: Vec::new(), group: None };
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let first = 1_000_000_000 + std::process::id() * 100 + NEXT.fetch_add(10, Ordering::Relaxed) % 100;
+        let people = People { testbed, first, agents: Vec::new(), group: None };
         for person in [ADA, BOB, CAROL] {
             let folder = people.folder(person);
             std::fs::create_dir(&folder).unwrap();
             std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o700)).unwrap();
-            chown(&folder, Some(person.uid), Some(person.uid)).unwrap();
+            chown(&folder, Some(people.uid(person)), Some(people.uid(person))).unwrap();
         }
         people.write_accounts("server", &[ADA, BOB, CAROL]);
         people.write_accounts("node", &[ADA, BOB, SPARE]);
         people
+    }
+
+    /// The number of somebody's account.
+    pub fn uid(&self, person: Person) -> u32 {
+        self.first + person.number
+    }
+
+    /// A group that Ada is in besides her own.
+    pub fn group_of_ada(&self) -> u32 {
+        self.first
+    }
+
+    /// Everything alive that is somebody's.
+    pub fn processes_of(&self, person: Person) -> Vec<i32> {
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let is_theirs = |pid: &i32| uid_of(*pid) == Some(self.uid(person)) && super::processes::is_running(*pid);
+        pids.filter(is_theirs).collect()
     }
 
     pub fn root(&self) -> &Path {
@@ -61,11 +84,12 @@ impl People {
     fn write_accounts(&self, of: &str, people: &[Person]) {
         let (mut accounts, mut groups) =
             ["/etc/passwd", "/etc/group"].map(|file| std::fs::read_to_string(file).unwrap()).into();
-        for Person { name, uid } in people {
+        for person in people {
+            let (name, uid) = (person.name, self.uid(*person));
             accounts.push_str(&format!("{name}:x:{uid}:{uid}::{}:/bin/sh\n", self.testbed.work.join(name).display()));
             groups.push_str(&format!("{name}:x:{uid}:\n"));
         }
-        groups.push_str("wf-accelerators:x:61044:ada\n");
+        groups.push_str(&format!("wf-accelerators:x:{}:ada\n", self.first));
         for (kind, text) in [("passwd", accounts), ("group", groups)] {
             std::fs::write(self.root().join(format!("{of}.{kind}")), text).unwrap();
         }
@@ -121,7 +145,7 @@ impl People {
     /// A command of somebody's.
     pub fn command(&self, person: Person, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new("setpriv");
-        let uid = person.uid.to_string();
+        let uid = self.uid(person).to_string();
         command.args(["--reuid", &uid, "--regid", &uid, "--clear-groups", program]).args(args);
         command.current_dir(self.folder(person)).stdin(Stdio::null()).env("HOME", self.folder(person));
         command.env("WINDFALL_HOME", &self.testbed.home).env("NO_COLOR", "1").env_remove("RUST_BACKTRACE");
@@ -138,7 +162,7 @@ impl People {
     pub fn submit(&self, person: Person, text: &str) -> u64 {
         let file = self.folder(person).join("job.yaml");
         std::fs::write(&file, text).unwrap();
-        chown(&file, Some(person.uid), Some(person.uid)).unwrap();
+        chown(&file, Some(self.uid(person)), Some(self.uid(person))).unwrap();
         self.run(person, &["submit", "--json", "job.yaml"]).ends_with(0).json()["id"].as_u64().unwrap()
     }
 
@@ -157,7 +181,7 @@ impl People {
     pub fn write(&self, person: Person, name: &str, text: &str) -> PathBuf {
         let path = self.folder(person).join(name);
         std::fs::write(&path, text).unwrap();
-        chown(&path, Some(person.uid), Some(person.uid)).unwrap();
+        chown(&path, Some(self.uid(person)), Some(self.uid(person))).unwrap();
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
         path
     }
@@ -181,7 +205,7 @@ impl Drop for People {
             let _ = agent.wait();
         }
         for person in [ADA, BOB, CAROL, SPARE] {
-            processes_of(person)
+            self.processes_of(person)
                 .into_iter()
                 .for_each(|pid| super::processes::signal(pid, rustix::process::Signal::KILL));
         }
@@ -197,13 +221,6 @@ impl Drop for People {
             let _ = std::fs::remove_dir(group);
         }
     }
-}
-
-/// Everything alive that is somebody's.
-pub fn processes_of(person: Person) -> Vec<i32> {
-    let pids =
-        std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(|pid| uid_of(*pid) == Some(person.uid) && super::processes::is_running(*pid)).collect()
 }
 
 /// Whose a process is.

@@ -2,9 +2,10 @@
 //! another's, by a program, a link, a checkpoint or an output.
 
 use super::nodes::free_port;
-use super::people::{ADA, BOB, CAROL, PYTHON, People, Person, SPARE, files_below, processes_of, uid_of};
+use super::people::{ADA, BOB, CAROL, PYTHON, People, Person, SPARE, files_below, uid_of};
 use super::processes::{self, Role};
 use super::testbed::{eventually, is_root};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// Says who it is, saves, and waits for a file.
@@ -72,7 +73,7 @@ print("tried", tried, flush=True)
 
 /// Bob's program attacks Ada's job, her files, the server, and what is its own agent's neighbour.
 fn attacked(people: &People, victim: u64, relay: &Path, secrets: &[String]) -> String {
-    let pids = processes_of(ADA).into_iter().chain(servers(people)).collect::<Vec<i32>>();
+    let pids = people.processes_of(ADA).into_iter().chain(servers(people)).collect::<Vec<i32>>();
     assert!(pids.len() >= 4, "a guard, an agent, a program and a server: {pids:?}");
     people.write(BOB, "attack.py", ATTACK);
     let list = |all: &[String]| serde_json::to_string(all).unwrap().replace('\'', "");
@@ -110,7 +111,12 @@ fn a_server_of_root_s_runs_each_job_as_whoever_submitted_it_and_nobody_gets_at_a
     let ada = people.submit(ADA, STEADY);
     let said = people.until_says(ADA, ada, "from 0");
     let folder = people.folder(ADA);
-    let expected = format!("uid 61001 groups 61001,61044 new privileges 1 home {}\nfrom 0\n", folder.display());
+    let expected = format!(
+        "uid {0} groups {0},{1} new privileges 1 home {2}\nfrom 0\n",
+        people.uid(ADA),
+        people.group_of_ada(),
+        folder.display()
+    );
     assert_eq!(said, expected);
     eventually("it has saved", || has_saved(&people, ADA, ada));
 
@@ -119,15 +125,17 @@ fn a_server_of_root_s_runs_each_job_as_whoever_submitted_it_and_nobody_gets_at_a
     for role in [Role::Guard, Role::Agent] {
         assert!(on_lease.iter().any(|process| process.role == role), "{on_lease:?}");
     }
-    assert!(on_lease.iter().all(|process| uid_of(process.pid) == Some(ADA.uid)), "{on_lease:?}");
+    assert!(on_lease.iter().all(|process| uid_of(process.pid) == Some(people.uid(ADA))), "{on_lease:?}");
     let logs: Vec<_> =
         files_below(&home.join("jobs")).into_iter().filter(|(path, _)| path.ends_with("stint-00001-0.log")).collect();
-    assert!(logs.len() == 1 && logs[0].1 == ADA.uid, "{logs:?}");
+    assert!(logs.len() == 1 && logs[0].1 == people.uid(ADA), "{logs:?}");
     assert!(
-        files_below(&home.join("leases")).iter().any(|(path, uid)| path.ends_with("agent.sock") && *uid == ADA.uid)
+        files_below(&home.join("leases"))
+            .iter()
+            .any(|(path, uid)| path.ends_with("agent.sock") && *uid == people.uid(ADA))
     );
     assert!(files_below(&home.join("checkpoints")).iter().all(|(_, uid)| *uid == 0));
-    assert!(files_below(&folder).iter().all(|(_, uid)| *uid == ADA.uid));
+    assert!(files_below(&folder).iter().all(|(_, uid)| *uid == people.uid(ADA)));
 
     let secret = people.of_root("root-only", "secret-of-root");
     let of_leases = files_below(&home.join("leases")).into_iter().map(|(path, _)| path);
@@ -145,12 +153,12 @@ fn a_server_of_root_s_runs_each_job_as_whoever_submitted_it_and_nobody_gets_at_a
     assert_eq!(people.testbed.run(&["logs", &root.to_string()]).ends_with(0).out, "0\n");
 
     // Her program is killed; what she saved comes back as hers.
-    let program = processes::of_job(ada).into_iter().find(|pid| uid_of(*pid) == Some(ADA.uid)).unwrap();
+    let program = processes::of_job(ada).into_iter().find(|pid| uid_of(*pid) == Some(people.uid(ADA))).unwrap();
     processes::signal(program, rustix::process::Signal::KILL);
     people.until_says(ADA, ada, "from 1");
-    assert!(files_below(&folder).iter().all(|(_, uid)| *uid == ADA.uid));
+    assert!(files_below(&folder).iter().all(|(_, uid)| *uid == people.uid(ADA)));
     end(&people, ADA, ada);
-    eventually("nothing of theirs runs", || [ADA, BOB].iter().all(|person| processes_of(*person).is_empty()));
+    eventually("nothing of theirs runs", || [ADA, BOB].iter().all(|person| people.processes_of(*person).is_empty()));
     people.testbed.leaves_nothing();
 }
 
@@ -170,13 +178,18 @@ fn an_agent_of_root_s_runs_a_job_as_its_submitter_as_a_spare_account_or_not_at_a
     let ada = people.submit(ADA, STEADY);
     let folder = people.folder(ADA);
     let said = people.until_says(ADA, ada, "from 0");
-    let expected = format!("uid 61001 groups 61001,61044 new privileges 1 home {}\nfrom 0\n", folder.display());
+    let expected = format!(
+        "uid {0} groups {0},{1} new privileges 1 home {2}\nfrom 0\n",
+        people.uid(ADA),
+        people.group_of_ada(),
+        folder.display()
+    );
     assert_eq!(said, expected);
     eventually("it has saved", || has_saved(&people, ADA, ada));
     let node = people.node();
     let mine: Vec<_> = files_below(&node.join("jobs"));
     assert!(mine.iter().any(|(path, _)| path.to_string_lossy().ends_with(".log")), "{mine:?}");
-    assert!(mine.iter().all(|(_, uid)| *uid == ADA.uid), "{mine:?}");
+    assert!(mine.iter().all(|(_, uid)| *uid == people.uid(ADA)), "{mine:?}");
     let keys = ["node.key", "joined.json", "leases", "jobs"].map(|name| node.join(name));
     let of_leases = files_below(&node.join("leases")).into_iter().map(|(path, _)| path);
     let secrets: Vec<String> =
@@ -187,17 +200,12 @@ fn an_agent_of_root_s_runs_a_job_as_its_submitter_as_a_spare_account_or_not_at_a
 
     // Whom the machine does not know, and root, run nothing there; the job says why.
     for (id, says) in [
-        (people.submit(CAROL, "run: id -u\n"), "node lab-1 has no account `carol`"),
-        (people.testbed.submit("run: id -u\n"), "lab-1 runs nothing as root"),
+        (people.submit(CAROL, "run: id -u\n"), "has no account `carol`: its operator adds one, or says --run-as"),
+        (people.testbed.submit("run: id -u\n"), "runs nothing as root: submit it as yourself"),
     ] {
         people.testbed.until(id, &["failed"]);
         let why = people.testbed.run(&["explain", &id.to_string()]).ends_with(0).out;
-        // The first time it serves it does not know its own name yet.
-        assert!(
-            why.contains(says)
-                || why.contains(&says.replace("node lab-1", "this machine").replace("lab-1", "this machine")),
-            "{why}"
-        );
+        assert!(why.contains(says), "{why}");
     }
     // Its operator chooses an account for them; what runs goes on.
     people.stop_agent();
@@ -208,13 +216,17 @@ fn an_agent_of_root_s_runs_a_job_as_its_submitter_as_a_spare_account_or_not_at_a
     assert!(refused.err.contains("--run-as: no account of this machine: nobody-there"), "{refused:?}");
     people.start_agent(port, &["--run-as", SPARE.name]);
     eventually("it is back", || is_ready(&people));
+    // They are another user there, so the folder that their jobs run in is open to others.
+    std::fs::set_permissions(people.folder(CAROL), PermissionsExt::from_mode(0o755)).unwrap();
     let carol = people.submit(CAROL, "run: echo as $(id -un)\n");
     people.testbed.until(carol, &["succeeded"]);
     assert_eq!(people.logs(CAROL, carol), "as spare\n");
     assert_eq!(people.testbed.job(ada)["state"], "running");
     end(&people, ADA, ada);
     eventually("nothing of theirs is left", || files_below(&node.join("jobs")).is_empty());
-    eventually("nothing of theirs runs", || [ADA, BOB, SPARE].iter().all(|person| processes_of(*person).is_empty()));
+    eventually("nothing of theirs runs", || {
+        [ADA, BOB, SPARE].iter().all(|person| people.processes_of(*person).is_empty())
+    });
     people.testbed.leaves_nothing();
 }
 
@@ -305,8 +317,9 @@ fn links_pipes_and_files_of_others_give_nothing_away_and_a_restore_writes_nothin
     reads_nothing("after a restore");
     assert_eq!(std::fs::read_to_string(outside.join("n")).unwrap(), "not bob's");
     assert_eq!(files_below(&outside), [(outside.join("n"), 0)]);
-    people.run(BOB, &["cancel", &id.to_string()]).ends_with(0);
-    eventually("nothing of his runs", || processes_of(BOB).is_empty());
+    let why = people.testbed.until(id, &["failed"]).to_string() + &people.run(BOB, &["explain", &id.to_string()]).out;
+    assert!(why.contains("cannot be restored") || why.contains("link"), "{why}");
+    eventually("nothing of his runs", || people.processes_of(BOB).is_empty());
     people.testbed.leaves_nothing();
     assert_eq!(std::fs::read_to_string(&of_ada).unwrap(), "secret-of-ada");
 }
@@ -363,9 +376,9 @@ fn a_program_is_kept_to_the_cores_and_the_memory_that_it_asked_for_and_ended_wha
     people.write(BOB, "spread.py", SPREADING);
     let bomb = people.submit(BOB, &format!("run: {PYTHON} spread.py\n"));
     people.until_says(BOB, bomb, "spread");
-    assert!(processes_of(BOB).len() > 30, "{}", processes_of(BOB).len());
+    assert!(people.processes_of(BOB).len() > 30, "{}", people.processes_of(BOB).len());
     people.run(BOB, &["cancel", &bomb.to_string()]).ends_with(0);
-    eventually("nothing of his runs", || processes_of(BOB).is_empty());
+    eventually("nothing of his runs", || people.processes_of(BOB).is_empty());
     people.testbed.leaves_nothing();
     assert!(files_below(&people.testbed.home.join("leases")).is_empty());
 }
