@@ -126,6 +126,7 @@ impl People {
         let join = [env!("CARGO_BIN_EXE_windfall"), "agent", "join", &server, "--state", &state];
         let mut agent = self.with_accounts("node", &[&join, args].concat());
         let log = std::fs::File::options().create(true).append(true).open(self.root().join("agent.log")).unwrap();
+        agent.env_remove("WINDFALL_HOME");
         self.agents.push(agent.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap());
     }
 

@@ -2,6 +2,8 @@
 
 mod contact;
 mod daemon;
+#[cfg(test)]
+mod fuzz;
 mod hub;
 mod joined;
 mod orders;
