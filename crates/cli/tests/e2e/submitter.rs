@@ -382,3 +382,85 @@ fn a_program_is_kept_to_the_cores_and_the_memory_that_it_asked_for_and_ended_wha
     people.testbed.leaves_nothing();
     assert!(files_below(&people.testbed.home.join("leases")).is_empty());
 }
+
+/// What may be asked by whom: everybody, the job's owner, whoever may submit, or who runs the server.
+const ROUTES: [(&str, &str, &str); 22] = [
+    ("GET", "/v1/hello", "all"),
+    ("POST", "/v1/shutdown", "operator"),
+    ("POST", "/v1/interrupt", "operator"),
+    ("GET", "/v1/ledger", "all"),
+    ("GET", "/v1/nodes", "all"),
+    ("POST", "/v1/nodes/{name}/token", "operator"),
+    ("POST", "/v1/nodes/{name}/drain", "operator"),
+    ("POST", "/v1/nodes/{name}/resume", "operator"),
+    ("POST", "/v1/nodes/{name}/remove", "operator"),
+    ("GET", "/v1/jobs", "all"),
+    ("POST", "/v1/jobs", "submitter"),
+    ("GET", "/v1/jobs/{id}", "all"),
+    ("GET", "/v1/jobs/{id}/spec", "owner"),
+    ("POST", "/v1/jobs/{id}/cancel", "owner"),
+    ("POST", "/v1/jobs/{id}/budget", "owner"),
+    ("GET", "/v1/jobs/{id}/explain", "owner"),
+    ("GET", "/v1/jobs/{id}/stints", "owner"),
+    ("GET", "/v1/jobs/{id}/outputs", "owner"),
+    ("GET", "/v1/folders/{name}", "operator"),
+    ("GET", "/v1/jobs/{id}/watch", "all"),
+    ("GET", "/v1/jobs/{id}/logs", "owner"),
+    ("DELETE", "/v1/jobs/{id}", "nobody"),
+];
+
+/// The first line of the answer to each question, which is a method and a path.
+const ASKING: &str = r#"
+import json, socket, sys
+for method, path in json.loads(sys.argv[2]):
+    stream = socket.socket(socket.AF_UNIX); stream.settimeout(60); stream.connect(sys.argv[1])
+    body = b'{"budget_nanousd":null}'
+    head = f"{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n"
+    stream.sendall(head.encode() + f"content-length: {len(body)}\r\n\r\n".encode() + body)
+    print(stream.recv(4096).split(b" ")[1].decode(), method, path, flush=True)
+"#;
+
+#[test]
+fn whatever_can_be_asked_is_refused_to_whoever_has_no_part_in_it() {
+    if !is_root("whatever_can_be_asked_is_refused_to_whoever_has_no_part_in_it") {
+        return;
+    }
+    // Every route of the server is in the table.
+    let api = Path::new(env!("CARGO_MANIFEST_DIR")).join("../server/src/api.rs");
+    let api = std::fs::read_to_string(api).unwrap();
+    let routes = api.lines().filter_map(|line| line.trim().strip_prefix(".route(\"")?.split_once("\", "));
+    let routes: Vec<(&str, &str)> = routes.collect();
+    assert!(routes.len() > 15, "{routes:?}");
+    for (path, handlers) in routes {
+        for (method, word) in [("GET", "get("), ("POST", "post("), ("PUT", "put("), ("DELETE", "delete(")] {
+            let is_known = ROUTES.iter().any(|known| (known.0, known.1) == (method, path));
+            assert!(!handlers.contains(word) || is_known, "who may {method} {path}?");
+        }
+    }
+    let mut people = People::new();
+    people.up(&["--local", "--listen", &format!("127.0.0.1:{}", free_port()), "--accelerators", "H200:2"]);
+    let ada = people.submit(ADA, STEADY);
+    people.until_says(ADA, ada, "from 0");
+    let asked: Vec<[String; 2]> = ROUTES
+        .iter()
+        .map(|(method, path, _)| [(*method).to_owned(), path.replace("{id}", &ada.to_string()).replace("{name}", "x")])
+        .collect();
+    let asked = serde_json::to_string(&asked).unwrap();
+    people.write(BOB, "asking.py", ASKING);
+    let socket = people.testbed.home.join("server.sock").display().to_string();
+    let said = people.testbed.finish(people.command(BOB, PYTHON, &["asking.py", &socket, &asked])).ends_with(0);
+    let answers: Vec<&str> = said.out.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(answers.len(), ROUTES.len(), "{said:?}");
+    for ((method, path, who), answer) in ROUTES.iter().zip(answers) {
+        match *who {
+            "all" => assert_eq!(answer, "200", "{method} {path}"),
+            // He may, but this is no submission.
+            "submitter" => assert_eq!(answer, "422", "{method} {path}"),
+            "nobody" => assert_eq!(answer, "405", "{method} {path}"),
+            _ => assert_eq!(answer, "403", "{method} {path}"),
+        }
+    }
+    assert_eq!(people.testbed.job(ada)["state"], "running");
+    end(&people, ADA, ada);
+    people.testbed.leaves_nothing();
+}

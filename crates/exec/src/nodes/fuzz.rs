@@ -77,7 +77,10 @@ fn messages() -> Vec<Message> {
         Message::of(&hello(Purpose::Serve { joins: None, inventory: inventory.clone() })),
         Message::of(&hello(Purpose::Serve { joins, inventory })),
         Message::of(&hello(Purpose::Store(store))),
-        Message { body: vec![7; 100], ..Message::of(&serde_json::json!({ "ask": { "number": 1, "head": output.head } })) },
+        Message {
+            body: vec![7; 100],
+            ..Message::of(&serde_json::json!({ "ask": { "number": 1, "head": output.head } }))
+        },
         Message::of(&serde_json::json!({ "answer": { "number": 3, "answer": { "Ok": null } } })),
     ]
 }
