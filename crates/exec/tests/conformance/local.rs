@@ -5,6 +5,7 @@ use crate::stage::Stage;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
@@ -14,8 +15,8 @@ use tokio::runtime::Runtime;
 use windfall_core::pool::Health;
 use windfall_core::{LeaseId, Market, NanoUsd, Offer, OfferId, Span, StintId, Time, Want, WorkloadId};
 use windfall_exec::{
-    Accelerator, AgentLink, Engine, EngineServer, Hub, InStore, Interrupt, Inventory, JobsOfNodes, LocalLink, Machines,
-    NodeSettings, NodeStream, RemoteEngine, Replay, Simulated, Stated, WorldClock, serve_node,
+    Accelerator, Accounts, AgentLink, Engine, EngineServer, Hub, InStore, Interrupt, Inventory, JobsOfNodes, LocalLink,
+    Machines, NodeSettings, NodeStream, RemoteEngine, Replay, Simulated, Stated, WorldClock, serve_node,
 };
 
 /// The engine is in this process.
@@ -71,7 +72,9 @@ fn program() -> PathBuf {
         // What cargo says of this test's own package would make build scripts run again, and all that depends on them.
         let of_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
         let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-        names.filter(|name| of_package(name)).for_each(|name| drop(build.env_remove(name)));
+        names.filter(|name| of_package(name)).for_each(|name| {
+            build.env_remove(name);
+        });
         assert!(build.status().unwrap().success(), "the agent's binary cannot be built");
         target.join("windfall")
     };
@@ -132,7 +135,10 @@ impl<const KIND: u8> LocalStage<KIND> {
             name: None,
             accelerators: vec![Stated { model: "H200".to_owned(), count }],
             program: program(),
+            accounts: Accounts { allow_root: true, ..Accounts::default() },
         };
+        // Whoever is root keeps agents where others could pass through to theirs.
+        std::fs::set_permissions(self.dir.path(), PermissionsExt::from_mode(0o711)).unwrap();
         let runtime = Runtime::new().unwrap();
         runtime.spawn(async {
             let ended = serve_node(settings, |_, _| ()).await;
@@ -287,7 +293,9 @@ impl<const KIND: u8> Stage for LocalStage<KIND> {
         let offers = self.wait_for(self.engine().offers()).unwrap();
         // Of a machine, enough accelerators to tell them apart.
         let usual = |offer: &Offer| offer.market == Market::Spot || offer.accelerators == 3;
-        Want::of(WorkloadId(1), offers.into_iter().find(usual).unwrap().id, 1)
+        let want = Want::of(WorkloadId(1), offers.into_iter().find(usual).unwrap().id, 1);
+        // As root a node runs what root has submitted; others do not look at it.
+        Want { owner: "root".to_owned(), ..want }
     }
 
     fn other(&self) -> (OfferId, u32) {
