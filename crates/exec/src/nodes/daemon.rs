@@ -5,7 +5,7 @@ use super::contact::{ContactFile, since_boot};
 use super::hub::{BEAT, SILENT};
 use super::joined::{Joined, note_clock, wall_clock_ms};
 use super::orders::{self, Place};
-use super::output::Outputs;
+use super::output::{self, Outputs};
 use super::protocol::{
     Beat, Heard, Hello, InStore, Joins, LeaseOrder, MOST_HELLO, NotWelcome, OnNode, PROTOCOL, Purpose, ToNode,
     ToServer, Welcome,
@@ -405,7 +405,7 @@ impl Daemon {
         let needed: BTreeSet<WorkloadId> = folders.iter().flat_map(|folder| orders::noted(folder)).collect();
         for folder in std::fs::read_dir(orders::jobs(&self.state)).into_iter().flatten().flatten() {
             let name = folder.file_name().to_string_lossy().into_owned();
-            let is_needed = orders::job_of(&name).is_some_and(|job| needed.contains(&job));
+            let is_needed = output::job_of(&name).is_some_and(|job| needed.contains(&job));
             if !is_needed && !has_unsaved(&folder.path()) {
                 let _ = std::fs::remove_dir_all(folder.path());
             }
@@ -436,7 +436,7 @@ impl Daemon {
                 }
                 orders::note(&folder.path, order.stint.workload)?;
                 let order = orders::carried_out_in(&place, (**order).clone(), &orders::of_machine(account));
-                &AgentRequest::Start(Box::new(orders::judged(order, &marks)))
+                &AgentRequest::Start(Box::new(orders::judged(order, &marks.owner, marks.runs_as.as_ref())))
             }
             other => other,
         };

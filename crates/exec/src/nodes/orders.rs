@@ -2,8 +2,7 @@
 
 use super::output;
 use super::protocol::{InStore, StorePart};
-use crate::accounts::Account;
-use crate::local::Marks;
+use crate::accounts::{Account, RunsAs};
 use crate::owned;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,11 +19,6 @@ const OF_MACHINE: [&str; 6] = ["PATH", "HOME", "USER", "LANG", "SHELL", "TZ"];
 pub(super) fn job_folder(state: &Path, workload: WorkloadId, uid: Option<u32>) -> PathBuf {
     let number = workload.0;
     jobs(state).join(uid.map_or(number.to_string(), |uid| format!("{number}-{uid}")))
-}
-
-/// The job that a folder is of, by its name.
-pub(super) fn job_of(folder: &str) -> Option<WorkloadId> {
-    folder.split('-').next()?.parse().ok().map(WorkloadId)
 }
 
 /// The folder of those folders.
@@ -148,9 +142,9 @@ pub(super) fn of_machine(account: Option<&Account>) -> BTreeMap<String, String> 
 }
 
 /// The order as a lease may carry it out: refused where it is somebody else's, or where nothing of its owner's may run.
-pub(crate) fn judged(order: StartOrder, marks: &Marks) -> StartOrder {
-    let Some(runs_as) = &marks.runs_as else { return order };
-    let other = || (order.owner != marks.owner).then(|| "its machine is another person's".to_owned());
+pub(crate) fn judged(order: StartOrder, owner: &str, runs_as: Option<&RunsAs>) -> StartOrder {
+    let Some(runs_as) = runs_as else { return order };
+    let other = || (order.owner != owner).then(|| "its machine is another person's".to_owned());
     let refused = runs_as.refused.clone().or_else(other);
     StartOrder { refused, ..order }
 }
@@ -158,7 +152,6 @@ pub(crate) fn judged(order: StartOrder, marks: &Marks) -> StartOrder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::accounts::RunsAs;
     use windfall_core::CheckpointId;
 
     #[test]
@@ -229,8 +222,8 @@ mod tests {
         };
         let [one, two] = [1_001, 1_002].map(|uid| Place::on_node(Path::new("/node"), &order, Some(uid)));
         assert!(one.job != two.job && one.folders != two.folders);
-        assert_eq!(one.job.file_name().and_then(|name| job_of(name.to_str()?)), Some(WorkloadId(7)));
-        assert_eq!((job_of("7"), job_of("x-7"), job_of("")), (Some(WorkloadId(7)), None, None));
+        assert_eq!(one.job.file_name().and_then(|name| output::job_of(name.to_str()?)), Some(WorkloadId(7)));
+        assert_eq!((output::job_of("7"), output::job_of("x-7"), output::job_of("")), (Some(WorkloadId(7)), None, None));
         // On the server's own computer only what is in its state directory is its alone.
         let here = Place { servers: PathBuf::from("/srv"), ..one };
         let store = |address: &str| here.store(address.to_owned(), order.stint, StorePart::Checkpoints);
@@ -244,21 +237,17 @@ mod tests {
     #[test]
     fn a_lease_runs_what_its_owner_submitted_and_nothing_else() {
         let account = crate::accounts::look_up("daemon").expect("every machine has one");
-        let marks = |refused: Option<&str>| Marks {
-            owner: "ada".to_owned(),
-            runs_as: Some(RunsAs { account: account.clone(), refused: refused.map(str::to_owned) }),
-            ..Marks::default()
-        };
+        let runs_as = |refused: Option<&str>| RunsAs { account: account.clone(), refused: refused.map(str::to_owned) };
         let order = |owner: &str| StartOrder {
             owner: owner.to_owned(),
             ..StartOrder::of(StintId::of_job(WorkloadId(7), 2), 0, 1)
         };
-        let refused = |owner: &str, marks: &Marks| judged(order(owner), marks).refused;
-        assert_eq!(refused("ada", &marks(None)), None);
-        assert!(refused("bob", &marks(None)).is_some_and(|why| why.contains("another person")));
-        assert!(refused("", &marks(None)).is_some());
-        assert_eq!(refused("ada", &marks(Some("no account"))).as_deref(), Some("no account"));
+        let refused = |owner: &str, of: &RunsAs| judged(order(owner), "ada", Some(of)).refused;
+        assert_eq!(refused("ada", &runs_as(None)), None);
+        assert!(refused("bob", &runs_as(None)).is_some_and(|why| why.contains("another person")));
+        assert!(refused("", &runs_as(None)).is_some());
+        assert_eq!(refused("ada", &runs_as(Some("no account"))).as_deref(), Some("no account"));
         // Where all is run as whoever serves, nobody is told apart.
-        assert_eq!(refused("bob", &Marks::default()), None);
+        assert_eq!(judged(order("bob"), "ada", None).refused, None);
     }
 }

@@ -1,7 +1,6 @@
 //! What programs on a node print, on its way to the server: a file there, and a copy of it here that has the same bytes at
 //! the same places. What its agent has cut out of a long output is not sent.
 
-use super::orders::job_of;
 use super::protocol::ToServer;
 use crate::net::{Message, Peer};
 use crate::owned;
@@ -38,6 +37,11 @@ fn worker_of(name: &str) -> Option<(StintId, u32)> {
     let &[workload, member, epoch, rank] = numbers.as_slice() else { return None };
     let stint = StintId { workload: WorkloadId(workload), member: u32::try_from(member).ok()?, epoch };
     Some((stint, u32::try_from(rank).ok()?))
+}
+
+/// The job that a folder is of, by its name.
+pub(super) fn job_of(folder: &str) -> Option<WorkloadId> {
+    folder.split('-').next()?.parse().ok().map(WorkloadId)
 }
 
 /// Writes a piece of an output into the server's copy, and gives the length of that.
