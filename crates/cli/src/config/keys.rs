@@ -170,7 +170,7 @@ pub(crate) static SECTIONS: &[Section] = &[
                 "run_as",
                 Kind::Account,
                 "\"windfall\"",
-                "nobody",
+                "none",
                 "The account that runs what people have submitted whom this machine does not know.",
             ),
         ],
