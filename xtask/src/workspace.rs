@@ -17,7 +17,7 @@ pub fn cargo(args: &[&str]) -> Command {
     // and minutes of dependencies be built again, each time somebody changes between `cargo xtask` and cargo itself.
     let of_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    names.filter(|name| of_package(name)).for_each(|name| drop(command.env_remove(name)));
+    names.filter(|name| of_package(name)).for_each(|name| _ = command.env_remove(name));
     command
 }
 

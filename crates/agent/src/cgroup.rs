@@ -7,6 +7,7 @@ use crate::processes;
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,14 +22,17 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// its usual directory.
 const SEARCHED: usize = 20_000;
 
+/// The group for those who were in the group of leases before those had to be kept to something.
+pub(crate) const BESIDE: &str = "windfall-beside";
+
 /// One mounted hierarchy of groups.
-struct Hierarchy {
+pub(crate) struct Hierarchy {
     mount: PathBuf,
     /// The group of this process in it.
-    own: PathBuf,
+    pub own: PathBuf,
 }
 
-fn name(lease: &str) -> String {
+pub(crate) fn name(lease: &str) -> String {
     format!("windfall-{lease}")
 }
 
@@ -48,6 +52,10 @@ pub fn can_be_made() -> bool {
 
 /// Moves this process into a group of its own. False where none can be made.
 pub(crate) fn join(lease: &str) -> bool {
+    let is_in = |hierarchy: &Hierarchy| hierarchy.own.ends_with(name(lease));
+    if hierarchies().iter().any(is_in) {
+        return true;
+    }
     let joined = hierarchies().into_iter().find(|hierarchy| join_in(&hierarchy.own.join(name(lease))));
     if let Some(hierarchy) = &joined {
         remove_empty(&hierarchy.own);
@@ -55,10 +63,19 @@ pub(crate) fn join(lease: &str) -> bool {
     joined.is_some()
 }
 
-fn join_in(group: &Path) -> bool {
+/// Makes a group, if it is not there. Whoever runs in it may see what it is kept to, whatever this process's umask is.
+pub(crate) fn make(group: &Path) -> bool {
+    let is_new = std::fs::create_dir(group).is_ok();
+    if is_new {
+        let _ = std::fs::set_permissions(group, PermissionsExt::from_mode(0o755));
+    }
+    is_new || group.is_dir()
+}
+
+pub(crate) fn join_in(group: &Path) -> bool {
     let pid = std::process::id().to_string();
     for _ in 0..JOINS {
-        if std::fs::create_dir(group).is_err() && !group.is_dir() {
+        if !make(group) {
             return false;
         }
         match std::fs::write(group.join("cgroup.procs"), &pid) {
@@ -141,29 +158,46 @@ pub(crate) fn enter(group: &Path) {
 pub(crate) fn end(lease: &str) -> io::Result<()> {
     for group in hierarchies().iter().flat_map(|hierarchy| find(hierarchy, &name(lease))) {
         kill_all(&group)?;
-        for _ in 0..REMOVALS {
-            remove(&group);
-            if !group.exists() {
-                break;
-            }
-            // A process that was killed keeps its group for a moment.
-            std::thread::sleep(PAUSE);
-        }
+        remove_patiently(&group);
     }
     Ok(())
 }
 
+/// Removes the groups of that name, in which nobody runs any more.
+pub(crate) fn remove_all(hierarchy: &Hierarchy, name: &str) {
+    let usual = hierarchy.own.join(name);
+    if usual.is_dir() {
+        remove_patiently(&usual);
+    }
+}
+
+fn remove_patiently(group: &Path) {
+    for _ in 0..REMOVALS {
+        remove(group);
+        if !group.exists() {
+            break;
+        }
+        // A process that was killed keeps its group for a moment.
+        std::thread::sleep(PAUSE);
+    }
+}
+
 fn kill_all(group: &Path) -> io::Result<()> {
+    // In version 1 nobody forks any more while the group is frozen, and who is killed dies when it thaws.
+    let freezer = group.join("freezer.state");
+    let freeze = |state: &str| drop(freezer.exists().then(|| std::fs::write(&freezer, state)));
     for _ in 0..ROUNDS {
         // All at once, where the kernel can.
         let _ = std::fs::write(group.join("cgroup.kill"), "1");
+        freeze("FROZEN");
         let left = members(group);
-        if left.is_empty() {
-            return Ok(());
-        }
         // Stopped first, so that no process sees another one die and acts on it.
         processes::signal_all(&left, Signal::STOP);
         processes::signal_all(&left, Signal::KILL);
+        freeze("THAWED");
+        if left.is_empty() {
+            return Ok(());
+        }
         std::thread::sleep(PAUSE);
     }
     Err(io::Error::other(format!("processes do not end: {:?}", members(group))))
@@ -205,32 +239,33 @@ fn find(hierarchy: &Hierarchy, name: &str) -> Vec<PathBuf> {
 
 /// The hierarchies to use, the best first.
 fn hierarchies() -> Vec<Hierarchy> {
-    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    read_hierarchies(&mounts, &own)
+    ["", "freezer", "pids"].into_iter().filter_map(of_controller).collect()
 }
 
-fn read_hierarchies(mounts: &str, own: &str) -> Vec<Hierarchy> {
-    let mounted = |kind: &str, option: Option<&str>| {
-        mounts.lines().find_map(|line| {
-            let mut words = line.split(' ').skip(1);
-            let (mount, found, options) = (words.next()?, words.next()?, words.next()?);
-            let with = option.is_none_or(|option| options.split(',').any(|word| word == option));
-            (found == kind && with).then(|| PathBuf::from(mount))
-        })
-    };
-    let own = |controller: &str| {
-        own.lines().find_map(|line| {
-            let mut words = line.splitn(3, ':').skip(1);
-            let (controllers, path) = (words.next()?, words.next()?);
-            let path = path.strip_prefix('/').filter(|path| !path.starts_with(".."))?;
-            controllers.split(',').any(|word| word == controller).then(|| path.to_owned())
-        })
-    };
-    let version_2 = mounted("cgroup2", None).zip(own(""));
-    let version_1 = ["freezer", "pids"].map(|name| mounted("cgroup", Some(name)).zip(own(name)));
-    let found = [version_2].into_iter().chain(version_1).flatten();
-    found.map(|(mount, path)| Hierarchy { own: mount.join(path), mount }).collect()
+/// The hierarchy of a controller in version 1, or that of version 2, whose name is empty.
+pub(crate) fn of_controller(controller: &str) -> Option<Hierarchy> {
+    let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
+    read_hierarchy(&read("/proc/self/mounts"), &read("/proc/self/cgroup"), controller)
+}
+
+fn read_hierarchy(mounts: &str, own: &str, controller: &str) -> Option<Hierarchy> {
+    let kind = if controller.is_empty() { "cgroup2" } else { "cgroup" };
+    let mount = mounts.lines().find_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        let (mount, found, options) = (words.next()?, words.next()?, words.next()?);
+        let with = controller.is_empty() || options.split(',').any(|word| word == controller);
+        (found == kind && with).then(|| PathBuf::from(mount))
+    })?;
+    let path = own.lines().find_map(|line| {
+        let mut words = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (words.next()?, words.next()?);
+        let path = path.strip_prefix('/').filter(|path| !path.starts_with(".."))?;
+        controllers.split(',').any(|word| word == controller).then(|| path.to_owned())
+    })?;
+    // Those who moved aside belong where they were.
+    let path = Path::new(&path);
+    let path = if path.ends_with(BESIDE) { path.parent().unwrap_or(path) } else { path };
+    Some(Hierarchy { own: mount.join(path), mount })
 }
 
 #[cfg(test)]
@@ -242,9 +277,13 @@ mod tests {
         let mounts = "cgroup /c/pids cgroup rw,pids 0 0\ncgroup /c/freezer cgroup rw,freezer 0 0\n\
                       cgroup2 /c/unified cgroup2 rw 0 0\n";
         let own = "9:name=systemd:/\n8:pids:/../other\n6:freezer:/a/b\n0::/user.slice\n";
-        let found: Vec<_> = read_hierarchies(mounts, own).into_iter().map(|found| found.own).collect();
-        assert_eq!(found, [PathBuf::from("/c/unified/user.slice"), PathBuf::from("/c/freezer/a/b")]);
-        assert!(read_hierarchies("", own).is_empty());
+        let found = |controller: &str| read_hierarchy(mounts, own, controller).map(|found| found.own);
+        assert_eq!(found("").as_deref(), Some(Path::new("/c/unified/user.slice")));
+        assert_eq!(found("freezer").as_deref(), Some(Path::new("/c/freezer/a/b")));
+        assert_eq!(["pids", "memory", "systemd"].map(found), [None, None, None]);
+        assert!(read_hierarchy("", own, "").is_none());
+        let aside = read_hierarchy(mounts, "0::/user.slice/windfall-beside\n", "").expect("found");
+        assert_eq!(aside.own, Path::new("/c/unified/user.slice"), "who moved aside belongs where it was");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The guard, and how the three processes of a lease come to be. Each step is a process of its own that
 //! sets itself up and then goes on, because that needs no code between fork and exec.
 
-use crate::{AgentError, cgroup, processes};
+use crate::{Account, AgentError, Limits, cgroup, limits, processes};
 use rustix::process::{
     Pid, Signal, WaitOptions, getppid, set_child_subreaper, set_parent_process_death_signal, setsid, wait,
 };
@@ -11,6 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use windfall_core::worker::MEMORY;
 
 /// Carries the submitting terminal's umask, in octal, to the program's start.
 pub const UMASK: &str = "WINDFALL_UMASK";
@@ -21,8 +22,21 @@ pub(crate) const GROUP: &str = "WINDFALL_GROUP";
 /// The running binary, also after its file was replaced by a newer build.
 const SELF: &str = "/proc/self/exe";
 
-/// Starts guard and agent in a lease's folder and returns when the agent listens.
-pub fn launch(dir: &Path) -> Result<(), AgentError> {
+/// Starts guard and agent in a lease's folder and returns when the agent listens. With an account, which root alone can
+/// give, nothing of the folder is touched before this process has become that.
+pub fn launch(dir: &Path, account: Option<&Account>, limits: Limits) -> Result<(), AgentError> {
+    let mut has_memory = false;
+    if let Ok(lease) = std::env::var("WINDFALL_LEASE") {
+        // Where no group can be made, what the lease's processes carry in their environment tells them apart.
+        let _ = cgroup::join(&lease);
+        has_memory = limits.apply(&lease).memory;
+    }
+    if has_memory {
+        limits::spare_keepers();
+    }
+    if let Some(account) = account {
+        account.assume()?;
+    }
     if answers(dir) {
         return Ok(());
     }
@@ -36,6 +50,8 @@ pub fn launch(dir: &Path) -> Result<(), AgentError> {
         .stdin(Stdio::null())
         .stdout(log)
         .stderr(err)
+        .env_remove(MEMORY)
+        .envs(has_memory.then(|| (MEMORY, limits.memory_bytes.to_string())))
         .spawn()
         .map_err(AgentError::new("the guard cannot be started"))?;
     let until = Instant::now() + Duration::from_secs(25);
@@ -70,10 +86,6 @@ pub fn guard(dir: &Path) -> Result<(), AgentError> {
     let lock = lock.map_err(AgentError::new("the lease's lock cannot be opened"))?;
     if lock.try_lock().is_err() {
         return Ok(());
-    }
-    if let Ok(lease) = std::env::var("WINDFALL_LEASE") {
-        // Where no group can be made, what the lease's processes carry in their environment tells them apart.
-        let _ = cgroup::join(&lease);
     }
     let agent = Command::new(SELF).arg0("windfall").args(["agent", "serve"]).arg(dir).stdin(Stdio::null()).spawn();
     let agent = agent.map_err(AgentError::new("the agent cannot be started"))?;
@@ -111,6 +123,7 @@ pub fn exec_worker(command: &[String]) -> AgentError {
     if let Some(group) = std::env::var_os(GROUP) {
         cgroup::enter(Path::new(&group));
     }
+    limits::spare_nothing();
     let error = Command::new(program).args(arguments).env_remove(UMASK).env_remove(GROUP).exec();
     AgentError::new(format!("{program} cannot be run"))(error)
 }

@@ -6,10 +6,12 @@
 //! workload or of several. When any of them is killed, one of the others, or the engine's sweep, ends what
 //! is left.
 
+mod account;
 mod cgroup;
 pub mod checkpoint;
 mod folder;
 mod guard;
+mod limits;
 mod output;
 mod parcels;
 mod patterns;
@@ -20,10 +22,12 @@ mod sweep;
 mod worker;
 mod worker_processes;
 
+pub use account::Account;
 pub use cgroup::can_be_made as control_groups_can_be_made;
 pub use checkpoint::{Access, serve_relay};
 pub use folder::{copy_fresh, foreign_paths};
 pub use guard::{UMASK, exec_worker, guard, launch};
+pub use limits::Limits;
 pub use parcels::{
     IGNORE, NotSent, Packed, digest_of, discard_folders, fetch_outputs, folder_key, has_parcel, outputs_key,
     send_folder,

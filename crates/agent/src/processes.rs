@@ -123,6 +123,13 @@ pub(crate) fn carries(pid: i32, pair: &str) -> bool {
     environ.split(|byte| *byte == 0).any(|found| found == pair.as_bytes())
 }
 
+/// Whose a process is.
+pub(crate) fn user_of(pid: i32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
 /// Whether a process is there and is not a zombie.
 pub(crate) fn is_running(pid: i32) -> bool {
     stat(pid).is_some_and(|stat| !stat.zombie)

@@ -19,6 +19,7 @@ mod e2e {
     mod luggage;
     mod machines;
     mod nodes;
+    mod people;
     mod processes;
     mod programs;
     mod promises;
@@ -27,6 +28,7 @@ mod e2e {
     mod services;
     mod settings;
     mod sharing;
+    mod submitter;
     mod terminals;
     mod testbed;
     mod witness;

@@ -11,6 +11,7 @@ use crate::trouble::Trouble;
 use crate::units::{NanoUsd, Span, Time, Work};
 use crate::want::{Address, LeaseTerms};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// What happened. Engines and agents report states again and again; only news is logged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -221,6 +222,8 @@ pub enum WorkerEnd {
     },
     /// By a signal that we did not send.
     Killed { signal: i32 },
+    /// It, or a process of it, was killed by the kernel because they used more memory than it asked for.
+    OutOfMemory { limit_bytes: u64 },
     /// After we asked it to, whatever code it gave.
     Stopped,
     /// It never ran: its folder, its command or its checkpoint could not be used.
@@ -234,6 +237,38 @@ pub enum WorkerEnd {
         why: String,
     },
 }
+
+impl WorkerEnd {
+    /// The exit code that a shell would give for a program that ended like this.
+    pub fn killed_code(&self) -> i32 {
+        match self {
+            WorkerEnd::Killed { signal } => signal.saturating_add(128),
+            // The kernel kills with SIGKILL.
+            WorkerEnd::OutOfMemory { .. } => 128 + 9,
+            _ => 0,
+        }
+    }
+}
+
+/// What a program did, for people: "the program exited with code 3".
+impl fmt::Display for WorkerEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WorkerEnd::Exited { code } => write!(f, "exited with code {code}"),
+            WorkerEnd::Killed { signal } => write!(f, "was killed by signal {signal}"),
+            WorkerEnd::OutOfMemory { limit_bytes } => {
+                let (gib, mib) = (limit_bytes / GIB, limit_bytes / (GIB >> 10));
+                let limit = if limit_bytes % GIB == 0 { format!("{gib} GiB") } else { format!("{mib} MiB") };
+                write!(f, "was killed because it used more memory than the {limit} it asked for")
+            }
+            WorkerEnd::Stopped => f.write_str("ended after it was told to stop"),
+            WorkerEnd::NeverRan { why } => write!(f, "never ran: {why}"),
+            WorkerEnd::StoreAway { why } => write!(f, "never ran, what it needs to begin is not there: {why}"),
+        }
+    }
+}
+
+const GIB: u64 = 1 << 30;
 
 impl Event {
     /// What it is about.

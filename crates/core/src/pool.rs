@@ -89,6 +89,13 @@ pub struct Shape {
     pub memory_bytes: u64,
 }
 
+impl Shape {
+    /// Whether nobody said anything.
+    pub fn is_unsaid(&self) -> bool {
+        *self == Shape::default()
+    }
+}
+
 /// A machine as its engine shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {

@@ -2,7 +2,7 @@
 //! accident, and every unit is explicit.
 
 use crate::ids::{CheckpointId, WorkloadId};
-use crate::pool::DevicePart;
+use crate::pool::{DevicePart, Shape};
 use crate::units::{NanoUsd, Rate, Span, Time, Work};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -329,6 +329,9 @@ pub struct JobSpec {
     pub least_gang: Option<u32>,
     /// Alternatives; empty means that any offer will do.
     pub resources: Vec<Ask>,
+    /// The most that a worker uses of its machine's cores and memory; zero where nobody said.
+    #[serde(default, skip_serializing_if = "Shape::is_unsaid")]
+    pub host: Shape,
     /// How much there is to do.
     pub work: WorkSpec,
     /// When it must be done.
@@ -410,6 +413,7 @@ impl JobSpec {
             gang: 1,
             least_gang: None,
             resources: Vec::new(),
+            host: Shape::default(),
             work: WorkSpec::default(),
             deadline: None,
             late: Late::default(),

@@ -17,9 +17,13 @@ pub struct Want {
     pub least: u32,
     /// Any of them will do; earlier ones are preferred.
     pub alternatives: Vec<Alternative>,
-    /// What one worker needs of a lease.
+    /// What one worker needs of a lease. Where machines can, it is kept to the cores and the memory in it.
     #[serde(default)]
     pub worker: Shape,
+    /// Who submitted the workload, for machines that run programs as their submitters. Not in the log, which has it with
+    /// the workload: it is filled in for the engine.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub owner: String,
     /// The nodes that the brain chose, one a lease; empty where the engine chooses.
     #[serde(default)]
     pub on: Vec<NodeId>,
@@ -45,6 +49,7 @@ impl Want {
             least: units,
             alternatives: vec![Alternative { offer, max_price: None }],
             worker: Shape::default(),
+            owner: String::new(),
             on: Vec::new(),
             lasts: None,
         }

@@ -22,6 +22,10 @@ pub const DEVICES: &str = "WINDFALL_DEVICES";
 /// Without it the agent goes on whatever becomes of the server.
 pub const CONTACT: &str = "WINDFALL_CONTACT";
 
+/// The variable that tells an agent how many bytes of memory everything on its lease may have together. Without it, or
+/// where the machine could not be told, nothing is kept to any.
+pub const MEMORY: &str = "WINDFALL_MEMORY";
+
 /// When a node last knew that the server had heard it, and how long work may go on without that. A file of two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contact {
@@ -94,6 +98,12 @@ pub struct StartOrder {
     pub stint: StintId,
     /// Its place in the gang.
     pub rank: u32,
+    /// Who submitted it. A lease is one person's: a machine refuses what somebody else submitted.
+    #[serde(default)]
+    pub owner: String,
+    /// Why it must not run here, where its machine says so: its worker ends with that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
     /// The gang's size.
     pub world_size: u32,
     /// Host and port of rank 0.
@@ -156,6 +166,8 @@ impl StartOrder {
         StartOrder {
             stint,
             rank,
+            owner: String::new(),
+            refused: None,
             world_size,
             master: (String::new(), 0),
             command: Vec::new(),

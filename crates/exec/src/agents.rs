@@ -1,12 +1,14 @@
 //! Agents, each by its door: the folder of its socket on this computer, or the node that it runs on.
 
 use crate::nodes::Hub;
+use crate::owned;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use windfall_core::worker::{AgentRequest, AgentView};
 use windfall_core::{Address, LeaseId};
@@ -16,6 +18,9 @@ pub(crate) const SOCKET: &str = "agent.sock";
 
 /// Longer than the agent holds a watch.
 const ANSWER: Duration = Duration::from_secs(15);
+
+/// Longer than any agent's answer.
+const MOST_ANSWER: u64 = 8 << 20;
 
 /// What stands before the name of a node in an address.
 const NODE: &str = "node:";
@@ -78,12 +83,16 @@ impl Doors {
     }
 }
 
-/// One request to the agent of a folder, one answer.
+/// One request to the agent of a folder, one answer. Whoever answers must be who the folder is of: a program can put a link
+/// to another's socket in its agent's place.
 pub(crate) async fn ask(folder: &Path, request: &AgentRequest) -> io::Result<AgentView> {
     let exchange = async {
         // A socket's path is limited to 108 bytes; one through an open folder never reaches that.
         let dir = std::fs::File::open(folder)?;
         let stream = UnixStream::connect(format!("/proc/self/fd/{}/{SOCKET}", dir.as_raw_fd())).await?;
+        if stream.peer_cred()?.uid() != dir.metadata()?.uid() {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another one than its agent answers"));
+        }
         // Very many agents are asked at once, and each for seconds: one descriptor is enough.
         drop(dir);
         let (read, mut write) = stream.into_split();
@@ -91,7 +100,7 @@ pub(crate) async fn ask(folder: &Path, request: &AgentRequest) -> io::Result<Age
         line.push(b'\n');
         write.write_all(&line).await?;
         let mut answer = String::new();
-        BufReader::new(read).read_line(&mut answer).await?;
+        BufReader::new(read.take(MOST_ANSWER)).read_line(&mut answer).await?;
         Ok(serde_json::from_str(&answer)?)
     };
     tokio::time::timeout(ANSWER, exchange).await.map_err(io::Error::other)?
@@ -99,6 +108,5 @@ pub(crate) async fn ask(folder: &Path, request: &AgentRequest) -> io::Result<Age
 
 /// What the agent of a folder wrote down of its workers when one of them saved or ended.
 pub(crate) fn last_view(folder: &Path) -> Option<AgentView> {
-    let text = std::fs::read_to_string(folder.join("view.json")).ok()?;
-    serde_json::from_str(&text).ok()
+    serde_json::from_str(&owned::read(folder, "view.json").ok()?).ok()
 }

@@ -1,6 +1,7 @@
 //! Engines: what turns decisions into machines and programs. An engine makes no choice of its own; what
 //! it is told is complete, and what it answers is a state that can be asked for again.
 
+mod accounts;
 mod agents;
 mod clock;
 mod engine;
@@ -9,9 +10,12 @@ mod local;
 mod machines;
 mod net;
 mod nodes;
+mod owned;
 mod remote;
 mod simulated;
+mod tenants;
 
+pub use accounts::{Account, Accounts, is_plain as is_account_name, look_up};
 pub use agents::is_on_node;
 pub use clock::{ClockFile, WorldClock};
 pub use engine::{
@@ -23,7 +27,9 @@ pub use net::{Fingerprint, JoinToken};
 pub use nodes::{
     DeviceReading, DiskReading, HealthReport, Hub, InStore, JobsOfNodes, JoinedNode, LEVELS, LabelChange, Labels,
     NodeError, NodeRecord, NodeSettings, NodeStanding, NodeStream, NotALabel, NotLabelled, NotWelcome, StorePart,
-    TOKEN_LIVES, is_node_name, serve_node,
+    TOKEN_LIVES, is_node_name, listen_relay, serve_node,
 };
+pub use owned::open as open_owned;
 pub use remote::{EngineServer, RemoteEngine};
 pub use simulated::{Replay, Simulated, SimulatedError};
+pub use tenants::{folder_of_submitter, relay_socket};

@@ -5,6 +5,7 @@ use crate::agents::{Door, Doors};
 use crate::clock::WorldClock;
 use crate::engine::EngineError;
 use crate::nodes::Hub;
+use crate::tenants;
 use async_trait::async_trait;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -227,7 +228,13 @@ impl AgentLink for Arc<LocalLink> {
     }
 
     async fn start(&self, lease: LeaseId, order: &StartOrder) -> Result<(), EngineError> {
-        self.order(lease, &AgentRequest::Start(Box::new(order.clone()))).await
+        let door = self.known().followed.get(&lease).map(|followed| followed.door.clone());
+        let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
+        let order = match &door {
+            Some(Door::Folder(folder)) => tenants::prepared(lease, folder, order).map_err(why)?,
+            _ => order.clone(),
+        };
+        self.order(lease, &AgentRequest::Start(Box::new(order))).await
     }
 
     async fn stop(&self, lease: LeaseId, stint: StintId, rank: u32, grace: Span) -> Result<(), EngineError> {

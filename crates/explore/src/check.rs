@@ -157,7 +157,7 @@ impl WorldRun {
             Outcome::Succeeded => truth.completed,
             Outcome::Failed { code, .. } => truth.ends.iter().any(|end| match end {
                 WorkerEnd::Exited { code: own } => own == code && *code != 0,
-                WorkerEnd::Killed { signal } => 128 + signal == *code,
+                WorkerEnd::Killed { .. } | WorkerEnd::OutOfMemory { .. } => end.killed_code() == *code,
                 WorkerEnd::NeverRan { .. } => *code == 127,
                 WorkerEnd::Stopped | WorkerEnd::StoreAway { .. } => false,
             }),

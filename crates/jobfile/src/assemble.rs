@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::path::Path;
 use windfall_core::ledger::Share;
 use windfall_core::nearest::nearest;
+use windfall_core::pool::Shape;
 use windfall_core::spec::{
     Ask, CheckpointSpec, Fallback, JobSpec, Late, Luggage, MOST_TAGS, Priority, RunSpec, SecretFrom, WorkSpec, WorkUnit,
 };
@@ -47,6 +48,7 @@ impl Assemble<'_, '_> {
             gang: top.count("nodes").map_or(usual.gang, |nodes| nodes as u32),
             least_gang: top.count("least_nodes").map(|nodes| nodes as u32),
             resources,
+            host: top.fields("resources").map(host).unwrap_or_default(),
             work,
             late: match top.text("late") {
                 Some("cheapest") => Late::Cheapest,
@@ -324,6 +326,16 @@ fn asks(fields: &Fields) -> Vec<Ask> {
         _ => None,
     };
     fields.list("accelerators").iter().filter_map(ask).collect()
+}
+
+/// The most that a worker uses of its machine, as far as that is said: `8+` is no limit.
+fn host(fields: &Fields) -> Shape {
+    let exactly = |name: &str, unit: f64| match fields.get(name) {
+        Some(Value::Exactly(amount)) => (amount * unit) as u64,
+        _ => 0,
+    };
+    let (cpu_millis, memory_bytes) = (exactly("cpus", 1_000.0), exactly("memory", (1_u64 << 30) as f64));
+    Shape { cpu_millis, memory_bytes, accelerators: 0 }
 }
 
 fn as_text(value: &Value) -> Option<String> {

@@ -273,8 +273,18 @@ static RESOURCES: &[Key] = &[
         "40+",
         "Memory of each accelerator in GB: those with less are not taken.",
     ),
-    plan("memory", Kind::AtLeast { unit: "GB" }, "200+", "Memory of each worker in GB."),
-    plan("cpus", Kind::AtLeast { unit: "" }, "16+", "Processor cores of each worker."),
+    key(
+        "memory",
+        Kind::AtLeast { unit: "GB" },
+        "200+",
+        "Memory of each worker in GB. On machines with control groups 200 is the most that it gets; 200+ is no limit.",
+    ),
+    key(
+        "cpus",
+        Kind::AtLeast { unit: "" },
+        "16+",
+        "Processor cores of each worker. On machines with control groups 16 is the most that it gets; 16+ is no limit.",
+    ),
 ];
 
 static WORK: &[Key] = &[

@@ -22,6 +22,8 @@ pub(super) enum Value {
     Bytes(u64),
     /// At least so many of a unit.
     Amount(f64),
+    /// So many of a unit, and not more.
+    Exactly(f64),
     Speed(Rate),
     Ask(Ask),
     List(Vec<Value>),
@@ -255,7 +257,10 @@ impl Walk<'_, '_> {
             Kind::Bytes => Value::Bytes(quantity::size(text)?),
             Kind::Speed => Value::Speed(quantity::rate(text)?),
             Kind::Accelerators => Value::Ask(quantity::accelerators(text)?),
-            Kind::AtLeast { unit } => Value::Amount(quantity::at_least(text, unit)?),
+            Kind::AtLeast { unit } => match text.trim_end().ends_with('+') {
+                true => Value::Amount(quantity::at_least(text, unit)?),
+                false => Value::Exactly(quantity::at_least(text, unit)?),
+            },
             Kind::Site => Value::Text(site(text)?),
             Kind::Choice(choices) => Value::Text(choice(text, &choices())?),
             Kind::FallbackStep => Value::Text(fallback_step(text)?),

@@ -35,7 +35,7 @@ impl Wishes {
         let group = |name: &str| top.fields(name).unwrap_or(&empty);
         let (work, resources, data) = (group("work"), group("resources"), group("data"));
         let amount = |fields: &Fields, name: &str| match fields.get(name) {
-            Some(Value::Amount(amount)) => Some(*amount),
+            Some(Value::Amount(amount) | Value::Exactly(amount)) => Some(*amount),
             _ => None,
         };
         let precisions = match top.get("precision") {

@@ -156,7 +156,9 @@ impl Stint {
     pub fn failed(&self) -> Option<i32> {
         match self.view.end {
             Some(WorkerEnd::Exited { code }) if code != 0 => Some(code),
-            Some(WorkerEnd::Killed { signal }) if self.cut.is_none() => Some(128 + signal),
+            Some(ref end @ (WorkerEnd::Killed { .. } | WorkerEnd::OutOfMemory { .. })) if self.cut.is_none() => {
+                Some(end.killed_code())
+            }
             _ => None,
         }
     }

@@ -9,7 +9,7 @@ use crate::notes::{JobNotes, LastingNotes};
 use crate::reader::Reader;
 use crate::refusals::refusal;
 use crate::save_paths::SavePaths;
-use crate::{bill, problem};
+use crate::{bill, problem, submitters};
 use std::collections::BTreeSet;
 use std::path::Path;
 use windfall_core::spec::SecretFrom;
@@ -56,6 +56,11 @@ impl Reader {
             // Of what the job before it left only that is foreign which was foreign to that one.
             Some(from) => self.archive.lasting_notes(from.job, &from.key).await?.foreign,
             None if spec.checkpoint.path.is_none() => Vec::new(),
+            None if submitters::is_guest(&spec.owner) => {
+                let looked =
+                    submitters::files_of(&spec.owner, spec.checkpoint.path.as_deref().unwrap_or_default()).await;
+                looked.map_err(|error| problem(500, "not-prepared", &error.to_string()))?
+            }
             None => {
                 let spec = spec.clone();
                 let looked = tokio::task::spawn_blocking(move || JobNotes::foreign(&spec)).await;

@@ -3,16 +3,17 @@
 mod ledger;
 mod nodes;
 mod said;
+mod submitting;
 #[cfg(test)]
 mod tests;
 
-use crate::api_types::{Accepted, ExplainAnswer, Hello, InterruptRequest, JobAnswer, OutputsAt, Problem, Submission};
+use crate::api_types::{ExplainAnswer, Hello, InterruptRequest, JobAnswer, OutputsAt, Problem, Submission};
 use crate::dispatch::StoreAccess;
 use crate::keeper::{Ask, Asked};
 use crate::principal::{Operator, Principal};
 use crate::probe::Probes;
 use crate::reader::Reader;
-use crate::{logs, probe, problem};
+use crate::{logs, probe, problem, submitters};
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{StatusCode, header};
@@ -60,6 +61,8 @@ pub struct ApiState {
     pub(crate) nodes: Option<Arc<Hub>>,
     /// Owned machines, where the server has any.
     pub(crate) machines: Option<Arc<Machines>>,
+    /// Programs run as whoever submitted them, so everybody of this machine may submit.
+    pub(crate) runs_as_submitters: bool,
 }
 
 impl IntoResponse for Problem {
@@ -84,7 +87,7 @@ pub fn routes(api: ApiState) -> Router {
         .route("/v1/nodes/{name}/drain", post(nodes::drain))
         .route("/v1/nodes/{name}/resume", post(nodes::resume))
         .route("/v1/nodes/{name}/remove", post(nodes::remove))
-        .route("/v1/jobs", get(jobs).post(submit))
+        .route("/v1/jobs", get(jobs).post(submitting::submit))
         .route("/v1/jobs/{id}", get(job))
         .route("/v1/jobs/{id}/spec", get(spec))
         .route("/v1/jobs/{id}/cancel", post(cancel))
@@ -145,8 +148,9 @@ impl ApiState {
         }
     }
 
-    /// Lets a job begin with what an ended one has saved.
-    async fn go_on_from(&self, id: u64, submission: &mut Submission) -> Result<(), Problem> {
+    /// Lets a job begin with what an ended one of the asker's has saved.
+    async fn go_on_from(&self, asker: &Principal, id: u64, submission: &mut Submission) -> Result<(), Problem> {
+        self.owned(asker, id).await?;
         let answer = self.settled(WorkloadId(id)).await?;
         if !answer.job.state.is_over() || answer.bill.is_none() {
             return Err(not_over(&answer.job));
@@ -159,7 +163,10 @@ impl ApiState {
         }
         submission.spec.checkpoint.store = before.checkpoint.store;
         let access = self.store_access(submission, &key);
-        let last = probe::last_epoch(&access).await.map_err(|error| store_refusal(&error))?;
+        let last = match submitters::is_seen_as_owner(&access) {
+            true => submitters::last_epoch(&access).await?,
+            false => probe::last_epoch(&access).await.map_err(|error| store_refusal(&error))?,
+        };
         let JobView { stints, durable, .. } = answer.job;
         if last.is_none() && durable.0 > 0 {
             let text = format!("what job {id} saved is not in its store any more: {}", access.address);
@@ -214,6 +221,7 @@ impl ApiState {
             key: key.to_owned(),
             env: env.map(|(name, value)| (name.clone(), value.clone())).collect(),
             secrets: BTreeMap::new(),
+            owner: submission.spec.owner.clone(),
             saved_before: false,
         }
     }
@@ -261,46 +269,6 @@ async fn interrupt(
     Said(request): Said<InterruptRequest>,
 ) -> Result<(), Problem> {
     api.ask(|reply| Ask::Interrupt(request, reply)).await
-}
-
-/// Checks the checkpoint store before the first lease is paid for, then hands the job over.
-async fn submit(
-    State(api): State<ApiState>,
-    // Programs run as the user of the server: nobody else runs any here.
-    Operator(asker): Operator,
-    Said(mut submission): Said<Submission>,
-) -> Result<Json<Accepted>, Problem> {
-    submission.spec.owner.clone_from(&asker.user);
-    let plain =
-        |key: &str| !key.is_empty() && key.len() <= 64 && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-    if !plain(&submission.key) {
-        return Err(problem(422, "bad-key", "a submission's key is letters, digits and dashes"));
-    }
-    if let Some(id) = submission.continues {
-        api.go_on_from(id, &mut submission).await?;
-    }
-    if let Some(path) = &submission.spec.checkpoint.path
-        && let Some(other) = api.reader.saver_at(path)
-    {
-        api.settled(other).await?;
-    }
-    if submission.spec.checkpoint.store.starts_with("relay:") {
-        // Only servers name such stores, to agents of their own nodes.
-        return Err(problem(422, "checkpoint-store", "checkpoints cannot be kept in a relay"));
-    }
-    let environments = [&submission.env, &submission.spec.run.env];
-    let access = || api.store_access(&submission, &submission.key);
-    let looked = api.probes.check(&submission.spec.checkpoint.store, environments, access).await;
-    looked.map_err(|error| store_refusal(&error))?;
-    let known = api.reader.durable.read(|brain| brain.submitted_as(&submission.key));
-    if let Some(known) = known {
-        return Ok(Json(Accepted { id: known.0, notes: Vec::new() }));
-    }
-    if api.reader.must_knock() {
-        api.ask(|reply| Ask::Knock(submission.key.clone(), reply)).await?;
-    }
-    let prepared = api.reader.prepare(submission).await?;
-    api.ask(|reply| Ask::Submit(Box::new(prepared), reply)).await.map(Json)
 }
 
 #[derive(Deserialize)]

@@ -65,6 +65,8 @@ pub struct StoreAccess {
     pub env: BTreeMap<String, String>,
     /// The job's secrets: without them it cannot begin either.
     pub secrets: BTreeMap<String, SecretFrom>,
+    /// Who named it.
+    pub owner: String,
     /// The job has saved there: a store without its checkpoints is not the one that is waited for.
     pub saved_before: bool,
 }
@@ -88,7 +90,10 @@ pub struct Performed {
 /// Makes an open decision ready; none when it is no longer open or needs nothing.
 pub fn task(brain: &Brain, folders: &dyn JobFolders, open: &Open) -> Option<Task> {
     match &open.decision {
-        Decision::Acquire { want } => Some(Task::Acquire(open.id, want.clone())),
+        Decision::Acquire { want } => {
+            let owner = brain.job(want.workload).map(|job| job.spec.owner.clone()).unwrap_or_default();
+            Some(Task::Acquire(open.id, Want { owner, ..want.clone() }))
+        }
         Decision::Release { group, slots } => {
             let engine = brain.leases_in(*group).next()?.offer.engine().to_owned();
             Some(Task::Release(engine, *group, slots.clone()))

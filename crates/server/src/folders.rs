@@ -73,6 +73,7 @@ impl JobFolders for Folders {
             key: spec.checkpoint_key().to_owned(),
             env: spec.run.env.clone(),
             secrets: spec.run.luggage().secrets.clone(),
+            owner: spec.owner.clone(),
             saved_before: job.progress.checkpoint.is_some()
                 || spec.continues.as_ref().is_some_and(|from| from.durable.0 > 0),
         })
@@ -111,6 +112,8 @@ impl JobFolders for Folders {
         Some(StartOrder {
             stint,
             rank,
+            owner: job.spec.owner.clone(),
+            refused: None,
             world_size: known.size(),
             master: ("127.0.0.1".to_owned(), 0),
             command: job.spec.run.command.clone(),

@@ -3,7 +3,7 @@
 use crate::api_types::Line;
 use std::collections::BTreeMap;
 use windfall_core::english::counted;
-use windfall_core::{Body, Decision, Event, LeaseId, NanoUsd, Reason, Span, Time, WorkerEnd, codec};
+use windfall_core::{Body, Decision, Event, LeaseId, NanoUsd, Reason, Span, Time, codec};
 use windfall_store::{LedgerRow, Row};
 
 /// Lines of a job's history, in order, with what each lease cost. Rows of a newer binary are named but not read.
@@ -89,7 +89,7 @@ fn event_text(event: &Event, submitted_at: Time) -> String {
         },
         Event::WorkerEnded { stint, rank, end, settled } => {
             let more = if *settled { "" } else { "; its last save is on its way" };
-            format!("stint {} rank {rank} {}{more}", stint.epoch, end_text(end))
+            format!("stint {} rank {rank} {}{more}", stint.epoch, end)
         }
         Event::Troubled { trouble: Some(trouble), .. } => format!("trouble: {}", trouble.text),
         Event::Troubled { trouble: None, .. } => "the trouble is over".to_owned(),
@@ -104,16 +104,6 @@ fn event_text(event: &Event, submitted_at: Time) -> String {
             (None, Some(ran)) => format!("checkpoint {checkpoint} is durable, written after {ran} of running"),
             (None, None) => format!("checkpoint {checkpoint} is durable"),
         },
-    }
-}
-
-fn end_text(end: &WorkerEnd) -> String {
-    match end {
-        WorkerEnd::Exited { code } => format!("exited with code {code}"),
-        WorkerEnd::Killed { signal } => format!("was killed by signal {signal}"),
-        WorkerEnd::Stopped => "ended after it was told to stop".to_owned(),
-        WorkerEnd::NeverRan { why } => format!("never ran: {why}"),
-        WorkerEnd::StoreAway { why } => format!("never ran, what it needs to begin is not there: {why}"),
     }
 }
 

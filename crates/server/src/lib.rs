@@ -34,6 +34,7 @@ mod save_paths;
 mod seal;
 mod serve;
 mod snapshots;
+mod submitters;
 
 pub use bound::Bound;
 pub use durable::Durable;
@@ -41,6 +42,7 @@ pub use engine_process::EngineProcess;
 pub use principal::name_of;
 pub use serve::{ServeError, Settings, check_world, live_jobs, serve};
 pub use snapshots::{SnapshotEnd, SnapshotTask};
+pub use submitters::{Look, Seen, look};
 
 use api_types::Problem;
 

@@ -8,6 +8,7 @@ use std::future::Future;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use windfall_exec::{folder_of_submitter, open_owned};
 
 const CHUNK: usize = 64 << 10;
 const LAST_BYTES: u64 = 16 << 10;
@@ -52,7 +53,7 @@ where
 
 impl OutputReader {
     fn read(&mut self) -> Option<Bytes> {
-        let mut file = File::open(crate::folders::output_file(&self.folder, self.epoch, self.rank)).ok()?;
+        let mut file = open(&crate::folders::output_file(&self.folder, self.epoch, self.rank)).ok()?;
         let length = file.metadata().ok()?.len();
         // Shorter than before where the agent could cut its newest part only.
         self.offset = self.offset.min(length);
@@ -67,6 +68,19 @@ impl OutputReader {
     }
 }
 
+/// The folders in which a job's outputs are: its own, and the one in it of whoever it runs as.
+fn places(folder: &Path) -> [PathBuf; 2] {
+    [folder.to_owned(), folder_of_submitter(folder)]
+}
+
+/// Opens an output wherever it is. What a program puts in its place is not followed.
+fn open(file: &Path) -> io::Result<File> {
+    let (folder, name) = file.parent().zip(file.file_name()).ok_or(io::ErrorKind::InvalidInput)?;
+    let name = name.to_string_lossy();
+    let [ours, theirs] = places(folder);
+    open_owned(&ours, &name).or_else(|_| open_owned(&theirs, &name))
+}
+
 /// Where the next bytes after an offset are: an output that grew too long has a hole in the middle, before which a
 /// line says so. None where the file system does not tell, or nothing follows.
 fn stretch(file: &File, offset: u64) -> Option<(u64, u64)> {
@@ -77,7 +91,7 @@ fn stretch(file: &File, offset: u64) -> Option<(u64, u64)> {
 
 /// The last lines of the last stint, of the worker that printed last.
 pub fn last_words(folder: &Path) -> Vec<String> {
-    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let entries = places(folder).into_iter().filter_map(|place| std::fs::read_dir(place).ok()).flatten();
     let files = entries.filter_map(|entry| {
         let entry = entry.ok()?;
         let name = entry.file_name().into_string().ok()?;
@@ -88,7 +102,10 @@ pub fn last_words(folder: &Path) -> Vec<String> {
     let Some((_, _, path, length)) = files.max() else { return Vec::new() };
     let mut text = Vec::new();
     let start = length.saturating_sub(LAST_BYTES);
-    let read = File::open(path).and_then(|mut file| {
+    let place = path.parent().zip(path.file_name());
+    let opened =
+        place.map_or(Err(io::ErrorKind::NotFound.into()), |(place, name)| open_owned(place, &name.to_string_lossy()));
+    let read = opened.and_then(|mut file| {
         file.seek(SeekFrom::Start(start))?;
         file.take(LAST_BYTES).read_to_end(&mut text)
     });
@@ -128,11 +145,12 @@ fn skip_escape(letters: &mut std::iter::Peekable<std::str::Chars<'_>>) {
 
 fn epochs(folder: &Path, rank: u32) -> Vec<u64> {
     let suffix = format!("-{rank}.log");
-    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let entries = places(folder).into_iter().filter_map(|place| std::fs::read_dir(place).ok()).flatten();
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let mut found: Vec<u64> =
         names.filter_map(|name| name.strip_prefix("stint-")?.strip_suffix(&suffix)?.parse().ok()).collect();
     found.sort_unstable();
+    found.dedup();
     found
 }
 

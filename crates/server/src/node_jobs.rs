@@ -4,17 +4,22 @@ use crate::dispatch::JobFolders;
 use crate::durable::Durable;
 use crate::folders::{self, Folders};
 use crate::home::log;
+use crate::submitters;
 use async_trait::async_trait;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use windfall_agent::{Access, outputs_key};
 use windfall_core::brain::Job;
 use windfall_core::{Brain, StintId, WorkloadId};
-use windfall_exec::{InStore, JobsOfNodes, NodeStream, StorePart, is_on_node};
+use windfall_exec::{InStore, JobsOfNodes, NodeStream, StorePart, is_on_node, listen_relay, look_up, relay_socket};
 
 /// How often it is looked whether a job still runs on the node that has its checkpoints open.
 const LOOK: Duration = Duration::from_secs(2);
+
+/// Bytes on their way between an agent of this computer and the store.
+const PIPE: usize = 256 << 10;
 
 /// The jobs of a server, as its nodes see them.
 pub(crate) struct NodeJobs {
@@ -50,6 +55,16 @@ impl JobsOfNodes for NodeJobs {
     }
 
     async fn serve_store(&self, node: &str, what: InStore, stream: NodeStream) {
+        self.serve(what, stream, || self.has_store_of(node, what.workload)).await;
+    }
+}
+
+impl NodeJobs {
+    /// Serves what the store has of a job until the stream ends, or nobody may have it any more.
+    async fn serve<S>(&self, what: InStore, stream: S, may_have: impl Fn() -> bool)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send,
+    {
         let job = what.workload;
         let Some((mut access, folder, outputs)) = self.durable.read(|brain| {
             let run = &brain.job(job)?.spec.run;
@@ -58,6 +73,10 @@ impl JobsOfNodes for NodeJobs {
         }) else {
             return;
         };
+        // What a guest names is not touched as root.
+        if submitters::is_guest(&access.owner) && Path::new(&access.address) != self.folders.home.checkpoints() {
+            return;
+        }
         let rights = match what.part {
             StorePart::Checkpoints => Access::ReadAndWrite,
             StorePart::Folder => {
@@ -71,7 +90,7 @@ impl JobsOfNodes for NodeJobs {
             }
         };
         let gone = async {
-            while self.has_store_of(node, job) {
+            while may_have() {
                 tokio::time::sleep(LOOK).await;
             }
         };
@@ -82,5 +101,36 @@ impl JobsOfNodes for NodeJobs {
         if let Some(error) = served.err().filter(is_news) {
             log(&format!("what the store has of job {job}, over the network: {error}"));
         }
+    }
+
+    /// Whether a job of this user's runs on this computer.
+    fn runs_here(&self, uid: u32, id: WorkloadId) -> bool {
+        let owner = self.durable.read(|brain| {
+            let job = brain.job(id)?;
+            let is_here = |lease| {
+                let ready = brain.lease(lease).and_then(|lease| lease.ready.as_ref());
+                ready.is_some_and(|address| !is_on_node(address))
+            };
+            job.stint.as_ref()?.leases().any(is_here).then(|| job.spec.owner.clone())
+        });
+        owner.and_then(|owner| look_up(&owner)).is_some_and(|account| account.uid == uid)
+    }
+
+    /// Lets agents of this computer that run as somebody else reach what the server's own store has of their jobs.
+    pub fn listen_here(self: Arc<Self>) -> std::io::Result<tokio::task::JoinHandle<()>> {
+        let socket = relay_socket(&self.folders.home.path);
+        let open = move |what: InStore, uid| {
+            let jobs = Arc::clone(&self);
+            async move {
+                let job = what.workload;
+                if !jobs.runs_here(uid, job) {
+                    return Err(format!("job {job} is not one of user {uid} on this computer"));
+                }
+                let (near, far) = tokio::io::duplex(PIPE);
+                tokio::spawn(async move { jobs.serve(what, far, || jobs.runs_here(uid, job)).await });
+                Ok(near)
+            }
+        };
+        listen_relay(&socket, true, open)
     }
 }

@@ -103,7 +103,7 @@ impl Connected<IncomingStream<'_, PeerListener>> for Principal {
 }
 
 /// Who runs the server. Judged before the body of a request is read.
-pub struct Operator(pub Principal);
+pub struct Operator;
 
 impl<S: Sync> FromRequestParts<S> for Operator {
     type Rejection = Problem;
@@ -112,7 +112,7 @@ impl<S: Sync> FromRequestParts<S> for Operator {
         let asker = parts.extensions.get::<ConnectInfo<Principal>>();
         let asker = asker.map(|asker| asker.0.clone()).ok_or_else(|| problem(403, "not-allowed", "nobody asks"))?;
         asker.must_operate(&format!("{} {}", parts.method, parts.uri.path()))?;
-        Ok(Operator(asker))
+        Ok(Operator)
     }
 }
 

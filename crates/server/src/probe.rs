@@ -1,7 +1,6 @@
 //! Looks at the stores of jobs' checkpoints: at submission, and while one that was away is waited for.
 
-use crate::dispatch::{StoreAccess, StoreProbe};
-use async_trait::async_trait;
+use crate::dispatch::StoreAccess;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,9 +11,6 @@ use windfall_core::{Trouble, TroubleKind};
 
 /// So long a store that was found fit is not looked at again for the next submission.
 const FIT_FOR: Duration = Duration::from_secs(5);
-
-/// Probes real stores.
-pub struct Probe;
 
 /// Whether a store can hold a job's checkpoints.
 pub async fn check(access: &StoreAccess) -> Result<(), CheckpointError> {
@@ -99,7 +95,7 @@ pub async fn last_epoch(access: &StoreAccess) -> Result<Option<u64>, CheckpointE
 }
 
 /// What is wrong with a store that a job waits for. One that was removed must not be made anew by looking at it.
-async fn trouble_with(access: &StoreAccess) -> Option<Trouble> {
+pub async fn trouble_with(access: &StoreAccess) -> Option<Trouble> {
     let told = |error: CheckpointError| {
         let text = match error.hint() {
             Some(hint) => format!("{}; {hint}", with_causes(&error)),
@@ -118,13 +114,6 @@ async fn trouble_with(access: &StoreAccess) -> Option<Trouble> {
         }
     }
     check(access).await.err().map(told)
-}
-
-#[async_trait]
-impl StoreProbe for Probe {
-    async fn probe(&self, access: &StoreAccess) -> Option<Trouble> {
-        trouble_with(access).await
-    }
 }
 
 fn kind(error: &CheckpointError) -> TroubleKind {
@@ -155,7 +144,7 @@ mod tests {
             key: "job".to_owned(),
             env: [("AWS_SECRET_ACCESS_KEY".to_owned(), env.to_owned())].into(),
             saved_before: false,
-            secrets: Default::default(),
+            ..StoreAccess::default()
         };
         let (probes, none) = (Probes::default(), BTreeMap::new());
         let check = async |env: &str| {

@@ -19,6 +19,7 @@ use crate::principal::Principal;
 use crate::probe::Probes;
 use crate::reader::{Reader, Standing};
 use crate::seal::Seal;
+use crate::submitters;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -32,8 +33,8 @@ use windfall_catalog::{Catalog, Site};
 use windfall_core::brain::Config;
 use windfall_core::{Place, Time, Way, codec};
 use windfall_exec::{
-    AgentLink, ClockFile, Hub, Inventory, LocalLink, Machines, RemoteEngine, Replay, Simulated, SimulatedError,
-    WorldClock,
+    Accounts, AgentLink, ClockFile, Hub, Inventory, LocalLink, Machines, RemoteEngine, Replay, Simulated,
+    SimulatedError, WorldClock,
 };
 use windfall_store::StoreError;
 
@@ -243,7 +244,9 @@ async fn serve_from(
                 None => None,
             };
             let hub = nodes.as_ref().map(|(hub, _)| Arc::clone(hub));
-            let machines = Machines::open(MACHINES, leases, here, hub, Arc::clone(&clock), program);
+            // Root's own jobs are root's here: whoever submitted them is root of this very computer.
+            let accounts = Accounts { run_as: None, allow_root: true, machine: "this computer".to_owned() }.of_root();
+            let machines = Machines::open(MACHINES, leases, here, hub, Arc::clone(&clock), program, accounts);
             let machines = machines.map_err(unusable)?;
             owned = Some(Arc::clone(&machines));
             engines.add(Arc::new(machines));
@@ -280,10 +283,15 @@ async fn serve_from(
         is_service: settings.is_service,
     };
     let folders = Folders { home: Arc::clone(home), speed: world.speed, fresh_folder: world.fresh_folder };
+    let jobs = Arc::new(NodeJobs { durable: Arc::clone(cycle.durable()), folders: folders.clone() });
     if let Some(hub) = &hub {
-        let jobs = NodeJobs { durable: Arc::clone(cycle.durable()), folders: folders.clone() };
-        hub.set_jobs(Arc::new(jobs));
+        hub.set_jobs(Arc::<NodeJobs>::clone(&jobs));
     }
+    let runs_as_submitters = submitters::runs_as_submitters(matches!(world.world, World::Machines(_)));
+    let relaying = match runs_as_submitters {
+        true => Some(jobs.listen_here().map_err(ServeError::Listen)?),
+        false => None,
+    };
     let asked = Arc::new(Asked::new(began));
     let keeper = Keeper {
         home: Arc::clone(home),
@@ -312,8 +320,15 @@ async fn serve_from(
         bound: settings.bound.clone(),
     };
     let keeper = tokio::spawn(keeper.run());
-    let api =
-        ApiState { asks, reader: Arc::new(reader), probes: Probes::default(), asked, nodes: hub, machines: owned };
+    let api = ApiState {
+        asks,
+        reader: Arc::new(reader),
+        probes: Probes::default(),
+        asked,
+        nodes: hub,
+        machines: owned,
+        runs_as_submitters,
+    };
     let listening = nodes.and_then(|(hub, listener)| Some(tokio::spawn(hub.listen(listener?))));
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Listen)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Listen)?;
@@ -328,6 +343,7 @@ async fn serve_from(
     }
     keeping_time.abort();
     listening.iter().for_each(tokio::task::JoinHandle::abort);
+    relaying.iter().for_each(tokio::task::JoinHandle::abort);
     let _ = clock_file.write(clock.now());
     Ok(had_to_end)
 }

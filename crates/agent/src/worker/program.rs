@@ -4,6 +4,7 @@ use super::files::save_request;
 use super::state::{Moving, Tell, WorkerRun, never_ran};
 use crate::checkpoint::MoverEvent;
 use crate::guard::GROUP;
+use crate::limits;
 use crate::output::Output;
 use crate::processes;
 use crate::progress::Reader;
@@ -34,6 +35,8 @@ pub(super) struct Program {
     /// Its first process, which leads its process group.
     pub main: i32,
     processes: ProgramProcesses,
+    /// Processes here that were killed for their memory before it started.
+    killed_before: Option<u64>,
 }
 
 /// How the program's first process ended.
@@ -112,9 +115,10 @@ impl WorkerRun {
         }
         command.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
         let cannot = |error: std::io::Error| never_ran(format!("the program cannot be started: {error}"));
+        let killed_before = limits::kills();
         let child = command.spawn().map_err(cannot)?;
         let main = child.id().ok_or_else(|| never_ran("the program ended before it was watched"))? as i32;
-        Ok(Program { child, main, processes: starting.started(main) })
+        Ok(Program { child, main, processes: starting.started(main), killed_before })
     }
 
     /// Waits for the end of a command that has nothing to save: with its code, or none where it died of a signal. Fails
@@ -168,6 +172,7 @@ impl WorkerRun {
                         (None, None) => WorkerEnd::Killed { signal: signal.unwrap_or(9) },
                     };
                     output.trim();
+                    let end = limits::explained(end, program.killed_before);
                     let asked = asked.map(|(_, deadline)| deadline);
                     return ProgramEnd { end, asked, died: code.is_none_or(tells_of_a_signal) };
                 }

@@ -91,6 +91,10 @@ impl Supervisor {
             return;
         }
         let stint = order.stint;
+        if let Some(why) = order.refused {
+            let end = Some(WorkerEnd::NeverRan { why });
+            return self.view.show(WorkerView { end, settled: true, ..WorkerView::new(stint, order.rank) });
+        }
         self.view.show(WorkerView::new(stint, order.rank));
         let (run, tell) = WorkerRun::new(&self.dir, order, self.view.clone(), Arc::clone(&self.processes));
         let worker = RunningWorker { stint, tell, task: tokio::spawn(run.run()) };

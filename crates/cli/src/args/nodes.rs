@@ -98,6 +98,15 @@ pub enum AgentCommand {
     Launch {
         /// The lease's folder
         folder: PathBuf,
+        /// Whom it runs as, by numbers: user, group and further groups
+        #[arg(long)]
+        account: Option<windfall_agent::Account>,
+        /// The most cores that it has, in thousandths; 0 for any
+        #[arg(long, default_value_t = 0)]
+        cpu_millis: u64,
+        /// The most memory that it has; 0 for any
+        #[arg(long, default_value_t = 0)]
+        memory_bytes: u64,
     },
     /// Adopt orphans.
     #[command(hide = true)]
@@ -118,11 +127,21 @@ pub enum AgentCommand {
         #[arg(last = true)]
         command: Vec<String>,
     },
+    /// Look at what somebody names, as them: what, on the standard input.
+    #[command(hide = true)]
+    Look {
+        /// Whom to become first, by numbers
+        #[arg(long)]
+        account: windfall_agent::Account,
+    },
     /// End everything that carries a lease's mark.
     #[command(hide = true)]
     Sweep {
         /// The lease
         lease: String,
+        /// Whom it runs as: nobody else's processes are ended
+        #[arg(long)]
+        uid: Option<u32>,
     },
 }
 
@@ -146,9 +165,13 @@ pub struct JoinArgs {
     /// Something to say of this machine, such as rack=r7; again for more
     #[arg(long = "label", value_name = "KEY=VALUE")]
     pub labels: Vec<String>,
-    /// Join as root although every program then runs as root
+    /// Run what root has submitted as root; without it, an agent of root's runs everything as whoever submitted it, and
+    /// nothing as root
     #[arg(long)]
     pub as_root: bool,
+    /// The account that runs what people have submitted whom this machine does not know; for an agent of root's
+    #[arg(long, value_name = "NAME")]
+    pub run_as: Option<String>,
     /// Join, write that down and end: a service goes on from there
     #[arg(long)]
     pub once: bool,

@@ -1,7 +1,7 @@
 //! Agents: the one by which a machine is a node, and those that stand on leases, which people never start.
 
 use crate::args::AgentCommand;
-use windfall_agent::AgentError;
+use windfall_agent::{Account, AgentError, Limits};
 use windfall_server::client::{Code, Failure};
 
 pub fn agent(command: AgentCommand, json: bool) -> Result<Code, Failure> {
@@ -12,10 +12,13 @@ pub fn agent(command: AgentCommand, json: bool) -> Result<Code, Failure> {
             let _ = windfall_exec::tell_readings(once);
             return Ok(Code::Done);
         }
-        AgentCommand::Launch { folder } => windfall_agent::launch(&folder),
+        AgentCommand::Launch { folder, account, cpu_millis, memory_bytes } => {
+            windfall_agent::launch(&folder, account.as_ref(), Limits { cpu_millis, memory_bytes })
+        }
         AgentCommand::Guard { folder } => windfall_agent::guard(&folder),
         AgentCommand::Serve { folder } => windfall_agent::serve(&folder),
-        AgentCommand::Sweep { lease } => windfall_agent::sweep(&lease),
+        AgentCommand::Sweep { lease, uid } => windfall_agent::sweep(&lease, uid),
+        AgentCommand::Look { account } => return look(&account),
         AgentCommand::Exec { command } => {
             let error = windfall_agent::exec_worker(&command);
             eprintln!("windfall: {}", cause(&error));
@@ -24,6 +27,17 @@ pub fn agent(command: AgentCommand, json: bool) -> Result<Code, Failure> {
         }
     };
     done.map(|()| Code::Done).map_err(|error| Failure::new(Code::Bug, cause(&error)))
+}
+
+/// Becomes somebody, then looks at what they name. Nothing that was said is read before.
+fn look(account: &Account) -> Result<Code, Failure> {
+    let failed = |why: String| Failure::new(Code::Bug, why);
+    account.assume().map_err(|error| failed(cause(&error)))?;
+    let asked = serde_json::from_reader(std::io::stdin()).map_err(|error| failed(error.to_string()))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let seen = runtime.map_err(|error| failed(error.to_string()))?.block_on(windfall_server::look(asked));
+    println!("{}", serde_json::to_string(&seen).map_err(|error| failed(error.to_string()))?);
+    Ok(Code::Done)
 }
 
 fn cause(error: &AgentError) -> String {

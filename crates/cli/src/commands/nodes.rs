@@ -13,7 +13,8 @@ use std::time::Duration;
 use windfall_core::Span;
 use windfall_core::english::{counted, with_causes};
 use windfall_exec::{
-    Inventory, JoinToken, LabelChange, Labels, NodeError, NodeSettings, NotALabel, NotWelcome, is_node_name, serve_node,
+    Accounts, Inventory, JoinToken, LabelChange, Labels, NodeError, NodeSettings, NotALabel, NotWelcome, is_node_name,
+    serve_node,
 };
 use windfall_server::api_types::{DrainRequest, LabelsRequest, NodeView, RemoveRequest, TokenAnswer, TokenRequest};
 use windfall_server::client::{Client, Code, Failure};
@@ -182,10 +183,7 @@ pub fn join(args: JoinArgs, json: bool) -> Result<Code, Failure> {
     let once = args.once;
     let args = settled_join(args, json)?;
     bad_accelerators(&args.accelerators)?;
-    if rustix::process::geteuid().is_root() && !args.as_root {
-        let failure = Failure::new(Code::BadInput, "every program on this machine would run as root".to_owned());
-        return Err(failure.hint("join as a user of its own, who may use the accelerators; or say --as-root"));
-    }
+    check_run_as(args.run_as.as_deref())?;
     let settings = NodeSettings {
         state: agent_state(args.state)?,
         server: args.server.as_deref().map(address).transpose()?,
@@ -194,6 +192,7 @@ pub fn join(args: JoinArgs, json: bool) -> Result<Code, Failure> {
         accelerators: args.accelerators.iter().filter_map(|text| values::stated(text)).collect(),
         labels: own_labels(&args.labels)?,
         program: PathBuf::from("/proc/self/exe"),
+        accounts: Accounts { run_as: args.run_as, allow_root: args.as_root, machine: String::new() },
     };
     windfall_server::home::private();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -229,6 +228,24 @@ fn own_labels(texts: &[String]) -> Result<Labels, Failure> {
         }
     }
     Ok(labels)
+}
+
+/// Refuses an account that could never run anything.
+fn check_run_as(name: Option<&str>) -> Result<(), Failure> {
+    let Some(name) = name else { return Ok(()) };
+    let refused = |text: String, hint: &str| Err(Failure::new(Code::BadInput, text).hint(hint));
+    if !rustix::process::geteuid().is_root() {
+        return refused("--run-as: only root can run programs as others".to_owned(), "join as root, or leave it out");
+    }
+    match windfall_exec::look_up(name) {
+        None => {
+            refused(format!("--run-as: no account of this machine: {name}"), "useradd --create-home NAME makes one")
+        }
+        Some(account) if account.uid == 0 => {
+            refused(format!("--run-as: that is root: {name}"), "--as-root lets root's own jobs run as root")
+        }
+        Some(_) => Ok(()),
+    }
 }
 
 fn failure(error: NodeError) -> Failure {

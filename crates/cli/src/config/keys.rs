@@ -46,6 +46,8 @@ pub(crate) enum Kind {
     Folder,
     Store,
     NodeName,
+    /// An account of this machine.
+    Account,
 }
 
 const fn key(name: &'static str, kind: Kind, example: &'static str, default: &'static str, doc: &'static str) -> Key {
@@ -166,7 +168,20 @@ pub(crate) static SECTIONS: &[Section] = &[
                 "by user",
                 "The agent's state directory: where it keeps its key and its leases.",
             ),
-            key("as_root", Kind::Flag, "false", "false", "Join as root although every program then runs as root."),
+            key(
+                "as_root",
+                Kind::Flag,
+                "false",
+                "false",
+                "Whether an agent of root's runs what root has submitted as root.",
+            ),
+            key(
+                "run_as",
+                Kind::Account,
+                "\"windfall\"",
+                "none",
+                "The account that runs what people have submitted whom this machine does not know.",
+            ),
         ],
     },
 ];
@@ -222,6 +237,7 @@ impl Kind {
             Kind::Words => "a list of words, such as [\"us-west-2c\"]",
             Kind::Folder => "a folder from the root, such as \"/var/lib/windfall-agent\"",
             Kind::Store => "an address such as \"postgres://windfall@db/windfall\"",
+            Kind::Account => "the name of an account of this machine, such as \"windfall\"",
             Kind::NodeName => "letters, digits, dots and dashes, at most 63, such as \"gpu-1\"",
         };
         words.to_owned()

@@ -244,6 +244,7 @@ fn taken(kind: Kind, value: &DeValue<'_>) -> Result<Value, Class> {
         Kind::Folder => checked(|text| Path::new(text).is_absolute() && !text.contains(char::is_control)),
         Kind::Store => checked(|text| text.starts_with("postgres://") || text.starts_with("postgresql://")),
         Kind::NodeName => checked(windfall_exec::is_node_name),
+        Kind::Account => checked(windfall_exec::is_account_name),
     }
 }
 

@@ -79,6 +79,7 @@ fn of_kind(kind: Kind) -> Value {
         Kind::Choice(choices) => json!({ "enum": choices() }),
         Kind::Folder => json!({ "type": "string", "pattern": "^/" }),
         Kind::Store => json!({ "type": "string", "pattern": "^postgres(ql)?://" }),
+        Kind::Account => json!({ "type": "string", "minLength": 1, "maxLength": 64 }),
         Kind::NodeName => json!({ "type": "string", "minLength": 1, "maxLength": 63, "pattern": "^[A-Za-z0-9.-]+$" }),
     }
 }

@@ -99,6 +99,7 @@ fn of_join(args: &JoinArgs, key: &str) -> Option<Value> {
         "labels" => (!args.labels.is_empty()).then(|| Value::List(args.labels.clone())),
         "state" => args.state.as_ref().map(|path| Value::Text(path.to_string_lossy().into_owned())),
         "as_root" => args.as_root.then_some(Value::Flag(true)),
+        "run_as" => args.run_as.clone().map(Value::Text),
         _ => None,
     }
 }
@@ -111,6 +112,7 @@ fn set_join(args: &mut JoinArgs, key: &str, value: Value) {
         ("labels", Value::List(list)) => args.labels = list,
         ("state", Value::Text(text)) => args.state = Some(text.into()),
         ("as_root", Value::Flag(is)) => args.as_root = is,
+        ("run_as", Value::Text(text)) => args.run_as = Some(text),
         _ => {}
     }
 }

@@ -31,7 +31,12 @@ impl Round<'_> {
             units,
             least: job.spec.least().min(units),
             alternatives: offers.map(|offer| Alternative { offer: offer.id.clone(), max_price }).collect(),
-            worker: Shape { accelerators: ask.map_or(offer.accelerators, |ask| ask.count), ..Shape::default() },
+            worker: Shape {
+                accelerators: ask.map_or(offer.accelerators, |ask| ask.count),
+                cpu_millis: job.spec.host.cpu_millis,
+                memory_bytes: job.spec.host.memory_bytes,
+            },
+            owner: String::new(),
             on: Vec::new(),
             lasts: sight.need.map(|need| need + sight.restart),
         };

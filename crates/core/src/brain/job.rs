@@ -461,7 +461,7 @@ impl Job {
         // Where the store was away nothing is wrong with the program: the job waits until it answers again.
         let Some(end) = failed.filter(|end| !matches!(end, WorkerEnd::StoreAway { .. })) else { return };
         // A program that is killed at the same place again and again gets further each time, and loses it.
-        let killed = matches!(end, WorkerEnd::Killed { .. });
+        let killed = matches!(end, WorkerEnd::Killed { .. } | WorkerEnd::OutOfMemory { .. });
         if !stint.fruitful || (killed && !stint.saved) {
             self.fruitless += 1;
         }
@@ -478,9 +478,9 @@ impl Job {
                 (self.failures > self.spec.retries)
                     .then(|| Verdict::Failed { code: *code, why: format!("the program exited with code {code}") })
             }
-            WorkerEnd::Killed { signal } => tired.then(|| Verdict::Failed {
-                code: signal.saturating_add(128),
-                why: format!("the program was killed by signal {signal}, {} times without progress", self.fruitless),
+            WorkerEnd::Killed { .. } | WorkerEnd::OutOfMemory { .. } => tired.then(|| Verdict::Failed {
+                code: end.killed_code(),
+                why: format!("the program {end}, {} times without progress", self.fruitless),
             }),
             WorkerEnd::NeverRan { why } => {
                 (self.fruitless >= patience.min(3)).then(|| Verdict::Failed { code: 127, why: why.clone() })

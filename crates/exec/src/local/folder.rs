@@ -1,12 +1,17 @@
 //! A lease's folder: its marks (what the engine knows), its agent's socket, and the last view that the
 //! agent wrote before it ended.
 
+use crate::accounts::{Account, RunsAs};
 use crate::agents::SOCKET;
+use crate::owned;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 use windfall_core::pool::Shape;
 use windfall_core::{LeaseEnd, LeaseId, NodeId, OfferId, Symptom, Time};
+
+/// The folder in a lease's, or in a job's, that belongs to whoever it runs as.
+pub(crate) const OWN: &str = "own";
 
 /// What the engine knows of a lease; survives it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +28,15 @@ pub(crate) struct Marks {
     /// The accelerators of the machine that it has; none for all of them.
     #[serde(default)]
     pub devices: Option<Vec<String>>,
+    /// Who it is for.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub owner: String,
+    /// The most that it has of the machine's cores and memory; zero for no limit.
+    #[serde(default, skip_serializing_if = "Shape::is_unsaid")]
+    pub limits: Shape,
+    /// As whom its agent and programs run; none for whoever runs the engine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runs_as: Option<RunsAs>,
     /// Leases that its group has; 0 of one that was never sold.
     #[serde(default)]
     pub units: u32,
@@ -47,6 +61,9 @@ impl Default for Marks {
             size: Shape::default(),
             host: None,
             devices: None,
+            owner: String::new(),
+            limits: Shape::default(),
+            runs_as: None,
             units: 0,
             sold_at: None,
             up_at: None,
@@ -83,12 +100,24 @@ impl Folder {
         Ok(folders)
     }
 
+    /// The part of it that its agent has: all of it, or a folder inside that belongs to whoever the agent runs as.
+    pub fn of_agent(&self) -> PathBuf {
+        let own = self.path.join(OWN);
+        if own.is_dir() { own } else { self.path.clone() }
+    }
+
+    /// Makes that folder for somebody.
+    pub fn give_to(&self, account: &Account) -> io::Result<()> {
+        owned::make_passage(&self.path)?;
+        owned::make(&self.path.join(OWN), account.uid, account.gid)
+    }
+
     pub fn socket(&self) -> PathBuf {
-        self.path.join(SOCKET)
+        self.of_agent().join(SOCKET)
     }
 
     pub fn pid(&self) -> Option<i32> {
-        std::fs::read_to_string(self.path.join("agent.pid")).ok()?.trim().parse().ok()
+        owned::read(&self.of_agent(), "agent.pid").ok()?.trim().parse().ok()
     }
 
     pub fn read_marks(&self) -> Option<Marks> {

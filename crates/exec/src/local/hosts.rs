@@ -4,7 +4,7 @@ use super::folder::{Folder, Marks};
 use super::launcher::Launcher;
 use crate::agents::{self, Door};
 use crate::clock::WorldClock;
-use crate::nodes::{Hub, Life};
+use crate::nodes::{Hub, LeaseOrder, Life};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,21 +49,24 @@ impl Hosts {
     pub fn address(&self, folder: &Folder, marks: &Marks) -> Address {
         match &marks.host {
             Some(name) => Door::Node(name.clone()).address(),
-            None => Door::Folder(folder.path.clone()).address(),
+            None => Door::Folder(folder.of_agent()).address(),
         }
     }
 
     pub async fn launch(&self, folder: &Folder, marks: &Marks) -> io::Result<()> {
         match self.node(marks)? {
-            Some((hub, name)) => hub.launch(name, folder.lease, marks.devices.as_deref().unwrap_or_default()).await,
-            None => self.here.launch(folder, marks.devices.as_deref()).await,
+            Some((hub, name)) => {
+                let (devices, owner) = (marks.devices.clone().unwrap_or_default(), marks.owner.clone());
+                hub.launch(name, folder.lease, LeaseOrder { devices, owner, limits: marks.limits }).await
+            }
+            None => self.here.launch(folder, marks).await,
         }
     }
 
     pub async fn end(&self, folder: &Folder, marks: &Marks, gently: bool) -> io::Result<()> {
         match self.node(marks)? {
             Some((hub, name)) => hub.end(name, folder.lease, gently).await,
-            None => self.here.end(folder, gently).await,
+            None => self.here.end(folder, marks, gently).await,
         }
     }
 
@@ -96,7 +99,7 @@ impl Hosts {
         }
         if signs.asked.elapsed() > ASK_AGENT {
             signs.asked = Instant::now();
-            if agents::ask(&folder.path, &AgentRequest::Watch { above: 0 }).await.is_ok() {
+            if agents::ask(&folder.of_agent(), &AgentRequest::Watch { above: 0 }).await.is_ok() {
                 signs.heard = Instant::now();
             }
         }

@@ -7,11 +7,13 @@ mod hosts;
 mod launcher;
 mod notices;
 
-pub(crate) use folder::{Folder, Marks};
+pub(crate) use folder::{Folder, Marks, OWN};
 
+use crate::accounts::Accounts;
 use crate::clock::WorldClock;
 use crate::engine::{EngineError, LeaseState, Owned, SeenGroup, SeenLease};
-use crate::nodes::Hub;
+use crate::nodes::{Hub, LeaseOrder};
+use crate::owned;
 use hosts::{Hosts, Signs};
 use launcher::Launcher;
 use std::collections::BTreeMap;
@@ -38,6 +40,8 @@ pub(crate) struct LocalLeases {
     pub clock: Arc<WorldClock>,
     hosts: Hosts,
     root: PathBuf,
+    /// Whom programs here run as; none where that is whoever runs this.
+    accounts: Option<Accounts>,
     held: Mutex<BTreeMap<LeaseId, Held>>,
     /// One change of a lease at a time: a launch that overtakes a sweep would leave an agent that nobody ends.
     gates: Mutex<BTreeMap<LeaseId, Arc<tokio::sync::Mutex<()>>>>,
@@ -48,17 +52,18 @@ pub(crate) struct LocalLeases {
 impl LocalLeases {
     /// Takes over the leases that it finds in `root`. `program` is the binary that knows the `agent` subcommands.
     pub fn open(root: PathBuf, clock: Arc<WorldClock>, program: PathBuf) -> std::io::Result<Arc<LocalLeases>> {
-        LocalLeases::open_on(Hosts { here: Launcher { program, contact: None }, nodes: None }, root, clock)
+        LocalLeases::open_on(Hosts { here: Launcher { program, contact: None }, nodes: None }, root, clock, None)
     }
 
-    /// The same, with leases that are on nodes.
-    pub fn with_nodes(
+    /// The leases of machines that are owned: this computer, whose programs run as these accounts, and nodes.
+    pub fn of_machines(
         root: PathBuf,
         clock: Arc<WorldClock>,
         program: PathBuf,
-        nodes: Arc<Hub>,
+        nodes: Option<Arc<Hub>>,
+        accounts: Option<Accounts>,
     ) -> std::io::Result<Arc<LocalLeases>> {
-        LocalLeases::open_on(Hosts { here: Launcher { program, contact: None }, nodes: Some(nodes) }, root, clock)
+        LocalLeases::open_on(Hosts { here: Launcher { program, contact: None }, nodes }, root, clock, accounts)
     }
 
     /// The leases of a node, whose agents end by themselves when the server was not heard for too long.
@@ -67,17 +72,40 @@ impl LocalLeases {
         clock: Arc<WorldClock>,
         program: PathBuf,
         contact: PathBuf,
+        accounts: Option<Accounts>,
     ) -> std::io::Result<Arc<LocalLeases>> {
-        LocalLeases::open_on(Hosts { here: Launcher { program, contact: Some(contact) }, nodes: None }, root, clock)
+        let hosts = Hosts { here: Launcher { program, contact: Some(contact) }, nodes: None };
+        LocalLeases::open_on(hosts, root, clock, accounts)
     }
 
-    fn open_on(hosts: Hosts, root: PathBuf, clock: Arc<WorldClock>) -> std::io::Result<Arc<LocalLeases>> {
+    fn open_on(
+        hosts: Hosts,
+        root: PathBuf,
+        clock: Arc<WorldClock>,
+        accounts: Option<Accounts>,
+    ) -> std::io::Result<Arc<LocalLeases>> {
         std::fs::create_dir_all(&root)?;
+        if accounts.is_some() {
+            owned::make_passage(&root)?;
+        }
         let folders = Folder::all(&root)?;
         let (held, gates, changed) = (Mutex::default(), Mutex::default(), Notify::new());
-        let leases = Arc::new(LocalLeases { clock, hosts, root, held, gates, changed });
+        let leases = Arc::new(LocalLeases { clock, hosts, root, accounts, held, gates, changed });
         folders.into_iter().for_each(|folder| leases.adopt(folder));
         Ok(leases)
+    }
+
+    /// As whom a lease that is about to begin runs; written down, so that it is the same for ever.
+    async fn settle_account(&self, lease: LeaseId, marks: &Marks) -> std::io::Result<()> {
+        let Some(accounts) = self.accounts.clone().filter(|_| marks.host.is_none() && marks.runs_as.is_none()) else {
+            return Ok(());
+        };
+        let owner = marks.owner.clone();
+        let found = tokio::task::spawn_blocking(move || accounts.of(&owner)).await.map_err(std::io::Error::other)?;
+        if found.is_some() {
+            self.mark(lease, |marks| marks.runs_as = found);
+        }
+        Ok(())
     }
 
     pub fn held(&self) -> MutexGuard<'_, BTreeMap<LeaseId, Held>> {
@@ -109,6 +137,16 @@ impl LocalLeases {
 
     fn known(&self, lease: LeaseId) -> Option<(Folder, Marks)> {
         self.held().get(&lease).map(|held| (held.folder.clone(), held.marks.clone()))
+    }
+
+    /// What is written down of a lease, and where.
+    pub fn marks_of(&self, lease: LeaseId) -> Option<(Folder, Marks)> {
+        self.known(lease)
+    }
+
+    /// Whether programs run here as those who submitted them.
+    pub fn runs_as_submitters(&self) -> bool {
+        self.accounts.is_some()
     }
 
     /// The folder of a lease on this computer.
@@ -166,6 +204,8 @@ impl LocalLeases {
             return Ok(());
         }
         let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
+        let (_, marks) = self.known(lease).ok_or(EngineError::NoLease(lease))?;
+        self.settle_account(lease, &marks).await.map_err(why)?;
         let (folder, marks) = self.known(lease).ok_or(EngineError::NoLease(lease))?;
         self.hosts.launch(&folder, &marks).await.map_err(why)?;
         let now = self.clock.now();
@@ -291,9 +331,10 @@ impl LocalLeases {
     }
 
     /// Starts the agent of one lease, which may be a new one. Nothing is started of one that has ended.
-    pub async fn launch_one(self: &Arc<Self>, lease: LeaseId, devices: Vec<String>) -> Result<(), EngineError> {
-        let sold_at = Some(self.clock.now());
-        let marks = Marks { devices: Some(devices), units: lease.slot + 1, sold_at, ..Marks::default() };
+    pub async fn launch_one(self: &Arc<Self>, lease: LeaseId, order: LeaseOrder) -> Result<(), EngineError> {
+        let LeaseOrder { devices, owner, limits } = order;
+        let (devices, sold_at) = (Some(devices), Some(self.clock.now()));
+        let marks = Marks { devices, owner, limits, units: lease.slot + 1, sold_at, ..Marks::default() };
         self.hold(lease, marks)?;
         self.launch(lease).await?;
         match self.state_of(lease) {

@@ -11,6 +11,7 @@ mod tests;
 pub use inventory::{Accelerator, Inventory, Stated};
 pub use nvml::tell_readings;
 
+use crate::accounts::Accounts;
 use crate::clock::WorldClock;
 use crate::engine::{Capabilities, Engine, EngineError, Owned, SeenGroup, SeenLease};
 use crate::local::{Held, LocalLeases, Marks};
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use windfall_core::english::counted;
 use windfall_core::health::{draining, moving};
-use windfall_core::pool::{Books, Habits, Health, Placing, Supply};
+use windfall_core::pool::{Books, Habits, Health, Placing, Shape, Supply};
 use windfall_core::{
     DecisionId, LeaseId, Market, NanoUsd, Node, NodeId, Offer, OfferId, Place, Pool, PoolId, Refusal, Span, Symptom,
     Want,
@@ -47,7 +48,7 @@ pub struct Machines {
 
 impl Machines {
     /// Opens the engine on `root`, and adopts the leases it finds there. `agent_program` is the binary that knows the
-    /// `agent` subcommands.
+    /// `agent` subcommands, `accounts` whom programs here run as, where that is not whoever runs this.
     pub fn open(
         name: &str,
         root: PathBuf,
@@ -55,11 +56,9 @@ impl Machines {
         nodes: Option<Arc<Hub>>,
         clock: Arc<WorldClock>,
         agent_program: PathBuf,
+        accounts: Option<Accounts>,
     ) -> std::io::Result<Arc<Machines>> {
-        let leases = match &nodes {
-            Some(nodes) => LocalLeases::with_nodes(root, clock, agent_program, Arc::clone(nodes))?,
-            None => LocalLeases::open(root, clock, agent_program)?,
-        };
+        let leases = LocalLeases::of_machines(root, clock, agent_program, nodes.clone(), accounts)?;
         let machines = Arc::new(Machines { name: name.to_owned(), here, nodes, leases });
         if machines.nodes.is_some() {
             tokio::spawn(Arc::clone(&machines).empty_sick_nodes());
@@ -228,7 +227,8 @@ impl Machines {
             // Where least is left of what fits: what is whole stays whole.
             let computer = fits.min_by_key(|computer| room(computer))?;
             let (units, mut used) = (units.min(room(computer)), used.clone());
-            let slot = |slot: u32| known.get(&slot).cloned().unwrap_or_else(|| self.marks(computer, &part, &mut used));
+            let slot =
+                |slot: u32| known.get(&slot).cloned().unwrap_or_else(|| self.marks(want, computer, &part, &mut used));
             Some((0..units).map(slot).collect::<Vec<Marks>>())
         });
         let mut had = had.ok_or(EngineError::Refused(Refusal::NoCapacity))?;
@@ -237,13 +237,15 @@ impl Machines {
         Ok(had)
     }
 
-    fn marks(&self, computer: &Computer, part: &Part, used: &mut Use) -> Marks {
+    fn marks(&self, want: &Want, computer: &Computer, part: &Part, used: &mut Use) -> Marks {
         Marks {
             offer: self.offer_id(&computer.kind(), part),
             node: Some(self.node_id(computer)),
             size: part.size(),
             host: computer.host.clone(),
             devices: Some(used.take(computer, part)),
+            owner: want.owner.clone(),
+            limits: Shape { accelerators: 0, ..want.worker },
             sold_at: Some(self.leases.clock.now()),
             ..Marks::default()
         }
@@ -308,7 +310,7 @@ impl Engine for Arc<Machines> {
             pool: self.pool(),
             accelerator: computer.inventory.accelerators.first().map(|one| one.model.clone()).unwrap_or_default(),
             capacity: computer.inventory.shape(),
-            foreign: windfall_core::pool::Shape::default(),
+            foreign: Shape::default(),
             domains: computer.domains,
             symptoms: computer.symptoms,
             health: computer.health,

@@ -13,7 +13,7 @@ fn machine(root: &std::path::Path) -> Arc<Machines> {
     let inventory = Inventory { name: "lab".to_owned(), accelerators, cpus: 2, memory_bytes: 1 << 30 };
     let clock = Arc::new(WorldClock::real(Time(1_000_000)));
     let here = Some((inventory, NanoUsd(4_000_000_000)));
-    Machines::open("machines", root.to_owned(), here, None, clock, PathBuf::from("/bin/true")).expect("opened")
+    Machines::open("machines", root.to_owned(), here, None, clock, PathBuf::from("/bin/true"), None).expect("opened")
 }
 
 fn group(seq: u64) -> DecisionId {

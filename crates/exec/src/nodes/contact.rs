@@ -27,7 +27,11 @@ impl ContactFile {
     pub fn heard(&mut self, at: Duration, dead_man: Duration) -> io::Result<()> {
         let contact = Contact { at_ms: at.as_millis() as u64, dead_man_ms: dead_man.as_millis() as u64 };
         let new = self.path.with_extension("new");
-        let written = std::fs::write(&new, contact.to_string()).and_then(|()| std::fs::rename(&new, &self.path));
+        let everybody = || std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        let written = std::fs::write(&new, contact.to_string())
+            // Agents read it that run as somebody else. It says nothing that is secret.
+            .and_then(|()| std::fs::set_permissions(&new, everybody()))
+            .and_then(|()| std::fs::rename(&new, &self.path));
         // A full disk must not end what runs here: there is always room for the same few bytes in their place.
         written.or_else(|_| self.write_over(&contact))?;
         self.last = Some(contact);

@@ -6,29 +6,31 @@ use super::health::{self, Health};
 use super::hub::{BEAT, SILENT};
 use super::joined::{Joined, note_clock, server_ahead_ms, wall_clock_ms};
 use super::labels::Labels;
-use super::orders;
-use super::output::Outputs;
+use super::orders::{self, Place};
+use super::output::{self, Outputs};
 use super::protocol::{
-    Beat, Heard, Hello, Joins, MOST_HELLO, NotWelcome, OnNode, PROTOCOL, Purpose, ToNode, ToServer, Welcome,
+    Beat, Heard, Hello, InStore, Joins, LeaseOrder, MOST_HELLO, NotWelcome, OnNode, PROTOCOL, Purpose, ToNode,
+    ToServer, Welcome,
 };
 use super::relay;
+use crate::accounts::Accounts;
 use crate::agents;
 use crate::clock::WorldClock;
-use crate::local::LocalLeases;
+use crate::local::{Held, LocalLeases};
 use crate::machines::nvml::Readings;
 use crate::machines::{Inventory, Stated};
 use crate::net::{Fingerprint, Identity, JoinToken, Message, Peer, connector, dial, receive, send, write_private};
+use crate::owned;
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use windfall_core::worker::{AgentRequest, AgentView, WorkerView};
-use windfall_core::{LeaseId, Time};
+use windfall_core::{LeaseId, Time, WorkloadId};
 
 /// How long connecting and introducing itself may take.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -56,6 +58,8 @@ pub struct NodeSettings {
     pub labels: Labels,
     /// The binary that knows the `agent` subcommands.
     pub program: PathBuf,
+    /// Whom programs run as, where this is root; `machine` is filled in.
+    pub accounts: Accounts,
 }
 
 /// Why a machine is not a node.
@@ -150,8 +154,23 @@ pub async fn serve_node(settings: NodeSettings, joined: impl FnOnce(&str, &Inven
     let contact = ContactFile::new(settings.state.join("contact"));
     let clock = Arc::new(WorldClock::real(Time(0)));
     let leases = settings.state.join("leases");
+    let machine = known.as_ref().map(|known| &known.name).or(settings.name.as_ref());
+    let machine = machine.map_or("this machine".to_owned(), |name| format!("node {name}"));
+    let accounts = Accounts { machine, ..settings.accounts }.of_root();
+    let for_all = accounts.is_some();
+    if let Some(accounts) = &accounts {
+        // Agents of other users pass through to their leases and to the relay.
+        owned::make_passage(&settings.state).map_err(state)?;
+        match reachable(&settings.state) {
+            // What is root's runs all the same.
+            Err(error) if accounts.allow_root => say(&error.to_string()),
+            checked => checked.map_err(state)?,
+        }
+        owned::make_passage(&orders::jobs(&settings.state)).map_err(state)?;
+    }
+    let contact_file = contact.path().to_owned();
     let leases =
-        LocalLeases::on_node(leases, clock, settings.program.clone(), contact.path().to_owned()).map_err(state)?;
+        LocalLeases::on_node(leases, clock, settings.program.clone(), contact_file, accounts).map_err(state)?;
     std::fs::create_dir_all(orders::jobs(&settings.state)).map_err(state)?;
     let mut readings = Readings::new(&settings.program);
     let reading = match settings.accelerators.as_slice() {
@@ -173,14 +192,15 @@ pub async fn serve_node(settings: NodeSettings, joined: impl FnOnce(&str, &Inven
         peer: Mutex::default(),
     });
     let of_daemon = Arc::clone(&daemon);
-    let open = move |what| {
+    let open = move |what: InStore, uid| {
         let daemon = Arc::clone(&of_daemon);
         async move {
+            daemon.may_have(what, uid)?;
             let opened = daemon.open(Purpose::Store(what)).await;
             opened.map(|(stream, ..)| stream).map_err(|error| error.to_string())
         }
     };
-    let relaying = relay::listen(&orders::relay_socket(&settings.state), open).map_err(state)?;
+    let relaying = relay::listen(&orders::relay_socket(&settings.state), for_all, open).map_err(state)?;
     // A token of the same server is for whoever was removed there, and counts for nothing where it was not.
     let token = settings.token.filter(|token| token.server == daemon.server.1);
     let joins = token.map(|token| Joins { token: token.to_string(), name: settings.name });
@@ -369,7 +389,7 @@ impl Daemon {
         let held = self.leases.held();
         let shown = held.iter().map(|(lease, held)| {
             let is_alive = !held.is_gone();
-            let last = if is_alive { None } else { agents::last_view(&held.folder.path) };
+            let last = if is_alive { None } else { agents::last_view(&held.folder.of_agent()) };
             OnNode { lease: *lease, is_alive, last }
         });
         shown.collect()
@@ -377,10 +397,11 @@ impl Daemon {
 
     async fn answer(&self, request: ToNode) -> io::Result<Message> {
         match request {
-            ToNode::Launch { lease, devices } => {
+            ToNode::Launch { lease, devices, owner, limits } => {
                 // Beats that are made from here on show it.
                 let not_in = self.beats.load(Ordering::Relaxed);
-                self.leases.launch_one(lease, devices).await.map_err(io::Error::other)?;
+                let order = LeaseOrder { devices, owner, limits };
+                self.leases.launch_one(lease, order).await.map_err(io::Error::other)?;
                 let not_in = not_in.max(self.beats.load(Ordering::Relaxed));
                 Ok(Message::of(&not_in))
             }
@@ -396,7 +417,7 @@ impl Daemon {
 
     async fn end(&self, lease: LeaseId, gently: bool) -> io::Result<Option<AgentView>> {
         self.leases.end_one(lease, gently).await.map_err(io::Error::other)?;
-        let last = self.leases.folder_of(lease).and_then(|folder| agents::last_view(&folder.path));
+        let last = self.leases.folder_of(lease).and_then(|folder| agents::last_view(&folder.of_agent()));
         if let Some(last) = &last {
             self.send_last_words(&last.workers).await;
         }
@@ -407,39 +428,68 @@ impl Daemon {
     /// somebody's last copy.
     fn clear_jobs(&self) {
         let folders: Vec<PathBuf> = self.leases.held().values().map(|held| held.folder.path.clone()).collect();
-        let needed: BTreeSet<String> = folders.iter().flat_map(|folder| orders::noted(folder)).collect();
+        let needed: BTreeSet<WorkloadId> = folders.iter().flat_map(|folder| orders::noted(folder)).collect();
         for folder in std::fs::read_dir(orders::jobs(&self.state)).into_iter().flatten().flatten() {
             let name = folder.file_name().to_string_lossy().into_owned();
-            if !needed.contains(&name) && !has_unsaved(&folder.path()) {
+            let is_needed = output::job_of(&name).is_some_and(|job| needed.contains(&job));
+            if !is_needed && !has_unsaved(&folder.path()) {
                 let _ = std::fs::remove_dir_all(folder.path());
             }
         }
     }
 
+    /// Nothing, or why a user of this machine gets nothing of a job: it is not theirs, or does not run here.
+    fn may_have(&self, what: InStore, uid: u32) -> Result<(), String> {
+        if !self.leases.runs_as_submitters() {
+            return Ok(());
+        }
+        let is_theirs = |held: &Held| {
+            let runs_as = held.marks.runs_as.as_ref().map_or(0, |runs_as| runs_as.account.uid);
+            runs_as == uid && !held.is_gone() && orders::noted(&held.folder.path).contains(&what.workload)
+        };
+        let may = self.leases.held().values().any(is_theirs);
+        may.then_some(()).ok_or_else(|| format!("job {} is not one of user {uid} on this machine", what.workload.0))
+    }
+
     async fn ask(&self, lease: LeaseId, request: &AgentRequest) -> io::Result<Heard> {
-        let Some(folder) = self.leases.folder_of(lease) else { return Ok(Heard::Nobody(None)) };
+        let Some((folder, marks)) = self.leases.marks_of(lease) else { return Ok(Heard::Nobody(None)) };
         let request = match request {
             AgentRequest::Start(order) => {
-                std::fs::create_dir_all(orders::job_folder(&self.state, order.stint.workload))?;
-                let text =
-                    |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
-                let machine = std::env::vars_os().filter_map(text).collect();
+                let account = marks.runs_as.as_ref().map(|runs_as| &runs_as.account);
+                let place = Place::on_node(&self.state, order, account.map(|account| account.uid));
+                if marks.runs_as.as_ref().is_none_or(|runs_as| runs_as.refused.is_none()) {
+                    place.make(account)?;
+                }
                 orders::note(&folder.path, order.stint.workload)?;
-                &AgentRequest::Start(Box::new(orders::here((**order).clone(), &self.state, &machine)))
+                let order = orders::carried_out_in(&place, (**order).clone(), &orders::of_machine(account));
+                &AgentRequest::Start(Box::new(orders::judged(order, &marks.owner, marks.runs_as.as_ref())))
             }
             other => other,
         };
-        match agents::ask(&folder.path, request).await {
+        match agents::ask(&folder.of_agent(), request).await {
             Ok(view) => {
                 self.send_last_words(&view.workers).await;
                 Ok(Heard::Said(view))
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
-                Ok(Heard::Nobody(agents::last_view(&folder.path)))
+                Ok(Heard::Nobody(agents::last_view(&folder.of_agent())))
             }
             Err(error) => Err(error),
         }
     }
+}
+
+/// Fails where others cannot pass through to a folder: what runs as them could not be started.
+fn reachable(folder: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    for above in folder.ancestors().skip(1) {
+        let mode = std::fs::metadata(above)?.permissions().mode();
+        if mode & 0o001 == 0 {
+            let text = format!("programs that run as others cannot pass through {}", above.display());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+        }
+    }
+    Ok(())
 }
 
 /// Whether the end of a lease was told before.
@@ -448,7 +498,7 @@ fn told_of(told: Option<&[OnNode]>, seen: &OnNode) -> bool {
 }
 
 /// Whether a job's folder has files that reached no store.
-fn has_unsaved(folder: &std::path::Path) -> bool {
+fn has_unsaved(folder: &Path) -> bool {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("unsaved-"))
 }

@@ -5,8 +5,8 @@ use super::joined::wall_clock_ms;
 use super::labels::{MOST as MOST_LABELS, is_label_word};
 use super::output;
 use super::protocol::{
-    Beat, HealthReport, Heard, Hello, InStore, MOST_HELLO, NotWelcome, OnNode, PROTOCOL, Purpose, ToNode, ToServer,
-    Welcome,
+    Beat, HealthReport, Heard, Hello, InStore, LeaseOrder, MOST_HELLO, NotWelcome, OnNode, PROTOCOL, Purpose, ToNode,
+    ToServer, Welcome,
 };
 use super::registry::{NodeRecord, Registry, is_node_name};
 use crate::net::{Fingerprint, Identity, JoinToken, Message, Peer, acceptor, node_key, receive, send};
@@ -381,8 +381,9 @@ impl Hub {
     }
 
     /// Starts the agent of a lease on a node.
-    pub(crate) async fn launch(&self, node: &str, lease: LeaseId, devices: &[String]) -> io::Result<()> {
-        let not_in: u64 = self.call(node, &ToNode::Launch { lease, devices: devices.to_vec() }).await?;
+    pub(crate) async fn launch(&self, node: &str, lease: LeaseId, order: LeaseOrder) -> io::Result<()> {
+        let LeaseOrder { devices, owner, limits } = order;
+        let not_in: u64 = self.call(node, &ToNode::Launch { lease, devices, owner, limits }).await?;
         if let Some(live) = self.live().get_mut(node) {
             live.launched.insert(lease, not_in);
         }

@@ -2,6 +2,8 @@
 
 mod contact;
 mod daemon;
+#[cfg(test)]
+mod fuzz;
 mod health;
 mod hub;
 mod joined;
@@ -22,3 +24,6 @@ pub use registry::{NodeRecord, TOKEN_LIVES, is_node_name};
 pub use upkeep::NotLabelled;
 
 pub(crate) use hub::Life;
+pub(crate) use orders::{Place, carried_out_in, judged};
+pub(crate) use protocol::LeaseOrder;
+pub use relay::listen as listen_relay;

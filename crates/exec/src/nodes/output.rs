@@ -3,6 +3,7 @@
 
 use super::protocol::ToServer;
 use crate::net::{Message, Peer};
+use crate::owned;
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -36,6 +37,11 @@ fn worker_of(name: &str) -> Option<(StintId, u32)> {
     let &[workload, member, epoch, rank] = numbers.as_slice() else { return None };
     let stint = StintId { workload: WorkloadId(workload), member: u32::try_from(member).ok()?, epoch };
     Some((stint, u32::try_from(rank).ok()?))
+}
+
+/// The job that a folder is of, by its name.
+pub(super) fn job_of(folder: &str) -> Option<WorkloadId> {
+    folder.split('-').next()?.parse().ok().map(WorkloadId)
 }
 
 /// Writes a piece of an output into the server's copy, and gives the length of that.
@@ -94,7 +100,9 @@ impl Outputs {
             Arc::clone(files.entry(file.to_owned()).or_default())
         };
         let mut sent = sent.lock().await;
-        let opened = File::open(file)?;
+        let (folder, name) = (file.parent(), file.file_name().and_then(|name| name.to_str()));
+        let (folder, name) = folder.zip(name).ok_or(io::ErrorKind::InvalidInput)?;
+        let opened = owned::open(folder, name)?;
         let ask = async |offset: u64, body: Vec<u8>| {
             let head = Message::of(&ToServer::Output { stint, rank, offset }).head;
             match peer.ask(Message { head, body }).await? {
@@ -149,7 +157,9 @@ fn outputs_in(jobs: &Path) -> Vec<(PathBuf, StintId, u32)> {
     let files = entries(jobs).flat_map(|job| entries(&job).collect::<Vec<_>>());
     let output = |file: PathBuf| {
         let (stint, rank) = worker_of(file.file_name()?.to_str()?)?;
-        Some((file, stint, rank))
+        // Nobody prints what another's job is said to have printed.
+        let job = job_of(file.parent()?.file_name()?.to_str()?)?;
+        (job == stint.workload).then_some((file, stint, rank))
     };
     let mut outputs: Vec<_> = files.filter_map(output).collect();
     outputs.sort_by_key(|(_, stint, rank)| (*stint, *rank));
@@ -183,6 +193,18 @@ mod tests {
         let meta = std::fs::metadata(&file).expect("there");
         assert!(meta.blocks() * 512 <= 70 << 20, "{} bytes on disk", meta.blocks() * 512);
         assert!(keep(&file, u64::MAX - 5, &piece).is_err() && keep(&file, MOST, &piece).is_err());
+    }
+
+    #[test]
+    fn what_a_job_puts_beside_its_output_is_not_another_job_s() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let stint = |job| StintId { workload: WorkloadId(job), member: 0, epoch: 1 };
+        std::fs::create_dir(dir.path().join("7-1001")).expect("made");
+        for job in [7, 8] {
+            std::fs::write(dir.path().join("7-1001").join(name_of(stint(job), 0)), "said").expect("written");
+        }
+        let found: Vec<StintId> = outputs_in(dir.path()).into_iter().map(|(_, stint, _)| stint).collect();
+        assert_eq!(found, [stint(7)]);
     }
 
     #[tokio::test]

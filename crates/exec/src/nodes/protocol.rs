@@ -5,6 +5,7 @@ use crate::machines::Inventory;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
+use windfall_core::pool::Shape;
 use windfall_core::worker::{AgentRequest, AgentView};
 use windfall_core::{LeaseId, StintId, Symptom, WorkloadId};
 
@@ -161,13 +162,30 @@ impl NotWelcome {
 pub(crate) enum ToNode {
     /// Start the agent of a lease, whose programs see these accelerators. Answered with the number of the last [`Beat`]
     /// in which it was not.
-    Launch { lease: LeaseId, devices: Vec<String> },
+    Launch {
+        lease: LeaseId,
+        devices: Vec<String>,
+        /// Who it is for. Earlier servers do not say it.
+        #[serde(default)]
+        owner: String,
+        /// The most that it has of the machine's cores and memory.
+        #[serde(default)]
+        limits: Shape,
+    },
     /// End a lease and everything on it; it can never be launched afterwards. Answered when nothing of it runs.
     End { lease: LeaseId, gently: bool },
     /// A request to the agent of a lease. Answered with a [`Heard`].
     Ask { lease: LeaseId, request: AgentRequest },
     /// These have ended, and nobody will ask for them again.
     Forget { leases: Vec<LeaseId> },
+}
+
+/// What a lease is to be on its machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LeaseOrder {
+    pub devices: Vec<String>,
+    pub owner: String,
+    pub limits: Shape,
 }
 
 /// What a node tells its server.

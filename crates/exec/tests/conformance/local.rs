@@ -5,6 +5,7 @@ use crate::stage::Stage;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
@@ -14,8 +15,8 @@ use tokio::runtime::Runtime;
 use windfall_core::pool::Health;
 use windfall_core::{LeaseId, Market, NanoUsd, Offer, OfferId, Span, StintId, Time, Want, WorkloadId};
 use windfall_exec::{
-    Accelerator, AgentLink, Engine, EngineServer, Hub, InStore, Interrupt, Inventory, JobsOfNodes, LocalLink, Machines,
-    NodeSettings, NodeStream, RemoteEngine, Replay, Simulated, Stated, WorldClock, serve_node,
+    Accelerator, Accounts, AgentLink, Engine, EngineServer, Hub, InStore, Interrupt, Inventory, JobsOfNodes, LocalLink,
+    Machines, NodeSettings, NodeStream, RemoteEngine, Replay, Simulated, Stated, WorldClock, serve_node,
 };
 
 /// The engine is in this process.
@@ -114,7 +115,7 @@ impl<const KIND: u8> LocalStage<KIND> {
                     let inventory = Inventory { name: "lab".to_owned(), accelerators, cpus: 2, memory_bytes: 1 << 30 };
                     let rate = NanoUsd(64_000_000_000);
                     let here = (KIND == MACHINES).then_some((inventory, rate));
-                    Arc::new(Machines::open("machines", root, here, hub, clock, program()).unwrap())
+                    Arc::new(Machines::open("machines", root, here, hub, clock, program(), None).unwrap())
                 }
             }
         });
@@ -137,7 +138,10 @@ impl<const KIND: u8> LocalStage<KIND> {
             accelerators: vec![Stated { model: "H200".to_owned(), count }],
             labels: Default::default(),
             program: program(),
+            accounts: Accounts { allow_root: true, ..Accounts::default() },
         };
+        // Whoever is root keeps agents where others could pass through to theirs.
+        std::fs::set_permissions(self.dir.path(), PermissionsExt::from_mode(0o711)).unwrap();
         let runtime = Runtime::new().unwrap();
         runtime.spawn(async {
             let ended = serve_node(settings, |_, _| ()).await;
@@ -292,7 +296,9 @@ impl<const KIND: u8> Stage for LocalStage<KIND> {
         let offers = self.wait_for(self.engine().offers()).unwrap();
         // Of a machine, enough accelerators to tell them apart.
         let usual = |offer: &Offer| offer.market == Market::Spot || offer.accelerators == 3;
-        Want::of(WorkloadId(1), offers.into_iter().find(usual).unwrap().id, 1)
+        let want = Want::of(WorkloadId(1), offers.into_iter().find(usual).unwrap().id, 1);
+        // As root a node runs what root has submitted; others do not look at it.
+        Want { owner: "root".to_owned(), ..want }
     }
 
     fn other(&self) -> (OfferId, u32) {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use windfall_core::NanoUsd;
-use windfall_exec::{NodeSettings, Stated, serve_node};
+use windfall_exec::{Accounts, NodeSettings, Stated, serve_node};
 use windfall_server::api_types::{NodeState, NodeView, TokenAnswer, TokenRequest};
 use windfall_server::client::Client;
 
@@ -63,6 +63,7 @@ pub fn serve_nodes(words: &[String]) -> Result<(), Failure> {
                 accelerators: vec![Stated { model: "H100".to_owned(), count: 8 }],
                 labels: Default::default(),
                 program: PathBuf::from("/bin/false"),
+                accounts: Accounts { allow_root: true, ..Accounts::default() },
             };
             tokio::spawn(async move {
                 if let Err(error) = serve_node(settings, |_, _| ()).await {

@@ -177,6 +177,7 @@ mod tests {
             asked,
             nodes: None,
             machines: None,
+            runs_as_submitters: false,
         }
     }
 

@@ -134,7 +134,7 @@ pub(super) async fn one(State(api): State<ApiState>, Path(name): Path<String>) -
 
 /// What is said of nodes changes: of all that are named, or of none.
 pub(super) async fn label(
-    Operator(_): Operator,
+    Operator: Operator,
     State(api): State<ApiState>,
     Json(asked): Json<LabelsRequest>,
 ) -> Result<Json<()>, Problem> {
@@ -160,7 +160,7 @@ fn no_such_node(hub: &Hub, name: &str) -> Problem {
 
 /// A token by which a machine can join under this name.
 pub(super) async fn token(
-    Operator(_): Operator,
+    _: Operator,
     State(api): State<ApiState>,
     Path(name): Path<String>,
     Json(asked): Json<TokenRequest>,
@@ -171,7 +171,7 @@ pub(super) async fn token(
 
 /// A node takes nothing new.
 pub(super) async fn drain(
-    Operator(_): Operator,
+    _: Operator,
     State(api): State<ApiState>,
     Path(name): Path<String>,
     Json(asked): Json<DrainRequest>,
@@ -182,7 +182,7 @@ pub(super) async fn drain(
 
 /// It does again.
 pub(super) async fn resume(
-    Operator(_): Operator,
+    _: Operator,
     State(api): State<ApiState>,
     Path(name): Path<String>,
 ) -> Result<Json<()>, Problem> {
@@ -192,7 +192,7 @@ pub(super) async fn resume(
 
 /// A node is none of ours any more. One that has leases stays, unless somebody knows that the machine is gone.
 pub(super) async fn remove(
-    Operator(_): Operator,
+    _: Operator,
     State(api): State<ApiState>,
     Path(name): Path<String>,
     Json(asked): Json<RemoveRequest>,

@@ -60,6 +60,7 @@ async fn api(folder: &std::path::Path) -> ApiState {
         asked,
         nodes: None,
         machines: None,
+        runs_as_submitters: false,
     }
 }
 

@@ -9,7 +9,7 @@ use crate::engines::{Engines, in_time};
 use crate::folders;
 use crate::home::{Home, log};
 use crate::notes::NotesError;
-use crate::probe::Probe;
+use crate::submitters::Probe;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::Arc;

@@ -1,12 +1,12 @@
 //! The agent's end of one connection to the server's store: how it is opened, and how one operation goes out while the
 //! server may already answer that it will not work.
 
-use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
+use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -143,8 +143,10 @@ impl Connection {
 
 /// A socket's path may be longer than an address of the system: the way over its opened folder is short.
 async fn connect(relay: &Relay) -> Result<UnixStream> {
+    // Only passed through: it may be another user's, who shows nothing of it.
+    let passed = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let (folder, name) = match (relay.socket.parent(), relay.socket.file_name()) {
-        (Some(folder), Some(name)) => (File::open(folder)?, name),
+        (Some(folder), Some(name)) => (rustix::fs::open(folder, passed, Mode::empty())?, name),
         _ => return Err(ErrorKind::InvalidInput.into()),
     };
     let mut short = std::path::PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));

@@ -64,17 +64,31 @@ fn agent(state: &Path) -> Vec<Finding> {
         }
     };
     let whose = format!("node {} of {}", node.name, node.server);
-    let mut found = vec![match holder(&state.join("lock")) {
+    let agent = holder(&state.join("lock"));
+    let mut found = vec![match agent {
         Some(pid) => Finding::ok(name, format!("{whose}, pid {pid}")),
         None => {
             let mend = format!("systemctl start windfall-agent  # or: windfall agent join --state {shown}");
             Finding::missing(name, format!("{whose}, but no agent runs"), mend)
         }
     }];
+    found.extend(agent.map(programs));
     found.push(state::directory("agent dir", state));
     found.push(reach(&node));
     found.extend(node.server_ahead_ms.map(clocks));
     found
+}
+
+/// As whom an agent runs programs.
+fn programs(agent: u32) -> Finding {
+    match std::fs::metadata(format!("/proc/{agent}")).map(|meta| meta.uid()) {
+        Ok(0) => Finding::ok("programs", "run as whoever submitted them"),
+        Ok(uid) => {
+            let user = windfall_server::name_of(uid);
+            Finding::ok("programs", format!("all run as {user}, who can read what each of them leaves here"))
+        }
+        Err(_) => Finding::ok("programs", "nobody knows as whom they run: the agent has just ended"),
+    }
 }
 
 /// Whether the server can be reached over the network from here.

@@ -1,0 +1,113 @@
+//! Folders that belong to whoever a lease runs as, and what root reads there. Such a person can put anything in their place:
+//! a link to a file that only root can read, a pipe on which nobody ever writes, a file that never ends. So nothing is
+//! followed, nothing is waited for, and nothing counts that is not a plain file of the folder's owner.
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, chownat, fstat, mkdirat, openat};
+use rustix::io::Errno;
+use rustix::process::{Gid, Uid};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// More than any agent writes down.
+const MOST: u64 = 8 << 20;
+
+/// Makes a folder of somebody's, closed to others, in one that is ours. One that is there must be theirs.
+pub(crate) fn make(folder: &Path, uid: u32, gid: u32) -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    match mkdirat(CWD, folder, Mode::from_raw_mode(0o700)) {
+        // It was made by us just now, in a folder where nobody else can put anything in its place.
+        Ok(()) => chownat(CWD, folder, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW).map_err(io::Error::from),
+        Err(Errno::EXIST) => {
+            let there = fstat(&directory(folder)?)?;
+            if there.st_uid == uid.as_raw() {
+                return Ok(());
+            }
+            if there.st_uid == 0 {
+                // Made, and then its maker was killed.
+                let made = directory(folder)?;
+                return rustix::fs::fchown(&made, Some(uid), Some(gid)).map_err(io::Error::from);
+            }
+            Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{} is somebody else's", folder.display())))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Makes a folder of ours that others pass through, and see nothing of.
+pub(crate) fn make_passage(folder: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    std::fs::set_permissions(folder, PermissionsExt::from_mode(0o711))
+}
+
+fn directory(folder: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
+    Ok(openat(CWD, folder, flags, Mode::empty())?)
+}
+
+/// Opens a plain file in a folder to read it. Where the folder is not ours, the file must be its owner's: a hard link to
+/// somebody else's is none.
+pub fn open(folder: &Path, name: &str) -> io::Result<File> {
+    let folder = directory(folder)?;
+    let owner = fstat(&folder)?.st_uid;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = openat(&folder, name, flags, Mode::empty())?;
+    let stat = fstat(file.as_fd())?;
+    let is_ours = owner == rustix::process::geteuid().as_raw();
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || !(is_ours || stat.st_uid == owner) {
+        let text = format!("{name} is not a plain file of the folder's owner");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    Ok(File::from(file))
+}
+
+/// A small file in a folder.
+pub(crate) fn read(folder: &Path, name: &str) -> io::Result<String> {
+    let mut text = String::new();
+    open(folder, name)?.take(MOST).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn nothing_but_a_plain_file_is_opened() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (folder, secret) = (dir.path().join("own"), dir.path().join("secret"));
+        std::fs::create_dir(&folder).expect("made");
+        std::fs::write(&secret, "hush").expect("written");
+        std::fs::write(folder.join("plain"), "said").expect("written");
+        symlink(&secret, folder.join("link")).expect("linked");
+        symlink(&folder, dir.path().join("way")).expect("linked");
+        rustix::fs::mknodat(CWD, folder.join("pipe"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("made");
+        std::fs::create_dir(folder.join("folder")).expect("made");
+        assert_eq!(read(&folder, "plain").expect("plain"), "said");
+        for name in ["link", "pipe", "folder", "missing"] {
+            assert!(open(&folder, name).is_err(), "{name}");
+        }
+        assert!(open(&dir.path().join("way"), "plain").is_err(), "a way there that is a link");
+    }
+
+    #[test]
+    fn a_file_in_somebody_s_folder_is_theirs_or_none() {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: a file in somebody's folder is theirs or none (needs root)");
+            return;
+        }
+        let dir = tempfile::tempdir().expect("a folder");
+        let (folder, secret) = (dir.path().join("own"), dir.path().join("secret"));
+        make(&folder, 4_242, 4_242).expect("made");
+        make(&folder, 4_242, 4_242).expect("the same again");
+        assert!(make(&folder, 4_243, 4_243).is_err(), "it is not theirs");
+        std::fs::write(&secret, "hush").expect("written");
+        std::fs::hard_link(&secret, folder.join("linked")).expect("linked");
+        assert!(open(&folder, "linked").is_err(), "a file of root's by another name");
+        std::os::unix::fs::chown(&secret, Some(4_242), None).expect("given away");
+        assert_eq!(read(&folder, "linked").expect("their own"), "hush");
+    }
+}
