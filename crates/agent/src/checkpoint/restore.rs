@@ -123,7 +123,7 @@ impl Checkpoints {
     }
 
     /// Fetches what a fence repeats; none for a fresh one.
-    async fn bring_back(&self, fence: &Manifest, into: &Path, draft: &Path) -> Result<Option<Manifest>> {
+    pub(super) async fn bring_back(&self, fence: &Manifest, into: &Path, draft: &Path) -> Result<Option<Manifest>> {
         if fence.fresh {
             return Ok(None);
         }
@@ -275,5 +275,7 @@ fn fence(epoch: u64, of: Option<&Manifest>, writer: String, failed: Vec<String>)
         files: of.map(|manifest| manifest.files.clone()).unwrap_or_default(),
         dirs: of.map(|manifest| manifest.dirs.clone()).unwrap_or_default(),
         links: of.map(|manifest| manifest.links.clone()).unwrap_or_default(),
+        own: of.map(|manifest| manifest.own.clone()).unwrap_or_default(),
+        shards: BTreeMap::new(),
     }
 }
