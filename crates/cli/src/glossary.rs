@@ -19,6 +19,9 @@ pub const WORDS: &[(&str, &str)] = &[
     ("on-demand", "machines at the list price that stay until they are given back"),
     ("owned", "machines of one's own, given in parts: so many accelerators, or a processor"),
     ("node", "a machine that has joined a server over the network, with a key of its own"),
+    ("label", "a word about a node, such as rack=r7; zone, block, rack and nvlink say where it is"),
+    ("drained", "of a node that takes nothing new: its operator said so, or something is wrong with it"),
+    ("XID", "the number under which NVIDIA's driver reports an error; some are a program's fault, some the machine's"),
     (
         "dead-man time",
         "how long work on a node goes on without the server; after it the work is ended there, then begun elsewhere",

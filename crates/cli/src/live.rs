@@ -195,7 +195,9 @@ fn happened(last: &JobView, job: &JobView) -> Option<String> {
         return Some(format!("interruption {}: {} of work lost in all", job.interruptions, job.lost));
     }
     if noticed(job) && !noticed(last) {
-        return Some("notice: the program was told to save".to_owned());
+        let why = job.lease.as_ref().and_then(|lease| lease.not_well.as_ref());
+        let why = why.map_or(String::new(), |why| format!(", its machine is not well: {why}"));
+        return Some(format!("notice: the program was told to save{why}"));
     }
     if job.state == last.state {
         return None;

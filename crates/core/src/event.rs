@@ -1,6 +1,7 @@
 //! What happened, as engines, agents and people report it.
 
 use crate::config::Config;
+use crate::health::Symptom;
 use crate::ids::{CheckpointId, DecisionId, LeaseId, NodeId, StintId, WorkloadId};
 use crate::offer::{Offer, OfferId};
 use crate::pool::{Node, Pool};
@@ -93,6 +94,9 @@ pub enum Event {
         lease: LeaseId,
         /// When it ends.
         ends_at: Time,
+        /// What is wrong with its machine, where that is why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<Box<Symptom>>,
     },
     /// The market says that a lease may soon be taken away: nothing is sure, but saving now is wise.
     LeaseAtRisk { lease: LeaseId },

@@ -10,6 +10,7 @@ mod config;
 mod decision;
 pub mod english;
 mod event;
+pub mod health;
 pub mod ids;
 pub mod laws;
 pub mod ledger;
@@ -29,6 +30,7 @@ pub mod want;
 pub mod worker;
 
 pub use brain::Brain;
+pub use health::{Symptom, SymptomKind};
 pub use ids::{CheckpointId, DecisionId, Installation, LeaseId, NodeId, PoolId, StintId, WorkloadId};
 pub use ledger::LedgerRow;
 pub use offer::{Market, Offer, OfferId, Place, Way};

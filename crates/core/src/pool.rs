@@ -1,6 +1,7 @@
 //! Pools and nodes: where leases come from, what is known of the machines behind them, and which part of one a worker
 //! uses. Engines tell of both; nothing here decides.
 
+use crate::health::Symptom;
 use crate::ids::{LeaseId, NodeId, PoolId};
 use crate::units::{NanoUsd, Span};
 use serde::{Deserialize, Serialize};
@@ -102,6 +103,9 @@ pub struct Node {
     pub health: Health,
     /// What an hour of it costs, where the pool's books are whole.
     pub rate: NanoUsd,
+    /// Why it was drained by itself: what is wrong with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub symptoms: Vec<Symptom>,
 }
 
 /// Whether work can be put on a node.
@@ -110,7 +114,7 @@ pub struct Node {
 pub enum Health {
     Ready,
     NotReady,
-    /// A person or the engine takes nothing new on it.
+    /// A person takes nothing new on it, or it is not well.
     Drained,
 }
 

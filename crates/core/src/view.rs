@@ -72,6 +72,9 @@ pub struct LeaseView {
     /// When it will be taken away.
     #[serde(rename = "ends_at_ms")]
     pub ends_at: Option<Time>,
+    /// What is wrong with its machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_well: Option<String>,
 }
 
 /// A job, complete enough to show it, bill it and end a script on it.

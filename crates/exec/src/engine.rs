@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use windfall_core::{
     Address, DecisionId, GroupPhase, LeaseEnd, LeaseId, LeaseTerms, Market, NanoUsd, Node, Offer, OfferId, Place, Pool,
-    Refusal, Span, Time, Want,
+    Refusal, Span, Symptom, Time, Want,
 };
 
 /// An engine that does not tell of changes is looked at this often.
@@ -57,6 +57,9 @@ pub enum LeaseState {
         ends_at: Option<Time>,
         /// The market says that it may soon be taken away.
         at_risk: bool,
+        /// What is wrong with its machine, where that is why it will be taken away.
+        #[serde(default)]
+        why: Option<Box<Symptom>>,
     },
     /// Gone, with everything that ran on it.
     Gone {

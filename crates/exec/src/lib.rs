@@ -18,11 +18,12 @@ pub use engine::{
     Capabilities, Engine, EngineError, Interrupt, LeaseState, Owned, PastJob, Recording, SeenGroup, SeenLease,
 };
 pub use link::{AgentLink, LocalLink, SeenWorker};
-pub use machines::{Accelerator, Inventory, Machines, Stated};
+pub use machines::{Accelerator, Inventory, Machines, Stated, tell_readings};
 pub use net::{Fingerprint, JoinToken};
 pub use nodes::{
-    Hub, InStore, JobsOfNodes, JoinedNode, NodeError, NodeRecord, NodeSettings, NodeStanding, NodeStream, NotWelcome,
-    StorePart, TOKEN_LIVES, is_node_name, serve_node,
+    DeviceReading, DiskReading, HealthReport, Hub, InStore, JobsOfNodes, JoinedNode, LEVELS, LabelChange, Labels,
+    NodeError, NodeRecord, NodeSettings, NodeStanding, NodeStream, NotALabel, NotLabelled, NotWelcome, StorePart,
+    TOKEN_LIVES, is_node_name, serve_node,
 };
 pub use remote::{EngineServer, RemoteEngine};
 pub use simulated::{Replay, Simulated, SimulatedError};

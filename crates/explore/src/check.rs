@@ -433,7 +433,7 @@ fn junk(brain: &Brain, random: &mut random::Random) -> Body {
             Event::GroupGranted { group: lease.group, at, units: random.pick(&[0, 1, u32::MAX]) }
         }
         1 => Event::GroupFailed { group: lease.group, refusal: Refusal::Retry { after: Span(i64::MAX) } },
-        2 => Event::LeaseNoticed { lease, ends_at: at },
+        2 => Event::LeaseNoticed { lease, ends_at: at, why: None },
         3 => Event::LeaseGone { lease, at, end: LeaseEnd::Lost },
         4 => Event::WorkerStarted { stint, rank, restored: Some(checkpoint), work: Some(work) },
         5 => Event::WorkerEnded {

@@ -119,6 +119,7 @@ pub(crate) fn nodes(seed: u64, now: Time) -> Vec<Node> {
             capacity: Shape { accelerators: size.node_accelerators, ..Shape::default() },
             foreign: Shape { accelerators: foreign, ..Shape::default() },
             domains: Default::default(),
+            symptoms: Vec::new(),
             health,
             rate: NanoUsd(price * i64::from(size.node_accelerators)),
         })

@@ -33,7 +33,7 @@ use windfall_core::spec::Continued;
 use windfall_core::view::{self, JobView};
 use windfall_core::worker::WorkerView;
 use windfall_core::{CheckpointId, Event, JobSpec, NanoUsd, Outcome, WorkloadId, codec};
-use windfall_exec::Hub;
+use windfall_exec::{Hub, Machines};
 use windfall_store::JobQuery;
 
 /// How often a watched job is looked at: what it costs and has done moves with the clock.
@@ -58,6 +58,8 @@ pub struct ApiState {
     pub(crate) asked: Arc<Asked>,
     /// Who takes nodes in, where the server takes any.
     pub(crate) nodes: Option<Arc<Hub>>,
+    /// Owned machines, where the server has any.
+    pub(crate) machines: Option<Arc<Machines>>,
 }
 
 impl IntoResponse for Problem {
@@ -76,6 +78,8 @@ pub fn routes(api: ApiState) -> Router {
         .route("/v1/interrupt", post(interrupt))
         .route("/v1/ledger", get(ledger::ledger))
         .route("/v1/nodes", get(nodes::list))
+        .route("/v1/nodes/labels", post(nodes::label))
+        .route("/v1/nodes/{name}", get(nodes::one))
         .route("/v1/nodes/{name}/token", post(nodes::token))
         .route("/v1/nodes/{name}/drain", post(nodes::drain))
         .route("/v1/nodes/{name}/resume", post(nodes::resume))

@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use windfall_core::health::Remedy;
 use windfall_core::view::JobView;
-use windfall_core::{JobSpec, LedgerRow, NanoUsd, Reason, Span, Time};
-use windfall_exec::Interrupt;
+use windfall_core::{JobSpec, LedgerRow, NanoUsd, Reason, Span, Symptom, Time};
+use windfall_exec::{Accelerator, DiskReading, Interrupt, LabelChange};
 
 /// Who answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,7 +59,7 @@ impl Hello {
 pub struct NodeView {
     pub name: String,
     pub state: NodeState,
-    /// Why it takes nothing new, where its operator said so.
+    /// Why it takes nothing new: what its operator said, or what is wrong with it.
     pub drained: Option<String>,
     /// How long ago it was heard; none where it was not since the server began.
     pub heard_ms: Option<u64>,
@@ -77,6 +78,70 @@ pub struct NodeView {
     pub version: Option<String>,
     /// How long it goes on without the server.
     pub dead_man_ms: u64,
+    /// What is said of it.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Its place in the topology by level: zone, block, rack, nvlink.
+    #[serde(default)]
+    pub domains: BTreeMap<String, String>,
+    /// What is known to be wrong with it.
+    #[serde(default)]
+    pub symptoms: Vec<SymptomView>,
+}
+
+/// Something that is wrong with a node, with its words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SymptomView {
+    pub symptom: Symptom,
+    /// What is done about it.
+    pub remedy: Remedy,
+    pub text: String,
+    pub hint: String,
+}
+
+impl From<Symptom> for SymptomView {
+    fn from(symptom: Symptom) -> SymptomView {
+        let (remedy, text, hint) = (symptom.kind.remedy(), symptom.to_string(), symptom.kind.hint().to_owned());
+        SymptomView { symptom, remedy, text, hint }
+    }
+}
+
+/// A node with all that is known of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeDetail {
+    pub node: NodeView,
+    pub devices: Vec<DeviceView>,
+    /// Jobs on it that have no accelerator.
+    pub others: Vec<UserView>,
+    /// The disk that jobs are written to, where the node has said so.
+    pub disk: Option<DiskReading>,
+    /// How far the server's clock was ahead of its own when they met.
+    pub server_ahead_ms: Option<i64>,
+}
+
+/// An accelerator of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceView {
+    pub accelerator: Accelerator,
+    /// It was there and is not any more.
+    pub is_gone: bool,
+    pub celsius: Option<u32>,
+    /// Who uses it.
+    pub users: Vec<UserView>,
+}
+
+/// A job that uses something of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserView {
+    pub job: u64,
+    pub name: String,
+    pub owner: String,
+}
+
+/// Labels of nodes are to change: of all of these, or of none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LabelsRequest {
+    pub nodes: BTreeMap<String, Vec<LabelChange>>,
 }
 
 /// What can be done with a node.

@@ -349,11 +349,11 @@ fn lease_events(seen: &SeenLease) -> Vec<Event> {
     let lease = seen.lease;
     match &seen.state {
         LeaseState::Pending => Vec::new(),
-        LeaseState::Up { since, terms, ready, ends_at, at_risk } => {
+        LeaseState::Up { since, terms, ready, ends_at, at_risk, why } => {
             let up = Event::LeaseUp { lease, at: *since, terms: Box::new(terms.clone()), ready: ready.clone() };
             let ready = ready.clone().map(|address| Event::LeaseReady { lease, address });
             let at_risk = at_risk.then_some(Event::LeaseAtRisk { lease });
-            let noticed = ends_at.map(|ends_at| Event::LeaseNoticed { lease, ends_at });
+            let noticed = ends_at.map(|ends_at| Event::LeaseNoticed { lease, ends_at, why: why.clone() });
             [up].into_iter().chain(ready).chain(at_risk).chain(noticed).collect()
         }
         LeaseState::Gone { since, at, end } => {

@@ -149,17 +149,17 @@ mod tests {
 
     #[test]
     fn what_old_jobs_printed_goes_and_what_is_live_or_new_stays() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().expect("a file");
         let long_ago = std::time::SystemTime::now() - Duration::from_secs(100);
-        let set = |path: &Path| std::fs::File::open(path).unwrap().set_modified(long_ago).unwrap();
+        let set = |path: &Path| std::fs::File::open(path).expect("a file").set_modified(long_ago).expect("a file");
         for name in ["old", "live", "written"] {
-            make(&folder.path().join(name)).unwrap();
-            std::fs::write(folder.path().join(name).join("stint-00001-0.log"), "done").unwrap();
+            make(&folder.path().join(name)).expect("a file");
+            std::fs::write(folder.path().join(name).join("stint-00001-0.log"), "done").expect("a file");
             set(&folder.path().join(name));
         }
         ["old", "live"].iter().for_each(|name| set(&folder.path().join(name).join("stint-00001-0.log")));
         drop_old(folder.path(), &BTreeSet::from(["live".to_owned()]), Duration::from_secs(50));
-        let left = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let left = std::fs::read_dir(folder.path()).expect("a file").map(|entry| entry.expect("a file").file_name());
         assert_eq!(left.collect::<BTreeSet<_>>(), BTreeSet::from(["live".into(), "written".into()]));
     }
 

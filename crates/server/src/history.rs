@@ -55,7 +55,10 @@ fn event_text(event: &Event, submitted_at: Time) -> String {
         Event::EngineSilent { engine, .. } => format!("{engine} does not answer"),
         Event::EngineAnswers { engine } => format!("{engine} answers again"),
         Event::PoolSeen { pool } => format!("pool {}", pool.id),
-        Event::NodeSeen { node } => format!("node {}", node.id),
+        Event::NodeSeen { node } => match node.symptoms.first() {
+            Some(first) => format!("node {} is drained: {first}", node.id),
+            None => format!("node {}", node.id),
+        },
         Event::NodeGone { node } => format!("node {node} is gone"),
         Event::GroupQueued { group, eta: Some(eta), .. } => {
             format!("group {} is in its engine's queue, expected at {}", group.seq, *eta - submitted_at)
@@ -68,8 +71,14 @@ fn event_text(event: &Event, submitted_at: Time) -> String {
         Event::LeaseUp { lease, ready: None, .. } => format!("lease {} is up, not ready yet", number(*lease)),
         Event::LeaseUp { lease, .. } => format!("lease {} is up", number(*lease)),
         Event::LeaseReady { lease, .. } => format!("lease {} is ready", number(*lease)),
-        Event::LeaseNoticed { lease, ends_at } => {
-            format!("notice: lease {} is taken away at {}", number(*lease), *ends_at - submitted_at)
+        Event::LeaseNoticed { lease, ends_at, why } => {
+            let ends = *ends_at - submitted_at;
+            match why {
+                None => format!("notice: lease {} is taken away at {ends}", number(*lease)),
+                Some(why) => {
+                    format!("notice: lease {} ends at {ends}, its machine is not well: {why}", number(*lease))
+                }
+            }
         }
         Event::LeaseAtRisk { lease } => format!("{lease} may soon be taken away"),
         Event::LeaseGone { lease, end, .. } => format!("lease {} is gone ({end:?})", number(*lease)).to_lowercase(),

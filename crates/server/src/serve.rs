@@ -226,6 +226,7 @@ async fn serve_from(
     let program = PathBuf::from("/proc/self/exe");
     let leases = home.leases();
     let mut engines = Engines::default();
+    let mut owned = None;
     match &world.world {
         World::Replay(replay) => {
             let apart = windfall_agent::control_groups_can_be_made();
@@ -235,11 +236,17 @@ async fn serve_from(
         }
         World::Machines(settings) => {
             let unusable = |source| HomeError::Unusable { path: home.leases(), source };
-            let of_here = |here: &HereSettings| (Inventory::of_this_computer(&here.accelerators), here.rate);
-            let here = settings.here.as_ref().map(of_here);
+            let here = match &settings.here {
+                Some(HereSettings { accelerators, rate, .. }) => {
+                    Some((Inventory::of_this_computer(accelerators, &program).await, *rate))
+                }
+                None => None,
+            };
             let hub = nodes.as_ref().map(|(hub, _)| Arc::clone(hub));
             let machines = Machines::open(MACHINES, leases, here, hub, Arc::clone(&clock), program);
-            engines.add(Arc::new(machines.map_err(unusable)?));
+            let machines = machines.map_err(unusable)?;
+            owned = Some(Arc::clone(&machines));
+            engines.add(Arc::new(machines));
         }
     }
     for RemoteSettings { name, socket } in &world.engines {
@@ -305,7 +312,8 @@ async fn serve_from(
         bound: settings.bound.clone(),
     };
     let keeper = tokio::spawn(keeper.run());
-    let api = ApiState { asks, reader: Arc::new(reader), probes: Probes::default(), asked, nodes: hub };
+    let api =
+        ApiState { asks, reader: Arc::new(reader), probes: Probes::default(), asked, nodes: hub, machines: owned };
     let listening = nodes.and_then(|(hub, listener)| Some(tokio::spawn(hub.listen(listener?))));
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Listen)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Listen)?;

@@ -11,7 +11,7 @@ pub use cost::CostArgs;
 pub use facts::{
     CatalogArgs, CatalogCommand, CompareArgs, OfferSort, OffersArgs, PlaceArgs, PlanArgs, PlanChange, PlanGroup,
 };
-pub use nodes::{AgentCommand, JoinArgs, NodesArgs, NodesCommand};
+pub use nodes::{AgentCommand, JoinArgs, NodeArgs, NodesArgs, NodesCommand};
 pub use profile::{LikeHta, ProfileArgs};
 pub use service::{ConfigArgs, ConfigCommand, ServiceArgs, ServiceCommand, UnitArgs, UnitName};
 pub use simulate::{SimulateCommand, SimulateMarketArgs};
@@ -115,8 +115,10 @@ pub enum Command {
     Cost(CostArgs),
     /// What the server does now
     Status,
-    /// The machines that have joined: list, drain, resume, remove them, make tokens to join by
+    /// The machines that have joined: list, drain, resume, label, remove them, make tokens to join by
     Nodes(NodesArgs),
+    /// A machine that has joined: its accelerators and who uses them, its place, how it is
+    Node(NodeArgs),
     /// Start a server
     Up(UpArgs),
     /// End the server; jobs go on and are adopted by the next one

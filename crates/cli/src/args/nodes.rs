@@ -11,6 +11,13 @@ pub struct NodesArgs {
     pub command: Option<NodesCommand>,
 }
 
+/// One machine that has joined.
+#[derive(Debug, Args)]
+pub struct NodeArgs {
+    /// Its name
+    pub name: String,
+}
+
 /// What to do with nodes.
 #[derive(Debug, Subcommand)]
 pub enum NodesCommand {
@@ -32,10 +39,23 @@ pub enum NodesCommand {
         #[arg(long, default_value = "drained by its operator", value_name = "TEXT")]
         why: String,
     },
-    /// Put work on a drained node again
+    /// Put work on a drained node again, whatever was wrong with it; what comes after this counts
     Resume {
         /// Its name
         name: String,
+    },
+    /// Say something of a node: its rack, its zone, or any word
+    Label {
+        /// Its name
+        name: String,
+        /// KEY=VALUE to say it, KEY- to take it back; zone, block, rack and nvlink are its place
+        #[arg(required = true, value_name = "KEY=VALUE")]
+        labels: Vec<String>,
+    },
+    /// Say where nodes are, from a file; a file that is wrong changes nothing
+    Topology {
+        /// TOML: [rack.r1], and below it nodes = ["gpu-1"] and perhaps zone = "east"
+        file: PathBuf,
     },
     /// Forget a node: its key opens nothing any more
     Remove {
@@ -51,10 +71,11 @@ impl NodesCommand {
     /// The node that is meant.
     pub fn name(&self) -> Option<&str> {
         match self {
-            NodesCommand::List => None,
+            NodesCommand::List | NodesCommand::Topology { .. } => None,
             NodesCommand::Token { name, .. }
             | NodesCommand::Drain { name, .. }
             | NodesCommand::Resume { name }
+            | NodesCommand::Label { name, .. }
             | NodesCommand::Remove { name, .. } => Some(name),
         }
     }
@@ -65,6 +86,13 @@ impl NodesCommand {
 pub enum AgentCommand {
     /// Join a server with this machine, and serve it until told to end
     Join(JoinArgs),
+    /// Say what accelerators this machine has and how they are, as JSON lines.
+    #[command(hide = true)]
+    Accelerators {
+        /// One line
+        #[arg(long)]
+        once: bool,
+    },
     /// Start guard and agent of a lease.
     #[command(hide = true)]
     Launch {
@@ -115,6 +143,9 @@ pub struct JoinArgs {
     /// The accelerators of this machine, where they are not found by themselves
     #[arg(long, value_delimiter = ',', value_name = "NAME:COUNT,…")]
     pub accelerators: Vec<String>,
+    /// Something to say of this machine, such as rack=r7; again for more
+    #[arg(long = "label", value_name = "KEY=VALUE")]
+    pub labels: Vec<String>,
     /// Join as root although every program then runs as root
     #[arg(long)]
     pub as_root: bool,

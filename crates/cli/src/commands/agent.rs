@@ -7,6 +7,11 @@ use windfall_server::client::{Code, Failure};
 pub fn agent(command: AgentCommand, json: bool) -> Result<Code, Failure> {
     let done = match command {
         AgentCommand::Join(args) => return super::nodes::join(args, json),
+        AgentCommand::Accelerators { once } => {
+            // Who does not listen any more needs no answer.
+            let _ = windfall_exec::tell_readings(once);
+            return Ok(Code::Done);
+        }
         AgentCommand::Launch { folder } => windfall_agent::launch(&folder),
         AgentCommand::Guard { folder } => windfall_agent::guard(&folder),
         AgentCommand::Serve { folder } => windfall_agent::serve(&folder),

@@ -11,6 +11,7 @@ mod for_sale;
 mod init;
 mod jobs;
 mod luggage;
+mod node;
 mod nodes;
 mod offers;
 mod pages;
@@ -21,6 +22,7 @@ mod servers;
 mod service;
 mod serving;
 mod simulate;
+mod topology;
 mod watch;
 mod work;
 mod worlds;
@@ -141,6 +143,7 @@ async fn client_command(here: &Here, command: Command) -> Result<Code, Failure> 
         Command::Explain(args) => jobs::explain(here, &args).await,
         Command::Cost(args) => cost::cost(here, &args).await,
         Command::Nodes(args) => nodes::nodes(here, &args).await,
+        Command::Node(args) => node::node(here, &args).await,
         Command::Status => servers::status(here).await,
         Command::Doctor => doctor::doctor(here).await,
         Command::Up(args) => servers::up(here, &args).await,

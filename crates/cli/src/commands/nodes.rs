@@ -1,29 +1,27 @@
 //! The machines that have joined, and joining.
 
 use super::config::settled_join;
+use super::topology;
 use super::worlds::{bad_accelerators, bad_rate, nano_usd};
 use crate::args::{JoinArgs, NodesArgs, NodesCommand};
-use crate::config::values;
+use crate::config::{Wrong, values};
 use crate::here::{Here, agent_state};
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 use windfall_core::Span;
 use windfall_core::english::{counted, with_causes};
-use windfall_exec::{Inventory, JoinToken, NodeError, NodeSettings, NotWelcome, is_node_name, serve_node};
-use windfall_server::api_types::{DrainRequest, NodeView, RemoveRequest, TokenAnswer, TokenRequest};
+use windfall_exec::{
+    Inventory, JoinToken, LabelChange, Labels, NodeError, NodeSettings, NotALabel, NotWelcome, is_node_name, serve_node,
+};
+use windfall_server::api_types::{DrainRequest, LabelsRequest, NodeView, RemoveRequest, TokenAnswer, TokenRequest};
 use windfall_server::client::{Client, Code, Failure};
 
 pub async fn nodes(here: &Here, args: &NodesArgs) -> Result<Code, Failure> {
-    if let Some(name) = args.command.as_ref().and_then(NodesCommand::name).filter(|name| !is_node_name(name)) {
-        let failure = Failure::new(Code::BadInput, format!("`{name}` cannot be a node's name"));
-        return Err(failure.hint("letters, digits, dots and dashes, at most 63, as in the names of hosts"));
-    }
-    let client = here.client();
-    if client.greet().await?.is_none() {
-        let none = Failure::new(Code::Unreachable, format!("no server runs on {}", here.home.display()));
-        return Err(none.hint("`windfall up --listen HOST:PORT` starts one that takes nodes in"));
-    }
+    args.command.as_ref().and_then(NodesCommand::name).map_or(Ok(()), bad_name)?;
+    let labels = labels_of(here, args.command.as_ref())?;
+    let client = server(here).await?;
     match args.command.as_ref().unwrap_or(&NodesCommand::List) {
         NodesCommand::List => list(here, &client).await,
         NodesCommand::Token { name, rate } => {
@@ -46,11 +44,65 @@ pub async fn nodes(here: &Here, args: &NodesArgs) -> Result<Code, Failure> {
             change(here, &client, name, "drain", &asked, "takes nothing new; what runs there goes on").await
         }
         NodesCommand::Resume { name } => change(here, &client, name, "resume", &(), "takes work again").await,
+        NodesCommand::Label { .. } | NodesCommand::Topology { .. } => label(here, &client, labels).await,
         NodesCommand::Remove { name, lost } => {
             let asked = RemoveRequest { lost: *lost };
             change(here, &client, name, "remove", &asked, "is no node of this server any more").await
         }
     }
+}
+
+/// Fails where this cannot be a node's name.
+pub(super) fn bad_name(name: &str) -> Result<(), Failure> {
+    if is_node_name(name) {
+        return Ok(());
+    }
+    let failure = Failure::new(Code::BadInput, format!("`{name}` cannot be a node's name"));
+    Err(failure.hint("letters, digits, dots and dashes, at most 63, as in the names of hosts"))
+}
+
+/// The server, which must run.
+pub(super) async fn server(here: &Here) -> Result<Client, Failure> {
+    let client = here.client();
+    if client.greet().await?.is_none() {
+        let none = Failure::new(Code::Unreachable, format!("no server runs on {}", here.home.display()));
+        return Err(none.hint("`windfall up --listen HOST:PORT` starts one that takes nodes in"));
+    }
+    Ok(client)
+}
+
+type LabelChanges = BTreeMap<String, Vec<LabelChange>>;
+
+/// The labels that a command changes, checked before anybody is asked.
+fn labels_of(here: &Here, command: Option<&NodesCommand>) -> Result<LabelChanges, Failure> {
+    match command {
+        Some(NodesCommand::Label { name, labels }) => {
+            let changes = labels.iter().map(|text| text.parse()).collect::<Result<_, NotALabel>>();
+            let changes = changes.map_err(not_a_label)?;
+            Ok(BTreeMap::from([(name.clone(), changes)]))
+        }
+        Some(NodesCommand::Topology { file }) => {
+            topology::read(file).map_err(|error| here.bad_configuration(&Wrong::File(error)))
+        }
+        _ => Ok(LabelChanges::new()),
+    }
+}
+
+fn not_a_label(error: NotALabel) -> Failure {
+    Failure::new(Code::BadInput, error.to_string()).hint(NotALabel::HINT)
+}
+
+async fn label(here: &Here, client: &Client, nodes: LabelChanges) -> Result<Code, Failure> {
+    let () = client.post("/v1/nodes/labels", &LabelsRequest { nodes: nodes.clone() }).await?;
+    if here.json {
+        println!("{}", serde_json::json!({ "nodes": nodes.keys().collect::<Vec<_>>(), "done": "label" }));
+        return Ok(Code::Done);
+    }
+    for (name, changes) in nodes {
+        let changes: Vec<String> = changes.iter().map(LabelChange::to_string).collect();
+        println!("{name} {}", changes.join(" "));
+    }
+    Ok(Code::Done)
 }
 
 async fn change(
@@ -112,7 +164,7 @@ fn jobs(node: &NodeView) -> String {
 }
 
 /// What somebody should know of a node that is not simply there.
-fn remark(node: &NodeView) -> Option<String> {
+pub(super) fn remark(node: &NodeView) -> Option<String> {
     let dead_man = Span(i64::try_from(node.dead_man_ms).unwrap_or(i64::MAX));
     let away = || {
         let heard = match node.heard_ms {
@@ -140,6 +192,7 @@ pub fn join(args: JoinArgs, json: bool) -> Result<Code, Failure> {
         token: token(args.token, args.token_file)?,
         name: args.name,
         accelerators: args.accelerators.iter().filter_map(|text| values::stated(text)).collect(),
+        labels: own_labels(&args.labels)?,
         program: PathBuf::from("/proc/self/exe"),
     };
     windfall_server::home::private();
@@ -163,6 +216,19 @@ pub fn join(args: JoinArgs, json: bool) -> Result<Code, Failure> {
     });
     runtime.shutdown_timeout(Duration::from_secs(1));
     served.map(|()| Code::Done)
+}
+
+/// What somebody says of this machine.
+fn own_labels(texts: &[String]) -> Result<Labels, Failure> {
+    let mut labels = Labels::new();
+    for text in texts {
+        match text.parse() {
+            Ok(LabelChange::Set { key, value }) => _ = labels.insert(key, value),
+            Ok(LabelChange::Remove { .. }) => return Err(not_a_label(NotALabel { text: text.clone() })),
+            Err(error) => return Err(not_a_label(error)),
+        }
+    }
+    Ok(labels)
 }
 
 fn failure(error: NodeError) -> Failure {

@@ -40,6 +40,8 @@ pub(crate) enum Kind {
     },
     Choice(fn() -> Vec<&'static str>),
     Words,
+    /// What is said of a machine.
+    Labels,
     /// An absolute path.
     Folder,
     Store,
@@ -151,6 +153,13 @@ pub(crate) static SECTIONS: &[Section] = &[
                 "The accelerators of this machine, where they are not found by themselves.",
             ),
             key(
+                "labels",
+                Kind::Labels,
+                "[\"rack=r7\", \"zone=east\"]",
+                NONE,
+                "What to say of this machine; zone, block, rack and nvlink are its place.",
+            ),
+            key(
                 "state",
                 Kind::Folder,
                 "\"/var/lib/windfall-agent\"",
@@ -209,6 +218,7 @@ impl Kind {
             Kind::Hours => "hours from its beginning, such as 12.5",
             Kind::Count { least, most } => return format!("a whole number from {least} to {most}"),
             Kind::Choice(choices) => return format!("one of {}", choices().join(", ")),
+            Kind::Labels => "a list of labels, such as [\"rack=r7\"]",
             Kind::Words => "a list of words, such as [\"us-west-2c\"]",
             Kind::Folder => "a folder from the root, such as \"/var/lib/windfall-agent\"",
             Kind::Store => "an address such as \"postgres://windfall@db/windfall\"",

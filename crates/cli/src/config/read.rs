@@ -229,6 +229,7 @@ fn taken(kind: Kind, value: &DeValue<'_>) -> Result<Value, Class> {
         Kind::DeadMan => checked(|text| values::dead_man(text).is_some()),
         Kind::TimeOrNever => checked(|text| values::idle(text).is_some()),
         Kind::Accelerators => listed(|text| values::stated(text).is_some()),
+        Kind::Labels => listed(|text| matches!(text.parse(), Ok(windfall_exec::LabelChange::Set { .. }))),
         Kind::Words => listed(|text| !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c.is_control())),
         Kind::Rate => counted(&values::is_rate),
         Kind::Hours => counted(&|hours| (0.0..=values::LONGEST_RECORDING).contains(&hours)),

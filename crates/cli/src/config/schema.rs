@@ -71,6 +71,7 @@ fn of_kind(kind: Kind) -> Value {
         Kind::DeadMan => json!({ "type": "string", "pattern": TIME }),
         Kind::TimeOrNever => json!({ "anyOf": [{ "const": "never" }, { "type": "string", "pattern": TIME }] }),
         Kind::Accelerators => list(STATED),
+        Kind::Labels => list(r"^[A-Za-z0-9._/-]+=[A-Za-z0-9._/-]+$"),
         Kind::Words => list(r"^\S+$"),
         Kind::Rate => json!({ "type": "number", "minimum": 0, "maximum": 1e6 }),
         Kind::Hours => json!({ "type": "number", "minimum": 0, "maximum": super::values::LONGEST_RECORDING }),

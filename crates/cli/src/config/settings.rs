@@ -96,6 +96,7 @@ fn of_join(args: &JoinArgs, key: &str) -> Option<Value> {
         "server" => args.server.clone().map(Value::Text),
         "name" => args.name.clone().map(Value::Text),
         "accelerators" => (!args.accelerators.is_empty()).then(|| Value::List(args.accelerators.clone())),
+        "labels" => (!args.labels.is_empty()).then(|| Value::List(args.labels.clone())),
         "state" => args.state.as_ref().map(|path| Value::Text(path.to_string_lossy().into_owned())),
         "as_root" => args.as_root.then_some(Value::Flag(true)),
         _ => None,
@@ -107,6 +108,7 @@ fn set_join(args: &mut JoinArgs, key: &str, value: Value) {
         ("server", Value::Text(text)) => args.server = Some(text),
         ("name", Value::Text(text)) => args.name = Some(text),
         ("accelerators", Value::List(list)) => args.accelerators = list,
+        ("labels", Value::List(list)) => args.labels = list,
         ("state", Value::Text(text)) => args.state = Some(text.into()),
         ("as_root", Value::Flag(is)) => args.as_root = is,
         _ => {}

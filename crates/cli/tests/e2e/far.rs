@@ -108,12 +108,29 @@ impl Far {
 
     /// Starts the agent: with a token it joins, without one it goes on.
     pub fn start_agent(&mut self, port: u16, token: Option<&str>) {
-        let (server, state) = (format!("{}:{port}", self.server), self.disk.join("state").display().to_string());
-        let mut args = vec!["agent", "join", &server, "--state", &state, "--accelerators", "H200:2"];
+        self.start_agent_with(port, token, &["--accelerators", "H200:2"], &[]);
+    }
+
+    /// The same with other words, and variables of its own.
+    pub fn start_agent_with(&mut self, port: u16, token: Option<&str>, words: &[&str], variables: &[(&str, &Path)]) {
+        let (server, state) = (format!("{}:{port}", self.server), self.state().display().to_string());
+        let mut args = vec!["agent", "join", &server, "--state", &state];
+        args.extend(words);
         args.extend(token.iter().flat_map(|token| ["--token", token]));
         let mut agent = self.command(env!("CARGO_BIN_EXE_windfall"), &args);
+        agent.envs(variables.iter().copied());
         let log = std::fs::File::options().create(true).append(true).open(self.log()).unwrap();
         self.agent = Some(agent.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap());
+    }
+
+    /// The agent's state directory, as the machine sees it.
+    pub fn state(&self) -> PathBuf {
+        self.disk.join("state")
+    }
+
+    /// Runs a shell line there as root.
+    pub fn as_root(&self, line: &str) {
+        run("nsenter", &["--target", &self.inside(), "--mount", "--pid", "--net", "sh", "-ec", line]);
     }
 
     fn log(&self) -> PathBuf {

@@ -12,15 +12,15 @@ pub fn free_port() -> u16 {
     std::net::TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port()
 }
 
-fn up(testbed: &Testbed, port: u16, dead_man: &str) {
+pub fn up(testbed: &Testbed, port: u16, dead_man: &str) {
     testbed.run(&["up", "--listen", &format!("0.0.0.0:{port}"), "--dead-man", dead_man]).ends_with(0);
 }
 
-fn token(testbed: &Testbed, name: &str) -> String {
+pub fn token(testbed: &Testbed, name: &str) -> String {
     testbed.run(&["nodes", "token", name]).ends_with(0).out.trim().to_owned()
 }
 
-fn state_of(testbed: &Testbed, name: &str) -> Option<String> {
+pub fn state_of(testbed: &Testbed, name: &str) -> Option<String> {
     let nodes = testbed.run(&["nodes", "--json"]).ends_with(0).json();
     let node = nodes.as_array().unwrap().iter().find(|node| node["name"] == name)?.clone();
     Some(node["state"].as_str().unwrap().to_owned())
@@ -43,7 +43,7 @@ fn job(testbed: &Testbed, out: &str) -> String {
     )
 }
 
-fn submit(testbed: &Testbed, out: &str) -> u64 {
+pub fn submit(testbed: &Testbed, out: &str) -> u64 {
     let file = testbed.write("job.yaml", &job(testbed, out));
     let mut submit = testbed.command(&["submit", file.to_str().unwrap(), "--json"]);
     submit.env("SECRET", "of the terminal");
@@ -54,12 +54,12 @@ pub fn output(testbed: &Testbed, id: u64) -> String {
     testbed.run(&["logs", &id.to_string()]).ends_with(0).out
 }
 
-fn has_saved(testbed: &Testbed, id: u64) -> bool {
+pub fn has_saved(testbed: &Testbed, id: u64) -> bool {
     testbed.run(&["explain", "--all", &id.to_string()]).ends_with(0).out.contains("is durable")
 }
 
 /// The numbers from which a job's stints began, as it printed them.
-fn beginnings(testbed: &Testbed, id: u64) -> Vec<u64> {
+pub fn beginnings(testbed: &Testbed, id: u64) -> Vec<u64> {
     let output = output(testbed, id);
     output.lines().filter_map(|line| line.strip_prefix("from ")?.parse().ok()).collect()
 }

@@ -68,7 +68,7 @@ impl Brain {
             Event::GroupFailed { group, refusal } => self.on_group_failed(*group, *refusal),
             Event::LeaseUp { lease, at, terms, ready } => self.on_lease_up(*lease, *at, terms, ready.as_ref()),
             Event::LeaseReady { lease, address } => self.on_lease_ready(*lease, address),
-            Event::LeaseNoticed { lease, ends_at } => self.on_lease_noticed(*lease, *ends_at),
+            Event::LeaseNoticed { lease, ends_at, .. } => self.on_lease_noticed(*lease, *ends_at),
             Event::LeaseAtRisk { lease } => {
                 if let Some(lease) = self.leases.get_mut(lease) {
                     lease.at_risk_since = Some(self.now);

@@ -1,9 +1,11 @@
 //! A job as people see it, from what the brain knows of it. Nothing is changed.
 
 use super::{Brain, Job, Lease, LeasePhase, StintPhase};
+use crate::health::Symptom;
 use crate::ids::{LeaseId, WorkloadId};
 use crate::market::Sight;
 use crate::offer::Market;
+use crate::pool::Node;
 use crate::record::Outcome;
 use crate::spec::JobSpec;
 use crate::units::{NanoUsd, Span, Time};
@@ -84,9 +86,21 @@ impl Brain {
                 let text = self.choose(job, sight).1.text;
                 let obstacle = self.obstacle(job, sight);
                 let text = obstacle.map_or(text.clone(), |obstacle| format!("{text} ({obstacle})"));
-                silent.map_or(text.clone(), |silent| format!("{text}; {silent}"))
+                let text = silent.map_or(text.clone(), |silent| format!("{text}; {silent}"));
+                self.not_well(job).map_or(text.clone(), |drained| format!("{text}; {drained}"))
             }
         }
+    }
+
+    /// A node that might have what a job asks for, and was drained because it is not well.
+    fn not_well(&self, job: &Job) -> Option<String> {
+        let asks = &job.spec.resources;
+        let may_fit = |node: &&Node| {
+            node.accelerator.is_empty() || asks.is_empty() || asks.iter().any(|ask| ask.accelerator == node.accelerator)
+        };
+        let first = self.nodes.values().filter(|node| !node.symptoms.is_empty()).find(may_fit)?;
+        let name = first.id.0.split_once('/').map_or(&*first.id.0, |(_, name)| name);
+        Some(format!("{name} is drained: {}", first.symptoms.first()?))
     }
 
     fn silence(&self, engine: &str, now: Time) -> Option<String> {
@@ -128,6 +142,10 @@ impl Brain {
             market: first.market,
             price_per_hour,
             ends_at: ends_at.min(),
+            not_well: held
+                .iter()
+                .find_map(|lease| self.nodes.get(lease.terms.node.as_ref()?)?.symptoms.first())
+                .map(Symptom::to_string),
         })
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 use windfall_core::pool::Shape;
-use windfall_core::{LeaseEnd, LeaseId, NodeId, OfferId, Time};
+use windfall_core::{LeaseEnd, LeaseId, NodeId, OfferId, Symptom, Time};
 
 /// What the engine knows of a lease; survives it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +32,9 @@ pub(crate) struct Marks {
     pub ends_at: Option<Time>,
     #[serde(default)]
     pub at_risk: bool,
+    /// What is wrong with its machine, where it ends because of that.
+    #[serde(default)]
+    pub why: Option<Box<Symptom>>,
     pub gone: Option<(Time, LeaseEnd)>,
 }
 
@@ -49,6 +52,7 @@ impl Default for Marks {
             up_at: None,
             ends_at: None,
             at_risk: false,
+            why: None,
             gone: None,
         }
     }

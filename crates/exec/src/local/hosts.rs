@@ -67,6 +67,16 @@ impl Hosts {
         }
     }
 
+    /// Tells the agent of a lease that it will be taken away.
+    pub async fn notice(&self, folder: &Folder, marks: &Marks, in_ms: u64) -> io::Result<()> {
+        let notice = AgentRequest::Notice { in_ms };
+        let told = match self.node(marks)? {
+            Some((hub, name)) => hub.ask(name, folder.lease, &notice).await,
+            None => agents::ask(&folder.path, &notice).await,
+        };
+        told.map(|_| ())
+    }
+
     /// The lease is gone, and nobody will ask for it again.
     pub fn forget(&self, folder: &Folder, marks: &Marks) {
         if let Ok(Some((hub, name))) = self.node(marks) {

@@ -5,6 +5,7 @@
 mod folder;
 mod hosts;
 mod launcher;
+mod notices;
 
 pub(crate) use folder::{Folder, Marks};
 
@@ -203,6 +204,7 @@ impl LocalLeases {
                 ready: Some(self.hosts.address(&held.folder, &held.marks)),
                 ends_at: held.marks.ends_at,
                 at_risk: held.marks.at_risk,
+                why: held.marks.why.clone(),
             },
             (None, None) => LeaseState::Pending,
         })

@@ -5,7 +5,7 @@ use crate::local::Held;
 use std::collections::{BTreeMap, BTreeSet};
 use windfall_core::ledger::part_of_node;
 use windfall_core::pool::{Health, Shape};
-use windfall_core::{LeaseId, NanoUsd};
+use windfall_core::{LeaseId, NanoUsd, Symptom};
 
 /// What can be had of a machine: a number of accelerators of one model, or a processor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +37,10 @@ pub(super) struct Computer {
     /// What an hour of it costs.
     pub rate: NanoUsd,
     pub health: Health,
+    /// Its place in the topology by level.
+    pub domains: BTreeMap<String, String>,
+    /// Why it takes nothing new, where it is not well.
+    pub symptoms: Vec<Symptom>,
 }
 
 impl Computer {

@@ -1,5 +1,7 @@
-//! What this computer has: accelerators as the NVIDIA driver shows them, processors and memory as the kernel does.
+//! What this computer has: accelerators as NVIDIA's library shows them, or else its driver's files; processors and memory
+//! as the kernel does.
 
+use super::nvml::{Reading, SeenAccelerator, read_once};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,21 +27,49 @@ pub struct Stated {
 }
 
 /// One accelerator.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accelerator {
     /// As job files name it.
     pub model: String,
     /// As `CUDA_VISIBLE_DEVICES` names it: a UUID, or a number where nothing better is known.
     pub device: String,
+    /// Zero where nobody said.
+    #[serde(default)]
+    pub memory_bytes: u64,
+    /// Its place on the bus, such as `00000000:19:00.0`; empty where nobody said.
+    #[serde(default)]
+    pub bus: String,
+    /// Those that share it are reached by NVLink: a fabric of several machines by its id, or a number on this one.
+    #[serde(default)]
+    pub nvlink: Option<String>,
+    /// Cut into parts (MIG): programs that want all of it do not get it.
+    #[serde(default)]
+    pub is_cut: bool,
+}
+
+impl Accelerator {
+    /// Whether it has a name that is its own in all the world, so that it can be missed.
+    pub fn has_own_name(&self) -> bool {
+        self.device.starts_with("GPU-")
+    }
 }
 
 impl Inventory {
-    /// What this computer has; `stated` counts in the place of what the driver shows.
-    pub fn of_this_computer(stated: &[Stated]) -> Inventory {
+    /// What this computer has; `stated` counts in the place of what is found. `program` is the binary that knows the
+    /// `agent` subcommands.
+    pub async fn of_this_computer(stated: &[Stated], program: &Path) -> Inventory {
+        let reading = if stated.is_empty() { read_once(program).await } else { None };
+        Inventory::with(stated, reading.as_ref())
+    }
+
+    /// The same, with what NVIDIA's library has shown.
+    pub(crate) fn with(stated: &[Stated], reading: Option<&Reading>) -> Inventory {
         let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
-        let accelerators = match stated {
-            [] => shown_by_driver(Path::new("/proc/driver/nvidia/gpus")),
-            stated => as_stated(stated),
+        let shown = reading.and_then(|reading| reading.accelerators.as_deref()).unwrap_or_default();
+        let accelerators = match (stated, shown) {
+            ([], []) => shown_by_driver(Path::new("/proc/driver/nvidia/gpus")),
+            ([], shown) => shown.iter().map(shown_by_library).collect(),
+            (stated, _) => as_stated(stated),
         };
         Inventory {
             name: read("/proc/sys/kernel/hostname").trim().to_owned(),
@@ -86,8 +116,23 @@ impl fmt::Display for Inventory {
 
 fn as_stated(stated: &[Stated]) -> Vec<Accelerator> {
     let all = stated.iter().flat_map(|stated| (0..stated.count).map(|_| &stated.model));
-    let named = |(model, number): (&String, u32)| Accelerator { model: model.clone(), device: number.to_string() };
+    let named = |(model, number): (&String, u32)| Accelerator {
+        model: model.clone(),
+        device: number.to_string(),
+        ..Accelerator::default()
+    };
     all.zip(0..).map(named).collect()
+}
+
+fn shown_by_library(seen: &SeenAccelerator) -> Accelerator {
+    Accelerator {
+        model: short_name(&seen.name),
+        device: seen.uuid.clone(),
+        memory_bytes: seen.memory_bytes,
+        bus: seen.bus.clone(),
+        nvlink: seen.nvlink.clone(),
+        is_cut: seen.is_cut,
+    }
 }
 
 /// The accelerators for which the driver has a folder, by their place on the bus.
@@ -104,7 +149,8 @@ fn accelerator(information: &str) -> Option<Accelerator> {
         let value = information.lines().find_map(|line| line.split_once(':').filter(|(key, _)| key.trim() == name));
         value.map(|(_, value)| value.trim().to_owned())
     };
-    Some(Accelerator { model: short_name(&line("Model")?), device: line("GPU UUID")? })
+    let (model, device) = (short_name(&line("Model")?), line("GPU UUID")?);
+    Some(Accelerator { model, device, bus: line("Bus Location").unwrap_or_default(), ..Accelerator::default() })
 }
 
 /// The driver's name of a model as job files write it: `NVIDIA H100 80GB HBM3` is an `H100`, `Tesla V100-SXM2-16GB` a

@@ -4,10 +4,12 @@
 
 mod computer;
 mod inventory;
+pub(crate) mod nvml;
 #[cfg(test)]
 mod tests;
 
 pub use inventory::{Accelerator, Inventory, Stated};
+pub use nvml::tell_readings;
 
 use crate::clock::WorldClock;
 use crate::engine::{Capabilities, Engine, EngineError, Owned, SeenGroup, SeenLease};
@@ -18,14 +20,21 @@ use computer::{Computer, Part, Use};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use windfall_core::english::counted;
+use windfall_core::health::{draining, moving};
 use windfall_core::pool::{Books, Habits, Health, Placing, Supply};
 use windfall_core::{
-    DecisionId, LeaseId, Market, NanoUsd, Node, NodeId, Offer, OfferId, Place, Pool, PoolId, Refusal, Span, Want,
+    DecisionId, LeaseId, Market, NanoUsd, Node, NodeId, Offer, OfferId, Place, Pool, PoolId, Refusal, Span, Symptom,
+    Want,
 };
 
 /// Leases that nobody knows which are ended at once; the rest waits for the next sweep.
 const MOST_STRAYS: usize = 256;
+/// How often it is looked whether a machine must be emptied.
+const LOOK: Duration = Duration::from_millis(500);
+/// How long a program may take to save when its machine must be emptied. One that is done earlier moves earlier.
+const MOVE_WITHIN: Span = Span::minutes(5);
 
 /// Owned machines.
 pub struct Machines {
@@ -51,7 +60,52 @@ impl Machines {
             Some(nodes) => LocalLeases::with_nodes(root, clock, agent_program, Arc::clone(nodes))?,
             None => LocalLeases::open(root, clock, agent_program)?,
         };
-        Ok(Arc::new(Machines { name: name.to_owned(), here, nodes, leases }))
+        let machines = Arc::new(Machines { name: name.to_owned(), here, nodes, leases });
+        if machines.nodes.is_some() {
+            tokio::spawn(Arc::clone(&machines).empty_sick_nodes());
+        }
+        Ok(machines)
+    }
+
+    /// The accelerators that each lease on a joined node has.
+    pub fn devices_on(&self, node: &str) -> BTreeMap<LeaseId, Vec<String>> {
+        let held = self.leases.held();
+        let on_node = held.iter().filter(|(_, held)| !held.is_gone() && held.marks.host.as_deref() == Some(node));
+        on_node.map(|(lease, held)| (*lease, held.marks.devices.clone().unwrap_or_default())).collect()
+    }
+
+    /// Gives notice to leases on machines that are not well, for ever: their work saves, and goes on elsewhere.
+    async fn empty_sick_nodes(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let now = self.leases.clock.now();
+            for (lease, why) in self.doomed() {
+                self.leases.mark(lease, |marks| {
+                    marks.ends_at = Some(now + MOVE_WITHIN);
+                    marks.why = Some(Box::new(why));
+                });
+            }
+            self.leases.carry_notices_out(now);
+        }
+    }
+
+    /// Leases without a notice that are on a machine which must be emptied, or have an accelerator of it which must be.
+    fn doomed(&self) -> Vec<(LeaseId, Symptom)> {
+        let nodes = self.nodes.iter().flat_map(|hub| hub.nodes()).map(|node| node.record);
+        let sick: BTreeMap<String, Vec<Symptom>> =
+            nodes.filter(|node| !node.symptoms.is_empty()).map(|node| (node.name, node.symptoms)).collect();
+        if sick.is_empty() {
+            return Vec::new();
+        }
+        let held = self.leases.held();
+        let live = held
+            .iter()
+            .filter(|(_, held)| !held.is_gone() && held.marks.up_at.is_some() && held.marks.ends_at.is_none());
+        let why = |held: &Held| {
+            let symptoms = sick.get(held.marks.host.as_ref()?)?;
+            moving(symptoms, held.marks.devices.as_deref().unwrap_or_default()).cloned()
+        };
+        live.filter_map(|(lease, held)| Some((*lease, why(held)?))).collect()
     }
 
     fn pool(&self) -> PoolId {
@@ -70,17 +124,21 @@ impl Machines {
             inventory: inventory.clone(),
             rate: *rate,
             health: Health::Ready,
+            domains: BTreeMap::new(),
+            symptoms: Vec::new(),
         });
         let nodes = self.nodes.iter().flat_map(|hub| hub.nodes()).map(|node| Computer {
             name: node.record.name.clone(),
-            host: Some(node.record.name),
-            inventory: node.record.inventory,
+            inventory: node.record.present(),
             rate: node.record.rate,
-            health: match (node.is_connected, node.record.drained) {
-                (_, Some(_)) => Health::Drained,
-                (true, None) => Health::Ready,
-                (false, None) => Health::NotReady,
+            domains: node.record.domains(),
+            symptoms: draining(&node.record.symptoms),
+            health: match (node.is_connected, &node.record.drained, draining(&node.record.symptoms).is_empty()) {
+                (_, Some(_), _) | (_, _, false) => Health::Drained,
+                (true, None, true) => Health::Ready,
+                (false, None, true) => Health::NotReady,
             },
+            host: Some(node.record.name),
         });
         here.chain(nodes).collect()
     }
@@ -251,7 +309,8 @@ impl Engine for Arc<Machines> {
             accelerator: computer.inventory.accelerators.first().map(|one| one.model.clone()).unwrap_or_default(),
             capacity: computer.inventory.shape(),
             foreign: windfall_core::pool::Shape::default(),
-            domains: BTreeMap::new(),
+            domains: computer.domains,
+            symptoms: computer.symptoms,
             health: computer.health,
             rate: computer.rate,
         };

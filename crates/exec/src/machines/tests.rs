@@ -4,7 +4,11 @@ use super::*;
 use windfall_core::{Installation, LeaseEnd, Time, WorkloadId};
 
 fn machine(root: &std::path::Path) -> Arc<Machines> {
-    let accelerator = |number: u32| Accelerator { model: "H200".to_owned(), device: format!("GPU-{number}") };
+    let accelerator = |number: u32| Accelerator {
+        model: "H200".to_owned(),
+        device: format!("GPU-{number}"),
+        ..Accelerator::default()
+    };
     let accelerators = (0..4).map(accelerator).collect();
     let inventory = Inventory { name: "lab".to_owned(), accelerators, cpus: 2, memory_bytes: 1 << 30 };
     let clock = Arc::new(WorldClock::real(Time(1_000_000)));

@@ -2,8 +2,10 @@
 //! and passes on what they say. It may end and begin again: the agents go on.
 
 use super::contact::{ContactFile, since_boot};
+use super::health::{self, Health};
 use super::hub::{BEAT, SILENT};
-use super::joined::{Joined, note_clock, wall_clock_ms};
+use super::joined::{Joined, note_clock, server_ahead_ms, wall_clock_ms};
+use super::labels::Labels;
 use super::orders;
 use super::output::Outputs;
 use super::protocol::{
@@ -13,6 +15,7 @@ use super::relay;
 use crate::agents;
 use crate::clock::WorldClock;
 use crate::local::LocalLeases;
+use crate::machines::nvml::Readings;
 use crate::machines::{Inventory, Stated};
 use crate::net::{Fingerprint, Identity, JoinToken, Message, Peer, connector, dial, receive, send, write_private};
 use rustix::fs::{FlockOperation, flock};
@@ -49,6 +52,8 @@ pub struct NodeSettings {
     pub name: Option<String>,
     /// Accelerators that are not found by themselves.
     pub accelerators: Vec<Stated>,
+    /// What is said of this machine.
+    pub labels: Labels,
     /// The binary that knows the `agent` subcommands.
     pub program: PathBuf,
 }
@@ -106,6 +111,8 @@ struct Daemon {
     identity: Identity,
     instance: String,
     inventory: Inventory,
+    labels: Labels,
+    health: Health,
     state: PathBuf,
     leases: Arc<LocalLeases>,
     contact: Mutex<ContactFile>,
@@ -143,13 +150,21 @@ pub async fn serve_node(settings: NodeSettings, joined: impl FnOnce(&str, &Inven
     let contact = ContactFile::new(settings.state.join("contact"));
     let clock = Arc::new(WorldClock::real(Time(0)));
     let leases = settings.state.join("leases");
-    let leases = LocalLeases::on_node(leases, clock, settings.program, contact.path().to_owned()).map_err(state)?;
+    let leases =
+        LocalLeases::on_node(leases, clock, settings.program.clone(), contact.path().to_owned()).map_err(state)?;
     std::fs::create_dir_all(orders::jobs(&settings.state)).map_err(state)?;
+    let mut readings = Readings::new(&settings.program);
+    let reading = match settings.accelerators.as_slice() {
+        [] => readings.first().await,
+        _ => None,
+    };
     let daemon = Arc::new(Daemon {
         server: (server, key),
         identity: Identity::open(&settings.state.join("node.key")).map_err(state)?,
         instance: format!("{}-{}", std::process::id(), since_boot().as_nanos()),
-        inventory: Inventory::of_this_computer(&settings.accelerators),
+        inventory: Inventory::with(&settings.accelerators, reading.as_ref()),
+        labels: settings.labels,
+        health: Health::default(),
         state: settings.state.clone(),
         leases,
         contact: Mutex::new(contact),
@@ -169,7 +184,11 @@ pub async fn serve_node(settings: NodeSettings, joined: impl FnOnce(&str, &Inven
     // A token of the same server is for whoever was removed there, and counts for nothing where it was not.
     let token = settings.token.filter(|token| token.server == daemon.server.1);
     let joins = token.map(|token| Joins { token: token.to_string(), name: settings.name });
-    let served = daemon.run(joins, joined).await;
+    let watching = Arc::clone(&daemon);
+    let served = tokio::select! {
+        served = daemon.run(joins, joined) => served,
+        () = watching.health.watch(&watching.state, reading, readings) => Ok(()),
+    };
     relaying.abort();
     served
 }
@@ -184,7 +203,8 @@ impl Daemon {
         loop {
             let is_new = joins.is_some();
             let asked_at = since_boot();
-            let purpose = Purpose::Serve { joins: joins.clone(), inventory: self.inventory.clone() };
+            let purpose =
+                Purpose::Serve { joins: joins.clone(), inventory: self.inventory.clone(), labels: self.labels.clone() };
             match self.open(purpose).await {
                 Ok((stream, name, dead_man)) => {
                     // Whoever could not look meanwhile may have gone on with what others have begun since.
@@ -195,7 +215,11 @@ impl Daemon {
                     let record = Joined { server, key, name: name.clone() };
                     let bytes = serde_json::to_vec(&record).expect("a record has string keys");
                     let unusable = |source| NodeError::State { path: self.state.clone(), source };
-                    write_private(&self.state.join("joined.json"), &bytes).map_err(unusable)?;
+                    let file = self.state.join("joined.json");
+                    // A full disk must not end an agent that has nothing new to write.
+                    if std::fs::read(&file).ok().as_ref() != Some(&bytes) {
+                        write_private(&file, &bytes).map_err(unusable)?;
+                    }
                     (joins, pause) = (None, PAUSES[0]);
                     joined.take().into_iter().for_each(|joined| joined(&name, &self.inventory));
                     self.attend(stream, dead_man, asked_at).await;
@@ -314,17 +338,19 @@ impl Daemon {
 
     /// Tells the server how it is here, every few seconds and whenever that changes. Returns when it does not answer.
     async fn beat(&self, peer: &Peer, dead_man: Duration) {
-        let (mut told, mut told_at) = (None, since_boot());
+        let (mut told, mut told_at, mut told_health) = (None, since_boot(), None);
         loop {
             let leases = self.shown();
+            let health = self.health.report(server_ahead_ms(&self.state));
             let ended =
                 leases.iter().filter(|seen| !told_of(told.as_deref(), seen)).filter_map(|seen| seen.last.clone());
             let ended: Vec<WorkerView> = ended.flat_map(|last| last.workers).collect();
             self.send_last_words(&ended).await;
-            if told.as_ref() != Some(&leases) || since_boot().saturating_sub(told_at) >= BEAT {
+            let is_news = told.as_ref() != Some(&leases) || health::is_news(told_health.as_ref(), health.as_ref());
+            if is_news || since_boot().saturating_sub(told_at) >= BEAT {
                 let number = self.beats.fetch_add(1, Ordering::Relaxed) + 1;
-                let beat = ToServer::Beat(Beat { number, leases: leases.clone() });
-                (told, told_at) = (Some(leases), since_boot());
+                let beat = ToServer::Beat(Beat { number, leases: leases.clone(), health: health.clone() });
+                (told, told_at, told_health) = (Some(leases), since_boot(), health);
                 let answer = tokio::time::timeout(SILENT, peer.ask(Message::of(&beat))).await;
                 if !matches!(answer, Ok(Ok(Ok(_)))) {
                     return;

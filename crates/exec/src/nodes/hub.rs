@@ -2,9 +2,11 @@
 //! them to do things. Nodes dial; nobody dials them.
 
 use super::joined::wall_clock_ms;
+use super::labels::{MOST as MOST_LABELS, is_label_word};
 use super::output;
 use super::protocol::{
-    Beat, Heard, Hello, InStore, MOST_HELLO, NotWelcome, OnNode, PROTOCOL, Purpose, ToNode, ToServer, Welcome,
+    Beat, HealthReport, Heard, Hello, InStore, MOST_HELLO, NotWelcome, OnNode, PROTOCOL, Purpose, ToNode, ToServer,
+    Welcome,
 };
 use super::registry::{NodeRecord, Registry, is_node_name};
 use crate::net::{Fingerprint, Identity, JoinToken, Message, Peer, acceptor, node_key, receive, send};
@@ -43,7 +45,7 @@ const MARGIN: Duration = Duration::from_secs(15);
 /// The server's side of its nodes.
 pub struct Hub {
     identity: Identity,
-    registry: Registry,
+    pub(super) registry: Registry,
     /// Told to nodes with their welcome.
     dead_man: Duration,
     began: Instant,
@@ -81,6 +83,8 @@ struct Live {
     /// The number of the last beat of this connection.
     beat: u64,
     leases: BTreeMap<LeaseId, OnNode>,
+    /// How the machine is, where it has said so.
+    health: Option<HealthReport>,
     /// Leases that were launched over this connection, with the last beat in which they were not.
     launched: BTreeMap<LeaseId, u64>,
 }
@@ -104,6 +108,8 @@ pub struct NodeStanding {
     pub is_connected: bool,
     /// The version of its program.
     pub build: Option<String>,
+    /// How it is, as it last said.
+    pub health: Option<HealthReport>,
 }
 
 impl Hub {
@@ -152,16 +158,10 @@ impl Hub {
             let heard = node.map(|node| node.heard.elapsed());
             // What it holds is not known before it has said so.
             let is_connected = node.is_some_and(|node| node.is_there() && node.beat > 0);
-            NodeStanding { heard, is_connected, build: node.map(|node| node.build.clone()), record }
+            let health = node.and_then(|node| node.health.clone());
+            NodeStanding { heard, is_connected, build: node.map(|node| node.build.clone()), health, record }
         };
         self.registry.nodes().into_iter().map(standing).collect()
-    }
-
-    /// From now on a node takes nothing new, or does again; false where there is none of that name.
-    pub fn drain(&self, name: &str, why: Option<String>) -> io::Result<bool> {
-        let known = self.registry.change(name, |node| node.drained = why)?;
-        self.changed.notify_one();
-        Ok(known)
     }
 
     /// How long its nodes go on without it.
@@ -257,6 +257,7 @@ impl Hub {
             heard: Instant::now(),
             beat: 0,
             leases: BTreeMap::new(),
+            health: None,
             launched: BTreeMap::new(),
         };
         // The connection that it had before, if any, ends when nobody holds it any more.
@@ -276,8 +277,8 @@ impl Hub {
             return Err(NotWelcome::Protocol { ours: PROTOCOL, theirs: hello.protocol });
         }
         let known = self.registry.by_key(key);
-        let (joins, inventory) = match &hello.purpose {
-            Purpose::Serve { joins, inventory } => (joins, inventory),
+        let (joins, inventory, labels) = match &hello.purpose {
+            Purpose::Serve { joins, inventory, labels } => (joins, inventory, labels),
             Purpose::Store(InStore { workload, .. }) => {
                 let node = known.ok_or(NotWelcome::Unknown)?.name;
                 let is_its = self.jobs.get().is_some_and(|jobs| jobs.has_store_of(&node, *workload));
@@ -302,7 +303,10 @@ impl Hub {
         // Written before the node hears of it: a later server counts with what was said.
         let dead_man_ms = self.dead_man.as_millis() as u64;
         let change = |node: &mut NodeRecord| {
-            node.inventory = inventory.clone();
+            node.show(inventory, wall_clock_ms());
+            // Whoever joins may be anybody's program: what is no label is left out.
+            let good = labels.iter().filter(|(key, value)| is_label_word(key) && is_label_word(value));
+            node.own_labels = good.take(MOST_LABELS).map(|(key, value)| (key.clone(), value.clone())).collect();
             node.dead_man_ms = node.dead_man_ms.max(dead_man_ms);
         };
         self.registry.change(&record.name, change).map_err(trouble)?;
@@ -356,7 +360,9 @@ impl Hub {
             node.leases = leases;
             self.changed.notify_one();
         }
+        node.health.clone_from(&beat.health);
         drop(live);
+        beat.health.iter().for_each(|health| self.take_symptoms(name, &health.symptoms));
         if is_first {
             // It has heard its welcome, so what it was told with it holds.
             let dead_man_ms = self.dead_man.as_millis() as u64;

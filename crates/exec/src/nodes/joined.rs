@@ -40,7 +40,7 @@ impl JoinedNode {
         let text = |file: &str| std::fs::read_to_string(state.join(file)).ok();
         let contact: Option<Contact> = text("contact").and_then(|text| text.parse().ok());
         let heard = contact.map(|contact| since_boot().saturating_sub(Duration::from_millis(contact.at_ms)));
-        let server_ahead_ms = text(CLOCK).and_then(|text| text.trim().parse().ok());
+        let server_ahead_ms = server_ahead_ms(state);
         Ok(Some(JoinedNode { server, name, server_ahead_ms, heard }))
     }
 }
@@ -50,6 +50,11 @@ const CLOCK: &str = "server-clock";
 /// The wall clock, in milliseconds.
 pub(super) fn wall_clock_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// How far the server's clock was ahead, as it was written down.
+pub(super) fn server_ahead_ms(state: &Path) -> Option<i64> {
+    std::fs::read_to_string(state.join(CLOCK)).ok()?.trim().parse().ok()
 }
 
 /// Writes down how far the server's clock is ahead: it answered between `asked_ms` and now.

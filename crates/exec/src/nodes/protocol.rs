@@ -1,11 +1,12 @@
 //! What a server and a node say to each other. A node speaks first; after its welcome both ask and answer.
 
+use super::labels::Labels;
 use crate::machines::Inventory;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 use windfall_core::worker::{AgentRequest, AgentView};
-use windfall_core::{LeaseId, StintId, WorkloadId};
+use windfall_core::{LeaseId, StintId, Symptom, WorkloadId};
 
 /// Changed when what is said changes in a way that the other side must know of.
 pub(crate) const PROTOCOL: u32 = 1;
@@ -32,6 +33,9 @@ pub(crate) enum Purpose {
         /// What it is joining by, if it has not joined yet.
         joins: Option<Joins>,
         inventory: Inventory,
+        /// What its own configuration says of it. Earlier agents say nothing.
+        #[serde(default)]
+        labels: Labels,
     },
     /// What the server's store has of a job that runs there: after the welcome the stream is the store's.
     Store(InStore),
@@ -193,6 +197,42 @@ pub(crate) struct Beat {
     pub number: u64,
     /// Every lease that is known here.
     pub leases: Vec<OnNode>,
+    /// How the machine is; none before it has looked. Earlier agents do not say.
+    #[serde(default)]
+    pub health: Option<HealthReport>,
+}
+
+/// How a machine is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthReport {
+    /// What is wrong with it now, and what its accelerators' driver reported since its agent began.
+    pub symptoms: Vec<Symptom>,
+    /// What its accelerators show.
+    #[serde(default)]
+    pub devices: Vec<DeviceReading>,
+    /// The disk that jobs are written to.
+    #[serde(default)]
+    pub disk: Option<DiskReading>,
+    /// How far the server's clock was ahead of its own when they met, in milliseconds.
+    #[serde(default)]
+    pub server_ahead_ms: Option<i64>,
+}
+
+/// What an accelerator shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceReading {
+    pub device: String,
+    #[serde(default)]
+    pub celsius: Option<u32>,
+}
+
+/// How full a disk is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskReading {
+    pub free_bytes: u64,
+    pub of_bytes: u64,
+    #[serde(default)]
+    pub is_read_only: bool,
 }
 
 /// A lease as its node sees it.

@@ -8,10 +8,9 @@ mod tests;
 
 pub use market::Replay;
 
-use crate::agents;
 use crate::clock::WorldClock;
 use crate::engine::{Capabilities, Engine, EngineError, Interrupt, Owned, Recording, SeenGroup, SeenLease};
-use crate::local::{Folder, LocalLeases};
+use crate::local::LocalLeases;
 use async_trait::async_trait;
 use market::Position;
 use std::collections::BTreeMap;
@@ -19,7 +18,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use windfall_core::pool::{Books, Habits, Placing, Supply};
-use windfall_core::worker::AgentRequest;
 use windfall_core::{DecisionId, LeaseEnd, LeaseId, Market, Offer, OfferId, Pool, Time, Want};
 use windfall_sim::TapeError;
 
@@ -85,21 +83,7 @@ impl Simulated {
             for (lease, ends_at) in self.doomed(now) {
                 self.leases.mark(lease, |marks| marks.ends_at = Some(ends_at));
             }
-            for (lease, folder, ends_at) in self.untold() {
-                let in_ms = self.leases.clock.real_time(ends_at - now).as_millis() as u64;
-                let engine = Arc::clone(&self);
-                // All at once: an agent that hangs must not use up the notice of the others.
-                tokio::spawn(async move {
-                    let told = agents::ask(&folder.path, &AgentRequest::Notice { in_ms }).await.is_ok();
-                    if let Some(held) = engine.leases.held().get_mut(&lease) {
-                        held.told = told;
-                    }
-                });
-            }
-            for lease in self.overdue(now) {
-                let engine = Arc::clone(&self);
-                tokio::spawn(async move { engine.leases.end(lease, LeaseEnd::Taken).await });
-            }
+            self.leases.carry_notices_out(now);
             let seen = self.position.offers(now);
             if seen != quotes {
                 quotes = seen;
@@ -123,24 +107,6 @@ impl Simulated {
             }
         }
         doomed
-    }
-
-    /// Leases whose agents are to be told of their notice now; told again only when that fails.
-    fn untold(&self) -> Vec<(LeaseId, Folder, Time)> {
-        let mut held = self.leases.held();
-        let live = held.iter_mut().filter(|(_, held)| !held.is_gone() && !held.told);
-        live.filter_map(|(id, held)| {
-            let ends_at = held.marks.ends_at?;
-            held.told = true;
-            Some((*id, held.folder.clone(), ends_at))
-        })
-        .collect()
-    }
-
-    fn overdue(&self, now: Time) -> Vec<LeaseId> {
-        let held = self.leases.held();
-        let live = held.iter().filter(|(_, held)| !held.is_gone());
-        live.filter(|(_, held)| held.marks.ends_at.is_some_and(|at| at <= now)).map(|(id, _)| *id).collect()
     }
 }
 

@@ -71,7 +71,7 @@ fn program() -> PathBuf {
         // What cargo says of this test's own package would make build scripts run again, and all that depends on them.
         let of_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
         let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-        names.filter(|name| of_package(name)).for_each(|name| drop(build.env_remove(name)));
+        names.filter(|name| of_package(name)).for_each(|name| _ = build.env_remove(name));
         assert!(build.status().unwrap().success(), "the agent's binary cannot be built");
         target.join("windfall")
     };
@@ -105,7 +105,11 @@ impl<const KIND: u8> LocalStage<KIND> {
                     Arc::new(Simulated::open(NAME, root, replay, clock, program(), true).await.unwrap())
                 }
                 Ground::Owned(count) => {
-                    let named = |number: u32| Accelerator { model: "H200".to_owned(), device: number.to_string() };
+                    let named = |number: u32| Accelerator {
+                        model: "H200".to_owned(),
+                        device: number.to_string(),
+                        ..Accelerator::default()
+                    };
                     let accelerators = (0..count).map(named).collect();
                     let inventory = Inventory { name: "lab".to_owned(), accelerators, cpus: 2, memory_bytes: 1 << 30 };
                     let rate = NanoUsd(64_000_000_000);
@@ -131,6 +135,7 @@ impl<const KIND: u8> LocalStage<KIND> {
             token: Some(hub.new_token("lab", NanoUsd(64_000_000_000)).unwrap()),
             name: None,
             accelerators: vec![Stated { model: "H200".to_owned(), count }],
+            labels: Default::default(),
             program: program(),
         };
         let runtime = Runtime::new().unwrap();

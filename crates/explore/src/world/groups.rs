@@ -181,6 +181,7 @@ impl World {
                     ready: machine.ready.then(Default::default),
                     ends_at: machine.ends_at,
                     at_risk,
+                    why: None,
                 }
             }
             (None, None) => LeaseState::Pending,

@@ -61,6 +61,7 @@ pub fn serve_nodes(words: &[String]) -> Result<(), Failure> {
                 token: token.parse().ok(),
                 name: None,
                 accelerators: vec![Stated { model: "H100".to_owned(), count: 8 }],
+                labels: Default::default(),
                 program: PathBuf::from("/bin/false"),
             };
             tokio::spawn(async move {

@@ -149,6 +149,7 @@ fn seen(lease: LeaseId, up_at: Option<Time>) -> SeenLease {
         ready: Some(Address::default()),
         ends_at: None,
         at_risk: false,
+        why: None,
     });
     SeenLease { lease, state }
 }

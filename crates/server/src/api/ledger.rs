@@ -170,7 +170,14 @@ mod tests {
         let (_, standing) = watch::channel(Standing::default());
         let reader = Reader { durable, standing, archive, clock, link, is_service: false };
         let asked = Arc::new(Asked::new(std::time::Instant::now()));
-        ApiState { asks: mpsc::channel(1).0, reader: Arc::new(reader), probes: Probes::default(), asked, nodes: None }
+        ApiState {
+            asks: mpsc::channel(1).0,
+            reader: Arc::new(reader),
+            probes: Probes::default(),
+            asked,
+            nodes: None,
+            machines: None,
+        }
     }
 
     /// A job of somebody whose lease is up since the fifth minute.

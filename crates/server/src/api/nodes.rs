@@ -1,7 +1,10 @@
 //! Nodes: which have joined and what they do, and what their operator says of them.
 
 use super::ApiState;
-use crate::api_types::{DrainRequest, NodeState, NodeView, Problem, RemoveRequest, TokenAnswer, TokenRequest};
+use crate::api_types::{
+    DeviceView, DrainRequest, LabelsRequest, NodeDetail, NodeState, NodeView, Problem, RemoveRequest, SymptomView,
+    TokenAnswer, TokenRequest, UserView,
+};
 use crate::principal::Operator;
 use crate::problem;
 use axum::Json;
@@ -9,7 +12,18 @@ use axum::extract::{Path, State};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
-use windfall_exec::{Hub, NodeStanding, TOKEN_LIVES, is_on_node};
+use windfall_core::english::with_causes;
+use windfall_core::health::draining;
+use windfall_core::nearest::nearest;
+use windfall_core::{LeaseId, WorkloadId};
+use windfall_exec::{Accelerator, Hub, NodeStanding, NotALabel, NotLabelled, TOKEN_LIVES, is_on_node};
+
+/// A lease on a node: whose it is, and how many accelerators it has.
+struct OnNode {
+    id: LeaseId,
+    users: Vec<UserView>,
+    accelerators: u32,
+}
 
 impl ApiState {
     fn hub(&self) -> Result<&Arc<Hub>, Problem> {
@@ -20,14 +34,21 @@ impl ApiState {
         self.nodes.as_ref().ok_or_else(none)
     }
 
-    /// The leases on each node, as the log has them: whose they are, and how many accelerators they have.
-    fn on_nodes(&self) -> BTreeMap<String, Vec<(Option<u64>, u32)>> {
-        let mut on_nodes: BTreeMap<String, Vec<(Option<u64>, u32)>> = BTreeMap::new();
+    /// The leases on each node, as the log has them.
+    fn on_nodes(&self) -> BTreeMap<String, Vec<OnNode>> {
+        let mut on_nodes: BTreeMap<String, Vec<OnNode>> = BTreeMap::new();
         self.reader.durable.read(|brain| {
             for lease in brain.leases().filter(|lease| lease.ready.as_ref().is_some_and(is_on_node)) {
                 let node = lease.terms.node.as_ref().and_then(|node| node.0.split_once('/'));
-                let has = (lease.workload.map(|job| job.0), lease.terms.size.accelerators);
-                node.into_iter().for_each(|(_, name)| on_nodes.entry(name.to_owned()).or_default().push(has));
+                let user = |id: WorkloadId| {
+                    let job = brain.job(id)?;
+                    Some(UserView { job: id.0, name: job.spec.name.clone(), owner: job.spec.owner.clone() })
+                };
+                let users = lease.workloads().filter_map(user).collect();
+                let has = OnNode { id: lease.id, users, accelerators: lease.terms.size.accelerators };
+                if let Some((_, name)) = node {
+                    on_nodes.entry(name.to_owned()).or_default().push(has);
+                }
             }
         });
         on_nodes
@@ -38,28 +59,103 @@ impl ApiState {
 pub(super) async fn list(State(api): State<ApiState>) -> Result<Json<Vec<NodeView>>, Problem> {
     let mut on_nodes = api.on_nodes();
     let view = |node: NodeStanding| {
-        let record = node.record;
-        let used = on_nodes.remove(&record.name).unwrap_or_default();
-        NodeView {
-            state: match (&record.drained, node.is_connected) {
-                (_, false) => NodeState::Away,
-                (Some(_), true) => NodeState::Drained,
-                (None, true) => NodeState::Ready,
-            },
-            drained: record.drained,
-            heard_ms: node.heard.map(|heard| heard.as_millis() as u64),
-            accelerators: record.inventory.models().into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
-            accelerators_used: used.iter().map(|(_, accelerators)| *accelerators).sum(),
-            jobs: used.iter().filter_map(|(job, _)| *job).collect::<BTreeSet<u64>>().into_iter().collect(),
-            cpus: record.inventory.cpus,
-            memory_bytes: record.inventory.memory_bytes,
-            rate: record.rate,
-            version: node.build,
-            dead_man_ms: record.dead_man_ms,
-            name: record.name,
-        }
+        let used = on_nodes.remove(&node.record.name).unwrap_or_default();
+        view(&node, &used)
     };
     Ok(Json(api.hub()?.nodes().into_iter().map(view).collect()))
+}
+
+fn view(node: &NodeStanding, used: &[OnNode]) -> NodeView {
+    let record = &node.record;
+    let worst = draining(&record.symptoms).into_iter().next();
+    let drained = record.drained.clone().or_else(|| worst.map(|worst| worst.to_string()));
+    NodeView {
+        state: match (&drained, node.is_connected) {
+            (_, false) => NodeState::Away,
+            (Some(_), true) => NodeState::Drained,
+            (None, true) => NodeState::Ready,
+        },
+        drained,
+        labels: record.all_labels(),
+        domains: record.domains(),
+        symptoms: record.symptoms.iter().cloned().map(SymptomView::from).collect(),
+        heard_ms: node.heard.map(|heard| heard.as_millis() as u64),
+        accelerators: record.inventory.models().into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
+        accelerators_used: used.iter().map(|lease| lease.accelerators).sum(),
+        jobs: used
+            .iter()
+            .flat_map(|lease| &lease.users)
+            .map(|user| user.job)
+            .collect::<BTreeSet<u64>>()
+            .into_iter()
+            .collect(),
+        cpus: record.inventory.cpus,
+        memory_bytes: record.inventory.memory_bytes,
+        rate: record.rate,
+        version: node.build.clone(),
+        dead_man_ms: record.dead_man_ms,
+        name: record.name.clone(),
+    }
+}
+
+/// One node with all that is known of it.
+pub(super) async fn one(State(api): State<ApiState>, Path(name): Path<String>) -> Result<Json<NodeDetail>, Problem> {
+    let hub = api.hub()?;
+    let Some(node) = hub.nodes().into_iter().find(|node| node.record.name == name) else {
+        return Err(no_such_node(hub, &name));
+    };
+    let used = api.on_nodes().remove(&name).unwrap_or_default();
+    let devices_of = api.machines.as_ref().map(|machines| machines.devices_on(&name)).unwrap_or_default();
+    let has = |lease: &OnNode, device: &str| {
+        devices_of.get(&lease.id).is_some_and(|devices| devices.iter().any(|one| one == device))
+    };
+    let users = |device: &str| -> Vec<UserView> {
+        used.iter().filter(|lease| has(lease, device)).flat_map(|lease| lease.users.iter().cloned()).collect()
+    };
+    let health = node.health.clone().unwrap_or_default();
+    let here = node.record.present().accelerators;
+    let lost = node.record.inventory.accelerators.iter().filter(|one| !here.contains(one));
+    let lost: Vec<_> = lost.chain(&node.record.missing).cloned().collect();
+    let device = |(accelerator, is_gone): (Accelerator, bool)| DeviceView {
+        celsius: health.devices.iter().find(|one| one.device == accelerator.device).and_then(|one| one.celsius),
+        users: users(&accelerator.device),
+        is_gone,
+        accelerator,
+    };
+    let all = here.into_iter().map(|one| (one, false)).chain(lost.into_iter().map(|one| (one, true)));
+    Ok(Json(NodeDetail {
+        devices: all.map(device).collect(),
+        others: used.iter().filter(|lease| lease.accelerators == 0).flat_map(|lease| lease.users.clone()).collect(),
+        disk: health.disk,
+        server_ahead_ms: health.server_ahead_ms,
+        node: view(&node, &used),
+    }))
+}
+
+/// What is said of nodes changes: of all that are named, or of none.
+pub(super) async fn label(
+    Operator(_): Operator,
+    State(api): State<ApiState>,
+    Json(asked): Json<LabelsRequest>,
+) -> Result<Json<()>, Problem> {
+    let hub = api.hub()?;
+    hub.label(&asked.nodes).map(Json).map_err(|error| match &error {
+        NotLabelled::NoNode { name } => no_such_node(hub, name),
+        NotLabelled::Bad { .. } => {
+            Problem { hint: Some(NotALabel::HINT.to_owned()), ..problem(422, "bad-label", &error.to_string()) }
+        }
+        NotLabelled::NotWritten(_) => problem(503, "not-written", &with_causes(&error)),
+    })
+}
+
+/// The error for a node that is not there, with the name that may have been meant.
+fn no_such_node(hub: &Hub, name: &str) -> Problem {
+    let names: Vec<String> = hub.nodes().into_iter().map(|node| node.record.name).collect();
+    let hint = match nearest(name, names.iter().map(String::as_str)) {
+        Some(meant) => format!("did you mean {meant}? `windfall nodes` lists them"),
+        None => "`windfall nodes` lists them".to_owned(),
+    };
+    Problem { hint: Some(hint), ..problem(404, "no-such-node", &format!("no node called {name} has joined")) }
 }
 
 /// A token by which a machine can join under this name.
@@ -80,7 +176,8 @@ pub(super) async fn drain(
     Path(name): Path<String>,
     Json(asked): Json<DrainRequest>,
 ) -> Result<Json<()>, Problem> {
-    done(&name, api.hub()?.drain(&name, Some(asked.why)))
+    let hub = api.hub()?;
+    done(hub, &name, hub.drain(&name, asked.why))
 }
 
 /// It does again.
@@ -89,7 +186,8 @@ pub(super) async fn resume(
     State(api): State<ApiState>,
     Path(name): Path<String>,
 ) -> Result<Json<()>, Problem> {
-    done(&name, api.hub()?.drain(&name, None))
+    let hub = api.hub()?;
+    done(hub, &name, hub.resume(&name))
 }
 
 /// A node is none of ours any more. One that has leases stays, unless somebody knows that the machine is gone.
@@ -114,16 +212,13 @@ pub(super) async fn remove(
             "drain it and wait, or say --lost where the machine is off for good: what runs there is begun elsewhere";
         return Err(Problem { hint: Some(hint.to_owned()), ..problem(409, "in-use", &text) });
     }
-    done(&name, hub.remove(&name))
+    done(hub, &name, hub.remove(&name))
 }
 
-fn done(name: &str, known: io::Result<bool>) -> Result<Json<()>, Problem> {
+fn done(hub: &Hub, name: &str, known: io::Result<bool>) -> Result<Json<()>, Problem> {
     match known {
         Ok(true) => Ok(Json(())),
-        Ok(false) => {
-            let unknown = problem(404, "no-such-node", &format!("no node called {name} has joined"));
-            Err(Problem { hint: Some("`windfall nodes` lists them".to_owned()), ..unknown })
-        }
+        Ok(false) => Err(no_such_node(hub, name)),
         Err(error) => Err(problem(503, "not-written", &format!("node {name} cannot be changed: {error}"))),
     }
 }

@@ -53,7 +53,14 @@ async fn api(folder: &std::path::Path) -> ApiState {
     let reader =
         Reader { durable: Arc::new(Durable::new(brain, 0)), standing, archive, clock, link, is_service: false };
     let asked = Arc::new(Asked::new(std::time::Instant::now()));
-    ApiState { asks: mpsc::channel(1).0, reader: Arc::new(reader), probes: Probes::default(), asked, nodes: None }
+    ApiState {
+        asks: mpsc::channel(1).0,
+        reader: Arc::new(reader),
+        probes: Probes::default(),
+        asked,
+        nodes: None,
+        machines: None,
+    }
 }
 
 async fn page(api: &ApiState, all: bool, name: Option<&str>, before: Option<u64>) -> Vec<u64> {
@@ -75,7 +82,7 @@ async fn a_list_without_a_limit_is_a_page_and_lets_others_run_while_it_is_made()
         brain.apply(&Record { seq: number, batch: 1, at: Time(1_000), body });
     }
     let mut api = api(folder.path()).await;
-    Arc::get_mut(&mut api.reader).unwrap().durable = Arc::new(Durable::new(brain, 0));
+    Arc::get_mut(&mut api.reader).expect("its own").durable = Arc::new(Durable::new(brain, 0));
     assert!(api.reader.live(None, None, 100).now_or_never().is_none(), "others run after a few jobs");
     let query = JobsQuery { all: false, name: None, before: None, limit: None };
     let asker = ConnectInfo(Principal::of(1_000, 1_000));

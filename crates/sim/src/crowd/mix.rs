@@ -99,6 +99,7 @@ pub fn node(number: u64) -> Node {
         capacity,
         foreign: Shape::default(),
         domains: BTreeMap::from([("rack".to_owned(), format!("rack-{}", number / 32))]),
+        symptoms: Vec::new(),
         health: Health::Ready,
         rate: dollars(kind, 8, OWNED),
     }

@@ -130,7 +130,7 @@ fn a_notice_is_in_the_view_and_measured_starts_weigh_like_what_was_said() {
     let (id, _) = world.running(job(1, None));
     assert_eq!(world.view(id).lease.and_then(|lease| lease.ends_at), None);
     let (lease, ends_at) = (world.leases()[0], world.now + Span::minutes(2));
-    world.event(Event::LeaseNoticed { lease, ends_at });
+    world.event(Event::LeaseNoticed { lease, ends_at, why: None });
     assert_eq!(world.view(id).lease.and_then(|lease| lease.ends_at), Some(ends_at));
     let config = Config { restart_prior: Span::seconds(60), ..Config::default() };
     let mut spec = job(1, None);

@@ -173,6 +173,7 @@ fn pools_and_nodes_are_known_as_they_were_last_seen() {
         capacity: Shape { accelerators: 8, ..Shape::default() },
         foreign: Shape::default(),
         domains: BTreeMap::new(),
+        symptoms: Vec::new(),
         health: Health::Ready,
         rate: NanoUsd(0),
     };

@@ -269,7 +269,7 @@ fn a_gang_with_one_noticed_lease_saves_as_a_whole() {
     let mut world = world();
     let (_, stint) = world.running(JobSpec { gang: 2, ..job(1, None) });
     let lease = world.leases()[1];
-    world.event(Event::LeaseNoticed { lease, ends_at: world.now + Span::minutes(2) });
+    world.event(Event::LeaseNoticed { lease, ends_at: world.now + Span::minutes(2), why: None });
     let decisions = world.decide();
     assert!(
         matches!(decisions.as_slice(), [Decision::Stop { stint: stopped, .. }] if *stopped == stint),

@@ -35,9 +35,27 @@ fn node() -> Node {
         capacity: gpus(8),
         foreign: Shape::default(),
         domains: BTreeMap::from([("zone".to_owned(), "hall-3".to_owned())]),
+        symptoms: Vec::new(),
         health: Health::Ready,
         rate: RATE,
     }
+}
+
+#[test]
+fn who_waits_hears_of_a_node_that_was_drained_because_it_is_not_well() {
+    let mut world = world();
+    for id in [SPOT, FIRM] {
+        world.event(Event::OfferGone { offer: OfferId::new(id) });
+    }
+    let kind = crate::SymptomKind::Xid { number: 79 };
+    let gone = crate::Symptom { kind, device: Some("GPU-a".to_owned()), seen_unix_ms: 1, accepted: false };
+    world.event(Event::NodeSeen { node: Box::new(Node { health: Health::Drained, symptoms: vec![gone], ..node() }) });
+    let waiting = world.submit(job(8, None));
+    world.decide();
+    let waits = world.view(waiting).waits_for.expect("it waits");
+    assert!(waits.ends_with("; n1 is drained: GPU-a: it has fallen off the bus (XID 79)"), "{waits}");
+    world.event(Event::NodeSeen { node: Box::new(node()) });
+    assert!(!world.view(waiting).waits_for.expect("it waits").contains("drained"));
 }
 
 /// A world at midnight, with a pool whose nodes are paid for as a whole and offers from it.

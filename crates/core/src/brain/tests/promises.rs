@@ -329,7 +329,7 @@ fn a_program_that_exits_with_a_code_while_its_lease_is_taken_was_interrupted_and
     let (id, stint) = world.running(job(4, None));
     world.pass(Span::minutes(5));
     let lease = world.leases()[0];
-    world.event(Event::LeaseNoticed { lease, ends_at: world.now + Span::minutes(2) });
+    world.event(Event::LeaseNoticed { lease, ends_at: world.now + Span::minutes(2), why: None });
     world.ended(stint, WorkerEnd::Exited { code: 1 });
     world.gone(LeaseEnd::Taken);
     world.decide();

@@ -106,7 +106,7 @@ fn nobody_moves_in_where_the_machine_goes_or_its_holder_leaves() {
     let mut world = world_of_four();
     let (first, _) = world.running(asks(1, None));
     let lease = world.leases()[0];
-    world.event(Event::LeaseNoticed { lease, ends_at: world.now + Span::minutes(2) });
+    world.event(Event::LeaseNoticed { lease, ends_at: world.now + Span::minutes(2), why: None });
     let second = world.submit(asks(1, None));
     world.decide();
     assert_eq!(devices(&world, second), None);

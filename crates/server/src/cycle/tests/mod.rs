@@ -147,6 +147,7 @@ impl Stage {
                 ready: None,
                 ends_at: None,
                 at_risk: false,
+                why: None,
             });
             SeenLease { lease: lease.id, state }
         };

@@ -322,7 +322,7 @@ fn act_on_leases(world: &mut World, step: Step) -> Option<Event> {
             Event::LeaseReady { lease, address: Address("there".to_owned()) }
         }
         Step::Noticed { which, minutes } => {
-            Event::LeaseNoticed { lease: some_lease(world, which)?, ends_at: now + Span::minutes(minutes) }
+            Event::LeaseNoticed { lease: some_lease(world, which)?, ends_at: now + Span::minutes(minutes), why: None }
         }
         Step::AtRisk { which } => Event::LeaseAtRisk { lease: some_lease(world, which)? },
         Step::Gone { which, end } => {
@@ -436,6 +436,7 @@ pub fn act(world: &mut World, step: Step, unseen: &mut BTreeSet<String>) {
                 capacity: Shape { accelerators: 8, ..Shape::default() },
                 foreign: Shape::default(),
                 domains: BTreeMap::new(),
+                symptoms: Vec::new(),
                 health: if ready { Health::Ready } else { Health::NotReady },
                 rate: NanoUsd(5_000_000_000),
             }),

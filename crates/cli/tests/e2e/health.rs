@@ -1,0 +1,320 @@
+//! Machines that are not well. The agent loads a library which stands in for NVIDIA's (`programs/fake_nvml.c`), as it
+//! loads the real one, and what that shows is in a file.
+
+use super::far::Far;
+use super::nodes::{beginnings, free_port, has_saved, output, state_of, submit, token, up};
+use super::testbed::{Testbed, eventually, is_root, within};
+use super::witness::check_ledger;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Builds the library in a folder, under the name of the real one.
+fn build_library(folder: &Path) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/fake_nvml.c");
+    let mut build = Command::new("cc");
+    build.args(["-shared", "-fPIC", "-o"]).arg(folder.join("libnvidia-ml.so.1")).arg(source);
+    assert!(build.status().expect("these tests need a C compiler").success());
+}
+
+/// The accelerators of a machine, as its library shows them.
+struct Accelerators {
+    folder: tempfile::TempDir,
+    name: &'static str,
+}
+
+impl Accelerators {
+    /// Two that are linked to each other.
+    fn two(name: &'static str) -> Accelerators {
+        let folder = tempfile::Builder::new().prefix("windfall-nvml-").tempdir().unwrap();
+        let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(folder.path(), everybody).unwrap();
+        build_library(folder.path());
+        let accelerators = Accelerators { folder, name };
+        accelerators.show(["ok 0 0", "ok 0 0"], "");
+        accelerators
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("shown")
+    }
+
+    fn uuid(&self, number: usize) -> String {
+        format!("GPU-{}-{number}", self.name)
+    }
+
+    /// From now on they are so: `ok` or `lost`, memory errors, and whether spare memory is used up; and an error.
+    fn show(&self, states: [&str; 2], error: &str) {
+        let buses = ["00000000:19:00.0", "00000000:9A:00.0"];
+        let line =
+            |at: usize| format!("{} NVIDIA_H200 {} {} {}\n", self.uuid(at), buses[at], states[at], buses[1 - at]);
+        let new = self.folder.path().join("new");
+        std::fs::write(&new, format!("{}{}{error}\n", line(0), line(1))).unwrap();
+        std::fs::rename(new, self.file()).unwrap();
+    }
+
+    fn start_agent(&self, testbed: &Testbed, far: &mut Far, port: u16, is_new: bool) {
+        let token = is_new.then(|| token(testbed, self.name));
+        let variables = [("LD_LIBRARY_PATH", self.folder.path()), ("FAKE_NVML", &*self.file())];
+        far.start_agent_with(port, token.as_deref(), &[], &variables);
+        eventually("it is there", || state_of(testbed, self.name).is_some_and(|state| state != "away"));
+    }
+}
+
+fn detail(testbed: &Testbed, name: &str) -> Value {
+    testbed.run(&["node", name, "--json"]).ends_with(0).json()
+}
+
+fn is(testbed: &Testbed, name: &str, state: &str) -> bool {
+    state_of(testbed, name).as_deref() == Some(state)
+}
+
+/// Whether a node is in this state for the time that several beats and readings take.
+fn stays(testbed: &Testbed, name: &str, state: &str) -> bool {
+    !within(Duration::from_secs(12), || !is(testbed, name, state))
+}
+
+#[test]
+fn work_leaves_a_machine_whose_accelerator_fell_off_the_bus_and_ends_elsewhere() {
+    if !is_root("a machine of its own") {
+        return;
+    }
+    let (testbed, port) = (Testbed::bare(), free_port());
+    up(&testbed, port, "4h");
+    let [mut one, mut two] = [Far::new(&testbed), Far::new(&testbed)];
+    let [of_one, of_two] = [Accelerators::two("lab-1"), Accelerators::two("lab-2")];
+    of_one.start_agent(&testbed, &mut one, port, true);
+    eventually("it is ready", || is(&testbed, "lab-1", "ready"));
+
+    // What the library shows is what the node has.
+    let id = submit(&testbed, "out");
+    testbed.until(id, &["running"]);
+    eventually("it has saved", || has_saved(&testbed, id));
+    eventually("the driver was read", || detail(&testbed, "lab-1")["devices"][0]["celsius"] == 41);
+    let node = detail(&testbed, "lab-1");
+    let first = &node["devices"][0];
+    assert_eq!(first["accelerator"]["model"], "H200");
+    assert_eq!(first["accelerator"]["device"], of_one.uuid(0));
+    assert_eq!(first["accelerator"]["nvlink"], node["devices"][1]["accelerator"]["nvlink"], "they are linked");
+    assert_eq!((&first["users"][0]["job"], &first["users"][0]["name"]), (&Value::from(id), &Value::from("train")));
+    assert!(node["node"]["symptoms"].as_array().unwrap().is_empty() && node["disk"]["of_bytes"].as_u64() > Some(0));
+    assert!(output(&testbed, id).contains(&format!("sees [{}]", of_one.uuid(0))), "{}", output(&testbed, id));
+
+    // A program's own error moves nobody.
+    of_one.show(["ok 0 0", "ok 0 0"], "xid 31 0 1");
+    eventually("it is heard", || !detail(&testbed, "lab-1")["node"]["symptoms"].as_array().unwrap().is_empty());
+    assert!(is(&testbed, "lab-1", "ready"));
+
+    of_two.start_agent(&testbed, &mut two, port, true);
+    eventually("the other is ready", || is(&testbed, "lab-2", "ready"));
+    // The other accelerator of that machine breaks: only a restart mends it, so all work leaves.
+    of_one.show(["ok 0 0", "ok 0 0"], "xid 79 1 2");
+    eventually("it is drained", || is(&testbed, "lab-1", "drained"));
+    eventually("its work goes on elsewhere", || !two.programs(id).is_empty());
+    one.until_quiet(id);
+    let listed = testbed.run(&["nodes"]).ends_with(0).out;
+    assert!(listed.contains(&format!("{}: it has fallen off the bus (XID 79)", of_one.uuid(1))), "{listed}");
+    let shown = testbed.run(&["node", "lab-1"]).ends_with(0).out;
+    assert!(shown.contains("hint: restart the machine") && shown.contains("windfall nodes resume lab-1"), "{shown}");
+    let explained = testbed.run(&["explain", "--all", &id.to_string()]).ends_with(0).out;
+    assert!(explained.contains("its machine is not well") && explained.contains("XID 79"), "{explained}");
+
+    // Put to work again it stays so, until something new happens.
+    testbed.run(&["nodes", "resume", "lab-1"]).ends_with(0);
+    assert!(stays(&testbed, "lab-1", "ready"), "by the same old error: {}", detail(&testbed, "lab-1"));
+    of_one.show(["ok 0 0", "ok 0 0"], "xid 79 1 3");
+    eventually("it is drained by a new one", || is(&testbed, "lab-1", "drained"));
+
+    two.write(&testbed.work.join("end"), "");
+    testbed.until(id, &["succeeded"]);
+    let begun = beginnings(&testbed, id);
+    assert!(begun.len() == 2 && begun[1] > 0, "it went on from what it saved: {begun:?}");
+    testbed.run(&["down"]).ends_with(0);
+    check_ledger(&testbed);
+    testbed.leaves_nothing();
+}
+
+#[test]
+fn an_accelerator_that_disappears_is_said_and_nothing_is_lost() {
+    if !is_root("a machine of its own") {
+        return;
+    }
+    let (testbed, port) = (Testbed::bare(), free_port());
+    up(&testbed, port, "4h");
+    let mut far = Far::new(&testbed);
+    let accelerators = Accelerators::two("lab-1");
+    accelerators.start_agent(&testbed, &mut far, port, true);
+    eventually("it is ready", || is(&testbed, "lab-1", "ready"));
+    let id = submit(&testbed, "out");
+    testbed.until(id, &["running"]);
+    eventually("it has saved", || has_saved(&testbed, id));
+
+    accelerators.show(["lost 0 0", "ok 0 0"], "");
+    eventually("it is drained", || is(&testbed, "lab-1", "drained"));
+    testbed.until(id, &["waiting"]);
+    let why = format!("lab-1 is drained: {}: it was there and is not any more", accelerators.uuid(0));
+    eventually("it says why it waits", || {
+        testbed.job(id)["waits_for"].as_str().is_some_and(|text| text.ends_with(&why))
+    });
+    let devices = detail(&testbed, "lab-1")["devices"].clone();
+    let gone: Vec<&Value> = devices.as_array().unwrap().iter().filter(|one| one["is_gone"] == true).collect();
+    assert!(gone.len() == 1 && gone[0]["accelerator"]["device"] == accelerators.uuid(0), "{devices}");
+
+    // Somebody knows of it: the rest of the machine works again, and never with what is gone.
+    testbed.run(&["nodes", "resume", "lab-1"]).ends_with(0);
+    testbed.until(id, &["running"]);
+    eventually("it runs", || output(&testbed, id).contains(&format!("sees [{}]", accelerators.uuid(1))));
+    assert!(stays(&testbed, "lab-1", "ready"), "{}", detail(&testbed, "lab-1"));
+
+    // An agent that comes back without one is asked where it is.
+    far.stop_agent();
+    eventually("it is away", || is(&testbed, "lab-1", "away"));
+    accelerators.show(["ok 0 0", "ok 0 0"], "");
+    accelerators.start_agent(&testbed, &mut far, port, false);
+    eventually("it is ready with both", || is(&testbed, "lab-1", "ready"));
+    far.stop_agent();
+    eventually("it is away", || is(&testbed, "lab-1", "away"));
+    accelerators.show(["lost 0 0", "ok 0 0"], "");
+    accelerators.start_agent(&testbed, &mut far, port, false);
+    eventually("it is drained", || is(&testbed, "lab-1", "drained"));
+    testbed.run(&["nodes", "resume", "lab-1"]).ends_with(0);
+
+    far.write(&testbed.work.join("end"), "");
+    testbed.until(id, &["succeeded"]);
+    let begun = beginnings(&testbed, id);
+    assert!(begun.len() >= 2 && begun.is_sorted() && begun[1] > 0, "{begun:?}");
+    testbed.run(&["down"]).ends_with(0);
+    check_ledger(&testbed);
+    testbed.leaves_nothing();
+}
+
+#[test]
+fn a_machine_with_a_full_disk_takes_nothing_new_until_there_is_room() {
+    if !is_root("a machine of its own") {
+        return;
+    }
+    let (testbed, port) = (Testbed::bare(), free_port());
+    up(&testbed, port, "4h");
+    let mut far = Far::new(&testbed);
+    let state = far.state().display().to_string();
+    far.as_root(&format!("mkdir -p {state} && mount -t tmpfs -o size=8m,mode=777 tmpfs {state}"));
+    let accelerators = Accelerators::two("lab-1");
+    accelerators.start_agent(&testbed, &mut far, port, true);
+    eventually("it is ready", || is(&testbed, "lab-1", "ready"));
+    let first = submit(&testbed, "out");
+    testbed.until(first, &["running"]);
+
+    far.says(&format!("cat /dev/zero > {state}/ballast"));
+    eventually("it is drained", || is(&testbed, "lab-1", "drained"));
+    assert!(testbed.run(&["nodes"]).ends_with(0).out.contains("the disk is full: "));
+    let second = submit(&testbed, "out-2");
+    assert!(stays(&testbed, "lab-1", "drained"));
+    assert_eq!(testbed.job(first)["state"], "running", "what runs there goes on");
+    let waits = testbed.job(second);
+    assert!(
+        waits["state"] == "waiting" && waits["waits_for"].as_str().unwrap().contains("the disk is full"),
+        "{waits}"
+    );
+
+    far.says(&format!("rm {state}/ballast"));
+    testbed.until(second, &["running"]);
+    assert!(is(&testbed, "lab-1", "ready"), "by itself");
+    far.write(&testbed.work.join("end"), "");
+    for id in [first, second] {
+        testbed.until(id, &["succeeded"]);
+    }
+    assert_eq!(beginnings(&testbed, first), [0]);
+    testbed.run(&["down"]).ends_with(0);
+    testbed.leaves_nothing();
+}
+
+#[test]
+fn a_driver_that_hangs_drains_its_machine_and_hangs_nobody_else() {
+    if !is_root("a machine of its own") {
+        return;
+    }
+    let (testbed, port) = (Testbed::bare(), free_port());
+    up(&testbed, port, "4h");
+    let mut far = Far::new(&testbed);
+    let accelerators = Accelerators::two("lab-1");
+    accelerators.start_agent(&testbed, &mut far, port, true);
+    eventually("it is ready", || is(&testbed, "lab-1", "ready"));
+    accelerators.show(["ok 0 0", "ok 0 0"], "hang");
+    eventually("it is drained", || is(&testbed, "lab-1", "drained"));
+    let shown = testbed.run(&["node", "lab-1"]).ends_with(0).out;
+    assert!(shown.contains("the accelerators' driver does not answer") && shown.contains("nvidia-smi"), "{shown}");
+    accelerators.show(["ok 0 0", "ok 0 0"], "");
+    eventually("it answers again", || is(&testbed, "lab-1", "ready"));
+    testbed.run(&["down"]).ends_with(0);
+    testbed.leaves_nothing();
+}
+
+#[test]
+fn nodes_have_labels_and_a_place_and_what_is_wrong_changes_nothing() {
+    if !is_root("a machine of its own") {
+        return;
+    }
+    let (testbed, port) = (Testbed::bare(), free_port());
+    for (args, says) in [
+        (&["nodes", "label", "lab-1", "rack"][..], "not a label: rack"),
+        (&["nodes", "label", "lab-1"], "KEY=VALUE"),
+        (&["nodes", "topology", "none.toml"], "there is no such file"),
+        (&["node", "../x"], "cannot be a node's name"),
+    ] {
+        let refused = testbed.run(args).ends_with(2);
+        assert!(refused.err.contains(says), "{refused:?}");
+    }
+    assert!(!testbed.home.exists(), "nothing was asked, and nothing made");
+    up(&testbed, port, "4h");
+    let mut far = Far::new(&testbed);
+    let (ended, said) = far.try_to_join(&["host:1", "--label", "a b=c"]);
+    assert!(ended == Some(2) && said.contains("not a label: a b=c") && said.contains("hint:"), "{said}");
+    let word = token(&testbed, "lab-1");
+    far.start_agent_with(
+        port,
+        Some(&word),
+        &["--accelerators", "H200:2", "--label", "zone=west", "--label", "tier=old"],
+        &[],
+    );
+    eventually("it is ready", || is(&testbed, "lab-1", "ready"));
+
+    let labels = || detail(&testbed, "lab-1")["node"]["labels"].clone();
+    testbed.run(&["nodes", "label", "lab-1", "rack=r7", "tier=gold"]).ends_with(0);
+    assert_eq!(
+        labels(),
+        serde_json::json!({ "rack": "r7", "tier": "gold", "zone": "west" }),
+        "the operator's counts more"
+    );
+    testbed.run(&["nodes", "label", "lab-1", "tier-"]).ends_with(0);
+    assert_eq!(labels()["tier"], "old");
+
+    let file = testbed.write("wrong.toml", "[rack.r1]\nzone = \"east\"\nnodes = [\"lab-1\", \"lab-2\"]\n");
+    let before = labels();
+    let refused = testbed.run(&["nodes", "topology", file.to_str().unwrap()]).ends_with(2);
+    assert!(refused.err.contains("no node called lab-2") && refused.err.contains("did you mean lab-1?"), "{refused:?}");
+    let file = testbed.write("worse.toml", "[rak.r1]\nnodes = [\"lab-1\"]\n");
+    let refused = testbed.run(&["nodes", "topology", file.to_str().unwrap()]).ends_with(2);
+    assert!(refused.err.contains("worse.toml:1:2") && refused.err.contains("did you mean `rack`?"), "{refused:?}");
+    assert_eq!(labels(), before, "nothing was changed");
+    let file = testbed.write("right.toml", "[rack.r1]\nzone = \"east\"\nnodes = [\"lab-1\"]\n");
+    testbed.run(&["nodes", "topology", file.to_str().unwrap()]).ends_with(0);
+    let place = serde_json::json!({ "rack": "r1", "zone": "east" });
+    assert_eq!(detail(&testbed, "lab-1")["node"]["domains"], place);
+
+    testbed.run(&["down"]).ends_with(0);
+    testbed.run(&["up"]).ends_with(0);
+    assert_eq!(detail(&testbed, "lab-1")["node"]["domains"], place, "the next server knows it");
+    let shown = testbed.run(&["node", "lab-1"]).ends_with(0).out;
+    assert!(shown.contains("place     zone east, rack r1") && shown.contains("labels    tier=old"), "{shown}");
+    let unknown = testbed.run(&["node", "lab-11"]).ends_with(2);
+    assert!(
+        unknown.err.contains("no node called lab-11") && unknown.err.contains("did you mean lab-1?"),
+        "{unknown:?}"
+    );
+    let mut narrow = testbed.command(&["node", "lab-1"]);
+    narrow.env("COLUMNS", "40");
+    let narrow = testbed.finish(narrow).ends_with(0).out;
+    assert!(narrow.lines().all(|line| line.chars().count() <= 40), "{narrow}");
+    testbed.leaves_nothing();
+}

@@ -1,0 +1,73 @@
+//! What is said of nodes beside their work: by their operator, who drains, resumes and labels them, and by themselves, when
+//! something is wrong.
+
+use super::hub::Hub;
+use super::labels::{LabelChange, MOST as MOST_LABELS};
+use super::registry::NodeRecord;
+use std::collections::BTreeMap;
+use std::io;
+use windfall_core::Symptom;
+use windfall_core::health::merged;
+
+/// More symptoms of one machine are not written down: it is drained by then.
+const MOST_SYMPTOMS: usize = 256;
+
+/// Why nodes were not labelled.
+#[derive(Debug, thiserror::Error)]
+pub enum NotLabelled {
+    #[error("no node called {name} has joined")]
+    NoNode { name: String },
+    #[error("node {name} cannot have these labels, or so many")]
+    Bad { name: String },
+    #[error("labels cannot be written")]
+    NotWritten(#[source] io::Error),
+}
+
+impl Hub {
+    /// From now on a node takes nothing new; false where there is none of that name.
+    pub fn drain(&self, name: &str, why: String) -> io::Result<bool> {
+        let known = self.registry.change(name, |node| node.drained = Some(why))?;
+        self.changed.notify_one();
+        Ok(known)
+    }
+
+    /// A node takes work again, whatever is known to be wrong with it; what comes after this counts again.
+    pub fn resume(&self, name: &str) -> io::Result<bool> {
+        let known = self.registry.change(name, NodeRecord::accept)?;
+        self.changed.notify_one();
+        Ok(known)
+    }
+
+    /// Changes what is said of nodes: of all of them, or of none where one is not known.
+    pub fn label(&self, changes: &BTreeMap<String, Vec<LabelChange>>) -> Result<(), NotLabelled> {
+        let names = self.registry.nodes();
+        for (name, changes) in changes {
+            let Some(node) = names.iter().find(|node| node.name == *name) else {
+                return Err(NotLabelled::NoNode { name: name.clone() });
+            };
+            let mut labels = node.labels.clone();
+            changes.iter().for_each(|change| change.apply(&mut labels));
+            if labels.len() > MOST_LABELS || !changes.iter().all(LabelChange::is_good) {
+                return Err(NotLabelled::Bad { name: name.clone() });
+            }
+        }
+        for (name, changes) in changes {
+            let change = |node: &mut NodeRecord| changes.iter().for_each(|change| change.apply(&mut node.labels));
+            self.registry.change(name, change).map_err(NotLabelled::NotWritten)?;
+        }
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// Writes down what a node says is wrong with it: it counts until it is over, or somebody has seen to it.
+    pub(super) fn take_symptoms(&self, name: &str, told: &[Symptom]) {
+        let told = &told[..told.len().min(MOST_SYMPTOMS)];
+        let Some(known) = self.registry.node(name).map(|node| node.symptoms) else { return };
+        if merged(&known, told) == known {
+            return;
+        }
+        // What cannot be written is told again with the next beat.
+        let _ = self.registry.change(name, |node| node.symptoms = merged(&node.symptoms, told));
+        self.changed.notify_one();
+    }
+}
