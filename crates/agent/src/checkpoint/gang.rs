@@ -46,7 +46,9 @@ pub struct Word {
 
 /// What a rank resumes from; the same for all ranks of a stint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Restored(pub Option<CheckpointId>);
+pub struct Restored {
+    pub from: Option<CheckpointId>,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

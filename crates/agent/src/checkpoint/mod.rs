@@ -129,6 +129,8 @@ pub struct Checkpoints {
 #[derive(Debug, Default)]
 struct Known {
     stint: Option<Stint>,
+    /// What the stint began with; the store may have forgotten it since.
+    fence: Option<Arc<Manifest>>,
     /// The content of the newest manifest of this stint.
     content: Option<(Ref, String)>,
     /// Contents that programs failed on.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt, stream};
@@ -99,6 +100,7 @@ impl Checkpoints {
         known.stint = Some(Stint { epoch, began_from: fence.began_from });
         known.content = Some((fence.name, fence.content()));
         known.failed.clone_from(&fence.failed);
+        known.fence = Some(Arc::new(fence.clone()));
         known.replace(fence.files.into_iter().map(|entry| {
             let path = entry.path.to_path();
             let stamp: Option<Stamp> = stamps.get(&path).copied();

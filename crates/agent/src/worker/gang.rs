@@ -51,7 +51,7 @@ impl WorkerRun {
             };
             let board = self.unless_stopped(gang.until(is_there)).await?;
             let restored = board.words.get(&keeper).and_then(|word| word.restored);
-            self.change(|worker| worker.restored = restored.and_then(|Restored(id)| id));
+            self.change(|worker| worker.restored = restored.and_then(|restored| restored.from));
             return Ok(None);
         }
         let epoch = self.order.stint.epoch;
@@ -66,13 +66,13 @@ impl WorkerRun {
 
     /// Tells the others what lies at this place now, and waits until rank 0 begins from the same.
     pub(super) async fn agree_to_begin(&mut self, gang: &Gang) -> Result<(), WorkerEnd> {
-        let restored = Restored(self.shown().and_then(|worker| worker.restored));
+        let restored = Restored { from: self.shown().and_then(|worker| worker.restored) };
         gang.say(|word| word.restored = Some(restored));
         let begins = |board: &crate::checkpoint::Board| board.words.get(&0).is_some_and(|word| word.restored.is_some());
         let board = self.unless_stopped(gang.until(begins)).await?;
         let first = board.words.get(&0).and_then(|word| word.restored);
         if first != Some(restored) {
-            let named = |restored: Option<Restored>| match restored.and_then(|Restored(id)| id) {
+            let named = |restored: Option<Restored>| match restored.and_then(|restored| restored.from) {
                 Some(CheckpointId { epoch, seq }) => format!("{epoch}.{seq}"),
                 None => "nothing".to_owned(),
             };

@@ -22,6 +22,7 @@ use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -121,6 +122,8 @@ struct Daemon {
     outputs: Outputs,
     /// The server, while it is connected.
     peer: Mutex<Option<Peer>>,
+    /// The address by which this machine reached the server last, and others reach this machine.
+    address: Mutex<Option<IpAddr>>,
 }
 
 type ServerStream = tokio_rustls::client::TlsStream<TcpStream>;
@@ -171,6 +174,7 @@ pub async fn serve_node(settings: NodeSettings, joined: impl FnOnce(&str, &Inven
         beats: AtomicU64::new(0),
         outputs: Outputs::default(),
         peer: Mutex::default(),
+        address: Mutex::default(),
     });
     let of_daemon = Arc::clone(&daemon);
     let open = move |what| {
@@ -258,6 +262,9 @@ impl Daemon {
         let connect = async {
             let stream = TcpStream::connect(server).await.map_err(unreachable)?;
             let _ = stream.set_nodelay(true);
+            if let Ok(own) = stream.local_addr() {
+                *self.address.lock().unwrap_or_else(PoisonError::into_inner) = Some(own.ip());
+            }
             let not_ours = |error: io::Error| match error.get_ref().and_then(|error| error.downcast_ref()) {
                 Some(rustls::Error::InvalidCertificate(_)) => NodeError::OtherServer { server: server.to_owned() },
                 Some(_) => NodeError::NotOurs { server: server.to_owned() },
@@ -425,7 +432,8 @@ impl Daemon {
                     |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
                 let machine = std::env::vars_os().filter_map(text).collect();
                 orders::note(&folder.path, order.stint.workload)?;
-                &AgentRequest::Start(Box::new(orders::here((**order).clone(), &self.state, &machine)))
+                let host = *self.address.lock().unwrap_or_else(PoisonError::into_inner);
+                &AgentRequest::Start(Box::new(orders::here((**order).clone(), &self.state, &machine, host)))
             }
             other => other,
         };

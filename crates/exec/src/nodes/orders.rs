@@ -5,6 +5,7 @@ use super::protocol::{InStore, StorePart};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use windfall_core::worker::{OutputsOrder, ParcelOrder, Provision, StartOrder};
 use windfall_core::{StintId, WorkloadId};
@@ -45,8 +46,13 @@ pub(super) fn relay_socket(state: &Path) -> PathBuf {
     state.join("relay.sock")
 }
 
-/// The order with paths of this node.
-pub(super) fn here(order: StartOrder, state: &Path, machine: &BTreeMap<String, String>) -> StartOrder {
+/// The order with paths of this node; others reach it as `host`.
+pub(super) fn here(
+    order: StartOrder,
+    state: &Path,
+    machine: &BTreeMap<String, String>,
+    host: Option<IpAddr>,
+) -> StartOrder {
     let folder = job_folder(state, order.stint.workload);
     let servers = Path::new(&order.output).parent().map(Path::to_owned);
     // What the server keeps for the ranks of a gang lies in the job's folder there.
@@ -61,6 +67,7 @@ pub(super) fn here(order: StartOrder, state: &Path, machine: &BTreeMap<String, S
         }
     }
     StartOrder {
+        master: (host.map_or(order.master.0, |host| host.to_string()), order.master.1),
         output: folder.join(output::name_of(order.stint, order.rank)).to_string_lossy().into_owned(),
         checkpoint_dir: order.checkpoint_dir.map(moved),
         checkpoint_store: store(order.checkpoint_store, state, order.stint, StorePart::Checkpoints),
@@ -133,7 +140,8 @@ mod tests {
         };
         let machine = [("PATH", "/bin"), ("LANG", "C"), ("SECRET", "x")];
         let machine = machine.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        let here = here(order.clone(), Path::new("/node"), &machine);
+        let here = here(order.clone(), Path::new("/node"), &machine, Some([10, 0, 0, 7].into()));
+        assert_eq!(here.master, ("10.0.0.7".to_owned(), 0));
         assert_eq!(here.output, "/node/jobs/7/output-7-0-2-1.log");
         assert_eq!(here.checkpoint_dir.as_deref(), Some("/node/jobs/7/saves-2"));
         assert_eq!(here.checkpoint_store, "relay:/node/relay.sock#7");
@@ -150,7 +158,7 @@ mod tests {
         assert_eq!(env, [("LANG", "de"), ("PATH", "/bin")], "and nothing else of the machine");
         let far =
             StartOrder { checkpoint_store: "s3://bucket".to_owned(), checkpoint_dir: Some("/x".to_owned()), ..order };
-        let far = super::here(far, Path::new("/node"), &BTreeMap::new());
+        let far = super::here(far, Path::new("/node"), &BTreeMap::new(), None);
         assert_eq!((far.checkpoint_store.as_str(), far.checkpoint_dir.as_deref()), ("s3://bucket", Some("/x")));
     }
 }
