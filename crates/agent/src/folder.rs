@@ -80,6 +80,13 @@ fn copy_file(source: &Path, target: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Holds a lock for as long as what is given lives. Blocks.
+pub(crate) fn lock(path: &Path) -> io::Result<std::fs::File> {
+    let file = std::fs::File::options().create(true).append(true).open(path)?;
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
+    Ok(file)
+}
+
 /// Removes a folder with all that is in it, also where its owner has closed parts of it to writing.
 pub(crate) fn remove_tree(folder: &Path) -> io::Result<()> {
     match std::fs::remove_dir_all(folder) {

@@ -12,6 +12,7 @@ mod e2e {
     mod engines;
     mod everyday;
     mod far;
+    mod gangs;
     mod health;
     mod homes;
     mod kills;

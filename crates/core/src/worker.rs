@@ -106,7 +106,8 @@ pub struct StartOrder {
     pub refused: Option<String>,
     /// The gang's size.
     pub world_size: u32,
-    /// Host and port of rank 0.
+    /// Where others reach its machine, and a port for whoever runs alone. The ranks of a gang meet at rank 0's machine, on a
+    /// port that rank 0 chooses.
     pub master: (String, u16),
     /// What is executed.
     pub command: Vec<String>,

@@ -18,7 +18,7 @@ use super::depot::{Depot, Fetched, Source, count};
 use super::error::{CheckpointError, Culprit, Result, blocking};
 
 /// What lies in a job's directory.
-pub(super) const KINDS: [&str; 4] = ["blobs", "manifests", "claims", "probe"];
+pub(super) const KINDS: [&str; 6] = ["blobs", "manifests", "claims", "probe", "shards", "gang"];
 const BUFFER: usize = 1 << 20;
 /// How much is copied before the disk is told to begin: small enough that the final sync finds little left.
 const PUSH_EVERY: u64 = 16 << 20;

@@ -1,7 +1,7 @@
 //! The manifest: what a checkpoint consists of. It is written last, created once and never changed, so
 //! whoever can read one has a complete checkpoint before it, or damage that the hashes show.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
@@ -101,6 +101,12 @@ pub(crate) struct Manifest {
     pub files: Vec<FileEntry>,
     pub dirs: Vec<DirEntry>,
     pub links: Vec<LinkEntry>,
+    /// Of names under which ranks of a gang saved different things: what a rank has in place of what is in `files`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub own: BTreeMap<u32, Vec<FileEntry>>,
+    /// The shards of other ranks that it was made of, by rank.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub shards: BTreeMap<u32, u64>,
 }
 
 impl Manifest {
@@ -126,7 +132,17 @@ impl Manifest {
         self.files.iter().for_each(|file| add("file", &file.path, &format!("{} {:o}", file.hash, file.mode)));
         self.dirs.iter().for_each(|dir| add("directory", &dir.path, &format!("{:o}", dir.mode)));
         self.links.iter().for_each(|link| add("link", &link.path, &link.to.0));
+        for (rank, files) in &self.own {
+            files
+                .iter()
+                .for_each(|file| add(&format!("rank {rank}"), &file.path, &format!("{} {:o}", file.hash, file.mode)));
+        }
         hasher.finalize().to_hex().to_string()
+    }
+
+    /// The files of all ranks.
+    pub fn all_files(&self) -> impl Iterator<Item = &FileEntry> {
+        self.files.iter().chain(self.own.values().flatten())
     }
 
     pub fn bytes(&self) -> u64 {
@@ -157,7 +173,12 @@ impl Manifest {
                 return Err(format!("refused: a link leaves the directory: {}", link.path.to_path().display()));
             }
         }
-        for file in &self.files {
+        // A rank has its own in place of a file that is there; of no other path.
+        let files: BTreeSet<&Name> = self.files.iter().map(|file| &file.path).collect();
+        if let Some(stray) = self.own.values().flatten().find(|file| !files.contains(&file.path)) {
+            return Err(format!("refused: a rank has what the gang has not: {}", stray.path.to_path().display()));
+        }
+        for file in self.all_files() {
             let plain = file.blob.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
             if !plain || (file.blob.is_empty() && file.size > 0) {
                 return Err(format!("refused: not a blob's name: {}", file.blob));
@@ -269,6 +290,8 @@ mod tests {
             }],
             dirs: vec![DirEntry { path: Name::of(Path::new("d")), mode: 0o755 }],
             links: vec![LinkEntry { path: Name::of(Path::new("l")), to: Name::of(Path::new("t")) }],
+            own: BTreeMap::new(),
+            shards: BTreeMap::new(),
         };
         let usual = manifest("a", "1", 0o644);
         let later = Manifest { name: Ref::new(9, 9), at_ms: 5, work: Some(3), ..usual.clone() };

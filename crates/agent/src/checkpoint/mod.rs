@@ -8,6 +8,8 @@
 //! <job>/claims/<epoch>                      a stint is about to begin: older stints stop deleting
 //! <job>/blobs/<epoch>-<seq>-<writer>-<n>    content: one large file, or many small ones end to end
 //! <job>/manifests/<epoch>-<seq>.json        what one checkpoint consists of (numbers padded to 20 digits)
+//! <job>/shards/<epoch>-<rank>-<n>.json      what a rank of a gang has at its place, for rank 0 to make a checkpoint of
+//! <job>/gang/<epoch>-…                      what the ranks of a stint tell each other
 //! <folder>/…, <job>.outputs/…               parcels: blobs and manifests of the same form
 //! ```
 //!
@@ -27,6 +29,7 @@ mod address;
 mod depot;
 mod directory;
 mod error;
+mod gang;
 mod located;
 mod manifest;
 mod mover;
@@ -38,6 +41,8 @@ mod relay;
 mod remote;
 mod restore;
 mod save;
+mod shards;
+mod together;
 mod tree;
 mod unpack;
 mod watch;
@@ -47,6 +52,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use error::{CheckpointError, Culprit};
+pub use gang::{Board, Ended, Gang, Restored, Word};
 pub use located::{Located, located};
 pub use manifest::{FORMAT, Ref};
 pub use mover::{Finished, Mover, MoverEvent, MoverOptions, WorkAt};
@@ -54,6 +60,7 @@ pub use prune::Pruned;
 pub use relay::{Access, serve_relay};
 pub use restore::{Begun, Choose};
 pub use save::Saved;
+pub use together::Role;
 pub use tree::{Snapshot, paths_in};
 pub use watch::{Habits, WatchOptions, Watcher};
 
@@ -62,7 +69,8 @@ use address::{Patience, StoreAddress};
 use depot::Depot;
 use error::Result;
 use manifest::{FileEntry, Manifest};
-use names::{is_job_key, manifest_key, token};
+pub(crate) use names::token;
+use names::{is_job_key, manifest_key};
 pub(crate) use tree::SnapFile;
 use tree::Stamp;
 
@@ -121,6 +129,8 @@ pub struct Checkpoints {
 #[derive(Debug, Default)]
 struct Known {
     stint: Option<Stint>,
+    /// What the stint began with; the store may have forgotten it since.
+    fence: Option<Arc<Manifest>>,
     /// The content of the newest manifest of this stint.
     content: Option<(Ref, String)>,
     /// Contents that programs failed on.

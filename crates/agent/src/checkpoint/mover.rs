@@ -15,7 +15,7 @@ use super::error::{CheckpointError, Result};
 use super::manifest::Ref;
 use super::names::now_ms;
 use super::watch::Scout;
-use super::{Checkpoints, Habits, Saved, Snapshot, WatchOptions, Watcher};
+use super::{Checkpoints, Habits, Role, Saved, Snapshot, WatchOptions, Watcher};
 
 /// Which progress belongs to files last written at this time (milliseconds since 1970).
 pub type WorkAt = Arc<dyn Fn(u64) -> Option<u64> + Send + Sync>;
@@ -33,6 +33,8 @@ pub struct MoverOptions {
     pub retry_after: Duration,
     /// The longest wait between tries.
     pub retry_at_most: Duration,
+    /// Whose directory it is.
+    pub role: Role,
 }
 
 impl MoverOptions {
@@ -46,6 +48,7 @@ impl MoverOptions {
             retry_after: Duration::from_secs(1),
             // A store that is back should not wait long for what is waiting for it.
             retry_at_most: Duration::from_secs(10),
+            role: Role::Alone,
         }
     }
 }
@@ -208,6 +211,11 @@ impl Carrier {
         let mut not_before = Instant::now();
         let mut retry_after = self.options.retry_after;
         let mut ending = self.deadline.clone();
+        let role = self.options.role.clone();
+        let agreeing = AbortOnDrop(tokio::spawn(async move {
+            role.agree().await;
+            Err(CheckpointError::Task(String::new()))
+        }));
         loop {
             if flight.is_none()
                 && !self.fenced
@@ -218,7 +226,15 @@ impl Carrier {
             }
             tokio::select! {
                 // A dropped sender is a dropped mover, whose task is aborted anyway.
-                () = is_set(&mut ending) => return self.land(flight, waiting).await,
+                () = is_set(&mut ending) => {
+                    let role = self.options.role.clone();
+                    let finished = self.land(flight, waiting).await;
+                    drop(agreeing);
+                    if finished.complete {
+                        role.leave().await;
+                    }
+                    return finished;
+                }
                 snapshot = self.watcher.next() => match snapshot {
                     Ok(snapshot) => waiting = Some(Arc::new(snapshot)),
                     Err(error) => {
@@ -253,14 +269,16 @@ impl Carrier {
         let work = (self.work_at)(written_ms);
         let sent_before = checkpoints.bytes_sent();
         let taken = Arc::clone(&snapshot);
-        let task = tokio::spawn(async move { checkpoints.save(epoch, seq, &taken, work).await });
+        let role = self.options.role.clone();
+        let task = tokio::spawn(async move { role.save(&checkpoints, (epoch, seq), &taken, work).await });
         Flight { task: AbortOnDrop(task), snapshot, work, written_ms, began: Instant::now(), sent_before }
     }
 
     /// Reports an upload's end. An error that is worth another try is returned.
     async fn on_arrival(&mut self, result: Result<Saved>, flight: &Flight) -> Result<()> {
         match result {
-            Ok(saved) if saved.repeated => {
+            // What a rank has counts when rank 0 says so.
+            Ok(saved) if saved.repeated || !self.options.role.makes_checkpoints() => {
                 self.say(MoverEvent::Unchanged);
                 Ok(())
             }

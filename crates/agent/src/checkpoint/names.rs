@@ -24,7 +24,7 @@ pub(super) fn is_job_key(key: &str) -> bool {
 }
 
 /// A random word. The standard library's hasher seed is random enough to tell writers apart.
-pub(super) fn token() -> String {
+pub(crate) fn token() -> String {
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u32(std::process::id());

@@ -7,6 +7,7 @@ use super::Checkpoints;
 use super::error::{CheckpointError, Result};
 use super::manifest::{Manifest, Ref};
 use super::names::{blob_key, manifest_key};
+use super::shards::shard_of_blob;
 
 /// What a prune removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -44,23 +45,31 @@ impl Checkpoints {
         self.depot.flush("manifests").await?;
 
         let needed: BTreeSet<&str> = (manifests.iter().filter(|manifest| kept.contains(&manifest.name)))
-            .flat_map(|manifest| manifest.files.iter().map(|file| file.blob.as_str()))
+            .flat_map(|manifest| manifest.all_files().map(|file| file.blob.as_str()))
             .collect();
-        let spare: BTreeSet<String> = blobs
-            .into_iter()
-            .filter(|blob| !needed.contains(blob.as_str()) && epoch_of(blob).is_some_and(|of| of <= epoch))
-            .collect();
+        // What another rank of this stint sent may be of a shard that is not composed yet.
+        let composed = manifests.last().filter(|newest| newest.name.epoch == epoch).map(|newest| newest.shards.clone());
+        let composed = composed.unwrap_or_default();
+        let is_open = |blob: &str| {
+            let of_other = shard_of_blob(blob).filter(|_| epoch_of(blob) == Some(epoch));
+            of_other.is_some_and(|(rank, number)| composed.get(&rank).is_none_or(|newest| number > *newest))
+        };
+        let is_spare = |blob: &String| {
+            !needed.contains(blob.as_str()) && epoch_of(blob).is_some_and(|of| of <= epoch) && !is_open(blob)
+        };
+        let spare: BTreeSet<String> = blobs.into_iter().filter(is_spare).collect();
         self.stop_if_stale(epoch).await?;
         self.known().forget(|blob| spare.contains(blob));
         self.depot.delete(spare.iter().map(|blob| blob_key(blob)).collect()).await?;
         let claims = self.depot.list("claims").await?;
         let old = claims.into_iter().filter(|claim| claim.parse::<u64>().is_ok_and(|of| of < epoch));
         self.depot.delete(old.map(|claim| format!("claims/{claim}")).collect()).await?;
+        self.forget_shards(epoch, &composed).await?;
         self.depot.sweep().await?;
         Ok(Pruned { checkpoints: dropped.len(), blobs: spare.len() })
     }
 
-    async fn stop_if_stale(&self, epoch: u64) -> Result<()> {
+    pub(super) async fn stop_if_stale(&self, epoch: u64) -> Result<()> {
         match self.successor(epoch).await? {
             Some(by) => Err(CheckpointError::Fenced { epoch, by }),
             None => Ok(()),

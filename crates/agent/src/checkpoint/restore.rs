@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt, stream};
@@ -99,6 +100,7 @@ impl Checkpoints {
         known.stint = Some(Stint { epoch, began_from: fence.began_from });
         known.content = Some((fence.name, fence.content()));
         known.failed.clone_from(&fence.failed);
+        known.fence = Some(Arc::new(fence.clone()));
         known.replace(fence.files.into_iter().map(|entry| {
             let path = entry.path.to_path();
             let stamp: Option<Stamp> = stamps.get(&path).copied();
@@ -123,7 +125,7 @@ impl Checkpoints {
     }
 
     /// Fetches what a fence repeats; none for a fresh one.
-    async fn bring_back(&self, fence: &Manifest, into: &Path, draft: &Path) -> Result<Option<Manifest>> {
+    pub(super) async fn bring_back(&self, fence: &Manifest, into: &Path, draft: &Path) -> Result<Option<Manifest>> {
         if fence.fresh {
             return Ok(None);
         }
@@ -275,5 +277,7 @@ fn fence(epoch: u64, of: Option<&Manifest>, writer: String, failed: Vec<String>)
         files: of.map(|manifest| manifest.files.clone()).unwrap_or_default(),
         dirs: of.map(|manifest| manifest.dirs.clone()).unwrap_or_default(),
         links: of.map(|manifest| manifest.links.clone()).unwrap_or_default(),
+        own: of.map(|manifest| manifest.own.clone()).unwrap_or_default(),
+        shards: BTreeMap::new(),
     }
 }

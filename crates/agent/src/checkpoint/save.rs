@@ -11,8 +11,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use super::depot::{Depot, Source};
 use super::error::{CheckpointError, Result, blocking};
-use super::manifest::{DirEntry, FORMAT, FileEntry, LinkEntry, Manifest, Name, Ref};
-use super::names::{blob_key, now_ms, token};
+use super::manifest::{FileEntry, Name, Ref};
+use super::names::{blob_key, token};
 use super::tree::{SnapFile, Snapshot, Stamp, Standing};
 use super::{Alike, Checkpoints, Stint};
 
@@ -56,6 +56,22 @@ enum Part {
 
 type Stored = (PathBuf, Option<Stamp>, FileEntry);
 
+/// Files that are on the store, and on no checkpoint yet.
+pub(super) struct Uploaded {
+    pub writer: String,
+    pub stored: Vec<Stored>,
+    bytes_sent: u64,
+    bytes_reused: u64,
+}
+
+impl Uploaded {
+    /// What came of it once it counts.
+    pub fn saved(&self, name: Ref, elapsed: Duration, content: String) -> Saved {
+        let (bytes_sent, bytes_reused) = (self.bytes_sent, self.bytes_reused);
+        Saved { name, bytes_sent, bytes_reused, files: self.stored.len(), elapsed, repeated: false, content }
+    }
+}
+
 impl Checkpoints {
     /// Saves a snapshot as checkpoint (epoch, seq). The stint must have begun. `Changed` means that a file
     /// was written meanwhile: nothing counts, take a new snapshot when it is quiet.
@@ -78,7 +94,27 @@ impl Checkpoints {
         work: Option<u64>,
     ) -> Result<Saved> {
         let began = Instant::now();
-        let writer = token();
+        let uploaded = self.upload(name, &token(), snapshot).await?;
+        let manifest = self.manifest_of(stint, name, &uploaded, snapshot, work);
+        // What a stint only repeats is no new checkpoint: a copy of a bad one must not look newer than a good one.
+        let content = manifest.content();
+        let same = self.known().content.as_ref().filter(|(_, known)| *known == content).map(|(name, _)| *name);
+        if same.is_none() {
+            self.create_manifest(&manifest).await?;
+        }
+        let mut saved = uploaded.saved(same.unwrap_or(name), began.elapsed(), content.clone());
+        saved.repeated = same.is_some();
+        let mut known = self.known();
+        known.replace(uploaded.stored);
+        if same.is_none() {
+            known.content = Some((name, content));
+        }
+        drop(known);
+        Ok(saved)
+    }
+
+    /// Sends what of a snapshot is not known to be stored.
+    pub(super) async fn upload(&self, name: Ref, writer: &str, snapshot: &Snapshot) -> Result<Uploaded> {
         let Ref { epoch, seq } = name;
         let (mut stored, items) = self.sort_out(snapshot);
         let mut bytes_reused: u64 = stored.iter().map(|(_, _, entry)| entry.size).sum();
@@ -104,44 +140,12 @@ impl Checkpoints {
         stored.sort_by(|a, b| a.0.cmp(&b.0));
         let streams = snapshot.streams();
         stored.iter_mut().for_each(|(path, _, entry)| entry.stream = streams.contains(path.as_path()));
-        let manifest = Manifest {
-            format: FORMAT,
-            name,
-            writer,
-            at_ms: now_ms(),
-            work,
-            copy_of: None,
-            began_from: stint.began_from,
-            fresh: false,
-            failed: self.known().failed.clone(),
-            files: stored.iter().map(|(_, _, entry)| entry.clone()).collect(),
-            dirs: snapshot.dirs.iter().map(|(path, mode)| DirEntry { path: Name::of(path), mode: *mode }).collect(),
-            links: snapshot
-                .links
-                .iter()
-                .map(|(path, to)| LinkEntry { path: Name::of(path), to: Name::of(to) })
-                .collect(),
-        };
-        let files = stored.len();
         let bytes_sent = before.load(Ordering::Relaxed);
-        // What a stint only repeats is no new checkpoint: a copy of a bad one must not look newer than a good one.
-        let content = manifest.content();
-        let same = self.known().content.as_ref().filter(|(_, known)| *known == content).map(|(name, _)| *name);
-        if same.is_none() {
-            self.create_manifest(&manifest).await?;
-        }
-        let mut known = self.known();
-        known.replace(stored);
-        if same.is_none() {
-            known.content = Some((name, content.clone()));
-        }
-        drop(known);
-        let (name, repeated) = (same.unwrap_or(name), same.is_some());
-        Ok(Saved { name, bytes_sent, bytes_reused, files, elapsed: began.elapsed(), repeated, content })
+        Ok(Uploaded { writer: writer.to_owned(), stored, bytes_sent, bytes_reused })
     }
 
     /// What the stint began from. After a restart of the agent its fence tells.
-    async fn stint(&self, epoch: u64) -> Result<Stint> {
+    pub(super) async fn stint(&self, epoch: u64) -> Result<Stint> {
         if let Some(stint) = self.known().stint.filter(|stint| stint.epoch == epoch) {
             return Ok(stint);
         }

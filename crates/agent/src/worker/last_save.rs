@@ -1,37 +1,16 @@
-//! After the program's end: what it saved last is made durable, or given up and put where it is not deleted. Rank 0
-//! of a gang first waits for the others, because all of them save into one directory.
+//! After the program's end: what it saved last is made durable, or given up and put where it is not deleted. Who moves the
+//! saves of other ranks first waits for those.
 
-use super::files::write_whole;
 use super::state::{Moving, Tell, WorkerRun};
 use crate::checkpoint::Finished;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use windfall_core::{Trouble, TroubleKind};
 
-/// How often rank 0 looks whether the others have ended.
+/// How often it looks whether the others have ended.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl WorkerRun {
-    fn mark_of(&self, rank: u32) -> PathBuf {
-        self.job_folder().join(format!("ended-{}-{rank}", self.order.stint.epoch))
-    }
-
-    /// Tells rank 0 that this rank has ended and writes nothing more.
-    pub(super) fn leave_mark(&self, died: bool) {
-        if self.order.world_size > 1 && self.order.rank > 0 {
-            // If this cannot be written, rank 0 waits until it is told to stop.
-            let _ = write_whole(&self.mark_of(self.order.rank), if died { b"died" } else { b"ended" });
-        }
-    }
-
-    /// Whether all other ranks have ended, and whether one of them died of a signal.
-    fn others(&self) -> (bool, bool) {
-        let marks: Vec<Option<Vec<u8>>> =
-            (1..self.order.world_size).map(|rank| std::fs::read(self.mark_of(rank)).ok()).collect();
-        let died = marks.iter().flatten().any(|mark| mark == b"died");
-        (marks.iter().all(Option::is_some), died)
-    }
-
     /// Makes the last save durable, and tells whether nothing of it is lost with the folder. `asked` is the time by which the machine is given back or gone.
     pub(super) async fn last_save(&mut self, mut moving: Moving, saves: &Path, asked: Option<Instant>) -> bool {
         let mut hurry = asked;

@@ -2,6 +2,7 @@
 //! own. `use` points one way: supervisor → run → restore → provision → last_save, program → report → state → view → files.
 
 mod files;
+mod gang;
 mod last_save;
 mod program;
 mod provision;

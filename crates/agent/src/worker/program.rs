@@ -1,6 +1,7 @@
 //! The program itself: started, watched, warned, and ended with everything below it.
 
 use super::files::save_request;
+use super::gang::master_of;
 use super::state::{Moving, Tell, WorkerRun, never_ran};
 use crate::checkpoint::MoverEvent;
 use crate::guard::GROUP;
@@ -78,6 +79,7 @@ impl WorkerRun {
         let errors = output.try_clone().map_err(|error| never_ran(error.to_string()))?;
         let lease = std::env::var("WINDFALL_LEASE").unwrap_or_default();
         let mark = Mark::new(&lease, order.stint, order.rank);
+        let master = master_of(self.gang.as_ref(), &order.master);
         let mut command = Command::new("/proc/self/exe");
         command
             .arg0("windfall")
@@ -96,8 +98,9 @@ impl WorkerRun {
             .env("RANK", order.rank.to_string())
             .env("WORLD_SIZE", order.world_size.to_string())
             .env("LOCAL_RANK", "0")
-            .env("MASTER_ADDR", &order.master.0)
-            .env("MASTER_PORT", order.master.1.to_string());
+            .env("LOCAL_WORLD_SIZE", "1")
+            .env("MASTER_ADDR", &master.0)
+            .env("MASTER_PORT", master.1.to_string());
         if let Some(visible) = visible(std::env::var(DEVICES).ok().as_deref(), order.devices.as_deref()) {
             command.env(OF_DEVICES[0], visible);
         }

@@ -5,7 +5,7 @@ use super::files::write_whole;
 use super::provision::{KEPT_OUTPUTS, PENDING, Provided};
 use super::state::{Moving, Tell, WorkerRun, cannot_run, never_ran};
 use crate::checkpoint::{
-    Begun, CheckpointError, Checkpoints, Choose, Mover, MoverOptions, Options, Ref, store_identity,
+    Begun, CheckpointError, Checkpoints, Choose, Mover, MoverOptions, Options, Ref, Role, store_identity,
 };
 use crate::folder;
 use crate::progress::Reader;
@@ -75,7 +75,12 @@ impl WorkerRun {
     ) -> Result<PathBuf, WorkerEnd> {
         // Beside the output, so that a rehearsal can still look at it when the lease is gone.
         let fresh = self.job_folder().join(format!("folder-{}", self.order.stint.epoch));
-        if self.order.rank > 0 {
+        // Who is there first makes it.
+        let (lock, done) = (fresh.with_extension("lock"), fresh.with_extension("done"));
+        let locked = tokio::task::spawn_blocking(move || folder::lock(&lock)).await;
+        let locked = locked.map_err(std::io::Error::other).flatten();
+        let _lock = locked.map_err(|error| never_ran(format!("the folder cannot be copied: {error}")))?;
+        if done.exists() {
             return Ok(fresh);
         }
         if self.order.provision.is_some() {
@@ -90,41 +95,13 @@ impl WorkerRun {
         let own = provided.map(|provided| provided.own.clone()).unwrap_or_default();
         let copied = tokio::task::spawn_blocking(move || folder::copy_with_own(&from, &to, &skip, &own)).await;
         let copied = copied.map_err(std::io::Error::other).flatten();
+        let copied = copied.and_then(|()| std::fs::write(&done, b""));
         copied.map_err(|error| never_ran(format!("the folder cannot be copied: {error}")))?;
         Ok(fresh)
     }
 
-    /// Where rank 0 says what the gang resumes from, once that is in the directory which all of them share.
-    fn restored_file(&self) -> PathBuf {
-        self.job_folder().join(format!("restored-{}.json", self.order.stint.epoch))
-    }
-
-    /// Waits until rank 0 has restored, or until this worker is told to stop. A rank that starts earlier would
-    /// find an empty directory and begin anew beside others that resume.
-    pub(super) async fn wait_for_rank_0(&mut self) {
-        let file = self.restored_file();
-        // A word to stop stays in the queue: it is heard right after the restore.
-        while self.told.is_empty() {
-            if let Some(restored) = std::fs::read(&file).ok().and_then(|text| serde_json::from_slice(&text).ok()) {
-                self.change(|worker| worker.restored = restored);
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-
-    /// Lets the other ranks start.
-    fn tell_ranks(&self, restored: Option<CheckpointId>) -> Result<(), WorkerEnd> {
-        if self.order.world_size < 2 {
-            return Ok(());
-        }
-        let text = serde_json::to_vec(&restored).expect("a name has string keys");
-        let told = write_whole(&self.restored_file(), &text);
-        told.map_err(|error| never_ran(format!("the gang cannot be told what it resumes from: {error}")))
-    }
-
-    /// Brings the checkpoint back and sets the stint's fence. Only rank 0 moves the gang's checkpoints:
-    /// the ranks of a gang on one machine share its directory.
+    /// Brings the checkpoint back and sets the stint's fence. Of a gang rank 0 chooses it and sets the fence, and the others
+    /// begin from the same. Nothing is given to whoever moves no checkpoints: another rank at its place does.
     pub(super) async fn restore(
         &mut self,
         saves: &Path,
@@ -133,17 +110,32 @@ impl WorkerRun {
         std::fs::create_dir_all(saves).map_err(|error| {
             never_ran(format!("the checkpoint directory {} cannot be made: {error}", saves.display()))
         })?;
-        if self.order.rank > 0 {
-            return Ok(None);
-        }
         let env = self.order.env.iter().map(|(name, value)| (name.clone(), value.clone()));
         let options = Options { saved_before: self.saved_before(), ..Options::with_env(env) };
         let checkpoints = Checkpoints::open(&self.order.checkpoint_store, &self.order.checkpoint_key, options);
         let checkpoints = Arc::new(checkpoints.map_err(cannot_run)?);
-        let begun = self.begin(&checkpoints, saves, foreign).await?;
-        self.note_begun();
+        let gang = match self.order.world_size {
+            0 | 1 => None,
+            _ => Some(self.meet(&checkpoints, saves).await?),
+        };
+        let begun = match &gang {
+            Some(gang) if self.order.rank > 0 => self.follow(gang, &checkpoints, saves, foreign).await?,
+            _ => Some(self.begin(&checkpoints, saves, foreign).await?),
+        };
+        self.gang = gang.clone();
+        let keeps = begun.is_some();
+        if let Some(begun) = begun {
+            self.note_begun();
+            self.show_begun(&begun);
+        }
+        if let Some(gang) = &gang {
+            self.agree_to_begin(gang).await?;
+        }
+        Ok(keeps.then_some(checkpoints))
+    }
+
+    fn show_begun(&self, begun: &Begun) {
         let restored = begun.restored.map(|name| CheckpointId { epoch: name.epoch, seq: name.seq });
-        self.tell_ranks(restored)?;
         self.change(|worker| {
             worker.restored = restored;
             worker.restored_work = begun.work;
@@ -151,7 +143,6 @@ impl WorkerRun {
             worker.evidence.skipped =
                 begun.skipped.iter().map(|(name, why)| format!("{}.{}: {why}", name.epoch, name.seq)).collect();
         });
-        Ok(Some(checkpoints))
     }
 
     /// Begins the stint on the store.
@@ -256,6 +247,9 @@ impl WorkerRun {
         options.watch.marks = self.marks();
         options.watch.foreign = foreign.clone();
         options.watch.streams = checkpoints.streams();
+        if let Some(gang) = &self.gang {
+            options.role = Role::in_gang(gang, saves).await.map_err(cannot_run)?;
+        }
         let history = reader.history.clone();
         let (sender, events) = mpsc::unbounded_channel();
         let work_at = Arc::new(move |ms| history.at(ms));
@@ -269,8 +263,13 @@ fn remove_copies(job_folder: &Path, epoch: u64) {
     for entry in std::fs::read_dir(job_folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let name = name.to_str().unwrap_or_default();
-        if name.strip_prefix("folder-").and_then(|of| of.parse::<u64>().ok()).is_some_and(|of| of <= epoch) {
+        let of = name.strip_prefix("folder-");
+        if of.and_then(|of| of.parse::<u64>().ok()).is_some_and(|of| of <= epoch) {
             let _ = folder::remove_tree(&entry.path());
+        }
+        let of_mark = of.and_then(|of| of.strip_suffix(".lock").or_else(|| of.strip_suffix(".done")));
+        if of_mark.and_then(|of| of.parse::<u64>().ok()).is_some_and(|of| of < epoch) {
+            let _ = std::fs::remove_file(entry.path());
         }
         if name.starts_with(KEPT_OUTPUTS) && name.ends_with(PENDING) {
             let _ = std::fs::remove_file(entry.path());

@@ -35,8 +35,8 @@ impl WorkerRun {
             }
         };
         let EndedProgram { end, asked, died, cwd, saves, mover, provided } = ended;
-        self.leave_mark(died);
-        let more = mover.is_some() || self.order.outputs.is_some() || provided.is_some();
+        self.tell_end(died);
+        let more = mover.is_some() || self.order.outputs.is_some() || provided.is_some() || self.gang.is_some();
         if self.order.outputs.is_some() && self.order.rank == 0 {
             // Without it they are sent all the same.
             let _ = std::fs::write(self.owes_outputs(), b"");
@@ -51,6 +51,7 @@ impl WorkerRun {
             // A copy for this stint alone; what of it was to stay is in a store.
             let _ = tokio::task::spawn_blocking(move || crate::folder::remove_tree(&cwd)).await;
         }
+        self.be_heard().await;
         if more {
             self.change(|worker| worker.settled = true);
         }
@@ -58,9 +59,6 @@ impl WorkerRun {
 
     /// Prepares, runs and ends the program, with everything below it. Fails with the end of a worker whose program never ran.
     async fn run_program(&mut self) -> Result<EndedProgram, WorkerEnd> {
-        if self.order.rank > 0 {
-            self.wait_for_rank_0().await;
-        }
         let Folders { cwd, saves, provided } = self.prepare_folder().await?;
         // A fresh copy holds nothing of the user's under the checkpoint directory.
         let foreign: BTreeSet<PathBuf> = match self.order.fresh_folder || provided.is_some() {

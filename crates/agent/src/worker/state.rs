@@ -2,7 +2,7 @@
 
 use super::files::own_folder;
 use super::view::SharedView;
-use crate::checkpoint::{CheckpointError, Mover, MoverEvent};
+use crate::checkpoint::{CheckpointError, Gang, Mover, MoverEvent};
 use crate::worker_processes::LeaseProcesses;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +21,8 @@ pub(super) struct WorkerRun {
     pub told: mpsc::UnboundedReceiver<Tell>,
     /// When the program was started, in milliseconds since 1970.
     pub began_ms: u64,
+    /// The others of its gang; none for a rank alone, and before it has met them.
+    pub gang: Option<Arc<Gang>>,
 }
 
 /// What a worker is told while it runs.
@@ -56,7 +58,7 @@ impl WorkerRun {
     ) -> (Self, mpsc::UnboundedSender<Tell>) {
         let (tell, told) = mpsc::unbounded_channel();
         let dir = own_folder(lease_dir, order.stint);
-        (WorkerRun { dir, order, view, lease, told, began_ms: 0 }, tell)
+        (WorkerRun { dir, order, view, lease, told, began_ms: 0, gang: None }, tell)
     }
 
     /// Changes what is seen of this worker. Nothing happens once another stint is shown.

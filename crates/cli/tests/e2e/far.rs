@@ -70,6 +70,29 @@ impl Far {
         Far { name, wire, server: format!("{net}.1"), disk, init, agent: None }
     }
 
+    /// The machine's address.
+    pub fn address(&self) -> String {
+        let net = self.server.strip_suffix(".1").expect("the first address");
+        format!("{net}.2")
+    }
+
+    /// A wire between two machines, on which each reaches the other by its address.
+    pub fn connect(&self, other: &Far) {
+        let names = [&self.name, &other.name].map(|name| format!("{}x", name.replace('-', "n")));
+        let [here, there] = &names;
+        run(
+            "ip",
+            &["-n", &self.name, "link", "add", here, "type", "veth", "peer", "name", there, "netns", &other.name],
+        );
+        for (far, end, to) in [(self, here, other), (other, there, self)] {
+            run("ip", &["-n", &far.name, "link", "set", end, "up"]);
+            run(
+                "ip",
+                &["-n", &far.name, "route", "add", &format!("{}/32", to.address()), "dev", end, "src", &far.address()],
+            );
+        }
+    }
+
     /// A process inside the machine's namespaces: the first one that `unshare` made.
     fn inside(&self) -> String {
         child_of(self.init.id()).unwrap_or(self.init.id()).to_string()

@@ -18,7 +18,7 @@ use crate::local::{Held, LocalLeases, Marks};
 use crate::nodes::Hub;
 use async_trait::async_trait;
 use computer::{Computer, Part, Use};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +44,35 @@ pub struct Machines {
     here: Option<(Inventory, NanoUsd)>,
     nodes: Option<Arc<Hub>>,
     leases: Arc<LocalLeases>,
+}
+
+/// Which machines the slots of a group get that have none yet: `most` of them, or `least` at the least. All on one where that
+/// goes, and there where least is left: what is whole stays whole. Otherwise over as few as can be. The server's own computer
+/// is never one of several: the others would not find it. `there` are the machines that the group has already.
+fn spread<'a>(
+    rooms: &[(&'a Computer, u32)],
+    there: &BTreeSet<Option<String>>,
+    most: u32,
+    least: u32,
+) -> Option<Vec<&'a Computer>> {
+    let is_its = |computer: &Computer| there.contains(&computer.host);
+    let may_be_one_of = |computer: &Computer| match there.iter().next() {
+        Some(None) => computer.host.is_none(),
+        Some(Some(_)) | None => computer.host.is_some(),
+    };
+    let on_one = |units: u32| {
+        let alone = rooms.iter().filter(|(computer, room)| *room >= units && (there.is_empty() || is_its(computer)));
+        let (computer, room) = alone.min_by_key(|(_, room)| *room)?;
+        Some(vec![*computer; most.min(*room) as usize])
+    };
+    let on_several = |units: u32| {
+        let mut of_nodes: Vec<_> = rooms.iter().filter(|(computer, _)| may_be_one_of(computer)).collect();
+        of_nodes.sort_by_key(|(computer, room)| (!is_its(computer), std::cmp::Reverse(*room)));
+        let slots = of_nodes.into_iter().flat_map(|(computer, room)| std::iter::repeat_n(*computer, *room as usize));
+        let slots: Vec<&Computer> = slots.take(most as usize).collect();
+        (slots.len() >= units as usize).then_some(slots)
+    };
+    on_one(most).or_else(|| on_several(most)).or_else(|| on_one(least)).or_else(|| on_several(least))
 }
 
 impl Machines {
@@ -219,17 +248,18 @@ impl Machines {
         let units = begun.map_or(want.units, |begun| begun.units);
         let enough = if begun.is_some() { units } else { want.least.max(1) };
         let used = Use::of(held);
+        let there: BTreeSet<Option<String>> = known.values().map(|marks| marks.host.clone()).collect();
         let had = asked.into_iter().find_map(|(part, computers)| {
-            // The ranks of a gang share a folder, so all of them are on one machine.
-            let is_its = |computer: &&Computer| begun.is_none_or(|begun| begun.host == computer.host);
-            let room = |computer: &Computer| used.left(computer, &part) + known.len() as u32;
-            let fits = computers.iter().filter(is_its).filter(|computer| room(computer) >= enough);
-            // Where least is left of what fits: what is whole stays whole.
-            let computer = fits.min_by_key(|computer| room(computer))?;
-            let (units, mut used) = (units.min(room(computer)), used.clone());
-            let slot =
-                |slot: u32| known.get(&slot).cloned().unwrap_or_else(|| self.marks(want, computer, &part, &mut used));
-            Some((0..units).map(slot).collect::<Vec<Marks>>())
+            let room = |computer: &Computer| used.left(computer, &part);
+            let wanted = |units: u32| units.saturating_sub(known.len() as u32);
+            let rooms: Vec<(&Computer, u32)> = computers.iter().map(|computer| (computer, room(computer))).collect();
+            let mut machines = spread(&rooms, &there, wanted(units), wanted(enough))?.into_iter();
+            let mut used = used.clone();
+            let slot = |slot: u32| match known.get(&slot) {
+                Some(known) => Some(known.clone()),
+                None => Some(self.marks(want, machines.next()?, &part, &mut used)),
+            };
+            Some((0..units).map_while(slot).collect::<Vec<Marks>>())
         });
         let mut had = had.ok_or(EngineError::Refused(Refusal::NoCapacity))?;
         let units = had.len() as u32;

@@ -80,3 +80,39 @@ async fn what_was_given_is_found_by_the_next_server() {
     assert!(ask(&machine, 2, "H200x1", 1).is_err());
     ask(&machine, 1, "H200x4", 1).expect("it is this group's");
 }
+
+/// How many slots each machine gets, by name.
+fn spread_over(rooms: &[(&str, u32)], there: &[&str], most: u32, least: u32) -> Option<BTreeMap<String, usize>> {
+    let host = |name: &str| (name != "here").then(|| name.to_owned());
+    let computer = |name: &str| Computer {
+        name: name.to_owned(),
+        host: host(name),
+        inventory: Inventory { name: name.to_owned(), accelerators: Vec::new(), cpus: 1, memory_bytes: 1 },
+        rate: NanoUsd(0),
+        health: Health::Ready,
+        domains: BTreeMap::new(),
+        symptoms: Vec::new(),
+    };
+    let computers: Vec<(Computer, u32)> = rooms.iter().map(|(name, room)| (computer(name), *room)).collect();
+    let rooms: Vec<(&Computer, u32)> = computers.iter().map(|(computer, room)| (computer, *room)).collect();
+    let there = there.iter().map(|name| host(name)).collect();
+    let mut counts = BTreeMap::new();
+    for computer in spread(&rooms, &there, most, least)? {
+        *counts.entry(computer.name.clone()).or_default() += 1;
+    }
+    Some(counts)
+}
+
+#[test]
+fn a_gang_is_on_one_machine_where_that_goes_and_else_on_as_few_as_can_be() {
+    let counts = |slots: &[(&str, usize)]| Some(slots.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect());
+    let rooms = [("a", 8), ("b", 4), ("c", 2), ("here", 3)];
+    assert_eq!(spread_over(&rooms, &[], 4, 4), counts(&[("b", 4)]), "what is whole stays whole");
+    assert_eq!(spread_over(&rooms, &[], 3, 3), counts(&[("here", 3)]));
+    assert_eq!(spread_over(&rooms, &[], 11, 11), counts(&[("a", 8), ("b", 3)]));
+    assert_eq!(spread_over(&rooms, &[], 15, 15), None, "the server's own computer is none of several");
+    assert_eq!(spread_over(&rooms, &[], 20, 10), counts(&[("a", 8), ("b", 4), ("c", 2)]), "as many as there are");
+    assert_eq!(spread_over(&rooms, &["c"], 2, 2), counts(&[("c", 2)]), "beside the others of its gang");
+    assert_eq!(spread_over(&rooms, &["c"], 5, 5), counts(&[("a", 3), ("c", 2)]));
+    assert_eq!(spread_over(&rooms, &["here"], 4, 4), None);
+}

@@ -24,6 +24,7 @@ use crate::owned;
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeSet;
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -125,6 +126,8 @@ struct Daemon {
     outputs: Outputs,
     /// The server, while it is connected.
     peer: Mutex<Option<Peer>>,
+    /// The address by which this machine reached the server last, and others reach this machine.
+    address: Mutex<Option<IpAddr>>,
 }
 
 type ServerStream = tokio_rustls::client::TlsStream<TcpStream>;
@@ -190,6 +193,7 @@ pub async fn serve_node(settings: NodeSettings, joined: impl FnOnce(&str, &Inven
         beats: AtomicU64::new(0),
         outputs: Outputs::default(),
         peer: Mutex::default(),
+        address: Mutex::default(),
     });
     let of_daemon = Arc::clone(&daemon);
     let open = move |what: InStore, uid| {
@@ -278,6 +282,9 @@ impl Daemon {
         let connect = async {
             let stream = TcpStream::connect(server).await.map_err(unreachable)?;
             let _ = stream.set_nodelay(true);
+            if let Ok(own) = stream.local_addr() {
+                *self.address.lock().unwrap_or_else(PoisonError::into_inner) = Some(own.ip());
+            }
             let not_ours = |error: io::Error| match error.get_ref().and_then(|error| error.downcast_ref()) {
                 Some(rustls::Error::InvalidCertificate(_)) => NodeError::OtherServer { server: server.to_owned() },
                 Some(_) => NodeError::NotOurs { server: server.to_owned() },
@@ -461,7 +468,10 @@ impl Daemon {
                     place.make(account)?;
                 }
                 orders::note(&folder.path, order.stint.workload)?;
-                let order = orders::carried_out_in(&place, (**order).clone(), &orders::of_machine(account));
+                let mut order = orders::carried_out_in(&place, (**order).clone(), &orders::of_machine(account));
+                if let Some(host) = *self.address.lock().unwrap_or_else(PoisonError::into_inner) {
+                    order.master.0 = host.to_string();
+                }
                 &AgentRequest::Start(Box::new(orders::judged(order, &marks.owner, marks.runs_as.as_ref())))
             }
             other => other,

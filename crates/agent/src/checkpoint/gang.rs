@@ -1,0 +1,263 @@
+//! What the ranks of a gang tell each other while they run, through the job's store: they may share no disk, and know no
+//! address of one another. Each writes a word of its own; rank 0 collects all words on a board that the others read. Words
+//! are of one stint: nothing of an earlier one is ever read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use windfall_core::CheckpointId;
+
+use super::Checkpoints;
+use super::error::{CheckpointError, Result};
+
+/// How often words and the board are looked at.
+const LOOK: Duration = Duration::from_millis(250);
+/// And while all of them run, where nothing is waited for.
+const SLOWLY: Duration = Duration::from_secs(1);
+/// After a store did not answer.
+const LATER: Duration = Duration::from_secs(1);
+
+/// What a rank says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Word {
+    /// Names the directory that it saves in: ranks with one place share it.
+    pub place: String,
+    /// Where others reach it.
+    pub host: String,
+    pub port: u16,
+    /// What lies at its place now; none before that was brought there.
+    pub restored: Option<Restored>,
+    /// Its program has ended, and whether it died of a signal.
+    pub ended: Option<Ended>,
+    /// The last shard that it has uploaded, if it is the keeper of its place.
+    #[serde(default)]
+    pub shard: Option<u64>,
+    /// The last round of rank 0 in which that was all that lay at its place.
+    #[serde(default)]
+    pub agreed: u64,
+    /// Nothing more comes from its place.
+    #[serde(default)]
+    pub is_over: bool,
+}
+
+/// What a rank resumes from; the same for all ranks of a stint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restored {
+    pub from: Option<CheckpointId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ended {
+    Well,
+    Died,
+}
+
+/// The words of all ranks, as rank 0 has seen them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Board {
+    pub words: BTreeMap<u32, Word>,
+    /// Rank 0 asks whether what was uploaded last is all that there is; a higher number asks again.
+    #[serde(default)]
+    pub round: u64,
+}
+
+impl Board {
+    /// The lowest rank at the place of a rank.
+    pub fn keeper_of(&self, rank: u32) -> Option<u32> {
+        let place = &self.words.get(&rank)?.place;
+        self.words.iter().find(|(_, word)| word.place == *place).map(|(keeper, _)| *keeper)
+    }
+
+    /// The keepers of all places.
+    pub fn keepers(&self) -> impl Iterator<Item = u32> {
+        self.words.keys().copied().filter(|rank| self.keeper_of(*rank) == Some(*rank))
+    }
+
+    /// Those at a keeper's place.
+    pub fn at(&self, keeper: u32) -> impl Iterator<Item = &Word> {
+        let place = self.words.get(&keeper).map(|word| word.place.clone());
+        self.words.values().filter(move |word| Some(&word.place) == place.as_ref())
+    }
+}
+
+/// A rank among the others.
+#[derive(Debug)]
+pub struct Gang {
+    pub rank: u32,
+    pub size: u32,
+    own: Arc<watch::Sender<Word>>,
+    /// Asked for by rank 0.
+    round: Arc<watch::Sender<u64>>,
+    board: watch::Receiver<Board>,
+    /// The last word that is on the store.
+    written: watch::Receiver<Option<Word>>,
+    talking: JoinHandle<()>,
+}
+
+impl Drop for Gang {
+    fn drop(&mut self) {
+        self.talking.abort();
+    }
+}
+
+impl Gang {
+    /// Says the first word, and listens from then on.
+    pub fn join(checkpoints: Arc<Checkpoints>, epoch: u64, (rank, size): (u32, u32), first: Word) -> Gang {
+        let (own, round) = (Arc::new(watch::Sender::new(first)), Arc::new(watch::Sender::new(0)));
+        let (shown, board) = watch::channel(Board::default());
+        let (said, written) = watch::channel(None);
+        let (heard, asked) = (own.subscribe(), round.subscribe());
+        let talk = Talk { checkpoints, epoch, rank, size, own: heard, round: asked, shown, said };
+        Gang { rank, size, own, round, board, written, talking: tokio::spawn(talk.run()) }
+    }
+
+    /// Changes the own word.
+    pub fn say(&self, change: impl FnOnce(&mut Word)) {
+        self.own.send_modify(change);
+    }
+
+    /// Waits until the others can read what was said here last.
+    pub async fn written(&self) {
+        let own = self.own.borrow().clone();
+        let _ = self.written.clone().wait_for(|written| written.as_ref() == Some(&own)).await;
+    }
+
+    /// What all ranks said last.
+    pub fn board(&self) -> Board {
+        self.board.borrow().clone()
+    }
+
+    /// Waits until the board is as wanted.
+    pub async fn until(&self, is_so: impl Fn(&Board) -> bool + Send) -> Board {
+        let mut board = self.board.clone();
+        let found = board.wait_for(is_so).await.map(|board| board.clone());
+        match found {
+            Ok(board) => board,
+            // Nobody talks any more: this rank is on its way out.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// All ranks are there.
+    pub async fn met(&self) -> Board {
+        let size = self.size as usize;
+        self.until(move |board| board.words.len() == size).await
+    }
+
+    /// Asks all keepers whether what they uploaded last is all that there is; only rank 0 does so. Gives the shards that all
+    /// of them agreed to, by rank; what a place never saved is none.
+    pub async fn ask(&self) -> BTreeMap<u32, Option<u64>> {
+        let round = *self.round.borrow() + 1;
+        self.round.send_replace(round);
+        let agreed = |word: &Word| word.agreed >= round || word.is_over;
+        let others = |board: &Board| -> Vec<(u32, Word)> {
+            let keepers = board.keepers().filter(|keeper| *keeper != 0);
+            keepers.filter_map(|keeper| Some((keeper, board.words.get(&keeper)?.clone()))).collect()
+        };
+        let board = self.until(|board| others(board).iter().all(|(_, word)| agreed(word))).await;
+        others(&board).into_iter().map(|(keeper, word)| (keeper, word.shard)).collect()
+    }
+}
+
+/// The talking itself, beside the rank.
+struct Talk {
+    checkpoints: Arc<Checkpoints>,
+    epoch: u64,
+    rank: u32,
+    size: u32,
+    own: watch::Receiver<Word>,
+    round: watch::Receiver<u64>,
+    shown: watch::Sender<Board>,
+    said: watch::Sender<Option<Word>>,
+}
+
+impl Talk {
+    async fn run(mut self) {
+        loop {
+            let word = self.own.borrow_and_update().clone();
+            let is_new = self.said.borrow().as_ref() != Some(&word);
+            let talked = match self.rank {
+                0 => self.collect(&word).await,
+                rank => self.exchange(rank, is_new.then_some(&word)).await,
+            };
+            let wait = match talked {
+                Ok(()) => {
+                    self.said.send_replace(Some(word));
+                    if self.is_calm() { SLOWLY } else { LOOK }
+                }
+                // What is said is said again once the store answers.
+                Err(_) => LATER,
+            };
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                changed = self.own.changed() => if changed.is_err() { return },
+                changed = self.round.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    /// All run, and rank 0 has asked nothing that is not answered.
+    fn is_calm(&self) -> bool {
+        let board = self.shown.borrow();
+        let calm = |word: &Word| word.restored.is_some() && word.ended.is_none() && word.agreed >= board.round;
+        board.words.len() == self.size as usize && board.words.iter().all(|(rank, word)| *rank == 0 || calm(word))
+    }
+
+    /// Rank 0 reads what the others say, and shows all of it where that has changed.
+    async fn collect(&mut self, own: &Word) -> Result<()> {
+        let before = self.shown.borrow().clone();
+        let mut board = Board { words: before.words.clone(), round: *self.round.borrow_and_update() };
+        board.words.insert(0, own.clone());
+        for rank in 1..self.size {
+            if board.words.get(&rank).is_some_and(|word| word.is_over) {
+                continue;
+            }
+            if let Some(word) = self.read(&word_key(self.epoch, rank)).await? {
+                board.words.insert(rank, word);
+            }
+        }
+        if board != before {
+            self.write(&board_key(self.epoch), &board).await?;
+            self.shown.send_replace(board);
+        }
+        Ok(())
+    }
+
+    async fn exchange(&self, rank: u32, word: Option<&Word>) -> Result<()> {
+        if let Some(word) = word {
+            self.write(&word_key(self.epoch, rank), word).await?;
+        }
+        if let Some(board) = self.read::<Board>(&board_key(self.epoch)).await? {
+            self.shown.send_if_modified(|known| {
+                let is_new = *known != board;
+                *known = board;
+                is_new
+            });
+        }
+        Ok(())
+    }
+
+    async fn read<T: serde::de::DeserializeOwned>(&self, key: &str) -> Result<Option<T>> {
+        let body = self.checkpoints.depot.get(key).await?;
+        let read = body.map(|body| serde_json::from_slice(&body)).transpose();
+        read.map_err(|error| CheckpointError::Task(error.to_string()))
+    }
+
+    async fn write<T: Serialize>(&self, key: &str, what: &T) -> Result<()> {
+        let body = serde_json::to_vec(what).map_err(|error| CheckpointError::Task(error.to_string()))?;
+        self.checkpoints.depot.put(key, body.into()).await
+    }
+}
+
+fn word_key(epoch: u64, rank: u32) -> String {
+    format!("gang/{epoch:020}-{rank:010}")
+}
+
+fn board_key(epoch: u64) -> String {
+    format!("gang/{epoch:020}-board")
+}

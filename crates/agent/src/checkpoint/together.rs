@@ -1,0 +1,177 @@
+//! How a mover's uploads become checkpoints: those of a rank alone at once, those of a gang that shares no disk when all of
+//! it agrees that they belong together.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::Checkpoints;
+use super::error::{CheckpointError, Result, blocking};
+use super::gang::Gang;
+use super::manifest::Ref;
+use super::save::Saved;
+use super::tree::{Snapshot, Standing};
+
+/// How often a directory is compared with what was uploaded of it, while that is asked for.
+const LOOK: Duration = Duration::from_millis(300);
+
+/// Whose directory a mover watches.
+#[derive(Debug, Clone)]
+pub enum Role {
+    /// All that the job saves lies there.
+    Alone,
+    /// Rank 0 of a gang with several places: its uploads wait for those of the others.
+    First(Arc<Gang>),
+    /// The keeper of another place.
+    Keeper(Arc<Keeper>),
+}
+
+/// The keeper of a place: uploads what lies there, and tells rank 0 whether that is all.
+#[derive(Debug)]
+pub struct Keeper {
+    gang: Arc<Gang>,
+    dir: PathBuf,
+    /// What was uploaded last, or lay there at the start.
+    last: Mutex<Arc<Snapshot>>,
+}
+
+impl Role {
+    /// The role of a rank that keeps a place of its gang; `dir` is that place.
+    pub async fn in_gang(gang: &Arc<Gang>, dir: &Path) -> Result<Role> {
+        let places = gang.board().keepers().count();
+        if gang.rank == 0 {
+            return Ok(if places > 1 { Role::First(Arc::clone(gang)) } else { Role::Alone });
+        }
+        let last = Mutex::new(Arc::new(look(dir).await?));
+        let keeper = Arc::new(Keeper { gang: Arc::clone(gang), dir: dir.to_owned(), last });
+        Ok(Role::Keeper(keeper))
+    }
+
+    /// Whether an upload is a checkpoint by itself, and old ones are this mover's to remove.
+    pub(super) fn makes_checkpoints(&self) -> bool {
+        !matches!(self, Role::Keeper(_))
+    }
+
+    pub(super) async fn save(
+        &self,
+        checkpoints: &Checkpoints,
+        (epoch, seq): (u64, u64),
+        snapshot: &Arc<Snapshot>,
+        work: Option<u64>,
+    ) -> Result<Saved> {
+        match self {
+            Role::Alone => checkpoints.save(epoch, seq, snapshot, work).await,
+            Role::First(gang) => save_together(checkpoints, gang, Ref::new(epoch, seq), snapshot, work).await,
+            Role::Keeper(keeper) => {
+                let saved = checkpoints.save_shard(epoch, keeper.gang.rank, seq, snapshot).await?;
+                *keeper.last() = Arc::clone(snapshot);
+                keeper.gang.say(|word| word.shard = Some(seq));
+                Ok(saved)
+            }
+        }
+    }
+
+    /// Answers rank 0 for as long as it is polled.
+    pub(super) async fn agree(&self) {
+        match self {
+            Role::Keeper(keeper) => keeper.agree().await,
+            Role::Alone | Role::First(_) => std::future::pending().await,
+        }
+    }
+
+    /// Nothing runs at this place any more. What was uploaded last counts if it is all that there is; otherwise rank 0 makes
+    /// no checkpoint of what the others saved last.
+    pub(super) async fn leave(&self) {
+        let Role::Keeper(keeper) = self else { return };
+        if keeper.has_all().await {
+            keeper.gang.say(|word| word.is_over = true);
+        }
+    }
+}
+
+impl Keeper {
+    fn last(&self) -> std::sync::MutexGuard<'_, Arc<Snapshot>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether what was uploaded last is all that lies here.
+    async fn has_all(&self) -> bool {
+        let last = Arc::clone(&self.last());
+        look(&self.dir).await.is_ok_and(|now| is_still(&last, &now))
+    }
+
+    async fn agree(&self) {
+        let mut agreed = 0;
+        loop {
+            let round = self.gang.until(|board| board.round > agreed).await.round;
+            let last = Arc::clone(&self.last());
+            // What was uploaded while it was looked at is asked about again.
+            if self.has_all().await && Arc::ptr_eq(&last, &self.last()) {
+                self.gang.say(|word| word.agreed = round);
+                agreed = round;
+            } else {
+                tokio::time::sleep(LOOK).await;
+            }
+        }
+    }
+}
+
+/// Uploads what rank 0 has, and makes a checkpoint of it once all places have been still for a moment that they share: asked
+/// twice, every place names the same shard, so between the two questions nobody wrote.
+async fn save_together(
+    checkpoints: &Checkpoints,
+    gang: &Gang,
+    name: Ref,
+    snapshot: &Snapshot,
+    work: Option<u64>,
+) -> Result<Saved> {
+    let began = Instant::now();
+    let uploaded = checkpoints.save_first(name.epoch, name.seq, snapshot).await?;
+    let ask = || async {
+        tokio::select! {
+            shards = gang.ask() => Ok(shards),
+            changed = until_changed(snapshot) => Err(changed),
+        }
+    };
+    let mut shards = ask().await?;
+    loop {
+        let again = ask().await?;
+        if again == shards {
+            break;
+        }
+        shards = again;
+    }
+    still_there(snapshot).await?;
+    let shards = shards.into_iter().filter_map(|(rank, shard)| Some((rank, shard?))).collect();
+    checkpoints.compose(name, (snapshot, uploaded), shards, work, began).await
+}
+
+async fn look(dir: &Path) -> Result<Snapshot> {
+    let dir = dir.to_owned();
+    blocking(move || Snapshot::of(&dir)).await
+}
+
+async fn still_there(snapshot: &Snapshot) -> Result<()> {
+    let now = look(&snapshot.root).await?;
+    if is_still(snapshot, &now) { Ok(()) } else { Err(CheckpointError::Changed { path: snapshot.root.clone() }) }
+}
+
+async fn until_changed(snapshot: &Snapshot) -> CheckpointError {
+    loop {
+        if let Err(changed) = still_there(snapshot).await {
+            return changed;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Whether nothing that counts was written since a snapshot: logs and streams go on.
+fn is_still(before: &Snapshot, now: &Snapshot) -> bool {
+    let goes_on = |standing| matches!(standing, Standing::Stream | Standing::Growing);
+    let stamps: std::collections::BTreeMap<&Path, _> =
+        before.files.iter().map(|file| (file.path.as_path(), (file.stamp, goes_on(file.standing)))).collect();
+    let same = |path: &Path, stamp| stamps.get(path).is_some_and(|(known, goes_on)| *goes_on || *known == stamp);
+    now.files.iter().all(|file| same(&file.path, file.stamp))
+        && now.files.len() == before.files.len()
+        && now.links.len() == before.links.len()
+}

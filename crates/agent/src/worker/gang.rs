@@ -1,0 +1,174 @@
+//! A rank and the others of its gang: how they meet, what they resume from, and who moves what they save. Ranks may be on
+//! machines that share no disk: all of it goes through the job's store.
+
+use super::state::{Tell, WorkerRun, never_ran};
+use crate::checkpoint::{Begun, Checkpoints, Ended, Gang, Restored, Word};
+use futures::FutureExt;
+use std::collections::BTreeSet;
+use std::io::{ErrorKind, Write};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use windfall_core::{CheckpointId, WorkerEnd};
+
+/// How often a rank looks whether rank 0 has chosen what they resume from.
+const LOOK: Duration = Duration::from_millis(200);
+/// How long a store may take to have a rank's last word.
+const HEARD_WITHIN: Duration = Duration::from_secs(30);
+/// How long the name of a place may take to be written by who was first there.
+const NAMED_WITHIN: u32 = 50;
+
+impl WorkerRun {
+    /// Meets the other ranks; returns when all of them are there.
+    pub(super) async fn meet(&mut self, checkpoints: &Arc<Checkpoints>, saves: &Path) -> Result<Arc<Gang>, WorkerEnd> {
+        let order = &self.order;
+        let place = place_of(saves, order.stint.epoch)
+            .map_err(|error| never_ran(format!("the checkpoint directory {}: {error}", saves.display())))?;
+        let host = order.master.0.clone();
+        let port = if order.rank == 0 { free_port() } else { Ok(0) };
+        let port = port.map_err(|error| never_ran(format!("no port is free for the gang to meet on: {error}")))?;
+        let first = Word { place, host, port, ..Word::default() };
+        let gang = Gang::join(Arc::clone(checkpoints), order.stint.epoch, (order.rank, order.world_size), first);
+        let gang = Arc::new(gang);
+        self.unless_stopped(gang.met()).await?;
+        Ok(gang)
+    }
+
+    /// Brings what rank 0 chose to this rank's place, or waits for who keeps it.
+    pub(super) async fn follow(
+        &mut self,
+        gang: &Gang,
+        checkpoints: &Checkpoints,
+        saves: &Path,
+        foreign: &BTreeSet<PathBuf>,
+    ) -> Result<Option<Begun>, WorkerEnd> {
+        let rank = self.order.rank;
+        let keeper = gang.board().keeper_of(rank).unwrap_or(rank);
+        if keeper != rank {
+            let is_there = move |board: &crate::checkpoint::Board| {
+                board.words.get(&keeper).is_some_and(|word| word.restored.is_some())
+            };
+            let board = self.unless_stopped(gang.until(is_there)).await?;
+            let restored = board.words.get(&keeper).and_then(|word| word.restored);
+            self.change(|worker| worker.restored = restored.and_then(|restored| restored.from));
+            return Ok(None);
+        }
+        let epoch = self.order.stint.epoch;
+        loop {
+            let attempt = move || checkpoints.join(epoch, rank, saves, foreign).boxed();
+            if let Some(begun) = self.patiently(attempt).await? {
+                return Ok(Some(begun));
+            }
+            self.unless_stopped(tokio::time::sleep(LOOK)).await?;
+        }
+    }
+
+    /// Tells the others what lies at this place now, and waits until rank 0 begins from the same.
+    pub(super) async fn agree_to_begin(&mut self, gang: &Gang) -> Result<(), WorkerEnd> {
+        let restored = Restored { from: self.shown().and_then(|worker| worker.restored) };
+        gang.say(|word| word.restored = Some(restored));
+        let begins = |board: &crate::checkpoint::Board| board.words.get(&0).is_some_and(|word| word.restored.is_some());
+        let board = self.unless_stopped(gang.until(begins)).await?;
+        let first = board.words.get(&0).and_then(|word| word.restored);
+        if first != Some(restored) {
+            let named = |restored: Option<Restored>| match restored.and_then(|restored| restored.from) {
+                Some(CheckpointId { epoch, seq }) => format!("{epoch}.{seq}"),
+                None => "nothing".to_owned(),
+            };
+            let (own, first) = (named(Some(restored)), named(first));
+            return Err(never_ran(format!("rank 0 resumes from {first}, and this rank from {own}")));
+        }
+        Ok(())
+    }
+
+    /// Says that this rank's program has ended and writes nothing more.
+    pub(super) fn tell_end(&self, died: bool) {
+        if let Some(gang) = &self.gang {
+            gang.say(|word| word.ended = Some(if died { Ended::Died } else { Ended::Well }));
+        }
+    }
+
+    /// Gives the others time to hear what was said here last: rank 0 waits for that.
+    pub(super) async fn be_heard(&self) {
+        if let Some(gang) = &self.gang {
+            let _ = tokio::time::timeout(HEARD_WITHIN, gang.written()).await;
+        }
+    }
+
+    /// Whether all ranks have ended, and whether one at this rank's place died of a signal.
+    pub(super) fn others(&self) -> (bool, bool) {
+        let Some(gang) = &self.gang else { return (true, false) };
+        let board = gang.board();
+        let has_ended = |rank: u32| board.words.get(&rank).is_some_and(|word| word.ended.is_some());
+        let all =
+            (0..self.order.world_size).filter(|rank| *rank != self.order.rank).all(|rank| match self.order.rank {
+                0 => has_ended(rank),
+                // Of other places rank 0 takes care.
+                own => board.keeper_of(rank) != Some(own) || has_ended(rank),
+            });
+        let died = board.at(self.order.rank).any(|word| word.ended == Some(Ended::Died));
+        (all, died)
+    }
+
+    /// What comes of something, unless this worker is told to stop meanwhile.
+    async fn unless_stopped<T>(&mut self, what: impl Future<Output = T>) -> Result<T, WorkerEnd> {
+        tokio::select! {
+            done = what => Ok(done),
+            Some(Tell::Stop(_) | Tell::Quit) = self.told.recv() => Err(WorkerEnd::Stopped),
+        }
+    }
+}
+
+/// A port that nobody listens on now.
+fn free_port() -> std::io::Result<u16> {
+    TcpListener::bind(("0.0.0.0", 0))?.local_addr().map(|address| address.port())
+}
+
+/// A name for a directory that is the same for whoever sees this very directory, on whatever machine. It lies in it until
+/// something is restored there.
+fn place_of(saves: &Path, epoch: u64) -> std::io::Result<String> {
+    let file = saves.join(format!(".windfall-place-{epoch}"));
+    let name = crate::checkpoint::token();
+    match std::fs::File::options().write(true).create_new(true).open(&file) {
+        Ok(mut new) => {
+            new.write_all(name.as_bytes())?;
+            return Ok(name);
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    for _ in 0..NAMED_WITHIN {
+        let named = std::fs::read_to_string(&file)?;
+        if named.len() == name.len() {
+            return Ok(named);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Err(std::io::Error::other("who was there first has not named it"))
+}
+
+pub(super) fn master_of(gang: Option<&Arc<Gang>>, order: &(String, u16)) -> (String, u16) {
+    let first = gang.and_then(|gang| gang.board().words.get(&0).map(|word| (word.host.clone(), word.port)));
+    first.unwrap_or_else(|| order.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_has_one_name_and_another_place_another() {
+        let (first, second) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+        let name = place_of(first.path(), 3).expect("a name");
+        assert_eq!(place_of(first.path(), 3).expect("a name"), name);
+        assert_ne!(place_of(second.path(), 3).expect("a name"), name);
+        assert_ne!(place_of(first.path(), 4).expect("a name"), name, "one of another stint");
+    }
+
+    #[test]
+    fn rank_0_says_where_the_gang_meets() {
+        let order = ("127.0.0.1".to_owned(), 20_000);
+        assert_eq!(master_of(None, &order), order);
+    }
+}

@@ -1,0 +1,109 @@
+//! Gangs over machines that share nothing but the server's wire and one between them.
+
+use super::far::Far;
+use super::nodes::{free_port, up};
+use super::testbed::{Testbed, eventually, is_root};
+use super::witness::check_ledger;
+
+/// A rank: meets the others at rank 0 before each step, adds what all of them have, and saves its own part every few steps.
+/// On a resume all parts that lie there must be of the same step.
+const RANK: &str = r#"
+import json, os, socket, sys, time
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+saves, resume = os.environ["WINDFALL_CHECKPOINT_DIR"], os.environ["WINDFALL_RESUME"]
+step, state = 0, rank + 1
+if resume:
+    parts = [json.load(open(f"{resume}/part-{r}.json")) for r in range(size)]
+    assert len({part["step"] for part in parts}) == 1, f"torn: {parts}"
+    step, state = parts[rank]["step"], parts[rank]["state"]
+print(f"rank {rank} from {step}", flush=True)
+where = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+if rank == 0:
+    listener = socket.create_server(("", where[1]), backlog=size)
+    peers = dict(sorted((int(line.readline()), line) for line in (listener.accept()[0].makefile("rw") for _ in range(size - 1))))
+else:
+    for _ in range(200):
+        try:
+            line = socket.create_connection(where, timeout=60).makefile("rw")
+            break
+        except OSError:
+            time.sleep(0.1)
+    line.write(f"{rank}\n"); line.flush()
+steps = int(sys.argv[1])
+while step < steps:
+    if rank == 0:
+        states = [state] + [int(peer.readline()) for peer in peers.values()]
+        total = sum(states) % 1000003
+        for peer in peers.values():
+            peer.write(f"{total}\n"); peer.flush()
+    else:
+        line.write(f"{state}\n"); line.flush()
+        total = int(line.readline())
+    step, state = step + 1, (state * 31 + total + rank) % 1000003
+    if step % 25 == 0 or step == steps:
+        with open(f"{saves}/part.new", "w") as new:
+            json.dump({"step": step, "state": state}, new)
+        os.rename(f"{saves}/part.new", f"{saves}/part-{rank}.json")
+        time.sleep(float(sys.argv[2]))
+    time.sleep(0.01)
+print(f"rank {rank} ends at {step} with {state}", flush=True)
+"#;
+
+/// What rank 0 would end with, if nobody disturbed them.
+fn undisturbed(ranks: u64, steps: u64) -> Vec<u64> {
+    let mut states: Vec<u64> = (1..=ranks).collect();
+    for _ in 0..steps {
+        let total = states.iter().sum::<u64>() % 1_000_003;
+        for (rank, state) in states.iter_mut().enumerate() {
+            *state = (*state * 31 + total + rank as u64) % 1_000_003;
+        }
+    }
+    states
+}
+
+fn machines(testbed: &Testbed, port: u16, names: [&str; 2]) -> [Far; 2] {
+    let mut machines = [Far::new(testbed), Far::new(testbed)];
+    let [first, second] = &machines;
+    first.connect(second);
+    for (far, name) in machines.iter_mut().zip(names) {
+        far.write(&testbed.work.join("rank.py"), RANK);
+        far.start_agent_with(port, Some(&super::nodes::token(testbed, name)), &["--accelerators", "H200:1"], &[]);
+        eventually("it is ready", || super::nodes::state_of(testbed, name).as_deref() == Some("ready"));
+    }
+    machines
+}
+
+#[test]
+fn a_gang_over_machines_goes_on_from_one_checkpoint_of_all_its_ranks() {
+    if !is_root("machines of their own") {
+        return;
+    }
+    let (testbed, port) = (Testbed::bare(), free_port());
+    up(&testbed, port, "20s");
+    let machines = machines(&testbed, port, ["one", "two"]);
+    let job = "name: ranks\nnodes: 2\nresources: { accelerators: H200:1 }\ncheckpoint: { settle: 1s }\n\
+               run: python3 rank.py 300 2\n";
+    let id = testbed.submit(job);
+    let logs = |rank: &str| testbed.run(&["logs", &id.to_string(), "--rank", rank]).ends_with(0).out;
+    // A machine loses its worker, each in its turn; after each loss something new is saved.
+    for (turn, machine) in (0..).zip([&machines[1], &machines[0]]) {
+        let durable = || {
+            let said = testbed.run(&["explain", "--all", &id.to_string()]).ends_with(0).out;
+            said.lines()
+                .filter(|line| line.contains(&format!("checkpoint {}.", turn + 1)) && line.contains("is durable"))
+                .count()
+        };
+        eventually("something is durable", || durable() > 1);
+        machine.as_root("pkill -KILL -f '[w]indfall agent serve'");
+    }
+    let ended = testbed.until(id, &["succeeded", "failed"]);
+    assert_eq!(ended["state"], "succeeded", "{ended}\n{}\n{}", logs("0"), logs("1"));
+    for (rank, state) in undisturbed(2, 300).into_iter().enumerate() {
+        let said = logs(&rank.to_string());
+        assert!(said.contains(&format!("rank {rank} ends at 300 with {state}")), "{said}");
+        let began: Vec<&str> = said.lines().filter(|line| line.contains(" from ")).collect();
+        assert!(began.len() == 3 && !began[1..].iter().any(|line| line.ends_with("from 0")), "not resumed: {said}");
+    }
+    check_ledger(&testbed);
+    testbed.leaves_nothing();
+}
