@@ -50,6 +50,7 @@ pub struct Restored {
     pub from: Option<CheckpointId>,
 }
 
+/// How a program has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ended {

@@ -1,28 +1,28 @@
 //! The node's side: joins a server once, then keeps a connection to it, starts and ends the agents of leases as it is told,
 //! and passes on what they say. It may end and begin again: the agents go on.
 
+mod asked;
+
 use super::contact::{ContactFile, since_boot};
 use super::health::{self, Health};
 use super::hub::{BEAT, SILENT};
 use super::joined::{Joined, note_clock, server_ahead_ms, wall_clock_ms};
 use super::labels::Labels;
-use super::orders::{self, Place};
-use super::output::{self, Outputs};
+use super::orders;
+use super::output::Outputs;
 use super::protocol::{
-    Beat, Heard, Hello, InStore, Joins, LeaseOrder, MOST_HELLO, NotWelcome, OnNode, PROTOCOL, Purpose, ToNode,
-    ToServer, Welcome,
+    Beat, Hello, InStore, Joins, MOST_HELLO, NotWelcome, OnNode, PROTOCOL, Purpose, ToNode, ToServer, Welcome,
 };
 use super::relay;
 use crate::accounts::Accounts;
 use crate::agents;
 use crate::clock::WorldClock;
-use crate::local::{Held, LocalLeases};
+use crate::local::LocalLeases;
 use crate::machines::nvml::Readings;
 use crate::machines::{Inventory, Stated};
 use crate::net::{Fingerprint, Identity, JoinToken, Message, Peer, connector, dial, receive, send, write_private};
 use crate::owned;
 use rustix::fs::{FlockOperation, flock};
-use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -30,8 +30,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpStream;
-use windfall_core::worker::{AgentRequest, AgentView, WorkerView};
-use windfall_core::{LeaseId, Time, WorkloadId};
+use windfall_core::Time;
+use windfall_core::worker::WorkerView;
 
 /// How long connecting and introducing itself may take.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -401,92 +401,6 @@ impl Daemon {
         });
         shown.collect()
     }
-
-    async fn answer(&self, request: ToNode) -> io::Result<Message> {
-        match request {
-            ToNode::Launch { lease, devices, owner, limits } => {
-                // Beats that are made from here on show it.
-                let not_in = self.beats.load(Ordering::Relaxed);
-                let order = LeaseOrder { devices, owner, limits };
-                self.leases.launch_one(lease, order).await.map_err(io::Error::other)?;
-                let not_in = not_in.max(self.beats.load(Ordering::Relaxed));
-                Ok(Message::of(&not_in))
-            }
-            ToNode::End { lease, gently } => Ok(Message::of(&self.end(lease, gently).await?)),
-            ToNode::Ask { lease, request } => Ok(Message::of(&self.ask(lease, &request).await?)),
-            ToNode::Forget { leases } => {
-                self.leases.forget(&leases);
-                self.clear_jobs();
-                Ok(Message::of(&()))
-            }
-        }
-    }
-
-    async fn end(&self, lease: LeaseId, gently: bool) -> io::Result<Option<AgentView>> {
-        self.leases.end_one(lease, gently).await.map_err(io::Error::other)?;
-        let last = self.leases.folder_of(lease).and_then(|folder| agents::last_view(&folder.of_agent()));
-        if let Some(last) = &last {
-            self.send_last_words(&last.workers).await;
-        }
-        Ok(last)
-    }
-
-    /// Removes the folders of jobs that no lease here was ever started for, unless they have what could not be saved: that is
-    /// somebody's last copy.
-    fn clear_jobs(&self) {
-        let folders: Vec<PathBuf> = self.leases.held().values().map(|held| held.folder.path.clone()).collect();
-        let needed: BTreeSet<WorkloadId> = folders.iter().flat_map(|folder| orders::noted(folder)).collect();
-        for folder in std::fs::read_dir(orders::jobs(&self.state)).into_iter().flatten().flatten() {
-            let name = folder.file_name().to_string_lossy().into_owned();
-            let is_needed = output::job_of(&name).is_some_and(|job| needed.contains(&job));
-            if !is_needed && !has_unsaved(&folder.path()) {
-                let _ = std::fs::remove_dir_all(folder.path());
-            }
-        }
-    }
-
-    /// Nothing, or why a user of this machine gets nothing of a job: it is not theirs, or does not run here.
-    fn may_have(&self, what: InStore, uid: u32) -> Result<(), String> {
-        if !self.leases.runs_as_submitters() {
-            return Ok(());
-        }
-        let is_theirs = |held: &Held| {
-            let runs_as = held.marks.runs_as.as_ref().map_or(0, |runs_as| runs_as.account.uid);
-            runs_as == uid && !held.is_gone() && orders::noted(&held.folder.path).contains(&what.workload)
-        };
-        let may = self.leases.held().values().any(is_theirs);
-        may.then_some(()).ok_or_else(|| format!("job {} is not one of user {uid} on this machine", what.workload.0))
-    }
-
-    async fn ask(&self, lease: LeaseId, request: &AgentRequest) -> io::Result<Heard> {
-        let Some((folder, marks)) = self.leases.marks_of(lease) else { return Ok(Heard::Nobody(None)) };
-        let request = match request {
-            AgentRequest::Start(order) => {
-                let account = marks.runs_as.as_ref().map(|runs_as| &runs_as.account);
-                let place = Place::on_node(&self.state, order, account.map(|account| account.uid));
-                if marks.runs_as.as_ref().is_none_or(|runs_as| runs_as.refused.is_none()) {
-                    place.make(account)?;
-                }
-                orders::note(&folder.path, order.stint.workload)?;
-                let mut order = orders::carried_out_in(&place, (**order).clone(), &orders::of_machine(account));
-                if let Some(host) = *self.address.lock().unwrap_or_else(PoisonError::into_inner) {
-                    order.master.0 = host.to_string();
-                }
-                &AgentRequest::Start(Box::new(orders::judged(order, &marks.owner, marks.runs_as.as_ref())))
-            }
-            other => other,
-        };
-        match agents::ask(&folder.of_agent(), request).await {
-            Ok(view) => {
-                self.send_last_words(&view.workers).await;
-                Ok(Heard::Said(view))
-            }
-            Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
-                Ok(Heard::Nobody(agents::last_view(&folder.of_agent())))
-            }
-            Err(error) => Err(error),
-        }
-    }
 }
 
 /// Fails where others cannot pass through to a folder: what runs as them could not be started.
@@ -505,12 +419,6 @@ fn reachable(folder: &Path) -> io::Result<()> {
 /// Whether the end of a lease was told before.
 fn told_of(told: Option<&[OnNode]>, seen: &OnNode) -> bool {
     told.is_some_and(|told| told.contains(seen))
-}
-
-/// Whether a job's folder has files that reached no store.
-fn has_unsaved(folder: &Path) -> bool {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("unsaved-"))
 }
 
 /// A number from 0 to 1: two thousand nodes that were cut off do not all come back at once.

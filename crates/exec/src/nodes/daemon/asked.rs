@@ -1,0 +1,110 @@
+//! What a node does when its server asks: starts and ends leases, and passes orders on to their agents.
+
+use super::super::orders::{self, Place};
+use super::super::output;
+use super::super::protocol::{Heard, InStore, LeaseOrder, ToNode};
+use super::Daemon;
+use crate::agents;
+use crate::local::Held;
+use crate::net::Message;
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use windfall_core::worker::{AgentRequest, AgentView};
+use windfall_core::{LeaseId, WorkloadId};
+
+impl Daemon {
+    pub(super) async fn answer(&self, request: ToNode) -> io::Result<Message> {
+        match request {
+            ToNode::Launch { lease, devices, owner, limits } => {
+                // Beats that are made from here on show it.
+                let not_in = self.beats.load(Ordering::Relaxed);
+                let order = LeaseOrder { devices, owner, limits };
+                self.leases.launch_one(lease, order).await.map_err(io::Error::other)?;
+                let not_in = not_in.max(self.beats.load(Ordering::Relaxed));
+                Ok(Message::of(&not_in))
+            }
+            ToNode::End { lease, gently } => Ok(Message::of(&self.end(lease, gently).await?)),
+            ToNode::Ask { lease, request } => Ok(Message::of(&self.ask(lease, &request).await?)),
+            ToNode::Forget { leases } => {
+                self.leases.forget(&leases);
+                self.clear_jobs();
+                Ok(Message::of(&()))
+            }
+        }
+    }
+
+    async fn end(&self, lease: LeaseId, gently: bool) -> io::Result<Option<AgentView>> {
+        self.leases.end_one(lease, gently).await.map_err(io::Error::other)?;
+        let last = self.leases.folder_of(lease).and_then(|folder| agents::last_view(&folder.of_agent()));
+        if let Some(last) = &last {
+            self.send_last_words(&last.workers).await;
+        }
+        Ok(last)
+    }
+
+    /// Removes the folders of jobs that no lease here was ever started for, unless they have what could not be saved: that is
+    /// somebody's last copy.
+    fn clear_jobs(&self) {
+        let folders: Vec<PathBuf> = self.leases.held().values().map(|held| held.folder.path.clone()).collect();
+        let needed: BTreeSet<WorkloadId> = folders.iter().flat_map(|folder| orders::noted(folder)).collect();
+        for folder in std::fs::read_dir(orders::jobs(&self.state)).into_iter().flatten().flatten() {
+            let name = folder.file_name().to_string_lossy().into_owned();
+            let is_needed = output::job_of(&name).is_some_and(|job| needed.contains(&job));
+            if !is_needed && !has_unsaved(&folder.path()) {
+                let _ = std::fs::remove_dir_all(folder.path());
+            }
+        }
+    }
+
+    /// Nothing, or why a user of this machine gets nothing of a job: it is not theirs, or does not run here.
+    pub(super) fn may_have(&self, what: InStore, uid: u32) -> Result<(), String> {
+        if !self.leases.runs_as_submitters() {
+            return Ok(());
+        }
+        let is_theirs = |held: &Held| {
+            let runs_as = held.marks.runs_as.as_ref().map_or(0, |runs_as| runs_as.account.uid);
+            runs_as == uid && !held.is_gone() && orders::noted(&held.folder.path).contains(&what.workload)
+        };
+        let may = self.leases.held().values().any(is_theirs);
+        may.then_some(()).ok_or_else(|| format!("job {} is not one of user {uid} on this machine", what.workload.0))
+    }
+
+    async fn ask(&self, lease: LeaseId, request: &AgentRequest) -> io::Result<Heard> {
+        let Some((folder, marks)) = self.leases.marks_of(lease) else { return Ok(Heard::Nobody(None)) };
+        let request = match request {
+            AgentRequest::Start(order) => {
+                let account = marks.runs_as.as_ref().map(|runs_as| &runs_as.account);
+                let place = Place::on_node(&self.state, order, account.map(|account| account.uid));
+                if marks.runs_as.as_ref().is_none_or(|runs_as| runs_as.refused.is_none()) {
+                    place.make(account)?;
+                }
+                orders::note(&folder.path, order.stint.workload)?;
+                let mut order = orders::carried_out_in(&place, (**order).clone(), &orders::of_machine(account));
+                if let Some(host) = *self.address.lock().unwrap_or_else(PoisonError::into_inner) {
+                    order.master.0 = host.to_string();
+                }
+                &AgentRequest::Start(Box::new(orders::judged(order, &marks.owner, marks.runs_as.as_ref())))
+            }
+            other => other,
+        };
+        match agents::ask(&folder.of_agent(), request).await {
+            Ok(view) => {
+                self.send_last_words(&view.workers).await;
+                Ok(Heard::Said(view))
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
+                Ok(Heard::Nobody(agents::last_view(&folder.of_agent())))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether a job's folder has files that reached no store.
+fn has_unsaved(folder: &Path) -> bool {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("unsaved-"))
+}
