@@ -384,12 +384,14 @@ fn a_program_is_kept_to_the_cores_and_the_memory_that_it_asked_for_and_ended_wha
 }
 
 /// What may be asked by whom: everybody, the job's owner, whoever may submit, or who runs the server.
-const ROUTES: [(&str, &str, &str); 22] = [
+const ROUTES: [(&str, &str, &str); 24] = [
     ("GET", "/v1/hello", "all"),
     ("POST", "/v1/shutdown", "operator"),
     ("POST", "/v1/interrupt", "operator"),
     ("GET", "/v1/ledger", "all"),
     ("GET", "/v1/nodes", "all"),
+    ("POST", "/v1/nodes/labels", "operator"),
+    ("GET", "/v1/nodes/{name}", "nowhere"),
     ("POST", "/v1/nodes/{name}/token", "operator"),
     ("POST", "/v1/nodes/{name}/drain", "operator"),
     ("POST", "/v1/nodes/{name}/resume", "operator"),
@@ -456,6 +458,8 @@ fn whatever_can_be_asked_is_refused_to_whoever_has_no_part_in_it() {
             "all" => assert_eq!(answer, "200", "{method} {path}"),
             // He may, but this is no submission.
             "submitter" => assert_eq!(answer, "422", "{method} {path}"),
+            // Everybody may, but there is none of that name.
+            "nowhere" => assert_eq!(answer, "404", "{method} {path}"),
             "nobody" => assert_eq!(answer, "405", "{method} {path}"),
             _ => assert_eq!(answer, "403", "{method} {path}"),
         }
