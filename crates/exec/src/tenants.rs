@@ -42,5 +42,5 @@ pub(crate) fn prepared(lease: LeaseId, of_agent: &Path, order: &StartOrder) -> i
         job.parent().map_or(Ok(()), owned::make_passage)?;
         place.make(Some(&runs_as.account))?;
     }
-    Ok(judged(carried_out_in(&place, order.clone(), &BTreeMap::new()), &marks.owner, Some(runs_as)))
+    Ok(judged(carried_out_in(&place, order.clone(), &BTreeMap::new()), &marks.owner, Some(runs_as), true))
 }

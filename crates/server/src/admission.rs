@@ -35,8 +35,14 @@ pub struct Prepared {
 /// The refusal of a job whose secret this server's operator does not offer.
 fn not_offered(spec: &JobSpec) -> Option<Problem> {
     let secrets = &spec.run.luggage().secrets;
-    let wanted = secrets.iter().filter(|(_, from)| **from == SecretFrom::Server).map(|(name, _)| name);
-    let missing = wanted.into_iter().find(|name| offered(name).is_none())?;
+    let mut wanted = secrets.iter().filter(|(_, from)| **from == SecretFrom::Server).map(|(name, _)| name);
+    if submitters::is_guest(&spec.owner) {
+        let name = wanted.next()?;
+        let mut refusal = problem(403, "not-allowed", &format!("secrets: {name} is for jobs of the server's operator"));
+        refusal.hint = Some("take it from a file or from the terminal: `terminal`, `file:PATH`".to_owned());
+        return Some(refusal);
+    }
+    let missing = wanted.find(|name| offered(name).is_none())?;
     let mut refusal = problem(422, "secret-not-offered", &format!("secrets: {missing} is not offered by this server"));
     refusal.hint = Some(format!("its operator offers it by {SECRETS}{missing} in the environment of `windfall up`"));
     Some(refusal)

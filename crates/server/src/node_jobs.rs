@@ -79,6 +79,8 @@ impl NodeJobs {
         }
         let rights = match what.part {
             StorePart::Checkpoints => Access::ReadAndWrite,
+            // Others' folders are in the server's own store, too.
+            StorePart::Folder if submitters::is_guest(&access.owner) => return,
             StorePart::Folder => {
                 let Some(key) = folder else { return };
                 (access.key, access.saved_before) = (key, true);

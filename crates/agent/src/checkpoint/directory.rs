@@ -374,7 +374,7 @@ impl Depot for DirectoryDepot {
     }
 
     async fn sweep(&self) -> Result<()> {
-        let dirs = ["blobs", "manifests", "claims"].map(|dir| self.path(dir));
+        let dirs = KINDS.map(|dir| self.path(dir));
         self.on_disk(move || {
             for entry in dirs.iter().filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten() {
                 let is_draft = entry.file_name().to_string_lossy().starts_with('.');

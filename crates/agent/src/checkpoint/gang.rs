@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -18,6 +19,8 @@ use super::error::{CheckpointError, Result};
 const LOOK: Duration = Duration::from_millis(250);
 /// And while all of them run, where nothing is waited for.
 const SLOWLY: Duration = Duration::from_secs(1);
+/// Words that rank 0 reads at the same time.
+const AT_ONCE: usize = 16;
 /// After a store did not answer.
 const LATER: Duration = Duration::from_secs(1);
 
@@ -77,6 +80,12 @@ impl Board {
     /// The keepers of all places.
     pub fn keepers(&self) -> impl Iterator<Item = u32> {
         self.words.keys().copied().filter(|rank| self.keeper_of(*rank) == Some(*rank))
+    }
+
+    /// The last shards of all places but rank 0's, by their keepers.
+    pub fn shards(&self) -> BTreeMap<u32, Option<u64>> {
+        let keepers = self.keepers().filter(|keeper| *keeper != 0);
+        keepers.filter_map(|keeper| Some((keeper, self.words.get(&keeper)?.shard))).collect()
     }
 
     /// Those at a keeper's place.
@@ -156,12 +165,11 @@ impl Gang {
         let round = *self.round.borrow() + 1;
         self.round.send_replace(round);
         let agreed = |word: &Word| word.agreed >= round || word.is_over;
-        let others = |board: &Board| -> Vec<(u32, Word)> {
-            let keepers = board.keepers().filter(|keeper| *keeper != 0);
-            keepers.filter_map(|keeper| Some((keeper, board.words.get(&keeper)?.clone()))).collect()
+        let all = |board: &Board| {
+            let mut keepers = board.keepers().filter(|keeper| *keeper != 0);
+            keepers.all(|keeper| board.words.get(&keeper).is_some_and(agreed))
         };
-        let board = self.until(|board| others(board).iter().all(|(_, word)| agreed(word))).await;
-        others(&board).into_iter().map(|(keeper, word)| (keeper, word.shard)).collect()
+        self.until(all).await.shards()
     }
 }
 
@@ -181,9 +189,10 @@ impl Talk {
     async fn run(mut self) {
         loop {
             let word = self.own.borrow_and_update().clone();
+            let round = *self.round.borrow_and_update();
             let is_new = self.said.borrow().as_ref() != Some(&word);
             let talked = match self.rank {
-                0 => self.collect(&word).await,
+                0 => self.collect(&word, round).await,
                 rank => self.exchange(rank, is_new.then_some(&word)).await,
             };
             let wait = match talked {
@@ -210,18 +219,18 @@ impl Talk {
     }
 
     /// Rank 0 reads what the others say, and shows all of it where that has changed.
-    async fn collect(&mut self, own: &Word) -> Result<()> {
+    async fn collect(&self, own: &Word, round: u64) -> Result<()> {
         let before = self.shown.borrow().clone();
-        let mut board = Board { words: before.words.clone(), round: *self.round.borrow_and_update() };
+        let mut board = Board { words: before.words.clone(), round };
         board.words.insert(0, own.clone());
-        for rank in 1..self.size {
-            if board.words.get(&rank).is_some_and(|word| word.is_over) {
-                continue;
-            }
-            if let Some(word) = self.read(&word_key(self.epoch, rank)).await? {
-                board.words.insert(rank, word);
-            }
-        }
+        let is_open = |rank: &u32| board.words.get(rank).is_none_or(|word| !word.is_over);
+        let open: Vec<u32> = (1..self.size).filter(is_open).collect();
+        let reads = open.into_iter().map(|rank| async move {
+            let word = self.read::<Word>(&word_key(self.epoch, rank)).await?;
+            Ok::<_, CheckpointError>(word.map(|word| (rank, word)))
+        });
+        let words = stream::iter(reads).buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await?;
+        board.words.extend(words.into_iter().flatten());
         if board != before {
             self.write(&board_key(self.epoch), &board).await?;
             self.shown.send_replace(board);

@@ -30,6 +30,8 @@ mod depot;
 mod directory;
 mod error;
 mod gang;
+#[cfg(test)]
+mod gang_tests;
 mod located;
 mod manifest;
 mod mover;

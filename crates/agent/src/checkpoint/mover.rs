@@ -211,7 +211,7 @@ impl Carrier {
         let mut not_before = Instant::now();
         let mut retry_after = self.options.retry_after;
         let mut ending = self.deadline.clone();
-        let role = self.options.role.clone();
+        let (role, stirring) = (self.options.role.clone(), self.options.role.clone());
         let agreeing = AbortOnDrop(tokio::spawn(async move {
             role.agree().await;
             Err(CheckpointError::Task(String::new()))
@@ -234,6 +234,10 @@ impl Carrier {
                         role.leave().await;
                     }
                     return finished;
+                }
+                () = stirring.stirred() => {
+                    // Without it, what others saved waits for the next save here.
+                    let _ = self.watcher.again().await;
                 }
                 snapshot = self.watcher.next() => match snapshot {
                     Ok(snapshot) => waiting = Some(Arc::new(snapshot)),
@@ -323,6 +327,10 @@ impl Carrier {
     /// one would make it in time alone: half a checkpoint is worth nothing. `waiting` was whole when it was taken,
     /// and is better than nothing where what came after it is torn.
     async fn land(mut self, flight: Option<Flight>, waiting: Option<Arc<Snapshot>>) -> Finished {
+        if !matches!(self.options.role, Role::Alone) {
+            // What was removed, and what others saved last, is to be in the last checkpoint too.
+            let _ = self.watcher.again().await;
+        }
         let mut last = match self.watcher.last_snapshot().await {
             Ok(last) => last.map(Arc::new).or(waiting),
             Err(error) => return self.finished(false, Some(error)),

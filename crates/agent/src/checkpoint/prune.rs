@@ -54,8 +54,12 @@ impl Checkpoints {
             let of_other = shard_of_blob(blob).filter(|_| epoch_of(blob) == Some(epoch));
             of_other.is_some_and(|(rank, number)| composed.get(&rank).is_none_or(|newest| number > *newest))
         };
+        let of_shards = self.blobs_of_shards(epoch).await?;
         let is_spare = |blob: &String| {
-            !needed.contains(blob.as_str()) && epoch_of(blob).is_some_and(|of| of <= epoch) && !is_open(blob)
+            !needed.contains(blob.as_str())
+                && !of_shards.contains(blob)
+                && epoch_of(blob).is_some_and(|of| of <= epoch)
+                && !is_open(blob)
         };
         let spare: BTreeSet<String> = blobs.into_iter().filter(is_spare).collect();
         self.stop_if_stale(epoch).await?;

@@ -36,6 +36,8 @@ pub struct Begun {
     pub restored: Option<Ref>,
     /// The progress it holds, where it was told.
     pub work: Option<u64>,
+    /// Which content that is: a fence that repeats another is the same.
+    pub origin: Option<Ref>,
     pub files: usize,
     pub bytes: u64,
     pub elapsed: Duration,
@@ -108,6 +110,7 @@ impl Checkpoints {
         }));
         Ok(Begun {
             restored: chosen.as_ref().filter(|manifest| !manifest.fresh).map(|manifest| manifest.name),
+            origin: chosen.as_ref().filter(|manifest| !manifest.fresh).map(Manifest::origin),
             work: chosen.as_ref().and_then(|manifest| manifest.work),
             files: chosen.as_ref().map_or(0, |manifest| manifest.files.len()),
             bytes: chosen.as_ref().map_or(0, Manifest::bytes),

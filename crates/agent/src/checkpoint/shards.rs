@@ -124,12 +124,31 @@ impl Checkpoints {
         drop(known);
         Ok(Some(Begun {
             restored: fence.copy_of.filter(|_| !fence.fresh),
+            origin: fence.copy_of.filter(|_| !fence.fresh),
             work: fence.work.filter(|_| !fence.fresh),
             files: here.files.len(),
             bytes: here.bytes(),
             elapsed: began.elapsed(),
             skipped: Vec::new(),
         }))
+    }
+
+    /// What the keepers of this stint may point to again: all that their shards have, and what they began with. Nothing where
+    /// all ranks are at one place.
+    pub(super) async fn blobs_of_shards(&self, epoch: u64) -> Result<BTreeSet<String>> {
+        let shards = self.depot.list("shards").await?;
+        let shards: Vec<_> = shards.iter().filter_map(|name| shard_of(name)).filter(|(of, ..)| *of == epoch).collect();
+        let mut blobs = BTreeSet::new();
+        if shards.is_empty() {
+            return Ok(blobs);
+        }
+        for (_, rank, number) in shards {
+            blobs.extend(self.read_shard(epoch, rank, number).await?.files.into_iter().map(|file| file.blob));
+        }
+        let known = self.known();
+        blobs.extend(known.fence.iter().flat_map(|fence| fence.all_files()).map(|file| file.blob.clone()));
+        blobs.extend(known.files.values().map(|(_, entry)| entry.blob.clone()));
+        Ok(blobs)
     }
 
     /// Shards that no checkpoint needs any more: those of earlier stints, and earlier ones than were composed.
@@ -183,10 +202,13 @@ fn merge(fence: &Manifest, parts: &[(u32, Manifest)]) -> Merged {
     for (rank, part) in parts {
         let before = fence.at(*rank);
         let before: BTreeMap<&Name, &FileEntry> = before.files.iter().map(|file| (&file.path, file)).collect();
+        // Of a name of which somebody has a version of their own, everybody's counts.
+        let is_shared = |file: &FileEntry| fence.own.values().flatten().any(|own| own.path == file.path);
         let is_old = |file: &FileEntry| {
-            before
-                .get(&file.path)
-                .is_some_and(|old| (&old.hash, old.mtime_ns, old.mode) == (&file.hash, file.mtime_ns, file.mode))
+            !is_shared(file)
+                && before
+                    .get(&file.path)
+                    .is_some_and(|old| (&old.hash, old.mtime_ns, old.mode) == (&file.hash, file.mtime_ns, file.mode))
         };
         for file in part.files.iter().filter(|file| !is_old(file)) {
             match files.get(&file.path) {
@@ -218,16 +240,17 @@ fn merge(fence: &Manifest, parts: &[(u32, Manifest)]) -> Merged {
     }
     own.retain(|_, files| !files.is_empty());
     let old_dirs: BTreeSet<&Name> = fence.dirs.iter().map(|dir| &dir.path).collect();
-    let old_links: BTreeSet<&Name> = fence.links.iter().map(|link| &link.path).collect();
     let mut dirs: BTreeMap<Name, DirEntry> = BTreeMap::new();
     let mut links: BTreeMap<Name, LinkEntry> = BTreeMap::new();
     for (_, part) in parts {
         let new = part.dirs.iter().filter(|dir| !old_dirs.contains(&dir.path) || everywhere("dir", &dir.path));
         new.for_each(|dir| _ = dirs.entry(dir.path.clone()).or_insert_with(|| dir.clone()));
-        let new = part.links.iter().filter(|link| !old_links.contains(&link.path) || everywhere("link", &link.path));
-        for link in new.filter(|link| !files.contains_key(&link.path)) {
-            links.entry(link.path.clone()).or_insert_with(|| link.clone());
-        }
+    }
+    // A link that leads elsewhere than it did is new.
+    let new = parts.iter().flat_map(|(_, part)| &part.links).filter(|link| !fence.links.contains(link));
+    let old = fence.links.iter().filter(|link| everywhere("link", &link.path));
+    for link in new.chain(old).filter(|link| !files.contains_key(&link.path)) {
+        links.entry(link.path.clone()).or_insert_with(|| link.clone());
     }
     // What one place has as a folder and another as a file cannot both be.
     dirs.retain(|path, _| !files.contains_key(path) && !links.contains_key(path));

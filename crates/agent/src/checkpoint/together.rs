@@ -1,13 +1,16 @@
 //! How a mover's uploads become checkpoints: those of a rank alone at once, those of a gang that shares no disk when all of
 //! it agrees that they belong together.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::Notify;
+
 use super::Checkpoints;
 use super::error::{CheckpointError, Result, blocking};
-use super::gang::Gang;
+use super::gang::{Board, Gang};
 use super::manifest::Ref;
 use super::save::Saved;
 use super::tree::{Snapshot, Standing};
@@ -21,9 +24,34 @@ pub enum Role {
     /// All that the job saves lies there.
     Alone,
     /// Rank 0 of a gang with several places: its uploads wait for those of the others.
-    First(Arc<Gang>),
+    First(Arc<First>),
     /// The keeper of another place.
     Keeper(Arc<Keeper>),
+}
+
+/// Rank 0 of a gang with several places.
+#[derive(Debug)]
+pub struct First {
+    gang: Arc<Gang>,
+    /// The shards that it has seen: composed, or about to be.
+    seen: Mutex<BTreeMap<u32, Option<u64>>>,
+}
+
+impl First {
+    fn seen(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, Option<u64>>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns when somebody has uploaded what is in no checkpoint yet.
+    async fn stirred(&self) {
+        let known = self.seen().clone();
+        let is_new = move |board: &Board| {
+            let shards = board.shards();
+            shards.values().any(Option::is_some) && shards != known
+        };
+        let shards = self.gang.until(is_new).await.shards();
+        *self.seen() = shards;
+    }
 }
 
 /// The keeper of a place: uploads what lies there, and tells rank 0 whether that is all.
@@ -33,6 +61,8 @@ pub struct Keeper {
     dir: PathBuf,
     /// What was uploaded last, or lay there at the start.
     last: Mutex<Arc<Snapshot>>,
+    /// Something else lies there than was uploaded.
+    stirred: Notify,
 }
 
 impl Role {
@@ -40,10 +70,12 @@ impl Role {
     pub async fn in_gang(gang: &Arc<Gang>, dir: &Path) -> Result<Role> {
         let places = gang.board().keepers().count();
         if gang.rank == 0 {
-            return Ok(if places > 1 { Role::First(Arc::clone(gang)) } else { Role::Alone });
+            let first = || Arc::new(First { gang: Arc::clone(gang), seen: Mutex::default() });
+            return Ok(if places > 1 { Role::First(first()) } else { Role::Alone });
         }
         let last = Mutex::new(Arc::new(look(dir).await?));
-        let keeper = Arc::new(Keeper { gang: Arc::clone(gang), dir: dir.to_owned(), last });
+        let (gang, dir) = (Arc::clone(gang), dir.to_owned());
+        let keeper = Arc::new(Keeper { gang, dir, last, stirred: Notify::new() });
         Ok(Role::Keeper(keeper))
     }
 
@@ -61,13 +93,22 @@ impl Role {
     ) -> Result<Saved> {
         match self {
             Role::Alone => checkpoints.save(epoch, seq, snapshot, work).await,
-            Role::First(gang) => save_together(checkpoints, gang, Ref::new(epoch, seq), snapshot, work).await,
+            Role::First(first) => save_together(checkpoints, first, Ref::new(epoch, seq), snapshot, work).await,
             Role::Keeper(keeper) => {
                 let saved = checkpoints.save_shard(epoch, keeper.gang.rank, seq, snapshot).await?;
                 *keeper.last() = Arc::clone(snapshot);
                 keeper.gang.say(|word| word.shard = Some(seq));
                 Ok(saved)
             }
+        }
+    }
+
+    /// Returns when another snapshot is due although nothing here calls for one: others have saved, or something was removed.
+    pub(super) async fn stirred(&self) {
+        match self {
+            Role::Alone => std::future::pending().await,
+            Role::First(first) => first.stirred().await,
+            Role::Keeper(keeper) => keeper.stirred.notified().await,
         }
     }
 
@@ -110,6 +151,8 @@ impl Keeper {
                 self.gang.say(|word| word.agreed = round);
                 agreed = round;
             } else {
+                // What was removed since, or goes on all the time, calls for no snapshot by itself.
+                self.stirred.notify_one();
                 tokio::time::sleep(LOOK).await;
             }
         }
@@ -120,7 +163,7 @@ impl Keeper {
 /// twice, every place names the same shard, so between the two questions nobody wrote.
 async fn save_together(
     checkpoints: &Checkpoints,
-    gang: &Gang,
+    first: &First,
     name: Ref,
     snapshot: &Snapshot,
     work: Option<u64>,
@@ -129,7 +172,7 @@ async fn save_together(
     let uploaded = checkpoints.save_first(name.epoch, name.seq, snapshot).await?;
     let ask = || async {
         tokio::select! {
-            shards = gang.ask() => Ok(shards),
+            shards = first.gang.ask() => Ok(shards),
             changed = until_changed(snapshot) => Err(changed),
         }
     };
@@ -142,6 +185,7 @@ async fn save_together(
         shards = again;
     }
     still_there(snapshot).await?;
+    first.seen().clone_from(&shards);
     let shards = shards.into_iter().filter_map(|(rank, shard)| Some((rank, shard?))).collect();
     checkpoints.compose(name, (snapshot, uploaded), shards, work, began).await
 }
@@ -168,10 +212,10 @@ async fn until_changed(snapshot: &Snapshot) -> CheckpointError {
 /// Whether nothing that counts was written since a snapshot: logs and streams go on.
 fn is_still(before: &Snapshot, now: &Snapshot) -> bool {
     let goes_on = |standing| matches!(standing, Standing::Stream | Standing::Growing);
-    let stamps: std::collections::BTreeMap<&Path, _> =
+    let stamps: BTreeMap<&Path, _> =
         before.files.iter().map(|file| (file.path.as_path(), (file.stamp, goes_on(file.standing)))).collect();
     let same = |path: &Path, stamp| stamps.get(path).is_some_and(|(known, goes_on)| *goes_on || *known == stamp);
     now.files.iter().all(|file| same(&file.path, file.stamp))
         && now.files.len() == before.files.len()
-        && now.links.len() == before.links.len()
+        && now.links == before.links
 }

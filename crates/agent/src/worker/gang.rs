@@ -22,6 +22,9 @@ const NAMED_WITHIN: u32 = 50;
 impl WorkerRun {
     /// Meets the other ranks; returns when all of them are there.
     pub(super) async fn meet(&mut self, checkpoints: &Arc<Checkpoints>, saves: &Path) -> Result<Arc<Gang>, WorkerEnd> {
+        // A store that is away or refuses is said before anybody waits for the others.
+        let answers = || checkpoints.answers().boxed();
+        self.patiently(answers).await?;
         let order = &self.order;
         let place = place_of(saves, order.stint.epoch)
             .map_err(|error| never_ran(format!("the checkpoint directory {}: {error}", saves.display())))?;
@@ -51,7 +54,9 @@ impl WorkerRun {
             };
             let board = self.unless_stopped(gang.until(is_there)).await?;
             let restored = board.words.get(&keeper).and_then(|word| word.restored);
-            self.change(|worker| worker.restored = restored.and_then(|restored| restored.from));
+            self.origin = restored.and_then(|restored| restored.from);
+            let origin = self.origin;
+            self.change(|worker| worker.restored = origin);
             return Ok(None);
         }
         let epoch = self.order.stint.epoch;
@@ -64,11 +69,11 @@ impl WorkerRun {
         }
     }
 
-    /// Tells the others what lies at this place now, and waits until rank 0 begins from the same.
+    /// Tells the others what lies at this place now, and waits until all have the same.
     pub(super) async fn agree_to_begin(&mut self, gang: &Gang) -> Result<(), WorkerEnd> {
-        let restored = Restored { from: self.shown().and_then(|worker| worker.restored) };
+        let restored = Restored { from: self.origin };
         gang.say(|word| word.restored = Some(restored));
-        let begins = |board: &crate::checkpoint::Board| board.words.get(&0).is_some_and(|word| word.restored.is_some());
+        let begins = |board: &crate::checkpoint::Board| board.words.values().all(|word| word.restored.is_some());
         let board = self.unless_stopped(gang.until(begins)).await?;
         let first = board.words.get(&0).and_then(|word| word.restored);
         if first != Some(restored) {

@@ -126,6 +126,7 @@ impl WorkerRun {
         let keeps = begun.is_some();
         if let Some(begun) = begun {
             self.note_begun();
+            self.origin = begun.origin.map(|name| CheckpointId { epoch: name.epoch, seq: name.seq });
             self.show_begun(&begun);
         }
         if let Some(gang) = &gang {

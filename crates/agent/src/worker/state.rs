@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::mpsc;
-use windfall_core::WorkerEnd;
 use windfall_core::worker::{StartOrder, WorkerView};
+use windfall_core::{CheckpointId, WorkerEnd};
 
 /// One run of a worker, from its order to its last save.
 pub(super) struct WorkerRun {
@@ -23,6 +23,8 @@ pub(super) struct WorkerRun {
     pub began_ms: u64,
     /// The others of its gang; none for a rank alone, and before it has met them.
     pub gang: Option<Arc<Gang>>,
+    /// The content that it resumes from.
+    pub origin: Option<CheckpointId>,
 }
 
 /// What a worker is told while it runs.
@@ -58,7 +60,7 @@ impl WorkerRun {
     ) -> (Self, mpsc::UnboundedSender<Tell>) {
         let (tell, told) = mpsc::unbounded_channel();
         let dir = own_folder(lease_dir, order.stint);
-        (WorkerRun { dir, order, view, lease, told, began_ms: 0, gang: None }, tell)
+        (WorkerRun { dir, order, view, lease, told, began_ms: 0, gang: None, origin: None }, tell)
     }
 
     /// Changes what is seen of this worker. Nothing happens once another stint is shown.

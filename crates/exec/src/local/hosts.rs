@@ -75,7 +75,7 @@ impl Hosts {
         let notice = AgentRequest::Notice { in_ms };
         let told = match self.node(marks)? {
             Some((hub, name)) => hub.ask(name, folder.lease, &notice).await,
-            None => agents::ask(&folder.path, &notice).await,
+            None => agents::ask(&folder.of_agent(), &notice).await,
         };
         told.map(|_| ())
     }

@@ -72,7 +72,8 @@ fn spread<'a>(
         let slots: Vec<&Computer> = slots.take(most as usize).collect();
         (slots.len() >= units as usize).then_some(slots)
     };
-    on_one(most).or_else(|| on_several(most)).or_else(|| on_one(least)).or_else(|| on_several(least))
+    let fewer = || [on_several(least), on_one(least)].into_iter().flatten().max_by_key(Vec::len);
+    on_one(most).or_else(|| on_several(most)).or_else(fewer)
 }
 
 impl Machines {

@@ -142,10 +142,13 @@ pub(super) fn of_machine(account: Option<&Account>) -> BTreeMap<String, String> 
 }
 
 /// The order as a lease may carry it out: refused where it is somebody else's, or where nothing of its owner's may run.
-pub(crate) fn judged(order: StartOrder, owner: &str, runs_as: Option<&RunsAs>) -> StartOrder {
-    let Some(runs_as) = runs_as else { return order };
+/// `tells_apart`: programs run as whoever submitted them, also where that is whoever serves.
+pub(crate) fn judged(order: StartOrder, owner: &str, runs_as: Option<&RunsAs>, tells_apart: bool) -> StartOrder {
+    if !tells_apart {
+        return order;
+    }
     let other = || (order.owner != owner).then(|| "its machine is another person's".to_owned());
-    let refused = runs_as.refused.clone().or_else(other);
+    let refused = runs_as.and_then(|runs_as| runs_as.refused.clone()).or_else(other);
     StartOrder { refused, ..order }
 }
 
@@ -242,12 +245,13 @@ mod tests {
             owner: owner.to_owned(),
             ..StartOrder::of(StintId::of_job(WorkloadId(7), 2), 0, 1)
         };
-        let refused = |owner: &str, of: &RunsAs| judged(order(owner), "ada", Some(of)).refused;
+        let refused = |owner: &str, of: &RunsAs| judged(order(owner), "ada", Some(of), true).refused;
         assert_eq!(refused("ada", &runs_as(None)), None);
         assert!(refused("bob", &runs_as(None)).is_some_and(|why| why.contains("another person")));
         assert!(refused("", &runs_as(None)).is_some());
         assert_eq!(refused("ada", &runs_as(Some("no account"))).as_deref(), Some("no account"));
         // Where all is run as whoever serves, nobody is told apart.
-        assert_eq!(judged(order("bob"), "ada", None).refused, None);
+        assert_eq!(judged(order("bob"), "ada", None, false).refused, None);
+        assert!(judged(order("bob"), "root", None, true).refused.is_some(), "what runs as root is root's");
     }
 }

@@ -51,6 +51,8 @@ pub(super) async fn submit(
     submitters::names_nothing_of_others(&asker, &mut submission, &own)?;
     if let Some(id) = submission.continues {
         api.go_on_from(&asker, id, &mut submission).await?;
+        // It goes on in the store of that one.
+        submitters::names_nothing_of_others(&asker, &mut submission, &own)?;
     }
     if let Some(path) = &submission.spec.checkpoint.path
         && let Some(other) = api.reader.saver_at(path)

@@ -21,7 +21,9 @@ pub(super) struct NvmlError(pub c_int);
 
 impl NvmlError {
     pub const NOT_SUPPORTED: NvmlError = NvmlError(3);
+    pub const NOT_FOUND: NvmlError = NvmlError(6);
     pub const TIMEOUT: NvmlError = NvmlError(10);
+    pub const GPU_IS_LOST: NvmlError = NvmlError(15);
 }
 
 type Answer<T> = Result<T, NvmlError>;

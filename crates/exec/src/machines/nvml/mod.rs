@@ -72,7 +72,7 @@ pub fn tell_readings(once: bool) -> std::io::Result<()> {
     let mut known: BTreeMap<String, Known> = BTreeMap::new();
     let mut xids = Vec::new();
     loop {
-        let accelerators = Some(read(&mut library, &mut known));
+        let accelerators = read(&mut library, &mut known);
         tell(&Reading { accelerators, xids: std::mem::take(&mut xids) })?;
         if once {
             return Ok(());
@@ -100,14 +100,20 @@ fn tell(reading: &Reading) -> std::io::Result<()> {
     out.flush()
 }
 
-/// Every accelerator that answers. One that is lost does not, and is missing.
-fn read(library: &mut Library, known: &mut BTreeMap<String, Known>) -> Vec<SeenAccelerator> {
+/// Whether an answer says that an accelerator is gone; others (it is busy, or being reset) say nothing of that.
+fn is_lost(error: NvmlError) -> bool {
+    error == NvmlError::GPU_IS_LOST || error == NvmlError::NOT_FOUND
+}
+
+/// Every accelerator that is there. One that is lost is missing; none where the driver does not say what there is.
+fn read(library: &mut Library, known: &mut BTreeMap<String, Known>) -> Option<Vec<SeenAccelerator>> {
     let mut seen = Vec::new();
     let mut is_new = false;
-    for index in 0..library.count().unwrap_or(0) {
-        let Some((handle, uuid)) = library.handle(index).and_then(|handle| Ok((handle, library.uuid(handle)?))).ok()
-        else {
-            continue;
+    for index in 0..library.count().ok()? {
+        let (handle, uuid) = match library.handle(index).and_then(|handle| Ok((handle, library.uuid(handle)?))) {
+            Ok(found) => found,
+            Err(error) if is_lost(error) => continue,
+            Err(_) => return None,
         };
         if known.get(&uuid).is_none_or(|known| known.handle != handle) {
             known.insert(uuid.clone(), meet(library, handle, &uuid));
@@ -121,7 +127,7 @@ fn read(library: &mut Library, known: &mut BTreeMap<String, Known>) -> Vec<SeenA
         name_domains(known);
     }
     let fixed = seen.iter().filter_map(|uuid| known.get(uuid));
-    fixed.filter_map(|known| read_one(library, known)).collect()
+    Some(fixed.filter_map(|known| read_one(library, known)).collect())
 }
 
 fn meet(library: &Library, handle: Handle, uuid: &str) -> Known {
@@ -148,8 +154,7 @@ fn meet(library: &Library, handle: Handle, uuid: &str) -> Known {
 fn read_one(library: &Library, known: &Known) -> Option<SeenAccelerator> {
     let handle = known.handle;
     // The library remembers the UUID of one that is lost; its memory it must ask for.
-    let is_there = |error: NvmlError| error == NvmlError::NOT_SUPPORTED;
-    library.memory_bytes(handle).map_or_else(is_there, |_| true).then_some(())?;
+    library.memory_bytes(handle).map_or_else(|error| !is_lost(error), |_| true).then_some(())?;
     let remapped = library.remapped(handle).ok();
     Some(SeenAccelerator {
         celsius: library.celsius(handle).ok(),

@@ -86,7 +86,8 @@ impl Daemon {
                 if let Some(host) = *self.address.lock().unwrap_or_else(PoisonError::into_inner) {
                     order.master.0 = host.to_string();
                 }
-                &AgentRequest::Start(Box::new(orders::judged(order, &marks.owner, marks.runs_as.as_ref())))
+                let apart = self.leases.runs_as_submitters();
+                &AgentRequest::Start(Box::new(orders::judged(order, &marks.owner, marks.runs_as.as_ref(), apart)))
             }
             other => other,
         };

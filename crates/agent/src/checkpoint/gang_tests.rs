@@ -1,0 +1,148 @@
+//! Two places of a gang with one store, in one process.
+
+use super::gang::{Gang, Restored, Word};
+use super::manifest::Ref;
+use super::restore::Begun;
+use super::tree::Snapshot;
+use super::{Checkpoints, Choose, Mover, MoverEvent, MoverOptions, Options, Role};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+struct Place {
+    dir: tempfile::TempDir,
+    checkpoints: Arc<Checkpoints>,
+}
+
+fn place(store: &Path) -> Place {
+    let checkpoints = Checkpoints::open(&store.to_string_lossy(), "job", Options::with_env([])).expect("opened");
+    Place { dir: tempfile::tempdir().expect("a folder"), checkpoints: Arc::new(checkpoints) }
+}
+
+impl Place {
+    fn write(&self, name: &str, text: &[u8]) {
+        std::fs::write(self.dir.path().join(name), text).expect("written");
+    }
+
+    fn read(&self, name: &str) -> Option<Vec<u8>> {
+        std::fs::read(self.dir.path().join(name)).ok()
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot::of(self.dir.path()).expect("a folder")
+    }
+
+    async fn begin(&self, epoch: u64) -> Begun {
+        let begun = self.checkpoints.begin(epoch, self.dir.path(), Choose::Newest, &BTreeSet::new()).await;
+        begun.expect("begun")
+    }
+
+    async fn join(&self, epoch: u64) -> Begun {
+        let joined = self.checkpoints.join(epoch, 1, self.dir.path(), &BTreeSet::new()).await;
+        joined.expect("joined").expect("rank 0 has begun")
+    }
+
+    async fn shard(&self, epoch: u64, number: u64) {
+        self.checkpoints.save_shard(epoch, 1, number, &self.snapshot()).await.expect("saved");
+    }
+
+    async fn compose(&self, epoch: u64, seq: u64, number: u64) -> Ref {
+        let snapshot = self.snapshot();
+        let uploaded = self.checkpoints.save_first(epoch, seq, &snapshot).await.expect("uploaded");
+        let (name, shards) = (Ref::new(epoch, seq), BTreeMap::from([(1, number)]));
+        let composed = self.checkpoints.compose(name, (&snapshot, uploaded), shards, None, Instant::now()).await;
+        composed.expect("composed").name
+    }
+}
+
+#[tokio::test]
+async fn ranks_resume_from_the_same_also_where_a_stint_saved_nothing() {
+    let store = tempfile::tempdir().expect("a folder");
+    let (first, second) = (place(store.path()), place(store.path()));
+    assert_eq!((first.begin(1).await.origin, second.join(1).await.origin), (None, None));
+    first.write("rank-0", b"a");
+    second.write("rank-1", b"b");
+    second.shard(1, 1).await;
+    let saved = first.compose(1, 1, 1).await;
+    for epoch in 2..5 {
+        let (first, second) = (place(store.path()), place(store.path()));
+        let origins = (first.begin(epoch).await.origin, second.join(epoch).await.origin);
+        assert_eq!(origins, (Some(saved), Some(saved)), "stint {epoch}");
+        for place in [&first, &second] {
+            assert_eq!((place.read("rank-0"), place.read("rank-1")), (Some(b"a".to_vec()), Some(b"b".to_vec())));
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_rank_may_point_to_again_is_not_pruned() {
+    let store = tempfile::tempdir().expect("a folder");
+    let (first, second) = (place(store.path()), place(store.path()));
+    first.begin(1).await;
+    second.join(1).await;
+    // Large enough for a blob of its own; the same at both places, so one of the two is in no checkpoint.
+    let weights = vec![7; 1 << 20];
+    first.write("weights", &weights);
+    second.write("weights", &weights);
+    second.shard(1, 1).await;
+    first.compose(1, 1, 1).await;
+    first.checkpoints.prune(1, 1).await.expect("pruned");
+    std::fs::remove_file(first.dir.path().join("weights")).expect("there");
+    first.write("step", b"2");
+    second.write("step-1", b"2");
+    second.shard(1, 2).await;
+    let saved = first.compose(1, 2, 2).await;
+    first.checkpoints.prune(1, 1).await.expect("pruned");
+    let resumed = place(store.path());
+    assert_eq!(resumed.begin(2).await.origin, Some(saved));
+    assert_eq!(resumed.read("weights"), Some(weights));
+}
+
+async fn moving(gang: &Arc<Gang>, place: &Place) -> (Mover, tokio::sync::mpsc::UnboundedReceiver<MoverEvent>) {
+    let mut options = MoverOptions::new(1, place.dir.path());
+    options.watch.settle = Duration::from_millis(100);
+    options.role = Role::in_gang(gang, place.dir.path()).await.expect("a role");
+    let (sender, events) = tokio::sync::mpsc::unbounded_channel();
+    let mover = Mover::start(Arc::clone(&place.checkpoints), options, Arc::new(|_| None), sender).await;
+    (mover.expect("started"), events)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_rank_alone_saves_or_removes_becomes_a_checkpoint() {
+    let store = tempfile::tempdir().expect("a folder");
+    let (first, second) = (place(store.path()), place(store.path()));
+    let word =
+        |place: &str| Word { place: place.to_owned(), restored: Some(Restored { from: None }), ..Word::default() };
+    let gangs: Vec<Arc<Gang>> = [(&first, 0, "a"), (&second, 1, "b")]
+        .into_iter()
+        .map(|(at, rank, name)| Arc::new(Gang::join(Arc::clone(&at.checkpoints), 1, (rank, 2), word(name))))
+        .collect();
+    for gang in &gangs {
+        gang.met().await;
+    }
+    first.begin(1).await;
+    second.join(1).await;
+    let (mut mover, mut events) = moving(&gangs[0], &first).await;
+    let (mut other, _others) = moving(&gangs[1], &second).await;
+    let durable = async |events: &mut tokio::sync::mpsc::UnboundedReceiver<MoverEvent>| loop {
+        let event = tokio::time::timeout(Duration::from_secs(60), events.recv()).await.expect("in time").expect("more");
+        if let MoverEvent::Durable { seq, .. } = event {
+            return Ref::new(1, seq);
+        }
+    };
+    second.write("kept", b"1");
+    second.write("old", b"1");
+    durable(&mut events).await;
+    // Nobody writes anything: something is only taken away, and then all end.
+    std::fs::remove_file(second.dir.path().join("old")).expect("there");
+    for mover in [&mover, &other] {
+        mover.on_clean_end().await;
+        mover.finish(std::time::Instant::now() + Duration::from_secs(60));
+    }
+    assert!(other.finished().await.complete);
+    assert!(mover.finished().await.complete);
+    let resumed = place(store.path());
+    resumed.begin(2).await;
+    assert_eq!((resumed.read("kept"), resumed.read("old")), (Some(b"1".to_vec()), None));
+}
