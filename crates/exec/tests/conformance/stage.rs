@@ -126,6 +126,7 @@ pub trait Stage: Sized {
     fn order(&self, epoch: u64, line: &str) -> StartOrder {
         let folder = self.folder().display().to_string();
         StartOrder {
+            owner: "root".to_owned(),
             master: ("127.0.0.1".to_owned(), 20_000),
             command: ["/bin/sh", "-c", line].map(str::to_owned).to_vec(),
             folder: folder.clone(),
