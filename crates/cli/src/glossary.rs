@@ -8,6 +8,7 @@ pub const WORDS: &[(&str, &str)] = &[
     ("work", "how much there is to do: hours, steps or tokens; progress is the part that is done"),
     ("saved", "the part of the work that is in a checkpoint: what no interruption can take"),
     ("checkpoint", "the files from which the program can go on, complete and on the store"),
+    ("shard", "what one machine of a gang saved: a checkpoint of the gang is made of all of them, or not at all"),
     ("store", "where checkpoints are kept: a folder, or a bucket on S3, GCS or Azure"),
     (
         "parcel",

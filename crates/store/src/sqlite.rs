@@ -71,7 +71,7 @@ impl SqliteStore {
             return Ok(None);
         }
         // Without a write-ahead log all is in the file itself, and nothing needs to be made beside it.
-        let closed = !std::path::PathBuf::from(format!("{}-wal", path.display())).exists();
+        let closed = !place::beside(path, "-wal").exists();
         let options = SqliteConnectOptions::new().filename(path).busy_timeout(BUSY_TIMEOUT).read_only(true);
         let options = options.immutable(closed);
         let mut connection = connect(&options.disable_statement_logging(), path).await?;

@@ -11,7 +11,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use super::depot::{Depot, Source};
 use super::error::{CheckpointError, Result, blocking};
-use super::manifest::{FileEntry, Name, Ref};
+use super::manifest::{FileEntry, Manifest, Name, Ref};
 use super::names::{blob_key, token};
 use super::tree::{SnapFile, Snapshot, Stamp, Standing};
 use super::{Alike, Checkpoints, Stint};
@@ -96,6 +96,12 @@ impl Checkpoints {
         let began = Instant::now();
         let uploaded = self.upload(name, &token(), snapshot).await?;
         let manifest = self.manifest_of(stint, name, &uploaded, snapshot, work);
+        self.conclude(manifest, uploaded, began).await
+    }
+
+    /// Makes a checkpoint of what was uploaded, by its manifest.
+    pub(super) async fn conclude(&self, manifest: Manifest, uploaded: Uploaded, began: Instant) -> Result<Saved> {
+        let name = manifest.name;
         // What a stint only repeats is no new checkpoint: a copy of a bad one must not look newer than a good one.
         let content = manifest.content();
         let same = self.known().content.as_ref().filter(|(_, known)| *known == content).map(|(name, _)| *name);

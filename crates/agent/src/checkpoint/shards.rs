@@ -71,20 +71,7 @@ impl Checkpoints {
         (manifest.files, manifest.own) = (merged.files, merged.own);
         (manifest.dirs, manifest.links, manifest.shards) = (merged.dirs, merged.links, shards);
         manifest.check().map_err(CheckpointError::Task)?;
-        let content = manifest.content();
-        let same = self.known().content.as_ref().filter(|(_, known)| *known == content).map(|(name, _)| *name);
-        if same.is_none() {
-            self.create_manifest(&manifest).await?;
-        }
-        let mut saved = uploaded.saved(same.unwrap_or(name), began.elapsed(), content.clone());
-        saved.repeated = same.is_some();
-        let mut known = self.known();
-        known.replace(uploaded.stored);
-        if same.is_none() {
-            known.content = Some((name, content));
-        }
-        drop(known);
-        Ok(saved)
+        self.conclude(manifest, uploaded, began).await
     }
 
     async fn read_shard(&self, epoch: u64, rank: u32, number: u64) -> Result<Manifest> {

@@ -106,23 +106,14 @@ impl ApiState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::archive::Archive;
     use crate::durable::Durable;
-    use crate::engines::Engines;
-    use crate::home::Home;
-    use crate::keeper::Asked;
-    use crate::probe::Probes;
-    use crate::reader::{Reader, Standing};
     use axum::extract::ConnectInfo;
-    use std::sync::Arc;
-    use tokio::sync::{mpsc, watch};
     use windfall_core::brain::Config;
     use windfall_core::ledger::{Account, Beneficiary, Bought, Charge, Meter, PriceLine, Share};
     use windfall_core::{
         Body, Brain, Decision, DecisionId, Event, Installation, JobSpec, LeaseId, NanoUsd, OfferId, Reason, Record,
         Want, Workload, WorkloadId,
     };
-    use windfall_exec::{LocalLink, WorldClock};
     use windfall_store::{Commit, MemoryStore, Store};
 
     /// The row of a minute, charged to a job of somebody.
@@ -158,27 +149,7 @@ mod tests {
         };
         let ledger = (1..=5).map(stored).collect();
         store.commit(epoch, &Commit { ledger, ..Commit::default() }).await.expect("written");
-        let archive = Archive {
-            store: Arc::new(store),
-            home: Arc::new(Home::open(folder).expect("a state directory")),
-            engines: Engines::default(),
-            seal: Arc::new(crate::seal::Seal::of(folder).expect("a key")),
-        };
-        let clock = Arc::new(WorldClock::replayed(Time(400_000), 1));
-        let link = Arc::new(LocalLink::new(Arc::clone(&clock)));
-        let durable = Arc::new(Durable::new(with_a_lease(), 4));
-        let (_, standing) = watch::channel(Standing::default());
-        let reader = Reader { durable, standing, archive, clock, link, is_service: false };
-        let asked = Arc::new(Asked::new(std::time::Instant::now()));
-        ApiState {
-            asks: mpsc::channel(1).0,
-            reader: Arc::new(reader),
-            probes: Probes::default(),
-            asked,
-            nodes: None,
-            machines: None,
-            runs_as_submitters: false,
-        }
+        crate::api::tests::over(folder, store, Durable::new(with_a_lease(), 4), Time(400_000))
     }
 
     /// A job of somebody whose lease is up since the fifth minute.

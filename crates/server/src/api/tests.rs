@@ -41,17 +41,21 @@ async fn api(folder: &std::path::Path) -> ApiState {
     let epoch = store.lead().await.expect("led");
     let commit = Commit { jobs: (1..=250).map(row).collect(), ..Commit::default() };
     store.commit(epoch, &commit).await.expect("written");
+    over(folder, store, Durable::new(brain, 0), Time(2_000))
+}
+
+/// What handlers need, over a store and the state that is durable, at a time.
+pub(super) fn over(folder: &std::path::Path, store: MemoryStore, durable: Durable, now: Time) -> ApiState {
     let archive = Archive {
         store: Arc::new(store),
         home: Arc::new(Home::open(folder).expect("a state directory")),
         engines: Engines::default(),
         seal: Arc::new(crate::seal::Seal::of(folder).expect("a key")),
     };
-    let clock = Arc::new(WorldClock::replayed(Time(2_000), 1));
+    let clock = Arc::new(WorldClock::replayed(now, 1));
     let link = Arc::new(LocalLink::new(Arc::clone(&clock)));
     let (_, standing) = watch::channel(Standing::default());
-    let reader =
-        Reader { durable: Arc::new(Durable::new(brain, 0)), standing, archive, clock, link, is_service: false };
+    let reader = Reader { durable: Arc::new(durable), standing, archive, clock, link, is_service: false };
     let asked = Arc::new(Asked::new(std::time::Instant::now()));
     ApiState {
         asks: mpsc::channel(1).0,

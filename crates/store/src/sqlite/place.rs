@@ -66,7 +66,8 @@ fn identity(path: &Path) -> Option<Identity> {
     std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
-fn beside(path: &Path, ending: &str) -> PathBuf {
+/// The file beside another whose name goes on like this.
+pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(ending);
     PathBuf::from(name)
