@@ -210,7 +210,8 @@ pub async fn down(here: &Here, args: &DownArgs) -> Result<Code, Failure> {
         println!("the server has ended; machines of {} are not given back yet", counted(left as u64, "job"));
         println!("hint: {} did not answer: `windfall up` gives them back when it does", owing.join(", "));
     } else {
-        println!("the server has ended; {} stay, and what runs goes on", counted(left as u64, "job"));
+        let stay = if left == 1 { "stays" } else { "stay" };
+        println!("the server has ended; {} {stay}, and what runs goes on", counted(left as u64, "job"));
         let until = if hello.replays().is_some() { "; the replayed market stands still until then" } else { "" };
         println!("hint: `windfall up` goes on with them{until}");
     }
