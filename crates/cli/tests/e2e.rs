@@ -32,5 +32,6 @@ mod e2e {
     mod submitter;
     mod terminals;
     mod testbed;
+    mod upgrades;
     mod witness;
 }

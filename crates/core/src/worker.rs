@@ -154,7 +154,7 @@ pub struct StartOrder {
     pub complete: Option<String>,
     /// What to resume from.
     pub resume: Resume,
-    /// Real milliseconds for which the last upload is tried once the program has ended by itself.
+    /// Real milliseconds for which the last upload is tried once the program has ended, unless the machine goes before.
     #[serde(default)]
     pub last_upload_ms: u64,
     /// Paths under the checkpoint directory that were there before the job began.

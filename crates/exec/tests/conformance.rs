@@ -55,6 +55,7 @@ macro_rules! every_fact {
             saves::an_end_is_told_before_the_last_save_and_a_save_that_is_given_up_is_kept,
             saves::a_release_during_the_last_save_keeps_the_files,
             saves::a_last_save_succeeds_soon_after_the_store_is_back,
+            saves::what_a_stopped_program_saved_last_has_longer_than_its_grace,
             saves::a_store_that_is_away_is_waited_for_and_never_taken_for_an_empty_one,
             saves::a_stint_that_saves_nothing_has_no_checkpoint,
             saves::a_program_killed_in_the_middle_of_a_write_leaves_its_last_whole_save,

@@ -1,7 +1,7 @@
 //! A rank and the others of its gang: how they meet, what they resume from, and who moves what they save. Ranks may be on
 //! machines that share no disk: all of it goes through the job's store.
 
-use super::state::{Tell, WorkerRun, never_ran};
+use super::state::{WorkerRun, never_ran};
 use crate::checkpoint::{Begun, Checkpoints, Ended, Gang, Restored, Word};
 use futures::FutureExt;
 use std::collections::BTreeSet;
@@ -120,7 +120,7 @@ impl WorkerRun {
     async fn unless_stopped<T>(&mut self, what: impl Future<Output = T>) -> Result<T, WorkerEnd> {
         tokio::select! {
             done = what => Ok(done),
-            Some(Tell::Stop(_) | Tell::Quit) = self.told.recv() => Err(WorkerEnd::Stopped),
+            Some(_) = self.told.recv() => Err(WorkerEnd::Stopped),
         }
     }
 }

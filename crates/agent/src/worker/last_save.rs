@@ -1,7 +1,7 @@
 //! After the program's end: what it saved last is made durable, or given up and put where it is not deleted. Who moves the
 //! saves of other ranks first waits for those.
 
-use super::state::{Moving, Tell, WorkerRun};
+use super::state::{Asked, Moving, Tell, WorkerRun};
 use crate::checkpoint::Finished;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,9 +11,10 @@ use windfall_core::{Trouble, TroubleKind};
 const LOOK: Duration = Duration::from_millis(100);
 
 impl WorkerRun {
-    /// Makes the last save durable, and tells whether nothing of it is lost with the folder. `asked` is the time by which the machine is given back or gone.
-    pub(super) async fn last_save(&mut self, mut moving: Moving, saves: &Path, asked: Option<Instant>) -> bool {
-        let mut hurry = asked;
+    /// Makes the last save durable, and tells whether nothing of it is lost with the folder. A program that was told to stop
+    /// has its grace; what it saved has as long as after any other end, unless the machine goes before.
+    pub(super) async fn last_save(&mut self, mut moving: Moving, saves: &Path, asked: Option<Asked>) -> bool {
+        let mut hurry = asked.and_then(|asked| asked.gone_at);
         self.wait_for_others(&mut moving, &mut hurry).await;
         self.report_habits(&moving.mover).await;
         let usual = Instant::now() + Duration::from_millis(self.order.last_upload_ms);
@@ -95,7 +96,7 @@ impl WorkerRun {
 
 pub(super) fn ends(tell: Tell) -> Instant {
     match tell {
-        Tell::Stop(ends) => ends,
+        Tell::Stop(ends) | Tell::Notice(ends) => ends,
         Tell::Quit => Instant::now(),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::files::save_request;
 use super::gang::master_of;
-use super::state::{Moving, Tell, WorkerRun, never_ran};
+use super::state::{Asked, Moving, WorkerRun, never_ran};
 use crate::checkpoint::MoverEvent;
 use crate::guard::GROUP;
 use crate::limits;
@@ -43,8 +43,8 @@ pub(super) struct Program {
 /// How the program's first process ended.
 pub(super) struct ProgramEnd {
     pub end: WorkerEnd,
-    /// When it must be gone, if it was asked to stop.
-    pub asked: Option<Instant>,
+    /// Whether it was asked to stop, and by when.
+    pub asked: Option<Asked>,
     /// It died of a signal, or says that a process below it did.
     pub died: bool,
 }
@@ -154,17 +154,17 @@ impl WorkerRun {
     ) -> ProgramEnd {
         let group = Pid::from_raw(program.main);
         let mut output = Output::new(Path::new(&self.order.output));
-        let mut asked: Option<(Instant, Instant)> = None;
+        let mut asked: Option<Asked> = None;
         let (mut killed, mut ticks) = (false, 0_u32);
         let mut tick = tokio::time::interval(READ);
         loop {
-            let kill_at = asked.filter(|_| !killed).map(|(_, deadline)| deadline);
+            let kill_at = asked.filter(|_| !killed).map(|asked| asked.kill_at);
             tokio::select! {
                 status = program.child.wait() => {
                     let (code, signal) = status.map_or((None, Some(9)), |status| (status.code(), status.signal()));
                     let end = match (asked, code) {
-                        (Some((at, _)), _) => {
-                            let took = at.elapsed().as_millis() as u64;
+                        (Some(asked), _) => {
+                            let took = asked.at.elapsed().as_millis() as u64;
                             self.change(|worker| {
                                 worker.evidence.ignored_sigterm = killed;
                                 worker.evidence.stop_took_ms = (!killed).then_some(took);
@@ -176,20 +176,14 @@ impl WorkerRun {
                     };
                     output.trim();
                     let end = limits::explained(end, program.killed_before);
-                    let asked = asked.map(|(_, deadline)| deadline);
                     return ProgramEnd { end, asked, died: code.is_none_or(tells_of_a_signal) };
                 }
                 Some(tell) = self.told.recv() => {
-                    // The agent aborts a worker whose program runs; until then it is as if the time were over.
-                    let deadline = if let Tell::Stop(deadline) = tell { deadline } else { Instant::now() };
-                    match &mut asked {
-                        // A notice may shorten the grace of a stop, never lengthen it.
-                        Some((_, known)) => *known = (*known).min(deadline),
-                        None => {
-                            asked = Some((Instant::now(), deadline));
-                            signal(group, Signal::TERM);
-                        }
+                    if asked.is_none() {
+                        signal(group, Signal::TERM);
                     }
+                    let told = Asked::by(tell);
+                    asked = Some(asked.map_or(told, |asked| asked.and(told)));
                 }
                 () = sleep_until(kill_at), if kill_at.is_some() => {
                     killed = true;
@@ -217,12 +211,19 @@ impl WorkerRun {
     pub(super) async fn wait_for_the_rest(
         &self,
         program: &Program,
-        asked: Option<Instant>,
+        asked: Option<Asked>,
         moving: Option<&Moving>,
     ) -> bool {
         let began = Instant::now();
-        let reserve = asked.map_or(Duration::MAX, |ends| for_the_upload(ends.saturating_duration_since(began)));
-        let moment = began + FOLLOW.min(reserve);
+        let gone_at = asked.and_then(|asked| asked.gone_at);
+        let reserve = gone_at.map(|gone_at| for_the_upload(gone_at.saturating_duration_since(began)));
+        let moment = began + reserve.map_or(FOLLOW, |reserve| FOLLOW.min(reserve));
+        // Whoever heard the signal has until then.
+        let last = asked.map(|asked| {
+            let before_upload =
+                gone_at.zip(reserve).map(|(gone_at, reserve)| gone_at.checked_sub(reserve).unwrap_or(gone_at));
+            asked.kill_at.min(before_upload.unwrap_or(asked.kill_at))
+        });
         let mut died = false;
         loop {
             let left = program.processes.left();
@@ -234,7 +235,7 @@ impl WorkerRun {
             }
             let is_in_group = |pid: &i32| processes::stat(*pid).is_some_and(|stat| stat.group == program.main);
             let heard = asked.is_some() && left.running.iter().any(is_in_group);
-            let until = asked.filter(|_| heard).map_or(moment, |ends| ends.checked_sub(reserve).unwrap_or(ends));
+            let until = last.filter(|_| heard).unwrap_or(moment);
             if left.running.is_empty() || Instant::now() >= until {
                 let more = began.elapsed().as_millis() as u64;
                 self.change(|worker| {

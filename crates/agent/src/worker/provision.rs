@@ -3,7 +3,7 @@
 
 use super::files::write_whole;
 use super::last_save::ends;
-use super::state::{WorkerRun, cannot_run, never_ran};
+use super::state::{Asked, WorkerRun, cannot_run, never_ran};
 use crate::checkpoint::{CheckpointError, Ref, paths_in};
 use crate::folder::remove_tree;
 use crate::parcels::{self, LeftOut};
@@ -153,7 +153,7 @@ impl WorkerRun {
 
     /// Sends what the job brings back, and tells whether that, if there is anything, is in the store. Rank 0 does it for
     /// those that share its folder.
-    pub(super) async fn bring_back(&mut self, folder: &Path, asked: Option<Instant>) -> bool {
+    pub(super) async fn bring_back(&mut self, folder: &Path, asked: Option<Asked>) -> bool {
         let is_sent = self.try_to_bring_back(folder, asked).await;
         let _ = std::fs::remove_file(self.owes_outputs());
         is_sent
@@ -176,10 +176,10 @@ impl WorkerRun {
         }
     }
 
-    async fn try_to_bring_back(&mut self, folder: &Path, asked: Option<Instant>) -> bool {
+    async fn try_to_bring_back(&mut self, folder: &Path, asked: Option<Asked>) -> bool {
         let Some(outputs) = self.order.outputs.clone().filter(|_| self.order.rank == 0) else { return true };
         let usual = Instant::now() + Duration::from_millis(self.order.last_upload_ms);
-        let mut until = asked.unwrap_or(usual);
+        let mut until = asked.map_or(usual, Asked::until_sent);
         let mut wait = LOOK;
         let epoch = self.order.stint.epoch;
         let failed = loop {

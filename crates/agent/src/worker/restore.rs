@@ -3,7 +3,7 @@
 
 use super::files::write_whole;
 use super::provision::{KEPT_OUTPUTS, PENDING, Provided};
-use super::state::{Moving, Tell, WorkerRun, cannot_run, never_ran};
+use super::state::{Moving, WorkerRun, cannot_run, never_ran};
 use crate::checkpoint::{
     Begun, CheckpointError, Checkpoints, Choose, Mover, MoverOptions, Options, Ref, Role, store_identity,
 };
@@ -184,7 +184,7 @@ impl WorkerRun {
                     }
                     Err(error) => error,
                 },
-                Some(Tell::Stop(_) | Tell::Quit) = self.told.recv() => return Err(self.stopped()),
+                Some(_) = self.told.recv() => return Err(self.stopped()),
             };
             if !error.is_store_away() {
                 return Err(cannot_run(error));
@@ -192,7 +192,7 @@ impl WorkerRun {
             self.say_away(&error);
             tokio::select! {
                 () = tokio::time::sleep(wait) => wait = (wait * 2).min(WAIT.1),
-                Some(Tell::Stop(_) | Tell::Quit) = self.told.recv() => return Err(self.stopped()),
+                Some(_) = self.told.recv() => return Err(self.stopped()),
             }
         }
     }

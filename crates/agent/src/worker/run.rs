@@ -4,7 +4,7 @@
 use super::program::ProgramEnd;
 use super::provision::Provided;
 use super::restore::Folders;
-use super::state::{Moving, WorkerRun};
+use super::state::{Asked, Moving, WorkerRun};
 use crate::progress::{Reader, now_ms};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -14,8 +14,8 @@ use windfall_core::WorkerEnd;
 /// A program that has ended, with what it left.
 struct EndedProgram {
     end: WorkerEnd,
-    /// When its last save must be durable, if it was asked to stop.
-    asked: Option<Instant>,
+    /// Whether it was asked to stop, and by when.
+    asked: Option<Asked>,
     /// The program, or one of its processes near the end, died of a signal.
     died: bool,
     cwd: PathBuf,

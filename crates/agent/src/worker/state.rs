@@ -30,10 +30,45 @@ pub(super) struct WorkerRun {
 /// What a worker is told while it runs.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Tell {
-    /// Save and stop; killed at that time.
+    /// Save and stop; killed at that time. The machine stays.
     Stop(Instant),
+    /// Save and stop: the machine is gone at that time.
+    Notice(Instant),
     /// The agent ends now: a last save that is still on its way is given up.
     Quit,
+}
+
+/// A program that was told to save and stop.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub at: Instant,
+    /// It is killed then.
+    pub kill_at: Instant,
+    /// The machine is gone then, if that is announced.
+    pub gone_at: Option<Instant>,
+}
+
+impl Asked {
+    pub fn by(tell: Tell) -> Asked {
+        let at = Instant::now();
+        match tell {
+            Tell::Stop(kill_at) => Asked { at, kill_at, gone_at: None },
+            Tell::Notice(gone_at) => Asked { at, kill_at: gone_at, gone_at: Some(gone_at) },
+            // The agent aborts a worker whose program runs; until then it is as if the time were over.
+            Tell::Quit => Asked { at, kill_at: at, gone_at: Some(at) },
+        }
+    }
+
+    /// Told once more: a notice may shorten the grace of a stop, never lengthen it.
+    pub fn and(self, other: Asked) -> Asked {
+        let gone_at = self.gone_at.into_iter().chain(other.gone_at).min();
+        Asked { at: self.at, kill_at: self.kill_at.min(other.kill_at), gone_at }
+    }
+
+    /// How long what it wrote besides its saves may take to be sent, when that begins now.
+    pub fn until_sent(self) -> Instant {
+        self.gone_at.unwrap_or_else(|| Instant::now() + self.kill_at.saturating_duration_since(self.at))
+    }
 }
 
 /// The mover of a stint's checkpoints, and what it reports.

@@ -65,7 +65,7 @@ impl Supervisor {
                 AgentRequest::Notice { in_ms } => {
                     let ends = Instant::now() + Duration::from_millis(in_ms);
                     self.notice = Some(ends);
-                    self.workers.values().for_each(|worker| worker.tell(Tell::Stop(ends)));
+                    self.workers.values().for_each(|worker| worker.tell(Tell::Notice(ends)));
                 }
                 AgentRequest::Watch { .. } => {}
                 AgentRequest::Quit => self.leave_all().await,
@@ -100,7 +100,7 @@ impl Supervisor {
         let worker = RunningWorker { stint, tell, task: tokio::spawn(run.run()) };
         // The notice came before this worker was started.
         if let Some(ends) = self.notice {
-            worker.tell(Tell::Stop(ends));
+            worker.tell(Tell::Notice(ends));
         }
         self.workers.insert((stint.workload, stint.member), worker);
     }

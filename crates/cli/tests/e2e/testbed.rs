@@ -80,7 +80,12 @@ impl Testbed {
 
     /// A command of ours, ready to be changed.
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_windfall"));
+        self.command_of(Path::new(env!("CARGO_BIN_EXE_windfall")), args)
+    }
+
+    /// The same of another copy of the program.
+    pub fn command_of(&self, program: &Path, args: &[&str]) -> Command {
+        let mut command = Command::new(program);
         command.args(args).current_dir(&self.work).stdin(Stdio::null());
         command.env("WINDFALL_HOME", &self.home).env("NO_COLOR", "1").env("WINDFALL_IDLE", "300");
         command.env_remove("RUST_BACKTRACE").env_remove("WINDFALL_CONFIG");

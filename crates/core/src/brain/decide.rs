@@ -20,6 +20,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A stop that is not over this long after its grace is ended by giving the leases back.
 const STOP_OVERRUN: Span = Span::minutes(2);
 
+/// The same where the budget is used up: no more than was set aside for it (`over_budget`).
+const PAUSE_OVERRUN: Span = Span::seconds(45);
+
 /// How long the last save of a program that has ended is waited for: a little longer than agents try.
 const LAST_SAVE: Span = Span::minutes(11);
 /// How long leases are held while their store does not answer.
@@ -197,12 +200,15 @@ impl Round<'_> {
         }
     }
 
-    /// Asks a stint to stop; when it does not, its machines are given back under it.
+    /// Asks a stint to stop; when it does not, its machines are given back under it. What it saved last is waited for as after
+    /// any other end, unless a person wants an end of it.
     fn stop(&mut self, job: &Job, stint: &Stint, reason: &Reason) {
         match stint.stopping {
             None => self.say(Decision::Stop { stint: stint.id, grace: job.spec.run.grace }, reason.clone()),
+            Some(_) if stint.is_ended() && job.cancelled_by.is_none() && !job.paused => self.last_save(job, stint),
             Some(stopping) => {
-                let overdue = stopping.at + stopping.grace + STOP_OVERRUN;
+                let overrun = if job.paused { PAUSE_OVERRUN } else { STOP_OVERRUN };
+                let overdue = stopping.at + stopping.grace + overrun;
                 if self.now >= overdue {
                     self.release_under(job, stint, &Reason::new("stop-overrun", "the program did not stop in time"));
                 } else {

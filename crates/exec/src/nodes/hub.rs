@@ -5,8 +5,8 @@ use super::joined::wall_clock_ms;
 use super::labels::{MOST as MOST_LABELS, is_label_word};
 use super::output;
 use super::protocol::{
-    Beat, HealthReport, Heard, Hello, InStore, LeaseOrder, MOST_HELLO, NotWelcome, OnNode, PROTOCOL, Purpose, ToNode,
-    ToServer, Welcome,
+    Beat, HealthReport, Heard, Hello, InStore, LeaseOrder, MOST_HELLO, NotWelcome, OLDEST_PROTOCOL, OnNode, PROTOCOL,
+    Purpose, ToNode, ToServer, Welcome,
 };
 use super::registry::{NodeRecord, Registry, is_node_name};
 use crate::net::{Fingerprint, Identity, JoinToken, Message, Peer, acceptor, node_key, receive, send};
@@ -273,7 +273,7 @@ impl Hub {
     }
 
     fn welcome(&self, hello: &Hello, key: Fingerprint) -> Result<String, NotWelcome> {
-        if hello.protocol != PROTOCOL {
+        if !(OLDEST_PROTOCOL..=PROTOCOL).contains(&hello.protocol) {
             return Err(NotWelcome::Protocol { ours: PROTOCOL, theirs: hello.protocol });
         }
         let known = self.registry.by_key(key);

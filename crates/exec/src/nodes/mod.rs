@@ -13,6 +13,8 @@ mod output;
 mod protocol;
 mod registry;
 mod relay;
+#[cfg(test)]
+mod said_before;
 mod upkeep;
 
 pub use daemon::{NodeError, NodeSettings, serve_node};

@@ -9,8 +9,11 @@ use windfall_core::pool::Shape;
 use windfall_core::worker::{AgentRequest, AgentView};
 use windfall_core::{LeaseId, StintId, Symptom, WorkloadId};
 
-/// Changed when what is said changes in a way that the other side must know of.
+/// Raised when what is said changes in a way that the other side must know of. What is only added, with a usual value for whoever
+/// does not say it, changes nothing (`said_before.rs`).
 pub(crate) const PROTOCOL: u32 = 1;
+/// The oldest that a server still understands: its agents are upgraded after it, one by one.
+pub(crate) const OLDEST_PROTOCOL: u32 = 1;
 /// The longest first message: whoever sends it may be anybody.
 pub(crate) const MOST_HELLO: usize = 64 << 10;
 
@@ -150,6 +153,9 @@ impl NotWelcome {
             NotWelcome::OtherName { .. } => "leave --name out, or make a token for this name",
             NotWelcome::NameTaken { .. } => "choose another name, or `windfall nodes remove NAME` on the server first",
             NotWelcome::Twice => "a copied disk has copied the key: delete the agent's state directory on one of them",
+            NotWelcome::Protocol { ours, theirs } if theirs > ours => {
+                "this agent is newer than its server: upgrade the server first; what runs here goes on meanwhile"
+            }
             NotWelcome::Protocol { .. } => "install the server's version of windfall here",
             NotWelcome::Trouble { .. } => "see the server's log",
         }

@@ -50,6 +50,25 @@ pub fn a_last_save_succeeds_soon_after_the_store_is_back(stage: &mut impl Stage)
     assert_eq!((over.trouble, over.durable.map(|id| id.epoch)), (None, Some(1)));
 }
 
+pub fn what_a_stopped_program_saved_last_has_longer_than_its_grace(stage: &mut impl Stage) {
+    let id = stage.up(1);
+    let (store, away) = (stage.folder().join("store"), stage.folder().join("away"));
+    let save =
+        format!("mv '{}' '{}'; echo last > $WINDFALL_CHECKPOINT_DIR/model; exit 0", store.display(), away.display());
+    let line =
+        format!("trap \"{save}\" TERM; cd {}; touch ready; while true; do sleep 0.02; done", stage.folder().display());
+    stage.start(id, 1, &line);
+    wait_for_file(stage, "ready");
+    let grace = std::time::Duration::from_secs(2);
+    stage.wait_for(stage.link().stop(id, stint(1), 0, Span(grace.as_millis() as i64))).unwrap();
+    stage.until_worker("says why", id, |worker| worker.end.is_some() && worker.trouble.is_some());
+    std::thread::sleep(grace);
+    std::fs::rename(&away, &store).unwrap();
+    let over = stage.until_worker("is durable", id, |worker| worker.settled);
+    let told = (over.end, over.trouble, over.durable.map(|id| id.epoch));
+    assert_eq!(told, (Some(WorkerEnd::Stopped), None, Some(1)));
+}
+
 pub fn a_store_that_is_away_is_waited_for_and_never_taken_for_an_empty_one(stage: &mut impl Stage) {
     let id = stage.up(1);
     let (store, away) = (stage.folder().join("store"), stage.folder().join("away"));

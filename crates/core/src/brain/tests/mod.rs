@@ -4,6 +4,7 @@ mod books;
 mod edges;
 mod engines;
 mod groups;
+mod last_saves;
 mod leases;
 mod nodes;
 mod nothing_more;

@@ -1,0 +1,105 @@
+//! What a program saved last, and how long that is waited for.
+
+use super::*;
+use crate::record::{Trouble, TroubleKind};
+
+#[test]
+fn a_program_that_exited_with_0_has_succeeded_whatever_becomes_of_its_last_save() {
+    let mut world = world();
+    let (id, stint) = world.running(job(1, Some(4)));
+    world.pass(Span::minutes(50));
+    let end = WorkerEnd::Exited { code: 0 };
+    world.event(Event::WorkerEnded { stint, rank: 0, end: end.clone(), settled: false });
+    let trouble =
+        Trouble { kind: TroubleKind::StoreFull, text: "the store is full; its files lie in /data".to_owned() };
+    world.event(Event::Troubled { stint, trouble: Some(trouble.clone()) });
+    let decisions = world.decide();
+    assert!(matches!(decisions.as_slice(), [Decision::End { outcome: Outcome::Succeeded, .. }]), "{decisions:?}");
+    assert_eq!(world.view(id).trouble, Some(trouble));
+    world.pass(Span::minutes(10));
+    assert!(world.decide().is_empty(), "the lease is held while the last save is tried");
+    world.pass(Span::minutes(2));
+    let decisions = world.decide();
+    let told =
+        |decision: &Decision| matches!(decision, Decision::Notify { told, .. } if told.to_string().contains("/data"));
+    assert!(decisions.iter().any(told), "{decisions:?}");
+    assert!(matches!(decisions.last(), Some(Decision::Release { .. })), "{decisions:?}");
+    world.gone(LeaseEnd::Released);
+    assert!(world.brain.job(id).is_none());
+}
+
+#[test]
+fn a_last_save_that_was_given_up_is_said_with_the_bill() {
+    let mut world = world();
+    let (_, stint) = world.running(job(1, Some(4)));
+    let end = WorkerEnd::Exited { code: 0 };
+    world.event(Event::WorkerEnded { stint, rank: 0, end: end.clone(), settled: false });
+    let trouble = Trouble { kind: TroubleKind::StoreFull, text: "full; its files lie in /data".to_owned() };
+    world.event(Event::Troubled { stint, trouble: Some(trouble) });
+    world.decide();
+    world.event(Event::WorkerEnded { stint, rank: 0, end, settled: true });
+    world.decide();
+    world.gone(LeaseEnd::Released);
+    let last = world.brain.take_final_views().pop().expect("a last view");
+    assert!(last.told.is_some_and(|told| told.to_string().contains("/data")));
+}
+
+#[test]
+fn a_remark_about_old_checkpoints_is_no_word_about_the_last_save() {
+    let mut world = world();
+    let (_, stint) = world.running(job(1, Some(4)));
+    let trouble = Trouble { kind: TroubleKind::Remark, text: "old checkpoints stay".to_owned() };
+    world.event(Event::Troubled { stint, trouble: Some(trouble) });
+    world.ended(stint, WorkerEnd::Exited { code: 0 });
+    world.decide();
+    world.gone(LeaseEnd::Released);
+    assert_eq!(world.brain.take_final_views().pop().and_then(|view| view.told), None);
+}
+
+#[test]
+fn a_last_save_that_arrives_gives_the_lease_back_at_once() {
+    let mut world = world();
+    let (_, stint) = world.running(job(1, Some(4)));
+    world.pass(Span::minutes(50));
+    let end = WorkerEnd::Exited { code: 0 };
+    world.event(Event::WorkerEnded { stint, rank: 0, end: end.clone(), settled: false });
+    world.decide();
+    world.pass(Span::seconds(40));
+    world.event(Event::WorkerEnded { stint, rank: 0, end, settled: true });
+    assert!(matches!(world.decide().as_slice(), [Decision::Release { .. }]));
+}
+
+/// A gang of two that was told to stop, and whose programs have ended while the last save is on its way.
+fn stopped_gang(spec: JobSpec) -> (World, StintId) {
+    let mut world = world();
+    let (_, stint) = world.running(JobSpec { gang: 2, ..spec });
+    world.event(Event::WorkerEnded { stint, rank: 1, end: WorkerEnd::Exited { code: 1 }, settled: true });
+    assert!(matches!(world.decide().as_slice(), [Decision::Stop { .. }]));
+    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Stopped, settled: false });
+    assert!(world.decide().is_empty());
+    (world, stint)
+}
+
+#[test]
+fn what_a_stopped_program_saved_last_is_waited_for_as_after_any_other_end() {
+    let (mut world, stint) = stopped_gang(job(1, None));
+    world.pass(Span::minutes(10));
+    assert!(world.decide().is_empty(), "the machines are held while the last save is tried");
+    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Stopped, settled: true });
+    assert!(!world.decide().is_empty(), "it goes on");
+    let (mut world, _) = stopped_gang(job(1, None));
+    world.pass(Span::minutes(12));
+    assert!(world.decide().iter().any(|decision| matches!(decision, Decision::Release { .. })), "but not for ever");
+}
+
+#[test]
+fn where_a_person_or_the_budget_ends_a_job_its_last_save_has_little_time() {
+    let (mut world, stint) = stopped_gang(job(1, None));
+    world.event(Event::CancelRequested { workload: stint.workload, by: "ada".to_owned() });
+    world.pass(Span::minutes(3));
+    assert!(world.decide().iter().any(|decision| matches!(decision, Decision::Release { .. })));
+    let (mut world, stint) = stopped_gang(job(1, None));
+    world.record(Body::Decision(Decision::Pause { workload: stint.workload }, Reason::new("budget", "a test")));
+    world.pass(Span::seconds(80));
+    assert!(world.decide().iter().any(|decision| matches!(decision, Decision::Release { .. })));
+}
