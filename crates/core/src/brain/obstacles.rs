@@ -4,6 +4,8 @@ use super::sight::affordable;
 use super::{Brain, Job};
 use crate::market::Sight;
 use crate::offer::{Market, Offer};
+use crate::pool::Node;
+use crate::spec::Ask;
 
 impl Brain {
     /// What stands between a job that holds nothing and what it waits for: spot, where any is sold. None where that can be
@@ -16,7 +18,15 @@ impl Brain {
         }
         let offers = wanted().filter_map(|seen| self.offers.get(&seen.id));
         let offers: Vec<&Offer> = offers.filter(|offer| self.silent_since(&offer.engine).is_none()).collect();
-        let sold = offers.iter().copied().filter(|offer| offer.market != Market::Owned);
+        let least = job.spec.least();
+        let is_owned = |offer: &&Offer| offer.market == Market::Owned;
+        if !offers.is_empty() && offers.iter().all(is_owned) {
+            let most = self.most_at_once(job).filter(|most| *most < u64::from(least));
+            return most.map(|most| {
+                format!("it needs {least} workers at once, and all machines together have room for {most}")
+            });
+        }
+        let sold = offers.iter().copied().filter(|offer| !is_owned(offer));
         let shown: Vec<&Offer> = sold.filter(|offer| offer.capacity != Some(0)).collect();
         let within = |offer: &&Offer| affordable(job, offer);
         if let (Some(cheapest), Some(most)) = (shown.iter().map(|offer| offer.price_per_hour).min(), job.spec.max_price)
@@ -25,10 +35,25 @@ impl Brain {
             return Some(format!("the cheapest costs {cheapest} an hour, and its `max_price` is {most}"));
         }
         let most = shown.iter().filter(|offer| within(offer)).filter_map(|offer| offer.capacity).max()?;
-        let least = job.spec.least();
         match most < least {
             true => Some(format!("it needs {least} machines at once, and at most {most} can be had at one place")),
             false => Some("what there is has been taken by others".to_owned()),
         }
+    }
+
+    /// Workers of a job that all machines together have room for while nobody else has anything; none where no machine is
+    /// known.
+    fn most_at_once(&self, job: &Job) -> Option<u64> {
+        let on_node = |node: &Node| {
+            let of_ask = |ask: &Ask| match ask.accelerator == node.accelerator {
+                true => u64::from(node.capacity.accelerators / ask.count.max(1)),
+                false => 0,
+            };
+            match job.spec.resources.as_slice() {
+                [] => node.capacity.cpu_millis / 1_000,
+                asks => asks.iter().map(of_ask).max().unwrap_or(0),
+            }
+        };
+        (!self.nodes.is_empty()).then(|| self.nodes.values().map(on_node).sum())
     }
 }

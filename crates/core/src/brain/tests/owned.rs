@@ -66,3 +66,30 @@ fn who_finds_everything_in_use_waits_and_says_so_until_it_is_free() {
     part(&mut world, 2, Some(1));
     assert_eq!(asked_for(&world.decide()), [id(2)]);
 }
+
+#[test]
+fn a_gang_that_is_larger_than_all_machines_is_told_so() {
+    let mut world = lab();
+    let capacity = crate::pool::Shape { accelerators: 4, cpu_millis: 2_000, memory_bytes: 0 };
+    let node = crate::pool::Node {
+        id: crate::ids::NodeId("lab/node".into()),
+        pool: crate::ids::PoolId("lab".into()),
+        accelerator: "H200".to_owned(),
+        capacity,
+        foreign: Default::default(),
+        domains: Default::default(),
+        health: crate::pool::Health::Ready,
+        rate: NanoUsd(0),
+        symptoms: Vec::new(),
+    };
+    world.event(Event::NodeSeen { node: node.into() });
+    for (count, gang, room) in [(2, 3, Some(2)), (0, 3, Some(2)), (2, 2, None)] {
+        let id = world.submit(JobSpec { gang, ..asks(count) });
+        world.decide();
+        let waits = world.view(id).waits_for.unwrap_or_default();
+        let told = room
+            .map(|room| format!("(it needs {gang} workers at once, and all machines together have room for {room})"));
+        assert!(told.as_ref().is_none_or(|told| waits.contains(told)), "{waits}");
+        assert!(told.is_some() || !waits.contains("together"), "{waits}");
+    }
+}
