@@ -147,7 +147,6 @@ def restore(shard):
         saved = torch.load(RESUME / f"step-{step:08}" / f"shard-{RANK}.pt", map_location=shard.own.device)
         shard.own, shard.mean, shard.square = saved["own"], saved["mean"], saved["square"]
         shard.exchange()
-        print(f"rank {RANK}: resuming at step {step}/{STEPS}", flush=True)
     return step
 
 
@@ -178,6 +177,7 @@ def main():
     shard = Shard(model)
     print(f"rank {RANK} of {SIZE} on {what}: {SIZE * shard.each} weights", flush=True)
     step = restore(shard)
+    print(f"rank {RANK} from {step}", flush=True)
     due = time.monotonic()
     while step < STEPS:
         text, following = batch(step, device)
@@ -192,11 +192,11 @@ def main():
         if stopping or step % SAVE_EVERY == 0 or step == STEPS:
             save(step, shard)
         if stopping:
-            print(f"rank {RANK}: told to stop: saved at step {step}", flush=True)
+            print(f"rank {RANK} was told to stop, and saved {step}", flush=True)
             return
         due += SECONDS_A_STEP
         time.sleep(max(0.0, due - time.monotonic()))
-    print(f"rank {RANK}: done at step {step}, state {shard.digest()}", flush=True)
+    print(f"rank {RANK} ends at {step} with {shard.digest()}", flush=True)
 
 
 main()
