@@ -44,6 +44,7 @@ impl Account {
     pub fn assume(&self) -> Result<(), AgentError> {
         let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
         let groups: Vec<Gid> = self.groups.iter().map(|group| Gid::from_raw(*group)).collect();
+        crate::limits::spare_no_more_than_others();
         // The order counts: whoever is not root any more may change none of the others.
         set_thread_groups(&groups)
             .and_then(|()| set_thread_res_gid(gid, gid, gid))

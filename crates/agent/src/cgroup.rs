@@ -183,24 +183,36 @@ fn remove_patiently(group: &Path) {
 }
 
 fn kill_all(group: &Path) -> io::Result<()> {
-    // In version 1 nobody forks any more while the group is frozen, and who is killed dies when it thaws.
-    let freezer = group.join("freezer.state");
-    let freeze = |state: &str| drop(freezer.exists().then(|| std::fs::write(&freezer, state)));
+    // Nobody forks while the group stands still; in version 1 who is killed dies when it goes on.
+    let still = ["freezer.state", "cgroup.freeze"].map(|file| group.join(file)).into_iter().find(|file| file.exists());
+    let freeze = |words: [&str; 2]| {
+        let Some(file) = &still else { return };
+        let word = if file.ends_with("cgroup.freeze") { words[1] } else { words[0] };
+        let _ = std::fs::write(file, word);
+    };
+    let is_inside = |pid: i32| is_in(group, pid);
     for _ in 0..ROUNDS {
+        freeze(["FROZEN", "1"]);
         // All at once, where the kernel can.
         let _ = std::fs::write(group.join("cgroup.kill"), "1");
-        freeze("FROZEN");
         let left = members(group);
         // Stopped first, so that no process sees another one die and acts on it.
-        processes::signal_all(&left, Signal::STOP);
-        processes::signal_all(&left, Signal::KILL);
-        freeze("THAWED");
+        processes::signal_each(&left, Signal::STOP, is_inside);
+        processes::signal_each(&left, Signal::KILL, is_inside);
+        freeze(["THAWED", "0"]);
         if left.is_empty() {
             return Ok(());
         }
         std::thread::sleep(PAUSE);
     }
     Err(io::Error::other(format!("processes do not end: {:?}", members(group))))
+}
+
+/// Whether a process is in a group of that name, or below one.
+fn is_in(group: &Path, pid: i32) -> bool {
+    let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let Some(name) = group.file_name().and_then(|name| name.to_str()) else { return false };
+    groups.lines().any(|line| line.split('/').any(|part| part == name))
 }
 
 /// The processes in a group and in those below it.

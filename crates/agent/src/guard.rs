@@ -31,9 +31,7 @@ pub fn launch(dir: &Path, account: Option<&Account>, limits: Limits) -> Result<(
         let _ = cgroup::join(&lease);
         has_memory = limits.apply(&lease).memory;
     }
-    if has_memory {
-        limits::spare_keepers();
-    }
+    limits::spare_no_more_than_others();
     if let Some(account) = account {
         account.assume()?;
     }
@@ -123,7 +121,7 @@ pub fn exec_worker(command: &[String]) -> AgentError {
     if let Some(group) = std::env::var_os(GROUP) {
         cgroup::enter(Path::new(&group));
     }
-    limits::spare_nothing();
+    limits::go_first();
     let error = Command::new(program).args(arguments).env_remove(UMASK).env_remove(GROUP).exec();
     AgentError::new(format!("{program} cannot be run"))(error)
 }

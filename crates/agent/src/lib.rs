@@ -27,13 +27,13 @@ pub use cgroup::can_be_made as control_groups_can_be_made;
 pub use checkpoint::{Access, serve_relay};
 pub use folder::{copy_fresh, foreign_paths};
 pub use guard::{UMASK, exec_worker, guard, launch};
-pub use limits::Limits;
+pub use limits::{Limits, stay_when_memory_is_short};
 pub use parcels::{
     IGNORE, NotSent, Packed, digest_of, discard_folders, fetch_outputs, folder_key, has_parcel, outputs_key,
     send_folder,
 };
 pub use serve::serve;
-pub use sweep::sweep;
+pub use sweep::{Whose, sweep};
 pub use worker::OF_DEVICES;
 
 /// Why a part of the agent could not do its work; it ends with this.

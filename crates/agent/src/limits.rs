@@ -157,17 +157,36 @@ pub(crate) fn explained(end: WorkerEnd, before: Option<u64>) -> WorkerEnd {
     }
 }
 
-/// Who keeps a program stays when memory is short: the program is what is to be killed. Needs root.
-pub(crate) fn spare_keepers() {
-    let _ = std::fs::write(OOM_SCORE, "-500");
-}
-
-/// The program itself is spared nothing.
-pub(crate) fn spare_nothing() {
-    let score = std::fs::read_to_string(OOM_SCORE).ok().and_then(|text| text.trim().parse::<i32>().ok());
-    if score.is_some_and(|score| score < 0) {
+/// Whoever stands on a lease is as likely to be killed as anybody when memory is short, whatever this process inherited from a
+/// server or an agent of root's. Said by root, it is also the least that its programs can say of themselves.
+pub(crate) fn spare_no_more_than_others() {
+    if score().is_some_and(|score| score < 0) {
         let _ = std::fs::write(OOM_SCORE, "0");
     }
+}
+
+/// The program is killed before those who keep it: that needs no rights.
+pub(crate) fn go_first() {
+    if let Some(score) = score() {
+        let _ = std::fs::write(OOM_SCORE, first(score).to_string());
+    }
+}
+
+/// A tenth of the machine's memory more than it has: guard and agent have a thousandth, and whoever uses far more than
+/// their programs is still found.
+fn first(score: i32) -> i32 {
+    score.max(0).saturating_add(100).min(1_000)
+}
+
+/// Lets this process stay when memory is short, where root runs it: leases go on without it, but nobody looks after them.
+pub fn stay_when_memory_is_short() {
+    if score().is_some_and(|score| score > -500) {
+        let _ = std::fs::write(OOM_SCORE, "-500");
+    }
+}
+
+fn score() -> Option<i32> {
+    std::fs::read_to_string(OOM_SCORE).ok()?.trim().parse().ok()
 }
 
 const OOM_SCORE: &str = "/proc/self/oom_score_adj";
@@ -211,6 +230,12 @@ mod tests {
         // The first process of a machine is none of ours.
         std::fs::write(&procs, format!("{}\n1\n", std::process::id())).expect("written");
         assert!(!move_ours(dir.path()) && !dir.path().join(cgroup::BESIDE).exists());
+    }
+
+    #[test]
+    fn a_program_goes_before_those_who_keep_it_whatever_they_have() {
+        assert_eq!([-1_000, -500, 0, 300, 950, 1_000].map(first), [100, 100, 100, 400, 1_000, 1_000]);
+        assert!((-1_000..1_000).all(|score| first(score) > score));
     }
 
     #[test]

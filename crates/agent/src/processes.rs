@@ -1,7 +1,10 @@
 //! Which processes there are, which are below which, and how they are signalled, reaped and ended. Whose they are is in
 //! `worker_processes.rs`.
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait, waitpid};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, pidfd_send_signal, wait, waitpid,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -106,6 +109,22 @@ pub(crate) fn signal_all(pids: &BTreeSet<i32>, signal: Signal) {
     }
 }
 
+/// Signals those of these processes of which `is_still` holds. Between a look at the process list and a signal a process may
+/// end, and its number be given to somebody else: so it is held first, then looked at again, then signalled.
+pub(crate) fn signal_each(pids: &BTreeSet<i32>, signal: Signal, is_still: impl Fn(i32) -> bool) {
+    for (number, pid) in pids.iter().filter_map(|pid| Some((*pid, Pid::from_raw(*pid)?))) {
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(held) if is_still(number) => _ = pidfd_send_signal(held, signal),
+            // A kernel that cannot hold one, or no descriptor is left.
+            Err(Errno::NOSYS | Errno::PERM | Errno::MFILE | Errno::NFILE) if is_still(number) => {
+                let _ = kill_process(pid, signal);
+            }
+            // Gone already is as good as killed.
+            _ => {}
+        }
+    }
+}
+
 pub(crate) fn all() -> Vec<i32> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
@@ -168,6 +187,18 @@ mod tests {
         let said = below(&table, 1, |pid, of_parent| own(pid).or(of_parent));
         let expected = [(2, Some("first")), (4, Some("first")), (5, Some("second")), (6, None)];
         assert_eq!(said, BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn a_process_that_is_not_the_one_any_more_is_not_signalled() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("sleep");
+        let pids = BTreeSet::from([child.id() as i32]);
+        signal_each(&pids, Signal::KILL, |_| false);
+        let ended = child.try_wait().expect("asked");
+        signal_each(&pids, Signal::KILL, |pid| pids.contains(&pid));
+        let status = child.wait().expect("reaped");
+        assert_eq!(ended, None, "its number is another's by now");
+        assert!(!status.success(), "killed");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 mod e2e {
     mod adoption;
+    mod attack;
     mod changes;
     mod clocks;
     mod costs;

@@ -44,12 +44,52 @@ pub struct Accounts {
     pub machine: String,
 }
 
+/// As whom a machine runs programs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProgramsRunAs {
+    /// Whoever submitted them; those whom the machine does not know as another account, where there is one.
+    Submitter { otherwise: Option<String> },
+    /// All of them as whoever serves there.
+    Account { name: String },
+}
+
+impl ProgramsRunAs {
+    /// The same, where its names can be names: they come from another machine.
+    pub(crate) fn checked(&self) -> Option<ProgramsRunAs> {
+        let is_good = match self {
+            ProgramsRunAs::Submitter { otherwise } => otherwise.as_deref().is_none_or(is_plain),
+            ProgramsRunAs::Account { name } => is_plain(name),
+        };
+        is_good.then(|| self.clone())
+    }
+}
+
+impl std::fmt::Display for ProgramsRunAs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ProgramsRunAs::Submitter { otherwise: None } => write!(f, "submitter"),
+            ProgramsRunAs::Submitter { otherwise: Some(name) } => write!(f, "submitter or {name}"),
+            ProgramsRunAs::Account { name } => write!(f, "{name}"),
+        }
+    }
+}
+
 /// As whom a lease runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RunsAs {
     pub account: Account,
     /// Why nothing of its owner's may run here, if so: the account is nobody's then.
     pub refused: Option<String>,
+    /// Nothing but leases runs as it, so that whatever does ends with the last of them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_alone: bool,
+}
+
+impl RunsAs {
+    fn of(account: Account) -> RunsAs {
+        RunsAs { account, refused: None, is_alone: false }
+    }
 }
 
 impl Accounts {
@@ -58,19 +98,27 @@ impl Accounts {
         rustix::process::geteuid().is_root().then_some(self)
     }
 
+    /// As whom programs of others run here.
+    pub(crate) fn programs(accounts: Option<&Accounts>) -> ProgramsRunAs {
+        match accounts {
+            Some(accounts) => ProgramsRunAs::Submitter { otherwise: accounts.run_as.clone() },
+            None => ProgramsRunAs::Account { name: name_of(rustix::process::geteuid().as_raw()) },
+        }
+    }
+
     /// As whom a lease of somebody's runs; none for root itself.
     pub(crate) fn of(&self, owner: &str) -> Option<RunsAs> {
-        let refused = |why: String| Some(RunsAs { account: Account::nobody(), refused: Some(why) });
+        let refused = |why: String| Some(RunsAs { refused: Some(why), ..RunsAs::of(Account::nobody()) });
         let own = look_up(owner).filter(|account| account.uid != 0 || self.allow_root);
         let Some(name) = self.run_as.as_ref().filter(|_| own.is_none()) else {
             return match own {
                 Some(account) if account.uid == 0 => None,
-                Some(account) => Some(RunsAs { account, refused: None }),
+                Some(account) => Some(RunsAs::of(account)),
                 None => refused(self.why_not(owner)),
             };
         };
         match look_up(name).filter(|account| account.uid != 0) {
-            Some(account) => Some(RunsAs { account, refused: None }),
+            Some(account) => Some(RunsAs { is_alone: may_be_alone(account.uid), ..RunsAs::of(account) }),
             None => refused(format!("{}: the account of --run-as is not known here, or is root: {name}", self.machine)),
         }
     }
@@ -85,10 +133,43 @@ impl Accounts {
     }
 }
 
+/// Whether leases may be all that runs as an account of `--run-as`: one that a system brings along is for others too.
+fn may_be_alone(uid: u32) -> bool {
+    uid >= 100 && uid != NOBODY
+}
+
+/// Whether anything runs as a user.
+pub(crate) fn is_in_use(uid: u32) -> bool {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut statuses = entries
+        .filter(|entry| entry.file_name().to_string_lossy().bytes().all(|byte| byte.is_ascii_digit()))
+        .filter_map(|entry| std::fs::read_to_string(entry.path().join("status")).ok());
+    statuses.any(|status| {
+        let uids = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
+        uids.split_whitespace().any(|found| found.parse() == Ok(uid))
+    })
+}
+
 /// Whether a name can be one of an account: it is handed to programs, and comes from another machine.
 pub fn is_plain(name: &str) -> bool {
     let allowed = |letter: char| letter.is_ascii_alphanumeric() || "_.-@$".contains(letter);
     (1..=64).contains(&name.len()) && !name.starts_with('-') && name.chars().all(allowed)
+}
+
+/// The name of an account, or its number where it has none.
+pub fn name_of(uid: u32) -> String {
+    let number = uid.to_string();
+    let of_line = |line: &str| {
+        let mut fields = line.split(':');
+        let name = fields.next()?.to_owned();
+        (fields.nth(1) == Some(number.as_str()) && !name.is_empty()).then_some(name)
+    };
+    let accounts = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let elsewhere = || {
+        let said = Command::new("getent").args(["passwd", &number]).output().ok()?;
+        String::from_utf8_lossy(&said.stdout).lines().find_map(of_line)
+    };
+    accounts.lines().find_map(of_line).or_else(elsewhere).unwrap_or_else(|| format!("uid-{number}"))
 }
 
 /// The account of that name, from this machine's own list or from its directory service.
@@ -155,6 +236,24 @@ mod tests {
         );
         let groups = "video:x:44:ada,bob\nsudo:x:27:bob\nrender:x:109:ada\nadam:x:9:adam\n";
         assert_eq!(groups_in(groups, "ada"), [44, 109]);
+    }
+
+    #[test]
+    fn a_machine_says_as_whom_programs_run_in_words_that_are_names() {
+        let of = |run_as: Option<&str>| Accounts { run_as: run_as.map(str::to_owned), ..Accounts::default() };
+        let says = |accounts: Option<&Accounts>| Accounts::programs(accounts).to_string();
+        assert_eq!(says(Some(&of(None))), "submitter");
+        assert_eq!(says(Some(&of(Some("spare")))), "submitter or spare");
+        assert_eq!(says(None), name_of(rustix::process::geteuid().as_raw()));
+        assert!(ProgramsRunAs::Account { name: "\x1b[31m".to_owned() }.checked().is_none());
+        assert!(Accounts::programs(Some(&of(Some("spare")))).checked().is_some());
+    }
+
+    #[test]
+    fn an_account_is_of_leases_alone_where_nothing_else_has_it() {
+        assert!(!may_be_alone(NOBODY) && !may_be_alone(1) && !may_be_alone(0) && may_be_alone(4_242));
+        assert!(is_in_use(rustix::process::geteuid().as_raw()), "this test");
+        assert!(!is_in_use(1_987_654_321));
     }
 
     #[test]

@@ -12,10 +12,13 @@ mod net;
 mod nodes;
 mod owned;
 mod remote;
+mod removal;
 mod simulated;
 mod tenants;
 
-pub use accounts::{Account, Accounts, is_plain as is_account_name, look_up};
+pub use accounts::{
+    Account, Accounts, ProgramsRunAs, is_plain as is_account_name, look_up, name_of as name_of_account,
+};
 pub use agents::is_on_node;
 pub use clock::{ClockFile, WorldClock};
 pub use engine::{
@@ -29,7 +32,8 @@ pub use nodes::{
     NodeError, NodeRecord, NodeSettings, NodeStanding, NodeStream, NotALabel, NotLabelled, NotWelcome, StorePart,
     TOKEN_LIVES, is_node_name, listen_relay, serve_node,
 };
-pub use owned::open as open_owned;
+pub use owned::{Replaceable, open as open_owned, stays_in_place};
 pub use remote::{EngineServer, RemoteEngine};
+pub use removal::remove_tree;
 pub use simulated::{Replay, Simulated, SimulatedError};
 pub use tenants::{folder_of_submitter, relay_socket};

@@ -8,8 +8,8 @@ use rustix::process::{Gid, Uid};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
 /// More than any agent writes down.
 const MOST: u64 = 8 << 20;
@@ -40,6 +40,34 @@ pub(crate) fn make(folder: &Path, uid: u32, gid: u32) -> io::Result<()> {
 pub(crate) fn make_passage(folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
     std::fs::set_permissions(folder, PermissionsExt::from_mode(0o711))
+}
+
+/// A folder above one of root's that somebody else could put another in the place of what is below it.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("somebody else than root may change what is in {}, which is above it", above.display())]
+pub struct Replaceable {
+    pub above: PathBuf,
+}
+
+/// Fails where somebody else than root could put another folder in the place of one of root's: they own one above it, or may
+/// write to one. In one where all may write and nobody removes what is another's (`/tmp`), what is root's stays. Whoever is
+/// not root trusts whoever set up their home.
+pub fn stays_in_place(folder: &Path) -> Result<(), Replaceable> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let may_replace = |above: &&Path| {
+        std::fs::metadata(above).is_ok_and(|meta| {
+            let by_group = meta.mode() & 0o020 != 0 && meta.gid() != 0;
+            let is_open = (by_group || meta.mode() & 0o002 != 0) && meta.mode() & 0o1000 == 0;
+            meta.uid() != 0 || is_open
+        })
+    };
+    // As it is called, and where it is.
+    let here = std::env::current_dir().unwrap_or_default().join(folder);
+    let there = std::fs::canonicalize(&here).unwrap_or_else(|_| here.clone());
+    let mut above = here.ancestors().skip(1).chain(there.ancestors().skip(1));
+    above.find(may_replace).map_or(Ok(()), |above| Err(Replaceable { above: above.to_owned() }))
 }
 
 fn directory(folder: &Path) -> io::Result<OwnedFd> {
@@ -91,6 +119,37 @@ mod tests {
             assert!(open(&folder, name).is_err(), "{name}");
         }
         assert!(open(&dir.path().join("way"), "plain").is_err(), "a way there that is a link");
+    }
+
+    #[test]
+    fn a_folder_of_root_s_is_not_below_one_that_others_may_change() {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: a folder of root's is not below one that others may change (needs root)");
+            return;
+        }
+        let dir = tempfile::tempdir().expect("a folder");
+        let (above, state) = (dir.path().join("above"), dir.path().join("above/between/state"));
+        std::fs::create_dir_all(&state).expect("made");
+        let mode = |mode| std::fs::set_permissions(&above, PermissionsExt::from_mode(mode)).expect("set");
+        let own = |uid, gid| std::os::unix::fs::chown(&above, Some(uid), Some(gid)).expect("given away");
+        let refused = |folder: &Path| stays_in_place(folder).err().map(|found| found.above);
+        let link = dir.path().join("link");
+        symlink(&state, &link).expect("linked");
+        for (uid, gid, bits, may) in [
+            (0, 0, 0o755, true),
+            (0, 0, 0o775, true),
+            (0, 0, 0o1777, true),
+            (0, 4_242, 0o775, false),
+            (0, 0, 0o777, false),
+            (4_242, 0, 0o755, false),
+            (4_242, 0, 0o1777, false),
+        ] {
+            own(uid, gid);
+            mode(bits);
+            let expected = (!may).then(|| above.clone());
+            assert_eq!(refused(&state), expected, "{uid} {gid} {bits:o}");
+            assert_eq!(refused(&link), expected, "by a link: {uid} {gid} {bits:o}");
+        }
     }
 
     #[test]

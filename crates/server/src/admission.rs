@@ -9,6 +9,7 @@ use crate::notes::{JobNotes, LastingNotes};
 use crate::reader::Reader;
 use crate::refusals::refusal;
 use crate::save_paths::SavePaths;
+use crate::submitters::FoundFiles;
 use crate::{bill, problem, submitters};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -58,22 +59,22 @@ impl Reader {
     /// Prepares a submission, or refuses it. Nothing is written.
     pub async fn prepare(&self, submission: Submission) -> Result<Prepared, Problem> {
         let spec = &submission.spec;
-        let foreign = match spec.continues.as_ref().filter(|_| submission.own_files) {
+        let found = match spec.continues.as_ref().filter(|_| submission.own_files) {
             // Of what the job before it left only that is foreign which was foreign to that one.
-            Some(from) => self.archive.lasting_notes(from.job, &from.key).await?.foreign,
-            None if spec.checkpoint.path.is_none() => Vec::new(),
-            None if submitters::is_guest(&spec.owner) => {
-                let looked =
-                    submitters::files_of(&spec.owner, spec.checkpoint.path.as_deref().unwrap_or_default()).await;
-                looked.map_err(|error| problem(500, "not-prepared", &error.to_string()))?
+            Some(from) => {
+                let paths = self.archive.lasting_notes(from.job, &from.key).await?.foreign;
+                FoundFiles { paths, first_file: None }
             }
-            None => {
-                let spec = spec.clone();
-                let looked = tokio::task::spawn_blocking(move || JobNotes::foreign(&spec)).await;
-                looked.map_err(|error| problem(500, "not-prepared", &error.to_string()))?
-            }
+            None => match spec.checkpoint.path.clone() {
+                None => FoundFiles::default(),
+                Some(path) if submitters::is_guest(&spec.owner) => submitters::files_of(&spec.owner, &path).await?,
+                Some(path) => {
+                    let looked = tokio::task::spawn_blocking(move || FoundFiles::of(Path::new(&path))).await;
+                    looked.map_err(|error| problem(500, "not-prepared", &error.to_string()))?
+                }
+            },
         };
-        if let Some(refused) = not_offered(spec).or_else(|| self.doubts(&submission, &foreign)) {
+        if let Some(refused) = not_offered(spec).or_else(|| self.doubts(&submission, &found)) {
             return Err(refused);
         }
         // What a recording shows is at hand; what brains know may be of before it began anew.
@@ -89,7 +90,7 @@ impl Reader {
         let terms = bill::Terms { deadline_in: submission.deadline_in, on_demand };
         let forecast = bill::forecast(spec, terms, &offers, &recordings);
         let outputs = (!spec.run.luggage().outputs.is_empty()).then(|| self.outputs_of(&submission));
-        let notes = JobNotes { env: submission.env, rest: LastingNotes { foreign, forecast, outputs } };
+        let notes = JobNotes { env: submission.env, rest: LastingNotes { foreign: found.paths, forecast, outputs } };
         let notes = notes.to_store(&self.archive.seal, &submission.key);
         let Submission { key, spec, deadline_in, .. } = submission;
         Ok(Prepared { key, spec, deadline_in, remarks, notes })
@@ -110,7 +111,7 @@ impl Reader {
     }
 
     /// Why a submission cannot be taken as things stand, if so.
-    fn doubts(&self, submission: &Submission, foreign: &[String]) -> Option<Problem> {
+    fn doubts(&self, submission: &Submission, found: &FoundFiles) -> Option<Problem> {
         let spec = &submission.spec;
         if let Err(why) = spec.check() {
             return Some(problem(422, "unacceptable-job", &why.to_string()));
@@ -123,7 +124,7 @@ impl Reader {
             refused.or_else(|| (!submission.wait).then(|| self.hopeless(brain, spec, submission.deadline_in)).flatten())
         };
         let asked = submission.with_files || submission.own_files;
-        let strange = || spec.checkpoint.path.as_ref().filter(|_| !asked).and_then(|path| strangers(path, foreign));
+        let strange = || spec.checkpoint.path.as_ref().filter(|_| !asked).and_then(|path| strangers(path, found));
         own().or_else(|| self.durable.read_paths(of_others)).or_else(strange)
     }
 
@@ -179,11 +180,9 @@ impl Reader {
 }
 
 /// A program may take files that another one left for its own progress: whose they are, the user knows.
-fn strangers(path: &str, foreign: &[String]) -> Option<Problem> {
-    // A folder with nothing in it is nobody's progress.
-    let mut files = foreign.iter().filter(|name| !Path::new(path).join(name).is_dir());
-    let first = files.next()?;
-    let more = match files.count() {
+fn strangers(path: &str, found: &FoundFiles) -> Option<Problem> {
+    let (first, others) = found.first_file.as_ref()?;
+    let more = match others {
         0 => String::new(),
         count => format!(" and {count} more"),
     };

@@ -2,10 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use windfall_core::health::Remedy;
 use windfall_core::view::JobView;
 use windfall_core::{JobSpec, LedgerRow, NanoUsd, Reason, Span, Symptom, Time};
-use windfall_exec::{Accelerator, DiskReading, Interrupt, LabelChange};
+use windfall_exec::{Accelerator, DiskReading, Interrupt, LabelChange, ProgramsRunAs};
 
 /// Who answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +32,9 @@ pub struct Hello {
     /// It was started in the foreground, as services are: whoever keeps it also replaces it.
     #[serde(default)]
     pub is_service: bool,
+    /// Where it takes nodes in, if it does.
+    #[serde(default)]
+    pub listens: Option<SocketAddr>,
 }
 
 impl Hello {
@@ -87,6 +91,9 @@ pub struct NodeView {
     /// What is known to be wrong with it.
     #[serde(default)]
     pub symptoms: Vec<SymptomView>,
+    /// As whom programs run on it, where it says so.
+    #[serde(default)]
+    pub programs: Option<ProgramsRunAs>,
 }
 
 /// Something that is wrong with a node, with its words.

@@ -15,13 +15,17 @@ pub fn make(folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder)
 }
 
+/// Files that are removed of one job at one look.
+const MOST_REMOVED: u64 = 10_000_000;
+
 /// Removes the folders of jobs, by their keys, in which nothing was written for so long. Those of live jobs stay.
 pub fn drop_old(folders: &Path, live: &BTreeSet<String>, unused: Duration) {
     let Ok(entries) = std::fs::read_dir(folders) else { return };
     for entry in entries.flatten() {
         let is_live = entry.file_name().to_str().is_none_or(|key| live.contains(key));
         if !is_live && is_unused(&entry.path(), unused) {
-            let _ = std::fs::remove_dir_all(entry.path());
+            // What programs left in there may be of any size; what is left of it goes when it is old again.
+            let _ = windfall_exec::remove_tree(&entry.path(), MOST_REMOVED);
         }
     }
 }

@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use windfall_core::{NanoUsd, Span};
-use windfall_exec::ClockFile;
+use windfall_exec::{ClockFile, Replaceable, stays_in_place};
 pub use windfall_exec::{Replay, Stated};
 
 /// The market that a new server replays.
@@ -32,6 +32,13 @@ pub enum HomeError {
     /// Everybody may write into it.
     #[error("everybody may write into the state directory: {}", path.display())]
     Writable { path: PathBuf },
+    /// Somebody else could put another directory in its place.
+    #[error("the state directory of root's could be replaced: {}", path.display())]
+    Replaceable {
+        path: PathBuf,
+        #[source]
+        source: Replaceable,
+    },
     /// Another server holds it.
     #[error("another server runs on {}", path.display())]
     Busy { path: PathBuf },
@@ -47,6 +54,19 @@ pub enum HomeError {
     /// It holds another world than the one asked for.
     #[error("{} holds another world already", path.display())]
     OtherWorld { path: PathBuf },
+}
+
+impl HomeError {
+    /// What a person can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            HomeError::OtherWorld { .. } => "use another state directory for another world: --home DIR",
+            HomeError::Replaceable { .. } => {
+                "choose a directory with --home of which root owns all above it, and to which nobody else may write"
+            }
+            _ => "choose another directory with --home or WINDFALL_HOME",
+        }
+    }
 }
 
 /// What the brain is connected to. One world, one clock, one brain, one state.
@@ -204,6 +224,7 @@ impl Home {
         if meta.mode() & 0o002 != 0 {
             return Err(HomeError::Writable { path: path.to_owned() });
         }
+        stays_in_place(path).map_err(|source| HomeError::Replaceable { path: path.to_owned(), source })?;
         let path = std::fs::canonicalize(path).map_err(unusable)?;
         Ok(Home { path })
     }

@@ -42,7 +42,7 @@ pub use engine_process::EngineProcess;
 pub use principal::name_of;
 pub use serve::{ServeError, Settings, check_world, live_jobs, serve};
 pub use snapshots::{SnapshotEnd, SnapshotTask};
-pub use submitters::{Look, Seen, look};
+pub use submitters::{FoundFiles, Look, Seen, look};
 
 use api_types::Problem;
 

@@ -13,6 +13,8 @@ use windfall_exec::{folder_of_submitter, open_owned};
 const CHUNK: usize = 64 << 10;
 const LAST_BYTES: u64 = 16 << 10;
 const LAST_LINES: usize = 12;
+/// More than the outputs of any job.
+const MOST_NAMES: usize = 50_000;
 const LOOK: Duration = Duration::from_millis(200);
 
 struct OutputReader {
@@ -73,6 +75,11 @@ fn places(folder: &Path) -> [PathBuf; 2] {
     [folder.to_owned(), folder_of_submitter(folder)]
 }
 
+/// What is in one of them, as far as it is looked at: a program may put any number of files into its own.
+fn entries(place: PathBuf) -> impl Iterator<Item = io::Result<std::fs::DirEntry>> {
+    std::fs::read_dir(place).into_iter().flatten().take(MOST_NAMES)
+}
+
 /// Opens an output wherever it is. What a program puts in its place is not followed.
 fn open(file: &Path) -> io::Result<File> {
     let (folder, name) = file.parent().zip(file.file_name()).ok_or(io::ErrorKind::InvalidInput)?;
@@ -91,7 +98,7 @@ fn stretch(file: &File, offset: u64) -> Option<(u64, u64)> {
 
 /// The last lines of the last stint, of the worker that printed last.
 pub fn last_words(folder: &Path) -> Vec<String> {
-    let entries = places(folder).into_iter().filter_map(|place| std::fs::read_dir(place).ok()).flatten();
+    let entries = places(folder).into_iter().flat_map(entries);
     let files = entries.filter_map(|entry| {
         let entry = entry.ok()?;
         let name = entry.file_name().into_string().ok()?;
@@ -145,7 +152,7 @@ fn skip_escape(letters: &mut std::iter::Peekable<std::str::Chars<'_>>) {
 
 fn epochs(folder: &Path, rank: u32) -> Vec<u64> {
     let suffix = format!("-{rank}.log");
-    let entries = places(folder).into_iter().filter_map(|place| std::fs::read_dir(place).ok()).flatten();
+    let entries = places(folder).into_iter().flat_map(entries);
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let mut found: Vec<u64> =
         names.filter_map(|name| name.strip_prefix("stint-")?.strip_suffix(&suffix)?.parse().ok()).collect();
@@ -158,6 +165,15 @@ fn epochs(folder: &Path, rank: u32) -> Vec<u64> {
 mod tests {
     use super::*;
     use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn outputs_are_looked_for_among_so_many_names_and_no_more() {
+        let dir = tempfile::tempdir().expect("a folder");
+        (0..MOST_NAMES + 100).for_each(|n| {
+            std::fs::File::create(dir.path().join(format!("stint-{n}-0.log"))).expect("made");
+        });
+        assert_eq!(epochs(dir.path(), 0).len(), MOST_NAMES);
+    }
 
     #[test]
     fn last_words_hold_nothing_that_a_terminal_obeys() {

@@ -7,8 +7,7 @@ use crate::api_types::{Forecast, OutputsAt};
 use crate::seal::Seal;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::Path;
-use windfall_core::{Brain, JobSpec, WorkloadId};
+use windfall_core::{Brain, WorkloadId};
 use windfall_store::{Notes, Store, StoreError};
 
 /// What is kept of a job beside the log: in the store, whose commit of the submission holds it as well.
@@ -77,13 +76,6 @@ impl JobNotes {
             None => BTreeMap::new(),
         };
         Ok(JobNotes { env, rest: LastingNotes::of_store(notes)? })
-    }
-
-    /// What a new job has under its checkpoint path.
-    pub fn foreign(spec: &JobSpec) -> Vec<String> {
-        let Some(path) = &spec.checkpoint.path else { return Vec::new() };
-        let found = windfall_agent::foreign_paths(Path::new(path)).unwrap_or_default();
-        found.into_iter().map(|path| path.to_string_lossy().into_owned()).collect()
     }
 }
 

@@ -10,7 +10,9 @@ use axum::http::request::Parts;
 use axum::serve::IncomingStream;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
+use windfall_exec::name_of_account;
 
 /// A principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,26 +30,24 @@ enum Role {
     Guest,
 }
 
-/// The name of an account, or its number where it has none. Accounts of a directory service are asked for once.
+/// How long the name of an account is known: asking a directory service takes a while, and accounts change.
+const NAMES_LIVE: Duration = Duration::from_secs(60);
+
+/// The name of an account, or its number where it has none. Asked for once a minute.
 pub fn name_of(uid: u32) -> String {
-    static KNOWN: Mutex<BTreeMap<u32, String>> = Mutex::new(BTreeMap::new());
+    static KNOWN: Mutex<Names> = Mutex::new(Names(BTreeMap::new()));
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    known.entry(uid).or_insert_with(|| looked_up(uid)).clone()
+    known.of(uid, Instant::now(), name_of_account)
 }
 
-fn looked_up(uid: u32) -> String {
-    let number = uid.to_string();
-    let of_line = |line: &str| {
-        let mut fields = line.split(':');
-        let name = fields.next()?.to_owned();
-        (fields.nth(1) == Some(number.as_str()) && !name.is_empty()).then_some(name)
-    };
-    let accounts = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let elsewhere = || {
-        let said = std::process::Command::new("getent").args(["passwd", &number]).output().ok()?;
-        String::from_utf8_lossy(&said.stdout).lines().find_map(of_line)
-    };
-    accounts.lines().find_map(of_line).or_else(elsewhere).unwrap_or_else(|| format!("uid-{number}"))
+/// Names of accounts, and when they were asked for.
+struct Names(BTreeMap<u32, (Instant, String)>);
+
+impl Names {
+    fn of(&mut self, uid: u32, now: Instant, look_up: impl FnOnce(u32) -> String) -> String {
+        self.0.retain(|_, (asked, _)| now.saturating_duration_since(*asked) < NAMES_LIVE);
+        self.0.entry(uid).or_insert_with(|| (now, look_up(uid))).1.clone()
+    }
 }
 
 impl Principal {
@@ -119,6 +119,17 @@ impl<S: Sync> FromRequestParts<S> for Operator {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_known_for_a_minute_and_then_asked_for_again() {
+        let (mut names, now) = (Names(BTreeMap::new()), Instant::now());
+        let mut ask =
+            |after_s: u64, said: &str| names.of(4_242, now + Duration::from_secs(after_s), |_| said.to_owned());
+        assert_eq!(ask(0, "uid-4242"), "uid-4242");
+        assert_eq!(ask(59, "ada"), "uid-4242");
+        assert_eq!(ask(61, "ada"), "ada", "an account that was made since");
+        assert_eq!(ask(62, "bob"), "ada");
+    }
 
     #[test]
     fn who_runs_the_server_operates_it_and_others_touch_only_their_own() {

@@ -8,6 +8,7 @@ use crate::durable::Durable;
 use crate::refusals::refusal;
 use crate::{history, problem};
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
@@ -44,6 +45,8 @@ pub(crate) struct Reader {
     pub link: Arc<dyn AgentLink>,
     /// Whether this server is a service: no client may put another in its place.
     pub is_service: bool,
+    /// Where it takes nodes in, if it does.
+    pub listens: Option<SocketAddr>,
 }
 
 /// Where the ledger stands.
@@ -83,6 +86,7 @@ impl Reader {
             leases,
             database_away: away,
             is_service: self.is_service,
+            listens: self.listens,
         }
     }
 

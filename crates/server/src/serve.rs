@@ -156,6 +156,7 @@ pub async fn check_world(world: &WorldSettings) -> Result<(), ServeError> {
 /// Serves until the end; `ready` is called once it listens. Returns `Ok` also when another server was faster.
 pub async fn serve(settings: Settings, ready: impl FnOnce()) -> Result<(), ServeError> {
     private();
+    windfall_agent::stay_when_memory_is_short();
     allow_many_descriptors();
     let known = WorldSettings::standing(&settings.home, settings.world.as_ref())?;
     if known.is_none() {
@@ -281,6 +282,7 @@ async fn serve_from(
         clock: Arc::clone(&clock),
         link: Arc::clone(&link),
         is_service: settings.is_service,
+        listens: nodes.as_ref().and_then(|(_, listener)| listener.as_ref()?.local_addr().ok()),
     };
     let folders = Folders { home: Arc::clone(home), speed: world.speed, fresh_folder: world.fresh_folder };
     let jobs = Arc::new(NodeJobs { durable: Arc::clone(cycle.durable()), folders: folders.clone() });

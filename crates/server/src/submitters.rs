@@ -14,7 +14,7 @@ use std::io;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 use windfall_core::english::with_causes;
 use windfall_core::{Trouble, TroubleKind};
@@ -23,6 +23,12 @@ use windfall_exec::{Accounts, look_up};
 /// A look that takes longer is given up: a person waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Files of a folder that a job may begin with, of somebody who does not run the server: they are kept with the job.
+const MOST_FILES: usize = 50_000;
+
+/// The most that is said of what somebody named.
+const MOST_SAID: u64 = 8 << 20;
+
 /// Whether a server that has machines runs programs as those who submitted them.
 pub fn runs_as_submitters(has_machines: bool) -> bool {
     has_machines && Accounts::default().of_root().is_some()
@@ -30,13 +36,13 @@ pub fn runs_as_submitters(has_machines: bool) -> bool {
 
 /// Whether a store is one that machines reach without the server.
 fn is_far(store: &str) -> bool {
-    store.contains("://") && !store.starts_with("file:")
+    store.contains("://") && !store.to_ascii_lowercase().starts_with("file:")
 }
 
-/// Whether two paths are of one place, which need not be there yet.
+/// Whether two paths are of one place by their names alone: root looks at nothing that a guest names, and whoever calls the
+/// server's own store by a link is refused like anybody who names a directory.
 fn is_same(one: &Path, other: &Path) -> bool {
-    let place = |path: &Path| Some((std::fs::canonicalize(path.parent()?).ok()?, path.file_name()?.to_owned()));
-    place(one).is_some_and(|one| Some(one) == place(other))
+    one.components().eq(other.components())
 }
 
 /// Nothing, or why a submission of somebody who does not run the server cannot be taken: it names what the server would
@@ -82,9 +88,32 @@ pub enum Look {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Seen {
-    Folder(Vec<String>),
+    Folder(FoundFiles),
+    /// More than is looked at.
+    TooMuch,
     Store(Option<Trouble>),
     LastEpoch(Result<Option<u64>, String>),
+}
+
+/// What is in a folder before a job begins.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundFiles {
+    /// All of it, as paths below the folder.
+    pub paths: Vec<String>,
+    /// The first that is not a folder, and how many more are not.
+    pub first_file: Option<(String, usize)>,
+}
+
+impl FoundFiles {
+    /// Looks, as whoever this process is.
+    pub fn of(folder: &Path) -> FoundFiles {
+        let found = windfall_agent::foreign_paths(folder).unwrap_or_default();
+        // A folder with nothing in it is nobody's progress.
+        let mut files = found.iter().filter(|path| !folder.join(path).is_dir());
+        let first = files.next().map(|path| path.to_string_lossy().into_owned());
+        let first_file = first.map(|first| (first, files.count()));
+        FoundFiles { paths: found.iter().map(|path| path.to_string_lossy().into_owned()).collect(), first_file }
+    }
 }
 
 /// Looks, as whoever this process is.
@@ -93,8 +122,8 @@ pub async fn look(what: Look) -> Seen {
         |address, key, env, saved_before| StoreAccess { address, key, env, saved_before, ..StoreAccess::default() };
     match what {
         Look::Folder { path } => {
-            let found = windfall_agent::foreign_paths(Path::new(&path)).unwrap_or_default();
-            Seen::Folder(found.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())
+            let found = FoundFiles::of(Path::new(&path));
+            if found.paths.len() > MOST_FILES { Seen::TooMuch } else { Seen::Folder(found) }
         }
         Look::Store { address, key, env, saved_before } => {
             Seen::Store(probe::trouble_with(&access(address, key, env, saved_before)).await)
@@ -122,21 +151,33 @@ pub async fn look_as(owner: &str, what: &Look) -> io::Result<Seen> {
     child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
     let mut child = child.spawn()?;
     let asked = serde_json::to_vec(what)?;
+    let mut said = Vec::new();
     let answered = async {
         if let Some(mut stdin) = child.stdin.take() {
             stdin.write_all(&asked).await?;
         }
-        child.wait_with_output().await
+        let stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        // What it says is made of what they have: it is read up to a bound, and it ends when nobody reads on.
+        stdout.take(MOST_SAID + 1).read_to_end(&mut said).await
     };
-    let said = tokio::time::timeout(PATIENCE, answered).await.map_err(io::Error::other)??;
-    Ok(serde_json::from_slice(&said.stdout)?)
+    tokio::time::timeout(PATIENCE, answered).await.map_err(io::Error::other)??;
+    if said.len() as u64 > MOST_SAID {
+        return Ok(Seen::TooMuch);
+    }
+    Ok(serde_json::from_slice(&said)?)
 }
 
 /// The files that a submitter has in a folder that they name.
-pub async fn files_of(owner: &str, path: &str) -> io::Result<Vec<String>> {
-    match look_as(owner, &Look::Folder { path: path.to_owned() }).await? {
-        Seen::Folder(found) => Ok(found),
-        other => Err(io::Error::other(format!("another answer than was asked for: {other:?}"))),
+pub async fn files_of(owner: &str, path: &str) -> Result<FoundFiles, Problem> {
+    let failed = |text: String| problem(500, "not-prepared", &text);
+    match look_as(owner, &Look::Folder { path: path.to_owned() }).await {
+        Ok(Seen::Folder(found)) => Ok(found),
+        Ok(Seen::TooMuch) => Err(Problem {
+            hint: Some("name a folder of the job's own: an empty one, or one that is not there yet".to_owned()),
+            ..problem(422, "too-many-files", &format!("checkpoint.path holds too many files to begin with: {path}"))
+        }),
+        Ok(other) => Err(failed(format!("another answer than was asked for: {other:?}"))),
+        Err(error) => Err(failed(error.to_string())),
     }
 }
 
@@ -219,6 +260,9 @@ mod tests {
         let mut named = submission(&dir.path().join("./checkpoints").to_string_lossy(), false);
         assert!(names_nothing_of_others(&guest, &mut named, &own).is_ok());
         assert_eq!(named.spec.checkpoint.store, "", "the server's own has no name that could become another's");
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&own, &link).expect("linked");
+        assert!(!is_taken(&guest, &link.to_string_lossy(), false), "root follows no link of a guest's");
         for (store, with_parcel, may) in [
             ("", false, true),
             ("s3://bucket/x", false, true),
@@ -228,10 +272,27 @@ mod tests {
             ("../x", false, false),
             ("file:/root", false, false),
             ("file:///root", false, false),
+            ("FILE:///root", false, false),
         ] {
             assert_eq!(is_taken(&guest, store, with_parcel), may, "{store} {with_parcel}");
             assert!(is_taken(&operator, store, with_parcel), "{store}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_folder_is_looked_at_up_to_a_bound_and_folders_in_it_are_nobody_s_progress() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let look = async || look(Look::Folder { path: dir.path().to_string_lossy().into_owned() }).await;
+        std::fs::create_dir_all(dir.path().join("a/b")).expect("made");
+        let Seen::Folder(found) = look().await else { panic!("few files") };
+        assert!(!found.paths.is_empty() && found.first_file.is_none(), "{found:?}");
+        for name in ["x", "y"] {
+            std::fs::write(dir.path().join("a").join(name), "").expect("written");
+        }
+        let Seen::Folder(found) = look().await else { panic!("few files") };
+        assert_eq!(found.first_file, Some(("a/x".to_owned(), 1)));
+        (0..=MOST_FILES).for_each(|n| drop(std::fs::File::create(dir.path().join(n.to_string())).expect("made")));
+        assert_eq!(look().await, Seen::TooMuch);
     }
 
     #[test]

@@ -142,6 +142,9 @@ pub enum AgentCommand {
         /// Whom it runs as: nobody else's processes are ended
         #[arg(long)]
         uid: Option<u32>,
+        /// Nothing but this lease runs as that user: all of its processes are ended
+        #[arg(long, requires = "uid")]
+        alone: bool,
     },
 }
 

@@ -1,7 +1,7 @@
 //! Agents: the one by which a machine is a node, and those that stand on leases, which people never start.
 
 use crate::args::AgentCommand;
-use windfall_agent::{Account, AgentError, Limits};
+use windfall_agent::{Account, AgentError, Limits, Whose};
 use windfall_server::client::{Code, Failure};
 
 pub fn agent(command: AgentCommand, json: bool) -> Result<Code, Failure> {
@@ -17,7 +17,9 @@ pub fn agent(command: AgentCommand, json: bool) -> Result<Code, Failure> {
         }
         AgentCommand::Guard { folder } => windfall_agent::guard(&folder),
         AgentCommand::Serve { folder } => windfall_agent::serve(&folder),
-        AgentCommand::Sweep { lease, uid } => windfall_agent::sweep(&lease, uid),
+        AgentCommand::Sweep { lease, uid, alone } => {
+            windfall_agent::sweep(&lease, uid.map(|uid| Whose { uid, is_alone: alone }))
+        }
         AgentCommand::Look { account } => return look(&account),
         AgentCommand::Exec { command } => {
             let error = windfall_agent::exec_worker(&command);

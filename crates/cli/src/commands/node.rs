@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use std::collections::BTreeMap;
 use windfall_core::Span;
 use windfall_core::health::Remedy;
-use windfall_exec::{DiskReading, LEVELS};
+use windfall_exec::{DiskReading, LEVELS, ProgramsRunAs};
 use windfall_server::api_types::{DeviceView, NodeDetail, SymptomView, UserView};
 use windfall_server::client::{Code, Failure};
 
@@ -47,6 +47,7 @@ fn page(detail: &NodeDetail, width: usize, now: Timestamp) -> String {
     let heard = node.heard_ms.map(|ms| format!("heard {} ago", span(ms)));
     let clock = detail.server_ahead_ms.and_then(clock);
     say("agent", [agent, heard, clock].into_iter().flatten().collect::<Vec<_>>().join(", "));
+    say("programs", node.programs.as_ref().map(programs).unwrap_or_default());
     let place = LEVELS.into_iter().filter_map(|level| Some(format!("{level} {}", node.domains.get(level)?)));
     say("place", place.collect::<Vec<_>>().join(", "));
     say("labels", labels(&node.labels));
@@ -55,6 +56,17 @@ fn page(detail: &NodeDetail, width: usize, now: Timestamp) -> String {
     text.push_str(&health(&node.symptoms, &node.name, width, now));
     text.push_str(&devices(&detail.devices, width));
     text
+}
+
+/// As whom programs run on a node, in a sentence.
+fn programs(programs: &ProgramsRunAs) -> String {
+    match programs {
+        ProgramsRunAs::Submitter { otherwise: None } => "run as whoever submitted them".to_owned(),
+        ProgramsRunAs::Submitter { otherwise: Some(name) } => {
+            format!("run as whoever submitted them, or as {name} where that person has no account there")
+        }
+        ProgramsRunAs::Account { name } => format!("run as {name}, whoever submitted them"),
+    }
 }
 
 fn labels(labels: &BTreeMap<String, String>) -> String {

@@ -135,19 +135,34 @@ async fn list(here: &Here, client: &Client) -> Result<Code, Failure> {
         return Ok(Code::Done);
     }
     let width = nodes.iter().map(|node| node.name.len()).max().unwrap_or(0).max(4);
-    println!("{:width$}  {:8} {:>14}  {:>4}  JOBS", "NODE", "STATE", "ACCELERATORS", "CPUS");
+    let as_whom = as_whom(&nodes, width, crate::live::width());
+    let whom = |text: &str| if as_whom == 0 { String::new() } else { format!("  {text:as_whom$}") };
+    println!("{:width$}  {:8} {:>14}  {:>4}{}  JOBS", "NODE", "STATE", "ACCELERATORS", "CPUS", whom(AS_WHOM));
     for node in &nodes {
         println!(
-            "{:width$}  {:8} {:>14}  {:>4}  {}",
+            "{:width$}  {:8} {:>14}  {:>4}{}  {}",
             node.name,
             node.state.word(),
             accelerators(node),
             node.cpus,
+            whom(&node.programs.as_ref().map_or("-".to_owned(), ToString::to_string)),
             jobs(node)
         );
         print!("{}", remark(node).map(|remark| format!("{:width$}  {remark}\n", "")).unwrap_or_default());
     }
     Ok(Code::Done)
+}
+
+/// The head of the column that says as whom programs run.
+const AS_WHOM: &str = "RUNS AS";
+
+/// The width of that column; 0 where nobody says it, or a line of `room` has no place for it.
+fn as_whom(nodes: &[NodeView], name: usize, room: usize) -> usize {
+    let words = nodes.iter().filter_map(|node| node.programs.as_ref()).map(|programs| programs.to_string().len());
+    let Some(widest) = words.max().map(|widest| widest.max(AS_WHOM.len())) else { return 0 };
+    let others = name + "  ready    ".len() + 14 + 2 + 4 + 2;
+    let jobs = nodes.iter().map(|node| jobs(node).len()).max().unwrap_or(0).max(4);
+    if others + widest + 2 + jobs <= room { widest } else { 0 }
 }
 
 /// How many are in use, of how many of what.
@@ -195,6 +210,7 @@ pub fn join(args: JoinArgs, json: bool) -> Result<Code, Failure> {
         accounts: Accounts { run_as: args.run_as, allow_root: args.as_root, machine: String::new() },
     };
     windfall_server::home::private();
+    windfall_agent::stay_when_memory_is_short();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
     let has_joined = tokio::sync::Notify::new();

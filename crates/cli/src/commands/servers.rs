@@ -110,6 +110,9 @@ fn tell(here: &Here, hello: &Hello, what: &str) {
             );
         }
     }
+    if let Some(address) = hello.listens {
+        println!("it takes nodes in on {address}: `windfall nodes token NAME` makes a token to join by");
+    }
     println!("{}, {}", counted(hello.live_jobs as u64, "live job"), counted(hello.leases as u64, "lease"));
     if let Some(away) = &hello.database_away {
         let second = away.since_unix_ms / 1_000 % 86_400;

@@ -125,11 +125,9 @@ fn close_inherited() {
 
 fn startup_problem(error: &ServeError) -> Problem {
     let title = with_causes(error);
-    let elsewhere = "choose another directory with --home or WINDFALL_HOME";
     let hint = match error {
         ServeError::Store(error) => store_hint(error),
-        ServeError::Home(HomeError::OtherWorld { .. }) => "use another state directory for another world: --home DIR",
-        ServeError::Home(_) => elsewhere,
+        ServeError::Home(error) => error.hint(),
         ServeError::Engine(_) => "see the names above, or leave --market and --zones out",
         ServeError::World(_) => "see `windfall up --help`",
         ServeError::Port { .. } => "choose an address of this machine, and a port that nobody has",
@@ -166,8 +164,7 @@ pub(super) async fn check(here: &Here, wanted: &WorldSettings) -> Result<(), Fai
 
 pub(super) fn standing(here: &Here, wanted: Option<&WorldSettings>) -> Result<Option<WorldSettings>, Failure> {
     WorldSettings::standing(&here.home, wanted).map_err(|error| match error {
-        HomeError::OtherWorld { .. } => Failure::new(Code::BadInput, error.to_string())
-            .hint("use another state directory for another world: --home DIR"),
+        HomeError::OtherWorld { .. } => Failure::new(Code::BadInput, error.to_string()).hint(error.hint()),
         other => windfall_server::client::home_failure(other),
     })
 }

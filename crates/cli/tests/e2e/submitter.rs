@@ -1,6 +1,7 @@
 //! What is one person's stays theirs: an agent of root's runs each job as whoever submitted it, and nobody gets at what is
 //! another's, by a program, a link, a checkpoint or an output.
 
+use super::attack::{attacked, servers};
 use super::nodes::free_port;
 use super::people::{ADA, BOB, CAROL, PYTHON, People, Person, SPARE, files_below, uid_of};
 use super::processes::{self, Role};
@@ -26,78 +27,6 @@ fn end(people: &People, person: Person, id: u64) {
     people.write(person, "end", "");
     people.testbed.until(id, &["succeeded"]);
     std::fs::remove_file(people.folder(person).join("end")).unwrap();
-}
-
-/// Tries what a program must not be able to do to others, says each thing that it could do, and at the end how many it tried.
-const ATTACK: &str = r#"
-import ctypes, glob, json, os, socket, sys
-libc = ctypes.CDLL(None, use_errno=True)
-home, victim, pids, secrets = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), json.loads(sys.argv[4])
-tried = 0
-def attempt(what, do):
-    global tried
-    tried += 1
-    try:
-        done = do()
-    except OSError:
-        return
-    if done is not False:
-        print("COULD", what, repr(done)[:200], flush=True)
-for pid in pids:
-    attempt(f"signal {pid}", lambda: os.kill(pid, 0) or True)
-    attempt(f"trace {pid}", lambda: libc.ptrace(16, pid, 0, 0) == 0)
-    for name in ["environ", "mem", "maps", "cwd", "fd", "root", "exe"]:
-        path = f"/proc/{pid}/{name}"
-        read = (lambda: os.listdir(path)) if name == "fd" else (lambda: os.readlink(path)) if name in ("cwd", "root", "exe") else (lambda: open(path, "rb").read(64))
-        attempt(path, read)
-for path in secrets:
-    attempt("read " + path, lambda: os.listdir(path) if os.path.isdir(path) else open(path, "rb").read(64))
-    attempt("write " + path, lambda: open(path, "ab").write(b"x"))
-    attempt("remove " + path, lambda: os.rename(path, path + ".gone"))
-for pattern in ["leases", "leases/*", "jobs", "jobs/*", "checkpoints", "folders", "machines"]:
-    attempt("list " + pattern, lambda: glob.glob(f"{home}/{pattern}/*") or False)
-def ask(path, line):
-    stream = socket.socket(socket.AF_UNIX); stream.settimeout(20); stream.connect(path)
-    stream.sendall(line); return stream.recv(4096)
-relay = os.environ["RELAY"]
-for part in ["", "/folder", "/outputs"]:
-    attempt("store" + part, lambda: ask(relay, f"{victim}{part}\n".encode()).startswith(b"ok"))
-for socket_path in [path for path in secrets if path.endswith("agent.sock")]:
-    attempt("agent", lambda: ask(socket_path, b'{"watch":{"above":0}}\n'))
-for line in ["GET /v1/jobs/%s/logs", "GET /v1/jobs/%s/spec", "GET /v1/jobs/%s/explain", "GET /v1/jobs/%s/stints", "GET /v1/jobs/%s/outputs", "POST /v1/jobs/%s/cancel", "POST /v1/shutdown"]:
-    line = line % victim if "%" in line else line
-    said = ask(home + "/server.sock", f"{line} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n".encode())
-    attempt(line, lambda: said if b" 403 " not in said.split(b"\r\n")[0] else False)
-print("tried", tried, flush=True)
-"#;
-
-/// Bob's program attacks Ada's job, her files, the server, and what is its own agent's neighbour.
-fn attacked(people: &People, victim: u64, relay: &Path, secrets: &[String]) -> String {
-    let pids = people.processes_of(ADA).into_iter().chain(servers(people)).collect::<Vec<i32>>();
-    assert!(pids.len() >= 4, "a guard, an agent, a program and a server: {pids:?}");
-    people.write(BOB, "attack.py", ATTACK);
-    let list = |all: &[String]| serde_json::to_string(all).unwrap().replace('\'', "");
-    let job = format!(
-        "env: {{ RELAY: {} }}\nrun: |\n  {PYTHON} attack.py {} {victim} '{}' '{}'\n",
-        relay.display(),
-        people.testbed.home.display(),
-        serde_json::to_string(&pids).unwrap(),
-        list(secrets)
-    );
-    let id = people.submit(BOB, &job);
-    people.testbed.until(id, &["succeeded", "failed"]);
-    people.logs(BOB, id)
-}
-
-/// Servers and agents of root's.
-fn servers(people: &People) -> Vec<i32> {
-    let homes = [people.testbed.home.clone(), people.node()];
-    let all = homes.iter().flat_map(|home| processes::of(home)).map(|process| process.pid);
-    let is_ours = |pid: &i32| uid_of(*pid) == Some(0);
-    let mut pids: Vec<i32> = all.filter(is_ours).collect();
-    pids.sort_unstable();
-    pids.dedup();
-    pids
 }
 
 #[test]
@@ -126,6 +55,15 @@ fn a_server_of_root_s_runs_each_job_as_whoever_submitted_it_and_nobody_gets_at_a
         assert!(on_lease.iter().any(|process| process.role == role), "{on_lease:?}");
     }
     assert!(on_lease.iter().all(|process| uid_of(process.pid) == Some(people.uid(ADA))), "{on_lease:?}");
+    // When memory is short the program goes before those who keep it, and the server after them.
+    let score = |pid: i32| -> i32 {
+        std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap().trim().parse().unwrap()
+    };
+    let of_role = |role: &Role| on_lease.iter().find(|process| process.role == *role).unwrap().pid;
+    for keeper in [Role::Guard, Role::Agent] {
+        assert!(score(of_role(&keeper)) + 100 <= score(of_role(&Role::Program)), "{keeper:?}");
+    }
+    assert!(servers(&people).iter().all(|pid| score(*pid) <= 0));
     let logs: Vec<_> =
         files_below(&home.join("jobs")).into_iter().filter(|(path, _)| path.ends_with("stint-00001-0.log")).collect();
     assert!(logs.len() == 1 && logs[0].1 == people.uid(ADA), "{logs:?}");
@@ -200,8 +138,11 @@ fn an_agent_of_root_s_runs_a_job_as_its_submitter_as_a_spare_account_or_not_at_a
 
     // Whom the machine does not know, and root, run nothing there; the job says why.
     for (id, says) in [
-        (people.submit(CAROL, "run: id -u\n"), "has no account `carol`: its operator adds one, or says --run-as"),
-        (people.testbed.submit("run: id -u\n"), "runs nothing as root: submit it as yourself"),
+        (
+            people.submit(CAROL, "run: id -u\n"),
+            "node lab-1 has no account `carol`: its operator adds one, or says --run-as",
+        ),
+        (people.testbed.submit("run: id -u\n"), "node lab-1 runs nothing as root: submit it as yourself"),
     ] {
         people.testbed.until(id, &["failed"]);
         let why = people.testbed.run(&["explain", &id.to_string()]).ends_with(0).out;
@@ -218,9 +159,26 @@ fn an_agent_of_root_s_runs_a_job_as_its_submitter_as_a_spare_account_or_not_at_a
     eventually("it is back", || is_ready(&people));
     // They are another user there, so the folder that their jobs run in is open to others.
     std::fs::set_permissions(people.folder(CAROL), PermissionsExt::from_mode(0o755)).unwrap();
-    let carol = people.submit(CAROL, "run: echo as $(id -un)\n");
+    let nodes = people.testbed.run(&["nodes", "--json"]).ends_with(0).json();
+    assert_eq!(nodes[0]["programs"]["submitter"]["otherwise"], "spare", "{nodes}");
+    assert!(people.testbed.run(&["nodes"]).ends_with(0).out.contains("submitter or spare"));
+    let said = people.testbed.run(&["node", "lab-1"]).ends_with(0).out;
+    assert!(said.contains("run as whoever submitted them, or as spare"), "{said}");
+    // What another process has started for it, outside its control group and without its mark, ends with the last lease.
+    let mut outside = people.command(SPARE, "sleep", &["600"]);
+    outside.current_dir("/").env_clear().env("PATH", "/usr/bin:/bin");
+    let carol = people.submit(CAROL, "run: echo as $(id -un); until [ -e end ]; do sleep 0.1; done\n");
+    people.until_says(CAROL, carol, "as spare\n");
+    let mut outside = outside.spawn().unwrap();
+    people.write(CAROL, "end", "");
     people.testbed.until(carol, &["succeeded"]);
-    assert_eq!(people.logs(CAROL, carol), "as spare\n");
+    let ended = (0..600).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        outside.try_wait().unwrap().is_some()
+    });
+    let _ = outside.kill();
+    assert!(ended, "what left the lease goes on");
+    std::fs::remove_file(people.folder(CAROL).join("end")).unwrap();
     assert_eq!(people.testbed.job(ada)["state"], "running");
     end(&people, ADA, ada);
     eventually("nothing of theirs is left", || files_below(&node.join("jobs")).is_empty());
@@ -384,14 +342,15 @@ fn a_program_is_kept_to_the_cores_and_the_memory_that_it_asked_for_and_ended_wha
 }
 
 /// What may be asked by whom: everybody, the job's owner, whoever may submit, or who runs the server.
-const ROUTES: [(&str, &str, &str); 24] = [
+const ROUTES: [(&str, &str, &str); 25] = [
     ("GET", "/v1/hello", "all"),
     ("POST", "/v1/shutdown", "operator"),
     ("POST", "/v1/interrupt", "operator"),
     ("GET", "/v1/ledger", "all"),
     ("GET", "/v1/nodes", "all"),
     ("POST", "/v1/nodes/labels", "operator"),
-    ("GET", "/v1/nodes/{name}", "nowhere"),
+    ("GET", "/v1/nodes/{name}", "all"),
+    ("GET", "/v1/nodes/nobody", "nowhere"),
     ("POST", "/v1/nodes/{name}/token", "operator"),
     ("POST", "/v1/nodes/{name}/drain", "operator"),
     ("POST", "/v1/nodes/{name}/resume", "operator"),
@@ -440,12 +399,18 @@ fn whatever_can_be_asked_is_refused_to_whoever_has_no_part_in_it() {
         }
     }
     let mut people = People::new();
-    people.up(&["--local", "--listen", &format!("127.0.0.1:{}", free_port()), "--accelerators", "H200:2"]);
+    let port = free_port();
+    people.up(&["--local", "--listen", &format!("127.0.0.1:{port}"), "--accelerators", "H200:2"]);
+    let token = people.testbed.run(&["nodes", "token", "lab-1"]).ends_with(0).out.trim().to_owned();
+    people.start_agent(port, &["--token", &token]);
+    eventually("it is ready", || people.testbed.run(&["nodes", "--json"]).ends_with(0).json()[0]["state"] == "ready");
     let ada = people.submit(ADA, STEADY);
     people.until_says(ADA, ada, "from 0");
     let asked: Vec<[String; 2]> = ROUTES
         .iter()
-        .map(|(method, path, _)| [(*method).to_owned(), path.replace("{id}", &ada.to_string()).replace("{name}", "x")])
+        .map(|(method, path, _)| {
+            [(*method).to_owned(), path.replace("{id}", &ada.to_string()).replace("{name}", "lab-1")]
+        })
         .collect();
     let asked = serde_json::to_string(&asked).unwrap();
     people.write(BOB, "asking.py", ASKING);

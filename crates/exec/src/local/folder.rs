@@ -3,7 +3,7 @@
 
 use crate::accounts::{Account, RunsAs};
 use crate::agents::SOCKET;
-use crate::owned;
+use crate::{owned, removal};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -37,6 +37,10 @@ pub(crate) struct Marks {
     /// As whom its agent and programs run; none for whoever runs the engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runs_as: Option<RunsAs>,
+    /// Programs on it run as whoever submitted them, also where that is whoever runs the engine: it takes orders of its
+    /// owner's alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_apart: bool,
     /// Leases that its group has; 0 of one that was never sold.
     #[serde(default)]
     pub units: u32,
@@ -64,6 +68,7 @@ impl Default for Marks {
             owner: String::new(),
             limits: Shape::default(),
             runs_as: None,
+            is_apart: false,
             units: 0,
             sold_at: None,
             up_at: None,
@@ -121,8 +126,16 @@ impl Folder {
     }
 
     pub fn read_marks(&self) -> Option<Marks> {
-        let text = std::fs::read_to_string(self.path.join("marks.json")).ok()?;
-        serde_json::from_str(&text).ok()
+        self.load_marks().ok().flatten()
+    }
+
+    /// The same, with an error where marks are there that cannot be read.
+    pub fn load_marks(&self) -> io::Result<Option<Marks>> {
+        match std::fs::read(self.path.join("marks.json")) {
+            Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Written whole and renamed: a server that dies here leaves the old marks or the new ones.
@@ -148,12 +161,10 @@ impl Folder {
     /// Removes it. Somebody who is just ending may write a last word into it meanwhile, so it is tried again for a moment.
     pub fn delete(&self) {
         for _ in 0..20 {
-            match std::fs::remove_dir_all(&self.path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    std::thread::sleep(std::time::Duration::from_millis(5));
-                }
-                _ => return,
+            if removal::remove_aside(&self.path).is_ok() {
+                return;
             }
+            std::thread::sleep(std::time::Duration::from_millis(5));
         }
     }
 }

@@ -30,6 +30,13 @@ const OF_EVERYBODY: [&str; 13] = [
     "no_proxy",
 ];
 
+/// Whether an address carries a name or a password: it is this process's, and whoever an agent runs as can read its
+/// environment.
+fn has_password(value: &str) -> bool {
+    let rest = value.split_once("://").map_or(value, |(_, rest)| rest);
+    rest.split('/').next().is_some_and(|host| host.contains('@'))
+}
+
 pub(super) struct Launcher {
     pub program: PathBuf,
     /// The file in which agents find when the server was last heard, where they are to end without it.
@@ -45,7 +52,8 @@ impl Launcher {
             folder.give_to(account)?;
             // What else is in this process's environment is not for others to read: secrets, and how machines join.
             command.env_clear().env(LEASE, folder.lease.to_string());
-            command.envs(OF_EVERYBODY.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+            let of_everybody = OF_EVERYBODY.iter().filter_map(|name| Some((*name, std::env::var(name).ok()?)));
+            command.envs(of_everybody.filter(|(_, value)| !has_password(value)));
             command.args(["--account", &account.numbers()]);
         }
         if marks.limits.cpu_millis > 0 {
@@ -85,8 +93,9 @@ impl Launcher {
             let _ = agents::ask(&folder.of_agent(), &AgentRequest::Quit).await;
         }
         let mut sweep = self.command(folder, "sweep");
-        if let Some(RunsAs { account, .. }) = &marks.runs_as {
+        if let Some(RunsAs { account, is_alone, .. }) = &marks.runs_as {
             sweep.args(["--uid", &account.uid.to_string()]);
+            sweep.args(is_alone.then_some("--alone"));
         }
         let sweep = sweep.arg(folder.lease.to_string()).output();
         let output = tokio::time::timeout(Duration::from_secs(60), sweep).await.map_err(io::Error::other)??;
@@ -108,5 +117,20 @@ impl Launcher {
         // A token is for this process alone.
         command.env_remove("WINDFALL_JOIN_TOKEN");
         command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_is_for_everybody_unless_it_carries_a_password() {
+        for value in ["http://proxy:3128", "proxy:3128", "http://proxy/a@b", "localhost,.lab.org", "/etc/ssl/certs"] {
+            assert!(!has_password(value), "{value}");
+        }
+        for value in ["http://lab:secret@proxy:3128", "http://token@proxy/", "lab:secret@proxy:3128"] {
+            assert!(has_password(value), "{value}");
+        }
     }
 }

@@ -6,14 +6,16 @@ mod folder;
 mod hosts;
 mod launcher;
 mod notices;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use folder::{Folder, Marks, OWN};
 
-use crate::accounts::Accounts;
+use crate::accounts::{Accounts, is_in_use};
 use crate::clock::WorldClock;
 use crate::engine::{EngineError, LeaseState, Owned, SeenGroup, SeenLease};
 use crate::nodes::{Hub, LeaseOrder};
-use crate::owned;
+use crate::{owned, removal};
 use hosts::{Hosts, Signs};
 use launcher::Launcher;
 use std::collections::BTreeMap;
@@ -42,6 +44,10 @@ pub(crate) struct LocalLeases {
     root: PathBuf,
     /// Whom programs here run as; none where that is whoever runs this.
     accounts: Option<Accounts>,
+    /// What this machine is called since its server has said so.
+    machine: Mutex<Option<String>>,
+    /// Held while a lease begins or ends that may run as the account of `--run-as`.
+    spare: tokio::sync::Mutex<()>,
     held: Mutex<BTreeMap<LeaseId, Held>>,
     /// One change of a lease at a time: a launch that overtakes a sweep would leave an agent that nobody ends.
     gates: Mutex<BTreeMap<LeaseId, Arc<tokio::sync::Mutex<()>>>>,
@@ -88,24 +94,61 @@ impl LocalLeases {
         if accounts.is_some() {
             owned::make_passage(&root)?;
         }
+        removal::remove_left(&root);
         let folders = Folder::all(&root)?;
-        let (held, gates, changed) = (Mutex::default(), Mutex::default(), Notify::new());
-        let leases = Arc::new(LocalLeases { clock, hosts, root, accounts, held, gates, changed });
+        let (held, gates, machine) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (spare, changed) = (tokio::sync::Mutex::default(), Notify::new());
+        let leases = Arc::new(LocalLeases { clock, hosts, root, accounts, machine, spare, held, gates, changed });
         folders.into_iter().for_each(|folder| leases.adopt(folder));
         Ok(leases)
     }
 
-    /// As whom a lease that is about to begin runs; written down, so that it is the same for ever.
+    /// As whom a lease that is about to begin runs; on the disk before anything of it begins, so that it is the same for
+    /// ever. Nothing is begun where that cannot be written: whoever reads the marks next would take it for root's.
     async fn settle_account(&self, lease: LeaseId, marks: &Marks) -> std::io::Result<()> {
-        let Some(accounts) = self.accounts.clone().filter(|_| marks.host.is_none() && marks.runs_as.is_none()) else {
+        let Some(accounts) = self.accounts.clone().filter(|_| marks.host.is_none() && !marks.is_apart) else {
             return Ok(());
         };
+        let accounts = Accounts { machine: self.machine().unwrap_or(accounts.machine), ..accounts };
         let owner = marks.owner.clone();
         let found = tokio::task::spawn_blocking(move || accounts.of(&owner)).await.map_err(std::io::Error::other)?;
-        if found.is_some() {
-            self.mark(lease, |marks| marks.runs_as = found);
+        let Some((folder, marks)) = self.known(lease) else { return Ok(()) };
+        // What an earlier server has begun as somebody stays theirs.
+        let mut runs_as = marks.runs_as.clone().or(found);
+        if let Some(runs_as) = runs_as.as_mut().filter(|runs_as| runs_as.is_alone) {
+            let uid = runs_as.account.uid;
+            let others = self.others_as(lease, uid);
+            runs_as.is_alone = if others.is_empty() { !is_in_use(uid) } else { others.contains(&true) };
         }
+        let settled = Marks { runs_as, is_apart: true, ..marks };
+        folder.write_marks_durably(&settled)?;
+        self.mark(lease, |marks| (marks.runs_as, marks.is_apart) = (settled.runs_as, true));
         Ok(())
+    }
+
+    /// Of each other lease that runs as a user: whether nothing else did when it began.
+    fn others_as(&self, lease: LeaseId, uid: u32) -> Vec<bool> {
+        let held = self.held();
+        let others = held.iter().filter(|(other, held)| **other != lease && !held.is_gone());
+        let runs_as = others.filter_map(|(_, held)| held.marks.runs_as.as_ref());
+        runs_as.filter(|runs_as| runs_as.account.uid == uid).map(|runs_as| runs_as.is_alone).collect()
+    }
+
+    /// One that several people's leases run as is begun and ended one lease at a time: the last one takes all of its
+    /// processes along.
+    async fn one_by_one(&self) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        let is_shared = self.accounts.as_ref().is_some_and(|accounts| accounts.run_as.is_some());
+        if is_shared { Some(self.spare.lock().await) } else { None }
+    }
+
+    /// What refusals call this machine from now on.
+    pub fn call_machine(&self, name: &str) {
+        *self.machine.lock().unwrap_or_else(PoisonError::into_inner) = Some(name.to_owned());
+    }
+
+    /// What refusals call this machine, where it has been said.
+    pub fn machine(&self) -> Option<String> {
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub fn held(&self) -> MutexGuard<'_, BTreeMap<LeaseId, Held>> {
@@ -204,6 +247,7 @@ impl LocalLeases {
             return Ok(());
         }
         let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
+        let _one = self.one_by_one().await;
         let (_, marks) = self.known(lease).ok_or(EngineError::NoLease(lease))?;
         self.settle_account(lease, &marks).await.map_err(why)?;
         let (folder, marks) = self.known(lease).ok_or(EngineError::NoLease(lease))?;
@@ -282,6 +326,11 @@ impl LocalLeases {
         }
         let at = self.clock.now();
         let gently = end == LeaseEnd::Released;
+        let _one = self.one_by_one().await;
+        let mut marks = marks;
+        if let Some(runs_as) = &mut marks.runs_as {
+            runs_as.is_alone &= self.others_as(lease, runs_as.account.uid).is_empty();
+        }
         let ended = self.hosts.end(&folder, &marks, gently).await;
         ended.map_err(|why| EngineError::Unreachable { why: why.to_string() })?;
         self.mark(lease, |marks| {

@@ -14,11 +14,11 @@ use super::protocol::{
     Beat, Hello, InStore, Joins, MOST_HELLO, NotWelcome, OnNode, PROTOCOL, Purpose, ToNode, ToServer, Welcome,
 };
 use super::relay;
-use crate::accounts::Accounts;
+use crate::accounts::{Accounts, ProgramsRunAs};
 use crate::agents;
 use crate::clock::WorldClock;
 use crate::local::LocalLeases;
-use crate::machines::nvml::Readings;
+use crate::machines::nvml::{Reading, Readings};
 use crate::machines::{Inventory, Stated};
 use crate::net::{Fingerprint, Identity, JoinToken, Message, Peer, connector, dial, receive, send, write_private};
 use crate::owned;
@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use windfall_core::Time;
 use windfall_core::worker::WorkerView;
 
@@ -72,6 +73,12 @@ pub enum NodeError {
         #[source]
         source: io::Error,
     },
+    #[error("the state directory of root's could be replaced: {}", path.display())]
+    Replaceable {
+        path: PathBuf,
+        #[source]
+        source: owned::Replaceable,
+    },
     #[error("another agent runs on {}", path.display())]
     Busy { path: PathBuf },
     #[error("this machine has not joined a server")]
@@ -97,6 +104,9 @@ impl NodeError {
     pub fn hint(&self) -> &'static str {
         match self {
             NodeError::State { .. } => "choose another directory with --state",
+            NodeError::Replaceable { .. } => {
+                "choose a directory with --state of which root owns all above it, and to which nobody else may write"
+            }
             NodeError::Busy { .. } => "one agent a machine is enough; see `systemctl status windfall-agent`",
             NodeError::NotJoined => "`windfall nodes token NAME` on the server makes a token to join by",
             NodeError::JoinedElsewhere { .. } => {
@@ -115,8 +125,11 @@ struct Daemon {
     server: (String, Fingerprint),
     identity: Identity,
     instance: String,
-    inventory: Inventory,
+    inventory: Mutex<Inventory>,
+    /// Rung when accelerators were found that were not there before.
+    has_found: Notify,
     labels: Labels,
+    programs: ProgramsRunAs,
     health: Health,
     state: PathBuf,
     leases: Arc<LocalLeases>,
@@ -136,6 +149,8 @@ type ServerStream = tokio_rustls::client::TlsStream<TcpStream>;
 pub async fn serve_node(settings: NodeSettings, joined: impl FnOnce(&str, &Inventory)) -> Result<(), NodeError> {
     let path = settings.state.clone();
     let state = |source: io::Error| NodeError::State { path: path.clone(), source };
+    owned::stays_in_place(&settings.state.join("leases"))
+        .map_err(|source| NodeError::Replaceable { path: path.clone(), source })?;
     std::fs::create_dir_all(settings.state.join("leases")).map_err(state)?;
     let lock = std::fs::File::options().create(true).append(true).open(settings.state.join("lock")).map_err(state)?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive)
@@ -157,9 +172,7 @@ pub async fn serve_node(settings: NodeSettings, joined: impl FnOnce(&str, &Inven
     let contact = ContactFile::new(settings.state.join("contact"));
     let clock = Arc::new(WorldClock::real(Time(0)));
     let leases = settings.state.join("leases");
-    let machine = known.as_ref().map(|known| &known.name).or(settings.name.as_ref());
-    let machine = machine.map_or("this machine".to_owned(), |name| format!("node {name}"));
-    let accounts = Accounts { machine, ..settings.accounts }.of_root();
+    let accounts = settings.accounts.of_root();
     let for_all = accounts.is_some();
     if let Some(accounts) = &accounts {
         // Agents of other users pass through to their leases and to the relay.
@@ -171,21 +184,24 @@ pub async fn serve_node(settings: NodeSettings, joined: impl FnOnce(&str, &Inven
         }
         owned::make_passage(&orders::jobs(&settings.state)).map_err(state)?;
     }
-    let contact_file = contact.path().to_owned();
+    let (contact_file, programs) = (contact.path().to_owned(), Accounts::programs(accounts.as_ref()));
     let leases =
         LocalLeases::on_node(leases, clock, settings.program.clone(), contact_file, accounts).map_err(state)?;
     std::fs::create_dir_all(orders::jobs(&settings.state)).map_err(state)?;
-    let mut readings = Readings::new(&settings.program);
-    let reading = match settings.accelerators.as_slice() {
-        [] => readings.first().await,
-        _ => None,
+    // What its owner states is not watched.
+    let mut readings = settings.accelerators.is_empty().then(|| Readings::new(&settings.program));
+    let reading = match &mut readings {
+        Some(readings) => readings.first().await,
+        None => None,
     };
     let daemon = Arc::new(Daemon {
         server: (server, key),
         identity: Identity::open(&settings.state.join("node.key")).map_err(state)?,
         instance: format!("{}-{}", std::process::id(), since_boot().as_nanos()),
-        inventory: Inventory::with(&settings.accelerators, reading.as_ref()),
+        inventory: Mutex::new(Inventory::with(&settings.accelerators, reading.as_ref())),
+        has_found: Notify::new(),
         labels: settings.labels,
+        programs,
         health: Health::default(),
         state: settings.state.clone(),
         leases,
@@ -209,9 +225,10 @@ pub async fn serve_node(settings: NodeSettings, joined: impl FnOnce(&str, &Inven
     let token = settings.token.filter(|token| token.server == daemon.server.1);
     let joins = token.map(|token| Joins { token: token.to_string(), name: settings.name });
     let watching = Arc::clone(&daemon);
+    let found = |reading: &Reading| watching.take_found(reading);
     let served = tokio::select! {
         served = daemon.run(joins, joined) => served,
-        () = watching.health.watch(&watching.state, reading, readings) => Ok(()),
+        () = watching.health.watch(&watching.state, reading, readings, found) => Ok(()),
     };
     relaying.abort();
     served
@@ -227,8 +244,9 @@ impl Daemon {
         loop {
             let is_new = joins.is_some();
             let asked_at = since_boot();
-            let purpose =
-                Purpose::Serve { joins: joins.clone(), inventory: self.inventory.clone(), labels: self.labels.clone() };
+            let inventory = self.inventory();
+            let (labels, programs) = (self.labels.clone(), Some(self.programs.clone()));
+            let purpose = Purpose::Serve { joins: joins.clone(), inventory: inventory.clone(), labels, programs };
             match self.open(purpose).await {
                 Ok((stream, name, dead_man)) => {
                     // Whoever could not look meanwhile may have gone on with what others have begun since.
@@ -245,7 +263,8 @@ impl Daemon {
                         write_private(&file, &bytes).map_err(unusable)?;
                     }
                     (joins, pause) = (None, PAUSES[0]);
-                    joined.take().into_iter().for_each(|joined| joined(&name, &self.inventory));
+                    self.leases.call_machine(&format!("node {name}"));
+                    joined.take().into_iter().for_each(|joined| joined(&name, &inventory));
                     self.attend(stream, dead_man, asked_at).await;
                 }
                 // The operator has given it up: nothing of it may go on.
@@ -266,6 +285,20 @@ impl Daemon {
             }
             tokio::time::sleep(pause.mul_f64(0.5 + jitter())).await;
             pause = (pause * 2).min(PAUSES[1]);
+        }
+    }
+
+    fn inventory(&self) -> Inventory {
+        self.inventory.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Accelerators that a driver shows which was not there when this began; the server is told of them anew.
+    fn take_found(&self, reading: &Reading) {
+        let found = Inventory::with(&[], Some(reading));
+        let mut known = self.inventory.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.accelerators.is_empty() && !found.accelerators.is_empty() {
+            *known = found;
+            self.has_found.notify_one();
         }
     }
 
@@ -338,6 +371,7 @@ impl Daemon {
             },
             () = self.beat(&peer, dead_man) => say("the server does not answer"),
             () = self.send_outputs(&peer) => {}
+            () = self.has_found.notified() => say(&format!("accelerators were found: {}", self.inventory())),
         }
         *self.peer.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }

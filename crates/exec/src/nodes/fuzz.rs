@@ -74,8 +74,13 @@ fn messages() -> Vec<Message> {
     let inventory = Inventory::with(&[], None);
     let output = Message::of(&ToServer::Output { stint, rank: 0, offset: 5 });
     vec![
-        Message::of(&hello(Purpose::Serve { joins: None, inventory: inventory.clone(), labels: Default::default() })),
-        Message::of(&hello(Purpose::Serve { joins, inventory, labels: Default::default() })),
+        Message::of(&hello(Purpose::Serve {
+            joins: None,
+            inventory: inventory.clone(),
+            labels: Default::default(),
+            programs: None,
+        })),
+        Message::of(&hello(Purpose::Serve { joins, inventory, labels: Default::default(), programs: None })),
         Message::of(&hello(Purpose::Store(store))),
         Message {
             body: vec![7; 100],
@@ -139,7 +144,7 @@ impl Server {
         self.says(
             key,
             token,
-            Purpose::Serve { joins, inventory: Inventory::with(&[], None), labels: Default::default() },
+            Purpose::Serve { joins, inventory: Inventory::with(&[], None), labels: Default::default(), programs: None },
         )
         .await
     }
@@ -250,9 +255,12 @@ async fn a_token_is_good_once_for_one_name_and_a_node_s_key_for_that_node_s_jobs
     for (who, job, is_kept) in [(&mine, 7, true), (&mine, 8, false), (&other, 7, false)] {
         let mut stream = server.dial(who, &token).await;
         let inventory = Inventory::with(&[], None);
-        send(&mut stream, &Message::of(&hello(Purpose::Serve { joins: None, inventory, labels: Default::default() })))
-            .await
-            .expect("sent");
+        send(
+            &mut stream,
+            &Message::of(&hello(Purpose::Serve { joins: None, inventory, labels: Default::default(), programs: None })),
+        )
+        .await
+        .expect("sent");
         receive(&mut stream, MOST_HELLO).await.expect("welcome");
         let output = ToServer::Output { stint: StintId::of_job(WorkloadId(job), 1), rank: 0, offset: 0 };
         let ask = serde_json::json!({ "ask": { "number": 1, "head": Message::of(&output).head } });

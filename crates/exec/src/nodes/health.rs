@@ -12,14 +12,24 @@ use windfall_core::{Symptom, SymptomKind};
 
 /// How often the disk is looked at.
 const LOOK_AT_DISK: Duration = Duration::from_secs(2);
+/// How often a machine without a driver is looked at for one: at boot it may come after the agent.
+const LOOK_FOR_DRIVER: Duration = Duration::from_secs(30);
+/// A driver that shows nothing for this long does not answer.
+const UNLOADED_AFTER_MS: u64 = 30_000;
 /// A disk is full when less than so many hundredths of it are free, or less than this where that is less. It counts as
 /// full until twice as much is free, so that a job that writes and deletes does not turn the machine on and off.
 const FULL: (u64, u64) = (2, 5 << 30);
 
 /// What was seen of this machine since its agent began.
-#[derive(Default)]
 pub(super) struct Health {
     seen: Mutex<Seen>,
+    look_for_driver: Duration,
+}
+
+impl Default for Health {
+    fn default() -> Health {
+        Health { seen: Mutex::default(), look_for_driver: LOOK_FOR_DRIVER }
+    }
 }
 
 #[derive(Default)]
@@ -31,6 +41,8 @@ struct Seen {
     /// When something that is counted or lasts was first seen so.
     since: BTreeMap<(String, &'static str, u64), u64>,
     unanswered: Option<u64>,
+    /// When a driver last said what there is.
+    answered_ms: Option<u64>,
     disk: Option<DiskReading>,
     disk_trouble: Option<(SymptomKind, u64)>,
     /// Whether anything was looked at yet.
@@ -48,16 +60,35 @@ impl Health {
         seen.has_looked.then(|| seen.report(server_ahead_ms))
     }
 
-    /// Hears of accelerators and looks at the disk for ever. `first` is what the accelerators showed already.
-    pub async fn watch(&self, state: &Path, first: Option<Reading>, mut readings: Readings) {
+    /// Hears of accelerators and looks at the disk for ever. `first` is what the accelerators showed already; `found` is told of
+    /// those that a driver shows. Without readings nobody looks at accelerators.
+    pub async fn watch(
+        &self,
+        state: &Path,
+        first: Option<Reading>,
+        readings: Option<Readings>,
+        found: impl Fn(&Reading),
+    ) {
         let accelerators = async {
-            let Some(first) = first.filter(|first| first.accelerators.is_some()) else { return };
-            self.seen().hear(&first, wall_clock_ms());
+            let Some(mut readings) = readings else { return };
+            let mut reading = first.unwrap_or_default();
             loop {
-                match readings.next().await {
-                    Heard::Reading(reading) => self.seen().hear(&reading, wall_clock_ms()),
-                    Heard::Nothing => _ = self.seen().unanswered.get_or_insert_with(wall_clock_ms),
+                let shows = reading.accelerators.as_ref().is_some_and(|shown| !shown.is_empty());
+                if shows {
+                    found(&reading);
                 }
+                let has_driver = self.seen().hear(&reading, wall_clock_ms());
+                if !has_driver {
+                    // A machine without accelerators, or one whose driver comes later.
+                    tokio::time::sleep(self.look_for_driver).await;
+                }
+                reading = loop {
+                    match readings.next().await {
+                        Heard::Reading(reading) => break reading,
+                        Heard::Nothing if has_driver => _ = self.seen().unanswered.get_or_insert_with(wall_clock_ms),
+                        Heard::Nothing => {}
+                    }
+                };
             }
         };
         let disk = async {
@@ -71,10 +102,18 @@ impl Health {
 }
 
 impl Seen {
-    fn hear(&mut self, reading: &Reading, now_ms: u64) {
-        // A library that does not find its driver any more says nothing of accelerators that are gone.
-        let Some(shown) = &reading.accelerators else { return };
+    /// Takes a reading in; false while no driver has ever answered.
+    fn hear(&mut self, reading: &Reading, now_ms: u64) -> bool {
+        // A library that does not find its driver any more says nothing of accelerators that are gone. It may be busy; one
+        // that stays so was unloaded.
+        let Some(shown) = &reading.accelerators else {
+            if self.answered_ms.is_some_and(|at| now_ms.saturating_sub(at) > UNLOADED_AFTER_MS) {
+                self.unanswered.get_or_insert(now_ms);
+            }
+            return self.answered_ms.is_some();
+        };
         self.unanswered = None;
+        self.answered_ms = Some(now_ms);
         self.has_looked = true;
         for xid in &reading.xids {
             self.xids.insert((xid.uuid.clone(), xid.number), xid.at_unix_ms);
@@ -87,6 +126,7 @@ impl Seen {
                 gone.get_or_insert(now_ms);
             }
         }
+        true
     }
 
     fn look_at_disk(&mut self, state: &Path) {
@@ -200,6 +240,55 @@ mod tests {
         assert_eq!(told(&mut seen).len(), 1, "no library says nothing of accelerators");
         seen.hear(&reading(&[a, b]), 5);
         assert_eq!(told(&mut seen), []);
+    }
+
+    #[test]
+    fn a_driver_that_was_unloaded_does_not_answer_and_one_that_is_busy_is_waited_for() {
+        let mut seen = Seen::default();
+        assert!(!seen.hear(&Reading::default(), 1), "there was none yet");
+        assert!(seen.hear(&reading(&[accelerator("GPU-a")]), 1_000));
+        assert!(seen.hear(&Reading::default(), 1_000 + UNLOADED_AFTER_MS));
+        assert_eq!(told(&mut seen), [], "it is busy");
+        let later = 1_001 + UNLOADED_AFTER_MS;
+        seen.hear(&Reading::default(), later);
+        seen.hear(&Reading::default(), later + 5);
+        assert_eq!(told(&mut seen), [(String::new(), SymptomKind::Unanswered, later)]);
+        seen.hear(&reading(&[accelerator("GPU-a")]), later + 10);
+        assert_eq!(told(&mut seen), [], "it is back");
+        let mut never = Seen::default();
+        never.hear(&Reading::default(), 1_000_000);
+        assert_eq!(told(&mut never), [], "a machine without accelerators");
+    }
+
+    #[tokio::test]
+    async fn accelerators_whose_driver_comes_after_the_agent_are_found() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (program, begun) = (dir.path().join("program"), dir.path().join("begun"));
+        let [none, one] = [Reading::default(), reading(&[accelerator("GPU-late")])];
+        let [none, one] = [none, one].map(|reading| serde_json::to_string(&reading).expect("a reading is JSON"));
+        let begun = begun.display();
+        // The first process finds no driver, and ends; the next finds one.
+        let script = format!(
+            "#!/bin/sh\nif [ -e {begun} ]; then echo '{one}'; sleep 60; else echo '{none}'; fi\ntouch {begun}\n"
+        );
+        std::fs::write(&program, script).expect("written");
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("set");
+        let mut readings = Readings::new(&program);
+        let first = readings.first().await;
+        assert_eq!(first, Some(Reading::default()));
+        let health = Health { look_for_driver: Duration::from_millis(10), ..Health::default() };
+        let (found, was_found) = (Mutex::new(Vec::new()), tokio::sync::Notify::new());
+        let note = |reading: &Reading| {
+            let shown = reading.accelerators.iter().flatten().map(|one| one.uuid.clone());
+            found.lock().expect("free").extend(shown);
+            was_found.notify_one();
+        };
+        let watching = health.watch(dir.path(), first, Some(readings), note);
+        let looked = tokio::time::timeout(Duration::from_secs(60), async {
+            tokio::select! { () = watching => false, () = was_found.notified() => true }
+        });
+        assert_eq!(looked.await, Ok(true));
+        assert_eq!(*found.lock().expect("free"), ["GPU-late"]);
     }
 
     #[test]

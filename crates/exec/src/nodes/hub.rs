@@ -9,6 +9,8 @@ use super::protocol::{
     Purpose, ToNode, ToServer, Welcome,
 };
 use super::registry::{NodeRecord, Registry, is_node_name};
+use super::relay::MOST_OF_ONE;
+use crate::accounts::ProgramsRunAs;
 use crate::net::{Fingerprint, Identity, JoinToken, Message, Peer, acceptor, node_key, receive, send};
 use async_trait::async_trait;
 use serde::de::DeserializeOwned;
@@ -34,8 +36,9 @@ const INTRODUCTION: Duration = Duration::from_secs(10);
 const STRANGERS: usize = 256;
 /// What a node says that is worked on at once.
 const AT_ONCE: usize = 16;
-/// Streams to checkpoints that a node may have open at once.
-const STORES_OF_NODE: usize = 64;
+/// Streams to checkpoints that a node may have open at once. One of its users has far fewer.
+const STORES_OF_NODE: usize = 256;
+const _: () = assert!(MOST_OF_ONE * 4 <= STORES_OF_NODE);
 /// How long a node may take to do what it is asked.
 const ANSWER: Duration = Duration::from_secs(90);
 /// A node that was not heard ends its work at its dead-man time; it has this long, and a tenth of that time for clocks that
@@ -277,8 +280,8 @@ impl Hub {
             return Err(NotWelcome::Protocol { ours: PROTOCOL, theirs: hello.protocol });
         }
         let known = self.registry.by_key(key);
-        let (joins, inventory, labels) = match &hello.purpose {
-            Purpose::Serve { joins, inventory, labels } => (joins, inventory, labels),
+        let (joins, inventory, labels, programs) = match &hello.purpose {
+            Purpose::Serve { joins, inventory, labels, programs } => (joins, inventory, labels, programs),
             Purpose::Store(InStore { workload, .. }) => {
                 let node = known.ok_or(NotWelcome::Unknown)?.name;
                 let is_its = self.jobs.get().is_some_and(|jobs| jobs.has_store_of(&node, *workload));
@@ -307,6 +310,7 @@ impl Hub {
             // Whoever joins may be anybody's program: what is no label is left out.
             let good = labels.iter().filter(|(key, value)| is_label_word(key) && is_label_word(value));
             node.own_labels = good.take(MOST_LABELS).map(|(key, value)| (key.clone(), value.clone())).collect();
+            node.programs = programs.as_ref().and_then(ProgramsRunAs::checked);
             node.dead_man_ms = node.dead_man_ms.max(dead_man_ms);
         };
         self.registry.change(&record.name, change).map_err(trouble)?;

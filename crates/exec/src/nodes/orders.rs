@@ -142,14 +142,29 @@ pub(super) fn of_machine(account: Option<&Account>) -> BTreeMap<String, String> 
 }
 
 /// The order as a lease may carry it out: refused where it is somebody else's, or where nothing of its owner's may run.
-/// `tells_apart`: programs run as whoever submitted them, also where that is whoever serves.
-pub(crate) fn judged(order: StartOrder, owner: &str, runs_as: Option<&RunsAs>, tells_apart: bool) -> StartOrder {
+/// `tells_apart`: programs run as whoever submitted them, also where that is whoever serves. `machine` is what the refusal
+/// calls it.
+pub(crate) fn judged(
+    order: StartOrder,
+    owner: &str,
+    runs_as: Option<&RunsAs>,
+    tells_apart: bool,
+    machine: &str,
+) -> StartOrder {
     if !tells_apart {
         return order;
     }
-    let other = || (order.owner != owner).then(|| "its machine is another person's".to_owned());
+    let other = || {
+        (order.owner != owner)
+            .then(|| format!("on {machine} its lease is {}'s, and the job is {}'s", named(owner), named(&order.owner)))
+    };
     let refused = runs_as.and_then(|runs_as| runs_as.refused.clone()).or_else(other);
     StartOrder { refused, ..order }
+}
+
+/// A person in a sentence.
+fn named(owner: &str) -> &str {
+    if owner.is_empty() { "nobody" } else { owner }
 }
 
 #[cfg(test)]
@@ -240,18 +255,22 @@ mod tests {
     #[test]
     fn a_lease_runs_what_its_owner_submitted_and_nothing_else() {
         let account = crate::accounts::look_up("daemon").expect("every machine has one");
-        let runs_as = |refused: Option<&str>| RunsAs { account: account.clone(), refused: refused.map(str::to_owned) };
+        let runs_as = |refused: Option<&str>| RunsAs {
+            account: account.clone(),
+            refused: refused.map(str::to_owned),
+            is_alone: false,
+        };
         let order = |owner: &str| StartOrder {
             owner: owner.to_owned(),
             ..StartOrder::of(StintId::of_job(WorkloadId(7), 2), 0, 1)
         };
-        let refused = |owner: &str, of: &RunsAs| judged(order(owner), "ada", Some(of), true).refused;
+        let refused = |owner: &str, of: &RunsAs| judged(order(owner), "ada", Some(of), true, "node lab-1").refused;
         assert_eq!(refused("ada", &runs_as(None)), None);
-        assert!(refused("bob", &runs_as(None)).is_some_and(|why| why.contains("another person")));
+        assert!(refused("bob", &runs_as(None)).is_some_and(|why| why.contains("node lab-1")));
         assert!(refused("", &runs_as(None)).is_some());
         assert_eq!(refused("ada", &runs_as(Some("no account"))).as_deref(), Some("no account"));
         // Where all is run as whoever serves, nobody is told apart.
-        assert_eq!(judged(order("bob"), "ada", None, false).refused, None);
-        assert!(judged(order("bob"), "root", None, true).refused.is_some(), "what runs as root is root's");
+        assert_eq!(judged(order("bob"), "ada", None, false, "it").refused, None);
+        assert!(judged(order("bob"), "root", None, true, "it").refused.is_some(), "what runs as root is root's");
     }
 }

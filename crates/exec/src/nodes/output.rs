@@ -26,6 +26,9 @@ const KEPT: [u64; 2] = [16 << 20, 48 << 20];
 /// Holes are as long as this, or twice, and so on.
 const STEP: u64 = 1 << 20;
 
+/// Names that are looked at in a folder of a job's, into which its program may put any number.
+pub(super) const MOST_NAMES: usize = 50_000;
+
 /// The file of what one worker prints, in the folder of its job on its node.
 pub(super) fn name_of(stint: StintId, rank: u32) -> String {
     format!("output-{}-{}-{}-{rank}.log", stint.workload.0, stint.member, stint.epoch)
@@ -154,7 +157,7 @@ fn stretch(file: &File, at: u64) -> io::Result<(u64, u64)> {
 
 fn outputs_in(jobs: &Path) -> Vec<(PathBuf, StintId, u32)> {
     let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let files = entries(jobs).flat_map(|job| entries(&job).collect::<Vec<_>>());
+    let files = entries(jobs).flat_map(|job| entries(&job).take(MOST_NAMES).collect::<Vec<_>>());
     let output = |file: PathBuf| {
         let (stint, rank) = worker_of(file.file_name()?.to_str()?)?;
         // Nobody prints what another's job is said to have printed.

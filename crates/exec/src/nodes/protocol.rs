@@ -1,6 +1,7 @@
 //! What a server and a node say to each other. A node speaks first; after its welcome both ask and answer.
 
 use super::labels::Labels;
+use crate::accounts::ProgramsRunAs;
 use crate::machines::Inventory;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -40,6 +41,9 @@ pub(crate) enum Purpose {
         /// What its own configuration says of it. Earlier agents say nothing.
         #[serde(default)]
         labels: Labels,
+        /// As whom programs run on it. Earlier agents say nothing.
+        #[serde(default)]
+        programs: Option<ProgramsRunAs>,
     },
     /// What the server's store has of a job that runs there: after the welcome the stream is the store's.
     Store(InStore),

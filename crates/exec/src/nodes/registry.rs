@@ -2,6 +2,7 @@
 
 use super::labels::{LEVELS, Labels};
 use super::protocol::NotWelcome;
+use crate::accounts::ProgramsRunAs;
 use crate::machines::Accelerator;
 use crate::machines::Inventory;
 use crate::net::{Fingerprint, JoinToken, write_private};
@@ -45,6 +46,9 @@ pub struct NodeRecord {
     /// Accelerators that it had and did not show when it last came.
     #[serde(default)]
     pub missing: Vec<Accelerator>,
+    /// As whom programs run on it, where it says so.
+    #[serde(default)]
+    pub programs: Option<ProgramsRunAs>,
 }
 
 impl NodeRecord {
@@ -60,6 +64,7 @@ impl NodeRecord {
             own_labels: Labels::new(),
             symptoms: Vec::new(),
             missing: Vec::new(),
+            programs: None,
         }
     }
 

@@ -94,6 +94,7 @@ fn view(node: &NodeStanding, used: &[OnNode]) -> NodeView {
         rate: record.rate,
         version: node.build.clone(),
         dead_man_ms: record.dead_man_ms,
+        programs: record.programs.clone(),
         name: record.name.clone(),
     }
 }

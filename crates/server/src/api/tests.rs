@@ -55,7 +55,8 @@ pub(super) fn over(folder: &std::path::Path, store: MemoryStore, durable: Durabl
     let clock = Arc::new(WorldClock::replayed(now, 1));
     let link = Arc::new(LocalLink::new(Arc::clone(&clock)));
     let (_, standing) = watch::channel(Standing::default());
-    let reader = Reader { durable: Arc::new(durable), standing, archive, clock, link, is_service: false };
+    let reader =
+        Reader { durable: Arc::new(durable), standing, archive, clock, link, is_service: false, listens: None };
     let asked = Arc::new(Asked::new(std::time::Instant::now()));
     ApiState {
         asks: mpsc::channel(1).0,

@@ -433,7 +433,7 @@ pub fn home_failure(error: crate::home::HomeError) -> Failure {
     if let Some(cause) = std::error::Error::source(&error) {
         text = format!("{text}: {cause}");
     }
-    Failure::new(Code::Unreachable, text).hint("choose another directory with --home or WINDFALL_HOME")
+    Failure::new(Code::Unreachable, text).hint(error.hint())
 }
 
 /// Whether a process is there. A zombie is not: who should have taken its status may never do so.

@@ -7,6 +7,7 @@ use super::Daemon;
 use crate::agents;
 use crate::local::Held;
 use crate::net::Message;
+use crate::removal;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -54,7 +55,8 @@ impl Daemon {
             let name = folder.file_name().to_string_lossy().into_owned();
             let is_needed = output::job_of(&name).is_some_and(|job| needed.contains(&job));
             if !is_needed && !has_unsaved(&folder.path()) {
-                let _ = std::fs::remove_dir_all(folder.path());
+                // What is left of a very large one goes with the next.
+                let _ = removal::remove_tree(&folder.path(), removal::AT_ONCE);
             }
         }
     }
@@ -69,7 +71,13 @@ impl Daemon {
             runs_as == uid && !held.is_gone() && orders::noted(&held.folder.path).contains(&what.workload)
         };
         let may = self.leases.held().values().any(is_theirs);
-        may.then_some(()).ok_or_else(|| format!("job {} is not one of user {uid} on this machine", what.workload.0))
+        let why = || format!("job {} is not one of user {uid} on {}", what.workload.0, self.called());
+        may.then_some(()).ok_or_else(why)
+    }
+
+    /// What refusals call this machine.
+    fn called(&self) -> String {
+        self.leases.machine().unwrap_or_else(|| "this machine".to_owned())
     }
 
     async fn ask(&self, lease: LeaseId, request: &AgentRequest) -> io::Result<Heard> {
@@ -86,8 +94,9 @@ impl Daemon {
                 if let Some(host) = *self.address.lock().unwrap_or_else(PoisonError::into_inner) {
                     order.master.0 = host.to_string();
                 }
-                let apart = self.leases.runs_as_submitters();
-                &AgentRequest::Start(Box::new(orders::judged(order, &marks.owner, marks.runs_as.as_ref(), apart)))
+                let (apart, machine) = (self.leases.runs_as_submitters(), self.called());
+                let order = orders::judged(order, &marks.owner, marks.runs_as.as_ref(), apart, &machine);
+                &AgentRequest::Start(Box::new(order))
             }
             other => other,
         };
@@ -106,6 +115,6 @@ impl Daemon {
 
 /// Whether a job's folder has files that reached no store.
 fn has_unsaved(folder: &Path) -> bool {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("unsaved-"))
+    let mut entries = std::fs::read_dir(folder).into_iter().flatten().flatten().take(output::MOST_NAMES);
+    entries.any(|entry| entry.file_name().to_string_lossy().starts_with("unsaved-"))
 }
