@@ -12,6 +12,7 @@ mod e2e {
     mod engines;
     mod everyday;
     mod far;
+    mod far_kills;
     mod gangs;
     mod health;
     mod homes;
@@ -32,5 +33,6 @@ mod e2e {
     mod submitter;
     mod terminals;
     mod testbed;
+    mod torch;
     mod witness;
 }

@@ -3,6 +3,7 @@
 
 mod files;
 mod gang;
+mod interface;
 mod last_save;
 mod program;
 mod provision;

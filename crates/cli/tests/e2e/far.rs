@@ -1,7 +1,7 @@
 //! Another machine, as near as one computer comes to it: a network, a process table, a disk and a user of its own. Needs
 //! root; everything of it goes away with the test.
 
-use super::processes;
+use super::processes::{self, Process};
 use super::testbed::{Testbed, eventually, wait};
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
@@ -188,11 +188,30 @@ impl Far {
         run("ip", &["link", "set", &self.wire, if is_cut { "down" } else { "up" }]);
     }
 
+    /// What runs there, as this computer sees it, but for the shell that holds the machine and whoever looks into it.
+    pub fn processes(&self) -> Vec<Process> {
+        let inside = self.inside();
+        let namespace = std::fs::read_link(format!("/proc/{inside}/ns/net")).unwrap();
+        let of_the_machine = [self.init.id(), inside.parse().unwrap()].map(|pid| pid as i32);
+        let table = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+        let own = table(of_the_machine[1]);
+        let is_guest = |pid: i32| !of_the_machine.contains(&pid) && table(pid) == own;
+        processes::in_network(&namespace).into_iter().filter(|process| is_guest(process.pid)).collect()
+    }
+
     /// Programs of a job that run there, as this computer sees them.
     pub fn programs(&self, job: u64) -> Vec<i32> {
-        let namespace = std::fs::read_link(format!("/proc/{}/ns/net", self.inside())).unwrap();
-        let is_here = |pid: &i32| std::fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(|net| net == namespace);
-        processes::of_job(job).into_iter().filter(is_here).collect()
+        self.processes().iter().filter(|process| process.job == Some(job)).map(|process| process.pid).collect()
+    }
+
+    /// The power fails: everything there ends in one moment, and nothing is told. What is on its disk stays.
+    pub fn lose_power(&mut self) {
+        eventually("nothing runs without power", || {
+            let left = self.processes();
+            left.iter().for_each(|process| processes::signal(process.pid, Signal::KILL));
+            left.is_empty()
+        });
+        self.kill_agent();
     }
 
     /// Waits until nothing of a job runs there.
