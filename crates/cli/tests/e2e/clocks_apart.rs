@@ -2,16 +2,18 @@
 
 use super::far::Far;
 use super::nodes::{beginnings, free_port, has_saved, output, state_of, submit, up};
-use super::testbed::{Testbed, eventually, is_root, within};
+use super::testbed::{Testbed, eventually, is_root, wait, within};
 use super::witness::check_ledger;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 const APART_MS: i64 = 300_000;
 
 /// The library that tells programs another time; Debian calls its package `libfaketime`.
 fn library(test: &str) -> Option<PathBuf> {
-    let found = ["x86_64", "aarch64"].map(|machine| format!("/usr/lib/{machine}-linux-gnu/faketime/libfaketimeMT.so.1"));
+    let found =
+        ["x86_64", "aarch64"].map(|machine| format!("/usr/lib/{machine}-linux-gnu/faketime/libfaketimeMT.so.1"));
     let found = found.into_iter().map(PathBuf::from).find(|path| path.exists());
     if found.is_none() {
         println!("skipped: {test} (libfaketime is not installed)");
@@ -74,7 +76,8 @@ fn clocks_that_are_five_minutes_apart_change_nothing() {
     }
 
     move_over(&testbed, id, [&ahead, &behind], "ahead");
-    let saved = || testbed.run(&["explain", "--all", &id.to_string()]).ends_with(0).out.matches("checkpoint 2.").count();
+    let saved =
+        || testbed.run(&["explain", "--all", &id.to_string()]).ends_with(0).out.matches("checkpoint 2.").count();
     eventually("it saves there", || saved() > 2);
     move_over(&testbed, id, [&behind, &ahead], "behind");
 
@@ -95,11 +98,13 @@ fn clocks_that_are_five_minutes_apart_change_nothing() {
     let late = token("late");
     testbed.run(&["down"]).ends_with(0);
     check_ledger(&testbed);
-    let mut later = testbed.command(&["up"]);
+    let mut later = testbed.command(&["up", "--foreground"]);
     later.env("LD_PRELOAD", &library).env("FAKETIME", "+960s").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-    testbed.finish(later).ends_with(0);
+    let mut later = later.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    eventually("it listens", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
     let server = format!("{}:{port}", behind.server);
     let (ended, why) = behind.try_to_join(&[&server, "--token", &late]);
     assert!(ended == Some(2) && why.contains("has expired"), "{why}");
     testbed.leaves_nothing();
+    wait(&mut later);
 }

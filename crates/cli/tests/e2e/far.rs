@@ -125,8 +125,9 @@ impl Far {
     /// The agent as it joins with these words, to its end.
     pub fn try_to_join(&self, args: &[&str]) -> (Option<i32>, String) {
         let state = self.disk.join("tried").display().to_string();
-        let all = [&["agent", "join", "--state", &state][..], args].concat();
-        let said = self.command(env!("CARGO_BIN_EXE_windfall"), &all).output().unwrap();
+        // One that is let in does not end by itself.
+        let first = ["60", env!("CARGO_BIN_EXE_windfall"), "agent", "join", "--state", &state];
+        let said = self.command("timeout", &[&first[..], args].concat()).output().unwrap();
         (said.status.code(), String::from_utf8_lossy(&said.stderr).into_owned())
     }
 
@@ -139,7 +140,8 @@ impl Far {
     pub fn start_agent_with(&mut self, port: u16, token: Option<&str>, words: &[&str], variables: &[(&str, &Path)]) {
         let (server, state) = (format!("{}:{port}", self.server), self.state().display().to_string());
         // Variables are for the agent alone, not for who becomes it.
-        let variables: Vec<String> = variables.iter().map(|(name, value)| format!("{name}={}", value.display())).collect();
+        let variables: Vec<String> =
+            variables.iter().map(|(name, value)| format!("{name}={}", value.display())).collect();
         let mut args: Vec<&str> = variables.iter().map(String::as_str).collect();
         args.extend([env!("CARGO_BIN_EXE_windfall"), "agent", "join", &server, "--state", &state]);
         args.extend(words);

@@ -121,9 +121,8 @@ fn what_every_rank_said_is_there_live_and_after_its_machine_is_gone() {
     let (testbed, port) = (Testbed::bare(), free_port());
     up(&testbed, port, "4h");
     let [first, mut second] = machines(&testbed, port, ["one", "two"]);
-    let id = testbed.submit(&format!(
-        "name: talk\nnodes: 2\nresources: {{ accelerators: H200:1 }}\ngrace: 2s\nrun: |\n  {TALK}\n"
-    ));
+    let id = testbed
+        .submit(&format!("name: talk\nnodes: 2\nresources: {{ accelerators: H200:1 }}\ngrace: 2s\nrun: |\n  {TALK}\n"));
     let logs = |rank: usize| testbed.run(&["logs", &id.to_string(), "--rank", &rank.to_string()]).ends_with(0).out;
     let heard = [0, 1].map(|rank| testbed.work.join(format!("heard-{rank}")));
     let follow = |rank: usize| {
@@ -163,7 +162,10 @@ fn what_every_rank_said_is_there_live_and_after_its_machine_is_gone() {
     for rank in [0, 1] {
         assert_eq!(wait(&mut followers[rank]), Some(0));
         let (now, live) = (logs(rank), std::fs::read_to_string(&heard[rank]).unwrap());
-        assert!(now.contains(&format!("rank {rank} is done")) && !now.contains(&format!("rank {} ", 1 - rank)), "{now}");
+        assert!(
+            now.contains(&format!("rank {rank} is done")) && !now.contains(&format!("rank {} ", 1 - rank)),
+            "{now}"
+        );
         assert_eq!(live, now, "who followed has heard the same");
         let steps = |stint: u32| -> Vec<usize> {
             let of_it = format!("of stint {stint} says ");
