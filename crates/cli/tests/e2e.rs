@@ -7,12 +7,14 @@ mod e2e {
     mod attack;
     mod changes;
     mod clocks;
+    mod clocks_apart;
     mod costs;
     mod database;
     mod doctor;
     mod engines;
     mod everyday;
     mod far;
+    mod far_kills;
     mod gangs;
     mod health;
     mod homes;
@@ -33,6 +35,7 @@ mod e2e {
     mod submitter;
     mod terminals;
     mod testbed;
+    mod torch;
     mod upgrades;
     mod witness;
 }

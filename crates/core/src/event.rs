@@ -239,6 +239,11 @@ pub enum WorkerEnd {
 }
 
 impl WorkerEnd {
+    /// Whether somebody else ended it: no program dies of SIGKILL because another one did.
+    pub fn is_from_outside(&self) -> bool {
+        matches!(self, WorkerEnd::Killed { signal: 9 } | WorkerEnd::OutOfMemory { .. })
+    }
+
     /// The exit code that a shell would give for a program that ended like this.
     pub fn killed_code(&self) -> i32 {
         match self {

@@ -2,6 +2,7 @@
 
 use super::files::save_request;
 use super::gang::master_of;
+use super::interface::interface_of_gang;
 use super::state::{Asked, Moving, WorkerRun, never_ran};
 use crate::checkpoint::MoverEvent;
 use crate::guard::GROUP;
@@ -22,6 +23,9 @@ use windfall_core::worker::DEVICES;
 
 /// Variables by which a program is kept to its devices. What a job was told by them is not for a job that it submits.
 pub const OF_DEVICES: [&str; 2] = ["CUDA_VISIBLE_DEVICES", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"];
+
+/// On which interface the others of a gang reach a rank. NCCL is not told: it finds those that carry most by itself.
+const GLOO: &str = "GLOO_SOCKET_IFNAME";
 
 /// How often progress is read.
 const READ: Duration = Duration::from_millis(200);
@@ -103,6 +107,9 @@ impl WorkerRun {
             .env("MASTER_PORT", master.1.to_string());
         if let Some(visible) = visible(std::env::var(DEVICES).ok().as_deref(), order.devices.as_deref()) {
             command.env(OF_DEVICES[0], visible);
+        }
+        if let Some(interface) = interface_of_gang(order).filter(|_| !order.env.contains_key(GLOO)) {
+            command.env(GLOO, interface);
         }
         if let Some((part, of)) = order.share {
             // Only where NVIDIA's MPS runs on the machine is the second one kept to; the program is told in any case.

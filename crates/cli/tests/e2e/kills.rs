@@ -19,10 +19,11 @@ const JOBS_TOGETHER: [(&str, &str); 4] =
     [("plain", "plain"), ("daemon", "daemon"), ("third", "plain"), ("second", "daemon")];
 
 /// splitmix64: small, and the same everywhere.
-struct Dice(u64);
+pub struct Dice(pub u64);
 
 impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
+    /// A number below this one.
+    pub fn below(&mut self, n: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -215,7 +216,8 @@ impl Victim {
     }
 }
 
-fn setting(name: &str, default: u64) -> u64 {
+/// A number of the environment.
+pub fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 

@@ -10,6 +10,8 @@ pub enum Role {
     Launcher,
     Guard,
     Agent,
+    /// What makes a machine a node.
+    Node,
     /// A command at a terminal.
     Client,
     /// A program or something that it started.
@@ -52,6 +54,7 @@ fn describe(pid: i32, line: &[String], environ: &[String]) -> Process {
         (true, "agent", "launch") => Role::Launcher,
         (true, "agent", "guard") => Role::Guard,
         (true, "agent", "serve") => Role::Agent,
+        (true, "agent", "join") => Role::Node,
         (true, "agent", _) => Role::Program,
         (true, _, _) => Role::Client,
         _ => Role::Program,
@@ -59,6 +62,13 @@ fn describe(pid: i32, line: &[String], environ: &[String]) -> Process {
     let lease = value("WINDFALL_LEASE=");
     let job = value("WINDFALL_JOB=").and_then(|text| text.parse().ok());
     Process { pid, role, lease, job }
+}
+
+/// Everything alive in a network of its own, named by the link of its namespace.
+pub fn in_network(namespace: &Path) -> Vec<Process> {
+    let is_there = |pid: &i32| std::fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(|net| net == namespace);
+    let there = all().into_iter().filter(|pid| is_there(pid) && is_running(*pid));
+    there.map(|pid| describe(pid, &words(pid, "cmdline"), &words(pid, "environ"))).collect()
 }
 
 /// Everything alive whose command line holds this word.

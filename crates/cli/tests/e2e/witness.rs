@@ -9,16 +9,21 @@ use std::process::Command;
 
 /// Takes a lock that a second worker would not get, beats into a journal, saves by renaming, reports
 /// progress, and ends when it is told to. With `daemon` it also has a child in a session of its own, which
-/// ignores every polite signal and clears its environment.
-const PROGRAM: &str = r#"
-import fcntl, os, signal, sys, time
+/// ignores every polite signal and clears its environment. With `far` it is on another machine, whose process numbers mean
+/// nothing here: it draws a number of its own, by which its command line is found. The journals are then what all machines
+/// see and nothing else does, and the clock is that of the computer below them.
+pub const PROGRAM: &str = r#"
+import fcntl, os, random, signal, sys, time
 base, name, mode = sys.argv[1:4]
+if "far" in mode and mode != "daemon-child" and len(sys.argv) == 4:
+    os.execv(sys.executable, [sys.executable, *sys.argv, str(random.randrange(10**8, 2 * 10**9))])
+me = sys.argv[4] if "far" in mode else os.getpid()
 def say(kind, what=""):
-    fd = os.open(f"{base}/{name}.journal", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(fd, f"{time.monotonic_ns()} {kind} {os.getpid()} {what}\n".encode())
+    fd = os.open(f"{base}/{name}.journal", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    os.write(fd, f"{time.monotonic_ns()} {kind} {me} {what}\n".encode())
     os.close(fd)
 def claim(what):
-    fd = os.open(f"{base}/{name}.{what}", os.O_RDWR | os.O_CREAT)
+    fd = os.open(f"{base}/{name}.{what}", os.O_RDWR | os.O_CREAT, 0o666)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -39,6 +44,11 @@ if "daemon" in mode and os.fork() == 0:
         os.execve(sys.executable, [sys.executable, sys.argv[0], base, name, "daemon-child"], environ)
     os._exit(0)
 held = claim("worker")
+if "far" in mode:
+    try:
+        say("violation", f"the server's home has {len(os.listdir(os.environ['SERVER_HOME']))} entries".replace(" ", "-"))
+    except OSError:
+        pass
 saves = os.environ["WINDFALL_CHECKPOINT_DIR"]
 state = f"{saves}/state{os.environ['RANK']}"
 def saved():
@@ -54,12 +64,12 @@ def put(path, text):
     with open(path + ".new", "w") as f:
         f.write(text)
     os.rename(path + ".new", path)
-second = 0
+second, pause = 0, 4 if "far" in mode else 1
 while not os.path.exists(f"{base}/{name}.finish"):
     step += 1
     # Ranks that saved whenever they liked would never leave their directory alone for a moment.
-    if "gang" not in mode or int(time.time()) != second:
-        second = int(time.time())
+    if "gang" not in mode or time.time() // pause != second:
+        second = time.time() // pause
         put(state, str(step))
     put(os.environ["WINDFALL_PROGRESS"], f"{step} 1000000\n")
     say("beat", step)
@@ -72,11 +82,14 @@ pub struct Witness {
     pub id: u64,
     name: String,
     base: PathBuf,
+    /// It is on another machine, and its runs are known by numbers of their own.
+    is_far: bool,
 }
 
 /// One run of a witness, as its journal has it.
 #[derive(Clone, Copy, Debug)]
 pub struct WitnessRun {
+    /// Its process number, or the number that it drew on another machine.
     pub pid: i32,
     pub from: u64,
     pub to: u64,
@@ -114,7 +127,28 @@ impl Witness {
         testbed.write(&format!("{name}.yaml"), &text);
         command.args(["submit", "--json", &format!("{name}.yaml")]);
         let said = testbed.finish(command).ends_with(0);
-        Witness { id: said.json()["id"].as_u64().unwrap(), name: name.to_owned(), base }
+        Witness { id: said.json()["id"].as_u64().unwrap(), name: name.to_owned(), base, is_far: false }
+    }
+
+    /// Submits a witness to machines that have its program, where `base` is a folder that all of them see. A gang has a
+    /// witness for each rank.
+    pub fn submit_far(
+        testbed: &Testbed,
+        base: &Path,
+        (name, mode): (&str, &str),
+        asks: &str,
+        ranks: u32,
+    ) -> Vec<Witness> {
+        let suffix = if ranks > 1 { "-$RANK" } else { "" };
+        let program = testbed.work.join("witness.py");
+        let (home, base) = (testbed.home.display(), base.to_owned());
+        let line = format!("exec python3 {} {} {name}{suffix} {mode}", program.display(), base.display());
+        let text = format!(
+            "name: {name}\nnodes: {ranks}\n{asks}work: {{ steps: 1000000 }}\ngrace: 5s\nenv: {{ SERVER_HOME: {home} }}\nrun: {line}\n"
+        );
+        let id = testbed.submit(&text);
+        let named = |rank: u32| if ranks > 1 { format!("{name}-{rank}") } else { name.to_owned() };
+        (0..ranks).map(|rank| Witness { id, name: named(rank), base: base.clone(), is_far: true }).collect()
     }
 
     /// Submits a gang of witnesses, one for each rank, that are one job.
@@ -127,7 +161,9 @@ impl Witness {
             "name: {name}\nnodes: {ranks}\nwork: {{ steps: 1000000 }}\ngrace: 60s\ncheckpoint: {{ settle: 300ms }}\nrun: {line}\n"
         );
         let id = testbed.submit(&text);
-        (0..ranks).map(|rank| Witness { id, name: format!("{name}-{rank}"), base: base.clone() }).collect()
+        (0..ranks)
+            .map(|rank| Witness { id, name: format!("{name}-{rank}"), base: base.clone(), is_far: false })
+            .collect()
     }
 
     fn journal(&self) -> Vec<(u64, String, i32, String)> {
@@ -155,9 +191,22 @@ impl Witness {
         runs
     }
 
+    /// What it is called in its journal.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The worker that beats now.
     pub fn alive(&self) -> Option<WitnessRun> {
-        self.runs().last().copied().filter(|run| run.beats > 0 && processes::is_running(run.pid))
+        self.runs().last().copied().filter(|run| run.beats > 0 && self.process(run).is_some())
+    }
+
+    /// The process of a run, as this computer numbers it, if it is there.
+    pub fn process(&self, run: &WitnessRun) -> Option<i32> {
+        if self.is_far {
+            return processes::with_word(&run.pid.to_string()).into_iter().next();
+        }
+        processes::is_running(run.pid).then_some(run.pid)
     }
 
     /// Waits until a worker beats that is none of these, and has beaten for a while.

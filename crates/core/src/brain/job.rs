@@ -455,9 +455,11 @@ impl Job {
 
     /// What a stint's end means when neither the market nor we ended it.
     pub(super) fn judge(&mut self, stint: &Stint, patience: u32) {
-        // Ranks that got through, or were stopped because another failed, say nothing about the failure.
-        let mut ends = stint.workers.iter().filter_map(|w| w.end.as_ref());
-        let failed = ends.find(|end| !matches!(end, WorkerEnd::Stopped | WorkerEnd::Exited { code: 0 }));
+        // Ranks that got through, or were stopped because another failed, say nothing about the failure. One that was killed
+        // from outside takes the others along, which then exit with errors of their own.
+        let ends = stint.workers.iter().filter_map(|w| w.end.as_ref());
+        let failed = ends.filter(|end| !matches!(end, WorkerEnd::Stopped | WorkerEnd::Exited { code: 0 }));
+        let failed = failed.min_by_key(|end| !end.is_from_outside());
         // Where the store was away nothing is wrong with the program: the job waits until it answers again.
         let Some(end) = failed.filter(|end| !matches!(end, WorkerEnd::StoreAway { .. })) else { return };
         // A program that is killed at the same place again and again gets further each time, and loses it.

@@ -33,6 +33,20 @@ fn a_killed_program_is_started_again_until_patience_ends() {
 }
 
 #[test]
+fn a_gang_of_which_one_was_killed_goes_on_although_the_others_failed_without_it() {
+    for (killed, code) in [(0, 1), (1, 1), (1, 134)] {
+        let mut world = world();
+        let (id, stint) = world.running(JobSpec { gang: 2, ..job(1, None) });
+        let failed = WorkerEnd::Exited { code };
+        world.event(Event::WorkerEnded { stint, rank: 1 - killed, end: failed, settled: true });
+        world.event(Event::WorkerEnded { stint, rank: killed, end: WorkerEnd::Killed { signal: 9 }, settled: true });
+        let decisions = world.decide();
+        assert!(decisions.iter().any(|d| matches!(d, Decision::Start { .. })), "{killed}: {decisions:?}");
+        assert!(world.view(id).outcome.is_none());
+    }
+}
+
+#[test]
 fn a_program_that_fails_on_a_restored_checkpoint_gets_the_one_before_it() {
     let mut world = world();
     let (id, stint) = world.running(job(2, None));

@@ -1,0 +1,145 @@
+//! Real PyTorch over machines: ranks that meet by gloo, a part of the state each, and faults at random moments. Seeded: the
+//! seed and every fault are printed. `WINDFALL_SEED` says which.
+
+use super::far::Far;
+use super::kills::{Dice, setting};
+use super::nodes::{free_port, state_of, token, up};
+use super::processes::{self, Role};
+use super::testbed::{Testbed, eventually, is_root};
+use super::witness::check_ledger;
+use rustix::process::Signal;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const PROGRAM: &str = include_str!("../programs/sharded.py");
+/// Debian's, which has the packages of Debian.
+const PYTHON: &str = "/usr/bin/python3";
+const STEPS: u32 = 200;
+const MACHINES: [&str; 2] = ["one", "two"];
+const WORDS: [&str; 2] = ["--accelerators", "H200:1"];
+
+fn has_torch(test: &str) -> bool {
+    let has = Path::new("/usr/lib/python3/dist-packages/torch").exists();
+    if !has {
+        println!("skipped: {test} (python3-torch is not installed)");
+    }
+    has
+}
+
+/// What the ranks say at the end when nobody disturbs them and nothing of ours is there.
+fn undisturbed(testbed: &Testbed) -> Vec<String> {
+    let (program, port) = (testbed.write("sharded.py", PROGRAM), free_port());
+    let start = |rank: usize| {
+        let saves = testbed.work.join(format!("plain-{rank}"));
+        std::fs::create_dir(&saves).unwrap();
+        let mut command = Command::new(PYTHON);
+        command.arg(&program).args([&STEPS.to_string(), "0"]).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.env("RANK", rank.to_string()).env("WORLD_SIZE", MACHINES.len().to_string());
+        command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string()).env("GLOO_SOCKET_IFNAME", "lo");
+        command.env("WINDFALL_CHECKPOINT_DIR", saves).env_remove("WINDFALL_RESUME").spawn().unwrap()
+    };
+    let ranks: Vec<_> = (0..MACHINES.len()).map(start).collect();
+    let ended = ranks.into_iter().map(|rank| rank.wait_with_output().unwrap());
+    ended.map(|said| last_words(&String::from_utf8_lossy(&said.stdout)).expect("it ends")).collect()
+}
+
+fn last_words(said: &str) -> Option<String> {
+    said.lines().find(|line| line.contains(" ends at ")).map(str::to_owned)
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Worker,
+    Agent,
+    Node,
+    Power,
+}
+
+impl Fault {
+    /// Strikes on a machine; what a service manager starts again, it starts again.
+    fn strike(self, far: &mut Far, job: u64, port: u16) {
+        let with_role = |far: &Far, role: Role| {
+            let found: Vec<i32> = far.processes().iter().filter(|one| one.role == role).map(|one| one.pid).collect();
+            assert!(!found.is_empty(), "no {role:?}");
+            found.into_iter().for_each(|pid| processes::signal(pid, Signal::KILL));
+        };
+        match self {
+            Fault::Worker => {
+                let programs = far.programs(job).into_iter().filter(|pid| processes::line(*pid).contains("sharded.py"));
+                programs.for_each(|pid| processes::signal(pid, Signal::KILL));
+            }
+            Fault::Agent => with_role(far, Role::Agent),
+            Fault::Node => far.kill_agent(),
+            Fault::Power => far.lose_power(),
+        }
+        if matches!(self, Fault::Node | Fault::Power) {
+            far.start_agent_with(port, None, &WORDS, &[]);
+        }
+    }
+}
+
+#[test]
+fn pytorch_over_machines_ends_with_the_bits_of_an_undisturbed_run() {
+    let name = "pytorch_over_machines_ends_with_the_bits_of_an_undisturbed_run";
+    if !is_root("machines of their own") || !has_torch(name) {
+        return;
+    }
+    let (testbed, port, seed) = (Testbed::bare(), free_port(), setting("WINDFALL_SEED", 20_260_101));
+    println!("seed: {seed}");
+    let mut dice = Dice(seed);
+    up(&testbed, port, "4h");
+    let mut machines = MACHINES.map(|_| Far::new(&testbed));
+    machines[0].connect(&machines[1]);
+    for (far, name) in machines.iter_mut().zip(MACHINES) {
+        far.write(&testbed.work.join("sharded.py"), PROGRAM);
+        far.start_agent_with(port, Some(&token(&testbed, name)), &WORDS, &[]);
+        eventually("it is ready", || state_of(&testbed, name).as_deref() == Some("ready"));
+    }
+    let id = testbed.submit(&format!(
+        "name: sharded\nnodes: 2\nresources: {{ accelerators: H200:1 }}\ngrace: 5s\ncheckpoint: {{ settle: 1s }}\n\
+         run: {PYTHON} sharded.py {STEPS} 2\n"
+    ));
+    let wanted = undisturbed(&testbed);
+    let logs = |rank: usize| testbed.run(&["logs", &id.to_string(), "--rank", &rank.to_string()]).ends_with(0).out;
+
+    let stints = || testbed.job(id)["stints"].as_u64().unwrap();
+    let saved = || {
+        let said = testbed.run(&["explain", "--all", &id.to_string()]).ends_with(0).out;
+        let of_now = format!("checkpoint {}.", stints());
+        said.lines().filter(|line| line.contains(&of_now) && line.contains("is durable")).count()
+    };
+    for fault in [Fault::Worker, Fault::Agent, Fault::Node, Fault::Power] {
+        // Something of the present stint is durable before each: a program that never gets anywhere has failed.
+        eventually("something is durable", || {
+            let job = testbed.job(id);
+            assert!(job["outcome"].is_null(), "{job}\n{}\n{}", logs(0), logs(1));
+            saved() > 0
+        });
+        std::thread::sleep(Duration::from_millis(dice.below(1_500)));
+        let (at, before) = (dice.below(2) as usize, (stints(), saved()));
+        println!("{fault:?} on {}", MACHINES[at]);
+        fault.strike(&mut machines[at], id, port);
+        match fault {
+            Fault::Node => eventually("it saves on", || saved() > before.1),
+            _ => eventually("it goes on", || stints() > before.0),
+        }
+    }
+    let ended = testbed.until(id, &["succeeded", "failed"]);
+    assert_eq!(ended["state"], "succeeded", "{ended}\n{}\n{}", logs(0), logs(1));
+    for (rank, wanted) in wanted.iter().enumerate() {
+        let said = logs(rank);
+        assert_eq!(last_words(&said).as_ref(), Some(wanted), "{said}");
+        let began: Vec<&str> = said.lines().filter(|line| line.contains(" from ")).collect();
+        assert_eq!(
+            began.len(),
+            4,
+            "three faults end a stint, and that of what makes a machine a node does not: {said}"
+        );
+        assert!(!began[1..].iter().any(|line| line.ends_with("from 0")), "not resumed: {said}");
+    }
+    machines.iter().for_each(|far| far.until_quiet(id));
+    testbed.run(&["down"]).ends_with(0);
+    check_ledger(&testbed);
+    testbed.leaves_nothing();
+}
