@@ -143,3 +143,46 @@ fn pytorch_over_machines_ends_with_the_bits_of_an_undisturbed_run() {
     check_ledger(&testbed);
     testbed.leaves_nothing();
 }
+
+/// The ranks of the example, beside nothing of ours, with a folder for what they save.
+fn example(saves: &Path, port: u16) -> Vec<std::process::Child> {
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gang-torch/train.py");
+    let start = |rank: u32| {
+        let mut command = Command::new(PYTHON);
+        command.arg(&program).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.env("RANK", rank.to_string()).env("WORLD_SIZE", "2").env("GLOO_SOCKET_IFNAME", "lo");
+        command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
+        command.env("STEPS", "40").env("SECONDS_A_STEP", "0.02").env("SAVE_EVERY", "5");
+        command.env("WINDFALL_CHECKPOINT_DIR", saves).env_remove("WINDFALL_RESUME").spawn().unwrap()
+    };
+    (0..2).map(start).collect()
+}
+
+fn said(ranks: Vec<std::process::Child>) -> Vec<String> {
+    let ended = ranks.into_iter().map(|rank| rank.wait_with_output().unwrap());
+    ended.map(|said| String::from_utf8_lossy(&said.stdout).into_owned()).collect()
+}
+
+#[test]
+fn the_example_of_a_gang_ends_with_the_same_weights_when_one_rank_is_told_to_stop() {
+    let name = "the_example_of_a_gang_ends_with_the_same_weights_when_one_rank_is_told_to_stop";
+    if !has_torch(name) {
+        return;
+    }
+    let (testbed, plain) = (Testbed::bare(), "plain");
+    let undisturbed = said(example(&testbed.work.join(plain), free_port()));
+    let saves = testbed.work.join("saves");
+    let ranks = example(&saves, free_port());
+    eventually("something is saved", || std::fs::read_dir(&saves).is_ok_and(|mut entries| entries.next().is_some()));
+    processes::signal(ranks[1].id() as i32, Signal::TERM);
+    let stopped = said(ranks);
+    assert!(stopped.iter().all(|said| said.contains("was told to stop, and saved ")), "{stopped:?}");
+    let resumed = said(example(&saves, free_port()));
+    for (resumed, undisturbed) in resumed.iter().zip(&undisturbed) {
+        assert!(!resumed.contains(" from 0\n"), "{resumed}");
+        assert!(
+            last_words(resumed).is_some() && last_words(resumed) == last_words(undisturbed),
+            "{resumed}{undisturbed}"
+        );
+    }
+}

@@ -18,7 +18,7 @@ fn what_agents_of_protocol_1_said_is_understood() {
         r#"{"protocol":1,"build":"0.1.0","instance":"a","purpose":{"serve":{"joins":{"token":"t","name":null},
             "inventory":{"name":"gpu-1","accelerators":[{"model":"H200","device":"GPU-1"}],"cpus":8,"memory_bytes":1024}}}}"#,
     );
-    let Purpose::Serve { joins: Some(joins), inventory, labels } = hello.purpose else { panic!("{hello:?}") };
+    let Purpose::Serve { joins: Some(joins), inventory, labels, .. } = hello.purpose else { panic!("{hello:?}") };
     assert_eq!((joins.token.as_str(), inventory.accelerators.len(), labels.len()), ("t", 1, 0));
     let store: Hello = read(r#"{"protocol":1,"build":"0.1.0","instance":"a","purpose":{"store":{"workload":3}}}"#);
     let checkpoints = InStore { workload: WorkloadId(3), part: StorePart::Checkpoints };
