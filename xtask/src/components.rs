@@ -65,8 +65,10 @@ impl Components {
 
     /// Starts everything that tests use.
     pub fn start(leftovers: Leftovers) -> Components {
-        let all: [(&str, Start); 6] = [
+        let all: [(&str, Start); 8] = [
             ("python3", Components::python),
+            ("python3-torch", Components::torch),
+            ("libfaketime", Components::faketime),
             ("systemd-analyze", Components::systemd),
             ("postgres", Components::postgres),
             ("s3", Components::s3),
@@ -132,6 +134,18 @@ impl Components {
 
     fn python(&mut self) -> Result<(), String> {
         if works("python3", &["--version"]) { Ok(()) } else { apt(&["python3"]) }
+    }
+
+    /// Real PyTorch, which Debian's own interpreter finds.
+    fn torch(&mut self) -> Result<(), String> {
+        let is_there = || Path::new("/usr/lib/python3/dist-packages/torch").exists();
+        if is_there() { Ok(()) } else { apt(&["python3-torch"]) }
+    }
+
+    /// Tells programs another time of day than this computer's.
+    fn faketime(&mut self) -> Result<(), String> {
+        let folders = ["x86_64", "aarch64"].map(|machine| format!("/usr/lib/{machine}-linux-gnu/faketime"));
+        if folders.iter().any(|folder| Path::new(folder).exists()) { Ok(()) } else { apt(&["libfaketime"]) }
     }
 
     /// It verifies units; nothing of systemd is run.

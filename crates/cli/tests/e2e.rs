@@ -6,6 +6,7 @@ mod e2e {
     mod adoption;
     mod changes;
     mod clocks;
+    mod clocks_apart;
     mod costs;
     mod database;
     mod doctor;

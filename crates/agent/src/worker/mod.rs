@@ -1,5 +1,6 @@
 //! The workers on the lease: which orders each gets (`supervisor`), the steps of a run (`run`), and each step in a file of its
-//! own. `use` points one way: supervisor → run → restore → provision → last_save, program → report → state → view → files.
+//! own. `use` points one way: supervisor → run → restore → provision → last_save, program → report → state → view → files;
+//! `interface` uses none of them.
 
 mod files;
 mod gang;

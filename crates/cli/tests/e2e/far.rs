@@ -54,7 +54,8 @@ impl Far {
         let disk = root.join("far");
         // A disk of its own lies over everything of the testbed; only the working folder has a namesake on it.
         let script = format!(
-            "mount --make-rprivate / && mount -t tmpfs -o mode=755 tmpfs {root} && mkdir -p {work} {disk} && \
+            "mount --make-rprivate / && mount -t tmpfs -o mode=1777 tmpfs /dev/shm && \
+             mount -t tmpfs -o mode=755 tmpfs {root} && mkdir -p {work} {disk} && \
              chown {USER} {work} {disk} && echo ready && exec sleep 100000",
             root = root.display(),
             work = testbed.work.display(),
@@ -124,8 +125,9 @@ impl Far {
     /// The agent as it joins with these words, to its end.
     pub fn try_to_join(&self, args: &[&str]) -> (Option<i32>, String) {
         let state = self.disk.join("tried").display().to_string();
-        let all = [&["agent", "join", "--state", &state][..], args].concat();
-        let said = self.command(env!("CARGO_BIN_EXE_windfall"), &all).output().unwrap();
+        // One that is let in does not end by itself.
+        let first = ["60", env!("CARGO_BIN_EXE_windfall"), "agent", "join", "--state", &state];
+        let said = self.command("timeout", &[&first[..], args].concat()).output().unwrap();
         (said.status.code(), String::from_utf8_lossy(&said.stderr).into_owned())
     }
 
@@ -137,11 +139,14 @@ impl Far {
     /// The same with other words, and variables of its own.
     pub fn start_agent_with(&mut self, port: u16, token: Option<&str>, words: &[&str], variables: &[(&str, &Path)]) {
         let (server, state) = (format!("{}:{port}", self.server), self.state().display().to_string());
-        let mut args = vec!["agent", "join", &server, "--state", &state];
+        // Variables are for the agent alone, not for who becomes it.
+        let variables: Vec<String> =
+            variables.iter().map(|(name, value)| format!("{name}={}", value.display())).collect();
+        let mut args: Vec<&str> = variables.iter().map(String::as_str).collect();
+        args.extend([env!("CARGO_BIN_EXE_windfall"), "agent", "join", &server, "--state", &state]);
         args.extend(words);
         args.extend(token.iter().flat_map(|token| ["--token", token]));
-        let mut agent = self.command(env!("CARGO_BIN_EXE_windfall"), &args);
-        agent.envs(variables.iter().copied());
+        let mut agent = self.command("env", &args);
         let log = std::fs::File::options().create(true).append(true).open(self.log()).unwrap();
         self.agent = Some(agent.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap());
     }

@@ -2,8 +2,9 @@
 
 use super::far::Far;
 use super::nodes::{free_port, up};
-use super::testbed::{Testbed, eventually, is_root};
+use super::testbed::{Testbed, eventually, is_root, wait};
 use super::witness::check_ledger;
+use std::process::Stdio;
 
 /// A rank: meets the others at rank 0 before each step, adds what all of them have, and saves its own part every few steps.
 /// On a resume all parts that lie there must be of the same step.
@@ -104,6 +105,77 @@ fn a_gang_over_machines_goes_on_from_one_checkpoint_of_all_its_ranks() {
         let began: Vec<&str> = said.lines().filter(|line| line.contains(" from ")).collect();
         assert!(began.len() == 3 && !began[1..].iter().any(|line| line.ends_with("from 0")), "not resumed: {said}");
     }
+    check_ledger(&testbed);
+    testbed.leaves_nothing();
+}
+
+/// Every rank talks for itself, and ends when a file is there.
+const TALK: &str = "for n in $(seq 1 100000); do [ -e end ] && break; echo \"rank $RANK of stint $WINDFALL_STINT says $n\"; \
+                    sleep 0.1; done; echo \"rank $RANK is done\"";
+
+#[test]
+fn what_every_rank_said_is_there_live_and_after_its_machine_is_gone() {
+    if !is_root("machines of their own") {
+        return;
+    }
+    let (testbed, port) = (Testbed::bare(), free_port());
+    up(&testbed, port, "4h");
+    let [first, mut second] = machines(&testbed, port, ["one", "two"]);
+    let id = testbed
+        .submit(&format!("name: talk\nnodes: 2\nresources: {{ accelerators: H200:1 }}\ngrace: 2s\nrun: |\n  {TALK}\n"));
+    let logs = |rank: usize| testbed.run(&["logs", &id.to_string(), "--rank", &rank.to_string()]).ends_with(0).out;
+    let heard = [0, 1].map(|rank| testbed.work.join(format!("heard-{rank}")));
+    let follow = |rank: usize| {
+        let mut follow = testbed.command(&["logs", "-f", &id.to_string(), "--rank", &rank.to_string()]);
+        follow.stdout(std::fs::File::create(&heard[rank]).unwrap()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let mut followers = [follow(0), follow(1)];
+    let live = |rank: usize, words: &str| std::fs::read_to_string(&heard[rank]).unwrap().contains(words);
+    for rank in [0, 1] {
+        eventually("it is heard live", || live(rank, &format!("rank {rank} of stint 1 says 20\n")));
+    }
+    // Which rank is on which machine is the brain's business.
+    let at_second = (0..2).find(|rank| {
+        let mark = format!("RANK={rank}\0");
+        second.programs(id).iter().any(|pid| {
+            std::fs::read_to_string(format!("/proc/{pid}/environ")).is_ok_and(|environ| environ.contains(&mark))
+        })
+    });
+    let lost = at_second.expect("one of them is there");
+
+    second.lose_power();
+    testbed.run(&["nodes", "remove", "two", "--lost"]).ends_with(0);
+    drop(second);
+    let kept = logs(lost);
+    let said = |text: &str| text.lines().filter(|line| line.contains(" of stint 1 says ")).count();
+    assert!(said(&kept) >= 20 && !kept.contains(" of stint 2 "), "{kept}");
+    let mut third = Far::new(&testbed);
+    first.connect(&third);
+    third.start_agent_with(port, Some(&super::nodes::token(&testbed, "three")), &["--accelerators", "H200:1"], &[]);
+    for rank in [0, 1] {
+        eventually("it is heard live again", || live(rank, &format!("rank {rank} of stint 2 says 5\n")));
+    }
+    for far in [&first, &third] {
+        far.write(&testbed.work.join("end"), "");
+    }
+    testbed.until(id, &["succeeded"]);
+    for rank in [0, 1] {
+        assert_eq!(wait(&mut followers[rank]), Some(0));
+        let (now, live) = (logs(rank), std::fs::read_to_string(&heard[rank]).unwrap());
+        assert!(
+            now.contains(&format!("rank {rank} is done")) && !now.contains(&format!("rank {} ", 1 - rank)),
+            "{now}"
+        );
+        assert_eq!(live, now, "who followed has heard the same");
+        let steps = |stint: u32| -> Vec<usize> {
+            let of_it = format!("of stint {stint} says ");
+            now.lines().filter_map(|line| line.split_once(&of_it)?.1.parse().ok()).collect()
+        };
+        for stint in [1, 2] {
+            assert_eq!(steps(stint), (1..=steps(stint).len()).collect::<Vec<_>>(), "whole, once and in order: {now}");
+        }
+    }
+    assert!(logs(lost).starts_with(&kept[..kept.rfind('\n').unwrap()]), "nothing of it was lost later");
     check_ledger(&testbed);
     testbed.leaves_nothing();
 }

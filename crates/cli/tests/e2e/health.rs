@@ -229,6 +229,76 @@ fn a_machine_with_a_full_disk_takes_nothing_new_until_there_is_room() {
     testbed.leaves_nothing();
 }
 
+/// Saves into a folder of the machine's own disk, and says so where there is no room.
+const SAVER: &str = r#"
+import os, time
+folder, resume = os.environ["WINDFALL_CHECKPOINT_DIR"], os.environ["WINDFALL_RESUME"]
+n = int(open(f"{resume}/n").read().split()[0]) if resume else 0
+print("from", n, flush=True)
+while not os.path.exists("end"):
+    try:
+        with open(f"{folder}/n.new", "w") as new:
+            new.write(f"{n + 1} " + "x" * 200_000)
+        os.rename(f"{folder}/n.new", f"{folder}/n")
+        n += 1
+    except OSError:
+        print("no room at", n, flush=True)
+    time.sleep(0.5)
+print("done at", n, flush=True)
+"#;
+
+#[test]
+fn a_job_that_saves_on_a_disk_that_fills_goes_on_and_loses_nothing_durable() {
+    if !is_root("a machine of its own") {
+        return;
+    }
+    let (testbed, port) = (Testbed::bare(), free_port());
+    up(&testbed, port, "4h");
+    let [mut one, mut two] = [Far::new(&testbed), Far::new(&testbed)];
+    let state = one.state().display().to_string();
+    one.as_root(&format!("mkdir -p {state} && mount -t tmpfs -o size=16m,mode=777 tmpfs {state}"));
+    for far in [&one, &two] {
+        far.write(&testbed.work.join("saver.py"), SAVER);
+    }
+    one.start_agent(port, Some(&token(&testbed, "lab-1")));
+    eventually("it is ready", || is(&testbed, "lab-1", "ready"));
+    let job = |name: &str| {
+        let asks = "resources: { accelerators: H200:1 }\ncheckpoint: { settle: 100ms }\n";
+        testbed.submit(&format!("name: {name}\n{asks}run: python3 saver.py {name}\n"))
+    };
+    let [first, second] = ["first", "second"].map(job);
+    let saves =
+        |id: u64| testbed.run(&["explain", "--all", &id.to_string()]).ends_with(0).out.matches("is durable").count();
+    for id in [first, second] {
+        eventually("it has saved", || saves(id) > 2);
+    }
+    two.start_agent(port, Some(&token(&testbed, "lab-2")));
+    eventually("the other is ready", || is(&testbed, "lab-2", "ready"));
+
+    one.says(&format!("cat /dev/zero > {state}/ballast"));
+    eventually("it is said", || is(&testbed, "lab-1", "drained"));
+    for id in [first, second] {
+        eventually("it sees it too", || output(&testbed, id).contains("no room at "));
+        assert_eq!(testbed.job(id)["state"], "running", "and goes on");
+    }
+    let before = saves(first);
+    one.says(&format!("rm {state}/ballast"));
+    eventually("there is room", || is(&testbed, "lab-1", "ready"));
+    eventually("it saves again", || saves(first) > before + 1);
+    for far in [&one, &two] {
+        far.write(&testbed.work.join("end"), "");
+    }
+    for id in [first, second] {
+        testbed.until(id, &["succeeded"]);
+    }
+    for id in [first, second] {
+        assert_eq!(beginnings(&testbed, id), [0], "{}", output(&testbed, id));
+    }
+    testbed.run(&["down"]).ends_with(0);
+    check_ledger(&testbed);
+    testbed.leaves_nothing();
+}
+
 #[test]
 fn a_driver_that_hangs_drains_its_machine_and_hangs_nobody_else() {
     if !is_root("a machine of its own") {

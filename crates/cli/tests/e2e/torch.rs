@@ -131,7 +131,11 @@ fn pytorch_over_machines_ends_with_the_bits_of_an_undisturbed_run() {
         let said = logs(rank);
         assert_eq!(last_words(&said).as_ref(), Some(wanted), "{said}");
         let began: Vec<&str> = said.lines().filter(|line| line.contains(" from ")).collect();
-        assert_eq!(began.len(), 4, "three faults end a stint, and that of what makes a machine a node does not: {said}");
+        assert_eq!(
+            began.len(),
+            4,
+            "three faults end a stint, and that of what makes a machine a node does not: {said}"
+        );
         assert!(!began[1..].iter().any(|line| line.ends_with("from 0")), "not resumed: {said}");
     }
     machines.iter().for_each(|far| far.until_quiet(id));

@@ -132,7 +132,13 @@ impl Witness {
 
     /// Submits a witness to machines that have its program, where `base` is a folder that all of them see. A gang has a
     /// witness for each rank.
-    pub fn submit_far(testbed: &Testbed, base: &Path, (name, mode): (&str, &str), asks: &str, ranks: u32) -> Vec<Witness> {
+    pub fn submit_far(
+        testbed: &Testbed,
+        base: &Path,
+        (name, mode): (&str, &str),
+        asks: &str,
+        ranks: u32,
+    ) -> Vec<Witness> {
         let suffix = if ranks > 1 { "-$RANK" } else { "" };
         let program = testbed.work.join("witness.py");
         let (home, base) = (testbed.home.display(), base.to_owned());
@@ -155,7 +161,9 @@ impl Witness {
             "name: {name}\nnodes: {ranks}\nwork: {{ steps: 1000000 }}\ngrace: 60s\ncheckpoint: {{ settle: 300ms }}\nrun: {line}\n"
         );
         let id = testbed.submit(&text);
-        (0..ranks).map(|rank| Witness { id, name: format!("{name}-{rank}"), base: base.clone(), is_far: false }).collect()
+        (0..ranks)
+            .map(|rank| Witness { id, name: format!("{name}-{rank}"), base: base.clone(), is_far: false })
+            .collect()
     }
 
     fn journal(&self) -> Vec<(u64, String, i32, String)> {

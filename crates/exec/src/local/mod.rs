@@ -197,6 +197,23 @@ impl LocalLeases {
         self.group_of(group).ok_or(EngineError::NoLease(LeaseId { group, slot: 0 }))
     }
 
+    /// Starts the agents that groups were given and nobody has started: an earlier server ended before it did, or their
+    /// machine was away. Once a part of a group is up, nobody asks for the group again.
+    pub fn launch_what_waits(self: &Arc<Self>, groups: &[DecisionId]) {
+        let waits = |(lease, held): &(&LeaseId, &Held)| {
+            groups.contains(&lease.group) && !held.is_gone() && held.marks.up_at.is_none()
+        };
+        let waiting: Vec<LeaseId> = self.held().iter().filter(waits).map(|(lease, _)| *lease).collect();
+        for lease in waiting {
+            // Whoever is at it already needs no help.
+            if self.gate(lease).try_lock().is_ok() {
+                let leases = Arc::clone(self);
+                // What fails is tried again with the next look.
+                tokio::spawn(async move { leases.launch(lease).await });
+            }
+        }
+    }
+
     async fn launch(self: &Arc<Self>, lease: LeaseId) -> Result<(), EngineError> {
         let gate = self.gate(lease);
         let _alone = gate.lock().await;

@@ -357,6 +357,7 @@ impl Engine for Arc<Machines> {
     }
 
     async fn observe(&self, groups: &[DecisionId]) -> Result<Vec<SeenGroup>, EngineError> {
+        self.leases.launch_what_waits(groups);
         Ok(groups.iter().filter_map(|group| self.leases.group_of(*group)).collect())
     }
 

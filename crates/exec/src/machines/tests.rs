@@ -1,6 +1,7 @@
 //! What a machine gives of itself: no agent runs, only who has which accelerator.
 
 use super::*;
+use crate::engine::LeaseState;
 use windfall_core::{Installation, LeaseEnd, Time, WorkloadId};
 
 fn machine(root: &std::path::Path) -> Arc<Machines> {
@@ -115,4 +116,25 @@ fn a_gang_is_on_one_machine_where_that_goes_and_else_on_as_few_as_can_be() {
     assert_eq!(spread_over(&rooms, &["c"], 2, 2), counts(&[("c", 2)]), "beside the others of its gang");
     assert_eq!(spread_over(&rooms, &["c"], 5, 5), counts(&[("a", 3), ("c", 2)]));
     assert_eq!(spread_over(&rooms, &["here"], 4, 4), None);
+}
+
+/// The server may end between the first and the second agent of a gang; by then the log knows that the gang was given.
+#[tokio::test]
+async fn what_was_given_and_never_started_is_started_once_it_is_looked_at() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let first = machine(folder.path());
+    ask(&first, 1, "H200x1", 2).expect("free");
+    let [one, two] = [0, 1].map(|slot| LeaseId { group: group(1), slot });
+    first.leases.mark(one, |marks| marks.up_at = Some(Time(1_000_000)));
+    drop(first);
+    let machine = machine(folder.path());
+    assert_eq!(machine.leases.state_of(two), Some(LeaseState::Pending));
+    for _ in 0..500 {
+        machine.observe(&[group(1)]).await.expect("seen");
+        if matches!(machine.leases.state_of(two), Some(LeaseState::Up { .. })) {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("it waits for ever");
 }

@@ -148,6 +148,7 @@ impl Engine for Arc<Simulated> {
     }
 
     async fn observe(&self, groups: &[DecisionId]) -> Result<Vec<SeenGroup>, EngineError> {
+        self.leases.launch_what_waits(groups);
         Ok(groups.iter().filter_map(|group| self.leases.group_of(*group)).collect())
     }
 

@@ -45,16 +45,16 @@ impl Daemon {
         Ok(last)
     }
 
-    /// Removes the folders of jobs that no lease here was ever started for, unless they have what could not be saved: that is
-    /// somebody's last copy.
+    /// Removes the folders of jobs that no lease here was ever started for. What could not be saved stays: that is somebody's
+    /// last copy.
     fn clear_jobs(&self) {
         let folders: Vec<PathBuf> = self.leases.held().values().map(|held| held.folder.path.clone()).collect();
         let needed: BTreeSet<WorkloadId> = folders.iter().flat_map(|folder| orders::noted(folder)).collect();
         for folder in std::fs::read_dir(orders::jobs(&self.state)).into_iter().flatten().flatten() {
             let name = folder.file_name().to_string_lossy().into_owned();
             let is_needed = output::job_of(&name).is_some_and(|job| needed.contains(&job));
-            if !is_needed && !has_unsaved(&folder.path()) {
-                let _ = std::fs::remove_dir_all(folder.path());
+            if !is_needed {
+                remove_saved(&folder.path());
             }
         }
     }
@@ -104,8 +104,37 @@ impl Daemon {
     }
 }
 
-/// Whether a job's folder has files that reached no store.
-fn has_unsaved(folder: &Path) -> bool {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("unsaved-"))
+/// Removes all of a job's folder but files that reached no store: stints leave whole copies of what they began from.
+fn remove_saved(folder: &Path) {
+    let is_unsaved = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("unsaved-");
+    let entries: Vec<_> = std::fs::read_dir(folder).into_iter().flatten().flatten().collect();
+    if !entries.iter().any(is_unsaved) {
+        let _ = std::fs::remove_dir_all(folder);
+        return;
+    }
+    for entry in entries.iter().filter(|entry| !is_unsaved(entry)) {
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let remove = if is_folder { std::fs::remove_dir_all } else { std::fs::remove_file };
+        // What cannot be removed now is tried again when another lease is forgotten.
+        let _ = remove(entry.path());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_could_not_be_saved_stays_of_a_job() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let made = |name: &str| std::fs::create_dir_all(folder.path().join("3").join(name)).expect("made");
+        ["saves-1", "saves-2/deep", "unsaved-2"].into_iter().for_each(made);
+        std::fs::write(folder.path().join("3/output-3-0-1-0.log"), "said").expect("written");
+        remove_saved(&folder.path().join("3"));
+        let left: Vec<_> = std::fs::read_dir(folder.path().join("3")).expect("there").flatten().collect();
+        assert!(left.len() == 1 && left[0].file_name() == "unsaved-2", "{left:?}");
+        std::fs::remove_dir(left[0].path()).expect("removed");
+        remove_saved(&folder.path().join("3"));
+        assert!(!folder.path().join("3").exists());
+    }
 }
