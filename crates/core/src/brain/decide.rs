@@ -348,12 +348,17 @@ impl Round<'_> {
         }
         let ids: Vec<LeaseId> = held.iter().map(|lease| lease.id).collect();
         let in_vain = self.stopped_in_vain(job, &held);
+        let not_begun = held.iter().any(|lease| job.not_begun_on == Some(lease.id));
         let (choice, reason) = self.choose(job, sight);
         match choice {
             Choice::Take(_) | Choice::Wait { .. } => self.leave_all(job, &reason),
             Choice::Stay { .. } if in_vain => {
                 let text = "the program was stopped here to save, and saved nothing: not tried again on this lease";
                 self.leave_all(job, &Reason::new("stopped-in-vain", text));
+            }
+            Choice::Stay { .. } if not_begun => {
+                let text = "its program could not be begun here: it may be the machine, and another one is tried";
+                self.leave_all(job, &Reason::new("not-begun", text));
             }
             Choice::Stay { until } if !all_ready => {
                 self.wake_maybe(overdue);

@@ -256,6 +256,9 @@ pub struct Job {
     /// The lease on which a stop to save brought nothing.
     #[serde(default)]
     pub stopped_in_vain_on: Option<LeaseId>,
+    /// The lease on which its program could not even be begun.
+    #[serde(default)]
+    pub not_begun_on: Option<LeaseId>,
     /// Its store does not answer.
     #[serde(default)]
     pub store_away: Option<StoreAway>,
@@ -299,6 +302,7 @@ impl Job {
             slowest_restart: Span::ZERO,
             saves_when_told: None,
             stopped_in_vain_on: None,
+            not_begun_on: None,
             store_away: None,
         }
     }

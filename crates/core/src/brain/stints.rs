@@ -245,6 +245,9 @@ impl Brain {
             return;
         }
         job.learn_from_stop(&stint, done);
+        let never_ran = |end: &Option<WorkerEnd>| matches!(end, Some(WorkerEnd::NeverRan { .. }));
+        let mut not_begun = stint.workers.iter().zip(stint.leases()).filter(|(worker, _)| never_ran(&worker.end));
+        job.not_begun_on = not_begun.next().map(|(_, lease)| lease).or(job.not_begun_on);
         let away = ends.iter().find_map(|end| match end {
             WorkerEnd::StoreAway { why } => Some(why.clone()),
             _ => None,

@@ -89,3 +89,24 @@ fn a_program_that_does_not_stop_loses_its_machine() {
     world.now = world.brain.next_wakeup().expect("a wake-up");
     assert!(matches!(world.decide().as_slice(), [Decision::Release { .. }]));
 }
+
+#[test]
+fn a_machine_on_which_a_program_could_not_be_begun_is_not_tried_again() {
+    let mut world = world();
+    let (id, first) = world.running(job(1, Some(9)));
+    let lease = world.leases()[0];
+    world.ended(first, WorkerEnd::NeverRan { why: "cannot restore: no space left".to_owned() });
+    assert!(matches!(world.decide().as_slice(), [Decision::Release { .. }]), "{:?}", world.decided.last());
+    world.gone(LeaseEnd::Released);
+    assert!(matches!(world.decide().as_slice(), [Decision::Acquire { .. }]));
+    world.up_all();
+    assert!(matches!(world.decide().as_slice(), [Decision::Start { .. }]));
+    assert!(!world.leases().contains(&lease));
+    let second = world.started(id);
+    world.ended(second, WorkerEnd::Exited { code: 0 });
+    world.decide();
+    assert_eq!(
+        world.brain.job(id).and_then(|job| job.ended.clone()).map(|(_, outcome)| outcome),
+        Some(Outcome::Succeeded)
+    );
+}
