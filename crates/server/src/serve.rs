@@ -214,7 +214,10 @@ async fn serve_from(
         log(&format!("{warning} ({})", home.path.display()));
     }
     let nodes = match &world.world {
-        World::Machines(machines) => nodes(machines, home).await?,
+        World::Machines(machines) => {
+            home.stays_in_place()?;
+            nodes(machines, home).await?
+        }
         World::Replay(_) => None,
     };
     if is_new {

@@ -18,8 +18,8 @@ use crate::nodes::{Hub, LeaseOrder};
 use crate::{owned, removal};
 use hosts::{Hosts, Signs};
 use launcher::Launcher;
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -243,8 +243,9 @@ impl LocalLeases {
     /// Starts the agents that groups were given and nobody has started: an earlier server ended before it did, or their
     /// machine was away. Once a part of a group is up, nobody asks for the group again.
     pub fn launch_what_waits(self: &Arc<Self>, groups: &[DecisionId]) {
+        let groups: BTreeSet<DecisionId> = groups.iter().copied().collect();
         let waits = |(lease, held): &(&LeaseId, &Held)| {
-            groups.contains(&lease.group) && !held.is_gone() && held.marks.up_at.is_none()
+            !held.is_gone() && held.marks.up_at.is_none() && groups.contains(&lease.group)
         };
         let waiting: Vec<LeaseId> = self.held().iter().filter(waits).map(|(lease, _)| *lease).collect();
         for lease in waiting {
