@@ -1,7 +1,7 @@
 //! Kills anything at any moment on several machines and their server, and carries on. Seeded: the seed and every kill are
 //! printed.
 //!
-//! `WINDFALL_KILLS` says how many kill points (25), `WINDFALL_SEED` which.
+//! `WINDFALL_KILLS` says how many kill points (12), `WINDFALL_SEED` which.
 
 use super::far::Far;
 use super::kills::{Dice, setting};
@@ -269,7 +269,7 @@ fn killing_anything_on_machines_and_their_server_loses_nothing() {
     if !is_root("machines of their own") {
         return;
     }
-    let (points, seed) = (setting("WINDFALL_KILLS", 25), setting("WINDFALL_SEED", 20_260_101));
+    let (points, seed) = (setting("WINDFALL_KILLS", 12), setting("WINDFALL_SEED", 20_260_101));
     println!("kill points: {points}, seed: {seed}");
     let (mut scene, mut dice) = (Scene::new(), Dice(seed));
     assert!(!Path::new(&scene.testbed.home).starts_with(scene.journals.path()));

@@ -152,7 +152,7 @@ pub fn a_program_killed_in_the_middle_of_a_write_leaves_its_last_whole_save(stag
 
 pub fn a_program_that_never_settles_is_told_so(stage: &mut impl Stage) {
     let id = stage.up(1);
-    // In place and more often than the settling time of a tenth of a second.
+    // In place and more often than the settling time of a quarter of a second.
     let line =
         "while [ -e $WINDFALL_CHECKPOINT_DIR ]; do echo $((n += 1)) > $WINDFALL_CHECKPOINT_DIR/model; sleep 0.03; done";
     stage.start(id, 1, line);
@@ -160,7 +160,7 @@ pub fn a_program_that_never_settles_is_told_so(stage: &mut impl Stage) {
     assert_eq!(restless.trouble.map(|trouble| trouble.kind), Some(TroubleKind::NeverSettles));
     stage.wait_for(stage.link().stop(id, stint(1), 0, Span::ZERO)).unwrap();
     let over = stage.until_worker("is over", id, |worker| worker.settled);
-    // On a busy machine the program itself may pause for a tenth of a second, and then what lies there is a checkpoint.
+    // On a busy machine the program itself may pause for a quarter of a second, and then what lies there is a checkpoint.
     assert_eq!(over.durable, restless.durable, "what a killed program was writing is torn");
 }
 

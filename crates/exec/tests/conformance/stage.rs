@@ -135,7 +135,7 @@ pub trait Stage: Sized {
             checkpoint_store: format!("{folder}/store"),
             checkpoint_key: "job".to_owned(),
             keep: 2,
-            settle_ms: 100,
+            settle_ms: 250,
             last_upload_ms: 60_000,
             ..StartOrder::of(stint(epoch), 0, 1)
         }
