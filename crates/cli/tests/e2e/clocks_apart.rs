@@ -2,7 +2,7 @@
 
 use super::far::Far;
 use super::nodes::{beginnings, free_port, has_saved, output, state_of, submit, up};
-use super::testbed::{Testbed, eventually, is_root, within};
+use super::testbed::{Testbed, eventually, is_root, one_at_a_time, within};
 use super::witness::check_ledger;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -56,6 +56,7 @@ fn clocks_that_are_five_minutes_apart_change_nothing() {
     if !is_root("machines of their own") {
         return;
     }
+    let _one = one_at_a_time();
     let (testbed, port, began) = (Testbed::bare(), free_port(), Instant::now());
     up(&testbed, port, "6s");
     let [mut ahead, mut behind] = [Far::new(&testbed), Far::new(&testbed)];

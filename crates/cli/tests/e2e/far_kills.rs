@@ -4,10 +4,10 @@
 //! `WINDFALL_KILLS` says how many kill points (12), `WINDFALL_SEED` which.
 
 use super::far::Far;
-use super::kills::{Dice, setting};
+use super::kills::{Dice, kinds_of, one_or_two, setting};
 use super::nodes::{free_port, state_of, up};
 use super::processes::{self, Process, Role};
-use super::testbed::{Testbed, eventually, is_root};
+use super::testbed::{Testbed, eventually, is_root, one_at_a_time};
 use super::witness::{self, Witness, WitnessRun, check_ledger};
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
@@ -248,20 +248,6 @@ impl Victim {
             _ => Victim::Worker(job),
         }
     }
-
-    /// One, or two different ones.
-    fn draw_some(dice: &mut Dice) -> Vec<Victim> {
-        let mut victims = vec![Victim::draw(dice)];
-        if dice.below(3) == 0 {
-            let second = Victim::draw(dice);
-            victims.extend((second != victims[0]).then_some(second));
-        }
-        victims
-    }
-
-    fn name(self) -> String {
-        format!("{self:?}").replace(|letter: char| !letter.is_alphabetic(), "").to_lowercase()
-    }
 }
 
 #[test]
@@ -271,17 +257,18 @@ fn killing_anything_on_machines_and_their_server_loses_nothing() {
     }
     let (points, seed) = (setting("WINDFALL_KILLS", 12), setting("WINDFALL_SEED", 20_260_101));
     println!("kill points: {points}, seed: {seed}");
+    let _one = one_at_a_time();
     let (mut scene, mut dice) = (Scene::new(), Dice(seed));
     assert!(!Path::new(&scene.testbed.home).starts_with(scene.journals.path()));
     let mut tried: BTreeMap<String, u32> = BTreeMap::new();
     let (mut done, mut missed) = (0, 0);
     while done < points {
         std::thread::sleep(Duration::from_millis(dice.below(900)));
-        let victims = Victim::draw_some(&mut dice);
+        let victims = one_or_two(&mut dice, Victim::draw);
         let durable: Vec<u64> = scene.jobs.iter().map(|witness| scene.durable(witness)).collect();
         if scene.strike(&victims) {
             println!("{done:>4}: {victims:?}");
-            *tried.entry(victims.iter().map(|victim| victim.name()).collect::<Vec<_>>().join("+")).or_default() += 1;
+            *tried.entry(kinds_of(&victims)).or_default() += 1;
             done += 1 + scene.mend(&victims, &mut dice);
         } else {
             // Between two stints there is no worker to kill; but do not wait for ever.

@@ -3,7 +3,7 @@
 //! `WINDFALL_KILLS` says how many kill points (30), `WINDFALL_SEED` which.
 
 use super::processes::{self, Role};
-use super::testbed::{Testbed, eventually};
+use super::testbed::{Testbed, eventually, one_at_a_time};
 use super::witness::{Witness, check_ledger};
 use rustix::process::Signal;
 use serde_json::json;
@@ -196,13 +196,8 @@ impl Victim {
         }
     }
 
-    /// One, or two different ones.
     fn draw_some(dice: &mut Dice) -> Vec<Victim> {
-        let mut victims = vec![Victim::draw(dice)];
-        if dice.below(3) == 0 {
-            let second = Victim::draw(dice);
-            victims.extend((second != victims[0]).then_some(second));
-        }
+        let mut victims = one_or_two(dice, Victim::draw);
         // With both of its keepers dead in one moment, a process that left its session and its environment
         // cannot be known any more: that takes control groups, which an ordinary user does not have.
         if let [Victim::Guard(2), Victim::Agent(2)] | [Victim::Agent(2), Victim::Guard(2)] = victims[..] {
@@ -210,10 +205,22 @@ impl Victim {
         }
         victims
     }
+}
 
-    fn name(self) -> String {
-        format!("{self:?}").replace(|letter: char| !letter.is_alphabetic(), "").to_lowercase()
+/// One victim, or two different ones.
+pub fn one_or_two<V: PartialEq>(dice: &mut Dice, draw: impl Fn(&mut Dice) -> V) -> Vec<V> {
+    let mut victims = vec![draw(dice)];
+    if dice.below(3) == 0 {
+        let second = draw(dice);
+        victims.extend((second != victims[0]).then_some(second));
     }
+    victims
+}
+
+/// What was killed at once, in words by which it is counted.
+pub fn kinds_of<V: std::fmt::Debug>(victims: &[V]) -> String {
+    let kind = |victim: &V| format!("{victim:?}").replace(|letter: char| !letter.is_alphabetic(), "").to_lowercase();
+    victims.iter().map(kind).collect::<Vec<_>>().join("+")
 }
 
 /// A number of the environment.
@@ -223,15 +230,17 @@ pub fn setting(name: &str, default: u64) -> u64 {
 
 #[test]
 fn killing_anything_at_any_moment_loses_nothing() {
-    kill_anything(Scene::new(), setting("WINDFALL_KILLS", 30));
+    kill_anything(Scene::new, setting("WINDFALL_KILLS", 30));
 }
 
 #[test]
 fn killing_anything_under_jobs_that_share_a_machine_loses_nothing() {
-    kill_anything(Scene::shared(), setting("WINDFALL_KILLS", 20));
+    kill_anything(Scene::shared, setting("WINDFALL_KILLS", 20));
 }
 
-fn kill_anything(mut scene: Scene, points: u64) {
+fn kill_anything(scene: impl FnOnce() -> Scene, points: u64) {
+    let _one = one_at_a_time();
+    let mut scene = scene();
     let seed = setting("WINDFALL_SEED", 20_260_101);
     println!("kill points: {points}, seed: {seed}");
     let mut dice = Dice(seed);
@@ -245,7 +254,7 @@ fn kill_anything(mut scene: Scene, points: u64) {
         let victims = Victim::draw_some(&mut dice);
         if scene.strike(&victims, &mut dice) {
             println!("{done:>4}: {victims:?}");
-            *tried.entry(victims.iter().map(|victim| victim.name()).collect::<Vec<_>>().join("+")).or_default() += 1;
+            *tried.entry(kinds_of(&victims)).or_default() += 1;
             done += 1;
         } else {
             // Between two stints there is no worker to kill; but do not wait for ever.

@@ -5,7 +5,7 @@ use super::processes;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Longer than anything here takes, also on a busy machine, and shorter than programs sleep that must be ended.
@@ -260,6 +260,14 @@ pub fn is_root(what: &str) -> bool {
         println!("skipped: {what} (needs root)");
     }
     root
+}
+
+/// Held by a test that keeps a whole machine busy for minutes: others beside it look at how long something takes, and two of
+/// these at once would be more than a small machine has.
+pub fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    // One that failed leaves nothing behind that matters to the next.
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A mount that goes away with the test. Needs root.

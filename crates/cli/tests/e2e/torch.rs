@@ -5,7 +5,7 @@ use super::far::Far;
 use super::kills::{Dice, setting};
 use super::nodes::{free_port, state_of, token, up};
 use super::processes::{self, Role};
-use super::testbed::{Testbed, eventually, is_root};
+use super::testbed::{Testbed, eventually, is_root, one_at_a_time};
 use super::witness::check_ledger;
 use rustix::process::Signal;
 use std::path::Path;
@@ -85,6 +85,7 @@ fn pytorch_over_machines_ends_with_the_bits_of_an_undisturbed_run() {
     if !is_root("machines of their own") || !has_torch(name) {
         return;
     }
+    let _one = one_at_a_time();
     let (testbed, port, seed) = (Testbed::bare(), free_port(), setting("WINDFALL_SEED", 20_260_101));
     println!("seed: {seed}");
     let mut dice = Dice(seed);
@@ -169,8 +170,9 @@ fn the_example_of_a_gang_ends_with_the_same_weights_when_one_rank_is_told_to_sto
     if !has_torch(name) {
         return;
     }
-    let (testbed, plain) = (Testbed::bare(), "plain");
-    let undisturbed = said(example(&testbed.work.join(plain), free_port()));
+    let _one = one_at_a_time();
+    let testbed = Testbed::bare();
+    let undisturbed = said(example(&testbed.work.join("plain"), free_port()));
     let saves = testbed.work.join("saves");
     let ranks = example(&saves, free_port());
     eventually("something is saved", || std::fs::read_dir(&saves).is_ok_and(|mut entries| entries.next().is_some()));
