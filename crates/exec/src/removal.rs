@@ -9,7 +9,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How much is removed while others wait.
 pub(crate) const AT_ONCE: u64 = 20_000;
@@ -39,16 +39,15 @@ pub fn remove_tree(folder: &Path, most: u64) -> io::Result<()> {
     }
 }
 
-/// Removes a folder: what is small at once, what is large by a thread, out of sight of whoever looks into the folder above.
+/// Removes a folder. It is given another name first: whoever dies here leaves all of it where it was, or nothing. What is
+/// small is removed at once; what is large, or still written into, by a thread.
 pub(crate) fn remove_aside(folder: &Path) -> io::Result<()> {
-    match remove_tree(folder, AT_ONCE) {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            let aside = folder.with_file_name(format!("{ASIDE}{}", first_name()));
-            std::fs::rename(folder, &aside)?;
-            remove_later(aside)
-        }
-        done => done,
+    let aside = folder.with_file_name(format!("{ASIDE}{}", first_name()));
+    match std::fs::rename(folder, &aside) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        renamed => renamed?,
     }
+    remove_tree(&aside, AT_ONCE).or_else(|_| remove_later(aside))
 }
 
 /// Removes what an earlier process has put aside in a folder and did not live to remove.
@@ -62,8 +61,16 @@ pub(crate) fn remove_left(above: &Path) {
 const ASIDE: &str = ".gone-";
 
 fn remove_later(folder: PathBuf) -> io::Result<()> {
-    // What cannot be removed is found again by the next process.
-    let remove = move || _ = remove_tree(&folder, u64::MAX);
+    // Somebody who is just ending may write a last word into it. What cannot be removed is found again by the next process.
+    let remove = move || {
+        _ = (0..20).any(|_| {
+            let is_removed = remove_tree(&folder, u64::MAX).is_ok();
+            if !is_removed {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            is_removed
+        });
+    };
     std::thread::Builder::new().name("removal".to_owned()).spawn(remove).map(drop)
 }
 

@@ -74,8 +74,8 @@ fn a_world_stands_still_while_its_server_is_down_and_never_goes_back() {
 fn a_server_that_was_stopped_calls_no_deadline_lost() {
     let testbed = Testbed::steady();
     let id = testbed.submit(
-        "name: hasty\npriority: critical\nlate: stop\nwork: { hours: 0.5 }\ndeadline: 37m\nprogress: 'step (\\d+)/(\\d+)'\n\
-         run: for i in $(seq 1 120); do sleep 0.25; echo step $i/120; done\n",
+        "name: hasty\npriority: critical\nlate: stop\nwork: { hours: 1 }\ndeadline: 80m\nprogress: 'step (\\d+)/(\\d+)'\n\
+         run: for i in $(seq 1 240); do sleep 0.25; echo step $i/240; done\n",
     );
     eventually("it is on its way", || testbed.job(id)["done"].as_u64() > Some(300_000));
     let servers: Vec<i32> = (processes::of(&testbed.home).into_iter())
@@ -83,7 +83,8 @@ fn a_server_that_was_stopped_calls_no_deadline_lost() {
         .map(|process| process.pid)
         .collect();
     servers.iter().for_each(|pid| processes::signal(*pid, Signal::STOP));
-    std::thread::sleep(Duration::from_secs(8));
+    // Longer than the time that it has to spare.
+    std::thread::sleep(Duration::from_secs(21));
     servers.iter().for_each(|pid| processes::signal(*pid, Signal::CONT));
     assert_eq!(testbed.until(id, &["succeeded", "failed", "cancelled", "stopped"])["state"], "succeeded");
 }

@@ -210,9 +210,7 @@ impl Scene {
             let left = far.processes();
             assert!(left.iter().all(|process| process.role == Role::Node), "on {name}: {left:?}");
         }
-        let folders = std::fs::read_dir(self.testbed.home.join("leases")).unwrap();
-        let folders: Vec<_> = folders.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).collect();
-        assert!(folders.is_empty(), "folders of gone leases: {folders:?}");
+        self.testbed.forgets_leases();
         self.testbed.run(&["down"]).ends_with(0);
         check_ledger(&self.testbed);
         self.testbed.leaves_nothing();

@@ -174,6 +174,13 @@ impl Testbed {
         }
     }
 
+    /// Checks that nothing is kept of leases that are gone. A server that still asked for one when it went removes its
+    /// folder with its next sweep.
+    pub fn forgets_leases(&self) {
+        let folders = || std::fs::read_dir(self.home.join("leases")).unwrap().map(|entry| entry.unwrap().path());
+        eventually("no folder of a gone lease is left", || folders().all(|path| !path.is_dir()));
+    }
+
     /// Ends everything and checks that nothing at all is left.
     pub fn leaves_nothing(&self) {
         self.run(&["down", "--cancel"]).ends_with(0);

@@ -161,7 +161,11 @@ impl LocalLeases {
 
     /// Takes a folder of an earlier server over: alive, or gone since some time nobody saw.
     fn adopt(self: &Arc<Self>, folder: Folder) {
-        let Some(marks) = folder.read_marks() else { return };
+        let Some(marks) = folder.read_marks() else {
+            // An earlier server died before it wrote any, and so before anything began here.
+            let _ = std::fs::remove_dir(&folder.path);
+            return;
+        };
         // One that never came up is asked for again by the log, or ended as an orphan.
         let (lease, up) = (folder.lease, marks.gone.is_none() && marks.up_at.is_some());
         self.held().insert(lease, Held { folder, marks, told: false });
