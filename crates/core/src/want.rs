@@ -1,6 +1,6 @@
 //! What is asked of an engine in one request, and what became of it: a group and its leases.
 
-use crate::ids::{NodeId, WorkloadId};
+use crate::ids::{LeaseId, NodeId, WorkloadId};
 use crate::offer::OfferId;
 use crate::pool::Shape;
 use crate::units::{NanoUsd, Span, Time};
@@ -24,6 +24,9 @@ pub struct Want {
     /// the workload: it is filled in for the engine.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub owner: String,
+    /// Leases that the workload has already and that these join: all of them are to reach one another.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<LeaseId>,
     /// The nodes that the brain chose, one a lease; empty where the engine chooses.
     #[serde(default)]
     pub on: Vec<NodeId>,
@@ -50,6 +53,7 @@ impl Want {
             alternatives: vec![Alternative { offer, max_price: None }],
             worker: Shape::default(),
             owner: String::new(),
+            beside: Vec::new(),
             on: Vec::new(),
             lasts: None,
         }

@@ -33,6 +33,14 @@ impl Assemble<'_, '_> {
         if top.has("late") && !top.has("deadline") {
             self.notes.push("late says what to do after a deadline, and there is no deadline".to_owned());
         }
+        let elastic = top.from_to("elastic");
+        let most = elastic.map(|(_, most)| most).or_else(|| top.count("nodes"));
+        if top.has("elastic") && top.has("nodes") {
+            let problem = Problem::new(Class::BadValue, "nodes and elastic both say how many workers there are")
+                .expected("one of them")
+                .hint("remove `nodes`: the larger number of `elastic` stands for it");
+            self.problems.add(&top.span("nodes"), problem);
+        }
         let usual = JobSpec::named(top.text("name").map_or(name, str::to_owned), Vec::new());
         Some(JobSpec {
             owner: self.context.owner.clone(),
@@ -45,8 +53,8 @@ impl Assemble<'_, '_> {
                 _ => usual.priority,
             },
             worth_waiting_permille: top.count("worth_waiting").map(|permille| permille as u32),
-            gang: top.count("nodes").map_or(usual.gang, |nodes| nodes as u32),
-            least_gang: top.count("least_nodes").map(|nodes| nodes as u32),
+            gang: most.map_or(usual.gang, |nodes| nodes as u32),
+            least_gang: elastic.map(|(least, _)| least as u32),
             resources,
             host: top.fields("resources").map(host).unwrap_or_default(),
             work,

@@ -29,6 +29,11 @@ pub(super) enum Kind {
         least: u64,
         most: u64,
     },
+    /// Two numbers, the smaller one first.
+    FromTo {
+        least: u64,
+        most: u64,
+    },
     Hours,
     Percent,
     /// True or false.
@@ -145,13 +150,13 @@ pub(super) static KEYS: &[Key] = &[
         "nodes",
         Kind::Count { least: 1, most: 4_096 },
         "2",
-        "Workers that start together or not at all, one to a machine (1).",
+        "Workers that start together or not at all (1).",
     ),
     key(
-        "least_nodes",
-        Kind::Count { least: 1, most: 4_096 },
-        "1",
-        "Fewest workers that the program can resume with: as many start as can be had, up to nodes (nodes).",
+        "elastic",
+        Kind::FromTo { least: 1, most: 4_096 },
+        "2..4",
+        "In place of nodes, fewest and most workers: as many start as can be had, and only those that are lost are replaced.",
     ),
     key(
         "work",
@@ -376,6 +381,7 @@ impl Kind {
             Kind::Text { .. } => "text on one line",
             Kind::Word => "one word",
             Kind::Count { least, most } => return format!("a whole number from {least} to {most}"),
+            Kind::FromTo { least, most } => return format!("two numbers from {least} to {most}, such as 2..4"),
             Kind::Hours => "a number of hours, such as 40",
             Kind::Flag => "true or false",
             Kind::Percent => "a share from 0% to 100%, such as 5%",

@@ -93,6 +93,21 @@ pub(super) fn count(text: &str, least: u64, most: u64) -> Result<u64, Problem> {
     }
 }
 
+/// Two whole numbers, the smaller one first.
+pub(super) fn from_to(text: &str, least: u64, most: u64) -> Result<(u64, u64), Problem> {
+    let expected = || format!("two numbers from {least} to {most}, such as 2..4");
+    let Some((from, to)) = text.split_once("..") else {
+        return Err(bad(text, "is not two numbers with .. between them").expected(expected()));
+    };
+    let number = |text: &str| count(text, least, most).map_err(|problem| problem.expected(expected()));
+    let (from, to) = (number(from)?, number(to)?);
+    if from > to {
+        let hint = format!("did you mean {to}..{from}?");
+        return Err(bad(text, "begins with the larger number").expected(expected()).hint(hint));
+    }
+    Ok((from, to))
+}
+
 /// A share in percent, as thousandths.
 pub(super) fn permille(text: &str) -> Result<u64, Problem> {
     let expected = "a share from 0% to 100%, such as 5%";

@@ -13,7 +13,7 @@ pub fn schema() -> Value {
         "title": "Windfall job",
         "description": "A job file: what to run, on what, by when, and at what price.",
         "required": ["run"],
-        "allOf": nodes(),
+        "not": { "required": ["nodes", "elastic"] },
     });
     merge(&mut schema, top);
     schema
@@ -22,18 +22,6 @@ pub fn schema() -> Value {
 fn group(keys: &[Key]) -> Value {
     let properties: Map<String, Value> = keys.iter().map(|key| (key.name.to_owned(), property(key))).collect();
     json!({ "type": "object", "additionalProperties": false, "properties": properties })
-}
-
-/// No more workers to resume with than there are. A schema cannot compare two values, so it is said for each number
-/// that is usual, and for powers of two above them.
-fn nodes() -> Vec<Value> {
-    let at_most = |most: u32| json!({ "properties": { "least_nodes": { "maximum": most } } });
-    let unsaid = json!({ "if": { "not": { "required": ["nodes"] } }, "then": at_most(1) });
-    let said = (1..=16).chain((5..=11).map(|power| 1 << power)).map(|most| {
-        let few = json!({ "required": ["nodes"], "properties": { "nodes": { "maximum": most } } });
-        json!({ "if": few, "then": at_most(most) })
-    });
-    std::iter::once(unsaid).chain(said).collect()
 }
 
 /// What the keys of a group say of each other, as `assemble` does.
@@ -92,6 +80,7 @@ fn of_kind(kind: &Kind) -> Value {
             "type": ["integer", "string"], "minimum": least, "maximum": most, "allOf": above_zero, "pattern": r"^\d+(\.\d+)?([eE]\+?\d+)?[KMBTkmbt]?$",
         }),
         Kind::Count { least, most } => json!({ "type": "integer", "minimum": least, "maximum": most }),
+        Kind::FromTo { .. } => json!({ "type": "string", "pattern": r"^\s*\d{1,4}\s*\.\.\s*\d{1,4}\s*$", "allOf": above_zero }),
         Kind::Hours => json!({ "type": "number", "exclusiveMinimum": 0, "maximum": LONGEST_HOURS }),
         Kind::Percent => json!({ "type": "string", "pattern": r"^\s*(100(\.0+)?|\d{1,2}(\.\d+)?)\s*%\s*$" }),
         Kind::Duration { least } if least.0 > 0 => json!({ "type": "string", "pattern": TIME, "allOf": above_zero }),

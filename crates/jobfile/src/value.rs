@@ -17,6 +17,7 @@ use windfall_core::{NanoUsd, Rate, Span};
 pub(super) enum Value {
     Text(String),
     Count(u64),
+    FromTo(u64, u64),
     Span(Span),
     Money(NanoUsd),
     Bytes(u64),
@@ -60,6 +61,12 @@ impl Fields {
     pub fn count(&self, name: &str) -> Option<u64> {
         match self.get(name) {
             Some(Value::Count(count)) => Some(*count),
+            _ => None,
+        }
+    }
+    pub fn from_to(&self, name: &str) -> Option<(u64, u64)> {
+        match self.get(name) {
+            Some(Value::FromTo(from, to)) => Some((*from, *to)),
             _ => None,
         }
     }
@@ -239,6 +246,10 @@ impl Walk<'_, '_> {
             Kind::Text { most } => Value::Text(plain_text(text, *most)?),
             Kind::Word => Value::Text(word(text)?),
             Kind::Count { least, most } => Value::Count(quantity::count(text, *least, *most)?),
+            Kind::FromTo { least, most } => {
+                let (from, to) = quantity::from_to(text, *least, *most)?;
+                Value::FromTo(from, to)
+            }
             Kind::Hours => Value::Span(quantity::hours(text)?),
             Kind::Flag => Value::Count(flag(text)?),
             Kind::Percent => Value::Count(quantity::permille(text)?),

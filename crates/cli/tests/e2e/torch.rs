@@ -13,6 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const PROGRAM: &str = include_str!("../programs/sharded.py");
+const ELASTIC: &str = include_str!("../programs/elastic.py");
 /// Debian's, which has the packages of Debian.
 const PYTHON: &str = "/usr/bin/python3";
 const STEPS: u32 = 200;
@@ -28,18 +29,18 @@ fn has_torch(test: &str) -> bool {
 }
 
 /// What the ranks say at the end when nobody disturbs them and nothing of ours is there.
-fn undisturbed(testbed: &Testbed) -> Vec<String> {
-    let (program, port) = (testbed.write("sharded.py", PROGRAM), free_port());
+fn undisturbed(testbed: &Testbed, name: &str, text: &str, ranks: usize) -> Vec<String> {
+    let (program, port) = (testbed.write(name, text), free_port());
     let start = |rank: usize| {
         let saves = testbed.work.join(format!("plain-{rank}"));
         std::fs::create_dir(&saves).unwrap();
         let mut command = Command::new(PYTHON);
         command.arg(&program).args([&STEPS.to_string(), "0"]).stdin(Stdio::null()).stdout(Stdio::piped());
-        command.env("RANK", rank.to_string()).env("WORLD_SIZE", MACHINES.len().to_string());
+        command.env("RANK", rank.to_string()).env("WORLD_SIZE", ranks.to_string());
         command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string()).env("GLOO_SOCKET_IFNAME", "lo");
         command.env("WINDFALL_CHECKPOINT_DIR", saves).env_remove("WINDFALL_RESUME").spawn().unwrap()
     };
-    let ranks: Vec<_> = (0..MACHINES.len()).map(start).collect();
+    let ranks: Vec<_> = (0..ranks).map(start).collect();
     let ended = ranks.into_iter().map(|rank| rank.wait_with_output().unwrap());
     ended.map(|said| last_words(&String::from_utf8_lossy(&said.stdout)).expect("it ends")).collect()
 }
@@ -101,7 +102,7 @@ fn pytorch_over_machines_ends_with_the_bits_of_an_undisturbed_run() {
         "name: sharded\nnodes: 2\nresources: {{ accelerators: H200:1 }}\ngrace: 5s\ncheckpoint: {{ settle: 1s }}\n\
          run: {PYTHON} sharded.py {STEPS} 2\n"
     ));
-    let wanted = undisturbed(&testbed);
+    let wanted = undisturbed(&testbed, "sharded.py", PROGRAM, MACHINES.len());
     let logs = |rank: usize| testbed.run(&["logs", &id.to_string(), "--rank", &rank.to_string()]).ends_with(0).out;
 
     let stints = || testbed.job(id)["stints"].as_u64().unwrap();
@@ -139,6 +140,69 @@ fn pytorch_over_machines_ends_with_the_bits_of_an_undisturbed_run() {
         );
         assert!(!began[1..].iter().any(|line| line.ends_with("from 0")), "not resumed: {said}");
     }
+    machines.iter().for_each(|far| far.until_quiet(id));
+    testbed.run(&["down"]).ends_with(0);
+    check_ledger(&testbed);
+    testbed.leaves_nothing();
+}
+
+#[test]
+fn an_elastic_gang_goes_on_with_fewer_and_then_with_all_and_ends_with_the_same_bits() {
+    let name = "an_elastic_gang_goes_on_with_fewer_and_then_with_all_and_ends_with_the_same_bits";
+    if !is_root("machines of their own") || !has_torch(name) {
+        return;
+    }
+    let _one = one_at_a_time();
+    let (testbed, port) = (Testbed::bare(), free_port());
+    up(&testbed, port, "4h");
+    let names = ["one", "two", "three"];
+    let mut machines = names.map(|_| Far::new(&testbed));
+    machines[0].connect(&machines[1]);
+    machines[0].connect(&machines[2]);
+    machines[1].connect(&machines[2]);
+    for (far, name) in machines.iter_mut().zip(names) {
+        far.write(&testbed.work.join("elastic.py"), ELASTIC);
+        far.start_agent_with(port, Some(&token(&testbed, name)), &WORDS, &[]);
+        eventually("it is ready", || state_of(&testbed, name).as_deref() == Some("ready"));
+    }
+    // Without anything that says how much there is to do, more workers are always worth another start.
+    let id = testbed.submit(&format!(
+        "name: elastic\nelastic: 2..3\nresources: {{ accelerators: H200:1 }}\ngrace: 5s\n\
+         checkpoint: {{ settle: 1s }}\nrun: {PYTHON} elastic.py 150 2\n"
+    ));
+    let wanted = undisturbed(&testbed, "elastic.py", ELASTIC, 2);
+    let explained = || testbed.run(&["explain", "--all", &id.to_string()]).ends_with(0).out;
+    let saves_with = |stint: u32| {
+        let of_now = format!("checkpoint {stint}.");
+        eventually("it saves", || {
+            let job = testbed.job(id);
+            assert!(job["outcome"].is_null(), "{job}\n{}", explained());
+            explained().lines().any(|line| line.contains(&of_now) && line.contains("is durable"))
+        });
+    };
+    saves_with(1);
+    // Nothing new goes to the third machine, and what runs there is lost.
+    testbed.run(&["nodes", "drain", "three"]).ends_with(0);
+    Fault::Agent.strike(&mut machines[2], id, port);
+    saves_with(2);
+    testbed.run(&["nodes", "resume", "three"]).ends_with(0);
+    saves_with(3);
+    let ended = testbed.until(id, &["succeeded", "failed"]);
+    assert_eq!(ended["state"], "succeeded", "{ended}\n{}", explained());
+    assert_eq!((&ended["stints"], &ended["interruptions"]), (&3.into(), &1.into()), "{}", explained());
+    let logs = |rank: u32| testbed.run(&["logs", &id.to_string(), "--rank", &rank.to_string()]).ends_with(0).out;
+    let began = |said: &str| -> Vec<String> {
+        said.lines().filter_map(|line| Some(line.split_once(" from ")?.0.to_owned())).collect()
+    };
+    assert_eq!(began(&logs(0)), ["rank 0 of 3", "rank 0 of 2", "rank 0 of 3"]);
+    assert_eq!(began(&logs(2)), ["rank 2 of 3", "rank 2 of 3"]);
+    let hash = |words: &str| words.rsplit(' ').next().map(str::to_owned);
+    for rank in 0..3 {
+        let said = logs(rank);
+        assert_eq!(last_words(&said).and_then(|words| hash(&words)), hash(&wanted[0]), "{said}");
+    }
+    let asked = explained().matches("→ acquire").count();
+    assert_eq!(asked, 2, "the two that were not lost are the same all the time: {}", explained());
     machines.iter().for_each(|far| far.until_quiet(id));
     testbed.run(&["down"]).ends_with(0);
     check_ledger(&testbed);

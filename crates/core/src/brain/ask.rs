@@ -1,7 +1,7 @@
 //! What to ask an engine for: how many leases, of which offers. What is held, or was asked for earlier in the same step,
 //! cannot be had again.
 
-use super::Job;
+use super::{Job, Stint};
 use super::decide::Round;
 use super::queue::{IsStirred, Stir};
 use super::rooms::counts_on;
@@ -22,26 +22,51 @@ impl Round<'_> {
         let Some(offer) = self.brain.offers.get(offer) else { return };
         // As many as the market has, where that is known: speed and price go with the number.
         let units = self.left_of(offer, 0).unwrap_or(job.spec.gang).clamp(job.spec.least(), job.spec.gang);
+        let offers: Vec<&Offer> = std::iter::once(offer).chain(self.as_good(offer, units, sight)).collect();
+        let want = self.want(job, &offers, (units, job.spec.least().min(units)), sight);
         *self.taken.entry(offer.id.clone()).or_default() += units;
-        let max_price = job.spec.max_price.filter(|_| offer.market.can_be_taken());
-        let offers = std::iter::once(offer).chain(self.as_good(offer, units, sight));
-        let ask = job.spec.resources.iter().find(|ask| ask.accelerator == offer.accelerator);
-        let want = Want {
+        self.expect(job, offer);
+        self.say(Decision::Acquire { want }, reason.clone());
+    }
+
+    /// Asks for machines that a gang with fewer workers than it may have can go on with: as many as can be had of what it
+    /// has. Says whether it did.
+    pub(super) fn acquire_more(&mut self, job: &Job, stint: &Stint, offer: &Offer, sight: &Sight) -> bool {
+        let missing = job.spec.gang.saturating_sub(stint.size());
+        let units = self.left_of(offer, 0).unwrap_or(missing).min(missing);
+        let shut = self.brain.refused.get(&offer.id).is_some_and(|until| *until > self.now)
+            || self.brain.silent_since(&offer.engine).is_some();
+        if units == 0 || shut || !affordable(job, offer) {
+            return false;
+        }
+        let want = Want { beside: stint.leases().collect(), ..self.want(job, &[offer], (units, 1), sight) };
+        *self.taken.entry(offer.id.clone()).or_default() += units;
+        let text = "it runs with fewer workers than it may: what is missing is got, and those that run go on meanwhile";
+        let reason = Reason::new("fill-up", text).count("workers", stint.size().into());
+        self.say(Decision::Acquire { want }, reason.count("of", job.spec.gang.into()));
+        true
+    }
+
+    fn want(&self, job: &Job, offers: &[&Offer], (units, least): (u32, u32), sight: &Sight) -> Want {
+        let chosen = offers.first();
+        let max_price = job.spec.max_price.filter(|_| chosen.is_some_and(|offer| offer.market.can_be_taken()));
+        let asks = |offer: &&Offer| job.spec.resources.iter().find(|ask| ask.accelerator == offer.accelerator);
+        let count = |offer: &&Offer| asks(offer).map_or(offer.accelerators, |ask| ask.count);
+        Want {
             workload: job.id,
             units,
-            least: job.spec.least().min(units),
-            alternatives: offers.map(|offer| Alternative { offer: offer.id.clone(), max_price }).collect(),
+            least,
+            alternatives: offers.iter().map(|offer| Alternative { offer: offer.id.clone(), max_price }).collect(),
             worker: Shape {
-                accelerators: ask.map_or(offer.accelerators, |ask| ask.count),
+                accelerators: chosen.map_or(0, count),
                 cpu_millis: job.spec.host.cpu_millis,
                 memory_bytes: job.spec.host.memory_bytes,
             },
             owner: String::new(),
+            beside: Vec::new(),
             on: Vec::new(),
             lasts: sight.need.map(|need| need + sight.restart),
-        };
-        self.expect(job, offer);
-        self.say(Decision::Acquire { want }, reason.clone());
+        }
     }
 
     /// Offers that serve as well as the chosen one, should it be gone when the engine is asked: the same thing on the

@@ -390,6 +390,11 @@ impl Brain {
             .collect();
         sources.push(Source { ids: Box::new(falls_back.into_iter()), stir: Stir::Any });
         sources.push(Source { ids: Box::new(self.concerned_holders(id, before, after).into_iter()), stir: Stir::Any });
+        if after.is_some_and(|shown| shown.has(1)) {
+            let has_it = |id: &WorkloadId, offer| self.leases.used_by(*id).any(|lease| lease.offer == *offer);
+            let short = self.jobs.short().filter(move |job| has_it(job, id));
+            sources.push(Source { ids: Box::new(short), stir: Stir::Any });
+        }
         let passes_firm = before.zip(after).is_some_and(|(before, after)| self.passes_firm(before, after, changed));
         let accepts = |class: &FitClass, shown: Option<&Shown>| shown.is_some_and(|shown| fits(&class.1, &shown.offer));
         for (class, members) in self.jobs.by_class() {

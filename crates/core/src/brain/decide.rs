@@ -163,14 +163,20 @@ impl Round<'_> {
 
     /// Gives back what a job has no more use for. A machine on which others run is theirs from then on.
     fn leave_all(&mut self, job: &Job, reason: &Reason) {
+        let leases = self.leases(job);
+        self.leave(&leases, reason);
+    }
+
+    /// The same of some of its leases.
+    pub(super) fn leave(&mut self, leases: &[&Lease], reason: &Reason) {
         let brain = self.brain;
-        let leases = brain.leases_of(job.id).filter(|lease| !lease.is_releasing());
+        let leases = leases.iter().copied().filter(|lease| !lease.is_releasing());
         // Who has just moved in is there in the next step.
         let leases = leases.filter(|lease| !self.moved_in.contains(&lease.id));
         let (own, shared): (Vec<&Lease>, Vec<&Lease>) = leases.partition(|lease| lease.sharers.is_empty());
         self.release(&own, reason);
-        let left = shared.into_iter().filter(|lease| !brain.is_on(job.id, lease.id));
-        left.for_each(|lease| self.hand_over(lease));
+        let is_left = |lease: &&Lease| lease.workload.is_none_or(|holder| !brain.is_on(holder, lease.id));
+        shared.into_iter().filter(is_left).for_each(|lease| self.hand_over(lease));
     }
 
     /// Gives back the machines of a stint that does not end, whoever they are for: agents kill what does not stop, so one
@@ -202,7 +208,7 @@ impl Round<'_> {
 
     /// Asks a stint to stop; when it does not, its machines are given back under it. What it saved last is waited for as after
     /// any other end, unless a person wants an end of it.
-    fn stop(&mut self, job: &Job, stint: &Stint, reason: &Reason) {
+    pub(super) fn stop(&mut self, job: &Job, stint: &Stint, reason: &Reason) {
         match stint.stopping {
             None => self.say(Decision::Stop { stint: stint.id, grace: job.spec.run.grace }, reason.clone()),
             Some(_) if stint.is_ended() && job.cancelled_by.is_none() && !job.paused => self.last_save(job, stint),
@@ -291,7 +297,9 @@ impl Round<'_> {
         match choice {
             Choice::Stay { until } => {
                 self.wake_maybe(until);
-                self.keep_saved(job, stint);
+                if !self.fill_up(job, stint, sight) {
+                    self.keep_saved(job, stint);
+                }
             }
             Choice::Take(_) | Choice::Wait { .. } => self.stop(job, stint, &reason),
         }
@@ -329,24 +337,32 @@ impl Round<'_> {
             let text = "its engine does not answer: it is asked for elsewhere";
             return self.leave_all(job, &Reason::new("engine-silent", text));
         }
-        let doomed = held.len() < least || held.iter().any(|lease| ends_at(lease).is_some());
-        if doomed {
+        let doomed: Vec<&Lease> = held.iter().copied().filter(|lease| ends_at(lease).is_some()).collect();
+        if held.len() - doomed.len() < least {
             let why = match job.spec.gang {
                 1 => "the lease will be taken: it is not kept",
                 _ => "a lease of the gang is missing or will be taken: none of them is kept",
             };
             return self.leave_all(job, &Reason::new("gang", why));
         }
-        let booting = held.iter().filter(|lease| !lease.is_usable());
+        if !doomed.is_empty() {
+            let why = "a lease of the gang will be taken: the others go on without it";
+            return self.leave(&doomed, &Reason::new("gang", why));
+        }
+        let booting = held.iter().copied().filter(|lease| !lease.is_usable());
         let overdue = booting.clone().filter_map(|lease| self.brain.boot_overdue(lease)).min();
-        let all_ready = booting.count() == 0;
         if overdue.is_some_and(|overdue| self.now >= overdue) {
-            let asked_at = held.iter().map(|lease| lease.asked_at).min().unwrap_or(self.now);
+            let asked_at = booting.clone().map(|lease| lease.asked_at).min().unwrap_or(self.now);
             let reason =
                 Reason::new("boot-timeout", "a lease was not ready in time").span("waited", self.now - asked_at);
-            return self.leave_all(job, &reason);
+            let booting: Vec<&Lease> = booting.collect();
+            // Whoever can do with those that are there does.
+            let late = if held.len() - booting.len() < least { &held } else { &booting };
+            return self.leave(late, &reason);
         }
-        let ids: Vec<LeaseId> = held.iter().map(|lease| lease.id).collect();
+        // Those that come together are waited for together. What a gang was to be filled up with is not.
+        let is_whole = |group: DecisionId| booting.clone().all(|lease| lease.id.group != group);
+        let ids: Vec<LeaseId> = held.iter().map(|lease| lease.id).filter(|id| is_whole(id.group)).collect();
         let in_vain = self.stopped_in_vain(job, &held);
         let not_begun = held.iter().any(|lease| job.not_begun_on == Some(lease.id));
         let (choice, reason) = self.choose(job, sight);
@@ -360,7 +376,7 @@ impl Round<'_> {
                 let text = "its program could not be begun here: it may be the machine, and another one is tried";
                 self.leave_all(job, &Reason::new("not-begun", text));
             }
-            Choice::Stay { until } if !all_ready => {
+            Choice::Stay { until } if ids.len() < least => {
                 self.wake_maybe(overdue);
                 self.wake_maybe(until);
             }
@@ -435,7 +451,7 @@ fn paused() -> Reason {
     Reason::new("paused", "paused: it holds nothing until its budget is raised")
 }
 
-fn ends_at(lease: &Lease) -> Option<Time> {
+pub(super) fn ends_at(lease: &Lease) -> Option<Time> {
     match lease.phase {
         LeasePhase::Noticed { ends_at } => Some(ends_at),
         _ => None,

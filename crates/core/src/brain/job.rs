@@ -453,7 +453,8 @@ impl Job {
         let unsaved = done > self.progress.durable;
         if saved || unsaved {
             self.saves_when_told = Some(saved);
-            self.stopped_in_vain_on = stint.leases().next().filter(|_| !saved);
+            // A gang with too few workers is stopped to go on with more, wherever it is.
+            self.stopped_in_vain_on = stint.leases().next().filter(|_| !saved && !stint.is_short(self));
         }
     }
 

@@ -47,6 +47,8 @@ struct JobIndex {
     presence: BTreeMap<WorkloadId, (Option<StintId>, bool)>,
     /// Those that accept something else than they ask for by now.
     with_fallback: BTreeSet<WorkloadId>,
+    /// Those that run with fewer workers than they may have.
+    short: BTreeSet<WorkloadId>,
     /// Jobs that may have changed since the last refresh.
     stale: BTreeSet<WorkloadId>,
 }
@@ -75,6 +77,7 @@ impl JobIndex {
         }
         take_out(&mut self.in_vain, &person, job.id);
         self.with_fallback.remove(&job.id);
+        self.short.remove(&job.id);
     }
 }
 
@@ -133,6 +136,10 @@ impl Jobs {
             if job.fallback().is_some() {
                 self.index.with_fallback.insert(job.id);
             }
+            match job.stint.as_ref().is_some_and(|stint| stint.is_short(job)) {
+                true => self.index.short.insert(job.id),
+                false => self.index.short.remove(&job.id),
+            };
             if job.ended.is_some() {
                 self.index.leave(job);
             } else if job.spec.gang == 1 && (job.stopped_in_vain_on.is_some() || job.not_begun_on.is_some()) {
@@ -184,6 +191,11 @@ impl Jobs {
     /// Jobs that have not ended and accept something else than they ask for by now.
     pub fn with_fallback(&self) -> impl Iterator<Item = WorkloadId> {
         self.index.with_fallback.iter().copied()
+    }
+
+    /// Jobs that run with fewer workers than they may have.
+    pub fn short(&self) -> impl Iterator<Item = WorkloadId> {
+        self.index.short.iter().copied()
     }
 }
 

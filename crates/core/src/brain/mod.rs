@@ -12,6 +12,7 @@ mod decide;
 mod departed;
 mod drought;
 mod explain;
+mod fill_up;
 mod following;
 mod job;
 mod job_table;

@@ -48,7 +48,7 @@ pub struct Machines {
 
 /// Which machines the slots of a group get that have none yet: `most` of them, or `least` at the least. All on one where that
 /// goes, and there where least is left: what is whole stays whole. Otherwise over as few as can be. The server's own computer
-/// is never one of several: the others would not find it. `there` are the machines that the group has already.
+/// is never one of several: the others would not find it. `there` are the machines that the group, or what it joins, has already.
 fn spread<'a>(
     rooms: &[(&'a Computer, u32)],
     there: &BTreeSet<Option<String>>,
@@ -249,7 +249,8 @@ impl Machines {
         let units = begun.map_or(want.units, |begun| begun.units);
         let enough = if begun.is_some() { units } else { want.least.max(1) };
         let used = Use::of(held);
-        let there: BTreeSet<Option<String>> = known.values().map(|marks| marks.host.clone()).collect();
+        let beside = want.beside.iter().filter_map(|lease| held.get(lease)).map(|held| &held.marks);
+        let there: BTreeSet<Option<String>> = known.values().chain(beside).map(|marks| marks.host.clone()).collect();
         let had = asked.into_iter().find_map(|(part, computers)| {
             let room = |computer: &Computer| used.left(computer, &part);
             let wanted = |units: u32| units.saturating_sub(known.len() as u32);

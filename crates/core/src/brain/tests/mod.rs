@@ -2,6 +2,7 @@
 
 mod books;
 mod edges;
+mod elastic;
 mod engines;
 mod groups;
 mod last_saves;
