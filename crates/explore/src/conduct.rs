@@ -247,8 +247,16 @@ impl Conduct {
             Decision::Acquire { want } => {
                 let workload = &want.workload;
                 self.may_have_more(workload, "asked for leases")?;
-                let old = self.leases.iter().find(|(_, known)| {
-                    known.workload == Some(*workload) && known.batch != batch && !self.silent.contains(&known.engine)
+                let stint = self.jobs.get(workload).and_then(|job| job.stint.as_ref());
+                let runs_on = |lease: &LeaseId| stint.is_some_and(|stint| stint.leases.contains(lease));
+                if let Some(other) = want.beside.iter().find(|lease| !runs_on(lease)) {
+                    return Err((3, format!("job {workload} asked for {id} beside {other}, on which it does not run")));
+                }
+                let old = self.leases.iter().find(|(lease, known)| {
+                    known.workload == Some(*workload)
+                        && known.batch != batch
+                        && !self.silent.contains(&known.engine)
+                        && !want.beside.contains(lease)
                 });
                 if let Some((old, _)) = old {
                     return Err((5, format!("job {workload} asked for {id} while {old} is not gone")));

@@ -146,12 +146,7 @@ pub(super) static KEYS: &[Key] = &[
         "{ accelerators: [A100:8, H100:4] }",
         "What each worker needs; any offer will do if left out.",
     ),
-    key(
-        "nodes",
-        Kind::Count { least: 1, most: 4_096 },
-        "2",
-        "Workers that start together or not at all (1).",
-    ),
+    key("nodes", Kind::Count { least: 1, most: 4_096 }, "2", "Workers that start together or not at all (1)."),
     key(
         "elastic",
         Kind::FromTo { least: 1, most: 4_096 },

@@ -80,7 +80,9 @@ fn of_kind(kind: &Kind) -> Value {
             "type": ["integer", "string"], "minimum": least, "maximum": most, "allOf": above_zero, "pattern": r"^\d+(\.\d+)?([eE]\+?\d+)?[KMBTkmbt]?$",
         }),
         Kind::Count { least, most } => json!({ "type": "integer", "minimum": least, "maximum": most }),
-        Kind::FromTo { .. } => json!({ "type": "string", "pattern": r"^\s*\d{1,4}\s*\.\.\s*\d{1,4}\s*$", "allOf": above_zero }),
+        Kind::FromTo { .. } => {
+            json!({ "type": "string", "pattern": r"^\s*\d{1,4}\s*\.\.\s*\d{1,4}\s*$", "allOf": above_zero })
+        }
         Kind::Hours => json!({ "type": "number", "exclusiveMinimum": 0, "maximum": LONGEST_HOURS }),
         Kind::Percent => json!({ "type": "string", "pattern": r"^\s*(100(\.0+)?|\d{1,2}(\.\d+)?)\s*%\s*$" }),
         Kind::Duration { least } if least.0 > 0 => json!({ "type": "string", "pattern": TIME, "allOf": above_zero }),

@@ -1,11 +1,11 @@
 //! What to ask an engine for: how many leases, of which offers. What is held, or was asked for earlier in the same step,
 //! cannot be had again.
 
-use super::{Job, Stint};
 use super::decide::Round;
 use super::queue::{IsStirred, Stir};
 use super::rooms::counts_on;
 use super::sight::affordable;
+use super::{Job, Stint};
 use crate::ids::WorkloadId;
 use crate::market::Sight;
 use crate::offer::{Offer, OfferId};
@@ -30,21 +30,20 @@ impl Round<'_> {
     }
 
     /// Asks for machines that a gang with fewer workers than it may have can go on with: as many as can be had of what it
-    /// has. Says whether it did.
-    pub(super) fn acquire_more(&mut self, job: &Job, stint: &Stint, offer: &Offer, sight: &Sight) -> bool {
+    /// has.
+    pub(super) fn acquire_more(&mut self, job: &Job, stint: &Stint, offer: &Offer, sight: &Sight) {
         let missing = job.spec.gang.saturating_sub(stint.size());
         let units = self.left_of(offer, 0).unwrap_or(missing).min(missing);
         let shut = self.brain.refused.get(&offer.id).is_some_and(|until| *until > self.now)
             || self.brain.silent_since(&offer.engine).is_some();
         if units == 0 || shut || !affordable(job, offer) {
-            return false;
+            return;
         }
         let want = Want { beside: stint.leases().collect(), ..self.want(job, &[offer], (units, 1), sight) };
         *self.taken.entry(offer.id.clone()).or_default() += units;
         let text = "it runs with fewer workers than it may: what is missing is got, and those that run go on meanwhile";
         let reason = Reason::new("fill-up", text).count("workers", stint.size().into());
         self.say(Decision::Acquire { want }, reason.count("of", job.spec.gang.into()));
-        true
     }
 
     fn want(&self, job: &Job, offers: &[&Offer], (units, least): (u32, u32), sight: &Sight) -> Want {

@@ -391,7 +391,7 @@ impl Brain {
         sources.push(Source { ids: Box::new(falls_back.into_iter()), stir: Stir::Any });
         sources.push(Source { ids: Box::new(self.concerned_holders(id, before, after).into_iter()), stir: Stir::Any });
         if after.is_some_and(|shown| shown.has(1)) {
-            let has_it = |id: &WorkloadId, offer| self.leases.used_by(*id).any(|lease| lease.offer == *offer);
+            let has_it = |id: &WorkloadId, offer: &OfferId| self.leases.used_by(*id).any(|lease| lease.offer == *offer);
             let short = self.jobs.short().filter(move |job| has_it(job, id));
             sources.push(Source { ids: Box::new(short), stir: Stir::Any });
         }

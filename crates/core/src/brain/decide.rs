@@ -93,6 +93,10 @@ impl<'a> Round<'a> {
         }
     }
 
+    pub fn leases(&self, job: &Job) -> Vec<&'a Lease> {
+        self.brain.leases_of(job.id).collect()
+    }
+
     /// All that was decided.
     pub fn end(mut self) -> Vec<Decided> {
         self.for_orphans();
@@ -107,10 +111,6 @@ impl Round<'_> {
 
     pub(super) fn wake_at(&mut self, at: Time) {
         self.wake = Some(self.wake.map_or(at, |wake| wake.min(at)));
-    }
-
-    pub(super) fn leases(&self, job: &Job) -> Vec<&Lease> {
-        self.brain.leases_of(job.id).collect()
     }
 
     fn for_job(&mut self, job: &Job) {

@@ -16,8 +16,9 @@ impl Round<'_> {
         if !stint.is_short(job) || !matches!(stint.phase, StintPhase::Running { .. }) {
             return false;
         }
-        let spares: Vec<&Lease> = self.leases(job);
-        let spares = spares.into_iter().filter(|lease| !lease.is_releasing() && !stint.is_on(lease.id));
+        let others = self.leases(job).into_iter().filter(|lease| !stint.is_on(lease.id));
+        let (back, spares): (Vec<&Lease>, Vec<&Lease>) = others.partition(|lease| lease.is_releasing());
+        let spares = spares.into_iter();
         let (in_vain, coming): (Vec<&Lease>, Vec<&Lease>) = spares.partition(|lease| self.comes_in_vain(lease));
         if !in_vain.is_empty() {
             let text = "a machine that a running gang was to go on with will be taken, or was not ready in time";
@@ -28,10 +29,10 @@ impl Round<'_> {
         let offer = own.and_then(|lease| self.brain.offers.get(&lease.offer));
         if coming.is_empty() {
             let missing = job.spec.gang - stint.size();
-            // By the time that it is there, so much more is done that is not saved.
-            if let Some(offer) = offer.filter(|_| stint.gains_from(missing, job, sight, sight.restart)) {
-                self.acquire_more(job, stint, offer, sight);
-            }
+            // What is on its way back may still be paid for. And by the time that more is there, so much more is done that
+            // is not saved.
+            let is_worth_it = back.is_empty() && stint.gains_from(missing, job, sight, sight.restart);
+            offer.filter(|_| is_worth_it).into_iter().for_each(|offer| self.acquire_more(job, stint, offer, sight));
             return false;
         }
         let more = coming.len() as u32;
