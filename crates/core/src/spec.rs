@@ -459,7 +459,7 @@ impl JobSpec {
             return fail("nodes", "expected 1 to 4096");
         }
         if self.least_gang.is_some_and(|least| least == 0 || least > self.gang) {
-            return fail("elastic", &format!("expected no more than {} to begin with", self.gang));
+            return fail("elastic", &format!("expected 1 to {} for the smaller number", self.gang));
         }
         for ask in &self.resources {
             if let Some(problem) = ask.problem(self.gang) {

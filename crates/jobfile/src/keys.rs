@@ -151,7 +151,7 @@ pub(super) static KEYS: &[Key] = &[
         "elastic",
         Kind::FromTo { least: 1, most: 4_096 },
         "2..4",
-        "In place of nodes, fewest and most workers: as many start as can be had, and only those that are lost are replaced.",
+        "In place of nodes, fewest and most workers. It goes on from what is saved with as many as there are, and only machines that are lost are replaced.",
     ),
     key(
         "work",

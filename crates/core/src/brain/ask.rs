@@ -29,16 +29,19 @@ impl Round<'_> {
         self.say(Decision::Acquire { want }, reason.clone());
     }
 
-    /// Asks for machines that a gang with fewer workers than it may have can go on with: as many as can be had of what it
-    /// has.
-    pub(super) fn acquire_more(&mut self, job: &Job, stint: &Stint, offer: &Offer, sight: &Sight) {
+    /// How many machines of an offer a gang with fewer workers than it may have can get now.
+    pub(super) fn units_of(&self, job: &Job, stint: &Stint, offer: &Offer) -> u32 {
         let missing = job.spec.gang.saturating_sub(stint.size());
-        let units = self.left_of(offer, 0).unwrap_or(missing).min(missing);
         let shut = self.brain.refused.get(&offer.id).is_some_and(|until| *until > self.now)
             || self.brain.silent_since(&offer.engine).is_some();
-        if units == 0 || shut || !affordable(job, offer) {
-            return;
+        match shut || !affordable(job, offer) {
+            true => 0,
+            false => self.left_of(offer, 0).unwrap_or(missing).min(missing),
         }
+    }
+
+    /// Asks for machines that a gang goes on with beside those that it has.
+    pub(super) fn acquire_more(&mut self, job: &Job, stint: &Stint, offer: &Offer, units: u32, sight: &Sight) {
         let want = Want { beside: stint.leases().collect(), ..self.want(job, &[offer], (units, 1), sight) };
         *self.taken.entry(offer.id.clone()).or_default() += units;
         let text = "it runs with fewer workers than it may: what is missing is got, and those that run go on meanwhile";

@@ -390,7 +390,11 @@ impl Brain {
             .collect();
         sources.push(Source { ids: Box::new(falls_back.into_iter()), stir: Stir::Any });
         sources.push(Source { ids: Box::new(self.concerned_holders(id, before, after).into_iter()), stir: Stir::Any });
-        if after.is_some_and(|shown| shown.has(1)) {
+        // Whoever is short of workers has asked for what could be had before.
+        let was_had = before.zip(after).is_some_and(|(before, after)| {
+            before.had_for_all(1) && before.price() == after.price() && before.is_same_thing(after)
+        });
+        if after.is_some_and(|shown| shown.has(1)) && !was_had {
             let has_it = |id: &WorkloadId, offer: &OfferId| self.leases.used_by(*id).any(|lease| lease.offer == *offer);
             let short = self.jobs.short().filter(move |job| has_it(job, id));
             sources.push(Source { ids: Box::new(short), stir: Stir::Any });

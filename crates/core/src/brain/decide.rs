@@ -333,9 +333,14 @@ impl Round<'_> {
             let all_silent = leases.iter().all(|lease| self.brain.silent_since(lease.offer.engine()).is_some());
             return if all_silent { self.take(job, sight) } else { Default::default() };
         }
-        if held.iter().any(|lease| lease.up_at.is_none() && self.brain.silent_since(lease.offer.engine()).is_some()) {
+        let is_unheard =
+            |lease: &Lease| lease.up_at.is_none() && self.brain.silent_since(lease.offer.engine()).is_some();
+        let unheard: Vec<&Lease> = held.iter().copied().filter(|lease| is_unheard(lease)).collect();
+        if !unheard.is_empty() {
             let text = "its engine does not answer: it is asked for elsewhere";
-            return self.leave_all(job, &Reason::new("engine-silent", text));
+            // Whoever can do with those that are there does.
+            let left = if held.len() - unheard.len() < least { &held } else { &unheard };
+            return self.leave(left, &Reason::new("engine-silent", text));
         }
         let doomed: Vec<&Lease> = held.iter().copied().filter(|lease| ends_at(lease).is_some()).collect();
         if held.len() - doomed.len() < least {
@@ -361,8 +366,9 @@ impl Round<'_> {
             return self.leave(late, &reason);
         }
         // Those that come together are waited for together. What a gang was to be filled up with is not.
-        let is_whole = |group: DecisionId| booting.clone().all(|lease| lease.id.group != group);
-        let ids: Vec<LeaseId> = held.iter().map(|lease| lease.id).filter(|id| is_whole(id.group)).collect();
+        let incomplete: BTreeSet<DecisionId> = booting.map(|lease| lease.id.group).collect();
+        let ids = held.iter().map(|lease| lease.id).filter(|id| !incomplete.contains(&id.group));
+        let ids: Vec<LeaseId> = ids.collect();
         let in_vain = self.stopped_in_vain(job, &held);
         let not_begun = held.iter().any(|lease| job.not_begun_on == Some(lease.id));
         let (choice, reason) = self.choose(job, sight);
@@ -396,15 +402,19 @@ impl Round<'_> {
         let why = match (leases.len(), job.epoch) {
             (1, 0) => "the machine is up",
             (1, _) => "the machine is up: the program goes on from what is saved",
-            (_, 0) => "every machine is up",
-            _ => "every machine is up: the program goes on from what is saved",
+            (_, 0) => "the machines are up",
+            _ => "the machines are up: the program goes on from what is saved",
         };
         let reason = Reason::new("start", why).count("machines", leases.len() as u64).span(
             "saved",
             job.rate(job.usual_accelerator()).map(|rate| rate.time_for(job.progress.durable)).unwrap_or_default(),
         );
-        let parts: Option<Vec<Allocation>> = leases.into_iter().map(|lease| self.own_part(job, lease)).collect();
-        let Some(allocations) = parts else { return };
+        // A machine whose devices others have by now is done without, where that goes.
+        let parts = leases.into_iter().filter_map(|lease| self.own_part(job, lease));
+        let allocations: Vec<Allocation> = parts.collect();
+        if allocations.len() < job.spec.least() as usize {
+            return;
+        }
         for allocation in &allocations {
             self.give_devices(allocation);
             self.rooms.begin(allocation.lease);

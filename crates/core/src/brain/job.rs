@@ -108,6 +108,9 @@ pub struct Stint {
     /// Since when trouble of that kind lasts.
     #[serde(default)]
     pub troubled_at: Option<Time>,
+    /// Machines that it was to go on with were given back unused: how often, and when last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filled_in_vain: Option<(u32, Time)>,
 }
 
 impl Stint {

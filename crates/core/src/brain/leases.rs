@@ -1,7 +1,7 @@
 //! The fold over what becomes of groups and leases: asked for, queued, granted, refused, up, ready, noticed, gone. Every
 //! second of a lease that is up is metered here.
 
-use super::{Brain, Group, Lease, LeasePhase, SHOWN_AFTER_END};
+use super::{Brain, Group, Lease, LeasePhase, SHOWN_AFTER_END, Stint};
 use crate::ids::{DecisionId, LeaseId, WorkloadId};
 use crate::ledger::{Goods, HostShape, Meter, PriceLine};
 use crate::offer::{Market, Offer, OfferId};
@@ -47,6 +47,13 @@ impl Brain {
             {
                 lease.phase = LeasePhase::Releasing { by };
             }
+        }
+        let want = self.groups.get(&group).map(|group| &group.want).filter(|want| !want.beside.is_empty());
+        let job = want.and_then(|want| self.jobs.get_mut(&want.workload));
+        let is_off = |stint: &&mut Box<Stint>| stint.leases().all(|lease| lease.group != group);
+        if let Some(stint) = job.and_then(|job| job.stint.as_mut()).filter(is_off) {
+            let times = stint.filled_in_vain.map_or(0, |(times, _)| times);
+            stint.filled_in_vain = Some((times.saturating_add(1), self.now));
         }
     }
 

@@ -3,7 +3,7 @@
 use super::job_table::{Jobs, Person};
 use super::lease_table::{Dealt, Free, Room};
 use super::lookout::fits;
-use super::{Brain, Job, Lease, LeasePhase};
+use super::{Brain, Group, Job, Lease, LeasePhase};
 use crate::ids::{LeaseId, WorkloadId};
 use crate::ledger::Account;
 use crate::offer::{Market, Offer, OfferId};
@@ -285,9 +285,11 @@ impl Brain {
         pool.is_some_and(|pool| pool.tells_apart)
     }
 
-    /// Whether others may run on a lease. What comes in groups may have to be given back as a group.
+    /// Whether others may run on a lease. What comes in groups may have to be given back as a group, and what a gang is to go on
+    /// with is its own.
     fn takes_guests(&self, lease: &Lease) -> bool {
-        self.group_of(lease).is_some_and(|group| group.want.units == 1) && self.tells_apart(&lease.offer)
+        let is_alone = |group: &Group| group.want.units == 1 && group.want.beside.is_empty();
+        self.group_of(lease).is_some_and(is_alone) && self.tells_apart(&lease.offer)
     }
 
     /// Whether a machine of a person has room for an ask, after the decisions of a step so far.

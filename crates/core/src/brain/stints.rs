@@ -51,6 +51,7 @@ impl Brain {
             ended_at: None,
             trouble: None,
             troubled_at: None,
+            filled_in_vain: None,
         }));
     }
 

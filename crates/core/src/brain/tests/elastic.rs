@@ -165,26 +165,156 @@ fn near_its_end_a_gang_is_left_as_it_is() {
     assert!(decisions.is_empty(), "five minutes of work are left: {decisions:?}");
 }
 
-#[test]
-fn what_is_done_and_not_saved_is_not_done_again_for_more_workers() {
+/// A gang of three to four whose hours since the last save are not saved when a fourth machine is there at last.
+fn with_hours_unsaved() -> (World, WorkloadId, LeaseId) {
     let (mut world, id, _) = four();
     // A minute is lost with the stop: it does not save when it is told to.
     world.pass(Span::minutes(1));
     let lost = world.leases()[0];
     world.goes_on_without(id, lost);
     world.decide();
-    // Two hours are not saved when the machine is there at last.
     world.pass(Span::hours(2));
     let new = *world.leases().last().expect("asked for");
     world.event(up(new, world.now));
     let decisions = world.decide();
-    let stops = |decision: &Decision| matches!(decision, Decision::Stop { .. });
-    let given_back = |decision: &Decision| matches!(decision, Decision::Release { .. });
-    assert!(!decisions.iter().any(stops) && decisions.iter().any(given_back), "{decisions:?}");
-    world.lose(new);
-    assert!(world.decide().is_empty());
+    assert!(matches!(decisions.as_slice(), [Decision::Checkpoint { .. }]), "it is asked to save: {decisions:?}");
+    (world, id, new)
+}
+
+#[test]
+fn what_is_done_and_not_saved_is_not_done_again_for_more_workers() {
+    let (mut world, id, new) = with_hours_unsaved();
     let stint = world.stint(id);
-    world.saved(stint, 1, Span::hours(2));
+    world.pass(Span::minutes(5));
+    world.saved(stint, 1, Span::minutes(125));
     let decisions = world.decide();
-    assert!(matches!(decisions.as_slice(), [Decision::Acquire { .. }]), "now it is worth it: {decisions:?}");
+    assert!(matches!(decisions.as_slice(), [Decision::Stop { .. }]), "now little is lost: {decisions:?}");
+    world.all_stopped(id);
+    assert!(world.starts_on().contains(&new));
+}
+
+#[test]
+fn machines_do_not_wait_for_ever_for_a_program_that_never_saves() {
+    let (mut world, id, new) = with_hours_unsaved();
+    let (began, mut asked) = (world.now, 0);
+    for _ in 0..2_000 {
+        let Some(next) = world.brain.next_wakeup().filter(|next| *next < began + Span::hours(4)) else { break };
+        world.now = next;
+        for decision in world.decide() {
+            match decision {
+                Decision::Release { group, slots } => {
+                    assert!(world.now - began >= Span::minutes(20));
+                    for slot in slots {
+                        world.lose(LeaseId { group, slot });
+                    }
+                }
+                Decision::Acquire { .. } => asked += 1,
+                Decision::Stop { .. } => panic!("it loses hours"),
+                _ => {}
+            }
+        }
+    }
+    assert!(!world.leases().contains(&new), "it was given back");
+    assert!(asked <= 4, "{asked} requests in four hours");
+    assert_eq!(world.view(id).state, State::Running);
+}
+
+#[test]
+fn a_gang_of_which_one_is_done_is_left_to_end() {
+    let (mut world, id, _) = four();
+    let lost = world.leases()[0];
+    world.goes_on_without(id, lost);
+    world.decide();
+    let (stint, new) = (world.stint(id), *world.leases().last().expect("asked for"));
+    let end = WorkerEnd::Exited { code: 0 };
+    world.event(Event::WorkerEnded { stint, rank: 1, end, settled: true });
+    world.event(up(new, world.now));
+    let decisions = world.decide();
+    assert!(matches!(decisions.as_slice(), [Decision::Release { .. }]), "{decisions:?}");
+    world.lose(new);
+    world.pass(Span::hours(1));
+    assert!(!world.decide().iter().any(|one| matches!(one, Decision::Stop { .. } | Decision::Acquire { .. })));
+}
+
+#[test]
+fn nobody_knows_how_much_there_is_to_do_and_only_what_is_saved_is_left_behind() {
+    let mut world = world();
+    let work = WorkSpec { unit: WorkUnit::Steps, ..WorkSpec::default() };
+    world.offer(SPOT, 0.9, Some(3));
+    let (id, stint) = world.running(JobSpec { gang: 4, least_gang: Some(2), work, ..job(8, None) });
+    world.offer(SPOT, 0.9, Some(4));
+    assert!(world.decide().is_empty(), "it has never saved");
+    world.pass(Span::hours(1));
+    world.saved(stint, 1, Span::hours(1));
+    assert!(matches!(world.decide().as_slice(), [Decision::Acquire { .. }]));
+    world.pass(Span::minutes(10));
+    let new = *world.leases().last().expect("asked for");
+    world.event(up(new, world.now));
+    let stops = |decisions: &[Decision]| decisions.iter().any(|one| matches!(one, Decision::Stop { .. }));
+    assert!(!stops(&world.decide()), "ten minutes are not saved");
+    world.pass(Span::minutes(5));
+    world.saved(stint, 2, Span::minutes(75));
+    assert!(stops(&world.decide()));
+    assert_eq!(world.brain.job(id).expect("known").stint.as_ref().map(|stint| stint.size()), Some(3));
+}
+
+/// Two of five, where one more can be had: what is asked for is worth it, or is not asked for.
+#[test]
+fn what_is_asked_for_is_kept() {
+    let mut both = [0, 0];
+    for left in 1..=24 {
+        let mut world = world();
+        world.offer(SPOT, 0.9, Some(2));
+        let (_, stint) = world.running(JobSpec { gang: 5, least_gang: Some(2), ..job(8, None) });
+        // So many minutes of work of five are left.
+        let ran = Span::minutes(8 * 60 - left).scaled(5, 2);
+        world.pass(ran);
+        world.saved(stint, 1, ran);
+        world.offer(SPOT, 0.9, Some(3));
+        let asked = world.decide().iter().any(|one| matches!(one, Decision::Acquire { .. }));
+        both[usize::from(asked)] += 1;
+        if asked {
+            let new = *world.leases().last().expect("asked for");
+            world.event(up(new, world.now));
+            let decisions = world.decide();
+            assert!(!decisions.iter().any(|one| matches!(one, Decision::Release { .. })), "{left}: {decisions:?}");
+        }
+    }
+    assert!(both.iter().all(|times| *times > 0), "{both:?}");
+}
+
+#[test]
+fn a_machine_that_a_gang_is_to_go_on_with_takes_nobody_in() {
+    use crate::pool::{Books, Habits, Placing, Supply};
+    let mut world = world();
+    let pool = Pool {
+        id: PoolId::default(),
+        engine: "test".into(),
+        placing: Placing::Theirs,
+        supply: Supply::Elastic,
+        books: Books::Leased,
+        habits: Habits::USUAL,
+        tells_apart: true,
+    };
+    world.event(Event::PoolSeen { pool });
+    let offer = world.brain.offer(&OfferId::new(SPOT)).expect("seen").clone();
+    let eight = |capacity| Offer { accelerators: 8, capacity: Some(capacity), ..offer.clone() };
+    world.event(Event::OfferSeen { offer: eight(2) });
+    let spec = JobSpec { resources: vec![crate::spec::Ask::of("V100", 4)], ..job(8, None) };
+    let (id, stint) = world.running(JobSpec { gang: 3, least_gang: Some(2), ..spec.clone() });
+    world.saved(stint, 1, Span::ZERO);
+    world.event(Event::OfferSeen { offer: eight(3) });
+    world.decide();
+    let new = *world.leases().last().expect("asked for");
+    world.event(up(new, world.now));
+    assert!(world.decide().iter().any(|one| matches!(one, Decision::Stop { .. })));
+    for _ in 0..2 {
+        world.submit(spec.clone());
+    }
+    let decisions = world.decide();
+    assert!(!decisions.iter().any(|one| matches!(one, Decision::Start { .. })), "{decisions:?}");
+    world.all_stopped(id);
+    let decisions = world.decide();
+    let starts = |one: &Decision| matches!(one, Decision::Start { allocations, .. } if allocations.len() == 3);
+    assert!(decisions.iter().any(starts), "{decisions:?}");
 }
