@@ -27,6 +27,9 @@ pub struct Want {
     /// Leases that the workload has already and that these join: all of them are to reach one another.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<LeaseId>,
+    /// Nodes on which the workload's program could not be begun: rather others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rather_not_on: Vec<NodeId>,
     /// The nodes that the brain chose, one a lease; empty where the engine chooses.
     #[serde(default)]
     pub on: Vec<NodeId>,
@@ -54,6 +57,7 @@ impl Want {
             worker: Shape::default(),
             owner: String::new(),
             beside: Vec::new(),
+            rather_not_on: Vec::new(),
             on: Vec::new(),
             lasts: None,
         }

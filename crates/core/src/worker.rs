@@ -210,6 +210,9 @@ pub enum AgentRequest {
         rank: u32,
         /// Time to save.
         grace_ms: u64,
+        /// A machine of its gang is gone, and with it what a checkpoint of all of them would need: nobody waits for that.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_torn: bool,
     },
     /// Tell the program of this stint to save, if it listens: the number of the request is written to a file.
     Save {

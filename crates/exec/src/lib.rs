@@ -24,7 +24,7 @@ pub use clock::{ClockFile, WorldClock};
 pub use engine::{
     Capabilities, Engine, EngineError, Interrupt, LeaseState, Owned, PastJob, Recording, SeenGroup, SeenLease,
 };
-pub use link::{AgentLink, LocalLink, SeenWorker};
+pub use link::{AgentLink, LocalLink, SeenWorker, StopOrder};
 pub use machines::{Accelerator, Inventory, Machines, Stated, tell_readings};
 pub use net::{Fingerprint, JoinToken};
 pub use nodes::{

@@ -28,6 +28,22 @@ pub struct SeenWorker {
     pub worker: WorkerView,
 }
 
+/// How a worker is told to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StopOrder {
+    /// How long the program may take to save.
+    pub grace: Span,
+    /// A machine of its gang is gone: what the others save now never becomes a checkpoint.
+    pub is_torn: bool,
+}
+
+impl StopOrder {
+    /// One for a worker whose gang is whole.
+    pub fn within(grace: Span) -> StopOrder {
+        StopOrder { grace, is_torn: false }
+    }
+}
+
 /// Speaks to agents, and remembers what they said last.
 #[async_trait]
 pub trait AgentLink: Send + Sync {
@@ -60,7 +76,7 @@ pub trait AgentLink: Send + Sync {
 
     /// SIGTERM to the worker, SIGKILL after the grace. A stint that never started is then over, and a
     /// later start of it is refused.
-    async fn stop(&self, lease: LeaseId, stint: StintId, rank: u32, grace: Span) -> Result<(), EngineError>;
+    async fn stop(&self, lease: LeaseId, stint: StintId, rank: u32, order: StopOrder) -> Result<(), EngineError>;
 }
 
 /// The link to agents on this computer and on the nodes that have joined.
@@ -237,9 +253,10 @@ impl AgentLink for Arc<LocalLink> {
         self.order(lease, &AgentRequest::Start(Box::new(order))).await
     }
 
-    async fn stop(&self, lease: LeaseId, stint: StintId, rank: u32, grace: Span) -> Result<(), EngineError> {
+    async fn stop(&self, lease: LeaseId, stint: StintId, rank: u32, order: StopOrder) -> Result<(), EngineError> {
+        let StopOrder { grace, is_torn } = order;
         let grace_ms = self.clock.real_time(grace).as_millis() as u64;
-        self.order(lease, &AgentRequest::Stop { stint, rank, grace_ms }).await
+        self.order(lease, &AgentRequest::Stop { stint, rank, grace_ms, is_torn }).await
     }
 
     async fn save(&self, lease: LeaseId, stint: StintId, _rank: u32, request: u64) -> Result<(), EngineError> {

@@ -10,7 +10,7 @@ use windfall_core::worker::{StartOrder, WorkerView};
 use windfall_core::{
     Address, DecisionId, LeaseId, Market, Node, Offer, Pool, Span, StintId, Trouble, TroubleKind, Want, Work, WorkerEnd,
 };
-use windfall_exec::{AgentLink, Capabilities, Engine, EngineError, Owned, SeenGroup, SeenLease, SeenWorker};
+use windfall_exec::{AgentLink, Capabilities, Engine, EngineError, Owned, SeenGroup, SeenLease, SeenWorker, StopOrder};
 
 /// A world that engine and explorer share.
 #[derive(Clone)]
@@ -269,7 +269,7 @@ impl AgentLink for Shared {
         if after { Err(lost()) } else { Ok(()) }
     }
 
-    async fn stop(&self, lease: LeaseId, stint: StintId, rank: u32, grace: Span) -> Result<(), EngineError> {
+    async fn stop(&self, lease: LeaseId, stint: StintId, rank: u32, order: StopOrder) -> Result<(), EngineError> {
         let mut world = self.world();
         let (before, after) = world.call();
         if before {
@@ -280,7 +280,7 @@ impl AgentLink for Shared {
             return Err(EngineError::NoLease(lease));
         };
         match machine.worker(stint.workload) {
-            Some(worker) if worker.stint == stint => world.ask_to_stop(lease, stint.workload, now + grace),
+            Some(worker) if worker.stint == stint => world.ask_to_stop(lease, stint.workload, now + order.grace),
             Some(worker) if worker.stint.epoch > stint.epoch => {}
             _ => {
                 machine.put(Worker {

@@ -33,7 +33,7 @@ impl Assemble<'_, '_> {
         if top.has("late") && !top.has("deadline") {
             self.notes.push("late says what to do after a deadline, and there is no deadline".to_owned());
         }
-        let elastic = top.from_to("elastic");
+        let elastic = top.two_counts("elastic");
         let most = elastic.map(|(_, most)| most).or_else(|| top.count("nodes"));
         if top.has("elastic") && top.has("nodes") {
             let problem = Problem::new(Class::BadValue, "nodes and elastic both say how many workers there are")

@@ -64,7 +64,7 @@ impl Fields {
             _ => None,
         }
     }
-    pub fn from_to(&self, name: &str) -> Option<(u64, u64)> {
+    pub fn two_counts(&self, name: &str) -> Option<(u64, u64)> {
         match self.get(name) {
             Some(Value::FromTo(from, to)) => Some((*from, *to)),
             _ => None,

@@ -14,7 +14,7 @@ use windfall_core::{
     Allocation, Brain, Decision, DecisionId, Event, GroupPhase, LeaseId, Node, NodeId, Offer, OfferId, Pool, PoolId,
     Span, StintId, Trouble, TroubleKind, Want, Work, WorkerEnd, WorkloadId,
 };
-use windfall_exec::{AgentLink, Engine, EngineError, LeaseState, Owned, SeenGroup, SeenLease, SeenWorker};
+use windfall_exec::{AgentLink, Engine, EngineError, LeaseState, Owned, SeenGroup, SeenLease, SeenWorker, StopOrder};
 
 /// Variables of a server's environment that begin like this are secrets which its operator offers to jobs.
 pub const SECRETS: &str = "WINDFALL_SECRET_";
@@ -39,7 +39,7 @@ pub enum Task {
     /// Ask workers to save.
     Save(StintId, Vec<(LeaseId, u32)>, u64),
     /// Stop workers.
-    Stop(StintId, Vec<(LeaseId, u32)>, Span),
+    Stop(StintId, Vec<(LeaseId, u32)>, StopOrder),
     /// See whether the store of a job's checkpoints answers.
     CheckStore(WorkloadId, StoreAccess),
 }
@@ -109,7 +109,12 @@ pub fn task(brain: &Brain, folders: &dyn JobFolders, open: &Open) -> Option<Task
             allocations.iter().zip(0..).map(order).collect::<Option<Vec<_>>>().map(Task::Start)
         }
         Decision::Checkpoint { stint } => Some(Task::Save(*stint, workers(brain, *stint)?, open.id.seq)),
-        Decision::Stop { stint, grace } => Some(Task::Stop(*stint, workers(brain, *stint)?, *grace)),
+        Decision::Stop { stint, grace } => {
+            let workers = workers(brain, *stint)?;
+            let size = brain.job(stint.workload)?.stint.as_ref().map_or(0, |stint| stint.size());
+            let order = StopOrder { grace: *grace, is_torn: workers.len() < size as usize };
+            Some(Task::Stop(*stint, workers, order))
+        }
         Decision::CheckStore { workload } => {
             folders.store_access(brain, *workload).map(|access| Task::CheckStore(*workload, access))
         }
@@ -321,8 +326,8 @@ pub async fn perform(
             let saves = workers.iter().map(|(lease, rank)| link.save(*lease, *stint, *rank, *request));
             performed.again = any_failed(saves).await;
         }
-        (Task::Stop(stint, workers, grace), _) => {
-            let stops = workers.iter().map(|(lease, rank)| link.stop(*lease, *stint, *rank, *grace));
+        (Task::Stop(stint, workers, order), _) => {
+            let stops = workers.iter().map(|(lease, rank)| link.stop(*lease, *stint, *rank, *order));
             performed.again = any_failed(stops).await;
         }
         (Task::CheckStore(workload, access), _) => {

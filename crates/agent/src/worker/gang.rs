@@ -116,6 +116,11 @@ impl WorkerRun {
         (all, died)
     }
 
+    /// Whether ranks save at several places, so that a checkpoint needs all of them.
+    pub(super) fn has_places(&self) -> bool {
+        self.gang.as_ref().is_some_and(|gang| gang.board().keepers().count() > 1)
+    }
+
     /// What comes of something, unless this worker is told to stop meanwhile.
     async fn unless_stopped<T>(&mut self, what: impl Future<Output = T>) -> Result<T, WorkerEnd> {
         tokio::select! {

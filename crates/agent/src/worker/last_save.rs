@@ -15,7 +15,7 @@ impl WorkerRun {
     /// has its grace; what it saved has as long as after any other end, unless the machine goes before.
     pub(super) async fn last_save(&mut self, mut moving: Moving, saves: &Path, asked: Option<Asked>) -> bool {
         let mut hurry = asked.and_then(|asked| asked.gone_at);
-        self.wait_for_others(&mut moving, &mut hurry).await;
+        let is_torn = self.wait_for_others(&mut moving, &mut hurry, asked).await;
         self.report_habits(&moving.mover).await;
         let usual = Instant::now() + Duration::from_millis(self.order.last_upload_ms);
         moving.mover.finish(hurry.unwrap_or(usual));
@@ -31,30 +31,47 @@ impl WorkerRun {
         }
         let is_saved = finished.complete || finished.fenced;
         if !is_saved {
-            self.give_up(&finished, saves, asked.is_none());
+            let why = if is_torn { "a machine of the gang is gone" } else { "the time was too short" };
+            self.give_up(&finished, why, saves, asked.is_none());
         }
         is_saved
     }
 
-    /// Goes on uploading until every rank has ended, or until this one is told to stop.
-    async fn wait_for_others(&mut self, moving: &mut Moving, hurry: &mut Option<Instant>) {
+    /// Goes on uploading until every rank has ended, or until this one is told to stop. Of one whose machine is gone no word
+    /// comes any more: where it was alone at its place, there is no checkpoint to wait for. True when there is such a one.
+    async fn wait_for_others(
+        &mut self,
+        moving: &mut Moving,
+        hurry: &mut Option<Instant>,
+        asked: Option<Asked>,
+    ) -> bool {
+        let mut torn = asked.filter(|asked| asked.is_torn).map(|asked| asked.kill_at);
         let mut look = tokio::time::interval(LOOK);
         loop {
+            if torn.is_some() && self.has_places() {
+                *hurry = Some(Instant::now());
+            }
+            if torn.is_some_and(|over| Instant::now() >= over) {
+                return true;
+            }
             let (ended, died) = self.others();
             if died {
                 moving.mover.on_death(Instant::now()).await;
             }
             let over = hurry.is_some_and(|ends| Instant::now() >= ends);
             if ended || over {
-                return;
+                return torn.is_some();
             }
             tokio::select! {
                 _ = look.tick() => {}
                 Some(event) = moving.events.recv() => self.on_mover_event(event),
                 Some(tell) = self.told.recv() => {
+                    if let Tell::Stop { kill_at, is_torn: true } = tell {
+                        torn.get_or_insert(kill_at);
+                    }
                     *hurry = Some(hurry.map_or(ends(tell), |known| known.min(ends(tell))));
                     if matches!(tell, Tell::Quit) {
-                        return;
+                        return torn.is_some();
                     }
                 }
             }
@@ -63,12 +80,12 @@ impl WorkerRun {
 
     /// Says that the last save is not durable and where it lies. A program that ended by itself does not run again,
     /// so its files are taken out of the lease's folder, which is deleted with the lease.
-    fn give_up(&self, finished: &Finished, saves: &Path, for_good: bool) {
+    fn give_up(&self, finished: &Finished, otherwise: &str, saves: &Path, for_good: bool) {
         let known = self.shown().and_then(|worker| worker.trouble);
         let why = match (&finished.error, known) {
             (Some(error), _) => error.trouble().text,
             (None, Some(trouble)) => trouble.text,
-            (None, None) => "the time was too short".to_owned(),
+            (None, None) => otherwise.to_owned(),
         };
         let place = if for_good { self.keep(saves) } else { None };
         let place = place.map(|place| format!("; its files lie in: {}", place.display())).unwrap_or_default();
@@ -96,7 +113,7 @@ impl WorkerRun {
 
 pub(super) fn ends(tell: Tell) -> Instant {
     match tell {
-        Tell::Stop(ends) | Tell::Notice(ends) => ends,
+        Tell::Stop { kill_at: ends, .. } | Tell::Notice(ends) => ends,
         Tell::Quit => Instant::now(),
     }
 }

@@ -31,7 +31,11 @@ pub(super) struct WorkerRun {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Tell {
     /// Save and stop; killed at that time. The machine stays.
-    Stop(Instant),
+    Stop {
+        kill_at: Instant,
+        /// A machine of the gang is gone.
+        is_torn: bool,
+    },
     /// Save and stop: the machine is gone at that time.
     Notice(Instant),
     /// The agent ends now: a last save that is still on its way is given up.
@@ -46,23 +50,26 @@ pub(super) struct Asked {
     pub kill_at: Instant,
     /// The machine is gone then, if that is announced.
     pub gone_at: Option<Instant>,
+    /// A machine of the gang is gone: what lay on it alone is in no checkpoint that is still to come.
+    pub is_torn: bool,
 }
 
 impl Asked {
     pub fn by(tell: Tell) -> Asked {
         let at = Instant::now();
         match tell {
-            Tell::Stop(kill_at) => Asked { at, kill_at, gone_at: None },
-            Tell::Notice(gone_at) => Asked { at, kill_at: gone_at, gone_at: Some(gone_at) },
+            Tell::Stop { kill_at, is_torn } => Asked { at, kill_at, gone_at: None, is_torn },
+            Tell::Notice(gone_at) => Asked { at, kill_at: gone_at, gone_at: Some(gone_at), is_torn: false },
             // The agent aborts a worker whose program runs; until then it is as if the time were over.
-            Tell::Quit => Asked { at, kill_at: at, gone_at: Some(at) },
+            Tell::Quit => Asked { at, kill_at: at, gone_at: Some(at), is_torn: false },
         }
     }
 
     /// Told once more: a notice may shorten the grace of a stop, never lengthen it.
     pub fn and(self, other: Asked) -> Asked {
         let gone_at = self.gone_at.into_iter().chain(other.gone_at).min();
-        Asked { at: self.at, kill_at: self.kill_at.min(other.kill_at), gone_at }
+        let is_torn = self.is_torn || other.is_torn;
+        Asked { at: self.at, kill_at: self.kill_at.min(other.kill_at), gone_at, is_torn }
     }
 
     /// How long what it wrote besides its saves may take to be sent, when that begins now.

@@ -58,8 +58,9 @@ impl Supervisor {
             let quit = matches!(request, AgentRequest::Quit);
             match request {
                 AgentRequest::Start(order) => self.start(*order),
-                AgentRequest::Stop { stint, rank, grace_ms } => {
-                    self.stop(stint, rank, Instant::now() + Duration::from_millis(grace_ms));
+                AgentRequest::Stop { stint, rank, grace_ms, is_torn } => {
+                    let kill_at = Instant::now() + Duration::from_millis(grace_ms);
+                    self.stop(stint, rank, Tell::Stop { kill_at, is_torn });
                 }
                 AgentRequest::Save { stint, request } => self.save(stint, request),
                 AgentRequest::Notice { in_ms } => {
@@ -105,10 +106,10 @@ impl Supervisor {
         self.workers.insert((stint.workload, stint.member), worker);
     }
 
-    fn stop(&self, stint: StintId, rank: u32, ends: Instant) {
+    fn stop(&self, stint: StintId, rank: u32, tell: Tell) {
         let worker = self.workers.get(&(stint.workload, stint.member)).filter(|worker| worker.stint == stint);
         match (self.view.last_of(stint), worker) {
-            (_, Some(worker)) => worker.tell(Tell::Stop(ends)),
+            (_, Some(worker)) => worker.tell(tell),
             // Meant for an older stint, or for a newer one while an older still runs: nothing to stop here.
             (Some(last), None) if last.end.is_none() || last.stint.epoch >= stint.epoch => {}
             // It will not start later.

@@ -66,6 +66,7 @@ impl Round<'_> {
             },
             owner: String::new(),
             beside: Vec::new(),
+            rather_not_on: job.not_begun_at.iter().cloned().collect(),
             on: Vec::new(),
             lasts: sight.need.map(|need| need + sight.restart),
         }

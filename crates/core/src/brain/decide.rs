@@ -379,7 +379,9 @@ impl Round<'_> {
                 self.leave_all(job, &Reason::new("stopped-in-vain", text));
             }
             Choice::Stay { .. } if not_begun => {
-                let text = "its program could not be begun here: it may be the machine, and another one is tried";
+                let names: Vec<&str> = job.not_begun_at.iter().map(|node| node.name()).collect();
+                let here = if names.is_empty() { "here".to_owned() } else { format!("on {}", names.join(", ")) };
+                let text = format!("its program could not be begun {here}: rather another machine is tried");
                 self.leave_all(job, &Reason::new("not-begun", text));
             }
             Choice::Stay { until } if ids.len() < least => {

@@ -1,7 +1,7 @@
 //! A job as the brain knows it: what was asked, how far it is, the stint it is in, what it has cost.
 
 use super::{Config, Open, Progress};
-use crate::ids::{CheckpointId, DecisionId, Installation, LeaseId, StintId, WorkloadId};
+use crate::ids::{CheckpointId, DecisionId, Installation, LeaseId, NodeId, StintId, WorkloadId};
 use crate::offer::{Market, Place};
 use crate::pool::Allocation;
 use crate::record::{Decision, Outcome, Resume, Trouble, WorkerEnd};
@@ -9,7 +9,7 @@ use crate::spec::{JobSpec, WorkUnit};
 use crate::told::Told;
 use crate::units::{NanoUsd, Rate, Span, Time, Work};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Where a stint stands.
@@ -262,6 +262,9 @@ pub struct Job {
     /// The lease on which its program could not even be begun.
     #[serde(default)]
     pub not_begun_on: Option<LeaseId>,
+    /// The nodes of such leases, since it last began anywhere.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub not_begun_at: BTreeSet<NodeId>,
     /// Its store does not answer.
     #[serde(default)]
     pub store_away: Option<StoreAway>,
@@ -306,6 +309,7 @@ impl Job {
             saves_when_told: None,
             stopped_in_vain_on: None,
             not_begun_on: None,
+            not_begun_at: BTreeSet::new(),
             store_away: None,
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{Brain, Job, Lease, LeasePhase, StintPhase};
 use crate::health::Symptom;
-use crate::ids::{LeaseId, WorkloadId};
+use crate::ids::{LeaseId, NodeId, WorkloadId};
 use crate::market::Sight;
 use crate::offer::Market;
 use crate::pool::Node;
@@ -99,7 +99,7 @@ impl Brain {
             node.accelerator.is_empty() || asks.is_empty() || asks.iter().any(|ask| ask.accelerator == node.accelerator)
         };
         let first = self.nodes.values().filter(|node| !node.symptoms.is_empty()).find(may_fit)?;
-        let name = first.id.0.split_once('/').map_or(&*first.id.0, |(_, name)| name);
+        let name = first.id.name();
         Some(format!("{name} is drained: {}", first.symptoms.first()?))
     }
 
@@ -134,7 +134,7 @@ impl Brain {
         };
         // Which of its machines an owner has given is worth more than what kind it is.
         let node = first.terms.node.as_ref().filter(|_| first.market == Market::Owned);
-        let node = node.and_then(|node| node.0.split_once('/')).map(|(_, name)| name);
+        let node = node.map(NodeId::name);
         Some(LeaseView {
             id: LeaseId::to_string(&first.id),
             zone: node.map_or_else(|| offer.zone.clone(), str::to_owned),

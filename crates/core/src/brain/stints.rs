@@ -2,7 +2,7 @@
 
 use super::job::{StoreAway, Worker};
 use super::{Brain, Group, Job, Lease, Stint, StintPhase, Verdict};
-use crate::ids::{CheckpointId, DecisionId, StintId, WorkloadId};
+use crate::ids::{CheckpointId, DecisionId, LeaseId, StintId, WorkloadId};
 use crate::offer::Offer;
 use crate::pool::Allocation;
 use crate::record::{Resume, Trouble, TroubleKind, WorkerEnd};
@@ -68,6 +68,7 @@ impl Brain {
         let Some(stint) = job.stint.as_mut().filter(|stint| stint.id == id) else { return };
         stint.workers[rank as usize].started = true;
         if rank == 0 {
+            job.not_begun_at.clear();
             stint.restored = restored;
             // What was really restored is the truth, also when it is older than what was last durable.
             job.progress.durable = match restored {
@@ -247,8 +248,11 @@ impl Brain {
         }
         job.learn_from_stop(&stint, done);
         let never_ran = |end: &Option<WorkerEnd>| matches!(end, Some(WorkerEnd::NeverRan { .. }));
-        let mut not_begun = stint.workers.iter().zip(stint.leases()).filter(|(worker, _)| never_ran(&worker.end));
-        job.not_begun_on = not_begun.next().map(|(_, lease)| lease).or(job.not_begun_on);
+        let not_begun = stint.workers.iter().zip(stint.leases()).filter(|(worker, _)| never_ran(&worker.end));
+        let not_begun: Vec<LeaseId> = not_begun.map(|(_, lease)| lease).collect();
+        job.not_begun_on = not_begun.first().copied().or(job.not_begun_on);
+        let nodes = not_begun.iter().filter_map(|lease| self.leases.get(lease)?.terms.node.clone());
+        job.not_begun_at.extend(nodes);
         let away = ends.iter().find_map(|end| match end {
             WorkerEnd::StoreAway { why } => Some(why.clone()),
             _ => None,

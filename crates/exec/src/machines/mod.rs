@@ -255,7 +255,10 @@ impl Machines {
             let room = |computer: &Computer| used.left(computer, &part);
             let wanted = |units: u32| units.saturating_sub(known.len() as u32);
             let rooms: Vec<(&Computer, u32)> = computers.iter().map(|computer| (computer, room(computer))).collect();
-            let mut machines = spread(&rooms, &there, wanted(units), wanted(enough))?.into_iter();
+            let is_good = |computer: &Computer| !want.rather_not_on.contains(&self.node_id(computer));
+            let good: Vec<_> = rooms.iter().copied().filter(|(computer, _)| is_good(computer)).collect();
+            let spread = |rooms: &[_]| spread(rooms, &there, wanted(units), wanted(enough));
+            let mut machines = spread(&good).or_else(|| spread(&rooms))?.into_iter();
             let mut used = used.clone();
             let slot = |slot: u32| match known.get(&slot) {
                 Some(known) => Some(known.clone()),

@@ -3,6 +3,7 @@
 use crate::stage::{LIMIT, Stage, lease, stint};
 use std::time::{Duration, Instant};
 use windfall_core::{LeaseEnd, LeaseId, OfferId, Refusal, Span, Want, WorkerEnd, WorkloadId};
+use windfall_exec::StopOrder;
 use windfall_exec::{EngineError, LeaseState};
 
 /// Goes on until the stage's folder is gone, so that a failed test leaves nothing for long.
@@ -128,7 +129,7 @@ pub fn a_new_engine_on_the_same_ground_adopts_what_runs(stage: &mut impl Stage) 
     let after = stage.until_worker("is seen again", id, |worker| worker.pid.is_some());
     assert_eq!((after.pid, after.stint), (before.pid, before.stint), "the same worker");
     assert_eq!(stage.see(id).unwrap().state, state, "up since the same moment");
-    stage.wait_for(stage.link().stop(id, stint(1), 0, Span::ZERO)).unwrap();
+    stage.wait_for(stage.link().stop(id, stint(1), 0, StopOrder::within(Span::ZERO))).unwrap();
     stage.until_worker("obeys the new engine", id, |worker| worker.end == Some(WorkerEnd::Stopped));
 }
 
@@ -185,7 +186,7 @@ pub fn started_twice_there_is_one_worker(stage: &mut impl Stage) {
     let first = stage.until_worker("runs", id, |worker| worker.pid.is_some());
     stage.start(id, 1, &line);
     wait_for_file(stage, "starts");
-    stage.wait_for(stage.link().stop(id, stint(1), 0, Span::ZERO)).unwrap();
+    stage.wait_for(stage.link().stop(id, stint(1), 0, StopOrder::within(Span::ZERO))).unwrap();
     let last = stage.until_worker("has ended", id, |worker| worker.settled);
     assert_eq!(first.pid, last.pid);
     stage.start(id, 1, &line);
@@ -196,7 +197,7 @@ pub fn started_twice_there_is_one_worker(stage: &mut impl Stage) {
 
 pub fn stopped_before_it_started_it_never_starts(stage: &mut impl Stage) {
     let id = stage.up(1);
-    stage.wait_for(stage.link().stop(id, stint(1), 0, Span::seconds(60))).unwrap();
+    stage.wait_for(stage.link().stop(id, stint(1), 0, StopOrder::within(Span::seconds(60)))).unwrap();
     let view = stage.until_worker("is over", id, |worker| worker.end.is_some());
     assert_eq!((view.stint, view.end, view.pid), (stint(1), Some(WorkerEnd::Stopped), None));
     stage.start(id, 1, "echo one >> starts");
@@ -219,13 +220,13 @@ pub fn a_stop_asks_first_and_kills_after_the_grace(stage: &mut impl Stage) {
     let id = stage.up(1);
     stage.start(id, 1, &format!("trap 'echo heard > heard; exit 0' TERM; echo ready > ready; {FOR_EVER}"));
     wait_for_file(stage, "ready");
-    stage.wait_for(stage.link().stop(id, stint(1), 0, Span::hours(1))).unwrap();
+    stage.wait_for(stage.link().stop(id, stint(1), 0, StopOrder::within(Span::hours(1)))).unwrap();
     let view = stage.until_worker("has ended", id, |worker| worker.settled);
     assert_eq!((view.end, view.evidence.ignored_sigterm), (Some(WorkerEnd::Stopped), false));
     assert!(stage.folder().join("heard").exists());
     stage.start(id, 2, &format!("echo deaf > deaf; {DEAF}"));
     wait_for_file(stage, "deaf");
-    stage.wait_for(stage.link().stop(id, stint(2), 0, Span::seconds(30))).unwrap();
+    stage.wait_for(stage.link().stop(id, stint(2), 0, StopOrder::within(Span::seconds(30)))).unwrap();
     let view = stage.until_worker("is over", id, |worker| worker.stint == stint(2) && worker.end.is_some());
     assert_eq!((view.end, view.evidence.ignored_sigterm), (Some(WorkerEnd::Stopped), true));
 }

@@ -3,6 +3,7 @@
 use crate::facts::wait_for_file;
 use crate::stage::{Stage, stint};
 use windfall_core::{Span, TroubleKind, WorkerEnd};
+use windfall_exec::StopOrder;
 
 pub fn an_end_is_told_before_the_last_save_and_a_save_that_is_given_up_is_kept(stage: &mut impl Stage) {
     let id = stage.up(1);
@@ -14,7 +15,7 @@ pub fn an_end_is_told_before_the_last_save_and_a_save_that_is_given_up_is_kept(s
     assert_eq!((&ended.end, ended.settled), (&Some(WorkerEnd::Exited { code: 0 }), false), "{ended:?}");
     let troubled = stage.until_worker("says why", id, |worker| worker.trouble.is_some());
     assert_eq!(troubled.trouble.unwrap().kind, TroubleKind::StoreAway);
-    stage.wait_for(stage.link().stop(id, stint(1), 0, Span::ZERO)).unwrap();
+    stage.wait_for(stage.link().stop(id, stint(1), 0, StopOrder::within(Span::ZERO))).unwrap();
     let over = stage.until_worker("has given up", id, |worker| worker.settled);
     let trouble = over.trouble.unwrap();
     let kept = stage.kept(1, stage.folder()).join("unsaved-1");
@@ -60,7 +61,7 @@ pub fn what_a_stopped_program_saved_last_has_longer_than_its_grace(stage: &mut i
     stage.start(id, 1, &line);
     wait_for_file(stage, "ready");
     let grace = std::time::Duration::from_secs(2);
-    stage.wait_for(stage.link().stop(id, stint(1), 0, Span(grace.as_millis() as i64))).unwrap();
+    stage.wait_for(stage.link().stop(id, stint(1), 0, StopOrder::within(Span(grace.as_millis() as i64)))).unwrap();
     stage.until_worker("says why", id, |worker| worker.end.is_some() && worker.trouble.is_some());
     std::thread::sleep(grace);
     std::fs::rename(&away, &store).unwrap();
@@ -94,7 +95,7 @@ pub fn a_store_that_is_away_is_waited_for_and_never_taken_for_an_empty_one(stage
             let over = stage.until_worker("ran", id, |worker| worker.stint == stint(epoch) && worker.settled);
             assert_eq!((over.end, over.trouble), (Some(WorkerEnd::Exited { code: 0 }), None));
         } else {
-            stage.wait_for(stage.link().stop(id, stint(epoch), 0, Span::ZERO)).unwrap();
+            stage.wait_for(stage.link().stop(id, stint(epoch), 0, StopOrder::within(Span::ZERO))).unwrap();
             let over = stage.until_worker("is over", id, |worker| worker.end.is_some());
             assert_eq!((over.end, over.settled), (Some(WorkerEnd::StoreAway { why: trouble.text }), true));
             std::fs::rename(&away, &store).unwrap();
@@ -143,7 +144,7 @@ pub fn a_program_killed_in_the_middle_of_a_write_leaves_its_last_whole_save(stag
     stage.start(id, 1, &line);
     wait_for_file(stage, "writing");
     stage.until_worker("is durable", id, |worker| worker.durable.is_some());
-    stage.wait_for(stage.link().stop(id, stint(1), 0, Span::minutes(10))).unwrap();
+    stage.wait_for(stage.link().stop(id, stint(1), 0, StopOrder::within(Span::minutes(10)))).unwrap();
     stage.until_worker("is over", id, |worker| worker.settled);
     stage.start(id, 2, "cat $WINDFALL_CHECKPOINT_DIR/model >> seen");
     stage.until_worker("resumed", id, |worker| worker.stint == stint(2) && worker.settled);
@@ -158,7 +159,7 @@ pub fn a_program_that_never_settles_is_told_so(stage: &mut impl Stage) {
     stage.start(id, 1, line);
     let restless = stage.until_worker("is told", id, |worker| worker.trouble.is_some());
     assert_eq!(restless.trouble.map(|trouble| trouble.kind), Some(TroubleKind::NeverSettles));
-    stage.wait_for(stage.link().stop(id, stint(1), 0, Span::ZERO)).unwrap();
+    stage.wait_for(stage.link().stop(id, stint(1), 0, StopOrder::within(Span::ZERO))).unwrap();
     let over = stage.until_worker("is over", id, |worker| worker.settled);
     // On a busy machine the program itself may pause for a quarter of a second, and then what lies there is a checkpoint.
     assert_eq!(over.durable, restless.durable, "what a killed program was writing is torn");

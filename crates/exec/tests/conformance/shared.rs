@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use windfall_core::worker::{StartOrder, WorkerView};
 use windfall_core::{LeaseEnd, LeaseId, Span, StintId, WorkerEnd, WorkloadId};
-use windfall_exec::LeaseState;
+use windfall_exec::{LeaseState, StopOrder};
 
 /// Two workloads whose stints have the same numbers.
 const BOTH: [u64; 2] = [1, 2];
@@ -71,7 +71,7 @@ fn until_running(stage: &impl Stage, lease: LeaseId, worker: &WorkerView) {
 }
 
 fn stop(stage: &impl Stage, lease: LeaseId, stint: StintId) {
-    stage.wait_for(stage.link().stop(lease, stint, 0, Span::hours(1))).unwrap();
+    stage.wait_for(stage.link().stop(lease, stint, 0, StopOrder::within(Span::hours(1)))).unwrap();
 }
 
 /// A process that wrote its number to a file.
@@ -129,7 +129,7 @@ pub fn the_end_of_one_leaves_the_other_running_with_all_that_is_below_it(stage: 
     assert!(first.evidence.left_behind >= 2, "{first:?}");
     let second = until(stage, "goes on", id, 2, |worker| worker.end.is_none());
     assert_eq!(second.evidence.left_behind, 0);
-    stage.wait_for(stage.link().stop(id, stint(2, 1), 0, Span::ZERO)).unwrap();
+    stage.wait_for(stage.link().stop(id, stint(2, 1), 0, StopOrder::within(Span::ZERO))).unwrap();
     until(stage, "is over", id, 2, |worker| worker.settled);
     let left: Vec<i32> =
         stage.running(id).into_iter().filter(|pid| kept.contains(pid) || ended.contains(pid)).collect();

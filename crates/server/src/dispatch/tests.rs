@@ -84,7 +84,7 @@ impl AgentLink for Scripted {
     async fn save(&self, _lease: LeaseId, _stint: StintId, _rank: u32, _request: u64) -> Result<(), EngineError> {
         Ok(())
     }
-    async fn stop(&self, id: LeaseId, _stint: StintId, _rank: u32, _grace: Span) -> Result<(), EngineError> {
+    async fn stop(&self, id: LeaseId, _stint: StintId, _rank: u32, _order: StopOrder) -> Result<(), EngineError> {
         if id == lease(1) {
             std::future::pending::<()>().await;
         }
@@ -105,7 +105,8 @@ impl StoreProbe for Scripted {
 fn an_agent_that_hangs_does_not_delay_the_stop_of_its_gang() {
     let engine = Scripted::default();
     let stint = StintId::of_job(WorkloadId(1), 1);
-    let task = Task::Stop(stint, vec![(lease(1), 0), (lease(2), 1), (lease(3), 2)], Span::seconds(30));
+    let task =
+        Task::Stop(stint, vec![(lease(1), 0), (lease(2), 1), (lease(3), 2)], StopOrder::within(Span::seconds(30)));
     assert!(perform(Some(&engine), &engine, &engine, &task).now_or_never().is_none(), "the first agent hangs");
     assert_eq!(*engine.stopped.lock().expect("one thread"), [lease(2), lease(3)]);
 }

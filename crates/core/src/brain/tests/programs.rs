@@ -110,3 +110,29 @@ fn a_machine_on_which_a_program_could_not_be_begun_is_not_tried_again() {
         Some(Outcome::Succeeded)
     );
 }
+
+#[test]
+fn rather_another_machine_is_asked_for_than_one_on_which_nothing_could_be_begun() {
+    let mut world = world();
+    let id = world.submit(job(1, Some(9)));
+    world.decide();
+    let node = NodeId("test/n1".into());
+    let terms = Box::new(crate::want::LeaseTerms { node: Some(node.clone()), ..Default::default() });
+    let ready = Some(crate::Address::default());
+    world.event(Event::LeaseUp { lease: world.leases()[0], at: world.now, terms, ready });
+    world.decide();
+    world.ended(world.stint(id), WorkerEnd::NeverRan { why: "the setup failed".to_owned() });
+    assert!(matches!(world.decide().as_slice(), [Decision::Release { .. }]));
+    let why = world.decided.last().map(|decided| decided.reason.text.clone()).expect("decided");
+    assert!(why.contains("on n1"), "{why}");
+    world.gone(LeaseEnd::Released);
+    let decisions = world.decide();
+    assert!(
+        matches!(decisions.as_slice(), [Decision::Acquire { want }] if want.rather_not_on == [node]),
+        "{decisions:?}"
+    );
+    world.up_all();
+    world.decide();
+    world.started(id);
+    assert!(world.brain.job(id).expect("known").not_begun_at.is_empty(), "it has begun: nothing is known against any");
+}
