@@ -79,7 +79,7 @@ impl Far {
 
     /// A wire between two machines, on which each reaches the other by its address.
     pub fn connect(&self, other: &Far) {
-        let names = [&self.name, &other.name].map(|name| format!("{}x", name.replace('-', "n")));
+        let names = [&other.name, &self.name].map(|name| format!("to{}", name.rsplit('-').next().unwrap_or_default()));
         let [here, there] = &names;
         run(
             "ip",

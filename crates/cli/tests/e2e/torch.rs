@@ -29,13 +29,13 @@ fn has_torch(test: &str) -> bool {
 }
 
 /// What the ranks say at the end when nobody disturbs them and nothing of ours is there.
-fn undisturbed(testbed: &Testbed, name: &str, text: &str, ranks: usize) -> Vec<String> {
+fn undisturbed(testbed: &Testbed, (name, text): (&str, &str), steps: u32, ranks: usize) -> Vec<String> {
     let (program, port) = (testbed.write(name, text), free_port());
     let start = |rank: usize| {
         let saves = testbed.work.join(format!("plain-{rank}"));
         std::fs::create_dir(&saves).unwrap();
         let mut command = Command::new(PYTHON);
-        command.arg(&program).args([&STEPS.to_string(), "0"]).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.arg(&program).args([&steps.to_string(), "0"]).stdin(Stdio::null()).stdout(Stdio::piped());
         command.env("RANK", rank.to_string()).env("WORLD_SIZE", ranks.to_string());
         command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string()).env("GLOO_SOCKET_IFNAME", "lo");
         command.env("WINDFALL_CHECKPOINT_DIR", saves).env_remove("WINDFALL_RESUME").spawn().unwrap()
@@ -102,7 +102,7 @@ fn pytorch_over_machines_ends_with_the_bits_of_an_undisturbed_run() {
         "name: sharded\nnodes: 2\nresources: {{ accelerators: H200:1 }}\ngrace: 5s\ncheckpoint: {{ settle: 1s }}\n\
          run: {PYTHON} sharded.py {STEPS} 2\n"
     ));
-    let wanted = undisturbed(&testbed, "sharded.py", PROGRAM, MACHINES.len());
+    let wanted = undisturbed(&testbed, ("sharded.py", PROGRAM), STEPS, MACHINES.len());
     let logs = |rank: usize| testbed.run(&["logs", &id.to_string(), "--rank", &rank.to_string()]).ends_with(0).out;
 
     let stints = || testbed.job(id)["stints"].as_u64().unwrap();
@@ -168,9 +168,9 @@ fn an_elastic_gang_goes_on_with_fewer_and_then_with_all_and_ends_with_the_same_b
     // Without anything that says how much there is to do, more workers are always worth another start.
     let id = testbed.submit(&format!(
         "name: elastic\nelastic: 2..3\nresources: {{ accelerators: H200:1 }}\ngrace: 5s\n\
-         checkpoint: {{ settle: 1s }}\nrun: {PYTHON} elastic.py 150 2\n"
+         checkpoint: {{ settle: 1s }}\nrun: {PYTHON} elastic.py 100 2\n"
     ));
-    let wanted = undisturbed(&testbed, "elastic.py", ELASTIC, 2);
+    let wanted = undisturbed(&testbed, ("elastic.py", ELASTIC), 100, 2);
     let explained = || testbed.run(&["explain", "--all", &id.to_string()]).ends_with(0).out;
     let saves_with = |stint: u32| {
         let of_now = format!("checkpoint {stint}.");
