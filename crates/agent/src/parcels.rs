@@ -100,7 +100,8 @@ pub async fn discard_folders(
 }
 
 /// Brings back what a job left, or what of it lies at a path, into a folder; none where it has left nothing. Files that are
-/// there already are replaced, and others stay. A machine that sends more than its job names is not heeded.
+/// there already are replaced, and others stay. Of one name under which ranks left different things, the lowest rank's has
+/// it, and each other one's has its rank behind. A machine that sends more than its job names is not heeded.
 pub async fn fetch_outputs(
     store: &str,
     checkpoint_key: &str,
@@ -110,7 +111,10 @@ pub async fn fetch_outputs(
     into: &Path,
 ) -> Result<Option<Vec<PathBuf>>, NotSent> {
     let parcels = open(store, &outputs_key(checkpoint_key), env)?;
-    let Some(newest) = parcels.newest_parcel().await? else { return Ok(None) };
+    let newest = parcels.newest_parcels().await?;
+    if newest.is_empty() {
+        return Ok(None);
+    }
     // Beside the files, so that they can be renamed into place.
     let draft = into.join(format!(".windfall-get-{}", std::process::id()));
     let taken = async {
@@ -118,10 +122,15 @@ pub async fn fetch_outputs(
         let named = lines_of(named);
         let is_at = |file: &Path| path.is_none_or(|path| file.starts_with(path) || path.starts_with(file));
         let wanted = |file: &Path| is_at(file) && (named.name(file, false) || named.name(file, true));
-        parcels.unpack(newest, &draft, None, &wanted).await?;
-        let (from, to) = (draft.clone(), into.to_owned());
-        let moved = tokio::task::spawn_blocking(move || move_over(&from, &to)).await;
-        moved.map_err(|error| CheckpointError::Task(error.to_string()))?
+        let mut all = BTreeSet::new();
+        for (rank, parcel) in newest {
+            let (from, to) = (draft.join(rank.to_string()), into.to_owned());
+            std::fs::create_dir_all(&from).map_err(CheckpointError::local("cannot make", &from))?;
+            parcels.unpack(parcel, &from, None, &wanted).await?;
+            let moved = tokio::task::spawn_blocking(move || move_over(&from, &to, rank, all)).await;
+            all = moved.map_err(|error| CheckpointError::Task(error.to_string()))??;
+        }
+        Ok::<Vec<PathBuf>, CheckpointError>(all.into_iter().collect())
     };
     let taken = taken.await;
     let _ = remove_tree(&draft);
@@ -133,9 +142,13 @@ pub(crate) fn open(store: &str, key: &str, env: &BTreeMap<String, String>) -> Re
     Checkpoints::open(store, key, Options::with_env(env))
 }
 
-/// Moves every file of one folder over another's, and tells which.
-fn move_over(from: &Path, to: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
-    let mut moved = Vec::new();
+/// Moves every file of one folder over another's, but for those that lower ranks left. Tells which are there now.
+fn move_over(
+    from: &Path,
+    to: &Path,
+    rank: u32,
+    mut moved: BTreeSet<PathBuf>,
+) -> Result<BTreeSet<PathBuf>, CheckpointError> {
     for path in crate::checkpoint::paths_in(from)? {
         let (source, target) = (from.join(&path), to.join(&path));
         let failed = CheckpointError::local("cannot write", &target);
@@ -156,11 +169,38 @@ fn move_over(from: &Path, to: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
                 .map_err(CheckpointError::local("cannot open", &source))?;
             std::fs::create_dir_all(&target).map_err(failed)?;
         } else {
+            let (path, target) = match moved.contains(&path) {
+                true if is_same(&source, &target) => continue,
+                true => (with_rank(&path, rank), with_rank(&target, rank)),
+                false => (path, target),
+            };
             std::fs::rename(&source, &target).map_err(failed)?;
-            moved.push(path);
+            moved.insert(path);
         }
     }
     Ok(moved)
+}
+
+/// A name for what a rank left where a lower one left something else.
+fn with_rank(path: &Path, rank: u32) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".rank-{rank}"));
+    PathBuf::from(name)
+}
+
+/// Whether two files, or links, have the same in them.
+fn is_same(one: &Path, other: &Path) -> bool {
+    match (std::fs::read_link(one), std::fs::read_link(other)) {
+        (Ok(one), Ok(other)) => return one == other,
+        (Err(_), Err(_)) => {}
+        _ => return false,
+    }
+    let hash = |path: &Path| {
+        let mut hasher = blake3::Hasher::new();
+        std::io::copy(&mut File::open(path)?, &mut hasher)?;
+        std::io::Result::Ok(hasher.finalize())
+    };
+    hash(one).ok().zip(hash(other).ok()).is_some_and(|(one, other)| one == other)
 }
 
 /// Whether a link leads to what is beside it or below.

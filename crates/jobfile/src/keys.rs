@@ -138,7 +138,7 @@ pub(super) static KEYS: &[Key] = &[
         "outputs",
         Kind::OneOrMany(&Kind::Inside),
         "[results/, '*.csv']",
-        "Files and folders, with * for any characters, that `windfall get` brings back.",
+        "Files and folders, with * for any characters, that `windfall get` brings back, of all machines that the job ran on.",
     ),
     key(
         "resources",

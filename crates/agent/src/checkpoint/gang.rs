@@ -29,6 +29,9 @@ const LATER: Duration = Duration::from_secs(1);
 pub struct Word {
     /// Names the directory that it saves in: ranks with one place share it.
     pub place: String,
+    /// Names the folder that it runs in; of older agents nothing.
+    #[serde(default)]
+    pub folder: String,
     /// Where others reach it.
     pub host: String,
     pub port: u16,
@@ -86,6 +89,12 @@ impl Board {
     pub fn shards(&self) -> BTreeMap<u32, Option<u64>> {
         let keepers = self.keepers().filter(|keeper| *keeper != 0);
         keepers.filter_map(|keeper| Some((keeper, self.words.get(&keeper)?.shard))).collect()
+    }
+
+    /// Ranks that run in the same folder as one of them, which is among them.
+    pub fn in_folder_of(&self, rank: u32) -> impl Iterator<Item = (u32, &Word)> {
+        let folder = self.words.get(&rank).map(|word| word.folder.as_str()).unwrap_or_default();
+        self.words.iter().map(|(rank, word)| (*rank, word)).filter(move |(_, word)| word.folder == folder)
     }
 
     /// Those at a keeper's place.

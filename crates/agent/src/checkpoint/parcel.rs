@@ -2,7 +2,7 @@
 //! one, and what the job leaves comes back as one. Parcels under one key share the files that did not change between them;
 //! they are manifests like those of checkpoints, without stints and fences.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::error::{CheckpointError, Result, blocking};
@@ -22,14 +22,27 @@ const YOUNG_MS: u64 = 24 * 3_600_000;
 impl Checkpoints {
     /// Stores a snapshot as the newest parcel of an epoch. One that the newest parcel equals is not stored again.
     pub async fn pack(&self, epoch: u64, snapshot: &Snapshot) -> Result<Saved> {
+        self.pack_as(epoch, snapshot, |seqs| seqs.iter().max().map_or(1, |last| last + 1)).await
+    }
+
+    /// The same as the newest one of a rank: the number of a parcel says whose it is.
+    pub async fn pack_of(&self, rank: u32, epoch: u64, snapshot: &Snapshot) -> Result<Saved> {
+        let next = |seqs: &[u64]| {
+            let own = seqs.iter().filter(|seq| rank_of(**seq) == rank).max();
+            own.map_or(u64::from(rank) + 1, |last| last + MOST_RANKS)
+        };
+        self.pack_as(epoch, snapshot, next).await
+    }
+
+    async fn pack_as(&self, epoch: u64, snapshot: &Snapshot, next: impl Fn(&[u64]) -> u64) -> Result<Saved> {
         let _one = self.writing.lock().await;
         let mut tries = TRIES;
         loop {
             let names = self.names().await?;
             self.begin_from(epoch, &names).await?;
-            let last = names.iter().rfind(|name| name.epoch == epoch).map_or(0, |name| name.seq);
+            let seqs: Vec<u64> = names.iter().filter(|name| name.epoch == epoch).map(|name| name.seq).collect();
             let stint = Stint { epoch, began_from: None };
-            match self.save_as(stint, Ref::new(epoch, last + 1), snapshot, None).await {
+            match self.save_as(stint, Ref::new(epoch, next(&seqs)), snapshot, None).await {
                 Err(CheckpointError::Taken { .. }) if tries > 1 => tries -= 1,
                 saved => return saved,
             }
@@ -52,14 +65,21 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// The newest parcel; none where there is no whole one.
-    pub async fn newest_parcel(&self) -> Result<Option<Ref>> {
+    /// The newest parcel of each rank of the newest stint that left any, in the order of ranks.
+    pub async fn newest_parcels(&self) -> Result<BTreeMap<u32, Ref>> {
+        let mut newest: BTreeMap<u32, Ref> = BTreeMap::new();
         for name in self.names().await?.into_iter().rev() {
-            if let Some(Ok(_)) = self.read_manifest(name).await? {
-                return Ok(Some(name));
+            let is_older = newest.values().next().is_some_and(|known| name.epoch < known.epoch);
+            if is_older {
+                break;
+            }
+            if !newest.contains_key(&rank_of(name.seq))
+                && let Some(Ok(_)) = self.read_manifest(name).await?
+            {
+                newest.insert(rank_of(name.seq), name);
             }
         }
-        Ok(None)
+        Ok(newest)
     }
 
     /// Brings a parcel into a folder that holds nothing else, or what of it `wanted` takes, and tells how many files that
@@ -132,6 +152,14 @@ impl Checkpoints {
         self.depot.delete(spare.iter().map(|blob| blob_key(blob)).collect()).await?;
         Ok(Pruned { checkpoints: dropped.len(), blobs: spare.len() })
     }
+}
+
+/// More ranks than a gang has.
+const MOST_RANKS: u64 = 4_096;
+
+/// The rank that packed a parcel of outputs.
+fn rank_of(seq: u64) -> u32 {
+    (seq.saturating_sub(1) % MOST_RANKS) as u32
 }
 
 /// The parcel that a blob was sent for.

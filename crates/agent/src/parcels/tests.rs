@@ -264,3 +264,29 @@ async fn what_comes_back_is_what_is_named_and_stays_in_its_folder() {
     assert_eq!(names, ["results/deep/out", "results/good"]);
     assert!(!into.path().join("results/up").is_symlink());
 }
+
+#[tokio::test]
+async fn what_every_rank_left_comes_back_and_of_one_name_nothing_is_lost() {
+    let (store, env) = (Stage::new(), BTreeMap::new());
+    let address = store.store();
+    let named = ["o*".to_owned()];
+    let leave = async |rank: u32, epoch: u64, files: &[(&str, &str)]| {
+        let stage = Stage::new();
+        files.iter().for_each(|(name, text)| stage.write(name, text));
+        let outputs = open(&address, &outputs_key("job"), &env).expect("opened");
+        outputs.pack_of(rank, epoch, &outputs_in(&stage.folder(), &named).expect("looked").0).await.expect("packed");
+    };
+    leave(3, 1, &[("o-early", "of an earlier stint")]).await;
+    leave(1, 2, &[("o1", "one"), ("o-same", "from one"), ("o-equal", "x")]).await;
+    leave(0, 2, &[("o0", "stale")]).await;
+    leave(0, 2, &[("o0", "zero"), ("o-same", "from zero"), ("o-equal", "x")]).await;
+    let into = tempfile::tempdir().expect("a folder");
+    let got = fetch_outputs(&address, "job", &env, &named, None, into.path()).await.expect("fetched").expect("there");
+    assert_eq!(got.len(), 5, "{got:?}");
+    let files = contents(into.path());
+    let wanted =
+        [("o-equal", "x"), ("o-same", "from zero"), ("o-same.rank-1", "from one"), ("o0", "zero"), ("o1", "one")];
+    let wanted: BTreeMap<String, String> =
+        wanted.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+    assert_eq!(files, wanted);
+}

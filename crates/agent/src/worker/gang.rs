@@ -7,6 +7,7 @@ use futures::FutureExt;
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Write};
 use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +32,7 @@ impl WorkerRun {
         let host = order.master.0.clone();
         let port = if order.rank == 0 { free_port() } else { Ok(0) };
         let port = port.map_err(|error| never_ran(format!("no port is free for the gang to meet on: {error}")))?;
-        let first = Word { place, host, port, ..Word::default() };
+        let first = Word { place, folder: self.folder_name.clone(), host, port, ..Word::default() };
         let gang = Gang::join(Arc::clone(checkpoints), order.stint.epoch, (order.rank, order.world_size), first);
         let gang = Arc::new(gang);
         self.unless_stopped(gang.met()).await?;
@@ -116,6 +117,21 @@ impl WorkerRun {
         (all, died)
     }
 
+    /// Whether no lower rank runs in this one's folder.
+    pub(super) fn is_first_in_folder(&self) -> bool {
+        let rank = self.order.rank;
+        let Some(gang) = &self.gang else { return rank == 0 };
+        let first = gang.board().in_folder_of(rank).map(|(rank, _)| rank).min();
+        first.is_none_or(|first| first == rank)
+    }
+
+    /// Whether all others that run in this one's folder have ended.
+    pub(super) fn is_quiet_in_folder(&self) -> bool {
+        let rank = self.order.rank;
+        let Some(gang) = &self.gang else { return true };
+        gang.board().in_folder_of(rank).all(|(other, word)| other == rank || word.ended.is_some())
+    }
+
     /// Whether ranks save at several places, so that a checkpoint needs all of them.
     pub(super) fn has_places(&self) -> bool {
         self.gang.as_ref().is_some_and(|gang| gang.board().keepers().count() > 1)
@@ -128,6 +144,13 @@ impl WorkerRun {
             Some(_) = self.told.recv() => Err(WorkerEnd::Stopped),
         }
     }
+}
+
+/// A name for a folder that is the same for whoever runs in it on this machine.
+pub(super) fn name_of_folder(folder: &Path) -> String {
+    let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let place = std::fs::metadata(folder).map(|meta| format!("{}:{}", meta.dev(), meta.ino())).unwrap_or_default();
+    format!("{}:{place}", machine.trim())
 }
 
 /// A port that nobody listens on now.

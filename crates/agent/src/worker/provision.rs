@@ -151,9 +151,12 @@ impl WorkerRun {
         }
     }
 
-    /// Sends what the job brings back, and tells whether that, if there is anything, is in the store. Rank 0 does it for
-    /// those that share its folder.
+    /// Sends what the job brings back, and tells whether that, if there is anything, is in the store. The lowest rank does it
+    /// for those that share its folder.
     pub(super) async fn bring_back(&mut self, folder: &Path, asked: Option<Asked>) -> bool {
+        if !self.is_first_in_folder() {
+            return true;
+        }
         let is_sent = self.try_to_bring_back(folder, asked).await;
         let _ = std::fs::remove_file(self.owes_outputs());
         is_sent
@@ -177,15 +180,21 @@ impl WorkerRun {
     }
 
     async fn try_to_bring_back(&mut self, folder: &Path, asked: Option<Asked>) -> bool {
-        let Some(outputs) = self.order.outputs.clone().filter(|_| self.order.rank == 0) else { return true };
+        let Some(outputs) = self.order.outputs.clone() else { return true };
         let usual = Instant::now() + Duration::from_millis(self.order.last_upload_ms);
         let mut until = asked.map_or(usual, Asked::until_sent);
         let mut wait = LOOK;
-        let epoch = self.order.stint.epoch;
+        let (epoch, rank) = (self.order.stint.epoch, self.order.rank);
+        while !self.is_quiet_in_folder() && Instant::now() < until {
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => {}
+                Some(tell) = self.told.recv() => until = until.min(ends(tell)),
+            }
+        }
         let failed = loop {
             let env = self.order.env.clone();
             let (from, outputs) = (folder.to_owned(), outputs.clone());
-            let mut sending = std::pin::pin!(send_outputs(from, outputs, env, epoch));
+            let mut sending = std::pin::pin!(send_outputs(from, outputs, env, (rank, epoch)));
             let sent = loop {
                 tokio::select! {
                     sent = &mut sending => break Some(sent),
@@ -229,7 +238,7 @@ async fn send_outputs(
     folder: PathBuf,
     outputs: OutputsOrder,
     env: BTreeMap<String, String>,
-    epoch: u64,
+    (rank, epoch): (u32, u64),
 ) -> Result<Vec<LeftOut>, CheckpointError> {
     if !folder.is_dir() {
         // Its program has removed it: there is nothing that could be lost.
@@ -238,7 +247,7 @@ async fn send_outputs(
     let looked = tokio::task::spawn_blocking(move || parcels::outputs_in(&folder, &outputs.paths)).await;
     let (snapshot, left_out) = looked.map_err(|error| CheckpointError::Task(error.to_string()))??;
     if snapshot.files() > 0 {
-        parcels::open(&outputs.store, &outputs.key, &env)?.pack(epoch, &snapshot).await?;
+        parcels::open(&outputs.store, &outputs.key, &env)?.pack_of(rank, epoch, &snapshot).await?;
     }
     Ok(left_out)
 }

@@ -1,6 +1,7 @@
 //! One worker's run, step by step: restore, start, watch, warn, end, last save. Its end is published only when nothing
 //! of it runs any more, and before the last save, which may take long.
 
+use super::gang::name_of_folder;
 use super::program::ProgramEnd;
 use super::provision::Provided;
 use super::restore::Folders;
@@ -37,7 +38,7 @@ impl WorkerRun {
         let EndedProgram { end, asked, died, cwd, saves, mover, provided } = ended;
         self.tell_end(died);
         let more = mover.is_some() || self.order.outputs.is_some() || provided.is_some() || self.gang.is_some();
-        if self.order.outputs.is_some() && self.order.rank == 0 {
+        if self.order.outputs.is_some() && self.is_first_in_folder() {
             // Without it they are sent all the same.
             let _ = std::fs::write(self.owes_outputs(), b"");
         }
@@ -47,7 +48,7 @@ impl WorkerRun {
             is_saved = self.last_save(mover, &saves, asked).await;
         }
         is_saved &= self.bring_back(&cwd, asked).await;
-        if provided.is_some() && is_saved && self.order.rank == 0 {
+        if provided.is_some() && is_saved && self.is_first_in_folder() {
             // A copy for this stint alone; what of it was to stay is in a store.
             let _ = tokio::task::spawn_blocking(move || crate::folder::remove_tree(&cwd)).await;
         }
@@ -60,6 +61,7 @@ impl WorkerRun {
     /// Prepares, runs and ends the program, with everything below it. Fails with the end of a worker whose program never ran.
     async fn run_program(&mut self) -> Result<EndedProgram, WorkerEnd> {
         let Folders { cwd, saves, provided } = self.prepare_folder().await?;
+        self.folder_name = name_of_folder(&cwd);
         // A fresh copy holds nothing of the user's under the checkpoint directory.
         let foreign: BTreeSet<PathBuf> = match self.order.fresh_folder || provided.is_some() {
             true => BTreeSet::new(),

@@ -25,6 +25,8 @@ pub(super) struct WorkerRun {
     pub gang: Option<Arc<Gang>>,
     /// The content that it resumes from.
     pub origin: Option<CheckpointId>,
+    /// The same for ranks that run in one folder.
+    pub folder_name: String,
 }
 
 /// What a worker is told while it runs.
@@ -102,7 +104,20 @@ impl WorkerRun {
     ) -> (Self, mpsc::UnboundedSender<Tell>) {
         let (tell, told) = mpsc::unbounded_channel();
         let dir = own_folder(lease_dir, order.stint);
-        (WorkerRun { dir, order, view, lease, told, began_ms: 0, gang: None, origin: None }, tell)
+        (
+            WorkerRun {
+                dir,
+                order,
+                view,
+                lease,
+                told,
+                began_ms: 0,
+                gang: None,
+                origin: None,
+                folder_name: String::new(),
+            },
+            tell,
+        )
     }
 
     /// Changes what is seen of this worker. Nothing happens once another stint is shown.

@@ -179,3 +179,51 @@ fn what_every_rank_said_is_there_live_and_after_its_machine_is_gone() {
     check_ledger(&testbed);
     testbed.leaves_nothing();
 }
+
+#[test]
+fn a_machine_that_cannot_set_up_is_passed_over_and_what_every_rank_left_comes_back() {
+    if !is_root("machines of their own") {
+        return;
+    }
+    let (testbed, port) = (Testbed::bare(), free_port());
+    up(&testbed, port, "4h");
+    let mut machines = ["one", "two", "three"].map(|_| Far::new(&testbed));
+    for (far, name) in machines.iter_mut().zip(["one", "two", "three"]) {
+        far.start_agent_with(port, Some(&super::nodes::token(&testbed, name)), &["--accelerators", "H200:1"], &[]);
+        eventually("it is ready", || super::nodes::state_of(&testbed, name).as_deref() == Some("ready"));
+    }
+    machines[0].connect(&machines[1]);
+    machines[0].connect(&machines[2]);
+    machines[1].connect(&machines[2]);
+    // Only on two of them there is what the setup looks for. The folder that is sent along has nothing.
+    let tool = testbed.work.join("tool");
+    let empty = testbed.work.join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    std::fs::write(empty.join("given"), "").unwrap();
+    machines[1..].iter().for_each(|far| far.write(&tool, ""));
+    let job = format!(
+        "name: unfit\nresources: {{ accelerators: H200:1 }}\nworkdir: empty\nsetup: test -e {}\nrun: echo fit\n",
+        tool.display()
+    );
+    let id = testbed.submit(&job);
+    let ended = testbed.until(id, &["succeeded", "failed"]);
+    let explained = testbed.run(&["explain", "--all", &id.to_string()]).ends_with(0).out;
+    assert_eq!(ended["state"], "succeeded", "{explained}");
+    assert!(explained.contains("could not be begun on one"), "{explained}");
+
+    let gang = "name: leavers\nnodes: 2\nresources: { accelerators: H200:1 }\nworkdir: empty\noutputs: ['o*']\n\
+                run: echo $RANK > o$RANK; echo $RANK > o-same; echo x > o-equal\n";
+    testbed.run(&["nodes", "drain", "one"]).ends_with(0);
+    let id = testbed.submit(gang);
+    let ended = testbed.until(id, &["succeeded", "failed"]);
+    assert_eq!(ended["state"], "succeeded", "{ended}");
+    let into = testbed.work.join("back");
+    let args = ["get", &id.to_string(), "--into", into.to_str().unwrap()];
+    let got = |name: &str| std::fs::read_to_string(into.join(name)).unwrap_or_default();
+    testbed.run(&args).ends_with(0);
+    let all = ["o0", "o1", "o-same", "o-same.rank-1", "o-equal"].map(got);
+    assert_eq!(all, ["0\n", "1\n", "0\n", "1\n", "x\n"]);
+    assert_eq!(std::fs::read_dir(&into).unwrap().count(), 5);
+    machines.iter().for_each(|far| far.until_quiet(id));
+    testbed.leaves_nothing();
+}
