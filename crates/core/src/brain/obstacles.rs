@@ -6,6 +6,7 @@ use crate::market::Sight;
 use crate::offer::{Market, Offer};
 use crate::pool::Node;
 use crate::spec::Ask;
+use std::collections::BTreeMap;
 
 impl Brain {
     /// What stands between a job that holds nothing and what it waits for: spot, where any is sold. None where that can be
@@ -21,10 +22,17 @@ impl Brain {
         let least = job.spec.least();
         let is_owned = |offer: &&Offer| offer.market == Market::Owned;
         if !offers.is_empty() && offers.iter().all(is_owned) {
-            let most = self.most_at_once(job).filter(|most| *most < u64::from(least));
-            return most.map(|most| {
-                format!("it needs {least} workers at once, and all machines together have room for {most}")
-            });
+            let kinds = self.most_at_once(job);
+            let (all, of_one) = (kinds.iter().sum::<u64>(), kinds.iter().copied().max()?);
+            let needs = format!("it needs {least} workers at once, and");
+            return match u64::from(least) {
+                least if all < least => Some(format!("{needs} all machines together have room for {all}")),
+                least if of_one < least => Some(format!(
+                    "{needs} machines of one kind have room for {of_one}: its workers run on machines with as many \
+                     accelerators, as many processors and the same price"
+                )),
+                _ => None,
+            };
         }
         let sold = offers.iter().copied().filter(|offer| !is_owned(offer));
         let shown: Vec<&Offer> = sold.filter(|offer| offer.capacity != Some(0)).collect();
@@ -41,9 +49,8 @@ impl Brain {
         }
     }
 
-    /// Workers of a job that all machines together have room for while nobody else has anything; none where no machine is
-    /// known.
-    fn most_at_once(&self, job: &Job) -> Option<u64> {
+    /// Workers of a job that machines of each kind have room for while nobody else has anything.
+    fn most_at_once(&self, job: &Job) -> Vec<u64> {
         let on_node = |node: &Node| {
             let of_ask = |ask: &Ask| match ask.accelerator == node.accelerator {
                 true => u64::from(node.capacity.accelerators / ask.count.max(1)),
@@ -54,6 +61,11 @@ impl Brain {
                 asks => asks.iter().map(of_ask).max().unwrap_or(0),
             }
         };
-        (!self.nodes.is_empty()).then(|| self.nodes.values().map(on_node).sum())
+        let mut kinds: BTreeMap<_, u64> = BTreeMap::new();
+        for node in self.nodes.values() {
+            let kind = (&node.accelerator, node.capacity.accelerators, node.capacity.cpu_millis, node.rate);
+            *kinds.entry(kind).or_default() += on_node(node);
+        }
+        kinds.into_values().collect()
     }
 }
