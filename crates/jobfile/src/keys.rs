@@ -138,7 +138,7 @@ pub(super) static KEYS: &[Key] = &[
         "outputs",
         Kind::OneOrMany(&Kind::Inside),
         "[results/, '*.csv']",
-        "Files and folders, with * for any characters, that `windfall get` brings back, of all machines that the job ran on.",
+        "Files and folders, with * for any characters, that `windfall get` brings back from all of its machines.",
     ),
     key(
         "resources",
@@ -151,7 +151,7 @@ pub(super) static KEYS: &[Key] = &[
         "elastic",
         Kind::FromTo { least: 1, most: 4_096 },
         "2..4",
-        "In place of nodes, fewest and most workers. It goes on from what is saved with as many as there are, and only machines that are lost are replaced.",
+        "In place of nodes, fewest and most workers: after a loss the rest goes on from what is saved, until it is replaced.",
     ),
     key(
         "work",

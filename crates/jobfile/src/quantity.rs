@@ -93,6 +93,25 @@ pub(super) fn count(text: &str, least: u64, most: u64) -> Result<u64, Problem> {
     }
 }
 
+/// 1 for true, 0 for false.
+pub(super) fn flag(text: &str) -> Result<u64, Problem> {
+    match text {
+        "true" | "yes" => Ok(1),
+        "false" | "no" => Ok(0),
+        _ => Err(Problem::new(Class::BadValue, format!("{} is neither true nor false", Quoted(text)))
+            .expected("true or false")),
+    }
+}
+
+/// Cloud and region.
+pub(super) fn site(text: &str) -> Result<String, Problem> {
+    match text.split_once('/') {
+        Some((cloud, region)) if !cloud.is_empty() && !region.trim().is_empty() => Ok(text.to_owned()),
+        _ => Err(Problem::new(Class::BadValue, format!("{} is not a place", Quoted(text)))
+            .expected("cloud/region, such as aws/us-east-1")),
+    }
+}
+
 /// Two whole numbers, the smaller one first.
 pub(super) fn from_to(text: &str, least: u64, most: u64) -> Result<(u64, u64), Problem> {
     let expected = || format!("two numbers from {least} to {most}, such as 2..4");

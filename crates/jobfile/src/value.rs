@@ -251,7 +251,7 @@ impl Walk<'_, '_> {
                 Value::FromTo(from, to)
             }
             Kind::Hours => Value::Span(quantity::hours(text)?),
-            Kind::Flag => Value::Count(flag(text)?),
+            Kind::Flag => Value::Count(quantity::flag(text)?),
             Kind::Percent => Value::Count(quantity::permille(text)?),
             Kind::Duration { least } => Value::Span(quantity::duration(text, *least)?),
             Kind::AutoOrDuration if text == "auto" => Value::Nothing,
@@ -272,7 +272,7 @@ impl Walk<'_, '_> {
                 true => Value::Amount(quantity::at_least(text, unit)?),
                 false => Value::Exactly(quantity::at_least(text, unit)?),
             },
-            Kind::Site => Value::Text(site(text)?),
+            Kind::Site => Value::Text(quantity::site(text)?),
             Kind::Choice(choices) => Value::Text(choice(text, &choices())?),
             Kind::FallbackStep => Value::Text(fallback_step(text)?),
             Kind::Folder => Value::Text(paths::checkpoint_path(text, &self.inside)?),
@@ -300,15 +300,6 @@ impl Walk<'_, '_> {
             // `is_scalar` keeps these out.
             Kind::OneOrMany(_) | Kind::Group(_) | Kind::Named { .. } | Kind::Either(..) => Value::Nothing,
         })
-    }
-}
-
-fn flag(text: &str) -> Result<u64, Problem> {
-    match text {
-        "true" | "yes" => Ok(1),
-        "false" | "no" => Ok(0),
-        _ => Err(Problem::new(Class::BadValue, format!("{} is neither true nor false", Quoted(text)))
-            .expected("true or false")),
     }
 }
 
@@ -403,14 +394,6 @@ fn secret_from(text: &str, context: &Context) -> Result<String, Problem> {
                 .expected("terminal, file:PATH or server")
                 .hint(hint)
         }),
-    }
-}
-
-fn site(text: &str) -> Result<String, Problem> {
-    match text.split_once('/') {
-        Some((cloud, region)) if !cloud.is_empty() && !region.trim().is_empty() => Ok(text.to_owned()),
-        _ => Err(Problem::new(Class::BadValue, format!("{} is not a place", Quoted(text)))
-            .expected("cloud/region, such as aws/us-east-1")),
     }
 }
 

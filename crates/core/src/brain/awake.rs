@@ -7,12 +7,13 @@ use super::lookout::fits;
 use super::queue::{Source, Stir};
 use super::room_watch::{RoomLooked, RoomWatch};
 use super::rooms::{Claim, RoomKey};
+use super::shown::Shown;
 use super::{Brain, Job, Lease};
 use crate::ids::{DecisionId, PoolId, WorkloadId};
 use crate::market::foresight::PlanTerms;
 use crate::offer::{Offer, OfferId};
 use crate::spec::Ask;
-use crate::units::{NanoUsd, Span, Time};
+use crate::units::{NanoUsd, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Jobs that are looked at in one step because their moment has come. The others' turn is the next step, at once: somebody
@@ -56,53 +57,6 @@ impl Default for Awake {
             by_moment: BTreeSet::new(),
             ceilings: Ceilings::default(),
         }
-    }
-}
-
-/// An offer as jobs see it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Shown {
-    offer: Offer,
-    /// Instances that nobody held, where that is known, when a step began.
-    free: Option<u32>,
-    /// The least that whoever looked may have found: who came first in a step took some.
-    left: Option<u32>,
-    /// It refused, or its engine does not answer.
-    shut: bool,
-    /// How long it may have to be waited for, by refusals of late.
-    wait: Span,
-}
-
-impl Shown {
-    /// Whether so many can be had.
-    fn has(&self, least: u32) -> bool {
-        !self.shut && self.free.is_none_or(|free| free >= least)
-    }
-
-    /// Whether everybody who looked found so many.
-    fn had_for_all(&self, least: u32) -> bool {
-        self.has(least) && self.left.is_none_or(|left| left >= least)
-    }
-
-    fn is_spot(&self) -> bool {
-        self.offer.market.can_be_taken()
-    }
-
-    fn price(&self) -> NanoUsd {
-        self.offer.price_per_hour
-    }
-
-    /// Whether it is the same to those who find room on a machine of it, or wait for one: how many there are does not matter,
-    /// as long as it is sold at all.
-    fn has_same_terms(&self, other: &Shown) -> bool {
-        let terms = |shown: &Shown| (shown.price(), shown.shut, shown.offer.capacity == Some(0));
-        self.is_same_thing(other) && terms(self) == terms(other)
-    }
-
-    /// Whether it is the same but for how many there are, and what they cost.
-    fn is_same_thing(&self, other: &Shown) -> bool {
-        let (price_per_hour, capacity) = (other.offer.price_per_hour, other.offer.capacity);
-        Offer { price_per_hour, capacity, ..self.offer.clone() } == other.offer
     }
 }
 
@@ -391,9 +345,8 @@ impl Brain {
         sources.push(Source { ids: Box::new(falls_back.into_iter()), stir: Stir::Any });
         sources.push(Source { ids: Box::new(self.concerned_holders(id, before, after).into_iter()), stir: Stir::Any });
         // Whoever is short of workers has asked for what could be had before.
-        let was_had = before.zip(after).is_some_and(|(before, after)| {
-            before.had_for_all(1) && before.price() == after.price() && before.is_same_thing(after)
-        });
+        let is_same = |(before, after): (&Shown, &Shown)| before.had_for_all(1) && before.has_same_terms(after);
+        let was_had = before.zip(after).is_some_and(is_same);
         if after.is_some_and(|shown| shown.has(1)) && !was_had {
             let has_it = |id: &WorkloadId, offer: &OfferId| self.leases.used_by(*id).any(|lease| lease.offer == *offer);
             let short = self.jobs.short().filter(move |job| has_it(job, id));

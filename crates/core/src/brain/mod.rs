@@ -34,6 +34,7 @@ mod rooms;
 mod rules;
 mod sharing;
 mod show;
+mod shown;
 mod sight;
 mod step;
 mod stints;

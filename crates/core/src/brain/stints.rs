@@ -278,3 +278,18 @@ impl Brain {
         job.judge(&stint, patience);
     }
 }
+
+impl Job {
+    /// What a stop told about the program: whether it saves when it is told to.
+    fn learn_from_stop(&mut self, stint: &Stint, done: Work) {
+        let Some(stopping) = stint.stopping.filter(|_| stint.phase != StintPhase::Starting) else { return };
+        // An upload that was on its way says nothing: what came must hold what was done when it was told.
+        let saved = stint.saved_at.is_some_and(|at| at >= stopping.at) && self.progress.durable >= stopping.done;
+        let unsaved = done > self.progress.durable;
+        if saved || unsaved {
+            self.saves_when_told = Some(saved);
+            // A gang with too few workers is stopped to go on with more, wherever it is.
+            self.stopped_in_vain_on = stint.leases().next().filter(|_| !saved && !stint.is_short(self));
+        }
+    }
+}
