@@ -13,6 +13,9 @@ use windfall_core::{LeaseEnd, LeaseId, NodeId, OfferId, Symptom, Time};
 /// The folder in a lease's, or in a job's, that belongs to whoever it runs as.
 pub(crate) const OWN: &str = "own";
 
+/// More than the number of a process takes.
+const MOST_PID: u64 = 64;
+
 /// What the engine knows of a lease; survives it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Marks {
@@ -122,7 +125,7 @@ impl Folder {
     }
 
     pub fn pid(&self) -> Option<i32> {
-        owned::read(&self.of_agent(), "agent.pid").ok()?.trim().parse().ok()
+        owned::read(&self.of_agent(), "agent.pid", MOST_PID).ok()?.trim().parse().ok()
     }
 
     pub fn read_marks(&self) -> Option<Marks> {

@@ -2,6 +2,7 @@
 //! and passes on what they say. It may end and begin again: the agents go on.
 
 mod asked;
+mod shown;
 
 use super::contact::{ContactFile, since_boot};
 use super::health::{self, Health};
@@ -11,11 +12,10 @@ use super::labels::Labels;
 use super::orders;
 use super::output::Outputs;
 use super::protocol::{
-    Beat, Hello, InStore, Joins, MOST_HELLO, NotWelcome, OnNode, PROTOCOL, Purpose, ToNode, ToServer, Welcome,
+    Beat, Hello, InStore, Joins, MOST_HELLO, NotWelcome, PROTOCOL, Purpose, ToNode, ToServer, Welcome,
 };
 use super::relay;
 use crate::accounts::{Accounts, ProgramsRunAs};
-use crate::agents;
 use crate::clock::WorldClock;
 use crate::local::LocalLeases;
 use crate::machines::nvml::{Reading, Readings};
@@ -403,8 +403,10 @@ impl Daemon {
         loop {
             let leases = self.shown();
             let health = self.health.report(server_ahead_ms(&self.state));
-            let ended =
-                leases.iter().filter(|seen| !told_of(told.as_deref(), seen)).filter_map(|seen| seen.last.clone());
+            let ended = leases
+                .iter()
+                .filter(|seen| !shown::was_told(told.as_deref(), seen))
+                .filter_map(|seen| seen.last.clone());
             let ended: Vec<WorkerView> = ended.flat_map(|last| last.workers).collect();
             self.send_last_words(&ended).await;
             let is_news = told.as_ref() != Some(&leases) || health::is_news(told_health.as_ref(), health.as_ref());
@@ -425,16 +427,6 @@ impl Daemon {
             tokio::time::sleep(LOOK).await;
         }
     }
-
-    fn shown(&self) -> Vec<OnNode> {
-        let held = self.leases.held();
-        let shown = held.iter().map(|(lease, held)| {
-            let is_alive = !held.is_gone();
-            let last = if is_alive { None } else { agents::last_view(&held.folder.of_agent()) };
-            OnNode { lease: *lease, is_alive, last }
-        });
-        shown.collect()
-    }
 }
 
 /// Fails where others cannot pass through to a folder: what runs as them could not be started.
@@ -448,11 +440,6 @@ fn reachable(folder: &Path) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Whether the end of a lease was told before.
-fn told_of(told: Option<&[OnNode]>, seen: &OnNode) -> bool {
-    told.is_some_and(|told| told.contains(seen))
 }
 
 /// A number from 0 to 1: two thousand nodes that were cut off do not all come back at once.

@@ -359,7 +359,11 @@ impl Hub {
             return Ok(());
         }
         let is_first = std::mem::replace(&mut node.beat, beat.number) == 0;
-        let leases: BTreeMap<LeaseId, OnNode> = beat.leases.into_iter().map(|seen| (seen.lease, seen)).collect();
+        let mut leases: BTreeMap<LeaseId, OnNode> = beat.leases.into_iter().map(|seen| (seen.lease, seen)).collect();
+        for (lease, seen) in leases.iter_mut().filter(|(_, seen)| !seen.is_alive && seen.last.is_none()) {
+            // A beat leaves out what would make it too long: what was told before still holds.
+            seen.last = node.leases.get(lease).and_then(|known| known.last.clone());
+        }
         if leases != node.leases || is_first {
             node.leases = leases;
             self.changed.notify_one();

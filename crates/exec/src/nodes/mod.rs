@@ -15,6 +15,8 @@ mod registry;
 mod relay;
 #[cfg(test)]
 mod said_before;
+#[cfg(test)]
+mod tests;
 mod upkeep;
 
 pub use daemon::{NodeError, NodeSettings, serve_node};

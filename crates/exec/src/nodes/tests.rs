@@ -1,0 +1,115 @@
+//! A server and a node that has joined it, over the network, with agents that are files: what one lease's folder holds, or what
+//! one disk refuses, is no other lease's trouble.
+
+use super::daemon::{NodeSettings, serve_node};
+use super::hub::{Hub, Life};
+use super::protocol::{LeaseOrder, OnNode};
+use crate::accounts::Accounts;
+use crate::machines::Stated;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use windfall_core::worker::{AgentView, WorkerView};
+use windfall_core::{DecisionId, Installation, LeaseId, NanoUsd, StintId, WorkloadId};
+
+/// A binary whose agents are a socket's name in their folder: whoever removes that has ended one.
+fn program(dir: &Path) -> PathBuf {
+    let program = dir.join("program");
+    let text = "#!/bin/sh\nfor last; do :; done\n[ \"$2\" = launch ] && touch \"$last/agent.sock\"\nexit 0\n";
+    std::fs::write(&program, text).expect("written");
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("set");
+    program
+}
+
+struct Joined {
+    hub: Arc<Hub>,
+    leases: PathBuf,
+    dir: tempfile::TempDir,
+}
+
+impl Joined {
+    /// A server and its node `lab`, once that has said what it holds.
+    async fn start() -> Joined {
+        let dir = tempfile::tempdir().expect("a folder");
+        let hub = Hub::open(&dir.path().join("server"), Duration::from_secs(60)).expect("opened");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let server = listener.local_addr().expect("bound").to_string();
+        tokio::spawn(Arc::clone(&hub).listen(listener));
+        let state = dir.path().join("node");
+        let settings = NodeSettings {
+            state: state.clone(),
+            server: Some(server),
+            token: Some(hub.new_token("lab", NanoUsd(0)).expect("a token")),
+            name: None,
+            accelerators: vec![Stated { model: "H200".to_owned(), count: 1 }],
+            labels: Default::default(),
+            program: program(dir.path()),
+            accounts: Accounts { allow_root: true, ..Accounts::default() },
+        };
+        tokio::spawn(async move { serve_node(settings, |_, _| {}).await.map_err(|error| println!("{error}")) });
+        let joined = Joined { hub, leases: state.join("leases"), dir };
+        joined.until("it is there", |hub| hub.nodes().iter().any(|node| node.is_connected)).await;
+        joined
+    }
+
+    async fn until(&self, what: &str, is_so: impl Fn(&Hub) -> bool) {
+        for _ in 0..400 {
+            if is_so(&self.hub) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("not in time: {what}");
+    }
+
+    async fn launch(&self, seq: u64) -> LeaseId {
+        let lease = LeaseId { group: DecisionId { installation: Installation(1), seq }, slot: 0 };
+        let order = LeaseOrder { owner: "root".to_owned(), ..LeaseOrder::default() };
+        self.hub.launch("lab", lease, order).await.expect("launched");
+        lease
+    }
+
+    /// What the agent of a lease is said to have written down, and its end.
+    fn end_agent(&self, lease: LeaseId, text: &str) {
+        let folder = self.leases.join(lease.to_string());
+        std::fs::write(folder.join("view.json"), text).expect("written");
+        std::fs::remove_file(folder.join("agent.sock")).expect("removed");
+    }
+}
+
+/// A view with one worker, whose trouble has this many bytes.
+fn view(bytes: usize) -> String {
+    let mut worker = WorkerView::new(StintId::of_job(WorkloadId(1), 1), 0);
+    worker.evidence.skipped = vec!["x".repeat(bytes)];
+    serde_json::to_string(&AgentView { version: 3, pid: 7, workers: vec![worker] }).expect("a view is JSON")
+}
+
+#[tokio::test]
+async fn what_one_lease_wrote_down_keeps_nobody_from_hearing_of_the_others() {
+    let joined = Joined::start().await;
+    let (long, short, alive) = (joined.launch(1).await, joined.launch(2).await, joined.launch(3).await);
+    let mut many = Vec::new();
+    for seq in 4..10 {
+        many.push(joined.launch(seq).await);
+    }
+    joined.end_agent(long, &view(5 << 20));
+    // Each can be told, and all of them together are more than one message.
+    many.iter().for_each(|lease| joined.end_agent(*lease, &view(900 << 10)));
+    joined.end_agent(short, &view(10));
+    let over = |hub: &Hub| many.iter().chain([&long, &short]).all(|lease| hub.life("lab", *lease) == Life::Over);
+    joined.until("their ends are told", over).await;
+    assert_eq!(joined.hub.life("lab", alive), Life::Alive);
+    let shown = joined.hub.shown();
+    let last = |lease: LeaseId| {
+        let seen: Option<&OnNode> = shown.iter().map(|(_, seen)| seen).find(|seen| seen.lease == lease);
+        seen.and_then(|seen| seen.last.clone())
+    };
+    assert!(last(long).is_none() && last(short).is_some());
+    joined.hub.end("lab", alive, false).await.expect("the node is there");
+    assert_eq!(joined.hub.life("lab", alive), Life::Over);
+    let told = joined.hub.end("lab", many[0], false).await;
+    assert!(told.is_ok() && joined.hub.last_view("lab", many[0]).is_some(), "told by itself when it is asked for");
+    drop(joined.dir);
+}
