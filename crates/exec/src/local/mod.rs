@@ -13,6 +13,7 @@ pub(crate) use folder::{Folder, Marks, OWN};
 
 use crate::accounts::{Accounts, is_in_use};
 use crate::clock::WorldClock;
+use crate::directory::Asks;
 use crate::engine::{EngineError, LeaseState, Owned, SeenGroup, SeenLease};
 use crate::nodes::{Hub, LeaseOrder};
 use crate::{owned, removal};
@@ -111,7 +112,8 @@ impl LocalLeases {
         };
         let accounts = Accounts { machine: self.machine().unwrap_or(accounts.machine), ..accounts };
         let owner = marks.owner.clone();
-        let found = tokio::task::spawn_blocking(move || accounts.of(&owner)).await.map_err(std::io::Error::other)?;
+        let found = tokio::task::spawn_blocking(move || accounts.of(&owner, &Asks::default())).await;
+        let found = found.map_err(std::io::Error::other)?.map_err(std::io::Error::other)?;
         let Some((folder, marks)) = self.known(lease) else { return Ok(()) };
         // What an earlier server has begun as somebody stays theirs.
         let mut runs_as = marks.runs_as.clone().or(found);
