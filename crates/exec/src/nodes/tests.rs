@@ -2,10 +2,12 @@
 //! one disk refuses, is no other lease's trouble.
 
 use super::daemon::{NodeSettings, serve_node};
-use super::hub::{Hub, Life};
-use super::protocol::{LeaseOrder, OnNode};
+use super::hub::{Hub, JobsOfNodes, Life, NodeStream};
+use super::output;
+use super::protocol::{InStore, LeaseOrder, OnNode};
 use crate::accounts::Accounts;
 use crate::machines::Stated;
+use async_trait::async_trait;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,6 +25,22 @@ fn program(dir: &Path) -> PathBuf {
     program
 }
 
+/// Every worker's output goes to one file.
+struct OneFile(PathBuf);
+
+#[async_trait]
+impl JobsOfNodes for OneFile {
+    fn output_of(&self, _: &str, _: StintId, _: u32) -> Option<PathBuf> {
+        Some(self.0.clone())
+    }
+
+    fn has_store_of(&self, _: &str, _: WorkloadId) -> bool {
+        false
+    }
+
+    async fn serve_store(&self, _: &str, _: InStore, _: NodeStream) {}
+}
+
 struct Joined {
     hub: Arc<Hub>,
     leases: PathBuf,
@@ -34,6 +52,7 @@ impl Joined {
     async fn start() -> Joined {
         let dir = tempfile::tempdir().expect("a folder");
         let hub = Hub::open(&dir.path().join("server"), Duration::from_secs(60)).expect("opened");
+        hub.set_jobs(Arc::new(OneFile(dir.path().join("copy"))));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let server = listener.local_addr().expect("bound").to_string();
         tokio::spawn(Arc::clone(&hub).listen(listener));
@@ -112,4 +131,18 @@ async fn what_one_lease_wrote_down_keeps_nobody_from_hearing_of_the_others() {
     let told = joined.hub.end("lab", many[0], false).await;
     assert!(told.is_ok() && joined.hub.last_view("lab", many[0]).is_some(), "told by itself when it is asked for");
     drop(joined.dir);
+}
+
+#[tokio::test]
+async fn an_output_that_the_server_s_disk_refused_is_there_once_it_takes_it() {
+    let joined = Joined::start().await;
+    let (copy, jobs) = (joined.dir.path().join("copy"), joined.dir.path().join("node/jobs"));
+    // What a full disk does, too: nothing can be written.
+    std::fs::create_dir(&copy).expect("in the way");
+    std::fs::create_dir_all(jobs.join("7")).expect("made");
+    std::fs::write(jobs.join("7").join(output::name_of(StintId::of_job(WorkloadId(7), 1), 0)), "said")
+        .expect("written");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    std::fs::remove_dir(&copy).expect("out of the way");
+    joined.until("all of it was taken over", |_| std::fs::read(&copy).is_ok_and(|text| text == b"said")).await;
 }

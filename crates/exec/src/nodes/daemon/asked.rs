@@ -55,6 +55,7 @@ impl Daemon {
             let name = folder.file_name().to_string_lossy().into_owned();
             let is_needed = output::job_of(&name).is_some_and(|job| needed.contains(&job));
             if !is_needed {
+                self.outputs.keep_unsent(&folder.path());
                 remove_saved(&folder.path());
             }
         }
@@ -114,7 +115,7 @@ impl Daemon {
 
 /// Removes all of a job's folder but files that reached no store: stints leave whole copies of what they began from.
 fn remove_saved(folder: &Path) {
-    let is_unsaved = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("unsaved-");
+    let is_unsaved = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(output::UNSAVED);
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().take(output::MOST_NAMES);
     let entries: Vec<_> = entries.collect();
     // What cannot be removed now, or is left of something very large, goes when another lease is forgotten.
