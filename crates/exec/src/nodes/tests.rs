@@ -6,7 +6,9 @@ use super::hub::{Hub, JobsOfNodes, Life, NodeStream};
 use super::output;
 use super::protocol::{InStore, LeaseOrder, OnNode};
 use crate::accounts::Accounts;
-use crate::machines::Stated;
+use crate::clock::WorldClock;
+use crate::engine::{Engine, EngineError, LeaseState};
+use crate::machines::{Machines, Stated};
 use async_trait::async_trait;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use windfall_core::worker::{AgentView, WorkerView};
-use windfall_core::{DecisionId, Installation, LeaseId, NanoUsd, StintId, WorkloadId};
+use windfall_core::{DecisionId, Installation, LeaseId, NanoUsd, OfferId, Refusal, StintId, Time, Want, WorkloadId};
 
 /// A binary whose agents are a socket's name in their folder: whoever removes that has ended one.
 fn program(dir: &Path) -> PathBuf {
@@ -145,4 +147,55 @@ async fn an_output_that_the_server_s_disk_refused_is_there_once_it_takes_it() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     std::fs::remove_dir(&copy).expect("out of the way");
     joined.until("all of it was taken over", |_| std::fs::read(&copy).is_ok_and(|text| text == b"said")).await;
+}
+
+/// Machines of a server that finds an empty file where the marks of this lease were.
+fn after_a_power_cut(root: &Path, hub: &Arc<Hub>, lease: LeaseId) -> Arc<Machines> {
+    let folder = root.join("machines").join(lease.to_string());
+    std::fs::create_dir_all(&folder).expect("made");
+    std::fs::write(folder.join("marks.json"), "").expect("written");
+    let (clock, program) = (Arc::new(WorldClock::real(Time(1_000))), PathBuf::from("/bin/true"));
+    let hub = Some(Arc::clone(hub));
+    Machines::open("machines", root.join("machines"), None, hub, clock, program, None).expect("opened")
+}
+
+#[tokio::test]
+async fn a_lease_whose_marks_are_lost_is_taken_back_from_its_node_and_not_ended_as_a_stray() {
+    let joined = Joined::start().await;
+    let lease = joined.launch(1).await;
+    joined.until("it is shown", |hub| hub.shown().iter().any(|(_, seen)| seen.lease == lease)).await;
+    let machines = after_a_power_cut(joined.dir.path(), &joined.hub, lease);
+    for _ in 0..3 {
+        let owned = machines.list_owned().await.expect("listed");
+        assert_eq!(owned.iter().map(|owned| owned.lease).collect::<Vec<_>>(), [lease]);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    assert_eq!(joined.hub.life("lab", lease), Life::Alive);
+    let seen = machines.observe(&[lease.group]).await.expect("observed");
+    assert!(matches!(seen[0].leases[0].state, LeaseState::Up { .. }), "{seen:?}");
+    let offers = machines.offers().await.expect("offers");
+    let offer = offers.iter().find(|offer| offer.accelerators == 1).expect("its accelerator");
+    let (want, other) = (Want::of(WorkloadId(2), offer.id.clone(), 1), DecisionId { seq: 2, ..lease.group });
+    let refused = machines.acquire(other, &want).await;
+    assert!(matches!(refused, Err(EngineError::Refused(Refusal::NoCapacity))), "{refused:?}");
+    machines.release(lease.group, &[0]).await.expect("released");
+    assert_eq!(joined.hub.life("lab", lease), Life::Over);
+}
+
+#[tokio::test]
+async fn a_lease_whose_marks_are_lost_is_unknown_while_a_node_is_away_that_may_have_it() {
+    let joined = Joined::start().await;
+    let lease = joined.launch(1).await;
+    // The server begins anew, and the node has not come back yet.
+    let hub = Hub::open(&joined.dir.path().join("server"), Duration::from_secs(60)).expect("opened");
+    let machines = after_a_power_cut(joined.dir.path(), &hub, lease);
+    machines.list_owned().await.expect("listed");
+    let seen = machines.observe(&[lease.group]).await.expect("observed");
+    assert_eq!(seen[0].leases[0].state, LeaseState::Pending, "neither there nor gone");
+    assert!(machines.release(lease.group, &[0]).await.is_err(), "it may run all the same");
+    let want = Want::of(WorkloadId(1), OfferId::new("machines/x"), 1);
+    let asked = machines.acquire(lease.group, &want).await;
+    assert!(matches!(asked, Err(EngineError::Unreachable { .. })), "and nothing is begun in its place: {asked:?}");
+    hub.remove("lab").expect("removed");
+    assert_eq!(machines.observe(&[lease.group]).await.expect("observed"), [], "nobody can have it");
 }
