@@ -137,6 +137,9 @@ struct Daemon {
     /// The last beat that was made.
     beats: AtomicU64,
     outputs: Outputs,
+    /// Held while folders of jobs are removed, and from when a job's folder is made until it is written down that the job is
+    /// here: the folder of a job that is about to begin is not removed.
+    jobs_gate: Arc<tokio::sync::Mutex<()>>,
     /// The server, while it is connected.
     peer: Mutex<Option<Peer>>,
     /// The address by which this machine reached the server last, and others reach this machine.
@@ -208,6 +211,7 @@ pub async fn serve_node(settings: NodeSettings, joined: impl FnOnce(&str, &Inven
         contact: Mutex::new(contact),
         beats: AtomicU64::new(0),
         outputs: Outputs::default(),
+        jobs_gate: Arc::default(),
         peer: Mutex::default(),
         address: Mutex::default(),
     });

@@ -116,7 +116,7 @@ impl Outputs {
     /// Sends what is new in the folders of jobs.
     pub async fn send_new(&self, peer: &Peer, jobs: &Path, within: Duration) {
         let most = (RATE as f64 * within.as_secs_f64()) as u64;
-        for (file, stint, rank) in outputs_in(jobs) {
+        for (file, stint, rank) in found_in(jobs).await {
             // What is lost is sent again.
             let _ = self.send(peer, &file, stint, rank, most).await;
         }
@@ -124,7 +124,7 @@ impl Outputs {
 
     /// Sends all that the workers of a job have printed. What the server cannot write down is tried again for a few seconds.
     pub async fn send_all_of(&self, peer: &Peer, jobs: &Path, stint: StintId) {
-        for (file, of, rank) in outputs_in(jobs) {
+        for (file, of, rank) in found_in(jobs).await {
             while of == stint && self.send(peer, &file, stint, rank, u64::MAX).await.is_ok() {
                 let sent = self.sent(&file);
                 let sent = sent.lock().await;
@@ -236,6 +236,12 @@ fn stretch(file: &File, at: u64) -> io::Result<(u64, u64)> {
     let from = seek(file, SeekFrom::Data(at)).unwrap_or(at);
     let to = seek(file, SeekFrom::Hole(from)).unwrap_or(length);
     Ok((from, to.max(from)))
+}
+
+/// The outputs in the folders of jobs. Programs may put very many names there, so a thread of its own looks.
+async fn found_in(jobs: &Path) -> Vec<(PathBuf, StintId, u32)> {
+    let jobs = jobs.to_owned();
+    tokio::task::spawn_blocking(move || outputs_in(&jobs)).await.unwrap_or_default()
 }
 
 fn outputs_in(jobs: &Path) -> Vec<(PathBuf, StintId, u32)> {

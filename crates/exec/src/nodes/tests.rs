@@ -75,12 +75,12 @@ impl Joined {
         joined
     }
 
-    async fn until(&self, what: &str, is_so: impl Fn(&Hub) -> bool) {
-        for _ in 0..400 {
+    async fn until(&self, what: &str, mut is_so: impl FnMut(&Hub) -> bool) {
+        for _ in 0..2_000 {
             if is_so(&self.hub) {
                 return;
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
         panic!("not in time: {what}");
     }
@@ -147,6 +147,27 @@ async fn an_output_that_the_server_s_disk_refused_is_there_once_it_takes_it() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     std::fs::remove_dir(&copy).expect("out of the way");
     joined.until("all of it was taken over", |_| std::fs::read(&copy).is_ok_and(|text| text == b"said")).await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_node_goes_on_while_it_removes_what_jobs_left() {
+    let joined = Joined::start().await;
+    let lease = joined.launch(1).await;
+    joined.hub.end("lab", lease, false).await.expect("ended");
+    let folder = joined.dir.path().join("node/jobs/7");
+    std::fs::create_dir_all(&folder).expect("made");
+    (0..15_000).for_each(|n| drop(std::fs::File::create(folder.join(n.to_string())).expect("made")));
+    joined.hub.forget("lab", lease);
+    let mut in_between = 0;
+    // All of this is on one thread, which sees half of it only if that is not what removes it.
+    joined
+        .until("it is removed", |_| {
+            let left = std::fs::read_dir(&folder).map_or(0, Iterator::count);
+            in_between += usize::from((1..15_000).contains(&left));
+            left == 0
+        })
+        .await;
+    assert!(in_between > 0);
 }
 
 /// Machines of a server that finds an empty file where the marks of this lease were.
