@@ -314,7 +314,8 @@ mod tests {
             let answer = answer.clone();
             async move { answer(message.read().expect("an output"), message.body).await }
         });
-        (tokio::spawn(working), tokio::spawn(serving));
+        tokio::spawn(working);
+        tokio::spawn(serving);
         Sending { dir, jobs, stint, peer, outputs: Outputs::default() }
     }
 

@@ -16,7 +16,7 @@ impl Daemon {
             let last = if is_alive { None } else { agents::last_view(&held.folder.of_agent()) };
             OnNode { lease: *lease, is_alive, last }
         });
-        let mut shown = shown.collect();
+        let mut shown: Vec<OnNode> = shown.collect();
         bound(&mut shown, MOST_LAST);
         shown
     }
@@ -24,7 +24,7 @@ impl Daemon {
 
 /// Leaves out the longest last views where all of them together are longer than `most` bytes: whoever wrote little is not
 /// left out for whoever wrote much. A server that needs one that is missing asks for its lease, and is told then.
-fn bound(shown: &mut Vec<OnNode>, most: usize) {
+fn bound(shown: &mut [OnNode], most: usize) {
     let lengths =
         shown.iter_mut().filter_map(|seen| seen.last.as_ref().map(agents::length_of).map(|length| (length, seen)));
     let mut lengths: Vec<(usize, &mut OnNode)> = lengths.collect();
