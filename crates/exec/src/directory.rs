@@ -2,7 +2,7 @@
 //! hang for as long as it likes. So whoever asks waits a few seconds at most, no thread of a runtime waits at all, and what was
 //! answered is known for a while.
 
-use crate::accounts::{Account, account_in, groups_in, is_plain, name_in};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,35 @@ const LIVES: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(5)];
 const LOOK: Duration = Duration::from_millis(2);
 /// Where the program that asks is looked for, whatever this process's own path is.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// An account of this machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    pub name: String,
+    pub uid: u32,
+    pub gid: u32,
+    /// The groups that it is in besides.
+    pub groups: Vec<u32>,
+    pub home: String,
+    pub shell: String,
+}
+
+impl Account {
+    /// The account that says why nothing runs here. It owns nothing, and nothing of a job is run as it.
+    pub(crate) fn nobody() -> Account {
+        let (name, home, shell) = ("nobody".to_owned(), "/".to_owned(), "/bin/sh".to_owned());
+        Account { name, uid: NOBODY, gid: NOBODY, groups: Vec::new(), home, shell }
+    }
+
+    /// Its numbers, as `windfall agent launch` reads them.
+    pub fn numbers(&self) -> String {
+        let groups: Vec<String> = self.groups.iter().map(u32::to_string).collect();
+        format!("{}:{}:{}", self.uid, self.gid, groups.join(","))
+    }
+}
+
+/// What kernels and file servers take for nobody.
+pub(crate) const NOBODY: u32 = 65_534;
 
 /// The directory service did not answer in time: nobody knows whether there is such an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -171,6 +200,60 @@ fn give_up(mut child: Child) {
     std::thread::spawn(move || child.wait());
 }
 
+/// Whether a name can be one of an account: it is handed to programs, and comes from another machine.
+pub fn is_plain(name: &str) -> bool {
+    let allowed = |letter: char| letter.is_ascii_alphanumeric() || "_.-@$".contains(letter);
+    (1..=64).contains(&name.len()) && !name.starts_with('-') && name.chars().all(allowed)
+}
+
+/// The name of an account, or its number where it has none, or where nobody says so in time. Whoever calls this waits.
+pub fn name_of(uid: u32) -> String {
+    Asks::default().name(uid).ok().flatten().unwrap_or_else(|| unnamed(uid))
+}
+
+/// What an account without a name is called.
+pub fn unnamed(uid: u32) -> String {
+    format!("uid-{uid}")
+}
+
+/// The account of that name, from this machine's own list or from its directory service. Whoever calls this waits.
+pub fn look_up(name: &str) -> Option<Account> {
+    Asks::default().account(name).ok().flatten()
+}
+
+/// The name in a line of `/etc/passwd`, if it is of that number.
+fn name_in(line: &str, uid: u32) -> Option<String> {
+    let mut fields = line.split(':');
+    let name = fields.next()?;
+    (fields.nth(1)?.parse() == Ok(uid) && !name.is_empty()).then(|| name.to_owned())
+}
+
+/// A line of `/etc/passwd`, if it is of that name.
+fn account_in(line: &str, name: &str) -> Option<Account> {
+    let fields: Vec<&str> = line.split(':').collect();
+    let &[found, _, uid, gid, _, home, shell] = fields.as_slice() else { return None };
+    let or = |text: &str, usual: &str| if text.is_empty() { usual.to_owned() } else { text.to_owned() };
+    (found == name).then_some(())?;
+    Some(Account {
+        name: name.to_owned(),
+        uid: uid.parse().ok().filter(|uid| *uid != u32::MAX)?,
+        gid: gid.parse().ok().filter(|gid| *gid != u32::MAX)?,
+        groups: Vec::new(),
+        home: or(home, "/"),
+        shell: or(shell, "/bin/sh"),
+    })
+}
+
+/// The groups that name somebody, by `/etc/group`.
+fn groups_in(list: &str, name: &str) -> Vec<u32> {
+    let group = |line: &str| {
+        let fields: Vec<&str> = line.split(':').collect();
+        let &[_, _, gid, members] = fields.as_slice() else { return None };
+        members.split(',').any(|member| member == name).then(|| gid.parse().ok()).flatten()
+    };
+    list.lines().filter_map(group).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,5 +326,25 @@ mod tests {
         let old = Instant::now().checked_sub(Duration::from_secs(10)).expect("the machine is older");
         assert!(is_good(&(old, Ok(Some(1)))) && !is_good::<u32>(&(old, Ok(None))), "who is new is found soon");
         assert_eq!(directory.name(0).await, Ok(Some("root".to_owned())), "nobody is asked for what is listed here");
+    }
+
+    #[test]
+    fn an_account_is_read_from_its_line_and_its_groups_from_theirs() {
+        let line = "ada:x:1001:1002:Ada,,,:/home/ada:/bin/bash";
+        let account = account_in(line, "ada").expect("hers");
+        assert_eq!((account.uid, account.gid, account.home.as_str()), (1_001, 1_002, "/home/ada"));
+        assert_eq!(account_in(line, "ad"), None);
+        assert_eq!(account_in("ada:x:1001", "ada"), None);
+        assert_eq!(account_in("ada:x:4294967295:1:::", "ada"), None, "the kernel takes that for nobody in particular");
+        let groups = "video:x:44:ada,bob\nsudo:x:27:bob\nrender:x:109:ada\nadam:x:9:adam\n";
+        assert_eq!(groups_in(groups, "ada"), [44, 109]);
+    }
+
+    #[test]
+    fn names_that_are_no_names_are_looked_up_nowhere() {
+        for name in ["", "-h", "a b", "../x", "a:b", "a\nb", &"x".repeat(65)] {
+            assert!(!is_plain(name) && look_up(name).is_none(), "{name}");
+        }
+        assert!(["ada", "ada.l", "ada@lab.org", "_svc", "host$"].iter().all(|name| is_plain(name)));
     }
 }

@@ -1,8 +1,9 @@
 //! A lease's folder: its marks (what the engine knows), its agent's socket, and the last view that the
 //! agent wrote before it ended.
 
-use crate::accounts::{Account, RunsAs};
+use crate::accounts::RunsAs;
 use crate::agents::SOCKET;
+use crate::directory::Account;
 use crate::{owned, removal};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
