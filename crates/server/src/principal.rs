@@ -149,6 +149,28 @@ mod tests {
         assert_eq!(root.user, "root");
     }
 
+    #[tokio::test]
+    async fn whoever_connects_is_named_before_the_request_is_answered() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let dir = tempfile::tempdir().expect("a folder");
+        let home = crate::home::Home::open(dir.path()).expect("a state directory");
+        let listener = PeerListener::bind(&home).expect("listens");
+        let says = |ConnectInfo(asker): ConnectInfo<Principal>| async move {
+            asker.must_be_named().map(|()| format!("I am {}.", asker.user))
+        };
+        let app = axum::Router::new().route("/", axum::routing::get(says)).layer(axum::middleware::from_fn(name_asker));
+        tokio::spawn(
+            async move { axum::serve(listener, app.into_make_service_with_connect_info::<Principal>()).await },
+        );
+        let mut stream = UnixStream::connect(dir.path().join("server.sock")).await.expect("connected");
+        let request = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+        stream.write_all(request).await.expect("asked");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("answered");
+        let own = name_of(rustix::process::geteuid().as_raw());
+        assert!(answer.ends_with(&format!("I am {own}.")), "{answer}");
+    }
+
     #[test]
     fn who_runs_the_server_operates_it_and_others_touch_only_their_own() {
         let (own, root, other) = (Principal::of(1_000, 1_000), Principal::of(0, 1_000), Principal::of(4_242, 1_000));
