@@ -1,37 +1,8 @@
 //! As whom a program runs on this machine: its submitter by name, where this machine knows one of that name, else an account
 //! that its operator chose. Only root can run programs as others; whoever else serves runs all of them as itself.
 
+use crate::directory::{Account, Asks, DirectorySilent, NOBODY, is_plain, name_of};
 use serde::{Deserialize, Serialize};
-use std::process::Command;
-
-/// An account of this machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Account {
-    pub name: String,
-    pub uid: u32,
-    pub gid: u32,
-    /// The groups that it is in besides.
-    pub groups: Vec<u32>,
-    pub home: String,
-    pub shell: String,
-}
-
-impl Account {
-    /// The account that says why nothing runs here. It owns nothing, and nothing of a job is run as it.
-    fn nobody() -> Account {
-        let (name, home, shell) = ("nobody".to_owned(), "/".to_owned(), "/bin/sh".to_owned());
-        Account { name, uid: NOBODY, gid: NOBODY, groups: Vec::new(), home, shell }
-    }
-
-    /// Its numbers, as `windfall agent launch` reads them.
-    pub fn numbers(&self) -> String {
-        let groups: Vec<String> = self.groups.iter().map(u32::to_string).collect();
-        format!("{}:{}:{}", self.uid, self.gid, groups.join(","))
-    }
-}
-
-/// What kernels and file servers take for nobody.
-const NOBODY: u32 = 65_534;
 
 /// Which accounts programs may run as, on a machine whose agents are started by root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -106,21 +77,22 @@ impl Accounts {
         }
     }
 
-    /// As whom a lease of somebody's runs; none for root itself.
-    pub(crate) fn of(&self, owner: &str) -> Option<RunsAs> {
+    /// As whom a lease of somebody's runs; none for root itself. Fails where nobody says whether there is such an account: that
+    /// there is none holds for the whole life of the lease. Whoever calls this waits.
+    pub(crate) fn of(&self, owner: &str, asks: &Asks) -> Result<Option<RunsAs>, DirectorySilent> {
         let refused = |why: String| Some(RunsAs { refused: Some(why), ..RunsAs::of(Account::nobody()) });
-        let own = look_up(owner).filter(|account| account.uid != 0 || self.allow_root);
+        let own = asks.account(owner)?.filter(|account| account.uid != 0 || self.allow_root);
         let Some(name) = self.run_as.as_ref().filter(|_| own.is_none()) else {
-            return match own {
+            return Ok(match own {
                 Some(account) if account.uid == 0 => None,
                 Some(account) => Some(RunsAs::of(account)),
                 None => refused(self.why_not(owner)),
-            };
+            });
         };
-        match look_up(name).filter(|account| account.uid != 0) {
+        Ok(match asks.account(name)?.filter(|account| account.uid != 0) {
             Some(account) => Some(RunsAs { is_alone: may_be_alone(account.uid), ..RunsAs::of(account) }),
             None => refused(format!("{}: the account of --run-as is not known here, or is root: {name}", self.machine)),
-        }
+        })
     }
 
     fn why_not(&self, owner: &str) -> String {
@@ -150,93 +122,9 @@ pub(crate) fn is_in_use(uid: u32) -> bool {
     })
 }
 
-/// Whether a name can be one of an account: it is handed to programs, and comes from another machine.
-pub fn is_plain(name: &str) -> bool {
-    let allowed = |letter: char| letter.is_ascii_alphanumeric() || "_.-@$".contains(letter);
-    (1..=64).contains(&name.len()) && !name.starts_with('-') && name.chars().all(allowed)
-}
-
-/// The name of an account, or its number where it has none.
-pub fn name_of(uid: u32) -> String {
-    let number = uid.to_string();
-    let of_line = |line: &str| {
-        let mut fields = line.split(':');
-        let name = fields.next()?.to_owned();
-        (fields.nth(1) == Some(number.as_str()) && !name.is_empty()).then_some(name)
-    };
-    let accounts = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let elsewhere = || {
-        let said = Command::new("getent").args(["passwd", &number]).output().ok()?;
-        String::from_utf8_lossy(&said.stdout).lines().find_map(of_line)
-    };
-    accounts.lines().find_map(of_line).or_else(elsewhere).unwrap_or_else(|| format!("uid-{number}"))
-}
-
-/// The account of that name, from this machine's own list or from its directory service.
-pub fn look_up(name: &str) -> Option<Account> {
-    if !is_plain(name) {
-        return None;
-    }
-    let listed = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
-    if let Some(account) = listed("/etc/passwd").lines().find_map(|line| read_account(line, name)) {
-        return Some(Account { groups: groups_in(&listed("/etc/group"), name), ..account });
-    }
-    let asked = |table: &str| {
-        let said = Command::new("getent").args([table, name]).env_clear().env("PATH", PATH).output().ok()?;
-        Some(String::from_utf8_lossy(&said.stdout).into_owned())
-    };
-    let account = asked("passwd")?.lines().find_map(|line| read_account(line, name))?;
-    let groups = asked("initgroups").unwrap_or_default();
-    Some(Account { groups: groups.split_whitespace().skip(1).filter_map(|id| id.parse().ok()).collect(), ..account })
-}
-
-const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// A line of `/etc/passwd`, if it is of that name.
-fn read_account(line: &str, name: &str) -> Option<Account> {
-    let fields: Vec<&str> = line.split(':').collect();
-    let &[found, _, uid, gid, _, home, shell] = fields.as_slice() else { return None };
-    let or = |text: &str, usual: &str| if text.is_empty() { usual.to_owned() } else { text.to_owned() };
-    (found == name).then_some(())?;
-    Some(Account {
-        name: name.to_owned(),
-        uid: uid.parse().ok().filter(|uid| *uid != u32::MAX)?,
-        gid: gid.parse().ok().filter(|gid| *gid != u32::MAX)?,
-        groups: Vec::new(),
-        home: or(home, "/"),
-        shell: or(shell, "/bin/sh"),
-    })
-}
-
-/// The groups that name somebody, by `/etc/group`.
-fn groups_in(list: &str, name: &str) -> Vec<u32> {
-    let group = |line: &str| {
-        let fields: Vec<&str> = line.split(':').collect();
-        let &[_, _, gid, members] = fields.as_slice() else { return None };
-        members.split(',').any(|member| member == name).then(|| gid.parse().ok()).flatten()
-    };
-    list.lines().filter_map(group).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_account_is_read_from_its_line_and_its_groups_from_theirs() {
-        let line = "ada:x:1001:1002:Ada,,,:/home/ada:/bin/bash";
-        let account = read_account(line, "ada").expect("hers");
-        assert_eq!((account.uid, account.gid, account.home.as_str()), (1_001, 1_002, "/home/ada"));
-        assert_eq!(read_account(line, "ad"), None);
-        assert_eq!(read_account("ada:x:1001", "ada"), None);
-        assert_eq!(
-            read_account("ada:x:4294967295:1:::", "ada"),
-            None,
-            "the kernel takes that for nobody in particular"
-        );
-        let groups = "video:x:44:ada,bob\nsudo:x:27:bob\nrender:x:109:ada\nadam:x:9:adam\n";
-        assert_eq!(groups_in(groups, "ada"), [44, 109]);
-    }
 
     #[test]
     fn a_machine_says_as_whom_programs_run_in_words_that_are_names() {
@@ -257,11 +145,11 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_no_names_are_looked_up_nowhere() {
-        for name in ["", "-h", "a b", "../x", "a:b", "a\nb", &"x".repeat(65)] {
-            assert!(!is_plain(name) && look_up(name).is_none(), "{name}");
-        }
-        assert!(["ada", "ada.l", "ada@lab.org", "_svc", "host$"].iter().all(|name| is_plain(name)));
+    fn nobody_is_a_stranger_because_the_directory_is_silent() {
+        let silent = Asks { program: "/bin/cat".into(), patience: std::time::Duration::ZERO };
+        let accounts = Accounts { run_as: Some("daemon".to_owned()), ..Accounts::default() };
+        assert_eq!(accounts.of("nobody-of-that-name", &silent), Err(DirectorySilent));
+        assert!(accounts.of("daemon", &silent).is_ok(), "who is listed here is known");
     }
 
     #[test]
@@ -271,17 +159,18 @@ mod tests {
             allow_root,
             machine: "node lab-1".to_owned(),
         };
-        let why = |accounts: &Accounts, owner: &str| accounts.of(owner).and_then(|runs| runs.refused);
+        let of = |accounts: &Accounts, owner: &str| accounts.of(owner, &Asks::default()).expect("answered");
+        let why = |accounts: &Accounts, owner: &str| of(accounts, owner).and_then(|runs| runs.refused);
         let (closed, open) = (accounts(None, false), accounts(None, true));
         assert!(why(&closed, "root").expect("refused").contains("--as-root"));
-        assert_eq!(open.of("root"), None, "as what this process is");
+        assert_eq!(of(&open, "root"), None, "as what this process is");
         for (owner, says) in [("nobody-of-that-name", "has no account"), ("", "was not told who")] {
-            let runs = open.of(owner).expect("not root");
+            let runs = of(&open, owner).expect("not root");
             assert!(runs.refused.expect("refused").contains(says) && runs.account.uid == NOBODY);
         }
         let (with, bad) = (accounts(Some("daemon"), false), accounts(Some("root"), false));
         for owner in ["nobody-of-that-name", "root"] {
-            let runs = with.of(owner).expect("not root");
+            let runs = of(&with, owner).expect("not root");
             assert_eq!((runs.account.name.as_str(), runs.refused), ("daemon", None));
             assert!(why(&bad, owner).expect("refused").contains("--run-as"));
         }

@@ -19,8 +19,9 @@ pub(crate) const SOCKET: &str = "agent.sock";
 /// Longer than the agent holds a watch.
 const ANSWER: Duration = Duration::from_secs(15);
 
-/// Longer than any agent's answer.
-const MOST_ANSWER: u64 = 8 << 20;
+/// The longest view of an agent, as it says it and as it is passed on: room for more than a thousand workers. The program of a
+/// job can speak in its agent's place, so a longer one is none; whatever says several views at once must bound them together.
+pub(crate) const MOST_VIEW: usize = 1 << 20;
 
 /// What stands before the name of a node in an address.
 const NODE: &str = "node:";
@@ -100,13 +101,80 @@ pub(crate) async fn ask(folder: &Path, request: &AgentRequest) -> io::Result<Age
         line.push(b'\n');
         write.write_all(&line).await?;
         let mut answer = String::new();
-        BufReader::new(read.take(MOST_ANSWER)).read_line(&mut answer).await?;
-        Ok(serde_json::from_str(&answer)?)
+        BufReader::new(read.take(MOST_VIEW as u64 + 1)).read_line(&mut answer).await?;
+        view_in(&answer)
     };
     tokio::time::timeout(ANSWER, exchange).await.map_err(io::Error::other)?
 }
 
 /// What the agent of a folder wrote down of its workers when one of them saved or ended.
 pub(crate) fn last_view(folder: &Path) -> Option<AgentView> {
-    serde_json::from_str(&owned::read(folder, "view.json").ok()?).ok()
+    view_in(&owned::read(folder, "view.json", MOST_VIEW as u64).ok()?).ok()
+}
+
+/// The view that a text is, where it is short enough to be passed on.
+fn view_in(text: &str) -> io::Result<AgentView> {
+    let too_long = || io::Error::new(io::ErrorKind::InvalidData, format!("a view is longer than {MOST_VIEW} bytes"));
+    if text.len() > MOST_VIEW {
+        return Err(too_long());
+    }
+    let view = serde_json::from_str(text)?;
+    // A text that leaves out what may be left out is far shorter than the view that is made of it.
+    if length_of(&view) > MOST_VIEW { Err(too_long()) } else { Ok(view) }
+}
+
+/// How many bytes a view takes where it is passed on.
+pub(crate) fn length_of(view: &AgentView) -> usize {
+    serde_json::to_vec(view).map_or(usize::MAX, |text| text.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windfall_core::worker::WorkerView;
+    use windfall_core::{StintId, WorkloadId};
+
+    fn written(count: u64) -> String {
+        let workers = (0..count).map(|id| WorkerView::new(StintId::of_job(WorkloadId(id), 1), 0)).collect();
+        serde_json::to_string(&AgentView { version: 1, pid: 7, workers }).expect("a view is JSON")
+    }
+
+    #[test]
+    fn a_view_that_is_too_long_is_none() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let last = |text: &str| {
+            std::fs::write(dir.path().join("view.json"), text).expect("written");
+            last_view(dir.path())
+        };
+        assert_eq!(last(&written(1_000)).expect("as long as one may be").workers.len(), 1_000);
+        assert_eq!(last(&written(10_000)), None);
+        // Spaces make it long where it is read, and what is left out where it is passed on.
+        assert_eq!(last(&format!("{}{}", " ".repeat(MOST_VIEW), written(1))), None);
+        let evidence = serde_json::to_value(WorkerView::new(StintId::of_job(WorkloadId(1), 1), 0).evidence);
+        let mut short = serde_json::json!({ "stint": { "workload": 1, "member": 0, "epoch": 1 }, "rank": 0 });
+        short["evidence"] = evidence.expect("JSON");
+        let nulls = |(_, value): &(&String, &mut serde_json::Value)| value.is_null();
+        let names = short["evidence"].as_object_mut().expect("an object").iter_mut().filter(nulls);
+        let names: Vec<String> = names.map(|(name, _)| name.clone()).collect();
+        names.iter().for_each(|name| _ = short["evidence"].as_object_mut().expect("an object").remove(name));
+        let count = MOST_VIEW / (short.to_string().len() + 1) - 1;
+        let text = serde_json::json!({ "version": 1, "pid": 7, "workers": vec![short; count] }).to_string();
+        assert!(text.len() <= MOST_VIEW && serde_json::from_str::<AgentView>(&text).is_ok());
+        assert_eq!(last(&text), None);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_too_long_is_an_error() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let listener = tokio::net::UnixListener::bind(dir.path().join(SOCKET)).expect("bound");
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let _ = stream.write_all(format!("{}\n", written(10_000)).as_bytes()).await;
+                });
+            }
+        });
+        let error = ask(dir.path(), &AgentRequest::Watch { above: 0 }).await.expect_err("too long");
+        assert!(error.to_string().contains("longer than"), "{error}");
+    }
 }

@@ -4,6 +4,7 @@
 mod accounts;
 mod agents;
 mod clock;
+mod directory;
 mod engine;
 mod link;
 mod local;
@@ -16,11 +17,13 @@ mod removal;
 mod simulated;
 mod tenants;
 
-pub use accounts::{
-    Account, Accounts, ProgramsRunAs, is_plain as is_account_name, look_up, name_of as name_of_account,
-};
+pub use accounts::{Accounts, ProgramsRunAs};
 pub use agents::is_on_node;
 pub use clock::{ClockFile, WorldClock};
+pub use directory::{
+    Account, Directory, DirectorySilent, is_plain as is_account_name, look_up, name_of as name_of_account,
+    unnamed as unnamed_account,
+};
 pub use engine::{
     Capabilities, Engine, EngineError, Interrupt, LeaseState, Owned, PastJob, Recording, SeenGroup, SeenLease,
 };

@@ -18,6 +18,9 @@ use windfall_core::{Address, LeaseId, Span, StintId};
 
 /// The first pause before an agent that cannot be reached is tried again; each is longer than the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The least time between two answers of one agent that are listened to: the program of a job can answer in its agent's place,
+/// with something new each time, and everybody who hears of it does something about it.
+const BETWEEN: Duration = Duration::from_millis(50);
 /// The longest pause, in first ones.
 const MOST_PAUSES: u32 = 20;
 
@@ -163,6 +166,7 @@ impl LocalLink {
                 Ok(view) => {
                     (above, failed) = (view.version, 0);
                     self.heard(lease, view);
+                    tokio::time::sleep(BETWEEN).await;
                 }
                 Err(error) => {
                     // Nobody listens there: the agent has ended, or has not begun.
@@ -292,6 +296,34 @@ mod tests {
         write(&said(4, &[1, 2, 3]));
         assert!(recall(&mut followed), "what nobody heard before it ended");
         assert_eq!(followed.view, Some(said(4, &[1, 2, 3])));
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_always_has_news_is_not_asked_all_the_time() {
+        use tokio::io::AsyncWriteExt;
+        let dir = tempfile::tempdir().expect("a folder");
+        let socket = dir.path().join(agents::SOCKET);
+        let listener = tokio::net::UnixListener::bind(&socket).expect("bound");
+        let asked = Arc::new(Mutex::new(0));
+        let count = Arc::clone(&asked);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let version = {
+                    let mut count = count.lock().expect("free");
+                    *count += 1;
+                    *count
+                };
+                let text = serde_json::to_string(&said(version, &[1])).expect("a view is JSON");
+                let _ = stream.write_all(format!("{text}\n").as_bytes()).await;
+            }
+        });
+        let link = LocalLink::new(Arc::new(WorldClock::real(windfall_core::Time(0))));
+        let group = windfall_core::DecisionId { installation: windfall_core::Installation(1), seq: 1 };
+        let began = std::time::Instant::now();
+        link.follow(LeaseId { group, slot: 0 }, &Address(socket.display().to_string()));
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let (asked, most) = (*asked.lock().expect("free"), began.elapsed().as_millis() / BETWEEN.as_millis() + 1);
+        assert!((2..=most as u64).contains(&asked), "{asked} times, at most {most}");
     }
 
     #[tokio::test]

@@ -11,9 +11,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// More than any agent writes down.
-const MOST: u64 = 8 << 20;
-
 /// Makes a folder of somebody's, closed to others, in one that is ours. One that is there must be theirs.
 pub(crate) fn make(folder: &Path, uid: u32, gid: u32) -> io::Result<()> {
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
@@ -91,10 +88,13 @@ pub fn open(folder: &Path, name: &str) -> io::Result<File> {
     Ok(File::from(file))
 }
 
-/// A small file in a folder.
-pub(crate) fn read(folder: &Path, name: &str) -> io::Result<String> {
+/// A file in a folder that is no longer than `most` bytes; a longer one is an error, and no more of it is read.
+pub(crate) fn read(folder: &Path, name: &str, most: u64) -> io::Result<String> {
     let mut text = String::new();
-    open(folder, name)?.take(MOST).read_to_string(&mut text)?;
+    open(folder, name)?.take(most + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > most {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{name} is longer than {most} bytes")));
+    }
     Ok(text)
 }
 
@@ -114,7 +114,8 @@ mod tests {
         symlink(&folder, dir.path().join("way")).expect("linked");
         rustix::fs::mknodat(CWD, folder.join("pipe"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("made");
         std::fs::create_dir(folder.join("folder")).expect("made");
-        assert_eq!(read(&folder, "plain").expect("plain"), "said");
+        assert_eq!(read(&folder, "plain", 4).expect("plain"), "said");
+        assert!(read(&folder, "plain", 3).is_err(), "a longer one than is read");
         for name in ["link", "pipe", "folder", "missing"] {
             assert!(open(&folder, name).is_err(), "{name}");
         }
@@ -167,6 +168,6 @@ mod tests {
         std::fs::hard_link(&secret, folder.join("linked")).expect("linked");
         assert!(open(&folder, "linked").is_err(), "a file of root's by another name");
         std::os::unix::fs::chown(&secret, Some(4_242), None).expect("given away");
-        assert_eq!(read(&folder, "linked").expect("their own"), "hush");
+        assert_eq!(read(&folder, "linked", 4).expect("their own"), "hush");
     }
 }

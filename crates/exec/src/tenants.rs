@@ -62,7 +62,8 @@ const THIS_COMPUTER: &str = "the server's computer";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::accounts::{RunsAs, look_up};
+    use crate::accounts::RunsAs;
+    use crate::directory::look_up;
     use crate::local::Marks;
     use windfall_core::{DecisionId, Installation, StintId, WorkloadId};
 

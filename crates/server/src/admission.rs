@@ -21,6 +21,11 @@ use windfall_store::Notes;
 /// The policy of jobs that buy nothing which can be taken away.
 const ON_DEMAND: &str = "on-demand";
 
+/// The most bytes of a job and of its terminal's environment, and of the names of the files that it begins with, as they are
+/// sent to a node: together they are shorter than the longest message, so that an order never is too long.
+const MOST_OF_JOB: usize = 512 << 10;
+const MOST_OF_FILES: usize = 3 << 20;
+
 /// A submission that the loop can take.
 pub struct Prepared {
     pub key: String,
@@ -49,6 +54,31 @@ fn not_offered(spec: &JobSpec) -> Option<Problem> {
     Some(refusal)
 }
 
+/// The refusal of a job that could not be told to the machines that it would run on.
+fn too_large(submission: &Submission, found: &FoundFiles) -> Option<Problem> {
+    let length = |text: serde_json::Result<Vec<u8>>| text.map_or(usize::MAX, |text| text.len());
+    let refused = |code: &str, hint: &str, text: String| {
+        Some(Problem { hint: Some(hint.to_owned()), ..problem(422, code, &text) })
+    };
+    let job = length(serde_json::to_vec(&(&submission.spec, &submission.env)));
+    if job > MOST_OF_JOB {
+        let text =
+            format!("the command, settings and environment of a job have at most {MOST_OF_JOB} bytes, not {job}");
+        return refused("job-too-large", "put what is long into a file, and name that", text);
+    }
+    let names = length(serde_json::to_vec(&found.paths));
+    if names > MOST_OF_FILES {
+        let path = submission.spec.checkpoint.path.as_deref().unwrap_or_default();
+        let text = format!("checkpoint.path holds too many files to begin with: {path}");
+        return refused(
+            "too-many-files",
+            "name a folder of the job's own: an empty one, or one that is not there yet",
+            text,
+        );
+    }
+    None
+}
+
 impl Reader {
     /// Whether the loop has to be asked before a submission is prepared: nothing can be written, or no job lives and
     /// recordings begin anew.
@@ -74,6 +104,9 @@ impl Reader {
                 }
             },
         };
+        if let Some(refused) = too_large(&submission, &found) {
+            return Err(refused);
+        }
         if let Some(refused) = not_offered(spec).or_else(|| self.doubts(&submission, &found)) {
             return Err(refused);
         }
@@ -190,4 +223,33 @@ fn strangers(path: &str, found: &FoundFiles) -> Option<Problem> {
     let hint = "begin with them: --with-files; begin anew: move them away; go on from the job that wrote them: windfall \
                 resume JOB";
     Some(Problem { hint: Some(hint.to_owned()), ..problem(409, "files-in-checkpoint-path", &text) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_could_not_be_told_to_a_machine_is_refused() {
+        let submission = |command: &str, setting: &str, variable: &str| {
+            let mut spec = JobSpec::named("job", vec![command.to_owned()]);
+            spec.run.env.insert("A".to_owned(), setting.to_owned());
+            let env = [("B".to_owned(), variable.to_owned())].into();
+            let (key, deadline_in, continues) = (String::new(), None, None);
+            Submission { key, spec, deadline_in, env, wait: false, with_files: false, own_files: false, continues }
+        };
+        let files = |count: usize| FoundFiles { paths: vec!["x".repeat(60); count], first_file: None };
+        let refused = |submission: &Submission, found: &FoundFiles| {
+            too_large(submission, found).map(|refused| (refused.status, refused.code))
+        };
+        assert_eq!(refused(&submission("run", "", &"x".repeat(400 << 10)), &files(40_000)), None);
+        let long = "x".repeat(MOST_OF_JOB);
+        for large in [submission(&long, "", ""), submission("run", &long, ""), submission("run", "", &long)] {
+            assert_eq!(refused(&large, &files(0)), Some((422, "job-too-large".to_owned())));
+        }
+        // What is short here and long on its way counts as it is on its way.
+        let quoted = submission("run", "", &"\u{1}".repeat(MOST_OF_JOB / 5));
+        assert_eq!(refused(&quoted, &files(0)), Some((422, "job-too-large".to_owned())));
+        assert_eq!(refused(&submission("run", "", ""), &files(60_000)), Some((422, "too-many-files".to_owned())));
+    }
 }

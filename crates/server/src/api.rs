@@ -10,14 +10,14 @@ mod tests;
 use crate::api_types::{ExplainAnswer, Hello, InterruptRequest, JobAnswer, OutputsAt, Problem, Submission};
 use crate::dispatch::StoreAccess;
 use crate::keeper::{Ask, Asked};
-use crate::principal::{Operator, Principal};
+use crate::principal::{Operator, Principal, name_asker};
 use crate::probe::Probes;
 use crate::reader::Reader;
 use crate::{logs, probe, problem, submitters};
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{StatusCode, header};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -99,6 +99,7 @@ pub fn routes(api: ApiState) -> Router {
         .route("/v1/jobs/{id}/watch", get(watch))
         .route("/v1/jobs/{id}/logs", get(output))
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
+        .layer(from_fn(name_asker))
         .layer(from_fn_with_state(Arc::clone(&api.asked), note))
         .with_state(api)
 }

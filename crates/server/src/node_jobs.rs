@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use windfall_agent::{Access, outputs_key};
 use windfall_core::brain::Job;
 use windfall_core::{Brain, StintId, WorkloadId};
-use windfall_exec::{InStore, JobsOfNodes, NodeStream, StorePart, is_on_node, listen_relay, look_up, relay_socket};
+use windfall_exec::{Directory, InStore, JobsOfNodes, NodeStream, StorePart, is_on_node, listen_relay, relay_socket};
 
 /// How often it is looked whether a job still runs on the node that has its checkpoints open.
 const LOOK: Duration = Duration::from_secs(2);
@@ -105,17 +105,24 @@ impl NodeJobs {
         }
     }
 
-    /// Whether a job of this user's runs on this computer.
-    fn runs_here(&self, uid: u32, id: WorkloadId) -> bool {
-        let owner = self.durable.read(|brain| {
+    /// Who submitted a job that runs on this computer.
+    fn owner_here(&self, id: WorkloadId) -> Option<String> {
+        self.durable.read(|brain| {
             let job = brain.job(id)?;
             let is_here = |lease| {
                 let ready = brain.lease(lease).and_then(|lease| lease.ready.as_ref());
                 ready.is_some_and(|address| !is_on_node(address))
             };
             job.stint.as_ref()?.leases().any(is_here).then(|| job.spec.owner.clone())
-        });
-        owner.and_then(|owner| look_up(&owner)).is_some_and(|account| account.uid == uid)
+        })
+    }
+
+    /// Who submitted a job that runs on this computer, where that is this user; why not, in words, where it is not.
+    async fn owner_as(&self, uid: u32, job: WorkloadId, directory: &Directory) -> Result<String, String> {
+        let not_theirs = || format!("job {job} is not one of user {uid} on this computer");
+        let owner = self.owner_here(job).ok_or_else(not_theirs)?;
+        let account = directory.account(&owner).await.map_err(|silent| silent.to_string())?;
+        if account.is_some_and(|account| account.uid == uid) { Ok(owner) } else { Err(not_theirs()) }
     }
 
     /// Lets agents of this computer that run as somebody else reach what the server's own store has of their jobs.
@@ -125,11 +132,11 @@ impl NodeJobs {
             let jobs = Arc::clone(&self);
             async move {
                 let job = what.workload;
-                if !jobs.runs_here(uid, job) {
-                    return Err(format!("job {job} is not one of user {uid} on this computer"));
-                }
+                let owner = jobs.owner_as(uid, job, Directory::of_this_machine()).await?;
                 let (near, far) = tokio::io::duplex(PIPE);
-                tokio::spawn(async move { jobs.serve(what, far, || jobs.runs_here(uid, job)).await });
+                // As whom it was opened holds for as long as it is open: only the job is looked at again.
+                let is_still = move |jobs: &NodeJobs| jobs.owner_here(job).is_some_and(|now| now == owner);
+                tokio::spawn(async move { jobs.serve(what, far, || is_still(&jobs)).await });
                 Ok(near)
             }
         };

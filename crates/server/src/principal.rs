@@ -4,21 +4,24 @@
 use crate::api_types::Problem;
 use crate::listener::PeerListener;
 use crate::problem;
-use axum::extract::FromRequestParts;
 use axum::extract::connect_info::{ConnectInfo, Connected};
+use axum::extract::{FromRequestParts, Request};
 use axum::http::request::Parts;
+use axum::middleware::Next;
+use axum::response::Response;
 use axum::serve::IncomingStream;
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
-use windfall_exec::name_of_account;
+pub use windfall_exec::name_of_account as name_of;
+use windfall_exec::{Directory, unnamed_account};
 
 /// A principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// The name of its account.
+    /// The name of its account, once it was asked for; its number before that.
     pub user: String,
+    uid: u32,
+    /// Whether nobody has said yet what its account is called.
+    is_nameless: bool,
     role: Role,
 }
 
@@ -30,31 +33,28 @@ enum Role {
     Guest,
 }
 
-/// How long the name of an account is known: asking a directory service takes a while, and accounts change.
-const NAMES_LIVE: Duration = Duration::from_secs(60);
-
-/// The name of an account, or its number where it has none. Asked for once a minute.
-pub fn name_of(uid: u32) -> String {
-    static KNOWN: Mutex<Names> = Mutex::new(Names(BTreeMap::new()));
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    known.of(uid, Instant::now(), name_of_account)
-}
-
-/// Names of accounts, and when they were asked for.
-struct Names(BTreeMap<u32, (Instant, String)>);
-
-impl Names {
-    fn of(&mut self, uid: u32, now: Instant, look_up: impl FnOnce(u32) -> String) -> String {
-        self.0.retain(|_, (asked, _)| now.saturating_duration_since(*asked) < NAMES_LIVE);
-        self.0.entry(uid).or_insert_with(|| (now, look_up(uid))).1.clone()
-    }
-}
-
 impl Principal {
     /// Who has this number, to a server that runs as `own`.
     pub(crate) fn of(uid: u32, own: u32) -> Principal {
         let role = if uid == own || uid == 0 { Role::Operator } else { Role::Guest };
-        Principal { user: name_of(uid), role }
+        Principal { user: unnamed_account(uid), uid, is_nameless: true, role }
+    }
+
+    /// The same with its name. Where the directory service does not say it, it has none for now.
+    pub(crate) async fn named(self, directory: &Directory) -> Principal {
+        match directory.name(self.uid).await {
+            Ok(name) => Principal { user: name.unwrap_or(self.user), is_nameless: false, ..self },
+            Err(_) => self,
+        }
+    }
+
+    /// Nothing, or why nothing that depends on its name can be answered now.
+    pub fn must_be_named(&self) -> Result<(), Problem> {
+        if !self.is_nameless {
+            return Ok(());
+        }
+        let text = format!("what account {} is called cannot be said: its directory service does not answer", self.uid);
+        Err(Problem { hint: Some("try again in a minute".to_owned()), ..problem(503, "directory-silent", &text) })
     }
 
     /// Who is at the other end of a connection.
@@ -87,6 +87,7 @@ impl Principal {
         if self.may_touch(owner) {
             return Ok(());
         }
+        self.must_be_named()?;
         Err(self.refused(&format!("job {id} belongs to {owner}"), "ask its owner, or who runs the server"))
     }
 
@@ -94,6 +95,16 @@ impl Principal {
         let text = format!("not allowed to `{}`: {what}", self.user);
         Problem { hint: Some(hint.to_owned()), ..problem(403, "not-allowed", &text) }
     }
+}
+
+/// Says who asks by name. Done for each request and not where connections are taken in: there all of them would wait for one
+/// whose name is not known.
+pub(crate) async fn name_asker(mut request: Request, next: Next) -> Response {
+    if let Some(ConnectInfo(asker)) = request.extensions_mut().remove::<ConnectInfo<Principal>>() {
+        let asker = asker.named(Directory::of_this_machine()).await;
+        request.extensions_mut().insert(ConnectInfo(asker));
+    }
+    next.run(request).await
 }
 
 impl Connected<IncomingStream<'_, PeerListener>> for Principal {
@@ -119,16 +130,45 @@ impl<S: Sync> FromRequestParts<S> for Operator {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
-    #[test]
-    fn a_name_is_known_for_a_minute_and_then_asked_for_again() {
-        let (mut names, now) = (Names(BTreeMap::new()), Instant::now());
-        let mut ask =
-            |after_s: u64, said: &str| names.of(4_242, now + Duration::from_secs(after_s), |_| said.to_owned());
-        assert_eq!(ask(0, "uid-4242"), "uid-4242");
-        assert_eq!(ask(59, "ada"), "uid-4242");
-        assert_eq!(ask(61, "ada"), "ada", "an account that was made since");
-        assert_eq!(ask(62, "bob"), "ada");
+    #[tokio::test]
+    async fn an_asker_whose_name_nobody_says_is_asked_to_wait_and_who_runs_the_server_is_served() {
+        let silent = Directory::stand_in(std::path::Path::new("/bin/cat"), Duration::ZERO);
+        let dir = tempfile::tempdir().expect("a folder");
+        let answers = Directory::stand_in(&dir.path().join("nobody-to-ask"), Duration::from_secs(30));
+        let (own, other) = (Principal::of(4_242, 4_242), Principal::of(4_243, 4_242));
+        let [own, other] = [own.named(&silent).await, other.named(&silent).await];
+        assert!(own.must_operate("end it").is_ok() && own.must_own(1, "ada").is_ok());
+        assert_eq!(own.must_be_named().map_err(|why| why.status), Err(503), "nothing is written down as uid-4242's");
+        assert_eq!(other.must_own(1, "ada").map_err(|why| why.status), Err(503));
+        let known = Principal::of(4_243, 4_242).named(&answers).await;
+        assert_eq!((known.user.as_str(), known.must_be_named().is_ok()), ("uid-4243", true), "it has no name");
+        assert_eq!(known.must_own(1, "ada").map_err(|why| why.status), Err(403));
+        let root = Principal::of(0, 4_242).named(&silent).await;
+        assert_eq!(root.user, "root");
+    }
+
+    #[tokio::test]
+    async fn whoever_connects_is_named_before_the_request_is_answered() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let dir = tempfile::tempdir().expect("a folder");
+        let home = crate::home::Home::open(dir.path()).expect("a state directory");
+        let listener = PeerListener::bind(&home).expect("listens");
+        let says = |ConnectInfo(asker): ConnectInfo<Principal>| async move {
+            asker.must_be_named().map(|()| format!("I am {}.", asker.user))
+        };
+        let app = axum::Router::new().route("/", axum::routing::get(says)).layer(axum::middleware::from_fn(name_asker));
+        tokio::spawn(
+            async move { axum::serve(listener, app.into_make_service_with_connect_info::<Principal>()).await },
+        );
+        let mut stream = UnixStream::connect(dir.path().join("server.sock")).await.expect("connected");
+        let request = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+        stream.write_all(request).await.expect("asked");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("answered");
+        let own = name_of(rustix::process::geteuid().as_raw());
+        assert!(answer.ends_with(&format!("I am {own}.")), "{answer}");
     }
 
     #[test]
@@ -137,6 +177,7 @@ mod tests {
         for operator in [&own, &root] {
             assert!(operator.must_operate("end it").is_ok() && operator.must_own(1, "ada").is_ok());
         }
+        let other = Principal { is_nameless: false, ..other };
         assert_eq!(other.user, "uid-4242");
         assert!(other.must_own(1, "uid-4242").is_ok());
         let refused = other.must_own(1, "ada").expect_err("not its own");

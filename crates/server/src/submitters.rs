@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 use windfall_core::english::with_causes;
 use windfall_core::{Trouble, TroubleKind};
-use windfall_exec::{Accounts, look_up};
+use windfall_exec::{Accounts, Directory};
 
 /// A look that takes longer is given up: a person waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -142,7 +142,8 @@ pub fn is_guest(owner: &str) -> bool {
 
 /// Looks as somebody.
 pub async fn look_as(owner: &str, what: &Look) -> io::Result<Seen> {
-    let account = look_up(owner).filter(|account| account.uid != 0);
+    let found = Directory::of_this_machine().account(owner).await.map_err(io::Error::other)?;
+    let account = found.filter(|account| account.uid != 0);
     let account = account.ok_or_else(|| io::Error::other(format!("this computer has no account `{owner}`")))?;
     let mut child = Command::new("/proc/self/exe");
     child.arg0("windfall").args(["agent", "look", "--account", &account.numbers()]).current_dir("/");

@@ -3,8 +3,15 @@
 use super::files::write_whole;
 use std::path::{Path, PathBuf};
 use tokio::sync::watch;
-use windfall_core::StintId;
 use windfall_core::worker::{AgentView, WorkerView};
+use windfall_core::{StintId, WorkerEnd};
+
+/// Workers that are shown: a lease that many jobs share one after the other has a view that is always short enough to be told.
+const MOST_WORKERS: usize = 500;
+/// Bytes of each text that is for people: paths and what stores say have any length.
+const MOST_TEXT: usize = 2_000;
+/// Names in a list of such texts.
+const MOST_NAMES: usize = 20;
 
 /// The view of the lease's workers, which all of them change.
 #[derive(Clone)]
@@ -29,7 +36,10 @@ impl SharedView {
     pub fn show(&self, worker: WorkerView) {
         self.publish(|workers| match workers.iter_mut().find(|last| last.is_of(worker.stint)) {
             Some(last) => *last = worker,
-            None => workers.push(worker),
+            None => {
+                forget_one(workers);
+                workers.push(worker);
+            }
         });
     }
 
@@ -47,6 +57,7 @@ impl SharedView {
         self.view.send_if_modified(|view| {
             let before = view.workers.clone();
             change(&mut view.workers);
+            view.workers.iter_mut().filter(|worker| !before.contains(worker)).for_each(shorten);
             if view.workers == before {
                 return false;
             }
@@ -62,5 +73,67 @@ impl SharedView {
             }
             true
         });
+    }
+}
+
+/// Makes room for one more worker: the one that was shown first of those that are over, as the server has heard long ago.
+fn forget_one(workers: &mut Vec<WorkerView>) {
+    if workers.len() >= MOST_WORKERS
+        && let Some(oldest) = workers.iter().position(|worker| worker.end.is_some() && worker.settled)
+    {
+        workers.remove(oldest);
+    }
+}
+
+/// Cuts what is for people to a length that people read.
+fn shorten(worker: &mut WorkerView) {
+    let lists = [&mut worker.evidence.left_names, &mut worker.evidence.skipped];
+    lists.into_iter().for_each(|list| {
+        list.truncate(MOST_NAMES);
+        list.iter_mut().for_each(cut);
+    });
+    worker.trouble.iter_mut().for_each(|trouble| cut(&mut trouble.text));
+    if let Some(WorkerEnd::NeverRan { why } | WorkerEnd::StoreAway { why }) = &mut worker.end {
+        cut(why);
+    }
+}
+
+fn cut(text: &mut String) {
+    if text.len() > MOST_TEXT {
+        text.truncate(text.floor_char_boundary(MOST_TEXT));
+        text.push_str("...");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windfall_core::{Trouble, TroubleKind, WorkloadId};
+
+    #[test]
+    fn a_view_stays_short_whatever_its_workers_say_and_however_many_there_were() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (shared, seen) = SharedView::new(dir.path());
+        let stint = |job: u64| StintId::of_job(WorkloadId(job), 1);
+        let ended = |job: u64, why: String| {
+            let end = Some(WorkerEnd::NeverRan { why });
+            WorkerView { end, settled: true, ..WorkerView::new(stint(job), 0) }
+        };
+        shared.show(WorkerView::new(stint(1), 0));
+        (2..=MOST_WORKERS as u64 + 10).for_each(|job| shared.show(ended(job, String::new())));
+        assert_eq!(seen.borrow().workers.len(), MOST_WORKERS);
+        assert!(shared.last_of(stint(1)).is_some(), "it still runs");
+        assert!(shared.last_of(stint(2)).is_none() && shared.last_of(stint(MOST_WORKERS as u64)).is_some());
+        let long = "\u{e4}".repeat(1 << 20);
+        shared.change(stint(1), |worker| {
+            worker.trouble = Some(Trouble { kind: TroubleKind::Remark, text: long.clone() });
+            worker.evidence.skipped = vec![long.clone(); 100];
+            worker.evidence.left_names = vec![long.clone(); 100];
+        });
+        shared.show(ended(9_999, long));
+        let written = std::fs::metadata(dir.path().join("view.json")).expect("written").len();
+        assert!(written < 1 << 20, "{written} bytes");
+        let trouble = shared.last_of(stint(1)).and_then(|worker| worker.trouble).expect("said");
+        assert!(trouble.text.len() <= MOST_TEXT + 3 && trouble.text.ends_with("..."));
     }
 }

@@ -1,17 +1,25 @@
 //! A lease's folder: its marks (what the engine knows), its agent's socket, and the last view that the
 //! agent wrote before it ended.
 
-use crate::accounts::{Account, RunsAs};
+use crate::accounts::RunsAs;
 use crate::agents::SOCKET;
+use crate::directory::Account;
 use crate::{owned, removal};
 use serde::{Deserialize, Serialize};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use windfall_core::pool::Shape;
 use windfall_core::{LeaseEnd, LeaseId, NodeId, OfferId, Symptom, Time};
 
 /// The folder in a lease's, or in a job's, that belongs to whoever it runs as.
 pub(crate) const OWN: &str = "own";
+
+/// The file of a lease's marks, and its next version.
+const MARKS: &str = "marks.json";
+const NEW_MARKS: &str = "marks.json.new";
+
+/// More than the number of a process takes.
+const MOST_PID: u64 = 64;
 
 /// What the engine knows of a lease; survives it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,40 +130,52 @@ impl Folder {
     }
 
     pub fn pid(&self) -> Option<i32> {
-        owned::read(&self.of_agent(), "agent.pid").ok()?.trim().parse().ok()
+        owned::read(&self.of_agent(), "agent.pid", MOST_PID).ok()?.trim().parse().ok()
     }
 
-    pub fn read_marks(&self) -> Option<Marks> {
-        self.load_marks().ok().flatten()
-    }
-
-    /// The same, with an error where marks are there that cannot be read.
+    /// What is written down of the lease; none where nothing is, and an error where marks are there that cannot be read.
     pub fn load_marks(&self) -> io::Result<Option<Marks>> {
-        match std::fs::read(self.path.join("marks.json")) {
+        match std::fs::read(self.path.join(MARKS)) {
             Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Written whole and renamed: a server that dies here leaves the old marks or the new ones.
+    /// Whether anything but marks was ever put here: its agent was on this computer.
+    pub fn had_agent(&self) -> bool {
+        let names = std::fs::read_dir(&self.path).into_iter().flatten().flatten().map(|entry| entry.file_name());
+        names.filter(|name| ![MARKS, NEW_MARKS].contains(&name.to_string_lossy().as_ref())).count() > 0
+    }
+
+    /// Written whole and renamed: a server that dies here leaves the old marks or the new ones, and of a lease on another
+    /// machine so does a computer that loses its power. Nothing else says that such a lease is ours.
     pub fn write_marks(&self, marks: &Marks) {
         // A mark that cannot be written is found again by looking at the agent, so this is not fatal.
-        let _ = self.write(marks);
+        let _ = self.write(marks, marks.host.is_some());
     }
 
-    /// The same, known to be on the disk: of a lease on another machine nothing else is found again.
+    /// The same, known to be on the disk.
     pub fn write_marks_durably(&self, marks: &Marks) -> io::Result<()> {
-        self.write(marks)?;
-        let of_marks = [self.path.join("marks.json")].into_iter();
-        let folders = self.path.ancestors().take(2).map(Path::to_owned);
-        of_marks.chain(folders).try_for_each(|path| std::fs::File::open(path)?.sync_all())
+        self.write(marks, true)?;
+        self.path.ancestors().take(2).try_for_each(|path| std::fs::File::open(path)?.sync_all())
     }
 
-    fn write(&self, marks: &Marks) -> io::Result<()> {
-        let (new, old) = (self.path.join("marks.json.new"), self.path.join("marks.json"));
-        std::fs::write(&new, serde_json::to_vec(marks)?)?;
+    fn write(&self, marks: &Marks, is_durable: bool) -> io::Result<()> {
+        let (new, old) = (self.path.join(NEW_MARKS), self.path.join(MARKS));
+        let mut file = std::fs::File::create(&new)?;
+        file.write_all(&serde_json::to_vec(marks)?)?;
+        if is_durable {
+            // A name that is on the disk before its content is that of an empty file.
+            file.sync_all()?;
+        }
         std::fs::rename(&new, &old)
+    }
+
+    /// Removes the folder of a lease for which nothing was written down. One with something in it stays.
+    pub fn delete_unbegun(&self) {
+        let _ = std::fs::remove_file(self.path.join(NEW_MARKS));
+        let _ = std::fs::remove_dir(&self.path);
     }
 
     /// Removes it, with everything in it or not at all.

@@ -4,13 +4,13 @@ use super::folder::{Folder, Marks};
 use super::launcher::Launcher;
 use crate::agents::{self, Door};
 use crate::clock::WorldClock;
-use crate::nodes::{Hub, LeaseOrder, Life};
+use crate::nodes::{Holder, Hub, LeaseOrder, Life};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use windfall_core::worker::AgentRequest;
-use windfall_core::{Address, Span};
+use windfall_core::{Address, LeaseId, Span};
 
 /// How often the machine of a lease is looked at, here and on a node.
 const LOOK: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
@@ -44,6 +44,11 @@ impl Hosts {
         let Some(name) = &marks.host else { return Ok(None) };
         let hub = self.nodes.as_ref().ok_or_else(|| io::Error::other("this server has no nodes"))?;
         Ok(Some((hub, name)))
+    }
+
+    /// The node that has a lease, as far as nodes tell.
+    pub fn holder_of(&self, lease: LeaseId) -> Holder {
+        self.nodes.as_ref().map_or(Holder::Nobody, |hub| hub.holder_of(lease))
     }
 
     pub fn address(&self, folder: &Folder, marks: &Marks) -> Address {

@@ -8,13 +8,15 @@ mod launcher;
 mod notices;
 #[cfg(test)]
 mod tests;
+mod unreadable;
 
 pub(crate) use folder::{Folder, Marks, OWN};
 
 use crate::accounts::{Accounts, is_in_use};
 use crate::clock::WorldClock;
+use crate::directory::Asks;
 use crate::engine::{EngineError, LeaseState, Owned, SeenGroup, SeenLease};
-use crate::nodes::{Hub, LeaseOrder};
+use crate::nodes::{Holder, Hub, LeaseOrder};
 use crate::{owned, removal};
 use hosts::{Hosts, Signs};
 use launcher::Launcher;
@@ -23,16 +25,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
-use windfall_core::{DecisionId, GroupPhase, LeaseEnd, LeaseId, LeaseTerms};
+use windfall_core::{DecisionId, GroupPhase, LeaseEnd, LeaseId, LeaseTerms, OfferId};
 
 pub(crate) struct Held {
     pub folder: Folder,
     pub marks: Marks,
     /// Its agent was told when it will be taken away.
     pub told: bool,
+    /// Somebody ends it because its time is up.
+    pub is_ending: bool,
 }
 
 impl Held {
+    fn new(folder: Folder, marks: Marks) -> Held {
+        Held { folder, marks, told: false, is_ending: false }
+    }
+
     pub fn is_gone(&self) -> bool {
         self.marks.gone.is_some()
     }
@@ -49,6 +57,8 @@ pub(crate) struct LocalLeases {
     /// Held while a lease begins or ends that may run as the account of `--run-as`.
     spare: tokio::sync::Mutex<()>,
     held: Mutex<BTreeMap<LeaseId, Held>>,
+    /// Leases whose marks cannot be read and of which nobody knows yet where they are.
+    unreadable: Mutex<BTreeMap<LeaseId, Folder>>,
     /// One change of a lease at a time: a launch that overtakes a sweep would leave an agent that nobody ends.
     gates: Mutex<BTreeMap<LeaseId, Arc<tokio::sync::Mutex<()>>>>,
     /// Rung whenever something may have changed.
@@ -96,9 +106,18 @@ impl LocalLeases {
         }
         removal::remove_left(&root);
         let folders = Folder::all(&root)?;
-        let (held, gates, machine) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let (spare, changed) = (tokio::sync::Mutex::default(), Notify::new());
-        let leases = Arc::new(LocalLeases { clock, hosts, root, accounts, machine, spare, held, gates, changed });
+        let leases = Arc::new(LocalLeases {
+            clock,
+            hosts,
+            root,
+            accounts,
+            machine: Mutex::default(),
+            spare: tokio::sync::Mutex::default(),
+            held: Mutex::default(),
+            unreadable: Mutex::default(),
+            gates: Mutex::default(),
+            changed: Notify::new(),
+        });
         folders.into_iter().for_each(|folder| leases.adopt(folder));
         Ok(leases)
     }
@@ -111,7 +130,8 @@ impl LocalLeases {
         };
         let accounts = Accounts { machine: self.machine().unwrap_or(accounts.machine), ..accounts };
         let owner = marks.owner.clone();
-        let found = tokio::task::spawn_blocking(move || accounts.of(&owner)).await.map_err(std::io::Error::other)?;
+        let found = tokio::task::spawn_blocking(move || accounts.of(&owner, &Asks::default())).await;
+        let found = found.map_err(std::io::Error::other)?.map_err(std::io::Error::other)?;
         let Some((folder, marks)) = self.known(lease) else { return Ok(()) };
         // What an earlier server has begun as somebody stays theirs.
         let mut runs_as = marks.runs_as.clone().or(found);
@@ -161,14 +181,15 @@ impl LocalLeases {
 
     /// Takes a folder of an earlier server over: alive, or gone since some time nobody saw.
     fn adopt(self: &Arc<Self>, folder: Folder) {
-        let Some(marks) = folder.read_marks() else {
+        let marks = match folder.load_marks() {
+            Ok(Some(marks)) => marks,
             // An earlier server died before it wrote any, and so before anything began here.
-            let _ = std::fs::remove_dir(&folder.path);
-            return;
+            Ok(None) => return folder.delete_unbegun(),
+            Err(why) => return self.adopt_unreadable(folder, &why),
         };
         // One that never came up is asked for again by the log, or ended as an orphan.
         let (lease, up) = (folder.lease, marks.gone.is_none() && marks.up_at.is_some());
-        self.held().insert(lease, Held { folder, marks, told: false });
+        self.held().insert(lease, Held::new(folder, marks));
         if up {
             tokio::spawn(Arc::clone(self).tend(lease));
         }
@@ -221,6 +242,9 @@ impl LocalLeases {
         group: DecisionId,
         choose: impl FnOnce(&BTreeMap<LeaseId, Held>, &BTreeMap<u32, Marks>) -> Result<Vec<Marks>, EngineError>,
     ) -> Result<(), EngineError> {
+        if let Some(lease) = self.unreadable_of(group).first() {
+            return Err(EngineError::Unreachable { why: format!("the node of lease {lease} is not known") });
+        }
         let mut held = self.held();
         let known = held.range(LeaseId { group, slot: 0 }..=LeaseId { group, slot: u32::MAX });
         let known: BTreeMap<u32, Marks> = known.map(|(lease, held)| (lease.slot, held.marks.clone())).collect();
@@ -288,10 +312,14 @@ impl LocalLeases {
         let known = held.range(LeaseId { group, slot: 0 }..=LeaseId { group, slot: u32::MAX });
         let known: Vec<(LeaseId, Marks)> = known.map(|(lease, held)| (*lease, held.marks.clone())).collect();
         drop(held);
-        let units = known.iter().map(|(lease, marks)| marks.units.max(lease.slot + 1)).max()?;
+        let unreadable = self.unreadable_of(group);
+        let slots = unreadable.iter().map(|lease| lease.slot + 1);
+        let units = known.iter().map(|(lease, marks)| marks.units.max(lease.slot + 1)).chain(slots).max()?;
         let at = known.iter().filter_map(|(_, marks)| marks.sold_at.or(marks.up_at)).min().unwrap_or(self.clock.now());
         let seen = |lease: LeaseId| self.state_of(lease).map(|state| SeenLease { lease, state });
-        let leases = known.iter().filter_map(|(lease, _)| seen(*lease)).collect();
+        // Of what is not known nothing is said: who is there already stays, and who is not is waited for.
+        let unknown = unreadable.iter().map(|lease| SeenLease { lease: *lease, state: LeaseState::Pending });
+        let leases = known.iter().filter_map(|(lease, _)| seen(*lease)).chain(unknown).collect();
         Some(SeenGroup { group, phase: GroupPhase::Granted { at, units }, leases })
     }
 
@@ -301,7 +329,7 @@ impl LocalLeases {
             (None, Some(since)) => LeaseState::Up {
                 since,
                 terms: LeaseTerms {
-                    offer: Some(held.marks.offer.clone()),
+                    offer: Some(held.marks.offer.clone()).filter(|offer| *offer != OfferId::new("")),
                     node: held.marks.node.clone(),
                     size: held.marks.size,
                     ..LeaseTerms::default()
@@ -364,10 +392,18 @@ impl LocalLeases {
     /// A folder for a lease that was released before it was ever acquired, so that it never will be.
     fn bury(&self, lease: LeaseId) -> Result<(Folder, Marks), EngineError> {
         let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
+        let host = match self.hosts.holder_of(lease) {
+            Holder::Node(record) => Some(record.name),
+            Holder::Unknown if self.is_unreadable(lease) => {
+                return Err(EngineError::Unreachable { why: format!("the node of lease {lease} is not known") });
+            }
+            _ => None,
+        };
         let folder = Folder::create(&self.root, lease).map_err(why)?;
-        let marks = Marks { gone: Some((self.clock.now(), LeaseEnd::Released)), ..Marks::default() };
+        let marks = Marks { host, gone: Some((self.clock.now(), LeaseEnd::Released)), ..Marks::default() };
         folder.write_marks(&marks);
-        self.held().insert(lease, Held { folder: folder.clone(), marks: marks.clone(), told: false });
+        self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).remove(&lease);
+        self.held().insert(lease, Held::new(folder.clone(), marks.clone()));
         Ok((folder, marks))
     }
 
@@ -382,6 +418,7 @@ impl LocalLeases {
 
     pub fn forget(&self, leases: &[LeaseId]) {
         for lease in leases {
+            self.forget_unreadable(*lease);
             let gone = matches!(self.state_of(*lease), Some(LeaseState::Gone { .. }));
             if gone && let Some(held) = self.held().remove(lease) {
                 self.hosts.forget(&held.folder, &held.marks);
@@ -445,7 +482,7 @@ impl LocalLeases {
             } else {
                 folder.write_marks(&marks);
             }
-            missing.insert(Held { folder, marks, told: false });
+            missing.insert(Held::new(folder, marks));
         }
         Ok(())
     }

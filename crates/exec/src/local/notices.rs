@@ -20,7 +20,13 @@ impl LocalLeases {
         }
         for lease in self.overdue(now) {
             let leases = Arc::clone(self);
-            tokio::spawn(async move { leases.end(lease, LeaseEnd::Taken).await });
+            tokio::spawn(async move {
+                // What could not be ended is tried again with the next look.
+                let _ = leases.end(lease, LeaseEnd::Taken).await;
+                if let Some(held) = leases.held().get_mut(&lease) {
+                    held.is_ending = false;
+                }
+            });
         }
     }
 
@@ -36,9 +42,17 @@ impl LocalLeases {
         .collect()
     }
 
-    fn overdue(&self, now: Time) -> Vec<LeaseId> {
-        let held = self.held();
-        let live = held.iter().filter(|(_, held)| !held.is_gone());
-        live.filter(|(_, held)| held.marks.ends_at.is_some_and(|at| at <= now)).map(|(id, _)| *id).collect()
+    /// Leases whose time is up and that nobody ends yet: one that takes long to end, on a node that is away for example, is
+    /// not asked to end once more with every look.
+    pub(super) fn overdue(&self, now: Time) -> Vec<LeaseId> {
+        let mut held = self.held();
+        let live = held.iter_mut().filter(|(_, held)| !held.is_gone() && !held.is_ending);
+        let overdue = live.filter(|(_, held)| held.marks.ends_at.is_some_and(|at| at <= now));
+        overdue
+            .map(|(id, held)| {
+                held.is_ending = true;
+                *id
+            })
+            .collect()
     }
 }

@@ -289,7 +289,9 @@ impl Machines {
     /// Ends what nodes hold and nobody here knows, and lets them forget what is over.
     fn end_strays(&self) {
         let Some(hub) = &self.nodes else { return };
-        let strays = hub.shown().into_iter().filter(|(_, seen)| !self.leases.held().contains_key(&seen.lease));
+        self.leases.settle_unreadable();
+        let is_known = |lease: LeaseId| self.leases.held().contains_key(&lease) || self.leases.is_unreadable(lease);
+        let strays = hub.shown().into_iter().filter(|(_, seen)| !is_known(seen.lease));
         for (node, seen) in strays.take(MOST_STRAYS) {
             match seen.is_alive {
                 true => hub.end_stray(&node, seen.lease),
@@ -355,12 +357,14 @@ impl Engine for Arc<Machines> {
     }
 
     async fn acquire(&self, group: DecisionId, want: &Want) -> Result<SeenGroup, EngineError> {
+        self.leases.settle_unreadable();
         self.leases.give(group, |held, known| self.chosen(want, held, known))?;
         self.leases.changed.notify_one();
         self.leases.launch_all(group).await
     }
 
     async fn observe(&self, groups: &[DecisionId]) -> Result<Vec<SeenGroup>, EngineError> {
+        self.leases.settle_unreadable();
         self.leases.launch_what_waits(groups);
         Ok(groups.iter().filter_map(|group| self.leases.group_of(*group)).collect())
     }

@@ -1,5 +1,6 @@
 //! Questions and answers over one stream, both ways at once. A message is two lengths, a head of JSON and a body of bytes;
-//! answers carry the number of their question and come in any order.
+//! answers carry the number of their question and come in any order. What is too long to be sent fails by itself, before it is
+//! queued: the stream and everything else on it go on.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -52,18 +53,35 @@ pub(crate) async fn receive(from: &mut (impl AsyncRead + Unpin), most_head: usiz
     Ok(Message { head, body: content })
 }
 
+/// A message as it goes over the stream; fails where the other side would refuse it for its length.
+fn framed(head: &impl Serialize, body: &[u8]) -> io::Result<Vec<u8>> {
+    let head = serde_json::to_vec(head)?;
+    let too_long = |what: &str, bytes: usize, most: usize| {
+        let text =
+            format!("a message that is too long to send: a {what} of {bytes} bytes, and at most {most} are sent");
+        Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+    };
+    if head.len() > MOST_HEAD {
+        return too_long("head", head.len(), MOST_HEAD);
+    }
+    if body.len() > MOST_BODY {
+        return too_long("body", body.len(), MOST_BODY);
+    }
+    let mut bytes = Vec::with_capacity(8 + head.len() + body.len());
+    bytes.extend_from_slice(&(head.len() as u32).to_be_bytes());
+    bytes.extend_from_slice(&(body.len() as u32).to_be_bytes());
+    bytes.extend_from_slice(&head);
+    bytes.extend_from_slice(body);
+    Ok(bytes)
+}
+
 /// Sends one message.
 pub(crate) async fn send(to: &mut (impl AsyncWrite + Unpin), message: &Message) -> io::Result<()> {
-    let head = serde_json::to_vec(&message.head)?;
-    if head.len() > MOST_HEAD || message.body.len() > MOST_BODY {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a message that is too long to send"));
-    }
-    let mut bytes = Vec::with_capacity(8 + head.len() + message.body.len());
-    bytes.extend_from_slice(&(head.len() as u32).to_be_bytes());
-    bytes.extend_from_slice(&(message.body.len() as u32).to_be_bytes());
-    bytes.extend_from_slice(&head);
-    bytes.extend_from_slice(&message.body);
-    to.write_all(&bytes).await?;
+    write_out(to, &framed(&message.head, &message.body)?).await
+}
+
+async fn write_out(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
+    to.write_all(bytes).await?;
     to.flush().await
 }
 
@@ -75,12 +93,25 @@ enum Envelope {
     Answer { number: u64, answer: Result<Value, String> },
 }
 
+/// An answer as it goes over the stream. One that is too long becomes a refusal in words: whoever asked waits for it.
+fn framed_answer(number: u64, said: Result<Message, String>) -> io::Result<Vec<u8>> {
+    let (answer, body) = match said {
+        Ok(said) => (Ok(said.head), said.body),
+        Err(why) => (Err(why), Vec::new()),
+    };
+    framed(&Envelope::Answer { number, answer }, &body).or_else(|error| {
+        let answer = Err(format!("the answer cannot be sent: {error}"));
+        framed(&Envelope::Answer { number, answer }, &[])
+    })
+}
+
 type Pending = Mutex<BTreeMap<u64, oneshot::Sender<Result<Message, String>>>>;
 
 /// The other side of a stream. Clones speak to the same one.
 #[derive(Clone)]
 pub(crate) struct Peer {
-    out: mpsc::Sender<Message>,
+    /// Takes messages that are short enough, each as it goes over the stream.
+    out: mpsc::Sender<Vec<u8>>,
     pending: Arc<Pending>,
     numbers: Arc<AtomicU64>,
 }
@@ -105,7 +136,7 @@ impl Peer {
     async fn work<S, A, F>(
         self,
         stream: S,
-        mut outgoing: mpsc::Receiver<Message>,
+        mut outgoing: mpsc::Receiver<Vec<u8>>,
         at_once: Arc<Semaphore>,
         answer: Arc<A>,
     ) -> io::Error
@@ -117,7 +148,7 @@ impl Peer {
         let (mut read, mut write) = tokio::io::split(stream);
         let sending = async {
             while let Some(message) = outgoing.recv().await {
-                if let Err(error) = send(&mut write, &message).await {
+                if let Err(error) = write_out(&mut write, &message).await {
                     return error;
                 }
             }
@@ -141,13 +172,10 @@ impl Peer {
                         tokio::spawn(async move {
                             let _permit = permit;
                             let said = answer(Message { head, body: message.body }).await;
-                            let (answer, body) = match said {
-                                Ok(said) => (Ok(said.head), said.body),
-                                Err(why) => (Err(why), Vec::new()),
-                            };
-                            let head = Message::of(&Envelope::Answer { number, answer }).head;
-                            // Whoever asked is gone.
-                            let _ = out.send(Message { head, body }).await;
+                            // Whoever asked may be gone.
+                            if let Ok(answer) = framed_answer(number, said) {
+                                let _ = out.send(answer).await;
+                            }
                         });
                     }
                     Envelope::Answer { number, answer } => {
@@ -165,15 +193,16 @@ impl Peer {
         error
     }
 
-    /// Asks, and waits for the answer; fails when the stream ends before it comes. An answer may be a refusal in words.
+    /// Asks, and waits for the answer; fails when the stream ends before it comes, or at once where the question is too long
+    /// (`InvalidInput`). An answer may be a refusal in words.
     pub async fn ask(&self, question: Message) -> io::Result<Result<Message, String>> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let asked = framed(&Envelope::Ask { number, head: question.head }, &question.body)?;
         let (answer, answered) = oneshot::channel();
         let waits = Waits { peer: self, number };
         self.pending.lock().unwrap_or_else(PoisonError::into_inner).insert(number, answer);
-        let head = Message::of(&Envelope::Ask { number, head: question.head }).head;
         let gone = |_| io::Error::from(io::ErrorKind::NotConnected);
-        self.out.send(Message { head, body: question.body }).await.map_err(gone)?;
+        self.out.send(asked).await.map_err(gone)?;
         let said = answered.await.map_err(|_| io::Error::from(io::ErrorKind::NotConnected));
         drop(waits);
         said
@@ -230,6 +259,36 @@ mod tests {
         let waiting = here.clone();
         let lost = tokio::time::timeout(Duration::from_secs(5), waiting.ask(Message::of(&9_000_u64))).await;
         assert!(lost.expect("it does not wait for ever").is_err() && here.is_gone());
+    }
+
+    #[tokio::test]
+    async fn what_is_too_long_fails_alone_whether_it_is_asked_or_answered() {
+        let (one, two) = tokio::io::duplex(1 << 16);
+        let long = || "x".repeat(MOST_HEAD);
+        let answer = move |message: Message| async move {
+            match message.read::<String>().unwrap_or_default().as_str() {
+                "long head" => Ok(Message::of(&long())),
+                "long body" => Ok(Message { body: vec![0; MOST_BODY + 1], ..Message::default() }),
+                "long refusal" => Err(long()),
+                _ => Ok(message),
+            }
+        };
+        let (here, working) = Peer::over(one, 8, echo);
+        let (_there, serving) = Peer::over(two, 8, answer);
+        let workers = [tokio::spawn(working), tokio::spawn(serving)];
+        for question in [Message::of(&long()), Message { body: vec![0; MOST_BODY + 1], ..Message::default() }] {
+            let error = here.ask(question).await.expect_err("too long");
+            assert!(error.kind() == io::ErrorKind::InvalidInput && error.to_string().contains("too long"), "{error}");
+        }
+        for question in ["long head", "long body", "long refusal"] {
+            let asked = tokio::time::timeout(Duration::from_secs(5), here.ask(Message::of(&question))).await;
+            let why = asked.expect("in time").expect("the stream goes on").expect_err("it cannot be sent");
+            assert!(why.contains("too long") && why.len() < 1_000, "{question}: {why}");
+        }
+        let short = Message::of(&"short");
+        assert_eq!(here.ask(short.clone()).await.expect("the stream goes on"), Ok(short));
+        assert!(here.pending.lock().expect("free").is_empty());
+        workers.iter().for_each(tokio::task::JoinHandle::abort);
     }
 
     #[tokio::test]

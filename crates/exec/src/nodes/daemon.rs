@@ -2,6 +2,7 @@
 //! and passes on what they say. It may end and begin again: the agents go on.
 
 mod asked;
+mod shown;
 
 use super::contact::{ContactFile, since_boot};
 use super::health::{self, Health};
@@ -11,11 +12,10 @@ use super::labels::Labels;
 use super::orders;
 use super::output::Outputs;
 use super::protocol::{
-    Beat, Hello, InStore, Joins, MOST_HELLO, NotWelcome, OnNode, PROTOCOL, Purpose, ToNode, ToServer, Welcome,
+    Beat, Hello, InStore, Joins, MOST_HELLO, NotWelcome, PROTOCOL, Purpose, ToNode, ToServer, Welcome,
 };
 use super::relay;
 use crate::accounts::{Accounts, ProgramsRunAs};
-use crate::agents;
 use crate::clock::WorldClock;
 use crate::local::LocalLeases;
 use crate::machines::nvml::{Reading, Readings};
@@ -137,6 +137,9 @@ struct Daemon {
     /// The last beat that was made.
     beats: AtomicU64,
     outputs: Outputs,
+    /// Held while folders of jobs are removed, and from when a job's folder is made until it is written down that the job is
+    /// here: the folder of a job that is about to begin is not removed.
+    jobs_gate: Arc<tokio::sync::Mutex<()>>,
     /// The server, while it is connected.
     peer: Mutex<Option<Peer>>,
     /// The address by which this machine reached the server last, and others reach this machine.
@@ -208,6 +211,7 @@ pub async fn serve_node(settings: NodeSettings, joined: impl FnOnce(&str, &Inven
         contact: Mutex::new(contact),
         beats: AtomicU64::new(0),
         outputs: Outputs::default(),
+        jobs_gate: Arc::default(),
         peer: Mutex::default(),
         address: Mutex::default(),
     });
@@ -403,8 +407,10 @@ impl Daemon {
         loop {
             let leases = self.shown();
             let health = self.health.report(server_ahead_ms(&self.state));
-            let ended =
-                leases.iter().filter(|seen| !told_of(told.as_deref(), seen)).filter_map(|seen| seen.last.clone());
+            let ended = leases
+                .iter()
+                .filter(|seen| !shown::was_told(told.as_deref(), seen))
+                .filter_map(|seen| seen.last.clone());
             let ended: Vec<WorkerView> = ended.flat_map(|last| last.workers).collect();
             self.send_last_words(&ended).await;
             let is_news = told.as_ref() != Some(&leases) || health::is_news(told_health.as_ref(), health.as_ref());
@@ -425,16 +431,6 @@ impl Daemon {
             tokio::time::sleep(LOOK).await;
         }
     }
-
-    fn shown(&self) -> Vec<OnNode> {
-        let held = self.leases.held();
-        let shown = held.iter().map(|(lease, held)| {
-            let is_alive = !held.is_gone();
-            let last = if is_alive { None } else { agents::last_view(&held.folder.of_agent()) };
-            OnNode { lease: *lease, is_alive, last }
-        });
-        shown.collect()
-    }
 }
 
 /// Fails where others cannot pass through to a folder: what runs as them could not be started.
@@ -448,11 +444,6 @@ fn reachable(folder: &Path) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Whether the end of a lease was told before.
-fn told_of(told: Option<&[OnNode]>, seen: &OnNode) -> bool {
-    told.is_some_and(|told| told.contains(seen))
 }
 
 /// A number from 0 to 1: two thousand nodes that were cut off do not all come back at once.

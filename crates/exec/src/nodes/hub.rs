@@ -5,8 +5,8 @@ use super::joined::wall_clock_ms;
 use super::labels::{MOST as MOST_LABELS, is_label_word};
 use super::output;
 use super::protocol::{
-    Beat, HealthReport, Heard, Hello, InStore, LeaseOrder, MOST_HELLO, NotWelcome, OLDEST_PROTOCOL, OnNode, PROTOCOL,
-    Purpose, ToNode, ToServer, Welcome,
+    Beat, HealthReport, Heard, Hello, InStore, LeaseOrder, MOST_HELLO, NotKept, NotWelcome, OLDEST_PROTOCOL, OnNode,
+    PROTOCOL, Purpose, ToNode, ToServer, Welcome,
 };
 use super::registry::{NodeRecord, Registry, is_node_name};
 use super::relay::MOST_OF_ONE;
@@ -343,7 +343,12 @@ impl Hub {
                 let file = file.ok_or_else(|| format!("{stint} does not run on this node"))?;
                 let keep = move || output::keep(&file, offset, &message.body);
                 let kept = tokio::task::spawn_blocking(keep).await.map_err(io::Error::other).flatten();
-                kept.map(|length| Message::of(&length)).map_err(|error| error.to_string())
+                match kept {
+                    Ok(length) => Ok(Message::of(&length)),
+                    // No other try would help.
+                    Err(error) if error.kind() == io::ErrorKind::InvalidInput => Err(error.to_string()),
+                    Err(error) => Ok(Message::of(&NotKept { not_kept: error.to_string() })),
+                }
             }
         }
     }
@@ -359,7 +364,11 @@ impl Hub {
             return Ok(());
         }
         let is_first = std::mem::replace(&mut node.beat, beat.number) == 0;
-        let leases: BTreeMap<LeaseId, OnNode> = beat.leases.into_iter().map(|seen| (seen.lease, seen)).collect();
+        let mut leases: BTreeMap<LeaseId, OnNode> = beat.leases.into_iter().map(|seen| (seen.lease, seen)).collect();
+        for (lease, seen) in leases.iter_mut().filter(|(_, seen)| !seen.is_alive && seen.last.is_none()) {
+            // A beat leaves out what would make it too long: what was told before still holds.
+            seen.last = node.leases.get(lease).and_then(|known| known.last.clone());
+        }
         if leases != node.leases || is_first {
             node.leases = leases;
             self.changed.notify_one();

@@ -5,6 +5,7 @@ mod daemon;
 #[cfg(test)]
 mod fuzz;
 mod health;
+mod holder;
 mod hub;
 mod joined;
 mod labels;
@@ -15,6 +16,8 @@ mod registry;
 mod relay;
 #[cfg(test)]
 mod said_before;
+#[cfg(test)]
+mod tests;
 mod upkeep;
 
 pub use daemon::{NodeError, NodeSettings, serve_node};
@@ -25,6 +28,7 @@ pub use protocol::{DeviceReading, DiskReading, HealthReport, InStore, NotWelcome
 pub use registry::{NodeRecord, TOKEN_LIVES, is_node_name};
 pub use upkeep::NotLabelled;
 
+pub(crate) use holder::Holder;
 pub(crate) use hub::Life;
 pub(crate) use orders::{Place, carried_out_in, judged};
 pub(crate) use protocol::LeaseOrder;

@@ -2,7 +2,8 @@
 
 use super::output;
 use super::protocol::{InStore, StorePart};
-use crate::accounts::{Account, RunsAs};
+use crate::accounts::RunsAs;
+use crate::directory::Account;
 use crate::owned;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -254,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_lease_runs_what_its_owner_submitted_and_nothing_else() {
-        let account = crate::accounts::look_up("daemon").expect("every machine has one");
+        let account = crate::directory::look_up("daemon").expect("every machine has one");
         let runs_as = |refused: Option<&str>| RunsAs {
             account: account.clone(),
             refused: refused.map(str::to_owned),

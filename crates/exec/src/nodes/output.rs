@@ -1,7 +1,7 @@
 //! What programs on a node print, on its way to the server: a file there, and a copy of it here that has the same bytes at
 //! the same places. What its agent has cut out of a long output is not sent.
 
-use super::protocol::ToServer;
+use super::protocol::{NotKept, ToServer};
 use crate::net::{Message, Peer};
 use crate::owned;
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use windfall_core::{StintId, WorkloadId};
 
 /// So much of an output is sent at once.
@@ -25,6 +25,14 @@ const MOST: u64 = 1 << 44;
 const KEPT: [u64; 2] = [16 << 20, 48 << 20];
 /// Holes are as long as this, or twice, and so on.
 const STEP: u64 = 1 << 20;
+
+/// After this long the server is asked again: where it could not write an output down, and where it knew no such worker.
+const AGAIN: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(60)];
+/// How long the last words of a worker are tried again before its end is told without them.
+const LAST_TRIES: Duration = Duration::from_secs(8);
+
+/// What begins the name of a file that reached nobody: it stays when the rest of its job is removed.
+pub(super) const UNSAVED: &str = "unsaved-";
 
 /// Names that are looked at in a folder of a job's, into which its program may put any number.
 pub(super) const MOST_NAMES: usize = 50_000;
@@ -74,72 +82,147 @@ pub(super) struct Outputs {
     files: Mutex<BTreeMap<PathBuf, Arc<tokio::sync::Mutex<Sent>>>>,
 }
 
-/// How far one file is sent over this connection; none while the server has not said what it has.
+/// How one file is sent.
 #[derive(Default)]
-struct Sent(Option<u64>);
+struct Sent {
+    /// How far, over this connection; none while the server has not said what it has.
+    at: Option<u64>,
+    /// Before then it is not sent.
+    not_before: Option<Instant>,
+    /// Since when the server could not write it down. Forgotten when all of it was taken over.
+    failed_since: Option<Instant>,
+}
+
+/// What the server makes of a piece.
+enum Taken {
+    /// Its copy is this long.
+    UpTo(u64),
+    /// It could not write it down.
+    NotKept(String),
+    /// It knows no such worker here, or is an earlier one and could not write it down.
+    Refused,
+}
+
+async fn offer(peer: &Peer, stint: StintId, rank: u32, offset: u64, body: Vec<u8>) -> io::Result<Taken> {
+    let head = Message::of(&ToServer::Output { stint, rank, offset }).head;
+    let Ok(answer) = peer.ask(Message { head, body }).await? else { return Ok(Taken::Refused) };
+    match answer.read::<NotKept>() {
+        Ok(NotKept { not_kept }) => Ok(Taken::NotKept(not_kept)),
+        Err(_) => answer.read().map(Taken::UpTo),
+    }
+}
 
 impl Outputs {
     /// Sends what is new in the folders of jobs.
     pub async fn send_new(&self, peer: &Peer, jobs: &Path, within: Duration) {
         let most = (RATE as f64 * within.as_secs_f64()) as u64;
-        for (file, stint, rank) in outputs_in(jobs) {
-            // What is refused is of a worker that the server no longer knows; what is lost is sent again.
+        for (file, stint, rank) in found_in(jobs).await {
+            // What is lost is sent again.
             let _ = self.send(peer, &file, stint, rank, most).await;
         }
     }
 
-    /// Sends all that the workers of a job have printed.
+    /// Sends all that the workers of a job have printed. What the server cannot write down is tried again for a few seconds.
     pub async fn send_all_of(&self, peer: &Peer, jobs: &Path, stint: StintId) {
-        for (file, of, rank) in outputs_in(jobs) {
-            if of == stint {
-                let _ = self.send(peer, &file, stint, rank, u64::MAX).await;
+        for (file, of, rank) in found_in(jobs).await {
+            while of == stint && self.send(peer, &file, stint, rank, u64::MAX).await.is_ok() {
+                let sent = self.sent(&file);
+                let sent = sent.lock().await;
+                let Some(again) = sent.not_before.filter(|again| sent.is_worth_waiting(*again)) else { break };
+                drop(sent);
+                tokio::time::sleep_until(again.into()).await;
             }
         }
     }
 
+    fn sent(&self, file: &Path) -> Arc<tokio::sync::Mutex<Sent>> {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(files.entry(file.to_owned()).or_default())
+    }
+
     async fn send(&self, peer: &Peer, file: &Path, stint: StintId, rank: u32, most: u64) -> io::Result<()> {
-        let sent = {
-            let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(files.entry(file.to_owned()).or_default())
-        };
+        let sent = self.sent(file);
         let mut sent = sent.lock().await;
+        if sent.not_before.is_some_and(|again| Instant::now() < again) {
+            return Ok(());
+        }
         let (folder, name) = (file.parent(), file.file_name().and_then(|name| name.to_str()));
         let (folder, name) = folder.zip(name).ok_or(io::ErrorKind::InvalidInput)?;
         let opened = owned::open(folder, name)?;
-        let ask = async |offset: u64, body: Vec<u8>| {
-            let head = Message::of(&ToServer::Output { stint, rank, offset }).head;
-            match peer.ask(Message { head, body }).await? {
-                Ok(answer) => answer.read::<u64>(),
-                // The server does not know such a worker any more, and will not over this connection.
-                Err(_) => Ok(u64::MAX),
-            }
+        let Some(mut at) = (match sent.at {
+            Some(at) => Some(at),
+            None => sent.hear(file, offer(peer, stint, rank, 0, Vec::new()).await?, 0),
+        }) else {
+            return Ok(());
         };
-        let mut at = match sent.0 {
-            Some(at) => at,
-            None => ask(0, Vec::new()).await?,
-        };
-        sent.0 = Some(at);
         let until = at.saturating_add(most);
         while at < until {
             let (from, to) = stretch(&opened, at)?;
-            if from >= to {
-                break;
-            }
             let mut piece = vec![0; PIECE.min(usize::try_from(to - from).unwrap_or(PIECE))];
             let read = opened.read_at(&mut piece, from)?;
             piece.truncate(read);
             if read == 0 {
+                sent.failed_since = None;
                 break;
             }
-            at = ask(from, piece).await?.max(from + read as u64);
-            sent.0 = Some(at);
+            let taken = offer(peer, stint, rank, from, piece).await?;
+            let Some(now_at) = sent.hear(file, taken, from + read as u64) else { break };
+            at = now_at;
         }
         Ok(())
     }
 
-    /// Another connection, or none of these files any more.
+    /// Another connection, or none of these files any more. What could not be written down is remembered.
     pub fn start_over(&self) {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.retain(|_, sent| match sent.try_lock() {
+            Ok(mut sent) => {
+                (sent.at, sent.not_before) = (None, None);
+                sent.failed_since.is_some()
+            }
+            // Whoever still sends it does so over the connection that is over.
+            Err(_) => false,
+        });
+    }
+
+    /// Gives the outputs in a job's folder that the server could not write down a name that stays when the job is removed.
+    pub fn keep_unsent(&self, job: &Path) {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_unsent = |sent: &tokio::sync::Mutex<Sent>| sent.try_lock().is_ok_and(|sent| sent.failed_since.is_some());
+        let unsent = files.iter().filter(|(file, sent)| file.parent() == Some(job) && is_unsent(sent));
+        let unsent: Vec<PathBuf> = unsent.map(|(file, _)| file.clone()).collect();
+        for file in unsent {
+            let name = file.file_name().unwrap_or_default().to_string_lossy();
+            // One that cannot be renamed is lost, as all of them were before.
+            let _ = std::fs::rename(&file, job.join(format!("{UNSAVED}{name}")));
+            files.remove(&file);
+        }
+    }
+}
+
+impl Sent {
+    /// Takes in what the server made of a piece, and gives how far the file is sent; none where nothing more is to be sent now.
+    fn hear(&mut self, file: &Path, taken: Taken, end: u64) -> Option<u64> {
+        let [failed, refused] = AGAIN;
+        match taken {
+            Taken::UpTo(length) => (self.at, self.not_before) = (Some(length.max(end)), None),
+            Taken::NotKept(why) => {
+                if self.failed_since.is_none() {
+                    eprintln!("the server could not write down {}, which is tried again: {why}", file.display());
+                }
+                self.failed_since.get_or_insert_with(Instant::now);
+                // What its copy has is asked for anew.
+                (self.at, self.not_before) = (None, Some(Instant::now() + failed));
+            }
+            Taken::Refused => (self.at, self.not_before) = (None, Some(Instant::now() + refused)),
+        }
+        self.at
+    }
+
+    /// Whether last words wait until it is sent again: not where the server refuses it, and not for ever.
+    fn is_worth_waiting(&self, again: Instant) -> bool {
+        let is_soon = again.saturating_duration_since(Instant::now()) <= AGAIN[0];
+        is_soon && self.failed_since.is_some_and(|since| since.elapsed() < LAST_TRIES)
     }
 }
 
@@ -153,6 +236,12 @@ fn stretch(file: &File, at: u64) -> io::Result<(u64, u64)> {
     let from = seek(file, SeekFrom::Data(at)).unwrap_or(at);
     let to = seek(file, SeekFrom::Hole(from)).unwrap_or(length);
     Ok((from, to.max(from)))
+}
+
+/// The outputs in the folders of jobs. Programs may put very many names there, so a thread of its own looks.
+async fn found_in(jobs: &Path) -> Vec<(PathBuf, StintId, u32)> {
+    let jobs = jobs.to_owned();
+    tokio::task::spawn_blocking(move || outputs_in(&jobs)).await.unwrap_or_default()
 }
 
 fn outputs_in(jobs: &Path) -> Vec<(PathBuf, StintId, u32)> {
@@ -208,6 +297,88 @@ mod tests {
         }
         let found: Vec<StintId> = outputs_in(dir.path()).into_iter().map(|(_, stint, _)| stint).collect();
         assert_eq!(found, [stint(7)]);
+    }
+
+    /// A job's folder with the output of one worker, and a server that answers as it is told.
+    async fn sent_to<F>(answer: impl Fn(ToServer, Vec<u8>) -> F + Clone + Send + Sync + 'static) -> Sending
+    where
+        F: Future<Output = Result<Message, String>> + Send + 'static,
+    {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (stint, jobs) = (StintId { workload: WorkloadId(1), member: 0, epoch: 2 }, dir.path().join("jobs"));
+        std::fs::create_dir_all(jobs.join("1")).expect("made");
+        std::fs::write(jobs.join("1").join(name_of(stint, 0)), "printed").expect("written");
+        let (one, two) = tokio::io::duplex(1 << 16);
+        let (peer, working) = Peer::over(one, 8, |_| async { Err(String::new()) });
+        let (_, serving) = Peer::over(two, 8, move |message: Message| {
+            let answer = answer.clone();
+            async move { answer(message.read().expect("an output"), message.body).await }
+        });
+        tokio::spawn(working);
+        tokio::spawn(serving);
+        Sending { dir, jobs, stint, peer, outputs: Outputs::default() }
+    }
+
+    struct Sending {
+        dir: tempfile::TempDir,
+        jobs: PathBuf,
+        stint: StintId,
+        peer: Peer,
+        outputs: Outputs,
+    }
+
+    #[tokio::test]
+    async fn what_the_server_could_not_write_down_is_sent_again() {
+        let copy = Arc::new(Mutex::new((2, Vec::new())));
+        let server = Arc::clone(&copy);
+        let sending = sent_to(move |asked, body| {
+            let ToServer::Output { offset, .. } = asked else { panic!("{asked:?}") };
+            let mut copy = server.lock().expect("free");
+            let (full, kept) = &mut *copy;
+            if !body.is_empty() && *full > 0 {
+                *full -= 1;
+                return std::future::ready(Ok(Message::of(&NotKept { not_kept: "no space left".to_owned() })));
+            }
+            assert_eq!(offset as usize * usize::from(!body.is_empty()), kept.len() * usize::from(!body.is_empty()));
+            kept.extend(body);
+            std::future::ready(Ok(Message::of(&kept.len())))
+        });
+        let sending = sending.await;
+        sending.outputs.send_new(&sending.peer, &sending.jobs, Duration::from_secs(1)).await;
+        assert_eq!(copy.lock().expect("free").1, b"");
+        sending.outputs.send_all_of(&sending.peer, &sending.jobs, sending.stint).await;
+        assert_eq!(copy.lock().expect("free").1, b"printed", "its last words wait until there is room");
+        let (job, name) = (sending.jobs.join("1"), name_of(sending.stint, 0));
+        sending.outputs.keep_unsent(&job);
+        assert!(job.join(name).exists(), "all of it was taken over");
+        drop(sending.dir);
+    }
+
+    #[tokio::test]
+    async fn what_reached_nobody_stays_and_what_nobody_knows_does_not() {
+        for (is_kept, answer) in [
+            (true, Ok(Message::of(&NotKept { not_kept: "no space left".to_owned() }))),
+            (false, Err("job 1 does not run on this node".to_owned())),
+        ] {
+            let asked = Arc::new(Mutex::new(0));
+            let count = Arc::clone(&asked);
+            let sending = sent_to(move |_, _| {
+                *count.lock().expect("free") += 1;
+                std::future::ready(answer.clone())
+            });
+            let sending = sending.await;
+            for _ in 0..3 {
+                sending.outputs.send_new(&sending.peer, &sending.jobs, Duration::from_secs(1)).await;
+            }
+            assert_eq!(*asked.lock().expect("free"), 1, "it is not asked again at once");
+            sending.outputs.start_over();
+            let (job, name) = (sending.jobs.join("1"), name_of(sending.stint, 0));
+            sending.outputs.keep_unsent(&job);
+            assert_eq!(job.join(format!("{UNSAVED}{name}")).exists(), is_kept);
+            assert_eq!(job.join(&name).exists(), !is_kept);
+            sending.outputs.send_new(&sending.peer, &sending.jobs, Duration::from_secs(1)).await;
+            assert_eq!(*asked.lock().expect("free"), if is_kept { 1 } else { 2 }, "another connection");
+        }
     }
 
     #[tokio::test]

@@ -205,8 +205,18 @@ pub(crate) enum ToServer {
     /// Answered with nothing.
     Beat(Beat),
     /// The body is what a worker's program has printed from this place of its output on. Answered with how long the
-    /// server's copy is now; one without a body only asks that.
+    /// server's copy is now, or with a [`NotKept`]; one without a body only asks that. Refused where the server knows no such
+    /// worker on this node. Earlier servers refuse as well what they could not write down.
     Output { stint: StintId, rank: u32, offset: u64 },
+}
+
+/// The server knows the worker, and could not write down what it printed: that is to be sent again later. Earlier agents look
+/// for a length, do not find one, and send it again too.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct NotKept {
+    /// Why, for people.
+    pub not_kept: String,
 }
 
 /// What came of a request to an agent.

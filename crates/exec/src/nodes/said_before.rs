@@ -1,7 +1,9 @@
 //! What the first agents and servers of each protocol said, word for word. Whoever understands the protocol today understands it
 //! still: a server and its machines are upgraded one after the other, and work goes on meanwhile.
 
-use super::protocol::{Beat, Heard, Hello, InStore, NotWelcome, Purpose, StorePart, ToNode, ToServer, Welcome};
+use super::protocol::{
+    Beat, Heard, Hello, InStore, NotKept, NotWelcome, Purpose, StorePart, ToNode, ToServer, Welcome,
+};
 use serde::de::DeserializeOwned;
 use windfall_core::worker::AgentRequest;
 use windfall_core::{WorkerEnd, WorkloadId};
@@ -58,6 +60,10 @@ fn what_servers_of_protocol_1_said_is_understood() {
     ] {
         assert_eq!(read::<NotWelcome>(text), meant);
     }
+    // To an output: a length, or what an agent that looks for a length takes for none.
+    let not_kept = r#"{"not-kept":"no space left"}"#;
+    assert_eq!(read::<NotKept>(not_kept), NotKept { not_kept: "no space left".to_owned() });
+    assert!(serde_json::from_str::<u64>(not_kept).is_err() && serde_json::from_str::<NotKept>("4096").is_err());
     let launch: ToNode = read(&format!(r#"{{"launch":{{"lease":{LEASE},"devices":["0","1"]}}}}"#));
     let ToNode::Launch { devices, owner, limits, .. } = launch else { panic!("{launch:?}") };
     assert!(devices.len() == 2 && owner.is_empty() && limits.is_unsaid());

@@ -11,6 +11,7 @@ use crate::submitters::{self, Probe};
 use axum::Json;
 use axum::extract::{ConnectInfo, FromRequestParts, State};
 use axum::http::request::Parts;
+use windfall_exec::{Account, Directory};
 
 /// Somebody who may submit. Judged before the body of a request is read.
 pub(super) struct Submitter(Principal);
@@ -24,13 +25,21 @@ impl FromRequestParts<ApiState> for Submitter {
         if !api.runs_as_submitters {
             // Programs run as the user of the server: nobody else runs any here.
             asker.must_operate(&format!("{} {}", parts.method, parts.uri.path()))?;
-        } else if !asker.is_operator() && windfall_exec::look_up(&asker.user).is_none() {
+        } else if !asker.is_operator() && account_of(&asker).await?.is_none() {
             let text =
                 format!("not allowed to `{}`: programs run as their submitters, and this is no account", asker.user);
             return Err(problem(403, "not-allowed", &text));
         }
+        // What it submits is written down as somebody's.
+        asker.must_be_named()?;
         Ok(Submitter(asker))
     }
+}
+
+async fn account_of(asker: &Principal) -> Result<Option<Account>, Problem> {
+    asker.must_be_named()?;
+    let found = Directory::of_this_machine().account(&asker.user).await;
+    found.map_err(|silent| problem(503, "directory-silent", &silent.to_string()))
 }
 
 /// Checks the checkpoint store before the first lease is paid for, then hands the job over.

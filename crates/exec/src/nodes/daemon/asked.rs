@@ -11,13 +11,13 @@ use crate::removal;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use windfall_core::worker::{AgentRequest, AgentView};
 use windfall_core::{LeaseId, WorkloadId};
 
 impl Daemon {
-    pub(super) async fn answer(&self, request: ToNode) -> io::Result<Message> {
+    pub(super) async fn answer(self: &Arc<Self>, request: ToNode) -> io::Result<Message> {
         match request {
             ToNode::Launch { lease, devices, owner, limits } => {
                 // Beats that are made from here on show it.
@@ -31,7 +31,7 @@ impl Daemon {
             ToNode::Ask { lease, request } => Ok(Message::of(&self.ask(lease, &request).await?)),
             ToNode::Forget { leases } => {
                 self.leases.forget(&leases);
-                self.clear_jobs();
+                self.clear_jobs().await;
                 Ok(Message::of(&()))
             }
         }
@@ -47,14 +47,25 @@ impl Daemon {
     }
 
     /// Removes the folders of jobs that no lease here was ever started for. What could not be saved stays: that is somebody's
-    /// last copy.
-    fn clear_jobs(&self) {
+    /// last copy. A thread of its own does it: beats and orders go on however long it takes.
+    async fn clear_jobs(self: &Arc<Self>) {
+        let (daemon, alone) = (Arc::clone(self), Arc::clone(&self.jobs_gate).lock_owned().await);
+        let clear = move || {
+            let _alone = alone;
+            daemon.remove_unneeded();
+        };
+        // What was not removed is removed when another lease is forgotten.
+        let _ = tokio::task::spawn_blocking(clear).await;
+    }
+
+    fn remove_unneeded(&self) {
         let folders: Vec<PathBuf> = self.leases.held().values().map(|held| held.folder.path.clone()).collect();
         let needed: BTreeSet<WorkloadId> = folders.iter().flat_map(|folder| orders::noted(folder)).collect();
         for folder in std::fs::read_dir(orders::jobs(&self.state)).into_iter().flatten().flatten() {
             let name = folder.file_name().to_string_lossy().into_owned();
             let is_needed = output::job_of(&name).is_some_and(|job| needed.contains(&job));
             if !is_needed {
+                self.outputs.keep_unsent(&folder.path());
                 remove_saved(&folder.path());
             }
         }
@@ -85,10 +96,13 @@ impl Daemon {
             AgentRequest::Start(order) => {
                 let account = marks.runs_as.as_ref().map(|runs_as| &runs_as.account);
                 let place = Place::on_node(&self.state, order, account.map(|account| account.uid));
-                if marks.runs_as.as_ref().is_none_or(|runs_as| runs_as.refused.is_none()) {
-                    place.make(account)?;
+                {
+                    let _alone = self.jobs_gate.lock().await;
+                    if marks.runs_as.as_ref().is_none_or(|runs_as| runs_as.refused.is_none()) {
+                        place.make(account)?;
+                    }
+                    orders::note(&folder.path, order.stint.workload)?;
                 }
-                orders::note(&folder.path, order.stint.workload)?;
                 let mut order = orders::carried_out_in(&place, (**order).clone(), &orders::of_machine(account));
                 if let Some(host) = *self.address.lock().unwrap_or_else(PoisonError::into_inner) {
                     order.master.0 = host.to_string();
@@ -114,7 +128,7 @@ impl Daemon {
 
 /// Removes all of a job's folder but files that reached no store: stints leave whole copies of what they began from.
 fn remove_saved(folder: &Path) {
-    let is_unsaved = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("unsaved-");
+    let is_unsaved = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(output::UNSAVED);
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().take(output::MOST_NAMES);
     let entries: Vec<_> = entries.collect();
     // What cannot be removed now, or is left of something very large, goes when another lease is forgotten.
