@@ -208,3 +208,25 @@ fn a_node_that_is_cut_off_for_longer_than_its_dead_man_time_runs_nothing_when_it
     check_ledger(&testbed);
     testbed.leaves_nothing();
 }
+
+#[test]
+fn an_agent_whose_state_directory_is_removed_ends_and_its_job_goes_on_elsewhere() {
+    if !is_root("a machine of its own") {
+        return;
+    }
+    let (testbed, port) = (Testbed::bare(), free_port());
+    up(&testbed, port, "20s");
+    let (mut first, mut second) = (Far::new(&testbed), Far::new(&testbed));
+    join(&testbed, &mut first, port, "lab-1");
+    let id = submit(&testbed, "out");
+    testbed.until(id, &["running"]);
+    eventually("it has saved", || has_saved(&testbed, id));
+    join(&testbed, &mut second, port, "lab-2");
+    first.as_root(&format!("rm -rf {}", first.state().display()));
+    eventually("it says so and ends", || first.said().contains("it was removed while this agent ran"));
+    eventually("it goes on on the other machine", || !second.programs(id).is_empty());
+    second.write(&testbed.work.join("end"), "");
+    testbed.until(id, &["succeeded"]);
+    testbed.run(&["nodes", "remove", "lab-1", "--lost"]).ends_with(0);
+    testbed.leaves_nothing();
+}

@@ -233,6 +233,10 @@ pub async fn serve_node(settings: NodeSettings, joined: impl FnOnce(&str, &Inven
     let served = tokio::select! {
         served = daemon.run(joins, joined) => served,
         () = watching.health.watch(&watching.state, reading, readings, found) => Ok(()),
+        error = watching.until_removed() => {
+            watching.leases.end_all().await;
+            Err(error)
+        }
     };
     relaying.abort();
     served
@@ -289,6 +293,18 @@ impl Daemon {
             }
             tokio::time::sleep(pause.mul_f64(0.5 + jitter())).await;
             pause = (pause * 2).min(PAUSES[1]);
+        }
+    }
+
+    /// Returns when the state directory was removed under this agent: it could begin nothing any more.
+    async fn until_removed(&self) -> NodeError {
+        let key = self.state.join("node.key");
+        loop {
+            tokio::time::sleep(BEAT).await;
+            if key.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+                let source = io::Error::new(io::ErrorKind::NotFound, "it was removed while this agent ran");
+                return NodeError::State { path: self.state.clone(), source };
+            }
         }
     }
 
