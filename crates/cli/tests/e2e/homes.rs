@@ -209,7 +209,7 @@ fn another_user_starts_no_server_in_a_directory_that_is_not_theirs() {
     let before = picture(&testbed.home);
     testbed.run(&["down"]).ends_with(0);
     for args in [&["run", "quick.yaml"][..], &["jobs"], &["up"]] {
-        refused(other(&testbed, args), &["another user"]);
+        refused(other(&testbed, args), &["no server answers", "`root` starts it"]);
     }
     let after = picture(&testbed.home);
     assert!(
