@@ -181,7 +181,7 @@ fn guests_cannot_crowd_out_whom_a_server_serves() {
     let mut crowd = command.spawn().unwrap();
     let mut line = String::new();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(crowd.stdout.as_mut().unwrap()), &mut line).unwrap();
-    assert_eq!(line.trim(), "64");
+    assert_eq!(line.trim(), "32");
     testbed.run(&["jobs"]).ends_with(0);
     drop(crowd.stdin.take());
     crowd.wait().unwrap();
