@@ -1,6 +1,7 @@
 //! The machines that have joined, and joining.
 
 use super::config::settled_join;
+use super::said_once::SaidOnce;
 use super::topology;
 use super::worlds::{bad_accelerators, bad_rate, nano_usd};
 use crate::args::{JoinArgs, NodesArgs, NodesCommand};
@@ -195,12 +196,13 @@ pub(super) fn remark(node: &NodeView) -> Option<String> {
 
 /// Joins a server with this machine and serves it.
 pub fn join(args: JoinArgs, json: bool) -> Result<Code, Failure> {
-    let once = args.once;
+    let once = args.once.then(|| args.clone());
     let args = settled_join(args, json)?;
     bad_accelerators(&args.accelerators)?;
     check_run_as(args.run_as.as_deref())?;
+    let state = agent_state(args.state)?;
     let settings = NodeSettings {
-        state: agent_state(args.state)?,
+        state: state.clone(),
         server: args.server.as_deref().map(address).transpose()?,
         token: token(args.token, args.token_file)?,
         name: args.name,
@@ -213,10 +215,11 @@ pub fn join(args: JoinArgs, json: bool) -> Result<Code, Failure> {
     windfall_agent::stay_when_memory_is_short();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
-    let has_joined = tokio::sync::Notify::new();
+    let (has_joined, is_joined) = (tokio::sync::Notify::new(), std::cell::Cell::new(false));
     let joined = |name: &str, inventory: &Inventory| {
         println!("this machine is node {name}: {inventory}");
         let _ = std::io::stdout().flush();
+        is_joined.set(true);
         has_joined.notify_one();
     };
     let served = runtime.block_on(async {
@@ -226,11 +229,15 @@ pub fn join(args: JoinArgs, json: bool) -> Result<Code, Failure> {
             served = serve_node(settings, joined) => served.map_err(failure),
             _ = ends.recv() => Ok(()),
             _ = tokio::signal::ctrl_c() => Ok(()),
-            () = has_joined.notified(), if once => Ok(()),
+            () = has_joined.notified(), if once.is_some() => Ok(()),
         }
     });
     runtime.shutdown_timeout(Duration::from_secs(1));
-    served.map(|()| Code::Done)
+    served?;
+    if let Some(said) = once.filter(|_| is_joined.get()) {
+        SaidOnce::of(&state)?.and(&said).write(&state)?;
+    }
+    Ok(Code::Done)
 }
 
 /// What somebody says of this machine.
