@@ -14,8 +14,8 @@ use std::time::Duration;
 use windfall_core::Span;
 use windfall_core::english::{counted, with_causes};
 use windfall_exec::{
-    Accounts, Inventory, JoinToken, LabelChange, Labels, NodeError, NodeSettings, NotALabel, NotWelcome, is_node_name,
-    serve_node,
+    Accounts, Inventory, JoinToken, LabelChange, Labels, NODE_NAME, NodeError, NodeSettings, NotALabel, NotWelcome,
+    is_node_name, serve_node,
 };
 use windfall_server::api_types::{DrainRequest, LabelsRequest, NodeView, RemoveRequest, TokenAnswer, TokenRequest};
 use windfall_server::client::{Client, Code, Failure};
@@ -60,7 +60,7 @@ pub(super) fn bad_name(name: &str) -> Result<(), Failure> {
         return Ok(());
     }
     let failure = Failure::new(Code::BadInput, format!("`{name}` cannot be a node's name"));
-    Err(failure.hint("letters, digits, dots and dashes, at most 63, as in the names of hosts"))
+    Err(failure.hint(NODE_NAME))
 }
 
 /// The server, which must run.
@@ -184,11 +184,18 @@ fn jobs(node: &NodeView) -> String {
 pub(super) fn remark(node: &NodeView) -> Option<String> {
     let dead_man = Span(i64::try_from(node.dead_man_ms).unwrap_or(i64::MAX));
     let away = || {
+        let is_over = node.heard_ms.is_some_and(|heard| heard >= node.dead_man_ms);
         let heard = match node.heard_ms {
             Some(heard) => format!("not heard for {}", Span(i64::try_from(heard).unwrap_or(i64::MAX))),
             None => "not heard since the server began".to_owned(),
         };
-        format!("{heard}: what runs there ends by itself after {dead_man}, and is begun elsewhere then")
+        match (node.jobs.is_empty(), is_over) {
+            (true, _) => heard,
+            (false, true) => format!("{heard}: what ran there has ended by itself by now, and is begun elsewhere"),
+            (false, false) => {
+                format!("{heard}: what runs there ends by itself after {dead_man}, and is begun elsewhere then")
+            }
+        }
     };
     let is_away = node.state == windfall_server::api_types::NodeState::Away;
     is_away.then(away).or_else(|| node.drained.clone())
@@ -304,4 +311,25 @@ fn token(given: Option<String>, file: Option<PathBuf>) -> Result<Option<JoinToke
     parsed.map_err(|why: String| {
         Failure::new(Code::BadInput, why).hint("`windfall nodes token NAME` on the server makes one")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_away_ends_only_what_it_runs_and_only_once() {
+        let remark_of = |heard_ms: Option<u64>, jobs: &[u64]| {
+            let node = serde_json::json!({
+                "name": "m-a", "state": "away", "drained": null, "heard_ms": heard_ms, "accelerators": {},
+                "accelerators_used": 0, "jobs": jobs, "cpus": 4, "memory_bytes": 1, "rate_nanousd": 0, "version": null,
+                "dead_man_ms": 120_000,
+            });
+            remark(&serde_json::from_value(node).unwrap()).unwrap()
+        };
+        assert_eq!(remark_of(Some(60_000), &[]), "not heard for 1m 0s");
+        assert!(remark_of(Some(60_000), &[7]).contains("ends by itself after 2m 0s"));
+        assert!(remark_of(Some(180_000), &[7]).contains("has ended by itself by now"));
+        assert!(remark_of(None, &[7]).contains("ends by itself after 2m 0s"));
+    }
 }
