@@ -181,7 +181,7 @@ mod tests {
 
     /// A connection as the server has it, and the other end of it.
     fn connection(within_ms: u64) -> (PeerStream, UnixStream) {
-        let (stream, other) = UnixStream::pair().unwrap();
+        let (stream, other) = UnixStream::pair().expect("it works");
         let (who, head) = (Principal::of(4_242, 1_000), Head::within(Duration::from_millis(within_ms)));
         (PeerStream { who, stream, head, _seat: None }, other)
     }
@@ -189,7 +189,7 @@ mod tests {
     #[tokio::test]
     async fn who_asks_nothing_is_not_listened_to_for_ever() {
         let (mut silent, mut other) = connection(20);
-        other.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n").await.unwrap();
+        other.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n").await.expect("it works");
         let mut read = Vec::new();
         let ended = tokio::time::timeout(HEAD_WITHIN, silent.read_to_end(&mut read)).await.expect("it ends");
         assert_eq!(ended.expect_err("too late").kind(), io::ErrorKind::TimedOut);
@@ -198,13 +198,13 @@ mod tests {
     #[tokio::test]
     async fn who_has_asked_is_listened_to_as_long_as_it_likes() {
         let (mut asks, mut other) = connection(1_000);
-        other.write_all(b"GET / HTTP/1.1\r\nhost: a\r").await.unwrap();
+        other.write_all(b"GET / HTTP/1.1\r\nhost: a\r").await.expect("it works");
         let mut read = [0; 64];
-        assert_ne!(asks.read(&mut read).await.unwrap(), 0);
-        other.write_all(b"\n\r\n").await.unwrap();
-        assert_eq!(asks.read(&mut read).await.unwrap(), 3);
+        assert_ne!(asks.read(&mut read).await.expect("it works"), 0);
+        other.write_all(b"\n\r\n").await.expect("it works");
+        assert_eq!(asks.read(&mut read).await.expect("it works"), 3);
         tokio::time::sleep(Duration::from_millis(1_100)).await;
-        other.write_all(b"more").await.unwrap();
-        assert_eq!(asks.read(&mut read).await.unwrap(), 4);
+        other.write_all(b"more").await.expect("it works");
+        assert_eq!(asks.read(&mut read).await.expect("it works"), 4);
     }
 }

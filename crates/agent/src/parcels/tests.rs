@@ -189,7 +189,7 @@ fn a_folder_that_its_program_has_closed_keeps_no_other_from_being_brought_back()
     std::fs::create_dir_all(from.path().join("a/closed")).expect("made");
     std::fs::write(from.path().join("a/file"), "here").expect("written");
     for folder in ["a/closed", "a"] {
-        std::fs::set_permissions(from.path().join(folder), PermissionsExt::from_mode(0)).expect("closed");
+        std::fs::set_permissions(from.path().join(folder), PermissionsExt::from_mode(0o000)).expect("closed");
     }
     open_folders(from.path()).expect("opened");
     for folder in ["a", "a/closed"] {

@@ -241,7 +241,7 @@ mod tests {
         let workload = Workload::from(JobSpec::named("quiet".to_owned(), vec!["run".to_owned()]));
         let event = Event::Submitted { workload, key: "1".to_owned(), id: Some(WorkloadId(1)) };
         brain.apply(&Record { seq: 1, batch: 1, at: Time(1_000), body: Body::Event(event) });
-        let waits = brain.view(WorkloadId(1), Time(1_000)).unwrap();
+        let waits = brain.view(WorkloadId(1), Time(1_000)).expect("it works");
         assert!(silence(&waits).starts_with("job 1 has not run yet: "), "{}", silence(&waits));
         let outcome = Some(Outcome::Failed { code: 127, why: "no such folder".to_owned() });
         let failed = JobView { state: State::Failed, outcome, ..waits.clone() };

@@ -67,6 +67,7 @@ pub(super) fn bad_name(name: &str) -> Result<(), Failure> {
 pub(super) async fn server(here: &Here) -> Result<Client, Failure> {
     let client = here.client();
     if client.greet().await?.is_none() {
+        client.cannot_start().map_or(Ok(()), Err)?;
         let none = Failure::new(Code::Unreachable, format!("no server runs on {}", here.home.display()));
         return Err(none.hint("`windfall up --listen HOST:PORT` starts one that takes nodes in"));
     }
@@ -325,7 +326,7 @@ mod tests {
                 "accelerators_used": 0, "jobs": jobs, "cpus": 4, "memory_bytes": 1, "rate_nanousd": 0, "version": null,
                 "dead_man_ms": 120_000,
             });
-            remark(&serde_json::from_value(node).unwrap()).unwrap()
+            remark(&serde_json::from_value(node).expect("it works")).expect("it works")
         };
         assert_eq!(remark_of(Some(60_000), &[]), "not heard for 1m 0s");
         assert!(remark_of(Some(60_000), &[7]).contains("ends by itself after 2m 0s"));

@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn what_was_said_with_once_holds_for_a_later_join_without_flags() {
-        let state = tempfile::tempdir().unwrap();
+        let state = tempfile::tempdir().expect("it works");
         let plain = || JoinArgs { state: Some(state.path().to_owned()), ..JoinArgs::default() };
         let first = JoinArgs {
             labels: words(&["rack=r1"]),
@@ -103,25 +103,25 @@ mod tests {
             as_root: true,
             ..plain()
         };
-        SaidOnce::of(state.path()).unwrap().and(&first).write(state.path()).unwrap();
-        let later = settled_join(plain(), false).unwrap();
+        SaidOnce::of(state.path()).expect("it works").and(&first).write(state.path()).expect("it works");
+        let later = settled_join(plain(), false).expect("it works");
         assert_eq!((later.labels, later.accelerators), (first.labels, first.accelerators));
         assert_eq!((later.run_as, later.as_root), (first.run_as, true));
     }
 
     #[test]
     fn what_is_said_later_counts_more_and_the_rest_stays() {
-        let state = tempfile::tempdir().unwrap();
+        let state = tempfile::tempdir().expect("it works");
         let plain = || JoinArgs { state: Some(state.path().to_owned()), ..JoinArgs::default() };
         let first =
             JoinArgs { labels: words(&["rack=r1"]), accelerators: words(&["H100:2"]), as_root: true, ..plain() };
-        SaidOnce::default().and(&first).write(state.path()).unwrap();
+        SaidOnce::default().and(&first).write(state.path()).expect("it works");
         let moved = JoinArgs { labels: words(&["rack=r2"]), ..plain() };
-        let now = settled_join(JoinArgs { labels: moved.labels.clone(), ..plain() }, false).unwrap();
+        let now = settled_join(JoinArgs { labels: moved.labels.clone(), ..plain() }, false).expect("it works");
         assert_eq!((now.labels, now.accelerators), (words(&["rack=r2"]), words(&["H100:2"])));
-        SaidOnce::of(state.path()).unwrap().and(&moved).write(state.path()).unwrap();
-        assert_eq!(settled_join(plain(), false).unwrap().labels, words(&["rack=r2"]));
-        std::fs::write(state.path().join("config.toml"), "[agent]\nas_root = false\n").unwrap();
-        assert!(!settled_join(plain(), false).unwrap().as_root, "a configuration file takes it back");
+        SaidOnce::of(state.path()).expect("it works").and(&moved).write(state.path()).expect("it works");
+        assert_eq!(settled_join(plain(), false).expect("it works").labels, words(&["rack=r2"]));
+        std::fs::write(state.path().join("config.toml"), "[agent]\nas_root = false\n").expect("it works");
+        assert!(!settled_join(plain(), false).expect("it works").as_root, "a configuration file takes it back");
     }
 }

@@ -369,6 +369,10 @@ fn nodes_have_labels_and_a_place_and_what_is_wrong_changes_nothing() {
     );
     testbed.run(&["nodes", "label", "lab-1", "tier-"]).ends_with(0);
     assert_eq!(labels()["tier"], "old");
+    for (wrong, says) in [(&["rack=r1", "rack=r2"][..], "said twice"), (&["nosuch-"], "no label called nosuch")] {
+        let refused = testbed.run(&[&["nodes", "label", "lab-1"], wrong].concat()).ends_with(2);
+        assert!(refused.err.contains(says) && refused.err.contains("hint:"), "{refused:?}");
+    }
 
     let file = testbed.write("wrong.toml", "[rack.r1]\nzone = \"east\"\nnodes = [\"lab-1\", \"lab-2\"]\n");
     let before = labels();

@@ -17,8 +17,13 @@ impl Client {
             .hint("end some of your own commands that follow jobs, or try again in a moment")
     }
 
+    /// The error where no server answers and this user could not start one.
+    pub fn cannot_start(&self) -> Option<Failure> {
+        self.owner_elsewhere().map(|owner| self.not_started(&owner))
+    }
+
     /// The error for a directory where only somebody else can start a server.
-    pub(super) fn not_started(&self, owner: &str) -> Failure {
+    fn not_started(&self, owner: &str) -> Failure {
         let text = format!("no server answers on {}, which belongs to `{owner}`", self.home.display());
         Failure::new(Code::Unreachable, text).hint(format!(
             "`{owner}` starts it: windfall up; for one of your own, choose another directory with --home or WINDFALL_HOME"
@@ -33,7 +38,7 @@ mod tests {
 
     /// A directory of somebody else: only root can make one.
     fn of_somebody_else() -> (tempfile::TempDir, Option<PathBuf>) {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().expect("it works");
         let given = std::os::unix::fs::chown(folder.path(), Some(65_534), None);
         let path = given.is_ok().then(|| folder.path().to_owned());
         (folder, path)
@@ -42,7 +47,7 @@ mod tests {
     #[tokio::test]
     async fn where_nobody_answers_the_owner_of_the_directory_is_named() {
         let (_folder, Some(path)) = of_somebody_else() else { return };
-        let failure = Client::new(&path, Vec::new()).ensure().await.err().expect("no server there");
+        let failure = Client::new(&path, Vec::new()).ensure().await.expect_err("no server there");
         assert!(failure.message.starts_with("no server answers on "), "{failure}");
         assert!(failure.hint.is_some_and(|hint| hint.contains("windfall up")));
     }
@@ -50,7 +55,7 @@ mod tests {
     #[tokio::test]
     async fn a_server_of_somebody_else_that_is_full_is_not_taken_for_none() {
         let (_folder, Some(path)) = of_somebody_else() else { return };
-        let full = tokio::net::UnixListener::bind(path.join("server.sock")).unwrap();
+        let full = tokio::net::UnixListener::bind(path.join("server.sock")).expect("it works");
         let turning_away = tokio::spawn(async move {
             while let Ok((connection, _)) = full.accept().await {
                 drop(connection);

@@ -199,9 +199,7 @@ impl Client {
     /// Starts a server and waits until one answers. The one that answers may be another: of several that
     /// start at once, one stays.
     async fn start(&self) -> Result<Hello, Failure> {
-        if let Some(owner) = self.owner_elsewhere() {
-            return Err(self.not_started(&owner));
-        }
+        self.cannot_start().map_or(Ok(()), Err)?;
         self.before_start.map_or(Ok(()), |check| check(&self.home))?;
         let until = Instant::now() + START;
         while Instant::now() < until {
