@@ -303,6 +303,15 @@ fn remove_unused(place: &Path) {
 mod tests {
     use super::*;
 
+    #[test]
+    fn what_is_missing_of_outputs_is_named_and_the_rest_is_counted() {
+        let left_out: Vec<LeftOut> = (0..5).map(|n| (PathBuf::from(format!("r/{n}")), "it cannot be read")).collect();
+        assert_eq!(
+            missing(&left_out[..1]),
+            "not all of its outputs were brought back: r/0 (it cannot be read) missing"
+        );
+        assert!(missing(&left_out).ends_with("r/2 (it cannot be read) and 2 more missing"), "{}", missing(&left_out));
+    }
     /// A content that was last used so long ago, or never got ready.
     fn content(place: &Path, name: &str, age: Option<Duration>) -> File {
         std::fs::create_dir_all(place.join(name).join("closed")).expect("made");

@@ -131,7 +131,7 @@ impl Client {
         match tokio::time::timeout(GREETS_WITHIN, self.get("/v1/hello")).await {
             Ok(Ok(hello)) => Ok(Some(hello)),
             // A server of one's own that closes is ending, and another is started.
-            Ok(Err(_)) => match self.owner_elsewhere() {
+            Ok(Err(failure)) => match self.owner_elsewhere().filter(|_| failure.code == Code::Unreachable) {
                 Some(owner) if self.connect().await.is_ok() => Err(self.turned_away(&owner)),
                 _ => Ok(None),
             },
