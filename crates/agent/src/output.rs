@@ -6,14 +6,13 @@ use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use windfall_core::english::{CUT_LINE, cut_line};
 
 /// The first part that is kept, and the newest.
 const HEAD: u64 = 16 << 20;
 const TAIL: u64 = 48 << 20;
 /// The output is cut once it is this much longer than both parts. Holes are aligned to it too.
 const STEP: u64 = 1 << 20;
-/// The line that says what was cut is padded to this, so that it can be written again in place.
-const LINE: usize = 128;
 
 pub(crate) struct Output {
     path: PathBuf,
@@ -21,6 +20,9 @@ pub(crate) struct Output {
     tail: u64,
     /// The hole reaches to here.
     cut: u64,
+    /// What was cut off where no hole could be made.
+    cut_off: u64,
+    can_have_holes: bool,
 }
 
 impl Output {
@@ -29,7 +31,7 @@ impl Output {
     }
 
     fn bounded(path: &Path, head: u64, tail: u64) -> Self {
-        Self { path: path.to_owned(), head, tail, cut: 0 }
+        Self { path: path.to_owned(), head, tail, cut: 0, cut_off: 0, can_have_holes: true }
     }
 
     /// Cuts the output if it is too long. If that fails, the next call tries again.
@@ -40,19 +42,25 @@ impl Output {
             return;
         }
         let Ok(file) = File::options().write(true).open(&self.path) else { return };
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match rustix::fs::fallocate(&file, flags, self.head, end - self.head) {
-            Ok(()) => self.cut = end,
-            // A file system without holes: the newest part goes too, because the disk must not fill.
-            Err(_) => {
-                let _ = file.set_len(self.head);
-                self.cut = 0;
+        self.can_have_holes &= punch(&file, self.head, end).is_ok();
+        if self.can_have_holes {
+            self.cut = end;
+        } else {
+            // The newest part goes too, because the disk must not fill.
+            let length = file.metadata().map_or(length, |meta| meta.len());
+            if file.set_len(self.head).is_ok() {
+                self.cut_off += length.saturating_sub(self.head);
             }
+            self.cut = 0;
         }
-        let cut = end - self.head;
-        let text = format!("\n[windfall: {} MB of output were cut here: it prints more than is kept]", cut >> 20);
-        let _ = file.write_all_at(format!("{text:<width$}\n", width = LINE - 1).as_bytes(), self.head - LINE as u64);
+        let cut = self.cut.saturating_sub(self.head) + self.cut_off;
+        let _ = file.write_all_at(cut_line(cut).as_bytes(), self.head - CUT_LINE as u64);
     }
+}
+
+/// Gives a part of a file back to the disk.
+fn punch(file: &File, from: u64, to: u64) -> rustix::io::Result<()> {
+    rustix::fs::fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, from, to - from)
 }
 
 #[cfg(test)]
@@ -77,6 +85,22 @@ mod tests {
         assert!(meta.blocks() * 512 <= 8 << 20, "{} bytes on disk", meta.blocks() * 512);
         let text = String::from_utf8(std::fs::read(&path).expect("read")).expect("text");
         assert!(text.starts_with("0000000\n") && text.ends_with("0000039\nthe last line\n"));
-        assert!(text.contains("[windfall: 34 MB of output were cut here"));
+        assert!(text.contains("[windfall: 35.7 MB of output were cut here"));
+    }
+
+    #[test]
+    fn where_no_holes_can_be_made_each_cut_adds_to_what_was_cut() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("out");
+        let mut program = File::options().create(true).append(true).open(&path).expect("opened");
+        let mut output = Output { can_have_holes: false, ..Output::bounded(&path, 2 << 20, 4 << 20) };
+        let printed = 40_u64 << 20;
+        for _ in 0..40 {
+            program.write_all(&vec![b'x'; 1 << 20]).expect("written");
+            output.trim();
+        }
+        let cut = printed - std::fs::metadata(&path).expect("there").len();
+        let text = String::from_utf8(std::fs::read(&path).expect("read")).expect("text");
+        assert!(text.contains(&cut_line(cut)), "{}", windfall_core::english::size(cut));
     }
 }

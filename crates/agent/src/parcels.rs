@@ -35,6 +35,11 @@ impl NotSent {
     pub fn hint(&self) -> Option<&str> {
         self.0.hint()
     }
+
+    /// Whether a file or folder of this machine is the matter, and not the store.
+    pub fn is_local(&self) -> bool {
+        matches!(self.0, CheckpointError::Local { .. })
+    }
 }
 
 /// The key of a folder in a store: the same for every parcel of it that one server knows of, and nobody else's.
@@ -118,7 +123,7 @@ pub async fn fetch_outputs(
     // Beside the files, so that they can be renamed into place.
     let draft = into.join(format!(".windfall-get-{}", std::process::id()));
     let taken = async {
-        std::fs::create_dir_all(&draft).map_err(CheckpointError::local("cannot make", &draft))?;
+        std::fs::create_dir_all(&draft).map_err(CheckpointError::local("cannot write into the folder", into))?;
         let named = lines_of(named);
         let is_at = |file: &Path| path.is_none_or(|path| file.starts_with(path) || path.starts_with(file));
         let wanted = |file: &Path| is_at(file) && (named.name(file, false) || named.name(file, true));
@@ -149,6 +154,7 @@ fn move_over(
     rank: u32,
     mut moved: BTreeSet<PathBuf>,
 ) -> Result<BTreeSet<PathBuf>, CheckpointError> {
+    open_folders(from)?;
     for path in crate::checkpoint::paths_in(from)? {
         let (source, target) = (from.join(&path), to.join(&path));
         let failed = CheckpointError::local("cannot write", &target);
@@ -164,9 +170,6 @@ fn move_over(
             if target.is_symlink() {
                 return Err(failed(std::io::Error::other("it is a link, which may lead anywhere")));
             }
-            // What is in it is about to be moved out.
-            std::fs::set_permissions(&source, PermissionsExt::from_mode(0o700))
-                .map_err(CheckpointError::local("cannot open", &source))?;
             std::fs::create_dir_all(&target).map_err(failed)?;
         } else {
             let (path, target) = match moved.contains(&path) {
@@ -201,6 +204,19 @@ fn is_same(one: &Path, other: &Path) -> bool {
         std::io::Result::Ok(hasher.finalize())
     };
     hash(one).ok().zip(hash(other).ok()).is_some_and(|(one, other)| one == other)
+}
+
+/// Opens all folders below one to whoever runs this. A program may have closed one of them to itself: that one came empty,
+/// and what is in the others is about to be moved out.
+fn open_folders(folder: &Path) -> Result<(), CheckpointError> {
+    let failed = || CheckpointError::local("cannot open", folder);
+    std::fs::set_permissions(folder, PermissionsExt::from_mode(0o700)).map_err(failed())?;
+    for entry in std::fs::read_dir(folder).map_err(failed())?.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            open_folders(&entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether a link leads to what is beside it or below.

@@ -32,9 +32,36 @@ pub fn grouped(number: u128) -> String {
     text
 }
 
+/// A size for people: `12.4 MB`.
+pub fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_000 => counted(bytes, "byte"),
+        1_000..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.1} GB", bytes as f64 / 1e9),
+    }
+}
+
+/// The length of the line that says what was cut out of an output: always the same, so that it can be written again in place.
+pub const CUT_LINE: usize = 128;
+
+/// The line that says how much was cut out of an output.
+pub fn cut_line(cut_bytes: u64) -> String {
+    let text = format!("\n[windfall: {} of output were cut here: it prints more than is kept]", size(cut_bytes));
+    format!("{text:<width$}\n", width = CUT_LINE - 1)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{counted, with_causes};
+    use super::{CUT_LINE, counted, cut_line, with_causes};
+
+    #[test]
+    fn the_line_about_what_was_cut_is_as_long_for_every_size() {
+        for bytes in [1, 999, 35_651_584, u64::MAX] {
+            assert_eq!(cut_line(bytes).len(), CUT_LINE, "{bytes}");
+        }
+        assert!(cut_line(35_651_584).starts_with("\n[windfall: 35.7 MB of output were cut here"));
+    }
 
     #[test]
     fn one_is_one_and_the_rest_are_many() {

@@ -1,6 +1,7 @@
 //! What people are told about a job without having asked. The brain goes by the kind; the words are for people only.
 
 use crate::spec::Late;
+use crate::trouble::{Trouble, TroubleKind};
 use crate::units::{NanoUsd, Span};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -25,6 +26,11 @@ pub enum Told {
         /// Why, and where the files are.
         why: String,
     },
+    /// What the job leaves behind was not brought back, or not all of it.
+    NotReturned {
+        /// What and why, and where it is.
+        why: String,
+    },
     /// An older version said this, in its own words.
     Former {
         /// The words.
@@ -35,11 +41,21 @@ pub enum Told {
 }
 
 impl Told {
+    /// What is said of a job that is done and had this trouble last; nothing of a remark.
+    pub fn at_the_end(trouble: &Trouble) -> Option<Told> {
+        let why = trouble.text.clone();
+        match trouble.kind {
+            TroubleKind::Remark => None,
+            TroubleKind::NotReturned => Some(Told::NotReturned { why }),
+            _ => Some(Told::Unsaved { why }),
+        }
+    }
+
     /// Whether it is about the deadline: then it is not worth repeating once that was met.
     pub fn is_about_the_deadline(&self) -> bool {
         match self {
             Told::Late | Told::Infeasible { .. } => true,
-            Told::Unsaved { .. } => false,
+            Told::Unsaved { .. } | Told::NotReturned { .. } => false,
             Told::Former { about_the_deadline, .. } => *about_the_deadline,
         }
     }
@@ -61,6 +77,7 @@ impl fmt::Display for Told {
                 }
             }
             Told::Unsaved { why } => write!(f, "what it saved last is not in its store: {why}"),
+            Told::NotReturned { why } => f.write_str(why),
             Told::Former { text, .. } => f.write_str(text),
         }
     }

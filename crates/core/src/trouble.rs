@@ -25,6 +25,8 @@ pub enum TroubleKind {
     NeverSettles,
     /// What was saved could not be made durable, for another reason.
     NotSaved,
+    /// What the job leaves behind could not be brought back, or not all of it.
+    NotReturned,
     /// Only for people: old checkpoints stay, one was skipped.
     Remark,
 }

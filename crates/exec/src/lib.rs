@@ -32,8 +32,8 @@ pub use machines::{Accelerator, Inventory, Machines, Stated, tell_readings};
 pub use net::{Fingerprint, JoinToken};
 pub use nodes::{
     DeviceReading, DiskReading, HealthReport, Hub, InStore, JobsOfNodes, JoinedNode, LEVELS, LabelChange, Labels,
-    NodeError, NodeRecord, NodeSettings, NodeStanding, NodeStream, NotALabel, NotLabelled, NotWelcome, StorePart,
-    TOKEN_LIVES, is_node_name, listen_relay, serve_node,
+    NODE_NAME, NodeError, NodeRecord, NodeSettings, NodeStanding, NodeStream, NotALabel, NotLabelled, NotWelcome,
+    StorePart, TOKEN_LIVES, is_node_name, listen_relay, serve_node,
 };
 pub use owned::{Replaceable, open as open_owned, stays_in_place};
 pub use remote::{EngineServer, RemoteEngine};

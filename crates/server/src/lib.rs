@@ -32,6 +32,7 @@ mod refusals;
 mod rounds;
 mod save_paths;
 mod seal;
+mod seats;
 mod serve;
 mod snapshots;
 mod submitters;

@@ -127,13 +127,13 @@ pub fn last_words(folder: &Path) -> Vec<String> {
 }
 
 /// A line without what a terminal would obey: escape sequences and other control characters.
-fn plain(line: &str) -> String {
+pub(crate) fn plain(line: &str) -> String {
     let mut text = String::new();
     let mut letters = line.chars().peekable();
     while let Some(letter) = letters.next() {
         match letter {
             '\x1b' => skip_escape(&mut letters),
-            '\t' => text.push(' '),
+            '\t' | '\n' | '\r' => text.push(' '),
             letter if letter.is_control() => {}
             letter => text.push(letter),
         }

@@ -45,8 +45,8 @@ pub struct Settings {
     pub home: PathBuf,
     /// The world to make when the directory holds none.
     pub world: Option<WorldSettings>,
-    /// Ends after so long without jobs and clients.
-    pub idle_after: Duration,
+    /// Ends after so long without jobs and clients, where somebody said how long.
+    pub idle_after: Option<Duration>,
     /// The market policy of jobs that name none.
     pub policy: Option<String>,
     /// The process without which it ends, and its state directory with it.
@@ -319,7 +319,7 @@ async fn serve_from(
         waiting: BTreeMap::new(),
         tickets: 0,
         began,
-        idle_after: settings.idle_after,
+        idle_after: settings.idle_after.unwrap_or_else(|| idle_after(world)),
         last_used: Instant::now(),
         ending: None,
         bound: settings.bound.clone(),
@@ -380,6 +380,18 @@ fn engine_of(world: &WorldSettings) -> &'static str {
     }
 }
 
+/// Without jobs and clients for so long, a server ends itself.
+const IDLE: Duration = Duration::from_secs(600);
+
+/// How long a server of this world stays without jobs and clients, where nobody said so. One that listens for machines
+/// stays: they have joined it, and nobody but its owner could start it again.
+fn idle_after(world: &WorldSettings) -> Duration {
+    match &world.world {
+        World::Machines(MachineSettings { listen: Some(_), .. }) => Duration::MAX,
+        _ => IDLE,
+    }
+}
+
 /// How long giving connections back may take.
 const CLOSE: Duration = Duration::from_secs(5);
 
@@ -388,4 +400,21 @@ fn replayed_clock(logged: Time, file: &ClockFile, speed: u32) -> WorldClock {
     let left_at = file.read().map_or(logged, |kept| kept.max(logged));
     let base = if left_at == Time(0) { WorldClock::real(left_at).now() } else { left_at };
     WorldClock::replayed(base, speed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_listens_for_machines_does_not_end_for_want_of_work() {
+        let machines = |listen| {
+            let listen: Option<SocketAddr> = listen;
+            let here = Some(HereSettings::default());
+            WorldSettings::machines(MachineSettings { here, listen, dead_man_s: 120 })
+        };
+        assert_eq!(idle_after(&machines(Some(SocketAddr::from(([127, 0, 0, 1], 7443))))), Duration::MAX);
+        assert_eq!(idle_after(&machines(None)), IDLE);
+        assert_eq!(idle_after(&WorldSettings::default()), IDLE);
+    }
 }

@@ -182,6 +182,24 @@ async fn outputs_come_back_whole_or_by_path_and_replace_what_is_there() {
     assert_eq!(none, None);
 }
 
+#[test]
+fn a_folder_that_its_program_has_closed_keeps_no_other_from_being_brought_back() {
+    use std::os::unix::fs::MetadataExt;
+    let (from, to) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    std::fs::create_dir_all(from.path().join("a/closed")).expect("made");
+    std::fs::write(from.path().join("a/file"), "here").expect("written");
+    for folder in ["a/closed", "a"] {
+        std::fs::set_permissions(from.path().join(folder), PermissionsExt::from_mode(0o000)).expect("closed");
+    }
+    open_folders(from.path()).expect("opened");
+    for folder in ["a", "a/closed"] {
+        let mode = std::fs::metadata(from.path().join(folder)).expect("there").mode();
+        assert_eq!(mode & 0o777, 0o700, "{folder}: also for somebody who is not root");
+    }
+    let moved = move_over(from.path(), to.path(), 0, BTreeSet::new()).expect("moved");
+    assert_eq!(moved, BTreeSet::from([PathBuf::from("a/file")]));
+}
+
 #[tokio::test]
 async fn ignore_files_count_whatever_their_letters_and_also_above_the_folder() {
     let stage = Stage::new();

@@ -29,3 +29,10 @@ pub(super) fn write_whole(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let fresh = path.with_extension("new");
     std::fs::write(&fresh, content).and_then(|()| std::fs::rename(&fresh, path))
 }
+
+/// ` on gpu-1`, for whoever looks for files that stayed on this machine; nothing where it has no name.
+pub(super) fn on_machine() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim();
+    if name.is_empty() { String::new() } else { format!(" on {name}") }
+}

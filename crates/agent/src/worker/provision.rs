@@ -208,16 +208,15 @@ impl WorkerRun {
                     return true;
                 }
                 Some(Ok(left_out)) => {
-                    let named = left_out.iter().take(NAMED).map(|(path, why)| format!("{} ({why})", path.display()));
-                    break format!("all but {}", named.collect::<Vec<_>>().join(", "));
+                    break missing(&left_out);
                 }
                 // What lies here will not be otherwise the next time.
-                Some(Err(error)) if !error.is_store_away() => break error.trouble().text,
+                Some(Err(error)) if !error.is_store_away() => break none_of_them(&error.trouble().text),
                 Some(Err(error)) => error.trouble(),
-                None => break "the time was too short".to_owned(),
+                None => break none_of_them("the time was too short"),
             };
             if Instant::now() + wait >= until {
-                break failed.text;
+                break none_of_them(&failed.text);
             }
             self.change(|worker| worker.trouble = Some(failed));
             tokio::time::sleep(wait).await;
@@ -227,10 +226,22 @@ impl WorkerRun {
         let kept = self.job_folder().join(format!("{KEPT_OUTPUTS}{epoch}"));
         let is_copy = folder.starts_with(self.job_folder());
         let place = if is_copy && std::fs::rename(folder, &kept).is_ok() { kept } else { folder.to_owned() };
-        let text = format!("its outputs could not be brought back: {failed}; they lie in: {}", place.display());
-        self.change(|worker| worker.trouble = Some(Trouble { kind: TroubleKind::NotSaved, text }));
+        let text = format!("{failed}; they lie{} in: {}", super::files::on_machine(), place.display());
+        self.change(|worker| worker.trouble = Some(Trouble { kind: TroubleKind::NotReturned, text }));
         false
     }
+}
+
+fn none_of_them(why: &str) -> String {
+    format!("its outputs could not be brought back: {why}")
+}
+
+/// Names what is missing of outputs, where the rest came back.
+fn missing(left_out: &[LeftOut]) -> String {
+    let named = left_out.iter().take(NAMED).map(|(path, why)| format!("{} ({why})", path.display()));
+    let more = left_out.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("not all of its outputs were brought back: {}{more} missing", named.collect::<Vec<_>>().join(", "))
 }
 
 /// Sends what is there of outputs, and tells what of it is named and cannot be sent.
@@ -301,6 +312,15 @@ fn remove_unused(place: &Path) {
 mod tests {
     use super::*;
 
+    #[test]
+    fn what_is_missing_of_outputs_is_named_and_the_rest_is_counted() {
+        let left_out: Vec<LeftOut> = (0..5).map(|n| (PathBuf::from(format!("r/{n}")), "it cannot be read")).collect();
+        assert_eq!(
+            missing(&left_out[..1]),
+            "not all of its outputs were brought back: r/0 (it cannot be read) missing"
+        );
+        assert!(missing(&left_out).ends_with("r/2 (it cannot be read) and 2 more missing"), "{}", missing(&left_out));
+    }
     /// A content that was last used so long ago, or never got ready.
     fn content(place: &Path, name: &str, age: Option<Duration>) -> File {
         std::fs::create_dir_all(place.join(name).join("closed")).expect("made");

@@ -47,7 +47,7 @@ Exit codes:
 Environment:
   WINDFALL_HOME     the state directory (default: ~/.local/state/windfall)
   WINDFALL_CONFIG   the configuration file (default: its config.toml, if any)
-  WINDFALL_IDLE     seconds without jobs or clients after which a server ends itself (default: 600)
+  WINDFALL_IDLE     seconds without jobs or clients after which a server ends itself (default: 600; one that listens stays)
   WINDFALL_CATALOG  a catalogue of prices to use instead of the embedded one
   WINDFALL_TODAY    the day from which ages of prices count (default: today)
   NO_COLOR          no colours
@@ -330,7 +330,8 @@ pub struct UpArgs {
     /// Keep the state there: postgres://…
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
-    /// End without jobs and clients for so long, or never [env: WINDFALL_IDLE, in seconds] [default: 10m]
+    /// End without jobs and clients for so long, or never [env: WINDFALL_IDLE, in seconds] [default: 10m, and never
+    /// with --listen]
     #[arg(long, value_name = "TIME")]
     pub idle: Option<String>,
     /// The policy of jobs that name none

@@ -149,7 +149,7 @@ pub enum AgentCommand {
 }
 
 /// How a machine joins.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct JoinArgs {
     /// The server: HOST:PORT, or https://HOST:PORT; not needed once this machine has joined
     pub server: Option<String>,
@@ -175,7 +175,7 @@ pub struct JoinArgs {
     /// The account that runs what people have submitted whom this machine does not know; for an agent of root's
     #[arg(long, value_name = "NAME")]
     pub run_as: Option<String>,
-    /// Join, write that down and end: a service goes on from there
+    /// Join, write that down with the flags about this machine, and end: a service goes on from there with them
     #[arg(long)]
     pub once: bool,
     /// What its [agent] table says holds where no flag does [env: WINDFALL_CONFIG] [default: config.toml in the agent's

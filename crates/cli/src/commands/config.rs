@@ -1,5 +1,6 @@
 //! The configuration file of a server and of an agent: read before anything is done, checked, shown.
 
+use super::said_once::SaidOnce;
 use crate::args::{ConfigCommand, JoinArgs, UpArgs};
 use crate::config::{
     CONFIG_VARIABLE, ConfigFile, Setting, Wrong, example, file_in_use, join_with_file, of_agent, of_server, read,
@@ -44,7 +45,14 @@ pub(super) fn settled_join(args: JoinArgs, json: bool) -> Result<JoinArgs, Failu
     let here = Here { home: state.clone().unwrap_or_default(), json };
     let file = file(&here, args.config.as_deref(), state.as_deref())?;
     let all = of_agent(&args, file.as_ref());
-    Ok(join_with_file(args, &all))
+    let mut whole = join_with_file(args, &all);
+    let state = agent_state(whole.state.clone())?;
+    let is_said = |key: &str| all.iter().any(|setting| setting.key.name == key && setting.value.is_some());
+    let kept = SaidOnce::of(&state)?.fill(&mut whole, is_said);
+    if !kept.is_empty() {
+        eprintln!("as said when it joined ({}): {}", SaidOnce::path(&state).display(), kept.join(" "));
+    }
+    Ok(whole)
 }
 
 fn check(here: &Here, named: Option<&Path>) -> Result<Code, Failure> {

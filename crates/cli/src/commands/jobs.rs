@@ -4,9 +4,9 @@ use crate::args::{BudgetArgs, ExplainArgs, JobArgs, JobsArgs, LogsArgs};
 use crate::here::Here;
 use crate::show;
 use std::io::Write;
-use windfall_core::NanoUsd;
 use windfall_core::view::JobView;
-use windfall_server::api_types::{ExplainAnswer, Line};
+use windfall_core::{NanoUsd, Outcome, Span};
+use windfall_server::api_types::{ExplainAnswer, JobAnswer, Line};
 use windfall_server::client::{Client, Lines};
 use windfall_server::client::{Code, Failure};
 
@@ -108,8 +108,33 @@ pub async fn logs(here: &Here, args: &LogsArgs) -> Result<Code, Failure> {
             Err(failure) if args.follow && failure.code == Code::Unreachable => {
                 client.ensure().await?;
             }
-            other => return other.map(|()| Code::Done),
+            other => {
+                other?;
+                if shown == 0 {
+                    let answer: JobAnswer = client.get(&format!("/v1/jobs/{id}")).await?;
+                    eprintln!("{}", silence(&answer.job));
+                }
+                return Ok(Code::Done);
+            }
         }
+    }
+}
+
+/// Why a job has no output.
+fn silence(job: &JobView) -> String {
+    let id = job.id;
+    let why = match &job.outcome {
+        Some(Outcome::Failed { why, .. }) if !why.is_empty() => Some(why.clone()),
+        Some(Outcome::Cancelled { by }) => Some(format!("it was cancelled by {by}")),
+        Some(Outcome::StoppedByRule { rule }) => Some(format!("it was stopped by its own rule `{rule}: stop`")),
+        _ => job.waits_for.clone(),
+    };
+    let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+    match (job.ran > Span::ZERO, job.state.is_over()) {
+        (true, true) => format!("job {id} has printed nothing"),
+        (true, false) => format!("job {id} has printed nothing yet"),
+        (false, true) => format!("job {id} never ran{why}"),
+        (false, false) => format!("job {id} has not run yet{why}"),
     }
 }
 
@@ -200,5 +225,28 @@ fn explained(line: &Line, job: &JobView) -> String {
     match &line.reason {
         Some(reason) => format!("{at:>8}  → {}\n{:>12}{reason} (rule: {})", line.text, "", reason.rule),
         None => format!("{at:>8}    {}", line.text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windfall_core::brain::Config;
+    use windfall_core::view::State;
+    use windfall_core::{Body, Brain, Event, Installation, JobSpec, Record, Time, Workload, WorkloadId};
+
+    #[test]
+    fn a_job_without_output_says_whether_it_ran_and_why_not() {
+        let mut brain = Brain::new(Installation(1), Config::default());
+        let workload = Workload::from(JobSpec::named("quiet".to_owned(), vec!["run".to_owned()]));
+        let event = Event::Submitted { workload, key: "1".to_owned(), id: Some(WorkloadId(1)) };
+        brain.apply(&Record { seq: 1, batch: 1, at: Time(1_000), body: Body::Event(event) });
+        let waits = brain.view(WorkloadId(1), Time(1_000)).expect("it works");
+        assert!(silence(&waits).starts_with("job 1 has not run yet: "), "{}", silence(&waits));
+        let outcome = Some(Outcome::Failed { code: 127, why: "no such folder".to_owned() });
+        let failed = JobView { state: State::Failed, outcome, ..waits.clone() };
+        assert_eq!(silence(&failed), "job 1 never ran: no such folder");
+        let ran = JobView { state: State::Succeeded, ran: Span::seconds(1), ..waits };
+        assert_eq!(silence(&ran), "job 1 has printed nothing");
     }
 }

@@ -8,8 +8,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 use windfall_agent::{NotSent, discard_folders, fetch_outputs, folder_key, has_parcel, send_folder};
-use windfall_core::CheckpointId;
+use windfall_core::english::size;
 use windfall_core::spec::{JobSpec, SecretFrom};
+use windfall_core::{CheckpointId, Told};
 use windfall_jobfile::{Read, Secret};
 use windfall_server::api_types::{JobAnswer, OutputsAt};
 use windfall_server::client::{Client, Code, Failure};
@@ -85,8 +86,10 @@ pub async fn send(
     env: &BTreeMap<String, String>,
     installation: &str,
 ) -> Result<Vec<String>, Failure> {
-    check_owner(here)?;
     let store = store_of(here, spec);
+    if !is_bucket(&store) {
+        check_owner(here)?;
+    }
     let env = with_own(env, spec);
     let stay = left_behind(here, folder, spec, &store)?;
     let key = folder_key(installation, folder);
@@ -103,14 +106,14 @@ pub async fn send(
         let ignore = windfall_agent::IGNORE;
         notes.push(format!(
             "workdir: {} were sent; what the program does not need can be named in {ignore}",
-            megabytes(sent)
+            size(sent)
         ));
     }
     if !here.json {
-        let all = format!("{files} file{}, {}", if files == 1 { "" } else { "s" }, megabytes(bytes));
+        let all = format!("{files} file{}, {}", if files == 1 { "" } else { "s" }, size(bytes));
         eprintln!(
             "workdir: {all}, {} of them new to the store",
-            if sent == 0 { "none".to_owned() } else { megabytes(sent) }
+            if sent == 0 { "none".to_owned() } else { size(sent) }
         );
     }
     let followed = packed.followed.iter().take(NAMED);
@@ -133,12 +136,24 @@ fn check_owner(here: &Here) -> Result<(), Failure> {
         None => Ok(()),
         Some(owner) => {
             let owner = windfall_server::name_of(owner);
-            Err(Failure::new(
-                Code::BadInput,
-                format!("workdir: the state directory is {owner}'s, who could not read what is sent"),
-            )
-            .hint(format!("submit it as that account: runuser -u {owner} -- windfall …")))
+            let why =
+                if own == 0 { "who could not read what is sent" } else { "and nothing of yours can be sent there" };
+            let text = format!("workdir: the state directory is {owner}'s, {why}");
+            Err(Failure::new(Code::BadInput, text).hint(workdir_hint(own, &owner)))
         }
+    }
+}
+
+/// Whether a store is not a folder: who may read it is not said by accounts of this machine.
+fn is_bucket(store: &str) -> bool {
+    store.contains("://") && !store.starts_with("file://")
+}
+
+/// What to do about a folder that the server could not read. Only root becomes somebody else.
+fn workdir_hint(own: u32, owner: &str) -> String {
+    match own {
+        0 => format!("submit it as that account: runuser -u {owner} -- windfall …"),
+        _ => "name a bucket in `checkpoint.store`, such as s3://bucket/ckpt, or leave `workdir` out".to_owned(),
     }
 }
 
@@ -210,9 +225,17 @@ pub async fn get(here: &Here, args: &GetArgs) -> Result<Code, Failure> {
         args.path.as_ref().map(|path| path.components().filter(|part| *part != Component::CurDir).collect());
     let path = path.filter(|path| !path.as_os_str().is_empty());
     let into = args.into.clone().unwrap_or_else(|| PathBuf::from("."));
-    let got = fetch_outputs(&at.store, &at.key, &env, &at.paths, path.as_deref(), &into)
-        .await
-        .map_err(|error| not_sent(&error))?;
+    let got =
+        fetch_outputs(&at.store, &at.key, &env, &at.paths, path.as_deref(), &into).await.map_err(
+            |error| match error.is_local() {
+                true => not_sent(&error).hint("choose a folder that you can write into: --into DIR"),
+                false => not_sent(&error),
+            },
+        )?;
+    let missing = answer.job.told.filter(|told| matches!(told, Told::NotReturned { .. }));
+    if let Some(missing) = &missing {
+        eprintln!("{missing}");
+    }
     match (got, &path) {
         (Some(files), _) if !files.is_empty() => {
             for file in &files {
@@ -274,11 +297,15 @@ fn not_sent(error: &NotSent) -> Failure {
     }
 }
 
-fn megabytes(bytes: u64) -> String {
-    match bytes {
-        0..1_000 => format!("{bytes} bytes"),
-        1_000..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
-        _ => format!("{:.1} GB", bytes as f64 / 1e9),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_cannot_become_another_account_is_told_of_a_bucket() {
+        assert!(workdir_hint(1_000, "root").starts_with("name a bucket"));
+        let (buckets, folders) = (["s3://b/c", "gs://b"], ["/srv/ckpt", "file:///srv/ckpt"]);
+        assert!(buckets.into_iter().all(is_bucket) && !folders.into_iter().any(is_bucket));
+        assert_eq!(workdir_hint(0, "lab"), "submit it as that account: runuser -u lab -- windfall …");
     }
 }

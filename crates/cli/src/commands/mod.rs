@@ -18,6 +18,7 @@ mod pages;
 mod plan;
 mod profile;
 mod rehearse;
+mod said_once;
 mod servers;
 mod service;
 mod serving;

@@ -1,6 +1,7 @@
 //! The machines that have joined, and joining.
 
 use super::config::settled_join;
+use super::said_once::SaidOnce;
 use super::topology;
 use super::worlds::{bad_accelerators, bad_rate, nano_usd};
 use crate::args::{JoinArgs, NodesArgs, NodesCommand};
@@ -13,8 +14,8 @@ use std::time::Duration;
 use windfall_core::Span;
 use windfall_core::english::{counted, with_causes};
 use windfall_exec::{
-    Accounts, Inventory, JoinToken, LabelChange, Labels, NodeError, NodeSettings, NotALabel, NotWelcome, is_node_name,
-    serve_node,
+    Accounts, Inventory, JoinToken, LabelChange, Labels, NODE_NAME, NodeError, NodeSettings, NotALabel, NotWelcome,
+    is_node_name, serve_node,
 };
 use windfall_server::api_types::{DrainRequest, LabelsRequest, NodeView, RemoveRequest, TokenAnswer, TokenRequest};
 use windfall_server::client::{Client, Code, Failure};
@@ -59,13 +60,14 @@ pub(super) fn bad_name(name: &str) -> Result<(), Failure> {
         return Ok(());
     }
     let failure = Failure::new(Code::BadInput, format!("`{name}` cannot be a node's name"));
-    Err(failure.hint("letters, digits, dots and dashes, at most 63, as in the names of hosts"))
+    Err(failure.hint(NODE_NAME))
 }
 
 /// The server, which must run.
 pub(super) async fn server(here: &Here) -> Result<Client, Failure> {
     let client = here.client();
     if client.greet().await?.is_none() {
+        client.cannot_start().map_or(Ok(()), Err)?;
         let none = Failure::new(Code::Unreachable, format!("no server runs on {}", here.home.display()));
         return Err(none.hint("`windfall up --listen HOST:PORT` starts one that takes nodes in"));
     }
@@ -183,11 +185,18 @@ fn jobs(node: &NodeView) -> String {
 pub(super) fn remark(node: &NodeView) -> Option<String> {
     let dead_man = Span(i64::try_from(node.dead_man_ms).unwrap_or(i64::MAX));
     let away = || {
+        let is_over = node.heard_ms.is_some_and(|heard| heard >= node.dead_man_ms);
         let heard = match node.heard_ms {
             Some(heard) => format!("not heard for {}", Span(i64::try_from(heard).unwrap_or(i64::MAX))),
             None => "not heard since the server began".to_owned(),
         };
-        format!("{heard}: what runs there ends by itself after {dead_man}, and is begun elsewhere then")
+        match (node.jobs.is_empty(), is_over) {
+            (true, _) => heard,
+            (false, true) => format!("{heard}: what ran there has ended by itself by now, and is begun elsewhere"),
+            (false, false) => {
+                format!("{heard}: what runs there ends by itself after {dead_man}, and is begun elsewhere then")
+            }
+        }
     };
     let is_away = node.state == windfall_server::api_types::NodeState::Away;
     is_away.then(away).or_else(|| node.drained.clone())
@@ -195,12 +204,13 @@ pub(super) fn remark(node: &NodeView) -> Option<String> {
 
 /// Joins a server with this machine and serves it.
 pub fn join(args: JoinArgs, json: bool) -> Result<Code, Failure> {
-    let once = args.once;
+    let once = args.once.then(|| args.clone());
     let args = settled_join(args, json)?;
     bad_accelerators(&args.accelerators)?;
     check_run_as(args.run_as.as_deref())?;
+    let state = agent_state(args.state)?;
     let settings = NodeSettings {
-        state: agent_state(args.state)?,
+        state: state.clone(),
         server: args.server.as_deref().map(address).transpose()?,
         token: token(args.token, args.token_file)?,
         name: args.name,
@@ -213,10 +223,11 @@ pub fn join(args: JoinArgs, json: bool) -> Result<Code, Failure> {
     windfall_agent::stay_when_memory_is_short();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
-    let has_joined = tokio::sync::Notify::new();
+    let (has_joined, is_joined) = (tokio::sync::Notify::new(), std::cell::Cell::new(false));
     let joined = |name: &str, inventory: &Inventory| {
         println!("this machine is node {name}: {inventory}");
         let _ = std::io::stdout().flush();
+        is_joined.set(true);
         has_joined.notify_one();
     };
     let served = runtime.block_on(async {
@@ -226,11 +237,15 @@ pub fn join(args: JoinArgs, json: bool) -> Result<Code, Failure> {
             served = serve_node(settings, joined) => served.map_err(failure),
             _ = ends.recv() => Ok(()),
             _ = tokio::signal::ctrl_c() => Ok(()),
-            () = has_joined.notified(), if once => Ok(()),
+            () = has_joined.notified(), if once.is_some() => Ok(()),
         }
     });
     runtime.shutdown_timeout(Duration::from_secs(1));
-    served.map(|()| Code::Done)
+    served?;
+    if let Some(said) = once.filter(|_| is_joined.get()) {
+        SaidOnce::of(&state)?.and(&said).write(&state)?;
+    }
+    Ok(Code::Done)
 }
 
 /// What somebody says of this machine.
@@ -297,4 +312,25 @@ fn token(given: Option<String>, file: Option<PathBuf>) -> Result<Option<JoinToke
     parsed.map_err(|why: String| {
         Failure::new(Code::BadInput, why).hint("`windfall nodes token NAME` on the server makes one")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_away_ends_only_what_it_runs_and_only_once() {
+        let remark_of = |heard_ms: Option<u64>, jobs: &[u64]| {
+            let node = serde_json::json!({
+                "name": "m-a", "state": "away", "drained": null, "heard_ms": heard_ms, "accelerators": {},
+                "accelerators_used": 0, "jobs": jobs, "cpus": 4, "memory_bytes": 1, "rate_nanousd": 0, "version": null,
+                "dead_man_ms": 120_000,
+            });
+            remark(&serde_json::from_value(node).expect("it works")).expect("it works")
+        };
+        assert_eq!(remark_of(Some(60_000), &[]), "not heard for 1m 0s");
+        assert!(remark_of(Some(60_000), &[7]).contains("ends by itself after 2m 0s"));
+        assert!(remark_of(Some(180_000), &[7]).contains("has ended by itself by now"));
+        assert!(remark_of(None, &[7]).contains("ends by itself after 2m 0s"));
+    }
 }

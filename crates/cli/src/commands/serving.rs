@@ -16,9 +16,6 @@ use windfall_server::home::{HomeError, WorldSettings};
 use windfall_server::{ServeError, Settings};
 use windfall_store::StoreError;
 
-/// Without jobs and clients for so long, a server ends itself.
-const IDLE: Duration = Duration::from_secs(600);
-
 /// A server in this process. Its first line of output says whether it could start; then output is closed.
 pub fn serve(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
     // Its own session: nothing that happens to a terminal reaches it. Fails only if it leads one already.
@@ -32,7 +29,7 @@ pub fn serve(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
     };
     let args = args.inspect_err(|failure| tell_starter(&wrong_settings(failure)))?;
     let args = UpArgs { store: told.or(args.store.clone()), ..args };
-    let settings = settings(here, &args, IDLE);
+    let settings = settings(here, &args, None);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
     let ready = || {
@@ -50,11 +47,11 @@ pub fn serve(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
     }
 }
 
-fn settings(here: &Here, args: &UpArgs, idle: Duration) -> Settings {
+fn settings(here: &Here, args: &UpArgs, idle: Option<Duration>) -> Settings {
     Settings {
         home: here.home.clone(),
         world: world(args),
-        idle_after: args.idle.as_deref().and_then(values::idle).unwrap_or(idle),
+        idle_after: args.idle.as_deref().and_then(values::idle).or(idle),
         policy: args.policy.clone(),
         bound: args.bound_to.map(windfall_server::Bound::to),
         is_service: args.foreground,
@@ -87,7 +84,7 @@ pub fn foreground(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
         is_ready.set(true);
         notify("READY=1");
     };
-    let served = runtime.block_on(windfall_server::serve(settings(here, &args, Duration::MAX), ready));
+    let served = runtime.block_on(windfall_server::serve(settings(here, &args, Some(Duration::MAX)), ready));
     served.map_err(|error| startup_failure(startup_problem(&error)))?;
     if is_ready.get() {
         return Ok(Code::Done);

@@ -102,7 +102,7 @@ pub(crate) static SECTIONS: &[Section] = &[
                 Kind::TimeOrNever,
                 "\"10m\"",
                 "10m",
-                "Without jobs and clients for so long the server ends itself; never for a service.",
+                "Without jobs and clients for so long the server ends itself; a service, and one that listens, stay.",
             ),
             key(
                 "policy",

@@ -355,9 +355,13 @@ fn nodes_have_labels_and_a_place_and_what_is_wrong_changes_nothing() {
     far.start_agent_with(
         port,
         Some(&word),
-        &["--accelerators", "H200:2", "--label", "zone=west", "--label", "tier=old"],
+        &["--once", "--accelerators", "H200:2", "--label", "zone=west", "--label", "tier=old"],
         &[],
     );
+    // What was said of the machine then holds for the plain agent that goes on.
+    let said = far.state().join("said.json").display().to_string();
+    eventually("it has joined", || far.says(&format!("ls {said} 2>&1 || true")) == said);
+    far.start_agent_with(port, None, &[], &[]);
     eventually("it is ready", || is(&testbed, "lab-1", "ready"));
 
     let labels = || detail(&testbed, "lab-1")["node"]["labels"].clone();
@@ -369,6 +373,10 @@ fn nodes_have_labels_and_a_place_and_what_is_wrong_changes_nothing() {
     );
     testbed.run(&["nodes", "label", "lab-1", "tier-"]).ends_with(0);
     assert_eq!(labels()["tier"], "old");
+    for (wrong, says) in [(&["rack=r1", "rack=r2"][..], "said twice"), (&["nosuch-"], "no label called nosuch")] {
+        let refused = testbed.run(&[&["nodes", "label", "lab-1"], wrong].concat()).ends_with(2);
+        assert!(refused.err.contains(says) && refused.err.contains("hint:"), "{refused:?}");
+    }
 
     let file = testbed.write("wrong.toml", "[rack.r1]\nzone = \"east\"\nnodes = [\"lab-1\", \"lab-2\"]\n");
     let before = labels();

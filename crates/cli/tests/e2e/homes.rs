@@ -96,8 +96,12 @@ fn a_command_right_behind_down_starts_the_next_server() {
 
 /// A program of another user of this machine.
 fn another_user(testbed: &Testbed, program: &str) -> Command {
+    user(testbed, 65_534, program)
+}
+
+fn user(testbed: &Testbed, uid: u32, program: &str) -> Command {
     let mut command = Command::new("setpriv");
-    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", program]);
+    command.args([format!("--reuid={uid}"), format!("--regid={uid}")]).args(["--clear-groups", program]);
     command.current_dir(&testbed.work).stdin(Stdio::null());
     command.env("WINDFALL_HOME", &testbed.home).env_remove("RUST_BACKTRACE").env("HOME", "/nonexistent");
     command
@@ -181,15 +185,19 @@ fn guests_cannot_crowd_out_whom_a_server_serves() {
     let mut crowd = command.spawn().unwrap();
     let mut line = String::new();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(crowd.stdout.as_mut().unwrap()), &mut line).unwrap();
-    assert_eq!(line.trim(), "64");
+    assert_eq!(line.trim(), "32");
     testbed.run(&["jobs"]).ends_with(0);
+    let asks = |uid| {
+        let mut asks = user(&testbed, uid, env!("CARGO_BIN_EXE_windfall"));
+        asks.arg("jobs");
+        testbed.finish(asks)
+    };
+    asks(65_533).ends_with(0);
+    let full = asks(65_534).ends_with(5);
+    assert!(full.err.contains("takes no more connections just now"), "{full:?}");
     drop(crowd.stdin.take());
     crowd.wait().unwrap();
-    eventually("seats are free again", || {
-        let mut asks = another_user(&testbed, env!("CARGO_BIN_EXE_windfall"));
-        asks.arg("jobs");
-        testbed.finish(asks).code == Some(0)
-    });
+    eventually("seats are free again", || asks(65_534).code == Some(0));
 }
 
 #[test]
@@ -208,8 +216,8 @@ fn another_user_starts_no_server_in_a_directory_that_is_not_theirs() {
     let (testbed, other) = shared_place();
     let before = picture(&testbed.home);
     testbed.run(&["down"]).ends_with(0);
-    for args in [&["run", "quick.yaml"][..], &["jobs"], &["up"]] {
-        refused(other(&testbed, args), &["another user"]);
+    for args in [&["run", "quick.yaml"][..], &["jobs"], &["up"], &["nodes"]] {
+        refused(other(&testbed, args), &["no server answers", "`root` starts it"]);
     }
     let after = picture(&testbed.home);
     assert!(

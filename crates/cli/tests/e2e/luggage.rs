@@ -144,6 +144,9 @@ fn a_folder_is_sent_as_it_was_set_up_once_and_what_is_named_comes_back() {
     assert!(!folder.join("results").exists() && !folder.join("out").exists() && !folder.join("venv").exists());
     let none = testbed.run(&["get", &second.to_string(), "elsewhere", "--into", into.to_str().unwrap()]).ends_with(2);
     assert!(none.err.contains("nothing at elsewhere") && none.err.contains("hint:"), "{none:?}");
+    let file = testbed.write("a-file", "");
+    let closed = testbed.run(&["get", &second.to_string(), "--into", file.join("x").to_str().unwrap()]).ends_with(2);
+    assert!(closed.err.contains("cannot write into the folder") && closed.err.contains("--into DIR"), "{closed:?}");
     let outside = testbed.run(&["get", &second.to_string(), "../x"]).ends_with(2);
     assert!(outside.err.contains("not inside the job's folder"), "{outside:?}");
 

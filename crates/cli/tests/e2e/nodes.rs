@@ -92,7 +92,7 @@ fn a_machine_joins_once_and_runs_a_job_with_nothing_of_the_servers_but_its_order
     let (ended, said) = far.try_to_join(&[&server, "--token", &good]);
     assert!(ended == Some(2) && said.contains("was used before"), "{said}");
     let again = testbed.run(&["nodes", "token", "lab-1"]).ends_with(2);
-    assert!(again.err.contains("has joined already"), "{again:?}");
+    assert!(again.err.contains("has joined already") && again.err.contains("hint:"), "{again:?}");
     assert!(testbed.run(&["nodes", "token", "../x"]).ends_with(2).err.contains("cannot be a node's name"));
 
     let id = submit(&testbed, "out");
@@ -110,6 +110,8 @@ fn a_machine_joins_once_and_runs_a_job_with_nothing_of_the_servers_but_its_order
     let second = submit(&testbed, "out-2");
     assert!(!within(Duration::from_secs(3), || testbed.job(second)["state"] == "running"));
     assert_eq!(testbed.job(id)["state"], "running");
+    let silent = testbed.run(&["logs", &second.to_string()]).ends_with(0);
+    assert!(silent.out.is_empty() && silent.err.contains(&format!("job {second} has not run yet: ")), "{silent:?}");
     testbed.run(&["nodes", "resume", "lab-1"]).ends_with(0);
     testbed.until(second, &["running"]);
     let busy = testbed.run(&["nodes", "remove", "lab-1"]).ends_with(2);

@@ -231,11 +231,11 @@ impl Round<'_> {
         if self.now < until {
             return self.wake_at(until);
         }
-        let unsaved = stint.trouble.as_ref().map_or("it took too long", |trouble| trouble.text.as_str());
+        let too_long = || Told::Unsaved { why: "it took too long".to_owned() };
+        let told = stint.trouble.as_ref().and_then(Told::at_the_end).unwrap_or_else(too_long);
         let reason =
             Reason::new("last-save", "what was saved last could not be stored in time").span("tried", LAST_SAVE);
         if stint.leases().filter_map(|id| self.brain.leases.get(&id)).any(|lease| !lease.is_releasing()) {
-            let told = Told::Unsaved { why: unsaved.to_owned() };
             self.say(Decision::Notify { workload: job.id, told }, reason.clone());
         }
         self.release_under(job, stint, &reason);

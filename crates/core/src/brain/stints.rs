@@ -239,8 +239,8 @@ impl Brain {
         let ends: Vec<&WorkerEnd> = stint.workers.iter().filter_map(|worker| worker.end.as_ref()).collect();
         if stint.is_done() {
             // Said once more at the end: whoever only reads the bill must know where the last files are.
-            if let Some(trouble) = stint.trouble.as_ref().filter(|trouble| trouble.kind != TroubleKind::Remark) {
-                job.told = Some(Told::Unsaved { why: trouble.text.clone() });
+            if let Some(told) = stint.trouble.as_ref().and_then(Told::at_the_end) {
+                job.told = Some(told);
             }
             job.progress.done = job.total().unwrap_or(done).max(done);
             job.verdict = Some(Verdict::Done);

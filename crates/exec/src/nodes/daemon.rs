@@ -2,6 +2,7 @@
 //! and passes on what they say. It may end and begin again: the agents go on.
 
 mod asked;
+mod reach;
 mod shown;
 
 use super::contact::{ContactFile, since_boot};
@@ -22,6 +23,7 @@ use crate::machines::nvml::{Reading, Readings};
 use crate::machines::{Inventory, Stated};
 use crate::net::{Fingerprint, Identity, JoinToken, Message, Peer, connector, dial, receive, send, write_private};
 use crate::owned;
+use reach::Reach;
 use rustix::fs::{FlockOperation, flock};
 use std::io;
 use std::net::IpAddr;
@@ -248,7 +250,7 @@ impl Daemon {
         mut joins: Option<Joins>,
         joined: impl FnOnce(&str, &Inventory),
     ) -> Result<(), NodeError> {
-        let (mut pause, mut joined) = (PAUSES[0], Some(joined));
+        let (mut pause, mut joined, mut reach) = (PAUSES[0], Some(joined), Reach::default());
         loop {
             let is_new = joins.is_some();
             let asked_at = since_boot();
@@ -270,6 +272,7 @@ impl Daemon {
                     if std::fs::read(&file).ok().as_ref() != Some(&bytes) {
                         write_private(&file, &bytes).map_err(unusable)?;
                     }
+                    reach.found(&self.server.0, since_boot()).iter().for_each(|text| say(text));
                     (joins, pause) = (None, PAUSES[0]);
                     self.leases.call_machine(&format!("node {name}"));
                     joined.take().into_iter().for_each(|joined| joined(&name, &inventory));
@@ -285,7 +288,7 @@ impl Daemon {
                     return Err(why.into());
                 }
                 Err(error) if is_new => return Err(error),
-                Err(error) => say(&format!("{error}: tried again in {pause:?}")),
+                Err(error) => say(&reach.lost(&error, pause, since_boot())),
             }
             if self.is_over() {
                 // Agents see it themselves; this is for those that cannot.

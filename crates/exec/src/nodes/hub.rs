@@ -8,7 +8,7 @@ use super::protocol::{
     Beat, HealthReport, Heard, Hello, InStore, LeaseOrder, MOST_HELLO, NotKept, NotWelcome, OLDEST_PROTOCOL, OnNode,
     PROTOCOL, Purpose, ToNode, ToServer, Welcome,
 };
-use super::registry::{NodeRecord, Registry, is_node_name};
+use super::registry::{NODE_NAME, NodeRecord, Registry, is_node_name};
 use super::relay::MOST_OF_ONE;
 use crate::accounts::ProgramsRunAs;
 use crate::net::{Fingerprint, Identity, JoinToken, Message, Peer, acceptor, node_key, receive, send};
@@ -145,7 +145,7 @@ impl Hub {
     /// A token by which one machine can join under this name; why not, in words, where it cannot be.
     pub fn new_token(&self, node: &str, rate: NanoUsd) -> Result<JoinToken, String> {
         if !is_node_name(node) {
-            return Err(format!("`{node}` cannot be a node's name: letters, digits, dots and dashes, at most 63"));
+            return Err(format!("`{node}` cannot be a node's name: {NODE_NAME}"));
         }
         if self.registry.node(node).is_some() {
             return Err(NotWelcome::NameTaken { name: node.to_owned() }.to_string());

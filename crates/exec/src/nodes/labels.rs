@@ -32,7 +32,7 @@ pub struct NotALabel {
 impl NotALabel {
     /// What a person can do about it.
     pub const HINT: &str =
-        "KEY=VALUE, or KEY- to remove one; letters, digits, dots, dashes and slashes, at most 63 each";
+        "KEY=VALUE, or KEY- to remove one; letters, digits, dots, dashes, underscores and slashes, at most 63 each";
 }
 
 /// Whether this can be the key or the value of a label.
@@ -75,6 +75,13 @@ impl LabelChange {
         match self {
             LabelChange::Set { key, value } => is_label_word(key) && is_label_word(value),
             LabelChange::Remove { key } => is_label_word(key),
+        }
+    }
+
+    /// The label that it is about.
+    pub(super) fn key(&self) -> &str {
+        match self {
+            LabelChange::Set { key, .. } | LabelChange::Remove { key } => key,
         }
     }
 

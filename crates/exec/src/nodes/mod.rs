@@ -25,7 +25,7 @@ pub use hub::{Hub, JobsOfNodes, NodeStanding, NodeStream};
 pub use joined::JoinedNode;
 pub use labels::{LEVELS, LabelChange, Labels, NotALabel};
 pub use protocol::{DeviceReading, DiskReading, HealthReport, InStore, NotWelcome, StorePart};
-pub use registry::{NodeRecord, TOKEN_LIVES, is_node_name};
+pub use registry::{NODE_NAME, NodeRecord, TOKEN_LIVES, is_node_name};
 pub use upkeep::NotLabelled;
 
 pub(crate) use holder::Holder;

@@ -12,6 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use windfall_core::english::{CUT_LINE, cut_line};
 use windfall_core::{StintId, WorkloadId};
 
 /// So much of an output is sent at once.
@@ -65,15 +66,24 @@ pub(super) fn keep(file: &Path, offset: u64, piece: &[u8]) -> io::Result<u64> {
     if piece.is_empty() || offset < length {
         return Ok(length);
     }
-    file.write_all_at(piece, offset)?;
     let [head, tail] = KEPT;
+    // What was cut before, and what the agent has cut out since: of that nothing comes.
+    let hole = seek(&file, SeekFrom::Data(head)).unwrap_or(0).max(if offset > length { offset } else { 0 });
+    file.write_all_at(piece, offset)?;
     let (before, now) = ((length.saturating_sub(tail)) / STEP * STEP, end.saturating_sub(tail) / STEP * STEP);
-    if now > before.max(head) {
-        // A disk that cannot make holes keeps all of it; the next piece tries again.
-        let from = head.max(before.saturating_sub(STEP));
-        let _ = fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, from, now - from);
+    if length > head && (now > before.max(head) || offset > length) {
+        cut(&file, head, hole.max(now))?;
     }
     Ok(end)
+}
+
+/// Cuts a copy from its head up to a place, and says before the hole how much that is: the line that came with the head is
+/// from before the last cut, if there was one at all. A disk that cannot make holes keeps all of it.
+fn cut(file: &File, head: u64, to: u64) -> io::Result<()> {
+    if to > head && fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, head, to - head).is_ok() {
+        file.write_all_at(cut_line(to - head).as_bytes(), head - CUT_LINE as u64)?;
+    }
+    Ok(())
 }
 
 /// Sends what workers print, each file from where the server's copy ends.
@@ -285,6 +295,31 @@ mod tests {
         let meta = std::fs::metadata(&file).expect("there");
         assert!(meta.blocks() * 512 <= 70 << 20, "{} bytes on disk", meta.blocks() * 512);
         assert!(keep(&file, u64::MAX - 5, &piece).is_err() && keep(&file, MOST, &piece).is_err());
+    }
+
+    #[test]
+    fn a_copy_says_how_much_of_it_was_cut_however_often() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("copy");
+        let piece = vec![b'x'; 1 << 20];
+        let said = || {
+            let mut line = [0; CUT_LINE];
+            let place = KEPT[0] - CUT_LINE as u64;
+            File::open(&file).expect("there").read_exact_at(&mut line, place).expect("read");
+            String::from_utf8(line.to_vec()).expect("text")
+        };
+        for n in 0..100 {
+            keep(&file, n << 20, &piece).expect("kept");
+        }
+        assert_eq!(said(), cut_line(36 << 20), "the newest 48 of 100 are kept, and the first 16");
+        keep(&file, 300 << 20, &piece).expect("kept");
+        assert_eq!(said(), cut_line(284 << 20), "what the agent cut meanwhile did not come");
+        keep(&file, 301 << 20, &piece).expect("kept");
+        assert_eq!(said(), cut_line(284 << 20));
+        for n in 302..360 {
+            keep(&file, n << 20, &piece).expect("kept");
+        }
+        assert_eq!(said(), cut_line((360 - 48 - 16) << 20));
     }
 
     #[test]

@@ -145,7 +145,11 @@ pub(super) struct Registry {
     known: Mutex<BTreeMap<String, NodeRecord>>,
 }
 
-/// Whether a node can be called that: letters, digits, dots and dashes, as in the names of hosts.
+/// What a node's name is made of, for people.
+pub const NODE_NAME: &str =
+    "letters, digits, dots, dashes and underscores, at most 63, with a letter or a digit at both ends";
+
+/// Whether a node can be called that, as in the names of hosts.
 pub fn is_node_name(name: &str) -> bool {
     let ends = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric());
     let inside = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-' | '_');

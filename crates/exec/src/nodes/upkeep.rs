@@ -2,9 +2,9 @@
 //! something is wrong.
 
 use super::hub::Hub;
-use super::labels::{LabelChange, MOST as MOST_LABELS};
+use super::labels::{LabelChange, Labels, MOST as MOST_LABELS};
 use super::registry::NodeRecord;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use windfall_core::Symptom;
 use windfall_core::health::merged;
@@ -19,8 +19,31 @@ pub enum NotLabelled {
     NoNode { name: String },
     #[error("node {name} cannot have these labels, or so many")]
     Bad { name: String },
+    #[error("node {name}: the label {key} is said twice")]
+    Twice { name: String, key: String },
+    #[error("node {name} was given no label called {key}")]
+    NotThere { name: String, key: String },
     #[error("labels cannot be written")]
     NotWritten(#[source] io::Error),
+}
+
+/// Fails where a node with these labels cannot have such changes: one of them makes no sense, or there would be too many.
+fn check(given: &Labels, name: &str, changes: &[LabelChange]) -> Result<(), NotLabelled> {
+    let (name, mut seen) = (name.to_owned(), BTreeSet::new());
+    // Which of the two would count nobody can know.
+    if let Some(key) = changes.iter().map(LabelChange::key).find(|key| !seen.insert(*key)) {
+        return Err(NotLabelled::Twice { name, key: key.to_owned() });
+    }
+    let is_missing = |change: &&LabelChange| matches!(change, LabelChange::Remove { key } if !given.contains_key(key));
+    let mut labels = given.clone();
+    changes.iter().for_each(|change| change.apply(&mut labels));
+    if labels.len() > MOST_LABELS || !changes.iter().all(LabelChange::is_good) {
+        return Err(NotLabelled::Bad { name });
+    }
+    match changes.iter().find(is_missing) {
+        Some(change) => Err(NotLabelled::NotThere { name, key: change.key().to_owned() }),
+        None => Ok(()),
+    }
 }
 
 impl Hub {
@@ -45,11 +68,7 @@ impl Hub {
             let Some(node) = names.iter().find(|node| node.name == *name) else {
                 return Err(NotLabelled::NoNode { name: name.clone() });
             };
-            let mut labels = node.labels.clone();
-            changes.iter().for_each(|change| change.apply(&mut labels));
-            if labels.len() > MOST_LABELS || !changes.iter().all(LabelChange::is_good) {
-                return Err(NotLabelled::Bad { name: name.clone() });
-            }
+            check(&node.labels, name, changes)?;
         }
         for (name, changes) in changes {
             let change = |node: &mut NodeRecord| changes.iter().for_each(|change| change.apply(&mut node.labels));
@@ -69,5 +88,23 @@ impl Hub {
         // What cannot be written is told again with the next beat.
         let _ = self.registry.change(name, |node| node.symptoms = merged(&node.symptoms, told));
         self.changed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_said_once_and_only_what_is_there_is_taken_back() {
+        let given = Labels::from([("rack".to_owned(), "r1".to_owned())]);
+        let answer = |texts: &[&str]| {
+            let changes: Vec<LabelChange> = texts.iter().map(|text| text.parse().expect("a label")).collect();
+            check(&given, "m-a", &changes)
+        };
+        assert!(answer(&["rack=r2", "tier=gold"]).is_ok() && answer(&["rack-"]).is_ok());
+        assert!(matches!(answer(&["rack=r1", "rack=r2"]), Err(NotLabelled::Twice { key, .. }) if key == "rack"));
+        assert!(matches!(answer(&["rack=r1", "rack-"]), Err(NotLabelled::Twice { .. })));
+        assert!(matches!(answer(&["nosuch-"]), Err(NotLabelled::NotThere { key, .. }) if key == "nosuch"));
     }
 }

@@ -147,7 +147,7 @@ pub fn serve(words: &[String]) -> Result<(), Failure> {
     let settings = Settings {
         home: home.into(),
         world: store.map(|store| WorldSettings { store: Some(store), ..WorldSettings::default() }),
-        idle_after: Duration::from_secs(600),
+        idle_after: None,
         policy: None,
         bound: None,
         is_service: false,

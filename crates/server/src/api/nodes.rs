@@ -5,6 +5,7 @@ use crate::api_types::{
     DeviceView, DrainRequest, LabelsRequest, NodeDetail, NodeState, NodeView, Problem, RemoveRequest, SymptomView,
     TokenAnswer, TokenRequest, UserView,
 };
+use crate::logs::plain;
 use crate::principal::Operator;
 use crate::problem;
 use axum::Json;
@@ -68,7 +69,7 @@ pub(super) async fn list(State(api): State<ApiState>) -> Result<Json<Vec<NodeVie
 fn view(node: &NodeStanding, used: &[OnNode]) -> NodeView {
     let record = &node.record;
     let worst = draining(&record.symptoms).into_iter().next();
-    let drained = record.drained.clone().or_else(|| worst.map(|worst| worst.to_string()));
+    let drained = record.drained.as_deref().map(plain).or_else(|| worst.map(|worst| worst.to_string()));
     NodeView {
         state: match (&drained, node.is_connected) {
             (_, false) => NodeState::Away,
@@ -145,6 +146,15 @@ pub(super) async fn label(
         NotLabelled::Bad { .. } => {
             Problem { hint: Some(NotALabel::HINT.to_owned()), ..problem(422, "bad-label", &error.to_string()) }
         }
+        NotLabelled::Twice { .. } => {
+            Problem { hint: Some("say it once".to_owned()), ..problem(422, "bad-label", &error.to_string()) }
+        }
+        NotLabelled::NotThere { name, .. } => Problem {
+            hint: Some(format!(
+                "`windfall node {name}` shows what it has; what its agent says of itself is changed there: agent join --label"
+            )),
+            ..problem(422, "no-such-label", &error.to_string())
+        },
         NotLabelled::NotWritten(_) => problem(503, "not-written", &with_causes(&error)),
     })
 }
@@ -166,7 +176,16 @@ pub(super) async fn token(
     Path(name): Path<String>,
     Json(asked): Json<TokenRequest>,
 ) -> Result<Json<TokenAnswer>, Problem> {
-    let token = api.hub()?.new_token(&name, asked.rate).map_err(|why| problem(422, "no-token", &why))?;
+    let hub = api.hub()?;
+    if hub.nodes().iter().any(|node| node.record.name == name) {
+        let hint = format!(
+            "that machine needs no other token: `windfall agent join` there; for another one choose another name, or \
+             `windfall nodes remove {name}` first"
+        );
+        let text = format!("a node called {name} has joined already");
+        return Err(Problem { hint: Some(hint), ..problem(409, "no-token", &text) });
+    }
+    let token = hub.new_token(&name, asked.rate).map_err(|why| problem(422, "no-token", &why))?;
     Ok(Json(TokenAnswer { token: token.to_string(), lives_s: TOKEN_LIVES.as_secs() }))
 }
 
@@ -178,7 +197,16 @@ pub(super) async fn drain(
     Json(asked): Json<DrainRequest>,
 ) -> Result<Json<()>, Problem> {
     let hub = api.hub()?;
-    done(hub, &name, hub.drain(&name, asked.why))
+    done(hub, &name, hub.drain(&name, reason_of(&asked.why)))
+}
+
+/// The longest reason for people.
+const LONGEST_REASON: usize = 200;
+
+/// A reason in one line: it is printed on everybody's terminal.
+fn reason_of(text: &str) -> String {
+    let text: String = plain(text).trim().chars().take(LONGEST_REASON).collect();
+    if text.is_empty() { "drained by its operator".to_owned() } else { text }
 }
 
 /// It does again.
@@ -221,5 +249,17 @@ fn done(hub: &Hub, name: &str, known: io::Result<bool>) -> Result<Json<()>, Prob
         Ok(true) => Ok(Json(())),
         Ok(false) => Err(no_such_node(hub, name)),
         Err(error) => Err(problem(503, "not-written", &format!("node {name} cannot be changed: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_one_line_that_no_terminal_obeys() {
+        assert_eq!(reason_of("a\nb \x1b[31mred\x1b[0m\x07"), "a b red");
+        assert_eq!(reason_of(" \x1b[2J "), "drained by its operator");
+        assert_eq!(reason_of(&"x".repeat(1_000)).len(), LONGEST_REASON);
     }
 }

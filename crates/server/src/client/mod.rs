@@ -1,5 +1,6 @@
 //! A client of a state directory's server: finds it, starts it where none answers, asks it.
 
+mod elsewhere;
 mod failure;
 mod ledger;
 mod submitter;
@@ -128,7 +129,12 @@ impl Client {
     /// The server's greeting, if there is one. One that is there and says nothing is an error.
     pub async fn hello(&self) -> Result<Option<Hello>, Failure> {
         match tokio::time::timeout(GREETS_WITHIN, self.get("/v1/hello")).await {
-            Ok(answer) => Ok(answer.ok()),
+            Ok(Ok(hello)) => Ok(Some(hello)),
+            // A server of one's own that closes is ending, and another is started.
+            Ok(Err(failure)) => match self.owner_elsewhere().filter(|_| failure.code == Code::Unreachable) {
+                Some(owner) if self.connect().await.is_ok() => Err(self.turned_away(&owner)),
+                _ => Ok(None),
+            },
             Err(_) => Err(self.silent()),
         }
     }
@@ -193,6 +199,7 @@ impl Client {
     /// Starts a server and waits until one answers. The one that answers may be another: of several that
     /// start at once, one stays.
     async fn start(&self) -> Result<Hello, Failure> {
+        self.cannot_start().map_or(Ok(()), Err)?;
         self.before_start.map_or(Ok(()), |check| check(&self.home))?;
         let until = Instant::now() + START;
         while Instant::now() < until {

@@ -19,12 +19,26 @@ const BOOTED: &str = "/run/systemd/system";
 pub fn service(here: &Here, command: &ServiceCommand) -> Result<Code, Failure> {
     match command {
         ServiceCommand::Print(args) => {
-            print!("{}", unit(here, args)?.text());
+            let unit = unit(here, args)?;
+            match here.json {
+                true => println!("{}", printed(&unit, &units(args)?)),
+                false => print!("{}", unit.text()),
+            }
             Ok(Code::Done)
         }
         ServiceCommand::Install(args) => install(here, args),
         ServiceCommand::Uninstall(args) => uninstall(here, args),
     }
+}
+
+/// A unit for programs: its text, and where `install` would write it.
+fn printed(unit: &Unit, folder: &Path) -> serde_json::Value {
+    serde_json::json!({
+        "unit": folder.join(unit.file_name()),
+        "text": unit.text(),
+        "config": unit.config,
+        "state": unit.state,
+    })
 }
 
 fn home_of_user() -> Result<PathBuf, Failure> {
@@ -235,4 +249,23 @@ fn run(program: &str, words: &[&str]) -> Result<(), Failure> {
     let failed = |why: String| Failure::new(Code::BadInput, format!("{program} {}: {}", words.join(" "), why.trim()));
     let said = Command::new(program).args(words).output().map_err(|error| failed(error.to_string()))?;
     if said.status.success() { Ok(()) } else { Err(failed(String::from_utf8_lossy(&said.stderr).into_owned())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_for_programs_is_json_with_the_text_in_it() {
+        let unit = Unit {
+            name: UnitName::Server,
+            account: Some("windfall".to_owned()),
+            program: PathBuf::from("/usr/bin/windfall"),
+            config: PathBuf::from("/etc/windfall/config.toml"),
+            state: PathBuf::from("/var/lib/windfall"),
+        };
+        let printed = printed(&unit, Path::new("/etc/systemd/system"));
+        assert_eq!(printed["unit"], "/etc/systemd/system/windfall-server.service");
+        assert_eq!(printed["text"], unit.text());
+    }
 }

@@ -45,6 +45,20 @@ fn a_last_save_that_was_given_up_is_said_with_the_bill() {
 }
 
 #[test]
+fn outputs_that_did_not_come_back_are_not_called_a_save() {
+    let mut world = world();
+    let (_, stint) = world.running(job(1, Some(4)));
+    let text = "its outputs could not be brought back: full; they lie on gpu-1 in: /data".to_owned();
+    let trouble = Trouble { kind: TroubleKind::NotReturned, text: text.clone() };
+    world.event(Event::Troubled { stint, trouble: Some(trouble) });
+    world.ended(stint, WorkerEnd::Exited { code: 0 });
+    world.decide();
+    world.gone(LeaseEnd::Released);
+    let told = world.brain.take_final_views().pop().and_then(|view| view.told).expect("it is told");
+    assert_eq!(told.to_string(), text);
+}
+
+#[test]
 fn a_remark_about_old_checkpoints_is_no_word_about_the_last_save() {
     let mut world = world();
     let (_, stint) = world.running(job(1, Some(4)));
