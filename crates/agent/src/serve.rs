@@ -8,7 +8,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -16,6 +16,9 @@ use windfall_core::worker::{AgentRequest, AgentView, CONTACT, Contact};
 
 /// A watch is answered after this long even when nothing changed, so that a dead peer is noticed.
 const HOLD: Duration = Duration::from_secs(5);
+
+/// The longest request: a program and all of its variables are far shorter.
+const MOST_REQUEST: u64 = 64 << 20;
 
 /// How often it is looked when the server was last heard.
 const LOOK_FOR_CONTACT: Duration = Duration::from_secs(1);
@@ -96,9 +99,10 @@ async fn silence(contact: Option<PathBuf>) {
 
 async fn converse(stream: UnixStream, orders: mpsc::Sender<Order>, mut view: watch::Receiver<AgentView>) {
     let (read, mut write) = stream.into_split();
-    let mut lines = BufReader::new(read).lines();
-    while let Ok(Some(line)) = lines.next_line().await {
+    let (mut read, mut line) = (BufReader::new(read), String::new());
+    while (&mut read).take(MOST_REQUEST).read_line(&mut line).await.is_ok() && line.ends_with('\n') {
         let Ok(request) = serde_json::from_str::<AgentRequest>(&line) else { return };
+        line.clear();
         if let AgentRequest::Watch { above } = request {
             let _ = tokio::time::timeout(HOLD, view.wait_for(|view| view.version > above)).await;
         } else {

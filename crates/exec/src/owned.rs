@@ -88,6 +88,11 @@ pub fn open(folder: &Path, name: &str) -> io::Result<File> {
     Ok(File::from(file))
 }
 
+/// Removes a file from a folder.
+pub(crate) fn remove(folder: &Path, name: &str) -> io::Result<()> {
+    Ok(rustix::fs::unlinkat(directory(folder)?, name, AtFlags::empty())?)
+}
+
 /// A file in a folder that is no longer than `most` bytes; a longer one is an error, and no more of it is read.
 pub(crate) fn read(folder: &Path, name: &str, most: u64) -> io::Result<String> {
     let mut text = String::new();

@@ -18,6 +18,10 @@ use windfall_exec::{Directory, InStore, JobsOfNodes, NodeStream, StorePart, is_o
 /// How often it is looked whether a job still runs on the node that has its checkpoints open.
 const LOOK: Duration = Duration::from_secs(2);
 
+/// The ending of the file beside an output that says which node it comes from: what the node could not send while the stint ran
+/// there is taken later.
+const FROM: &str = "from";
+
 /// Bytes on their way between an agent of this computer and the store.
 const PIPE: usize = 256 << 10;
 
@@ -42,12 +46,20 @@ fn job_on<'a>(brain: &'a Brain, node: &str, id: WorkloadId) -> Option<&'a Job> {
 #[async_trait]
 impl JobsOfNodes for NodeJobs {
     fn output_of(&self, node: &str, stint: StintId, rank: u32) -> Option<PathBuf> {
-        self.durable.read(|brain| {
-            let job = job_on(brain, node, stint.workload)?;
-            let is_its = job.stint.as_ref().is_some_and(|known| known.id == stint && rank < known.size());
-            let folder = self.folders.home.job(&job.spec.run.environment);
-            is_its.then(|| folders::output_file(&folder, stint.epoch, rank))
-        })
+        let (folder, is_its) = self.durable.read(|brain| {
+            let job = brain.job(stint.workload)?;
+            let on_node = job_on(brain, node, stint.workload).and_then(|job| job.stint.as_ref());
+            let is_its = on_node.is_some_and(|known| known.id == stint && rank < known.size());
+            Some((self.folders.home.job(&job.spec.run.environment), is_its))
+        })?;
+        let file = folders::output_file(&folder, stint.epoch, rank);
+        let from = file.with_extension(FROM);
+        let known = std::fs::read_to_string(&from).ok();
+        if is_its && known.as_deref() != Some(node) {
+            // Where it cannot be written, what comes after the stint is not taken.
+            let _ = std::fs::write(&from, node);
+        }
+        (is_its || known.as_deref() == Some(node)).then_some(file)
     }
 
     fn has_store_of(&self, node: &str, job: WorkloadId) -> bool {

@@ -54,7 +54,7 @@ impl Far {
         let disk = root.join("far");
         // A disk of its own lies over everything of the testbed; only the working folder has a namesake on it.
         let script = format!(
-            "mount --make-rprivate / && mount -t tmpfs -o mode=1777 tmpfs /dev/shm && \
+            "echo {name} > /proc/sys/kernel/hostname && mount --make-rprivate / && mount -t tmpfs -o mode=1777 tmpfs /dev/shm && \
              mount -t tmpfs -o mode=755 tmpfs {root} && mkdir -p {work} {disk} && \
              chown {USER} {work} {disk} && echo ready && exec sleep 100000",
             root = root.display(),
@@ -62,7 +62,18 @@ impl Far {
             disk = disk.display(),
         );
         let mut init = Command::new("ip");
-        init.args(["netns", "exec", &name, "unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]);
+        init.args([
+            "netns",
+            "exec",
+            &name,
+            "unshare",
+            "--mount",
+            "--uts",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+            "--kill-child",
+        ]);
         init.args(["sh", "-c", &script]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut init = init.spawn().unwrap();
         let mut said = [0; 5];
@@ -102,7 +113,7 @@ impl Far {
     /// A command on the machine, as its user.
     pub fn command(&self, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
-        command.args(["--target", &self.inside(), "--mount", "--pid", "--net"]);
+        command.args(["--target", &self.inside(), "--mount", "--uts", "--pid", "--net"]);
         command.args(["setpriv", "--reuid", USER, "--regid", USER, "--clear-groups", program]).args(args);
         command.stdin(Stdio::null()).env("HOME", &self.disk).env_remove("WINDFALL_HOME");
         command
@@ -151,6 +162,11 @@ impl Far {
         self.agent = Some(agent.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap());
     }
 
+    /// The folder of its user, as the machine sees it.
+    pub fn disk(&self) -> &Path {
+        &self.disk
+    }
+
     /// The agent's state directory, as the machine sees it.
     pub fn state(&self) -> PathBuf {
         self.disk.join("state")
@@ -158,7 +174,7 @@ impl Far {
 
     /// Runs a shell line there as root.
     pub fn as_root(&self, line: &str) {
-        run("nsenter", &["--target", &self.inside(), "--mount", "--pid", "--net", "sh", "-ec", line]);
+        run("nsenter", &["--target", &self.inside(), "--mount", "--uts", "--pid", "--net", "sh", "-ec", line]);
     }
 
     fn log(&self) -> PathBuf {

@@ -44,7 +44,11 @@ fn job(testbed: &Testbed, out: &str) -> String {
 }
 
 pub fn submit(testbed: &Testbed, out: &str) -> u64 {
-    let file = testbed.write("job.yaml", &job(testbed, out));
+    submit_text(testbed, &job(testbed, out))
+}
+
+fn submit_text(testbed: &Testbed, text: &str) -> u64 {
+    let file = testbed.write("job.yaml", text);
     let mut submit = testbed.command(&["submit", file.to_str().unwrap(), "--json"]);
     submit.env("SECRET", "of the terminal");
     testbed.finish(submit).ends_with(0).json()["id"].as_u64().unwrap()
@@ -182,7 +186,7 @@ fn a_node_that_is_cut_off_for_longer_than_its_dead_man_time_runs_nothing_when_it
     up(&testbed, port, "6s");
     let [mut one, mut two] = [Far::new(&testbed), Far::new(&testbed)];
     join(&testbed, &mut one, port, "lab-1");
-    let id = submit(&testbed, "out");
+    let id = submit_text(&testbed, &job(&testbed, "out").replace("sleep 0.1", "echo at $n; sleep 0.1"));
     testbed.until(id, &["running"]);
     eventually("it has saved", || has_saved(&testbed, id));
     join(&testbed, &mut two, port, "lab-2");
@@ -198,10 +202,60 @@ fn a_node_that_is_cut_off_for_longer_than_its_dead_man_time_runs_nothing_when_it
     });
     assert!(moved, "it goes on elsewhere: {}", testbed.run(&["explain", &id.to_string()]).out);
     one.until_quiet(id);
+    let printed = one.says(&format!("cat {}/jobs/*/output-*.log", one.state().display()));
+    assert!(!output(&testbed, id).contains(&printed), "of the last seconds the server has heard nothing");
     one.cut(false);
     one.start_agent(port, None);
     eventually("the other is back", || state_of(&testbed, "lab-1").as_deref() == Some("ready"));
     assert!(one.programs(id).is_empty());
+    eventually("what was printed during the cut is there", || output(&testbed, id).starts_with(&printed));
+    two.write(&testbed.work.join("end"), "");
+    testbed.until(id, &["succeeded"]);
+    let begun = beginnings(&testbed, id);
+    assert!(begun.len() == 2 && begun[1] > 0, "it went on from what was saved: {begun:?}");
+    testbed.run(&["down"]).ends_with(0);
+    check_ledger(&testbed);
+    testbed.leaves_nothing();
+}
+
+#[test]
+fn a_copy_of_a_node_s_disk_does_not_speak_for_the_machine_that_it_was_copied_from() {
+    if !is_root("a machine of its own") {
+        return;
+    }
+    let (testbed, port) = (Testbed::bare(), free_port());
+    up(&testbed, port, "30s");
+    let [mut one, mut two] = [Far::new(&testbed), Far::new(&testbed)];
+    join(&testbed, &mut one, port, "lab-1");
+    let id = submit(&testbed, "out");
+    testbed.until(id, &["running"]);
+    eventually("it has saved", || has_saved(&testbed, id));
+    let copy = testbed.work.parent().unwrap().join("copy.tar");
+    let from = format!("cd {} && tar c --exclude='*.sock' state", one.disk().display());
+    let tar = one.command("sh", &["-c", &from]).output().unwrap();
+    std::fs::write(&copy, tar.stdout).unwrap();
+    let mut unpack = two.command("tar", &["x", "-C", two.disk().to_str().unwrap()]);
+    assert!(unpack.stdin(std::fs::File::open(&copy).unwrap()).status().unwrap().success());
+    // Its wire to the server is another one.
+    two.says(&format!("sed -i s/{}/{}/ {}/joined.json", one.server, two.server, two.state().display()));
+    let contact = format!("cat {}/contact", two.state().display());
+    let copied = two.says(&contact);
+
+    one.cut(true);
+    two.start_agent(port, None);
+    let mut was_there = false;
+    let limit = Duration::from_secs(150);
+    let moved = within(limit, || {
+        let [here, there] = [one.programs(id), two.programs(id)];
+        assert!(here.is_empty() || there.is_empty(), "it runs twice: {here:?} and {there:?}");
+        was_there |= !here.is_empty() && two.says(&contact) != copied;
+        !there.is_empty()
+    });
+    assert!(was_there, "the copy is the node while the machine that it was copied from still runs the job");
+    let nodes = testbed.run(&["nodes"]).out;
+    assert!(moved, "it goes on there: {nodes}{}{}", two.said(), testbed.run(&["explain", &id.to_string()]).out);
+    one.cut(false);
+    eventually("the first is told", || one.said().contains("another machine with the same key"));
     two.write(&testbed.work.join("end"), "");
     testbed.until(id, &["succeeded"]);
     let begun = beginnings(&testbed, id);

@@ -176,9 +176,17 @@ impl Machines {
     fn kinds(&self) -> BTreeMap<String, Vec<Computer>> {
         let mut kinds: BTreeMap<String, Vec<Computer>> = BTreeMap::new();
         for computer in self.computers() {
-            kinds.entry(computer.kind()).or_default().push(computer);
+            kinds.entry(self.kind_of(&computer)).or_default().push(computer);
         }
         kinds
+    }
+
+    /// What a machine and its like are called in offers. Beside nodes the server's own computer has no like: it is never one
+    /// of several, so a gang that finds no room on nodes must not count it, nor keep others from it.
+    fn kind_of(&self, computer: &Computer) -> String {
+        let is_alone = computer.host.is_none() && self.nodes.is_some();
+        let kind = computer.kind();
+        if is_alone { format!("{kind}-here") } else { kind }
     }
 
     fn offer_id(&self, kind: &str, part: &Part) -> OfferId {
@@ -274,7 +282,7 @@ impl Machines {
 
     fn marks(&self, want: &Want, computer: &Computer, part: &Part, used: &mut Use) -> Marks {
         Marks {
-            offer: self.offer_id(&computer.kind(), part),
+            offer: self.offer_id(&self.kind_of(computer), part),
             node: Some(self.node_id(computer)),
             size: part.size(),
             host: computer.host.clone(),
@@ -286,15 +294,21 @@ impl Machines {
         }
     }
 
-    /// Ends what nodes hold and nobody here knows, and lets them forget what is over.
+    /// Ends what nodes hold and nobody here knows, or what is given up here, and lets them forget what is over.
     fn end_strays(&self) {
         let Some(hub) = &self.nodes else { return };
         self.leases.settle_unreadable();
-        let is_known = |lease: LeaseId| self.leases.held().contains_key(&lease) || self.leases.is_unreadable(lease);
-        let strays = hub.shown().into_iter().filter(|(_, seen)| !is_known(seen.lease));
-        for (node, seen) in strays.take(MOST_STRAYS) {
+        let is_given_up = |lease| self.leases.held().get(&lease).map(Held::is_gone);
+        let shown = hub.shown().into_iter().filter(|(_, seen)| !self.leases.is_unreadable(seen.lease));
+        let strays = shown.filter_map(|(node, seen)| {
+            let known = is_given_up(seen.lease);
+            // One that is known to be over is kept until nobody asks for it any more.
+            let is_stray = known.is_none_or(|given_up| given_up && seen.is_alive);
+            is_stray.then_some((node, seen, known.is_some()))
+        });
+        for (node, seen, is_known) in strays.take(MOST_STRAYS) {
             match seen.is_alive {
-                true => hub.end_stray(&node, seen.lease),
+                true => hub.end_stray(&node, seen.lease, is_known),
                 false => hub.forget(&node, seen.lease),
             }
         }

@@ -8,6 +8,6 @@ mod wire;
 pub use keys::{Fingerprint, Identity};
 pub use token::JoinToken;
 
-pub(crate) use keys::write_private;
+pub(crate) use keys::{hex, write_private};
 pub(crate) use tls::{acceptor, connector, dial, node_key};
 pub(crate) use wire::{Message, Peer, receive, send};

@@ -10,6 +10,7 @@ use super::health::{self, Health};
 use super::hub::{BEAT, SILENT};
 use super::joined::{Joined, note_clock, server_ahead_ms, wall_clock_ms};
 use super::labels::Labels;
+use super::life::this_machine;
 use super::orders;
 use super::output::Outputs;
 use super::protocol::{
@@ -351,6 +352,7 @@ impl Daemon {
                 protocol: PROTOCOL,
                 build: env!("CARGO_PKG_VERSION").to_owned(),
                 instance: self.instance.clone(),
+                machine: Some(this_machine()),
                 purpose,
             };
             let asked_ms = wall_clock_ms();
@@ -414,7 +416,7 @@ impl Daemon {
         let ended = workers.iter().filter(|worker| worker.end.is_some());
         let sending = async {
             for worker in ended {
-                self.outputs.send_all_of(&peer, &jobs, worker.stint).await;
+                self.outputs.send_all_of(&peer, &jobs, |stint| stint == worker.stint).await;
             }
         };
         let _ = tokio::time::timeout(LAST_WORDS, sending).await;

@@ -1,6 +1,7 @@
 //! Which node has a lease of which nothing is written down here any more.
 
-use super::hub::{Hub, Life};
+use super::hub::Hub;
+use super::life::Life;
 use super::registry::NodeRecord;
 use windfall_core::LeaseId;
 

@@ -41,17 +41,13 @@ const STORES_OF_NODE: usize = 256;
 const _: () = assert!(MOST_OF_ONE * 4 <= STORES_OF_NODE);
 /// How long a node may take to do what it is asked.
 const ANSWER: Duration = Duration::from_secs(90);
-/// A node that was not heard ends its work at its dead-man time; it has this long, and a tenth of that time for clocks that
-/// do not run alike, before others begin.
-const MARGIN: Duration = Duration::from_secs(15);
-
 /// The server's side of its nodes.
 pub struct Hub {
     identity: Identity,
     pub(super) registry: Registry,
     /// Told to nodes with their welcome.
     dead_man: Duration,
-    began: Instant,
+    pub(super) began: Instant,
     live: Mutex<BTreeMap<String, Live>>,
     stores: Mutex<BTreeMap<String, Arc<Semaphore>>>,
     connections: AtomicU64,
@@ -66,7 +62,8 @@ pub type NodeStream = server::TlsStream<TcpStream>;
 /// What the server knows of the jobs that run on nodes. A node gets at what is of its own jobs, and at nothing else.
 #[async_trait]
 pub trait JobsOfNodes: Send + Sync {
-    /// The file that takes what a worker prints; none where it is not one of this node's.
+    /// The file that takes what a worker prints, or has printed; none where it is not one of this node's. It may look at
+    /// the disk.
     fn output_of(&self, node: &str, stint: StintId, rank: u32) -> Option<PathBuf>;
 
     /// Whether a job runs on a node.
@@ -77,29 +74,25 @@ pub trait JobsOfNodes: Send + Sync {
 }
 
 /// A node that was there since this server began.
-struct Live {
+pub(super) struct Live {
     peer: Peer,
     connection: u64,
     instance: String,
+    /// Which machine it is, where it says so.
+    pub(super) machine: Option<String>,
+    /// It is written down that it is this one.
+    pub(super) is_settled: bool,
     build: String,
-    heard: Instant,
+    pub(super) heard: Instant,
     /// The number of the last beat of this connection.
-    beat: u64,
-    leases: BTreeMap<LeaseId, OnNode>,
+    pub(super) beat: u64,
+    pub(super) leases: BTreeMap<LeaseId, OnNode>,
     /// How the machine is, where it has said so.
     health: Option<HealthReport>,
     /// Leases that were launched over this connection, with the last beat in which they were not.
-    launched: BTreeMap<LeaseId, u64>,
-}
-
-/// What is known of a lease on a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Life {
-    Alive,
-    /// Nothing of it runs any more.
-    Over,
-    /// Its node cannot be reached, and may still run it.
-    Unknown,
+    pub(super) launched: BTreeMap<LeaseId, u64>,
+    /// Until then another machine that had this key may run what was begun before this connection.
+    pub(super) doubted_until: Option<Instant>,
 }
 
 /// A node as people see it.
@@ -138,7 +131,7 @@ impl Hub {
         let _ = self.jobs.set(jobs);
     }
 
-    fn live(&self) -> MutexGuard<'_, BTreeMap<String, Live>> {
+    pub(super) fn live(&self) -> MutexGuard<'_, BTreeMap<String, Live>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -170,17 +163,6 @@ impl Hub {
     /// How long its nodes go on without it.
     pub(crate) fn dead_man(&self) -> Duration {
         self.dead_man
-    }
-
-    /// Ends what a node holds and nobody here knows, then lets it forget that.
-    pub(crate) fn end_stray(self: &Arc<Self>, node: &str, lease: LeaseId) {
-        let (hub, node) = (Arc::clone(self), node.to_owned());
-        tokio::spawn(async move {
-            // What could not be ended is shown again, and ended then.
-            if hub.end(&node, lease, false).await.is_ok() {
-                hub.forget(&node, lease);
-            }
-        });
     }
 
     /// Forgets a node and ends its connection: what it still runs it ends by itself.
@@ -256,15 +238,18 @@ impl Hub {
             peer,
             connection,
             instance: hello.instance,
+            machine: hello.machine,
+            is_settled: false,
             build: hello.build,
             heard: Instant::now(),
             beat: 0,
             leases: BTreeMap::new(),
             health: None,
             launched: BTreeMap::new(),
+            doubted_until: None,
         };
         // The connection that it had before, if any, ends when nobody holds it any more.
-        self.live().insert(name.clone(), live);
+        self.take_over(&name, live);
         Ok(Some((name, connection, working)))
     }
 
@@ -339,12 +324,15 @@ impl Hub {
         match message.read().map_err(|error| error.to_string())? {
             ToServer::Beat(beat) => self.beat(name, connection, beat).map(|()| Message::default()),
             ToServer::Output { stint, rank, offset } => {
-                let file = self.jobs.get().and_then(|jobs| jobs.output_of(name, stint, rank));
-                let file = file.ok_or_else(|| format!("{stint} does not run on this node"))?;
-                let keep = move || output::keep(&file, offset, &message.body);
+                let (jobs, node) = (self.jobs.get().cloned(), name.to_owned());
+                let keep = move || {
+                    let Some(file) = jobs.and_then(|jobs| jobs.output_of(&node, stint, rank)) else { return Ok(None) };
+                    output::keep(&file, offset, &message.body).map(Some)
+                };
                 let kept = tokio::task::spawn_blocking(keep).await.map_err(io::Error::other).flatten();
                 match kept {
-                    Ok(length) => Ok(Message::of(&length)),
+                    Ok(Some(length)) => Ok(Message::of(&length)),
+                    Ok(None) => Err(format!("{stint} does not run on this node")),
                     // No other try would help.
                     Err(error) if error.kind() == io::ErrorKind::InvalidInput => Err(error.to_string()),
                     Err(error) => Ok(Message::of(&NotKept { not_kept: error.to_string() })),
@@ -374,6 +362,7 @@ impl Hub {
             self.changed.notify_one();
         }
         node.health.clone_from(&beat.health);
+        let machine = node.settled();
         drop(live);
         beat.health.iter().for_each(|health| self.take_symptoms(name, &health.symptoms));
         if is_first {
@@ -381,10 +370,13 @@ impl Hub {
             let dead_man_ms = self.dead_man.as_millis() as u64;
             let _ = self.registry.change(name, |node| node.dead_man_ms = dead_man_ms);
         }
+        if let Some(machine) = machine {
+            let _ = self.registry.change(name, |node| node.machine = Some(machine));
+        }
         Ok(())
     }
 
-    async fn call<T: DeserializeOwned>(&self, node: &str, request: &ToNode) -> io::Result<T> {
+    pub(super) async fn call<T: DeserializeOwned>(&self, node: &str, request: &ToNode) -> io::Result<T> {
         let peer = self.live().get(node).filter(|live| live.is_there()).map(|live| live.peer.clone());
         let Some(peer) = peer else {
             return Err(io::Error::new(io::ErrorKind::NotConnected, format!("node {node} cannot be reached")));
@@ -399,19 +391,6 @@ impl Hub {
         let not_in: u64 = self.call(node, &ToNode::Launch { lease, devices, owner, limits }).await?;
         if let Some(live) = self.live().get_mut(node) {
             live.launched.insert(lease, not_in);
-        }
-        Ok(())
-    }
-
-    /// Ends a lease on a node. Returns when nothing of it runs, which is so as well when its node has not been heard for
-    /// longer than its dead-man time, or is none of ours any more.
-    pub(crate) async fn end(&self, node: &str, lease: LeaseId, gently: bool) -> io::Result<()> {
-        if self.life(node, lease) == Life::Over && !self.is_there(node) {
-            return Ok(());
-        }
-        let last: Option<AgentView> = self.call(node, &ToNode::End { lease, gently }).await?;
-        if let Some(live) = self.live().get_mut(node) {
-            live.leases.insert(lease, OnNode { lease, is_alive: false, last });
         }
         Ok(())
     }
@@ -456,24 +435,6 @@ impl Hub {
         let there = live.iter().filter(|(_, live)| live.is_there());
         there.flat_map(|(name, live)| live.leases.values().map(|seen| (name.clone(), seen.clone()))).collect()
     }
-
-    /// Whether a lease that was up still is.
-    pub(crate) fn life(&self, node: &str, lease: LeaseId) -> Life {
-        let Some(record) = self.registry.node(node) else { return Life::Over };
-        let live = self.live();
-        let known = live.get(node);
-        if let Some(known) = known.filter(|known| known.is_there() && known.beat > 0) {
-            return match known.leases.get(&lease) {
-                Some(seen) if seen.is_alive => Life::Alive,
-                Some(_) => Life::Over,
-                None if known.launched.get(&lease).is_some_and(|not_in| known.beat <= *not_in) => Life::Alive,
-                None => Life::Over,
-            };
-        }
-        let silent = known.map_or(self.began, |known| known.heard).elapsed();
-        let dead_man = Duration::from_millis(record.dead_man_ms).max(self.dead_man);
-        if silent > dead_man + dead_man / 10 + MARGIN { Life::Over } else { Life::Unknown }
-    }
 }
 
 impl Live {
@@ -481,7 +442,7 @@ impl Live {
         self.heard.elapsed() > SILENT
     }
 
-    fn is_there(&self) -> bool {
+    pub(super) fn is_there(&self) -> bool {
         !self.peer.is_gone() && !self.is_silent()
     }
 }

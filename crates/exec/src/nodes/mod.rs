@@ -9,6 +9,7 @@ mod holder;
 mod hub;
 mod joined;
 mod labels;
+mod life;
 mod orders;
 mod output;
 mod protocol;
@@ -29,7 +30,7 @@ pub use registry::{NODE_NAME, NodeRecord, TOKEN_LIVES, is_node_name};
 pub use upkeep::NotLabelled;
 
 pub(crate) use holder::Holder;
-pub(crate) use hub::Life;
+pub(crate) use life::Life;
 pub(crate) use orders::{Place, carried_out_in, judged};
 pub(crate) use protocol::LeaseOrder;
 pub use relay::listen as listen_relay;

@@ -32,7 +32,7 @@ const AGAIN: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(60)];
 /// How long the last words of a worker are tried again before its end is told without them.
 const LAST_TRIES: Duration = Duration::from_secs(8);
 
-/// What begins the name of a file that reached nobody: it stays when the rest of its job is removed.
+/// What begins the name of a file that reached nobody: it stays when the rest of its job is removed. An output is still sent.
 pub(super) const UNSAVED: &str = "unsaved-";
 
 /// Names that are looked at in a folder of a job's, into which its program may put any number.
@@ -44,6 +44,7 @@ pub(super) fn name_of(stint: StintId, rank: u32) -> String {
 }
 
 fn worker_of(name: &str) -> Option<(StintId, u32)> {
+    let name = name.strip_prefix(UNSAVED).unwrap_or(name);
     let numbers = name.strip_prefix("output-")?.strip_suffix(".log")?;
     let numbers: Vec<u64> = numbers.split('-').map(|number| number.parse().ok()).collect::<Option<_>>()?;
     let &[workload, member, epoch, rank] = numbers.as_slice() else { return None };
@@ -132,10 +133,11 @@ impl Outputs {
         }
     }
 
-    /// Sends all that the workers of a job have printed. What the server cannot write down is tried again for a few seconds.
-    pub async fn send_all_of(&self, peer: &Peer, jobs: &Path, stint: StintId) {
-        for (file, of, rank) in found_in(jobs).await {
-            while of == stint && self.send(peer, &file, stint, rank, u64::MAX).await.is_ok() {
+    /// Sends all that the workers of such stints have printed. What the server cannot write down is tried again for a few
+    /// seconds.
+    pub async fn send_all_of(&self, peer: &Peer, jobs: &Path, is_wanted: impl Fn(StintId) -> bool) {
+        for (file, stint, rank) in found_in(jobs).await {
+            while is_wanted(stint) && self.send(peer, &file, stint, rank, u64::MAX).await.is_ok() {
                 let sent = self.sent(&file);
                 let sent = sent.lock().await;
                 let Some(again) = sent.not_before.filter(|again| sent.is_worth_waiting(*again)) else { break };
@@ -173,6 +175,10 @@ impl Outputs {
             piece.truncate(read);
             if read == 0 {
                 sent.failed_since = None;
+                if name.starts_with(UNSAVED) {
+                    // It was kept for this alone.
+                    owned::remove(folder, name)?;
+                }
                 break;
             }
             let taken = offer(peer, stint, rank, from, piece).await?;
@@ -199,7 +205,9 @@ impl Outputs {
     pub fn keep_unsent(&self, job: &Path) {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let is_unsent = |sent: &tokio::sync::Mutex<Sent>| sent.try_lock().is_ok_and(|sent| sent.failed_since.is_some());
-        let unsent = files.iter().filter(|(file, sent)| file.parent() == Some(job) && is_unsent(sent));
+        let is_marked = |file: &Path| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with(UNSAVED));
+        let of_job = files.iter().filter(|(file, _)| file.parent() == Some(job) && !is_marked(file));
+        let unsent = of_job.filter(|(_, sent)| is_unsent(sent));
         let unsent: Vec<PathBuf> = unsent.map(|(file, _)| file.clone()).collect();
         for file in unsent {
             let name = file.file_name().unwrap_or_default().to_string_lossy();
@@ -381,7 +389,7 @@ mod tests {
         let sending = sending.await;
         sending.outputs.send_new(&sending.peer, &sending.jobs, Duration::from_secs(1)).await;
         assert_eq!(copy.lock().expect("free").1, b"");
-        sending.outputs.send_all_of(&sending.peer, &sending.jobs, sending.stint).await;
+        sending.outputs.send_all_of(&sending.peer, &sending.jobs, |of| of == sending.stint).await;
         assert_eq!(copy.lock().expect("free").1, b"printed", "its last words wait until there is room");
         let (job, name) = (sending.jobs.join("1"), name_of(sending.stint, 0));
         sending.outputs.keep_unsent(&job);
@@ -412,8 +420,28 @@ mod tests {
             assert_eq!(job.join(format!("{UNSAVED}{name}")).exists(), is_kept);
             assert_eq!(job.join(&name).exists(), !is_kept);
             sending.outputs.send_new(&sending.peer, &sending.jobs, Duration::from_secs(1)).await;
-            assert_eq!(*asked.lock().expect("free"), if is_kept { 1 } else { 2 }, "another connection");
+            assert_eq!(*asked.lock().expect("free"), 2, "another connection");
         }
+    }
+
+    #[tokio::test]
+    async fn what_stayed_because_it_reached_nobody_is_sent_later_and_goes_then() {
+        let copy = Arc::new(Mutex::new(Vec::new()));
+        let server = Arc::clone(&copy);
+        let sending = sent_to(move |_, body| {
+            let mut kept = server.lock().expect("free");
+            kept.extend(body);
+            std::future::ready(Ok(Message::of(&kept.len())))
+        });
+        let sending = sending.await;
+        let (job, name) = (sending.jobs.join("1"), name_of(sending.stint, 0));
+        let stayed = job.join(format!("{UNSAVED}{name}"));
+        std::fs::rename(job.join(&name), &stayed).expect("renamed");
+        sending.outputs.keep_unsent(&job);
+        assert!(stayed.exists(), "it keeps its name");
+        sending.outputs.send_new(&sending.peer, &sending.jobs, Duration::from_secs(1)).await;
+        assert_eq!(copy.lock().expect("free").as_slice(), b"printed");
+        assert!(!stayed.exists());
     }
 
     #[tokio::test]
@@ -443,7 +471,7 @@ mod tests {
             let (_, serving) = Peer::over(two, 8, answer);
             let workers = [tokio::spawn(working), tokio::spawn(serving)];
             outputs.start_over();
-            outputs.send_all_of(&peer, &jobs, stint).await;
+            outputs.send_all_of(&peer, &jobs, |of| of == stint).await;
             workers.iter().for_each(tokio::task::JoinHandle::abort);
         }
         assert_eq!(std::fs::read(&copy).expect("there"), printed);

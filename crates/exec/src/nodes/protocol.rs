@@ -26,6 +26,9 @@ pub(crate) struct Hello {
     pub build: String,
     /// The process that speaks: another one with the same key is another machine.
     pub instance: String,
+    /// What tells its machine from others, also after that was started anew. Earlier agents say nothing.
+    #[serde(default)]
+    pub machine: Option<String>,
     pub purpose: Purpose,
 }
 

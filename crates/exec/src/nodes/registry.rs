@@ -49,6 +49,9 @@ pub struct NodeRecord {
     /// As whom programs run on it, where it says so.
     #[serde(default)]
     pub programs: Option<ProgramsRunAs>,
+    /// What tells its machine from a copy of it, where it says so.
+    #[serde(default)]
+    pub machine: Option<String>,
 }
 
 impl NodeRecord {
@@ -65,6 +68,7 @@ impl NodeRecord {
             symptoms: Vec::new(),
             missing: Vec::new(),
             programs: None,
+            machine: None,
         }
     }
 

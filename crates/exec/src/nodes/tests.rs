@@ -2,7 +2,8 @@
 //! one disk refuses, is no other lease's trouble.
 
 use super::daemon::{NodeSettings, serve_node};
-use super::hub::{Hub, JobsOfNodes, Life, NodeStream};
+use super::hub::{Hub, JobsOfNodes, NodeStream};
+use super::life::Life;
 use super::output;
 use super::protocol::{InStore, LeaseOrder, OnNode};
 use crate::accounts::Accounts;

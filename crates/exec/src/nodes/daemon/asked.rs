@@ -3,7 +3,7 @@
 use super::super::orders::{self, Place};
 use super::super::output;
 use super::super::protocol::{Heard, InStore, LeaseOrder, ToNode};
-use super::Daemon;
+use super::{Daemon, LAST_WORDS};
 use crate::agents;
 use crate::local::Held;
 use crate::net::Message;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use windfall_core::worker::{AgentRequest, AgentView};
-use windfall_core::{LeaseId, WorkloadId};
+use windfall_core::{LeaseId, StintId, WorkloadId};
 
 impl Daemon {
     pub(super) async fn answer(self: &Arc<Self>, request: ToNode) -> io::Result<Message> {
@@ -31,6 +31,7 @@ impl Daemon {
             ToNode::Ask { lease, request } => Ok(Message::of(&self.ask(lease, &request).await?)),
             ToNode::Forget { leases } => {
                 self.leases.forget(&leases);
+                self.send_what_is_left().await;
                 self.clear_jobs().await;
                 Ok(Message::of(&()))
             }
@@ -58,9 +59,23 @@ impl Daemon {
         let _ = tokio::task::spawn_blocking(clear).await;
     }
 
-    fn remove_unneeded(&self) {
+    /// Sends what jobs have printed that no lease here was started for: it is removed next, and after a long cut nobody has
+    /// it yet.
+    async fn send_what_is_left(&self) {
+        let Some(peer) = self.peer.lock().unwrap_or_else(PoisonError::into_inner).clone() else { return };
+        let (jobs, needed) = (orders::jobs(&self.state), self.needed());
+        let is_left = |stint: StintId| !needed.contains(&stint.workload);
+        let _ = tokio::time::timeout(LAST_WORDS, self.outputs.send_all_of(&peer, &jobs, is_left)).await;
+    }
+
+    /// The jobs that leases here were started for.
+    fn needed(&self) -> BTreeSet<WorkloadId> {
         let folders: Vec<PathBuf> = self.leases.held().values().map(|held| held.folder.path.clone()).collect();
-        let needed: BTreeSet<WorkloadId> = folders.iter().flat_map(|folder| orders::noted(folder)).collect();
+        folders.iter().flat_map(|folder| orders::noted(folder)).collect()
+    }
+
+    fn remove_unneeded(&self) {
+        let needed = self.needed();
         for folder in std::fs::read_dir(orders::jobs(&self.state)).into_iter().flatten().flatten() {
             let name = folder.file_name().to_string_lossy().into_owned();
             let is_needed = output::job_of(&name).is_some_and(|job| needed.contains(&job));

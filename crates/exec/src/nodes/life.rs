@@ -1,0 +1,231 @@
+//! Whether what was begun on a node still runs: as the node says, as its silence says, and not as another machine says that
+//! came with the same key.
+
+use super::hub::{Hub, Live};
+use super::protocol::{OnNode, ToNode};
+use crate::net::hex;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use windfall_core::LeaseId;
+use windfall_core::worker::AgentView;
+
+/// A node that was not heard ends its work at its dead-man time; it has this long, and a tenth of that time for clocks that
+/// do not run alike, before others begin.
+const MARGIN: Duration = Duration::from_secs(15);
+
+/// What is known of a lease on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    Alive,
+    /// Nothing of it runs any more.
+    Over,
+    /// Its node cannot be reached, and may still run it.
+    Unknown,
+}
+
+/// What tells this machine from a copy of its disk, also after it was started anew: the name that it was installed with, that
+/// of its hardware, where it can be read, and its host name.
+pub(super) fn this_machine() -> String {
+    let read = |path: &str| std::fs::read(path).unwrap_or_default();
+    let installed = read("/etc/machine-id");
+    let hardware = read("/sys/class/dmi/id/product_uuid");
+    let host = read("/proc/sys/kernel/hostname");
+    let all = [installed, hardware, host].map(|part| hex(&part)).join("/");
+    hex(&ring::digest::digest(&ring::digest::SHA256, all.as_bytes()).as_ref()[..16])
+}
+
+/// From when on nothing can run any more of what was begun over a connection that was last heard at a moment.
+fn is_over_at(heard: Instant, dead_man: Duration) -> Instant {
+    heard + dead_man + dead_man / 10 + MARGIN
+}
+
+impl Hub {
+    fn dead_man_of(&self, told_ms: u64) -> Duration {
+        Duration::from_millis(told_ms).max(self.dead_man())
+    }
+
+    /// A connection takes the place of the one that the node had before. Where that was of another machine, what was begun
+    /// there is doubted for as long as it may run.
+    pub(super) fn take_over(&self, name: &str, mut new: Live) {
+        let Some(record) = self.registry.node(name) else { return };
+        let mut live = self.live();
+        let before = live.get(name);
+        let known = before.and_then(|before| before.machine.as_ref()).or(record.machine.as_ref());
+        let is_other = known.zip(new.machine.as_ref()).is_some_and(|(known, new)| known != new);
+        let heard = before.map_or(self.began, |before| before.heard);
+        let of_other = is_other.then(|| is_over_at(heard, self.dead_man_of(record.dead_man_ms)));
+        new.doubted_until = before.and_then(|before| before.doubted_until).max(of_other);
+        live.insert(name.to_owned(), new);
+    }
+
+    /// Whether a lease that was up still is.
+    pub(crate) fn life(&self, node: &str, lease: LeaseId) -> Life {
+        let Some(record) = self.registry.node(node) else { return Life::Over };
+        let live = self.live();
+        let known = live.get(node);
+        if let Some(known) = known.filter(|known| known.is_there() && known.beat > 0) {
+            let begun = known.launched.get(&lease);
+            return match known.leases.get(&lease) {
+                Some(seen) if seen.is_alive => Life::Alive,
+                None if begun.is_some_and(|not_in| known.beat <= *not_in) => Life::Alive,
+                Some(_) | None if known.is_doubted(lease) => Life::Unknown,
+                Some(_) | None => Life::Over,
+            };
+        }
+        let heard = known.map_or(self.began, |known| known.heard);
+        let until = is_over_at(heard, self.dead_man_of(record.dead_man_ms));
+        let until = until.max(known.and_then(|known| known.doubted_until).unwrap_or(until));
+        if Instant::now() > until { Life::Over } else { Life::Unknown }
+    }
+
+    /// Ends a lease on a node. Returns when nothing of it runs, which is so as well when its node has not been heard for
+    /// longer than its dead-man time, or is none of ours any more.
+    pub(crate) async fn end(&self, node: &str, lease: LeaseId, gently: bool) -> io::Result<()> {
+        if self.life(node, lease) == Life::Over && !self.is_there(node) {
+            return Ok(());
+        }
+        let last: Option<AgentView> = self.call(node, &ToNode::End { lease, gently }).await?;
+        let mut live = self.live();
+        let Some(live) = live.get_mut(node) else { return Ok(()) };
+        if live.is_doubted(lease) {
+            let text = format!("another machine is node {node} now, and the one before it may still run the lease");
+            return Err(io::Error::new(io::ErrorKind::NotConnected, text));
+        }
+        live.leases.insert(lease, OnNode { lease, is_alive: false, last });
+        Ok(())
+    }
+
+    /// Ends what a node holds and nobody here knows, then lets it forget that. What is `known` here to be gone it keeps.
+    pub(crate) fn end_stray(self: &Arc<Self>, node: &str, lease: LeaseId, known: bool) {
+        let (hub, node) = (Arc::clone(self), node.to_owned());
+        tokio::spawn(async move {
+            // What could not be ended is shown again, and ended then.
+            if hub.end(&node, lease, false).await.is_ok() && !known {
+                hub.forget(&node, lease);
+            }
+        });
+    }
+}
+
+impl Live {
+    /// The machine, once that nothing else can run under its name: a later server then doubts nothing that it says.
+    pub(super) fn settled(&mut self) -> Option<String> {
+        let is_doubted = self.doubted_until.is_some_and(|until| Instant::now() < until);
+        if self.is_settled || is_doubted {
+            return None;
+        }
+        self.is_settled = true;
+        self.machine.clone()
+    }
+
+    /// Whether what this connection says of a lease is no proof that it is over: another machine may have it.
+    fn is_doubted(&self, lease: LeaseId) -> bool {
+        self.doubted_until.is_some_and(|until| Instant::now() < until) && !self.launched.contains_key(&lease)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::protocol::{Beat, Hello, Joins, MOST_HELLO, PROTOCOL, Purpose, ToServer};
+    use super::*;
+    use crate::machines::Inventory;
+    use crate::net::{Identity, JoinToken, Message, connector, dial, receive, send};
+    use std::net::SocketAddr;
+    use std::path::Path;
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio_rustls::client::TlsStream;
+    use windfall_core::{DecisionId, Installation, NanoUsd};
+
+    const LEASE: LeaseId = LeaseId { group: DecisionId { installation: Installation(1), seq: 1 }, slot: 0 };
+
+    struct Server {
+        hub: Arc<Hub>,
+        address: SocketAddr,
+        token: JoinToken,
+        key: Identity,
+    }
+
+    impl Server {
+        async fn start(root: &Path) -> Server {
+            let hub = Hub::open(root, Duration::from_secs(60)).expect("opened");
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let address = listener.local_addr().expect("bound");
+            tokio::spawn(Arc::clone(&hub).listen(listener));
+            let token = match hub.registry.node("lab") {
+                Some(_) => hub.new_token("other", NanoUsd(0)).expect("a token"),
+                None => hub.new_token("lab", NanoUsd(0)).expect("a token"),
+            };
+            Server { hub, address, token, key: Identity::open(&root.join("lab.key")).expect("a key") }
+        }
+
+        /// A machine comes as the node, and says whether it runs the lease.
+        async fn comes(&self, machine: &str, joins: bool, runs: Option<bool>) -> TlsStream<TcpStream> {
+            let stream = TcpStream::connect(self.address).await.expect("connected");
+            let connector = connector(&self.key, self.token.server).expect("a connector");
+            let mut stream = dial(&connector, stream).await.expect("it speaks TLS");
+            let joins = joins.then(|| Joins { token: self.token.to_string(), name: None });
+            let hello = Hello {
+                protocol: PROTOCOL,
+                build: "0".to_owned(),
+                instance: format!("{machine}-{runs:?}"),
+                machine: Some(machine.to_owned()),
+                purpose: Purpose::Serve {
+                    joins,
+                    inventory: Inventory::with(&[], None),
+                    labels: Default::default(),
+                    programs: None,
+                },
+            };
+            send(&mut stream, &Message::of(&hello)).await.expect("sent");
+            let welcome = receive(&mut stream, MOST_HELLO).await.expect("answered").head;
+            assert!(welcome.get("welcome").is_some(), "{welcome}");
+            let leases = runs.map(|is_alive| OnNode { lease: LEASE, is_alive, last: None }).into_iter().collect();
+            let beat = ToServer::Beat(Beat { number: 1, leases, health: None });
+            let ask = serde_json::json!({ "ask": { "number": 1, "head": Message::of(&beat).head } });
+            send(&mut stream, &Message::of(&ask)).await.expect("sent");
+            receive(&mut stream, 1 << 20).await.expect("answered");
+            stream
+        }
+
+        async fn until_gone(&self) {
+            for _ in 0..1_000 {
+                if !self.hub.is_there("lab") {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            panic!("the connection does not end");
+        }
+    }
+
+    #[tokio::test]
+    async fn only_the_machine_that_had_a_lease_says_that_it_is_over() {
+        for (next, runs, life) in [
+            ("first", Some(false), Life::Over),
+            ("first", None, Life::Over),
+            ("second", Some(false), Life::Unknown),
+            ("second", None, Life::Unknown),
+            ("second", Some(true), Life::Alive),
+        ] {
+            let root = tempfile::tempdir().expect("a folder");
+            let server = Server::start(root.path()).await;
+            let stream = server.comes("first", true, Some(true)).await;
+            assert_eq!(server.hub.life("lab", LEASE), Life::Alive);
+            drop(stream);
+            server.until_gone().await;
+            assert_eq!(server.hub.life("lab", LEASE), Life::Unknown, "it may come back");
+            let _stream = server.comes(next, false, runs).await;
+            assert_eq!(server.hub.life("lab", LEASE), life, "{next} {runs:?}");
+            // The next server knows no more: whoever came second must not be believed by it, either.
+            let later = Server::start(root.path()).await;
+            let _stream = later.comes(next, false, runs).await;
+            assert_eq!(later.hub.life("lab", LEASE), life, "{next} {runs:?}, said to another server");
+        }
+    }
+
+    #[test]
+    fn a_machine_is_the_same_one_whenever_it_is_asked() {
+        assert!(this_machine() == this_machine() && this_machine().len() == 32);
+    }
+}
