@@ -155,8 +155,21 @@ fn move_over(
     mut moved: BTreeSet<PathBuf>,
 ) -> Result<BTreeSet<PathBuf>, CheckpointError> {
     open_folders(from)?;
+    // Folders of this rank that are called as a file of a lower one, and what they are called instead.
+    let mut renamed: Vec<(PathBuf, PathBuf)> = Vec::new();
+    let is_first = moved.is_empty();
     for path in crate::checkpoint::paths_in(from)? {
-        let (source, target) = (from.join(&path), to.join(&path));
+        let source = from.join(&path);
+        let path = match renamed.iter().find_map(|(old, new)| Some(new.join(path.strip_prefix(old).ok()?))) {
+            Some(below) => below,
+            None if source.is_dir() && !source.is_symlink() && moved.contains(&path) => {
+                let new = free_name(&path, rank, &moved);
+                renamed.push((path, new.clone()));
+                new
+            }
+            None => path,
+        };
+        let target = to.join(&path);
         let failed = CheckpointError::local("cannot write", &target);
         let folders = path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
         if let Some(link) = folders.map(|folder| to.join(folder)).find(|folder| folder.is_symlink()) {
@@ -172,23 +185,29 @@ fn move_over(
             }
             std::fs::create_dir_all(&target).map_err(failed)?;
         } else {
-            let (path, target) = match moved.contains(&path) {
-                true if is_same(&source, &target) => continue,
-                true => (with_rank(&path, rank), with_rank(&target, rank)),
-                false => (path, target),
-            };
-            std::fs::rename(&source, &target).map_err(failed)?;
+            if moved.contains(&path) && is_same(&source, &target) {
+                continue;
+            }
+            // A lower rank may have left a folder of this name.
+            let is_taken = moved.contains(&path) || (!is_first && target.is_dir() && !target.is_symlink());
+            let path = if is_taken { free_name(&path, rank, &moved) } else { path };
+            let target = to.join(&path);
+            std::fs::rename(&source, &target).map_err(CheckpointError::local("cannot write", &target))?;
             moved.insert(path);
         }
     }
     Ok(moved)
 }
 
-/// A name for what a rank left where a lower one left something else.
-fn with_rank(path: &Path, rank: u32) -> PathBuf {
+/// A name for what a rank left where a lower one left something else. Nobody has left anything under it.
+fn free_name(path: &Path, rank: u32, moved: &BTreeSet<PathBuf>) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(format!(".rank-{rank}"));
-    PathBuf::from(name)
+    loop {
+        name.push(format!(".rank-{rank}"));
+        if !moved.contains(Path::new(&name)) {
+            return PathBuf::from(name);
+        }
+    }
 }
 
 /// Whether two files, or links, have the same in them.

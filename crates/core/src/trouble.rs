@@ -31,6 +31,20 @@ pub enum TroubleKind {
     Remark,
 }
 
+impl Trouble {
+    /// What is wrong once this is told of a stint of which that was known. What some rank could not bring back stays known
+    /// whatever the others say, but for something worse.
+    pub(crate) fn after<'a>(known: Option<&'a Trouble>, told: Option<&'a Trouble>) -> Option<&'a Trouble> {
+        let is_not_returned = |trouble: &&Trouble| trouble.kind == TroubleKind::NotReturned;
+        match (known, told) {
+            (Some(known), None) if is_not_returned(&known) => Some(known),
+            (Some(known), Some(told)) if is_not_returned(&told) && known.kind != TroubleKind::Remark => Some(known),
+            (Some(known), Some(told)) if is_not_returned(&known) && told.kind == TroubleKind::Remark => Some(known),
+            _ => told,
+        }
+    }
+}
+
 impl TroubleKind {
     /// Whether the store cannot be used now: a stint that needs it to begin waits for it.
     pub fn is_of_the_store(self) -> bool {

@@ -390,6 +390,9 @@ pub fn worker_events(worker: &WorkerView, speed: u32) -> Vec<Event> {
             events.push(Event::CheckpointDurable { stint, checkpoint, work: worker.durable_work.map(Work), ran });
         }
         events.push(Event::Troubled { stint, trouble: worker.trouble.clone() });
+    } else if let Some(trouble) = worker.trouble.as_ref().filter(|trouble| trouble.kind == TroubleKind::NotReturned) {
+        // Of checkpoints rank 0 speaks for all; what is brought back is each machine's own.
+        events.push(Event::Troubled { stint, trouble: Some(trouble.clone()) });
     }
     if let Some(end) = &worker.end {
         events.push(Event::WorkerEnded { stint, rank, end: end.clone(), settled: worker.settled });

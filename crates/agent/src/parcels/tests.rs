@@ -295,15 +295,23 @@ async fn what_every_rank_left_comes_back_and_of_one_name_nothing_is_lost() {
         outputs.pack_of(rank, epoch, &outputs_in(&stage.folder(), &named).expect("looked").0).await.expect("packed");
     };
     leave(3, 1, &[("o-early", "of an earlier stint")]).await;
-    leave(1, 2, &[("o1", "one"), ("o-same", "from one"), ("o-equal", "x")]).await;
+    let of_one = [("o1", "one"), ("o-same", "from one"), ("o-equal", "x"), ("o-log/x", "one's"), ("o-dir", "one's")];
+    leave(1, 2, &of_one).await;
     leave(0, 2, &[("o0", "stale")]).await;
-    leave(0, 2, &[("o0", "zero"), ("o-same", "from zero"), ("o-equal", "x")]).await;
+    let of_zero =
+        [("o0", "zero"), ("o-same", "from zero"), ("o-equal", "x"), ("o-log", "zero's"), ("o-dir/y", "zero's")];
+    leave(0, 2, &of_zero).await;
+    // Even a name that is made for what has another's.
+    leave(2, 2, &[("o-same", "from two"), ("o-same.rank-2", "two's own")]).await;
     let into = tempfile::tempdir().expect("a folder");
     let got = fetch_outputs(&address, "job", &env, &named, None, into.path()).await.expect("fetched").expect("there");
-    assert_eq!(got.len(), 5, "{got:?}");
+    assert_eq!(got.len(), 11, "{got:?}");
     let files = contents(into.path());
     let wanted =
         [("o-equal", "x"), ("o-same", "from zero"), ("o-same.rank-1", "from one"), ("o0", "zero"), ("o1", "one")];
+    let clashes = [("o-log", "zero's"), ("o-log.rank-1/x", "one's"), ("o-dir/y", "zero's"), ("o-dir.rank-1", "one's")];
+    let made = [("o-same.rank-2", "from two"), ("o-same.rank-2.rank-2", "two's own")];
+    let wanted = [&wanted[..], &clashes, &made].concat();
     let wanted: BTreeMap<String, String> =
         wanted.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
     assert_eq!(files, wanted);

@@ -1,7 +1,7 @@
 //! A rank and the others of its gang: how they meet, what they resume from, and who moves what they save. Ranks may be on
 //! machines that share no disk: all of it goes through the job's store.
 
-use super::state::{WorkerRun, never_ran};
+use super::state::{Asked, WorkerRun, never_ran};
 use crate::checkpoint::{Begun, Checkpoints, Ended, Gang, Restored, Word};
 use futures::FutureExt;
 use std::collections::BTreeSet;
@@ -10,11 +10,13 @@ use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use windfall_core::{CheckpointId, WorkerEnd};
 
 /// How often a rank looks whether rank 0 has chosen what they resume from.
 const LOOK: Duration = Duration::from_millis(200);
+/// How long after ranks are killed it is waited until that is known.
+const AFTER_KILL: Duration = Duration::from_secs(5);
 /// How long a store may take to have a rank's last word.
 const HEARD_WITHIN: Duration = Duration::from_secs(30);
 /// How long the name of a place may take to be written by who was first there.
@@ -130,6 +132,24 @@ impl WorkerRun {
         let rank = self.order.rank;
         let Some(gang) = &self.gang else { return true };
         gang.board().in_folder_of(rank).all(|(other, word)| other == rank || word.ended.is_some())
+    }
+
+    /// Waits until all others that run in this one's folder have ended. Whoever is told to stop waits for no longer than they
+    /// may run, and not at all where the machine is gone that knows of their ends. Gives what it was told.
+    pub(super) async fn until_quiet(&mut self, mut asked: Option<Asked>) -> Option<Asked> {
+        let is_waited_for = |asked: Option<Asked>| {
+            asked.is_none_or(|asked| !asked.is_torn && Instant::now() < asked.kill_at + AFTER_KILL)
+        };
+        while self.is_first_in_folder() && !self.is_quiet_in_folder() && is_waited_for(asked) {
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => {}
+                Some(tell) = self.told.recv() => {
+                    let told = Asked::by(tell);
+                    asked = Some(asked.map_or(told, |asked| asked.and(told)));
+                }
+            }
+        }
+        asked
     }
 
     /// Whether ranks save at several places, so that a checkpoint needs all of them.

@@ -185,12 +185,6 @@ impl WorkerRun {
         let mut until = asked.map_or(usual, Asked::until_sent);
         let mut wait = LOOK;
         let (epoch, rank) = (self.order.stint.epoch, self.order.rank);
-        while !self.is_quiet_in_folder() && Instant::now() < until {
-            tokio::select! {
-                () = tokio::time::sleep(LOOK) => {}
-                Some(tell) = self.told.recv() => until = until.min(ends(tell)),
-            }
-        }
         let failed = loop {
             let env = self.order.env.clone();
             let (from, outputs) = (folder.to_owned(), outputs.clone());
@@ -224,7 +218,7 @@ impl WorkerRun {
         };
         // Folders of this name are kept when all else of a job is removed.
         let kept = self.job_folder().join(format!("{KEPT_OUTPUTS}{epoch}"));
-        let is_copy = folder.starts_with(self.job_folder());
+        let is_copy = folder.starts_with(self.job_folder()) && self.is_quiet_in_folder();
         let place = if is_copy && std::fs::rename(folder, &kept).is_ok() { kept } else { folder.to_owned() };
         let text = format!("{failed}; they lie{} in: {}", super::files::on_machine(), place.display());
         self.change(|worker| worker.trouble = Some(Trouble { kind: TroubleKind::NotReturned, text }));

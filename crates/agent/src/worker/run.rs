@@ -47,8 +47,9 @@ impl WorkerRun {
         if let Some(mover) = mover {
             is_saved = self.last_save(mover, &saves, asked).await;
         }
+        let asked = self.until_quiet(asked).await;
         is_saved &= self.bring_back(&cwd, asked).await;
-        if provided.is_some() && is_saved && self.is_first_in_folder() {
+        if provided.is_some() && is_saved && self.is_first_in_folder() && self.is_quiet_in_folder() {
             // A copy for this stint alone; what of it was to stay is in a store.
             let _ = tokio::task::spawn_blocking(move || crate::folder::remove_tree(&cwd)).await;
         }

@@ -1,6 +1,7 @@
 //! Questions and orders about jobs that exist.
 
 use crate::args::{BudgetArgs, ExplainArgs, JobArgs, JobsArgs, LogsArgs};
+use crate::fitted::{Column, fitted};
 use crate::here::Here;
 use crate::show;
 use std::io::Write;
@@ -70,30 +71,33 @@ pub async fn jobs(here: &Here, args: &JobsArgs) -> Result<Code, Failure> {
         println!("{}", if args.all { "no jobs yet" } else { "no live jobs; ended ones with --all" });
         return Ok(Code::Done);
     }
-    let rows: Vec<Vec<String>> = jobs
-        .iter()
-        .map(|job| {
-            let slack = job.slack.map_or("-".to_owned(), |slack| slack.to_string());
-            vec![
-                job.id.to_string(),
-                job.name.clone(),
-                job.state.word().to_owned(),
-                show::percent(job),
-                slack,
-                job.interruptions.to_string(),
-                job.cost.to_string(),
-                // One that has ended may still hold a machine, for its last save.
-                if job.state.is_over() && job.lease.is_none() { "-".to_owned() } else { show::lease(job) },
-            ]
-        })
-        .collect();
-    print!("{}", show::table(&["JOB", "NAME", "STATE", "DONE", "SLACK", "INT", "COST", "LEASE"], &rows));
+    print!("{}", table(&jobs, crate::live::width()));
     print!("{}", show::troubles(&jobs));
     if let Some(last) = jobs.last().filter(|_| jobs.len() == args.limit as usize) {
         let all = if args.all { " --all" } else { "" };
         println!("the next page: windfall jobs{all} --limit {} --before {}", args.limit, last.id);
     }
     Ok(Code::Done)
+}
+
+fn table(jobs: &[JobView], width: usize) -> String {
+    let cells = |cell: fn(&JobView) -> String| jobs.iter().map(cell).collect::<Vec<String>>();
+    // One that has ended may still hold a machine, for its last save.
+    let lease = |job: &JobView| match job.state.is_over() && job.lease.is_none() {
+        true => "-".to_owned(),
+        false => show::lease(job),
+    };
+    let columns = vec![
+        Column::words("JOB", 0, cells(|job| job.id.to_string())),
+        Column::words("NAME", 0, cells(|job| job.name.clone())).least(8),
+        Column::words("STATE", 0, cells(|job| job.state.word().to_owned())),
+        Column::words("DONE", 2, cells(show::percent)),
+        Column::words("SLACK", 3, cells(|job| job.slack.map_or("-".to_owned(), |slack| slack.to_string()))),
+        Column::words("INT", 5, cells(|job| job.interruptions.to_string())),
+        Column::words("COST", 1, cells(|job| job.cost.to_string())),
+        Column::words("LEASE", 4, cells(lease)).least(12),
+    ];
+    fitted(columns, width)
 }
 
 pub async fn logs(here: &Here, args: &LogsArgs) -> Result<Code, Failure> {

@@ -6,6 +6,7 @@ use super::topology;
 use super::worlds::{bad_accelerators, bad_rate, nano_usd};
 use crate::args::{JoinArgs, NodesArgs, NodesCommand};
 use crate::config::{Wrong, values};
+use crate::fitted::{Column, fitted, wrapped};
 use crate::here::{Here, agent_state};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -136,35 +137,31 @@ async fn list(here: &Here, client: &Client) -> Result<Code, Failure> {
         eprintln!("hint: windfall nodes token NAME makes a token to join by");
         return Ok(Code::Done);
     }
-    let width = nodes.iter().map(|node| node.name.len()).max().unwrap_or(0).max(4);
-    let as_whom = as_whom(&nodes, width, crate::live::width());
-    let whom = |text: &str| if as_whom == 0 { String::new() } else { format!("  {text:as_whom$}") };
-    println!("{:width$}  {:8} {:>14}  {:>4}{}  JOBS", "NODE", "STATE", "ACCELERATORS", "CPUS", whom(AS_WHOM));
-    for node in &nodes {
-        println!(
-            "{:width$}  {:8} {:>14}  {:>4}{}  {}",
-            node.name,
-            node.state.word(),
-            accelerators(node),
-            node.cpus,
-            whom(&node.programs.as_ref().map_or("-".to_owned(), ToString::to_string)),
-            jobs(node)
-        );
-        print!("{}", remark(node).map(|remark| format!("{:width$}  {remark}\n", "")).unwrap_or_default());
-    }
+    print!("{}", table(&nodes, crate::live::width()));
     Ok(Code::Done)
 }
 
-/// The head of the column that says as whom programs run.
-const AS_WHOM: &str = "RUNS AS";
-
-/// The width of that column; 0 where nobody says it, or a line of `room` has no place for it.
-fn as_whom(nodes: &[NodeView], name: usize, room: usize) -> usize {
-    let words = nodes.iter().filter_map(|node| node.programs.as_ref()).map(|programs| programs.to_string().len());
-    let Some(widest) = words.max().map(|widest| widest.max(AS_WHOM.len())) else { return 0 };
-    let others = name + "  ready    ".len() + 14 + 2 + 4 + 2;
-    let jobs = nodes.iter().map(|node| jobs(node).len()).max().unwrap_or(0).max(4);
-    if others + widest + 2 + jobs <= room { widest } else { 0 }
+/// A line for each node, and below it what somebody should know of it.
+fn table(nodes: &[NodeView], width: usize) -> String {
+    let cells = |cell: fn(&NodeView) -> String| nodes.iter().map(cell).collect::<Vec<String>>();
+    let as_whom = |node: &NodeView| node.programs.as_ref().map(ToString::to_string).unwrap_or_default();
+    let columns = vec![
+        Column::words("NODE", 0, cells(|node| node.name.clone())),
+        Column::words("STATE", 0, cells(|node| node.state.word().to_owned())),
+        Column::figures("ACCELERATORS", 1, cells(accelerators)),
+        Column::figures("CPUS", 3, cells(|node| node.cpus.to_string())),
+        Column::words("RUNS AS", 4, cells(as_whom)),
+        Column::words("JOBS", 2, cells(jobs)),
+    ];
+    let table = fitted(columns, width);
+    let mut lines = table.lines();
+    let head = lines.next().into_iter().map(str::to_owned);
+    let indent = |line: &str| format!("  {line}");
+    let of_nodes = nodes.iter().zip(lines).flat_map(|(node, line)| {
+        let remark = remark(node).map(|remark| wrapped(&remark, width.saturating_sub(2))).unwrap_or_default();
+        std::iter::once(line.to_owned()).chain(remark.lines().map(indent).collect::<Vec<_>>())
+    });
+    head.chain(of_nodes).map(|line| line + "\n").collect()
 }
 
 /// How many are in use, of how many of what.
@@ -318,16 +315,28 @@ fn token(given: Option<String>, file: Option<PathBuf>) -> Result<Option<JoinToke
 mod tests {
     use super::*;
 
+    fn away(heard_ms: Option<u64>, jobs: &[u64]) -> NodeView {
+        let node = serde_json::json!({
+            "name": "m-a", "state": "away", "drained": null, "heard_ms": heard_ms, "accelerators": {"H200": 8},
+            "accelerators_used": 0, "jobs": jobs, "cpus": 4, "memory_bytes": 1, "rate_nanousd": 0, "version": null,
+            "dead_man_ms": 120_000,
+        });
+        serde_json::from_value(node).expect("it works")
+    }
+
+    #[test]
+    fn nodes_fit_into_a_narrow_terminal() {
+        let nodes = [away(Some(60_000), &[7]), NodeView { name: "a-rather-long-name".to_owned(), ..away(None, &[]) }];
+        let [wide, narrow] = [100, 40].map(|width| table(&nodes, width));
+        assert!(wide.starts_with("NODE") && wide.contains("CPUS") && wide.contains("JOBS"), "{wide}");
+        assert!(narrow.lines().all(|line| line.chars().count() <= 40), "{narrow}");
+        assert!(narrow.contains("a-rather-long-name") && !narrow.contains("CPUS"), "{narrow}");
+        assert!(narrow.lines().count() > wide.lines().count(), "remarks go on in the next line: {narrow}");
+    }
+
     #[test]
     fn a_node_that_is_away_ends_only_what_it_runs_and_only_once() {
-        let remark_of = |heard_ms: Option<u64>, jobs: &[u64]| {
-            let node = serde_json::json!({
-                "name": "m-a", "state": "away", "drained": null, "heard_ms": heard_ms, "accelerators": {},
-                "accelerators_used": 0, "jobs": jobs, "cpus": 4, "memory_bytes": 1, "rate_nanousd": 0, "version": null,
-                "dead_man_ms": 120_000,
-            });
-            remark(&serde_json::from_value(node).expect("it works")).expect("it works")
-        };
+        let remark_of = |heard_ms, jobs: &[u64]| remark(&away(heard_ms, jobs)).expect("it works");
         assert_eq!(remark_of(Some(60_000), &[]), "not heard for 1m 0s");
         assert!(remark_of(Some(60_000), &[7]).contains("ends by itself after 2m 0s"));
         assert!(remark_of(Some(180_000), &[7]).contains("has ended by itself by now"));

@@ -6,7 +6,7 @@ use super::job::StoreAway;
 use super::rooms::{Claim, Rooms};
 use super::sight::Look;
 use super::{Brain, Decided, Job, Lease, LeasePhase, Stint, StintPhase};
-use crate::ids::{DecisionId, LeaseId, StintId, WorkloadId};
+use crate::ids::{DecisionId, LeaseId, NodeId, StintId, WorkloadId};
 use crate::market::foresight::PlanTerms;
 use crate::market::{Choice, Sight};
 use crate::offer::OfferId;
@@ -370,7 +370,8 @@ impl Round<'_> {
         let ids = held.iter().map(|lease| lease.id).filter(|id| !incomplete.contains(&id.group));
         let ids: Vec<LeaseId> = ids.collect();
         let in_vain = self.stopped_in_vain(job, &held);
-        let not_begun = held.iter().any(|lease| job.not_begun_on == Some(lease.id));
+        let not_begun: Vec<&Lease> =
+            held.iter().copied().filter(|lease| job.not_begun_on.contains(&lease.id)).collect();
         let (choice, reason) = self.choose(job, sight);
         match choice {
             Choice::Take(_) | Choice::Wait { .. } => self.leave_all(job, &reason),
@@ -378,11 +379,17 @@ impl Round<'_> {
                 let text = "the program was stopped here to save, and saved nothing: not tried again on this lease";
                 self.leave_all(job, &Reason::new("stopped-in-vain", text));
             }
-            Choice::Stay { .. } if not_begun => {
-                let names: Vec<&str> = job.not_begun_at.iter().map(|node| node.name()).collect();
+            Choice::Stay { .. } if !not_begun.is_empty() => {
+                let nodes: BTreeSet<&NodeId> = not_begun.iter().filter_map(|lease| lease.terms.node.as_ref()).collect();
+                let names: Vec<&str> = nodes.into_iter().map(NodeId::name).collect();
                 let here = if names.is_empty() { "here".to_owned() } else { format!("on {}", names.join(", ")) };
                 let text = format!("its program could not be begun {here}: rather another machine is tried");
-                self.leave_all(job, &Reason::new("not-begun", text));
+                let reason = Reason::new("not-begun", text);
+                // Whoever can do with those that are left does.
+                match held.len() - not_begun.len() < least {
+                    true => self.leave_all(job, &reason),
+                    false => self.leave(&not_begun, &reason),
+                }
             }
             Choice::Stay { until } if ids.len() < least => {
                 self.wake_maybe(overdue);

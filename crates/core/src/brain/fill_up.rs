@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 const WORTH: i64 = 2;
 /// How long machines that are there wait for a save of the program.
 const PATIENCE: Span = Span::minutes(20);
-/// After machines were given back unused, this long nothing is asked for, then twice as long each time.
+/// After machines were of no use, this long nothing is asked for, then twice as long each time.
 const PAUSE: Span = Span::minutes(15);
 /// How often it doubles.
 const MOST_DOUBLED: u32 = 5;
@@ -52,7 +52,7 @@ impl Round<'_> {
         if is_ending || !back.is_empty() {
             return false;
         }
-        if let Some(again) = stint.fills_up_again().filter(|again| self.now < *again) {
+        if let Some(again) = job.fills_up_again().filter(|again| self.now < *again) {
             self.wake_at(again);
             return false;
         }
@@ -135,12 +135,6 @@ impl Stint {
         self.size() < job.spec.gang
     }
 
-    /// When machines may be asked for again, after some were given back unused.
-    fn fills_up_again(&self) -> Option<Time> {
-        let (times, last) = self.filled_in_vain?;
-        Some(last + Span(PAUSE.0 << times.saturating_sub(1).min(MOST_DOUBLED)))
-    }
-
     /// Whether so many workers more save more time than a start with them takes, and what is lost with it: work goes with the
     /// number of workers. Where nobody knows how much there is to do, it is taken for much.
     fn gains_from(&self, more: u32, job: &Job, sight: &Sight, lost: Span) -> bool {
@@ -148,5 +142,19 @@ impl Stint {
         let with = |workers: u32| need.scaled(job.spec.gang.into(), workers.max(1).into());
         let saved = with(self.size()) - with(self.size() + more);
         saved > (sight.restart + lost).scaled(WORTH, 1)
+    }
+}
+
+impl Job {
+    /// Machines that it was to go on with were of no use.
+    pub(super) fn fill_up_later(&mut self, now: Time) {
+        let times = self.filled_in_vain.map_or(0, |(times, _)| times);
+        self.filled_in_vain = Some((times.saturating_add(1), now));
+    }
+
+    /// When machines may be asked for again after that.
+    fn fills_up_again(&self) -> Option<Time> {
+        let (times, last) = self.filled_in_vain?;
+        Some(last + Span(PAUSE.0 << times.saturating_sub(1).min(MOST_DOUBLED)))
     }
 }

@@ -8,7 +8,7 @@ use crate::record::{Decision, Outcome, Resume, Trouble, WorkerEnd};
 use crate::spec::{JobSpec, WorkUnit};
 use crate::told::Told;
 use crate::units::{NanoUsd, Rate, Span, Time, Work};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -35,6 +35,27 @@ pub struct Worker {
     /// After the end: its last save is durable or given up.
     #[serde(default = "settled")]
     pub settled: bool,
+}
+
+impl Worker {
+    /// Its program could not be begun.
+    pub(super) fn never_ran(&self) -> bool {
+        matches!(self.end, Some(WorkerEnd::NeverRan { .. }))
+    }
+}
+
+/// Earlier states know one lease, or none, where there are several now.
+fn one_or_several<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeSet<LeaseId>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Known {
+        Several(BTreeSet<LeaseId>),
+        One(Option<LeaseId>),
+    }
+    Ok(match Known::deserialize(deserializer)? {
+        Known::Several(leases) => leases,
+        Known::One(lease) => lease.into_iter().collect(),
+    })
 }
 
 /// Snapshots of older versions know only workers whose end came after their last save.
@@ -108,9 +129,6 @@ pub struct Stint {
     /// Since when trouble of that kind lasts.
     #[serde(default)]
     pub troubled_at: Option<Time>,
-    /// Machines that it was to go on with were given back unused: how often, and when last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub filled_in_vain: Option<(u32, Time)>,
 }
 
 impl Stint {
@@ -259,12 +277,15 @@ pub struct Job {
     /// The lease on which a stop to save brought nothing.
     #[serde(default)]
     pub stopped_in_vain_on: Option<LeaseId>,
-    /// The lease on which its program could not even be begun.
-    #[serde(default)]
-    pub not_begun_on: Option<LeaseId>,
-    /// The nodes of such leases, since it last began anywhere.
+    /// The leases on which its program could not even be begun when that was last tried.
+    #[serde(default, deserialize_with = "one_or_several")]
+    pub not_begun_on: BTreeSet<LeaseId>,
+    /// The nodes of such leases, until it begins there.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub not_begun_at: BTreeSet<NodeId>,
+    /// Machines that a gang with too few was to go on with were of no use: how often, and when last. Over once it has all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filled_in_vain: Option<(u32, Time)>,
     /// Its store does not answer.
     #[serde(default)]
     pub store_away: Option<StoreAway>,
@@ -308,8 +329,9 @@ impl Job {
             slowest_restart: Span::ZERO,
             saves_when_told: None,
             stopped_in_vain_on: None,
-            not_begun_on: None,
+            not_begun_on: BTreeSet::new(),
             not_begun_at: BTreeSet::new(),
+            filled_in_vain: None,
             store_away: None,
         }
     }
@@ -450,44 +472,5 @@ impl Job {
             open.push(Open { id: stopping.by, decision: Decision::Stop { stint: stint.id, grace: stopping.grace } });
         }
         open
-    }
-
-    /// What a stint's end means when neither the market nor we ended it.
-    pub(super) fn judge(&mut self, stint: &Stint, patience: u32) {
-        // Ranks that got through, or were stopped because another failed, say nothing about the failure. One that was killed
-        // from outside takes the others along, which then exit with errors of their own.
-        let ends = stint.workers.iter().filter_map(|w| w.end.as_ref());
-        let failed = ends.filter(|end| !matches!(end, WorkerEnd::Stopped | WorkerEnd::Exited { code: 0 }));
-        let failed = failed.min_by_key(|end| !end.is_from_outside());
-        // Where the store was away nothing is wrong with the program: the job waits until it answers again.
-        let Some(end) = failed.filter(|end| !matches!(end, WorkerEnd::StoreAway { .. })) else { return };
-        // A program that is killed at the same place again and again gets further each time, and loses it.
-        let killed = matches!(end, WorkerEnd::Killed { .. } | WorkerEnd::OutOfMemory { .. });
-        if !stint.fruitful || (killed && !stint.saved) {
-            self.fruitless += 1;
-        }
-        let tired = self.fruitless >= patience;
-        let verdict = match end {
-            WorkerEnd::Exited { code: 0 } | WorkerEnd::Stopped => None,
-            // A program that fails on a restored checkpoint before it gets anywhere may have been fed a bad one.
-            WorkerEnd::Exited { .. } if !stint.fruitful && stint.restored.is_some() && !tired => {
-                self.avoid = stint.restored;
-                None
-            }
-            WorkerEnd::Exited { code } => {
-                self.failures += 1;
-                (self.failures > self.spec.retries)
-                    .then(|| Verdict::Failed { code: *code, why: format!("the program exited with code {code}") })
-            }
-            WorkerEnd::Killed { .. } | WorkerEnd::OutOfMemory { .. } => tired.then(|| Verdict::Failed {
-                code: end.killed_code(),
-                why: format!("the program {end}, {} times without progress", self.fruitless),
-            }),
-            WorkerEnd::NeverRan { why } => {
-                (self.fruitless >= patience.min(3)).then(|| Verdict::Failed { code: 127, why: why.clone() })
-            }
-            WorkerEnd::StoreAway { .. } => None,
-        };
-        self.verdict = verdict;
     }
 }

@@ -142,7 +142,7 @@ impl Jobs {
             };
             if job.ended.is_some() {
                 self.index.leave(job);
-            } else if job.spec.gang == 1 && (job.stopped_in_vain_on.is_some() || job.not_begun_on.is_some()) {
+            } else if job.spec.gang == 1 && (job.stopped_in_vain_on.is_some() || !job.not_begun_on.is_empty()) {
                 self.index.in_vain.entry(job.person()).or_default().insert(job.id);
             } else {
                 take_out(&mut self.index.in_vain, &job.person(), job.id);

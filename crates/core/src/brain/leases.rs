@@ -50,10 +50,9 @@ impl Brain {
         }
         let want = self.groups.get(&group).map(|group| &group.want).filter(|want| !want.beside.is_empty());
         let job = want.and_then(|want| self.jobs.get_mut(&want.workload));
-        let is_off = |stint: &&mut Box<Stint>| stint.leases().all(|lease| lease.group != group);
-        if let Some(stint) = job.and_then(|job| job.stint.as_mut()).filter(is_off) {
-            let times = stint.filled_in_vain.map_or(0, |(times, _)| times);
-            stint.filled_in_vain = Some((times.saturating_add(1), self.now));
+        let is_off = |stint: &Stint| stint.leases().all(|lease| lease.group != group);
+        if let Some(job) = job.filter(|job| job.stint.as_deref().is_some_and(is_off)) {
+            job.fill_up_later(self.now);
         }
     }
 

@@ -16,6 +16,7 @@ mod fill_up;
 mod following;
 mod job;
 mod job_table;
+mod judge;
 mod lease;
 mod lease_table;
 mod leases;

@@ -62,7 +62,7 @@ impl Round<'_> {
         let open = person.iter().zip(ask).flat_map(|(person, ask)| brain.leases.with_room(offer, person, ask));
         awaited.chain(open).find_map(|lease| {
             let holder = brain.jobs.get(&lease.workload?)?;
-            let shuns = [job.stopped_in_vain_on, job.not_begun_on].contains(&Some(lease.id));
+            let shuns = job.stopped_in_vain_on == Some(lease.id) || job.not_begun_on.contains(&lease.id);
             let ask = job.needs_on(lease).filter(|_| !shuns && may_share(job, holder, lease.market))?;
             let devices = self.rooms.devices_on(brain, lease, ask)?;
             Some((Allocation { devices: Some(devices), ..Allocation::whole(lease.id) }, holder.id))

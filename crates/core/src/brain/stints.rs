@@ -8,6 +8,7 @@ use crate::pool::Allocation;
 use crate::record::{Resume, Trouble, TroubleKind, WorkerEnd};
 use crate::told::Told;
 use crate::units::{Rate, Span, Time, Work};
+use std::collections::BTreeSet;
 
 impl Brain {
     pub(super) fn on_start(&mut self, by: DecisionId, id: StintId, allocations: &[Allocation], resume: Resume) {
@@ -51,7 +52,6 @@ impl Brain {
             ended_at: None,
             trouble: None,
             troubled_at: None,
-            filled_in_vain: None,
         }));
     }
 
@@ -68,7 +68,6 @@ impl Brain {
         let Some(stint) = job.stint.as_mut().filter(|stint| stint.id == id) else { return };
         stint.workers[rank as usize].started = true;
         if rank == 0 {
-            job.not_begun_at.clear();
             stint.restored = restored;
             // What was really restored is the truth, also when it is older than what was last durable.
             job.progress.durable = match restored {
@@ -82,6 +81,13 @@ impl Brain {
         }
         if stint.phase == StintPhase::Starting && stint.workers.iter().all(|worker| worker.started) {
             stint.phase = StintPhase::Running { since: now };
+            let nodes = stint.leases().filter_map(|lease| self.leases.get(&lease)?.terms.node.as_ref());
+            nodes.for_each(|node| {
+                job.not_begun_at.remove(node);
+            });
+            if stint.size() >= job.spec.gang {
+                job.filled_in_vain = None;
+            }
         }
     }
 
@@ -109,11 +115,13 @@ impl Brain {
         let now = self.now;
         let job = self.jobs.get_mut(&id.workload);
         if let Some(stint) = job.and_then(|job| job.stint.as_mut()).filter(|stint| stint.id == id) {
-            let same_kind = stint.trouble.as_ref().map(|known| known.kind) == trouble.map(|trouble| trouble.kind);
+            let trouble = Trouble::after(stint.trouble.as_ref(), trouble).cloned();
+            let same_kind =
+                stint.trouble.as_ref().map(|known| known.kind) == trouble.as_ref().map(|trouble| trouble.kind);
             if !same_kind {
-                stint.troubled_at = trouble.map(|_| now);
+                stint.troubled_at = trouble.as_ref().map(|_| now);
             }
-            stint.trouble = trouble.cloned();
+            stint.trouble = trouble;
         }
     }
 
@@ -247,12 +255,14 @@ impl Brain {
             return;
         }
         job.learn_from_stop(&stint, done);
-        let never_ran = |end: &Option<WorkerEnd>| matches!(end, Some(WorkerEnd::NeverRan { .. }));
-        let not_begun = stint.workers.iter().zip(stint.leases()).filter(|(worker, _)| never_ran(&worker.end));
-        let not_begun: Vec<LeaseId> = not_begun.map(|(_, lease)| lease).collect();
-        job.not_begun_on = not_begun.first().copied().or(job.not_begun_on);
-        let nodes = not_begun.iter().filter_map(|lease| self.leases.get(lease)?.terms.node.clone());
-        job.not_begun_at.extend(nodes);
+        let not_begun = stint.workers.iter().zip(stint.leases()).filter(|(worker, _)| worker.never_ran());
+        let not_begun: BTreeSet<LeaseId> = not_begun.map(|(_, lease)| lease).collect();
+        if !not_begun.is_empty() {
+            let nodes = not_begun.iter().filter_map(|lease| self.leases.get(lease)?.terms.node.clone());
+            job.not_begun_at.extend(nodes);
+            job.not_begun_on = not_begun;
+            job.fill_up_later(now);
+        }
         let away = ends.iter().find_map(|end| match end {
             WorkerEnd::StoreAway { why } => Some(why.clone()),
             _ => None,
@@ -276,20 +286,5 @@ impl Brain {
             return;
         }
         job.judge(&stint, patience);
-    }
-}
-
-impl Job {
-    /// What a stop told about the program: whether it saves when it is told to.
-    fn learn_from_stop(&mut self, stint: &Stint, done: Work) {
-        let Some(stopping) = stint.stopping.filter(|_| stint.phase != StintPhase::Starting) else { return };
-        // An upload that was on its way says nothing: what came must hold what was done when it was told.
-        let saved = stint.saved_at.is_some_and(|at| at >= stopping.at) && self.progress.durable >= stopping.done;
-        let unsaved = done > self.progress.durable;
-        if saved || unsaved {
-            self.saves_when_told = Some(saved);
-            // A gang with too few workers is stopped to go on with more, wherever it is.
-            self.stopped_in_vain_on = stint.leases().next().filter(|_| !saved && !stint.is_short(self));
-        }
     }
 }

@@ -363,9 +363,10 @@ impl LocalLeases {
             Some(known) => known,
             None if end == LeaseEnd::Released => {
                 // It may run all the same: what was written down of it may be lost.
-                let (folder, marks) = self.bury(lease)?;
+                let (folder, marks) = self.grave(lease)?;
                 let ended = self.hosts.end(&folder, &marks, false).await;
                 ended.map_err(|why| EngineError::Unreachable { why: why.to_string() })?;
+                self.bury(folder.clone(), marks.clone());
                 (folder, marks)
             }
             // Forgotten meanwhile: whoever still followed it must not bring it back.
@@ -390,7 +391,7 @@ impl LocalLeases {
     }
 
     /// A folder for a lease that was released before it was ever acquired, so that it never will be.
-    fn bury(&self, lease: LeaseId) -> Result<(Folder, Marks), EngineError> {
+    fn grave(&self, lease: LeaseId) -> Result<(Folder, Marks), EngineError> {
         let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
         let host = match self.hosts.holder_of(lease) {
             Holder::Node(record) => Some(record.name),
@@ -401,10 +402,14 @@ impl LocalLeases {
         };
         let folder = Folder::create(&self.root, lease).map_err(why)?;
         let marks = Marks { host, gone: Some((self.clock.now(), LeaseEnd::Released)), ..Marks::default() };
-        folder.write_marks(&marks);
-        self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).remove(&lease);
-        self.held().insert(lease, Held::new(folder.clone(), marks.clone()));
         Ok((folder, marks))
+    }
+
+    /// Nothing of it runs: it is known to be gone from now on.
+    fn bury(&self, folder: Folder, marks: Marks) {
+        folder.write_marks(&marks);
+        self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).remove(&folder.lease);
+        self.held().insert(folder.lease, Held::new(folder, marks));
     }
 
     /// Ends leases of a group; returns when nothing of them runs.

@@ -259,21 +259,21 @@ impl Machines {
         let used = Use::of(held);
         let beside = want.beside.iter().filter_map(|lease| held.get(lease)).map(|held| &held.marks);
         let there: BTreeSet<Option<String>> = known.values().chain(beside).map(|marks| marks.host.clone()).collect();
-        let had = asked.into_iter().find_map(|(part, computers)| {
-            let room = |computer: &Computer| used.left(computer, &part);
-            let wanted = |units: u32| units.saturating_sub(known.len() as u32);
-            let rooms: Vec<(&Computer, u32)> = computers.iter().map(|computer| (computer, room(computer))).collect();
-            let is_good = |computer: &Computer| !want.rather_not_on.contains(&self.node_id(computer));
-            let good: Vec<_> = rooms.iter().copied().filter(|(computer, _)| is_good(computer)).collect();
-            let spread = |rooms: &[_]| spread(rooms, &there, wanted(units), wanted(enough));
-            let mut machines = spread(&good).or_else(|| spread(&rooms))?.into_iter();
+        let is_good = |computer: &&Computer| !want.rather_not_on.contains(&self.node_id(computer));
+        let wanted = |units: u32| units.saturating_sub(known.len() as u32);
+        let had = |(part, computers): &(Part, &Vec<Computer>), any: bool| {
+            let computers = computers.iter().filter(|computer| any || is_good(computer));
+            let rooms: Vec<_> = computers.map(|computer| (computer, used.left(computer, part))).collect();
+            let mut machines = spread(&rooms, &there, wanted(units), wanted(enough))?.into_iter();
             let mut used = used.clone();
             let slot = |slot: u32| match known.get(&slot) {
                 Some(known) => Some(known.clone()),
-                None => Some(self.marks(want, machines.next()?, &part, &mut used)),
+                None => Some(self.marks(want, machines.next()?, part, &mut used)),
             };
             Some((0..units).map_while(slot).collect::<Vec<Marks>>())
-        });
+        };
+        // One that it would rather not have is taken where no other will do, of whatever kind.
+        let had = [false, true].into_iter().find_map(|any| asked.iter().find_map(|of_kind| had(of_kind, any)));
         let mut had = had.ok_or(EngineError::Refused(Refusal::NoCapacity))?;
         let units = had.len() as u32;
         had.iter_mut().for_each(|marks| marks.units = units);

@@ -45,6 +45,8 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1
 const AT_ONCE: usize = 100_000;
 /// How often it is looked whether something has changed here.
 const LOOK: Duration = Duration::from_millis(200);
+/// How long an agent that is about to end has for telling so.
+const LAST_BEAT: Duration = Duration::from_secs(3);
 /// How long the last words of a program may take to reach the server before its end is told all the same.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
@@ -128,6 +130,8 @@ struct Daemon {
     server: (String, Fingerprint),
     identity: Identity,
     instance: String,
+    /// What tells this machine from others.
+    machine: String,
     inventory: Mutex<Inventory>,
     /// Rung when accelerators were found that were not there before.
     has_found: Notify,
@@ -204,6 +208,7 @@ pub async fn serve_node(settings: NodeSettings, joined: impl FnOnce(&str, &Inven
         server: (server, key),
         identity: Identity::open(&settings.state.join("node.key")).map_err(state)?,
         instance: format!("{}-{}", std::process::id(), since_boot().as_nanos()),
+        machine: this_machine(),
         inventory: Mutex::new(Inventory::with(&settings.accelerators, reading.as_ref())),
         has_found: Notify::new(),
         labels: settings.labels,
@@ -233,13 +238,17 @@ pub async fn serve_node(settings: NodeSettings, joined: impl FnOnce(&str, &Inven
     let joins = token.map(|token| Joins { token: token.to_string(), name: settings.name });
     let watching = Arc::clone(&daemon);
     let found = |reading: &Reading| watching.take_found(reading);
+    let removed = async {
+        let error = watching.until_removed().await;
+        watching.leases.end_all().await;
+        // The server is told meanwhile: otherwise it would wait for the dead-man time.
+        tokio::time::sleep(LAST_BEAT).await;
+        Err(error)
+    };
     let served = tokio::select! {
         served = daemon.run(joins, joined) => served,
         () = watching.health.watch(&watching.state, reading, readings, found) => Ok(()),
-        error = watching.until_removed() => {
-            watching.leases.end_all().await;
-            Err(error)
-        }
+        removed = removed => removed,
     };
     relaying.abort();
     served
@@ -352,7 +361,7 @@ impl Daemon {
                 protocol: PROTOCOL,
                 build: env!("CARGO_PKG_VERSION").to_owned(),
                 instance: self.instance.clone(),
-                machine: Some(this_machine()),
+                machine: Some(self.machine.clone()),
                 purpose,
             };
             let asked_ms = wall_clock_ms();

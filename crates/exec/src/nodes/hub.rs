@@ -76,8 +76,8 @@ pub trait JobsOfNodes: Send + Sync {
 /// A node that was there since this server began.
 pub(super) struct Live {
     peer: Peer,
-    connection: u64,
-    instance: String,
+    pub(super) connection: u64,
+    pub(super) instance: String,
     /// Which machine it is, where it says so.
     pub(super) machine: Option<String>,
     /// It is written down that it is this one.
@@ -385,11 +385,18 @@ impl Hub {
         answer.map_err(io::Error::other)?.read()
     }
 
+    /// The connection that a node has now.
+    pub(super) fn connection_of(&self, node: &str) -> Option<u64> {
+        self.live().get(node).map(|live| live.connection)
+    }
+
     /// Starts the agent of a lease on a node.
     pub(crate) async fn launch(&self, node: &str, lease: LeaseId, order: LeaseOrder) -> io::Result<()> {
         let LeaseOrder { devices, owner, limits } = order;
+        let asked = self.connection_of(node);
         let not_in: u64 = self.call(node, &ToNode::Launch { lease, devices, owner, limits }).await?;
-        if let Some(live) = self.live().get_mut(node) {
+        // Another connection may be another machine's.
+        if let Some(live) = self.live().get_mut(node).filter(|live| asked == Some(live.connection)) {
             live.launched.insert(lease, not_in);
         }
         Ok(())

@@ -24,14 +24,13 @@ pub(crate) enum Life {
     Unknown,
 }
 
-/// What tells this machine from a copy of its disk, also after it was started anew: the name that it was installed with, that
-/// of its hardware, where it can be read, and its host name.
+/// What tells this machine from a copy of its disk, also after it was started anew: the name that it was installed with, and
+/// that of its hardware. Only root can read that; for others it is the host name, which a copy may have as well.
 pub(super) fn this_machine() -> String {
-    let read = |path: &str| std::fs::read(path).unwrap_or_default();
-    let installed = read("/etc/machine-id");
-    let hardware = read("/sys/class/dmi/id/product_uuid");
-    let host = read("/proc/sys/kernel/hostname");
-    let all = [installed, hardware, host].map(|part| hex(&part)).join("/");
+    let read = |path: &str| std::fs::read(path).ok();
+    let installed = read("/etc/machine-id").unwrap_or_default();
+    let hardware = read("/sys/class/dmi/id/product_uuid").or_else(|| read("/proc/sys/kernel/hostname"));
+    let all = [installed, hardware.unwrap_or_default()].map(|part| hex(&part)).join("/");
     hex(&ring::digest::digest(&ring::digest::SHA256, all.as_bytes()).as_ref()[..16])
 }
 
@@ -52,7 +51,8 @@ impl Hub {
         let mut live = self.live();
         let before = live.get(name);
         let known = before.and_then(|before| before.machine.as_ref()).or(record.machine.as_ref());
-        let is_other = known.zip(new.machine.as_ref()).is_some_and(|(known, new)| known != new);
+        let is_same = before.is_some_and(|before| before.instance == new.instance);
+        let is_other = !is_same && known.zip(new.machine.as_ref()).is_some_and(|(known, new)| known != new);
         let heard = before.map_or(self.began, |before| before.heard);
         let of_other = is_other.then(|| is_over_at(heard, self.dead_man_of(record.dead_man_ms)));
         new.doubted_until = before.and_then(|before| before.doubted_until).max(of_other);
@@ -85,11 +85,12 @@ impl Hub {
         if self.life(node, lease) == Life::Over && !self.is_there(node) {
             return Ok(());
         }
+        let asked = self.connection_of(node);
         let last: Option<AgentView> = self.call(node, &ToNode::End { lease, gently }).await?;
         let mut live = self.live();
         let Some(live) = live.get_mut(node) else { return Ok(()) };
-        if live.is_doubted(lease) {
-            let text = format!("another machine is node {node} now, and the one before it may still run the lease");
+        if live.is_doubted(lease) || asked != Some(live.connection) {
+            let text = format!("another connection is node {node}'s now, and the one before may still run the lease");
             return Err(io::Error::new(io::ErrorKind::NotConnected, text));
         }
         live.leases.insert(lease, OnNode { lease, is_alive: false, last });

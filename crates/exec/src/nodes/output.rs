@@ -102,6 +102,8 @@ struct Sent {
     not_before: Option<Instant>,
     /// Since when the server could not write it down. Forgotten when all of it was taken over.
     failed_since: Option<Instant>,
+    /// The server knows no such worker here.
+    is_refused: bool,
 }
 
 /// What the server makes of a piece.
@@ -201,14 +203,23 @@ impl Outputs {
         });
     }
 
-    /// Gives the outputs in a job's folder that the server could not write down a name that stays when the job is removed.
+    /// Gives the outputs in a job's folder that the server has not taken over, and might, a name that stays when the job is
+    /// removed.
     pub fn keep_unsent(&self, job: &Path) {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_unsent = |sent: &tokio::sync::Mutex<Sent>| sent.try_lock().is_ok_and(|sent| sent.failed_since.is_some());
-        let is_marked = |file: &Path| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with(UNSAVED));
-        let of_job = files.iter().filter(|(file, _)| file.parent() == Some(job) && !is_marked(file));
-        let unsent = of_job.filter(|(_, sent)| is_unsent(sent));
-        let unsent: Vec<PathBuf> = unsent.map(|(file, _)| file.clone()).collect();
+        let length = |file: &Path| file.symlink_metadata().map_or(0, |meta| meta.len());
+        // Whoever sends it at this moment has not sent all of it.
+        let is_unsent = |file: &Path| match files.get(file).map(|sent| sent.try_lock()) {
+            Some(Ok(sent)) => sent.failed_since.is_some() || (!sent.is_refused && sent.at < Some(length(file))),
+            Some(Err(_)) | None => true,
+        };
+        let is_output = |file: &Path| {
+            let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            !name.starts_with(UNSAVED) && worker_of(&name).is_some()
+        };
+        let entries = std::fs::read_dir(job).into_iter().flatten().flatten().take(MOST_NAMES);
+        let outputs = entries.map(|entry| entry.path()).filter(|file| is_output(file));
+        let unsent: Vec<PathBuf> = outputs.filter(|file| is_unsent(file)).collect();
         for file in unsent {
             let name = file.file_name().unwrap_or_default().to_string_lossy();
             // One that cannot be renamed is lost, as all of them were before.
@@ -232,7 +243,10 @@ impl Sent {
                 // What its copy has is asked for anew.
                 (self.at, self.not_before) = (None, Some(Instant::now() + failed));
             }
-            Taken::Refused => (self.at, self.not_before) = (None, Some(Instant::now() + refused)),
+            Taken::Refused => {
+                (self.at, self.not_before) = (None, Some(Instant::now() + refused));
+                self.is_refused = true;
+            }
         }
         self.at
     }
@@ -415,12 +429,12 @@ mod tests {
             }
             assert_eq!(*asked.lock().expect("free"), 1, "it is not asked again at once");
             sending.outputs.start_over();
+            sending.outputs.send_new(&sending.peer, &sending.jobs, Duration::from_secs(1)).await;
+            assert_eq!(*asked.lock().expect("free"), 2, "another connection");
             let (job, name) = (sending.jobs.join("1"), name_of(sending.stint, 0));
             sending.outputs.keep_unsent(&job);
             assert_eq!(job.join(format!("{UNSAVED}{name}")).exists(), is_kept);
             assert_eq!(job.join(&name).exists(), !is_kept);
-            sending.outputs.send_new(&sending.peer, &sending.jobs, Duration::from_secs(1)).await;
-            assert_eq!(*asked.lock().expect("free"), 2, "another connection");
         }
     }
 

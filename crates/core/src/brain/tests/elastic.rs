@@ -318,3 +318,45 @@ fn a_machine_that_a_gang_is_to_go_on_with_takes_nobody_in() {
     let starts = |one: &Decision| matches!(one, Decision::Start { allocations, .. } if allocations.len() == 3);
     assert!(decisions.iter().any(starts), "{decisions:?}");
 }
+
+#[test]
+fn a_machine_that_begins_nothing_is_left_alone_and_the_others_go_on() {
+    let (mut world, id, _) = four();
+    let all = world.leases();
+    let three = world.goes_on_without(id, all[1]);
+    for round in 1..=4_u32 {
+        assert!(matches!(world.decide().as_slice(), [Decision::Acquire { .. }]), "round {round}");
+        let bad = *world.leases().last().expect("asked for");
+        let node = NodeId("test/bad".into());
+        let terms = Box::new(crate::want::LeaseTerms { node: Some(node), ..Default::default() });
+        world.event(Event::LeaseUp { lease: bad, at: world.now, terms, ready: Some(crate::Address::default()) });
+        assert!(matches!(world.decide().as_slice(), [Decision::Stop { .. }]), "round {round}");
+        world.all_stopped(id);
+        assert_eq!(world.starts_on().len(), 4);
+        let stint = world.stint(id);
+        for rank in 0..4 {
+            let why = "the setup failed".to_owned();
+            let end = if rank == 3 { WorkerEnd::NeverRan { why } } else { WorkerEnd::Stopped };
+            world.event(Event::WorkerEnded { stint, rank, end, settled: true });
+        }
+        let decisions = world.decide();
+        let [Decision::Release { group, .. }, ..] = decisions.as_slice() else { panic!("{decisions:?}") };
+        assert_eq!(*group, bad.group, "only the one that begins nothing");
+        let mut started = decisions.len() == 2;
+        world.lose(bad);
+        started |= matches!(world.decide().as_slice(), [Decision::Start { .. }]);
+        assert!(started, "round {round}: the others go on");
+        world.started(id);
+        let job = world.brain.job(id).expect("known");
+        assert_eq!((job.fruitless, job.failures), (0, 0), "nothing is wrong with the job");
+        let on: Vec<LeaseId> = job.stint.as_ref().expect("a stint").leases().collect();
+        assert_eq!(on, three);
+        assert!(world.decide().is_empty(), "what begins nothing is not asked for again at once");
+        // The pause doubles each time.
+        world.pass(Span::minutes((15 << (round - 1)) - 1));
+        let early = world.decide();
+        assert!(!early.iter().any(|early| matches!(early, Decision::Acquire { .. })), "round {round}: {early:?}");
+        world.pass(Span::minutes(2));
+        world.saved(world.stint(id), u64::from(round) + 1, Span::hours(1) + Span::minutes(30 * i64::from(round)));
+    }
+}

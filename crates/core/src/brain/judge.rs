@@ -1,0 +1,71 @@
+//! What the end of a stint says about its job and its program.
+
+use super::Job;
+use super::job::{Stint, StintPhase, Verdict};
+use crate::record::WorkerEnd;
+use crate::units::Work;
+
+impl Job {
+    /// What a stop told about the program: whether it saves when it is told to.
+    pub(super) fn learn_from_stop(&mut self, stint: &Stint, done: Work) {
+        let Some(stopping) = stint.stopping.filter(|_| stint.phase != StintPhase::Starting) else { return };
+        // An upload that was on its way says nothing: what came must hold what was done when it was told.
+        let saved = stint.saved_at.is_some_and(|at| at >= stopping.at) && self.progress.durable >= stopping.done;
+        let unsaved = done > self.progress.durable;
+        if saved || unsaved {
+            self.saves_when_told = Some(saved);
+            // A gang with too few workers is stopped to go on with more, wherever it is.
+            self.stopped_in_vain_on = stint.leases().next().filter(|_| !saved && !stint.is_short(self));
+        }
+    }
+
+    /// What a stint's end means when neither the market nor we ended it.
+    pub(super) fn judge(&mut self, stint: &Stint, patience: u32) {
+        // Ranks that got through, or were stopped because another failed, say nothing about the failure. One that was killed
+        // from outside takes the others along, which then exit with errors of their own.
+        let ends = stint.workers.iter().filter_map(|w| w.end.as_ref());
+        let failed = ends.filter(|end| !matches!(end, WorkerEnd::Stopped | WorkerEnd::Exited { code: 0 }));
+        let failed = failed.min_by_key(|end| !end.is_from_outside());
+        // Where the store was away nothing is wrong with the program: the job waits until it answers again.
+        let Some(end) = failed.filter(|end| !matches!(end, WorkerEnd::StoreAway { .. })) else { return };
+        // What the others can do without is left, and nothing is wrong with the job.
+        if matches!(end, WorkerEnd::NeverRan { .. }) && stint.begun() >= self.spec.least() {
+            return;
+        }
+        // A program that is killed at the same place again and again gets further each time, and loses it.
+        let killed = matches!(end, WorkerEnd::Killed { .. } | WorkerEnd::OutOfMemory { .. });
+        if !stint.fruitful || (killed && !stint.saved) {
+            self.fruitless += 1;
+        }
+        let tired = self.fruitless >= patience;
+        let verdict = match end {
+            WorkerEnd::Exited { code: 0 } | WorkerEnd::Stopped => None,
+            // A program that fails on a restored checkpoint before it gets anywhere may have been fed a bad one.
+            WorkerEnd::Exited { .. } if !stint.fruitful && stint.restored.is_some() && !tired => {
+                self.avoid = stint.restored;
+                None
+            }
+            WorkerEnd::Exited { code } => {
+                self.failures += 1;
+                (self.failures > self.spec.retries)
+                    .then(|| Verdict::Failed { code: *code, why: format!("the program exited with code {code}") })
+            }
+            WorkerEnd::Killed { .. } | WorkerEnd::OutOfMemory { .. } => tired.then(|| Verdict::Failed {
+                code: end.killed_code(),
+                why: format!("the program {end}, {} times without progress", self.fruitless),
+            }),
+            WorkerEnd::NeverRan { why } => {
+                (self.fruitless >= patience.min(3)).then(|| Verdict::Failed { code: 127, why: why.clone() })
+            }
+            WorkerEnd::StoreAway { .. } => None,
+        };
+        self.verdict = verdict;
+    }
+}
+
+impl Stint {
+    /// How many of its workers could be begun.
+    fn begun(&self) -> u32 {
+        self.workers.iter().filter(|worker| !worker.never_ran()).count() as u32
+    }
+}
