@@ -44,6 +44,8 @@ pub enum SymptomKind {
     DiskFull { free_bytes: u64, of_bytes: u64 },
     /// The disk that jobs are written to cannot be written to.
     DiskReadOnly,
+    /// The agent's state directory was removed while it ran; the agent ends.
+    StateRemoved,
     /// A newer agent knows it.
     #[serde(other)]
     Unknown,
@@ -119,7 +121,8 @@ impl SymptomKind {
             SymptomKind::Uncorrected { .. }
             | SymptomKind::Unanswered
             | SymptomKind::DiskFull { .. }
-            | SymptomKind::DiskReadOnly => Remedy::Drain,
+            | SymptomKind::DiskReadOnly
+            | SymptomKind::StateRemoved => Remedy::Drain,
             SymptomKind::RemapPending | SymptomKind::Slowed | SymptomKind::Unknown => Remedy::Say,
         }
     }
@@ -128,7 +131,13 @@ impl SymptomKind {
     /// they were seen to: a machine that was restarted is not mended by that.
     pub fn passes(&self) -> bool {
         self.remedy() < Remedy::Drain
-            || matches!(self, SymptomKind::Unanswered | SymptomKind::DiskFull { .. } | SymptomKind::DiskReadOnly)
+            || matches!(
+                self,
+                SymptomKind::Unanswered
+                    | SymptomKind::DiskFull { .. }
+                    | SymptomKind::DiskReadOnly
+                    | SymptomKind::StateRemoved
+            )
     }
 
     /// What a person can do about it, without the command that puts the machine to work again.
@@ -136,6 +145,7 @@ impl SymptomKind {
         match (self, self.remedy()) {
             (SymptomKind::DiskFull { .. }, _) => "make room there; the machine then takes work again by itself",
             (SymptomKind::DiskReadOnly, _) => "look at the kernel's log for errors of the disk, and mount it anew",
+            (SymptomKind::StateRemoved, _) => "remove it with `windfall nodes remove`, and let it join anew",
             (SymptomKind::Unanswered, _) => "try `nvidia-smi` on the machine; restart it if that hangs",
             (SymptomKind::Slowed, _) => "look at its fans, the air around it and its power supply",
             (SymptomKind::Unknown, _) => "install the agent's version of windfall on the server as well",
@@ -168,6 +178,7 @@ impl fmt::Display for SymptomKind {
                 write!(f, "the disk is full: {:.1} MB of {:.1} MB left", megabytes(*free_bytes), megabytes(*of_bytes))
             }
             SymptomKind::DiskReadOnly => f.write_str("the disk cannot be written to"),
+            SymptomKind::StateRemoved => f.write_str("the agent's state directory was removed, so the agent has ended"),
             SymptomKind::Unknown => f.write_str("something that this version does not know"),
         }
     }

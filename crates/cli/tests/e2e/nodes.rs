@@ -54,6 +54,15 @@ fn submit_text(testbed: &Testbed, text: &str) -> u64 {
     testbed.finish(submit).ends_with(0).json()["id"].as_u64().unwrap()
 }
 
+/// A job that has saved on a machine that has just joined as `lab-1`.
+fn saves_on(testbed: &Testbed, far: &mut Far, port: u16, text: &str) -> u64 {
+    join(testbed, far, port, "lab-1");
+    let id = submit_text(testbed, text);
+    testbed.until(id, &["running"]);
+    eventually("it has saved", || has_saved(testbed, id));
+    id
+}
+
 pub fn output(testbed: &Testbed, id: u64) -> String {
     testbed.run(&["logs", &id.to_string()]).ends_with(0).out
 }
@@ -185,10 +194,8 @@ fn a_node_that_is_cut_off_for_longer_than_its_dead_man_time_runs_nothing_when_it
     let (testbed, port) = (Testbed::bare(), free_port());
     up(&testbed, port, "6s");
     let [mut one, mut two] = [Far::new(&testbed), Far::new(&testbed)];
-    join(&testbed, &mut one, port, "lab-1");
-    let id = submit_text(&testbed, &job(&testbed, "out").replace("sleep 0.1", "echo at $n; sleep 0.1"));
-    testbed.until(id, &["running"]);
-    eventually("it has saved", || has_saved(&testbed, id));
+    let text = job(&testbed, "out").replace("sleep 0.1", "echo at $n; sleep 0.1");
+    let id = saves_on(&testbed, &mut one, port, &text);
     join(&testbed, &mut two, port, "lab-2");
 
     one.cut(true);
@@ -226,10 +233,7 @@ fn a_copy_of_a_node_s_disk_does_not_speak_for_the_machine_that_it_was_copied_fro
     let (testbed, port) = (Testbed::bare(), free_port());
     up(&testbed, port, "30s");
     let [mut one, mut two] = [Far::new(&testbed), Far::new(&testbed)];
-    join(&testbed, &mut one, port, "lab-1");
-    let id = submit(&testbed, "out");
-    testbed.until(id, &["running"]);
-    eventually("it has saved", || has_saved(&testbed, id));
+    let id = saves_on(&testbed, &mut one, port, &job(&testbed, "out"));
     let copy = testbed.work.parent().unwrap().join("copy.tar");
     let from = format!("cd {} && tar c --exclude='*.sock' state", one.disk().display());
     let tar = one.command("sh", &["-c", &from]).output().unwrap();
@@ -271,15 +275,13 @@ fn an_agent_whose_state_directory_is_removed_ends_and_its_job_goes_on_elsewhere(
         return;
     }
     let (testbed, port) = (Testbed::bare(), free_port());
-    up(&testbed, port, "20s");
+    // Longer than anybody waits here: the server is told, and does not find out by itself.
+    up(&testbed, port, "4h");
     let (mut first, mut second) = (Far::new(&testbed), Far::new(&testbed));
-    join(&testbed, &mut first, port, "lab-1");
-    let id = submit(&testbed, "out");
-    testbed.until(id, &["running"]);
-    eventually("it has saved", || has_saved(&testbed, id));
+    let id = saves_on(&testbed, &mut first, port, &job(&testbed, "out"));
     join(&testbed, &mut second, port, "lab-2");
     first.as_root(&format!("rm -rf {}", first.state().display()));
-    eventually("it says so and ends", || first.said().contains("it was removed while this agent ran"));
+    eventually("it says so and ends", || first.said().contains("was removed while this agent ran"));
     eventually("it goes on on the other machine", || !second.programs(id).is_empty());
     second.write(&testbed.work.join("end"), "");
     testbed.until(id, &["succeeded"]);

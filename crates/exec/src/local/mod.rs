@@ -5,6 +5,7 @@
 mod folder;
 mod hosts;
 mod launcher;
+mod launching;
 mod notices;
 #[cfg(test)]
 mod tests;
@@ -16,12 +17,12 @@ use crate::accounts::{Accounts, is_in_use};
 use crate::clock::WorldClock;
 use crate::directory::Asks;
 use crate::engine::{EngineError, LeaseState, Owned, SeenGroup, SeenLease};
-use crate::nodes::{Holder, Hub, LeaseOrder};
+use crate::nodes::{Holder, Hub};
 use crate::{owned, removal};
 use hosts::{Hosts, Signs};
 use launcher::Launcher;
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -259,53 +260,6 @@ impl LocalLeases {
         Ok(())
     }
 
-    /// Starts the agents of a group that was given, and tells of it.
-    pub async fn launch_all(self: &Arc<Self>, group: DecisionId) -> Result<SeenGroup, EngineError> {
-        let known = self.group_of(group).map(|seen| seen.leases).unwrap_or_default();
-        let pending = known.iter().filter(|seen| seen.state == LeaseState::Pending).map(|seen| seen.lease);
-        let launched = futures::future::join_all(pending.map(|lease| self.launch(lease))).await;
-        launched.into_iter().collect::<Result<Vec<()>, EngineError>>()?;
-        self.group_of(group).ok_or(EngineError::NoLease(LeaseId { group, slot: 0 }))
-    }
-
-    /// Starts the agents that groups were given and nobody has started: an earlier server ended before it did, or their
-    /// machine was away. Once a part of a group is up, nobody asks for the group again.
-    pub fn launch_what_waits(self: &Arc<Self>, groups: &[DecisionId]) {
-        let groups: BTreeSet<DecisionId> = groups.iter().copied().collect();
-        let waits = |(lease, held): &(&LeaseId, &Held)| {
-            !held.is_gone() && held.marks.up_at.is_none() && groups.contains(&lease.group)
-        };
-        let waiting: Vec<LeaseId> = self.held().iter().filter(waits).map(|(lease, _)| *lease).collect();
-        for lease in waiting {
-            // Whoever is at it already needs no help.
-            if self.gate(lease).try_lock().is_ok() {
-                let leases = Arc::clone(self);
-                // What fails is tried again with the next look.
-                tokio::spawn(async move { leases.launch(lease).await });
-            }
-        }
-    }
-
-    async fn launch(self: &Arc<Self>, lease: LeaseId) -> Result<(), EngineError> {
-        let gate = self.gate(lease);
-        let _alone = gate.lock().await;
-        if self.state_of(lease) != Some(LeaseState::Pending) {
-            return Ok(());
-        }
-        let why = |error: std::io::Error| EngineError::Unreachable { why: error.to_string() };
-        let _one = self.one_by_one().await;
-        let (_, marks) = self.known(lease).ok_or(EngineError::NoLease(lease))?;
-        self.settle_account(lease, &marks).await.map_err(why)?;
-        let (folder, marks) = self.known(lease).ok_or(EngineError::NoLease(lease))?;
-        self.hosts.launch(&folder, &marks).await.map_err(why)?;
-        let now = self.clock.now();
-        self.mark(lease, |marks| {
-            marks.up_at.get_or_insert(now);
-        });
-        tokio::spawn(Arc::clone(self).tend(lease));
-        Ok(())
-    }
-
     /// The leases of a group that are known, and where the group stands; none where nothing of it is known.
     pub fn group_of(&self, group: DecisionId) -> Option<SeenGroup> {
         let held = self.held();
@@ -440,19 +394,6 @@ impl LocalLeases {
         for (folder, marks) in all {
             // What cannot be ended now is ended by nobody.
             let _ = self.hosts.end(&folder, &marks, false).await;
-        }
-    }
-
-    /// Starts the agent of one lease, which may be a new one. Nothing is started of one that has ended.
-    pub async fn launch_one(self: &Arc<Self>, lease: LeaseId, order: LeaseOrder) -> Result<(), EngineError> {
-        let LeaseOrder { devices, owner, limits } = order;
-        let (devices, sold_at) = (Some(devices), Some(self.clock.now()));
-        let marks = Marks { devices, owner, limits, units: lease.slot + 1, sold_at, ..Marks::default() };
-        self.hold(lease, marks)?;
-        self.launch(lease).await?;
-        match self.state_of(lease) {
-            Some(LeaseState::Up { .. }) => Ok(()),
-            _ => Err(EngineError::NoLease(lease)),
         }
     }
 

@@ -240,8 +240,10 @@ pub async fn serve_node(settings: NodeSettings, joined: impl FnOnce(&str, &Inven
     let found = |reading: &Reading| watching.take_found(reading);
     let removed = async {
         let error = watching.until_removed().await;
+        // The server is told before it hears that anything has ended: it would begin that here again.
+        watching.health.state_removed();
         watching.leases.end_all().await;
-        // The server is told meanwhile: otherwise it would wait for the dead-man time.
+        // It hears of that meanwhile: otherwise it would wait for the dead-man time.
         tokio::time::sleep(LAST_BEAT).await;
         Err(error)
     };
@@ -311,13 +313,21 @@ impl Daemon {
 
     /// Returns when the state directory was removed under this agent: it could begin nothing any more.
     async fn until_removed(&self) -> NodeError {
-        let key = self.state.join("node.key");
         loop {
             tokio::time::sleep(BEAT).await;
-            if key.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-                let source = io::Error::new(io::ErrorKind::NotFound, "it was removed while this agent ran");
+            if let Err(source) = self.has_state() {
                 return NodeError::State { path: self.state.clone(), source };
             }
+        }
+    }
+
+    /// Fails when the state directory was removed under this agent, also where something has made a part of it anew.
+    fn has_state(&self) -> io::Result<()> {
+        match self.state.join("node.key").symlink_metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(io::Error::new(io::ErrorKind::NotFound, "the state directory was removed while this agent ran"))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -45,6 +45,8 @@ struct Seen {
     answered_ms: Option<u64>,
     disk: Option<DiskReading>,
     disk_trouble: Option<(SymptomKind, u64)>,
+    /// When the agent's state directory was found to be removed.
+    state_removed: Option<u64>,
     /// Whether anything was looked at yet.
     has_looked: bool,
 }
@@ -58,6 +60,13 @@ impl Health {
     pub fn report(&self, server_ahead_ms: Option<i64>) -> Option<HealthReport> {
         let mut seen = self.seen();
         seen.has_looked.then(|| seen.report(server_ahead_ms))
+    }
+
+    /// The agent's state directory was removed: the server must send no work any more.
+    pub fn state_removed(&self) {
+        let mut seen = self.seen();
+        seen.state_removed.get_or_insert_with(wall_clock_ms);
+        seen.has_looked = true;
     }
 
     /// Hears of accelerators and looks at the disk for ever. `first` is what the accelerators showed already; `found` is told of
@@ -178,6 +187,7 @@ impl Seen {
         }
         self.unanswered.iter().for_each(|since| say(SymptomKind::Unanswered, None, *since));
         self.disk_trouble.iter().for_each(|(kind, since)| say(kind.clone(), None, *since));
+        self.state_removed.iter().for_each(|since| say(SymptomKind::StateRemoved, None, *since));
         self.since = lasting;
         let devices = self.accelerators.values().filter(|(_, gone)| gone.is_none());
         let devices = devices.map(|(seen, _)| DeviceReading { device: seen.uuid.clone(), celsius: seen.celsius });

@@ -20,6 +20,7 @@ impl Daemon {
     pub(super) async fn answer(self: &Arc<Self>, request: ToNode) -> io::Result<Message> {
         match request {
             ToNode::Launch { lease, devices, owner, limits } => {
+                self.has_state()?;
                 // Beats that are made from here on show it.
                 let not_in = self.beats.load(Ordering::Relaxed);
                 let order = LeaseOrder { devices, owner, limits };
