@@ -113,6 +113,9 @@ pub struct Node {
     /// Why it was drained by itself: what is wrong with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub symptoms: Vec<Symptom>,
+    /// It is never one of several machines of a gang: others would not find it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub alone: bool,
 }
 
 /// Whether work can be put on a node.

@@ -27,7 +27,8 @@ pub enum TroubleKind {
     NotSaved,
     /// What the job leaves behind could not be brought back, or not all of it.
     NotReturned,
-    /// Only for people: old checkpoints stay, one was skipped.
+    /// Only for people: old checkpoints stay, one was skipped, or something that only a newer agent knows.
+    #[serde(other)]
     Remark,
 }
 
@@ -49,5 +50,40 @@ impl TroubleKind {
     /// Whether the store cannot be used now: a stint that needs it to begin waits for it.
     pub fn is_of_the_store(self) -> bool {
         matches!(self, TroubleKind::StoreAway | TroubleKind::StoreFull | TroubleKind::StoreDenied)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trouble(kind: TroubleKind) -> Trouble {
+        Trouble { kind, text: format!("{kind:?}") }
+    }
+
+    #[test]
+    fn what_could_not_be_brought_back_stays_known_but_for_something_worse() {
+        use TroubleKind::{NotReturned, NotSaved, Remark, StoreAway};
+        for (known, told, then) in [
+            (None, Some(NotReturned), Some(NotReturned)),
+            (Some(NotReturned), None, Some(NotReturned)),
+            (Some(NotReturned), Some(Remark), Some(NotReturned)),
+            (Some(NotReturned), Some(StoreAway), Some(StoreAway)),
+            (Some(StoreAway), Some(NotReturned), Some(StoreAway)),
+            (Some(Remark), Some(NotReturned), Some(NotReturned)),
+            (Some(NotSaved), None, None),
+            (Some(NotSaved), Some(Remark), Some(Remark)),
+            (None, None, None),
+        ] {
+            let [known_trouble, told_trouble] = [known, told].map(|kind| kind.map(trouble));
+            let after = Trouble::after(known_trouble.as_ref(), told_trouble.as_ref());
+            assert_eq!(after.map(|trouble| trouble.kind), then, "{known:?}, then {told:?}");
+        }
+    }
+
+    #[test]
+    fn a_kind_that_only_a_newer_agent_knows_is_read_all_the_same() {
+        let read: Trouble = serde_json::from_str(r#"{"kind":"of-the-future","text":"told"}"#).expect("read");
+        assert_eq!((read.kind, read.text.as_str()), (TroubleKind::Remark, "told"));
     }
 }

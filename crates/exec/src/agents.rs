@@ -51,9 +51,9 @@ impl Door {
     }
 }
 
-/// Whether an address is that of an agent on another machine.
-pub fn is_on_node(address: &Address) -> bool {
-    matches!(Door::of(address), Door::Node(_))
+/// The node of an agent that is on another machine, by its address.
+pub fn node_of(address: &Address) -> Option<&str> {
+    address.0.strip_prefix(NODE)
 }
 
 /// Who speaks to agents: those on this computer, and those on nodes where there are any.

@@ -18,7 +18,7 @@ mod simulated;
 mod tenants;
 
 pub use accounts::{Accounts, ProgramsRunAs};
-pub use agents::is_on_node;
+pub use agents::node_of;
 pub use clock::{ClockFile, WorldClock};
 pub use directory::{
     Account, Directory, DirectorySilent, is_plain as is_account_name, look_up, name_of as name_of_account,

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use windfall_agent::{Access, outputs_key};
 use windfall_core::brain::Job;
 use windfall_core::{Brain, StintId, WorkloadId};
-use windfall_exec::{Directory, InStore, JobsOfNodes, NodeStream, StorePart, is_on_node, listen_relay, relay_socket};
+use windfall_exec::{Directory, InStore, JobsOfNodes, NodeStream, StorePart, listen_relay, node_of, relay_socket};
 
 /// How often it is looked whether a job still runs on the node that has its checkpoints open.
 const LOOK: Duration = Duration::from_secs(2);
@@ -31,15 +31,17 @@ pub(crate) struct NodeJobs {
     pub folders: Folders,
 }
 
+/// Notes that what a worker prints comes from a node, before the worker begins there. What the node has of it is taken also when
+/// the stint is over: all of it may come after a long cut.
+pub(crate) fn note_node(output: &Path, node: &str) {
+    // Where it cannot be written, what comes after the stint is not taken.
+    let _ = std::fs::write(output.with_extension(FROM), node);
+}
+
 /// The job, if a worker of its present stint is on a node.
 fn job_on<'a>(brain: &'a Brain, node: &str, id: WorkloadId) -> Option<&'a Job> {
     let job = brain.job(id)?;
-    // The server's own computer may be called like a node.
-    let is_there = |lease| {
-        let lease = brain.lease(lease).filter(|lease| lease.ready.as_ref().is_some_and(is_on_node));
-        let on = lease.and_then(|lease| lease.terms.node.as_ref()).and_then(|on| on.0.split_once('/'));
-        on.is_some_and(|(_, name)| name == node)
-    };
+    let is_there = |lease| brain.lease(lease).and_then(|lease| node_of(lease.ready.as_ref()?)) == Some(node);
     job.stint.as_ref()?.leases().any(is_there).then_some(job)
 }
 
@@ -53,13 +55,8 @@ impl JobsOfNodes for NodeJobs {
             Some((self.folders.home.job(&job.spec.run.environment), is_its))
         })?;
         let file = folders::output_file(&folder, stint.epoch, rank);
-        let from = file.with_extension(FROM);
-        let known = std::fs::read_to_string(&from).ok();
-        if is_its && known.as_deref() != Some(node) {
-            // Where it cannot be written, what comes after the stint is not taken.
-            let _ = std::fs::write(&from, node);
-        }
-        (is_its || known.as_deref() == Some(node)).then_some(file)
+        let was_its = || std::fs::read_to_string(file.with_extension(FROM)).is_ok_and(|known| known == node);
+        (is_its || was_its()).then_some(file)
     }
 
     fn has_store_of(&self, node: &str, job: WorkloadId) -> bool {
@@ -123,7 +120,7 @@ impl NodeJobs {
             let job = brain.job(id)?;
             let is_here = |lease| {
                 let ready = brain.lease(lease).and_then(|lease| lease.ready.as_ref());
-                ready.is_some_and(|address| !is_on_node(address))
+                ready.is_some_and(|address| node_of(address).is_none())
             };
             job.stint.as_ref()?.leases().any(is_here).then(|| job.spec.owner.clone())
         })

@@ -224,6 +224,24 @@ fn a_machine_that_cannot_set_up_is_passed_over_and_what_every_rank_left_comes_ba
     let all = ["o0", "o1", "o-same", "o-same.rank-1", "o-equal"].map(got);
     assert_eq!(all, ["0\n", "1\n", "0\n", "1\n", "x\n"]);
     assert_eq!(std::fs::read_dir(&into).unwrap().count(), 5);
+
+    // On one machine ranks have one folder: whoever ends first leaves it to the others.
+    let wide = &mut Far::new(&testbed);
+    wide.start_agent_with(port, Some(&super::nodes::token(&testbed, "wide")), &["--accelerators", "H200:2"], &[]);
+    eventually("it is ready", || super::nodes::state_of(&testbed, "wide").as_deref() == Some("ready"));
+    for name in ["two", "three"] {
+        testbed.run(&["nodes", "drain", name]).ends_with(0);
+    }
+    let late = testbed.submit(
+        "name: late\nnodes: 2\nresources: { accelerators: H200:1 }\nworkdir: empty\noutputs: ['o*']\n\
+         run: '[ $RANK = 0 ] || sleep 3; test -e given && echo $RANK > o$RANK'\n",
+    );
+    let ended = testbed.until(late, &["succeeded", "failed"]);
+    assert_eq!(ended["state"], "succeeded", "{ended}{}", testbed.run(&["logs", &late.to_string()]).out);
+    let into = testbed.work.join("back-late");
+    testbed.run(&["get", &late.to_string(), "--into", into.to_str().unwrap()]).ends_with(0);
+    assert_eq!(["o0", "o1"].map(|name| std::fs::read_to_string(into.join(name)).unwrap_or_default()), ["0\n", "1\n"]);
+    wide.until_quiet(late);
     machines.iter().for_each(|far| far.until_quiet(id));
     testbed.leaves_nothing();
 }

@@ -63,7 +63,7 @@ impl Brain {
         };
         let mut kinds: BTreeMap<_, u64> = BTreeMap::new();
         for node in self.nodes.values() {
-            let kind = (&node.accelerator, node.capacity.accelerators, node.capacity.cpu_millis, node.rate);
+            let kind = (&node.accelerator, node.capacity.accelerators, node.capacity.cpu_millis, node.rate, node.alone);
             *kinds.entry(kind).or_default() += on_node(node);
         }
         kinds.into_values().collect()

@@ -1,6 +1,7 @@
 //! Leases on this computer, as far as no agent is needed for it.
 
 use super::*;
+use crate::nodes::LeaseOrder;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use windfall_core::{Installation, Time};

@@ -82,12 +82,15 @@ impl Machines {
     pub fn open(
         name: &str,
         root: PathBuf,
-        here: Option<(Inventory, NanoUsd)>,
+        mut here: Option<(Inventory, NanoUsd)>,
         nodes: Option<Arc<Hub>>,
         clock: Arc<WorldClock>,
         agent_program: PathBuf,
         accounts: Option<Accounts>,
     ) -> std::io::Result<Arc<Machines>> {
+        if let Some(((own, _), hub)) = here.as_mut().zip(nodes.as_ref()) {
+            own.name = hub.name_server(&own.name);
+        }
         let leases = LocalLeases::of_machines(root, clock, agent_program, nodes.clone(), accounts)?;
         let machines = Arc::new(Machines { name: name.to_owned(), here, nodes, leases });
         if machines.nodes.is_some() {
@@ -184,9 +187,12 @@ impl Machines {
     /// What a machine and its like are called in offers. Beside nodes the server's own computer has no like: it is never one
     /// of several, so a gang that finds no room on nodes must not count it, nor keep others from it.
     fn kind_of(&self, computer: &Computer) -> String {
-        let is_alone = computer.host.is_none() && self.nodes.is_some();
         let kind = computer.kind();
-        if is_alone { format!("{kind}-here") } else { kind }
+        if self.is_alone(computer) { format!("{kind}-here") } else { kind }
+    }
+
+    fn is_alone(&self, computer: &Computer) -> bool {
+        computer.host.is_none() && self.nodes.is_some()
     }
 
     fn offer_id(&self, kind: &str, part: &Part) -> OfferId {
@@ -362,6 +368,7 @@ impl Engine for Arc<Machines> {
             accelerator: computer.inventory.accelerators.first().map(|one| one.model.clone()).unwrap_or_default(),
             capacity: computer.inventory.shape(),
             foreign: Shape::default(),
+            alone: self.is_alone(&computer),
             domains: computer.domains,
             symptoms: computer.symptoms,
             health: computer.health,

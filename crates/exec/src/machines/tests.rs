@@ -2,6 +2,10 @@
 
 use super::*;
 use crate::engine::LeaseState;
+use crate::net::receive;
+use crate::nodes::OnNode;
+use crate::nodes::puppets::{LEASE, Puppets};
+use windfall_core::want::Alternative;
 use windfall_core::{Installation, LeaseEnd, Time, WorkloadId};
 
 fn machine(root: &std::path::Path) -> Arc<Machines> {
@@ -139,4 +143,99 @@ async fn what_was_given_and_never_started_is_started_once_it_is_looked_at() {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     panic!("it waits for ever");
+}
+
+/// The engine of a server that has nodes, and a computer of its own called `lab`.
+fn beside(hub: &Arc<Hub>, root: &std::path::Path) -> Arc<Machines> {
+    let own = Inventory { name: "lab".to_owned(), accelerators: Vec::new(), cpus: 1, memory_bytes: 1 << 30 };
+    let (clock, here) = (Arc::new(WorldClock::real(Time(1_000_000))), Some((own, NanoUsd(0))));
+    let (root, hub) = (root.join("leases"), Some(Arc::clone(hub)));
+    Machines::open("machines", root, here, hub, clock, PathBuf::from("/bin/true"), None).expect("opened")
+}
+
+#[tokio::test]
+async fn a_machine_that_somebody_would_rather_not_have_is_taken_after_all_others_of_whatever_kind() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut puppets = Puppets::start(folder.path()).await;
+    let mut streams = Vec::new();
+    for (name, model) in [("fast", "H200"), ("slow", "A100")] {
+        puppets.accelerators = vec![Stated { model: model.to_owned(), count: 1 }];
+        streams.push(puppets.comes(name, name, Vec::new()).await);
+    }
+    let machines = beside(&puppets.hub, folder.path());
+    let offers: Vec<OfferId> = machines.offers().await.expect("offers").into_iter().map(|offer| offer.id).collect();
+    let of =
+        |model: &str| offers.iter().find(|id| id.0.contains(&format!("{model}x1/owned"))).expect("offered").clone();
+    let node = |name: &str| NodeId(format!("machines/{name}").into());
+    let alternatives = [of("H200"), of("A100")].map(|offer| Alternative { offer, max_price: None });
+    let want = |seq: u64, rather_not_on: &[&str]| Want {
+        alternatives: alternatives.to_vec(),
+        rather_not_on: rather_not_on.iter().map(|name| node(name)).collect(),
+        ..Want::of(WorkloadId(seq), of("H200"), 1)
+    };
+    for (seq, rather_not_on, gets) in
+        [(1, vec![], "fast"), (2, vec!["fast"], "slow"), (3, vec!["fast", "slow"], "fast")]
+    {
+        let want = want(seq, &rather_not_on);
+        let chosen = machines.chosen(&want, &BTreeMap::new(), &BTreeMap::new()).expect("there is room");
+        assert_eq!(chosen[0].node, Some(node(gets)), "rather not on {rather_not_on:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_its_node_does_not_begin_is_given_up_after_a_while() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut puppets = Puppets::start(folder.path()).await;
+    puppets.accelerators = vec![Stated { model: "H200".to_owned(), count: 2 }];
+    let stream = puppets.comes("one", "one", Vec::new()).await;
+    let machines = beside(&puppets.hub, folder.path());
+    let offers = machines.offers().await.expect("offers");
+    let offer = offers.iter().find(|offer| offer.instance_type == "H200x1").expect("offered").id.clone();
+    let want = Want::of(WorkloadId(1), offer, 1);
+    machines.leases.give(group(9), |held, known| machines.chosen(&want, held, known)).expect("there is room");
+    drop(stream);
+    puppets.until_gone("one").await;
+    let waits = LeaseId { group: group(9), slot: 0 };
+    assert!(machines.leases.launch_all(group(9)).await.is_err(), "its node is away");
+    assert_eq!(machines.leases.state_of(waits), Some(LeaseState::Pending), "it may be back at once");
+    machines.leases.mark(waits, |marks| marks.sold_at = Some(Time(1_000_000 - 60_000)));
+    assert!(machines.leases.launch_all(group(9)).await.is_err());
+    let state = machines.leases.state_of(waits);
+    assert!(matches!(state, Some(LeaseState::Gone { since: None, end: LeaseEnd::Lost, .. })), "{state:?}");
+}
+
+#[tokio::test]
+async fn a_release_that_a_node_did_not_answer_says_nothing_of_what_it_holds() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let puppets = Puppets::start(folder.path()).await;
+    let shown = vec![OnNode { lease: LEASE, is_alive: true, last: None }];
+    let mut stream = puppets.comes("one", "one", shown).await;
+    let machines = beside(&puppets.hub, folder.path());
+    // Nobody here has written it down, but its node shows it.
+    let released = {
+        let machines = Arc::clone(&machines);
+        tokio::spawn(async move { machines.release(LEASE.group, &[0]).await })
+    };
+    let asked = receive(&mut stream, 1 << 20).await.expect("it is asked").head;
+    assert!(asked.to_string().contains("end"), "{asked}");
+    drop(stream);
+    let released = released.await.expect("no panic");
+    assert!(released.is_err() && machines.leases.state_of(LEASE).is_none(), "{released:?}");
+}
+
+#[tokio::test]
+async fn no_node_is_called_as_the_server_s_own_computer() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let puppets = Puppets::start(folder.path()).await;
+    let machines = beside(&puppets.hub, folder.path());
+    assert!(puppets.hub.new_token("lab", NanoUsd(0)).is_err_and(|why| why.contains("own computer")));
+    drop(machines);
+    // One that came first keeps its name.
+    let folder = tempfile::tempdir().expect("a folder");
+    let puppets = Puppets::start(folder.path()).await;
+    let _stream = puppets.comes("lab", "lab", Vec::new()).await;
+    let machines = beside(&puppets.hub, folder.path());
+    let ids: BTreeSet<String> =
+        machines.nodes().await.expect("nodes").iter().map(|node| node.id.0.to_string()).collect();
+    assert_eq!(ids.into_iter().collect::<Vec<_>>(), ["machines/lab", "machines/lab-server"]);
 }

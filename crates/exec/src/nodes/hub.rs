@@ -52,6 +52,8 @@ pub struct Hub {
     stores: Mutex<BTreeMap<String, Arc<Semaphore>>>,
     connections: AtomicU64,
     jobs: OnceLock<Arc<dyn JobsOfNodes>>,
+    /// What the server's own computer is called, where it is used beside the nodes.
+    own_name: OnceLock<String>,
     /// Rung when something of a node may have changed.
     pub(crate) changed: Notify,
 }
@@ -121,6 +123,7 @@ impl Hub {
             stores: Mutex::default(),
             connections: AtomicU64::new(0),
             jobs: OnceLock::new(),
+            own_name: OnceLock::new(),
             changed: Notify::new(),
         }))
     }
@@ -140,10 +143,21 @@ impl Hub {
         if !is_node_name(node) {
             return Err(format!("`{node}` cannot be a node's name: {NODE_NAME}"));
         }
+        if self.own_name.get().is_some_and(|own| own == node) {
+            return Err(format!("this server's own computer is called {node}"));
+        }
         if self.registry.node(node).is_some() {
             return Err(NotWelcome::NameTaken { name: node.to_owned() }.to_string());
         }
         self.registry.new_token(self.identity.fingerprint(), node, rate).map_err(|error| error.to_string())
+    }
+
+    /// What the server's own computer is called beside its nodes: as it calls itself, but for a name that a node has. From
+    /// now on no node gets that name.
+    pub(crate) fn name_server(&self, itself: &str) -> String {
+        let names = std::iter::successors(Some(itself.to_owned()), |name| Some(format!("{name}-server")));
+        let free = names.take(1_000).find(|name| self.registry.node(name).is_none());
+        self.own_name.get_or_init(|| free.unwrap_or_default()).clone()
     }
 
     /// Every node that has joined.

@@ -128,77 +128,8 @@ impl Live {
 
 #[cfg(test)]
 mod tests {
-    use super::super::protocol::{Beat, Hello, Joins, MOST_HELLO, PROTOCOL, Purpose, ToServer};
+    use super::super::puppets::{LEASE, Puppets};
     use super::*;
-    use crate::machines::Inventory;
-    use crate::net::{Identity, JoinToken, Message, connector, dial, receive, send};
-    use std::net::SocketAddr;
-    use std::path::Path;
-    use tokio::net::{TcpListener, TcpStream};
-    use tokio_rustls::client::TlsStream;
-    use windfall_core::{DecisionId, Installation, NanoUsd};
-
-    const LEASE: LeaseId = LeaseId { group: DecisionId { installation: Installation(1), seq: 1 }, slot: 0 };
-
-    struct Server {
-        hub: Arc<Hub>,
-        address: SocketAddr,
-        token: JoinToken,
-        key: Identity,
-    }
-
-    impl Server {
-        async fn start(root: &Path) -> Server {
-            let hub = Hub::open(root, Duration::from_secs(60)).expect("opened");
-            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-            let address = listener.local_addr().expect("bound");
-            tokio::spawn(Arc::clone(&hub).listen(listener));
-            let token = match hub.registry.node("lab") {
-                Some(_) => hub.new_token("other", NanoUsd(0)).expect("a token"),
-                None => hub.new_token("lab", NanoUsd(0)).expect("a token"),
-            };
-            Server { hub, address, token, key: Identity::open(&root.join("lab.key")).expect("a key") }
-        }
-
-        /// A machine comes as the node, and says whether it runs the lease.
-        async fn comes(&self, machine: &str, joins: bool, runs: Option<bool>) -> TlsStream<TcpStream> {
-            let stream = TcpStream::connect(self.address).await.expect("connected");
-            let connector = connector(&self.key, self.token.server).expect("a connector");
-            let mut stream = dial(&connector, stream).await.expect("it speaks TLS");
-            let joins = joins.then(|| Joins { token: self.token.to_string(), name: None });
-            let hello = Hello {
-                protocol: PROTOCOL,
-                build: "0".to_owned(),
-                instance: format!("{machine}-{runs:?}"),
-                machine: Some(machine.to_owned()),
-                purpose: Purpose::Serve {
-                    joins,
-                    inventory: Inventory::with(&[], None),
-                    labels: Default::default(),
-                    programs: None,
-                },
-            };
-            send(&mut stream, &Message::of(&hello)).await.expect("sent");
-            let welcome = receive(&mut stream, MOST_HELLO).await.expect("answered").head;
-            assert!(welcome.get("welcome").is_some(), "{welcome}");
-            let leases = runs.map(|is_alive| OnNode { lease: LEASE, is_alive, last: None }).into_iter().collect();
-            let beat = ToServer::Beat(Beat { number: 1, leases, health: None });
-            let ask = serde_json::json!({ "ask": { "number": 1, "head": Message::of(&beat).head } });
-            send(&mut stream, &Message::of(&ask)).await.expect("sent");
-            receive(&mut stream, 1 << 20).await.expect("answered");
-            stream
-        }
-
-        async fn until_gone(&self) {
-            for _ in 0..1_000 {
-                if !self.hub.is_there("lab") {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            panic!("the connection does not end");
-        }
-    }
 
     #[tokio::test]
     async fn only_the_machine_that_had_a_lease_says_that_it_is_over() {
@@ -210,19 +141,23 @@ mod tests {
             ("second", Some(true), Life::Alive),
         ] {
             let root = tempfile::tempdir().expect("a folder");
-            let server = Server::start(root.path()).await;
-            let stream = server.comes("first", true, Some(true)).await;
+            let server = Puppets::start(root.path()).await;
+            let stream = server.comes("lab", "first", runs_it(Some(true))).await;
             assert_eq!(server.hub.life("lab", LEASE), Life::Alive);
             drop(stream);
-            server.until_gone().await;
+            server.until_gone("lab").await;
             assert_eq!(server.hub.life("lab", LEASE), Life::Unknown, "it may come back");
-            let _stream = server.comes(next, false, runs).await;
+            let _stream = server.comes("lab", next, runs_it(runs)).await;
             assert_eq!(server.hub.life("lab", LEASE), life, "{next} {runs:?}");
             // The next server knows no more: whoever came second must not be believed by it, either.
-            let later = Server::start(root.path()).await;
-            let _stream = later.comes(next, false, runs).await;
+            let later = Puppets::start(root.path()).await;
+            let _stream = later.comes("lab", next, runs_it(runs)).await;
             assert_eq!(later.hub.life("lab", LEASE), life, "{next} {runs:?}, said to another server");
         }
+    }
+
+    fn runs_it(runs: Option<bool>) -> Vec<OnNode> {
+        runs.map(|is_alive| OnNode { lease: LEASE, is_alive, last: None }).into_iter().collect()
     }
 
     #[test]

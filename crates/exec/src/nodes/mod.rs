@@ -13,6 +13,8 @@ mod life;
 mod orders;
 mod output;
 mod protocol;
+#[cfg(test)]
+pub(crate) mod puppets;
 mod registry;
 mod relay;
 #[cfg(test)]
@@ -33,4 +35,6 @@ pub(crate) use holder::Holder;
 pub(crate) use life::Life;
 pub(crate) use orders::{Place, carried_out_in, judged};
 pub(crate) use protocol::LeaseOrder;
+#[cfg(test)]
+pub(crate) use protocol::OnNode;
 pub use relay::listen as listen_relay;

@@ -17,7 +17,7 @@ use windfall_core::english::with_causes;
 use windfall_core::health::draining;
 use windfall_core::nearest::nearest;
 use windfall_core::{LeaseId, WorkloadId};
-use windfall_exec::{Accelerator, Hub, NodeStanding, NotALabel, NotLabelled, TOKEN_LIVES, is_on_node};
+use windfall_exec::{Accelerator, Hub, NodeStanding, NotALabel, NotLabelled, TOKEN_LIVES, node_of};
 
 /// A lease on a node: whose it is, and how many accelerators it has.
 struct OnNode {
@@ -39,17 +39,15 @@ impl ApiState {
     fn on_nodes(&self) -> BTreeMap<String, Vec<OnNode>> {
         let mut on_nodes: BTreeMap<String, Vec<OnNode>> = BTreeMap::new();
         self.reader.durable.read(|brain| {
-            for lease in brain.leases().filter(|lease| lease.ready.as_ref().is_some_and(is_on_node)) {
-                let node = lease.terms.node.as_ref().and_then(|node| node.0.split_once('/'));
+            for lease in brain.leases() {
+                let Some(node) = lease.ready.as_ref().and_then(node_of) else { continue };
                 let user = |id: WorkloadId| {
                     let job = brain.job(id)?;
                     Some(UserView { job: id.0, name: job.spec.name.clone(), owner: job.spec.owner.clone() })
                 };
                 let users = lease.workloads().filter_map(user).collect();
                 let has = OnNode { id: lease.id, users, accelerators: lease.terms.size.accelerators };
-                if let Some((_, name)) = node {
-                    on_nodes.entry(name.to_owned()).or_default().push(has);
-                }
+                on_nodes.entry(node.to_owned()).or_default().push(has);
             }
         });
         on_nodes

@@ -339,3 +339,17 @@ fn secrets_reach_every_machine_and_nothing_else_of_the_terminal_leaves_this_one(
         Task::Start(vec![(here, order)]).equip(&JobNotes::default(), |_| false, offered).expect_err("not submitted");
     assert!(why.contains("TOKEN was not submitted"), "{why}");
 }
+
+#[test]
+fn every_rank_tells_what_it_could_not_bring_back_and_the_first_alone_of_checkpoints() {
+    let told = |rank: u32, kind: TroubleKind| {
+        let trouble = Some(Trouble { kind, text: String::new() });
+        let worker = WorkerView { trouble, ..WorkerView::new(StintId::of_job(WorkloadId(1), 1), rank) };
+        worker_events(&worker, 1).iter().any(|event| matches!(event, Event::Troubled { trouble: Some(_), .. }))
+    };
+    assert!(told(0, TroubleKind::NotReturned) && told(1, TroubleKind::NotReturned));
+    assert!(told(0, TroubleKind::StoreAway) && !told(1, TroubleKind::StoreAway));
+    // Whoever has nothing to tell takes back nothing that another rank has told.
+    let silent = WorkerView::new(StintId::of_job(WorkloadId(1), 1), 1);
+    assert_eq!(worker_events(&silent, 1), []);
+}

@@ -8,16 +8,18 @@ use crate::dispatch::{self, Performed, Task};
 use crate::engines::{Engines, in_time};
 use crate::folders;
 use crate::home::{Home, log};
+use crate::node_jobs::note_node;
 use crate::notes::NotesError;
 use crate::submitters::Probe;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
+use std::path::Path;
 use std::sync::Arc;
 use windfall_core::brain::Open;
 use windfall_core::english::with_causes;
 use windfall_core::worker::WorkerView;
 use windfall_core::{DecisionId, Event, LeaseId, WorkloadId};
-use windfall_exec::{Interrupt, SeenWorker, is_on_node};
+use windfall_exec::{Interrupt, SeenWorker, node_of};
 
 impl Keeper {
     pub(super) fn look(&self, name: String, number: u64, groups: Vec<DecisionId>, sweep: bool) {
@@ -66,9 +68,8 @@ impl Keeper {
         let job = job.map(|job| (job.id, job.spec.run.environment.clone()));
         let archive = self.archive();
         let brain = self.cycle.brain();
-        let on_nodes =
-            |lease: &LeaseId| brain.lease(*lease).is_some_and(|lease| lease.ready.as_ref().is_some_and(is_on_node));
-        let elsewhere: BTreeSet<LeaseId> = task.leases().filter(on_nodes).collect();
+        let on_node = |lease| Some((lease, node_of(brain.lease(lease)?.ready.as_ref()?)?.to_owned()));
+        let elsewhere: BTreeMap<LeaseId, String> = task.leases().filter_map(on_node).collect();
         tokio::spawn(async move {
             let equipped = in_time(equipped(task, job.as_ref(), &archive, &elsewhere)).await;
             let task = match equipped.unwrap_or_else(|| Err(Performed { again: true, ..Performed::default() })) {
@@ -79,6 +80,9 @@ impl Keeper {
             if let (Task::Start(orders), Some((id, key))) = (&task, job) {
                 if let Err(error) = folders::make(&home.job(&key)) {
                     log(&format!("the folder of job {id} cannot be made: {error}"));
+                }
+                for (order, node) in orders.iter().filter_map(|(lease, order)| Some((order, elsewhere.get(lease)?))) {
+                    note_node(Path::new(&order.output), node);
                 }
                 // A lease shows a job's present worker only: how the last one ended is written down before the next begins.
                 let leases: Vec<LeaseId> = orders.iter().map(|(lease, _)| *lease).collect();
@@ -156,11 +160,11 @@ async fn equipped(
     mut task: Task,
     job: Option<&(WorkloadId, String)>,
     archive: &Archive,
-    elsewhere: &BTreeSet<LeaseId>,
+    elsewhere: &BTreeMap<LeaseId, String>,
 ) -> Result<Task, Performed> {
     let Some((id, key)) = job else { return Ok(task) };
     match archive.notes(*id, key).await {
-        Ok(notes) => match task.equip(&notes, |lease| elsewhere.contains(&lease), dispatch::offered) {
+        Ok(notes) => match task.equip(&notes, |lease| elsewhere.contains_key(&lease), dispatch::offered) {
             Ok(()) => Ok(task),
             Err(why) => {
                 log(&format!("job {id} waits for its secrets: {why}"));
@@ -231,7 +235,7 @@ mod tests {
         let archive = archive(home.path(), other.path()).await;
         for (job, says) in [(1, "`secrets.key`"), (2, "not in the store")] {
             let performed =
-                equipped(start(job), Some(&(WorkloadId(job), "key".to_owned())), &archive, &BTreeSet::new()).await;
+                equipped(start(job), Some(&(WorkloadId(job), "key".to_owned())), &archive, &BTreeMap::new()).await;
             let performed = performed.expect_err("it cannot be started");
             assert!(!performed.again);
             assert_eq!(reasons(&performed).iter().filter(|why| why.contains(says)).count(), 2, "{performed:?}");
@@ -242,7 +246,7 @@ mod tests {
     async fn a_job_whose_environment_opens_is_started() {
         let home = tempfile::tempdir().expect("a folder");
         let archive = archive(home.path(), home.path()).await;
-        let equipped = equipped(start(1), Some(&(WorkloadId(1), "key".to_owned())), &archive, &BTreeSet::new()).await;
+        let equipped = equipped(start(1), Some(&(WorkloadId(1), "key".to_owned())), &archive, &BTreeMap::new()).await;
         assert!(equipped.is_ok());
     }
 }

@@ -36,6 +36,7 @@ fn node() -> Node {
         foreign: Shape::default(),
         domains: BTreeMap::from([("zone".to_owned(), "hall-3".to_owned())]),
         symptoms: Vec::new(),
+        alone: false,
         health: Health::Ready,
         rate: RATE,
     }

@@ -81,10 +81,11 @@ fn a_gang_that_is_larger_than_all_machines_is_told_so() {
         health: crate::pool::Health::Ready,
         rate: NanoUsd(0),
         symptoms: Vec::new(),
+        alone: false,
     };
     let capacity = crate::pool::Shape { cpu_millis: 4_000, ..capacity };
     let other = crate::pool::Node { id: crate::ids::NodeId("lab/other".into()), capacity, ..node.clone() };
-    world.event(Event::NodeSeen { node: node.into() });
+    world.event(Event::NodeSeen { node: node.clone().into() });
     for (count, gang, room) in [(2, 3, Some(2)), (0, 3, Some(2)), (2, 2, None)] {
         let id = world.submit(JobSpec { gang, ..asks(count) });
         world.decide();
@@ -94,9 +95,13 @@ fn a_gang_that_is_larger_than_all_machines_is_told_so() {
         assert!(told.as_ref().is_none_or(|told| waits.contains(told)), "{waits}");
         assert!(told.is_some() || !waits.contains("together"), "{waits}");
     }
-    world.event(Event::NodeSeen { node: other.into() });
-    let id = world.submit(JobSpec { gang: 2, ..asks(4) });
-    world.decide();
-    let waits = world.view(id).waits_for.unwrap_or_default();
-    assert!(waits.contains("machines of one kind have room for 1"), "{waits}");
+    let alone = crate::pool::Node { id: crate::ids::NodeId("lab/server".into()), alone: true, ..node.clone() };
+    world.event(Event::NodeSeen { node: node.into() });
+    for (another, is) in [(other, "of another kind"), (alone, "alike, but never one of several")] {
+        world.event(Event::NodeSeen { node: another.into() });
+        let id = world.submit(JobSpec { gang: 2, ..asks(4) });
+        world.decide();
+        let waits = world.view(id).waits_for.unwrap_or_default();
+        assert!(waits.contains("machines of one kind have room for 1"), "{is}: {waits}");
+    }
 }
