@@ -65,11 +65,12 @@ impl Components {
 
     /// Starts everything that tests use.
     pub fn start(leftovers: Leftovers) -> Components {
-        let all: [(&str, Start); 8] = [
+        let all: [(&str, Start); 9] = [
             ("python3", Components::python),
             ("python3-torch", Components::torch),
             ("libfaketime", Components::faketime),
             ("systemd-analyze", Components::systemd),
+            ("slurm", Components::slurm),
             ("postgres", Components::postgres),
             ("s3", Components::s3),
             ("gcs", Components::gcs),
@@ -151,6 +152,15 @@ impl Components {
     /// It verifies units; nothing of systemd is run.
     fn systemd(&mut self) -> Result<(), String> {
         if works("systemd-analyze", &["--version"]) { Ok(()) } else { apt(&["systemd"]) }
+    }
+
+    /// Tests start clusters of their own.
+    fn slurm(&mut self) -> Result<(), String> {
+        let programs = ["munged", "slurmctld", "slurmd"].map(|name| Path::new("/usr/sbin").join(name));
+        if programs.iter().all(|program| program.exists()) && works("sinfo", &["--version"]) {
+            return Ok(());
+        }
+        apt(&["slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge"])
     }
 
     fn postgres(&mut self) -> Result<(), String> {

@@ -32,6 +32,7 @@ mod e2e {
     mod services;
     mod settings;
     mod sharing;
+    mod slurm;
     mod submitter;
     mod terminals;
     mod testbed;

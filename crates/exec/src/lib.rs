@@ -15,6 +15,7 @@ mod owned;
 mod remote;
 mod removal;
 mod simulated;
+mod slurm;
 mod tenants;
 
 pub use accounts::{Accounts, ProgramsRunAs};
@@ -39,4 +40,5 @@ pub use owned::{Replaceable, open as open_owned, stays_in_place};
 pub use remote::{EngineServer, RemoteEngine};
 pub use removal::remove_tree;
 pub use simulated::{Replay, Simulated, SimulatedError};
+pub use slurm::{Slurm, SlurmSettings};
 pub use tenants::{folder_of_submitter, relay_socket};

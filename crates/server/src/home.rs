@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use windfall_core::{NanoUsd, Span};
-use windfall_exec::{ClockFile, Replaceable, stays_in_place};
+use windfall_exec::{ClockFile, Replaceable, SlurmSettings, stays_in_place};
 pub use windfall_exec::{Replay, Stated};
 
 /// The market that a new server replays.
@@ -106,6 +106,9 @@ pub struct MachineSettings {
     pub listen: Option<SocketAddr>,
     /// How many seconds a node goes on without a word from the server.
     pub dead_man_s: u64,
+    /// The Slurm cluster that the server submits to, where it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slurm: Option<SlurmSettings>,
 }
 
 /// How the computer that the server runs on is used.
@@ -146,6 +149,14 @@ impl WorldSettings {
     /// Owned machines, as they are.
     pub fn machines(machines: MachineSettings) -> WorldSettings {
         WorldSettings { world: World::Machines(machines), speed: 1, ..WorldSettings::default() }
+    }
+
+    /// The Slurm cluster that is submitted to.
+    pub fn slurm(&self) -> Option<&SlurmSettings> {
+        match &self.world {
+            World::Machines(machines) => machines.slurm.as_ref(),
+            World::Replay(_) => None,
+        }
     }
 
     /// The recording that is replayed.
@@ -274,6 +285,11 @@ impl Home {
     /// Where leases live.
     pub fn leases(&self) -> PathBuf {
         self.path.join("leases")
+    }
+
+    /// Where those of another engine live.
+    pub fn leases_of(&self, engine: &str) -> PathBuf {
+        self.path.join(format!("leases-{engine}"))
     }
 
     /// Where the server keeps its key, its nodes and their tokens.

@@ -34,7 +34,7 @@ use windfall_core::brain::Config;
 use windfall_core::{Place, Time, Way, codec};
 use windfall_exec::{
     Accounts, AgentLink, ClockFile, Hub, Inventory, LocalLink, Machines, RemoteEngine, Replay, Simulated,
-    SimulatedError, WorldClock,
+    SimulatedError, Slurm, WorldClock,
 };
 use windfall_store::StoreError;
 
@@ -201,6 +201,7 @@ async fn serve_from(
     let now = Moment { world: Time(0), real: began.elapsed() };
     let names: Vec<String> = [engine_of(world).to_owned()]
         .into_iter()
+        .chain(world.slurm().map(|_| SLURM.to_owned()))
         .chain(world.engines.iter().map(|engine| engine.name.clone()))
         .collect();
     let mut cycle = Cycle::start(Habits::default(), Config::default(), &names, epoch, loaded, now)?;
@@ -250,10 +251,16 @@ async fn serve_from(
             let hub = nodes.as_ref().map(|(hub, _)| Arc::clone(hub));
             // Root's own jobs are root's here: whoever submitted them is root of this very computer.
             let accounts = Accounts { run_as: None, allow_root: true, machine: "this computer".to_owned() }.of_root();
-            let machines = Machines::open(MACHINES, leases, here, hub, Arc::clone(&clock), program, accounts);
+            let machines =
+                Machines::open(MACHINES, leases, here, hub.clone(), Arc::clone(&clock), program.clone(), accounts);
             let machines = machines.map_err(unusable)?;
             owned = Some(Arc::clone(&machines));
             engines.add(Arc::new(machines));
+            if let Some((slurm, hub)) = settings.slurm.clone().zip(hub) {
+                let root = home.leases_of(SLURM);
+                let slurm = Slurm::open(SLURM, root, slurm, hub, Arc::clone(&clock), program).map_err(unusable)?;
+                engines.add(Arc::new(slurm));
+            }
         }
     }
     for RemoteSettings { name, socket } in &world.engines {
@@ -372,6 +379,8 @@ async fn nodes(settings: &MachineSettings, home: &Home) -> Result<Option<(Arc<Hu
 const SIMULATED: &str = "simulated";
 /// The name of the engine of owned machines.
 const MACHINES: &str = "machines";
+/// The name of the engine of a Slurm cluster.
+const SLURM: &str = "slurm";
 
 fn engine_of(world: &WorldSettings) -> &'static str {
     match &world.world {
@@ -411,7 +420,7 @@ mod tests {
         let machines = |listen| {
             let listen: Option<SocketAddr> = listen;
             let here = Some(HereSettings::default());
-            WorldSettings::machines(MachineSettings { here, listen, dead_man_s: 120 })
+            WorldSettings::machines(MachineSettings { here, listen, dead_man_s: 120, slurm: None })
         };
         assert_eq!(idle_after(&machines(Some(SocketAddr::from(([127, 0, 0, 1], 7443))))), Duration::MAX);
         assert_eq!(idle_after(&machines(None)), IDLE);

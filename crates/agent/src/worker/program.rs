@@ -33,6 +33,10 @@ const READ: Duration = Duration::from_millis(200);
 const LOOK_EVERY: u32 = 5;
 /// How long the last processes of a program may take to end after the first.
 const FOLLOW: Duration = Duration::from_secs(1);
+/// What asks a program to end.
+const TERM: i32 = Signal::TERM.as_raw();
+/// How long it may take until all processes of a machine have heard of its end.
+const ALL_HEAR: Duration = Duration::from_millis(500);
 
 /// A program that was started.
 pub(super) struct Program {
@@ -169,6 +173,11 @@ impl WorkerRun {
             tokio::select! {
                 status = program.child.wait() => {
                     let (code, signal) = status.map_or((None, Some(9)), |status| (status.code(), status.signal()));
+                    if asked.is_none() && (signal == Some(TERM) || code == Some(128 + TERM)) {
+                        // Whoever ends a machine ends all processes of it like this: then this one ends as well, and the
+                        // end of the program says nothing of the program.
+                        tokio::time::sleep(ALL_HEAR).await;
+                    }
                     let end = match (asked, code) {
                         (Some(asked), _) => {
                             let took = asked.at.elapsed().as_millis() as u64;

@@ -11,7 +11,7 @@ pub use cost::CostArgs;
 pub use facts::{
     CatalogArgs, CatalogCommand, CompareArgs, OfferSort, OffersArgs, PlaceArgs, PlanArgs, PlanChange, PlanGroup,
 };
-pub use nodes::{AgentCommand, JoinArgs, NodeArgs, NodesArgs, NodesCommand};
+pub use nodes::{AgentCommand, JoinArgs, NodeArgs, NodesArgs, NodesCommand, PilotArgs};
 pub use profile::{LikeHta, ProfileArgs};
 pub use service::{ConfigArgs, ConfigCommand, ServiceArgs, ServiceCommand, UnitArgs, UnitName};
 pub use simulate::{SimulateCommand, SimulateMarketArgs};
@@ -343,6 +343,9 @@ pub struct UpArgs {
     /// Lease also from the engine of this name that listens on this socket
     #[arg(long, hide = true, value_name = "NAME=SOCKET")]
     pub engine: Vec<String>,
+    /// Lease also from the Slurm cluster of this machine, as this JSON says
+    #[arg(long, hide = true, requires = "listen", value_name = "JSON")]
+    pub slurm: Option<String>,
     /// Give each stint a fresh copy of the job's folder
     #[arg(long, hide = true)]
     pub fresh_folder: bool,

@@ -120,6 +120,9 @@ pub enum AgentCommand {
         /// The lease's folder
         folder: PathBuf,
     },
+    /// Wait for the work of one lease, as a process of an engine's.
+    #[command(hide = true)]
+    Pilot(PilotArgs),
     /// Become the program.
     #[command(hide = true)]
     Exec {
@@ -146,6 +149,19 @@ pub enum AgentCommand {
         #[arg(long, requires = "uid")]
         alone: bool,
     },
+}
+
+/// How a pilot finds its server. Its token is a line of the standard input: the one of its number.
+#[derive(Clone, Debug, Args)]
+pub struct PilotArgs {
+    /// The server: HOST:PORT
+    pub server: String,
+    /// Where its state directory is made
+    #[arg(long, value_name = "DIR")]
+    pub scratch: PathBuf,
+    /// The accelerators that it was given
+    #[arg(long, value_name = "NAME:COUNT")]
+    pub accelerators: Option<String>,
 }
 
 /// How a machine joins.

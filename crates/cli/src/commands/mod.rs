@@ -15,6 +15,7 @@ mod node;
 mod nodes;
 mod offers;
 mod pages;
+mod pilot;
 mod plan;
 mod profile;
 mod rehearse;

@@ -215,6 +215,7 @@ pub fn join(args: JoinArgs, json: bool) -> Result<Code, Failure> {
         labels: own_labels(&args.labels)?,
         program: PathBuf::from("/proc/self/exe"),
         accounts: Accounts { run_as: args.run_as, allow_root: args.as_root, machine: String::new() },
+        pilot: false,
     };
     windfall_server::home::private();
     windfall_agent::stay_when_memory_is_short();

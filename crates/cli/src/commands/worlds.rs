@@ -29,6 +29,7 @@ pub(super) fn world(args: &UpArgs) -> Option<WorldSettings> {
         speed,
         store,
         engine,
+        slurm,
         fresh_folder,
         bound_to: _,
     } = args;
@@ -52,7 +53,8 @@ pub(super) fn world(args: &UpArgs) -> Option<WorldSettings> {
                 rate: nano_usd(rate.unwrap_or(0.0)),
             };
             let dead_man_s = dead_man.as_deref().and_then(values::dead_man).unwrap_or(DEAD_MAN.as_secs());
-            WorldSettings::machines(MachineSettings { here: local.then(here), listen: *listen, dead_man_s })
+            let slurm = slurm.as_deref().and_then(|text| serde_json::from_str(text).ok());
+            WorldSettings::machines(MachineSettings { here: local.then(here), listen: *listen, dead_man_s, slurm })
         }
         false => WorldSettings::default(),
     };
@@ -145,6 +147,7 @@ pub(super) fn serve_args(args: &UpArgs) -> Vec<String> {
         ("speed", args.speed.map(|speed| speed.to_string())),
         ("idle", args.idle.clone()),
         ("policy", args.policy.clone()),
+        ("slurm", args.slurm.clone()),
     ];
     for (name, value) in values {
         all.extend(value.into_iter().flat_map(|value| [format!("--{name}"), value]));

@@ -159,7 +159,8 @@ impl Machines {
             domains: BTreeMap::new(),
             symptoms: Vec::new(),
         });
-        let nodes = self.nodes.iter().flat_map(|hub| hub.nodes()).map(|node| Computer {
+        let nodes = self.nodes.iter().flat_map(|hub| hub.nodes()).filter(|node| !node.record.pilot);
+        let nodes = nodes.map(|node| Computer {
             name: node.record.name.clone(),
             inventory: node.record.present(),
             rate: node.record.rate,

@@ -67,6 +67,8 @@ pub struct NodeSettings {
     pub program: PathBuf,
     /// Whom programs run as, where this is root; `machine` is filled in.
     pub accounts: Accounts,
+    /// An engine has begun this for one lease: everything runs as whoever it runs as.
+    pub pilot: bool,
 }
 
 /// Why a machine is not a node.
@@ -182,7 +184,7 @@ pub async fn serve_node(settings: NodeSettings, joined: impl FnOnce(&str, &Inven
     let contact = ContactFile::new(settings.state.join("contact"));
     let clock = Arc::new(WorldClock::real(Time(0)));
     let leases = settings.state.join("leases");
-    let accounts = settings.accounts.of_root();
+    let accounts = settings.accounts.of_root().filter(|_| !settings.pilot);
     let for_all = accounts.is_some();
     if let Some(accounts) = &accounts {
         // Agents of other users pass through to their leases and to the relay.

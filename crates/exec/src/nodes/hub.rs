@@ -152,6 +152,11 @@ impl Hub {
         self.registry.new_token(self.identity.fingerprint(), node, rate).map_err(|error| error.to_string())
     }
 
+    /// A token by which the pilot of one lease joins, however long it waits in a queue.
+    pub(crate) fn pilot_token(&self, node: &str) -> Result<JoinToken, String> {
+        self.registry.pilot_token(self.identity.fingerprint(), node).map_err(|error| error.to_string())
+    }
+
     /// What the server's own computer is called beside its nodes: as it calls itself, but for a name that a node has. From
     /// now on no node gets that name.
     pub(crate) fn name_server(&self, itself: &str) -> String {
@@ -453,7 +458,8 @@ impl Hub {
     /// What every node that can be asked shows.
     pub(crate) fn shown(&self) -> Vec<(String, OnNode)> {
         let live = self.live();
-        let there = live.iter().filter(|(_, live)| live.is_there());
+        let is_pilot = |name: &str| self.registry.node(name).is_some_and(|record| record.pilot);
+        let there = live.iter().filter(|(name, live)| live.is_there() && !is_pilot(name));
         there.flat_map(|(name, live)| live.leases.values().map(|seen| (name.clone(), seen.clone()))).collect()
     }
 }

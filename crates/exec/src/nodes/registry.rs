@@ -52,6 +52,9 @@ pub struct NodeRecord {
     /// What tells its machine from a copy of it, where it says so.
     #[serde(default)]
     pub machine: Option<String>,
+    /// An engine has begun it for one lease: it is no machine that anybody else may use.
+    #[serde(default)]
+    pub pilot: bool,
 }
 
 impl NodeRecord {
@@ -69,6 +72,7 @@ impl NodeRecord {
             missing: Vec::new(),
             programs: None,
             machine: None,
+            pilot: false,
         }
     }
 
@@ -140,6 +144,8 @@ struct TokenRecord {
     node: String,
     rate: NanoUsd,
     expires_ms: u64,
+    #[serde(default)]
+    pilot: bool,
 }
 
 pub(super) struct Registry {
@@ -196,9 +202,26 @@ impl Registry {
         self.clear_tokens()?;
         let token = JoinToken::new(server);
         let expires_ms = now_ms() + TOKEN_LIVES.as_millis() as u64;
-        let record = TokenRecord { node: node.to_owned(), rate, expires_ms };
+        let record = TokenRecord { node: node.to_owned(), rate, expires_ms, pilot: false };
         write_private(&self.file("tokens", &token.digest()), &serde_json::to_vec(&record)?)?;
         Ok(token)
+    }
+
+    /// A token for a pilot, which may have to wait for long in a queue: it can be used until its node is removed.
+    pub fn pilot_token(&self, server: Fingerprint, node: &str) -> io::Result<JoinToken> {
+        self.remove_tokens(node)?;
+        let token = JoinToken::new(server);
+        let record = TokenRecord { node: node.to_owned(), rate: NanoUsd(0), expires_ms: u64::MAX, pilot: true };
+        write_private(&self.file("tokens", &token.digest()), &serde_json::to_vec(&record)?)?;
+        Ok(token)
+    }
+
+    fn remove_tokens(&self, node: &str) -> io::Result<()> {
+        let tokens = read_all::<TokenRecord>(&self.root.join("tokens"))?;
+        for (digest, _) in tokens.iter().filter(|(_, token)| token.pilot && token.node == node) {
+            std::fs::remove_file(self.file("tokens", digest))?;
+        }
+        Ok(())
     }
 
     /// Removes tokens that nobody can use any more, once in a while.
@@ -240,7 +263,7 @@ impl Registry {
             return Err(NotWelcome::NameTaken { name: asked.node });
         }
         let (name, rate) = (asked.node, asked.rate);
-        let node = NodeRecord::new(&name, key, rate, inventory);
+        let node = NodeRecord { pilot: asked.pilot, ..NodeRecord::new(&name, key, rate, inventory) };
         // A token that cannot be taken back could be used twice.
         std::fs::remove_file(&file).map_err(trouble)?;
         self.write(&node).map_err(trouble)?;
@@ -269,6 +292,7 @@ impl Registry {
     /// Forgets a node: its key opens nothing any more.
     pub fn remove(&self, name: &str) -> io::Result<bool> {
         let mut known = self.known();
+        self.remove_tokens(name)?;
         if !known.contains_key(name) {
             return Ok(false);
         }
@@ -349,7 +373,7 @@ mod tests {
         // One that was made too long ago.
         let late = token("lab-3");
         let file = registry.file("tokens", &late.digest());
-        let record = TokenRecord { node: "lab-3".to_owned(), rate: NanoUsd(0), expires_ms: now_ms() - 1 };
+        let record = TokenRecord { node: "lab-3".to_owned(), rate: NanoUsd(0), expires_ms: now_ms() - 1, pilot: false };
         std::fs::write(&file, serde_json::to_vec(&record).expect("JSON")).expect("written");
         assert_eq!(join(&registry, &late, None, 9), Err(NotWelcome::Token), "expired");
         *registry.cleared.lock().expect("free") = None;

@@ -69,6 +69,7 @@ impl Joined {
             labels: Default::default(),
             program: program(dir.path()),
             accounts: Accounts { allow_root: true, ..Accounts::default() },
+            pilot: false,
         };
         tokio::spawn(async move { serve_node(settings, |_, _| {}).await.map_err(|error| println!("{error}")) });
         let joined = Joined { hub, leases: state.join("leases"), dir };

@@ -139,6 +139,7 @@ impl<const KIND: u8> LocalStage<KIND> {
             labels: Default::default(),
             program: program(),
             accounts: Accounts { allow_root: true, ..Accounts::default() },
+            pilot: false,
         };
         // Whoever is root keeps agents where others could pass through to theirs.
         std::fs::set_permissions(self.dir.path(), PermissionsExt::from_mode(0o711)).unwrap();

@@ -64,6 +64,7 @@ pub fn serve_nodes(words: &[String]) -> Result<(), Failure> {
                 labels: Default::default(),
                 program: PathBuf::from("/bin/false"),
                 accounts: Accounts { allow_root: true, ..Accounts::default() },
+                pilot: false,
             };
             tokio::spawn(async move {
                 if let Err(error) = serve_node(settings, |_, _| ()).await {

@@ -1,0 +1,84 @@
+//! A process that an engine has begun on a machine of others: it joins the server as a node for one lease, and ends with it.
+
+use crate::args::PilotArgs;
+use crate::config::values;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use windfall_core::english::with_causes;
+use windfall_exec::{Accounts, Inventory, JoinToken, Labels, NodeError, NodeSettings, remove_tree, serve_node};
+use windfall_server::client::{Code, Failure};
+
+/// More than the tokens of any gang take.
+const MOST_TOKENS: u64 = 4 << 20;
+
+pub fn pilot(args: &PilotArgs) -> Result<Code, Failure> {
+    let bad = |text: String| Failure::new(Code::BadInput, text).hint("pilots are begun by an engine, never by hand");
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<usize>().ok());
+    let (Some(rank), Some(job)) = (number("SLURM_PROCID"), number("SLURM_JOB_ID")) else {
+        return Err(bad("this is not a process of a job of Slurm's".to_owned()));
+    };
+    let token = own_token(rank).map_err(bad)?;
+    let state = args.scratch.join(format!("windfall-{}-{job}-{rank}", rustix::process::geteuid().as_raw()));
+    windfall_server::home::private();
+    windfall_agent::stay_when_memory_is_short();
+    // What agents leave behind stays below this process, where Slurm finds it.
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+    let settings = NodeSettings {
+        state: state.clone(),
+        server: Some(args.server.clone()),
+        token: Some(token),
+        name: None,
+        accelerators: args.accelerators.iter().filter_map(|text| values::stated(text)).collect(),
+        labels: Labels::new(),
+        program: PathBuf::from("/proc/self/exe"),
+        accounts: Accounts { run_as: None, allow_root: true, machine: String::new() },
+        pilot: true,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
+    let served = runtime.block_on(serve(settings));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    leave_nothing(&state);
+    match served {
+        // Its lease is over.
+        Ok(()) | Err(NodeError::NotWelcome(_)) => Ok(Code::Done),
+        Err(error) => Err(Failure::new(Code::Unreachable, with_causes(&error)).hint(error.hint())),
+    }
+}
+
+/// Serves until the lease is over. Slurm warns with a signal; the server sees in the queue what it means, and has the program
+/// save. The next signal is the last.
+async fn serve(settings: NodeSettings) -> Result<(), NodeError> {
+    let path = settings.state.clone();
+    let mut warned = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+        .map_err(|source| NodeError::State { path, source })?;
+    let joined = |name: &str, inventory: &Inventory| println!("this process is node {name}: {inventory}");
+    let twice = async {
+        for _ in 0..2 {
+            warned.recv().await;
+        }
+    };
+    tokio::select! { served = serve_node(settings, joined) => served, () = twice => Ok(()) }
+}
+
+fn own_token(rank: usize) -> Result<JoinToken, String> {
+    let mut text = String::new();
+    let read = std::io::stdin().take(MOST_TOKENS).read_to_string(&mut text);
+    read.map_err(|error| format!("no tokens on standard input: {error}"))?;
+    let line = text.lines().nth(rank).ok_or_else(|| format!("there is no token for process {rank}"))?;
+    line.trim().parse().map_err(|_| format!("the token for process {rank} is none"))
+}
+
+/// What could not be saved stays: that is somebody's last copy.
+fn leave_nothing(state: &Path) {
+    let jobs = std::fs::read_dir(state.join("jobs")).into_iter().flatten().flatten();
+    let has_unsaved = jobs
+        .flat_map(|job| std::fs::read_dir(job.path()))
+        .flatten()
+        .flatten()
+        .any(|file| file.file_name().to_string_lossy().starts_with("unsaved"));
+    if !has_unsaved {
+        let _ = remove_tree(state, u64::MAX);
+    }
+}

@@ -1,0 +1,207 @@
+//! Jobs on a real Slurm cluster: a controller and its nodes on the loopback, without accounts, so that the queue is all there is
+//! to see.
+
+use super::nodes::{beginnings, free_port, has_saved, output};
+use super::processes::{self, Role};
+use super::testbed::{Testbed, eventually, is_root, within};
+use super::witness::check_ledger;
+use rustix::process::{Pid, Signal, kill_process};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// What Debian's package does not start by itself.
+const PROGRAMS: [&str; 3] = ["/usr/sbin/munged", "/usr/sbin/slurmctld", "/usr/sbin/slurmd"];
+
+/// A controller, its key service, and nodes with four accelerators each.
+struct Cluster {
+    folder: PathBuf,
+    running: Vec<(&'static str, Child)>,
+}
+
+impl Cluster {
+    /// None where Slurm is not installed.
+    fn start(testbed: &Testbed, test: &str) -> Option<Cluster> {
+        if let Some(missing) = PROGRAMS.iter().find(|program| !Path::new(program).exists()) {
+            println!("skipped: {test} ({missing} is not installed)");
+            return None;
+        }
+        let folder = testbed.work.parent().unwrap().join("slurm");
+        for name in ["", "state", "spool", "munge"] {
+            std::fs::create_dir_all(folder.join(name)).unwrap();
+        }
+        let mut cluster = Cluster { folder, running: Vec::new() };
+        let at = |name: &str| cluster.folder.join(name).to_string_lossy().into_owned();
+        let [controller, one, two] = [free_port(), free_port(), free_port()];
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+        let host = host.trim();
+        let config = format!(
+            "ClusterName=lab\nSlurmctldHost={host}(127.0.0.1)\nSlurmctldPort={controller}\nSlurmUser=root\nSlurmdUser=root\n\
+             AuthType=auth/munge\nAuthInfo=socket={munge}\nStateSaveLocation={state}\nSlurmdSpoolDir={spool}/%n\n\
+             SlurmctldPidFile={state}/ctld.pid\nSlurmdPidFile={spool}/%n.pid\nProctrackType=proctrack/linuxproc\n\
+             TaskPlugin=task/none\nMpiDefault=none\nReturnToService=2\nSlurmdParameters=config_overrides\n\
+             CommunicationParameters=NoCtldInAddrAny,NoInAddrAny\nSchedulerParameters=bf_interval=2,sched_interval=2\n\
+             SelectType=select/cons_tres\nSelectTypeParameters=CR_Core_Memory\nGresTypes=gpu\nKillWait=5\n\
+             PreemptType=preempt/partition_prio\nPreemptMode=CANCEL\n\
+             NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={one} CPUs=8 RealMemory=16000 Gres=gpu:h100:4\n\
+             NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={two} CPUs=8 RealMemory=16000 Gres=gpu:h100:4\n\
+             PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=CANCEL GraceTime=30\n\
+             PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF\n",
+            munge = at("munge.sock"),
+            state = at("state"),
+            spool = at("spool"),
+        );
+        std::fs::write(at("slurm.conf"), config).unwrap();
+        // A bare count makes nodes invalid: each accelerator is a file.
+        std::fs::write(at("gres.conf"), "NodeName=n[1-2] Name=gpu Type=h100 File=/dev/tty[1-4]\n").unwrap();
+        std::fs::write(at("cgroup.conf"), "CgroupPlugin=cgroup/v1\n").unwrap();
+        let key: Vec<u8> = (0..128).map(|n: u32| n.wrapping_mul(97).to_le_bytes()[0]).collect();
+        std::fs::write(at("munge/key"), key).unwrap();
+        for (path, mode) in [("munge/key", 0o400), ("munge", 0o700), ("", 0o755)] {
+            std::fs::set_permissions(at(path), std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        }
+        let munge = [
+            "--foreground".to_owned(),
+            "--force".to_owned(),
+            format!("--key-file={}", at("munge/key")),
+            format!("--socket={}", at("munge.sock")),
+            format!("--pid-file={}", at("munge/pid")),
+            format!("--log-file={}", at("munge/log")),
+            format!("--seed-file={}", at("munge/seed")),
+        ];
+        cluster.begin("munged", &munge);
+        eventually("keys can be checked", || cluster.folder.join("munge.sock").exists());
+        cluster.begin("slurmctld", &["-D".to_owned()]);
+        for node in ["n1", "n2"] {
+            cluster.begin("slurmd", &["-D".to_owned(), "-N".to_owned(), node.to_owned()]);
+        }
+        eventually("both nodes are idle", || {
+            cluster.says("sinfo", &["-h", "-p", "gpu", "-t", "idle", "-o", "%D"]) == "2"
+        });
+        Some(cluster)
+    }
+
+    fn begin(&mut self, program: &'static str, args: &[String]) {
+        let log = std::fs::File::create(self.folder.join(format!("{program}-{}.log", self.running.len()))).unwrap();
+        let mut command = Command::new(format!("/usr/sbin/{program}"));
+        command.args(args).env("SLURM_CONF", self.config()).stdin(Stdio::null());
+        command.stdout(log.try_clone().unwrap()).stderr(log);
+        self.running.push((program, command.spawn().unwrap()));
+    }
+
+    fn config(&self) -> PathBuf {
+        self.folder.join("slurm.conf")
+    }
+
+    fn says(&self, program: &str, args: &[&str]) -> String {
+        let said = Command::new(program).args(args).env("SLURM_CONF", self.config()).output().unwrap();
+        String::from_utf8_lossy(&said.stdout).trim().to_owned()
+    }
+
+    /// The numbers of our jobs that run or wait.
+    fn pilots(&self) -> Vec<String> {
+        let said = self.says("squeue", &["-h", "-a", "-t", "PD,R,CG,CF", "-o", "%i %j"]);
+        let ours = said.lines().filter(|line| line.contains("windfall-"));
+        ours.filter_map(|line| Some(line.split_whitespace().next()?.to_owned())).collect()
+    }
+
+    fn kill(&mut self, program: &str) {
+        let at = self.running.iter().position(|(name, _)| *name == program).unwrap();
+        let (_, mut child) = self.running.remove(at);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let jobs = self.says("squeue", &["-h", "-o", "%i"]);
+        if !jobs.is_empty() {
+            self.says("scancel", &jobs.lines().collect::<Vec<_>>());
+            std::thread::sleep(Duration::from_secs(2));
+        }
+        for (_, child) in self.running.iter_mut().rev() {
+            let _ = kill_process(Pid::from_child(child), Signal::TERM);
+            let ended = within(Duration::from_secs(5), || matches!(child.try_wait(), Ok(Some(_)) | Err(_)));
+            if !ended {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        }
+    }
+}
+
+fn up(testbed: &Testbed, cluster: &Cluster, port: u16) {
+    let scratch = testbed.work.join("scratch");
+    std::fs::create_dir_all(&scratch).unwrap();
+    let slurm = serde_json::json!({
+        "server": format!("127.0.0.1:{port}"), "program": env!("CARGO_BIN_EXE_windfall"), "scratch": scratch,
+        "partitions": ["gpu"], "wall_minutes": 600,
+    });
+    let mut up = testbed.command(&["up", "--listen", &format!("127.0.0.1:{port}"), "--slurm", &slurm.to_string()]);
+    up.env("SLURM_CONF", cluster.config());
+    testbed.finish(up).ends_with(0);
+}
+
+/// Counts on from what it saved, and ends when a file is there.
+fn counts(testbed: &Testbed, gang: u32) -> String {
+    let end = testbed.work.join("end");
+    format!(
+        "name: counts\nnodes: {gang}\nresources: {{ accelerators: H100:2 }}\ncheckpoint: {{ path: out }}\nrun: |\n  \
+         mkdir -p out; n=$(cat out/n 2>/dev/null || echo 0)\n  echo \"sees [$CUDA_VISIBLE_DEVICES]\"; echo from $n\n  \
+         while [ ! -e {end} ]; do n=$((n + 1)); echo $n > out/n.new; mv out/n.new out/n; sleep 0.1; done\n  echo done at $n\n",
+        end = end.display()
+    )
+}
+
+#[test]
+fn a_gang_on_slurm_goes_on_whoever_ends_its_job_or_the_server_or_the_controller() {
+    if !is_root("a Slurm cluster") {
+        return;
+    }
+    let (testbed, port) = (Testbed::bare(), free_port());
+    let Some(mut cluster) = Cluster::start(&testbed, "a_gang_on_slurm_goes_on") else { return };
+    up(&testbed, &cluster, port);
+    let id = testbed.submit(&counts(&testbed, 2));
+    testbed.until(id, &["running"]);
+    eventually("it has saved", || has_saved(&testbed, id));
+    assert!(output(&testbed, id).contains("sees [0,1]"), "{}", output(&testbed, id));
+    let first = cluster.pilots();
+    assert_eq!(first.len(), 1, "one job for both");
+
+    // Its job is the server's only by name, and goes on without it.
+    for server in processes::of(&testbed.home).iter().filter(|process| process.role == Role::Server) {
+        kill_process(Pid::from_raw(server.pid).unwrap(), Signal::KILL).unwrap();
+    }
+    cluster.kill("slurmctld");
+    up(&testbed, &cluster, port);
+    testbed.until(id, &["running"]);
+    cluster.begin("slurmctld", &["-D".to_owned()]);
+    eventually("the controller is back", || cluster.pilots() == first);
+    assert_eq!(beginnings(&testbed, id).len(), 1, "{}", output(&testbed, id));
+
+    let ranks = |stint: usize| beginnings(&testbed, id).len() >= stint;
+    // Somebody else ends it.
+    cluster.says("scancel", &[&first[0]]);
+    eventually("it goes on in another job", || ranks(2) && !cluster.pilots().contains(&first[0]));
+    eventually("it runs", || testbed.job(id)["state"] == "running");
+    // Others need the machines: a warning comes first.
+    let second = cluster.pilots();
+    let script = testbed.write("urgent.sh", "#!/bin/sh\nsleep 3\n");
+    let urgent =
+        ["--parsable", "-p", "urgent", "--nodes=2", "--exclusive", "--output=/dev/null", script.to_str().unwrap()];
+    assert!(!cluster.says("sbatch", &urgent).is_empty());
+    eventually("it goes on after the others", || ranks(3) && !cluster.pilots().iter().any(|job| second.contains(job)));
+    eventually("it runs", || testbed.job(id)["state"] == "running");
+
+    std::fs::write(testbed.work.join("end"), "").unwrap();
+    testbed.until(id, &["succeeded"]);
+    let begun = beginnings(&testbed, id);
+    assert!(begun.is_sorted() && begun.len() == 3, "it went on from what was saved: {begun:?}");
+    eventually("nothing of it is in the queue", || cluster.pilots().is_empty());
+    let left = || std::fs::read_dir(testbed.work.join("scratch")).unwrap().count();
+    eventually("nothing of it is on the nodes", || left() == 0);
+    testbed.run(&["down"]).ends_with(0);
+    check_ledger(&testbed);
+    testbed.leaves_nothing();
+}

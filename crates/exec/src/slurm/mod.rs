@@ -1,0 +1,449 @@
+//! A Slurm cluster. A group is one job of Slurm's, a *pilot*, whose processes join the server as nodes, each for one lease; what
+//! runs on them is then run as on any node. Slurm queues and places; the brain chooses what is submitted, and tries again.
+
+mod commands;
+mod pilot;
+
+use crate::clock::WorldClock;
+use crate::engine::{Capabilities, Engine, EngineError, Owned, SeenGroup, SeenLease};
+use crate::local::{LocalLeases, Marks};
+use crate::nodes::Hub;
+use async_trait::async_trait;
+use commands::{Job, JobState, Kind, SlurmError};
+use pilot::{group_of, job_name, node_name};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use windfall_core::pool::{Books, Habits, Placing, Shape, Supply};
+use windfall_core::{
+    DecisionId, GroupPhase, LeaseEnd, LeaseId, Market, NanoUsd, NodeId, Offer, OfferId, Place, Pool, PoolId, Refusal,
+    Span, Time, Want,
+};
+
+/// How often the queue is looked at while something of ours is in it.
+const LOOK: Duration = Duration::from_secs(2);
+/// How long it may take until a job that was cancelled is over; Slurm itself kills after half a minute.
+const ENDS_WITHIN: Duration = Duration::from_secs(50);
+/// How long processes of a job that was ended have to end by themselves; a site may say otherwise.
+const KILLS_WITHIN: Span = Span::seconds(30);
+/// How long before the end of its wall time a program is told to save.
+const SAVE_WITHIN: Span = Span::minutes(5);
+/// A job that neither the controller nor the accounts know for so long is gone.
+const UNKNOWN_FOR: Span = Span::minutes(10);
+
+/// How a cluster is used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlurmSettings {
+    /// Where compute nodes reach the server: HOST:PORT.
+    pub server: String,
+    /// This program on compute nodes.
+    pub program: PathBuf,
+    /// A folder of each compute node's own.
+    pub scratch: PathBuf,
+    /// The partitions that may be used; empty for all.
+    #[serde(default)]
+    pub partitions: Vec<String>,
+    #[serde(default)]
+    pub account: Option<String>,
+    #[serde(default)]
+    pub qos: Option<String>,
+    /// The wall time that is asked for, in minutes, where the partition allows so much.
+    pub wall_minutes: i64,
+    /// What an hour of an accelerator costs.
+    #[serde(rename = "rate_nanousd", default)]
+    pub rate: NanoUsd,
+}
+
+/// A cluster.
+pub struct Slurm {
+    name: String,
+    settings: SlurmSettings,
+    hub: Arc<Hub>,
+    leases: Arc<LocalLeases>,
+    /// One submission at a time: a second one looks whether the first was made.
+    submitting: tokio::sync::Mutex<()>,
+}
+
+impl Slurm {
+    /// Opens the engine on `root`, and adopts the leases it finds there.
+    pub fn open(
+        name: &str,
+        root: PathBuf,
+        settings: SlurmSettings,
+        hub: Arc<Hub>,
+        clock: Arc<WorldClock>,
+        program: PathBuf,
+    ) -> std::io::Result<Arc<Slurm>> {
+        let leases = LocalLeases::of_machines(root, clock, program, Some(Arc::clone(&hub)), None)?;
+        let submitting = tokio::sync::Mutex::default();
+        Ok(Arc::new(Slurm { name: name.to_owned(), settings, hub, leases, submitting }))
+    }
+
+    fn offer_id(&self, kind: &Kind, count: u32) -> OfferId {
+        let nodes = match kind.accelerators {
+            0 => format!("{}cpu", kind.cpus),
+            many => format!("{}x{many}-{}cpu", kind.accelerator.to_uppercase(), kind.cpus),
+        };
+        OfferId::new(&format!("{}/{}/{nodes}/{}/owned", self.name, kind.partition, part_name(kind, count)))
+    }
+
+    fn price(&self, count: u32) -> NanoUsd {
+        NanoUsd(self.settings.rate.0.saturating_mul(i64::from(count)))
+    }
+
+    async fn kinds(&self) -> Result<Vec<Kind>, EngineError> {
+        let mut kinds = commands::kinds().await.map_err(away)?;
+        kinds.retain(|kind| self.settings.partitions.is_empty() || self.settings.partitions.contains(&kind.partition));
+        Ok(kinds)
+    }
+
+    /// The kind of node and the part of it that an offer is.
+    fn of_offer<'a>(&self, kinds: &'a [Kind], offer: &OfferId) -> Option<(&'a Kind, u32)> {
+        let parts = kinds.iter().flat_map(|kind| parts(kind).map(move |count| (kind, count)));
+        parts.into_iter().find(|(kind, count)| self.offer_id(kind, *count) == *offer)
+    }
+
+    /// What each slot of a group becomes: the first alternative that there is.
+    fn chosen(
+        &self,
+        group: DecisionId,
+        want: &Want,
+        kinds: &[Kind],
+        known: &BTreeMap<u32, Marks>,
+    ) -> Result<Vec<Marks>, EngineError> {
+        if let Some(begun) = known.values().find(|marks| marks.units > 0) {
+            return Ok((0..begun.units).map(|slot| known.get(&slot).unwrap_or(begun).clone()).collect());
+        }
+        let fits = |(kind, count): &(&Kind, u32)| kind.nodes >= want.units.max(1) && (*count > 0 || kind.cpus > 0);
+        let affordable = |most: Option<NanoUsd>, count: u32| most.is_none_or(|most| self.price(count) <= most);
+        let mut asked = want.alternatives.iter().filter_map(|asked| {
+            let (kind, count) = self.of_offer(kinds, &asked.offer)?;
+            affordable(asked.max_price, count).then_some((kind, count))
+        });
+        let Some((kind, count)) = asked.find(fits) else { return Err(EngineError::Refused(Refusal::NoCapacity)) };
+        let marks = |slot: u32| Marks {
+            offer: self.offer_id(kind, count),
+            size: size_of(count),
+            host: Some(node_name(LeaseId { group, slot })),
+            owner: want.owner.clone(),
+            limits: Shape { accelerators: 0, ..want.worker },
+            sold_at: Some(self.leases.clock.now()),
+            units: want.units,
+            ..Marks::default()
+        };
+        Ok((0..want.units).map(marks).collect())
+    }
+
+    fn marks_in(&self, group: DecisionId) -> BTreeMap<LeaseId, Marks> {
+        let held = self.leases.held();
+        let of_group = held.range(LeaseId { group, slot: 0 }..=LeaseId { group, slot: u32::MAX });
+        of_group.map(|(lease, held)| (*lease, held.marks.clone())).collect()
+    }
+
+    /// The job of a group, if it was ever submitted.
+    async fn job(&self, group: DecisionId) -> Result<Option<Job>, EngineError> {
+        let name = job_name(group);
+        let known = commands::jobs(std::slice::from_ref(&name)).await.map_err(away)?;
+        match commands::latest(&known, &name) {
+            Some(job) => Ok(Some(job.clone())),
+            None => Ok(commands::past(&name).await),
+        }
+    }
+
+    async fn submit(&self, group: DecisionId, kinds: &[Kind]) -> Result<(), EngineError> {
+        let marks = self.marks_in(group);
+        let Some(first) = marks.values().find(|marks| marks.gone.is_none()) else { return Ok(()) };
+        let Some((kind, count)) = self.of_offer(kinds, &first.offer) else {
+            return Err(EngineError::Refused(Refusal::Invalid));
+        };
+        let most = kind.limit.map_or(self.settings.wall_minutes, |limit| limit.0 / 60_000);
+        // A part of a node gets its part of the rest, unless the job says how much it needs.
+        let part = |all: u64| if count == 0 { 0 } else { all * u64::from(count) / u64::from(kind.accelerators.max(1)) };
+        let shape = pilot::Shape {
+            partition: kind.partition.clone(),
+            accelerator: kind.accelerator.clone(),
+            accelerators: count,
+            cpus: match first.limits.cpu_millis {
+                0 if count == 0 => 1,
+                0 => part(u64::from(kind.cpus)).max(1) as u32,
+                millis => millis.div_ceil(1_000) as u32,
+            },
+            memory_mb: match first.limits.memory_bytes {
+                0 => part(kind.memory_mb),
+                bytes => bytes.div_ceil(1 << 20),
+            },
+            minutes: self.settings.wall_minutes.min(most).max(1),
+        };
+        let tokens: Result<Vec<String>, EngineError> = marks
+            .keys()
+            .map(|lease| self.hub.pilot_token(&node_name(*lease)).map(|token| token.to_string()))
+            .map(|token| token.map_err(|why| EngineError::Unreachable { why }))
+            .collect();
+        let options = pilot::options(&self.settings, group, first.units, &shape);
+        let script = pilot::script(&self.settings, &shape, &tokens?);
+        match commands::submit(&options, &script).await {
+            Ok(_) => Ok(()),
+            Err(error) => match error.refusal() {
+                Some(refusal) => {
+                    eprintln!("windfall: {}: {error}", self.name);
+                    Err(EngineError::Refused(refusal))
+                }
+                None => Err(away(error)),
+            },
+        }
+    }
+
+    /// Takes in what Slurm says of a group, and tells how it stands.
+    fn seen(self: &Arc<Self>, group: DecisionId, job: Option<&Job>) -> Option<SeenGroup> {
+        let now = self.leases.clock.now();
+        let marks = self.marks_in(group);
+        let live: Vec<LeaseId> =
+            marks.iter().filter(|(_, marks)| marks.gone.is_none()).map(|(lease, _)| *lease).collect();
+        let sold_at = marks.values().filter_map(|marks| marks.sold_at).min().unwrap_or(now);
+        match job {
+            Some(job) if job.state.is_over() => {
+                let end = if job.state == JobState::Preempted { LeaseEnd::Taken } else { LeaseEnd::Lost };
+                live.iter().for_each(|lease| self.bury(*lease, job.ends.unwrap_or(now).min(now), end));
+            }
+            Some(job) if job.state == JobState::Runs => {
+                live.iter().for_each(|lease| self.begin(*lease, &marks[lease]));
+                let ends = job.ends.filter(|ends| *ends - now <= SAVE_WITHIN);
+                for lease in live.iter().filter(|lease| ends.is_some() && marks[lease].up_at.is_some()) {
+                    if marks[lease].ends_at != ends {
+                        self.leases.mark(*lease, |marks| marks.ends_at = ends);
+                    }
+                }
+                self.leases.carry_notices_out(now);
+            }
+            // Whoever has ended it leaves its processes a moment.
+            Some(job) if job.state == JobState::Ends => {
+                for lease in live.iter().filter(|lease| marks[lease].up_at.is_some() && marks[lease].ends_at.is_none())
+                {
+                    self.leases.mark(*lease, |marks| marks.ends_at = Some(now + KILLS_WITHIN));
+                }
+                self.leases.carry_notices_out(now);
+            }
+            Some(_) => {}
+            // It was submitted before, or never: whoever asks for it again finds out.
+            None if now - sold_at > UNKNOWN_FOR => {
+                let is_away = |lease: &&LeaseId| !self.hub.is_there(&node_name(**lease));
+                live.iter().filter(is_away).for_each(|lease| self.bury(*lease, now, LeaseEnd::Lost));
+            }
+            None => {}
+        }
+        let seen = self.leases.group_of(group)?;
+        let waits = job.filter(|job| job.state == JobState::Waits);
+        let phase = match waits {
+            Some(job) => GroupPhase::Queued {
+                since: job.submitted.unwrap_or(sold_at),
+                eta: job.started.filter(|eta| *eta > now),
+            },
+            None if job.is_none() => GroupPhase::Asked,
+            None => seen.phase,
+        };
+        Some(SeenGroup { phase, ..seen })
+    }
+
+    /// Starts the agent of a lease whose pilot has joined. Others come when they come.
+    fn begin(self: &Arc<Self>, lease: LeaseId, marks: &Marks) {
+        let name = node_name(lease);
+        if marks.up_at.is_some() {
+            return;
+        }
+        let nodes = self.hub.nodes();
+        let Some(node) = nodes.into_iter().find(|node| node.record.name == name && node.is_connected) else { return };
+        let devices = node.record.inventory.accelerators.iter().map(|one| one.device.clone()).collect();
+        self.leases.mark(lease, |marks| {
+            marks.devices = Some(devices);
+            marks.node = Some(NodeId(format!("{}/{}", self.name, node.record.inventory.name).into()));
+            // From now on its node is there, and must begin it soon.
+            marks.sold_at = Some(self.leases.clock.now());
+        });
+        self.leases.launch_what_waits(&[lease.group]);
+    }
+
+    /// Nothing of a lease runs any more, as Slurm says.
+    fn bury(&self, lease: LeaseId, at: Time, end: LeaseEnd) {
+        self.leases.mark(lease, |marks| _ = marks.gone.get_or_insert((at, end)));
+        self.dismiss(lease);
+    }
+
+    /// Lets a pilot go: its key opens nothing any more, so it ends, and with it what it runs.
+    fn dismiss(&self, lease: LeaseId) {
+        // Where its record stays, the next sweep removes it.
+        let _ = self.hub.remove(&node_name(lease));
+    }
+
+    /// Cancels a job, and returns when it is over.
+    async fn cancel(&self, group: DecisionId) -> Result<(), EngineError> {
+        let began = tokio::time::Instant::now();
+        let Some(mut job) = self.job(group).await? else { return Ok(()) };
+        while !job.state.is_over() {
+            commands::cancel(&job.id).await.map_err(away)?;
+            if began.elapsed() > ENDS_WITHIN {
+                return Err(EngineError::Unreachable { why: format!("job {} of Slurm's is not over yet", job.id) });
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            match self.job(group).await? {
+                Some(now) => job = now,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn away(error: SlurmError) -> EngineError {
+    EngineError::Unreachable { why: error.to_string() }
+}
+
+/// The parts of a node that can be had: so many of its accelerators, or a processor.
+fn parts(kind: &Kind) -> impl Iterator<Item = u32> {
+    (1..=kind.accelerators).chain([0])
+}
+
+fn part_name(kind: &Kind, count: u32) -> String {
+    if count == 0 { "cpu".to_owned() } else { format!("{}x{count}", kind.accelerator.to_uppercase()) }
+}
+
+fn size_of(count: u32) -> Shape {
+    match count {
+        0 => Shape { cpu_millis: 1_000, ..Shape::default() },
+        accelerators => Shape { accelerators, ..Shape::default() },
+    }
+}
+
+#[async_trait]
+impl Engine for Arc<Slurm> {
+    fn describe(&self) -> Capabilities {
+        let places = vec![Place { cloud: "slurm".to_owned(), region: String::new() }];
+        Capabilities { name: self.name.clone(), markets: vec![Market::Owned], places, machines: Vec::new() }
+    }
+
+    async fn changed(&self) {
+        tokio::select! { () = self.leases.changed.notified() => {}, () = tokio::time::sleep(LOOK) => {} }
+    }
+
+    async fn offers(&self) -> Result<Vec<Offer>, EngineError> {
+        let offer = |kind: &Kind, count: u32| Offer {
+            id: self.offer_id(kind, count),
+            engine: self.name.clone(),
+            pool: PoolId(self.name.clone().into()),
+            cloud: "slurm".to_owned(),
+            region: String::new(),
+            zone: kind.partition.clone(),
+            instance_type: part_name(kind, count),
+            market: Market::Owned,
+            accelerator: if count == 0 { String::new() } else { kind.accelerator.to_uppercase() },
+            accelerators: count,
+            price_per_hour: self.price(count),
+            // One process a node. Whoever finds no room there queues.
+            capacity: Some(kind.nodes),
+            notice: Span::ZERO,
+        };
+        let kinds = self.kinds().await?;
+        Ok(kinds
+            .iter()
+            .flat_map(|kind| parts(kind).map(move |count| (kind, count)))
+            .map(|(kind, count)| offer(kind, count))
+            .collect())
+    }
+
+    async fn pools(&self) -> Result<Vec<Pool>, EngineError> {
+        Ok(vec![Pool {
+            id: PoolId(self.name.clone().into()),
+            engine: self.name.clone(),
+            placing: Placing::Theirs,
+            supply: Supply::Fixed,
+            books: Books::Leased,
+            habits: Habits {
+                dead_man: Span(self.hub.dead_man().as_millis() as i64),
+                notice: Span::ZERO,
+                ..Habits::USUAL
+            },
+            tells_apart: false,
+        }])
+    }
+
+    async fn acquire(&self, group: DecisionId, want: &Want) -> Result<SeenGroup, EngineError> {
+        let kinds = self.kinds().await?;
+        self.leases.give(group, |_, known| self.chosen(group, want, &kinds, known))?;
+        let _one = self.submitting.lock().await;
+        let mut job = self.job(group).await?;
+        if job.is_none() {
+            if let Err(refused) = self.submit(group, &kinds).await {
+                if matches!(refused, EngineError::Refused(_)) {
+                    let leases: Vec<LeaseId> = self.marks_in(group).into_keys().collect();
+                    leases.iter().for_each(|lease| self.bury(*lease, self.leases.clock.now(), LeaseEnd::Lost));
+                    self.leases.forget(&leases);
+                }
+                return Err(refused);
+            }
+            job = self.job(group).await?;
+        }
+        self.seen(group, job.as_ref()).ok_or(EngineError::NoLease(LeaseId { group, slot: 0 }))
+    }
+
+    async fn observe(&self, groups: &[DecisionId]) -> Result<Vec<SeenGroup>, EngineError> {
+        if groups.is_empty() {
+            return Ok(Vec::new());
+        }
+        let names: Vec<String> = groups.iter().map(|group| job_name(*group)).collect();
+        let jobs = commands::jobs(&names).await.map_err(away)?;
+        let mut seen = Vec::new();
+        for group in groups {
+            let is_live = self.marks_in(*group).values().any(|marks| marks.gone.is_none());
+            let of_queue = commands::latest(&jobs, &job_name(*group)).cloned();
+            let job = match of_queue {
+                None if is_live => commands::past(&job_name(*group)).await,
+                known => known,
+            };
+            seen.extend(self.seen(*group, job.as_ref()));
+        }
+        Ok(seen)
+    }
+
+    async fn list_owned(&self) -> Result<Vec<Owned>, EngineError> {
+        let mut owned = self.leases.owned();
+        let known: BTreeSet<DecisionId> = owned.iter().map(|owned| owned.lease.group).collect();
+        let jobs = commands::jobs_that_begin(pilot::PREFIX).await.map_err(away)?;
+        let strays = jobs.iter().filter(|job| !job.state.is_over()).filter_map(|job| Some((group_of(&job.name)?, job)));
+        owned.extend(strays.filter(|(group, _)| !known.contains(group)).map(|(group, job)| Owned {
+            lease: LeaseId { group, slot: 0 },
+            offer: OfferId::new(&format!("{}/unknown/owned", self.name)),
+            since: job.started.filter(|_| job.state != JobState::Waits),
+            until: None,
+            address: None,
+        }));
+        Ok(owned)
+    }
+
+    async fn release(&self, group: DecisionId, slots: &[u32]) -> Result<Vec<SeenLease>, EngineError> {
+        let asked: BTreeSet<u32> = slots.iter().copied().collect();
+        let stays = |lease: &LeaseId, marks: &Marks| marks.gone.is_none() && !asked.contains(&lease.slot);
+        let is_whole = !self.marks_in(group).iter().any(|(lease, marks)| stays(lease, marks));
+        if !is_whole {
+            let seen = self.leases.release(group, slots).await?;
+            slots.iter().for_each(|slot| self.dismiss(LeaseId { group, slot: *slot }));
+            return Ok(seen);
+        }
+        // Whoever can be reached ends well; what cannot is ended by Slurm.
+        let _ = tokio::time::timeout(ENDS_WITHIN, self.leases.release(group, slots)).await;
+        let one = self.submitting.lock().await;
+        self.cancel(group).await?;
+        drop(one);
+        for slot in slots {
+            self.bury(LeaseId { group, slot: *slot }, self.leases.clock.now(), LeaseEnd::Released);
+        }
+        // What was never given can never be given from now on.
+        self.leases.release(group, slots).await
+    }
+
+    async fn forget(&self, leases: &[LeaseId]) -> Result<(), EngineError> {
+        leases.iter().for_each(|lease| self.dismiss(*lease));
+        self.leases.forget(leases);
+        Ok(())
+    }
+}
