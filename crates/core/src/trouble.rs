@@ -1,5 +1,7 @@
 //! What is wrong with a job's checkpoints, as classes that the brain can decide on.
 
+use crate::ids::{NodeId, WorkloadId};
+use crate::spec::JobSpec;
 use serde::{Deserialize, Serialize};
 
 /// What is wrong with a job's checkpoints: a class to decide on, and words for people.
@@ -43,6 +45,24 @@ impl Trouble {
             (Some(known), Some(told)) if is_not_returned(&known) && told.kind == TroubleKind::Remark => Some(known),
             _ => told,
         }
+    }
+}
+
+impl Trouble {
+    /// A machine is gone whose program had ended, and which was still sending what the program left. What is not in the store
+    /// lies on that machine, if anywhere.
+    pub(crate) fn lost_on_its_way(spec: &JobSpec, job: WorkloadId, node: Option<&NodeId>) -> Trouble {
+        let has_outputs = !spec.run.luggage().outputs.is_empty();
+        let kind = if has_outputs { TroubleKind::NotReturned } else { TroubleKind::NotSaved };
+        let node = node.and_then(|node| node.0.split_once('/'));
+        let place = match node {
+            Some((_, name)) => {
+                format!("; what is missing may lie on {name}, in jobs/{job} of its agent's state directory")
+            }
+            None => String::new(),
+        };
+        let text = format!("its machine was lost before all that its program left was sent{place}");
+        Trouble { kind, text }
     }
 }
 

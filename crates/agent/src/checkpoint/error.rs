@@ -71,6 +71,9 @@ pub enum CheckpointError {
         /// The file, relative to the checkpoint directory.
         path: PathBuf,
     },
+    /// What lies at the places of a gang is of different moments, and stays so.
+    #[error("a rank was killed before it had saved as the others did")]
+    Torn,
     /// A later stint has begun: nothing this stint saves will count.
     #[error("stint {epoch} is fenced off: stint {by} has begun")]
     Fenced {
@@ -130,6 +133,11 @@ impl CheckpointError {
     /// Whether the store itself cannot be used now: a stint that needs it waits for it.
     pub fn is_store_away(&self) -> bool {
         !matches!(self.trouble().kind, TroubleKind::NotSaved)
+    }
+
+    /// Whether a file stands in the way that nobody here may read: it will not be otherwise the next time.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Local { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied)
     }
 
     /// Whether trying the same thing again may help.

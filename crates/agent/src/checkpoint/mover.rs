@@ -344,6 +344,7 @@ impl Carrier {
                     (Ok(()), None) => return self.finished(!self.fenced, None),
                     (Ok(()), Some(_)) => {}
                     (Err(CheckpointError::Changed { .. }), _) => {}
+                    (Err(error @ CheckpointError::Torn), _) => return self.finished(false, Some(error)),
                     (Err(error), _) => {
                         self.say_failed(&error);
                         last = last.or(Some(Arc::clone(&flight.snapshot)));
@@ -367,6 +368,9 @@ impl Carrier {
             let Some(result) = self.in_time(&mut flight).await else { return self.finished(false, error) };
             match self.on_arrival(result, &flight).await {
                 Ok(()) => return self.finished(!self.fenced, None),
+                Err(failure) if matches!(failure, CheckpointError::Torn) || failure.is_forbidden() => {
+                    return self.finished(false, Some(failure));
+                }
                 Err(failure) => {
                     match failure {
                         CheckpointError::Changed { .. } => good = None,

@@ -1,7 +1,7 @@
 //! How a mover's uploads become checkpoints: those of a rank alone at once, those of a gang that shares no disk when all of
 //! it agrees that they belong together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,13 +10,15 @@ use tokio::sync::Notify;
 
 use super::Checkpoints;
 use super::error::{CheckpointError, Result, blocking};
-use super::gang::{Board, Gang};
+use super::gang::{Board, Ended, Gang};
 use super::manifest::Ref;
 use super::save::Saved;
 use super::tree::{Snapshot, Standing};
 
 /// How often a directory is compared with what was uploaded of it, while that is asked for.
 const LOOK: Duration = Duration::from_millis(300);
+/// Ranks that save at the same step begin to do so within this time of each other.
+const APART: Duration = Duration::from_secs(10);
 
 /// Whose directory a mover watches.
 #[derive(Debug, Clone)]
@@ -29,17 +31,50 @@ pub enum Role {
     Keeper(Arc<Keeper>),
 }
 
+/// What rank 0 had, and the shards of the others by their keepers.
+type Composed = (Arc<Snapshot>, BTreeMap<u32, Option<u64>>);
+
 /// Rank 0 of a gang with several places.
 #[derive(Debug)]
 pub struct First {
     gang: Arc<Gang>,
     /// The shards that it has seen: composed, or about to be.
     seen: Mutex<BTreeMap<u32, Option<u64>>>,
+    /// What the last checkpoint was made of: what lay here, and the shards of the others.
+    composed: Mutex<Option<Composed>>,
+    /// Keepers that did not save when others did: only rank 0 saves in many programs.
+    silent: Mutex<BTreeSet<u32>>,
 }
 
 impl First {
     fn seen(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, Option<u64>>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns when every place has saved that saves when this one does. A place can stand still because its rank has not begun
+    /// to write: what lies there is then of an earlier step than what lies here. Fails where it will never begin.
+    async fn all_saved(&self, snapshot: &Arc<Snapshot>) -> Result<()> {
+        let until = Instant::now() + APART;
+        loop {
+            let (board, composed) = (self.gang.board(), self.composed().clone());
+            let is_own_new = composed.as_ref().is_none_or(|(own, _)| !is_still(own, snapshot));
+            let late = {
+                let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+                let late = late(&board, is_own_new, composed.as_ref().map(|(_, shards)| shards), &mut silent)?;
+                if Instant::now() >= until {
+                    silent.extend(&late);
+                }
+                late
+            };
+            if late.is_empty() || Instant::now() >= until {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    fn composed(&self) -> std::sync::MutexGuard<'_, Option<Composed>> {
+        self.composed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns when somebody has uploaded what is in no checkpoint yet.
@@ -70,7 +105,10 @@ impl Role {
     pub async fn in_gang(gang: &Arc<Gang>, dir: &Path) -> Result<Role> {
         let places = gang.board().keepers().count();
         if gang.rank == 0 {
-            let first = || Arc::new(First { gang: Arc::clone(gang), seen: Mutex::default() });
+            let first = || {
+                let gang = Arc::clone(gang);
+                Arc::new(First { gang, seen: Mutex::default(), composed: Mutex::default(), silent: Mutex::default() })
+            };
             return Ok(if places > 1 { Role::First(first()) } else { Role::Alone });
         }
         let last = Mutex::new(Arc::new(look(dir).await?));
@@ -165,11 +203,18 @@ async fn save_together(
     checkpoints: &Checkpoints,
     first: &First,
     name: Ref,
-    snapshot: &Snapshot,
+    snapshot: &Arc<Snapshot>,
     work: Option<u64>,
 ) -> Result<Saved> {
     let began = Instant::now();
     let uploaded = checkpoints.save_first(name.epoch, name.seq, snapshot).await?;
+    let waits = Instant::now();
+    tokio::select! {
+        all = first.all_saved(snapshot) => all?,
+        changed = until_changed(snapshot) => return Err(changed),
+    }
+    // How far ranks are apart says nothing of how long an upload takes.
+    let began = began + waits.elapsed();
     let ask = || async {
         tokio::select! {
             shards = first.gang.ask() => Ok(shards),
@@ -186,8 +231,40 @@ async fn save_together(
     }
     still_there(snapshot).await?;
     first.seen().clone_from(&shards);
+    *first.composed() = Some((Arc::clone(snapshot), shards.clone()));
     let shards = shards.into_iter().filter_map(|(rank, shard)| Some((rank, shard?))).collect();
     checkpoints.compose(name, (snapshot, uploaded), shards, work, began).await
+}
+
+/// Keepers whose places must still save before there is a checkpoint: those that live, and have not saved since the last one
+/// although another place has. Whoever is silent is not waited for until it saves again. Fails where one that saves was killed
+/// before it did.
+fn late(
+    board: &Board,
+    is_own_new: bool,
+    composed: Option<&BTreeMap<u32, Option<u64>>>,
+    silent: &mut BTreeSet<u32>,
+) -> Result<BTreeSet<u32>> {
+    let shards = board.shards();
+    let before = |keeper: u32| composed.and_then(|composed| composed.get(&keeper).copied().flatten());
+    let is_new = |keeper: u32| match keeper {
+        0 => is_own_new,
+        other => shards.get(&other).copied().flatten() != before(other),
+    };
+    let saves = |keeper: u32| if keeper == 0 { composed.is_some() } else { before(keeper).is_some() };
+    silent.retain(|keeper| !is_new(*keeper));
+    let (new, old): (Vec<u32>, Vec<u32>) = board.keepers().partition(|keeper| is_new(*keeper));
+    let mut late = BTreeSet::new();
+    for keeper in old.into_iter().filter(|keeper| !new.is_empty() && !silent.contains(keeper)) {
+        let died = board.at(keeper).any(|word| word.ended == Some(Ended::Died));
+        let is_over = board.at(keeper).all(|word| word.ended.is_some());
+        match () {
+            () if died && saves(keeper) => return Err(CheckpointError::Torn),
+            () if is_over => {}
+            () => _ = late.insert(keeper),
+        }
+    }
+    Ok(late)
 }
 
 async fn look(dir: &Path) -> Result<Snapshot> {
@@ -218,4 +295,53 @@ fn is_still(before: &Snapshot, now: &Snapshot) -> bool {
     now.files.iter().all(|file| same(&file.path, file.stamp))
         && now.files.len() == before.files.len()
         && now.links == before.links
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::gang::Word;
+    use super::*;
+
+    /// Ranks with places of their own, by their last shards and how they ended.
+    fn board(ranks: &[(Option<u64>, Option<Ended>)]) -> Board {
+        let word = |(rank, (shard, ended)): (usize, &(Option<u64>, Option<Ended>))| {
+            let word = Word { place: rank.to_string(), shard: *shard, ended: *ended, ..Word::default() };
+            (rank as u32, word)
+        };
+        Board { words: ranks.iter().enumerate().map(word).collect(), round: 0 }
+    }
+
+    fn late_of(board: &Board, is_own_new: bool, composed: Option<&[u64]>, silent: &[u32]) -> Option<Vec<u32>> {
+        let composed = composed.map(|shards| (1..).zip(shards.iter().map(|shard| Some(*shard))).collect());
+        let mut silent = silent.iter().copied().collect();
+        late(board, is_own_new, composed.as_ref(), &mut silent).ok().map(|late| late.into_iter().collect())
+    }
+
+    #[test]
+    fn a_place_that_has_not_saved_since_the_last_checkpoint_is_waited_for() {
+        let runs = [(None, None), (Some(3), None), (Some(5), None)];
+        assert_eq!(late_of(&board(&runs), true, Some(&[3, 4]), &[]), Some(vec![1]), "rank 2 has saved, and rank 1 not");
+        assert_eq!(late_of(&board(&runs), true, Some(&[2, 4]), &[]), Some(vec![]), "all have");
+        assert_eq!(late_of(&board(&runs), false, Some(&[2, 4]), &[]), Some(vec![0]), "but rank 0");
+        assert_eq!(late_of(&board(&runs), false, Some(&[3, 5]), &[]), Some(vec![]), "nobody has");
+        assert_eq!(late_of(&board(&runs), true, Some(&[3, 4]), &[1]), Some(vec![]), "it never saves when others do");
+    }
+
+    #[test]
+    fn places_that_save_nothing_are_not_waited_for_once_they_have_ended() {
+        let fresh = [(None, None), (None, None)];
+        assert_eq!(late_of(&board(&fresh), true, None, &[]), Some(vec![1]));
+        let ended = [(None, None), (None, Some(Ended::Died))];
+        assert_eq!(late_of(&board(&ended), true, None, &[]), Some(vec![]), "only rank 0 saves, as far as is known");
+        let well = [(None, None), (Some(3), Some(Ended::Well))];
+        assert_eq!(late_of(&board(&well), true, Some(&[3]), &[]), Some(vec![]), "it has left what it leaves");
+    }
+
+    #[test]
+    fn there_is_no_checkpoint_of_different_steps_after_a_rank_was_killed() {
+        let killed = [(None, None), (Some(3), Some(Ended::Died))];
+        assert_eq!(late_of(&board(&killed), true, Some(&[3]), &[]), None);
+        assert_eq!(late_of(&board(&killed), true, Some(&[2]), &[]), Some(vec![]), "it had saved before it died");
+        assert_eq!(late_of(&board(&killed), false, Some(&[3]), &[]), Some(vec![]), "nor had anybody else");
+    }
 }

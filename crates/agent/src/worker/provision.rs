@@ -157,14 +157,12 @@ impl WorkerRun {
         if !self.is_first_in_folder() {
             return true;
         }
-        let is_sent = self.try_to_bring_back(folder, asked).await;
-        let _ = std::fs::remove_file(self.owes_outputs());
-        is_sent
+        self.try_to_bring_back(folder, asked).await
     }
 
-    /// While this is there, what a job leaves is only here: whoever clears up leaves it alone, also where this agent is
-    /// killed before it is sent.
-    pub(super) fn owes_outputs(&self) -> PathBuf {
+    /// While this is there, what a job leaves is only here, or its last save: whoever clears up leaves it alone, also where
+    /// this agent is killed before it is sent.
+    pub(super) fn owes(&self) -> PathBuf {
         self.job_folder().join(format!("{KEPT_OUTPUTS}{}{PENDING}", self.order.stint.epoch))
     }
 

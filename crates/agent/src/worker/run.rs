@@ -38,9 +38,9 @@ impl WorkerRun {
         let EndedProgram { end, asked, died, cwd, saves, mover, provided } = ended;
         self.tell_end(died);
         let more = mover.is_some() || self.order.outputs.is_some() || provided.is_some() || self.gang.is_some();
-        if self.order.outputs.is_some() && self.is_first_in_folder() {
+        if (self.order.outputs.is_some() || mover.is_some()) && self.is_first_in_folder() {
             // Without it they are sent all the same.
-            let _ = std::fs::write(self.owes_outputs(), b"");
+            let _ = std::fs::write(self.owes(), b"");
         }
         self.change(|worker| (worker.end, worker.settled) = (Some(end), !more));
         let mut is_saved = true;
@@ -49,6 +49,7 @@ impl WorkerRun {
         }
         let asked = self.until_quiet(asked).await;
         is_saved &= self.bring_back(&cwd, asked).await;
+        let _ = std::fs::remove_file(self.owes());
         if provided.is_some() && is_saved && self.is_first_in_folder() && self.is_quiet_in_folder() {
             // A copy for this stint alone; what of it was to stay is in a store.
             let _ = tokio::task::spawn_blocking(move || crate::folder::remove_tree(&cwd)).await;

@@ -241,7 +241,8 @@ pub async fn get(here: &Here, args: &GetArgs) -> Result<Code, Failure> {
             for file in &files {
                 match here.json {
                     true => println!("{}", serde_json::json!({ "type": "file", "path": into.join(file) })),
-                    false => println!("{}", into.join(file).display()),
+                    // A program chose the name: it must not speak to the terminal.
+                    false => println!("{}", printable(&into.join(file))),
                 }
             }
             Ok(Code::Done)
@@ -259,6 +260,12 @@ pub async fn get(here: &Here, args: &GetArgs) -> Result<Code, Failure> {
             "`windfall explain` says whether something went wrong; otherwise its program left nothing that `outputs:` names",
         )),
     }
+}
+
+/// A path for people: what would move the cursor or end the line is written out.
+fn printable(path: &std::path::Path) -> String {
+    let text = path.to_string_lossy();
+    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
 }
 
 /// A job, once what its program left last is in the store: that is on its way for a while after its end.

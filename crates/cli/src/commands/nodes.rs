@@ -201,15 +201,19 @@ pub(super) fn remark(node: &NodeView) -> Option<String> {
 
 /// Joins a server with this machine and serves it.
 pub fn join(args: JoinArgs, json: bool) -> Result<Code, Failure> {
-    let once = args.once.then(|| args.clone());
+    let once = args.once;
+    let said = args.clone();
     let args = settled_join(args, json)?;
     bad_accelerators(&args.accelerators)?;
     check_run_as(args.run_as.as_deref())?;
     let state = agent_state(args.state)?;
+    let token = token(args.token, args.token_file)?;
+    // What is said of a machine as it joins holds until it is said again.
+    let said = (once || token.is_some()).then_some(said);
     let settings = NodeSettings {
         state: state.clone(),
         server: args.server.as_deref().map(address).transpose()?,
-        token: token(args.token, args.token_file)?,
+        token,
         name: args.name,
         accelerators: args.accelerators.iter().filter_map(|text| values::stated(text)).collect(),
         labels: own_labels(&args.labels)?,
@@ -221,11 +225,12 @@ pub fn join(args: JoinArgs, json: bool) -> Result<Code, Failure> {
     windfall_agent::stay_when_memory_is_short();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
-    let (has_joined, is_joined) = (tokio::sync::Notify::new(), std::cell::Cell::new(false));
+    let (has_joined, kept) = (tokio::sync::Notify::new(), std::cell::RefCell::new(Ok(())));
     let joined = |name: &str, inventory: &Inventory| {
         println!("this machine is node {name}: {inventory}");
         let _ = std::io::stdout().flush();
-        is_joined.set(true);
+        let keep = |said: &JoinArgs| SaidOnce::of(&state)?.and(said).write(&state);
+        *kept.borrow_mut() = said.as_ref().map_or(Ok(()), keep);
         has_joined.notify_one();
     };
     let served = runtime.block_on(async {
@@ -235,15 +240,12 @@ pub fn join(args: JoinArgs, json: bool) -> Result<Code, Failure> {
             served = serve_node(settings, joined) => served.map_err(failure),
             _ = ends.recv() => Ok(()),
             _ = tokio::signal::ctrl_c() => Ok(()),
-            () = has_joined.notified(), if once.is_some() => Ok(()),
+            () = has_joined.notified(), if once => Ok(()),
         }
     });
     runtime.shutdown_timeout(Duration::from_secs(1));
     served?;
-    if let Some(said) = once.filter(|_| is_joined.get()) {
-        SaidOnce::of(&state)?.and(&said).write(&state)?;
-    }
-    Ok(Code::Done)
+    kept.into_inner().map(|()| Code::Done)
 }
 
 /// What somebody says of this machine.

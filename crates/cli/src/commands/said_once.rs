@@ -1,5 +1,5 @@
-//! What `windfall agent join --once` was told about this machine, kept in the agent's state directory: the service that goes
-//! on from there is started without those flags. Flags and the configuration file count more.
+//! What `windfall agent join` was told about this machine as it joined, kept in the agent's state directory: whoever starts it
+//! again, a service or a person, does so without those flags. Flags and the configuration file count more.
 
 use crate::args::JoinArgs;
 use serde::{Deserialize, Serialize};

@@ -180,6 +180,43 @@ fn what_every_rank_said_is_there_live_and_after_its_machine_is_gone() {
     testbed.leaves_nothing();
 }
 
+/// Rank 1 begins each save three seconds after rank 0: until then both places stand still, and hold different steps.
+#[test]
+fn what_ranks_save_at_one_step_counts_together_also_when_one_is_killed_before_it_does() {
+    if !is_root("machines of their own") {
+        return;
+    }
+    let (testbed, port) = (Testbed::bare(), free_port());
+    up(&testbed, port, "4h");
+    let mut machines = ["one", "two"].map(|_| Far::new(&testbed));
+    for (far, name) in machines.iter_mut().zip(["one", "two"]) {
+        far.start_agent_with(port, Some(&super::nodes::token(&testbed, name)), &["--accelerators", "H200:1"], &[]);
+        eventually("it is ready", || super::nodes::state_of(&testbed, name).as_deref() == Some("ready"));
+    }
+    machines[0].connect(&machines[1]);
+    let id = testbed.submit(
+        "name: apart\nnodes: 2\nresources: { accelerators: H200:1 }\ncheckpoint: { path: out }\nrun: |\n  \
+         mkdir -p out; n=$(cat out/part-$RANK 2>/dev/null || echo 0)\n  \
+         echo \"parts $(cat out/part-0 2>/dev/null || echo 0) $(cat out/part-1 2>/dev/null || echo 0)\"\n  \
+         while [ $n -lt 3 ]; do\n    n=$((n + 1)); [ $RANK = 0 ] || sleep 3\n    \
+         echo $n > out/new; mv out/new out/part-$RANK; echo saved $n\n    [ $RANK = 1 ] || sleep 3; sleep 5\n  done\n",
+    );
+    let output = || testbed.run(&["logs", "--rank", "0", &id.to_string()]).ends_with(0).out;
+    eventually("rank 0 has saved the second step", || output().contains("saved 2"));
+    let is_of_rank_1 = |pid: &i32| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == b"RANK=1")
+    };
+    let victims: Vec<i32> = machines.iter().flat_map(|far| far.programs(id)).filter(is_of_rank_1).collect();
+    assert!(!victims.is_empty());
+    victims.iter().for_each(|pid| super::processes::signal(*pid, rustix::process::Signal::KILL));
+    testbed.until(id, &["succeeded"]);
+    let output = output();
+    let parts: Vec<&str> = output.lines().filter(|line| line.starts_with("parts ")).collect();
+    assert_eq!(parts, ["parts 0 0", "parts 1 1"], "{output}{}", testbed.run(&["explain", &id.to_string()]).out);
+    testbed.leaves_nothing();
+}
+
 #[test]
 fn a_machine_that_cannot_set_up_is_passed_over_and_what_every_rank_left_comes_back() {
     if !is_root("machines of their own") {

@@ -162,6 +162,12 @@ impl Stint {
         self.leases().any(|known| known == lease)
     }
 
+    /// Whether a worker on a lease has ended by itself, and still sends what its program left.
+    pub(super) fn is_sending_from(&self, lease: LeaseId) -> bool {
+        let is_sending = |worker: &Worker| matches!(worker.end, Some(WorkerEnd::Exited { .. })) && !worker.settled;
+        self.leases().zip(&self.workers).any(|(known, worker)| known == lease && is_sending(worker))
+    }
+
     /// The ranks of its workers on a lease.
     pub(super) fn ranks_on(&self, lease: LeaseId) -> Vec<usize> {
         self.leases().enumerate().filter(|(_, known)| *known == lease).map(|(rank, _)| rank).collect()

@@ -2,11 +2,12 @@
 //! second of a lease that is up is metered here.
 
 use super::{Brain, Group, Lease, LeasePhase, SHOWN_AFTER_END, Stint};
-use crate::ids::{DecisionId, LeaseId, WorkloadId};
+use crate::ids::{DecisionId, LeaseId, NodeId, WorkloadId};
 use crate::ledger::{Goods, HostShape, Meter, PriceLine};
 use crate::offer::{Market, Offer, OfferId};
 use crate::pool::Shape;
 use crate::record::{LeaseEnd, Refusal, WorkerEnd};
+use crate::trouble::Trouble;
 use crate::units::{NanoUsd, Span, Time};
 use crate::want::{Address, GroupPhase, LeaseTerms, Want};
 use std::sync::Arc;
@@ -216,16 +217,20 @@ impl Brain {
             }
         }
         self.correct_tenures(lease.market, end_at, &lease.tenures);
-        self.end_workers_on(id, end, on_it);
+        self.end_workers_on(id, end, lease.terms.node.as_ref(), on_it);
         lease.workload.into_iter().for_each(|workload| self.forget_if_over(workload));
     }
 
     /// Whatever ran on a lease that is gone is dead, and did not end by itself as far as anyone knows.
-    fn end_workers_on(&mut self, id: LeaseId, end: LeaseEnd, on_it: Vec<WorkloadId>) {
+    fn end_workers_on(&mut self, id: LeaseId, end: LeaseEnd, node: Option<&NodeId>, on_it: Vec<WorkloadId>) {
         let now = self.now;
         for workload in on_it {
-            let stint = self.jobs.get_mut(&workload).and_then(|job| job.stint.as_mut());
-            let Some(stint) = stint.filter(|stint| stint.is_on(id)) else { continue };
+            let Some(job) = self.jobs.get_mut(&workload) else { continue };
+            let Some(stint) = job.stint.as_mut().filter(|stint| stint.is_on(id)) else { continue };
+            if end != LeaseEnd::Released && stint.is_sending_from(id) {
+                let trouble = Trouble::lost_on_its_way(&job.spec, workload, node);
+                stint.trouble = Trouble::after(stint.trouble.as_ref(), Some(&trouble)).cloned();
+            }
             for rank in stint.ranks_on(id) {
                 let worker = &mut stint.workers[rank];
                 stint.interrupted |= worker.end.is_none() && (end != LeaseEnd::Released || stint.stopping.is_none());

@@ -86,6 +86,8 @@ pub enum NodeError {
         #[source]
         source: owned::Replaceable,
     },
+    #[error("the state directory was removed while this agent ran: {}", path.display())]
+    Removed { path: PathBuf },
     #[error("another agent runs on {}", path.display())]
     Busy { path: PathBuf },
     #[error("this machine has not joined a server")]
@@ -113,6 +115,9 @@ impl NodeError {
             NodeError::State { .. } => "choose another directory with --state",
             NodeError::Replaceable { .. } => {
                 "choose a directory with --state of which root owns all above it, and to which nobody else may write"
+            }
+            NodeError::Removed { .. } => {
+                "its key was in it: `windfall nodes remove NAME` and `windfall nodes token NAME` on the server, then join anew"
             }
             NodeError::Busy { .. } => "one agent a machine is enough; see `systemctl status windfall-agent`",
             NodeError::NotJoined => "`windfall nodes token NAME` on the server makes a token to join by",
@@ -317,8 +322,8 @@ impl Daemon {
     async fn until_removed(&self) -> NodeError {
         loop {
             tokio::time::sleep(BEAT).await;
-            if let Err(source) = self.has_state() {
-                return NodeError::State { path: self.state.clone(), source };
+            if self.has_state().is_err() {
+                return NodeError::Removed { path: self.state.clone() };
             }
         }
     }

@@ -34,6 +34,8 @@ const LAST_TRIES: Duration = Duration::from_secs(8);
 
 /// What begins the name of a file that reached nobody: it stays when the rest of its job is removed. An output is still sent.
 pub(super) const UNSAVED: &str = "unsaved-";
+/// The ending of a file that is there while an agent sends what a job leaves.
+pub(super) const PENDING: &str = ".pending";
 
 /// Names that are looked at in a folder of a job's, into which its program may put any number.
 pub(super) const MOST_NAMES: usize = 50_000;

@@ -45,6 +45,24 @@ fn a_last_save_that_was_given_up_is_said_with_the_bill() {
 }
 
 #[test]
+fn a_machine_that_is_lost_before_its_last_save_has_arrived_is_said_with_the_bill() {
+    for (is_settled, end, is_told) in
+        [(false, LeaseEnd::Lost, true), (false, LeaseEnd::Released, false), (true, LeaseEnd::Lost, false)]
+    {
+        let mut world = world();
+        let (_, stint) = world.running(job(1, Some(4)));
+        let exited = WorkerEnd::Exited { code: 0 };
+        world.event(Event::WorkerEnded { stint, rank: 0, end: exited, settled: is_settled });
+        world.decide();
+        world.gone(end);
+        let last = world.brain.take_final_views().pop().expect("a last view");
+        assert_eq!(last.state, crate::view::State::Succeeded, "it is never run again");
+        let told = last.told.map(|told| told.to_string()).unwrap_or_default();
+        assert_eq!(told.contains("lost before all that its program left was sent"), is_told, "{end:?}: {told}");
+    }
+}
+
+#[test]
 fn outputs_that_did_not_come_back_are_not_called_a_save() {
     let mut world = world();
     let (_, stint) = world.running(job(1, Some(4)));

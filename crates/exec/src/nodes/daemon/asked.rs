@@ -147,6 +147,10 @@ fn remove_saved(folder: &Path) {
     let is_unsaved = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(output::UNSAVED);
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().take(output::MOST_NAMES);
     let entries: Vec<_> = entries.collect();
+    // An agent was killed while it sent what a job leaves: the only copy is among these.
+    if entries.iter().any(|entry| entry.file_name().to_string_lossy().ends_with(output::PENDING)) {
+        return;
+    }
     // What cannot be removed now, or is left of something very large, goes when another lease is forgotten.
     if !entries.iter().any(is_unsaved) {
         let _ = removal::remove_tree(folder, removal::AT_ONCE);
@@ -173,5 +177,9 @@ mod tests {
         std::fs::remove_dir(left[0].path()).expect("removed");
         remove_saved(&folder.path().join("3"));
         assert!(!folder.path().join("3").exists());
+        // Nobody knows what of it was sent.
+        ["folder-3/results", "unsaved-outputs-3.pending"].into_iter().for_each(made);
+        remove_saved(&folder.path().join("3"));
+        assert!(folder.path().join("3/folder-3/results").exists());
     }
 }
