@@ -22,6 +22,8 @@ pub struct Far {
     /// The shell that holds the machine's namespaces.
     init: Child,
     agent: Option<Child>,
+    /// What its agent is started with.
+    pub program: PathBuf,
 }
 
 fn run(program: &str, args: &[&str]) {
@@ -79,7 +81,8 @@ impl Far {
         let mut said = [0; 5];
         std::io::Read::read_exact(init.stdout.as_mut().unwrap(), &mut said).unwrap();
         assert_eq!(&said, b"ready");
-        Far { name, wire, server: format!("{net}.1"), disk, init, agent: None }
+        let program = env!("CARGO_BIN_EXE_windfall").into();
+        Far { name, wire, server: format!("{net}.1"), disk, init, agent: None, program }
     }
 
     /// The machine's address.
@@ -154,7 +157,8 @@ impl Far {
         let variables: Vec<String> =
             variables.iter().map(|(name, value)| format!("{name}={}", value.display())).collect();
         let mut args: Vec<&str> = variables.iter().map(String::as_str).collect();
-        args.extend([env!("CARGO_BIN_EXE_windfall"), "agent", "join", &server, "--state", &state]);
+        let program = self.program.display().to_string();
+        args.extend([&*program, "agent", "join", &server, "--state", &state]);
         args.extend(words);
         args.extend(token.iter().flat_map(|token| ["--token", token]));
         let mut agent = self.command("env", &args);
