@@ -48,7 +48,8 @@ fn invent(path: &Path, jobs: u64) -> std::io::Result<()> {
     for job in 1..=jobs {
         submit += dice.below(30);
         let user = dice.below(400).min(dice.below(400));
-        let (gpus, nodes) = if dice.below(4) == 0 { (8 * (1 + dice.below(4)), 1 + dice.below(4)) } else { (dice.below(5), 1) };
+        let (gpus, nodes) =
+            if dice.below(4) == 0 { (8 * (1 + dice.below(4)), 1 + dice.below(4)) } else { (dice.below(5), 1) };
         let start = submit + dice.below(120) * dice.below(120);
         let elapsed = 20 + dice.below(300) * dice.below(300);
         let limit = (elapsed / 60 + 1) * (1 + dice.below(12));
@@ -67,7 +68,10 @@ fn invent(path: &Path, jobs: u64) -> std::io::Result<()> {
             dice.below(60)
         )?;
         for (step, rss) in [("batch", 12_000), ("0", 900_000 + 1_000 * dice.below(40_000))] {
-            let usage = format!("cpu=00:10:00,energy=0,fs/disk=28427,gres/gpuutil={},mem={rss}K,pages=0", dice.below(100) * gpus);
+            let usage = format!(
+                "cpu=00:10:00,energy=0,fs/disk=28427,gres/gpuutil={},mem={rss}K,pages=0",
+                dice.below(100) * gpus
+            );
             writeln!(
                 file,
                 "{job}.{step}|{step}||lab{}||{state}|{started}|{started}|{started}|{ended}|{elapsed}||8|cpu=8,mem=64G,node={nodes}|||{rss}K|1|00:10:00|{usage}",
@@ -121,7 +125,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         best = best.min(all);
     }
     println!("report: {best:.2} s, {:.0} jobs/s, {:.0} MB/s", jobs as f64 / best, bytes as f64 / 1e6 / best);
-    println!("memory at its peak: {:.0} MB ({:.0} bytes a job)", peak_mb(), (peak_mb() - before) * 1024.0 * 1024.0 / jobs as f64);
+    println!(
+        "memory at its peak: {:.0} MB ({:.0} bytes a job)",
+        peak_mb(),
+        (peak_mb() - before) * 1024.0 * 1024.0 / jobs as f64
+    );
     let mut wc = Command::new("wc");
     wc.arg("-l").arg(&path);
     if let Some((seconds, _)) = timed(wc) {

@@ -13,7 +13,7 @@ use windfall_core::english::grouped;
 const FEWEST: u64 = 20;
 
 /// Sentences of one rule.
-const EACH: usize = 3;
+const EACH: usize = 2;
 
 /// A sentence, and the numbers that it rests on.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -109,7 +109,7 @@ fn memory(whole: &Part) -> Vec<Advice> {
     let tell = |(group, _): &(&Group, f64)| {
         let memory = group.figures.memory?;
         let text = format!(
-            "user {} asks for {} GiB of memory and uses {} GiB at the median of {} jobs: nodes are full before their GPUs are",
+            "user {} asks for {} GiB of memory and uses {} GiB at the median of {} jobs: nobody else can use the rest",
             group.name,
             figure(memory.asked_median),
             figure(memory.used_median),
@@ -135,15 +135,12 @@ fn idle_gpus(whole: &Part) -> Vec<Advice> {
         let figures = &group.figures;
         let percent = figures.gpu_idle_percent?;
         let text = format!(
-            "user {} left {} idle, {percent:.0} % of what was recorded: fewer GPUs would do the same work",
+            "user {} left {} idle, {percent:.0} % of what was recorded: find what they wait for, or ask for fewer",
             group.name,
             hours(*idle, figures),
         );
-        let evidence = [
-            ("idle_gpu_hours", *idle),
-            ("idle_percent", percent),
-            ("recorded_gpu_hours", figures.gpu_recorded_hours),
-        ];
+        let evidence =
+            [("idle_gpu_hours", *idle), ("idle_percent", percent), ("recorded_gpu_hours", figures.gpu_recorded_hours)];
         Some(said("idle-gpus", &group.name, text, &evidence))
     };
     worst(&whole.user, stake).iter().filter_map(tell).collect()

@@ -94,8 +94,10 @@ pub fn rows(before: &Part, after: &Part) -> Vec<Compared> {
 
 fn changed(old: f64, new: f64, in_points: bool) -> String {
     match () {
+        () if in_points && (new - old).abs() < 0.05 => "0.0 points".to_owned(),
         () if in_points => format!("{:+.1} points", new - old),
         () if old <= 0.0 => String::new(),
+        () if ((new - old) / old).abs() < 0.005 => "0 %".to_owned(),
         () => format!("{:+.0} %", 100.0 * (new - old) / old),
     }
 }

@@ -1,8 +1,8 @@
 //! Figures of a set of jobs: use, waits, failures, and how much of what was asked for was used. Sums are whole numbers, so
 //! that the order of jobs never shows.
 
-use super::jobs::{Job, Jobs, Name};
 use super::fields::Ended;
+use super::jobs::{Job, Jobs, Name};
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -177,7 +177,8 @@ impl Jobs {
             (None, _, 0) => Ended::Running,
             (None, ..) => Ended::Completed,
         };
-        self.last = self.last.max(row.submit).max(row.end).max(row.start.saturating_add(elapsed));
+        let ran_until = if row.start > 0 { row.start.saturating_add(elapsed) } else { 0 };
+        self.last = self.last.max(row.submit).max(row.end).max(ran_until);
         let job = Job {
             id,
             cluster,

@@ -133,7 +133,11 @@ fn before_and_after(html: &mut String, split: &Split, top: usize) {
         let _ = writeln!(
             html,
             "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n {}\">{}</td></tr>",
-            row.what, row.before, row.after, row.class(), row.change
+            row.what,
+            row.before,
+            row.after,
+            row.class(),
+            row.change
         );
     }
     html.push_str("</table>\n");

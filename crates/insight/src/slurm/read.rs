@@ -3,7 +3,7 @@
 
 use super::jobs::Jobs;
 use super::table::Columns;
-use super::{json, jobs};
+use super::{jobs, json};
 use flate2::bufread::MultiGzDecoder;
 use serde::Serialize;
 use std::borrow::Cow;

@@ -139,5 +139,7 @@ fn behind(jobs: &Jobs, job: &Job, until: u32) -> Vec<Holder> {
     let mut users: Vec<(Name, u64)> = held.iter().map(|(user, held)| (*user, amount(held))).collect();
     users.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| jobs.word(one.0).cmp(jobs.word(other.0))));
     let named = users.into_iter().filter(|(_, amount)| *amount > 0).take(NAMED);
-    named.map(|(user, amount)| Holder { user: jobs.word(user).to_owned(), percent: 100.0 * amount as f64 / all as f64 }).collect()
+    named
+        .map(|(user, amount)| Holder { user: jobs.word(user).to_owned(), percent: 100.0 * amount as f64 / all as f64 })
+        .collect()
 }

@@ -4,6 +4,7 @@
 use super::fields::{self, Per, Tres};
 use super::jobs::{Jobs, Row};
 use memchr::memchr_iter;
+use std::cmp::Ordering;
 
 macro_rules! known {
     ($($field:ident $name:literal),* $(,)?) => {
@@ -23,6 +24,9 @@ known! {
     AllocTres "alloctres", ReqTres "reqtres", AllocGres "allocgres", ReqGres "reqgres", ReqMem "reqmem",
     MaxRss "maxrss", TotalCpu "totalcpu", UsageAve "tresusageinave", UsageTot "tresusageintot", NTasks "ntasks",
 }
+
+/// What a line has of every field.
+type Cells<'t> = [&'t str; NAMES.len()];
 
 /// Fields whose text may hold a pipe of its own.
 const FREE_TEXT: &[&str] = &["comment", "admincomment", "systemcomment", "workdir", "submitline", "reason", "extra"];
@@ -70,15 +74,27 @@ impl Columns {
     pub fn take(&self, line: &str, jobs: &mut Jobs) -> Result<(), &'static str> {
         let mut cells = [""; NAMES.len()];
         let (mut from, mut at) = (0, 0);
-        let fields = self.fields.len();
-        let pipes = memchr_iter(b'|', line.as_bytes()).count();
-        // More pipes than columns: they are part of a job's name.
-        let mut inside = pipes.checked_sub(fields - 1).ok_or("it has too few fields")?;
-        if inside > 0 && self.free.is_none() {
-            return Err("it has too many fields");
-        }
         for pipe in memchr_iter(b'|', line.as_bytes()).chain([line.len()]) {
-            if Some(at) == self.free && inside > 0 {
+            if let Some(Some(field)) = self.fields.get(at) {
+                cells[*field as usize] = &line[from..pipe];
+            }
+            at += 1;
+            from = pipe + 1;
+        }
+        match at.cmp(&self.fields.len()) {
+            Ordering::Less => return Err("it has too few fields"),
+            Ordering::Equal => {}
+            Ordering::Greater => self.with_pipes(line, at - self.fields.len(), &mut cells)?,
+        }
+        take(&cells, jobs)
+    }
+
+    /// Reads a line with more pipes than columns: they are part of a job's name.
+    fn with_pipes<'t>(&self, line: &'t str, mut inside: usize, cells: &mut Cells<'t>) -> Result<(), &'static str> {
+        let free = self.free.ok_or("it has too many fields")?;
+        let (mut from, mut at) = (0, 0);
+        for pipe in memchr_iter(b'|', line.as_bytes()).chain([line.len()]) {
+            if at == free && inside > 0 {
                 inside -= 1;
                 continue;
             }
@@ -88,7 +104,7 @@ impl Columns {
             at += 1;
             from = pipe + 1;
         }
-        take(&cells, jobs)
+        Ok(())
     }
 }
 
@@ -104,7 +120,7 @@ fn count(text: &str) -> u32 {
     text.parse().unwrap_or(0)
 }
 
-fn take(cells: &[&str; NAMES.len()], jobs: &mut Jobs) -> Result<(), &'static str> {
+fn take(cells: &Cells<'_>, jobs: &mut Jobs) -> Result<(), &'static str> {
     let cell = |field: Field| cells[field as usize];
     let first = |one, other| if cell(one).is_empty() { cell(other) } else { cell(one) };
     let id = first(Field::Id, Field::IdRaw);

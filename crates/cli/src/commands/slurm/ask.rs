@@ -14,7 +14,12 @@ const DAYS: i64 = 30;
 
 /// Asks sacct for all jobs of a time, and says what was asked. Times are those of this machine's clock, as sacct prints
 /// them. Returns since when.
-pub fn sacct(reading: &mut Reading, since: Option<u32>, until: Option<u32>, notes: &mut Vec<String>) -> Result<u32, Failure> {
+pub fn sacct(
+    reading: &mut Reading,
+    since: Option<u32>,
+    until: Option<u32>,
+    notes: &mut Vec<String>,
+) -> Result<u32, Failure> {
     let now = jiff::Zoned::now().datetime();
     let now = fields::time(&now.strftime("%Y-%m-%dT%H:%M:%S").to_string()).unwrap_or(u32::MAX);
     let since = since.unwrap_or_else(|| now.saturating_sub(DAYS as u32 * 86_400));

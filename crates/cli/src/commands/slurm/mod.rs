@@ -41,7 +41,8 @@ pub fn report(here: &Here, args: &SlurmReportArgs) -> Result<Code, Failure> {
         read(&mut reading, path)?;
     }
     if reading.lines == 0 {
-        return Err(Failure::new(Code::BadInput, "there is no job in it").hint("sacct shows jobs of all users with -a, since a day with -S"));
+        return Err(Failure::new(Code::BadInput, "there is no job in it")
+            .hint("sacct shows jobs of all users with -a, since a day with -S"));
     }
     let shares = match &args.sshare {
         Some(path) => Some(shares(path)?),
@@ -85,7 +86,9 @@ fn failure(error: &ReadError) -> Failure {
     let message = windfall_core::english::with_causes(error);
     let hint = match error {
         ReadError::Io { .. } => "name a file that sacct printed, or `-` for standard input",
-        ReadError::NotATable { .. } => "print it with `sacct -a -P`, without -n: `windfall slurm report --help` has the fields",
+        ReadError::NotATable { .. } => {
+            "print it with `sacct -a -P`, without -n: `windfall slurm report --help` has the fields"
+        }
         ReadError::NotJson { .. } => "print it with `sacct -a --json`; a file that ends early has no report",
     };
     Failure::new(Code::BadInput, message).hint(hint)
@@ -113,7 +116,10 @@ fn shares(path: &Path) -> Result<Shares, Failure> {
     let bytes = std::fs::read(path)
         .map_err(|error| Failure::new(Code::BadInput, format!("{} cannot be read: {error}", path.display())))?;
     Shares::read(&String::from_utf8_lossy(&bytes)).ok_or_else(|| {
-        let what = format!("{} is no table of sshare's: its first line does not name Account, User and RawShares", path.display());
+        let what = format!(
+            "{} is no table of sshare's: its first line does not name Account, User and RawShares",
+            path.display()
+        );
         Failure::new(Code::BadInput, what).hint("print it with `sshare -a -P`")
     })
 }
@@ -124,7 +130,9 @@ fn known_prices(catalog: &Catalog, types: &[&str], notes: &mut Vec<String>) -> P
     for kind in types {
         // Types are called such things as h100, nvidia_a100-sxm4-80gb or tesla_v100.
         let words = std::iter::once(*kind).chain(kind.split(['_', '-', '.']));
-        let Some(wanted) = words.filter(|word| word.len() > 1).find_map(|word| catalog.wanted(word).ok()) else { continue };
+        let Some(wanted) = words.filter(|word| word.len() > 1).find_map(|word| catalog.wanted(word).ok()) else {
+            continue;
+        };
         let query = Query {
             accelerators: vec![wanted],
             terms: vec![Term::OnDemand],
@@ -148,9 +156,15 @@ fn remarks(report: &Report) -> Vec<String> {
     let (read, total) = (&report.read, &report.whole.total);
     let mut notes = Vec::new();
     if read.refused > 0 {
-        let named: Vec<String> = read.examples.iter().map(|bad| format!("{} line {}: {}", bad.file, bad.line, bad.why)).collect();
+        let named: Vec<String> =
+            read.examples.iter().map(|bad| format!("{} line {}: {}", bad.file, bad.line, bad.why)).collect();
         let more = if read.refused as usize > named.len() { "; …" } else { "" };
-        notes.push(format!("{} of {} lines cannot be read and are left out: {}{more}", read.refused, read.lines, named.join("; ")));
+        notes.push(format!(
+            "lines that cannot be read are left out, {} of {}: {}{more}",
+            read.refused,
+            read.lines,
+            named.join("; ")
+        ));
     }
     if !read.missing.is_empty() {
         notes.push(format!("without the fields {} of sacct some figures are left out", read.missing.join(", ")));

@@ -7,6 +7,10 @@ use windfall_core::english::grouped;
 use windfall_insight::slurm::{self, Figures, Group, Part, Report, Split, figure, lasting};
 use windfall_server::client::{Code, Failure};
 
+/// What stands in the columns that do not say it themselves.
+const MEANING: &str = "WAIT is the median. FAILED counts time limits too. TIME and MEMORY: used of what was asked for. \
+    IDLE: of GPU-hours whose use was recorded.";
+
 const ALL: [SlurmBy; 4] = [SlurmBy::User, SlurmBy::Account, SlurmBy::Partition, SlurmBy::Type];
 
 fn wanted(by: &[SlurmBy]) -> impl Iterator<Item = SlurmBy> + use<'_> {
@@ -37,6 +41,7 @@ pub fn screen(report: &Report, by: &[SlurmBy], top: usize, width: usize) -> Stri
         for by in wanted(by) {
             text.push_str(&table(by.name(), groups(&report.whole, by), top, width));
         }
+        text.push_str(&wrapped(MEANING, width));
     }
     text.push_str(&fairness(&report.whole, top, width));
     text.push_str(&starved(report, width));
@@ -58,14 +63,21 @@ fn head(whole: &Part, width: usize) -> String {
             grouped(total.jobs.into()),
             figure(total.gpu_hours),
             figure(total.cpu_hours),
-            whole.from.as_ref().zip(whole.to.as_ref()).map_or(String::new(), |(from, to)| format!(", from {from} to {to}")),
+            whole
+                .from
+                .as_ref()
+                .zip(whole.to.as_ref())
+                .map_or(String::new(), |(from, to)| format!(", from {from} to {to}")),
         ),
         width,
     );
     let mut line = |label: &str, said: String| text.push_str(&labelled(label, &said, 8, width));
     if let Some(wait) = total.wait {
         let [median, p90, p99] = [wait.median_s, wait.p90_s, wait.p99_s].map(|seconds| lasting(seconds.into()));
-        line("wait", format!("median {median}, P90 {p90}, P99 {p99}; {} still wait, {} gave up", total.waiting, total.gave_up));
+        line(
+            "wait",
+            format!("median {median}, P90 {p90}, P99 {p99}; {} still wait, {} gave up", total.waiting, total.gave_up),
+        );
     }
     if let Some(failed) = total.failed_percent {
         let (failures, timeouts) = (grouped(total.failed.into()), grouped(total.timed_out.into()));
@@ -73,16 +85,29 @@ fn head(whole: &Part, width: usize) -> String {
     }
     if let Some(time) = total.time {
         let unused = figure(total.unused_gpu_hours);
-        line("time", format!("{:.1} % of what completed jobs asked for was used; limits held {unused} GPU-hours more", time.used_percent));
+        line(
+            "time",
+            format!(
+                "{:.1} % of what completed jobs asked for was used; limits held {unused} GPU-hours more",
+                time.used_percent
+            ),
+        );
     }
     if let Some(memory) = total.memory {
         line("memory", format!("{:.1} % of what was asked for was used, where recorded", memory.used_percent));
     }
     if total.gpu_hours > 0.0 {
-        line("GPUs", match total.gpu_idle_percent.zip(total.gpu_idle_hours) {
-            Some((percent, hours)) => format!("idle {percent:.1} %: {} of {} recorded GPU-hours", figure(hours), figure(total.gpu_recorded_hours)),
-            None => "how busy they were is not recorded".to_owned(),
-        });
+        line(
+            "GPUs",
+            match total.gpu_idle_percent.zip(total.gpu_idle_hours) {
+                Some((percent, hours)) => format!(
+                    "idle {percent:.1} %: {} of {} recorded GPU-hours",
+                    figure(hours),
+                    figure(total.gpu_recorded_hours)
+                ),
+                None => "how busy they were is not recorded".to_owned(),
+            },
+        );
     }
     text
 }
@@ -107,14 +132,14 @@ fn table(head: &str, groups: &[Group], top: usize, width: usize) -> String {
         Column::words(head.to_uppercase(), 0, rows.iter().map(|group| group.name.clone()).collect::<Vec<_>>()).least(8),
         figures("GPU-H", 0, &|figures| figure(figures.gpu_hours)),
         figures("SHARE", 1, &|figures| format!("{:.1} %", figures.share_percent)),
-        figures("COST", 8, &|figures| figures.usd.map_or(String::new(), crate::show::usd)),
-        figures("JOBS", 3, &|figures| grouped(figures.jobs.into())),
-        figures("WAIT", 2, &wait(|wait| wait.median_s)),
-        figures("P90", 6, &wait(|wait| wait.p90_s)),
-        figures("FAILED", 4, &|figures| percent(figures.failed_percent)),
-        figures("TIME", 5, &|figures| percent(figures.time.map(|time| time.used_percent))),
-        figures("MEMORY", 7, &|figures| percent(figures.memory.map(|memory| memory.used_percent))),
-        figures("IDLE", 5, &|figures| percent(figures.gpu_idle_percent)),
+        figures("COST", 2, &|figures| figures.usd.map_or(String::new(), crate::show::usd)),
+        figures("JOBS", 4, &|figures| grouped(figures.jobs.into())),
+        figures("WAIT", 3, &wait(|wait| wait.median_s)),
+        figures("P90", 7, &wait(|wait| wait.p90_s)),
+        figures("FAILED", 5, &|figures| percent(figures.failed_percent)),
+        figures("TIME", 6, &|figures| percent(figures.time.map(|time| time.used_percent))),
+        figures("MEMORY", 8, &|figures| percent(figures.memory.map(|memory| memory.used_percent))),
+        figures("IDLE", 6, &|figures| percent(figures.gpu_idle_percent)),
     ];
     format!("\n{}{}", fitted(columns, width), rest(groups.len(), top))
 }
@@ -157,7 +182,11 @@ fn before_and_after(split: &Split, by: &[SlurmBy], top: usize, width: usize) -> 
 fn fairness(whole: &Part, top: usize, width: usize) -> String {
     let fair = &whole.fairness;
     let Some(index) = fair.jain_index.filter(|_| fair.accounts.len() > 1) else { return String::new() };
-    let of = if fair.basis == "granted" { "use against granted shares" } else { "use of accounts, as if all had the same share" };
+    let of = if fair.basis == "granted" {
+        "use against granted shares"
+    } else {
+        "use of accounts, as if all had the same share"
+    };
     let least = 1.0 / fair.accounts.len() as f64;
     let said = format!("Jain's index {index:.2}, {of} (1 is even, {least:.2} is all to one)");
     let mut text = format!("\nFairness\n{}", wrapped(&said, width));
@@ -180,13 +209,17 @@ fn starved(report: &Report, width: usize) -> String {
     if rows.is_empty() {
         return String::new();
     }
+    let longer = report.waited_longer_than_asked;
     let said = format!(
-        "{} jobs waited longer than they asked to run. The worst of each user, partition and type:",
-        grouped(report.waited_longer_than_asked.into())
+        "{} job{} waited longer than {} asked to run. The worst of each user, partition and type:",
+        grouped(longer.into()),
+        if longer == 1 { "" } else { "s" },
+        if longer == 1 { "it" } else { "they" },
     );
     let words = |cell: &dyn Fn(&slurm::Starved) -> String| rows.iter().map(cell).collect::<Vec<_>>();
     let behind = |row: &slurm::Starved| {
-        let named: Vec<String> = row.behind.iter().map(|holder| format!("{} {:.0} %", holder.user, holder.percent)).collect();
+        let named: Vec<String> =
+            row.behind.iter().map(|holder| format!("{} {:.0} %", holder.user, holder.percent)).collect();
         named.join(", ")
     };
     let columns = vec![
@@ -196,7 +229,11 @@ fn starved(report: &Report, width: usize) -> String {
         Column::figures("GPUS", 3, words(&|row| row.gpus.to_string())),
         Column::words("JOB", 5, words(&|row| row.job.clone())),
         Column::words("PARTITION", 4, words(&|row| row.partition.clone())).least(9),
-        Column::words("", 6, words(&|row| if row.outcome == "started" { String::new() } else { row.outcome.replace('-', " ") })),
+        Column::words(
+            "",
+            6,
+            words(&|row| if row.outcome == "started" { String::new() } else { row.outcome.replace('-', " ") }),
+        ),
         Column::words("BEHIND", 1, words(&behind)).least(12),
     ];
     format!("\nStarvation\n{}{}", wrapped(&said, width), fitted(columns, width))
