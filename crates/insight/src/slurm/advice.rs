@@ -60,7 +60,7 @@ pub fn figure(amount: f64) -> String {
 }
 
 /// The groups that a rule speaks of, those with the most at stake first.
-fn worst<'g>(groups: &'g [Group], stake: impl Fn(&Figures) -> Option<f64>) -> Vec<(&'g Group, f64)> {
+fn worst(groups: &[Group], stake: impl Fn(&Figures) -> Option<f64>) -> Vec<(&Group, f64)> {
     let mut found: Vec<(&Group, f64)> =
         groups.iter().filter_map(|group| Some((group, stake(&group.figures).filter(|stake| *stake > 0.0)?))).collect();
     found.sort_by(|one, other| other.1.total_cmp(&one.1).then_with(|| one.0.name.cmp(&other.0.name)));

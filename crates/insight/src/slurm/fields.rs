@@ -51,16 +51,25 @@ pub fn time(text: &str) -> Option<u32> {
             let date = days(number(&text[..4])?, number(&text[5..7])?, number(text.get(8..10)?)?)? * 86_400;
             match text.len() {
                 10 => date,
-                19 if matches!(text.as_bytes()[10], b'T' | b' ') => {
-                    let clock = clock(text.get(11..)?)?;
-                    (clock < 86_401.0).then_some(date + clock as u64)?
-                }
+                19 if matches!(text.as_bytes()[10], b'T' | b' ') => date + time_of_day(&text.as_bytes()[11..])?,
                 _ => return None,
             }
         }
         _ => number(text)?,
     };
     u32::try_from(seconds).ok().filter(|seconds| *seconds > 315_532_800)
+}
+
+/// Seconds of `HH:MM:SS`. Half a million jobs have millions of these.
+fn time_of_day(text: &[u8]) -> Option<u64> {
+    let &[h1, h2, b':', m1, m2, b':', s1, s2] = text else { return None };
+    let two = |tens: u8, ones: u8, most: u64| {
+        let digits = tens.is_ascii_digit() && ones.is_ascii_digit();
+        let number = digits.then(|| u64::from(tens - b'0') * 10 + u64::from(ones - b'0'))?;
+        (number <= most).then_some(number)
+    };
+    // A leap second is the 60th.
+    Some(two(h1, h2, 23)? * 3_600 + two(m1, m2, 59)? * 60 + two(s1, s2, 60)?)
 }
 
 /// Days since 1970 of a date of the Gregorian calendar, by counting years from March on, so that leap days come last.
@@ -170,8 +179,14 @@ pub struct Tres<'t> {
     pub gpu_type: Option<&'t str>,
     pub memory_mib: Option<f64>,
     pub nodes: Option<u32>,
-    /// Utilisation in percent of one GPU.
-    pub gpu_percent: Option<f64>,
+}
+
+/// How busy GPUs were, in percent of one, of what a step used: `cpu=00:00:10,gres/gpuutil=85,mem=1G`.
+pub fn gpu_percent(text: &str) -> Option<f64> {
+    const NAME: &str = "gres/gpuutil=";
+    let from = memchr::memmem::find(text.as_bytes(), NAME.as_bytes())? + NAME.len();
+    let value = text[from..].split(',').next().unwrap_or_default();
+    value.parse().ok().filter(|percent: &f64| percent.is_finite() && *percent >= 0.0)
 }
 
 /// Reads trackable resources. GPUs are those of `gres/gpu`, or the sum of all types where only types are counted.
@@ -185,7 +200,6 @@ pub fn tres(text: &str) -> Tres<'_> {
             "node" => read.nodes = count(),
             "mem" => read.memory_mib = memory(value, 1024.0 * 1024.0).map(|(mib, _)| mib),
             "gres/gpu" => read.gpus = count(),
-            "gres/gpuutil" => read.gpu_percent = value.parse().ok().filter(|percent: &f64| *percent >= 0.0),
             _ => {
                 if let (Some(kind), Some(count)) = (name.strip_prefix("gres/gpu:"), count()) {
                     typed = Some(typed.unwrap_or(0) + count);
@@ -353,6 +367,8 @@ mod tests {
             "2026-11-18T25",
             "0",
             "2026-11-18T09:47:3é",
+            "2026-11-18T24:00:00",
+            "2026-11-18T09-47-30",
             "9é6-11-18",
         ] {
             assert_eq!(time(wrong), None, "{wrong}");
@@ -390,7 +406,8 @@ mod tests {
         assert_eq!((both.gpus, both.gpu_type, both.cpus, both.nodes), (Some(4), Some("h100"), Some(4), Some(1)));
         assert_eq!(tres("gres/gpu:h100=3,gres/gpu:a100=1").gpus, Some(4));
         assert_eq!(tres("cpu=4,mem=2G").gpus, None);
-        assert_eq!(tres("gres/gpuutil=85,gres/gpumem=10G").gpu_percent, Some(85.0));
+        assert_eq!(gpu_percent("cpu=00:00:10,gres/gpuutil=85,gres/gpumem=10G"), Some(85.0));
+        assert_eq!([gpu_percent("mem=1G"), gpu_percent("gres/gpuutil=-1"), gpu_percent("gres/gpuutil=inf")], [None; 3]);
         assert_eq!(tres("").gpus, None);
         assert_eq!(gres("gpu:4"), Some((4, None)));
         assert_eq!(gres("gpu:v100:2(S:0-1)"), Some((2, Some("v100"))));

@@ -13,7 +13,7 @@ use windfall_core::english::grouped;
 /// What this page has beside the style of all.
 const MORE: &str = ".part { display: inline-block; height: 9px; border-radius: 2px; background: #1f6fb2; }
 td.part-cell { width: 120px; } .better { color: #2f7d4f; } .worse { color: #b3363f; } td.l, th.l { text-align: left; }
-th { text-align: right; } table { margin-bottom: 6px; } ul { padding-left: 20px; } li { margin: 4px 0; }";
+th { text-align: right; } table { margin-bottom: 6px; } ul { padding-left: 20px; } li { margin: 4px 0; } main { overflow-x: auto; }";
 
 /// The page, with so many rows in a table.
 pub fn page(report: &Report, top: usize) -> String {

@@ -140,7 +140,7 @@ fn take(cells: &Cells<'_>, jobs: &mut Jobs) -> Result<(), &'static str> {
     };
     let tasks = count(cell(Field::NTasks)).max(1) as f32;
     row.used_mib = fields::memory(cell(Field::MaxRss), 1.0).map(|(mib, _)| mib as f32 * tasks);
-    let percent = |field| fields::tres(cell(field)).gpu_percent;
+    let percent = |field| fields::gpu_percent(cell(field));
     row.gpu_percent = percent(Field::UsageTot)
         .map(|percent| percent as f32)
         .or_else(|| percent(Field::UsageAve).map(|percent| percent as f32 * tasks));
