@@ -138,6 +138,8 @@ fn lines_that_cannot_be_read_are_counted_and_named() {
     // Pipes in a name are part of it.
     assert_eq!((made.read.refused, made.whole.total.jobs), (4, 2));
     assert_eq!(made.whole.r#type[0].name, "a|b|c");
+    let red = self::made(&[&format!("{head}\n{}", good.replace("train_1", "\u{1b}[31mtrain"))], Options::default());
+    assert_eq!(red.whole.r#type[0].name, "?[31mtrain");
 }
 
 #[test]

@@ -18,8 +18,10 @@ Examples:
   windfall slurm report jobs.txt --by account --price-per-gpu-hour 2.5 --html report.html
 
 A file is what `sacct -a -P` or `sacct -a --json` prints, plain or gzip; the more fields, the more is known:
-  sacct -a -D -P -S 2026-01-01 -o JobID,JobName,User,Account,Partition,State,Submit,Eligible,Start,End,ElapsedRaw,\\
-TimelimitRaw,AllocCPUS,AllocTRES,ReqTRES,ReqMem,MaxRSS,NTasks,TotalCPU,TRESUsageInTot > jobs.txt
+  F=JobID,JobName,User,Account,Partition,State,Submit,Eligible,Start,End
+  F=$F,ElapsedRaw,TimelimitRaw,AllocCPUS,AllocTRES,ReqTRES,ReqMem,MaxRSS
+  F=$F,NTasks,TotalCPU,TRESUsageInTot
+  sacct -a -D -P -S 2026-01-01 -o $F > jobs.txt
 
 A wait is counted from when a job could have started (Eligible, else Submit). Hours are cut at --since, --until and --split; \
 a job counts where it was submitted. Times stand as in the file, those in seconds as UTC.";
@@ -37,7 +39,7 @@ pub struct SlurmReportArgs {
     /// From this moment: 2026-01-31 or 2026-01-31T12:00:00 [default without files: 30 days ago]
     #[arg(long, value_name = "DATE")]
     pub since: Option<String>,
-    /// Until this moment; a day ends before it begins
+    /// Until this moment; a day is its first moment, as for sacct
     #[arg(long, value_name = "DATE")]
     pub until: Option<String>,
     /// The same figures before and after this moment

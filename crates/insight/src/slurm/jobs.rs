@@ -134,7 +134,8 @@ impl Jobs {
             return *name;
         }
         let name = self.names.len() as Name;
-        self.names.push(word.into());
+        // Anybody may name a job, and a terminal obeys control characters.
+        self.names.push(word.replace(char::is_control, "?").into());
         self.by_name.insert(word.into(), name);
         name
     }

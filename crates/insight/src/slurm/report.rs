@@ -74,6 +74,7 @@ pub fn report(mut reading: Reading, options: &Options) -> Report {
     let mut jobs = reading.jobs;
     let (since, until) = (options.since.unwrap_or(0), options.until.unwrap_or(u32::MAX));
     let last = jobs.last.min(until);
+    jobs.last = last;
     jobs.jobs.retain(|job| {
         let first = if job.submit > 0 { job.submit } else { job.start };
         let end = if job.end > 0 { job.end } else { last };

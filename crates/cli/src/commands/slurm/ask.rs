@@ -35,7 +35,8 @@ pub fn sacct(
     })?;
     let read = child.stdout.take().map(|from| reading.take("sacct", BufReader::with_capacity(super::BLOCK, from)));
     let ended = child.wait().map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
-    if !ended.success() {
+    // Without a code it was ended by our own end of the pipe: what was read says why.
+    if ended.code().is_some_and(|code| code != 0) {
         return Err(Failure::new(Code::BadInput, format!("sacct failed: {ended}"))
             .hint("`sacct -a` says why; a cluster without accounting (slurmdbd) has no report"));
     }
