@@ -147,6 +147,9 @@ fn fields_come_in_any_order_and_a_trailing_pipe_does_not_matter() {
     let text = "AllocTRES|Elapsed|State|JobID|User|\ncpu=2,gres/gpu=2|1-00:00:00|COMPLETED|7|ada|\ncpu=2|00:10:00|COMPLETED|7.batch||\n";
     let made = made(&[text], Options::default());
     assert_eq!((made.whole.total.gpu_hours, made.whole.total.jobs, made.read.steps), (48.0, 1, 1));
+    // Two such dumps in one file.
+    let twice = self::made(&[&format!("{text}{text}")], Options::default());
+    assert_eq!((twice.read.refused, twice.whole.total.jobs), (0, 1));
     assert_eq!(made.read.missing, ["Account", "Partition", "Submit", "Start", "Timelimit"]);
     assert_eq!(made.whole.from, None);
 }

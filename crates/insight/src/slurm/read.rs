@@ -95,7 +95,7 @@ impl Reading {
     }
 
     fn table(&mut self, name: &str, mut from: impl BufRead) -> Result<(), ReadError> {
-        let mut line = Vec::new();
+        let (mut line, mut head) = (Vec::new(), Vec::new());
         let mut columns: Option<Columns> = None;
         let mut number = 0;
         loop {
@@ -117,10 +117,11 @@ impl Reading {
             let Some(known) = &columns else {
                 let read = Columns::read(&text).ok_or_else(|| ReadError::NotATable { name: name.to_owned() })?;
                 self.columns(&mut columns, read);
+                head.clone_from(&line);
                 continue;
             };
             // Dumps that were written into one file one after the other.
-            if text.starts_with("JobID")
+            if (line == head || text.starts_with("JobID"))
                 && let Some(again) = Columns::read(&text)
             {
                 self.jobs.next_dump();

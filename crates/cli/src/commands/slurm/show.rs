@@ -76,7 +76,11 @@ fn head(whole: &Part, width: usize) -> String {
         let [median, p90, p99] = [wait.median_s, wait.p90_s, wait.p99_s].map(|seconds| lasting(seconds.into()));
         line(
             "wait",
-            format!("median {median}, P90 {p90}, P99 {p99}; {} still wait, {} gave up", total.waiting, total.gave_up),
+            format!(
+                "median {median}, P90 {p90}, P99 {p99}; {} still wait, {} gave up",
+                grouped(total.waiting.into()),
+                grouped(total.gave_up.into())
+            ),
         );
     }
     if let Some(failed) = total.failed_percent {
