@@ -19,6 +19,9 @@ pub fn bench(args: &[String]) -> ExitCode {
     if args.first().is_some_and(|name| name == "brain") {
         return finish(brain(&args[1..]));
     }
+    if args.first().is_some_and(|name| name == "slurm") {
+        return finish(slurm(&args[1..]));
+    }
     // It builds for itself, from nothing: whoever asks for everything has built already.
     if args.first().is_some_and(|name| name == "build") {
         return finish(bench_build());
@@ -51,6 +54,9 @@ pub fn bench(args: &[String]) -> ExitCode {
     }
     if wanted("catalog") {
         good &= run(&mut release("examples/bench_catalog"));
+    }
+    if wanted("slurm") {
+        good &= slurm(&[]);
     }
     if wanted("brain") {
         good &= brain(&[]);
@@ -87,6 +93,12 @@ fn market(parts: &[String]) -> bool {
 fn brain(words: &[String]) -> bool {
     let package = ["--package", "windfall-sim", "--example", "bench_brain"];
     run(cargo(&["build", "--release", "--quiet"]).args(package)) && run(release("examples/bench_brain").args(words))
+}
+
+/// A report of invented accounting, beside `wc -l` and Python's csv: a number of jobs.
+fn slurm(words: &[String]) -> bool {
+    let package = ["--package", "windfall-insight", "--example", "bench_slurm"];
+    run(cargo(&["build", "--release", "--quiet"]).args(package)) && run(release("examples/bench_slurm").args(words))
 }
 
 /// Writes the embedded markets again.

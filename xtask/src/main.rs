@@ -29,7 +29,8 @@ cargo xtask bench [NAME…]     every figure: store, checkpoint, explore, restar
                               (1000 10000 100000 if none), --seconds S, --rounds N, --json; server alone takes
                               parts (submit, live, restart, idle, running, history), --clients N, --seconds S, --live N,
                               --history N, --json; profile (reads WINDFALL_DATA) takes --gb N for the size of its
-                              invented trace; build builds the program from nothing, and is only run when named
+                              invented trace; slurm takes a number of jobs (500000 if none); build builds the program
+                              from nothing, and is only run when named
 cargo xtask catalog           the embedded catalogue and its report, from the files in WINDFALL_DATA
 cargo xtask priors            learn the embedded priors of spot markets again from WINDFALL_DATA
 cargo xtask markets           write the embedded spot markets again from WINDFALL_DATA

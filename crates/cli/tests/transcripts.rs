@@ -51,7 +51,8 @@ fn help_teaches() {
         &["agent", "join", "--help"],
         &["cost", "--help"],
         &["profile", "--help"],
-        &["simulate", "market", "--help"]
+        &["simulate", "market", "--help"],
+        &["slurm", "report", "--help"]
     ]));
 }
 

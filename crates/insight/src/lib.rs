@@ -2,7 +2,8 @@
 //!
 //! A trace is read as a stream into rows of numbers (`read`, `trace`, `spool`), the rows are walked once in the order of
 //! time (`analysis`), and the figures of all ranks become a verdict with fixes (`verdict`, `report`). Nothing here keeps a
-//! trace in memory, asks a network or knows a clock.
+//! trace in memory, asks a network or knows a clock. Beside it, and apart from it, `slurm` makes a report of a Slurm
+//! cluster's accounting.
 
 pub mod analysis;
 pub mod diff;
@@ -12,6 +13,7 @@ mod rank;
 pub mod read;
 pub mod report;
 pub mod roofline;
+pub mod slurm;
 mod spool;
 pub mod text;
 pub mod timeline;

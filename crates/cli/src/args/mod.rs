@@ -6,6 +6,7 @@ mod nodes;
 mod profile;
 mod service;
 mod simulate;
+mod slurm;
 
 pub use cost::CostArgs;
 pub use facts::{
@@ -15,6 +16,7 @@ pub use nodes::{AgentCommand, JoinArgs, NodeArgs, NodesArgs, NodesCommand, Pilot
 pub use profile::{LikeHta, ProfileArgs};
 pub use service::{ConfigArgs, ConfigCommand, ServiceArgs, ServiceCommand, UnitArgs, UnitName};
 pub use simulate::{SimulateCommand, SimulateMarketArgs};
+pub use slurm::{SlurmBy, SlurmCommand, SlurmReportArgs};
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -38,6 +40,7 @@ Examples:
   windfall explain 12                 every decision about job 12, with its numbers
   windfall cost --by team,day         who spent what, when
   windfall profile trace.json.gz      why is my step slow, and what does that cost?
+  windfall slurm report jobs.txt      who uses the cluster, who waits, what is asked for and not used
   windfall help words                 what the words on the screen mean
 
 Exit codes:
@@ -146,6 +149,9 @@ pub enum Command {
     /// Would another policy have been better? Play recorded markets
     #[command(subcommand)]
     Simulate(SimulateCommand),
+    /// What a Slurm cluster's accounting says
+    #[command(subcommand)]
+    Slurm(SlurmCommand),
     /// Write a commented job file
     Init(InitArgs),
     /// Print the JSON Schema of job files

@@ -24,12 +24,13 @@ mod servers;
 mod service;
 mod serving;
 mod simulate;
+mod slurm;
 mod topology;
 mod watch;
 mod work;
 mod worlds;
 
-use crate::args::{Cli, Command, SimulateCommand};
+use crate::args::{Cli, Command, SimulateCommand, SlurmCommand};
 use crate::here::Here;
 use clap::Parser;
 use clap::error::ErrorKind;
@@ -123,6 +124,7 @@ fn dispatch(cli: Cli) -> Result<Code, Failure> {
         Command::Profile(args) => profile::profile(&here, &args),
         Command::Catalog(args) => catalog::catalog(&here, &args),
         Command::Simulate(SimulateCommand::Market(args)) => simulate::market(&here, &args),
+        Command::Slurm(SlurmCommand::Report(args)) => slurm::report(&here, &args),
         command => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.map_err(|error| Failure::new(Code::Bug, error.to_string()))?;

@@ -6,8 +6,11 @@ mod roof;
 pub use page::page;
 pub use roof::roof;
 
+/// The style of every page.
+pub(crate) const STYLE: &str = include_str!("page.css");
+
 /// Text that is safe inside of HTML and SVG.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {

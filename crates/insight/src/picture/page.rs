@@ -1,13 +1,12 @@
 //! One page of HTML with everything in it: no script, style or font comes from elsewhere.
 
-use super::{escaped, roof};
+use super::{STYLE, escaped, roof};
 use crate::report::{Rank, Report};
 use crate::text::{dollars, parts, time};
 use crate::timeline::Timeline;
 use std::fmt::Write;
 use windfall_core::english::grouped;
 
-const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
 /// Colours of the parts of time, in their order.
