@@ -26,7 +26,11 @@ impl Assemble<'_, '_> {
     /// The job; its deadline is left to the caller, who knows the world's clock.
     pub fn job(&mut self, top: &Fields, name: String) -> Option<JobSpec> {
         let resources: Vec<Ask> = top.fields("resources").map(asks).unwrap_or_default();
-        let work = self.work(top.fields("work"), &resources);
+        let work = match top.fields("work") {
+            // What the program prints is counted as it prints it: steps are no time.
+            None if top.has("progress") => WorkSpec { unit: WorkUnit::Steps, ..WorkSpec::default() },
+            work => self.work(work, &resources),
+        };
         let fallback = self.fallback(top.fields("fallback"));
         let checkpoint = self.checkpoint(top.fields("checkpoint"), top.text("workdir"));
         let run = self.run(top)?;

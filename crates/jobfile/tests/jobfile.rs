@@ -82,6 +82,19 @@ fn every_good_file_becomes_a_job() {
 }
 
 #[test]
+fn what_a_program_counts_is_time_only_where_somebody_says_hours() {
+    for (more, unit) in [
+        ("", "time"),
+        ("progress: 'step (\\d+)/(\\d+)'\n", "steps"),
+        ("progress: 'step (\\d+)/(\\d+)'\nwork: { hours: 3 }\n", "time"),
+        ("work: { steps: 300 }\n", "steps"),
+    ] {
+        let read = parse(&format!("run: train\n{more}"), "job.yaml", &context()).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(serde_json::to_value(read.spec.work.unit).unwrap(), unit, "{more}");
+    }
+}
+
+#[test]
 fn a_problem_has_a_plain_line_and_json_for_editors_and_programs() {
     let error = parse("run: echo\ndedline: 3h\n", "job.yaml", &context()).unwrap_err();
     assert_eq!(error.lines(), ["job.yaml:2:1: unknown key: `dedline`"]);

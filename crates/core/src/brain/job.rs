@@ -371,7 +371,9 @@ impl Job {
     /// Speed: measured when there is enough of it, else what the user said.
     pub fn rate(&self, accelerator: &str) -> Option<Rate> {
         let said = self.spec.work.rates.get(accelerator).or_else(|| self.spec.work.rates.values().min()).copied();
-        let prior = || said.or((self.spec.work.unit == WorkUnit::Time).then_some(Rate::REAL_TIME));
+        // Steps of which only the program knows how many there are say nothing about time.
+        let is_time = self.spec.work.unit == WorkUnit::Time && (self.spec.work.total.is_some() || self.counts_time());
+        let prior = || said.or(is_time.then_some(Rate::REAL_TIME));
         let speed = |(work, span): &(Work, Span)| Rate::of(*work, *span).filter(|rate| rate.0 > 0);
         // What was measured elsewhere, or for a moment only, is better than nothing.
         let hint = || {
