@@ -42,6 +42,9 @@ pub struct Word {
     /// The last shard that it has uploaded, if it is the keeper of its place.
     #[serde(default)]
     pub shard: Option<u64>,
+    /// How often something else lay there than was uploaded before.
+    #[serde(default)]
+    pub saved: u64,
     /// The last round of rank 0 in which that was all that lay at its place.
     #[serde(default)]
     pub agreed: u64,
@@ -89,6 +92,12 @@ impl Board {
     pub fn shards(&self) -> BTreeMap<u32, Option<u64>> {
         let keepers = self.keepers().filter(|keeper| *keeper != 0);
         keepers.filter_map(|keeper| Some((keeper, self.words.get(&keeper)?.shard))).collect()
+    }
+
+    /// How often each place but rank 0's has saved, by their keepers.
+    pub fn saved(&self) -> BTreeMap<u32, u64> {
+        let keepers = self.keepers().filter(|keeper| *keeper != 0);
+        keepers.filter_map(|keeper| Some((keeper, self.words.get(&keeper)?.saved))).collect()
     }
 
     /// Ranks that run in the same folder as one of them, which is among them.
@@ -168,9 +177,9 @@ impl Gang {
         self.until(move |board| board.words.len() == size).await
     }
 
-    /// Asks all keepers whether what they uploaded last is all that there is; only rank 0 does so. Gives the shards that all
-    /// of them agreed to, by rank; what a place never saved is none.
-    pub async fn ask(&self) -> BTreeMap<u32, Option<u64>> {
+    /// Asks all keepers whether what they uploaded last is all that there is; only rank 0 does so. Gives the board on which all
+    /// of them agree to that.
+    pub async fn ask(&self) -> Board {
         let round = *self.round.borrow() + 1;
         self.round.send_replace(round);
         let agreed = |word: &Word| word.agreed >= round || word.is_over;
@@ -178,7 +187,7 @@ impl Gang {
             let mut keepers = board.keepers().filter(|keeper| *keeper != 0);
             keepers.all(|keeper| board.words.get(&keeper).is_some_and(agreed))
         };
-        self.until(all).await.shards()
+        self.until(all).await
     }
 }
 

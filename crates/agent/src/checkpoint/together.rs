@@ -31,8 +31,8 @@ pub enum Role {
     Keeper(Arc<Keeper>),
 }
 
-/// What rank 0 had, and the shards of the others by their keepers.
-type Composed = (Arc<Snapshot>, BTreeMap<u32, Option<u64>>);
+/// What rank 0 had, and how often the others had saved, by their keepers.
+type Composed = (Arc<Snapshot>, BTreeMap<u32, u64>);
 
 /// Rank 0 of a gang with several places.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub struct First {
     gang: Arc<Gang>,
     /// The shards that it has seen: composed, or about to be.
     seen: Mutex<BTreeMap<u32, Option<u64>>>,
-    /// What the last checkpoint was made of: what lay here, and the shards of the others.
+    /// What the last checkpoint was made of.
     composed: Mutex<Option<Composed>>,
     /// Keepers that did not save when others did: only rank 0 saves in many programs.
     silent: Mutex<BTreeSet<u32>>,
@@ -60,7 +60,7 @@ impl First {
             let is_own_new = composed.as_ref().is_none_or(|(own, _)| !is_still(own, snapshot));
             let late = {
                 let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
-                let late = late(&board, is_own_new, composed.as_ref().map(|(_, shards)| shards), &mut silent)?;
+                let late = late(&board, is_own_new, composed.as_ref().map(|(_, saved)| saved), &mut silent)?;
                 if Instant::now() >= until {
                     silent.extend(&late);
                 }
@@ -134,8 +134,13 @@ impl Role {
             Role::First(first) => save_together(checkpoints, first, Ref::new(epoch, seq), snapshot, work).await,
             Role::Keeper(keeper) => {
                 let saved = checkpoints.save_shard(epoch, keeper.gang.rank, seq, snapshot).await?;
+                // A log that went on is no save.
+                let is_new = !is_still(&keeper.last(), snapshot);
                 *keeper.last() = Arc::clone(snapshot);
-                keeper.gang.say(|word| word.shard = Some(seq));
+                keeper.gang.say(|word| {
+                    word.shard = Some(seq);
+                    word.saved += u64::from(is_new);
+                });
                 Ok(saved)
             }
         }
@@ -217,21 +222,21 @@ async fn save_together(
     let began = began + waits.elapsed();
     let ask = || async {
         tokio::select! {
-            shards = first.gang.ask() => Ok(shards),
+            board = first.gang.ask() => Ok(board),
             changed = until_changed(snapshot) => Err(changed),
         }
     };
-    let mut shards = ask().await?;
-    loop {
+    let mut shards = ask().await?.shards();
+    let saved = loop {
         let again = ask().await?;
-        if again == shards {
-            break;
+        if again.shards() == shards {
+            break again.saved();
         }
-        shards = again;
-    }
+        shards = again.shards();
+    };
     still_there(snapshot).await?;
     first.seen().clone_from(&shards);
-    *first.composed() = Some((Arc::clone(snapshot), shards.clone()));
+    *first.composed() = Some((Arc::clone(snapshot), saved));
     let shards = shards.into_iter().filter_map(|(rank, shard)| Some((rank, shard?))).collect();
     checkpoints.compose(name, (snapshot, uploaded), shards, work, began).await
 }
@@ -242,16 +247,16 @@ async fn save_together(
 fn late(
     board: &Board,
     is_own_new: bool,
-    composed: Option<&BTreeMap<u32, Option<u64>>>,
+    composed: Option<&BTreeMap<u32, u64>>,
     silent: &mut BTreeSet<u32>,
 ) -> Result<BTreeSet<u32>> {
-    let shards = board.shards();
-    let before = |keeper: u32| composed.and_then(|composed| composed.get(&keeper).copied().flatten());
+    let saved = board.saved();
+    let before = |keeper: u32| composed.and_then(|composed| composed.get(&keeper).copied()).unwrap_or(0);
     let is_new = |keeper: u32| match keeper {
         0 => is_own_new,
-        other => shards.get(&other).copied().flatten() != before(other),
+        other => saved.get(&other).copied().unwrap_or(0) != before(other),
     };
-    let saves = |keeper: u32| if keeper == 0 { composed.is_some() } else { before(keeper).is_some() };
+    let saves = |keeper: u32| if keeper == 0 { composed.is_some() } else { before(keeper) > 0 };
     silent.retain(|keeper| !is_new(*keeper));
     let (new, old): (Vec<u32>, Vec<u32>) = board.keepers().partition(|keeper| is_new(*keeper));
     let mut late = BTreeSet::new();
@@ -302,24 +307,26 @@ mod tests {
     use super::super::gang::Word;
     use super::*;
 
-    /// Ranks with places of their own, by their last shards and how they ended.
-    fn board(ranks: &[(Option<u64>, Option<Ended>)]) -> Board {
-        let word = |(rank, (shard, ended)): (usize, &(Option<u64>, Option<Ended>))| {
-            let word = Word { place: rank.to_string(), shard: *shard, ended: *ended, ..Word::default() };
+    /// Ranks with places of their own, by how often they saved and how they ended.
+    fn board(ranks: &[(u64, Option<Ended>)]) -> Board {
+        let word = |(rank, (saved, ended)): (usize, &(u64, Option<Ended>))| {
+            // Shards may be sent again with nothing new in them.
+            let word =
+                Word { place: rank.to_string(), shard: Some(9), saved: *saved, ended: *ended, ..Word::default() };
             (rank as u32, word)
         };
         Board { words: ranks.iter().enumerate().map(word).collect(), round: 0 }
     }
 
     fn late_of(board: &Board, is_own_new: bool, composed: Option<&[u64]>, silent: &[u32]) -> Option<Vec<u32>> {
-        let composed = composed.map(|shards| (1..).zip(shards.iter().map(|shard| Some(*shard))).collect());
+        let composed = composed.map(|shards| (1..).zip(shards.iter().copied()).collect());
         let mut silent = silent.iter().copied().collect();
         late(board, is_own_new, composed.as_ref(), &mut silent).ok().map(|late| late.into_iter().collect())
     }
 
     #[test]
     fn a_place_that_has_not_saved_since_the_last_checkpoint_is_waited_for() {
-        let runs = [(None, None), (Some(3), None), (Some(5), None)];
+        let runs = [(0, None), (3, None), (5, None)];
         assert_eq!(late_of(&board(&runs), true, Some(&[3, 4]), &[]), Some(vec![1]), "rank 2 has saved, and rank 1 not");
         assert_eq!(late_of(&board(&runs), true, Some(&[2, 4]), &[]), Some(vec![]), "all have");
         assert_eq!(late_of(&board(&runs), false, Some(&[2, 4]), &[]), Some(vec![0]), "but rank 0");
@@ -329,17 +336,17 @@ mod tests {
 
     #[test]
     fn places_that_save_nothing_are_not_waited_for_once_they_have_ended() {
-        let fresh = [(None, None), (None, None)];
+        let fresh = [(0, None), (0, None)];
         assert_eq!(late_of(&board(&fresh), true, None, &[]), Some(vec![1]));
-        let ended = [(None, None), (None, Some(Ended::Died))];
+        let ended = [(0, None), (0, Some(Ended::Died))];
         assert_eq!(late_of(&board(&ended), true, None, &[]), Some(vec![]), "only rank 0 saves, as far as is known");
-        let well = [(None, None), (Some(3), Some(Ended::Well))];
+        let well = [(0, None), (3, Some(Ended::Well))];
         assert_eq!(late_of(&board(&well), true, Some(&[3]), &[]), Some(vec![]), "it has left what it leaves");
     }
 
     #[test]
     fn there_is_no_checkpoint_of_different_steps_after_a_rank_was_killed() {
-        let killed = [(None, None), (Some(3), Some(Ended::Died))];
+        let killed = [(0, None), (3, Some(Ended::Died))];
         assert_eq!(late_of(&board(&killed), true, Some(&[3]), &[]), None);
         assert_eq!(late_of(&board(&killed), true, Some(&[2]), &[]), Some(vec![]), "it had saved before it died");
         assert_eq!(late_of(&board(&killed), false, Some(&[3]), &[]), Some(vec![]), "nor had anybody else");
