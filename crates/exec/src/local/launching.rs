@@ -28,13 +28,16 @@ impl LocalLeases {
             !held.is_gone() && held.marks.up_at.is_none() && groups.contains(&lease.group)
         };
         let waiting: Vec<LeaseId> = self.held().iter().filter(waits).map(|(lease, _)| *lease).collect();
-        for lease in waiting {
-            // Whoever is at it already needs no help.
-            if self.gate(lease).try_lock().is_ok() {
-                let leases = Arc::clone(self);
-                // What fails is tried again with the next look.
-                tokio::spawn(async move { leases.launch(lease).await });
-            }
+        waiting.into_iter().for_each(|lease| self.launch_beside(lease));
+    }
+
+    /// Starts the agent of a lease while the caller goes on.
+    pub fn launch_beside(self: &Arc<Self>, lease: LeaseId) {
+        // Whoever is at it already needs no help.
+        if self.gate(lease).try_lock().is_ok() {
+            let leases = Arc::clone(self);
+            // What fails is tried again with the next look.
+            tokio::spawn(async move { leases.launch(lease).await });
         }
     }
 

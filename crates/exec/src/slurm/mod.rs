@@ -3,6 +3,8 @@
 
 mod commands;
 mod pilot;
+#[cfg(test)]
+mod tests;
 
 use crate::clock::WorldClock;
 use crate::engine::{Capabilities, Engine, EngineError, Owned, SeenGroup, SeenLease};
@@ -22,7 +24,7 @@ use windfall_core::{
     Span, Time, Want,
 };
 
-/// How often the queue is looked at while something of ours is in it.
+/// How often the cluster is looked at.
 const LOOK: Duration = Duration::from_secs(2);
 /// How long it may take until a job that was cancelled is over; Slurm itself kills after half a minute.
 const ENDS_WITHIN: Duration = Duration::from_secs(50);
@@ -261,7 +263,7 @@ impl Slurm {
             // From now on its node is there, and must begin it soon.
             marks.sold_at = Some(self.leases.clock.now());
         });
-        self.leases.launch_what_waits(&[lease.group]);
+        self.leases.launch_beside(lease);
     }
 
     /// Nothing of a lease runs any more, as Slurm says.
@@ -439,6 +441,17 @@ impl Engine for Arc<Slurm> {
         }
         // What was never given can never be given from now on.
         self.leases.release(group, slots).await
+    }
+
+    /// Only what this server has asked for: the cluster shows the jobs of other servers as well.
+    async fn abandon(&self) {
+        let leases: Vec<LeaseId> = self.leases.held().keys().copied().collect();
+        let groups: BTreeSet<DecisionId> = leases.iter().map(|lease| lease.group).collect();
+        for group in groups {
+            let slots: Vec<u32> = leases.iter().filter(|lease| lease.group == group).map(|lease| lease.slot).collect();
+            // What cannot be ended now is ended by nobody.
+            let _ = self.release(group, &slots).await;
+        }
     }
 
     async fn forget(&self, leases: &[LeaseId]) -> Result<(), EngineError> {
