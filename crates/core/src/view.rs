@@ -154,7 +154,7 @@ pub struct JobView {
     /// Cheapest on-demand price an hour of the whole gang that the job could have used.
     #[serde(rename = "on_demand_price_nanousd")]
     pub on_demand_price: Option<NanoUsd>,
-    /// Mean changeover.
+    /// Mean changeover: of those that were measured, or as assumed where none was.
     #[serde(rename = "restart_ms")]
     pub restart: Span,
     /// Changeovers that were measured.

@@ -6,7 +6,8 @@
 use crate::ids::{CheckpointId, StintId};
 use crate::record::{Resume, Trouble, TroubleKind, WorkerEnd};
 use crate::spec::SecretFrom;
-use serde::de::Error;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -256,12 +257,31 @@ impl AgentView {
 
 /// All of them, or the one of an older agent.
 fn workers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<WorkerView>, D::Error> {
-    let read = match serde_json::Value::deserialize(from)? {
-        serde_json::Value::Null => Ok(Vec::new()),
-        all @ serde_json::Value::Array(_) => serde_json::from_value(all),
-        one => serde_json::from_value(one).map(|worker| vec![worker]),
-    };
-    read.map_err(D::Error::custom)
+    struct Workers;
+    impl<'de> Visitor<'de> for Workers {
+        type Value = Vec<WorkerView>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("workers")
+        }
+
+        fn visit_unit<E: Error>(self) -> Result<Vec<WorkerView>, E> {
+            Ok(Vec::new())
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Vec<WorkerView>, A::Error> {
+            let mut workers = Vec::new();
+            while let Some(worker) = all.next_element()? {
+                workers.push(worker);
+            }
+            Ok(workers)
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, one: A) -> Result<Vec<WorkerView>, A::Error> {
+            WorkerView::deserialize(MapAccessDeserializer::new(one)).map(|worker| vec![worker])
+        }
+    }
+    from.deserialize_any(Workers)
 }
 
 /// All there is to know about a worker.
@@ -306,11 +326,27 @@ fn settled() -> bool {
 
 /// Older agents told of trouble in words alone.
 fn trouble<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Trouble>, D::Error> {
-    match Option::<serde_json::Value>::deserialize(from)? {
-        None => Ok(None),
-        Some(serde_json::Value::String(text)) => Ok(Some(Trouble { kind: TroubleKind::NotSaved, text })),
-        Some(value) => serde_json::from_value(value).map(Some).map_err(D::Error::custom),
+    struct MaybeTrouble;
+    impl<'de> Visitor<'de> for MaybeTrouble {
+        type Value = Option<Trouble>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("trouble")
+        }
+
+        fn visit_unit<E: Error>(self) -> Result<Option<Trouble>, E> {
+            Ok(None)
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<Option<Trouble>, E> {
+            Ok(Some(Trouble { kind: TroubleKind::NotSaved, text: text.to_owned() }))
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, told: A) -> Result<Option<Trouble>, A::Error> {
+            Trouble::deserialize(MapAccessDeserializer::new(told)).map(Some)
+        }
     }
+    from.deserialize_any(MaybeTrouble)
 }
 
 impl WorkerView {

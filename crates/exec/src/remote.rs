@@ -84,7 +84,7 @@ impl RemoteEngine {
         let lost = |error: io::Error| EngineError::Unreachable { why: error.to_string() };
         let answer = talk(&self.socket, &asked).await.map_err(lost)?;
         let answer: Result<Value, EngineError> = serde_json::from_str(&answer).map_err(|error| lost(error.into()))?;
-        serde_json::from_value(answer?).map_err(|error| lost(error.into()))
+        serde_json::from_str(&answer?.to_string()).map_err(|error| lost(error.into()))
     }
 }
 

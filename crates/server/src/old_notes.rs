@@ -42,7 +42,7 @@ fn all_cleared(home: &Home) -> PathBuf {
 /// The notes that an earlier server left in the folder of a job.
 pub fn left_in_folder(home: &Home, key: &str) -> Option<JobNotes> {
     let text = std::fs::read(old_file(home, key)).ok()?;
-    let NotesInFolder { env, foreign, forecast } = serde_json::from_slice(&text).ok()?;
+    let NotesInFolder { env, foreign, forecast } = windfall_core::codec::from_json(&text).ok()?;
     Some(JobNotes { env, rest: LastingNotes { foreign, forecast, outputs: None } })
 }
 
@@ -147,7 +147,7 @@ fn without_environment(file: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         text => text?,
     };
-    let Ok(notes) = serde_json::from_slice::<NotesInFolder>(&text) else { return std::fs::remove_file(file) };
+    let Ok(notes) = windfall_core::codec::from_json::<NotesInFolder>(&text) else { return std::fs::remove_file(file) };
     if notes.env.is_empty() {
         return Ok(());
     }

@@ -165,7 +165,7 @@ pub async fn look_as(owner: &str, what: &Look) -> io::Result<Seen> {
     if said.len() as u64 > MOST_SAID {
         return Ok(Seen::TooMuch);
     }
-    Ok(serde_json::from_slice(&said)?)
+    Ok(windfall_core::codec::from_json(&said)?)
 }
 
 /// The files that a submitter has in a folder that they name.

@@ -441,6 +441,14 @@ impl Job {
         }
     }
 
+    /// The mean of those that were measured, for people; what is assumed where none was.
+    pub fn seen_restart(&self, config: &Config) -> Span {
+        match self.restarts {
+            (0, _) => self.restart(config),
+            (n, total) => Span(total.0 / i64::from(n)),
+        }
+    }
+
     /// Whether all of the present stint is over.
     pub(super) fn is_stint_over(&self) -> bool {
         let over = |worker: &Worker| worker.end.is_some() && worker.settled;

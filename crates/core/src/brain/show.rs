@@ -45,7 +45,7 @@ impl Brain {
                 .or_else(|| self.leases_of(job.id).find_map(|lease| self.silence(lease.offer.engine(), now))),
             _ => None,
         };
-        view.restart = job.restart(self.config());
+        view.restart = job.seen_restart(self.config());
         let firm = sight.offers.iter().filter(|seen| seen.market == Market::OnDemand).map(|seen| seen.price);
         view.on_demand_price = firm.min().map(|price| NanoUsd(price.0.saturating_mul(i64::from(job.spec.gang))));
         Some(view)

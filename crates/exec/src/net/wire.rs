@@ -47,7 +47,7 @@ pub(crate) async fn receive(from: &mut (impl AsyncRead + Unpin), most_head: usiz
     }
     let mut bytes = vec![0; head];
     from.read_exact(&mut bytes).await?;
-    let head = serde_json::from_slice(&bytes).map_err(|_| not_ours("a message that is not JSON"))?;
+    let head = windfall_core::codec::from_json(&bytes).map_err(|_| not_ours("a message that is not JSON"))?;
     let mut content = vec![0; body];
     from.read_exact(&mut content).await?;
     Ok(Message { head, body: content })

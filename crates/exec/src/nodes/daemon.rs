@@ -113,7 +113,8 @@ pub async fn serve_node(settings: NodeSettings, joined: impl FnOnce(&str, &Inven
     flock(&lock, FlockOperation::NonBlockingLockExclusive)
         .map_err(|_| NodeError::Busy { path: settings.state.clone() })?;
     let file = settings.state.join("joined.json");
-    let known: Option<Joined> = std::fs::read(&file).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let known: Option<Joined> =
+        std::fs::read(&file).ok().and_then(|bytes| windfall_core::codec::from_json(&bytes).ok());
     let (server, key) = match (&known, &settings.server, &settings.token) {
         (Some(known), asked, _) if asked.as_ref().is_none_or(|asked| *asked == known.server) => {
             (known.server.clone(), known.key)

@@ -36,7 +36,7 @@ impl JoinedNode {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let Joined { server, name, .. } = serde_json::from_slice(&bytes)?;
+        let Joined { server, name, .. } = windfall_core::codec::from_json(&bytes)?;
         let text = |file: &str| std::fs::read_to_string(state.join(file)).ok();
         let contact: Option<Contact> = text("contact").and_then(|text| text.parse().ok());
         let heard = contact.map(|contact| since_boot().saturating_sub(Duration::from_millis(contact.at_ms)));

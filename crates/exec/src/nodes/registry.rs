@@ -313,7 +313,7 @@ impl TokenRecord {
 }
 
 fn read<T: DeserializeOwned>(file: &Path) -> Option<T> {
-    serde_json::from_slice(&std::fs::read(file).ok()?).ok()
+    windfall_core::codec::from_json(&std::fs::read(file).ok()?).ok()
 }
 
 /// Every file of a folder; one that cannot be read is an error.

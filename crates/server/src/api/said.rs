@@ -20,7 +20,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Said<T> {
         }
         let bytes = Bytes::from_request(request, state).await;
         let bytes = bytes.map_err(|error| problem(error.status().as_u16(), "bad-body", &error.body_text()))?;
-        serde_json::from_slice(&bytes).map(Said).map_err(|error| {
+        windfall_core::codec::from_json(&bytes).map(Said).map_err(|error| {
             let (status, what) = match error.is_data() {
                 true => (422, "the body is not what is expected here"),
                 false => (400, "the body is no JSON"),

@@ -399,7 +399,7 @@ impl Lines {
                 let line: Vec<u8> = self.rest.drain(..=end).collect();
                 // An empty one only says that somebody is there.
                 if line.len() > 1 {
-                    return serde_json::from_slice(&line).ok();
+                    return windfall_core::codec::from_json(&line).ok();
                 }
             } else {
                 match tokio::time::timeout(BEATS_WITHIN, self.part()).await {
@@ -420,7 +420,8 @@ async fn decode<T: DeserializeOwned>(response: Response<Incoming>) -> Result<T, 
     let bytes =
         bytes.map_err(|error| Failure::new(Code::Unreachable, format!("the server went away: {error}")))?.to_bytes();
     let text: &[u8] = if bytes.is_empty() { b"null" } else { &bytes };
-    serde_json::from_slice(text).map_err(|error| Failure::new(Code::Bug, format!("an answer cannot be read: {error}")))
+    windfall_core::codec::from_json(text)
+        .map_err(|error| Failure::new(Code::Bug, format!("an answer cannot be read: {error}")))
 }
 
 fn refusal(status: StatusCode, body: &[u8]) -> Failure {
@@ -428,7 +429,7 @@ fn refusal(status: StatusCode, body: &[u8]) -> Failure {
         400..=499 => Code::BadInput,
         _ => Code::Unreachable,
     };
-    match serde_json::from_slice::<Problem>(body) {
+    match windfall_core::codec::from_json::<Problem>(body) {
         Ok(problem) => Failure { code, message: problem.title, hint: problem.hint, shown: false },
         Err(_) => Failure::new(code, format!("the server answered {status}: {}", String::from_utf8_lossy(body))),
     }
