@@ -1,6 +1,7 @@
 //! The guard, and how the three processes of a lease come to be. Each step is a process of its own that
 //! sets itself up and then goes on, because that needs no code between fork and exec.
 
+use crate::worker::{Kept, memory};
 use crate::{Account, AgentError, Limits, cgroup, limits, processes};
 use rustix::process::{
     Pid, Signal, WaitOptions, getppid, set_child_subreaper, set_parent_process_death_signal, setsid, wait,
@@ -74,7 +75,11 @@ fn answers(dir: &Path) -> bool {
     std::os::unix::net::UnixStream::connect(format!("/proc/self/fd/{}/agent.sock", folder.as_raw_fd())).is_ok()
 }
 
-/// Leads the lease's session, adopts every orphan below it, and ends them all when the agent ends.
+/// Agents that one guard starts, each in place of one that was killed while it sent what programs had left.
+const MOST_AGENTS: u32 = 5;
+
+/// Leads the lease's session, adopts every orphan below it, and ends them all when the agent ends. An agent that was killed
+/// when no program ran any more, and something was still to be sent, has a successor.
 pub fn guard(dir: &Path) -> Result<(), AgentError> {
     let failed = |what: &'static str| move |error: rustix::io::Errno| AgentError::new(what)(error.into());
     // Fails only for a process that leads its group already, which is as good.
@@ -85,19 +90,34 @@ pub fn guard(dir: &Path) -> Result<(), AgentError> {
     if lock.try_lock().is_err() {
         return Ok(());
     }
-    let agent = Command::new(SELF).arg0("windfall").args(["agent", "serve"]).arg(dir).stdin(Stdio::null()).spawn();
-    let agent = agent.map_err(AgentError::new("the agent cannot be started"))?;
-    let agent = Pid::from_raw(agent.id() as i32);
-    loop {
-        match wait(WaitOptions::empty()) {
-            Ok(Some((pid, _))) if Some(pid) == agent => break,
-            Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => {}
-            Err(_) => break,
+    // Who looks after the lease knows by it that an agent may still follow.
+    std::fs::write(dir.join("guard.pid"), std::process::id().to_string())
+        .map_err(AgentError::new("the lease's folder is not writable"))?;
+    let memory = memory();
+    for _ in 0..MOST_AGENTS {
+        let given = || memory.as_ref().and_then(|memory| memory.try_clone().ok());
+        let input = given().map_or_else(Stdio::null, Stdio::from);
+        let agent = Command::new(SELF).arg0("windfall").args(["agent", "serve"]).arg(dir).stdin(input).spawn();
+        let agent = agent.map_err(AgentError::new("the agent cannot be started"))?;
+        let was_killed = was_killed(Pid::from_raw(agent.id() as i32));
+        processes::end_descendants();
+        if !was_killed || !Kept::in_file(given().map(File::from)).left().is_for_another() {
+            break;
         }
     }
-    processes::end_descendants();
     Ok(())
+}
+
+/// Waits for the end of the agent, and tells whether it did not end by itself.
+fn was_killed(agent: Option<Pid>) -> bool {
+    loop {
+        match wait(WaitOptions::empty()) {
+            Ok(Some((pid, status))) if Some(pid) == agent => return status.terminating_signal().is_some(),
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
 }
 
 /// Becomes the user's program, bound to die when the agent dies. Returns only on failure.

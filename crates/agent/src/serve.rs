@@ -1,7 +1,7 @@
 //! The agent: answers on the lease's socket, one request and one answer at a time. One task owns the
 //! workers; whoever asks is told the state as it is.
 
-use crate::worker::{Order, Supervisor};
+use crate::worker::{Kept, Order, Supervisor};
 use crate::{AgentError, processes};
 use rustix::process::{Signal, getppid, set_child_subreaper, set_parent_process_death_signal};
 use std::fs::File;
@@ -54,10 +54,13 @@ async fn answer(dir: &Path) -> Result<(), AgentError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(AgentError::new("signals cannot be heard"))?;
 
     let (orders, supervisor_orders) = mpsc::channel(16);
-    let (supervisor, view) = Supervisor::new(dir, supervisor_orders);
+    let (mut supervisor, view) = Supervisor::new(dir, supervisor_orders, Kept::given());
+    supervisor.take_over();
     let mut supervisor = tokio::spawn(supervisor.run());
     let silence = silence(std::env::var_os(CONTACT).map(PathBuf::from));
     tokio::pin!(silence);
+    // Its guard is gone: nothing may run here any more, but what is on its way goes on.
+    let (mut is_leaving, mut seen) = (false, view.clone());
     loop {
         tokio::select! {
             () = &mut silence => {
@@ -70,7 +73,8 @@ async fn answer(dir: &Path) -> Result<(), AgentError> {
             connection = listener.accept() => if let Ok((stream, _)) = connection {
                 tokio::spawn(converse(stream, orders.clone(), view.clone()));
             },
-            _ = terminate.recv() => return Ok(()),
+            _ = terminate.recv() => is_leaving = true,
+            _ = seen.wait_for(|view| !has_only_to_send(view)), if is_leaving => return Ok(()),
             _ = &mut supervisor => {
                 // Lets the last answer reach its asker.
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -78,6 +82,11 @@ async fn answer(dir: &Path) -> Result<(), AgentError> {
             }
         }
     }
+}
+
+/// Whether no program runs any more, and something that one of them left is still on its way.
+fn has_only_to_send(view: &AgentView) -> bool {
+    view.workers.iter().all(|worker| worker.end.is_some()) && view.workers.iter().any(|worker| !worker.settled)
 }
 
 /// Returns when the server was not heard on this node for so long that nothing may run here; never on a computer that

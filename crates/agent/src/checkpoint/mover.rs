@@ -25,6 +25,8 @@ pub type WorkAt = Arc<dyn Fn(u64) -> Option<u64> + Send + Sync>;
 pub struct MoverOptions {
     /// The stint; it must have begun.
     pub epoch: u64,
+    /// The number of its last checkpoint where another process has moved them until now: what that left is new here.
+    pub after: Option<u64>,
     pub dir: PathBuf,
     /// How many distinct contents stay on the store.
     pub keep: usize,
@@ -42,6 +44,7 @@ impl MoverOptions {
     pub fn new(epoch: u64, dir: impl Into<PathBuf>) -> Self {
         Self {
             epoch,
+            after: None,
             dir: dir.into(),
             keep: 3,
             watch: WatchOptions::default(),
@@ -122,12 +125,12 @@ impl Mover {
         let (deadline, ends) = watch::channel(None);
         let carrier = Carrier {
             checkpoints,
+            seq: options.after.unwrap_or(0),
             options,
             work_at,
             events,
             watcher,
             deadline: ends,
-            seq: 0,
             durable: None,
             fenced: false,
         };
@@ -327,7 +330,7 @@ impl Carrier {
     /// one would make it in time alone: half a checkpoint is worth nothing. `waiting` was whole when it was taken,
     /// and is better than nothing where what came after it is torn.
     async fn land(mut self, flight: Option<Flight>, waiting: Option<Arc<Snapshot>>) -> Finished {
-        if !matches!(self.options.role, Role::Alone) {
+        if !matches!(self.options.role, Role::Alone) || self.options.after.is_some() {
             // What was removed, and what others saved last, is to be in the last checkpoint too.
             let _ = self.watcher.again().await;
         }

@@ -150,6 +150,13 @@ impl Checkpoints {
         Ok(Uploaded { writer: writer.to_owned(), stored, bytes_sent, bytes_reused })
     }
 
+    /// Goes on with a stint that another process has begun: the number of its last checkpoint.
+    pub async fn rejoin(&self, epoch: u64) -> Result<u64> {
+        self.stint(epoch).await?;
+        let last = self.names().await?.into_iter().rfind(|name| name.epoch == epoch);
+        Ok(last.map_or(0, |last| last.seq))
+    }
+
     /// What the stint began from. After a restart of the agent its fence tells.
     pub(super) async fn stint(&self, epoch: u64) -> Result<Stint> {
         if let Some(stint) = self.known().stint.filter(|stint| stint.epoch == epoch) {

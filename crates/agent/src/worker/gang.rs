@@ -122,7 +122,8 @@ impl WorkerRun {
     /// Whether no lower rank runs in this one's folder.
     pub(super) fn is_first_in_folder(&self) -> bool {
         let rank = self.order.rank;
-        let Some(gang) = &self.gang else { return rank == 0 };
+        // One that was first there goes on with what is owed without the others.
+        let Some(gang) = &self.gang else { return rank == 0 || self.goes_on };
         let first = gang.board().in_folder_of(rank).map(|(rank, _)| rank).min();
         first.is_none_or(|first| first == rank)
     }

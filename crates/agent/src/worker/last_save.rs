@@ -80,7 +80,7 @@ impl WorkerRun {
 
     /// Says that the last save is not durable and where it lies. A program that ended by itself does not run again,
     /// so its files are taken out of the lease's folder, which is deleted with the lease.
-    fn give_up(&self, finished: &Finished, otherwise: &str, saves: &Path, for_good: bool) {
+    pub(super) fn give_up(&self, finished: &Finished, otherwise: &str, saves: &Path, for_good: bool) {
         let known = self.shown().and_then(|worker| worker.trouble);
         let why = match (&finished.error, known) {
             (Some(error), _) => error.trouble().text,

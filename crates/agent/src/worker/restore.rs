@@ -5,10 +5,9 @@ use super::files::write_whole;
 use super::provision::{KEPT_OUTPUTS, PENDING, Provided};
 use super::state::{Moving, WorkerRun, cannot_run, never_ran};
 use crate::checkpoint::{
-    Begun, CheckpointError, Checkpoints, Choose, Mover, MoverOptions, Options, Ref, Role, store_identity,
+    Begun, CheckpointError, Checkpoints, Choose, Mover, MoverOptions, Options, Ref, Role, WorkAt, store_identity,
 };
 use crate::folder;
-use crate::progress::Reader;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::collections::BTreeSet;
@@ -234,15 +233,17 @@ impl WorkerRun {
         (self.order.world_size == 1 && std::fs::create_dir_all(&marks).is_ok()).then_some(marks)
     }
 
+    /// Begins to move what a program saves, or goes on after a checkpoint of this number.
     pub(super) async fn start_mover(
         &self,
         checkpoints: &Arc<Checkpoints>,
         saves: &Path,
-        foreign: &BTreeSet<PathBuf>,
-        reader: &Reader,
+        (foreign, after): (&BTreeSet<PathBuf>, Option<u64>),
+        work_at: WorkAt,
     ) -> Result<Moving, WorkerEnd> {
         let mut options = MoverOptions::new(self.order.stint.epoch, saves);
         options.keep = self.order.keep as usize;
+        options.after = after;
         options.watch.settle = Duration::from_millis(self.order.settle_ms);
         options.watch.complete.clone_from(&self.order.complete);
         options.watch.marks = self.marks();
@@ -251,9 +252,7 @@ impl WorkerRun {
         if let Some(gang) = &self.gang {
             options.role = Role::in_gang(gang, saves).await.map_err(cannot_run)?;
         }
-        let history = reader.history.clone();
         let (sender, events) = mpsc::unbounded_channel();
-        let work_at = Arc::new(move |ms| history.at(ms));
         let mover = Mover::start(Arc::clone(checkpoints), options, work_at, sender).await.map_err(cannot_run)?;
         Ok(Moving { mover, events })
     }

@@ -2,14 +2,18 @@
 //! of it runs any more, and before the last save, which may take long.
 
 use super::gang::name_of_folder;
+use super::owed::{Owed, OwedSave};
 use super::program::ProgramEnd;
 use super::provision::Provided;
 use super::restore::Folders;
-use super::state::{Asked, Moving, WorkerRun};
+use super::state::{Asked, Moving, WorkerRun, cannot_run, never_ran};
+use crate::checkpoint::{Checkpoints, Finished, Options, WorkAt};
 use crate::progress::{Reader, now_ms};
+use futures::FutureExt;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use windfall_core::WorkerEnd;
 
 /// A program that has ended, with what it left.
@@ -22,8 +26,12 @@ struct EndedProgram {
     cwd: PathBuf,
     saves: PathBuf,
     mover: Option<Moving>,
+    /// How far it was.
+    work: Option<u64>,
+    /// The folder that it ran in is a copy for this stint alone.
+    is_copy: bool,
     /// Held until the end: what it was copied from stays as long.
-    provided: Option<Provided>,
+    _provided: Option<Provided>,
 }
 
 impl WorkerRun {
@@ -35,40 +43,113 @@ impl WorkerRun {
                 return;
             }
         };
-        let EndedProgram { end, asked, died, cwd, saves, mover, provided } = ended;
-        self.tell_end(died);
-        let more = mover.is_some() || self.order.outputs.is_some() || provided.is_some() || self.gang.is_some();
-        if (self.order.outputs.is_some() || mover.is_some()) && self.is_first_in_folder() {
+        self.tell_end(ended.died);
+        let owes = self.order.outputs.is_some() || ended.mover.is_some();
+        let more = owes || ended.is_copy || self.gang.is_some();
+        if owes && self.is_first_in_folder() {
             // Without it they are sent all the same.
             let _ = std::fs::write(self.owes(), b"");
         }
-        self.change(|worker| (worker.end, worker.settled) = (Some(end), !more));
-        let mut is_saved = true;
-        if let Some(mover) = mover {
-            is_saved = self.last_save(mover, &saves, asked).await;
+        if owes && self.gang.is_none() {
+            let EndedProgram { saves, work, died, .. } = &ended;
+            let save = OwedSave { saves: saves.clone(), work: *work, died: *died };
+            self.note_owed(&ended, ended.mover.is_some().then_some(save));
         }
-        let asked = self.until_quiet(asked).await;
-        is_saved &= self.bring_back(&cwd, asked).await;
+        self.change(|worker| (worker.end, worker.settled) = (Some(ended.end.clone()), !more));
+        if more {
+            self.settle(ended, true).await;
+        }
+    }
+
+    /// Goes on with what an agent owed that was killed.
+    pub(super) async fn go_on(mut self, owed: Owed) {
+        let Owed { worker, asked, cwd, is_copy, save, .. } = owed;
+        let asked = asked.map(Asked::from);
+        let end = worker.end.unwrap_or(WorkerEnd::Stopped);
+        let (died, work) = save.as_ref().map_or((false, None), |save| (save.died, save.work));
+        let saves = save.as_ref().map_or_else(|| cwd.clone(), |save| save.saves.clone());
+        let (mut mover, mut is_saved) = (None, true);
+        if let Some(save) = save {
+            match self.move_again(&save, is_copy).await {
+                Ok(moving) => mover = Some(moving),
+                Err(end) => {
+                    let why = match end {
+                        WorkerEnd::NeverRan { why } | WorkerEnd::StoreAway { why } => why,
+                        _ => "it was told to stop".to_owned(),
+                    };
+                    let nothing = Finished { durable: None, complete: false, error: None, fenced: false };
+                    self.give_up(&nothing, &why, &saves, asked.is_none());
+                    is_saved = false;
+                }
+            }
+        }
+        let ended = EndedProgram { end, asked, died, cwd, saves, mover, work, is_copy, _provided: None };
+        self.settle(ended, is_saved).await;
+    }
+
+    /// Sends what is still to be sent; then nothing of the worker is left to do.
+    async fn settle(&mut self, mut ended: EndedProgram, mut is_saved: bool) {
+        if let Some(mover) = ended.mover.take() {
+            is_saved &= self.last_save(mover, &ended.saves, ended.asked).await;
+        }
+        ended.asked = self.until_quiet(ended.asked).await;
+        if self.order.outputs.is_some() && self.is_first_in_folder() {
+            // From here on nobody else is needed: only what ranks saved at several places becomes a checkpoint while all of them
+            // are there.
+            self.be_heard().await;
+            self.note_owed(&ended, None);
+        }
+        is_saved &= self.bring_back(&ended.cwd, ended.asked).await;
         let _ = std::fs::remove_file(self.owes());
-        if provided.is_some() && is_saved && self.is_first_in_folder() && self.is_quiet_in_folder() {
-            // A copy for this stint alone; what of it was to stay is in a store.
-            let _ = tokio::task::spawn_blocking(move || crate::folder::remove_tree(&cwd)).await;
+        if ended.is_copy && is_saved && self.is_first_in_folder() && self.is_quiet_in_folder() {
+            // What of it was to stay is in a store.
+            let _ = tokio::task::spawn_blocking(move || crate::folder::remove_tree(&ended.cwd)).await;
         }
         self.be_heard().await;
-        if more {
-            self.change(|worker| worker.settled = true);
+        self.change(|worker| worker.settled = true);
+    }
+
+    /// Tells the guard what is still to be sent, in case that this agent is killed before it is.
+    fn note_owed(&self, ended: &EndedProgram, save: Option<OwedSave>) {
+        let Some(mut worker) = self.shown() else { return };
+        worker.end = Some(ended.end.clone());
+        self.kept.owes(Owed {
+            order: self.order.clone(),
+            worker,
+            asked: ended.asked.map(Into::into),
+            began_ms: self.began_ms,
+            cwd: ended.cwd.clone(),
+            is_copy: ended.is_copy,
+            save,
+        });
+    }
+
+    /// Moves what lies where a program saved that has ended, in place of an agent that was killed.
+    async fn move_again(&mut self, save: &OwedSave, is_copy: bool) -> Result<Moving, WorkerEnd> {
+        if save.died {
+            return Err(never_ran("its agent was killed, and nobody else knows which of its files are whole"));
         }
+        let env = self.order.env.iter().map(|(name, value)| (name.clone(), value.clone()));
+        let options = Options { saved_before: true, ..Options::with_env(env) };
+        let checkpoints = Checkpoints::open(&self.order.checkpoint_store, &self.order.checkpoint_key, options);
+        let checkpoints = Arc::new(checkpoints.map_err(cannot_run)?);
+        let (epoch, rejoined) = (self.order.stint.epoch, Arc::clone(&checkpoints));
+        let rejoin = || rejoined.rejoin(epoch).boxed();
+        let patience = Duration::from_millis(self.order.last_upload_ms);
+        let rejoined = tokio::time::timeout(patience, self.patiently(rejoin)).await;
+        let after = rejoined.map_err(|_| never_ran("the time was too short"))??;
+        let (foreign, work) = (self.foreign(is_copy), save.work);
+        let work_at: WorkAt = Arc::new(move |_| work);
+        let moving = self.start_mover(&checkpoints, &save.saves, (&foreign, Some(after)), work_at).await?;
+        moving.mover.on_clean_end().await;
+        Ok(moving)
     }
 
     /// Prepares, runs and ends the program, with everything below it. Fails with the end of a worker whose program never ran.
     async fn run_program(&mut self) -> Result<EndedProgram, WorkerEnd> {
         let Folders { cwd, saves, provided } = self.prepare_folder().await?;
         self.folder_name = name_of_folder(&cwd);
-        // A fresh copy holds nothing of the user's under the checkpoint directory.
-        let foreign: BTreeSet<PathBuf> = match self.order.fresh_folder || provided.is_some() {
-            true => BTreeSet::new(),
-            false => self.order.foreign.iter().map(PathBuf::from).collect(),
-        };
+        let foreign = self.foreign(provided.is_some());
         let checkpoints = self.restore(&saves, &foreign).await?;
         // A stop that came during the restore: nothing ran, so nothing is to be saved.
         if self.told.try_recv().is_ok() {
@@ -77,7 +158,11 @@ impl WorkerRun {
         let helper = self.dir.join(format!("progress-{}", self.order.stint.epoch));
         let mut reader = Reader::new(helper.clone(), PathBuf::from(&self.order.output), self.order.progress.as_deref());
         let mut mover = match &checkpoints {
-            Some(checkpoints) => Some(self.start_mover(checkpoints, &saves, &foreign, &reader).await?),
+            Some(checkpoints) => {
+                let history = reader.history.clone();
+                let work_at: WorkAt = Arc::new(move |ms| history.at(ms));
+                Some(self.start_mover(checkpoints, &saves, (&foreign, None), work_at).await?)
+            }
             None => None,
         };
         self.began_ms = now_ms();
@@ -94,6 +179,15 @@ impl WorkerRun {
             moving.mover.on_clean_end().await;
         }
         self.report_progress(&mut reader, began);
-        Ok(EndedProgram { end, asked, died, cwd, saves, mover, provided })
+        let (work, is_copy) = (reader.history.at(now_ms()), provided.is_some());
+        Ok(EndedProgram { end, asked, died, cwd, saves, mover, work, is_copy, _provided: provided })
+    }
+
+    /// Paths where it saves that are its user's own: a copy for this stint alone has none.
+    fn foreign(&self, is_copy: bool) -> BTreeSet<PathBuf> {
+        match self.order.fresh_folder || is_copy {
+            true => BTreeSet::new(),
+            false => self.order.foreign.iter().map(PathBuf::from).collect(),
+        }
     }
 }

@@ -1,12 +1,14 @@
 //! What every step of a worker's run knows: its order, what it is told meanwhile, and the view that it publishes.
 
 use super::files::own_folder;
+use super::owed::{AskedAt, Kept};
 use super::view::SharedView;
 use crate::checkpoint::{CheckpointError, Gang, Mover, MoverEvent};
+use crate::progress::now_ms;
 use crate::worker_processes::LeaseProcesses;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use windfall_core::worker::{StartOrder, WorkerView};
 use windfall_core::{CheckpointId, WorkerEnd};
@@ -27,6 +29,10 @@ pub(super) struct WorkerRun {
     pub origin: Option<CheckpointId>,
     /// The same for ranks that run in one folder.
     pub folder_name: String,
+    /// What the guard keeps in case that this agent is killed.
+    pub kept: Kept,
+    /// It goes on with what an agent owed that was killed: its program has ended.
+    pub goes_on: bool,
 }
 
 /// What a worker is told while it runs.
@@ -80,6 +86,38 @@ impl Asked {
     }
 }
 
+impl From<Asked> for AskedAt {
+    fn from(asked: Asked) -> AskedAt {
+        let (now, now_ms) = (Instant::now(), now_ms());
+        let ms = |at: Instant| {
+            let (ahead, ago) = (at.saturating_duration_since(now), now.saturating_duration_since(at));
+            (now_ms + ahead.as_millis() as u64).saturating_sub(ago.as_millis() as u64)
+        };
+        AskedAt {
+            at_ms: ms(asked.at),
+            kill_at_ms: ms(asked.kill_at),
+            gone_at_ms: asked.gone_at.map(ms),
+            is_torn: asked.is_torn,
+        }
+    }
+}
+
+impl From<AskedAt> for Asked {
+    fn from(asked: AskedAt) -> Asked {
+        let (now, now_ms) = (Instant::now(), now_ms());
+        let at = |ms: u64| {
+            let ahead = now + Duration::from_millis(ms.saturating_sub(now_ms));
+            ahead.checked_sub(Duration::from_millis(now_ms.saturating_sub(ms))).unwrap_or(now)
+        };
+        Asked {
+            at: at(asked.at_ms),
+            kill_at: at(asked.kill_at_ms),
+            gone_at: asked.gone_at_ms.map(at),
+            is_torn: asked.is_torn,
+        }
+    }
+}
+
 /// The mover of a stint's checkpoints, and what it reports.
 pub(super) struct Moving {
     pub mover: Mover,
@@ -101,6 +139,7 @@ impl WorkerRun {
         order: StartOrder,
         view: SharedView,
         lease: Arc<LeaseProcesses>,
+        kept: Kept,
     ) -> (Self, mpsc::UnboundedSender<Tell>) {
         let (tell, told) = mpsc::unbounded_channel();
         let dir = own_folder(lease_dir, order.stint);
@@ -115,6 +154,8 @@ impl WorkerRun {
                 gang: None,
                 origin: None,
                 folder_name: String::new(),
+                kept,
+                goes_on: false,
             },
             tell,
         )

@@ -2,10 +2,12 @@
 //! member: a new one starts only when the last one is over. Workers of different workloads know nothing of each other.
 
 use super::files::ask_to_save;
+use super::owed::Kept;
 use super::state::{Tell, WorkerRun};
 use super::view::SharedView;
 use crate::worker_processes::LeaseProcesses;
-use futures::future::join_all;
+use futures::FutureExt;
+use futures::future::{BoxFuture, join_all};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,6 +31,7 @@ pub(crate) struct Supervisor {
     workers: BTreeMap<(WorkloadId, u32), RunningWorker>,
     /// When the machine ends, once that is announced.
     notice: Option<Instant>,
+    kept: Kept,
 }
 
 /// A worker that was started, and may have ended since.
@@ -46,10 +49,23 @@ impl RunningWorker {
 }
 
 impl Supervisor {
-    pub fn new(dir: &Path, orders: mpsc::Receiver<Order>) -> (Supervisor, watch::Receiver<AgentView>) {
+    pub fn new(dir: &Path, orders: mpsc::Receiver<Order>, kept: Kept) -> (Supervisor, watch::Receiver<AgentView>) {
         let (view, seen) = SharedView::new(dir);
         let (workers, processes) = (BTreeMap::new(), Arc::default());
-        (Supervisor { dir: dir.to_owned(), orders, view, processes, workers, notice: None }, seen)
+        (Supervisor { dir: dir.to_owned(), orders, view, processes, workers, notice: None, kept }, seen)
+    }
+
+    /// Goes on with what an agent owed that was killed. It runs inside a runtime.
+    pub fn take_over(&mut self) {
+        let owed = self.kept.left().owed;
+        self.view.take_over(owed.iter().map(|owed| owed.worker.clone()));
+        for owed in owed {
+            let (order, began_ms) = (owed.order.clone(), owed.began_ms);
+            self.begin(order, |run| {
+                let run = WorkerRun { began_ms, goes_on: true, ..run };
+                run.go_on(owed).boxed()
+            });
+        }
     }
 
     /// Serves orders until `Quit`.
@@ -97,8 +113,21 @@ impl Supervisor {
             return self.view.show(WorkerView { end, settled: true, ..WorkerView::new(stint, order.rank) });
         }
         self.view.show(WorkerView::new(stint, order.rank));
-        let (run, tell) = WorkerRun::new(&self.dir, order, self.view.clone(), Arc::clone(&self.processes));
-        let worker = RunningWorker { stint, tell, task: tokio::spawn(run.run()) };
+        self.kept.runs(stint);
+        self.begin(order, |run| run.run().boxed());
+    }
+
+    /// Begins what a worker does, beside the others.
+    fn begin(&mut self, order: StartOrder, what: impl FnOnce(WorkerRun) -> BoxFuture<'static, ()>) {
+        let (stint, kept) = (order.stint, self.kept.clone());
+        let (run, tell) =
+            WorkerRun::new(&self.dir, order, self.view.clone(), Arc::clone(&self.processes), kept.clone());
+        let done = what(run);
+        let task = tokio::spawn(async move {
+            done.await;
+            kept.is_over(stint);
+        });
+        let worker = RunningWorker { stint, tell, task };
         // The notice came before this worker was started.
         if let Some(ends) = self.notice {
             worker.tell(Tell::Notice(ends));

@@ -6,6 +6,8 @@ use tokio::sync::watch;
 use windfall_core::worker::{AgentView, WorkerView};
 use windfall_core::{StintId, WorkerEnd};
 
+/// What outlives the agent, in the lease's folder.
+const VIEW: &str = "view.json";
 /// Workers that are shown: a lease that many jobs share one after the other has a view that is always short enough to be told.
 const MOST_WORKERS: usize = 500;
 /// Bytes of each text that is for people: paths and what stores say have any length.
@@ -25,6 +27,18 @@ impl SharedView {
     pub fn new(dir: &Path) -> (SharedView, watch::Receiver<AgentView>) {
         let (view, seen) = watch::channel(AgentView { version: 1, pid: std::process::id(), workers: Vec::new() });
         (SharedView { dir: dir.to_owned(), view }, seen)
+    }
+
+    /// Shows what an agent before this one did: what it wrote down, and these workers, of which it may have been killed before
+    /// it did so. It is written down again as this agent's, so that whoever reads both takes the later one.
+    pub fn take_over(&self, workers: impl Iterator<Item = WorkerView>) {
+        let written = std::fs::read(self.dir.join(VIEW)).ok();
+        let written = written.and_then(|text| windfall_core::codec::from_json::<AgentView>(&text).ok());
+        let known = written.map(|view| view.workers).unwrap_or_default();
+        let missing: Vec<WorkerView> = workers.filter(|worker| !has_ended(&known, worker.stint)).collect();
+        let of_others = known.into_iter().filter(|known| !missing.iter().any(|worker| worker.is_of(known.stint)));
+        let all: Vec<WorkerView> = of_others.chain(missing.clone()).collect();
+        self.publish(|workers| *workers = all);
     }
 
     /// The last worker of a stint's workload and member, whatever its epoch.
@@ -69,11 +83,15 @@ impl SharedView {
             };
             if view.workers.iter().any(outlives) {
                 let text = serde_json::to_vec(view).expect("a view has string keys");
-                let _ = write_whole(&self.dir.join("view.json"), &text);
+                let _ = write_whole(&self.dir.join(VIEW), &text);
             }
             true
         });
     }
+}
+
+fn has_ended(workers: &[WorkerView], stint: StintId) -> bool {
+    workers.iter().any(|worker| worker.stint == stint && worker.end.is_some())
 }
 
 /// Makes room for one more worker: the one that was shown first of those that are over, as the server has heard long ago.

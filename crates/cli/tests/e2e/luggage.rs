@@ -2,7 +2,7 @@
 
 use super::far::Far;
 use super::nodes::{free_port, join, output};
-use super::processes::{self, Role};
+use super::processes::{self, Process, Role};
 use super::testbed::{Testbed, eventually, is_root};
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
@@ -260,6 +260,74 @@ fn a_machine_that_shares_no_disk_gets_the_folder_and_gives_back_what_is_named() 
     testbed.run(&["get", &ids[1].to_string(), "results/n", "--into", into.to_str().unwrap()]).ends_with(0);
     assert!(std::fs::read_to_string(into.join("results/n")).unwrap().trim().parse::<u64>().unwrap() > 0);
     assert_eq!(files_with(&testbed.home, SECRET), Vec::<PathBuf>::new());
+    testbed.run(&["down"]).ends_with(0);
+}
+
+/// Submits jobs to a machine that is cut off when their programs end, so that all that they leave is still to be sent.
+fn that_owe_everything(testbed: &Testbed, far: &Far, count: usize) -> Vec<u64> {
+    let end = far.disk().join("end");
+    let text = job(testbed, &end, "true");
+    let ids: Vec<u64> = (0..count).map(|_| submit(testbed, &text).0).collect();
+    for id in &ids {
+        eventually("it has begun", || output(testbed, *id).contains("from 0"));
+        let explained = || testbed.run(&["explain", "--all", &id.to_string()]).ends_with(0).out;
+        eventually("it has saved", || explained().contains("is durable"));
+    }
+    far.cut(true);
+    far.write(&end, "");
+    let views = format!("cat {}/leases/*/view.json", far.state().display());
+    eventually("their agents know of their ends", || far.says(&views).matches("exited").count() == count);
+    ids
+}
+
+#[test]
+fn what_an_agent_had_still_to_send_when_it_or_its_guard_was_killed_is_sent_all_the_same() {
+    if !is_root("a machine of its own") {
+        return;
+    }
+    let (testbed, port) = (Testbed::bare(), free_port());
+    project(&testbed);
+    super::nodes::up(&testbed, port, "4h");
+    let mut far = Far::new(&testbed);
+    join(&testbed, &mut far, port, "lab-1");
+    let ids = that_owe_everything(&testbed, &far, 2);
+    let on_lease =
+        |role: Role| -> Vec<Process> { far.processes().into_iter().filter(|process| process.role == role).collect() };
+    let (agents, guards) = (on_lease(Role::Agent), on_lease(Role::Guard));
+    assert_eq!((agents.len(), guards.len()), (2, 2));
+
+    // Of one lease the agent is killed, twice, and of the other its guard.
+    let mut killed = agents[0].clone();
+    for _ in 0..2 {
+        processes::signal(killed.pid, Signal::KILL);
+        eventually("another agent goes on", || {
+            let other = on_lease(Role::Agent).into_iter().find(|it| it.lease == killed.lease && it.pid != killed.pid);
+            other.map(|other| killed = other).is_some()
+        });
+    }
+    let guard = guards.iter().find(|guard| guard.lease != killed.lease).unwrap();
+    processes::signal(guard.pid, Signal::KILL);
+    eventually("it has no guard", || on_lease(Role::Guard).len() == 1);
+    assert_eq!(on_lease(Role::Agent).len(), 2, "an agent without a guard still sends");
+
+    far.cut(false);
+    for id in &ids {
+        testbed.until(*id, &["succeeded"]);
+        let into = testbed.work.join(format!("got-{id}"));
+        testbed.run(&["get", &id.to_string(), "--into", into.to_str().unwrap()]).ends_with(0);
+        let last = std::fs::read_to_string(into.join("results/n")).unwrap();
+        let why = testbed.run(&["explain", &id.to_string()]).ends_with(0).out;
+        assert!(!why.contains("not durable") && !why.contains("brought back:") && !why.contains("was lost"), "{why}");
+        // What it saved last is what it goes on from.
+        let mut resume = testbed.command(&["resume", &id.to_string(), "job.yaml", "--json"]);
+        resume.env("TOKEN", SECRET);
+        let again = testbed.finish(resume).ends_with(0).json()["id"].as_u64().unwrap();
+        testbed.until(again, &["succeeded"]);
+        let from = format!("from {}", last.trim());
+        assert!(output(&testbed, again).contains(&from), "{from}: {}", output(&testbed, again));
+    }
+    let leases = format!("ls {}/leases", far.state().display());
+    eventually("nothing is left there", || far.says(&leases).is_empty() && on_lease(Role::Agent).is_empty());
     testbed.run(&["down"]).ends_with(0);
 }
 

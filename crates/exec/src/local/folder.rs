@@ -130,13 +130,22 @@ impl Folder {
     }
 
     pub fn pid(&self) -> Option<i32> {
-        owned::read(&self.of_agent(), "agent.pid", MOST_PID).ok()?.trim().parse().ok()
+        self.pid_in("agent.pid")
+    }
+
+    /// The process that begins another agent where one was killed.
+    pub fn guard(&self) -> Option<i32> {
+        self.pid_in("guard.pid")
+    }
+
+    fn pid_in(&self, file: &str) -> Option<i32> {
+        owned::read(&self.of_agent(), file, MOST_PID).ok()?.trim().parse().ok()
     }
 
     /// What is written down of the lease; none where nothing is, and an error where marks are there that cannot be read.
     pub fn load_marks(&self) -> io::Result<Option<Marks>> {
         match std::fs::read(self.path.join(MARKS)) {
-            Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
+            Ok(text) => Ok(Some(windfall_core::codec::from_json(&text)?)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }

@@ -77,13 +77,16 @@ impl Launcher {
         Err(io::Error::other(format!("the agent did not start: {}", said.trim())))
     }
 
-    /// Whether the agent's process is there.
+    /// Whether the agent's process is there, or its guard's, which may be about to begin another.
     pub fn is_alive(&self, folder: &Folder) -> bool {
         let Some(pid) = folder.pid() else { return folder.socket().exists() };
-        let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         // A process number may have been given to somebody else since.
         let mark = format!("{LEASE}={}", folder.lease);
-        environ.split(|byte| *byte == 0).any(|pair| pair == mark.as_bytes())
+        let is_marked = |pid: i32| {
+            let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environ.split(|byte| *byte == 0).any(|pair| pair == mark.as_bytes())
+        };
+        is_marked(pid) || folder.guard().is_some_and(is_marked)
     }
 
     /// Ends the agent and everything that carries the lease's mark. Returns only when nothing is left.
