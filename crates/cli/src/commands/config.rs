@@ -3,8 +3,8 @@
 use super::said_once::SaidOnce;
 use crate::args::{ConfigCommand, JoinArgs, UpArgs};
 use crate::config::{
-    CONFIG_VARIABLE, ConfigFile, Setting, Wrong, example, file_in_use, join_with_file, of_agent, of_server, read,
-    with_file,
+    CONFIG_VARIABLE, ConfigFile, Setting, Wrong, example, file_in_use, join_with_file, of_agent, of_server, of_slurm,
+    read, slurm_with, with_file,
 };
 use crate::here::{Here, agent_state};
 use std::path::Path;
@@ -35,8 +35,16 @@ pub(super) fn settled(here: &Here, args: &UpArgs) -> Result<UpArgs, Failure> {
         Some(_) => None,
         None => file(here, args.config.as_deref(), Some(&here.home))?,
     };
-    let all = of_server(args, file.as_ref()).map_err(|wrong| here.bad_configuration(&wrong))?;
-    Ok(with_file(args, &all))
+    whole(args, file.as_ref()).map_err(|wrong| here.bad_configuration(&wrong))
+}
+
+fn whole(args: &UpArgs, file: Option<&ConfigFile>) -> Result<UpArgs, Wrong> {
+    let mut whole = with_file(args, &of_server(args, file)?);
+    if whole.slurm.is_none() {
+        let slurm = slurm_with(&of_slurm(file), whole.listen, file)?;
+        whole.slurm = slurm.map(|slurm| serde_json::to_string(&slurm).expect("settings have string keys"));
+    }
+    Ok(whole)
 }
 
 /// The same for an agent.
@@ -64,7 +72,7 @@ fn check(here: &Here, named: Option<&Path>) -> Result<Code, Failure> {
         }
         return Ok(Code::Done);
     };
-    of_server(&UpArgs::default(), Some(&file)).map_err(|wrong| here.bad_configuration(&wrong))?;
+    whole(&UpArgs::default(), Some(&file)).map_err(|wrong| here.bad_configuration(&wrong))?;
     let keys = file.len();
     match (here.json, keys) {
         (true, _) => println!("{}", serde_json::json!({ "file": file.path, "keys": keys })),
@@ -77,10 +85,11 @@ fn check(here: &Here, named: Option<&Path>) -> Result<Code, Failure> {
 fn show(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
     let file = file(here, args.config.as_deref(), Some(&here.home))?;
     let server = of_server(args, file.as_ref()).map_err(|wrong| here.bad_configuration(&wrong))?;
-    super::worlds::check_flags(&with_file(args, &server))?;
-    let agent = of_agent(&JoinArgs::default(), file.as_ref());
-    let world_is_set = super::worlds::world(&with_file(args, &server)).is_some();
-    let is_real = super::worlds::world(&with_file(args, &server)).is_some_and(|world| world.replay().is_none());
+    let whole = whole(args, file.as_ref()).map_err(|wrong| here.bad_configuration(&wrong))?;
+    super::worlds::check_flags(&whole)?;
+    let (agent, slurm) = (of_agent(&JoinArgs::default(), file.as_ref()), of_slurm(file.as_ref()));
+    let world = super::worlds::world(&whole);
+    let (world_is_set, is_real) = (world.is_some(), world.is_some_and(|world| world.replay().is_none()));
     let kept = (!world_is_set).then(|| here.home.join("world.json")).filter(|path| path.exists());
     if here.json {
         let list = |all: &[Setting]| {
@@ -90,7 +99,9 @@ fn show(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
             all.iter().map(one).collect::<serde_json::Map<_, _>>()
         };
         let path = file.as_ref().map(|file| &file.path);
-        let shown = serde_json::json!({ "file": path, "server": list(&server), "agent": list(&agent), "world": kept });
+        let shown = serde_json::json!({
+            "file": path, "server": list(&server), "agent": list(&agent), "slurm": list(&slurm), "world": kept,
+        });
         println!("{shown}");
         return Ok(Code::Done);
     }
@@ -101,7 +112,11 @@ fn show(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
             here.home.join("config.toml").display()
         ),
     }
-    for (name, all) in [("server", &server), ("agent", &agent)] {
+    for (name, all) in [("server", &server), ("agent", &agent), ("slurm", &slurm)] {
+        if name == "slurm" && whole.slurm.is_none() {
+            println!("\n[slurm] is not set: no cluster is used");
+            continue;
+        }
         println!("\n[{name}]");
         let width = all.iter().map(|one| one.shown().chars().count()).max().unwrap_or(0).min(36);
         for one in all.iter().filter(|one| !(is_real && one.is_of_recordings())) {

@@ -3,7 +3,7 @@
 use super::config::settled_join;
 use super::said_once::SaidOnce;
 use super::topology;
-use super::worlds::{bad_accelerators, bad_rate, nano_usd};
+use super::worlds::{bad_accelerators, bad_rate};
 use crate::args::{JoinArgs, NodesArgs, NodesCommand};
 use crate::config::{Wrong, values};
 use crate::fitted::{Column, fitted, wrapped};
@@ -29,7 +29,7 @@ pub async fn nodes(here: &Here, args: &NodesArgs) -> Result<Code, Failure> {
         NodesCommand::List => list(here, &client).await,
         NodesCommand::Token { name, rate } => {
             rate.map_or(Ok(()), bad_rate)?;
-            let asked = TokenRequest { rate: nano_usd(rate.unwrap_or(0.0)) };
+            let asked = TokenRequest { rate: values::nano_usd(rate.unwrap_or(0.0)) };
             let answer: TokenAnswer = client.post(&format!("/v1/nodes/{name}/token"), &asked).await?;
             if here.json {
                 println!("{}", serde_json::to_string(&answer).expect("an answer has string keys"));

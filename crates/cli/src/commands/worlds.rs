@@ -3,7 +3,7 @@
 use crate::args::UpArgs;
 use crate::config::values;
 use std::time::Duration;
-use windfall_core::{NanoUsd, Span};
+use windfall_core::Span;
 use windfall_server::client::{Code, Failure};
 use windfall_server::home::{HereSettings, MachineSettings, RemoteSettings, World, WorldSettings};
 
@@ -50,7 +50,7 @@ pub(super) fn world(args: &UpArgs) -> Option<WorldSettings> {
         true => {
             let here = || HereSettings {
                 accelerators: accelerators.iter().filter_map(|text| values::stated(text)).collect(),
-                rate: nano_usd(rate.unwrap_or(0.0)),
+                rate: values::nano_usd(rate.unwrap_or(0.0)),
             };
             let dead_man_s = dead_man.as_deref().and_then(values::dead_man).unwrap_or(DEAD_MAN.as_secs());
             let slurm = slurm.as_deref().and_then(|text| serde_json::from_str(text).ok());
@@ -82,11 +82,6 @@ pub(super) fn world(args: &UpArgs) -> Option<WorldSettings> {
     world.store.clone_from(store);
     world.fresh_folder = *fresh_folder;
     Some(world)
-}
-
-/// Dollars as they are counted.
-pub(super) fn nano_usd(dollars: f64) -> NanoUsd {
-    NanoUsd((dollars * 1e9).round() as i64)
 }
 
 /// Fails where accelerators are not stated as they have to be.

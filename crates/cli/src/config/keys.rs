@@ -29,6 +29,8 @@ pub(crate) enum Kind {
     DeadMan,
     /// A length of time, or `never`.
     TimeOrNever,
+    /// The longest that a job of Slurm's may run.
+    WallTime,
     Accelerators,
     /// Dollars for an hour.
     Rate,
@@ -40,6 +42,8 @@ pub(crate) enum Kind {
     },
     Choice(fn() -> Vec<&'static str>),
     Words,
+    /// One of them.
+    Word,
     /// What is said of a machine.
     Labels,
     /// An absolute path.
@@ -184,6 +188,50 @@ pub(crate) static SECTIONS: &[Section] = &[
             ),
         ],
     },
+    Section {
+        name: "slurm",
+        doc: "Lease also from the Slurm cluster that sinfo and sbatch know here; a server with `listen` does, if anything is set.",
+        keys: &[
+            key(
+                "server",
+                Kind::Server,
+                "\"login-1:7443\"",
+                "the address of `listen`",
+                "Where compute nodes reach this server: HOST:PORT.",
+            ),
+            key(
+                "partitions",
+                Kind::Words,
+                "[\"gpu\"]",
+                "all that there are",
+                "The partitions that jobs may be submitted to.",
+            ),
+            key("account", Kind::Word, "\"ml\"", "the user's own", "The account of Slurm's that is charged."),
+            key("qos", Kind::Word, "\"normal\"", "the account's own", "The quality of service that is asked for."),
+            key(
+                "wall",
+                Kind::WallTime,
+                "\"24h\"",
+                "24h",
+                "The wall time that is asked for, where the partition allows so much; jobs go on after it.",
+            ),
+            key(
+                "program",
+                Kind::Folder,
+                "\"/opt/windfall/bin/windfall\"",
+                "where it is here",
+                "This program, as compute nodes find it.",
+            ),
+            key(
+                "scratch",
+                Kind::Folder,
+                "\"/scratch\"",
+                "/tmp",
+                "A folder of each compute node's own, for what runs there.",
+            ),
+            key("rate", Kind::Rate, "2.50", "0", "What an hour of an accelerator costs, in dollars."),
+        ],
+    },
 ];
 
 /// What the keys of `[server]` say of each other.
@@ -227,6 +275,7 @@ impl Kind {
             Kind::Listen => "an address of this machine with a port, such as \"0.0.0.0:7443\"",
             Kind::Server => "a host and a port, such as \"lab:7443\"",
             Kind::DeadMan => "a length of time from 5 s to 30 days, such as \"4h\"",
+            Kind::WallTime => "a length of time from a minute to a year, such as \"24h\"",
             Kind::TimeOrNever => "a length of time such as \"10m\", or \"never\"",
             Kind::Accelerators => "a list of names with counts, such as [\"MI300X:8\"]",
             Kind::Rate => "dollars, such as 2.50",
@@ -234,8 +283,9 @@ impl Kind {
             Kind::Count { least, most } => return format!("a whole number from {least} to {most}"),
             Kind::Choice(choices) => return format!("one of {}", choices().join(", ")),
             Kind::Labels => "a list of labels, such as [\"rack=r7\"]",
+            Kind::Word => "one word, such as \"ml\"",
             Kind::Words => "a list of words, such as [\"us-west-2c\"]",
-            Kind::Folder => "a folder from the root, such as \"/var/lib/windfall-agent\"",
+            Kind::Folder => "a path from the root, such as \"/var/lib/windfall-agent\"",
             Kind::Store => "an address such as \"postgres://windfall@db/windfall\"",
             Kind::Account => "the name of an account of this machine, such as \"windfall\"",
             Kind::NodeName => "letters, digits, dots and dashes, at most 63, such as \"gpu-1\"",

@@ -1,4 +1,4 @@
-//! The configuration file: TOML that says what the flags of `windfall up` and `windfall agent join` say, checked whole
+//! The configuration file: TOML that says what the flags of `windfall up` and `windfall agent join` say, and more, checked whole
 //! before anything happens. `keys` is the table that everything here comes from.
 
 mod keys;
@@ -10,5 +10,5 @@ pub(crate) mod values;
 pub(crate) use read::{ConfigFile, read};
 pub(crate) use schema::{example, schema};
 pub(crate) use settings::{
-    CONFIG_VARIABLE, Setting, Wrong, file_in_use, join_with_file, of_agent, of_server, with_file,
+    CONFIG_VARIABLE, Setting, Wrong, file_in_use, join_with_file, of_agent, of_server, of_slurm, slurm_with, with_file,
 };

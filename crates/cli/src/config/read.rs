@@ -155,7 +155,7 @@ fn read_section(
 }
 
 fn unknown_at_top(name: &str) -> Problem {
-    let tables = SECTIONS.iter().map(|section| format!("[{}]", section.name)).collect::<Vec<_>>().join(" and ");
+    let tables = SECTIONS.iter().map(|section| format!("[{}]", section.name)).collect::<Vec<_>>().join(", ");
     let problem =
         Problem::new(Class::UnknownKey, format!("there is no `{}` at the top of a configuration", shown(name)));
     let problem = problem.expected(format!("the tables {tables}"));
@@ -227,10 +227,12 @@ fn taken(kind: Kind, value: &DeValue<'_>) -> Result<Value, Class> {
         Kind::Listen => checked(|text| text.parse::<std::net::SocketAddr>().is_ok()),
         Kind::Server => checked(|text| values::server_address(text).is_some()),
         Kind::DeadMan => checked(|text| values::dead_man(text).is_some()),
+        Kind::WallTime => checked(|text| values::wall_minutes(text).is_some()),
         Kind::TimeOrNever => checked(|text| values::idle(text).is_some()),
         Kind::Accelerators => listed(|text| values::stated(text).is_some()),
         Kind::Labels => listed(|text| matches!(text.parse(), Ok(windfall_exec::LabelChange::Set { .. }))),
-        Kind::Words => listed(|text| !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c.is_control())),
+        Kind::Words => listed(values::is_word),
+        Kind::Word => checked(values::is_word),
         Kind::Rate => counted(&values::is_rate),
         Kind::Hours => counted(&|hours| (0.0..=values::LONGEST_RECORDING).contains(&hours)),
         Kind::Count { least, most } => match value {

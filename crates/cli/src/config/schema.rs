@@ -68,11 +68,12 @@ fn of_kind(kind: Kind) -> Value {
             json!({ "type": "string", "pattern": r"^(\d{1,3}(\.\d{1,3}){3}|\[[0-9a-fA-F:.%]+\]):\d{1,5}$" })
         }
         Kind::Server => json!({ "type": "string", "pattern": r"^(https://)?([^/@ :]+|\[[^/@ ]+\]):\d{1,5}/*$" }),
-        Kind::DeadMan => json!({ "type": "string", "pattern": TIME }),
+        Kind::DeadMan | Kind::WallTime => json!({ "type": "string", "pattern": TIME }),
         Kind::TimeOrNever => json!({ "anyOf": [{ "const": "never" }, { "type": "string", "pattern": TIME }] }),
         Kind::Accelerators => list(STATED),
         Kind::Labels => list(r"^[A-Za-z0-9._/-]+=[A-Za-z0-9._/-]+$"),
         Kind::Words => list(r"^\S+$"),
+        Kind::Word => json!({ "type": "string", "pattern": r"^\S+$" }),
         Kind::Rate => json!({ "type": "number", "minimum": 0, "maximum": 1e6 }),
         Kind::Hours => json!({ "type": "number", "minimum": 0, "maximum": super::values::LONGEST_RECORDING }),
         Kind::Count { least, most } => json!({ "type": "integer", "minimum": least, "maximum": most }),

@@ -5,7 +5,10 @@ use super::keys::{Key, RULES, Rule, Section, section};
 use super::read::{ConfigFile, Value};
 use super::values;
 use crate::args::{JoinArgs, UpArgs};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use windfall_core::NanoUsd;
+use windfall_exec::SlurmSettings;
 use windfall_jobfile::{Class, JobFileError, Problem};
 
 /// Names the configuration file where no flag does.
@@ -14,6 +17,9 @@ pub(crate) const CONFIG_VARIABLE: &str = "WINDFALL_CONFIG";
 pub(crate) const IDLE_VARIABLE: &str = "WINDFALL_IDLE";
 /// Says what `policy` says.
 pub(crate) const POLICY_VARIABLE: &str = "WINDFALL_POLICY";
+
+/// The wall time that is asked for where nobody says another.
+const USUAL_WALL_MINUTES: i64 = 24 * 60;
 
 /// Who said what holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,6 +158,59 @@ pub(crate) fn of_server(args: &UpArgs, file: Option<&ConfigFile>) -> Result<Vec<
     let all = settings("server", |key| of_flags(args, key), file);
     check(&all, file)?;
     Ok(all)
+}
+
+/// What holds for a Slurm cluster.
+pub(crate) fn of_slurm(file: Option<&ConfigFile>) -> Vec<Setting> {
+    settings("slurm", |_| None, file)
+}
+
+/// The settings of a Slurm cluster, where the file says anything of one, as `serve` takes them. Compute nodes join a server that
+/// listens.
+pub(crate) fn slurm_with(
+    all: &[Setting],
+    listen: Option<SocketAddr>,
+    file: Option<&ConfigFile>,
+) -> Result<Option<SlurmSettings>, Wrong> {
+    let Some((first, file)) = all.iter().find(|setting| setting.is_set()).zip(file) else { return Ok(None) };
+    let wrong = |message: &str, hint: &str| {
+        let span = file.get("slurm", first.key.name).map_or(0..0, |given| given.span.clone());
+        Wrong::File(file.error(vec![(span, Problem::new(Class::BadValue, message).hint(hint))]))
+    };
+    let Some(listen) = listen else {
+        let message = "[slurm] counts only with `listen`: what runs on compute nodes joins the server over the network";
+        return Err(wrong(message, "set listen = \"0.0.0.0:7443\" below [server]"));
+    };
+    let of = |name: &str| all.iter().find(|setting| setting.key.name == name).and_then(|setting| setting.value.clone());
+    let text = |name: &str| match of(name) {
+        Some(Value::Text(text)) => Some(text),
+        _ => None,
+    };
+    let server = match text("server").and_then(|text| values::server_address(&text)) {
+        Some(server) => server,
+        None if listen.ip().is_unspecified() => {
+            let hint = "add server = \"HOST:PORT\", the name by which compute nodes reach this machine";
+            return Err(wrong("[slurm] does not say where compute nodes reach this server", hint));
+        }
+        None => listen.to_string(),
+    };
+    let own = || std::env::current_exe().unwrap_or_else(|_| PathBuf::from("windfall"));
+    Ok(Some(SlurmSettings {
+        server,
+        program: text("program").map_or_else(own, PathBuf::from),
+        scratch: text("scratch").unwrap_or_else(|| "/tmp".to_owned()).into(),
+        partitions: match of("partitions") {
+            Some(Value::List(list)) => list,
+            _ => Vec::new(),
+        },
+        account: text("account"),
+        qos: text("qos"),
+        wall_minutes: text("wall").and_then(|text| values::wall_minutes(&text)).unwrap_or(USUAL_WALL_MINUTES),
+        rate: match of("rate") {
+            Some(Value::Number(dollars)) => values::nano_usd(dollars),
+            _ => NanoUsd(0),
+        },
+    }))
 }
 
 /// What holds for an agent.
@@ -299,6 +358,32 @@ mod tests {
         assert_eq!(of("dead_man"), Some(("4h".to_owned(), Source::Default)));
         let no = UpArgs { local: Some(false), ..UpArgs::default() };
         assert!(matches!(of_server(&no, Some(&file)), Err(Wrong::File(_))), "a rate of a computer that is not used");
+    }
+
+    #[test]
+    fn a_cluster_is_used_as_the_file_says_and_only_by_a_server_that_listens() {
+        let listen = |text: &str| text.parse().ok();
+        let settings = |text: &str, at: &str| {
+            let file = file(text);
+            slurm_with(&of_slurm(Some(&file)), listen(at), Some(&file))
+        };
+        assert!(matches!(settings("[server]\nlocal = true\n", ""), Ok(None)));
+        let text = "[slurm]\npartitions = [\"gpu\", \"long\"]\nwall = \"2h\"\nrate = 2.5\naccount = \"ml\"\n";
+        let said = |said: Result<Option<SlurmSettings>, Wrong>| match said {
+            Err(Wrong::File(error)) => error.to_string(),
+            _ => panic!("it is refused"),
+        };
+        assert!(said(settings(text, "")).starts_with("config.toml:2:1: [slurm] counts only with `listen`"));
+        assert!(said(settings(text, "0.0.0.0:7443")).contains("does not say where compute nodes reach"));
+        let Ok(Some(slurm)) = settings(text, "10.0.0.5:7443") else { panic!("it is right") };
+        assert_eq!(
+            (slurm.server.as_str(), slurm.wall_minutes, slurm.rate),
+            ("10.0.0.5:7443", 120, NanoUsd(2_500_000_000))
+        );
+        assert_eq!(
+            (slurm.partitions, slurm.account.as_deref(), slurm.qos),
+            (vec!["gpu".to_owned(), "long".to_owned()], Some("ml"), None)
+        );
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! What a flag or a key of the configuration file may say, whoever says it.
 
 use std::time::Duration;
+use windfall_core::NanoUsd;
 use windfall_exec::Stated;
 
 /// Seconds that a dead-man time may have.
 const DEAD_MAN: (u64, u64) = (5, 30 * 86_400);
+/// The longest wall time that can be asked for.
+const WALL_MINUTES: i64 = 365 * 24 * 60;
 /// Dollars an hour; no computer costs more.
 const MOST_RATE: f64 = 1e6;
 /// Hours; every recording is shorter.
@@ -28,9 +31,25 @@ pub(crate) fn idle(text: &str) -> Option<Duration> {
     }
 }
 
+/// The wall time of a job, in minutes as Slurm counts it.
+pub(crate) fn wall_minutes(text: &str) -> Option<i64> {
+    let minutes = i64::try_from(seconds(text)? / 60).ok()?;
+    (1..=WALL_MINUTES).contains(&minutes).then_some(minutes)
+}
+
+/// Whether something is one word, as names of partitions and zones are.
+pub(crate) fn is_word(text: &str) -> bool {
+    !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c.is_control())
+}
+
 /// Whether an hour of a computer can cost that.
 pub(crate) fn is_rate(dollars: f64) -> bool {
     (0.0..=MOST_RATE).contains(&dollars)
+}
+
+/// Dollars as they are counted.
+pub(crate) fn nano_usd(dollars: f64) -> NanoUsd {
+    NanoUsd((dollars * 1e9).round() as i64)
 }
 
 /// What somebody states of a computer: a name and how many of it, such as `MI300X:8`.
@@ -92,6 +111,7 @@ mod tests {
             (dead_man("5s"), dead_man("30d"), dead_man("4s"), dead_man("31d")),
             (Some(5), Some(2_592_000), None, None)
         );
+        assert_eq!((wall_minutes("24h"), wall_minutes("90s"), wall_minutes("59s")), (Some(1_440), Some(1), None));
         assert_eq!((idle("never"), idle("10m")), (Some(Duration::MAX), Some(Duration::from_secs(600))));
         assert_eq!((idle("0s"), idle("1ms"), idle("soon")), (None, None, None));
     }

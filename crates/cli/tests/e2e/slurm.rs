@@ -134,11 +134,13 @@ impl Drop for Cluster {
 fn up(testbed: &Testbed, cluster: &Cluster, port: u16) {
     let scratch = testbed.work.join("scratch");
     std::fs::create_dir_all(&scratch).unwrap();
-    let slurm = serde_json::json!({
-        "server": format!("127.0.0.1:{port}"), "program": env!("CARGO_BIN_EXE_windfall"), "scratch": scratch,
-        "partitions": ["gpu"], "wall_minutes": 600,
-    });
-    let mut up = testbed.command(&["up", "--listen", &format!("127.0.0.1:{port}"), "--slurm", &slurm.to_string()]);
+    let config = format!(
+        "[server]\nlisten = \"127.0.0.1:{port}\"\n[slurm]\nprogram = \"{}\"\nscratch = \"{}\"\npartitions = [\"gpu\"]\nwall = \"10h\"\n",
+        env!("CARGO_BIN_EXE_windfall"),
+        scratch.display()
+    );
+    let config = testbed.write("config.toml", &config);
+    let mut up = testbed.command(&["up", "--config", config.to_str().unwrap()]);
     up.env("SLURM_CONF", cluster.config());
     testbed.finish(up).ends_with(0);
 }
