@@ -75,7 +75,7 @@ fn answers(dir: &Path) -> bool {
     std::os::unix::net::UnixStream::connect(format!("/proc/self/fd/{}/agent.sock", folder.as_raw_fd())).is_ok()
 }
 
-/// Agents that one guard starts, each in place of one that was killed while it sent what programs had left.
+/// Agents that one guard starts: the first, and each other in place of one that was killed while it sent what programs had left.
 const MOST_AGENTS: u32 = 5;
 
 /// Leads the lease's session, adopts every orphan below it, and ends them all when the agent ends. An agent that was killed

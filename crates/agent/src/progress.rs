@@ -99,7 +99,7 @@ impl Reader {
 }
 
 /// When a file was last written, as its file system says it, so that it compares with the times of saved files.
-fn written_ms(path: &Path) -> u64 {
+pub(crate) fn written_ms(path: &Path) -> u64 {
     let written = std::fs::metadata(path).and_then(|meta| meta.modified()).ok();
     let since = written.and_then(|written| written.duration_since(UNIX_EPOCH).ok());
     since.map_or_else(now_ms, |since| since.as_millis() as u64)

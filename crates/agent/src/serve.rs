@@ -7,6 +7,8 @@ use rustix::process::{Signal, getppid, set_child_subreaper, set_parent_process_d
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -60,7 +62,7 @@ async fn answer(dir: &Path) -> Result<(), AgentError> {
     let silence = silence(std::env::var_os(CONTACT).map(PathBuf::from));
     tokio::pin!(silence);
     // Its guard is gone: nothing may run here any more, but what is on its way goes on.
-    let (mut is_leaving, mut seen) = (false, view.clone());
+    let (is_leaving, mut seen) = (Arc::new(AtomicBool::new(false)), view.clone());
     loop {
         tokio::select! {
             () = &mut silence => {
@@ -71,10 +73,10 @@ async fn answer(dir: &Path) -> Result<(), AgentError> {
                 return Ok(());
             },
             connection = listener.accept() => if let Ok((stream, _)) = connection {
-                tokio::spawn(converse(stream, orders.clone(), view.clone()));
+                tokio::spawn(converse(stream, orders.clone(), view.clone(), Arc::clone(&is_leaving)));
             },
-            _ = terminate.recv() => is_leaving = true,
-            _ = seen.wait_for(|view| !has_only_to_send(view)), if is_leaving => return Ok(()),
+            _ = terminate.recv() => is_leaving.store(true, Ordering::Relaxed),
+            _ = seen.wait_for(|view| !has_only_to_send(view)), if is_leaving.load(Ordering::Relaxed) => return Ok(()),
             _ = &mut supervisor => {
                 // Lets the last answer reach its asker.
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -106,12 +108,21 @@ async fn silence(contact: Option<PathBuf>) {
     }
 }
 
-async fn converse(stream: UnixStream, orders: mpsc::Sender<Order>, mut view: watch::Receiver<AgentView>) {
+/// Answers one asker. Where this agent is leaving it starts nothing.
+async fn converse(
+    stream: UnixStream,
+    orders: mpsc::Sender<Order>,
+    mut view: watch::Receiver<AgentView>,
+    is_leaving: Arc<AtomicBool>,
+) {
     let (read, mut write) = stream.into_split();
     let (mut read, mut line) = (BufReader::new(read), String::new());
     while (&mut read).take(MOST_REQUEST).read_line(&mut line).await.is_ok() && line.ends_with('\n') {
         let Ok(request) = serde_json::from_str::<AgentRequest>(&line) else { return };
         line.clear();
+        if matches!(request, AgentRequest::Start(_)) && is_leaving.load(Ordering::Relaxed) {
+            return;
+        }
         if let AgentRequest::Watch { above } = request {
             let _ = tokio::time::timeout(HOLD, view.wait_for(|view| view.version > above)).await;
         } else {

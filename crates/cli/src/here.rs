@@ -72,7 +72,7 @@ impl Here {
 fn right_configuration(home: &Path) -> Result<(), Failure> {
     let Some(path) = config::file_in_use(None, Some(home)) else { return Ok(()) };
     let read = config::read(&path).map_err(Wrong::File);
-    let checked = read.and_then(|file| config::of_server(&UpArgs::default(), Some(&file)));
+    let checked = read.and_then(|file| config::whole(&UpArgs::default(), Some(&file)));
     let here = Here { home: home.to_owned(), json: false };
     checked.map(drop).map_err(|wrong| here.bad_configuration(&wrong))
 }

@@ -6,6 +6,7 @@ pub mod args;
 mod bill;
 mod commands;
 mod config;
+mod findings;
 mod fitted;
 mod glossary;
 mod here;

@@ -57,7 +57,7 @@ impl Trouble {
         let node = node.and_then(|node| node.0.split_once('/'));
         let place = match node {
             Some((_, name)) => {
-                format!("; what is missing may lie on {name}, in jobs/{job} of its agent's state directory")
+                format!("; what is missing may lie on {name}, in the folder of job {job} in the state directory there")
             }
             None => String::new(),
         };

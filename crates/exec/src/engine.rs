@@ -1,10 +1,12 @@
 //! The contract between the server's loop and whatever runs leases. Each comment is a promise that the
 //! conformance suite checks.
 
+use crate::finding::Finding;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use windfall_core::english::counted;
 use windfall_core::{
     Address, DecisionId, GroupPhase, LeaseEnd, LeaseId, LeaseTerms, Market, NanoUsd, Node, Offer, OfferId, Place, Pool,
     Refusal, Span, Symptom, Time, Want,
@@ -168,6 +170,15 @@ pub trait Engine: Send + Sync {
         for (group, slots) in groups {
             // What cannot be ended now is ended by nobody.
             let _ = self.release(group, &slots).await;
+        }
+    }
+
+    /// What it needs to be used: credentials, rights, limits. Nothing is changed.
+    async fn check(&self) -> Vec<Finding> {
+        let name = self.describe().name;
+        match self.offers().await {
+            Ok(offers) => vec![Finding::ok(&name, format!("it answers: {}", counted(offers.len() as u64, "offer")))],
+            Err(error) => vec![Finding::missing(&name, error.to_string(), "see what its operator says of it")],
         }
     }
 

@@ -6,6 +6,7 @@ mod agents;
 mod clock;
 mod directory;
 mod engine;
+mod finding;
 mod link;
 mod local;
 mod machines;
@@ -28,6 +29,7 @@ pub use directory::{
 pub use engine::{
     Capabilities, Engine, EngineError, Interrupt, LeaseState, Owned, PastJob, Recording, SeenGroup, SeenLease,
 };
+pub use finding::{Finding, FindingState};
 pub use link::{AgentLink, LocalLink, SeenWorker, StopOrder};
 pub use machines::{Accelerator, Inventory, Machines, Stated, tell_readings};
 pub use net::{Fingerprint, JoinToken};

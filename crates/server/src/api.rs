@@ -1,5 +1,6 @@
 //! The HTTP API on the state directory's socket. Handlers translate; the keeper answers.
 
+mod engines;
 mod ledger;
 mod nodes;
 mod said;
@@ -80,6 +81,9 @@ pub fn routes(api: ApiState) -> Router {
         .route("/v1/shutdown", post(shutdown))
         .route("/v1/interrupt", post(interrupt))
         .route("/v1/ledger", get(ledger::ledger))
+        .route("/v1/engines", get(engines::list))
+        .route("/v1/engines/check", get(engines::check))
+        .route("/v1/engines/strays", get(engines::strays))
         .route("/v1/nodes", get(nodes::list))
         .route("/v1/nodes/labels", post(nodes::label))
         .route("/v1/nodes/{name}", get(nodes::one))

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use windfall_core::health::Remedy;
 use windfall_core::view::JobView;
-use windfall_core::{JobSpec, LedgerRow, NanoUsd, Reason, Span, Symptom, Time};
-use windfall_exec::{Accelerator, DiskReading, Interrupt, LabelChange, ProgramsRunAs};
+use windfall_core::{JobSpec, LedgerRow, Market, NanoUsd, Reason, Span, Symptom, Time};
+use windfall_exec::{Accelerator, DiskReading, Finding, Interrupt, LabelChange, ProgramsRunAs};
 
 /// Who answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -216,6 +216,40 @@ pub struct EngineView {
     pub machines: Vec<String>,
     /// Since when it does not answer, by the world's clock.
     pub silent_since: Option<Time>,
+}
+
+/// What an engine sells and holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineReport {
+    pub name: String,
+    /// The markets that it sells on now.
+    pub markets: Vec<Market>,
+    /// How many offers it has now.
+    pub offers: u64,
+    /// Our leases on it that are up.
+    pub leases: u64,
+    /// What these cost an hour.
+    #[serde(rename = "hourly_nanousd")]
+    pub hourly: NanoUsd,
+    /// Since when it does not answer, by the world's clock.
+    pub silent_since: Option<Time>,
+}
+
+/// What was found out about an engine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineChecks {
+    pub name: String,
+    pub checks: Vec<Finding>,
+}
+
+/// Something of ours at an engine that no log knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stray {
+    pub engine: String,
+    pub lease: String,
+    pub offer: String,
+    /// Since when it is paid for; none where it never came up.
+    pub since: Option<Time>,
 }
 
 /// Since when and why a database is away.

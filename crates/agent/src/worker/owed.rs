@@ -3,8 +3,9 @@
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -51,12 +52,26 @@ enum Line {
     Runs(StintId),
     Owes(Box<Owed>),
     Over(StintId),
+    /// When the machine goes, in milliseconds since 1970.
+    Notice(u64),
+}
+
+impl Line {
+    fn stint(&self) -> Option<StintId> {
+        match self {
+            Line::Runs(stint) | Line::Over(stint) => Some(*stint),
+            Line::Owes(owed) => Some(owed.order.stint),
+            Line::Notice(_) => None,
+        }
+    }
 }
 
 /// What an agent before this one has left.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Left {
     pub owed: Vec<Owed>,
+    /// When the machine goes, where that was announced.
+    pub notice_ms: Option<u64>,
     /// Programs that it was running, or about to.
     runs: usize,
 }
@@ -76,8 +91,9 @@ pub(crate) struct Kept(Option<Arc<Mutex<Book>>>);
 #[derive(Debug)]
 struct Book {
     file: File,
-    /// Of each stint whether it owes something; the others run.
-    open: BTreeMap<StintId, bool>,
+    /// Where the lines of each stint are that runs or owes something.
+    open: BTreeMap<StintId, Vec<Range<u64>>>,
+    notice_ms: Option<u64>,
 }
 
 /// Memory for it, which lives for as long as somebody holds it. None where the kernel gives none.
@@ -93,77 +109,104 @@ impl Kept {
 
     pub fn in_file(file: Option<File>) -> Kept {
         let file = file.filter(|file| file.metadata().is_ok_and(|meta| meta.is_file()));
-        Kept(file.map(|file| Arc::new(Mutex::new(Book { file, open: BTreeMap::new() }))))
+        Kept(file.map(|file| Arc::new(Mutex::new(Book { file, open: BTreeMap::new(), notice_ms: None }))))
     }
 
     /// What was left, from now on known here.
     pub fn left(&self) -> Left {
-        let Some(book) = &self.0 else { return Left::default() };
-        let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut text = vec![0; book.length() as usize];
-        if book.file.read_exact_at(&mut text, 0).is_err() {
-            return Left::default();
-        }
-        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        let (mut runs, mut owed) = (BTreeMap::new(), BTreeMap::new());
-        for line in text[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-            match windfall_core::codec::from_json(line) {
-                Ok(Line::Runs(stint)) => _ = runs.insert(stint, ()),
-                Ok(Line::Owes(more)) => {
-                    runs.remove(&more.order.stint);
-                    owed.insert(more.order.stint, *more);
-                }
-                Ok(Line::Over(stint)) => {
-                    runs.remove(&stint);
-                    owed.remove(&stint);
-                }
-                // Nobody else writes here: what it says is not known, and so it is nothing that another may go on with.
-                Err(_) => return Left::default(),
-            }
-        }
-        book.open = runs.keys().map(|stint| (*stint, false)).chain(owed.keys().map(|stint| (*stint, true))).collect();
-        Left { owed: owed.into_values().collect(), runs: runs.len() }
+        self.book(Book::read).unwrap_or_default()
     }
 
     pub fn runs(&self, stint: StintId) {
-        self.note(Line::Runs(stint));
+        self.book(|book| book.note(&Line::Runs(stint)));
     }
 
     pub fn owes(&self, owed: Owed) {
-        self.note(Line::Owes(Box::new(owed)));
+        self.book(|book| book.note(&Line::Owes(Box::new(owed))));
     }
 
     /// Nothing of a stint is still to be sent.
     pub fn is_over(&self, stint: StintId) {
-        self.note(Line::Over(stint));
+        self.book(|book| book.note(&Line::Over(stint)));
     }
 
-    /// Where it cannot be written, an agent that is killed has no successor, as without a guard.
-    fn note(&self, line: Line) {
-        let Some(book) = &self.0 else { return };
-        let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
-        match &line {
-            Line::Runs(stint) => _ = book.open.insert(*stint, false),
-            Line::Owes(owed) => _ = book.open.insert(owed.order.stint, true),
-            Line::Over(stint) => _ = book.open.remove(stint),
-        }
-        if book.open.is_empty() {
-            let _ = book.file.set_len(0);
-            return;
-        }
-        let mut text = serde_json::to_vec(&line).expect("an order has string keys");
-        text.push(b'\n');
-        let end = book.length();
-        if book.file.write_all_at(&text, end).is_err() {
-            // A part of a line would spoil the next one.
-            let _ = book.file.set_len(end);
-        }
+    /// The machine goes at that time.
+    pub fn noticed(&self, at_ms: u64) {
+        self.book(|book| book.note(&Line::Notice(at_ms)));
+    }
+
+    fn book<T>(&self, act: impl FnOnce(&mut Book) -> T) -> Option<T> {
+        let book = self.0.as_ref()?;
+        Some(act(&mut book.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 
 impl Book {
     fn length(&self) -> u64 {
         self.file.metadata().map_or(0, |meta| meta.len())
+    }
+
+    fn read(&mut self) -> Left {
+        let mut text = vec![0; self.length() as usize];
+        if self.file.read_exact_at(&mut text, 0).is_err() {
+            return Left::default();
+        }
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        // What follows must not stand behind a part of a line.
+        let _ = self.file.set_len(whole as u64);
+        let (mut runs, mut owed, mut at) = (BTreeSet::new(), BTreeMap::new(), 0);
+        self.open.clear();
+        for line in text[..whole].split_inclusive(|byte| *byte == b'\n') {
+            let place = at..at + line.len() as u64;
+            at = place.end;
+            // One that is blank, or was being made so, is of a stint that is over.
+            let Ok(read) = windfall_core::codec::from_json::<Line>(line) else { continue };
+            if let Some(stint) = read.stint() {
+                runs.remove(&stint);
+                self.open.entry(stint).or_default().push(place);
+            }
+            match read {
+                Line::Runs(stint) => _ = runs.insert(stint),
+                Line::Owes(more) => _ = owed.insert(more.order.stint, *more),
+                Line::Over(stint) => {
+                    owed.remove(&stint);
+                    self.open.remove(&stint);
+                }
+                Line::Notice(at_ms) => self.notice_ms = Some(at_ms),
+            }
+        }
+        Left { owed: owed.into_values().collect(), notice_ms: self.notice_ms, runs: runs.len() }
+    }
+
+    /// Where it cannot be written, an agent that is killed has no successor, as without a guard.
+    fn note(&mut self, line: &Line) {
+        let mut text = serde_json::to_vec(line).expect("an order has string keys");
+        text.push(b'\n');
+        let end = self.length();
+        if self.file.write_all_at(&text, end).is_err() {
+            // A part of a line would spoil the next one.
+            let _ = self.file.set_len(end);
+            return;
+        }
+        match (line, line.stint()) {
+            (Line::Over(_), Some(stint)) => self.blank(stint),
+            (_, Some(stint)) => self.open.entry(stint).or_default().push(end..end + text.len() as u64),
+            (Line::Notice(at_ms), None) => self.notice_ms = Some(*at_ms),
+            _ => {}
+        }
+    }
+
+    /// Removes the lines of a stint that is over: secrets are in them.
+    fn blank(&mut self, stint: StintId) {
+        for place in self.open.remove(&stint).unwrap_or_default() {
+            let _ = self.file.write_all_at(&vec![b'\n'; (place.end - place.start) as usize], place.start);
+        }
+        if self.open.is_empty() {
+            let _ = self.file.set_len(0);
+            if let Some(at_ms) = self.notice_ms {
+                self.note(&Line::Notice(at_ms));
+            }
+        }
     }
 }
 
@@ -223,6 +266,35 @@ mod tests {
             file.set_len(cut).expect("cut");
             assert_eq!(again(&memory).left().owed, [owed(1)]);
         }
+        // A successor that goes on behind it is understood by the next one.
+        file.set_len(whole).expect("cut");
+        file.write_all_at(b"{\"Owes\":{\"ord", whole).expect("torn");
+        let kept = again(&memory);
+        kept.left();
+        kept.owes(owed(3));
+        assert_eq!(again(&memory).left().owed, [owed(1), owed(3)]);
+    }
+
+    #[test]
+    fn what_is_over_is_not_kept_and_a_notice_is() {
+        let memory = memory().expect("memory");
+        let kept = again(&memory);
+        let mut secret = owed(1);
+        secret.order.env.insert("TOKEN".to_owned(), "hush".to_owned());
+        kept.noticed(9_000);
+        kept.runs(stint(2));
+        kept.owes(secret);
+        let file = File::from(memory.try_clone().expect("a clone"));
+        let holds = || {
+            let mut text = vec![0; file.metadata().expect("asked").len() as usize];
+            file.read_exact_at(&mut text, 0).expect("read");
+            String::from_utf8(text).expect("text").contains("hush")
+        };
+        assert!(holds());
+        kept.is_over(stint(1));
+        assert!(!holds(), "another still runs");
+        kept.is_over(stint(2));
+        assert_eq!(again(&memory).left().notice_ms, Some(9_000));
     }
 
     #[test]

@@ -55,6 +55,8 @@ pub(super) struct ProgramEnd {
     pub asked: Option<Asked>,
     /// It died of a signal, or says that a process below it did.
     pub died: bool,
+    /// A process below it died of a signal while it ran: what that was writing may be torn for good.
+    pub lost_one: bool,
 }
 
 impl WorkerRun {
@@ -166,7 +168,7 @@ impl WorkerRun {
         let group = Pid::from_raw(program.main);
         let mut output = Output::new(Path::new(&self.order.output));
         let mut asked: Option<Asked> = None;
-        let (mut killed, mut ticks) = (false, 0_u32);
+        let (mut killed, mut lost_one, mut ticks) = (false, false, 0_u32);
         let mut tick = tokio::time::interval(READ);
         loop {
             let kill_at = asked.filter(|_| !killed).map(|asked| asked.kill_at);
@@ -192,7 +194,7 @@ impl WorkerRun {
                     };
                     output.trim();
                     let end = limits::explained(end, program.killed_before);
-                    return ProgramEnd { end, asked, died: code.is_none_or(tells_of_a_signal) };
+                    return ProgramEnd { end, asked, died: code.is_none_or(tells_of_a_signal), lost_one };
                 }
                 Some(tell) = self.told.recv() => {
                     if asked.is_none() {
@@ -213,6 +215,7 @@ impl WorkerRun {
                     if let Some(moving) = &moving {
                         self.report_habits(&moving.mover).await;
                         if ticks.is_multiple_of(LOOK_EVERY) && program.processes.reap() {
+                            lost_one = true;
                             moving.mover.on_death(Instant::now()).await;
                         }
                     }

@@ -2,19 +2,22 @@
 //! of it runs any more, and before the last save, which may take long.
 
 use super::gang::name_of_folder;
+use super::last_save::ends;
 use super::owed::{Owed, OwedSave};
 use super::program::ProgramEnd;
 use super::provision::Provided;
 use super::restore::Folders;
 use super::state::{Asked, Moving, WorkerRun, cannot_run, never_ran};
 use crate::checkpoint::{Checkpoints, Finished, Options, WorkAt};
-use crate::progress::{Reader, now_ms};
-use futures::FutureExt;
+use crate::progress::{Reader, now_ms, written_ms};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use windfall_core::WorkerEnd;
+
+/// How long it is waited before a store that does not answer is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// A program that has ended, with what it left.
 struct EndedProgram {
@@ -23,6 +26,8 @@ struct EndedProgram {
     asked: Option<Asked>,
     /// The program, or one of its processes near the end, died of a signal.
     died: bool,
+    /// One of them died while it ran.
+    lost_one: bool,
     cwd: PathBuf,
     saves: PathBuf,
     mover: Option<Moving>,
@@ -30,7 +35,7 @@ struct EndedProgram {
     work: Option<u64>,
     /// The folder that it ran in is a copy for this stint alone.
     is_copy: bool,
-    /// Held until the end: what it was copied from stays as long.
+    /// Held until the end: what it was copied from stays as long. A successor holds it no more: what is sent is in the copy.
     _provided: Option<Provided>,
 }
 
@@ -51,8 +56,8 @@ impl WorkerRun {
             let _ = std::fs::write(self.owes(), b"");
         }
         if owes && self.gang.is_none() {
-            let EndedProgram { saves, work, died, .. } = &ended;
-            let save = OwedSave { saves: saves.clone(), work: *work, died: *died };
+            let EndedProgram { saves, work, died, lost_one, .. } = &ended;
+            let save = OwedSave { saves: saves.clone(), work: *work, died: *died || *lost_one };
             self.note_owed(&ended, ended.mover.is_some().then_some(save));
         }
         self.change(|worker| (worker.end, worker.settled) = (Some(ended.end.clone()), !more));
@@ -64,13 +69,13 @@ impl WorkerRun {
     /// Goes on with what an agent owed that was killed.
     pub(super) async fn go_on(mut self, owed: Owed) {
         let Owed { worker, asked, cwd, is_copy, save, .. } = owed;
-        let asked = asked.map(Asked::from);
+        let mut asked = asked.map(Asked::from);
         let end = worker.end.unwrap_or(WorkerEnd::Stopped);
         let (died, work) = save.as_ref().map_or((false, None), |save| (save.died, save.work));
         let saves = save.as_ref().map_or_else(|| cwd.clone(), |save| save.saves.clone());
         let (mut mover, mut is_saved) = (None, true);
         if let Some(save) = save {
-            match self.move_again(&save, is_copy).await {
+            match self.move_again(&save, is_copy, &mut asked).await {
                 Ok(moving) => mover = Some(moving),
                 Err(end) => {
                     let why = match end {
@@ -83,7 +88,8 @@ impl WorkerRun {
                 }
             }
         }
-        let ended = EndedProgram { end, asked, died, cwd, saves, mover, work, is_copy, _provided: None };
+        let ended =
+            EndedProgram { end, asked, died, lost_one: died, cwd, saves, mover, work, is_copy, _provided: None };
         self.settle(ended, is_saved).await;
     }
 
@@ -93,16 +99,21 @@ impl WorkerRun {
             is_saved &= self.last_save(mover, &ended.saves, ended.asked).await;
         }
         ended.asked = self.until_quiet(ended.asked).await;
-        if self.order.outputs.is_some() && self.is_first_in_folder() {
+        // A copy goes when what of it was to stay is in a store, and nobody else is in it.
+        let is_first = self.is_first_in_folder();
+        ended.is_copy &= is_saved && is_first && self.is_quiet_in_folder();
+        if is_first {
             // From here on nobody else is needed: only what ranks saved at several places becomes a checkpoint while all of them
             // are there.
             self.be_heard().await;
             self.note_owed(&ended, None);
+            ended.is_copy &= self.bring_back(&ended.cwd, ended.asked).await;
+            // All is sent that can be: a successor sends nothing of a folder that is being removed.
+            self.order.outputs = None;
+            self.note_owed(&ended, None);
+            let _ = std::fs::remove_file(self.owes());
         }
-        is_saved &= self.bring_back(&ended.cwd, ended.asked).await;
-        let _ = std::fs::remove_file(self.owes());
-        if ended.is_copy && is_saved && self.is_first_in_folder() && self.is_quiet_in_folder() {
-            // What of it was to stay is in a store.
+        if ended.is_copy {
             let _ = tokio::task::spawn_blocking(move || crate::folder::remove_tree(&ended.cwd)).await;
         }
         self.be_heard().await;
@@ -125,7 +136,12 @@ impl WorkerRun {
     }
 
     /// Moves what lies where a program saved that has ended, in place of an agent that was killed.
-    async fn move_again(&mut self, save: &OwedSave, is_copy: bool) -> Result<Moving, WorkerEnd> {
+    async fn move_again(
+        &mut self,
+        save: &OwedSave,
+        is_copy: bool,
+        asked: &mut Option<Asked>,
+    ) -> Result<Moving, WorkerEnd> {
         if save.died {
             return Err(never_ran("its agent was killed, and nobody else knows which of its files are whole"));
         }
@@ -133,16 +149,47 @@ impl WorkerRun {
         let options = Options { saved_before: true, ..Options::with_env(env) };
         let checkpoints = Checkpoints::open(&self.order.checkpoint_store, &self.order.checkpoint_key, options);
         let checkpoints = Arc::new(checkpoints.map_err(cannot_run)?);
-        let (epoch, rejoined) = (self.order.stint.epoch, Arc::clone(&checkpoints));
-        let rejoin = || rejoined.rejoin(epoch).boxed();
-        let patience = Duration::from_millis(self.order.last_upload_ms);
-        let rejoined = tokio::time::timeout(patience, self.patiently(rejoin)).await;
-        let after = rejoined.map_err(|_| never_ran("the time was too short"))??;
-        let (foreign, work) = (self.foreign(is_copy), save.work);
+        let after = self.rejoin(&checkpoints, asked).await?;
+        let (mut foreign, work) = (self.foreign(is_copy), save.work);
+        // What its program has written since is the program's.
+        foreign.retain(|path| written_ms(&save.saves.join(path)) < self.began_ms);
         let work_at: WorkAt = Arc::new(move |_| work);
         let moving = self.start_mover(&checkpoints, &save.saves, (&foreign, Some(after)), work_at).await?;
         moving.mover.on_clean_end().await;
         Ok(moving)
+    }
+
+    /// Goes on with the stint on its store, for as long as there is time. What it is told meanwhile shortens that.
+    async fn rejoin(&mut self, checkpoints: &Checkpoints, asked: &mut Option<Asked>) -> Result<u64, WorkerEnd> {
+        let (view, stint) = (self.view.clone(), self.order.stint);
+        let attempts = async {
+            loop {
+                match checkpoints.rejoin(stint.epoch).await {
+                    Err(error) if error.is_store_away() => {
+                        view.change(stint, |worker| worker.trouble = Some(error.trouble()));
+                        tokio::time::sleep(AGAIN).await;
+                    }
+                    other => return other.map_err(cannot_run),
+                }
+            }
+        };
+        tokio::pin!(attempts);
+        let usual = Instant::now() + Duration::from_millis(self.order.last_upload_ms);
+        let mut until = asked.and_then(|asked| asked.gone_at).map_or(usual, |gone_at| gone_at.min(usual));
+        loop {
+            tokio::select! {
+                after = &mut attempts => {
+                    self.change(|worker| worker.trouble = None);
+                    return after;
+                }
+                () = tokio::time::sleep_until(until.into()) => return Err(never_ran("the time was too short")),
+                Some(tell) = self.told.recv() => {
+                    until = until.min(ends(tell));
+                    let told = Asked::by(tell);
+                    *asked = Some(asked.map_or(told, |asked| asked.and(told)));
+                }
+            }
+        }
     }
 
     /// Prepares, runs and ends the program, with everything below it. Fails with the end of a worker whose program never ran.
@@ -169,7 +216,8 @@ impl WorkerRun {
         let mut program = self.spawn(&cwd, &saves, &helper)?;
         let began = Instant::now();
         self.change(|worker| worker.pid = Some(program.main as u32));
-        let ProgramEnd { end, asked, mut died } = self.watch(&mut program, &mut reader, mover.as_mut(), began).await;
+        let ProgramEnd { end, asked, mut died, lost_one } =
+            self.watch(&mut program, &mut reader, mover.as_mut(), began).await;
         if died && let Some(moving) = &mover {
             moving.mover.on_death(Instant::now()).await;
         }
@@ -180,7 +228,7 @@ impl WorkerRun {
         }
         self.report_progress(&mut reader, began);
         let (work, is_copy) = (reader.history.at(now_ms()), provided.is_some());
-        Ok(EndedProgram { end, asked, died, cwd, saves, mover, work, is_copy, _provided: provided })
+        Ok(EndedProgram { end, asked, died, lost_one, cwd, saves, mover, work, is_copy, _provided: provided })
     }
 
     /// Paths where it saves that are its user's own: a copy for this stint alone has none.

@@ -2,9 +2,10 @@
 //! member: a new one starts only when the last one is over. Workers of different workloads know nothing of each other.
 
 use super::files::ask_to_save;
-use super::owed::Kept;
+use super::owed::{Kept, Left};
 use super::state::{Tell, WorkerRun};
 use super::view::SharedView;
+use crate::progress::now_ms;
 use crate::worker_processes::LeaseProcesses;
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
@@ -57,7 +58,9 @@ impl Supervisor {
 
     /// Goes on with what an agent owed that was killed. It runs inside a runtime.
     pub fn take_over(&mut self) {
-        let owed = self.kept.left().owed;
+        let Left { owed, notice_ms, .. } = self.kept.left();
+        let left = |at_ms: u64| Duration::from_millis(at_ms.saturating_sub(now_ms()));
+        self.notice = notice_ms.map(|at_ms| Instant::now() + left(at_ms));
         self.view.take_over(owed.iter().map(|owed| owed.worker.clone()));
         for owed in owed {
             let (order, began_ms) = (owed.order.clone(), owed.began_ms);
@@ -82,6 +85,7 @@ impl Supervisor {
                 AgentRequest::Notice { in_ms } => {
                     let ends = Instant::now() + Duration::from_millis(in_ms);
                     self.notice = Some(ends);
+                    self.kept.noticed(now_ms() + in_ms);
                     self.workers.values().for_each(|worker| worker.tell(Tell::Notice(ends)));
                 }
                 AgentRequest::Watch { .. } => {}

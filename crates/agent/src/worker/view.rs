@@ -34,8 +34,11 @@ impl SharedView {
     pub fn take_over(&self, workers: impl Iterator<Item = WorkerView>) {
         let written = std::fs::read(self.dir.join(VIEW)).ok();
         let written = written.and_then(|text| windfall_core::codec::from_json::<AgentView>(&text).ok());
-        let known = written.map(|view| view.workers).unwrap_or_default();
-        let missing: Vec<WorkerView> = workers.filter(|worker| !has_ended(&known, worker.stint)).collect();
+        // One without an end was not written down when it ended: nothing runs any more.
+        let mut known = written.map(|view| view.workers).unwrap_or_default();
+        known.retain(|worker| worker.end.is_some());
+        let missing: Vec<WorkerView> =
+            workers.filter(|worker| !known.iter().any(|known| known.stint == worker.stint)).collect();
         let of_others = known.into_iter().filter(|known| !missing.iter().any(|worker| worker.is_of(known.stint)));
         let all: Vec<WorkerView> = of_others.chain(missing.clone()).collect();
         self.publish(|workers| *workers = all);
@@ -88,10 +91,6 @@ impl SharedView {
             true
         });
     }
-}
-
-fn has_ended(workers: &[WorkerView], stint: StintId) -> bool {
-    workers.iter().any(|worker| worker.stint == stint && worker.end.is_some())
 }
 
 /// Makes room for one more worker: the one that was shown first of those that are over, as the server has heard long ago.

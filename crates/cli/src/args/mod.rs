@@ -1,6 +1,7 @@
 //! The command line, in one place: help, completions and man pages come from here.
 
 mod cost;
+mod engines;
 mod facts;
 mod nodes;
 mod profile;
@@ -9,6 +10,7 @@ mod simulate;
 mod slurm;
 
 pub use cost::CostArgs;
+pub use engines::{EnginesArgs, EnginesCommand};
 pub use facts::{
     CatalogArgs, CatalogCommand, CompareArgs, OfferSort, OffersArgs, PlaceArgs, PlanArgs, PlanChange, PlanGroup,
 };
@@ -122,6 +124,8 @@ pub enum Command {
     Nodes(NodesArgs),
     /// A machine that has joined: its accelerators and who uses them, its place, how it is
     Node(NodeArgs),
+    /// What runs leases for the server: list, check what each needs, show what is ours and in no log
+    Engines(EnginesArgs),
     /// Start a server
     Up(UpArgs),
     /// End the server; jobs go on and are adopted by the next one

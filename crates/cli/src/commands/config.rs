@@ -4,7 +4,7 @@ use super::said_once::SaidOnce;
 use crate::args::{ConfigCommand, JoinArgs, UpArgs};
 use crate::config::{
     CONFIG_VARIABLE, ConfigFile, Setting, Wrong, example, file_in_use, join_with_file, of_agent, of_server, of_slurm,
-    read, slurm_with, with_file,
+    read, whole,
 };
 use crate::here::{Here, agent_state};
 use std::path::Path;
@@ -36,15 +36,6 @@ pub(super) fn settled(here: &Here, args: &UpArgs) -> Result<UpArgs, Failure> {
         None => file(here, args.config.as_deref(), Some(&here.home))?,
     };
     whole(args, file.as_ref()).map_err(|wrong| here.bad_configuration(&wrong))
-}
-
-fn whole(args: &UpArgs, file: Option<&ConfigFile>) -> Result<UpArgs, Wrong> {
-    let mut whole = with_file(args, &of_server(args, file)?);
-    if whole.slurm.is_none() {
-        let slurm = slurm_with(&of_slurm(file), whole.listen, file)?;
-        whole.slurm = slurm.map(|slurm| serde_json::to_string(&slurm).expect("settings have string keys"));
-    }
-    Ok(whole)
 }
 
 /// The same for an agent.
@@ -100,7 +91,7 @@ fn show(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
         };
         let path = file.as_ref().map(|file| &file.path);
         let shown = serde_json::json!({
-            "file": path, "server": list(&server), "agent": list(&agent), "slurm": list(&slurm), "world": kept,
+            "file": path, "server": list(&server), "agent": list(&agent), "slurm": whole.slurm.is_some().then(|| list(&slurm)), "world": kept,
         });
         println!("{shown}");
         return Ok(Code::Done);

@@ -173,10 +173,11 @@ pub async fn cancel(here: &Here, args: &JobArgs) -> Result<Code, Failure> {
     let client = here.client();
     let id = ask_about(&client, &args.job).await?;
     client.insist::<_, ()>(&format!("/v1/jobs/{id}/cancel"), &()).await?;
-    if here.json {
-        println!("{}", serde_json::json!({ "type": "cancelling", "id": id }));
-    } else {
-        println!("job {id} is being cancelled: its program may save first");
+    let answer: JobAnswer = client.get(&format!("/v1/jobs/{id}")).await?;
+    match answer.job.ended_at.is_some() {
+        _ if here.json => println!("{}", serde_json::json!({ "type": "cancelling", "id": id })),
+        true => println!("job {id} has ended: what it still sends is given up"),
+        false => println!("job {id} is being cancelled: its program may save first"),
     }
     Ok(Code::Done)
 }

@@ -6,6 +6,7 @@ mod config;
 mod cost;
 mod doctor;
 mod engine;
+mod engines;
 mod facts;
 mod for_sale;
 mod init;
@@ -148,6 +149,7 @@ async fn client_command(here: &Here, command: Command) -> Result<Code, Failure> 
         Command::Cost(args) => cost::cost(here, &args).await,
         Command::Nodes(args) => nodes::nodes(here, &args).await,
         Command::Node(args) => node::node(here, &args).await,
+        Command::Engines(args) => engines::engines(here, &args).await,
         Command::Status => servers::status(here).await,
         Command::Doctor => doctor::doctor(here).await,
         Command::Up(args) => servers::up(here, &args).await,

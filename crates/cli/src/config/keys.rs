@@ -275,7 +275,7 @@ impl Kind {
             Kind::Listen => "an address of this machine with a port, such as \"0.0.0.0:7443\"",
             Kind::Server => "a host and a port, such as \"lab:7443\"",
             Kind::DeadMan => "a length of time from 5 s to 30 days, such as \"4h\"",
-            Kind::WallTime => "a length of time from a minute to a year, such as \"24h\"",
+            Kind::WallTime => "a length of time from 15 minutes to a year, such as \"24h\"",
             Kind::TimeOrNever => "a length of time such as \"10m\", or \"never\"",
             Kind::Accelerators => "a list of names with counts, such as [\"MI300X:8\"]",
             Kind::Rate => "dollars, such as 2.50",

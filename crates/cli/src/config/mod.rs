@@ -10,5 +10,5 @@ pub(crate) mod values;
 pub(crate) use read::{ConfigFile, read};
 pub(crate) use schema::{example, schema};
 pub(crate) use settings::{
-    CONFIG_VARIABLE, Setting, Wrong, file_in_use, join_with_file, of_agent, of_server, of_slurm, slurm_with, with_file,
+    CONFIG_VARIABLE, Setting, Wrong, file_in_use, join_with_file, of_agent, of_server, of_slurm, whole,
 };

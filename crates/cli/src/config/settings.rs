@@ -167,7 +167,7 @@ pub(crate) fn of_slurm(file: Option<&ConfigFile>) -> Vec<Setting> {
 
 /// The settings of a Slurm cluster, where the file says anything of one, as `serve` takes them. Compute nodes join a server that
 /// listens.
-pub(crate) fn slurm_with(
+fn slurm_with(
     all: &[Setting],
     listen: Option<SocketAddr>,
     file: Option<&ConfigFile>,
@@ -186,15 +186,18 @@ pub(crate) fn slurm_with(
         Some(Value::Text(text)) => Some(text),
         _ => None,
     };
-    let server = match text("server").and_then(|text| values::server_address(&text)) {
+    let everywhere = ["0.0.0.0", "[::]"];
+    let is_somewhere = |server: &String| !everywhere.iter().any(|all| server.starts_with(&format!("{all}:")));
+    let server = match text("server").and_then(|text| values::server_address(&text)).filter(is_somewhere) {
         Some(server) => server,
-        None if listen.ip().is_unspecified() => {
+        None if listen.ip().is_unspecified() || listen.port() == 0 => {
             let hint = "add server = \"HOST:PORT\", the name by which compute nodes reach this machine";
             return Err(wrong("[slurm] does not say where compute nodes reach this server", hint));
         }
         None => listen.to_string(),
     };
-    let own = || std::env::current_exe().unwrap_or_else(|_| PathBuf::from("windfall"));
+    let is_text = |path: &PathBuf| path.to_str().is_some();
+    let own = || std::env::current_exe().ok().filter(is_text).unwrap_or_else(|| PathBuf::from("windfall"));
     Ok(Some(SlurmSettings {
         server,
         program: text("program").map_or_else(own, PathBuf::from),
@@ -213,13 +216,23 @@ pub(crate) fn slurm_with(
     }))
 }
 
+/// The flags, and what the environment and the file say where no flag does, checked as a whole.
+pub(crate) fn whole(args: &UpArgs, file: Option<&ConfigFile>) -> Result<UpArgs, Wrong> {
+    let mut whole = with_file(args, &of_server(args, file)?);
+    if whole.slurm.is_none() {
+        let slurm = slurm_with(&of_slurm(file), whole.listen, file)?;
+        whole.slurm = slurm.map(|slurm| serde_json::to_string(&slurm).expect("settings are text"));
+    }
+    Ok(whole)
+}
+
 /// What holds for an agent.
 pub(crate) fn of_agent(args: &JoinArgs, file: Option<&ConfigFile>) -> Vec<Setting> {
     settings("agent", |key| of_join(args, key), file)
 }
 
 /// The flags, and what the environment and the file say where no flag does.
-pub(crate) fn with_file(args: &UpArgs, all: &[Setting]) -> UpArgs {
+fn with_file(args: &UpArgs, all: &[Setting]) -> UpArgs {
     let mut whole = args.clone();
     for setting in all {
         if let Some(value) = &setting.value {

@@ -6,8 +6,8 @@ use windfall_exec::Stated;
 
 /// Seconds that a dead-man time may have.
 const DEAD_MAN: (u64, u64) = (5, 30 * 86_400);
-/// The longest wall time that can be asked for.
-const WALL_MINUTES: i64 = 365 * 24 * 60;
+/// Minutes of wall time that can be asked for. Programs are told to save minutes before its end: less would be no time to work.
+const WALL_MINUTES: (i64, i64) = (15, 365 * 24 * 60);
 /// Dollars an hour; no computer costs more.
 const MOST_RATE: f64 = 1e6;
 /// Hours; every recording is shorter.
@@ -34,7 +34,7 @@ pub(crate) fn idle(text: &str) -> Option<Duration> {
 /// The wall time of a job, in minutes as Slurm counts it.
 pub(crate) fn wall_minutes(text: &str) -> Option<i64> {
     let minutes = i64::try_from(seconds(text)? / 60).ok()?;
-    (1..=WALL_MINUTES).contains(&minutes).then_some(minutes)
+    (WALL_MINUTES.0..=WALL_MINUTES.1).contains(&minutes).then_some(minutes)
 }
 
 /// Whether something is one word, as names of partitions and zones are.
@@ -111,7 +111,7 @@ mod tests {
             (dead_man("5s"), dead_man("30d"), dead_man("4s"), dead_man("31d")),
             (Some(5), Some(2_592_000), None, None)
         );
-        assert_eq!((wall_minutes("24h"), wall_minutes("90s"), wall_minutes("59s")), (Some(1_440), Some(1), None));
+        assert_eq!((wall_minutes("24h"), wall_minutes("15m"), wall_minutes("14m")), (Some(1_440), Some(15), None));
         assert_eq!((idle("never"), idle("10m")), (Some(Duration::MAX), Some(Duration::from_secs(600))));
         assert_eq!((idle("0s"), idle("1ms"), idle("soon")), (None, None, None));
     }

@@ -56,7 +56,7 @@ fn wrong(testbed: &Testbed) -> Vec<(String, Vec<&'static str>)> {
             file("list.toml", b"[server]\nlocal = true\naccelerators = [\"H100:8\", 3]\n"),
             vec!["list.toml:3:16", "server.accelerators is a list"],
         ),
-        (file("agent.toml", b"[agent]\nstate = \"here\"\n"), vec!["agent.toml:2:9", "a folder from the root"]),
+        (file("agent.toml", b"[agent]\nstate = \"here\"\n"), vec!["agent.toml:2:9", "a path from the root"]),
         (file("binary.toml", b"[server]\nlocal = \xff\xfe\n"), vec!["binary.toml:2:", "not a text file"]),
         (file("zero.toml", b"\0\0\0"), vec!["zero.toml:1:1", "a zero byte"]),
         (file("large.toml", &vec![b'#'; (1 << 20) + 1]), vec!["larger than 1 MiB"]),

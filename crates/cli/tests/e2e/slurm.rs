@@ -131,11 +131,11 @@ impl Drop for Cluster {
     }
 }
 
-fn up(testbed: &Testbed, cluster: &Cluster, port: u16) {
+fn up(testbed: &Testbed, cluster: &Cluster, port: u16, partition: &str) {
     let scratch = testbed.work.join("scratch");
     std::fs::create_dir_all(&scratch).unwrap();
     let config = format!(
-        "[server]\nlisten = \"127.0.0.1:{port}\"\n[slurm]\nprogram = \"{}\"\nscratch = \"{}\"\npartitions = [\"gpu\"]\nwall = \"10h\"\n",
+        "[server]\nlisten = \"127.0.0.1:{port}\"\n[slurm]\nprogram = \"{}\"\nscratch = \"{}\"\npartitions = [\"{partition}\"]\nwall = \"10h\"\n",
         env!("CARGO_BIN_EXE_windfall"),
         scratch.display()
     );
@@ -163,9 +163,17 @@ fn a_gang_on_slurm_goes_on_whoever_ends_its_job_or_the_server_or_the_controller(
     }
     let (testbed, port) = (Testbed::bare(), free_port());
     let Some(mut cluster) = Cluster::start(&testbed, "a_gang_on_slurm_goes_on") else { return };
-    up(&testbed, &cluster, port);
+    up(&testbed, &cluster, port, "gpu");
+    eventually("the cluster has something to sell", || {
+        let engines = testbed.run(&["engines", "--json"]).ends_with(0).json();
+        engines.as_array().unwrap().iter().any(|one| one["name"] == "slurm" && one["offers"].as_u64() > Some(0))
+    });
+    let checked = testbed.run(&["engines", "check"]).ends_with(0).out;
+    assert!(checked.contains("partition gpu: 2 nodes") && checked.contains("to start at"), "{checked}");
     let id = testbed.submit(&counts(&testbed, 2));
     testbed.until(id, &["running"]);
+    let strays = testbed.run(&["engines", "sweep", "--dry-run", "--json"]).ends_with(0).json();
+    assert_eq!(strays, serde_json::json!([]));
     eventually("it has saved", || has_saved(&testbed, id));
     assert!(output(&testbed, id).contains("sees [0,1]"), "{}", output(&testbed, id));
     let first = cluster.pilots();
@@ -176,7 +184,7 @@ fn a_gang_on_slurm_goes_on_whoever_ends_its_job_or_the_server_or_the_controller(
         kill_process(Pid::from_raw(server.pid).unwrap(), Signal::KILL).unwrap();
     }
     cluster.kill("slurmctld");
-    up(&testbed, &cluster, port);
+    up(&testbed, &cluster, port, "gpu");
     testbed.until(id, &["running"]);
     cluster.begin("slurmctld", &["-D".to_owned()]);
     eventually("the controller is back", || cluster.pilots() == first);
@@ -203,6 +211,12 @@ fn a_gang_on_slurm_goes_on_whoever_ends_its_job_or_the_server_or_the_controller(
     eventually("nothing of it is in the queue", || cluster.pilots().is_empty());
     let left = || std::fs::read_dir(testbed.work.join("scratch")).unwrap().count();
     eventually("nothing of it is on the nodes", || left() == 0);
+    testbed.run(&["down"]).ends_with(0);
+
+    // A partition that is not there is said before anybody waits for it.
+    up(&testbed, &cluster, port, "gpus");
+    let missing = testbed.run(&["engines", "check"]).ends_with(2).out;
+    assert!(missing.contains("there is no partition gpus") && missing.contains("did you mean gpu?"), "{missing}");
     testbed.run(&["down"]).ends_with(0);
     check_ledger(&testbed);
     testbed.leaves_nothing();

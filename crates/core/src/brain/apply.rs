@@ -6,7 +6,7 @@ use super::job_table::FitClass;
 use super::{Brain, Job, RECENT_KEYS};
 use crate::ids::{DecisionId, WorkloadId};
 use crate::offer::{Offer, OfferId};
-use crate::record::{Body, Decision, Event, LeaseEnd, Record};
+use crate::record::{Body, Decision, Event, LeaseEnd, Outcome, Record};
 use crate::spec::Workload;
 use crate::told::Told;
 use crate::units::NanoUsd;
@@ -190,6 +190,8 @@ impl Brain {
             Decision::End { workload, outcome } => {
                 if let Some(job) = self.jobs.get_mut(workload) {
                     job.ended.get_or_insert((self.now, outcome.clone()));
+                    // Of one that has succeeded it is said when its stint is over.
+                    job.told = job.left_behind.take().filter(|_| *outcome != Outcome::Succeeded).or(job.told.take());
                 }
                 self.forget_if_over(*workload);
             }

@@ -7,7 +7,7 @@ use crate::ledger::{Beneficiary, Bought, Charge, FREE, LedgerRow, PriceLine, Sha
 use crate::offer::Market;
 use crate::pool::Allocation;
 use crate::units::{NanoUsd, Time};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Lease {
     /// Who its time is charged to, and in which shares: stints of others their part, and all the rest the workload that
@@ -186,6 +186,17 @@ impl Brain {
         let own = self.rate_of(lease);
         let of_node = self.node_meter(lease).map(|meter| meter.hourly(lease.id, None));
         own + of_node.unwrap_or_default()
+    }
+
+    /// The leases of each engine that are up, and what they cost an hour.
+    pub fn up_by_engine(&self) -> BTreeMap<String, (u64, NanoUsd)> {
+        let mut up: BTreeMap<String, (u64, NanoUsd)> = BTreeMap::new();
+        for lease in self.leases.values().filter(|lease| lease.up_at.is_some()) {
+            let (count, hourly) = up.entry(lease.offer.engine().to_owned()).or_default();
+            *count += 1;
+            *hourly += self.hourly_of_all(lease);
+        }
+        up
     }
 
     /// The rows that would be written if every lease and every node were charged until `now`, and nothing more came of them: what the

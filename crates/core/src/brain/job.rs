@@ -162,9 +162,10 @@ impl Stint {
         self.leases().any(|known| known == lease)
     }
 
-    /// Whether a worker on a lease has ended by itself, and still sends what its program left.
+    /// Whether a worker on a lease has ended by itself or as it was told, and still sends what its program left.
     pub(super) fn is_sending_from(&self, lease: LeaseId) -> bool {
-        let is_sending = |worker: &Worker| matches!(worker.end, Some(WorkerEnd::Exited { .. })) && !worker.settled;
+        let has_left = |end: &WorkerEnd| matches!(end, WorkerEnd::Exited { .. } | WorkerEnd::Stopped);
+        let is_sending = |worker: &Worker| worker.end.as_ref().is_some_and(has_left) && !worker.settled;
         self.leases().zip(&self.workers).any(|(known, worker)| known == lease && is_sending(worker))
     }
 
@@ -268,6 +269,9 @@ pub struct Job {
     /// What people were last told.
     #[serde(default)]
     pub told: Option<Told>,
+    /// What its last stint said of files that are in no store; told if the job ends so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_behind: Option<Told>,
     /// It holds nothing until its budget is raised.
     #[serde(default)]
     pub paused: bool,
@@ -330,6 +334,7 @@ impl Job {
             told_infeasible: false,
             began_at: None,
             told: None,
+            left_behind: None,
             paused: false,
             home: None,
             slowest_restart: Span::ZERO,

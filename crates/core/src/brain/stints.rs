@@ -254,6 +254,12 @@ impl Brain {
             job.verdict = Some(Verdict::Done);
             return;
         }
+        let is_lost = |trouble: &&Trouble| matches!(trouble.kind, TroubleKind::NotSaved | TroubleKind::NotReturned);
+        let left_behind = stint.trouble.as_ref().filter(is_lost).and_then(Told::at_the_end);
+        match job.ended.is_some() {
+            true => job.told = left_behind.or(job.told.take()),
+            false => job.left_behind = left_behind,
+        }
         job.learn_from_stop(&stint, done);
         let not_begun = stint.workers.iter().zip(stint.leases()).filter(|(worker, _)| worker.never_ran());
         let not_begun: BTreeSet<LeaseId> = not_begun.map(|(_, lease)| lease).collect();

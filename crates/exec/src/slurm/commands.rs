@@ -2,7 +2,7 @@
 //! speak as whoever runs the server.
 
 use std::collections::BTreeMap;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
@@ -81,7 +81,13 @@ impl JobState {
     }
 }
 
+/// What a program of Slurm's prints.
 async fn run(program: &'static str, args: &[String], said: Option<&str>) -> Result<String, SlurmError> {
+    let output = ask(program, args, said).await?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+async fn ask(program: &'static str, args: &[String], said: Option<&str>) -> Result<Output, SlurmError> {
     let mut command = Command::new(program);
     command.args(args).env("SLURM_TIME_FORMAT", "%s").kill_on_drop(true);
     let stdin = if said.is_some() { Stdio::piped() } else { Stdio::null() };
@@ -101,7 +107,7 @@ async fn run(program: &'static str, args: &[String], said: Option<&str>) -> Resu
         let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
         return Err(SlurmError::Failed { program, said });
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    Ok(output)
 }
 
 fn words<const N: usize>(args: [&str; N]) -> Vec<String> {
@@ -244,6 +250,51 @@ pub(super) async fn submit(options: &[String], script: &str) -> Result<String, S
     if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_digit()) { Err(none()) } else { Ok(id) }
 }
 
+/// What Slurm says of a script with these options that is not submitted: when and where it would begin.
+pub(super) async fn tested(options: &[String]) -> Result<String, SlurmError> {
+    let args: Vec<String> = ["--test-only".to_owned()].iter().chain(options).cloned().collect();
+    let output = ask("sbatch", &args, Some("#!/bin/sh\n")).await?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let line = said.lines().rfind(|line| line.contains("to start at")).unwrap_or("it would be accepted");
+    Ok(line.trim_start_matches("sbatch: ").to_owned())
+}
+
+/// The version of a program, as it says it.
+pub(super) async fn version(program: &'static str) -> Result<String, SlurmError> {
+    run(program, &words(["--version"]), None).await.map(|said| said.trim().to_owned())
+}
+
+/// The accounts of a user, each with its qualities of service: none where nothing is accounted.
+pub(super) async fn associations(user: &str) -> Result<Vec<[String; 2]>, SlurmError> {
+    let args = words(["-n", "-P", "show", "assoc", "format=Account,QOS"]);
+    let args: Vec<String> = args.into_iter().chain([format!("user={user}")]).collect();
+    let said = run("sacctmgr", &args, None).await?;
+    let fields = |line: &str| line.split_once('|').map(|(account, qos)| [account.to_owned(), qos.to_owned()]);
+    Ok(said.lines().filter_map(fields).collect())
+}
+
+/// How jobs of a partition are ended for others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Partition {
+    pub name: String,
+    pub is_preempted: bool,
+    pub grace_seconds: u64,
+}
+
+pub(super) async fn partition(name: &str) -> Result<Partition, SlurmError> {
+    let said = run("scontrol", &words(["show", "partition", name, "-o"]), None).await?;
+    Ok(partition_in(name, &said))
+}
+
+fn partition_in(name: &str, said: &str) -> Partition {
+    let of = |key: &str| said.split_whitespace().find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='));
+    Partition {
+        name: name.to_owned(),
+        is_preempted: of("PreemptMode").is_some_and(|mode| !matches!(mode, "OFF" | "GANG")),
+        grace_seconds: of("GraceTime").and_then(|text| text.parse().ok()).unwrap_or(0),
+    }
+}
+
 pub(super) async fn cancel(id: &str) -> Result<(), SlurmError> {
     match run("scancel", &words([id]), None).await {
         // It is over.
@@ -316,6 +367,17 @@ mod tests {
         let states: Vec<JobState> = jobs.iter().map(|job| job.state).collect();
         assert_eq!(states, [JobState::Runs, JobState::Waits, JobState::Over, JobState::Preempted]);
         assert_eq!((jobs[1].started, jobs[2].ends), (None, Some(Time(1_794_994_886_000))));
+    }
+
+    #[test]
+    fn how_a_partition_is_preempted_is_read() {
+        let said = "PartitionName=gpu AllowGroups=ALL GraceTime=30 Hidden=NO PreemptMode=CANCEL PriorityTier=1\n";
+        let read = |said: &str| {
+            let Partition { is_preempted, grace_seconds, .. } = partition_in("gpu", said);
+            (is_preempted, grace_seconds)
+        };
+        assert_eq!(read(said), (true, 30));
+        assert_eq!(read("PartitionName=gpu GraceTime=0 PreemptMode=OFF"), (false, 0));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A Slurm cluster. A group is one job of Slurm's, a *pilot*, whose processes join the server as nodes, each for one lease; what
 //! runs on them is then run as on any node. Slurm queues and places; the brain chooses what is submitted, and tries again.
 
+mod check;
 mod commands;
 mod pilot;
 #[cfg(test)]
@@ -8,6 +9,7 @@ mod tests;
 
 use crate::clock::WorldClock;
 use crate::engine::{Capabilities, Engine, EngineError, Owned, SeenGroup, SeenLease};
+use crate::finding::Finding;
 use crate::local::{LocalLeases, Marks};
 use crate::nodes::Hub;
 use async_trait::async_trait;
@@ -97,8 +99,12 @@ impl Slurm {
 
     async fn kinds(&self) -> Result<Vec<Kind>, EngineError> {
         let mut kinds = commands::kinds().await.map_err(away)?;
-        kinds.retain(|kind| self.settings.partitions.is_empty() || self.settings.partitions.contains(&kind.partition));
+        kinds.retain(|kind| self.uses(kind));
         Ok(kinds)
+    }
+
+    fn uses(&self, kind: &Kind) -> bool {
+        self.settings.partitions.is_empty() || self.settings.partitions.contains(&kind.partition)
     }
 
     /// The kind of node and the part of it that an offer is.
@@ -160,24 +166,7 @@ impl Slurm {
         let Some((kind, count)) = self.of_offer(kinds, &first.offer) else {
             return Err(EngineError::Refused(Refusal::Invalid));
         };
-        let most = kind.limit.map_or(self.settings.wall_minutes, |limit| limit.0 / 60_000);
-        // A part of a node gets its part of the rest, unless the job says how much it needs.
-        let part = |all: u64| if count == 0 { 0 } else { all * u64::from(count) / u64::from(kind.accelerators.max(1)) };
-        let shape = pilot::Shape {
-            partition: kind.partition.clone(),
-            accelerator: kind.accelerator.clone(),
-            accelerators: count,
-            cpus: match first.limits.cpu_millis {
-                0 if count == 0 => 1,
-                0 => part(u64::from(kind.cpus)).max(1) as u32,
-                millis => millis.div_ceil(1_000) as u32,
-            },
-            memory_mb: match first.limits.memory_bytes {
-                0 => part(kind.memory_mb),
-                bytes => bytes.div_ceil(1 << 20),
-            },
-            minutes: self.settings.wall_minutes.min(most).max(1),
-        };
+        let shape = self.shape(kind, count, first.limits);
         let tokens: Result<Vec<String>, EngineError> = marks
             .keys()
             .map(|lease| self.hub.pilot_token(&node_name(*lease)).map(|token| token.to_string()))
@@ -194,6 +183,28 @@ impl Slurm {
                 }
                 None => Err(away(error)),
             },
+        }
+    }
+
+    /// What is asked of each node, for so many of its accelerators and what a job says that it needs.
+    fn shape(&self, kind: &Kind, count: u32, needs: Shape) -> pilot::Shape {
+        let most = kind.limit.map_or(self.settings.wall_minutes, |limit| limit.0 / 60_000);
+        // A part of a node gets its part of the rest, unless the job says how much it needs.
+        let part = |all: u64| if count == 0 { 0 } else { all * u64::from(count) / u64::from(kind.accelerators.max(1)) };
+        pilot::Shape {
+            partition: kind.partition.clone(),
+            accelerator: kind.accelerator.clone(),
+            accelerators: count,
+            cpus: match needs.cpu_millis {
+                0 if count == 0 => 1,
+                0 => part(u64::from(kind.cpus)).max(1) as u32,
+                millis => millis.div_ceil(1_000) as u32,
+            },
+            memory_mb: match needs.memory_bytes {
+                0 => part(kind.memory_mb),
+                bytes => bytes.div_ceil(1 << 20),
+            },
+            minutes: self.settings.wall_minutes.min(most).max(1),
         }
     }
 
@@ -452,6 +463,10 @@ impl Engine for Arc<Slurm> {
             // What cannot be ended now is ended by nobody.
             let _ = self.release(group, &slots).await;
         }
+    }
+
+    async fn check(&self) -> Vec<Finding> {
+        self.findings().await
     }
 
     async fn forget(&self, leases: &[LeaseId]) -> Result<(), EngineError> {

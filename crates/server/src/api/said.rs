@@ -20,6 +20,9 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Said<T> {
         }
         let bytes = Bytes::from_request(request, state).await;
         let bytes = bytes.map_err(|error| problem(error.status().as_u16(), "bad-body", &error.body_text()))?;
+        if std::str::from_utf8(&bytes).is_err() {
+            return Err(problem(400, "bad-body", "the body is no JSON: it is not UTF-8"));
+        }
         windfall_core::codec::from_json(&bytes).map(Said).map_err(|error| {
             let (status, what) = match error.is_data() {
                 true => (422, "the body is not what is expected here"),

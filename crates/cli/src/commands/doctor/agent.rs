@@ -1,6 +1,5 @@
 //! The agent of a machine that has joined a server: whether it runs, reaches its server, and agrees with it on the time.
 
-use super::finding::Finding;
 use super::state;
 use crate::args::JoinArgs;
 use crate::config::{file_in_use, join_with_file, of_agent, read};
@@ -10,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use windfall_core::Span;
+use windfall_exec::Finding;
 use windfall_exec::JoinedNode;
 
 const CONNECT: Duration = Duration::from_secs(3);
@@ -140,7 +140,6 @@ fn holder_in(locks: &str, device: u64, inode: u64) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::State;
     use super::*;
 
     #[test]
@@ -155,24 +154,22 @@ mod tests {
     #[test]
     fn an_agent_that_does_not_run_and_a_server_that_is_not_there_are_missing() {
         let dir = tempfile::tempdir().expect("a folder");
-        let states = |state: &Path| agent(state).iter().map(|one| (one.name, one.state)).collect::<Vec<_>>();
-        assert_eq!(states(dir.path()), [("agent", State::Warning)], "it has not joined");
+        let states = |state: &Path| {
+            let found = agent(state).into_iter();
+            found.map(|one| format!("{} {}", one.name, one.state.word())).collect::<Vec<_>>()
+        };
+        assert_eq!(states(dir.path()), ["agent warning"], "it has not joined");
         let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
         let joined = format!("{{\"server\":\"{free}\",\"key\":\"{}\",\"name\":\"gpu-1\"}}", "0".repeat(64));
         std::fs::write(dir.path().join("joined.json"), joined).expect("written");
         std::fs::write(dir.path().join("server-clock"), "-95000").expect("written");
         let found = states(dir.path());
-        let expected = [
-            ("agent", State::Missing),
-            ("agent dir", State::Ok),
-            ("network", State::Missing),
-            ("clocks", State::Warning),
-        ];
+        let expected = ["agent missing", "agent dir ok", "network missing", "clocks warning"];
         assert_eq!(found, expected);
         let lock = std::fs::File::create(dir.path().join("lock")).expect("made");
         lock.lock().expect("locked");
         assert_eq!(agent(dir.path())[0].says, format!("node gpu-1 of {free}, pid {}", std::process::id()));
         std::fs::write(dir.path().join("joined.json"), "nonsense").expect("written");
-        assert_eq!(states(dir.path()), [("agent", State::Missing)]);
+        assert_eq!(states(dir.path()), ["agent missing"]);
     }
 }

@@ -1,9 +1,9 @@
 //! What the kernel gives this user: control groups, limits, and what the product uses of it.
 
-use super::finding::Finding;
 use super::machine::is_container;
 use rustix::process::{Resource, getrlimit};
 use std::path::Path;
+use windfall_exec::Finding;
 
 /// Control groups: how the processes of a lease are found and ended whatever they do.
 pub(super) fn control_groups(root: &Path) -> Finding {
@@ -134,8 +134,8 @@ fn kernel_of(release: &str, watches: Option<u64>, instances: Option<u64>) -> Fin
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::State;
     use super::*;
+    use windfall_exec::FindingState;
 
     #[test]
     fn a_group_that_is_delegated_is_told_from_one_that_is_not() {
@@ -146,10 +146,10 @@ mod tests {
             std::fs::create_dir_all(path.parent().expect("a folder above")).expect("made");
             std::fs::write(path, text).expect("written");
         };
-        assert_eq!(control_groups(root).state, State::Warning, "nothing is mounted");
+        assert_eq!(control_groups(root).state, FindingState::Warning, "nothing is mounted");
         put("proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n");
         put("proc/self/cgroup", "0::/user.slice/windfall.service\n");
-        assert_eq!(control_groups(root).state, State::Warning, "it is not there");
+        assert_eq!(control_groups(root).state, FindingState::Warning, "it is not there");
         put("sys/fs/cgroup/user.slice/windfall.service/cgroup.procs", "");
         put("sys/fs/cgroup/user.slice/windfall.service/cgroup.controllers", "cpuset pids\n");
         assert!(control_groups(root).says.ends_with("without cpu and memory"));
@@ -160,19 +160,19 @@ mod tests {
     #[test]
     fn low_limits_are_named_each_by_itself() {
         let states = |files, processes| limits_of(files, processes).iter().map(|one| one.state).collect::<Vec<_>>();
-        assert_eq!(states(None, None), [State::Ok]);
-        assert_eq!(states(Some(65_536), Some(4_096)), [State::Ok]);
-        assert_eq!(states(Some(4_096), Some(100)), [State::Warning, State::Warning]);
-        assert_eq!(states(Some(256), None), [State::Missing]);
+        assert_eq!(states(None, None), [FindingState::Ok]);
+        assert_eq!(states(Some(65_536), Some(4_096)), [FindingState::Ok]);
+        assert_eq!(states(Some(4_096), Some(100)), [FindingState::Warning, FindingState::Warning]);
+        assert_eq!(states(Some(256), None), [FindingState::Missing]);
     }
 
     #[test]
     fn kernels_are_told_by_their_release() {
         let of = |release: &str, watches| kernel_of(release, watches, Some(512)).state;
-        assert_eq!((of("6.1.0-31-amd64", Some(65_536)), of("5.4.0", None)), (State::Ok, State::Ok));
+        assert_eq!((of("6.1.0-31-amd64", Some(65_536)), of("5.4.0", None)), (FindingState::Ok, FindingState::Ok));
         assert_eq!(
             (of("4.18.0-553.el8", None), of("6.1.0", Some(10)), of("", None)),
-            (State::Warning, State::Warning, State::Missing)
+            (FindingState::Warning, FindingState::Warning, FindingState::Missing)
         );
     }
 }

@@ -1,11 +1,11 @@
 //! The machine itself: python3, the NVIDIA driver, the clock. Every path is looked at below a root, so that tests can
 //! make a machine of files.
 
-use super::finding::Finding;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use windfall_exec::Finding;
 
 /// What the Python helper needs.
 const PYTHON: (u32, u32) = (3, 9);
@@ -217,8 +217,8 @@ fn clock_of(synchronised: Option<bool>, container: bool) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::State;
     use super::*;
+    use windfall_exec::FindingState;
 
     fn put(root: &Path, path: &str, text: &str) {
         let path = root.join(path);
@@ -226,27 +226,27 @@ mod tests {
         std::fs::write(path, text).expect("written");
     }
 
-    fn states(root: &Path) -> Vec<(&'static str, State)> {
-        driver(root).into_iter().map(|finding| (finding.name, finding.state)).collect()
+    fn states(root: &Path) -> Vec<String> {
+        driver(root).into_iter().map(|finding| format!("{} {}", finding.name, finding.state.word())).collect()
     }
 
     #[test]
     fn a_driver_is_looked_at_from_the_bus_to_the_library() {
         let root = tempfile::tempdir().expect("a folder");
         let root = root.path();
-        assert_eq!(states(root), [("driver", State::Ok)], "a machine without accelerators lacks nothing");
+        assert_eq!(states(root), ["driver ok"], "a machine without accelerators lacks nothing");
         put(root, "sys/bus/pci/devices/0000:19:00.0/vendor", "0x10de\n");
         put(root, "sys/bus/pci/devices/0000:19:00.0/class", "0x030200\n");
-        assert_eq!(states(root), [("driver", State::Missing)], "an accelerator without its driver");
+        assert_eq!(states(root), ["driver missing"], "an accelerator without its driver");
         let version = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  560.35.03  Fri Aug 16 21:39:15 UTC 2024\n";
         put(root, "proc/driver/nvidia/version", version);
-        assert_eq!(states(root), [("driver", State::Missing), ("nvml", State::Warning)], "no device, no library");
+        assert_eq!(states(root), ["driver missing", "nvml warning"], "no device, no library");
         put(root, "dev/nvidia0", "");
         put(root, "dev/nvidiactl", "");
         put(root, "usr/lib64/libnvidia-ml.so.550.54.15", "");
         std::os::unix::fs::symlink("libnvidia-ml.so.550.54.15", root.join("usr/lib64/libnvidia-ml.so.1"))
             .expect("linked");
-        assert_eq!(states(root), [("driver", State::Ok), ("nvml", State::Missing)], "a library of another version");
+        assert_eq!(states(root), ["driver ok", "nvml missing"], "a library of another version");
         std::fs::rename(
             root.join("usr/lib64/libnvidia-ml.so.550.54.15"),
             root.join("usr/lib64/libnvidia-ml.so.560.35.03"),
@@ -255,17 +255,20 @@ mod tests {
         std::fs::remove_file(root.join("usr/lib64/libnvidia-ml.so.1")).expect("removed");
         std::os::unix::fs::symlink("libnvidia-ml.so.560.35.03", root.join("usr/lib64/libnvidia-ml.so.1"))
             .expect("linked");
-        assert_eq!(states(root), [("driver", State::Ok), ("nvml", State::Ok)]);
+        assert_eq!(states(root), ["driver ok", "nvml ok"]);
         assert_eq!(driver(root)[0].says, "version 560.35.03, 1 NVIDIA accelerator");
     }
 
     #[test]
     fn what_python_says_is_held_against_what_is_needed() {
         let of = |said: &str| python_of(said, String::new()).state;
-        assert_eq!((of("3.11.2 /usr/bin/python3"), of("3.9.0 /x"), of("3.10.1 /x")), (State::Ok, State::Ok, State::Ok));
+        assert_eq!(
+            (of("3.11.2 /usr/bin/python3"), of("3.9.0 /x"), of("3.10.1 /x")),
+            (FindingState::Ok, FindingState::Ok, FindingState::Ok)
+        );
         assert_eq!(
             (of("3.8.19 /x"), of("2.7.18 /x"), of("nonsense")),
-            (State::Warning, State::Warning, State::Warning)
+            (FindingState::Warning, FindingState::Warning, FindingState::Warning)
         );
     }
 
@@ -274,9 +277,9 @@ mod tests {
         let of = |known, container| clock_of(known, container).state;
         assert_eq!(
             (of(Some(true), false), of(Some(false), false), of(Some(false), true)),
-            (State::Ok, State::Warning, State::Warning)
+            (FindingState::Ok, FindingState::Warning, FindingState::Warning)
         );
-        assert_eq!((of(None, false), of(None, true)), (State::Warning, State::Ok));
+        assert_eq!((of(None, false), of(None, true)), (FindingState::Warning, FindingState::Ok));
     }
 
     #[test]

@@ -2,15 +2,12 @@
 //! started and no file is kept. Each look is a function that gives findings; `doctor` is their list.
 
 mod agent;
-mod finding;
 mod kernel;
 mod machine;
 mod state;
 
 use crate::here::Here;
-use finding::{Finding, State};
 use std::path::Path;
-use windfall_core::english::counted;
 use windfall_server::client::{Code, Failure};
 
 pub async fn doctor(here: &Here) -> Result<Code, Failure> {
@@ -29,9 +26,7 @@ pub async fn doctor(here: &Here) -> Result<Code, Failure> {
     found.extend(kernel::limits());
     found.push(kernel::kernel(root));
     found.extend(agent::agents(here));
-    tell(here, &found);
-    let is_missing = found.iter().any(|finding| finding.state == State::Missing);
-    Ok(if is_missing { Code::BadInput } else { Code::Done })
+    Ok(crate::findings::tell(here, &found))
 }
 
 /// The folder of checkpoints, where it is on another disk.
@@ -40,22 +35,4 @@ fn apart(home: &Path) -> Option<std::path::PathBuf> {
     let checkpoints = home.join("checkpoints");
     let [one, other] = [home, &checkpoints].map(|path| std::fs::metadata(path).map(|meta| meta.dev()).ok());
     (one? != other?).then_some(checkpoints)
-}
-
-fn tell(here: &Here, found: &[Finding]) {
-    let count = |state: State| found.iter().filter(|finding| finding.state == state).count() as u64;
-    let (missing, warnings) = (count(State::Missing), count(State::Warning));
-    if here.json {
-        println!("{}", serde_json::json!({ "checks": found, "missing": missing, "warnings": warnings }));
-        return;
-    }
-    let columns = crate::live::width();
-    found.iter().for_each(|finding| print!("{}", finding.shown(columns)));
-    println!();
-    match (missing, warnings) {
-        (0, 0) => println!("nothing is missing"),
-        (0, warnings) => println!("nothing that is needed is missing; {}", counted(warnings, "warning")),
-        (missing, 0) => println!("{} missing", counted(missing, "thing")),
-        (missing, warnings) => println!("{} missing; {}", counted(missing, "thing"), counted(warnings, "warning")),
-    }
 }

@@ -1,8 +1,7 @@
 //! The state directory and what belongs to it: the configuration, the server, the port, the disk.
 
-use super::finding::Finding;
 use crate::args::UpArgs;
-use crate::config::{Wrong, file_in_use, of_server, read, with_file};
+use crate::config::{Wrong, file_in_use, read, whole};
 use crate::here::Here;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
@@ -10,6 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use windfall_core::english::counted;
+use windfall_exec::Finding;
 use windfall_server::home::{World, WorldSettings};
 
 /// The configuration file: right, wrong, or readable by people who should not.
@@ -20,13 +20,13 @@ pub(super) fn configuration(here: &Here) -> Finding {
     };
     let mend = format!("windfall config check {}", path.display());
     let checked = read(&path).map_err(Wrong::File).and_then(|file| {
-        let all = of_server(&UpArgs::default(), Some(&file))?;
-        Ok((file, all))
+        whole(&UpArgs::default(), Some(&file))?;
+        Ok(file)
     });
     match checked {
         Err(Wrong::File(error)) => Finding::missing(name, error.to_string(), mend),
         Err(Wrong::Flags { message, .. }) => Finding::missing(name, message, mend),
-        Ok((file, _)) => {
+        Ok(file) => {
             let has_store = file.get("server", "store").is_some();
             let open = std::fs::metadata(&path).is_ok_and(|meta| meta.permissions().mode() & 0o004 != 0);
             if has_store && open {
@@ -147,8 +147,7 @@ pub(super) fn port(here: &Here, runs: bool) -> Option<Finding> {
     };
     let in_file = || {
         let file = read(&file_in_use(None, Some(&here.home))?).ok()?;
-        let args = UpArgs::default();
-        with_file(&args, &of_server(&args, Some(&file)).ok()?).listen
+        whole(&UpArgs::default(), Some(&file)).ok()?.listen
     };
     let held = in_world().filter(|_| runs);
     let wanted = in_file().or_else(in_world)?;
@@ -263,33 +262,42 @@ fn sync_time(folder: &Path) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::State;
     use super::*;
+    use windfall_exec::FindingState;
 
     #[test]
     fn a_disk_is_full_of_bytes_or_of_files_or_slow() {
         let of = |room, files, read_only, time: u64| {
             disk_of(Path::new("/x"), room * MEGABYTE, files, read_only, || Some(Duration::from_millis(time))).state
         };
-        assert_eq!(of(10_000, Some(1 << 20), false, 1), State::Ok);
-        assert_eq!((of(255, None, false, 1), of(1_000, None, false, 1)), (State::Missing, State::Warning));
-        assert_eq!((of(10_000, Some(3), false, 1), of(10_000, None, false, 1)), (State::Missing, State::Ok));
-        assert_eq!((of(10_000, None, true, 1), of(10_000, None, false, 200)), (State::Missing, State::Warning));
+        assert_eq!(of(10_000, Some(1 << 20), false, 1), FindingState::Ok);
+        assert_eq!(
+            (of(255, None, false, 1), of(1_000, None, false, 1)),
+            (FindingState::Missing, FindingState::Warning)
+        );
+        assert_eq!(
+            (of(10_000, Some(3), false, 1), of(10_000, None, false, 1)),
+            (FindingState::Missing, FindingState::Ok)
+        );
+        assert_eq!(
+            (of(10_000, None, true, 1), of(10_000, None, false, 200)),
+            (FindingState::Missing, FindingState::Warning)
+        );
     }
 
     #[test]
     fn a_port_is_ours_free_or_somebody_elses() {
         let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = taken.local_addr().expect("an address");
-        assert_eq!(port_of(address, Some(address)).state, State::Ok);
+        assert_eq!(port_of(address, Some(address)).state, FindingState::Ok);
         let finding = port_of(address, None);
-        assert!(finding.state == State::Missing && finding.says.contains("somebody else has it"), "{finding:?}");
+        assert!(finding.state == FindingState::Missing && finding.says.contains("somebody else has it"), "{finding:?}");
         let elsewhere = port_of("192.0.2.1:7443".parse().expect("an address"), None);
         assert!(
-            elsewhere.state == State::Missing && elsewhere.says.contains("no address of this machine"),
+            elsewhere.state == FindingState::Missing && elsewhere.says.contains("no address of this machine"),
             "{elsewhere:?}"
         );
-        assert_eq!(port_of("127.0.0.1:0".parse().expect("an address"), None).state, State::Ok);
+        assert_eq!(port_of("127.0.0.1:0".parse().expect("an address"), None).state, FindingState::Ok);
     }
 
     #[test]

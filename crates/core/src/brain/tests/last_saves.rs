@@ -63,6 +63,27 @@ fn a_machine_that_is_lost_before_its_last_save_has_arrived_is_said_with_the_bill
 }
 
 #[test]
+fn a_job_that_failed_or_was_cancelled_says_it_too() {
+    for is_cancelled in [false, true] {
+        let mut world = world();
+        let (id, stint) = world.running(job(1, Some(4)));
+        if is_cancelled {
+            world.event(Event::CancelRequested { workload: id, by: "ada".to_owned() });
+            world.decide();
+        }
+        let end = if is_cancelled { WorkerEnd::Stopped } else { WorkerEnd::Exited { code: 3 } };
+        world.event(Event::WorkerEnded { stint, rank: 0, end, settled: false });
+        world.decide();
+        world.gone(LeaseEnd::Lost);
+        world.decide();
+        let last = world.brain.take_final_views().pop().expect("a last view");
+        assert_ne!(last.state, crate::view::State::Succeeded);
+        let told = last.told.map(|told| told.to_string()).unwrap_or_default();
+        assert!(told.contains("lost before all that its program left was sent"), "{is_cancelled}: {told}");
+    }
+}
+
+#[test]
 fn outputs_that_did_not_come_back_are_not_called_a_save() {
     let mut world = world();
     let (_, stint) = world.running(job(1, Some(4)));
