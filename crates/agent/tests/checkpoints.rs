@@ -40,6 +40,7 @@ on_every_store! {
     facts::a_stale_stint_never_wins,
     facts::a_stale_stint_never_wins_even_behind_damage,
     facts::before_skips_the_fence_that_repeats_the_bad_one,
+    facts::who_goes_on_from_a_job_that_failed_gets_what_was_saved_last,
     facts::a_fresh_start_stays_fresh,
     facts::a_name_is_used_once,
     facts::of_two_savers_of_one_name_one_wins,

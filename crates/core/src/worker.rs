@@ -155,6 +155,9 @@ pub struct StartOrder {
     pub complete: Option<String>,
     /// What to resume from.
     pub resume: Resume,
+    /// The last stint of the job that its job goes on from; 0 where there is none.
+    #[serde(default)]
+    pub continues_after: u64,
     /// Real milliseconds for which the last upload is tried once the program has ended, unless the machine goes before.
     #[serde(default)]
     pub last_upload_ms: u64,
@@ -191,6 +194,7 @@ impl StartOrder {
             settle_ms: 0,
             complete: None,
             resume: Resume::Newest,
+            continues_after: 0,
             last_upload_ms: 0,
             foreign: Vec::new(),
         }

@@ -140,6 +140,7 @@ impl JobFolders for Folders {
             complete: checkpoint.complete.clone(),
             last_upload_ms: (LAST_UPLOAD.0.unsigned_abs() / u64::from(self.speed.max(1))).max(LAST_UPLOAD_LEAST_MS),
             resume: known.resume,
+            continues_after: job.spec.continues.as_ref().map_or(0, |from| from.epoch),
             foreign: Vec::new(),
         })
     }

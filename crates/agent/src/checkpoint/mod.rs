@@ -85,12 +85,15 @@ pub struct Options {
     pub files_at_once: usize,
     /// Checkpoints of this job were saved before: a store without any is not the one they lie in.
     pub saved_before: bool,
+    /// The last stint of the job that this one goes on from, by a person's order. What that saved last is what counts: that its
+    /// program failed on it, and began from older ones or from nothing, does not.
+    pub continues_after: u64,
 }
 
 impl Options {
     /// The usual settings, with a job's environment.
     pub fn with_env(env: impl IntoIterator<Item = (String, String)>) -> Self {
-        Self { env: env.into_iter().collect(), files_at_once: 4, saved_before: false }
+        Self { env: env.into_iter().collect(), files_at_once: 4, saved_before: false, continues_after: 0 }
     }
 }
 
@@ -118,6 +121,7 @@ pub struct Checkpoints {
     depot: Box<dyn Depot>,
     files_at_once: usize,
     saved_before: bool,
+    continues_after: u64,
     /// Writes the fences of this process: a fence that is there already may be our own of an earlier try.
     writer: String,
     /// What of the local files is on the store already.
@@ -208,6 +212,7 @@ impl Checkpoints {
             depot,
             files_at_once: options.files_at_once.max(1),
             saved_before: options.saved_before,
+            continues_after: options.continues_after,
             writer: token(),
             known: Mutex::default(),
             writing: tokio::sync::Mutex::default(),

@@ -64,6 +64,7 @@ impl Checkpoints {
             Some(&name) => Some(self.own_fence(name).await?),
             None => None,
         };
+        let names = that_count(names, self.continues_after);
 
         let into = into.to_owned();
         let draft = into.join(format!("{}{}", unpack::DRAFT, token()));
@@ -264,6 +265,18 @@ async fn first_fault(
         }
     }
     Ok(None)
+}
+
+/// Manifests without those of stints up to this one that saved nothing, and did not begin from what was saved last: their program
+/// had failed on that. The first stint after a save began from it, and where it is gone since, has its content.
+fn that_count(mut names: Vec<Ref>, upto: u64) -> Vec<Ref> {
+    let last_save = names.iter().filter(|name| name.seq > 0 && name.epoch <= upto).max().map_or(0, |name| name.epoch);
+    let mut first = None;
+    names.retain(|name| {
+        let is_idle = name.seq == 0 && name.epoch > last_save && name.epoch <= upto;
+        !is_idle || *first.get_or_insert(*name) == *name
+    });
+    names
 }
 
 fn fence(epoch: u64, of: Option<&Manifest>, writer: String, failed: Vec<String>) -> Manifest {

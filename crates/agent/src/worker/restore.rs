@@ -110,7 +110,8 @@ impl WorkerRun {
             never_ran(format!("the checkpoint directory {} cannot be made: {error}", saves.display()))
         })?;
         let env = self.order.env.iter().map(|(name, value)| (name.clone(), value.clone()));
-        let options = Options { saved_before: self.saved_before(), ..Options::with_env(env) };
+        let continues_after = self.order.continues_after;
+        let options = Options { saved_before: self.saved_before(), continues_after, ..Options::with_env(env) };
         let checkpoints = Checkpoints::open(&self.order.checkpoint_store, &self.order.checkpoint_key, options);
         let checkpoints = Arc::new(checkpoints.map_err(cannot_run)?);
         let gang = match self.order.world_size {

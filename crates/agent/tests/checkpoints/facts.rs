@@ -206,6 +206,27 @@ pub async fn before_skips_the_fence_that_repeats_the_bad_one(store: Store) {
     assert_eq!((begun.restored, begun.work), (None, None));
 }
 
+pub async fn who_goes_on_from_a_job_that_failed_gets_what_was_saved_last(store: Store) {
+    two_saves(&store).await;
+    // A program with a mistake in it fails on everything, and from the beginning.
+    resume(&store, 2, Choose::Newest).await;
+    resume(&store, 3, Choose::Before(at(1, 2))).await;
+    let (begun, _) = resume(&store, 4, Choose::Before(at(3, 0))).await;
+    assert_eq!(begun.restored, None);
+    let options = Options { continues_after: 4, ..Options::with_env(store.env.clone()) };
+    let mended = Checkpoints::open(&store.address, JOB, options).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let begun = begin(&mended, 5, dir.path(), Choose::Newest).await;
+    assert_eq!(read(dir.path(), "model"), "two", "{begun:?}");
+    // Its own stints count as ever.
+    let options = Options { continues_after: 4, ..Options::with_env(store.env.clone()) };
+    let again = Checkpoints::open(&store.address, JOB, options).unwrap();
+    let begun = begin(&again, 6, dir.path(), Choose::Before(at(5, 0))).await;
+    assert_eq!(read(dir.path(), "model"), "one", "{begun:?}");
+    let (begun, _) = resume(&store, 7, Choose::Newest).await;
+    assert_eq!(begun.restored, Some(at(6, 0)));
+}
+
 pub async fn a_fresh_start_stays_fresh(store: Store) {
     two_saves(&store).await;
     let (begun, dir) = resume(&store, 2, Choose::Nothing).await;

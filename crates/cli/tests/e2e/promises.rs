@@ -81,6 +81,10 @@ fn a_failed_job_is_gone_on_from_with_a_changed_job_file() {
     testbed.write("second.yaml", &format!("{file}env: {{ CAREFUL: '1' }}\n"));
     let failed = testbed.run(&["run", "--json", "first.yaml"]).ends_with(3).lines();
     let first = failed.last().unwrap()["id"].to_string();
+    // One with a mistake in it fails on everything that is saved, which says nothing of what is saved.
+    testbed.write("mistaken.yaml", &file.replace("python3", "no-such-program"));
+    let mistaken = testbed.run(&["resume", "--json", "stumbles", "mistaken.yaml"]).ends_with(0).json();
+    testbed.until(mistaken["id"].as_u64().unwrap(), &["failed"]);
     let accepted = testbed.run(&["resume", "--json", "stumbles", "second.yaml"]).ends_with(0).json();
     let id = accepted["id"].as_u64().unwrap();
     testbed.until(id, &["succeeded"]);

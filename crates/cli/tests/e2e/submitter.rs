@@ -342,11 +342,14 @@ fn a_program_is_kept_to_the_cores_and_the_memory_that_it_asked_for_and_ended_wha
 }
 
 /// What may be asked by whom: everybody, the job's owner, whoever may submit, or who runs the server.
-const ROUTES: [(&str, &str, &str); 25] = [
+const ROUTES: [(&str, &str, &str); 28] = [
     ("GET", "/v1/hello", "all"),
     ("POST", "/v1/shutdown", "operator"),
     ("POST", "/v1/interrupt", "operator"),
     ("GET", "/v1/ledger", "all"),
+    ("GET", "/v1/engines", "all"),
+    ("GET", "/v1/engines/check", "operator"),
+    ("GET", "/v1/engines/strays", "operator"),
     ("GET", "/v1/nodes", "all"),
     ("POST", "/v1/nodes/labels", "operator"),
     ("GET", "/v1/nodes/{name}", "all"),
