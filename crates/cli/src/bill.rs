@@ -94,9 +94,6 @@ fn headline(job: &JobView) -> String {
         Some(Outcome::Failed { why, code }) if why.contains(&format!("code {code}")) => {
             format!("failed after {took}: {why}")
         }
-        Some(Outcome::Failed { why, code }) if why.contains(&format!("code {code}")) => {
-            format!("failed after {took}: {why}")
-        }
         Some(Outcome::Failed { why, code }) => format!("failed after {took}: {why} (code {code})"),
         Some(Outcome::Cancelled { by }) => format!("was cancelled by {by} after {took}"),
         Some(Outcome::StoppedByRule { rule }) => format!("was stopped by its own rule `{rule}` after {took}"),

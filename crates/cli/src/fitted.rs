@@ -139,6 +139,15 @@ pub fn labelled(label: &str, paragraph: &str, indent: usize, width: usize) -> St
     text
 }
 
+/// A label and what it says in one line where that fits, else over several.
+pub fn folded(label: &str, text: &str, width: usize) -> String {
+    let indent = label.chars().count();
+    match indent + text.chars().count() <= width {
+        true => format!("{label}{text}\n"),
+        false => labelled(label, text, indent, width),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,6 +179,13 @@ mod tests {
             labelled("cost", "compute $1.00, restarts $0.50", 6, 26),
             "cost  compute $1.00,\n      restarts $0.50\n"
         );
+    }
+
+    #[test]
+    fn what_fits_stays_in_its_line() {
+        assert_eq!(folded("  1s  ", "the machine is up", 40), "  1s  the machine is up\n");
+        assert_eq!(folded("  1s  ", "the machine is up since noon", 30), "  1s  the machine is up since\n      noon\n");
+        assert!(folded("", &"word ".repeat(60), usize::MAX).lines().count() == 1, "a program reads it whole");
     }
 
     #[test]

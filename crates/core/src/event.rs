@@ -209,6 +209,10 @@ pub enum LeaseEnd {
     Taken,
     /// The machine is gone for another reason.
     Lost,
+    /// The time that was agreed on was over.
+    Expired,
+    /// Somebody ended it at its engine.
+    Revoked,
 }
 
 /// How a worker's program ended.

@@ -66,6 +66,18 @@ impl Trouble {
     }
 }
 
+impl Trouble {
+    /// A person ended a job before its agent said that all that its program left was sent.
+    pub(crate) fn given_up(spec: &JobSpec) -> Trouble {
+        let has_outputs = !spec.run.luggage().outputs.is_empty();
+        let (kind, what) = match has_outputs {
+            true => (TroubleKind::NotReturned, "it was cancelled before its last save and its outputs were all sent"),
+            false => (TroubleKind::NotSaved, "it was cancelled before its last save was all sent"),
+        };
+        Trouble { kind, text: what.to_owned() }
+    }
+}
+
 impl TroubleKind {
     /// Whether the store cannot be used now: a stint that needs it to begin waits for it.
     pub fn is_of_the_store(self) -> bool {

@@ -119,7 +119,8 @@ impl Reader {
             (brain.usual_policy(spec) == ON_DEMAND, others.cloned().collect::<Vec<Offer>>())
         });
         offers.extend(others);
-        let remarks = bill::promises(spec, submission.deadline_in, &offers);
+        let mut remarks = bill::promises(spec, submission.deadline_in, &offers);
+        remarks.extend(from_nothing(spec));
         let terms = bill::Terms { deadline_in: submission.deadline_in, on_demand };
         let forecast = bill::forecast(spec, terms, &offers, &recordings);
         let outputs = (!spec.run.luggage().outputs.is_empty()).then(|| self.outputs_of(&submission));
@@ -210,6 +211,12 @@ impl Reader {
             _ => None,
         }
     }
+}
+
+/// A job that goes on from one of which nothing is saved, as far as anybody knows.
+fn from_nothing(spec: &JobSpec) -> Option<String> {
+    let from = spec.continues.as_ref().filter(|from| from.durable.0 == 0)?;
+    Some(format!("job {} is not known to have saved anything: this one may begin from the beginning", from.job))
 }
 
 /// A program may take files that another one left for its own progress: whose they are, the user knows.

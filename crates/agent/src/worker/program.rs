@@ -99,6 +99,7 @@ impl WorkerRun {
             .env_clear()
             .envs(&order.env);
         command
+            .envs(std::env::vars_os().filter(|(name, _)| is_of_slurm(&name.to_string_lossy())))
             .env("PWD", cwd)
             .env("WINDFALL_LEASE", lease)
             .env(MARK, mark.value())
@@ -303,6 +304,28 @@ fn signal(group: Option<Pid>, signal: Signal) {
         // A group that is gone already has heard everything.
         let _ = kill_process_group(group, signal);
     }
+}
+
+/// Whether a variable tells of the Slurm job that this agent runs in, so that a program's own `srun` and `mpirun` find it. What
+/// tells of our own step in it is not for programs: they would take themselves for a part of that.
+fn is_of_slurm(name: &str) -> bool {
+    const OTHERS: [&str; 14] = [
+        "SLURM_CLUSTER_NAME",
+        "SLURM_CONF",
+        "SLURM_CPUS_ON_NODE",
+        "SLURM_CPUS_PER_TASK",
+        "SLURM_GPUS_ON_NODE",
+        "SLURM_MEM_PER_NODE",
+        "SLURM_NNODES",
+        "SLURM_NODEID",
+        "SLURM_NODELIST",
+        "SLURM_NPROCS",
+        "SLURM_NTASKS",
+        "SLURM_TASKS_PER_NODE",
+        "SLURM_TRES_PER_TASK",
+        "SLURMD_NODENAME",
+    ];
+    name == "SLURM_JOBID" || name.starts_with("SLURM_JOB_") || OTHERS.contains(&name)
 }
 
 /// What `CUDA_VISIBLE_DEVICES` says: of the accelerators that a lease has of its machine, those with these numbers. None

@@ -6,7 +6,9 @@ use crate::config::{
     CONFIG_VARIABLE, ConfigFile, Setting, Wrong, example, file_in_use, join_with_file, of_agent, of_server, of_slurm,
     read, whole,
 };
+use crate::fitted::folded;
 use crate::here::{Here, agent_state};
+use crate::live;
 use std::path::Path;
 use windfall_core::english::counted;
 use windfall_server::client::{Code, Failure};
@@ -82,10 +84,13 @@ fn show(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
     let world = super::worlds::world(&whole);
     let (world_is_set, is_real) = (world.is_some(), world.is_some_and(|world| world.replay().is_none()));
     let kept = (!world_is_set).then(|| here.home.join("world.json")).filter(|path| path.exists());
+    // One that listens is waited for by others, so it does not end by itself unless that is said.
+    let stays = |one: &Setting| one.key.name == "idle" && !one.is_set() && whole.listen.is_some();
+    let value = |one: &Setting| if stays(one) { "never".to_owned() } else { one.shown() };
     if here.json {
         let list = |all: &[Setting]| {
             let one = |one: &Setting| {
-                (one.key.name.to_owned(), serde_json::json!({ "value": one.shown(), "from": one.source.word() }))
+                (one.key.name.to_owned(), serde_json::json!({ "value": value(one), "from": one.source.word() }))
             };
             all.iter().map(one).collect::<serde_json::Map<_, _>>()
         };
@@ -109,9 +114,10 @@ fn show(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
             continue;
         }
         println!("\n[{name}]");
-        let width = all.iter().map(|one| one.shown().chars().count()).max().unwrap_or(0).min(36);
+        let width = all.iter().map(|one| value(one).chars().count()).max().unwrap_or(0).min(36);
         for one in all.iter().filter(|one| !(is_real && one.is_of_recordings())) {
-            println!("{:<13} {:<width$}  {}", one.key.name, one.shown(), one.source.word());
+            let said = format!("{:<width$}  {}", value(one), one.source.word());
+            print!("{}", folded(&format!("{:<13} ", one.key.name), &said, live::width()));
         }
     }
     if let Some(kept) = kept {

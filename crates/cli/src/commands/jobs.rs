@@ -1,13 +1,13 @@
 //! Questions and orders about jobs that exist.
 
 use crate::args::{BudgetArgs, ExplainArgs, JobArgs, JobsArgs, LogsArgs};
-use crate::fitted::{Column, fitted};
+use crate::fitted::{Column, fitted, folded};
 use crate::here::Here;
-use crate::show;
+use crate::{live, show};
 use std::io::Write;
 use windfall_core::view::JobView;
 use windfall_core::{NanoUsd, Outcome, Span};
-use windfall_server::api_types::{ExplainAnswer, JobAnswer, Line};
+use windfall_server::api_types::{ExplainAnswer, JobAnswer};
 use windfall_server::client::{Client, Lines};
 use windfall_server::client::{Code, Failure};
 
@@ -215,22 +215,34 @@ pub async fn explain(here: &Here, args: &ExplainArgs) -> Result<Code, Failure> {
         println!("{}", serde_json::to_string(&answer).map_err(|error| Failure::new(Code::Bug, error.to_string()))?);
         return Ok(Code::Done);
     }
-    println!("{} · job {} · {}", answer.job.name, answer.job.id, answer.job.state.word());
-    for line in answer.lines.iter().filter(|line| args.all || line.kind != "progress") {
-        println!("{}", explained(line, &answer.job));
-    }
-    if let (Some(policy), Some(present)) = (&answer.policy, &answer.present) {
-        println!("now: {policy} says: {present}");
-    }
+    print!("{}", explained(&answer, args.all, live::width()));
     Ok(Code::Done)
 }
 
-fn explained(line: &Line, job: &JobView) -> String {
-    let at = line.at - job.submitted_at;
-    match &line.reason {
-        Some(reason) => format!("{at:>8}  → {}\n{:>12}{reason} (rule: {})", line.text, "", reason.rule),
-        None => format!("{at:>8}    {}", line.text),
+/// A job's history with its reasons, and what is still to be known of it.
+fn explained(answer: &ExplainAnswer, all: bool, width: usize) -> String {
+    let job = &answer.job;
+    let mut text = folded("", &format!("{} · job {} · {}", job.name, job.id, job.state.word()), width);
+    for line in answer.lines.iter().filter(|line| all || line.kind != "progress") {
+        let at = (line.at - job.submitted_at).to_string();
+        match &line.reason {
+            Some(reason) => {
+                text.push_str(&folded(&format!("{at:>8}  → "), &line.text, width));
+                text.push_str(&folded(&" ".repeat(12), &format!("{reason} (rule: {})", reason.rule), width));
+            }
+            None => text.push_str(&folded(&format!("{at:>8}    "), &line.text, width)),
+        }
     }
+    if let (Some(policy), Some(present)) = (&answer.policy, &answer.present) {
+        text.push_str(&folded("now: ", &format!("{policy} says: {present}"), width));
+    }
+    // What was not decided but found out stands in no line of its own.
+    let told = job.told.as_ref().map(ToString::to_string);
+    let is_said = |told: &String| answer.lines.iter().any(|line| line.text.contains(told.as_str()));
+    if let Some(told) = told.filter(|told| !is_said(told)) {
+        text.push_str(&folded("note: ", &told, width));
+    }
+    text
 }
 
 #[cfg(test)]

@@ -4,7 +4,9 @@ use super::config::settled;
 use super::serving::{check, standing};
 use super::worlds::{check_flags, serve_args, world};
 use crate::args::{DownArgs, UpArgs};
+use crate::fitted::folded;
 use crate::here::Here;
+use crate::live::width;
 use crate::show;
 use std::time::Duration;
 use windfall_core::english::counted;
@@ -57,14 +59,9 @@ pub async fn status(here: &Here) -> Result<Code, Failure> {
     }
     tell(here, &hello, "a server runs");
     for job in &jobs {
-        println!(
-            "  job {:<5} {:<20} {:<9} {:>5}  {}",
-            job.id,
-            job.name,
-            job.state.word(),
-            show::percent(job),
-            show::lease(job)
-        );
+        let (state, percent) = (job.state.word(), show::percent(job));
+        let line = format!("{:<5} {:<20} {state:<9} {percent:>5}  {}", job.id, job.name, show::lease(job));
+        print!("{}", folded("  job ", &line, width()));
     }
     if hello.live_jobs > jobs.len() {
         println!("  and {} more: `windfall jobs` shows them", hello.live_jobs - jobs.len());
@@ -96,32 +93,28 @@ fn tell(here: &Here, hello: &Hello, what: &str) {
         println!("{}", serde_json::json!({ "running": true, "home": here.home, "server": hello }));
         return;
     }
-    println!("{what}: version {}, pid {}, on {}", hello.version, hello.pid, here.home.display());
+    let say = |text: String| print!("{}", folded("", &text, width()));
+    say(format!("{what}: version {}, pid {}, on {}", hello.version, hello.pid, here.home.display()));
     let zones: Vec<&str> = hello.engines.iter().flat_map(|engine| &engine.zones).map(String::as_str).collect();
     let zones = if zones.is_empty() { String::new() } else { format!(" in {}", zones.join(", ")) };
     let article = if hello.replays().is_some() { "a " } else { "" };
-    println!("its world: {article}{}{zones}", hello.world());
+    say(format!("its world: {article}{}{zones}", hello.world()));
     for engine in &hello.engines {
         if let Some(since) = engine.silent_since {
-            println!(
-                "{} has not answered for {}: nothing new is asked of it until it does",
-                engine.name,
-                hello.now - since
-            );
+            let silent = hello.now - since;
+            say(format!("{} has not answered for {silent}: nothing new is asked of it until it does", engine.name));
         }
     }
     if let Some(address) = hello.listens {
-        println!("it takes nodes in on {address}: `windfall nodes token NAME` makes a token to join by");
+        say(format!("it takes nodes in on {address}: `windfall nodes token NAME` makes a token to join by"));
     }
-    println!("{}, {}", counted(hello.live_jobs as u64, "live job"), counted(hello.leases as u64, "lease"));
+    say(format!("{}, {}", counted(hello.live_jobs as u64, "live job"), counted(hello.leases as u64, "lease")));
     if let Some(away) = &hello.database_away {
         let second = away.since_unix_ms / 1_000 % 86_400;
         let (hours, minutes, seconds) = (second / 3_600, second / 60 % 60, second % 60);
         let lasts = Span(i64::try_from(away.for_ms).unwrap_or(i64::MAX));
-        println!(
-            "the database is away since {hours:02}:{minutes:02}:{seconds:02} UTC ({lasts}): nothing is decided until it is back: {}",
-            away.why
-        );
+        let since = format!("{hours:02}:{minutes:02}:{seconds:02} UTC ({lasts})");
+        say(format!("the database is away since {since}: nothing is decided until it is back: {}", away.why));
     }
 }
 

@@ -287,7 +287,7 @@ fn check(all: &[Setting], file: Option<&ConfigFile>) -> Result<(), Wrong> {
 
 impl Setting {
     /// Whether it says anything but no.
-    fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.value.as_ref().is_some_and(|value| *value != Value::Flag(false))
     }
 

@@ -6,6 +6,8 @@ use super::processes::{self, Role};
 use super::testbed::{Testbed, eventually, is_root, within};
 use super::witness::check_ledger;
 use rustix::process::{Pid, Signal, kill_process};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -46,6 +48,7 @@ impl Cluster {
              NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={one} CPUs=8 RealMemory=16000 Gres=gpu:h100:4\n\
              NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={two} CPUs=8 RealMemory=16000 Gres=gpu:h100:4\n\
              PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=CANCEL GraceTime=30\n\
+             PartitionName=short Nodes=ALL MaxTime=1 State=UP PriorityTier=1 PreemptMode=OFF\n\
              PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF\n",
             munge = at("munge.sock"),
             state = at("state"),
@@ -58,7 +61,7 @@ impl Cluster {
         let key: Vec<u8> = (0..128).map(|n: u32| n.wrapping_mul(97).to_le_bytes()[0]).collect();
         std::fs::write(at("munge/key"), key).unwrap();
         for (path, mode) in [("munge/key", 0o400), ("munge", 0o700), ("", 0o755)] {
-            std::fs::set_permissions(at(path), std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+            std::fs::set_permissions(at(path), PermissionsExt::from_mode(mode)).unwrap();
         }
         let munge = [
             "--foreground".to_owned(),
@@ -132,11 +135,16 @@ impl Drop for Cluster {
 }
 
 fn up(testbed: &Testbed, cluster: &Cluster, port: u16, partition: &str) {
+    up_with(testbed, cluster, port, partition, Path::new(env!("CARGO_BIN_EXE_windfall")));
+}
+
+fn up_with(testbed: &Testbed, cluster: &Cluster, port: u16, partition: &str, program: &Path) {
     let scratch = testbed.work.join("scratch");
     std::fs::create_dir_all(&scratch).unwrap();
+    std::fs::set_permissions(&scratch, PermissionsExt::from_mode(0o1777)).unwrap();
     let config = format!(
         "[server]\nlisten = \"127.0.0.1:{port}\"\n[slurm]\nprogram = \"{}\"\nscratch = \"{}\"\npartitions = [\"{partition}\"]\nwall = \"10h\"\n",
-        env!("CARGO_BIN_EXE_windfall"),
+        program.display(),
         scratch.display()
     );
     let config = testbed.write("config.toml", &config);
@@ -219,5 +227,76 @@ fn a_gang_on_slurm_goes_on_whoever_ends_its_job_or_the_server_or_the_controller(
     assert!(missing.contains("there is no partition gpus") && missing.contains("did you mean gpu?"), "{missing}");
     testbed.run(&["down"]).ends_with(0);
     check_ledger(&testbed);
+    testbed.leaves_nothing();
+}
+
+#[test]
+fn a_job_outlasts_the_wall_time_of_its_machines_and_none_of_its_work_is_lost() {
+    if !is_root("a Slurm cluster") {
+        return;
+    }
+    let (testbed, port) = (Testbed::bare(), free_port());
+    let Some(cluster) = Cluster::start(&testbed, "a_job_outlasts_the_wall_time") else { return };
+    up(&testbed, &cluster, port, "short");
+    let id = testbed.submit(&counts(&testbed, 1));
+    eventually("it goes on on a third machine", || beginnings(&testbed, id).len() >= 3);
+    std::fs::write(testbed.work.join("end"), "").unwrap();
+    testbed.until(id, &["succeeded"]);
+    let begun = beginnings(&testbed, id);
+    assert!(begun.windows(2).all(|pair| pair[0] < pair[1]), "it went on from what was saved: {begun:?}");
+    let job = testbed.job(id);
+    assert_eq!(job["interruptions"], 0, "what was agreed on is no interruption: {job}");
+    let explained = testbed.run(&["explain", &id.to_string()]).ends_with(0).out;
+    assert!(explained.contains("ends by agreement before the work is done"), "{explained}");
+    eventually("nothing of it is in the queue", || cluster.pilots().is_empty());
+    testbed.run(&["down"]).ends_with(0);
+    check_ledger(&testbed);
+    testbed.leaves_nothing();
+}
+
+/// An account that every Debian has, and that is nobody's.
+const DAEMON: (&str, u32) = ("daemon", 1);
+
+#[test]
+fn a_site_s_server_submits_as_who_asked_and_their_program_s_own_srun_runs_in_its_job() {
+    if !is_root("a Slurm cluster") {
+        return;
+    }
+    let (testbed, port) = (Testbed::bare(), free_port());
+    let Some(cluster) = Cluster::start(&testbed, "a_site_s_server_submits_as_who_asked") else { return };
+    let root = testbed.work.parent().unwrap().to_owned();
+    for folder in [&root, &testbed.work] {
+        std::fs::set_permissions(folder, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    // Where this was built others may not look.
+    let program = root.join("windfall");
+    std::fs::copy(env!("CARGO_BIN_EXE_windfall"), &program).unwrap();
+    up_with(&testbed, &cluster, port, "gpu", &program);
+    let folder = testbed.work.join("theirs");
+    std::fs::create_dir(&folder).unwrap();
+    std::os::unix::fs::chown(&folder, Some(DAEMON.1), Some(DAEMON.1)).unwrap();
+    let file = testbed.write(
+        "theirs.yaml",
+        "name: theirs\nresources: { accelerators: H100:1, cpus: 2 }\nrun: |\n  echo \"runs as $(id -u) in $SLURM_JOB_ID\"\n  \
+         srun -n 2 sh -c 'echo \"task $SLURM_PROCID of $SLURM_JOB_ID\"'\n",
+    );
+    let mut submit = Command::new(&program);
+    submit.args(["submit", "--json", file.to_str().unwrap()]).uid(DAEMON.1).gid(DAEMON.1).current_dir(&folder);
+    submit.env("WINDFALL_HOME", &testbed.home).env("SLURM_CONF", cluster.config());
+    let said = submit.output().unwrap();
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    let accepted: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap();
+    let id = accepted["id"].as_u64().unwrap();
+    eventually("it is theirs in the queue", || {
+        cluster.says("squeue", &["-h", "-a", "-t", "all", "-o", "%u %j"]).contains("daemon windfall-")
+    });
+    testbed.until(id, &["succeeded", "failed"]);
+    let printed = output(&testbed, id);
+    let in_job = printed.lines().find_map(|line| line.strip_prefix("runs as 1 in ")).expect("it says who it is").trim();
+    for task in 0..2 {
+        assert!(printed.contains(&format!("task {task} of {in_job}")), "{printed}");
+    }
+    assert_eq!(testbed.job(id)["state"], "succeeded", "{printed}");
+    testbed.run(&["down"]).ends_with(0);
     testbed.leaves_nothing();
 }

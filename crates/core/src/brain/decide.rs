@@ -293,6 +293,9 @@ impl Round<'_> {
         if let Some(first) = leases.filter(|lease| ends_at(lease).is_some()).min_by_key(|lease| ends_at(lease)) {
             return self.drain(job, stint, first);
         }
+        if self.stop_at_term(job, stint, sight) {
+            return;
+        }
         let (choice, reason) = self.choose(job, sight);
         match choice {
             Choice::Stay { until } => {
@@ -354,6 +357,10 @@ impl Round<'_> {
             let why = "a lease of the gang will be taken: the others go on without it";
             return self.leave(&doomed, &Reason::new("gang", why));
         }
+        if held.iter().any(|lease| self.has_too_little_time(job, lease)) {
+            let text = "the machine ends soon by agreement: it is given back, and another is asked for";
+            return self.leave_all(job, &Reason::new("term", text));
+        }
         let booting = held.iter().copied().filter(|lease| !lease.is_usable());
         let overdue = booting.clone().filter_map(|lease| self.brain.boot_overdue(lease)).min();
         if overdue.is_some_and(|overdue| self.now >= overdue) {
@@ -408,16 +415,12 @@ impl Round<'_> {
     fn start(&mut self, job: &Job, leases: Vec<LeaseId>) {
         let stint = StintId::of_job(job.id, job.epoch + 1);
         let resume = job.avoid.map_or(Resume::Newest, Resume::Before);
-        let why = match (leases.len(), job.epoch) {
-            (1, 0) => "the machine is up",
-            (1, _) => "the machine is up: the program goes on from what is saved",
-            (_, 0) => "the machines are up",
-            _ => "the machines are up: the program goes on from what is saved",
-        };
-        let reason = Reason::new("start", why).count("machines", leases.len() as u64).span(
-            "saved",
-            job.rate(job.usual_accelerator()).map(|rate| rate.time_for(job.progress.durable)).unwrap_or_default(),
-        );
+        let machines = if leases.len() == 1 { "the machine is up" } else { "the machines are up" };
+        let text = format!("{machines}{}", job.goes_on_from());
+        let saved = job.rate(job.usual_accelerator()).map(|rate| rate.time_for(job.progress.durable));
+        let reason = Reason::new("start", text).count("machines", leases.len() as u64);
+        let reason =
+            saved.filter(|saved| saved.0 > 0).into_iter().fold(reason, |said, saved| said.span("saved", saved));
         // A machine whose devices others have by now is done without, where that goes.
         let parts = leases.into_iter().filter_map(|lease| self.own_part(job, lease));
         let allocations: Vec<Allocation> = parts.collect();

@@ -1,17 +1,21 @@
-//! On-demand capacity is no promise either: how long it could not be had, as part of the fold. A deadline keeps
-//! room for a drought as long as the longest of the last day.
+//! Capacity that nobody takes away is no promise either: how long it could not be had, as part of the fold. A deadline keeps
+//! room for a drought as long as the longest of the last day, and for a wait in an engine's queue as most of the last ones.
 
 use crate::offer::OfferId;
 use crate::units::{Span, Time};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Droughts are remembered for so long after their last refusal.
 const MEMORY: Span = Span::hours(24);
 /// Offers that are remembered at most.
 const MOST: usize = 256;
+/// Waits in a queue that are remembered of an offer.
+const WAITS: usize = 32;
+/// Hundredths of them that were no longer than what is expected of the next.
+const MOST_WAITS: usize = 95;
 
-/// What was refused by one offer.
+/// How one offer could not be had.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Drought {
     /// Since when it refuses; none once it has given again.
@@ -19,6 +23,23 @@ struct Drought {
     longest: Span,
     /// The last refusal.
     at: Time,
+    /// How long groups waited for it in its engine's own queue, the last ones.
+    #[serde(default, skip_serializing_if = "VecDeque::is_empty")]
+    queued: VecDeque<Span>,
+}
+
+impl Drought {
+    fn is_fresh(&self, now: Time) -> bool {
+        now - self.at <= MEMORY
+    }
+
+    fn expected(&self, now: Time) -> Span {
+        let mut queued: Vec<Span> = self.queued.iter().copied().collect();
+        queued.sort_unstable();
+        let place = (queued.len() * MOST_WAITS).div_ceil(100).saturating_sub(1);
+        let queued = queued.get(place).copied().unwrap_or_default();
+        if self.is_fresh(now) { self.longest.max(queued) } else { queued }
+    }
 }
 
 /// Offers that cannot be taken away, and that refused.
@@ -26,19 +47,36 @@ struct Drought {
 pub struct Droughts(Vec<(OfferId, Drought)>);
 
 impl Droughts {
-    /// An offer refused, and is left alone until then.
-    pub(super) fn refused(&mut self, offer: &OfferId, now: Time, until: Time) {
-        self.0.retain(|(_, drought)| now - drought.at <= MEMORY);
-        if !self.0.iter().any(|(known, _)| known == offer) {
+    fn of(&mut self, offer: &OfferId, now: Time) -> &mut Drought {
+        self.0.retain(|(_, drought)| drought.is_fresh(now) || !drought.queued.is_empty());
+        let at = self.0.iter().position(|(known, _)| known == offer).unwrap_or_else(|| {
             if self.0.len() >= MOST {
                 self.0.remove(0);
             }
-            self.0.push((offer.clone(), Drought { since: None, longest: Span::ZERO, at: now }));
+            let drought = Drought { since: None, longest: Span::ZERO, at: Time(i64::MIN / 2), queued: VecDeque::new() };
+            self.0.push((offer.clone(), drought));
+            self.0.len() - 1
+        });
+        &mut self.0[at].1
+    }
+
+    /// An offer refused, and is left alone until then.
+    pub(super) fn refused(&mut self, offer: &OfferId, now: Time, until: Time) {
+        let drought = self.of(offer, now);
+        if !drought.is_fresh(now) {
+            (drought.since, drought.longest) = (None, Span::ZERO);
         }
-        for (_, drought) in self.0.iter_mut().filter(|(known, _)| known == offer) {
-            let since = *drought.since.get_or_insert(now);
-            drought.longest = drought.longest.max(until - since);
-            drought.at = now;
+        let since = *drought.since.get_or_insert(now);
+        drought.longest = drought.longest.max(until - since);
+        drought.at = now;
+    }
+
+    /// A group has left its engine's queue, where it waited for so long.
+    pub(super) fn waited(&mut self, offer: &OfferId, now: Time, wait: Span) {
+        let drought = self.of(offer, now);
+        drought.queued.push_back(wait);
+        if drought.queued.len() > WAITS {
+            drought.queued.pop_front();
         }
     }
 
@@ -55,9 +93,30 @@ impl Droughts {
         self.waits(now).get(offer).copied().unwrap_or_default()
     }
 
-    /// How long each offer may have to be waited for, by what was seen of late; what is not in it never refused.
+    /// How long each offer may have to be waited for, by what was seen of late; what is not in it never kept anybody waiting.
     pub(super) fn waits(&self, now: Time) -> BTreeMap<&OfferId, Span> {
-        let fresh = self.0.iter().filter(|(_, drought)| now - drought.at <= MEMORY);
-        fresh.map(|(offer, drought)| (offer, drought.longest)).collect()
+        let expected = self.0.iter().map(|(offer, drought)| (offer, drought.expected(now)));
+        expected.filter(|(_, wait)| *wait > Span::ZERO).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn most_of_the_last_waits_in_a_queue_are_kept_room_for() {
+        let (offer, mut droughts) = (OfferId::new("slurm/gpu"), Droughts::default());
+        for minutes in 1..=20 {
+            droughts.waited(&offer, Time(0), Span::minutes(minutes));
+        }
+        assert_eq!(droughts.wait(&offer, Time(0)), Span::minutes(19), "all but one in twenty");
+        for _ in 0..WAITS {
+            droughts.waited(&offer, Time(0), Span::minutes(2));
+        }
+        let later = Time(0) + Span::hours(48);
+        assert_eq!(droughts.wait(&offer, later), Span::minutes(2), "the old ones are forgotten, the last ones are not");
+        droughts.refused(&offer, later, later + Span::minutes(5));
+        assert_eq!(droughts.wait(&offer, later), Span::minutes(5), "a refusal may take longer");
     }
 }

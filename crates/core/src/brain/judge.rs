@@ -63,6 +63,20 @@ impl Job {
     }
 }
 
+impl Job {
+    /// What its next stint begins from, as the end of a sentence.
+    pub(super) fn goes_on_from(&self) -> String {
+        let inherited = self.spec.continues.as_ref();
+        match inherited {
+            _ if self.progress.checkpoint.is_some() => ": the program goes on from what is saved".to_owned(),
+            Some(from) if from.durable > Work(0) => format!(": the program goes on from what job {} saved", from.job),
+            Some(from) => format!(": nothing is known to be saved of job {}", from.job),
+            None if self.epoch > 0 => ": the program begins again, because nothing is saved".to_owned(),
+            None => String::new(),
+        }
+    }
+}
+
 impl Stint {
     /// How many of its workers could be begun.
     fn begun(&self) -> u32 {

@@ -74,8 +74,10 @@ impl Brain {
     pub(super) fn on_group_granted(&mut self, id: DecisionId, at: Time, units: u32) {
         let now = self.now;
         let Some(group) = self.group_mut(id) else { return };
-        group.phase = GroupPhase::Granted { at: at.clamp(group.asked_at, now), units };
+        let at = at.clamp(group.asked_at, now);
+        let waited = group.leaves_queue(at, units);
         let workload = group.want.workload;
+        waited.into_iter().for_each(|(offer, wait)| self.droughts.waited(&offer, now, wait));
         let never = |lease: &&Lease| lease.id.slot >= units && lease.meter.is_none();
         let never: Vec<LeaseId> = self.leases_in(id).filter(never).map(|lease| lease.id).collect();
         for lease in never {
@@ -144,12 +146,14 @@ impl Brain {
         }
         self.enter_node(id, at);
         if let Some(group) = self.group_mut(id.group) {
-            group.phase = match group.phase {
+            let units = group.want.units;
+            let waited = match group.phase {
                 // Nobody said when it was granted: it never queued, so it was on its way since it was asked for.
-                GroupPhase::Asked => GroupPhase::Granted { at: group.asked_at, units: group.want.units },
-                GroupPhase::Queued { .. } => GroupPhase::Granted { at, units: group.want.units },
-                granted => granted,
+                GroupPhase::Asked => group.leaves_queue(group.asked_at, units),
+                GroupPhase::Queued { .. } => group.leaves_queue(at, units),
+                GroupPhase::Granted { .. } => None,
             };
+            waited.into_iter().for_each(|(offer, wait)| self.droughts.waited(&offer, self.now, wait));
         }
         if firm {
             self.droughts.given(&offer, self.now);
@@ -227,9 +231,13 @@ impl Brain {
         for workload in on_it {
             let Some(job) = self.jobs.get_mut(&workload) else { continue };
             let Some(stint) = job.stint.as_mut().filter(|stint| stint.is_on(id)) else { continue };
-            if end != LeaseEnd::Released && stint.is_sending_from(id) {
-                let trouble = Trouble::lost_on_its_way(&job.spec, workload, node);
-                stint.trouble = Trouble::after(stint.trouble.as_ref(), Some(&trouble)).cloned();
+            let lost = match end {
+                _ if !stint.is_sending_from(id) => None,
+                LeaseEnd::Released => job.cancelled_by.is_some().then(|| Trouble::given_up(&job.spec)),
+                _ => Some(Trouble::lost_on_its_way(&job.spec, workload, node)),
+            };
+            if lost.is_some() {
+                stint.trouble = Trouble::after(stint.trouble.as_ref(), lost.as_ref()).cloned();
             }
             for rank in stint.ranks_on(id) {
                 let worker = &mut stint.workers[rank];

@@ -39,6 +39,7 @@ mod shown;
 mod sight;
 mod step;
 mod stints;
+mod terms;
 #[cfg(test)]
 mod tests;
 

@@ -88,8 +88,10 @@ pub struct Sight {
     pub slow_restart: Span,
     /// How long the running program has said nothing of its progress: it may have made some.
     pub silent: Span,
-    /// How long an on-demand lease may have to be waited for, by refusals of late.
+    /// How long a lease that nobody takes away may have to be waited for, by refusals of late and by waits in its engine's queue.
     pub firm_wait: Span,
+    /// What it costs until the work is done that leases end by agreement: a changeover, and a wait, for each that follows.
+    pub renewals: Span,
     /// While spot can be had, it is put off only for an expected saving above this share of what the next hour costs, in
     /// thousandths.
     pub worth_waiting_permille: u32,
@@ -162,6 +164,7 @@ impl Sight {
             slow_restart: Span::ZERO,
             silent: Span::ZERO,
             firm_wait: Span::ZERO,
+            renewals: Span::ZERO,
             worth_waiting_permille: WORTH_WAITING_PERMILLE,
             margins,
             present: None,
@@ -186,7 +189,7 @@ impl Sight {
 
     /// Time to the deadline minus the time that the rest of the work needs from where it stands.
     pub fn slack(&self) -> Option<Span> {
-        Some(self.left()? - self.need? - self.starting())
+        Some(self.left()? - self.need? - self.starting() - self.renewals)
     }
 
     /// Time until what is held makes progress; a whole changeover when nothing is held.
@@ -200,7 +203,7 @@ impl Sight {
 
     /// Slack as it would be with nothing held.
     fn slack_without(&self) -> Option<Span> {
-        Some(self.left()? - self.need? - self.restart - self.unsaved())
+        Some(self.left()? - self.need? - self.restart - self.renewals - self.unsaved())
     }
 
     /// Running time lost by leaving what runs: what is not saved.

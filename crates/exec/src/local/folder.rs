@@ -56,6 +56,9 @@ pub(crate) struct Marks {
     pub sold_at: Option<Time>,
     pub up_at: Option<Time>,
     pub ends_at: Option<Time>,
+    /// When it ends by agreement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends_by: Option<Time>,
     #[serde(default)]
     pub at_risk: bool,
     /// What is wrong with its machine, where it ends because of that.
@@ -81,6 +84,7 @@ impl Default for Marks {
             sold_at: None,
             up_at: None,
             ends_at: None,
+            ends_by: None,
             at_risk: false,
             why: None,
             gone: None,

@@ -286,6 +286,7 @@ impl LocalLeases {
                     offer: Some(held.marks.offer.clone()).filter(|offer| *offer != OfferId::new("")),
                     node: held.marks.node.clone(),
                     size: held.marks.size,
+                    ends_by: held.marks.ends_by,
                     ..LeaseTerms::default()
                 },
                 // Its agent listens before it is up.

@@ -15,6 +15,9 @@ use windfall_core::{StintId, WorkloadId};
 /// Variables that a program has from the machine that it runs on, unless its job names them.
 const OF_MACHINE: [&str; 6] = ["PATH", "HOME", "USER", "LANG", "SHELL", "TZ"];
 
+/// Where programs are on a machine that does not say so.
+const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
+
 /// The folder of a job on this node: what it prints, and what its ranks share. It belongs to whoever the job runs as, and
 /// one of the same number of another server, or another time, may be somebody else's.
 pub(super) fn job_folder(state: &Path, workload: WorkloadId, uid: Option<u32>) -> PathBuf {
@@ -134,6 +137,8 @@ pub(crate) fn carried_out_in(place: &Place, order: StartOrder, machine: &BTreeMa
 pub(super) fn of_machine(account: Option<&Account>) -> BTreeMap<String, String> {
     let own = OF_MACHINE.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
     let mut machine: BTreeMap<String, String> = own.collect();
+    // What a process was begun with may lack it, a pilot of Slurm's for one.
+    machine.entry("PATH".to_owned()).or_insert_with(|| USUAL_PATH.to_owned());
     if let Some(account) = account {
         let of_account =
             [("HOME", &account.home), ("USER", &account.name), ("LOGNAME", &account.name), ("SHELL", &account.shell)];

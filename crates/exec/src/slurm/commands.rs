@@ -6,7 +6,7 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
-use windfall_core::{Refusal, Span, Time};
+use windfall_core::{LeaseEnd, Refusal, Span, Time};
 
 /// A controller that does not answer for so long is away; its own programs give up later.
 const ANSWER: Duration = Duration::from_secs(60);
@@ -57,10 +57,8 @@ pub(super) enum JobState {
     Runs,
     /// Its processes are being ended.
     Ends,
-    /// Another job has taken its place.
-    Preempted,
-    /// It is over for another reason.
-    Over,
+    /// It is over, and why.
+    Over(LeaseEnd),
 }
 
 impl JobState {
@@ -71,13 +69,16 @@ impl JobState {
             | "RESV_DEL_HOLD" => JobState::Waits,
             "RUNNING" | "SUSPENDED" | "STOPPED" | "RESIZING" | "SIGNALING" | "STAGE_OUT" => JobState::Runs,
             "COMPLETING" => JobState::Ends,
-            "PREEMPTED" => JobState::Preempted,
-            _ => JobState::Over,
+            // Another job has taken its place.
+            "PREEMPTED" => JobState::Over(LeaseEnd::Taken),
+            "TIMEOUT" | "DEADLINE" => JobState::Over(LeaseEnd::Expired),
+            "CANCELLED" | "REVOKED" => JobState::Over(LeaseEnd::Revoked),
+            _ => JobState::Over(LeaseEnd::Lost),
         }
     }
 
     pub fn is_over(self) -> bool {
-        matches!(self, JobState::Preempted | JobState::Over)
+        matches!(self, JobState::Over(_))
     }
 }
 
@@ -362,10 +363,14 @@ mod tests {
                     8_[1-3]|windfall-b|PENDING|1794994881|N/A|N/A\n\
                     9|windfall-c|CANCELLED by 1000|1794994881|1794994883|1794994886\n\
                     10|windfall-d|PREEMPTED|1|2|3\n\
+                    11|windfall-e|TIMEOUT|1|2|3\n\
+                    12|windfall-f|NODE_FAIL|1|2|3\n\
                     broken line\n";
         let jobs = jobs_of(said);
         let states: Vec<JobState> = jobs.iter().map(|job| job.state).collect();
-        assert_eq!(states, [JobState::Runs, JobState::Waits, JobState::Over, JobState::Preempted]);
+        let over = [LeaseEnd::Revoked, LeaseEnd::Taken, LeaseEnd::Expired, LeaseEnd::Lost].map(JobState::Over);
+        assert_eq!(states[..2], [JobState::Runs, JobState::Waits]);
+        assert_eq!(states[2..], over);
         assert_eq!((jobs[1].started, jobs[2].ends), (None, Some(Time(1_794_994_886_000))));
     }
 

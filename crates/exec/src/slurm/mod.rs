@@ -32,8 +32,12 @@ const LOOK: Duration = Duration::from_secs(2);
 const ENDS_WITHIN: Duration = Duration::from_secs(50);
 /// How long processes of a job that was ended have to end by themselves; a site may say otherwise.
 const KILLS_WITHIN: Span = Span::seconds(30);
-/// How long before the end of its wall time a program is told to save.
+/// A program is told of an end that was not agreed on this long before it.
 const SAVE_WITHIN: Span = Span::minutes(5);
+/// What is asked for beside the work, for the start and the last save.
+const ROOM_TO_BEGIN: Span = Span::minutes(15);
+/// By how much the end of a job may move without anybody having moved it.
+const WAVERS: Span = Span::seconds(5);
 /// A job that neither the controller nor the accounts know for so long is gone.
 const UNKNOWN_FOR: Span = Span::minutes(10);
 
@@ -160,19 +164,19 @@ impl Slurm {
         }
     }
 
-    async fn submit(&self, group: DecisionId, kinds: &[Kind]) -> Result<(), EngineError> {
+    async fn submit(&self, group: DecisionId, want: &Want, kinds: &[Kind]) -> Result<(), EngineError> {
         let marks = self.marks_in(group);
         let Some(first) = marks.values().find(|marks| marks.gone.is_none()) else { return Ok(()) };
         let Some((kind, count)) = self.of_offer(kinds, &first.offer) else {
             return Err(EngineError::Refused(Refusal::Invalid));
         };
-        let shape = self.shape(kind, count, first.limits);
+        let shape = self.shape(kind, count, first.limits, want.lasts);
         let tokens: Result<Vec<String>, EngineError> = marks
             .keys()
             .map(|lease| self.hub.pilot_token(&node_name(*lease)).map(|token| token.to_string()))
             .map(|token| token.map_err(|why| EngineError::Unreachable { why }))
             .collect();
-        let options = pilot::options(&self.settings, group, first.units, &shape);
+        let options = pilot::options(&self.settings, group, first.units, &shape, other_user(&first.owner));
         let script = pilot::script(&self.settings, &shape, &tokens?);
         match commands::submit(&options, &script).await {
             Ok(_) => Ok(()),
@@ -187,8 +191,9 @@ impl Slurm {
     }
 
     /// What is asked of each node, for so many of its accelerators and what a job says that it needs.
-    fn shape(&self, kind: &Kind, count: u32, needs: Shape) -> pilot::Shape {
+    fn shape(&self, kind: &Kind, count: u32, needs: Shape, lasts: Option<Span>) -> pilot::Shape {
         let most = kind.limit.map_or(self.settings.wall_minutes, |limit| limit.0 / 60_000);
+        let minutes = lasts.map_or(most, |lasts| minutes_for(lasts).min(most));
         // A part of a node gets its part of the rest, unless the job says how much it needs.
         let part = |all: u64| if count == 0 { 0 } else { all * u64::from(count) / u64::from(kind.accelerators.max(1)) };
         pilot::Shape {
@@ -204,7 +209,7 @@ impl Slurm {
                 0 => part(kind.memory_mb),
                 bytes => bytes.div_ceil(1 << 20),
             },
-            minutes: self.settings.wall_minutes.min(most).max(1),
+            minutes: self.settings.wall_minutes.min(minutes).max(1),
         }
     }
 
@@ -216,15 +221,14 @@ impl Slurm {
             marks.iter().filter(|(_, marks)| marks.gone.is_none()).map(|(lease, _)| *lease).collect();
         let sold_at = marks.values().filter_map(|marks| marks.sold_at).min().unwrap_or(now);
         match job {
-            Some(job) if job.state.is_over() => {
-                let end = if job.state == JobState::Preempted { LeaseEnd::Taken } else { LeaseEnd::Lost };
-                live.iter().for_each(|lease| self.bury(*lease, job.ends.unwrap_or(now).min(now), end));
+            Some(Job { state: JobState::Over(end), ends, .. }) => {
+                live.iter().for_each(|lease| self.bury(*lease, ends.unwrap_or(now).min(now), *end));
             }
             Some(job) if job.state == JobState::Runs => {
-                live.iter().for_each(|lease| self.begin(*lease, &marks[lease]));
-                let ends = job.ends.filter(|ends| *ends - now <= SAVE_WITHIN);
-                for lease in live.iter().filter(|lease| ends.is_some() && marks[lease].up_at.is_some()) {
-                    if marks[lease].ends_at != ends {
+                for lease in &live {
+                    self.begin(*lease, &marks[lease], job.ends);
+                    let ends = job.ends.filter(|ends| comes_sooner(*ends, marks[lease].ends_by, now));
+                    if marks[lease].up_at.is_some() && ends.is_some() && marks[lease].ends_at != ends {
                         self.leases.mark(*lease, |marks| marks.ends_at = ends);
                     }
                 }
@@ -260,7 +264,7 @@ impl Slurm {
     }
 
     /// Starts the agent of a lease whose pilot has joined. Others come when they come.
-    fn begin(self: &Arc<Self>, lease: LeaseId, marks: &Marks) {
+    fn begin(self: &Arc<Self>, lease: LeaseId, marks: &Marks, ends_by: Option<Time>) {
         let name = node_name(lease);
         if marks.up_at.is_some() {
             return;
@@ -273,6 +277,7 @@ impl Slurm {
             marks.node = Some(NodeId(format!("{}/{}", self.name, node.record.inventory.name).into()));
             // From now on its node is there, and must begin it soon.
             marks.sold_at = Some(self.leases.clock.now());
+            marks.ends_by = ends_by;
         });
         self.leases.launch_beside(lease);
     }
@@ -306,6 +311,24 @@ impl Slurm {
         }
         Ok(())
     }
+}
+
+/// The wall time that is asked for work that is expected to take so long. A short job starts sooner where Slurm fills gaps, and
+/// one that was cut too short loses nothing: it saves and goes on in another.
+fn minutes_for(lasts: Span) -> i64 {
+    (lasts.scaled(5, 4) + ROOM_TO_BEGIN).0.div_euclid(60_000) + 1
+}
+
+/// The user that a site's server submits for: a job that root has submitted for itself is root's.
+fn other_user(owner: &str) -> Option<&str> {
+    let is_root = rustix::process::geteuid().is_root();
+    Some(owner).filter(|owner| is_root && !owner.is_empty() && *owner != "root")
+}
+
+/// Whether a job ends earlier than was agreed when it began, and so soon that its program must be told: another job takes its
+/// place, or its time limit was changed.
+fn comes_sooner(ends: Time, agreed: Option<Time>, now: Time) -> bool {
+    ends - now <= SAVE_WITHIN && agreed.is_none_or(|agreed| ends < agreed - WAVERS)
 }
 
 fn away(error: SlurmError) -> EngineError {
@@ -386,7 +409,7 @@ impl Engine for Arc<Slurm> {
         let _one = self.submitting.lock().await;
         let mut job = self.job(group).await?;
         if job.is_none() {
-            if let Err(refused) = self.submit(group, &kinds).await {
+            if let Err(refused) = self.submit(group, want, &kinds).await {
                 if matches!(refused, EngineError::Refused(_)) {
                     let leases: Vec<LeaseId> = self.marks_in(group).into_keys().collect();
                     leases.iter().for_each(|lease| self.bury(*lease, self.leases.clock.now(), LeaseEnd::Lost));

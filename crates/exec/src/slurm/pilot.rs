@@ -36,7 +36,15 @@ pub(super) struct Shape {
 }
 
 /// The options of `sbatch` for a group.
-pub(super) fn options(settings: &SlurmSettings, group: DecisionId, units: u32, shape: &Shape) -> Vec<String> {
+///
+/// With `owner` it is another user's job: Slurm lets root and its own user say so.
+pub(super) fn options(
+    settings: &SlurmSettings,
+    group: DecisionId,
+    units: u32,
+    shape: &Shape,
+    owner: Option<&str>,
+) -> Vec<String> {
     let mut options = vec![
         format!("--job-name={}", job_name(group)),
         format!("--partition={}", shape.partition),
@@ -62,6 +70,7 @@ pub(super) fn options(settings: &SlurmSettings, group: DecisionId, units: u32, s
     if shape.memory_mb > 0 {
         options.push(format!("--mem={}", shape.memory_mb));
     }
+    options.extend(owner.map(|owner| format!("--uid={owner}")));
     options.extend(settings.account.iter().map(|account| format!("--account={account}")));
     options.extend(settings.qos.iter().map(|qos| format!("--qos={qos}")));
     options
@@ -93,6 +102,26 @@ pub(super) fn script(settings: &SlurmSettings, shape: &Shape, tokens: &[String])
 mod tests {
     use super::*;
     use windfall_core::Installation;
+
+    #[test]
+    fn only_a_job_of_another_user_names_its_user() {
+        let settings: SlurmSettings = serde_json::from_str(
+            r#"{"server":"h:1","program":"/p","scratch":"/tmp","wall_minutes":60,"account":"lab"}"#,
+        )
+        .expect("settings");
+        let group = DecisionId { installation: Installation(7), seq: 12 };
+        let shape = Shape {
+            partition: "gpu".to_owned(),
+            accelerator: "h100".to_owned(),
+            accelerators: 2,
+            cpus: 4,
+            memory_mb: 100,
+            minutes: 60,
+        };
+        let options = |owner| options(&settings, group, 3, &shape, owner).join(" ");
+        assert!(options(Some("ada")).contains("--uid=ada") && !options(None).contains("--uid"));
+        assert!(options(None).contains("--gres=gpu:h100:2") && options(None).contains("--account=lab"));
+    }
 
     #[test]
     fn the_name_of_a_job_is_the_name_of_its_group() {

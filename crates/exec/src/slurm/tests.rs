@@ -31,8 +31,8 @@ async fn a_pilot_that_has_joined_gives_up_none_that_has_not() {
     };
     slurm.leases.give(LEASE.group, |_, _| Ok(vec![marks(LEASE), marks(late)])).expect("given");
     let _stream = puppets.comes(&node_name(LEASE), "n1", Vec::new()).await;
-    slurm.begin(LEASE, &marks(LEASE));
-    slurm.begin(late, &marks(late));
+    slurm.begin(LEASE, &marks(LEASE), None);
+    slurm.begin(late, &marks(late), None);
     tokio::time::sleep(Duration::from_millis(500)).await;
     for lease in [LEASE, late] {
         assert_eq!(slurm.leases.state_of(lease), Some(LeaseState::Pending), "{lease}");

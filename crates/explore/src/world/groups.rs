@@ -177,7 +177,7 @@ impl World {
                 let place = market::place_of(self.seed, offer.as_ref().map_or("", OfferId::engine), lease);
                 LeaseState::Up {
                     since: since + skew,
-                    terms: LeaseTerms { offer, ..place },
+                    terms: LeaseTerms { offer, ends_by: machine.ends_by, ..place },
                     ready: machine.ready.then(Default::default),
                     ends_at: machine.ends_at,
                     at_risk,

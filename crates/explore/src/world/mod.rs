@@ -56,6 +56,8 @@ pub(crate) struct Machine {
     pub since: Option<Time>,
     pub notice_at: Option<Time>,
     pub ends_at: Option<Time>,
+    /// By agreement.
+    pub ends_by: Option<Time>,
     pub taken_at: Option<Time>,
     pub gone: Option<(Time, LeaseEnd)>,
     /// Its processes really end then, after it was reported gone.
@@ -79,6 +81,7 @@ impl Machine {
             since: None,
             notice_at: None,
             ends_at: None,
+            ends_by: None,
             taken_at: None,
             gone: None,
             limbo_until: None,
@@ -340,7 +343,15 @@ impl World {
         if self.machines.get(&id).and_then(|machine| machine.taken_at).is_some_and(|at| at <= now) {
             let lost = random::of(self.seed, &[11, id.group.seq, id.slot.into()]).permille(200);
             self.interruptions += 1;
-            self.end_machine(id, if lost { LeaseEnd::Lost } else { LeaseEnd::Taken });
+            let expired = self.machines.get(&id).is_some_and(|machine| machine.ends_by.is_some_and(|at| at <= now));
+            self.end_machine(
+                id,
+                match () {
+                    () if expired => LeaseEnd::Expired,
+                    () if lost => LeaseEnd::Lost,
+                    () => LeaseEnd::Taken,
+                },
+            );
         }
     }
 
@@ -367,6 +378,7 @@ impl World {
             _ => None,
         };
         let life = life.filter(|_| spot && !self.calm && machine.taken_at.is_none());
+        let term = self.term_of(id).filter(|_| spot && !self.calm);
         let falsely = spot && life.is_none() && machine.taken_at.is_none() && self.strike(FaultKind::NoticeFalse);
         let sudden = life.is_some() && self.strike(FaultKind::NoticeMissing);
         self.say(|| format!("{id} is up"));
@@ -378,8 +390,17 @@ impl World {
             } else if falsely {
                 machine.notice_at = Some(now + Span::seconds(random.between(10, 3_000)));
             }
+            machine.ends_by = term.map(|term| now + term);
+            machine.taken_at = machine.taken_at.into_iter().chain(machine.ends_by).min();
         }
         self.touch();
+    }
+
+    /// How long a machine lasts by agreement; in most worlds for as long as it is wanted.
+    fn term_of(&self, id: LeaseId) -> Option<Span> {
+        let mut random = random::of(self.seed, &[23, id.group.seq]);
+        let lasts = Span::seconds(random.between(60, 10_000));
+        (self.seed % 5 == 4 && random.permille(400)).then_some(lasts)
     }
 
     /// The machine is gone for the engine, and its processes with it, unless they linger.

@@ -84,6 +84,24 @@ fn a_job_that_failed_or_was_cancelled_says_it_too() {
 }
 
 #[test]
+fn a_cancel_that_gives_up_what_is_still_being_sent_is_said_with_the_bill() {
+    for (outputs, words) in [(vec![], "its last save"), (vec!["out".to_owned()], "its last save and its outputs")] {
+        let mut world = world();
+        let mut spec = job(1, Some(4));
+        spec.run.luggage = Some(Box::new(crate::spec::Luggage { outputs, ..crate::spec::Luggage::default() }));
+        let (id, stint) = world.running(spec);
+        world.event(Event::CancelRequested { workload: id, by: "ada".to_owned() });
+        world.decide();
+        world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Stopped, settled: false });
+        world.decide();
+        world.gone(LeaseEnd::Released);
+        world.decide();
+        let told = world.brain.take_final_views().pop().and_then(|view| view.told).expect("it is told");
+        assert!(told.to_string().contains(&format!("it was cancelled before {words}")), "{told}");
+    }
+}
+
+#[test]
 fn outputs_that_did_not_come_back_are_not_called_a_save() {
     let mut world = world();
     let (_, stint) = world.running(job(1, Some(4)));

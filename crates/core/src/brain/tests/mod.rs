@@ -14,6 +14,7 @@ mod programs;
 mod promises;
 mod rules;
 mod sharing;
+mod terms;
 
 use super::*;
 use crate::ids::{CheckpointId, StintId};

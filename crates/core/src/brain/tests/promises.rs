@@ -233,6 +233,34 @@ fn a_job_that_goes_on_from_another_counts_from_there() {
 }
 
 #[test]
+fn a_start_says_what_the_program_goes_on_from() {
+    let said = |world: &World| {
+        let mut starts = world.decided.iter().filter(|decided| matches!(decided.decision, Decision::Start { .. }));
+        starts.next_back().map(|decided| decided.reason.text.clone()).expect("it starts")
+    };
+    for (is_saved, words) in [(true, "goes on from what is saved"), (false, "begins again, because nothing is saved")] {
+        let mut world = super::world();
+        let (_, stint) = world.running(job(4, None));
+        assert_eq!(said(&world), "the machine is up");
+        world.pass(Span::minutes(50));
+        if is_saved {
+            world.saved(stint, 1, Span::minutes(40));
+        }
+        world.gone(LeaseEnd::Lost);
+        world.decide();
+        world.up_all();
+        world.decide();
+        assert!(said(&world).contains(words), "{}", said(&world));
+    }
+    for (durable, words) in [(3_000, "goes on from what job 1 saved"), (0, "nothing is known to be saved of job 1")] {
+        let mut world = super::world();
+        let continues = Some(Continued { job: WorkloadId(1), key: "old".to_owned(), epoch: 7, durable: Work(durable) });
+        world.running(JobSpec { continues, ..steps(10_000, Span::hours(9)) });
+        assert!(said(&world).contains(words), "{}", said(&world));
+    }
+}
+
+#[test]
 fn a_job_that_nothing_can_serve_says_what_is_sold() {
     let mut world = world();
     let spec = JobSpec { resources: vec![Ask::of("banana", 1)], ..job(1, None) };
