@@ -399,8 +399,8 @@ impl World {
     /// How long a machine lasts by agreement; in most worlds for as long as it is wanted.
     fn term_of(&self, id: LeaseId) -> Option<Span> {
         let mut random = random::of(self.seed, &[23, id.group.seq]);
-        let lasts = Span::seconds(random.between(60, 10_000));
-        (self.seed % 5 == 4 && random.permille(400)).then_some(lasts)
+        let lasts = Span::seconds(random.spread(40, 3_600));
+        (self.seed % 5 == 4 && random.permille(600)).then_some(lasts)
     }
 
     /// The machine is gone for the engine, and its processes with it, unless they linger.
