@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use windfall_catalog::plan::{Need, Request, Tuning, Work};
 use windfall_catalog::{Catalog, Count, Precision, Wanted};
-use windfall_core::spec::{Ask, WorkSpec, WorkUnit};
+use windfall_core::spec::{Ask, WorkSpec, WorkUnit, is_tpu};
 use windfall_core::{Rate, Span};
 use windfall_jobfile::Read;
 use windfall_server::client::{Code, Failure};
@@ -25,7 +25,10 @@ pub fn stated(catalog: &Catalog, read: &Read, file: &Path) -> Result<Option<Work
     if let Some(tokens) = tokens(read) {
         return Ok(Some(tokens));
     }
-    let Some(total) = spec.work.total else { return Ok(None) };
+    let Some(total) = spec.work.total else {
+        // The longest that a batch script may run is all that is known of its work.
+        return Ok(wishes.at_most.map(|hours| Work::Hours { hours, on: None }));
+    };
     match spec.work.unit {
         WorkUnit::Time => {
             let on = wishes.on.as_ref().map(|ask| wanted(catalog, ask)).transpose()?;
@@ -111,6 +114,13 @@ pub fn shrink(here: &Here, read: &mut Read) -> Result<(), Failure> {
         fallback.smaller.extend(smaller);
     }
     Ok(())
+}
+
+/// A batch script may ask for accelerators of whatever kind: then every kind that is known will do.
+pub fn any_kind(facts: &Catalog, read: &mut Read) {
+    let Some(count) = read.wishes.any_gpus.filter(|_| read.spec.resources.is_empty()) else { return };
+    let kinds = facts.families().into_iter().filter(|family| !is_tpu(family));
+    read.spec.resources = kinds.map(|family| Ask::of(family, count)).collect();
 }
 
 /// Accelerators with less memory than the job asks for are not asked for; without any named, those with enough are.

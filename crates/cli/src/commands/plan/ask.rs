@@ -30,7 +30,8 @@ pub fn asked(here: &Here, sold: &ForSale, file: Option<&Path>, args: &PlanChange
     let mut store = None;
     let mut asked = match file {
         Some(file) => {
-            let read = jobfile::read(file, &here.context()?).map_err(|error| here.bad_file(&error))?;
+            let mut read = jobfile::read(file, &here.context()?).map_err(|error| here.bad_file(&error))?;
+            work::any_kind(catalog, &mut read);
             store = Some(read.spec.checkpoint.store.clone());
             of_file(catalog, &read, file)?
         }
@@ -119,6 +120,11 @@ fn of_file(catalog: &Catalog, read: &Read, file: &Path) -> Result<Asked, Failure
         ..Request::default()
     };
     let mut asked = Asked { name: spec.name.clone(), request, deadline: None, market: None, notes: Vec::new() };
+    if let Some(most) = wishes.at_most {
+        asked.notes.push(format!(
+            "the work is taken to be {most}, the longest that the script may run: less than that costs less; --hours says what it is"
+        ));
+    }
     if let (Some(at), Some(data)) = (&wishes.data_at, &mut asked.request.data) {
         data.at = Some(site(catalog, "data.at", at)?);
     }
