@@ -66,6 +66,12 @@ fn file_name(name: &str) -> String {
     if plain.is_empty() || plain.starts_with('-') { "script".to_owned() } else { plain }
 }
 
+/// Whether a script is one of a shell's.
+pub(super) fn is_run_by_a_shell(text: &str) -> bool {
+    let first = text.lines().next().and_then(|line| line.strip_prefix("#!")).unwrap_or("/bin/sh");
+    is_shell(&first.split_whitespace().map(str::to_owned).collect::<Vec<String>>())
+}
+
 /// Whether an interpreter is a shell, also where `env` finds it.
 fn is_shell(words: &[String]) -> bool {
     let mut programs = words.iter().filter(|word| !word.starts_with('-') && !word.contains('='));
