@@ -19,8 +19,9 @@ fn user() -> String {
 
 /// The cluster.
 pub async fn facts() -> Result<Facts, NoSurvey> {
-    let seen = tokio::time::timeout(ANSWER, survey_slurm(&user()));
-    let seen = seen.await.map_err(|_| NoSurvey::Away("it does not answer".to_owned()))??;
+    let user = user();
+    let seen = tokio::time::timeout(ANSWER, survey_slurm(&user)).await;
+    let seen = seen.map_err(|_| NoSurvey::Away("it does not answer".to_owned()))??;
     let partitions = seen.partitions.into_iter().map(partition).collect();
     Ok(Facts { version: seen.version, partitions, qos: seen.qos, ..Facts::default() })
 }

@@ -36,7 +36,7 @@ pub async fn sbatch(here: &Here, args: SbatchArgs) -> Result<Code, Failure> {
         if flags.dry_run {
             return Err(Failure::new(Code::BadInput, "there is no script that can be read").hint("name the script"));
         }
-        return submit::end(&Handed::verbatim(&words), flags.json, &[], "");
+        return submit::end(Handed::verbatim(&words), flags.json, &[], "");
     };
     let mut chosen = sbatch::of_environment(|name| std::env::var(name).ok());
     chosen.extend(line.given);
@@ -59,7 +59,7 @@ pub async fn sbatch(here: &Here, args: SbatchArgs) -> Result<Code, Failure> {
     } else {
         Handed::changed(&words, line.options, &source, &job.changed(&changes))?
     };
-    submit::end(&handed, flags.json, &changes, &diff)
+    submit::end(handed, flags.json, &changes, &diff)
 }
 
 /// Takes our flags out of the options, wherever they stand among them.

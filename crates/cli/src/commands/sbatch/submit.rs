@@ -26,13 +26,16 @@ pub struct Handed {
     /// How many of the words are options.
     options: usize,
     stdin: Option<String>,
-    folder: Option<PathBuf>,
+    _folder: Option<Folder>,
 }
+
+/// A folder that goes when this does.
+struct Folder(PathBuf);
 
 impl Handed {
     /// The words as they were typed.
     pub fn verbatim(words: &[String]) -> Handed {
-        Handed { words: words.to_vec(), options: 0, stdin: None, folder: None }
+        Handed { words: words.to_vec(), options: 0, stdin: None, _folder: None }
     }
 
     /// A script that stays as it is.
@@ -44,7 +47,7 @@ impl Handed {
     /// A script with changes.
     pub fn changed(words: &[String], options: usize, source: &Source, text: &str) -> Result<Handed, Failure> {
         if source.path.is_none() {
-            return Ok(Handed { words: words.to_vec(), options, stdin: Some(text.to_owned()), folder: None });
+            return Ok(Handed { words: words.to_vec(), options, stdin: Some(text.to_owned()), _folder: None });
         }
         let unwritten = |error: std::io::Error| {
             Failure::new(Code::BadInput, format!("the changed script cannot be written: {error}"))
@@ -54,7 +57,7 @@ impl Handed {
         let folder = std::env::temp_dir().join(format!("windfall-sbatch-{}-{now}", std::process::id()));
         // Nobody else can have put anything there: it must not be there yet.
         std::fs::DirBuilder::new().mode(0o700).create(&folder).map_err(unwritten)?;
-        let mut handed = Handed { words: words.to_vec(), options, stdin: None, folder: Some(folder.clone()) };
+        let mut handed = Handed { words: words.to_vec(), options, stdin: None, _folder: Some(Folder(folder.clone())) };
         let path = folder.join(&source.name);
         let mut file = std::fs::OpenOptions::new();
         let mut file = file.write(true).create_new(true).mode(0o700).open(&path).map_err(unwritten)?;
@@ -78,12 +81,10 @@ impl Handed {
     }
 }
 
-impl Drop for Handed {
+impl Drop for Folder {
     fn drop(&mut self) {
-        if let Some(folder) = &self.folder {
-            // It is in a folder for temporary files in any case.
-            let _ = std::fs::remove_dir_all(folder);
-        }
+        // It is among temporary files in any case.
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -94,7 +95,7 @@ pub fn no_slurm() -> Failure {
 }
 
 /// Calls `sbatch`, and ends as it does.
-pub fn end(handed: &Handed, json: bool, changes: &[Change], diff: &str) -> Result<Code, Failure> {
+pub fn end(handed: Handed, json: bool, changes: &[Change], diff: &str) -> Result<Code, Failure> {
     let mut command = Command::new("sbatch");
     command.args(&handed.words);
     if handed.stdin.is_some() {
@@ -118,9 +119,7 @@ pub fn end(handed: &Handed, json: bool, changes: &[Change], diff: &str) -> Resul
     match output.status.code() {
         Some(0) => Ok(Code::Done),
         code => {
-            if let Some(folder) = &handed.folder {
-                let _ = std::fs::remove_dir_all(folder);
-            }
+            drop(handed);
             // Scripts go by the exit code of sbatch, which is none of ours.
             std::process::exit(code.unwrap_or(1))
         }

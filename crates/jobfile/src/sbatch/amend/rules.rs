@@ -188,7 +188,7 @@ fn signal(job: &Submission<'_>, facts: &Facts) -> Option<Change> {
         _ => String::new(),
     };
     let reason = format!(
-        "line {line} traps {signal}, which Slurm sends nobody unasked {seconds} s before the time limit{grace}"
+        "line {line} traps {signal}, and nothing asks Slurm for it: {seconds} s before the time limit leave time to save{grace}"
     );
     set("signal", "signal", format!("B:{signal}@{seconds}"), reason)
 }

@@ -112,7 +112,7 @@ fn a_script_that_saves_when_it_is_warned_is_warned() {
     let reason = &changes(script, "", &facts())[0].reason;
     assert_eq!(
         reason,
-        "line 3 traps USR1, which Slurm sends nobody unasked 120 s before the time limit; a preempted job has 30 s (GraceTime)"
+        "line 3 traps USR1, and nothing asks Slurm for it: 120 s before the time limit leave time to save; a preempted job has 30 s (GraceTime)"
     );
 }
 
