@@ -13,7 +13,7 @@ mod program;
 mod script;
 mod values;
 
-pub use amend::{Change, CommandLine, Facts, Partition, Past, Submission, Trial, command_line, of_environment};
+pub use amend::{BatchJob, Change, CommandLine, Facts, Partition, Past, Trial, command_line, of_environment};
 pub use given::Given;
 pub use options::{SlurmOption, Takes};
 pub use script::{Script, is_script};

@@ -53,7 +53,13 @@ impl Script {
     fn line(&mut self, text: &str, span: Range<usize>) {
         let words = match words(text, span) {
             Ok(words) => words,
-            Err((span, problem)) => return self.problems.push((span, problem)),
+            Err(open) => {
+                let quote = text.get(open.clone()).unwrap_or_default();
+                let problem = Problem::new(Class::Syntax, "a quote that is opened here is never closed")
+                    .expected(format!("a closing {quote} on the same line"))
+                    .hint("close the quote; a line of options ends with its line");
+                return self.problems.push((open, problem));
+            }
         };
         if let [word] = words.as_slice()
             && matches!(word.text.as_str(), "hetjob" | "packjob")
@@ -97,8 +103,8 @@ pub fn is_script(text: &str) -> bool {
 }
 
 /// The words of a part of a line: quotes keep them together, a backslash takes the next character as it is, and `#` at the
-/// beginning of one begins a comment.
-fn words(text: &str, span: Range<usize>) -> Result<Vec<Word>, (Range<usize>, Problem)> {
+/// beginning of one begins a comment. Fails with the place of a quote that is never closed.
+fn words(text: &str, span: Range<usize>) -> Result<Vec<Word>, Range<usize>> {
     let mut words = Vec::new();
     let mut word: Option<Word> = None;
     let mut quote: Option<(char, usize)> = None;
@@ -127,11 +133,8 @@ fn words(text: &str, span: Range<usize>) -> Result<Vec<Word>, (Range<usize>, Pro
             (_, letter) => word.text.push(letter),
         }
     }
-    if let Some((open, at)) = quote {
-        let problem = Problem::new(Class::Syntax, "a quote that is opened here is never closed")
-            .expected(format!("a closing {open} on the same line"))
-            .hint("close the quote; a line of options ends with its line");
-        return Err((at..at + 1, problem));
+    if let Some((_, at)) = quote {
+        return Err(at..at + 1);
     }
     words.extend(word);
     Ok(words)
@@ -180,6 +183,6 @@ mod tests {
             assert_eq!(is_script(text), expected, "{text}");
         }
         let script = Script::read("#!/bin/sh\necho\n#SBATCH -N2\n");
-        assert_eq!((script.commands, script.late), (10, vec![15..26]));
+        assert_eq!((script.commands, script.late.len(), script.late.first()), (10, 1, Some(&(15..26))));
     }
 }

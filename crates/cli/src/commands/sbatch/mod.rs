@@ -12,7 +12,7 @@ use std::path::Path;
 use submit::{Handed, Source};
 use windfall_core::english::counted;
 use windfall_exec::NoSurvey;
-use windfall_jobfile::sbatch::{self, Change, CommandLine, Submission};
+use windfall_jobfile::sbatch::{self, BatchJob, Change, CommandLine};
 use windfall_server::client::{Code, Failure};
 
 /// Flags of ours; the rest is for `sbatch`.
@@ -40,7 +40,7 @@ pub async fn sbatch(here: &Here, args: SbatchArgs) -> Result<Code, Failure> {
     };
     let mut chosen = sbatch::of_environment(|name| std::env::var(name).ok());
     chosen.extend(line.given);
-    let job = Submission::of(&source.text, chosen);
+    let job = BatchJob::of(&source.text, chosen);
     let changes = if flags.as_is { Vec::new() } else { amended(&job, &words, line.options, &source).await? };
     let diff = job.diff(&changes, &source.name);
     if !changes.is_empty() {
@@ -95,7 +95,7 @@ fn source(path: Option<&str>) -> Option<Source> {
 
 /// What is put right, after Slurm was asked.
 async fn amended(
-    job: &Submission<'_>,
+    job: &BatchJob<'_>,
     words: &[String],
     options: usize,
     source: &Source,

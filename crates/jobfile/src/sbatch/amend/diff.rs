@@ -25,16 +25,15 @@ pub(super) fn unified(lines: &[Line], name: &str) -> String {
 }
 
 fn hunk(lines: &[Line], from: usize, to: usize) -> String {
-    let count = |lines: &[Line], side: fn(&Line) -> bool| lines.iter().filter(|line| side(line)).count();
-    let (is_before, is_after): (fn(&Line) -> bool, fn(&Line) -> bool) =
-        (|line| line.before.is_some(), |line| line.after.is_some());
+    let before = |lines: &[Line]| lines.iter().filter(|line| line.before.is_some()).count();
+    let after = |lines: &[Line]| lines.iter().filter(|line| line.after.is_some()).count();
     let shown = &lines[from..to];
     let mut text = format!(
         "@@ -{},{} +{},{} @@\n",
-        count(&lines[..from], is_before) + 1,
-        count(shown, is_before),
-        count(&lines[..from], is_after) + 1,
-        count(shown, is_after)
+        before(&lines[..from]) + 1,
+        before(shown),
+        after(&lines[..from]) + 1,
+        after(shown)
     );
     let said = |sign: char, line: &str| {
         let plain: String = line.chars().map(|c| if c.is_control() && c != '\t' { '?' } else { c }).collect();

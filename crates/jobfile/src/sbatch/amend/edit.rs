@@ -1,7 +1,7 @@
 //! Edits of a script's text: an option is put where it stood before, or below the last line of options; a command comes before
 //! the first one.
 
-use super::{Change, Submission};
+use super::{BatchJob, Change};
 use crate::sbatch::script::MAGIC;
 
 /// One edit.
@@ -28,7 +28,7 @@ pub(super) struct Line {
 }
 
 /// Every line, with what becomes of it.
-pub(super) fn lines(job: &Submission<'_>, changes: &[Change]) -> Vec<Line> {
+pub(super) fn lines(job: &BatchJob<'_>, changes: &[Change]) -> Vec<Line> {
     let same = |line: &str| Line { before: Some(line.to_owned()), after: Some(line.to_owned()) };
     let mut lines: Vec<Line> = job.text.lines().map(same).collect();
     let line_of = |at: usize| job.text.get(..at).unwrap_or_default().matches('\n').count();
@@ -69,7 +69,7 @@ pub(super) fn lines(job: &Submission<'_>, changes: &[Change]) -> Vec<Line> {
 }
 
 /// The script as it is submitted.
-pub(super) fn changed(job: &Submission<'_>, changes: &[Change]) -> String {
+pub(super) fn changed(job: &BatchJob<'_>, changes: &[Change]) -> String {
     let mut text: String =
         lines(job, changes).into_iter().filter_map(|line| line.after).map(|line| line + "\n").collect();
     if !job.text.ends_with('\n') {

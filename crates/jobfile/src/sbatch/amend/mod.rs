@@ -21,7 +21,7 @@ use edit::Edit;
 
 /// A script that is about to be submitted, and what else was said.
 #[derive(Debug)]
-pub struct Submission<'t> {
+pub struct BatchJob<'t> {
     pub text: &'t str,
     pub script: Script,
     /// Options of the command line, and those that variables of the environment say.
@@ -70,10 +70,10 @@ pub fn of_environment(value: impl Fn(&str) -> Option<String>) -> Vec<Given> {
     named.filter_map(given).collect()
 }
 
-impl<'t> Submission<'t> {
+impl<'t> BatchJob<'t> {
     /// A script with what was said beside it; what stands later counts.
-    pub fn of(text: &'t str, chosen: Vec<Given>) -> Submission<'t> {
-        Submission { text, script: Script::read(text), chosen }
+    pub fn of(text: &'t str, chosen: Vec<Given>) -> BatchJob<'t> {
+        BatchJob { text, script: Script::read(text), chosen }
     }
 
     /// What counts of an option: the command line before the environment, and both before the script.

@@ -2,12 +2,12 @@
 
 use super::super::values::{self, written};
 use super::edit::Edit;
-use super::{Change, Facts, Partition, Submission, evidence};
+use super::{BatchJob, Change, Facts, Partition, evidence};
 use crate::sbatch::program::is_run_by_a_shell;
 use windfall_core::Span;
 
 /// All of them, in the order in which they are shown.
-pub(super) static RULES: &[fn(&Submission<'_>, &Facts) -> Option<Change>] =
+pub(super) static RULES: &[fn(&BatchJob<'_>, &Facts) -> Option<Change>] =
     &[gpus, cpu_partition, time, signal, cpus_per_task, short_queue];
 
 /// Fewer earlier jobs say nothing.
@@ -44,7 +44,7 @@ fn lasting(seconds: u64) -> String {
     Span::seconds(seconds as i64).to_string()
 }
 
-impl Submission<'_> {
+impl BatchJob<'_> {
     fn above(&self) -> usize {
         self.text.get(..self.script.commands).unwrap_or_default().matches('\n').count()
     }
@@ -93,7 +93,7 @@ impl Submission<'_> {
 }
 
 /// A script that uses accelerators and asks for none gets none.
-fn gpus(job: &Submission<'_>, facts: &Facts) -> Option<Change> {
+fn gpus(job: &BatchJob<'_>, facts: &Facts) -> Option<Change> {
     if job.asks_for_gpus() {
         return None;
     }
@@ -107,7 +107,7 @@ fn gpus(job: &Submission<'_>, facts: &Facts) -> Option<Change> {
 }
 
 /// A job without accelerators blocks a node that has some.
-fn cpu_partition(job: &Submission<'_>, facts: &Facts) -> Option<Change> {
+fn cpu_partition(job: &BatchJob<'_>, facts: &Facts) -> Option<Change> {
     if job.is_chosen(PLACE_OPTIONS)
         || job.asks_for_gpus()
         || job.has(&["nodelist", "reservation", "constraint", "clusters"])
@@ -129,7 +129,7 @@ fn cpu_partition(job: &Submission<'_>, facts: &Facts) -> Option<Change> {
 }
 
 /// A limit far above what is needed keeps a job out of every gap in the queue; one below it ends the job.
-fn time(job: &Submission<'_>, facts: &Facts) -> Option<Change> {
+fn time(job: &BatchJob<'_>, facts: &Facts) -> Option<Change> {
     if job.is_chosen(&["time", "time-min"]) || job.has(&["time-min"]) {
         return None;
     }
@@ -175,7 +175,7 @@ fn rounded(seconds: u64) -> u64 {
 }
 
 /// A script that saves when it is warned is not warned by itself.
-fn signal(job: &Submission<'_>, facts: &Facts) -> Option<Change> {
+fn signal(job: &BatchJob<'_>, facts: &Facts) -> Option<Change> {
     if job.has(&["signal"]) || !is_run_by_a_shell(job.text) {
         return None;
     }
@@ -194,7 +194,7 @@ fn signal(job: &Submission<'_>, facts: &Facts) -> Option<Change> {
 }
 
 /// Since 22.05 `srun` does not know how many processors a task of its job has.
-fn cpus_per_task(job: &Submission<'_>, facts: &Facts) -> Option<Change> {
+fn cpus_per_task(job: &BatchJob<'_>, facts: &Facts) -> Option<Change> {
     let cpus = job.number("cpus-per-task").filter(|cpus| *cpus > 1)?;
     if !is_run_by_a_shell(job.text) || facts.version.is_none_or(|version| version < (22, 5)) {
         return None;
@@ -212,7 +212,7 @@ fn is_for_short_jobs(name: &str) -> bool {
 }
 
 /// Queues for short jobs in which this one fits.
-pub(super) fn short_queues(job: &Submission<'_>, facts: &Facts) -> Vec<(&'static str, String)> {
+pub(super) fn short_queues(job: &BatchJob<'_>, facts: &Facts) -> Vec<(&'static str, String)> {
     let is_short = job.limit_s().or_else(|| limit_after(job, facts)).is_some_and(|limit| limit <= SHORT_S);
     if !is_short || job.is_chosen(PLACE_OPTIONS) || job.has(&["nodelist", "reservation", "clusters", "qos", "array"]) {
         return Vec::new();
@@ -228,12 +228,12 @@ pub(super) fn short_queues(job: &Submission<'_>, facts: &Facts) -> Vec<(&'static
 }
 
 /// The limit that the job will have where the rules give it one.
-fn limit_after(job: &Submission<'_>, facts: &Facts) -> Option<u64> {
+fn limit_after(job: &BatchJob<'_>, facts: &Facts) -> Option<u64> {
     let Edit::Set { value, .. } = time(job, facts)?.edit else { return None };
     values::time(&value).ok().flatten().map(|limit| limit.0.unsigned_abs() / 1_000)
 }
 
-fn short_queue(job: &Submission<'_>, facts: &Facts) -> Option<Change> {
+fn short_queue(job: &BatchJob<'_>, facts: &Facts) -> Option<Change> {
     let present = facts.trials.iter().find(|trial| trial.option.is_none())?;
     let worth = short_queues(job, facts);
     let others = facts.trials.iter().filter_map(|trial| Some((trial.option.clone()?, trial.wait_s)));

@@ -1,6 +1,6 @@
 //! What is put right, and what is left alone.
 
-use super::{Change, Facts, Partition, Past, Submission, Trial, command_line, of_environment};
+use super::{BatchJob, Change, Facts, Partition, Past, Trial, command_line, of_environment};
 
 /// A cluster with a partition of GPUs, which is the default, one of processors, and one for short jobs.
 fn facts() -> Facts {
@@ -29,7 +29,7 @@ fn past(jobs: u32, longest_s: u64, p95_s: u64, timed_out: u32) -> Facts {
 
 fn changes(script: &str, words: &str, facts: &Facts) -> Vec<Change> {
     let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
-    Submission::of(script, command_line(&words).given).changes(facts)
+    BatchJob::of(script, command_line(&words).given).changes(facts)
 }
 
 fn check(script: &str, words: &str, facts: &Facts, expected: &[&str]) {
@@ -128,7 +128,7 @@ fn steps_get_the_processors_of_their_job() {
 fn a_queue_for_short_jobs_is_taken_where_it_is_clearly_faster() {
     let script = "#!/bin/bash\n#SBATCH --gres=gpu:1 -t 30\npython train.py\n";
     let debug = Some(("partition", "debug".to_owned()));
-    let job = Submission::of(script, Vec::new());
+    let job = BatchJob::of(script, Vec::new());
     assert_eq!(job.worth_a_trial(&facts()), [("partition", "debug".to_owned())]);
     let waits = |present: u64, other: u64| Facts {
         trials: vec![Trial { option: None, wait_s: present }, Trial { option: debug.clone(), wait_s: other }],
@@ -150,14 +150,14 @@ fn scripts_that_are_not_understood_are_left_alone() {
         "#!/bin/bash\r\n#SBATCH -c8\r\nsrun x\r\n",
     ] {
         check(script, "", &facts(), &[]);
-        assert!(Submission::of(script, Vec::new()).untouched().is_some(), "{script}");
+        assert!(BatchJob::of(script, Vec::new()).untouched().is_some(), "{script}");
     }
 }
 
 #[test]
 fn what_variables_of_the_environment_say_is_a_choice_as_well() {
     let of = |name: &str| (name == "SBATCH_TIMELIMIT").then(|| "5".to_owned());
-    let job = Submission::of("#!/bin/bash\n#SBATCH --gres=gpu:1\nx\n", of_environment(of));
+    let job = BatchJob::of("#!/bin/bash\n#SBATCH --gres=gpu:1\nx\n", of_environment(of));
     assert_eq!(job.changes(&past(12, 7_200, 6_000, 0)), []);
 }
 
@@ -165,7 +165,7 @@ fn what_variables_of_the_environment_say_is_a_choice_as_well() {
 fn changes_are_shown_as_a_diff_and_the_rest_stays_byte_for_byte() {
     let script = "#!/bin/bash\n# trains\n#SBATCH --gres=gpu:1 -t 2-0 -c 8 # two days\n#SBATCH -J x\n\nset -e\ntrap save TERM\nsrun python train.py\necho done";
     let facts = past(12, 7_200, 3_000, 0);
-    let job = Submission::of(script, Vec::new());
+    let job = BatchJob::of(script, Vec::new());
     let changes = job.changes(&facts);
     let expected = "--- train.sh\n+++ train.sh (as submitted)\n@@ -1,8 +1,10 @@\n #!/bin/bash\n # trains\n\
         -#SBATCH --gres=gpu:1 -t 2-0 -c 8 # two days\n+#SBATCH --gres=gpu:1 --time=03:00:00 -c 8 # two days\n #SBATCH -J x\n\
@@ -175,13 +175,13 @@ fn changes_are_shown_as_a_diff_and_the_rest_stays_byte_for_byte() {
     assert_eq!((job.changed(&[]).as_str(), job.diff(&[], "x").as_str()), (script, ""));
     // What was put right stays right.
     let changed = job.changed(&changes);
-    assert_eq!(Submission::of(&changed, Vec::new()).changes(&facts), []);
+    assert_eq!(BatchJob::of(&changed, Vec::new()).changes(&facts), []);
 }
 
 #[test]
 fn changes_far_apart_are_shown_apart() {
     let script = format!("#!/bin/bash\n#SBATCH -c 8 --gres=gpu:1\n{}srun x\n", "# a line\n".repeat(20));
-    let job = Submission::of(&script, command_line(&["-J".to_owned(), "x".to_owned()]).given);
+    let job = BatchJob::of(&script, command_line(&["-J".to_owned(), "x".to_owned()]).given);
     let diff = job.diff(&job.changes(&past(5, 600, 600, 0)), "x.sh");
     assert_eq!(diff.matches("@@ -").count(), 2, "{diff}");
 }
@@ -196,7 +196,7 @@ proptest::proptest! {
         ]), 0..30),
     ) {
         let script = format!("#!/bin/bash\n{}", pieces.concat());
-        let job = Submission::of(&script, Vec::new());
+        let job = BatchJob::of(&script, Vec::new());
         let facts = past(12, 7_200, 3_000, 0);
         let changes = job.changes(&facts);
         let changed = job.changed(&changes);
