@@ -12,7 +12,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use windfall_core::JobSpec;
-use windfall_core::spec::Ask;
 use windfall_jobfile as jobfile;
 use windfall_server::api_types::{Accepted, Hello, JobAnswer, Submission};
 use windfall_server::client::{Client, environment, key};
@@ -100,11 +99,7 @@ pub async fn attach(here: &Here, args: &JobArgs) -> Result<Code, Failure> {
 /// Reads the file before anything is started: a wrong one changes nothing.
 fn read(here: &Here, file: &Path) -> Result<jobfile::Read, Failure> {
     let mut read = jobfile::read(file, &here.context()?).map_err(|error| here.bad_file(&error))?;
-    if read.wishes.any_gpus.is_some() {
-        super::work::any_kind(&super::facts::catalog(here)?, &mut read);
-        // Where a Slurm cluster names no kind, its offers are of this name.
-        read.spec.resources.extend(read.wishes.any_gpus.map(|count| Ask::of("GPU", count)));
-    }
+    super::work::any_kind(here, &mut read)?;
     super::work::with_memory(here, &mut read)?;
     super::work::work_out(here, &mut read, file)?;
     super::work::shrink(here, &mut read)?;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use windfall_catalog::plan::{Need, Request, Tuning, Work};
 use windfall_catalog::{Catalog, Count, Precision, Wanted};
-use windfall_core::spec::{Ask, WorkSpec, WorkUnit, is_tpu};
+use windfall_core::spec::{Ask, WorkSpec, WorkUnit};
 use windfall_core::{Rate, Span};
 use windfall_jobfile::Read;
 use windfall_server::client::{Code, Failure};
@@ -116,11 +116,16 @@ pub fn shrink(here: &Here, read: &mut Read) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A batch script may ask for accelerators of whatever kind: then every kind that is known will do.
-pub fn any_kind(facts: &Catalog, read: &mut Read) {
-    let Some(count) = read.wishes.any_gpus.filter(|_| read.spec.resources.is_empty()) else { return };
-    let kinds = facts.families().into_iter().filter(|family| !is_tpu(family));
+/// A batch script may ask for accelerators of whatever kind: then every GPU of NVIDIA's that is known will do, and what a Slurm
+/// cluster sells without naming its kind.
+pub fn any_kind(here: &Here, read: &mut Read) -> Result<(), Failure> {
+    let Some(count) = read.wishes.any_gpus else { return Ok(()) };
+    let facts = catalog(here)?;
+    let is_gpu =
+        |family: &&str| facts.accelerator(family).is_some_and(|sheet| sheet.vendor.eq_ignore_ascii_case("nvidia"));
+    let kinds = facts.families().into_iter().filter(is_gpu).chain(["GPU"]);
     read.spec.resources = kinds.map(|family| Ask::of(family, count)).collect();
+    Ok(())
 }
 
 /// Accelerators with less memory than the job asks for are not asked for; without any named, those with enough are.

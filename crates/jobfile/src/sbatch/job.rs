@@ -231,8 +231,13 @@ impl Reader<'_, '_> {
             self.not_used("constraint");
         }
         if kinds.is_empty() {
-            let what = if count == 1 { "one of any kind".to_owned() } else { format!("{count} alike, of any kind,") };
-            self.notes.push(format!("the script names no kind of accelerator: {what} will do for each worker"));
+            let what = match count {
+                1 => "any GPU of NVIDIA's".to_owned(),
+                many => format!("any {many} GPUs of NVIDIA's that are alike"),
+            };
+            self.notes.push(format!(
+                "the script names no kind of accelerator: {what} will do for each worker (--gres=gpu:a100:{count} names one)"
+            ));
             return (Vec::new(), Some(count));
         }
         (kinds.into_iter().map(|kind| Ask::of(kind, count)).collect(), None)
