@@ -29,6 +29,7 @@ mod e2e {
     mod promises;
     mod rules;
     mod saves;
+    mod sbatch;
     mod services;
     mod settings;
     mod sharing;

@@ -1,6 +1,9 @@
 //! Whole conversations with the command line, as golden files: what a user types, what is answered, and the
 //! exit code. A change of any word is a change that somebody has to want.
 
+#[path = "transcripts/sbatch.rs"]
+mod sbatch;
+
 use std::fmt::Write;
 use std::process::Command;
 
@@ -52,7 +55,8 @@ fn help_teaches() {
         &["cost", "--help"],
         &["profile", "--help"],
         &["simulate", "market", "--help"],
-        &["slurm", "report", "--help"]
+        &["slurm", "report", "--help"],
+        &["sbatch", "--help"]
     ]));
 }
 

@@ -42,5 +42,5 @@ pub use owned::{Replaceable, open as open_owned, stays_in_place};
 pub use remote::{EngineServer, RemoteEngine};
 pub use removal::remove_tree;
 pub use simulated::{Replay, Simulated, SimulatedError};
-pub use slurm::{Slurm, SlurmSettings};
+pub use slurm::{NoSurvey, SeenPartition, Slurm, SlurmSettings, Survey, survey as survey_slurm};
 pub use tenants::{folder_of_submitter, relay_socket};

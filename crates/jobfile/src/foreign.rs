@@ -3,28 +3,6 @@
 use super::error::{Class, Problem, Problems, Quoted};
 use super::node::Node;
 
-/// A script, with or without `#SBATCH` lines; none when it may be a job file.
-pub(super) fn script(text: &str) -> Option<(std::ops::Range<usize>, Problem)> {
-    let first = text.lines().next().unwrap_or_default();
-    if !first.starts_with("#!") || first.contains("windfall") {
-        return None;
-    }
-    let mut at = 0;
-    for line in text.split_inclusive('\n') {
-        if line.starts_with("#SBATCH") {
-            let problem = Problem::new(Class::Unsupported, "this looks like an #SBATCH script")
-                .expected("a windfall job file (YAML)")
-                .hint("#SBATCH scripts will be read later; for now write a job file with `windfall init`");
-            return Some((at..at + line.trim_end().len(), problem));
-        }
-        at += line.len();
-    }
-    let problem = Problem::new(Class::Unsupported, "this is a script, not a job file")
-        .expected("a windfall job file (YAML)")
-        .hint("write a job file whose `run:` starts the script; `windfall init` makes one");
-    Some((0..first.len(), problem))
-}
-
 /// Keys that only SkyPilot's task files have, at the top and under `resources`.
 const TOP: &[&str] = &["file_mounts", "num_nodes", "envs", "service", "storage_mounts"];
 const RESOURCES: &[&str] = &[

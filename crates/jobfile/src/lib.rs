@@ -1,5 +1,5 @@
-//! Job files: YAML written by people to a job that the brain knows, or a list of everything that is wrong
-//! with the file and how to put it right. Reads the one file it is given, and never changes anything.
+//! Job files: YAML written by people, or a batch script of Slurm's (`sbatch`), to a job that the brain knows, or a list of
+//! everything that is wrong with the file and how to put it right. Reads the one file it is given, and never changes anything.
 //!
 //! The text becomes a tree that knows where everything stands (`node`); the one table of keys (`keys`) says what each
 //! value must be (`value`); then defaults and rules between keys make a job (`assemble`).
@@ -13,6 +13,7 @@ mod keys;
 mod node;
 mod paths;
 mod quantity;
+pub mod sbatch;
 mod schema;
 mod show;
 mod value;
@@ -150,9 +151,8 @@ fn walk<'a>(text: &'a str, name: &str, context: &'a Context, problems: &mut Prob
         problems.add(&(at..at + 1), not_text("a zero byte"));
         return None;
     }
-    if let Some((span, problem)) = foreign::script(text) {
-        problems.add(&span, problem);
-        return None;
+    if sbatch::is_script(text) {
+        return sbatch::job(text, name, context, problems);
     }
     let root = match node::tree(text, problems) {
         Some(root) if !root.is_nothing() => root,

@@ -2,6 +2,7 @@
 //! `windfall plan`, the work for a run too.
 
 use super::value::{Fields, Value};
+use windfall_core::Span;
 use windfall_core::spec::Ask;
 
 /// What a job file says that must be worked out with a catalogue before the brain can use it.
@@ -27,6 +28,10 @@ pub struct Wishes {
     pub data_bytes: Option<u64>,
     /// Where they lie.
     pub data_at: Option<String>,
+    /// Accelerators of each worker, of whatever kind: of a batch script that names none.
+    pub any_gpus: Option<u32>,
+    /// The longest that a run may take, of a batch script: it bounds the work, and is no estimate of it.
+    pub at_most: Option<Span>,
 }
 
 impl Wishes {
@@ -68,6 +73,8 @@ impl Wishes {
                 _ => None,
             },
             data_at: data.text("at").map(str::to_owned),
+            any_gpus: None,
+            at_most: None,
         }
     }
 }

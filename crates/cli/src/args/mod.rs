@@ -5,6 +5,7 @@ mod engines;
 mod facts;
 mod nodes;
 mod profile;
+mod sbatch;
 mod service;
 mod simulate;
 mod slurm;
@@ -16,6 +17,7 @@ pub use facts::{
 };
 pub use nodes::{AgentCommand, JoinArgs, NodeArgs, NodesArgs, NodesCommand, PilotArgs};
 pub use profile::{LikeHta, ProfileArgs};
+pub use sbatch::SbatchArgs;
 pub use service::{ConfigArgs, ConfigCommand, ServiceArgs, ServiceCommand, UnitArgs, UnitName};
 pub use simulate::{SimulateCommand, SimulateMarketArgs};
 pub use slurm::{SlurmBy, SlurmCommand, SlurmReportArgs};
@@ -156,6 +158,8 @@ pub enum Command {
     /// What a Slurm cluster's accounting says
     #[command(subcommand)]
     Slurm(SlurmCommand),
+    /// Submit a script to this machine's Slurm cluster as sbatch does, with what its writer got wrong put right
+    Sbatch(SbatchArgs),
     /// Write a commented job file
     Init(InitArgs),
     /// Print the JSON Schema of job files

@@ -21,6 +21,7 @@ mod plan;
 mod profile;
 mod rehearse;
 mod said_once;
+mod sbatch;
 mod servers;
 mod service;
 mod serving;
@@ -147,6 +148,7 @@ async fn client_command(here: &Here, command: Command) -> Result<Code, Failure> 
         Command::Budget(args) => jobs::budget(here, &args).await,
         Command::Explain(args) => jobs::explain(here, &args).await,
         Command::Cost(args) => cost::cost(here, &args).await,
+        Command::Sbatch(args) => sbatch::sbatch(here, args).await,
         Command::Nodes(args) => nodes::nodes(here, &args).await,
         Command::Node(args) => node::node(here, &args).await,
         Command::Engines(args) => engines::engines(here, &args).await,

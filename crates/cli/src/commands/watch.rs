@@ -99,6 +99,7 @@ pub async fn attach(here: &Here, args: &JobArgs) -> Result<Code, Failure> {
 /// Reads the file before anything is started: a wrong one changes nothing.
 fn read(here: &Here, file: &Path) -> Result<jobfile::Read, Failure> {
     let mut read = jobfile::read(file, &here.context()?).map_err(|error| here.bad_file(&error))?;
+    super::work::any_kind(here, &mut read)?;
     super::work::with_memory(here, &mut read)?;
     super::work::work_out(here, &mut read, file)?;
     super::work::shrink(here, &mut read)?;

@@ -25,7 +25,10 @@ pub fn stated(catalog: &Catalog, read: &Read, file: &Path) -> Result<Option<Work
     if let Some(tokens) = tokens(read) {
         return Ok(Some(tokens));
     }
-    let Some(total) = spec.work.total else { return Ok(None) };
+    let Some(total) = spec.work.total else {
+        // The longest that a batch script may run is all that is known of its work.
+        return Ok(wishes.at_most.map(|hours| Work::Hours { hours, on: None }));
+    };
     match spec.work.unit {
         WorkUnit::Time => {
             let on = wishes.on.as_ref().map(|ask| wanted(catalog, ask)).transpose()?;
@@ -110,6 +113,18 @@ pub fn shrink(here: &Here, read: &mut Read) -> Result<(), Failure> {
         });
         fallback.smaller.extend(smaller);
     }
+    Ok(())
+}
+
+/// A batch script may ask for accelerators of whatever kind: then every GPU of NVIDIA's that is known will do, and what a Slurm
+/// cluster sells without naming its kind.
+pub fn any_kind(here: &Here, read: &mut Read) -> Result<(), Failure> {
+    let Some(count) = read.wishes.any_gpus else { return Ok(()) };
+    let facts = catalog(here)?;
+    let is_gpu =
+        |family: &&str| facts.accelerator(family).is_some_and(|sheet| sheet.vendor.eq_ignore_ascii_case("nvidia"));
+    let kinds = facts.families().into_iter().filter(is_gpu).chain(["GPU"]);
+    read.spec.resources = kinds.map(|family| Ask::of(family, count)).collect();
     Ok(())
 }
 

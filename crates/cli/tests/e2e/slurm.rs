@@ -16,14 +16,14 @@ use std::time::Duration;
 const PROGRAMS: [&str; 3] = ["/usr/sbin/munged", "/usr/sbin/slurmctld", "/usr/sbin/slurmd"];
 
 /// A controller, its key service, and nodes with four accelerators each.
-struct Cluster {
+pub(super) struct Cluster {
     folder: PathBuf,
     running: Vec<(&'static str, Child)>,
 }
 
 impl Cluster {
     /// None where Slurm is not installed.
-    fn start(testbed: &Testbed, test: &str) -> Option<Cluster> {
+    pub(super) fn start(testbed: &Testbed, test: &str) -> Option<Cluster> {
         if let Some(missing) = PROGRAMS.iter().find(|program| !Path::new(program).exists()) {
             println!("skipped: {test} ({missing} is not installed)");
             return None;
@@ -92,11 +92,11 @@ impl Cluster {
         self.running.push((program, command.spawn().unwrap()));
     }
 
-    fn config(&self) -> PathBuf {
+    pub(super) fn config(&self) -> PathBuf {
         self.folder.join("slurm.conf")
     }
 
-    fn says(&self, program: &str, args: &[&str]) -> String {
+    pub(super) fn says(&self, program: &str, args: &[&str]) -> String {
         let said = Command::new(program).args(args).env("SLURM_CONF", self.config()).output().unwrap();
         String::from_utf8_lossy(&said.stdout).trim().to_owned()
     }

@@ -178,7 +178,7 @@ fn gpus(gres: &str) -> (String, u32) {
 }
 
 /// A time limit: minutes, `[days-]hours:minutes:seconds`, or none.
-fn span(text: &str) -> Option<Span> {
+pub(super) fn span(text: &str) -> Option<Span> {
     let (days, rest) = text.split_once('-').unwrap_or(("0", text));
     let days: i64 = days.parse().ok()?;
     let parts: Vec<i64> = rest.split(':').map(|part| part.parse().ok()).collect::<Option<_>>()?;
@@ -272,6 +272,11 @@ pub(super) async fn associations(user: &str) -> Result<Vec<[String; 2]>, SlurmEr
     let said = run("sacctmgr", &args, None).await?;
     let fields = |line: &str| line.split_once('|').map(|(account, qos)| [account.to_owned(), qos.to_owned()]);
     Ok(said.lines().filter_map(fields).collect())
+}
+
+/// What the controller says of every partition, one a line.
+pub(super) async fn partitions() -> Result<String, SlurmError> {
+    run("scontrol", &words(["show", "partition", "-a", "-o"]), None).await
 }
 
 /// How jobs of a partition are ended for others.

@@ -4,6 +4,7 @@
 mod check;
 mod commands;
 mod pilot;
+mod survey;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+pub use survey::{NoSurvey, SeenPartition, Survey, survey};
 use windfall_core::pool::{Books, Habits, Placing, Shape, Supply};
 use windfall_core::{
     DecisionId, GroupPhase, LeaseEnd, LeaseId, Market, NanoUsd, NodeId, Offer, OfferId, Place, Pool, PoolId, Refusal,

@@ -214,7 +214,7 @@ fn percent(part: f64, of: f64) -> Option<f64> {
 }
 
 /// The value at a rank of sorted ones: the least that so many percent of all do not exceed.
-fn at<T: Copy>(sorted: &[T], percent: usize) -> Option<T> {
+pub(super) fn at<T: Copy>(sorted: &[T], percent: usize) -> Option<T> {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied()
 }

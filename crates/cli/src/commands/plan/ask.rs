@@ -27,10 +27,11 @@ pub struct Asked {
 /// The request of a job file, changed by flags.
 pub fn asked(here: &Here, sold: &ForSale, file: Option<&Path>, args: &PlanChange) -> Result<Asked, Failure> {
     let catalog = &sold.catalog;
-    let mut store = None;
+    let (mut store, mut any) = (None, None);
     let mut asked = match file {
         Some(file) => {
             let read = jobfile::read(file, &here.context()?).map_err(|error| here.bad_file(&error))?;
+            any = read.wishes.any_gpus;
             store = Some(read.spec.checkpoint.store.clone());
             of_file(catalog, &read, file)?
         }
@@ -55,8 +56,14 @@ pub fn asked(here: &Here, sold: &ForSale, file: Option<&Path>, args: &PlanChange
         && !args.here
     {
         let message = format!("{} hours on what?", hours.0 as f64 / 3.6e6);
-        return Err(Failure::new(Code::BadInput, message)
-            .hint("say `work: { hours: 40, accelerator: A100:8 }` or `resources: { accelerators: A100:8 }`"));
+        let hint = match any {
+            // A limit says nothing while the speed of what it was meant for is not known.
+            Some(count) => format!("the script names no kind of accelerator: say --gpu A100:{count}"),
+            None => {
+                "say `work: { hours: 40, accelerator: A100:8 }` or `resources: { accelerators: A100:8 }`".to_owned()
+            }
+        };
+        return Err(Failure::new(Code::BadInput, message).hint(hint));
     }
     if request.work.is_none() {
         let hint = if file.is_some() {
@@ -119,6 +126,11 @@ fn of_file(catalog: &Catalog, read: &Read, file: &Path) -> Result<Asked, Failure
         ..Request::default()
     };
     let mut asked = Asked { name: spec.name.clone(), request, deadline: None, market: None, notes: Vec::new() };
+    if let Some(most) = wishes.at_most {
+        asked.notes.push(format!(
+            "the work is taken to be {most}, the longest that the script may run: less than that costs less; --hours says what it is"
+        ));
+    }
     if let (Some(at), Some(data)) = (&wishes.data_at, &mut asked.request.data) {
         data.at = Some(site(catalog, "data.at", at)?);
     }
