@@ -186,6 +186,8 @@ pub enum Refusal {
     NoCapacity,
     /// The account's limit is reached.
     Quota,
+    /// The job's owner may not have it, or no more of it; others may.
+    Owner,
     /// A passing fault; may work after this long.
     Retry {
         /// How long to leave it alone.

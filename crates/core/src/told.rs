@@ -31,6 +31,13 @@ pub enum Told {
         /// What and why, and where it is.
         why: String,
     },
+    /// Its machines end by agreement, and it saves nothing before they do.
+    BeginsAgain {
+        /// So often in a row.
+        times: u32,
+        /// How long the last of them lasted.
+        lasted: Span,
+    },
     /// An older version said this, in its own words.
     Former {
         /// The words.
@@ -55,7 +62,7 @@ impl Told {
     pub fn is_about_the_deadline(&self) -> bool {
         match self {
             Told::Late | Told::Infeasible { .. } => true,
-            Told::Unsaved { .. } | Told::NotReturned { .. } => false,
+            Told::Unsaved { .. } | Told::NotReturned { .. } | Told::BeginsAgain { .. } => false,
             Told::Former { about_the_deadline, .. } => *about_the_deadline,
         }
     }
@@ -78,6 +85,16 @@ impl fmt::Display for Told {
             }
             Told::Unsaved { why } => write!(f, "what it saved last is not in its store: {why}"),
             Told::NotReturned { why } => f.write_str(why),
+            Told::BeginsAgain { times, lasted } => {
+                write!(
+                    f,
+                    "it begins again where it was: its machine ended by agreement after {lasted}, and nothing had been saved"
+                )?;
+                if *times > 1 {
+                    write!(f, " ({times} times in a row)")?;
+                }
+                write!(f, "; have it save in checkpoint.path when it gets SIGTERM, or now and then")
+            }
             Told::Former { text, .. } => f.write_str(text),
         }
     }

@@ -97,9 +97,9 @@ impl WorkerRun {
             .args(words)
             .current_dir(cwd)
             .env_clear()
+            .envs(of_slurm())
             .envs(&order.env);
         command
-            .envs(std::env::vars_os().filter(|(name, _)| is_of_slurm(&name.to_string_lossy())))
             .env("PWD", cwd)
             .env("WINDFALL_LEASE", lease)
             .env(MARK, mark.value())
@@ -306,26 +306,18 @@ fn signal(group: Option<Pid>, signal: Signal) {
     }
 }
 
-/// Whether a variable tells of the Slurm job that this agent runs in, so that a program's own `srun` and `mpirun` find it. What
-/// tells of our own step in it is not for programs: they would take themselves for a part of that.
-fn is_of_slurm(name: &str) -> bool {
-    const OTHERS: [&str; 14] = [
-        "SLURM_CLUSTER_NAME",
-        "SLURM_CONF",
-        "SLURM_CPUS_ON_NODE",
-        "SLURM_CPUS_PER_TASK",
-        "SLURM_GPUS_ON_NODE",
-        "SLURM_MEM_PER_NODE",
-        "SLURM_NNODES",
-        "SLURM_NODEID",
-        "SLURM_NODELIST",
-        "SLURM_NPROCS",
-        "SLURM_NTASKS",
-        "SLURM_TASKS_PER_NODE",
-        "SLURM_TRES_PER_TASK",
-        "SLURMD_NODENAME",
-    ];
-    name == "SLURM_JOBID" || name.starts_with("SLURM_JOB_") || OTHERS.contains(&name)
+/// What tells of the Slurm job that this agent runs in, so that a program's own `srun` and `mpirun` find it: where this agent is a
+/// process of a step, as pilots are. What tells of that step is not for programs: they, and the frameworks that they use, would
+/// take themselves for a task of it.
+fn of_slurm() -> impl Iterator<Item = (OsString, OsString)> {
+    let is_in_step = std::env::var_os("SLURM_STEP_ID").is_some();
+    std::env::vars_os().filter(move |(name, _)| is_in_step && name.to_str().is_some_and(is_of_job))
+}
+
+fn is_of_job(name: &str) -> bool {
+    const OTHERS: [&str; 5] =
+        ["SLURM_CLUSTER_NAME", "SLURM_CONF", "SLURM_JOBID", "SLURM_NODELIST", "SLURM_TASKS_PER_NODE"];
+    name.starts_with("SLURM_JOB_") || OTHERS.contains(&name)
 }
 
 /// What `CUDA_VISIBLE_DEVICES` says: of the accelerators that a lease has of its machine, those with these numbers. None
@@ -359,8 +351,15 @@ async fn next(moving: &mut Option<&mut Moving>) -> Option<MoverEvent> {
 
 #[cfg(test)]
 mod tests {
-    use super::{for_the_upload, visible};
+    use super::{for_the_upload, is_of_job, visible};
     use std::time::Duration;
+
+    #[test]
+    fn a_program_finds_its_slurm_job_and_takes_itself_for_no_task_of_it() {
+        assert!(["SLURM_JOB_ID", "SLURM_JOBID", "SLURM_NODELIST", "SLURM_CONF"].into_iter().all(is_of_job));
+        let of_step = ["SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID", "SLURM_LOCALID", "SLURM_NNODES", "PATH"];
+        assert!(!of_step.into_iter().any(is_of_job));
+    }
 
     #[test]
     fn a_program_sees_the_accelerators_of_its_lease_and_of_those_its_own() {

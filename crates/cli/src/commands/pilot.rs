@@ -3,6 +3,7 @@
 use crate::args::PilotArgs;
 use crate::config::values;
 use std::io::Read;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use windfall_core::english::with_causes;
@@ -21,6 +22,7 @@ pub fn pilot(args: &PilotArgs) -> Result<Code, Failure> {
     let token = own_token(rank).map_err(bad)?;
     let state = args.scratch.join(format!("windfall-{}-{job}-{rank}", rustix::process::geteuid().as_raw()));
     windfall_server::home::private();
+    own_folder(&state).map_err(bad)?;
     windfall_agent::stay_when_memory_is_short();
     // What agents leave behind stays below this process, where Slurm finds it.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
@@ -62,6 +64,23 @@ async fn serve(settings: NodeSettings) -> Result<(), NodeError> {
     tokio::select! { served = serve_node(settings, joined) => served, () = twice => Ok(()) }
 }
 
+/// Makes the folder that this process works in. Its name can be known beforehand, and anybody may write into the folder that it is
+/// in: one that somebody else has made is not taken.
+fn own_folder(path: &Path) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("{} cannot be made: {error}", path.display());
+    match std::fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            let found = std::fs::symlink_metadata(path).map_err(failed)?;
+            let is_own = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
+            match is_own && found.mode() & 0o077 == 0 {
+                true => Ok(()),
+                false => Err(format!("{} is there already, and somebody else may write into it", path.display())),
+            }
+        }
+        made => made.map_err(failed),
+    }
+}
+
 fn own_token(rank: usize) -> Result<JoinToken, String> {
     let mut text = String::new();
     let read = std::io::stdin().take(MOST_TOKENS).read_to_string(&mut text);
@@ -80,5 +99,23 @@ fn leave_nothing(state: &Path) {
         .any(|file| file.file_name().to_string_lossy().starts_with("unsaved"));
     if !has_unsaved {
         let _ = remove_tree(state, u64::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_folder_that_others_may_write_into_is_not_taken() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let own = folder.path().join("own");
+        assert_eq!((own_folder(&own), own_folder(&own)), (Ok(()), Ok(())), "its own is");
+        std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o777)).expect("changed");
+        assert!(own_folder(&own).is_err());
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(folder.path(), &link).expect("linked");
+        assert!(own_folder(&link).is_err());
     }
 }

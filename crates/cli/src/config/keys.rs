@@ -213,7 +213,7 @@ pub(crate) static SECTIONS: &[Section] = &[
                 Kind::WallTime,
                 "\"24h\"",
                 "24h",
-                "The wall time that is asked for, where the partition allows so much; jobs go on after it.",
+                "The longest wall time that is asked for, where the partition allows so much; jobs go on after it.",
             ),
             key(
                 "program",

@@ -277,7 +277,7 @@ fn a_site_s_server_submits_as_who_asked_and_their_program_s_own_srun_runs_in_its
     std::os::unix::fs::chown(&folder, Some(DAEMON.1), Some(DAEMON.1)).unwrap();
     let file = testbed.write(
         "theirs.yaml",
-        "name: theirs\nresources: { accelerators: H100:1, cpus: 2 }\nrun: |\n  echo \"runs as $(id -u) in $SLURM_JOB_ID\"\n  \
+        "name: theirs\nresources: { accelerators: H100:1, cpus: 2 }\nrun: |\n  echo \"runs as $(id -u) $(id -g) $(id -G) in $SLURM_JOB_ID, task [$SLURM_PROCID$SLURM_NTASKS]\"\n  \
          srun -n 2 sh -c 'echo \"task $SLURM_PROCID of $SLURM_JOB_ID\"'\n",
     );
     let mut submit = Command::new(&program);
@@ -292,7 +292,8 @@ fn a_site_s_server_submits_as_who_asked_and_their_program_s_own_srun_runs_in_its
     });
     testbed.until(id, &["succeeded", "failed"]);
     let printed = output(&testbed, id);
-    let in_job = printed.lines().find_map(|line| line.strip_prefix("runs as 1 in ")).expect("it says who it is").trim();
+    let in_job = printed.lines().find_map(|line| line.strip_prefix("runs as 1 1 1 in ")?.strip_suffix(", task []"));
+    let in_job = in_job.unwrap_or_else(|| panic!("it does not say who it is, or takes itself for a task: {printed}"));
     for task in 0..2 {
         assert!(printed.contains(&format!("task {task} of {in_job}")), "{printed}");
     }

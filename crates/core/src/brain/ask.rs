@@ -68,7 +68,7 @@ impl Round<'_> {
             beside: Vec::new(),
             rather_not_on: job.not_begun_at.iter().cloned().collect(),
             on: Vec::new(),
-            lasts: sight.need.map(|need| need + sight.restart),
+            lasts: job.lasts_on(chosen.copied(), units, sight),
         }
     }
 

@@ -125,6 +125,8 @@ impl Round<'_> {
         let mut sight = self.brain.sight_in(&mut self.look, job, self.now);
         self.without_what_is_taken(job, &mut sight);
         self.tell(job, &sight);
+        let now = self.now;
+        job.refused.values().copied().filter(|until| *until > now).min().into_iter().for_each(|at| self.wake_at(at));
         if let Some((outcome, reason)) = self.ending(job, &sight) {
             return match &job.stint {
                 // The end is the program's; its last save may still be on its way.
@@ -293,7 +295,7 @@ impl Round<'_> {
         if let Some(first) = leases.filter(|lease| ends_at(lease).is_some()).min_by_key(|lease| ends_at(lease)) {
             return self.drain(job, stint, first);
         }
-        if self.stop_at_term(job, stint, sight) {
+        if self.stop_at_term(job, stint) {
             return;
         }
         let (choice, reason) = self.choose(job, sight);
@@ -345,6 +347,12 @@ impl Round<'_> {
             let left = if held.len() - unheard.len() < least { &held } else { &unheard };
             return self.leave(left, &Reason::new("engine-silent", text));
         }
+        let ending: Vec<&Lease> = held.iter().copied().filter(|lease| self.has_too_little_time(job, lease)).collect();
+        if !ending.is_empty() {
+            let text = "the machine ends soon by agreement: it is given back, and another is asked for";
+            let left = if held.len() - ending.len() < least { &held } else { &ending };
+            return self.leave(left, &Reason::new("term", text));
+        }
         let doomed: Vec<&Lease> = held.iter().copied().filter(|lease| ends_at(lease).is_some()).collect();
         if held.len() - doomed.len() < least {
             let why = match job.spec.gang {
@@ -356,10 +364,6 @@ impl Round<'_> {
         if !doomed.is_empty() {
             let why = "a lease of the gang will be taken: the others go on without it";
             return self.leave(&doomed, &Reason::new("gang", why));
-        }
-        if held.iter().any(|lease| self.has_too_little_time(job, lease)) {
-            let text = "the machine ends soon by agreement: it is given back, and another is asked for";
-            return self.leave_all(job, &Reason::new("term", text));
         }
         let booting = held.iter().copied().filter(|lease| !lease.is_usable());
         let overdue = booting.clone().filter_map(|lease| self.brain.boot_overdue(lease)).min();

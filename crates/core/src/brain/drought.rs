@@ -26,6 +26,15 @@ struct Drought {
     /// How long groups waited for it in its engine's own queue, the last ones.
     #[serde(default, skip_serializing_if = "VecDeque::is_empty")]
     queued: VecDeque<Span>,
+    /// What the next one is expected to wait.
+    #[serde(default)]
+    usual: Span,
+}
+
+/// Rounded up by an eighth at most: what changes a little with every group need not be looked at by everybody.
+fn rounded(wait: Span) -> Span {
+    let step = (wait.0.max(1) as u64).next_power_of_two() as i64 / 16;
+    Span((wait.0 + step.max(1) - 1) / step.max(1) * step.max(1))
 }
 
 impl Drought {
@@ -33,12 +42,19 @@ impl Drought {
         now - self.at <= MEMORY
     }
 
-    fn expected(&self, now: Time) -> Span {
+    fn waited(&mut self, wait: Span) {
+        self.queued.push_back(wait);
+        if self.queued.len() > WAITS {
+            self.queued.pop_front();
+        }
         let mut queued: Vec<Span> = self.queued.iter().copied().collect();
         queued.sort_unstable();
         let place = (queued.len() * MOST_WAITS).div_ceil(100).saturating_sub(1);
-        let queued = queued.get(place).copied().unwrap_or_default();
-        if self.is_fresh(now) { self.longest.max(queued) } else { queued }
+        self.usual = rounded(queued.get(place).copied().unwrap_or_default());
+    }
+
+    fn expected(&self, now: Time) -> Span {
+        if self.is_fresh(now) { self.longest.max(self.usual) } else { self.usual }
     }
 }
 
@@ -53,7 +69,13 @@ impl Droughts {
             if self.0.len() >= MOST {
                 self.0.remove(0);
             }
-            let drought = Drought { since: None, longest: Span::ZERO, at: Time(i64::MIN / 2), queued: VecDeque::new() };
+            let drought = Drought {
+                since: None,
+                longest: Span::ZERO,
+                at: Time(i64::MIN / 2),
+                queued: VecDeque::new(),
+                usual: Span::ZERO,
+            };
             self.0.push((offer.clone(), drought));
             self.0.len() - 1
         });
@@ -73,11 +95,13 @@ impl Droughts {
 
     /// A group has left its engine's queue, where it waited for so long.
     pub(super) fn waited(&mut self, offer: &OfferId, now: Time, wait: Span) {
-        let drought = self.of(offer, now);
-        drought.queued.push_back(wait);
-        if drought.queued.len() > WAITS {
-            drought.queued.pop_front();
-        }
+        self.of(offer, now).waited(wait);
+    }
+
+    /// A group was granted without a wait: that counts where others had to wait.
+    pub(super) fn came_at_once(&mut self, offer: &OfferId) {
+        let known = self.0.iter_mut().find(|(known, drought)| known == offer && !drought.queued.is_empty());
+        known.into_iter().for_each(|(_, drought)| drought.waited(Span::ZERO));
     }
 
     /// An offer gave what was asked.
@@ -90,7 +114,8 @@ impl Droughts {
 
     /// How long one offer may have to be waited for.
     pub(super) fn wait(&self, offer: &OfferId, now: Time) -> Span {
-        self.waits(now).get(offer).copied().unwrap_or_default()
+        let known = self.0.iter().find(|(known, _)| known == offer);
+        known.map_or(Span::ZERO, |(_, drought)| drought.expected(now))
     }
 
     /// How long each offer may have to be waited for, by what was seen of late; what is not in it never kept anybody waiting.
@@ -110,13 +135,20 @@ mod tests {
         for minutes in 1..=20 {
             droughts.waited(&offer, Time(0), Span::minutes(minutes));
         }
-        assert_eq!(droughts.wait(&offer, Time(0)), Span::minutes(19), "all but one in twenty");
+        let wait = droughts.wait(&offer, Time(0));
+        assert!((Span::minutes(19)..Span::minutes(21)).contains(&wait), "all but one in twenty: {wait}");
         for _ in 0..WAITS {
             droughts.waited(&offer, Time(0), Span::minutes(2));
         }
         let later = Time(0) + Span::hours(48);
-        assert_eq!(droughts.wait(&offer, later), Span::minutes(2), "the old ones are forgotten, the last ones are not");
+        let wait = droughts.wait(&offer, later);
+        assert!(
+            (Span::minutes(2)..Span::seconds(136)).contains(&wait),
+            "only the last ones count, however old: {wait}"
+        );
         droughts.refused(&offer, later, later + Span::minutes(5));
         assert_eq!(droughts.wait(&offer, later), Span::minutes(5), "a refusal may take longer");
+        (0..WAITS).for_each(|_| droughts.came_at_once(&offer));
+        assert_eq!(droughts.wait(&offer, later + Span::hours(25)), Span::ZERO, "nobody waits any more");
     }
 }

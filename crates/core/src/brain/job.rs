@@ -2,7 +2,7 @@
 
 use super::{Config, Open, Progress};
 use crate::ids::{CheckpointId, DecisionId, Installation, LeaseId, NodeId, StintId, WorkloadId};
-use crate::offer::{Market, Place};
+use crate::offer::{Market, OfferId, Place};
 use crate::pool::Allocation;
 use crate::record::{Decision, Outcome, Resume, Trouble, WorkerEnd};
 use crate::spec::{JobSpec, WorkUnit};
@@ -241,6 +241,9 @@ pub struct Job {
     pub failures: u32,
     /// Deaths in a row that brought nothing.
     pub fruitless: u32,
+    /// Stints in a row that saved nothing until their machines ended by agreement.
+    #[serde(default)]
+    pub terms_in_vain: u32,
     /// Running time whose work was lost.
     pub lost: Span,
     /// Work that was lost.
@@ -266,6 +269,9 @@ pub struct Job {
     pub told_infeasible: bool,
     /// When its first lease was asked for.
     pub began_at: Option<Time>,
+    /// Offers that refused its owner, and until when they are left alone.
+    #[serde(default)]
+    pub refused: BTreeMap<OfferId, Time>,
     /// What people were last told.
     #[serde(default)]
     pub told: Option<Told>,
@@ -321,6 +327,8 @@ impl Job {
             interruptions_in_row: 0,
             failures: 0,
             fruitless: 0,
+            terms_in_vain: 0,
+            refused: BTreeMap::new(),
             lost: Span::ZERO,
             lost_work: Work(0),
             stint_over_at: None,
@@ -452,12 +460,6 @@ impl Job {
             (0, _) => self.restart(config),
             (n, total) => Span(total.0 / i64::from(n)),
         }
-    }
-
-    /// Whether all of the present stint is over.
-    pub(super) fn is_stint_over(&self) -> bool {
-        let over = |worker: &Worker| worker.end.is_some() && worker.settled;
-        self.stint.as_ref().is_some_and(|stint| stint.workers.iter().all(over))
     }
 
     /// Whether a decision about it waits for its effect.

@@ -1,7 +1,7 @@
 //! What the end of a stint says about its job and its program.
 
 use super::Job;
-use super::job::{Stint, StintPhase, Verdict};
+use super::job::{Stint, StintPhase, Verdict, Worker};
 use crate::record::WorkerEnd;
 use crate::units::Work;
 
@@ -64,6 +64,12 @@ impl Job {
 }
 
 impl Job {
+    /// Whether all of the present stint is over.
+    pub(super) fn is_stint_over(&self) -> bool {
+        let over = |worker: &Worker| worker.end.is_some() && worker.settled;
+        self.stint.as_ref().is_some_and(|stint| stint.workers.iter().all(over))
+    }
+
     /// What its next stint begins from, as the end of a sentence.
     pub(super) fn goes_on_from(&self) -> String {
         let inherited = self.spec.continues.as_ref();

@@ -35,9 +35,12 @@ impl Group {
     /// So many of its leases are on their way since then; how long it waited in its engine's queue, and for what.
     pub(super) fn leaves_queue(&mut self, at: Time, units: u32) -> Option<(OfferId, Span)> {
         let before = std::mem::replace(&mut self.phase, GroupPhase::Granted { at, units });
-        let GroupPhase::Queued { since, .. } = before else { return None };
-        let first = self.want.alternatives.first()?;
-        Some((first.offer.clone(), Span((at - since).0.max(0))))
+        let wait = match before {
+            GroupPhase::Queued { since, .. } => Span((at - since).0.max(0)),
+            GroupPhase::Asked => Span::ZERO,
+            GroupPhase::Granted { .. } => return None,
+        };
+        Some((self.want.alternatives.first()?.offer.clone(), wait))
     }
 }
 

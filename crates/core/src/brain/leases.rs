@@ -77,7 +77,7 @@ impl Brain {
         let at = at.clamp(group.asked_at, now);
         let waited = group.leaves_queue(at, units);
         let workload = group.want.workload;
-        waited.into_iter().for_each(|(offer, wait)| self.droughts.waited(&offer, now, wait));
+        self.note_wait(waited);
         let never = |lease: &&Lease| lease.id.slot >= units && lease.meter.is_none();
         let never: Vec<LeaseId> = self.leases_in(id).filter(never).map(|lease| lease.id).collect();
         for lease in never {
@@ -87,6 +87,14 @@ impl Brain {
         self.forget_if_over(workload);
     }
 
+    fn note_wait(&mut self, waited: Option<(OfferId, Span)>) {
+        match waited {
+            Some((offer, Span::ZERO)) => self.droughts.came_at_once(&offer),
+            Some((offer, wait)) => self.droughts.waited(&offer, self.now, wait),
+            None => {}
+        }
+    }
+
     pub(super) fn on_group_failed(&mut self, id: DecisionId, refusal: Refusal) {
         let Some(group) = self.groups.remove(&id) else { return };
         let leases: Vec<LeaseId> = self.leases_in(id).map(|lease| lease.id).collect();
@@ -94,9 +102,21 @@ impl Brain {
             self.leases.remove(&lease);
         }
         for alternative in &group.want.alternatives {
-            self.on_refused(&alternative.offer, refusal);
+            match refusal {
+                Refusal::Owner => self.on_refused_to(group.want.workload, &alternative.offer),
+                _ => self.on_refused(&alternative.offer, refusal),
+            }
         }
         self.forget_if_over(group.want.workload);
+    }
+
+    /// What one person may not have is left alone by that job, and by nobody else.
+    fn on_refused_to(&mut self, job: WorkloadId, offer: &OfferId) {
+        let until = self.now + self.habits(offer).refusal_pause.scaled(10, 1);
+        if let Some(job) = self.jobs.get_mut(&job) {
+            job.refused.retain(|_, until| *until > self.now);
+            job.refused.insert(offer.clone(), until);
+        }
     }
 
     fn on_refused(&mut self, offer: &OfferId, refusal: Refusal) {
@@ -107,7 +127,7 @@ impl Brain {
         let pause = match refusal {
             Refusal::NoCapacity => usual,
             Refusal::Retry { after } => after,
-            Refusal::Quota | Refusal::Auth | Refusal::Invalid | Refusal::Bug => Span(usual.0.saturating_mul(10)),
+            _ => Span(usual.0.saturating_mul(10)),
         };
         let until = self.now + Span(pause.0.clamp(1_000, Span::hours(1).0));
         if !self.market_of(offer).can_be_taken() {
@@ -153,7 +173,7 @@ impl Brain {
                 GroupPhase::Queued { .. } => group.leaves_queue(at, units),
                 GroupPhase::Granted { .. } => None,
             };
-            waited.into_iter().for_each(|(offer, wait)| self.droughts.waited(&offer, self.now, wait));
+            self.note_wait(waited);
         }
         if firm {
             self.droughts.given(&offer, self.now);

@@ -13,7 +13,7 @@ pub(super) struct Shown {
     pub left: Option<u32>,
     /// It refused, or its engine does not answer.
     pub shut: bool,
-    /// How long it may have to be waited for, by refusals of late.
+    /// How long it may have to be waited for, by refusals of late and waits in its queue.
     pub wait: Span,
 }
 

@@ -44,7 +44,7 @@ impl Brain {
             slow_restart: Span((job.slowest_restart - job.restart(&self.config)).0.max(0)),
             silent: job.silent_at(now),
             firm_wait: firm.map(|offer| waits.get(&offer.id).copied().unwrap_or_default()).min().unwrap_or_default(),
-            renewals: self.renewals(job, held, rest.and_then(time_for), &waits, now),
+            renewals: self.renewals(job, held, &waits, now),
             worth_waiting_permille: job.worth_waiting_permille(),
             margins: self.config.margins,
             present: held.map(|lease| Present {
@@ -106,7 +106,7 @@ impl Brain {
             available: offer.capacity.is_none_or(|capacity| capacity >= job.spec.least())
                 && affordable(job, offer)
                 && self.silent_since(&offer.engine).is_none(),
-            refused_until: self.refused.get(&offer.id).copied(),
+            refused_until: self.refused.get(&offer.id).max(job.refused.get(&offer.id)).copied(),
             belief: beliefs.zones.get(&offer.id).cloned(),
         }
     }

@@ -241,6 +241,7 @@ impl Brain {
         let done = job.done_at(now);
         let Some(stint) = job.stint.take() else { return };
         job.stint_over_at = Some(now);
+        job.note_term(&stint, &self.leases);
         if let StintPhase::Running { since } = stint.phase {
             job.ran += stint.as_whole(now - since, job.spec.gang);
         }

@@ -2,10 +2,12 @@
 //! planned around: the program saves and leaves in time, and another lease is asked for. It is no interruption.
 
 use super::decide::Round;
-use super::{Brain, Job, Lease, Stint, StintPhase};
+use super::lease_table::Leases;
+use super::{Brain, Job, Lease, Stint};
 use crate::market::{self, Sight};
-use crate::offer::OfferId;
+use crate::offer::{Offer, OfferId};
 use crate::reason::Reason;
+use crate::told::Told;
 use crate::units::{Span, Time};
 use std::collections::BTreeMap;
 
@@ -27,6 +29,37 @@ impl Lease {
     }
 }
 
+impl Job {
+    /// How long the rest of its work takes so many of its workers on an offer.
+    pub(super) fn rest_on(&self, offer: Option<&Offer>, workers: u32, now: Time) -> Option<Span> {
+        let rate = offer.and_then(|offer| self.rate_on(offer)).or_else(|| self.rate(self.usual_accelerator()))?;
+        let whole = rate.time_for(self.total()?.minus(self.done_at(now)));
+        Some(whole.scaled(self.spec.gang.into(), workers.max(1).into()))
+    }
+
+    /// What it may ask to have its leases for: none for as long as can be had. Work that was not done in the time that was asked
+    /// for before takes longer than anybody knows.
+    pub(super) fn lasts_on(&self, offer: Option<&Offer>, workers: u32, sight: &Sight) -> Option<Span> {
+        let rest = self.rest_on(offer, workers, sight.now).filter(|rest| rest.0 > 0 && self.terms_in_vain == 0);
+        rest.map(|rest| rest + sight.restart)
+    }
+
+    /// Learns from a stint that is over, if it was stopped because a lease of it ended by agreement. One that saved nothing is told
+    /// of: whether the job is to go on is for people to say.
+    pub(super) fn note_term(&mut self, stint: &Stint, leases: &Leases) {
+        let Some(stopping) = stint.stopping.filter(|_| self.cancelled_by.is_none() && !self.paused) else { return };
+        let leases = stint.leases().filter_map(|id| leases.get(&id));
+        let ended = leases.filter(|lease| lease.last_call(self).is_some_and(|last_call| stopping.at >= last_call));
+        let Some(lasted) = ended.filter_map(Lease::term).min() else { return };
+        if stint.saved {
+            self.terms_in_vain = 0;
+            return;
+        }
+        self.terms_in_vain += 1;
+        self.told = Some(Told::BeginsAgain { times: self.terms_in_vain, lasted });
+    }
+}
+
 impl Brain {
     /// What it costs until the work is done that leases end by agreement, if those that follow last as long as this one: a
     /// changeover for each, and the wait for it in the engine's queue.
@@ -34,13 +67,14 @@ impl Brain {
         &self,
         job: &Job,
         held: Option<&Lease>,
-        need: Option<Span>,
         waits: &BTreeMap<&OfferId, Span>,
         now: Time,
     ) -> Span {
-        let terms = || Some((need?, held?, held?.term()?, held?.last_call(job)?, held?.terms.ends_by?));
-        let Some((need, lease, term, last_call, ends_by)) = terms() else { return Span::ZERO };
-        let left = need - Span((last_call - now).0.max(0));
+        let terms = || Some((held?, held?.term()?, held?.last_call(job)?, held?.terms.ends_by?));
+        let Some((lease, term, last_call, ends_by)) = terms() else { return Span::ZERO };
+        let workers = job.stint.as_ref().map_or(job.spec.gang, |stint| stint.size());
+        let Some(rest) = job.rest_on(self.offers.get(&lease.offer), workers, now) else { return Span::ZERO };
+        let left = rest - Span((last_call - now).0.max(0));
         let restart = job.restart(&self.config);
         let each = (term - (ends_by - last_call) - restart).0.max(term.0 / 4).max(1);
         let more = if left.0 > 0 { (left.0 + each - 1) / each } else { 0 };
@@ -50,19 +84,19 @@ impl Brain {
 
 impl Round<'_> {
     /// Stops a stint in time for its last save where a lease of it ends by agreement before the work is done.
-    pub(super) fn stop_at_term(&mut self, job: &Job, stint: &Stint, sight: &Sight) -> bool {
+    pub(super) fn stop_at_term(&mut self, job: &Job, stint: &Stint) -> bool {
         let brain = self.brain;
         let leases = stint.leases().filter_map(|id| brain.leases.get(&id));
-        let first = leases.filter_map(|lease| Some((lease.last_call(job)?, lease.terms.ends_by?))).min();
-        let Some((last_call, ends_by)) = first else { return false };
+        let calls = leases.filter_map(|lease| Some((lease.last_call(job)?, lease.terms.ends_by?, &lease.offer)));
+        let Some((last_call, ends_by, offer)) = calls.min() else { return false };
         let left = ends_by - self.now;
         if self.now < last_call {
             self.wake_at(last_call);
             return false;
         }
-        // Whoever is done before that needs no other machine.
-        let rest = sight.need.filter(|_| matches!(stint.phase, StintPhase::Running { .. }));
-        if rest.is_some_and(|rest| rest.scaled(5, 4) + ROOM < left) {
+        // Whoever is done before that needs no other machine. What takes longer than was thought must still have time to save.
+        let rest = job.rest_on(brain.offers.get(offer), stint.size(), self.now);
+        if rest.is_some_and(|rest| rest.0 > 0 && rest.scaled(2, 1) + ROOM < left) {
             self.wake_at(self.now + ROOM.scaled(1, 2));
             return false;
         }
@@ -71,11 +105,14 @@ impl Round<'_> {
         true
     }
 
-    /// Leases of a stint that is over on which it is not worth beginning again: they end soon by agreement.
-    pub(super) fn has_too_little_time(&self, job: &Job, lease: &Lease) -> bool {
-        let was_used = || job.stint_over_at.zip(lease.up_at).is_some_and(|(over_at, up_at)| over_at >= up_at);
-        let restart = job.restart(&self.brain.config);
-        let at = lease.last_call(job).zip(lease.term());
-        at.is_some_and(|(last_call, term)| self.now + restart.min(term.scaled(1, 4)) >= last_call) && was_used()
+    /// Leases on which it is not worth beginning again after a stint is over: they end soon by agreement.
+    pub(super) fn has_too_little_time(&mut self, job: &Job, lease: &Lease) -> bool {
+        let was_used = job.stint_over_at.zip(lease.up_at).is_some_and(|(over_at, up_at)| over_at >= up_at);
+        let Some((last_call, term)) = lease.last_call(job).zip(lease.term()).filter(|_| was_used) else { return false };
+        let at = last_call - job.restart(&self.brain.config).min(term.scaled(1, 4));
+        if self.now < at {
+            self.wake_at(at);
+        }
+        self.now >= at
     }
 }

@@ -293,7 +293,8 @@ impl Sight {
     /// By how much the deadline will be missed even if everything goes well from now on, beyond all doubt.
     pub fn late_by(&self) -> Option<Span> {
         let unsaid = self.silent.min(self.need?);
-        let late = Span(-self.slack()?.0) - unsaid;
+        // What machines that end by agreement will cost is a guess.
+        let late = Span(-(self.slack()? + self.renewals).0) - unsaid;
         (late > self.doubt()).then_some(late)
     }
 
@@ -305,7 +306,7 @@ impl Sight {
             Some(_) => self.starting(),
             None => Span::ZERO,
         };
-        let at = self.now + within + self.slack()? + self.doubt().max(by) + Span(1);
+        let at = self.now + within + self.slack()? + self.renewals + self.doubt().max(by) + Span(1);
         (at > self.now).then_some(at)
     }
 

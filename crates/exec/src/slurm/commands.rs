@@ -1,5 +1,5 @@
-//! Slurm's own programs: what they are asked, and what they answer. They find the cluster by their usual configuration, and
-//! speak as whoever runs the server.
+//! Slurm's own programs: what they are asked, and what they answer. They find the cluster by their usual configuration, and are
+//! asked by whoever runs the server, of all users' jobs.
 
 use std::collections::BTreeMap;
 use std::process::{Output, Stdio};
@@ -44,6 +44,7 @@ pub(super) struct Kind {
 pub(super) struct Job {
     pub id: String,
     pub name: String,
+    pub user: String,
     pub state: JobState,
     pub submitted: Option<Time>,
     pub started: Option<Time>,
@@ -202,36 +203,49 @@ pub(super) async fn jobs(names: &[String]) -> Result<Vec<Job>, SlurmError> {
     Ok(found)
 }
 
-/// Every job of whoever runs this whose name begins so.
+/// Every job that can be seen whose name begins so, whoever it is of.
 pub(super) async fn jobs_that_begin(with: &str) -> Result<Vec<Job>, SlurmError> {
     let said = run("squeue", &words(["-h", "-a", "-t", "all", "-o", FIELDS]), None).await?;
     Ok(jobs_of(&said).into_iter().filter(|job| job.name.starts_with(with)).collect())
 }
 
-const FIELDS: &str = "%i|%j|%T|%V|%S|%e";
+const FIELDS: &str = "%i|%j|%u|%T|%V|%S|%e";
 
 /// What the accounts say of a job that the controller has forgotten. Where nothing is accounted, nothing is said.
-pub(super) async fn past(name: &str) -> Option<Job> {
-    let args =
-        words(["-n", "-X", "-P", "-a", "-S", "now-30days", "-o", "JobID,JobName,State,Submit,Start,End", "--name"]);
+pub(super) async fn past(name: &str, users: &[&str]) -> Option<Job> {
+    let args = words([
+        "-n",
+        "-X",
+        "-P",
+        "-a",
+        "-S",
+        "now-30days",
+        "-o",
+        "JobID,JobName,User,State,Submit,Start,End",
+        "--name",
+    ]);
     let args: Vec<String> = args.into_iter().chain([name.to_owned()]).collect();
     let said = run("sacct", &args, None).await.ok()?;
-    latest(&jobs_of(&said), name).cloned()
+    latest(&jobs_of(&said), name, users).cloned()
 }
 
-/// Of several jobs of a name the one that lives, or the last one.
-pub(super) fn latest<'a>(jobs: &'a [Job], name: &str) -> Option<&'a Job> {
+/// Of several jobs of a name the one that lives, or the last one. Anybody may call a job so: only those of these users count.
+pub(super) fn latest<'a>(jobs: &'a [Job], name: &str, users: &[&str]) -> Option<&'a Job> {
     let number = |job: &Job| job.id.parse::<u64>().unwrap_or(0);
-    jobs.iter().filter(|job| job.name == name).max_by_key(|job| (!job.state.is_over(), number(job)))
+    let is_ours = |job: &&Job| job.name == name && users.contains(&job.user.as_str());
+    jobs.iter().filter(is_ours).max_by_key(|job| (!job.state.is_over(), number(job)))
 }
 
 fn jobs_of(said: &str) -> Vec<Job> {
     let job = |line: &str| {
-        let [id, name, state, submitted, started, ends] = line.split('|').collect::<Vec<_>>()[..] else { return None };
+        let [id, name, user, state, submitted, started, ends] = line.split('|').collect::<Vec<_>>()[..] else {
+            return None;
+        };
         let time = |text: &str| text.parse::<i64>().ok().map(|seconds| Time(seconds.saturating_mul(1_000)));
         Some(Job {
             id: id.to_owned(),
             name: name.to_owned(),
+            user: user.to_owned(),
             state: JobState::of(state),
             submitted: time(submitted),
             started: time(started),
@@ -364,12 +378,12 @@ mod tests {
 
     #[test]
     fn states_and_times_of_jobs_are_read() {
-        let said = "7|windfall-a|RUNNING|1794994881|1794994883|1794995483\n\
-                    8_[1-3]|windfall-b|PENDING|1794994881|N/A|N/A\n\
-                    9|windfall-c|CANCELLED by 1000|1794994881|1794994883|1794994886\n\
-                    10|windfall-d|PREEMPTED|1|2|3\n\
-                    11|windfall-e|TIMEOUT|1|2|3\n\
-                    12|windfall-f|NODE_FAIL|1|2|3\n\
+        let said = "7|windfall-a|ada|RUNNING|1794994881|1794994883|1794995483\n\
+                    8_[1-3]|windfall-b|ada|PENDING|1794994881|N/A|N/A\n\
+                    9|windfall-c|bob|CANCELLED by 1000|1794994881|1794994883|1794994886\n\
+                    10|windfall-d|ada|PREEMPTED|1|2|3\n\
+                    11|windfall-e|ada|TIMEOUT|1|2|3\n\
+                    12|windfall-f|ada|NODE_FAIL|1|2|3\n\
                     broken line\n";
         let jobs = jobs_of(said);
         let states: Vec<JobState> = jobs.iter().map(|job| job.state).collect();
@@ -377,6 +391,8 @@ mod tests {
         assert_eq!(states[..2], [JobState::Runs, JobState::Waits]);
         assert_eq!(states[2..], over);
         assert_eq!((jobs[1].started, jobs[2].ends), (None, Some(Time(1_794_994_886_000))));
+        let found = |users: &[&str]| latest(&jobs, "windfall-c", users).map(|job| job.id.as_str());
+        assert_eq!((found(&["root", "bob"]), found(&["root", "ada"])), (Some("9"), None), "a name is nobody's");
     }
 
     #[test]

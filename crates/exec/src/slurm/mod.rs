@@ -4,14 +4,17 @@
 mod check;
 mod commands;
 mod pilot;
+mod seen;
 mod survey;
 #[cfg(test)]
 mod tests;
 
 use crate::clock::WorldClock;
+use crate::directory::{Account, Directory};
 use crate::engine::{Capabilities, Engine, EngineError, Owned, SeenGroup, SeenLease};
 use crate::finding::Finding;
 use crate::local::{LocalLeases, Marks};
+use crate::name_of_account;
 use crate::nodes::Hub;
 use async_trait::async_trait;
 use commands::{Job, JobState, Kind, SlurmError};
@@ -19,29 +22,20 @@ use pilot::{group_of, job_name, node_name};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 pub use survey::{NoSurvey, SeenPartition, Survey, survey};
 use windfall_core::pool::{Books, Habits, Placing, Shape, Supply};
 use windfall_core::{
-    DecisionId, GroupPhase, LeaseEnd, LeaseId, Market, NanoUsd, NodeId, Offer, OfferId, Place, Pool, PoolId, Refusal,
-    Span, Time, Want,
+    DecisionId, LeaseEnd, LeaseId, Market, NanoUsd, Offer, OfferId, Place, Pool, PoolId, Refusal, Span, Time, Want,
 };
 
 /// How often the cluster is looked at.
 const LOOK: Duration = Duration::from_secs(2);
 /// How long it may take until a job that was cancelled is over; Slurm itself kills after half a minute.
 const ENDS_WITHIN: Duration = Duration::from_secs(50);
-/// How long processes of a job that was ended have to end by themselves; a site may say otherwise.
-const KILLS_WITHIN: Span = Span::seconds(30);
-/// A program is told of an end that was not agreed on this long before it.
-const SAVE_WITHIN: Span = Span::minutes(5);
 /// What is asked for beside the work, for the start and the last save.
 const ROOM_TO_BEGIN: Span = Span::minutes(15);
-/// By how much the end of a job may move without anybody having moved it.
-const WAVERS: Span = Span::seconds(5);
-/// A job that neither the controller nor the accounts know for so long is gone.
-const UNKNOWN_FOR: Span = Span::minutes(10);
 
 /// How a cluster is used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,11 +63,15 @@ pub struct SlurmSettings {
 /// A cluster.
 pub struct Slurm {
     name: String,
+    /// Who runs the server.
+    user: String,
     settings: SlurmSettings,
     hub: Arc<Hub>,
     leases: Arc<LocalLeases>,
     /// One submission at a time: a second one looks whether the first was made.
     submitting: tokio::sync::Mutex<()>,
+    /// Groups whose jobs are being cancelled by us.
+    releasing: Mutex<BTreeSet<DecisionId>>,
 }
 
 impl Slurm {
@@ -88,7 +86,9 @@ impl Slurm {
     ) -> std::io::Result<Arc<Slurm>> {
         let leases = LocalLeases::of_machines(root, clock, program, Some(Arc::clone(&hub)), None)?;
         let submitting = tokio::sync::Mutex::default();
-        Ok(Arc::new(Slurm { name: name.to_owned(), settings, hub, leases, submitting }))
+        let user = name_of_account(rustix::process::geteuid().as_raw());
+        let (name, releasing) = (name.to_owned(), Mutex::default());
+        Ok(Arc::new(Slurm { name, user, settings, hub, leases, submitting, releasing }))
     }
 
     fn offer_id(&self, kind: &Kind, count: u32) -> OfferId {
@@ -150,19 +150,30 @@ impl Slurm {
         Ok((0..want.units).map(marks).collect())
     }
 
+    fn releasing(&self) -> MutexGuard<'_, BTreeSet<DecisionId>> {
+        self.releasing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn marks_in(&self, group: DecisionId) -> BTreeMap<LeaseId, Marks> {
         let held = self.leases.held();
         let of_group = held.range(LeaseId { group, slot: 0 }..=LeaseId { group, slot: u32::MAX });
         of_group.map(|(lease, held)| (*lease, held.marks.clone())).collect()
     }
 
+    /// Who a group is for.
+    fn owner_of(&self, group: DecisionId) -> String {
+        self.marks_in(group).into_values().map(|marks| marks.owner).next().unwrap_or_default()
+    }
+
     /// The job of a group, if it was ever submitted.
     async fn job(&self, group: DecisionId) -> Result<Option<Job>, EngineError> {
         let name = job_name(group);
         let known = commands::jobs(std::slice::from_ref(&name)).await.map_err(away)?;
-        match commands::latest(&known, &name) {
+        let owner = self.owner_of(group);
+        let users = [self.user.as_str(), owner.as_str()];
+        match commands::latest(&known, &name, &users) {
             Some(job) => Ok(Some(job.clone())),
-            None => Ok(commands::past(&name).await),
+            None => Ok(commands::past(&name, &users).await),
         }
     }
 
@@ -178,14 +189,15 @@ impl Slurm {
             .map(|lease| self.hub.pilot_token(&node_name(*lease)).map(|token| token.to_string()))
             .map(|token| token.map_err(|why| EngineError::Unreachable { why }))
             .collect();
-        let options = pilot::options(&self.settings, group, first.units, &shape, other_user(&first.owner));
+        let owner = other_user(&first.owner).await?;
+        let options = pilot::options(&self.settings, group, first.units, &shape, owner.as_ref());
         let script = pilot::script(&self.settings, &shape, &tokens?);
         match commands::submit(&options, &script).await {
             Ok(_) => Ok(()),
             Err(error) => match error.refusal() {
                 Some(refusal) => {
                     eprintln!("windfall: {}: {error}", self.name);
-                    Err(EngineError::Refused(refusal))
+                    Err(EngineError::Refused(if owner.is_some() { Refusal::Owner } else { refusal }))
                 }
                 None => Err(away(error)),
             },
@@ -213,75 +225,6 @@ impl Slurm {
             },
             minutes: self.settings.wall_minutes.min(minutes).max(1),
         }
-    }
-
-    /// Takes in what Slurm says of a group, and tells how it stands.
-    fn seen(self: &Arc<Self>, group: DecisionId, job: Option<&Job>) -> Option<SeenGroup> {
-        let now = self.leases.clock.now();
-        let marks = self.marks_in(group);
-        let live: Vec<LeaseId> =
-            marks.iter().filter(|(_, marks)| marks.gone.is_none()).map(|(lease, _)| *lease).collect();
-        let sold_at = marks.values().filter_map(|marks| marks.sold_at).min().unwrap_or(now);
-        match job {
-            Some(Job { state: JobState::Over(end), ends, .. }) => {
-                live.iter().for_each(|lease| self.bury(*lease, ends.unwrap_or(now).min(now), *end));
-            }
-            Some(job) if job.state == JobState::Runs => {
-                for lease in &live {
-                    self.begin(*lease, &marks[lease], job.ends);
-                    let ends = job.ends.filter(|ends| comes_sooner(*ends, marks[lease].ends_by, now));
-                    if marks[lease].up_at.is_some() && ends.is_some() && marks[lease].ends_at != ends {
-                        self.leases.mark(*lease, |marks| marks.ends_at = ends);
-                    }
-                }
-                self.leases.carry_notices_out(now);
-            }
-            // Whoever has ended it leaves its processes a moment.
-            Some(job) if job.state == JobState::Ends => {
-                for lease in live.iter().filter(|lease| marks[lease].up_at.is_some() && marks[lease].ends_at.is_none())
-                {
-                    self.leases.mark(*lease, |marks| marks.ends_at = Some(now + KILLS_WITHIN));
-                }
-                self.leases.carry_notices_out(now);
-            }
-            Some(_) => {}
-            // It was submitted before, or never: whoever asks for it again finds out.
-            None if now - sold_at > UNKNOWN_FOR => {
-                let is_away = |lease: &&LeaseId| !self.hub.is_there(&node_name(**lease));
-                live.iter().filter(is_away).for_each(|lease| self.bury(*lease, now, LeaseEnd::Lost));
-            }
-            None => {}
-        }
-        let seen = self.leases.group_of(group)?;
-        let waits = job.filter(|job| job.state == JobState::Waits);
-        let phase = match waits {
-            Some(job) => GroupPhase::Queued {
-                since: job.submitted.unwrap_or(sold_at),
-                eta: job.started.filter(|eta| *eta > now),
-            },
-            None if job.is_none() => GroupPhase::Asked,
-            None => seen.phase,
-        };
-        Some(SeenGroup { phase, ..seen })
-    }
-
-    /// Starts the agent of a lease whose pilot has joined. Others come when they come.
-    fn begin(self: &Arc<Self>, lease: LeaseId, marks: &Marks, ends_by: Option<Time>) {
-        let name = node_name(lease);
-        if marks.up_at.is_some() {
-            return;
-        }
-        let nodes = self.hub.nodes();
-        let Some(node) = nodes.into_iter().find(|node| node.record.name == name && node.is_connected) else { return };
-        let devices = node.record.inventory.accelerators.iter().map(|one| one.device.clone()).collect();
-        self.leases.mark(lease, |marks| {
-            marks.devices = Some(devices);
-            marks.node = Some(NodeId(format!("{}/{}", self.name, node.record.inventory.name).into()));
-            // From now on its node is there, and must begin it soon.
-            marks.sold_at = Some(self.leases.clock.now());
-            marks.ends_by = ends_by;
-        });
-        self.leases.launch_beside(lease);
     }
 
     /// Nothing of a lease runs any more, as Slurm says.
@@ -315,22 +258,23 @@ impl Slurm {
     }
 }
 
-/// The wall time that is asked for work that is expected to take so long. A short job starts sooner where Slurm fills gaps, and
-/// one that was cut too short loses nothing: it saves and goes on in another.
+/// The wall time that is asked for work that is expected to take so long. A short job starts sooner where Slurm fills gaps; one that
+/// was cut too short saves and goes on in another, or is given all the time that there is.
 fn minutes_for(lasts: Span) -> i64 {
     (lasts.scaled(5, 4) + ROOM_TO_BEGIN).0.div_euclid(60_000) + 1
 }
 
-/// The user that a site's server submits for: a job that root has submitted for itself is root's.
-fn other_user(owner: &str) -> Option<&str> {
-    let is_root = rustix::process::geteuid().is_root();
-    Some(owner).filter(|owner| is_root && !owner.is_empty() && *owner != "root")
-}
-
-/// Whether a job ends earlier than was agreed when it began, and so soon that its program must be told: another job takes its
-/// place, or its time limit was changed.
-fn comes_sooner(ends: Time, agreed: Option<Time>, now: Time) -> bool {
-    ends - now <= SAVE_WITHIN && agreed.is_none_or(|agreed| ends < agreed - WAVERS)
+/// The user that a site's server submits for: a job that root has submitted for itself is root's. Refused where this computer
+/// knows no such user: nothing runs under a wrong name.
+async fn other_user(owner: &str) -> Result<Option<Account>, EngineError> {
+    if !rustix::process::geteuid().is_root() || owner.is_empty() || owner == "root" {
+        return Ok(None);
+    }
+    match Directory::of_this_machine().account(owner).await {
+        Ok(Some(account)) => Ok(Some(account)),
+        Ok(None) => Err(EngineError::Refused(Refusal::Owner)),
+        Err(why) => Err(EngineError::Unreachable { why: why.to_string() }),
+    }
 }
 
 fn away(error: SlurmError) -> EngineError {
@@ -433,9 +377,11 @@ impl Engine for Arc<Slurm> {
         let mut seen = Vec::new();
         for group in groups {
             let is_live = self.marks_in(*group).values().any(|marks| marks.gone.is_none());
-            let of_queue = commands::latest(&jobs, &job_name(*group)).cloned();
+            let owner = self.owner_of(*group);
+            let users = [self.user.as_str(), owner.as_str()];
+            let of_queue = commands::latest(&jobs, &job_name(*group), &users).cloned();
             let job = match of_queue {
-                None if is_live => commands::past(&job_name(*group)).await,
+                None if is_live => commands::past(&job_name(*group), &users).await,
                 known => known,
             };
             seen.extend(self.seen(*group, job.as_ref()));
@@ -470,6 +416,7 @@ impl Engine for Arc<Slurm> {
         // Whoever can be reached ends well; what cannot is ended by Slurm.
         let _ = tokio::time::timeout(ENDS_WITHIN, self.leases.release(group, slots)).await;
         let one = self.submitting.lock().await;
+        self.releasing().insert(group);
         self.cancel(group).await?;
         drop(one);
         for slot in slots {
@@ -496,6 +443,7 @@ impl Engine for Arc<Slurm> {
 
     async fn forget(&self, leases: &[LeaseId]) -> Result<(), EngineError> {
         leases.iter().for_each(|lease| self.dismiss(*lease));
+        leases.iter().for_each(|lease| _ = self.releasing().remove(&lease.group));
         self.leases.forget(leases);
         Ok(())
     }

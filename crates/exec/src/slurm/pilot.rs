@@ -1,8 +1,9 @@
 //! The batch script of a group: one process a node, each of which joins the server as a node for one lease. The tokens by which
-//! they join are in the script itself, which Slurm shows to nobody but its owner and operators, and reach the processes over
-//! their standard input: no file of a shared disk holds them, and no environment.
+//! they join are in the script itself, which Slurm shows to nobody but the job's owner and operators, and reach the processes over
+//! their standard input: no file of a shared disk holds them, and no environment. Each is good once, for one lease of that owner's.
 
 use super::SlurmSettings;
+use crate::directory::Account;
 use windfall_core::{DecisionId, LeaseId};
 
 /// What stands before the group's id in the name of a job.
@@ -37,13 +38,13 @@ pub(super) struct Shape {
 
 /// The options of `sbatch` for a group.
 ///
-/// With `owner` it is another user's job: Slurm lets root and its own user say so.
+/// With `owner` it is another user's job: Slurm lets root say so.
 pub(super) fn options(
     settings: &SlurmSettings,
     group: DecisionId,
     units: u32,
     shape: &Shape,
-    owner: Option<&str>,
+    owner: Option<&Account>,
 ) -> Vec<String> {
     let mut options = vec![
         format!("--job-name={}", job_name(group)),
@@ -70,7 +71,9 @@ pub(super) fn options(
     if shape.memory_mb > 0 {
         options.push(format!("--mem={}", shape.memory_mb));
     }
-    options.extend(owner.map(|owner| format!("--uid={owner}")));
+    if let Some(Account { uid, gid, .. }) = owner {
+        options.extend([format!("--uid={uid}"), format!("--gid={gid}")]);
+    }
     options.extend(settings.account.iter().map(|account| format!("--account={account}")));
     options.extend(settings.qos.iter().map(|qos| format!("--qos={qos}")));
     options
@@ -119,7 +122,15 @@ mod tests {
             minutes: 60,
         };
         let options = |owner| options(&settings, group, 3, &shape, owner).join(" ");
-        assert!(options(Some("ada")).contains("--uid=ada") && !options(None).contains("--uid"));
+        let ada = Account {
+            name: "ada".to_owned(),
+            uid: 7,
+            gid: 8,
+            groups: Vec::new(),
+            home: String::new(),
+            shell: String::new(),
+        };
+        assert!(options(Some(&ada)).contains("--uid=7 --gid=8") && !options(None).contains("--uid"));
         assert!(options(None).contains("--gres=gpu:h100:2") && options(None).contains("--account=lab"));
     }
 

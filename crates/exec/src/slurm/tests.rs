@@ -3,12 +3,11 @@
 use super::*;
 use crate::engine::LeaseState;
 use crate::nodes::puppets::{LEASE, Puppets};
+use windfall_core::GroupPhase;
 
-/// The processes of a gang join when they are begun, which may be minutes apart, and after hours in the queue.
-#[tokio::test]
-async fn a_pilot_that_has_joined_gives_up_none_that_has_not() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let puppets = Puppets::start(folder.path()).await;
+/// An engine whose clock shows that time now, and the nodes that may join it.
+async fn engine(folder: &std::path::Path, now: Time) -> (Puppets, Arc<Slurm>) {
+    let puppets = Puppets::start(folder).await;
     let settings = SlurmSettings {
         server: String::new(),
         program: PathBuf::new(),
@@ -19,9 +18,41 @@ async fn a_pilot_that_has_joined_gives_up_none_that_has_not() {
         wall_minutes: 60,
         rate: NanoUsd(0),
     };
-    let clock = Arc::new(WorldClock::real(Time(0)));
-    let (root, hub) = (folder.path().join("leases"), Arc::clone(&puppets.hub));
+    let (root, hub) = (folder.join("leases"), Arc::clone(&puppets.hub));
+    let clock = Arc::new(WorldClock::real(now));
     let slurm = Slurm::open("slurm", root, settings, hub, clock, PathBuf::from("/bin/true")).expect("opened");
+    (puppets, slurm)
+}
+
+/// A job that waited for three hours has been on its way since it was begun, not since it was asked for: else it would be given
+/// back as late in the moment in which it comes.
+#[tokio::test]
+async fn what_waited_in_the_queue_is_on_its_way_since_slurm_began_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_puppets, slurm) = engine(folder.path(), Time(0)).await;
+    let now = slurm.leases.clock.now();
+    let (asked, began) = (now - Span::hours(3), now - Span::seconds(1));
+    let marks = Marks { host: Some(node_name(LEASE)), units: 1, sold_at: Some(asked), ..Marks::default() };
+    slurm.leases.give(LEASE.group, |_, _| Ok(vec![marks])).expect("given");
+    let job = |state: JobState| Job {
+        id: "7".to_owned(),
+        name: job_name(LEASE.group),
+        user: "ada".to_owned(),
+        state,
+        submitted: Some(asked),
+        started: Some(began),
+        ends: Some(now + Span::hours(1)),
+    };
+    let phase = |state: JobState| slurm.seen(LEASE.group, Some(&job(state))).expect("known").phase;
+    assert_eq!(phase(JobState::Waits), GroupPhase::Queued { since: asked, eta: None });
+    assert_eq!(phase(JobState::Runs), GroupPhase::Granted { at: began, units: 1 });
+}
+
+/// The processes of a gang join when they are begun, which may be minutes apart, and after hours in the queue.
+#[tokio::test]
+async fn a_pilot_that_has_joined_gives_up_none_that_has_not() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (puppets, slurm) = engine(folder.path(), Time(0)).await;
     let late = LeaseId { slot: 1, ..LEASE };
     let marks = |lease: LeaseId| Marks {
         host: Some(node_name(lease)),

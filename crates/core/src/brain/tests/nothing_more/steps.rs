@@ -312,7 +312,9 @@ fn act_on_leases(world: &mut World, step: Step) -> Option<Event> {
             Event::GroupFailed { group: some_group(world, which)?, refusal: all[why] }
         }
         Step::Up { which, ready, node: on_node } => {
-            let terms = LeaseTerms { node: on_node.then(node), ..LeaseTerms::default() };
+            // Some end by agreement, some of them before they are up.
+            let ends_by = (which % 3 == 0).then_some(now + Span::minutes(which as i64 * 20 - 10));
+            let terms = LeaseTerms { node: on_node.then(node), ends_by, ..LeaseTerms::default() };
             let ready = ready.then(Address::default);
             Event::LeaseUp { lease: some_lease(world, which)?, at: now, terms: Box::new(terms), ready }
         }
