@@ -285,11 +285,11 @@ impl Brain {
         pool.is_some_and(|pool| pool.tells_apart)
     }
 
-    /// Whether others may run on a lease. What comes in groups may have to be given back as a group, and what a gang is to go on
-    /// with is its own.
+    /// Whether others may run on a lease. What comes in groups may have to be given back as a group, what a gang is to go on with is
+    /// its own, and one that ends by agreement was asked for with its job's work in mind.
     fn takes_guests(&self, lease: &Lease) -> bool {
         let is_alone = |group: &Group| group.want.units == 1 && group.want.beside.is_empty();
-        self.group_of(lease).is_some_and(is_alone) && self.tells_apart(&lease.offer)
+        lease.terms.ends_by.is_none() && self.group_of(lease).is_some_and(is_alone) && self.tells_apart(&lease.offer)
     }
 
     /// Whether a machine of a person has room for an ask, after the decisions of a step so far.

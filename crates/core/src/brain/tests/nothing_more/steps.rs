@@ -313,7 +313,7 @@ fn act_on_leases(world: &mut World, step: Step) -> Option<Event> {
         }
         Step::Up { which, ready, node: on_node } => {
             // Some end by agreement, some of them before they are up.
-            let ends_by = (which % 3 == 0).then_some(now + Span::minutes(which as i64 * 20 - 10));
+            let ends_by = which.is_multiple_of(3).then_some(now + Span::minutes((which % 12) as i64 * 20 - 10));
             let terms = LeaseTerms { node: on_node.then(node), ends_by, ..LeaseTerms::default() };
             let ready = ready.then(Address::default);
             Event::LeaseUp { lease: some_lease(world, which)?, at: now, terms: Box::new(terms), ready }
