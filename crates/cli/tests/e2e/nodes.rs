@@ -36,7 +36,7 @@ fn job(testbed: &Testbed, out: &str) -> String {
     format!(
         "name: train\nresources: {{ accelerators: H200:1 }}\ncheckpoint: {{ path: {out} }}\nenv: {{ NAMED: yes }}\n\
          run: |\n  echo \"sees [$CUDA_VISIBLE_DEVICES] as $(id -u), named [$NAMED], secret [$SECRET]\"\n  \
-         ls {home} >/dev/null 2>&1 && echo 'the server lies open'\n  \
+         LC_ALL=C stat {home} 2>&1 | grep -q 'No such file' || echo 'the server lies open'\n  \
          n=$(cat {out}/n 2>/dev/null || echo 0)\n  echo from $n\n  mkdir -p {out}\n  \
          while [ ! -e end ]; do n=$((n + 1)); echo $n > {out}/n.new; mv {out}/n.new {out}/n; sleep 0.1; done\n  echo done at $n\n",
         home = testbed.home.display()
@@ -52,6 +52,18 @@ fn submit_text(testbed: &Testbed, text: &str) -> u64 {
     let mut submit = testbed.command(&["submit", file.to_str().unwrap(), "--json"]);
     submit.env("SECRET", "of the terminal");
     testbed.finish(submit).ends_with(0).json()["id"].as_u64().unwrap()
+}
+
+/// The address of a server that is none of ours.
+fn stranger(host: &str) -> String {
+    let listener = std::net::TcpListener::bind((host, 0)).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().take(4).flatten() {
+            let _ = std::io::Write::write_all(&mut stream, b"HTTP/1.0 400 Bad Request\r\n\r\n");
+        }
+    });
+    address
 }
 
 /// A job that has saved on a machine that has just joined as `lab-1`.
@@ -90,7 +102,9 @@ fn a_machine_joins_once_and_runs_a_job_with_nothing_of_the_servers_but_its_order
     // Whoever is not what it says gets nowhere, and is told why.
     let good = token(&testbed, "lab-1");
     let other_server = format!("windfall-join-{}{}", "0".repeat(64), &good[good.len() - 32..]);
+    let stranger = stranger(&far.server);
     for (args, code, says) in [
+        (vec![stranger.as_str(), "--token", &good], 2, "answers, but not as a server of nodes"),
         (vec![server.as_str(), "--token", "nonsense"], 2, "this is no token"),
         (vec![&server, "--token", &other_server], 2, "not the server that the token is of"),
         (vec![&server, "--token", &good, "--name", "lab-2"], 2, "another name"),

@@ -45,10 +45,14 @@ if "daemon" in mode and os.fork() == 0:
     os._exit(0)
 held = claim("worker")
 if "far" in mode:
+    # One that is merely closed would still be on a disk of both.
     try:
-        say("violation", f"the server's home has {len(os.listdir(os.environ['SERVER_HOME']))} entries".replace(" ", "-"))
-    except OSError:
+        os.stat(os.environ["SERVER_HOME"])
+        say("violation", "the-server-s-home-is-there")
+    except FileNotFoundError:
         pass
+    except OSError as error:
+        say("violation", f"the-server-s-home-is-closed-{error.errno}")
 saves = os.environ["WINDFALL_CHECKPOINT_DIR"]
 state = f"{saves}/state{os.environ['RANK']}"
 def saved():
