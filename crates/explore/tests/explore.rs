@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use windfall_explore::{Bug, Options, explore, log_digest, planted};
 
 /// Worlds in which the laws are looked at: with fewer, or with some others, not everything would be reached.
-const WORLDS: std::ops::Range<u64> = 175..300;
+const WORLDS: std::ops::Range<u64> = 300..425;
 
 #[test]
 fn the_laws_hold_and_everything_is_reached() {

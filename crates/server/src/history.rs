@@ -3,7 +3,7 @@
 use crate::api_types::Line;
 use std::collections::BTreeMap;
 use windfall_core::english::counted;
-use windfall_core::{Body, Decision, Event, LeaseId, NanoUsd, Reason, Span, Time, codec};
+use windfall_core::{Body, Decision, Event, LeaseId, NanoUsd, Reason, Refusal, Span, Time, codec};
 use windfall_store::{LedgerRow, Row};
 
 /// Lines of a job's history, in order, with what each lease cost. Rows of a newer binary are named but not read.
@@ -67,7 +67,7 @@ fn event_text(event: &Event, submitted_at: Time) -> String {
         Event::GroupGranted { group, units, .. } => {
             format!("group {} was granted: {}", group.seq, counted((*units).into(), "lease"))
         }
-        Event::GroupFailed { group, refusal } => format!("lease {} could not be had: {refusal:?}", group.seq),
+        Event::GroupFailed { group, refusal } => format!("lease {} could not be had: {}", group.seq, refused(*refusal)),
         Event::LeaseUp { lease, ready: None, .. } => format!("lease {} is up, not ready yet", number(*lease)),
         Event::LeaseUp { lease, .. } => format!("lease {} is up", number(*lease)),
         Event::LeaseReady { lease, .. } => format!("lease {} is ready", number(*lease)),
@@ -104,6 +104,21 @@ fn event_text(event: &Event, submitted_at: Time) -> String {
             (None, Some(ran)) => format!("checkpoint {checkpoint} is durable, written after {ran} of running"),
             (None, None) => format!("checkpoint {checkpoint} is durable"),
         },
+    }
+}
+
+/// Why an engine said no.
+fn refused(refusal: Refusal) -> String {
+    match refusal {
+        Refusal::NoCapacity => "there is none now".to_owned(),
+        Refusal::Quota => "the account's limit is reached".to_owned(),
+        Refusal::Owner => {
+            "the engine does not give it to the job's owner; `windfall engines check` may say why".to_owned()
+        }
+        Refusal::Retry { after } => format!("not now, perhaps in {after}"),
+        Refusal::Auth => "the engine does not accept the server's credentials".to_owned(),
+        Refusal::Invalid => "the engine can never give what was asked for".to_owned(),
+        Refusal::Bug => "the engine is at fault".to_owned(),
     }
 }
 
