@@ -167,7 +167,8 @@ pub fn a_machine_that_died_is_observed_as_gone(stage: &mut impl Stage) {
 pub fn a_machine_that_died_unseen_is_observed_as_gone(stage: &mut impl Stage) {
     let id = stage.up(1);
     stage.start(id, 1, "exit 3");
-    stage.until_worker("has ended", id, |worker| worker.end.is_some());
+    // Where something of it is still to be sent, another agent goes on.
+    stage.until_worker("has ended", id, |worker| worker.end.is_some() && worker.settled);
     stage.break_machine(id);
     stage.reopen();
     let seen = stage.until("is gone", id, |observed| gone(&observed.state));
