@@ -9,6 +9,7 @@ mod e2e {
     mod clocks;
     mod clocks_apart;
     mod costs;
+    mod cuts;
     mod database;
     mod doctor;
     mod engines;
@@ -20,6 +21,7 @@ mod e2e {
     mod homes;
     mod kills;
     mod lab;
+    mod loud;
     mod luggage;
     mod machines;
     mod nodes;

@@ -139,9 +139,6 @@ pub struct Allocation {
     pub cpu_millis: u64,
     #[serde(default)]
     pub memory_bytes: u64,
-    /// A port that the worker may listen on; none where it may choose.
-    #[serde(default)]
-    pub port: Option<u16>,
 }
 
 /// An accelerator of a lease, or a part of one.
@@ -196,6 +193,6 @@ impl DevicePart {
 impl Allocation {
     /// All of a lease.
     pub fn whole(lease: LeaseId) -> Allocation {
-        Allocation { lease, devices: None, cpu_millis: 0, memory_bytes: 0, port: None }
+        Allocation { lease, devices: None, cpu_millis: 0, memory_bytes: 0 }
     }
 }

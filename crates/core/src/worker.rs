@@ -107,8 +107,7 @@ pub struct StartOrder {
     pub refused: Option<String>,
     /// The gang's size.
     pub world_size: u32,
-    /// Where others reach its machine, and a port for whoever runs alone. The ranks of a gang meet at rank 0's machine, on a
-    /// port that rank 0 chooses.
+    /// Where others reach its machine. The port is 0: rank 0, or who runs alone, takes one that is free there.
     pub master: (String, u16),
     /// What is executed.
     pub command: Vec<String>,

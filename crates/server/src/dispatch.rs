@@ -4,9 +4,7 @@
 use crate::notes::JobNotes;
 use async_trait::async_trait;
 use futures::future::join_all;
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
-use std::ops::Range;
+use std::collections::{BTreeMap, BTreeSet};
 use windfall_core::brain::Open;
 use windfall_core::spec::SecretFrom;
 use windfall_core::worker::{StartOrder, WorkerView};
@@ -99,12 +97,10 @@ pub fn task(brain: &Brain, folders: &dyn JobFolders, open: &Open) -> Option<Task
             Some(Task::Release(engine, *group, slots.clone()))
         }
         Decision::Start { stint, allocations, .. } => {
-            let port = rendezvous_port(brain, *stint, allocations);
             let order = |(part, rank): (&Allocation, u32)| {
                 let order = folders.start_order(brain, *stint, rank)?;
                 let (devices, share) = (device_numbers(part), share_of_device(part));
-                let order = StartOrder { devices, share, master: (order.master.0, port), ..order };
-                Some((part.lease, order))
+                Some((part.lease, StartOrder { devices, share, ..order }))
             };
             allocations.iter().zip(0..).map(order).collect::<Option<Vec<_>>>().map(Task::Start)
         }
@@ -143,37 +139,6 @@ fn device_numbers(part: &Allocation) -> Option<Vec<u32>> {
 fn share_of_device(part: &Allocation) -> Option<(u32, u32)> {
     let device = part.devices.as_ref()?.first()?;
     (!device.part.is_whole()).then(|| device.part.fraction())
-}
-
-/// The port on which a stint's ranks find rank 0: the one that rank 0 was given, else one of its own that no stint has
-/// which was ordered earlier and has its rank 0 on the same lease.
-fn rendezvous_port(brain: &Brain, stint: StintId, allocations: &[Allocation]) -> u16 {
-    let Some(first) = allocations.first() else { return usual_port(stint) };
-    let stints = brain.stints_on(first.lease).into_iter().filter_map(|id| brain.job(id.workload)?.stint.as_ref());
-    let mut sharers: Vec<_> = stints.filter(|known| known.leases().next() == Some(first.lease)).collect();
-    sharers.sort_by_key(|known| known.by);
-    let mut taken: BTreeSet<u16> = BTreeSet::new();
-    for earlier in sharers.into_iter().take_while(|known| known.id != stint) {
-        let given = earlier.allocations.first().and_then(|part| part.port);
-        taken.insert(given.unwrap_or_else(|| free_port(earlier.id, &taken)));
-    }
-    first.port.unwrap_or_else(|| free_port(stint, &taken))
-}
-
-/// The first port from the usual one on that is not taken.
-fn free_port(stint: StintId, taken: &BTreeSet<u16>) -> u16 {
-    let usual = usual_port(stint);
-    (usual..PORTS.end).chain(PORTS.start..usual).find(|port| !taken.contains(port)).unwrap_or(usual)
-}
-
-/// Below the range that Linux gives to clients.
-const PORTS: Range<u16> = 20_000..30_000;
-
-/// A port that two stints hardly share.
-fn usual_port(stint: StintId) -> u16 {
-    let number = stint.workload.0.wrapping_mul(7_919).wrapping_add(u64::from(stint.member).wrapping_mul(613));
-    let among = u64::from(PORTS.end - PORTS.start);
-    PORTS.start + u16::try_from(number.wrapping_add(stint.epoch) % among).unwrap_or(0)
 }
 
 /// The workers of a stint whose leases are still there.

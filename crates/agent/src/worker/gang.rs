@@ -6,7 +6,6 @@ use crate::checkpoint::{Begun, Checkpoints, Ended, Gang, Restored, Word};
 use futures::FutureExt;
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Write};
-use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,8 +31,7 @@ impl WorkerRun {
         let place = place_of(saves, order.stint.epoch)
             .map_err(|error| never_ran(format!("the checkpoint directory {}: {error}", saves.display())))?;
         let host = order.master.0.clone();
-        let port = if order.rank == 0 { free_port() } else { Ok(0) };
-        let port = port.map_err(|error| never_ran(format!("no port is free for the gang to meet on: {error}")))?;
+        let port = self.port.as_ref().map_or(0, |port| port.number);
         let first = Word { place, folder: self.folder_name.clone(), host, port, ..Word::default() };
         let gang = Gang::join(Arc::clone(checkpoints), order.stint.epoch, (order.rank, order.world_size), first);
         let gang = Arc::new(gang);
@@ -174,11 +172,6 @@ pub(super) fn name_of_folder(folder: &Path) -> String {
     format!("{}:{place}", machine.trim())
 }
 
-/// A port that nobody listens on now.
-fn free_port() -> std::io::Result<u16> {
-    TcpListener::bind(("0.0.0.0", 0))?.local_addr().map(|address| address.port())
-}
-
 /// A name for a directory that is the same for whoever sees this very directory, on whatever machine. It lies in it until
 /// something is restored there.
 fn place_of(saves: &Path, epoch: u64) -> std::io::Result<String> {
@@ -202,9 +195,11 @@ fn place_of(saves: &Path, epoch: u64) -> std::io::Result<String> {
     Err(std::io::Error::other("who was there first has not named it"))
 }
 
-pub(super) fn master_of(gang: Option<&Arc<Gang>>, order: &(String, u16)) -> (String, u16) {
-    let first = gang.and_then(|gang| gang.board().words.get(&0).map(|word| (word.host.clone(), word.port)));
-    first.unwrap_or_else(|| order.clone())
+/// Where rank 0 is met: at what it says itself, and by whoever runs alone on its own machine.
+pub(super) fn master_of(run: &WorkerRun) -> (String, u16) {
+    let first =
+        run.gang.as_ref().and_then(|gang| gang.board().words.get(&0).map(|word| (word.host.clone(), word.port)));
+    first.unwrap_or_else(|| (run.order.master.0.clone(), run.port.as_ref().map_or(0, |port| port.number)))
 }
 
 #[cfg(test)]
@@ -218,11 +213,5 @@ mod tests {
         assert_eq!(place_of(first.path(), 3).expect("a name"), name);
         assert_ne!(place_of(second.path(), 3).expect("a name"), name);
         assert_ne!(place_of(first.path(), 4).expect("a name"), name, "one of another stint");
-    }
-
-    #[test]
-    fn rank_0_says_where_the_gang_meets() {
-        let order = ("127.0.0.1".to_owned(), 20_000);
-        assert_eq!(master_of(None, &order), order);
     }
 }

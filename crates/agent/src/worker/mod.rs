@@ -1,12 +1,14 @@
 //! The workers on the lease: which orders each gets (`supervisor`), the steps of a run (`run`), and each step in a file of its
 //! own. `use` points one way: supervisor → run → restore → provision → last_save, program → report → state → view, owed → files;
-//! `interface` uses none of them.
+//! `interface` and
+//! `ports` use none of them.
 
 mod files;
 mod gang;
 mod interface;
 mod last_save;
 mod owed;
+mod ports;
 mod program;
 mod provision;
 mod report;

@@ -89,7 +89,7 @@ impl WorkerRun {
         let errors = output.try_clone().map_err(|error| never_ran(error.to_string()))?;
         let lease = std::env::var("WINDFALL_LEASE").unwrap_or_default();
         let mark = Mark::new(&lease, order.stint, order.rank);
-        let master = master_of(self.gang.as_ref(), &order.master);
+        let master = master_of(self);
         let mut command = Command::new("/proc/self/exe");
         command
             .arg0("windfall")

@@ -4,6 +4,7 @@
 use super::gang::name_of_folder;
 use super::last_save::ends;
 use super::owed::{Owed, OwedSave};
+use super::ports::Port;
 use super::program::ProgramEnd;
 use super::provision::Provided;
 use super::restore::Folders;
@@ -196,6 +197,10 @@ impl WorkerRun {
     async fn run_program(&mut self) -> Result<EndedProgram, WorkerEnd> {
         let Folders { cwd, saves, provided } = self.prepare_folder().await?;
         self.folder_name = name_of_folder(&cwd);
+        if self.order.rank == 0 {
+            let port = Port::claim().map_err(|error| never_ran(format!("no port is free to be met on: {error}")))?;
+            self.port = Some(port);
+        }
         let foreign = self.foreign(provided.is_some());
         let checkpoints = self.restore(&saves, &foreign).await?;
         // A stop that came during the restore: nothing ran, so nothing is to be saved.

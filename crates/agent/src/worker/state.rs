@@ -2,6 +2,7 @@
 
 use super::files::own_folder;
 use super::owed::{AskedAt, Kept};
+use super::ports::Port;
 use super::view::SharedView;
 use crate::checkpoint::{CheckpointError, Gang, Mover, MoverEvent};
 use crate::progress::now_ms;
@@ -25,6 +26,8 @@ pub(super) struct WorkerRun {
     pub began_ms: u64,
     /// The others of its gang; none for a rank alone, and before it has met them.
     pub gang: Option<Arc<Gang>>,
+    /// Where rank 0 is met, and a port for whoever runs alone: kept for as long as the program may listen on it.
+    pub port: Option<Port>,
     /// The content that it resumes from.
     pub origin: Option<CheckpointId>,
     /// The same for ranks that run in one folder.
@@ -152,6 +155,7 @@ impl WorkerRun {
                 told,
                 began_ms: 0,
                 gang: None,
+                port: None,
                 origin: None,
                 folder_name: String::new(),
                 kept,

@@ -8,11 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Who the machine's agent is: nobody on this computer.
-const USER: &str = "54321";
+/// Who the agent of a first machine is, of a second the next, and so on: nobody on this computer.
+const USERS: u32 = 54_321;
+/// What all machines of a test see, and this computer.
+pub const SHARED: &str = "/var/tmp";
 
 pub struct Far {
     name: String,
+    /// Who its agent is, by number.
+    pub user: String,
     /// This computer's end of the wire between them.
     wire: String,
     /// This computer's address on it.
@@ -37,7 +41,7 @@ fn child_of(pid: u32) -> Option<u32> {
 }
 
 impl Far {
-    /// A machine that sees nothing of the testbed but this copy of its working folder.
+    /// A machine that sees nothing of the testbed but this copy of its working folder, and of nobody's temporary files.
     pub fn new(testbed: &Testbed) -> Far {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -54,12 +58,21 @@ impl Far {
         run("ip", &["-n", &name, "link", "set", "lo", "up"]);
         let root = testbed.work.parent().unwrap();
         let disk = root.join("far");
+        let user = (USERS + number).to_string();
+        let program: PathBuf = env!("CARGO_BIN_EXE_windfall").into();
+        let folder = program.parent().unwrap();
         // A disk of its own lies over everything of the testbed; only the working folder has a namesake on it.
         let script = format!(
             "echo {name} > /proc/sys/kernel/hostname && mount --make-rprivate / && mount -t tmpfs -o mode=1777 tmpfs /dev/shm && \
+             mkdir /dev/shm/tmp /dev/shm/bin && chmod 1777 /dev/shm/tmp && mount --bind {folder} /dev/shm/bin && \
+             mount --bind /dev/shm/tmp {tmp} && mkdir -p {root} {folder} && \
+             {{ [ -e {program} ] || mount --bind /dev/shm/bin {folder}; }} && umount /dev/shm/bin && \
              mount -t tmpfs -o mode=755 tmpfs {root} && mkdir -p {work} {disk} && \
-             chown {USER} {work} {disk} && echo ready && exec sleep 100000",
+             chown {user} {work} {disk} && echo ready && exec sleep 100000",
             root = root.display(),
+            tmp = std::env::temp_dir().display(),
+            folder = folder.display(),
+            program = program.display(),
             work = testbed.work.display(),
             disk = disk.display(),
         );
@@ -81,8 +94,7 @@ impl Far {
         let mut said = [0; 5];
         std::io::Read::read_exact(init.stdout.as_mut().unwrap(), &mut said).unwrap();
         assert_eq!(&said, b"ready");
-        let program = env!("CARGO_BIN_EXE_windfall").into();
-        Far { name, wire, server: format!("{net}.1"), disk, init, agent: None, program }
+        Far { name, user, wire, server: format!("{net}.1"), disk, init, agent: None, program }
     }
 
     /// The machine's address.
@@ -117,7 +129,7 @@ impl Far {
     pub fn command(&self, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["--target", &self.inside(), "--mount", "--uts", "--pid", "--net"]);
-        command.args(["setpriv", "--reuid", USER, "--regid", USER, "--clear-groups", program]).args(args);
+        command.args(["setpriv", "--reuid", &self.user, "--regid", &self.user, "--clear-groups", program]).args(args);
         command.stdin(Stdio::null()).env("HOME", &self.disk).env_remove("WINDFALL_HOME");
         command
     }
@@ -136,12 +148,14 @@ impl Far {
         assert!(child.wait().unwrap().success());
     }
 
-    /// The agent as it joins with these words, to its end.
+    /// The agent as it joins with these words, to its end; with a state of its own unless they say which.
     pub fn try_to_join(&self, args: &[&str]) -> (Option<i32>, String) {
         let state = self.disk.join("tried").display().to_string();
+        let of_its_own = ["--state", &state].into_iter().filter(|_| !args.contains(&"--state"));
         // One that is let in does not end by itself.
-        let first = ["60", env!("CARGO_BIN_EXE_windfall"), "agent", "join", "--state", &state];
-        let said = self.command("timeout", &[&first[..], args].concat()).output().unwrap();
+        let first = ["60", env!("CARGO_BIN_EXE_windfall"), "agent", "join"].into_iter();
+        let words: Vec<&str> = first.chain(of_its_own).chain(args.iter().copied()).collect();
+        let said = self.command("timeout", &words).output().unwrap();
         (said.status.code(), String::from_utf8_lossy(&said.stderr).into_owned())
     }
 

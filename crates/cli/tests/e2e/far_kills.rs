@@ -3,7 +3,7 @@
 //!
 //! `WINDFALL_KILLS` says how many kill points (12), `WINDFALL_SEED` which.
 
-use super::far::Far;
+use super::far::{Far, SHARED};
 use super::kills::{Dice, kinds_of, one_or_two, setting};
 use super::nodes::{free_port, state_of, up};
 use super::processes::{self, Process, Role};
@@ -48,7 +48,7 @@ impl Scene {
     fn new() -> Scene {
         let (testbed, port) = (Testbed::bare(), free_port());
         up(&testbed, port, "4h");
-        let journals = tempfile::Builder::new().prefix("windfall-journals-").tempdir().unwrap();
+        let journals = tempfile::Builder::new().prefix("windfall-journals-").tempdir_in(SHARED).unwrap();
         std::fs::set_permissions(journals.path(), PermissionsExt::from_mode(0o777)).unwrap();
         let mut machines: Vec<Far> = MACHINES.iter().map(|_| Far::new(&testbed)).collect();
         for (far, name) in machines.iter_mut().zip(MACHINES) {

@@ -109,6 +109,65 @@ fn a_gang_over_machines_goes_on_from_one_checkpoint_of_all_its_ranks() {
     testbed.leaves_nothing();
 }
 
+/// Rank 0 is in no hurry to listen where it is to be met, as programs are that load for a minute first.
+const SLOW_TO_LISTEN: &str = r#"
+import os, socket, time
+rank, where = int(os.environ["RANK"]), (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+print("meets at", where[1], flush=True)
+if rank == 0:
+    time.sleep(4)
+    listener = socket.socket()
+    listener.bind(("", where[1]))
+    listener.listen()
+    peer = listener.accept()[0]
+    assert peer.recv(100) == os.environ["WINDFALL_JOB"].encode(), "a rank of another gang"
+    peer.sendall(b"well met")
+else:
+    for _ in range(600):
+        try:
+            peer = socket.create_connection(where, timeout=60)
+            break
+        except OSError:
+            time.sleep(0.1)
+    peer.sendall(os.environ["WINDFALL_JOB"].encode())
+    assert peer.recv(100) == b"well met"
+"#;
+
+#[test]
+fn gangs_that_start_at_once_on_the_same_machines_meet_each_at_a_port_of_its_own() {
+    if !is_root("machines of their own") {
+        return;
+    }
+    let (testbed, port) = (Testbed::bare(), free_port());
+    up(&testbed, port, "4h");
+    let mut machines = [Far::new(&testbed), Far::new(&testbed)];
+    machines[0].connect(&machines[1]);
+    for (far, name) in machines.iter_mut().zip(["one", "two"]) {
+        far.write(&testbed.work.join("slow.py"), SLOW_TO_LISTEN);
+        // Few ports are there to be given to connections, and a gang's is none of them.
+        far.as_root("echo '20000 29990' > /proc/sys/net/ipv4/ip_local_port_range");
+        far.start_agent_with(port, Some(&super::nodes::token(&testbed, name)), &["--accelerators", "H200:4"], &[]);
+        eventually("it is ready", || super::nodes::state_of(&testbed, name).as_deref() == Some("ready"));
+    }
+    let gang = |name: &str| {
+        let asks = "nodes: 2\nresources: { accelerators: H200:1 }\n";
+        testbed.submit(&format!("name: {name}\n{asks}run: python3 slow.py\n"))
+    };
+    let gangs = ["a", "bb", "ccc", "dddd"].map(gang);
+    let mut ports = std::collections::BTreeSet::new();
+    for id in gangs {
+        let ended = testbed.until(id, &["succeeded", "failed"]);
+        let said = testbed.run(&["logs", &id.to_string(), "--rank", "0"]).ends_with(0).out;
+        assert_eq!(ended["state"], "succeeded", "{ended}\n{said}");
+        let port: u16 = said.lines().find_map(|line| line.strip_prefix("meets at ")?.parse().ok()).unwrap();
+        assert!((29_991..30_000).contains(&port), "not one that a connection may be given: {port}");
+        ports.insert(port);
+    }
+    println!("four gangs met at {ports:?}");
+    check_ledger(&testbed);
+    testbed.leaves_nothing();
+}
+
 /// Every rank talks for itself, and ends when a file is there.
 const TALK: &str = "for n in $(seq 1 100000); do [ -e end ] && break; echo \"rank $RANK of stint $WINDFALL_STINT says $n\"; \
                     sleep 0.1; done; echo \"rank $RANK is done\"";

@@ -1,7 +1,7 @@
 //! Machines that are not well. The agent loads a library which stands in for NVIDIA's (`programs/fake_nvml.c`), as it
 //! loads the real one, and what that shows is in a file.
 
-use super::far::Far;
+use super::far::{Far, SHARED};
 use super::nodes::{beginnings, free_port, has_saved, output, state_of, submit, token, up};
 use super::testbed::{Testbed, eventually, is_root, within};
 use super::witness::check_ledger;
@@ -27,7 +27,7 @@ struct Accelerators {
 impl Accelerators {
     /// Two that are linked to each other.
     fn two(name: &'static str) -> Accelerators {
-        let folder = tempfile::Builder::new().prefix("windfall-nvml-").tempdir().unwrap();
+        let folder = tempfile::Builder::new().prefix("windfall-nvml-").tempdir_in(SHARED).unwrap();
         let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(folder.path(), everybody).unwrap();
         build_library(folder.path());
@@ -186,6 +186,77 @@ fn an_accelerator_that_disappears_is_said_and_nothing_is_lost() {
     assert!(begun.len() >= 2 && begun.is_sorted() && begun[1] > 0, "{begun:?}");
     testbed.run(&["down"]).ends_with(0);
     check_ledger(&testbed);
+    testbed.leaves_nothing();
+}
+
+#[test]
+fn memory_errors_keep_a_machine_from_new_work_and_move_what_runs_only_when_they_cannot_be_mended() {
+    if !is_root("a machine of its own") {
+        return;
+    }
+    let (testbed, port) = (Testbed::bare(), free_port());
+    up(&testbed, port, "4h");
+    let mut far = Far::new(&testbed);
+    let accelerators = Accelerators::two("lab-1");
+    accelerators.start_agent(&testbed, &mut far, port, true);
+    eventually("it is ready", || is(&testbed, "lab-1", "ready"));
+    let id = submit(&testbed, "out");
+    eventually("it has saved", || has_saved(&testbed, id));
+    let programs = far.programs(id);
+
+    accelerators.show(["ok 3 0", "ok 0 0"], "");
+    eventually("it is drained", || is(&testbed, "lab-1", "drained"));
+    let shown = testbed.run(&["node", "lab-1"]).ends_with(0).out;
+    assert!(shown.contains("3 memory errors could not be corrected") && shown.contains("--gpu-reset"), "{shown}");
+    let second = submit(&testbed, "out-2");
+    assert!(stays(&testbed, "lab-1", "drained") && testbed.job(second)["state"] == "waiting", "nothing new");
+    let same = far.programs(id);
+    assert!(programs.iter().any(|pid| same.contains(pid)), "what runs there goes on: {programs:?}, {same:?}");
+    // Somebody knows of them. More of them are news.
+    testbed.run(&["nodes", "resume", "lab-1"]).ends_with(0);
+    testbed.until(second, &["running"]);
+    accelerators.show(["ok 4 0", "ok 0 0"], "");
+    eventually("it is drained by one more", || is(&testbed, "lab-1", "drained"));
+    testbed.run(&["cancel", &second.to_string()]).ends_with(0);
+    testbed.until(second, &["cancelled"]);
+    testbed.run(&["nodes", "resume", "lab-1"]).ends_with(0);
+    eventually("it is ready", || is(&testbed, "lab-1", "ready"));
+
+    // No spare memory is left: work leaves that accelerator, and the other stays in use once somebody says so.
+    accelerators.show(["ok 4 1", "ok 0 0"], "");
+    testbed.until(id, &["waiting"]);
+    let explained = testbed.run(&["explain", "--all", &id.to_string()]).ends_with(0).out;
+    assert!(explained.contains("broken memory could not be replaced by spare memory"), "{explained}");
+    far.until_quiet(id);
+    far.write(&testbed.work.join("end"), "");
+    testbed.run(&["nodes", "resume", "lab-1"]).ends_with(0);
+    testbed.until(id, &["succeeded"]);
+    let begun = beginnings(&testbed, id);
+    assert!(begun.len() == 2 && begun[1] > 0, "it went on from what it saved: {begun:?}");
+    testbed.run(&["down"]).ends_with(0);
+    check_ledger(&testbed);
+    testbed.leaves_nothing();
+}
+
+#[test]
+fn accelerators_of_this_computer_are_those_that_the_driver_shows() {
+    let accelerators = Accelerators::two("here");
+    let testbed = Testbed::bare();
+    let mut up = testbed.command(&["up", "--local"]);
+    up.env("LD_LIBRARY_PATH", accelerators.folder.path()).env("FAKE_NVML", accelerators.file());
+    let up = testbed.finish(up).ends_with(0);
+    assert!(up.out.contains(" with H200:2 and "), "{up:?}");
+    let job = |count: u32| {
+        let asks = format!("resources: {{ accelerators: H200:{count} }}");
+        testbed.submit(&format!("name: sees-{count}\n{asks}\nrun: echo \"sees [$CUDA_VISIBLE_DEVICES]\"\n"))
+    };
+    let [one, two] = [1, 2].map(job);
+    testbed.until(one, &["succeeded"]);
+    testbed.until(two, &["succeeded"]);
+    assert_eq!(output(&testbed, one), format!("sees [{}]\n", accelerators.uuid(0)));
+    assert_eq!(output(&testbed, two), format!("sees [{},{}]\n", accelerators.uuid(0), accelerators.uuid(1)));
+    let nodes = testbed.run(&["nodes", "--json"]).ends_with(0).json();
+    println!("{nodes}");
     testbed.leaves_nothing();
 }
 

@@ -235,7 +235,7 @@ fn a_machine_that_shares_no_disk_gets_the_folder_and_gives_back_what_is_named() 
         testbed.until(*id, &["running"]);
         eventually("it has begun", || output(&testbed, *id).contains("from 0"));
         let said = output(&testbed, *id);
-        assert!(said.contains("offered [of the operator] as 54321"), "{said}");
+        assert!(said.contains(&format!("offered [of the operator] as {}", far.user)), "{said}");
         assert!(said.contains("with the first input and input out train.sh venv"), "{said}");
         assert!(said.contains("set up: made\nthe token came\nthe one of the file came\n2\n"), "{said}");
     }

@@ -118,6 +118,17 @@ fn a_machine_joins_once_and_runs_a_job_with_nothing_of_the_servers_but_its_order
     eventually("it is ready", || state_of(&testbed, "lab-1").as_deref() == Some("ready"));
     let (ended, said) = far.try_to_join(&[&server, "--token", &good]);
     assert!(ended == Some(2) && said.contains("was used before"), "{said}");
+    // What it has joined with is not spent on another server, whose token it was given by mistake.
+    let (other, other_port) = (Testbed::bare(), free_port());
+    up(&other, other_port, "4h");
+    let joined = far.state().display().to_string();
+    let args = [&format!("{}:{other_port}", far.server), "--token", &token(&other, "lab-1"), "--state", &joined];
+    far.stop_agent();
+    let (ended, said) = far.try_to_join(&args);
+    assert!(ended == Some(2) && said.contains("has joined another server") && said.contains("hint:"), "{said}");
+    far.start_agent(port, None);
+    eventually("it is still a node here", || state_of(&testbed, "lab-1").as_deref() == Some("ready"));
+    other.leaves_nothing();
     let again = testbed.run(&["nodes", "token", "lab-1"]).ends_with(2);
     assert!(again.err.contains("has joined already") && again.err.contains("hint:"), "{again:?}");
     assert!(testbed.run(&["nodes", "token", "../x"]).ends_with(2).err.contains("cannot be a node's name"));
@@ -126,7 +137,7 @@ fn a_machine_joins_once_and_runs_a_job_with_nothing_of_the_servers_but_its_order
     testbed.until(id, &["running"]);
     eventually("it has saved", || has_saved(&testbed, id));
     let said = output(&testbed, id);
-    assert!(said.contains("sees [0] as 54321, named [yes], secret []\nfrom 0\n"), "{said}");
+    assert!(said.contains(&format!("sees [0] as {}, named [yes], secret []\nfrom 0\n", far.user)), "{said}");
     assert!(!said.contains("open"), "{said}");
     // Its checkpoints are with the server: its own disk keeps only what the program wrote.
     assert!(std::fs::read_dir(testbed.home.join("checkpoints")).unwrap().next().is_some());

@@ -3,7 +3,8 @@
 
 use super::processes;
 use super::testbed::{Testbed, eventually, in_python, python};
-use std::collections::BTreeMap;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -15,6 +16,8 @@ use std::process::Command;
 pub const PROGRAM: &str = r#"
 import fcntl, os, random, signal, sys, time
 base, name, mode = sys.argv[1:4]
+# On another machine it is somebody else, who writes on in the same journal.
+os.umask(0)
 if "far" in mode and mode != "daemon-child" and len(sys.argv) == 4:
     os.execv(sys.executable, [sys.executable, *sys.argv, str(random.randrange(10**8, 2 * 10**9))])
 me = sys.argv[4] if "far" in mode else os.getpid()
@@ -264,18 +267,37 @@ impl Witness {
     }
 }
 
-/// The ledger adds up to what each job says that it cost.
+/// The ledger adds up to what each job says that it cost, and for each node to its rate times the time for which it was there:
+/// to the nano-dollar, with what was idle, and with no moment missing or counted twice.
 pub fn check_ledger(testbed: &Testbed) {
+    let rows = ledger(&testbed.home);
+    let sum = |rows: &[&Value]| -> i64 { rows.iter().map(|row| row["amount"].as_i64().unwrap()).sum() };
     for job in testbed.jobs() {
-        let sum = ledger_sum(&testbed.home, job["id"].as_u64().unwrap());
-        assert_eq!(job["cost_nanousd"].as_i64(), Some(sum), "the ledger of job {} is off", job["id"]);
+        let of_it: Vec<&Value> = rows.iter().filter(|row| row["beneficiary"]["workload"] == job["id"]).collect();
+        assert_eq!(job["cost_nanousd"].as_i64(), Some(sum(&of_it)), "the ledger of job {} is off", job["id"]);
+    }
+    let mut of_nodes: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+    for row in &rows {
+        of_nodes.entry(row["node"].as_str().unwrap_or_default()).or_default().push(row);
+    }
+    of_nodes.remove("");
+    for (node, rows) in of_nodes {
+        let number = |row: &Value, what: &str| row[what].as_i64().unwrap();
+        // Whoever shares a stretch has a row of it; what is taken back is a stretch that ends before it begins.
+        let stretches: BTreeSet<[i64; 4]> =
+            rows.iter().map(|row| ["seq", "from", "to", "rate"].map(|what| number(row, what))).collect();
+        let time: i64 = stretches.iter().map(|[_, from, to, _]| to - from).sum();
+        let first = stretches.iter().map(|[_, from, ..]| *from).min().unwrap();
+        let last = stretches.iter().map(|[_, _, to, _]| *to).max().unwrap();
+        assert_eq!(time, last - first, "{node}: a moment is missing, or there twice: {stretches:?}");
+        // The rates of these tests are whole nano-dollars a millisecond.
+        let price: i64 = stretches.iter().map(|[_, from, to, rate]| (to - from) * (rate / 3_600_000)).sum();
+        assert_eq!(sum(&rows), price, "{node}: not what it costs: {rows:?}");
     }
 }
 
-fn ledger_sum(home: &Path, job: u64) -> i64 {
-    let code = format!(
-        "import sqlite3, sys; c = sqlite3.connect('file:' + sys.argv[1] + '/state.db?mode=ro', uri=True); \
-         print(c.execute('select coalesce(sum(nanousd), 0) from ledger where workload = {job}').fetchone()[0])"
-    );
-    in_python(&code, &[home]).parse().unwrap()
+fn ledger(home: &Path) -> Vec<Value> {
+    let code = "import sqlite3, sys; c = sqlite3.connect('file:' + sys.argv[1] + '/state.db?mode=ro', uri=True); \
+                print('[' + ','.join(row[0] for row in c.execute('select payload from ledger order by seq')) + ']')";
+    serde_json::from_str(&in_python(code, &[home])).unwrap()
 }

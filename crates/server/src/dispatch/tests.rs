@@ -293,16 +293,6 @@ fn a_worker_gets_the_devices_of_its_allocation() {
 }
 
 #[test]
-fn two_stints_on_one_lease_never_meet_at_one_port() {
-    // Numbers that are usually given the same port.
-    let same = [1, 10_001];
-    let usual = same.map(|id| usual_port(StintId::of_job(WorkloadId(id), 1)));
-    assert_eq!(usual[0], usual[1]);
-    let ports: Vec<_> = orders_on_one_lease(same, [None, None]).into_iter().map(|order| order.master.1).collect();
-    assert_eq!(ports, [usual[0], usual[0] + 1]);
-}
-
-#[test]
 fn secrets_reach_every_machine_and_nothing_else_of_the_terminal_leaves_this_one() {
     let order = StartOrder {
         secrets: [("TOKEN".to_owned(), SecretFrom::Submission), ("OFFERED".to_owned(), SecretFrom::Server)].into(),
