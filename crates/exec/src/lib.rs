@@ -31,7 +31,7 @@ pub use engine::{
 };
 pub use finding::{Finding, FindingState};
 pub use link::{AgentLink, LocalLink, SeenWorker, StopOrder};
-pub use machines::{Accelerator, Inventory, Machines, Stated, tell_readings};
+pub use machines::{Accelerator, Here, Inventory, Machines, Stated, tell_readings};
 pub use net::{Fingerprint, JoinToken};
 pub use nodes::{
     DeviceReading, DiskReading, HealthReport, Hub, InStore, JobsOfNodes, JoinedNode, LEVELS, LabelChange, Labels,

@@ -75,6 +75,9 @@ pub struct NodeView {
     pub jobs: Vec<u64>,
     pub cpus: u32,
     pub memory_bytes: u64,
+    /// The server runs on it.
+    #[serde(default)]
+    pub is_server: bool,
     /// What an hour of it costs.
     #[serde(rename = "rate_nanousd")]
     pub rate: NanoUsd,

@@ -33,7 +33,7 @@ use windfall_catalog::{Catalog, Site};
 use windfall_core::brain::Config;
 use windfall_core::{Place, Time, Way, codec};
 use windfall_exec::{
-    Accounts, AgentLink, ClockFile, Hub, Inventory, LocalLink, Machines, RemoteEngine, Replay, Simulated,
+    Accounts, AgentLink, ClockFile, Here, Hub, Inventory, LocalLink, Machines, RemoteEngine, Replay, Simulated,
     SimulatedError, Slurm, WorldClock,
 };
 use windfall_store::StoreError;
@@ -217,7 +217,7 @@ async fn serve_from(
     let nodes = match &world.world {
         World::Machines(machines) => {
             home.stays_in_place()?;
-            nodes(machines, home).await?
+            Some(nodes(machines, home).await?)
         }
         World::Replay(_) => None,
     };
@@ -243,21 +243,23 @@ async fn serve_from(
         World::Machines(settings) => {
             let unusable = |source| HomeError::Unusable { path: home.leases(), source };
             let here = match &settings.here {
-                Some(HereSettings { accelerators, rate, .. }) => {
-                    Some((Inventory::of_this_computer(accelerators, &program).await, *rate))
-                }
+                Some(HereSettings { accelerators, rate, .. }) => Some(Here {
+                    inventory: Inventory::of_this_computer(accelerators, &program).await,
+                    rate: *rate,
+                    is_found: accelerators.is_empty(),
+                }),
                 None => None,
             };
-            let hub = nodes.as_ref().map(|(hub, _)| Arc::clone(hub));
+            let (hub, _) = nodes.as_ref().expect("opened above");
             // Root's own jobs are root's here: whoever submitted them is root of this very computer.
             let accounts = Accounts { run_as: None, allow_root: true, machine: "this computer".to_owned() }.of_root();
             let machines =
-                Machines::open(MACHINES, leases, here, hub.clone(), Arc::clone(&clock), program.clone(), accounts);
+                Machines::open(MACHINES, leases, here, Arc::clone(hub), Arc::clone(&clock), program.clone(), accounts);
             let machines = machines.map_err(unusable)?;
             owned = Some(Arc::clone(&machines));
             engines.add(Arc::new(machines));
-            if let Some((slurm, hub)) = settings.slurm.clone().zip(hub) {
-                let root = home.leases_of(SLURM);
+            if let Some(slurm) = settings.slurm.clone() {
+                let (root, hub) = (home.leases_of(SLURM), Arc::clone(hub));
                 let slurm = Slurm::open(SLURM, root, slurm, hub, Arc::clone(&clock), program).map_err(unusable)?;
                 engines.add(Arc::new(slurm));
             }
@@ -360,19 +362,16 @@ async fn serve_from(
     Ok(had_to_end)
 }
 
-/// What takes nodes in, and where it listens; none in a world that has none.
-async fn nodes(settings: &MachineSettings, home: &Home) -> Result<Option<(Arc<Hub>, Option<TcpListener>)>, ServeError> {
-    // What nodes hold is theirs also while nobody listens to them.
-    if settings.listen.is_none() && !home.machines().exists() {
-        return Ok(None);
-    }
+/// Who knows the machines, and where those that join are listened to.
+async fn nodes(settings: &MachineSettings, home: &Home) -> Result<(Arc<Hub>, Option<TcpListener>), ServeError> {
     let listener = match settings.listen {
         Some(address) => Some(TcpListener::bind(address).await.map_err(|source| ServeError::Port { address, source })?),
         None => None,
     };
     let unusable = |source| HomeError::Unusable { path: home.machines(), source };
-    let hub = Hub::open(&home.machines(), Duration::from_secs(settings.dead_man_s)).map_err(unusable)?;
-    Ok(Some((hub, listener)))
+    let dead_man = Duration::from_secs(settings.dead_man_s);
+    let hub = Hub::open(&home.machines(), dead_man, listener.is_some()).map_err(unusable)?;
+    Ok((hub, listener))
 }
 
 /// The name of the engine that replays a market on this machine.

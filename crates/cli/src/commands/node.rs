@@ -40,7 +40,8 @@ fn page(detail: &NodeDetail, width: usize, now: Timestamp) -> String {
         }
     };
     say("why", remark(node).unwrap_or_default());
-    say("machine", format!("{} processors, {}", node.cpus, size(node.memory_bytes)));
+    let server = if node.is_server { "; the server runs on it" } else { "" };
+    say("machine", format!("{} processors, {}{server}", node.cpus, size(node.memory_bytes)));
     say("rate", if node.rate.0 == 0 { String::new() } else { format!("{} an hour", node.rate) });
     say("disk", detail.disk.map(disk).unwrap_or_default());
     let agent = node.version.as_ref().map(|version| format!("version {version}"));

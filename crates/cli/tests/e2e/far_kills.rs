@@ -7,7 +7,7 @@ use super::far::{Far, SHARED};
 use super::kills::{Dice, kinds_of, one_or_two, setting};
 use super::nodes::{free_port, state_of, up};
 use super::processes::{self, Process, Role};
-use super::testbed::{Testbed, eventually, is_root, one_at_a_time};
+use super::testbed::{LIMIT, Testbed, eventually, is_root, one_at_a_time, within};
 use super::witness::{self, Witness, WitnessRun, check_ledger};
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
@@ -206,7 +206,9 @@ impl Scene {
         for (far, name) in self.machines.iter().zip(MACHINES) {
             // A rank that was killed leaves what it saved last, where that is in no checkpoint: it may be somebody's last copy.
             let left = format!("cd {state} && ls leases && find jobs -mindepth 2 -maxdepth 2 ! -name 'unsaved-*'");
-            eventually("nothing of the jobs is on its disk", || far.says(&left).is_empty());
+            let is_clear = within(LIMIT, || far.says(&left).is_empty());
+            let all = || far.says(&format!("cd {state} && find leases jobs | head -60; cat leases/*/marks.json"));
+            assert!(is_clear, "of the jobs is left on {name}: {}\n{}", far.says(&left), all());
             let left = far.processes();
             assert!(left.iter().all(|process| process.role == Role::Node), "on {name}: {left:?}");
         }

@@ -255,8 +255,40 @@ fn accelerators_of_this_computer_are_those_that_the_driver_shows() {
     testbed.until(two, &["succeeded"]);
     assert_eq!(output(&testbed, one), format!("sees [{}]\n", accelerators.uuid(0)));
     assert_eq!(output(&testbed, two), format!("sees [{},{}]\n", accelerators.uuid(0), accelerators.uuid(1)));
+
+    // It is a node like those that join: listed, watched, drained when it is not well, and put to work again.
     let nodes = testbed.run(&["nodes", "--json"]).ends_with(0).json();
-    println!("{nodes}");
+    let name = nodes[0]["name"].as_str().unwrap().to_owned();
+    assert!(nodes.as_array().unwrap().len() == 1 && nodes[0]["is_server"] == true && is(&testbed, &name, "ready"));
+    let id = submit(&testbed, "out");
+    eventually("it has saved", || has_saved(&testbed, id));
+    let node = detail(&testbed, &name);
+    assert_eq!(node["devices"][0]["accelerator"]["device"], accelerators.uuid(0));
+    assert_eq!(node["devices"][0]["users"][0]["job"], id, "{node}");
+    accelerators.show(["ok 0 0", "ok 0 0"], "xid 48 0 1");
+    eventually("it is drained", || is(&testbed, &name, "drained"));
+    testbed.until(id, &["waiting"]);
+    let waits = testbed.job(id)["waits_for"].as_str().unwrap().to_owned();
+    assert!(waits.contains(&format!("{name} is drained: {}: a memory error", accelerators.uuid(0))), "{waits}");
+    let shown = testbed.run(&["node", &name]).ends_with(0).out;
+    assert!(shown.contains("(XID 48)") && shown.contains("the server runs on it"), "{shown}");
+    // A new server knows of it.
+    testbed.run(&["down"]).ends_with(0);
+    let mut up = testbed.command(&["up"]);
+    up.env("LD_LIBRARY_PATH", accelerators.folder.path()).env("FAKE_NVML", accelerators.file());
+    testbed.finish(up).ends_with(0);
+    assert!(is(&testbed, &name, "drained"));
+    let refused = testbed.run(&["nodes", "remove", &name]).ends_with(2);
+    assert!(refused.err.contains("the computer that this server runs on"), "{refused:?}");
+    let refused = testbed.run(&["nodes", "token", "other"]).ends_with(2);
+    assert!(refused.err.contains("takes no nodes in"), "{refused:?}");
+    testbed.run(&["nodes", "resume", &name]).ends_with(0);
+    testbed.until(id, &["running"]);
+    testbed.write("end", "");
+    testbed.until(id, &["succeeded"]);
+    let begun = beginnings(&testbed, id);
+    assert!(begun.len() == 2 && begun[1] > 0, "it went on from what it saved: {begun:?}");
+    check_ledger(&testbed);
     testbed.leaves_nothing();
 }
 

@@ -15,9 +15,10 @@ use crate::accounts::Accounts;
 use crate::clock::WorldClock;
 use crate::engine::{Capabilities, Engine, EngineError, Owned, SeenGroup, SeenLease};
 use crate::local::{Held, LocalLeases, Marks};
-use crate::nodes::Hub;
+use crate::nodes::{Hub, NodeRecord, NodeStanding};
 use async_trait::async_trait;
 use computer::{Computer, Part, Use};
+use nvml::Readings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,10 +41,23 @@ const MOVE_WITHIN: Span = Span::minutes(5);
 /// Owned machines.
 pub struct Machines {
     name: String,
-    /// The computer that the server runs on, and what an hour of it costs.
-    here: Option<(Inventory, NanoUsd)>,
-    nodes: Option<Arc<Hub>>,
+    hub: Arc<Hub>,
     leases: Arc<LocalLeases>,
+}
+
+/// The computer that the server runs on, where it is for jobs too.
+#[derive(Clone, Debug)]
+pub struct Here {
+    pub inventory: Inventory,
+    /// What an hour of it costs.
+    pub rate: NanoUsd,
+    /// It was found, not stated: its accelerators are watched.
+    pub is_found: bool,
+}
+
+/// The joined node that a machine is; none for the server's own.
+fn host_of(node: &NodeRecord) -> Option<String> {
+    (!node.is_server).then(|| node.name.clone())
 }
 
 /// Which machines the slots of a group get that have none yet: `most` of them, or `least` at the least. All on one where that
@@ -82,27 +96,31 @@ impl Machines {
     pub fn open(
         name: &str,
         root: PathBuf,
-        mut here: Option<(Inventory, NanoUsd)>,
-        nodes: Option<Arc<Hub>>,
+        here: Option<Here>,
+        hub: Arc<Hub>,
         clock: Arc<WorldClock>,
         agent_program: PathBuf,
         accounts: Option<Accounts>,
     ) -> std::io::Result<Arc<Machines>> {
-        if let Some(((own, _), hub)) = here.as_mut().zip(nodes.as_ref()) {
-            own.name = hub.name_server(&own.name);
+        if let Some(Here { inventory, rate, is_found }) = here {
+            hub.take_server_in(&inventory, rate)?;
+            // What its owner states is not watched.
+            let readings = is_found.then(|| Readings::new(&agent_program));
+            let watched = Arc::clone(&hub);
+            tokio::spawn(async move { watched.watch_own(readings).await });
         }
-        let leases = LocalLeases::of_machines(root, clock, agent_program, nodes.clone(), accounts)?;
-        let machines = Arc::new(Machines { name: name.to_owned(), here, nodes, leases });
-        if machines.nodes.is_some() {
-            tokio::spawn(Arc::clone(&machines).empty_sick_nodes());
-        }
+        let nodes = hub.takes_nodes().then(|| Arc::clone(&hub));
+        let leases = LocalLeases::of_machines(root, clock, agent_program, nodes, accounts)?;
+        let machines = Arc::new(Machines { name: name.to_owned(), hub, leases });
+        tokio::spawn(Arc::clone(&machines).empty_sick_nodes());
         Ok(machines)
     }
 
-    /// The accelerators that each lease on a joined node has.
+    /// The accelerators that each lease on a machine has.
     pub fn devices_on(&self, node: &str) -> BTreeMap<LeaseId, Vec<String>> {
+        let host = Some(node).filter(|node| self.hub.own_name() != Some(node));
         let held = self.leases.held();
-        let on_node = held.iter().filter(|(_, held)| !held.is_gone() && held.marks.host.as_deref() == Some(node));
+        let on_node = held.iter().filter(|(_, held)| !held.is_gone() && held.marks.host.as_deref() == host);
         on_node.map(|(lease, held)| (*lease, held.marks.devices.clone().unwrap_or_default())).collect()
     }
 
@@ -123,9 +141,9 @@ impl Machines {
 
     /// Leases without a notice that are on a machine which must be emptied, or have an accelerator of it which must be.
     fn doomed(&self) -> Vec<(LeaseId, Symptom)> {
-        let nodes = self.nodes.iter().flat_map(|hub| hub.nodes()).map(|node| node.record);
-        let sick: BTreeMap<String, Vec<Symptom>> =
-            nodes.filter(|node| !node.symptoms.is_empty()).map(|node| (node.name, node.symptoms)).collect();
+        let nodes = self.hub.all_nodes().into_iter().map(|node| node.record);
+        let sick: BTreeMap<Option<String>, Vec<Symptom>> =
+            nodes.filter(|node| !node.symptoms.is_empty()).map(|node| (host_of(&node), node.symptoms)).collect();
         if sick.is_empty() {
             return Vec::new();
         }
@@ -134,7 +152,7 @@ impl Machines {
             .iter()
             .filter(|(_, held)| !held.is_gone() && held.marks.up_at.is_some() && held.marks.ends_at.is_none());
         let why = |held: &Held| {
-            let symptoms = sick.get(held.marks.host.as_ref()?)?;
+            let symptoms = sick.get(&held.marks.host)?;
             moving(symptoms, held.marks.devices.as_deref().unwrap_or_default()).cloned()
         };
         live.filter_map(|(lease, held)| Some((*lease, why(held)?))).collect()
@@ -150,17 +168,8 @@ impl Machines {
 
     /// Every machine that there is, whether it can be used now or not.
     fn computers(&self) -> Vec<Computer> {
-        let here = self.here.iter().map(|(inventory, rate)| Computer {
-            name: inventory.name.clone(),
-            host: None,
-            inventory: inventory.clone(),
-            rate: *rate,
-            health: Health::Ready,
-            domains: BTreeMap::new(),
-            symptoms: Vec::new(),
-        });
-        let nodes = self.nodes.iter().flat_map(|hub| hub.nodes()).filter(|node| !node.record.pilot);
-        let nodes = nodes.map(|node| Computer {
+        let nodes = self.hub.all_nodes().into_iter().filter(|node| !node.record.pilot);
+        let computer = |node: NodeStanding| Computer {
             name: node.record.name.clone(),
             inventory: node.record.present(),
             rate: node.record.rate,
@@ -171,9 +180,9 @@ impl Machines {
                 (true, None, true) => Health::Ready,
                 (false, None, true) => Health::NotReady,
             },
-            host: Some(node.record.name),
-        });
-        here.chain(nodes).collect()
+            host: host_of(&node.record),
+        };
+        nodes.map(computer).collect()
     }
 
     /// Machines of one kind at one price, which are one offer a part: which of them it is does not matter to whoever asks.
@@ -193,7 +202,7 @@ impl Machines {
     }
 
     fn is_alone(&self, computer: &Computer) -> bool {
-        computer.host.is_none() && self.nodes.is_some()
+        computer.host.is_none() && self.hub.takes_nodes()
     }
 
     fn offer_id(&self, kind: &str, part: &Part) -> OfferId {
@@ -303,10 +312,9 @@ impl Machines {
 
     /// Ends what nodes hold and nobody here knows, or what is given up here, and lets them forget what is over.
     fn end_strays(&self) {
-        let Some(hub) = &self.nodes else { return };
         self.leases.settle_unreadable();
         let is_given_up = |lease| self.leases.held().get(&lease).map(Held::is_gone);
-        let shown = hub.shown().into_iter().filter(|(_, seen)| !self.leases.is_unreadable(seen.lease));
+        let shown = self.hub.shown().into_iter().filter(|(_, seen)| !self.leases.is_unreadable(seen.lease));
         let strays = shown.filter_map(|(node, seen)| {
             let known = is_given_up(seen.lease);
             // One that is known to be over is kept until nobody asks for it any more.
@@ -315,8 +323,8 @@ impl Machines {
         });
         for (node, seen, is_known) in strays.take(MOST_STRAYS) {
             match seen.is_alive {
-                true => hub.end_stray(&node, seen.lease, is_known),
-                false => hub.forget(&node, seen.lease),
+                true => self.hub.end_stray(&node, seen.lease, is_known),
+                false => self.hub.forget(&node, seen.lease),
             }
         }
     }
@@ -327,20 +335,14 @@ impl Engine for Arc<Machines> {
     fn describe(&self) -> Capabilities {
         // Wherever they are, nothing is paid for what moves between them.
         let places = vec![Place { cloud: "local".to_owned(), region: String::new() }];
-        let here = self.here.iter().map(|(inventory, _)| inventory.to_string());
-        let nodes = self.nodes.iter().map(|hub| counted(hub.nodes().len() as u64, "node"));
-        let machines = here.chain(nodes).collect();
+        let own = self.hub.own().map(|own| own.record.inventory.to_string());
+        let nodes = self.hub.takes_nodes().then(|| counted(self.hub.nodes().len() as u64, "node"));
+        let machines = own.into_iter().chain(nodes).collect();
         Capabilities { name: self.name.clone(), markets: vec![Market::Owned], places, machines }
     }
 
     async fn changed(&self) {
-        let nodes = async {
-            match &self.nodes {
-                Some(nodes) => nodes.changed.notified().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! { () = self.leases.changed.notified() => {}, () = nodes => {} }
+        tokio::select! { () = self.leases.changed.notified() => {}, () = self.hub.changed.notified() => {} }
     }
 
     async fn offers(&self) -> Result<Vec<Offer>, EngineError> {
@@ -348,7 +350,7 @@ impl Engine for Arc<Machines> {
     }
 
     async fn pools(&self) -> Result<Vec<Pool>, EngineError> {
-        let said = self.nodes.as_ref().map(|hub| Span(hub.dead_man().as_millis() as i64));
+        let said = self.hub.takes_nodes().then(|| Span(self.hub.dead_man().as_millis() as i64));
         let dead_man = said.unwrap_or(Span::hours(4));
         Ok(vec![Pool {
             id: self.pool(),

@@ -17,8 +17,10 @@ fn machine(root: &std::path::Path) -> Arc<Machines> {
     let accelerators = (0..4).map(accelerator).collect();
     let inventory = Inventory { name: "lab".to_owned(), accelerators, cpus: 2, memory_bytes: 1 << 30 };
     let clock = Arc::new(WorldClock::real(Time(1_000_000)));
-    let here = Some((inventory, NanoUsd(4_000_000_000)));
-    Machines::open("machines", root.to_owned(), here, None, clock, PathBuf::from("/bin/true"), None).expect("opened")
+    let here = Some(Here { inventory, rate: NanoUsd(4_000_000_000), is_found: false });
+    let hub = Hub::open(&root.join("machines"), std::time::Duration::from_secs(60), false).expect("opened");
+    let leases = root.join("leases");
+    Machines::open("machines", leases, here, hub, clock, PathBuf::from("/bin/true"), None).expect("opened")
 }
 
 fn group(seq: u64) -> DecisionId {
@@ -148,9 +150,10 @@ async fn what_was_given_and_never_started_is_started_once_it_is_looked_at() {
 /// The engine of a server that has nodes, and a computer of its own called `lab`.
 fn beside(hub: &Arc<Hub>, root: &std::path::Path) -> Arc<Machines> {
     let own = Inventory { name: "lab".to_owned(), accelerators: Vec::new(), cpus: 1, memory_bytes: 1 << 30 };
-    let (clock, here) = (Arc::new(WorldClock::real(Time(1_000_000))), Some((own, NanoUsd(0))));
-    let (root, hub) = (root.join("leases"), Some(Arc::clone(hub)));
-    Machines::open("machines", root, here, hub, clock, PathBuf::from("/bin/true"), None).expect("opened")
+    let clock = Arc::new(WorldClock::real(Time(1_000_000)));
+    let here = Some(Here { inventory: own, rate: NanoUsd(0), is_found: false });
+    Machines::open("machines", root.join("leases"), here, Arc::clone(hub), clock, PathBuf::from("/bin/true"), None)
+        .expect("opened")
 }
 
 #[tokio::test]

@@ -115,7 +115,7 @@ struct Server {
 
 impl Server {
     async fn start(root: &Path) -> Server {
-        let hub = Hub::open(root, Duration::from_secs(60)).expect("opened");
+        let hub = Hub::open(root, Duration::from_secs(60), true).expect("opened");
         hub.set_jobs(Arc::new(SevenIsMine(root.join("output"))));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");

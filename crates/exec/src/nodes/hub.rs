@@ -4,6 +4,7 @@
 use super::joined::wall_clock_ms;
 use super::labels::{MOST as MOST_LABELS, is_label_word};
 use super::output;
+use super::own::Own;
 use super::protocol::{
     Beat, HealthReport, Heard, Hello, InStore, LeaseOrder, MOST_HELLO, NotKept, NotWelcome, OLDEST_PROTOCOL, OnNode,
     PROTOCOL, Purpose, ToNode, ToServer, Welcome,
@@ -43,6 +44,7 @@ const _: () = assert!(MOST_OF_ONE * 4 <= STORES_OF_NODE);
 const ANSWER: Duration = Duration::from_secs(90);
 /// The server's side of its nodes.
 pub struct Hub {
+    pub(super) root: PathBuf,
     identity: Identity,
     pub(super) registry: Registry,
     /// Told to nodes with their welcome.
@@ -52,8 +54,10 @@ pub struct Hub {
     stores: Mutex<BTreeMap<String, Arc<Semaphore>>>,
     connections: AtomicU64,
     jobs: OnceLock<Arc<dyn JobsOfNodes>>,
-    /// What the server's own computer is called, where it is used beside the nodes.
-    own_name: OnceLock<String>,
+    /// Whether machines may join, or have.
+    takes_nodes: bool,
+    /// The computer that it runs on, where that is for jobs too.
+    pub(super) own: OnceLock<Own>,
     /// Rung when something of a node may have changed.
     pub(crate) changed: Notify,
 }
@@ -111,19 +115,23 @@ pub struct NodeStanding {
 }
 
 impl Hub {
-    /// Keeps what it knows in `root`: its key, its nodes, its tokens.
-    pub fn open(root: &Path, dead_man: Duration) -> io::Result<Arc<Hub>> {
+    /// Keeps what it knows in `root`: its key, its nodes, its tokens. `listens` says that machines may join.
+    pub fn open(root: &Path, dead_man: Duration, listens: bool) -> io::Result<Arc<Hub>> {
         std::fs::create_dir_all(root)?;
+        let registry = Registry::open(root)?;
         Ok(Arc::new(Hub {
+            root: root.to_owned(),
             identity: Identity::open(&root.join("server.key"))?,
-            registry: Registry::open(root)?,
+            // What nodes hold is theirs also while nobody listens to them.
+            takes_nodes: listens || !registry.nodes().is_empty(),
+            registry,
             dead_man,
             began: Instant::now(),
             live: Mutex::default(),
             stores: Mutex::default(),
             connections: AtomicU64::new(0),
             jobs: OnceLock::new(),
-            own_name: OnceLock::new(),
+            own: OnceLock::new(),
             changed: Notify::new(),
         }))
     }
@@ -143,26 +151,26 @@ impl Hub {
         if !is_node_name(node) {
             return Err(format!("`{node}` cannot be a node's name: {NODE_NAME}"));
         }
-        if self.own_name.get().is_some_and(|own| own == node) {
-            return Err(format!("this server's own computer is called {node}"));
+        match self.registry.node(node) {
+            Some(own) if own.is_server => return Err(format!("this server's own computer is called {node}")),
+            Some(_) => return Err(NotWelcome::NameTaken { name: node.to_owned() }.to_string()),
+            None => {}
         }
-        if self.registry.node(node).is_some() {
-            return Err(NotWelcome::NameTaken { name: node.to_owned() }.to_string());
-        }
-        self.registry.new_token(self.identity.fingerprint(), node, rate).map_err(|error| error.to_string())
+        self.registry.new_token(self.fingerprint(), node, rate).map_err(|error| error.to_string())
     }
 
     /// A token by which the pilot of one lease joins, however long it waits in a queue.
     pub(crate) fn pilot_token(&self, node: &str) -> Result<JoinToken, String> {
-        self.registry.pilot_token(self.identity.fingerprint(), node).map_err(|error| error.to_string())
+        self.registry.pilot_token(self.fingerprint(), node).map_err(|error| error.to_string())
     }
 
-    /// What the server's own computer is called beside its nodes: as it calls itself, but for a name that a node has. From
-    /// now on no node gets that name.
-    pub(crate) fn name_server(&self, itself: &str) -> String {
-        let names = std::iter::successors(Some(itself.to_owned()), |name| Some(format!("{name}-server")));
-        let free = names.take(1_000).find(|name| self.registry.node(name).is_none());
-        self.own_name.get_or_init(|| free.unwrap_or_default()).clone()
+    pub(super) fn fingerprint(&self) -> Fingerprint {
+        self.identity.fingerprint()
+    }
+
+    /// Whether machines may join, or have.
+    pub fn takes_nodes(&self) -> bool {
+        self.takes_nodes
     }
 
     /// Every node that has joined.

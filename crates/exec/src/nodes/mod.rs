@@ -12,6 +12,7 @@ mod labels;
 mod life;
 mod orders;
 mod output;
+mod own;
 mod protocol;
 #[cfg(test)]
 pub(crate) mod puppets;

@@ -25,7 +25,7 @@ pub(crate) struct Puppets {
 
 impl Puppets {
     pub async fn start(root: &Path) -> Puppets {
-        let hub = Hub::open(root, Duration::from_secs(60)).expect("opened");
+        let hub = Hub::open(root, Duration::from_secs(60), true).expect("opened");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");
         tokio::spawn(Arc::clone(&hub).listen(listener));

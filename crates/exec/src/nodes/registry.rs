@@ -55,6 +55,9 @@ pub struct NodeRecord {
     /// An engine has begun it for one lease: it is no machine that anybody else may use.
     #[serde(default)]
     pub pilot: bool,
+    /// It is the computer that the server runs on.
+    #[serde(default)]
+    pub is_server: bool,
 }
 
 impl NodeRecord {
@@ -73,6 +76,7 @@ impl NodeRecord {
             programs: None,
             machine: None,
             pilot: false,
+            is_server: false,
         }
     }
 
@@ -189,8 +193,28 @@ impl Registry {
         self.root.join(folder).join(format!("{name}.json"))
     }
 
+    /// Those that have joined.
     pub fn nodes(&self) -> Vec<NodeRecord> {
-        self.known().values().cloned().collect()
+        self.known().values().filter(|node| !node.is_server).cloned().collect()
+    }
+
+    /// The computer that the server runs on, with what it has now. It keeps its name; a first one is as it calls itself, but
+    /// for a name that a node has.
+    pub fn take_server_in(&self, key: Fingerprint, inventory: &Inventory, rate: NanoUsd) -> io::Result<NodeRecord> {
+        let mut known = self.known();
+        let before = known.values().find(|node| node.is_server).cloned();
+        let first = || {
+            let mut names = std::iter::successors(Some(inventory.name.clone()), |name| Some(format!("{name}-server")));
+            let name = names.find(|name| !known.contains_key(name)).unwrap_or_default();
+            NodeRecord { is_server: true, ..NodeRecord::new(&name, key, rate, inventory) }
+        };
+        let mut node = before.unwrap_or_else(first);
+        let inventory = Inventory { name: node.name.clone(), ..inventory.clone() };
+        (node.rate, node.key) = (rate, key);
+        node.show(&inventory, now_ms());
+        self.write(&node)?;
+        known.insert(node.name.clone(), node.clone());
+        Ok(node)
     }
 
     pub fn node(&self, name: &str) -> Option<NodeRecord> {

@@ -54,7 +54,7 @@ impl Joined {
     /// A server and its node `lab`, once that has said what it holds.
     async fn start() -> Joined {
         let dir = tempfile::tempdir().expect("a folder");
-        let hub = Hub::open(&dir.path().join("server"), Duration::from_secs(60)).expect("opened");
+        let hub = Hub::open(&dir.path().join("server"), Duration::from_secs(60), true).expect("opened");
         hub.set_jobs(Arc::new(OneFile(dir.path().join("copy"))));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let server = listener.local_addr().expect("bound").to_string();
@@ -178,8 +178,7 @@ fn after_a_power_cut(root: &Path, hub: &Arc<Hub>, lease: LeaseId) -> Arc<Machine
     std::fs::create_dir_all(&folder).expect("made");
     std::fs::write(folder.join("marks.json"), "").expect("written");
     let (clock, program) = (Arc::new(WorldClock::real(Time(1_000))), PathBuf::from("/bin/true"));
-    let hub = Some(Arc::clone(hub));
-    Machines::open("machines", root.join("machines"), None, hub, clock, program, None).expect("opened")
+    Machines::open("machines", root.join("machines"), None, Arc::clone(hub), clock, program, None).expect("opened")
 }
 
 #[tokio::test]
@@ -210,7 +209,7 @@ async fn a_lease_whose_marks_are_lost_is_unknown_while_a_node_is_away_that_may_h
     let joined = Joined::start().await;
     let lease = joined.launch(1).await;
     // The server begins anew, and the node has not come back yet.
-    let hub = Hub::open(&joined.dir.path().join("server"), Duration::from_secs(60)).expect("opened");
+    let hub = Hub::open(&joined.dir.path().join("server"), Duration::from_secs(60), true).expect("opened");
     let machines = after_a_power_cut(joined.dir.path(), &hub, lease);
     machines.list_owned().await.expect("listed");
     let seen = machines.observe(&[lease.group]).await.expect("observed");

@@ -63,9 +63,8 @@ impl Hub {
 
     /// Changes what is said of nodes: of all of them, or of none where one is not known.
     pub fn label(&self, changes: &BTreeMap<String, Vec<LabelChange>>) -> Result<(), NotLabelled> {
-        let names = self.registry.nodes();
         for (name, changes) in changes {
-            let Some(node) = names.iter().find(|node| node.name == *name) else {
+            let Some(node) = self.registry.node(name) else {
                 return Err(NotLabelled::NoNode { name: name.clone() });
             };
             check(&node.labels, name, changes)?;

@@ -15,8 +15,8 @@ use tokio::runtime::Runtime;
 use windfall_core::pool::Health;
 use windfall_core::{LeaseId, Market, NanoUsd, Offer, OfferId, Span, StintId, Time, Want, WorkloadId};
 use windfall_exec::{
-    Accelerator, Accounts, AgentLink, Engine, EngineServer, Hub, InStore, Interrupt, Inventory, JobsOfNodes, LocalLink,
-    Machines, NodeSettings, NodeStream, RemoteEngine, Replay, Simulated, Stated, WorldClock, serve_node,
+    Accelerator, Accounts, AgentLink, Engine, EngineServer, Here, Hub, InStore, Interrupt, Inventory, JobsOfNodes,
+    LocalLink, Machines, NodeSettings, NodeStream, RemoteEngine, Replay, Simulated, Stated, WorldClock, serve_node,
 };
 
 /// The engine is in this process.
@@ -83,7 +83,7 @@ impl<const KIND: u8> LocalStage<KIND> {
     fn engine_on(runtime: &Runtime, root: PathBuf, ground: Ground, port: u16) -> (Arc<dyn Engine>, Arc<LocalLink>) {
         let clock = Arc::new(WorldClock::replayed(Time(1_000_000), 60));
         let hub = (KIND == JOINED).then(|| {
-            let hub = Hub::open(&root.with_extension("machines"), Duration::from_secs(30)).unwrap();
+            let hub = Hub::open(&root.with_extension("machines"), Duration::from_secs(30), true).unwrap();
             let listener = runtime.block_on(bound(port));
             runtime.spawn(Arc::clone(&hub).listen(listener));
             hub.set_jobs(Arc::new(StageJobs { work: root.with_file_name("work") }));
@@ -113,8 +113,10 @@ impl<const KIND: u8> LocalStage<KIND> {
                     };
                     let accelerators = (0..count).map(named).collect();
                     let inventory = Inventory { name: "lab".to_owned(), accelerators, cpus: 2, memory_bytes: 1 << 30 };
-                    let rate = NanoUsd(64_000_000_000);
-                    let here = (KIND == MACHINES).then_some((inventory, rate));
+                    let here = Here { inventory, rate: NanoUsd(64_000_000_000), is_found: false };
+                    let here = (KIND == MACHINES).then_some(here);
+                    let alone = || Hub::open(&root.with_extension("machines"), Duration::from_secs(30), false).unwrap();
+                    let hub = hub.unwrap_or_else(alone);
                     Arc::new(Machines::open("machines", root, here, hub, clock, program(), None).unwrap())
                 }
             }
@@ -129,7 +131,7 @@ impl<const KIND: u8> LocalStage<KIND> {
 
     /// Lets a node join that has so many accelerators, and waits until it has.
     fn join(&mut self, count: u32) {
-        let hub = Hub::open(&self.dir.path().join("leases.machines"), Duration::from_secs(30)).unwrap();
+        let hub = Hub::open(&self.dir.path().join("leases.machines"), Duration::from_secs(30), true).unwrap();
         let settings = NodeSettings {
             state: self.dir.path().join("node"),
             server: Some(format!("127.0.0.1:{}", self.port)),

@@ -29,18 +29,22 @@ struct OnNode {
 impl ApiState {
     fn hub(&self) -> Result<&Arc<Hub>, Problem> {
         let none = || Problem {
-            hint: Some("`windfall up --listen HOST:PORT` starts one that does".to_owned()),
-            ..problem(409, "no-nodes", "this server takes no nodes in")
+            hint: Some(
+                "`windfall up --local` or `windfall up --listen HOST:PORT` starts one that has machines".to_owned(),
+            ),
+            ..problem(409, "no-nodes", "this server replays a recorded market and has no machines")
         };
         self.nodes.as_ref().ok_or_else(none)
     }
 
-    /// The leases on each node, as the log has them.
+    /// The leases on each machine, as the log has them.
     fn on_nodes(&self) -> BTreeMap<String, Vec<OnNode>> {
+        let own = self.nodes.as_ref().and_then(|hub| hub.own_name());
         let mut on_nodes: BTreeMap<String, Vec<OnNode>> = BTreeMap::new();
         self.reader.durable.read(|brain| {
             for lease in brain.leases() {
-                let Some(node) = lease.ready.as_ref().and_then(node_of) else { continue };
+                // What is up and on no node is on the server's own computer.
+                let Some(node) = lease.ready.as_ref().and_then(|at| node_of(at).or(own)) else { continue };
                 let user = |id: WorkloadId| {
                     let job = brain.job(id)?;
                     Some(UserView { job: id.0, name: job.spec.name.clone(), owner: job.spec.owner.clone() })
@@ -61,7 +65,7 @@ pub(super) async fn list(State(api): State<ApiState>) -> Result<Json<Vec<NodeVie
         let used = on_nodes.remove(&node.record.name).unwrap_or_default();
         view(&node, &used)
     };
-    Ok(Json(api.hub()?.nodes().into_iter().map(view).collect()))
+    Ok(Json(api.hub()?.all_nodes().into_iter().map(view).collect()))
 }
 
 fn view(node: &NodeStanding, used: &[OnNode]) -> NodeView {
@@ -94,6 +98,7 @@ fn view(node: &NodeStanding, used: &[OnNode]) -> NodeView {
         version: node.build.clone(),
         dead_man_ms: record.dead_man_ms,
         programs: record.programs.clone(),
+        is_server: record.is_server,
         name: record.name.clone(),
     }
 }
@@ -101,7 +106,7 @@ fn view(node: &NodeStanding, used: &[OnNode]) -> NodeView {
 /// One node with all that is known of it.
 pub(super) async fn one(State(api): State<ApiState>, Path(name): Path<String>) -> Result<Json<NodeDetail>, Problem> {
     let hub = api.hub()?;
-    let Some(node) = hub.nodes().into_iter().find(|node| node.record.name == name) else {
+    let Some(node) = hub.all_nodes().into_iter().find(|node| node.record.name == name) else {
         return Err(no_such_node(hub, &name));
     };
     let used = api.on_nodes().remove(&name).unwrap_or_default();
@@ -159,7 +164,7 @@ pub(super) async fn label(
 
 /// The error for a node that is not there, with the name that may have been meant.
 fn no_such_node(hub: &Hub, name: &str) -> Problem {
-    let names: Vec<String> = hub.nodes().into_iter().map(|node| node.record.name).collect();
+    let names: Vec<String> = hub.all_nodes().into_iter().map(|node| node.record.name).collect();
     let hint = match nearest(name, names.iter().map(String::as_str)) {
         Some(meant) => format!("did you mean {meant}? `windfall nodes` lists them"),
         None => "`windfall nodes` lists them".to_owned(),
@@ -175,6 +180,12 @@ pub(super) async fn token(
     Json(asked): Json<TokenRequest>,
 ) -> Result<Json<TokenAnswer>, Problem> {
     let hub = api.hub()?;
+    if !hub.takes_nodes() {
+        return Err(Problem {
+            hint: Some("`windfall up --listen HOST:PORT` starts one that does".to_owned()),
+            ..problem(409, "no-nodes", "this server takes no nodes in")
+        });
+    }
     if hub.nodes().iter().any(|node| node.record.name == name) {
         let hint = format!(
             "that machine needs no other token: `windfall agent join` there; for another one choose another name, or \
@@ -225,6 +236,11 @@ pub(super) async fn remove(
     Json(asked): Json<RemoveRequest>,
 ) -> Result<Json<()>, Problem> {
     let hub = api.hub()?;
+    if hub.own_name() == Some(name.as_str()) {
+        let hint = format!("`windfall nodes drain {name}` keeps work from it");
+        let text = format!("{name} is the computer that this server runs on");
+        return Err(Problem { hint: Some(hint), ..problem(409, "own-computer", &text) });
+    }
     let leases = api.on_nodes().remove(&name).unwrap_or_default().len();
     let is_connected = hub.nodes().iter().any(|node| node.record.name == name && node.is_connected);
     if leases > 0 && asked.lost && is_connected {

@@ -1,0 +1,69 @@
+//! The computer that the server runs on, where it is for jobs too: a node like those that have joined, but that nothing
+//! between the two can fail.
+
+use super::health::Health;
+use super::hub::{BEAT, Hub, NodeStanding};
+use super::registry::NodeRecord;
+use crate::machines::Inventory;
+use crate::machines::nvml::{Reading, Readings};
+use std::io;
+use windfall_core::NanoUsd;
+
+/// The server's own computer while it runs.
+pub(super) struct Own {
+    name: String,
+    health: Health,
+}
+
+impl Hub {
+    /// From now on the computer that the server runs on is one of its nodes, with what it has and what an hour of it costs.
+    pub(crate) fn take_server_in(&self, inventory: &Inventory, rate: NanoUsd) -> io::Result<()> {
+        let NodeRecord { name, .. } = self.registry.take_server_in(self.fingerprint(), inventory, rate)?;
+        self.own.get_or_init(|| Own { name, health: Health::default() });
+        Ok(())
+    }
+
+    /// What the server's own computer is called, if it is for jobs.
+    pub fn own_name(&self) -> Option<&str> {
+        self.own.get().map(|own| own.name.as_str())
+    }
+
+    /// The server's own computer, if it is for jobs.
+    pub(crate) fn own(&self) -> Option<NodeStanding> {
+        let own = self.own.get()?;
+        let health = own.health.report(None);
+        let record = self.registry.node(&own.name)?;
+        Some(NodeStanding { record, heard: None, is_connected: true, build: None, health })
+    }
+
+    /// Every machine that jobs may get, with the server's own.
+    pub fn all_nodes(&self) -> Vec<NodeStanding> {
+        self.own().into_iter().chain(self.nodes()).collect()
+    }
+
+    /// Watches over the server's own computer for ever, as an agent does over a node.
+    pub(crate) async fn watch_own(&self, mut readings: Option<Readings>) {
+        let Some(Own { name, health }) = self.own.get() else { return };
+        let first = match &mut readings {
+            Some(readings) => readings.first().await,
+            None => None,
+        };
+        // A driver that was not there when the server began.
+        let found = |reading: &Reading| {
+            let found = Inventory::with(&[], Some(reading));
+            let is_new = self.registry.node(name).is_some_and(|node| node.inventory.accelerators.is_empty());
+            if is_new && !found.accelerators.is_empty() {
+                // What cannot be written is found again by the next server.
+                let _ = self.registry.change(name, |node| node.inventory.accelerators = found.accelerators);
+                self.changed.notify_one();
+            }
+        };
+        let beat = async {
+            loop {
+                tokio::time::sleep(BEAT).await;
+                health.report(None).iter().for_each(|report| self.take_symptoms(name, &report.symptoms));
+            }
+        };
+        tokio::join!(health.watch(&self.root, first, readings, found), beat);
+    }
+}
