@@ -26,15 +26,19 @@ fn lease(seq: u64) -> LeaseId {
 #[tokio::test]
 async fn a_lease_whose_marks_cannot_be_read_is_not_one_that_never_began() {
     let dir = tempfile::tempdir().expect("a folder");
-    let [unbegun, unreadable] = [lease(1), lease(2)].map(|lease| dir.path().join("leases").join(lease.to_string()));
-    for folder in [&unbegun, &unreadable] {
+    let folder = |seq: u64| dir.path().join("leases").join(lease(seq).to_string());
+    let [unbegun, unreadable, torn] = [1, 2, 3].map(folder);
+    for folder in [&unbegun, &unreadable, &torn] {
         std::fs::create_dir_all(folder).expect("made");
         std::fs::write(folder.join("marks.json.new"), "").expect("written");
     }
-    std::fs::write(unreadable.join("marks.json"), "").expect("written");
+    for folder in [&unreadable, &torn] {
+        std::fs::write(folder.join("marks.json"), "").expect("written");
+    }
     // Its agent, as far as one can be without a process.
     std::fs::write(unreadable.join("agent.sock"), "").expect("written");
     let leases = leases(dir.path());
+    assert!(!torn.exists() && leases.state_of(lease(3)).is_none(), "no agent was ever in it");
     assert!(!unbegun.exists() && leases.state_of(lease(1)).is_none());
     assert!(matches!(leases.state_of(lease(2)), Some(LeaseState::Up { .. })), "{:?}", leases.state_of(lease(2)));
     std::fs::remove_file(unreadable.join("agent.sock")).expect("removed");

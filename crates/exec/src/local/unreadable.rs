@@ -36,6 +36,9 @@ impl LocalLeases {
             self.take_back(folder, Marks { is_apart, ..Marks::default() });
         } else if self.hosts.nodes.is_some() {
             self.unreadable().insert(lease, folder);
+        } else {
+            // It can be on this computer alone, and nothing of it ever began.
+            folder.delete();
         }
     }
 

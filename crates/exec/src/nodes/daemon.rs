@@ -46,6 +46,8 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1
 const AT_ONCE: usize = 100_000;
 /// How often it is looked whether something has changed here.
 const LOOK: Duration = Duration::from_millis(200);
+/// How often what no lease needs any more is looked for.
+const TIDY: Duration = Duration::from_secs(60);
 /// How long an agent that is about to end has for telling so.
 const LAST_BEAT: Duration = Duration::from_secs(3);
 /// How long the last words of a program may take to reach the server before its end is told all the same.
@@ -363,6 +365,7 @@ impl Daemon {
             },
             () = self.beat(&peer, dead_man) => say("the server does not answer"),
             () = self.send_outputs(&peer) => {}
+            () = self.tidy() => {}
             () = self.has_found.notified() => say(&format!("accelerators were found: {}", self.inventory())),
         }
         *self.peer.lock().unwrap_or_else(PoisonError::into_inner) = None;

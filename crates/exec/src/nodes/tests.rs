@@ -53,7 +53,13 @@ struct Joined {
 impl Joined {
     /// A server and its node `lab`, once that has said what it holds.
     async fn start() -> Joined {
+        Joined::start_with(|_| {}).await
+    }
+
+    /// The same, with what an earlier agent has left in the node's state directory.
+    async fn start_with(leave: impl FnOnce(&Path)) -> Joined {
         let dir = tempfile::tempdir().expect("a folder");
+        leave(&dir.path().join("node"));
         let hub = Hub::open(&dir.path().join("server"), Duration::from_secs(60), true).expect("opened");
         hub.set_jobs(Arc::new(OneFile(dir.path().join("copy"))));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -149,6 +155,19 @@ async fn an_output_that_the_server_s_disk_refused_is_there_once_it_takes_it() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     std::fs::remove_dir(&copy).expect("out of the way");
     joined.until("all of it was taken over", |_| std::fs::read(&copy).is_ok_and(|text| text == b"said")).await;
+}
+
+#[tokio::test]
+async fn what_an_agent_was_killed_before_it_removed_is_removed_by_the_next() {
+    let joined = Joined::start_with(|state| {
+        for folder in ["jobs/7/saves-1/deep", "jobs/8/saves-1", "jobs/8/unsaved-2"] {
+            std::fs::create_dir_all(state.join(folder)).expect("made");
+        }
+    })
+    .await;
+    let jobs = joined.dir.path().join("node/jobs");
+    joined.until("it is removed", |_| !jobs.join("7").exists() && !jobs.join("8/saves-1").exists()).await;
+    assert!(jobs.join("8/unsaved-2").exists(), "it may be somebody's last copy");
 }
 
 #[tokio::test(flavor = "current_thread")]

@@ -3,7 +3,7 @@
 use super::super::orders::{self, Place};
 use super::super::output;
 use super::super::protocol::{Heard, InStore, LeaseOrder, ToNode};
-use super::{Daemon, LAST_WORDS};
+use super::{Daemon, LAST_WORDS, TIDY};
 use crate::agents;
 use crate::local::Held;
 use crate::net::Message;
@@ -39,6 +39,16 @@ impl Daemon {
         }
     }
 
+    /// Removes what jobs left here that no lease needs, again and again: it could not be removed when its lease was forgotten,
+    /// or whoever was about to was killed.
+    pub(super) async fn tidy(self: &Arc<Self>) {
+        loop {
+            self.send_what_is_left().await;
+            self.clear_jobs().await;
+            tokio::time::sleep(TIDY).await;
+        }
+    }
+
     async fn end(&self, lease: LeaseId, gently: bool) -> io::Result<Option<AgentView>> {
         self.leases.end_one(lease, gently).await.map_err(io::Error::other)?;
         let last = self.leases.folder_of(lease).and_then(|folder| agents::last_view(&folder.of_agent()));
@@ -56,7 +66,7 @@ impl Daemon {
             let _alone = alone;
             daemon.remove_unneeded();
         };
-        // What was not removed is removed when another lease is forgotten.
+        // What was not removed now is removed later.
         let _ = tokio::task::spawn_blocking(clear).await;
     }
 
@@ -151,7 +161,7 @@ fn remove_saved(folder: &Path) {
     if entries.iter().any(|entry| entry.file_name().to_string_lossy().ends_with(output::PENDING)) {
         return;
     }
-    // What cannot be removed now, or is left of something very large, goes when another lease is forgotten.
+    // What cannot be removed now, or is left of something very large, goes next time.
     if !entries.iter().any(is_unsaved) {
         let _ = removal::remove_tree(folder, removal::AT_ONCE);
         return;
