@@ -119,7 +119,8 @@ impl JobFolders for Folders {
             owner: job.spec.owner.clone(),
             refused: None,
             world_size: known.size(),
-            master: ("127.0.0.1".to_owned(), 0),
+            // Who has the first rank chooses the port. An agent of an earlier version takes this one.
+            master: ("127.0.0.1".to_owned(), 20_000 + (stint.workload.0 % 10_000) as u16),
             command: job.spec.run.command.clone(),
             folder: job.spec.run.folder.clone(),
             fresh_folder: self.fresh_folder,

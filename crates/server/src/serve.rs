@@ -377,7 +377,7 @@ async fn nodes(settings: &MachineSettings, home: &Home) -> Result<(Arc<Hub>, Opt
 /// The name of the engine that replays a market on this machine.
 const SIMULATED: &str = "simulated";
 /// The name of the engine of owned machines.
-const MACHINES: &str = "machines";
+pub(crate) const MACHINES: &str = "machines";
 /// The name of the engine of a Slurm cluster.
 const SLURM: &str = "slurm";
 

@@ -17,19 +17,29 @@ const GIVEN: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 pub(super) struct Port {
     pub number: u16,
     /// A name that is one per network, whoever takes it and in whatever process: with its owner it is free again. The port
-    /// itself cannot be held, because the program is to listen on it.
-    _name: UnixDatagram,
+    /// itself cannot be held, because the program is to listen on it. None where such names cannot be had.
+    _name: Option<UnixDatagram>,
 }
 
 impl Port {
-    /// Takes the first port from a place that is drawn, so that two workers hardly ever try the same.
+    /// Takes the first port from a place that is drawn, so that two workers hardly ever try the same. Where somebody has taken all
+    /// of them, it is one that is free at this moment.
     pub fn claim() -> std::io::Result<Port> {
         let given = std::fs::read_to_string(GIVEN).unwrap_or_default();
         let range = beside(&given);
         let drawn = u64::from_str_radix(crate::checkpoint::token().get(..8).unwrap_or("0"), 16).unwrap_or(0);
         let first = range.start + u16::try_from(drawn % u64::from(range.end - range.start)).unwrap_or(0);
         let mut all = (first..range.end).chain(range.start..first);
-        all.find_map(|number| Port::take(number).transpose()).unwrap_or_else(|| Err(ErrorKind::AddrInUse.into()))
+        match all.find_map(|number| Port::take(number).transpose()) {
+            Some(Ok(port)) => Ok(port),
+            _ => Port::any(),
+        }
+    }
+
+    /// A port that nobody has at this moment.
+    fn any() -> std::io::Result<Port> {
+        let listens = TcpListener::bind(("0.0.0.0", 0))?;
+        Ok(Port { number: listens.local_addr()?.port(), _name: None })
     }
 
     /// This port, unless somebody has it.
@@ -37,8 +47,9 @@ impl Port {
         let in_use = |error: Error| if error.kind() == ErrorKind::AddrInUse { Ok(None) } else { Err(error) };
         let name = SocketAddr::from_abstract_name(format!("windfall-port-{number}"))?;
         let name = match UnixDatagram::bind_addr(&name) {
-            Ok(name) => name,
-            Err(error) => return in_use(error),
+            Err(error) if error.kind() == ErrorKind::AddrInUse => return Ok(None),
+            // Where a site forbids such names, ports are not held.
+            name => name.ok(),
         };
         match TcpListener::bind(("0.0.0.0", number)) {
             Ok(_) => Ok(Some(Port { number, _name: name })),
@@ -74,6 +85,7 @@ mod tests {
         assert!(Port::take(number).expect("asked").is_none(), "somebody listens there");
         drop(listens);
         assert_eq!(Port::take(number).expect("asked").map(|port| port.number), Some(number));
+        assert!(Port::any().expect("a port").number > 0, "also where all of ours are taken");
     }
 
     #[test]

@@ -198,8 +198,12 @@ impl WorkerRun {
         let Folders { cwd, saves, provided } = self.prepare_folder().await?;
         self.folder_name = name_of_folder(&cwd);
         if self.order.rank == 0 {
-            let port = Port::claim().map_err(|error| never_ran(format!("no port is free to be met on: {error}")))?;
-            self.port = Some(port);
+            let claimed = Port::claim();
+            if self.order.world_size > 1 {
+                claimed.as_ref().map_err(|error| never_ran(format!("no port is free to be met on: {error}")))?;
+            }
+            // Whoever runs alone meets nobody, or only processes of its own.
+            self.port = claimed.ok();
         }
         let foreign = self.foreign(provided.is_some());
         let checkpoints = self.restore(&saves, &foreign).await?;

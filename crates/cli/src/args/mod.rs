@@ -122,9 +122,9 @@ pub enum Command {
     Cost(CostArgs),
     /// What the server does now
     Status,
-    /// The machines that have joined: list, drain, resume, label, remove them, make tokens to join by
+    /// The server's machines: list, drain, resume, label, remove them, make tokens to join by
     Nodes(NodesArgs),
-    /// A machine that has joined: its accelerators and who uses them, its place, how it is
+    /// One of the server's machines: its accelerators and who uses them, its place, how it is
     Node(NodeArgs),
     /// What runs leases for the server: list, check what each needs, show what is ours and in no log
     Engines(EnginesArgs),

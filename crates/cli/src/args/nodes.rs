@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
-/// The machines that have joined.
+/// The server's machines: those that have joined, and its own computer where that is for jobs.
 #[derive(Debug, Args)]
 pub struct NodesArgs {
     /// What to do; without a word, they are listed.
@@ -11,7 +11,7 @@ pub struct NodesArgs {
     pub command: Option<NodesCommand>,
 }
 
-/// One machine that has joined.
+/// One of the server's machines.
 #[derive(Debug, Args)]
 pub struct NodeArgs {
     /// Its name

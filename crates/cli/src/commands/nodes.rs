@@ -70,7 +70,9 @@ pub(super) async fn server(here: &Here) -> Result<Client, Failure> {
     if client.greet().await?.is_none() {
         client.cannot_start().map_or(Ok(()), Err)?;
         let none = Failure::new(Code::Unreachable, format!("no server runs on {}", here.home.display()));
-        return Err(none.hint("`windfall up --listen HOST:PORT` starts one that takes nodes in"));
+        return Err(none.hint(
+            "`windfall up` starts it; the first time with --local or --listen HOST:PORT, so that it has machines",
+        ));
     }
     Ok(client)
 }

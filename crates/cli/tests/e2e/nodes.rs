@@ -17,7 +17,7 @@ pub fn up(testbed: &Testbed, port: u16, dead_man: &str) {
 }
 
 pub fn token(testbed: &Testbed, name: &str) -> String {
-    testbed.run(&["nodes", "token", name]).ends_with(0).out.trim().to_owned()
+    testbed.run(&["nodes", "token", name, "--rate", "3.6"]).ends_with(0).out.trim().to_owned()
 }
 
 pub fn state_of(testbed: &Testbed, name: &str) -> Option<String> {

@@ -286,10 +286,15 @@ pub fn check_ledger(testbed: &Testbed) {
         // Whoever shares a stretch has a row of it; what is taken back is a stretch that ends before it begins.
         let stretches: BTreeSet<[i64; 4]> =
             rows.iter().map(|row| ["seq", "from", "to", "rate"].map(|what| number(row, what))).collect();
-        let time: i64 = stretches.iter().map(|[_, from, to, _]| to - from).sum();
-        let first = stretches.iter().map(|[_, from, ..]| *from).min().unwrap();
-        let last = stretches.iter().map(|[_, _, to, _]| *to).max().unwrap();
-        assert_eq!(time, last - first, "{node}: a moment is missing, or there twice: {stretches:?}");
+        // How many stretches begin and end at a moment: from the first to the last there is one, and always one.
+        let mut changes: BTreeMap<i64, i64> = BTreeMap::new();
+        for [_, from, to, _] in &stretches {
+            *changes.entry(*from).or_default() += 1;
+            *changes.entry(*to).or_default() -= 1;
+        }
+        changes.retain(|_, change| *change != 0);
+        let changes: Vec<i64> = changes.into_values().collect();
+        assert_eq!(changes, [1, -1], "{node}: a moment is missing, or there twice: {stretches:?}");
         // The rates of these tests are whole nano-dollars a millisecond.
         let price: i64 = stretches.iter().map(|[_, from, to, rate]| (to - from) * (rate / 3_600_000)).sum();
         assert_eq!(sum(&rows), price, "{node}: not what it costs: {rows:?}");

@@ -157,8 +157,11 @@ impl Folder {
 
     /// Whether anything but marks was ever put here: its agent was on this computer.
     pub fn had_agent(&self) -> bool {
-        let names = std::fs::read_dir(&self.path).into_iter().flatten().flatten().map(|entry| entry.file_name());
-        names.filter(|name| ![MARKS, NEW_MARKS].contains(&name.to_string_lossy().as_ref())).count() > 0
+        let is_mark =
+            |entry: &std::fs::DirEntry| [MARKS, NEW_MARKS].contains(&entry.file_name().to_string_lossy().as_ref());
+        // Of what cannot be looked at nobody knows.
+        let Ok(entries) = std::fs::read_dir(&self.path) else { return true };
+        entries.into_iter().any(|entry| entry.map_or(true, |entry| !is_mark(&entry)))
     }
 
     /// Written whole and renamed: a server that dies here leaves the old marks or the new ones, and of a lease on another

@@ -79,6 +79,12 @@ impl Inventory {
         }
     }
 
+    /// Whether another look at the same computer has found accelerators that are not among these.
+    pub(crate) fn lacks(&self, found: &Inventory) -> bool {
+        let has = |device: &str| self.accelerators.iter().any(|one| one.device == device);
+        found.accelerators.iter().any(|one| !has(&one.device))
+    }
+
     /// How many accelerators of each model.
     pub fn models(&self) -> BTreeMap<&str, u32> {
         let mut models = BTreeMap::new();
@@ -149,7 +155,9 @@ fn accelerator(information: &str) -> Option<Accelerator> {
         let value = information.lines().find_map(|line| line.split_once(':').filter(|(key, _)| key.trim() == name));
         value.map(|(_, value)| value.trim().to_owned())
     };
-    let (model, device) = (short_name(&line("Model")?), line("GPU UUID")?);
+    let model = short_name(&line("Model")?);
+    // Until something uses it the driver writes question marks.
+    let device = line("GPU UUID").filter(|uuid| !uuid.contains('?')).or_else(|| line("Device Minor"))?;
     Some(Accelerator { model, device, bus: line("Bus Location").unwrap_or_default(), ..Accelerator::default() })
 }
 
@@ -190,6 +198,8 @@ mod tests {
         let found = shown_by_driver(folder.path());
         let found: Vec<(&str, &str)> = found.iter().map(|one| (one.model.as_str(), one.device.as_str())).collect();
         assert_eq!(found, [("H200", "GPU-a"), ("H200", "GPU-b"), ("V100", "GPU-c")]);
+        let unused = "Model: NVIDIA H200\nGPU UUID: GPU-????????-????\nDevice Minor: 3\n";
+        assert_eq!(accelerator(unused).map(|one| one.device).as_deref(), Some("3"));
         assert_eq!(shown_by_driver(&folder.path().join("none")), []);
     }
 

@@ -109,8 +109,7 @@ impl Machines {
             let watched = Arc::clone(&hub);
             tokio::spawn(async move { watched.watch_own(readings).await });
         }
-        let nodes = hub.takes_nodes().then(|| Arc::clone(&hub));
-        let leases = LocalLeases::of_machines(root, clock, agent_program, nodes, accounts)?;
+        let leases = LocalLeases::of_machines(root, clock, agent_program, Some(Arc::clone(&hub)), accounts)?;
         let machines = Arc::new(Machines { name: name.to_owned(), hub, leases });
         tokio::spawn(Arc::clone(&machines).empty_sick_nodes());
         Ok(machines)

@@ -285,11 +285,11 @@ impl Daemon {
         self.inventory.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Accelerators that a driver shows which was not there when this began; the server is told of them anew.
+    /// Accelerators that were not there when this began, of a driver that came later for example: the server is told anew.
     fn take_found(&self, reading: &Reading) {
         let found = Inventory::with(&[], Some(reading));
         let mut known = self.inventory.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.accelerators.is_empty() && !found.accelerators.is_empty() {
+        if known.lacks(&found) {
             *known = found;
             self.has_found.notify_one();
         }

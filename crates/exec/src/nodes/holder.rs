@@ -2,7 +2,7 @@
 
 use super::hub::Hub;
 use super::life::Life;
-use super::registry::NodeRecord;
+use super::record::NodeRecord;
 use windfall_core::LeaseId;
 
 /// Who has a lease, as far as nodes tell.

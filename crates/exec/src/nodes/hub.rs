@@ -9,7 +9,8 @@ use super::protocol::{
     Beat, HealthReport, Heard, Hello, InStore, LeaseOrder, MOST_HELLO, NotKept, NotWelcome, OLDEST_PROTOCOL, OnNode,
     PROTOCOL, Purpose, ToNode, ToServer, Welcome,
 };
-use super::registry::{NODE_NAME, NodeRecord, Registry, is_node_name};
+use super::record::NodeRecord;
+use super::registry::{NODE_NAME, Registry, is_node_name};
 use super::relay::MOST_OF_ONE;
 use crate::accounts::ProgramsRunAs;
 use crate::net::{Fingerprint, Identity, JoinToken, Message, Peer, acceptor, node_key, receive, send};
@@ -152,7 +153,13 @@ impl Hub {
             return Err(format!("`{node}` cannot be a node's name: {NODE_NAME}"));
         }
         match self.registry.node(node) {
-            Some(own) if own.is_server => return Err(format!("this server's own computer is called {node}")),
+            Some(own) if own.is_server && self.own_name() == Some(node) => {
+                return Err(format!("this server's own computer is called {node}"));
+            }
+            Some(own) if own.is_server => {
+                let text = "this server's own computer was called";
+                return Err(format!("{text} {node}: `windfall nodes remove {node}` frees the name"));
+            }
             Some(_) => return Err(NotWelcome::NameTaken { name: node.to_owned() }.to_string()),
             None => {}
         }

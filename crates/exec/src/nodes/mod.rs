@@ -16,6 +16,7 @@ mod own;
 mod protocol;
 #[cfg(test)]
 pub(crate) mod puppets;
+mod record;
 mod registry;
 mod relay;
 #[cfg(test)]
@@ -29,7 +30,8 @@ pub use hub::{Hub, JobsOfNodes, NodeStanding, NodeStream};
 pub use joined::JoinedNode;
 pub use labels::{LEVELS, LabelChange, Labels, NotALabel};
 pub use protocol::{DeviceReading, DiskReading, HealthReport, InStore, NotWelcome, StorePart};
-pub use registry::{NODE_NAME, NodeRecord, TOKEN_LIVES, is_node_name};
+pub use record::NodeRecord;
+pub use registry::{NODE_NAME, TOKEN_LIVES, is_node_name};
 pub use upkeep::NotLabelled;
 
 pub(crate) use holder::Holder;

@@ -35,17 +35,20 @@ const JOBS_OF_LEASE: &str = "jobs";
 
 /// Writes down that a lease has a job from now on, before the job begins.
 pub(super) fn note(lease: &Path, workload: WorkloadId) -> io::Result<()> {
-    if noted(lease).contains(&workload) {
+    if noted(lease)?.contains(&workload) {
         return Ok(());
     }
     let mut file = File::options().create(true).append(true).open(lease.join(JOBS_OF_LEASE))?;
     writeln!(file, "{}", workload.0)
 }
 
-/// The jobs that a lease was started for.
-pub(super) fn noted(lease: &Path) -> Vec<WorkloadId> {
-    let text = std::fs::read_to_string(lease.join(JOBS_OF_LEASE)).unwrap_or_default();
-    text.lines().filter_map(|line| line.parse().ok().map(WorkloadId)).collect()
+/// The jobs that a lease was started for. What cannot be read now is not none: folders of its jobs would be removed.
+pub(super) fn noted(lease: &Path) -> io::Result<Vec<WorkloadId>> {
+    let text = match std::fs::read_to_string(lease.join(JOBS_OF_LEASE)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        text => text?,
+    };
+    Ok(text.lines().filter_map(|line| line.parse().ok().map(WorkloadId)).collect())
 }
 
 /// The socket on which agents here reach stores that only the server can.
@@ -184,7 +187,11 @@ mod tests {
         for job in [3, 5, 3] {
             note(lease.path(), WorkloadId(job)).expect("written");
         }
-        assert_eq!(noted(lease.path()), [WorkloadId(3), WorkloadId(5)]);
+        assert_eq!(noted(lease.path()).expect("read"), [WorkloadId(3), WorkloadId(5)]);
+        let other = tempfile::tempdir().expect("a folder");
+        assert_eq!(noted(other.path()).expect("none is none"), []);
+        std::fs::create_dir(other.path().join(JOBS_OF_LEASE)).expect("made");
+        assert!(noted(other.path()).is_err(), "what cannot be read is not none");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 
 use super::health::Health;
 use super::hub::{BEAT, Hub, NodeStanding};
-use super::registry::NodeRecord;
+use super::joined::wall_clock_ms;
+use super::record::NodeRecord;
 use crate::machines::Inventory;
 use crate::machines::nvml::{Reading, Readings};
 use std::io;
@@ -48,13 +49,12 @@ impl Hub {
             Some(readings) => readings.first().await,
             None => None,
         };
-        // A driver that was not there when the server began.
+        // A driver that was not there when the server began, or an accelerator that is back.
         let found = |reading: &Reading| {
-            let found = Inventory::with(&[], Some(reading));
-            let is_new = self.registry.node(name).is_some_and(|node| node.inventory.accelerators.is_empty());
-            if is_new && !found.accelerators.is_empty() {
-                // What cannot be written is found again by the next server.
-                let _ = self.registry.change(name, |node| node.inventory.accelerators = found.accelerators);
+            let found = Inventory { name: name.clone(), ..Inventory::with(&[], Some(reading)) };
+            if self.registry.node(name).is_some_and(|node| node.inventory.lacks(&found)) {
+                // What cannot be written is found again with the next reading.
+                let _ = self.registry.change(name, |node| node.show(&found, wall_clock_ms()));
                 self.changed.notify_one();
             }
         };

@@ -1,9 +1,8 @@
 //! Which nodes have joined, and which tokens can still be used: one file each, so that it outlives the server.
 
-use super::labels::{LEVELS, Labels};
+use super::life::this_machine;
 use super::protocol::NotWelcome;
-use crate::accounts::ProgramsRunAs;
-use crate::machines::Accelerator;
+use super::record::NodeRecord;
 use crate::machines::Inventory;
 use crate::net::{Fingerprint, JoinToken, write_private};
 use serde::de::DeserializeOwned;
@@ -13,135 +12,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use windfall_core::health::merged;
-use windfall_core::{NanoUsd, Symptom, SymptomKind};
+use windfall_core::NanoUsd;
 
 /// How long a token can be used.
 pub const TOKEN_LIVES: Duration = Duration::from_secs(15 * 60);
 /// How often those are removed that cannot.
 const CLEAR_EVERY: Duration = Duration::from_secs(60);
-
-/// A machine that has joined.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeRecord {
-    pub name: String,
-    pub key: Fingerprint,
-    /// What an hour of it costs.
-    pub rate: NanoUsd,
-    /// Why it takes nothing new, if it does not.
-    pub drained: Option<String>,
-    /// What it last said that it has.
-    pub inventory: Inventory,
-    /// What it was last told of how long it may go on without the server.
-    pub dead_man_ms: u64,
-    /// What its operator says of it.
-    #[serde(default)]
-    pub labels: Labels,
-    /// What its own configuration says of it; its operator's word counts more.
-    #[serde(default)]
-    pub own_labels: Labels,
-    /// What is known to be wrong with it.
-    #[serde(default)]
-    pub symptoms: Vec<Symptom>,
-    /// Accelerators that it had and did not show when it last came.
-    #[serde(default)]
-    pub missing: Vec<Accelerator>,
-    /// As whom programs run on it, where it says so.
-    #[serde(default)]
-    pub programs: Option<ProgramsRunAs>,
-    /// What tells its machine from a copy of it, where it says so.
-    #[serde(default)]
-    pub machine: Option<String>,
-    /// An engine has begun it for one lease: it is no machine that anybody else may use.
-    #[serde(default)]
-    pub pilot: bool,
-    /// It is the computer that the server runs on.
-    #[serde(default)]
-    pub is_server: bool,
-}
-
-impl NodeRecord {
-    fn new(name: &str, key: Fingerprint, rate: NanoUsd, inventory: &Inventory) -> NodeRecord {
-        NodeRecord {
-            name: name.to_owned(),
-            key,
-            rate,
-            drained: None,
-            inventory: inventory.clone(),
-            dead_man_ms: 0,
-            labels: Labels::new(),
-            own_labels: Labels::new(),
-            symptoms: Vec::new(),
-            missing: Vec::new(),
-            programs: None,
-            machine: None,
-            pilot: false,
-            is_server: false,
-        }
-    }
-
-    /// Every label that holds.
-    pub fn all_labels(&self) -> Labels {
-        let own = self.own_labels.iter().chain(&self.labels);
-        own.map(|(key, value)| (key.clone(), value.clone())).collect()
-    }
-
-    /// Its place in the topology by level, as far as it is known: by label, and of NVLink also by what its accelerators
-    /// show, where all of them are in one fabric with those of other machines.
-    pub fn domains(&self) -> BTreeMap<String, String> {
-        let labels = self.all_labels();
-        let of_label = LEVELS.into_iter().filter_map(|level| Some((level.to_owned(), labels.get(level)?.clone())));
-        let mut domains: BTreeMap<String, String> = of_label.collect();
-        let mut fabrics = self.inventory.accelerators.iter().map(|one| one.nvlink.as_ref());
-        if let Some(Some(first)) = fabrics.next()
-            && first.contains('.')
-            && fabrics.all(|other| other == Some(first))
-        {
-            domains.entry("nvlink".to_owned()).or_insert_with(|| first.clone());
-        }
-        domains
-    }
-
-    /// Its accelerators that are there.
-    pub fn present(&self) -> Inventory {
-        let is_gone = |device: &str| {
-            let of_device = |one: &&Symptom| one.device.as_deref() == Some(device);
-            self.symptoms.iter().filter(of_device).any(|one| one.kind == SymptomKind::Gone)
-        };
-        let mut inventory = self.inventory.clone();
-        inventory.accelerators.retain(|one| !is_gone(&one.device));
-        inventory
-    }
-
-    /// It has come with these: what it had and does not show is missed.
-    pub(super) fn show(&mut self, inventory: &Inventory, now_ms: u64) {
-        let is_shown = |one: &Accelerator| inventory.accelerators.iter().any(|shown| shown.device == one.device);
-        let known = self.inventory.accelerators.drain(..).chain(self.missing.drain(..));
-        let is_accepted = |one: &Accelerator| {
-            let of_device = |symptom: &&Symptom| symptom.device.as_ref() == Some(&one.device);
-            self.symptoms.iter().filter(of_device).any(|symptom| symptom.accepted && symptom.kind == SymptomKind::Gone)
-        };
-        let is_missed = |one: &Accelerator| one.has_own_name() && !is_shown(one) && !is_accepted(one);
-        let missing: Vec<Accelerator> = known.filter(is_missed).collect();
-        let gone = missing.iter().map(|one| Symptom {
-            kind: SymptomKind::Gone,
-            device: Some(one.device.clone()),
-            seen_unix_ms: now_ms,
-            accepted: false,
-        });
-        let told: Vec<Symptom> = self.symptoms.iter().cloned().chain(gone).collect();
-        self.symptoms = merged(&self.symptoms, &told);
-        (self.inventory, self.missing) = (inventory.clone(), missing);
-    }
-
-    /// It takes work again, whatever is known to be wrong with it now.
-    pub(super) fn accept(&mut self) {
-        self.drained = None;
-        self.inventory = self.present();
-        self.missing.clear();
-        self.symptoms.iter_mut().for_each(|one| one.accepted = true);
-    }
-}
 
 #[derive(Debug, Serialize, Deserialize)]
 struct TokenRecord {
@@ -168,6 +44,12 @@ pub fn is_node_name(name: &str) -> bool {
     let ends = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric());
     let inside = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-' | '_');
     (1..=63).contains(&name.len()) && name.chars().all(inside) && ends(name.chars().next()) && ends(name.chars().last())
+}
+
+/// What the server's own computer may be called: as it calls itself, where nodes can be called so, or something like it.
+fn names_of_server(host: &str) -> impl Iterator<Item = String> {
+    let like = [host.to_owned(), format!("{host}-server")].into_iter().filter(|name| is_node_name(name));
+    like.chain(["server".to_owned()]).chain((2..).map(|number: u32| format!("server-{number}")))
 }
 
 fn now_ms() -> u64 {
@@ -198,21 +80,23 @@ impl Registry {
         self.known().values().filter(|node| !node.is_server).cloned().collect()
     }
 
-    /// The computer that the server runs on, with what it has now. It keeps its name; a first one is as it calls itself, but
-    /// for a name that a node has.
+    /// The computer that the server runs on, with what it has now. It keeps the name that it had at first.
     pub fn take_server_in(&self, key: Fingerprint, inventory: &Inventory, rate: NanoUsd) -> io::Result<NodeRecord> {
         let mut known = self.known();
         let before = known.values().find(|node| node.is_server).cloned();
         let first = || {
-            let mut names = std::iter::successors(Some(inventory.name.clone()), |name| Some(format!("{name}-server")));
-            let name = names.find(|name| !known.contains_key(name)).unwrap_or_default();
+            let name = names_of_server(&inventory.name).find(|name| !known.contains_key(name)).unwrap_or_default();
             NodeRecord { is_server: true, ..NodeRecord::new(&name, key, rate, inventory) }
         };
-        let mut node = before.unwrap_or_else(first);
+        let mut node = before.clone().unwrap_or_else(first);
         let inventory = Inventory { name: node.name.clone(), ..inventory.clone() };
         (node.rate, node.key) = (rate, key);
+        node.is_on(this_machine());
         node.show(&inventory, now_ms());
-        self.write(&node)?;
+        if before.as_ref() != Some(&node) {
+            // A full disk must not keep a server from starting that knows its computer already.
+            self.write(&node).or_else(|error| if before.is_some() { Ok(()) } else { Err(error) })?;
+        }
         known.insert(node.name.clone(), node.clone());
         Ok(node)
     }
@@ -410,61 +294,12 @@ mod tests {
     }
 
     #[test]
-    fn an_accelerator_that_is_not_shown_any_more_is_missed_until_somebody_knows_of_it() {
-        let shown = |devices: &[&str]| {
-            let accelerator = |device: &&str| Accelerator {
-                model: "H200".to_owned(),
-                device: (*device).to_owned(),
-                ..Accelerator::default()
-            };
-            Inventory { accelerators: devices.iter().map(accelerator).collect(), ..Inventory::default() }
-        };
-        let [both, one] = [shown(&["GPU-a", "GPU-b"]), shown(&["GPU-a"])];
-        let mut node = NodeRecord::new("lab-1", SERVER, NanoUsd(0), &both);
-        node.show(&both, 1);
-        assert!(node.symptoms.is_empty());
-        for at in [2, 3] {
-            node.show(&one, at);
-            assert_eq!((node.symptoms.len(), node.missing.len(), node.symptoms[0].seen_unix_ms), (1, 1, 2));
-        }
-        node.accept();
-        // It is shown without, beats, and comes again: nothing is missed.
-        for at in [4, 5] {
-            node.show(&one, at);
-            node.symptoms = merged(&node.symptoms, &[]);
-            assert!(node.symptoms.is_empty() && node.missing.is_empty(), "{node:?}");
-        }
-        node.show(&both, 6);
-        node.show(&one, 7);
-        assert_eq!(windfall_core::health::draining(&node.symptoms).len(), 1, "it was there again");
-        // Numbers are no names: whoever states fewer has fewer.
-        let mut stated = NodeRecord::new("lab-2", SERVER, NanoUsd(0), &shown(&["0", "1"]));
-        stated.show(&shown(&["0"]), 1);
-        assert!(stated.symptoms.is_empty());
-    }
-
-    #[test]
-    fn a_place_is_said_by_labels_or_shown_by_a_fabric() {
-        let linked = |nvlink: &[&str]| {
-            let accelerator =
-                |fabric: &&str| Accelerator { nvlink: Some((*fabric).to_owned()), ..Accelerator::default() };
-            Inventory { accelerators: nvlink.iter().map(accelerator).collect(), ..Inventory::default() }
-        };
-        let of = |inventory: &Inventory| NodeRecord::new("lab-1", SERVER, NanoUsd(0), inventory);
-        assert_eq!(of(&linked(&["0", "0"])).domains(), BTreeMap::new(), "inside the machine only");
-        assert_eq!(of(&linked(&["ab.1", "ab.2"])).domains(), BTreeMap::new());
-        let mut node = of(&linked(&["ab.1", "ab.1"]));
-        assert_eq!(node.domains(), BTreeMap::from([("nvlink".to_owned(), "ab.1".to_owned())]));
-        node.own_labels.insert("rack".to_owned(), "r1".to_owned());
-        node.labels.insert("rack".to_owned(), "r2".to_owned());
-        node.labels.insert("nvlink".to_owned(), "mine".to_owned());
-        let expected = [("nvlink", "mine"), ("rack", "r2")].map(|(level, name)| (level.to_owned(), name.to_owned()));
-        assert_eq!(node.domains(), BTreeMap::from(expected), "the operator's word counts more");
-    }
-
-    #[test]
     fn names_are_those_of_hosts() {
         assert!(["a", "lab-1.example.org", "GPU_7"].into_iter().all(is_node_name));
+        let names = |host: &str| names_of_server(host).take(2).collect::<Vec<_>>();
+        assert_eq!(names("lab"), ["lab", "lab-server"]);
+        assert_eq!((names("(none)"), names(&"a".repeat(60))), (names(""), vec!["a".repeat(60), "server".to_owned()]));
+        assert_eq!(names(""), ["server", "server-2"]);
         assert!(!["", "-a", "a-", "a/b", "..", "a b", "é", &"a".repeat(64)].into_iter().any(is_node_name));
     }
 }

@@ -2,12 +2,12 @@
 //! something is wrong.
 
 use super::hub::Hub;
+use super::joined::wall_clock_ms;
 use super::labels::{LabelChange, Labels, MOST as MOST_LABELS};
-use super::registry::NodeRecord;
+use super::record::NodeRecord;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use windfall_core::Symptom;
-use windfall_core::health::merged;
 
 /// More symptoms of one machine are not written down: it is drained by then.
 const MOST_SYMPTOMS: usize = 256;
@@ -15,7 +15,7 @@ const MOST_SYMPTOMS: usize = 256;
 /// Why nodes were not labelled.
 #[derive(Debug, thiserror::Error)]
 pub enum NotLabelled {
-    #[error("no node called {name} has joined")]
+    #[error("there is no node called {name}")]
     NoNode { name: String },
     #[error("node {name} cannot have these labels, or so many")]
     Bad { name: String },
@@ -49,14 +49,14 @@ fn check(given: &Labels, name: &str, changes: &[LabelChange]) -> Result<(), NotL
 impl Hub {
     /// From now on a node takes nothing new; false where there is none of that name.
     pub fn drain(&self, name: &str, why: String) -> io::Result<bool> {
-        let known = self.registry.change(name, |node| node.drained = Some(why))?;
+        let known = self.knows(name) && self.registry.change(name, |node| node.drained = Some(why))?;
         self.changed.notify_one();
         Ok(known)
     }
 
     /// A node takes work again, whatever is known to be wrong with it; what comes after this counts again.
     pub fn resume(&self, name: &str) -> io::Result<bool> {
-        let known = self.registry.change(name, NodeRecord::accept)?;
+        let known = self.knows(name) && self.registry.change(name, NodeRecord::accept)?;
         self.changed.notify_one();
         Ok(known)
     }
@@ -64,7 +64,7 @@ impl Hub {
     /// Changes what is said of nodes: of all of them, or of none where one is not known.
     pub fn label(&self, changes: &BTreeMap<String, Vec<LabelChange>>) -> Result<(), NotLabelled> {
         for (name, changes) in changes {
-            let Some(node) = self.registry.node(name) else {
+            let Some(node) = self.registry.node(name).filter(|_| self.knows(name)) else {
                 return Err(NotLabelled::NoNode { name: name.clone() });
             };
             check(&node.labels, name, changes)?;
@@ -77,15 +77,21 @@ impl Hub {
         Ok(())
     }
 
+    /// Whether there is such a node. What is written down of the server's own computer while that is not for jobs is none.
+    fn knows(&self, name: &str) -> bool {
+        self.registry.node(name).is_some_and(|node| !node.is_server || self.own_name() == Some(name))
+    }
+
     /// Writes down what a node says is wrong with it: it counts until it is over, or somebody has seen to it.
     pub(super) fn take_symptoms(&self, name: &str, told: &[Symptom]) {
         let told = &told[..told.len().min(MOST_SYMPTOMS)];
-        let Some(known) = self.registry.node(name).map(|node| node.symptoms) else { return };
-        if merged(&known, told) == known {
+        let now_ms = wall_clock_ms();
+        let is_known = self.registry.node(name).is_none_or(|node| node.heard(told, now_ms) == node.symptoms);
+        if is_known {
             return;
         }
         // What cannot be written is told again with the next beat.
-        let _ = self.registry.change(name, |node| node.symptoms = merged(&node.symptoms, told));
+        let _ = self.registry.change(name, |node| node.symptoms = node.heard(told, now_ms));
         self.changed.notify_one();
     }
 }

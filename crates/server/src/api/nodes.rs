@@ -8,6 +8,7 @@ use crate::api_types::{
 use crate::logs::plain;
 use crate::principal::Operator;
 use crate::problem;
+use crate::serve::MACHINES;
 use axum::Json;
 use axum::extract::{Path, State};
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,7 +44,10 @@ impl ApiState {
         let mut on_nodes: BTreeMap<String, Vec<OnNode>> = BTreeMap::new();
         self.reader.durable.read(|brain| {
             for lease in brain.leases() {
-                // What is up and on no node is on the server's own computer.
+                // One that is on no node may be on the server's own computer; other engines have machines as well.
+                let of_machines =
+                    lease.terms.node.as_ref().and_then(|id| id.0.strip_prefix(MACHINES)?.strip_prefix('/'));
+                let own = own.filter(|own| of_machines == Some(*own));
                 let Some(node) = lease.ready.as_ref().and_then(|at| node_of(at).or(own)) else { continue };
                 let user = |id: WorkloadId| {
                     let job = brain.job(id)?;
@@ -169,7 +173,7 @@ fn no_such_node(hub: &Hub, name: &str) -> Problem {
         Some(meant) => format!("did you mean {meant}? `windfall nodes` lists them"),
         None => "`windfall nodes` lists them".to_owned(),
     };
-    Problem { hint: Some(hint), ..problem(404, "no-such-node", &format!("no node called {name} has joined")) }
+    Problem { hint: Some(hint), ..problem(404, "no-such-node", &format!("there is no node called {name}")) }
 }
 
 /// A token by which a machine can join under this name.

@@ -74,19 +74,25 @@ impl Daemon {
     /// it yet.
     async fn send_what_is_left(&self) {
         let Some(peer) = self.peer.lock().unwrap_or_else(PoisonError::into_inner).clone() else { return };
-        let (jobs, needed) = (orders::jobs(&self.state), self.needed());
+        // What cannot be told now is told next time.
+        let Ok(needed) = self.needed() else { return };
+        let jobs = orders::jobs(&self.state);
         let is_left = |stint: StintId| !needed.contains(&stint.workload);
         let _ = tokio::time::timeout(LAST_WORDS, self.outputs.send_all_of(&peer, &jobs, is_left)).await;
     }
 
     /// The jobs that leases here were started for.
-    fn needed(&self) -> BTreeSet<WorkloadId> {
+    fn needed(&self) -> io::Result<BTreeSet<WorkloadId>> {
         let folders: Vec<PathBuf> = self.leases.held().values().map(|held| held.folder.path.clone()).collect();
-        folders.iter().flat_map(|folder| orders::noted(folder)).collect()
+        let mut needed = BTreeSet::new();
+        for folder in folders {
+            needed.extend(orders::noted(&folder)?);
+        }
+        Ok(needed)
     }
 
     fn remove_unneeded(&self) {
-        let needed = self.needed();
+        let Ok(needed) = self.needed() else { return };
         for folder in std::fs::read_dir(orders::jobs(&self.state)).into_iter().flatten().flatten() {
             let name = folder.file_name().to_string_lossy().into_owned();
             let is_needed = output::job_of(&name).is_some_and(|job| needed.contains(&job));
@@ -102,9 +108,10 @@ impl Daemon {
         if !self.leases.runs_as_submitters() {
             return Ok(());
         }
+        let has_noted = |lease: &Path| orders::noted(lease).is_ok_and(|jobs| jobs.contains(&what.workload));
         let is_theirs = |held: &Held| {
             let runs_as = held.marks.runs_as.as_ref().map_or(0, |runs_as| runs_as.account.uid);
-            runs_as == uid && !held.is_gone() && orders::noted(&held.folder.path).contains(&what.workload)
+            runs_as == uid && !held.is_gone() && has_noted(&held.folder.path)
         };
         let may = self.leases.held().values().any(is_theirs);
         let why = || format!("job {} is not one of user {uid} on {}", what.workload.0, self.called());
