@@ -9,7 +9,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("windfall-catalog", &["windfall-core"]),
     ("windfall-sim", &["windfall-core", "windfall-catalog"]),
     ("windfall-agent", &["windfall-core"]),
-    ("windfall-exec", &["windfall-core", "windfall-sim"]),
+    ("windfall-exec", &["windfall-core", "windfall-catalog", "windfall-sim"]),
     (
         "windfall-server",
         &["windfall-core", "windfall-store", "windfall-catalog", "windfall-sim", "windfall-agent", "windfall-exec"],

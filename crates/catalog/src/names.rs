@@ -183,7 +183,7 @@ pub struct Named {
 /// Letters and digits in lower case, without the maker's name.
 fn fold(name: &str) -> String {
     let folded: String = name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
-    let makers = ["nvidia", "tesla", "amd", "instinct"];
+    let makers = ["nvidia", "geforce", "tesla", "amd", "instinct"];
     makers.iter().fold(folded, |name, maker| name.strip_prefix(maker).map(str::to_owned).unwrap_or(name))
 }
 

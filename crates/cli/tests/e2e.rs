@@ -36,6 +36,7 @@ mod e2e {
     mod settings;
     mod sharing;
     mod slurm;
+    mod slurm_faults;
     mod submitter;
     mod terminals;
     mod testbed;

@@ -1,6 +1,7 @@
 //! Engines: what turns decisions into machines and programs. An engine makes no choice of its own; what
 //! it is told is complete, and what it answers is a state that can be asked for again.
 
+mod accelerators;
 mod accounts;
 mod agents;
 mod clock;

@@ -315,8 +315,14 @@ fn of_slurm() -> impl Iterator<Item = (OsString, OsString)> {
 }
 
 fn is_of_job(name: &str) -> bool {
-    const OTHERS: [&str; 5] =
-        ["SLURM_CLUSTER_NAME", "SLURM_CONF", "SLURM_JOBID", "SLURM_NODELIST", "SLURM_TASKS_PER_NODE"];
+    const OTHERS: [&str; 6] = [
+        "SLURM_CLUSTER_NAME",
+        "SLURM_CONF",
+        "SLURM_JOBID",
+        "SLURM_NODELIST",
+        "SLURM_TASKS_PER_NODE",
+        "SLURMD_NODENAME",
+    ];
     name.starts_with("SLURM_JOB_") || OTHERS.contains(&name)
 }
 

@@ -46,6 +46,8 @@ pub(crate) enum Kind {
     Word,
     /// What is said of a machine.
     Labels,
+    /// What a site's names stand for.
+    Names,
     /// An absolute path.
     Folder,
     Store,
@@ -206,6 +208,13 @@ pub(crate) static SECTIONS: &[Section] = &[
                 "all that there are",
                 "The partitions that jobs may be submitted to.",
             ),
+            key(
+                "accelerators",
+                Kind::Names,
+                "[\"a100=A100-80GB\"]",
+                "what their names say",
+                "What accelerators are called here whose name in Slurm says too little.",
+            ),
             key("account", Kind::Word, "\"ml\"", "the user's own", "The account of Slurm's that is charged."),
             key("qos", Kind::Word, "\"normal\"", "the account's own", "The quality of service that is asked for."),
             key(
@@ -283,6 +292,7 @@ impl Kind {
             Kind::Count { least, most } => return format!("a whole number from {least} to {most}"),
             Kind::Choice(choices) => return format!("one of {}", choices().join(", ")),
             Kind::Labels => "a list of labels, such as [\"rack=r7\"]",
+            Kind::Names => "a list of names and what they stand for, such as [\"a100=A100-80GB\"]",
             Kind::Word => "one word, such as \"ml\"",
             Kind::Words => "a list of words, such as [\"us-west-2c\"]",
             Kind::Folder => "a path from the root, such as \"/var/lib/windfall-agent\"",

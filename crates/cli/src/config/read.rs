@@ -230,7 +230,7 @@ fn taken(kind: Kind, value: &DeValue<'_>) -> Result<Value, Class> {
         Kind::WallTime => checked(|text| values::wall_minutes(text).is_some()),
         Kind::TimeOrNever => checked(|text| values::idle(text).is_some()),
         Kind::Accelerators => listed(|text| values::stated(text).is_some()),
-        Kind::Labels => listed(|text| matches!(text.parse(), Ok(windfall_exec::LabelChange::Set { .. }))),
+        Kind::Labels | Kind::Names => listed(|text| matches!(text.parse(), Ok(windfall_exec::LabelChange::Set { .. }))),
         Kind::Words => listed(values::is_word),
         Kind::Word => checked(values::is_word),
         Kind::Rate => counted(&values::is_rate),

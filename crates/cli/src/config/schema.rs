@@ -71,7 +71,7 @@ fn of_kind(kind: Kind) -> Value {
         Kind::DeadMan | Kind::WallTime => json!({ "type": "string", "pattern": TIME }),
         Kind::TimeOrNever => json!({ "anyOf": [{ "const": "never" }, { "type": "string", "pattern": TIME }] }),
         Kind::Accelerators => list(STATED),
-        Kind::Labels => list(r"^[A-Za-z0-9._/-]+=[A-Za-z0-9._/-]+$"),
+        Kind::Labels | Kind::Names => list(r"^[A-Za-z0-9._/-]+=[A-Za-z0-9._/-]+$"),
         Kind::Words => list(r"^\S+$"),
         Kind::Word => json!({ "type": "string", "pattern": r"^\S+$" }),
         Kind::Rate => json!({ "type": "number", "minimum": 0, "maximum": 1e6 }),

@@ -5,6 +5,7 @@ use super::keys::{Key, RULES, Rule, Section, section};
 use super::read::{ConfigFile, Value};
 use super::values;
 use crate::args::{JoinArgs, UpArgs};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use windfall_core::NanoUsd;
@@ -196,6 +197,7 @@ fn slurm_with(
         }
         None => listen.to_string(),
     };
+    let owned = |(name, stands_for): (&str, &str)| (name.to_owned(), stands_for.to_owned());
     let is_text = |path: &PathBuf| path.to_str().is_some();
     let own = || std::env::current_exe().ok().filter(is_text).unwrap_or_else(|| PathBuf::from("windfall"));
     Ok(Some(SlurmSettings {
@@ -205,6 +207,10 @@ fn slurm_with(
         partitions: match of("partitions") {
             Some(Value::List(list)) => list,
             _ => Vec::new(),
+        },
+        accelerators: match of("accelerators") {
+            Some(Value::List(list)) => list.iter().filter_map(|name| name.split_once('=')).map(owned).collect(),
+            _ => BTreeMap::new(),
         },
         account: text("account"),
         qos: text("qos"),
@@ -381,7 +387,7 @@ mod tests {
             slurm_with(&of_slurm(Some(&file)), listen(at), Some(&file))
         };
         assert!(matches!(settings("[server]\nlocal = true\n", ""), Ok(None)));
-        let text = "[slurm]\npartitions = [\"gpu\", \"long\"]\nwall = \"2h\"\nrate = 2.5\naccount = \"ml\"\n";
+        let text = "[slurm]\npartitions = [\"gpu\", \"long\"]\naccelerators = [\"a100=A100-80GB\"]\nwall = \"2h\"\nrate = 2.5\naccount = \"ml\"\n";
         let said = |said: Result<Option<SlurmSettings>, Wrong>| match said {
             Err(Wrong::File(error)) => error.to_string(),
             _ => panic!("it is refused"),
@@ -393,6 +399,7 @@ mod tests {
             (slurm.server.as_str(), slurm.wall_minutes, slurm.rate),
             ("10.0.0.5:7443", 120, NanoUsd(2_500_000_000))
         );
+        assert_eq!(slurm.accelerators, [("a100".to_owned(), "A100-80GB".to_owned())].into());
         assert_eq!(
             (slurm.partitions, slurm.account.as_deref(), slurm.qos),
             (vec!["gpu".to_owned(), "long".to_owned()], Some("ml"), None)

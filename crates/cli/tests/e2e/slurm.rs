@@ -15,10 +15,14 @@ use std::time::Duration;
 /// What Debian's package does not start by itself.
 const PROGRAMS: [&str; 3] = ["/usr/sbin/munged", "/usr/sbin/slurmctld", "/usr/sbin/slurmd"];
 
+pub(super) const NODES: [&str; 2] = ["n1", "n2"];
+
 /// A controller, its key service, and nodes with four accelerators each.
 pub(super) struct Cluster {
     folder: PathBuf,
     running: Vec<(&'static str, Child)>,
+    /// How its key service is begun.
+    munge: Vec<String>,
 }
 
 impl Cluster {
@@ -32,7 +36,7 @@ impl Cluster {
         for name in ["", "state", "spool", "munge"] {
             std::fs::create_dir_all(folder.join(name)).unwrap();
         }
-        let mut cluster = Cluster { folder, running: Vec::new() };
+        let mut cluster = Cluster { folder, running: Vec::new(), munge: Vec::new() };
         let at = |name: &str| cluster.folder.join(name).to_string_lossy().into_owned();
         let [controller, one, two] = [free_port(), free_port(), free_port()];
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
@@ -72,16 +76,24 @@ impl Cluster {
             format!("--log-file={}", at("munge/log")),
             format!("--seed-file={}", at("munge/seed")),
         ];
-        cluster.begin("munged", &munge);
-        eventually("keys can be checked", || cluster.folder.join("munge.sock").exists());
+        cluster.munge = munge.to_vec();
+        cluster.begin_keys();
         cluster.begin("slurmctld", &["-D".to_owned()]);
-        for node in ["n1", "n2"] {
-            cluster.begin("slurmd", &["-D".to_owned(), "-N".to_owned(), node.to_owned()]);
-        }
+        NODES.iter().for_each(|node| cluster.begin_node(node));
         eventually("both nodes are idle", || {
             cluster.says("sinfo", &["-h", "-p", "gpu", "-t", "idle", "-o", "%D"]) == "2"
         });
         Some(cluster)
+    }
+
+    pub(super) fn begin_keys(&mut self) {
+        let _ = std::fs::remove_file(self.folder.join("munge.sock"));
+        self.begin("munged", &self.munge.clone());
+        eventually("keys can be checked", || self.folder.join("munge.sock").exists());
+    }
+
+    pub(super) fn begin_node(&mut self, node: &str) {
+        self.begin("slurmd", &["-D".to_owned(), "-N".to_owned(), node.to_owned()]);
     }
 
     fn begin(&mut self, program: &'static str, args: &[String]) {
@@ -102,14 +114,26 @@ impl Cluster {
     }
 
     /// The numbers of our jobs that run or wait.
-    fn pilots(&self) -> Vec<String> {
+    pub(super) fn pilots(&self) -> Vec<String> {
         let said = self.says("squeue", &["-h", "-a", "-t", "PD,R,CG,CF", "-o", "%i %j"]);
         let ours = said.lines().filter(|line| line.contains("windfall-"));
         ours.filter_map(|line| Some(line.split_whitespace().next()?.to_owned())).collect()
     }
 
-    fn kill(&mut self, program: &str) {
+    /// Kills the first one that runs of a program.
+    pub(super) fn kill(&mut self, program: &str) {
         let at = self.running.iter().position(|(name, _)| *name == program).unwrap();
+        self.kill_at(at);
+    }
+
+    /// Kills what begins the jobs of a node, and not the jobs.
+    pub(super) fn kill_node(&mut self, node: &str) {
+        let is_its = |(_, child): &(&str, Child)| processes::line(child.id() as i32).ends_with(&format!("-N {node}"));
+        let at = self.running.iter().position(is_its).unwrap();
+        self.kill_at(at);
+    }
+
+    fn kill_at(&mut self, at: usize) {
         let (_, mut child) = self.running.remove(at);
         child.kill().unwrap();
         child.wait().unwrap();
@@ -134,7 +158,7 @@ impl Drop for Cluster {
     }
 }
 
-fn up(testbed: &Testbed, cluster: &Cluster, port: u16, partition: &str) {
+pub(super) fn up(testbed: &Testbed, cluster: &Cluster, port: u16, partition: &str) {
     up_with(testbed, cluster, port, partition, Path::new(env!("CARGO_BIN_EXE_windfall")));
 }
 
@@ -154,7 +178,7 @@ fn up_with(testbed: &Testbed, cluster: &Cluster, port: u16, partition: &str, pro
 }
 
 /// Counts on from what it saved, and ends when a file is there.
-fn counts(testbed: &Testbed, gang: u32) -> String {
+pub(super) fn counts(testbed: &Testbed, gang: u32) -> String {
     let end = testbed.work.join("end");
     format!(
         "name: counts\nnodes: {gang}\nresources: {{ accelerators: H100:2 }}\ncheckpoint: {{ path: out }}\nrun: |\n  \

@@ -2,6 +2,7 @@
 //! as the kernel does.
 
 use super::nvml::{Reading, SeenAccelerator, read_once};
+use crate::accelerators::family_of;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -161,16 +162,17 @@ fn accelerator(information: &str) -> Option<Accelerator> {
     Some(Accelerator { model, device, bus: line("Bus Location").unwrap_or_default(), ..Accelerator::default() })
 }
 
-/// The driver's name of a model as job files write it: `NVIDIA H100 80GB HBM3` is an `H100`, `Tesla V100-SXM2-16GB` a
-/// `V100`, `NVIDIA GeForce RTX 4090` an `RTX4090`.
+/// The driver's name of a model as job files write it: `NVIDIA H100 80GB HBM3` is an `H100`.
 fn short_name(model: &str) -> String {
-    let maker = ["NVIDIA", "Tesla", "GeForce", "Quadro"];
-    let words: Vec<&str> = model.split([' ', '-']).filter(|word| !maker.contains(word)).collect();
-    match words.as_slice() {
-        [series @ ("RTX" | "GTX"), number, ..] => format!("{series}{number}"),
-        [first, ..] => (*first).to_owned(),
-        [] => model.to_owned(),
-    }
+    family_of(model).unwrap_or_else(|| {
+        let maker = ["NVIDIA", "Tesla", "GeForce", "Quadro"];
+        let words: Vec<&str> = model.split([' ', '-']).filter(|word| !maker.contains(word)).collect();
+        match words.as_slice() {
+            [series @ ("RTX" | "GTX"), number, ..] => format!("{series}{number}"),
+            [first, ..] => (*first).to_owned(),
+            [] => model.to_owned(),
+        }
+    })
 }
 
 fn total_memory(meminfo: &str) -> u64 {
@@ -205,9 +207,8 @@ mod tests {
 
     #[test]
     fn a_model_has_the_name_that_job_files_give_it() {
-        let names =
-            ["NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 4090", "Tesla T4", "NVIDIA L40S"];
-        assert_eq!(names.map(short_name), ["H100", "A100", "RTX4090", "T4", "L40S"]);
+        let names = ["NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 2080 Ti", "NVIDIA X1-80GB"];
+        assert_eq!(names.map(short_name), ["H100", "A100-80GB", "RTX2080", "X1"]);
     }
 
     #[test]

@@ -34,6 +34,8 @@ const LAST_TRIES: Duration = Duration::from_secs(8);
 
 /// What begins the name of a file that reached nobody: it stays when the rest of its job is removed. An output is still sent.
 pub(super) const UNSAVED: &str = "unsaved-";
+/// The same of what a stint was to bring back.
+pub(super) const UNSAVED_OUTPUTS: &str = "unsaved-outputs-";
 /// The ending of a file that is there while an agent sends what a job leaves.
 pub(super) const PENDING: &str = ".pending";
 

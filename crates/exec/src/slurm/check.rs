@@ -118,7 +118,7 @@ impl Slurm {
         let group = DecisionId { installation: Installation(0), seq: 0 };
         let shape = self.shape(kind, count, windfall_core::pool::Shape::default(), None);
         let options = pilot::options(&self.settings, group, 1, &shape, None);
-        let what = format!("a node of {} with {}", kind.partition, super::part_name(kind, count));
+        let what = format!("a node of {} with {}", kind.partition, self.part_name(kind, count));
         match commands::tested(&options).await {
             Ok(said) => Finding::ok(&self.name, format!("{what}: {said}")),
             Err(error @ SlurmError::Failed { .. }) => {

@@ -60,6 +60,8 @@ pub(super) enum JobState {
     Ends,
     /// It is over, and why.
     Over(LeaseEnd),
+    /// It is over for Slurm, which hears nothing of a machine of it any more: what ran there may still run.
+    NodeLost,
 }
 
 impl JobState {
@@ -74,12 +76,13 @@ impl JobState {
             "PREEMPTED" => JobState::Over(LeaseEnd::Taken),
             "TIMEOUT" | "DEADLINE" => JobState::Over(LeaseEnd::Expired),
             "CANCELLED" | "REVOKED" => JobState::Over(LeaseEnd::Revoked),
+            "NODE_FAIL" => JobState::NodeLost,
             _ => JobState::Over(LeaseEnd::Lost),
         }
     }
 
     pub fn is_over(self) -> bool {
-        matches!(self, JobState::Over(_))
+        matches!(self, JobState::Over(_) | JobState::NodeLost)
     }
 }
 
@@ -387,7 +390,8 @@ mod tests {
                     broken line\n";
         let jobs = jobs_of(said);
         let states: Vec<JobState> = jobs.iter().map(|job| job.state).collect();
-        let over = [LeaseEnd::Revoked, LeaseEnd::Taken, LeaseEnd::Expired, LeaseEnd::Lost].map(JobState::Over);
+        let [revoked, taken, expired] = [LeaseEnd::Revoked, LeaseEnd::Taken, LeaseEnd::Expired].map(JobState::Over);
+        let over = [revoked, taken, expired, JobState::NodeLost];
         assert_eq!(states[..2], [JobState::Runs, JobState::Waits]);
         assert_eq!(states[2..], over);
         assert_eq!((jobs[1].started, jobs[2].ends), (None, Some(Time(1_794_994_886_000))));

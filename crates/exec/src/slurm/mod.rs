@@ -9,6 +9,7 @@ mod survey;
 #[cfg(test)]
 mod tests;
 
+use crate::accelerators::family_of;
 use crate::clock::WorldClock;
 use crate::directory::{Account, Directory};
 use crate::engine::{Capabilities, Engine, EngineError, Owned, SeenGroup, SeenLease};
@@ -55,9 +56,20 @@ pub struct SlurmSettings {
     pub qos: Option<String>,
     /// The wall time that is asked for, in minutes, where the partition allows so much.
     pub wall_minutes: i64,
+    /// What accelerators are called here, by what the site calls them; others by what their name says.
+    #[serde(default)]
+    pub accelerators: BTreeMap<String, String>,
     /// What an hour of an accelerator costs.
     #[serde(rename = "rate_nanousd", default)]
     pub rate: NanoUsd,
+}
+
+impl SlurmSettings {
+    /// What job files call an accelerator of the site's.
+    fn called(&self, gres: &str) -> String {
+        let said = self.accelerators.get(gres).cloned();
+        said.or_else(|| family_of(gres)).unwrap_or_else(|| gres.to_uppercase())
+    }
 }
 
 /// A cluster.
@@ -94,9 +106,13 @@ impl Slurm {
     fn offer_id(&self, kind: &Kind, count: u32) -> OfferId {
         let nodes = match kind.accelerators {
             0 => format!("{}cpu", kind.cpus),
-            many => format!("{}x{many}-{}cpu", kind.accelerator.to_uppercase(), kind.cpus),
+            many => format!("{}x{many}-{}cpu", self.settings.called(&kind.accelerator), kind.cpus),
         };
-        OfferId::new(&format!("{}/{}/{nodes}/{}/owned", self.name, kind.partition, part_name(kind, count)))
+        OfferId::new(&format!("{}/{}/{nodes}/{}/owned", self.name, kind.partition, self.part_name(kind, count)))
+    }
+
+    fn part_name(&self, kind: &Kind, count: u32) -> String {
+        if count == 0 { "cpu".to_owned() } else { format!("{}x{count}", self.settings.called(&kind.accelerator)) }
     }
 
     fn price(&self, count: u32) -> NanoUsd {
@@ -286,10 +302,6 @@ fn parts(kind: &Kind) -> impl Iterator<Item = u32> {
     (1..=kind.accelerators).chain([0])
 }
 
-fn part_name(kind: &Kind, count: u32) -> String {
-    if count == 0 { "cpu".to_owned() } else { format!("{}x{count}", kind.accelerator.to_uppercase()) }
-}
-
 fn size_of(count: u32) -> Shape {
     match count {
         0 => Shape { cpu_millis: 1_000, ..Shape::default() },
@@ -316,9 +328,9 @@ impl Engine for Arc<Slurm> {
             cloud: "slurm".to_owned(),
             region: String::new(),
             zone: kind.partition.clone(),
-            instance_type: part_name(kind, count),
+            instance_type: self.part_name(kind, count),
             market: Market::Owned,
-            accelerator: if count == 0 { String::new() } else { kind.accelerator.to_uppercase() },
+            accelerator: if count == 0 { String::new() } else { self.settings.called(&kind.accelerator) },
             accelerators: count,
             price_per_hour: self.price(count),
             // One process a node. Whoever finds no room there queues.

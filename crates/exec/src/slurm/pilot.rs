@@ -92,7 +92,7 @@ pub(super) fn script(settings: &SlurmSettings, shape: &Shape, tokens: &[String])
     if shape.accelerators > 0 {
         line += &format!(
             " --accelerators {}",
-            quoted(&format!("{}:{}", shape.accelerator.to_uppercase(), shape.accelerators))
+            quoted(&format!("{}:{}", settings.called(&shape.accelerator), shape.accelerators))
         );
     }
     let tokens: String = tokens.iter().map(|token| format!("{token}\n")).collect();

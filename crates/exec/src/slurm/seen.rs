@@ -5,6 +5,7 @@ use super::commands::{Job, JobState};
 use super::pilot::node_name;
 use crate::engine::SeenGroup;
 use crate::local::Marks;
+use crate::nodes::Life;
 use std::sync::Arc;
 use windfall_core::{DecisionId, GroupPhase, LeaseEnd, LeaseId, NodeId, Span, Time};
 
@@ -31,6 +32,20 @@ impl Slurm {
             Some(Job { state: JobState::Over(end), ends, .. }) => {
                 let end = if self.releasing().contains(&group) { LeaseEnd::Released } else { *end };
                 live.iter().for_each(|lease| self.bury(*lease, ends.unwrap_or(now).min(now), end));
+            }
+            Some(Job { state: JobState::NodeLost, ends, .. }) => {
+                let at = ends.unwrap_or(now).min(now);
+                for lease in &live {
+                    let node = node_name(*lease);
+                    // Where we reach it all the same it saves and ends before anything goes on elsewhere. Of one that neither Slurm
+                    // nor we reach we believe Slurm.
+                    match self.hub.life(&node, *lease) {
+                        Life::Alive if marks[lease].ends_at.is_some() => {}
+                        Life::Alive => self.leases.mark(*lease, |marks| marks.ends_at = Some(now + SAVE_WITHIN)),
+                        Life::Over | Life::Unknown => self.bury(*lease, at, LeaseEnd::Lost),
+                    }
+                }
+                self.leases.carry_notices_out(now);
             }
             Some(job) if job.state == JobState::Runs => {
                 for lease in &live {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::engine::LeaseState;
+use crate::nodes::OnNode;
 use crate::nodes::puppets::{LEASE, Puppets};
 use windfall_core::GroupPhase;
 
@@ -13,6 +14,7 @@ async fn engine(folder: &std::path::Path, now: Time) -> (Puppets, Arc<Slurm>) {
         program: PathBuf::new(),
         scratch: PathBuf::new(),
         partitions: Vec::new(),
+        accelerators: BTreeMap::new(),
         account: None,
         qos: None,
         wall_minutes: 60,
@@ -22,6 +24,18 @@ async fn engine(folder: &std::path::Path, now: Time) -> (Puppets, Arc<Slurm>) {
     let clock = Arc::new(WorldClock::real(now));
     let slurm = Slurm::open("slurm", root, settings, hub, clock, PathBuf::from("/bin/true")).expect("opened");
     (puppets, slurm)
+}
+
+fn job(state: JobState, asked: Time, began: Time) -> Job {
+    Job {
+        id: "7".to_owned(),
+        name: job_name(LEASE.group),
+        user: "ada".to_owned(),
+        state,
+        submitted: Some(asked),
+        started: Some(began),
+        ends: Some(began + Span::hours(1)),
+    }
 }
 
 /// A job that waited for three hours has been on its way since it was begun, not since it was asked for: else it would be given
@@ -34,16 +48,7 @@ async fn what_waited_in_the_queue_is_on_its_way_since_slurm_began_it() {
     let (asked, began) = (now - Span::hours(3), now - Span::seconds(1));
     let marks = Marks { host: Some(node_name(LEASE)), units: 1, sold_at: Some(asked), ..Marks::default() };
     slurm.leases.give(LEASE.group, |_, _| Ok(vec![marks])).expect("given");
-    let job = |state: JobState| Job {
-        id: "7".to_owned(),
-        name: job_name(LEASE.group),
-        user: "ada".to_owned(),
-        state,
-        submitted: Some(asked),
-        started: Some(began),
-        ends: Some(now + Span::hours(1)),
-    };
-    let phase = |state: JobState| slurm.seen(LEASE.group, Some(&job(state))).expect("known").phase;
+    let phase = |state: JobState| slurm.seen(LEASE.group, Some(&job(state, asked, began))).expect("known").phase;
     assert_eq!(phase(JobState::Waits), GroupPhase::Queued { since: asked, eta: None });
     assert_eq!(phase(JobState::Runs), GroupPhase::Granted { at: began, units: 1 });
 }
@@ -68,4 +73,25 @@ async fn a_pilot_that_has_joined_gives_up_none_that_has_not() {
     for lease in [LEASE, late] {
         assert_eq!(slurm.leases.state_of(lease), Some(LeaseState::Pending), "{lease}");
     }
+}
+
+/// Slurm gives a machine up that it does not hear. What runs there may run on, and must not run twice.
+#[tokio::test]
+async fn what_slurm_has_given_up_ends_before_it_goes_on_elsewhere_where_it_is_reached() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (puppets, slurm) = engine(folder.path(), Time(0)).await;
+    let now = slurm.leases.clock.now();
+    let name = node_name(LEASE);
+    let marks = Marks { host: Some(name.clone()), units: 1, up_at: Some(now), ..Marks::default() };
+    slurm.leases.give(LEASE.group, |_, _| Ok(vec![marks])).expect("given");
+    let runs = OnNode { lease: LEASE, is_alive: true, last: None };
+    let stream = puppets.comes(&name, "n1", vec![runs]).await;
+    let job = job(JobState::NodeLost, now, now);
+    slurm.seen(LEASE.group, Some(&job));
+    let state = || slurm.leases.state_of(LEASE);
+    assert!(matches!(state(), Some(LeaseState::Up { ends_at: Some(_), .. })), "it is told to save: {:?}", state());
+    drop(stream);
+    puppets.until_gone(&name).await;
+    slurm.seen(LEASE.group, Some(&job));
+    assert!(matches!(state(), Some(LeaseState::Gone { .. })), "nobody reaches it: {:?}", state());
 }

@@ -161,13 +161,13 @@ impl Daemon {
 
 /// Removes all of a job's folder but files that reached no store: stints leave whole copies of what they began from.
 fn remove_saved(folder: &Path) {
-    let is_unsaved = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(output::UNSAVED);
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().take(output::MOST_NAMES);
-    let entries: Vec<_> = entries.collect();
-    // An agent was killed while it sent what a job leaves: the only copy is among these.
-    if entries.iter().any(|entry| entry.file_name().to_string_lossy().ends_with(output::PENDING)) {
+    let listed = || std::fs::read_dir(folder).into_iter().flatten().flatten().take(output::MOST_NAMES);
+    // What cannot be put aside now is left alone until then.
+    if listed().try_for_each(|entry| keep_owed(folder, &entry.file_name().to_string_lossy())).is_err() {
         return;
     }
+    let is_unsaved = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(output::UNSAVED);
+    let entries: Vec<_> = listed().collect();
     // What cannot be removed now, or is left of something very large, goes next time.
     if !entries.iter().any(is_unsaved) {
         let _ = removal::remove_tree(folder, removal::AT_ONCE);
@@ -176,6 +176,22 @@ fn remove_saved(folder: &Path) {
     for entry in entries.iter().filter(|entry| !is_unsaved(entry)) {
         let _ = removal::remove_tree(&entry.path(), removal::AT_ONCE);
     }
+}
+
+/// Where this name in a job's folder says that an agent was killed while it sent what a stint left: the only copy of it is in
+/// there, and is called from now on as what could not be sent.
+fn keep_owed(folder: &Path, name: &str) -> io::Result<()> {
+    let of_stint = name.strip_prefix(output::UNSAVED_OUTPUTS).and_then(|name| name.strip_suffix(output::PENDING));
+    let Some(epoch) = of_stint.and_then(|epoch| epoch.parse::<u64>().ok()) else { return Ok(()) };
+    let (saves, outputs) = (format!("{}{epoch}", output::UNSAVED), format!("{}{epoch}", output::UNSAVED_OUTPUTS));
+    for (left, kept) in [(format!("saves-{epoch}"), saves), (format!("folder-{epoch}"), outputs)] {
+        let left = folder.join(left);
+        let has_something = std::fs::read_dir(&left).is_ok_and(|mut entries| entries.next().is_some());
+        if has_something {
+            std::fs::rename(left, folder.join(kept))?;
+        }
+    }
+    std::fs::remove_file(folder.join(name))
 }
 
 #[cfg(test)]
@@ -194,9 +210,17 @@ mod tests {
         std::fs::remove_dir(left[0].path()).expect("removed");
         remove_saved(&folder.path().join("3"));
         assert!(!folder.path().join("3").exists());
-        // Nobody knows what of it was sent.
-        ["folder-3/results", "unsaved-outputs-3.pending"].into_iter().for_each(made);
+        // Nobody knows what of the third stint was sent; the others have sent theirs.
+        ["folder-3/results", "saves-3/last", "saves-4/last", "saves-2"].into_iter().for_each(made);
+        std::fs::write(folder.path().join("3/unsaved-outputs-3.pending"), "").expect("written");
         remove_saved(&folder.path().join("3"));
-        assert!(folder.path().join("3/folder-3/results").exists());
+        let left = std::fs::read_dir(folder.path().join("3")).expect("there").flatten();
+        let mut left: Vec<String> = left.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        left.sort();
+        assert_eq!(left, ["unsaved-3", "unsaved-outputs-3"]);
+        assert!(
+            folder.path().join("3/unsaved-outputs-3/results").exists()
+                && folder.path().join("3/unsaved-3/last").exists()
+        );
     }
 }
