@@ -149,7 +149,7 @@ impl Components {
         if folders.iter().any(|folder| Path::new(folder).exists()) { Ok(()) } else { apt(&["libfaketime"]) }
     }
 
-    /// It verifies units; nothing of systemd is run.
+    /// It verifies units, and systemd begins in namespaces of its own.
     fn systemd(&mut self) -> Result<(), String> {
         if works("systemd-analyze", &["--version"]) { Ok(()) } else { apt(&["systemd"]) }
     }

@@ -5,6 +5,7 @@
 mod e2e {
     mod adoption;
     mod attack;
+    mod booted;
     mod changes;
     mod clocks;
     mod clocks_apart;
