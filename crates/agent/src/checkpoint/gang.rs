@@ -3,8 +3,8 @@
 //! are of one stint: nothing of an earlier one is ever read.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
@@ -124,6 +124,7 @@ pub struct Gang {
     board: watch::Receiver<Board>,
     /// The last word that is on the store.
     written: watch::Receiver<Option<Word>>,
+    silence: Arc<Silence>,
     talking: JoinHandle<()>,
 }
 
@@ -140,8 +141,10 @@ impl Gang {
         let (shown, board) = watch::channel(Board::default());
         let (said, written) = watch::channel(None);
         let (heard, asked) = (own.subscribe(), round.subscribe());
-        let talk = Talk { checkpoints, epoch, rank, size, own: heard, round: asked, shown, said };
-        Gang { rank, size, own, round, board, written, talking: tokio::spawn(talk.run()) }
+        let silence = Arc::new(Silence::default());
+        let silent = Arc::clone(&silence);
+        let talk = Talk { checkpoints, epoch, rank, size, own: heard, round: asked, shown, said, silent };
+        Gang { rank, size, own, round, board, written, silence, talking: tokio::spawn(talk.run()) }
     }
 
     /// Changes the own word.
@@ -153,6 +156,11 @@ impl Gang {
     pub async fn written(&self) {
         let own = self.own.borrow().clone();
         let _ = self.written.clone().wait_for(|written| written.as_ref() == Some(&own)).await;
+    }
+
+    /// The longest time for which the store has not answered.
+    pub fn longest_silence(&self) -> Duration {
+        self.silence.longest()
     }
 
     /// What all ranks said last.
@@ -201,6 +209,29 @@ struct Talk {
     round: watch::Receiver<u64>,
     shown: watch::Sender<Board>,
     said: watch::Sender<Option<Word>>,
+    silent: Arc<Silence>,
+}
+
+/// Since when a store has not answered, and for how long at most it did not.
+#[derive(Debug)]
+struct Silence(Mutex<(Instant, Duration)>);
+
+impl Default for Silence {
+    fn default() -> Silence {
+        Silence(Mutex::new((Instant::now(), Duration::ZERO)))
+    }
+}
+
+impl Silence {
+    fn longest(&self) -> Duration {
+        let (answered, longest) = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        longest.max(answered.elapsed())
+    }
+
+    fn answered(&self) {
+        let longest = self.longest();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = (Instant::now(), longest);
+    }
 }
 
 impl Talk {
@@ -215,6 +246,7 @@ impl Talk {
             };
             let wait = match talked {
                 Ok(()) => {
+                    self.silent.answered();
                     self.said.send_replace(Some(word));
                     if self.is_calm() { SLOWLY } else { LOOK }
                 }

@@ -1,6 +1,7 @@
 //! A rank and the others of its gang: how they meet, what they resume from, and who moves what they save. Ranks may be on
 //! machines that share no disk: all of it goes through the job's store.
 
+use super::last_save::ends;
 use super::state::{Asked, WorkerRun, never_ran};
 use crate::checkpoint::{Begun, Checkpoints, Ended, Gang, Restored, Word};
 use futures::FutureExt;
@@ -16,7 +17,7 @@ use windfall_core::{CheckpointId, WorkerEnd};
 const LOOK: Duration = Duration::from_millis(200);
 /// How long after ranks are killed it is waited until that is known.
 const AFTER_KILL: Duration = Duration::from_secs(5);
-/// How long a store may take to have a rank's last word.
+/// How long a rank's last word may take to reach a store, where others wait for it, longer than anything else that is sent.
 const HEARD_WITHIN: Duration = Duration::from_secs(30);
 /// How long the name of a place may take to be written by who was first there.
 const NAMED_WITHIN: u32 = 50;
@@ -95,11 +96,29 @@ impl WorkerRun {
         }
     }
 
-    /// Gives the others time to hear what was said here last: rank 0 waits for that.
-    pub(super) async fn be_heard(&self) {
-        if let Some(gang) = &self.gang {
-            let _ = tokio::time::timeout(HEARD_WITHIN, gang.written()).await;
+    /// Gives the others time to hear what was said here last: rank 0 waits for that. A store that is away for a while is waited
+    /// for; whoever is told to stop goes when it must.
+    pub(super) async fn be_heard(&mut self, asked: Option<Asked>) {
+        let Some(gang) = self.gang.clone() else { return };
+        let usual = Instant::now() + self.gives_up_after() + HEARD_WITHIN;
+        let mut until = asked.map_or(usual, |asked| usual.min(asked.until_sent()));
+        loop {
+            tokio::select! {
+                () = gang.written() => return,
+                () = tokio::time::sleep_until(until.into()) => return,
+                Some(tell) = self.told.recv() => until = until.min(ends(tell)),
+            }
         }
+    }
+
+    /// A store that does not answer for so long is given up.
+    fn gives_up_after(&self) -> Duration {
+        Duration::from_millis(self.order.last_upload_ms).max(HEARD_WITHIN)
+    }
+
+    /// Whether what others have said last may never be heard, because the store was away for too long.
+    pub(super) fn is_deaf(&self) -> bool {
+        self.gang.as_ref().is_some_and(|gang| gang.longest_silence() >= self.gives_up_after())
     }
 
     /// Whether all ranks have ended, and whether one at this rank's place died of a signal.
@@ -139,7 +158,7 @@ impl WorkerRun {
         let is_waited_for = |asked: Option<Asked>| {
             asked.is_none_or(|asked| !asked.is_torn && Instant::now() < asked.kill_at + AFTER_KILL)
         };
-        while self.is_first_in_folder() && !self.is_quiet_in_folder() && is_waited_for(asked) {
+        while self.is_first_in_folder() && !self.is_quiet_in_folder() && is_waited_for(asked) && !self.is_deaf() {
             tokio::select! {
                 () = tokio::time::sleep(LOOK) => {}
                 Some(tell) = self.told.recv() => {

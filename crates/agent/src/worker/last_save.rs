@@ -59,7 +59,7 @@ impl WorkerRun {
                 moving.mover.on_death(Instant::now()).await;
             }
             let over = hurry.is_some_and(|ends| Instant::now() >= ends);
-            if ended || over {
+            if ended || over || self.is_deaf() {
                 return torn.is_some();
             }
             tokio::select! {

@@ -106,7 +106,7 @@ impl WorkerRun {
         if is_first {
             // From here on nobody else is needed: only what ranks saved at several places becomes a checkpoint while all of them
             // are there.
-            self.be_heard().await;
+            self.be_heard(ended.asked).await;
             self.note_owed(&ended, None);
             ended.is_copy &= self.bring_back(&ended.cwd, ended.asked).await;
             // All is sent that can be: a successor sends nothing of a folder that is being removed.
@@ -117,7 +117,7 @@ impl WorkerRun {
         if ended.is_copy {
             let _ = tokio::task::spawn_blocking(move || crate::folder::remove_tree(&ended.cwd)).await;
         }
-        self.be_heard().await;
+        self.be_heard(ended.asked).await;
         self.change(|worker| worker.settled = true);
     }
 

@@ -5,6 +5,7 @@ use super::nodes::{free_port, up};
 use super::testbed::{Testbed, eventually, is_root, wait};
 use super::witness::check_ledger;
 use std::process::Stdio;
+use std::time::Duration;
 
 /// A rank: meets the others at rank 0 before each step, adds what all of them have, and saves its own part every few steps.
 /// On a resume all parts that lie there must be of the same step.
@@ -338,6 +339,24 @@ fn a_machine_that_cannot_set_up_is_passed_over_and_what_every_rank_left_comes_ba
     testbed.run(&["get", &late.to_string(), "--into", into.to_str().unwrap()]).ends_with(0);
     assert_eq!(["o0", "o1"].map(|name| std::fs::read_to_string(into.join(name)).unwrap_or_default()), ["0\n", "1\n"]);
     wide.until_quiet(late);
+
+    // Both end while nobody reaches the server, for longer than any one try takes.
+    let cut = testbed.submit(
+        "name: cut\nnodes: 2\nresources: { accelerators: H200:1 }\nworkdir: empty\noutputs: ['o*']\n\
+         run: 'sleep 4; echo $RANK > o$RANK'\n",
+    );
+    testbed.until(cut, &["running"]);
+    wide.cut(true);
+    std::thread::sleep(Duration::from_secs(50));
+    wide.cut(false);
+    testbed.until(cut, &["succeeded"]);
+    eventually("its machines are free", || {
+        testbed.run(&["nodes", "--json"]).json().as_array().unwrap().iter().all(|node| node["accelerators_used"] == 0)
+    });
+    let into = testbed.work.join("back-cut");
+    testbed.run(&["get", &cut.to_string(), "--into", into.to_str().unwrap()]).ends_with(0);
+    assert_eq!(["o0", "o1"].map(|name| std::fs::read_to_string(into.join(name)).unwrap_or_default()), ["0\n", "1\n"]);
+    wide.until_quiet(cut);
     machines.iter().for_each(|far| far.until_quiet(id));
     testbed.leaves_nothing();
 }

@@ -197,6 +197,14 @@ impl Registry {
         Ok(true)
     }
 
+    /// Changes what is known of a node, also where that cannot be written: for what is told again.
+    pub fn note(&self, name: &str, change: impl FnOnce(&mut NodeRecord)) {
+        let mut known = self.known();
+        let Some(node) = known.get_mut(name) else { return };
+        change(node);
+        let _ = self.write(node);
+    }
+
     /// Forgets a node: its key opens nothing any more.
     pub fn remove(&self, name: &str) -> io::Result<bool> {
         let mut known = self.known();

@@ -90,8 +90,8 @@ impl Hub {
         if is_known {
             return;
         }
-        // What cannot be written is told again with the next beat.
-        let _ = self.registry.change(name, |node| node.symptoms = node.heard(told, now_ms));
+        // A disk that is full is one of them: what cannot be written holds all the same, and is told again to the next server.
+        self.registry.note(name, |node| node.symptoms = node.heard(told, now_ms));
         self.changed.notify_one();
     }
 }

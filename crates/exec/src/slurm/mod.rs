@@ -3,6 +3,7 @@
 
 mod check;
 mod commands;
+mod looks;
 mod pilot;
 mod seen;
 mod survey;
@@ -19,12 +20,13 @@ use crate::name_of_account;
 use crate::nodes::Hub;
 use async_trait::async_trait;
 use commands::{Job, JobState, Kind, SlurmError};
+use looks::Looks;
 use pilot::{group_of, job_name, node_name};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 pub use survey::{NoSurvey, SeenPartition, Survey, survey};
 use windfall_core::pool::{Books, Habits, Placing, Shape, Supply};
 use windfall_core::{
@@ -35,6 +37,8 @@ use windfall_core::{
 const LOOK: Duration = Duration::from_secs(2);
 /// How long it may take until a job that was cancelled is over; Slurm itself kills after half a minute.
 const ENDS_WITHIN: Duration = Duration::from_secs(50);
+/// The first pause before it is looked whether a job that was cancelled is over.
+const ENDED_SOON: Duration = Duration::from_millis(250);
 /// What is asked for beside the work, for the start and the last save.
 const ROOM_TO_BEGIN: Span = Span::minutes(15);
 
@@ -80,8 +84,9 @@ pub struct Slurm {
     settings: SlurmSettings,
     hub: Arc<Hub>,
     leases: Arc<LocalLeases>,
-    /// One submission at a time: a second one looks whether the first was made.
-    submitting: tokio::sync::Mutex<()>,
+    /// One submission of a group at a time: a second one looks whether the first was made.
+    submitting: Mutex<BTreeMap<DecisionId, Arc<tokio::sync::Mutex<()>>>>,
+    looks: Looks,
     /// Groups whose jobs are being cancelled by us.
     releasing: Mutex<BTreeSet<DecisionId>>,
 }
@@ -97,10 +102,10 @@ impl Slurm {
         program: PathBuf,
     ) -> std::io::Result<Arc<Slurm>> {
         let leases = LocalLeases::of_machines(root, clock, program, Some(Arc::clone(&hub)), None)?;
-        let submitting = tokio::sync::Mutex::default();
+        let (submitting, looks) = (Mutex::default(), Looks::default());
         let user = name_of_account(rustix::process::geteuid().as_raw());
         let (name, releasing) = (name.to_owned(), Mutex::default());
-        Ok(Arc::new(Slurm { name, user, settings, hub, leases, submitting, releasing }))
+        Ok(Arc::new(Slurm { name, user, settings, hub, leases, submitting, looks, releasing }))
     }
 
     fn offer_id(&self, kind: &Kind, count: u32) -> OfferId {
@@ -120,9 +125,15 @@ impl Slurm {
     }
 
     async fn kinds(&self) -> Result<Vec<Kind>, EngineError> {
-        let mut kinds = commands::kinds().await.map_err(away)?;
+        let mut kinds = self.looks.kinds().await.map_err(away)?;
         kinds.retain(|kind| self.uses(kind));
         Ok(kinds)
+    }
+
+    /// Held while the job of a group is submitted, or ended.
+    fn gate(&self, group: DecisionId) -> Arc<tokio::sync::Mutex<()>> {
+        let mut submitting = self.submitting.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(submitting.entry(group).or_default())
     }
 
     fn uses(&self, kind: &Kind) -> bool {
@@ -257,14 +268,15 @@ impl Slurm {
 
     /// Cancels a job, and returns when it is over.
     async fn cancel(&self, group: DecisionId) -> Result<(), EngineError> {
-        let began = tokio::time::Instant::now();
+        let (began, mut wait) = (Instant::now(), ENDED_SOON);
         let Some(mut job) = self.job(group).await? else { return Ok(()) };
         while !job.state.is_over() {
             commands::cancel(&job.id).await.map_err(away)?;
             if began.elapsed() > ENDS_WITHIN {
                 return Err(EngineError::Unreachable { why: format!("job {} of Slurm's is not over yet", job.id) });
             }
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(LOOK);
             match self.job(group).await? {
                 Some(now) => job = now,
                 None => break,
@@ -364,7 +376,8 @@ impl Engine for Arc<Slurm> {
     async fn acquire(&self, group: DecisionId, want: &Want) -> Result<SeenGroup, EngineError> {
         let kinds = self.kinds().await?;
         self.leases.give(group, |_, known| self.chosen(group, want, &kinds, known))?;
-        let _one = self.submitting.lock().await;
+        let gate = self.gate(group);
+        let _one = gate.lock().await;
         let mut job = self.job(group).await?;
         if job.is_none() {
             if let Err(refused) = self.submit(group, want, &kinds).await {
@@ -385,7 +398,7 @@ impl Engine for Arc<Slurm> {
             return Ok(Vec::new());
         }
         let names: Vec<String> = groups.iter().map(|group| job_name(*group)).collect();
-        let jobs = commands::jobs(&names).await.map_err(away)?;
+        let jobs = self.looks.jobs(&names).await.map_err(away)?;
         let mut seen = Vec::new();
         for group in groups {
             let is_live = self.marks_in(*group).values().any(|marks| marks.gone.is_none());
@@ -427,7 +440,8 @@ impl Engine for Arc<Slurm> {
         }
         // Whoever can be reached ends well; what cannot is ended by Slurm.
         let _ = tokio::time::timeout(ENDS_WITHIN, self.leases.release(group, slots)).await;
-        let one = self.submitting.lock().await;
+        let gate = self.gate(group);
+        let one = gate.lock().await;
         self.releasing().insert(group);
         self.cancel(group).await?;
         drop(one);
@@ -455,6 +469,9 @@ impl Engine for Arc<Slurm> {
 
     async fn forget(&self, leases: &[LeaseId]) -> Result<(), EngineError> {
         leases.iter().for_each(|lease| self.dismiss(*lease));
+        let mut submitting = self.submitting.lock().unwrap_or_else(PoisonError::into_inner);
+        leases.iter().for_each(|lease| _ = submitting.remove(&lease.group));
+        drop(submitting);
         leases.iter().for_each(|lease| _ = self.releasing().remove(&lease.group));
         self.leases.forget(leases);
         Ok(())
