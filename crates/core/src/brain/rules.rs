@@ -58,10 +58,15 @@ impl Brain {
     /// Whether nothing that is on offer could ever serve a job, and why: said before it is accepted, and while it waits.
     pub fn nothing_fits(&self, spec: &JobSpec) -> Reason {
         let wanted: Vec<String> = spec.resources.iter().map(ToString::to_string).collect();
-        let mut sold: Vec<String> = self.offers.values().map(Offer::what).collect();
+        let mut sold: Vec<String> =
+            self.offers.values().filter(|offer| offer.accelerators > 0).map(Offer::what).collect();
         sold.sort();
         sold.dedup();
-        let sold = if sold.is_empty() { "nothing".to_owned() } else { sold.join(", ") };
+        let sold = match (sold.is_empty(), self.offers.is_empty()) {
+            (true, true) => "nothing".to_owned(),
+            (true, false) => "processors without accelerators".to_owned(),
+            (false, _) => sold.join(", "),
+        };
         Reason::new("nothing-fits", format!("nothing on offer has {}: what is sold is {sold}", wanted.join(" or ")))
     }
 

@@ -5,7 +5,7 @@ use crate::health::Symptom;
 use crate::ids::{LeaseId, NodeId, WorkloadId};
 use crate::market::Sight;
 use crate::offer::Market;
-use crate::pool::Node;
+use crate::pool::{Health, Node};
 use crate::record::Outcome;
 use crate::spec::JobSpec;
 use crate::units::{NanoUsd, Span, Time};
@@ -92,15 +92,16 @@ impl Brain {
         }
     }
 
-    /// A node that might have what a job asks for, and was drained because it is not well.
+    /// A node that might have what a job asks for, and was drained: by somebody, or because it is not well.
     fn not_well(&self, job: &Job) -> Option<String> {
         let asks = &job.spec.resources;
         let may_fit = |node: &&Node| {
             node.accelerator.is_empty() || asks.is_empty() || asks.iter().any(|ask| ask.accelerator == node.accelerator)
         };
-        let first = self.nodes.values().filter(|node| !node.symptoms.is_empty()).find(may_fit)?;
-        let name = first.id.name();
-        Some(format!("{name} is drained: {}", first.symptoms.first()?))
+        let is_drained = |node: &&Node| node.health == Health::Drained || !node.symptoms.is_empty();
+        let first = self.nodes.values().filter(is_drained).find(may_fit)?;
+        let why = first.symptoms.first().map_or("by its operator".to_owned(), ToString::to_string);
+        Some(format!("{} is drained: {why}", first.id.name()))
     }
 
     fn silence(&self, engine: &str, now: Time) -> Option<String> {

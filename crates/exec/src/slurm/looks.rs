@@ -12,7 +12,15 @@ const NEWS: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(super) struct Looks {
     kinds: Mutex<Option<(Instant, Vec<Kind>)>>,
-    jobs: Mutex<Option<(Instant, BTreeSet<String>, Vec<Job>)>>,
+    jobs: Mutex<Option<OfQueue>>,
+}
+
+/// What the controller said of jobs.
+struct OfQueue {
+    at: Instant,
+    /// The names that were asked for.
+    asked: BTreeSet<String>,
+    found: Vec<Job>,
 }
 
 impl Looks {
@@ -30,15 +38,16 @@ impl Looks {
     /// The jobs of these names that the controller knows. One that was asked for before it was submitted is looked for again.
     pub async fn jobs(&self, names: &[String]) -> Result<Vec<Job>, SlurmError> {
         let mut known = self.jobs.lock().await;
-        let has = |found: &[Job], name: &String| found.iter().any(|job| job.name == *name);
-        let is_news = |(at, asked, found): &&(Instant, BTreeSet<String>, Vec<Job>)| {
-            at.elapsed() < NEWS && names.iter().all(|name| asked.contains(name) && has(found, name))
+        let is_news = |known: &&OfQueue| {
+            let found: BTreeSet<&str> = known.found.iter().map(|job| job.name.as_str()).collect();
+            let has = |name: &String| known.asked.contains(name) && found.contains(name.as_str());
+            known.at.elapsed() < NEWS && names.iter().all(has)
         };
-        if let Some((_, _, jobs)) = known.as_ref().filter(is_news) {
-            return Ok(jobs.clone());
+        if let Some(known) = known.as_ref().filter(is_news) {
+            return Ok(known.found.clone());
         }
-        let jobs = commands::jobs(names).await?;
-        *known = Some((Instant::now(), names.iter().cloned().collect(), jobs.clone()));
-        Ok(jobs)
+        let found = commands::jobs(names).await?;
+        *known = Some(OfQueue { at: Instant::now(), asked: names.iter().cloned().collect(), found: found.clone() });
+        Ok(found)
     }
 }

@@ -57,6 +57,9 @@ fn who_waits_hears_of_a_node_that_was_drained_because_it_is_not_well() {
     assert!(waits.ends_with("; n1 is drained: GPU-a: it has fallen off the bus (XID 79)"), "{waits}");
     world.event(Event::NodeSeen { node: Box::new(node()) });
     assert!(!world.view(waiting).waits_for.expect("it waits").contains("drained"));
+    world.event(Event::NodeSeen { node: Box::new(Node { health: Health::Drained, ..node() }) });
+    let waits = world.view(waiting).waits_for.expect("it waits");
+    assert!(waits.ends_with("; n1 is drained: by its operator"), "{waits}");
 }
 
 /// A world at midnight, with a pool whose nodes are paid for as a whole and offers from it.
