@@ -158,9 +158,9 @@ impl Gang {
         let _ = self.written.clone().wait_for(|written| written.as_ref() == Some(&own)).await;
     }
 
-    /// The longest time for which the store has not answered.
-    pub fn longest_silence(&self) -> Duration {
-        self.silence.longest()
+    /// For how long the store has not answered now.
+    pub fn silent_for(&self) -> Duration {
+        self.silence.lasts()
     }
 
     /// What all ranks said last.
@@ -212,25 +212,23 @@ struct Talk {
     silent: Arc<Silence>,
 }
 
-/// Since when a store has not answered, and for how long at most it did not.
+/// Since when a store has not answered.
 #[derive(Debug)]
-struct Silence(Mutex<(Instant, Duration)>);
+struct Silence(Mutex<Instant>);
 
 impl Default for Silence {
     fn default() -> Silence {
-        Silence(Mutex::new((Instant::now(), Duration::ZERO)))
+        Silence(Mutex::new(Instant::now()))
     }
 }
 
 impl Silence {
-    fn longest(&self) -> Duration {
-        let (answered, longest) = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        longest.max(answered.elapsed())
+    fn lasts(&self) -> Duration {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 
     fn answered(&self) {
-        let longest = self.longest();
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = (Instant::now(), longest);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 }
 

@@ -1,7 +1,6 @@
 //! A rank and the others of its gang: how they meet, what they resume from, and who moves what they save. Ranks may be on
 //! machines that share no disk: all of it goes through the job's store.
 
-use super::last_save::ends;
 use super::state::{Asked, WorkerRun, never_ran};
 use crate::checkpoint::{Begun, Checkpoints, Ended, Gang, Restored, Word};
 use futures::FutureExt;
@@ -17,8 +16,10 @@ use windfall_core::{CheckpointId, WorkerEnd};
 const LOOK: Duration = Duration::from_millis(200);
 /// How long after ranks are killed it is waited until that is known.
 const AFTER_KILL: Duration = Duration::from_secs(5);
-/// How long a rank's last word may take to reach a store, where others wait for it, longer than anything else that is sent.
+/// How long a rank that is told to stop may take for its last word, unless its machine goes before.
 const HEARD_WITHIN: Duration = Duration::from_secs(30);
+/// A rank's last word is worth this many times what anything else is that is sent: rank 0 waits for it, perhaps for days.
+const WORTH: u32 = 24;
 /// How long the name of a place may take to be written by who was first there.
 const NAMED_WITHIN: u32 = 50;
 
@@ -100,13 +101,14 @@ impl WorkerRun {
     /// for; whoever is told to stop goes when it must.
     pub(super) async fn be_heard(&mut self, asked: Option<Asked>) {
         let Some(gang) = self.gang.clone() else { return };
-        let usual = Instant::now() + self.gives_up_after() + HEARD_WITHIN;
-        let mut until = asked.map_or(usual, |asked| usual.min(asked.until_sent()));
+        let (usual, least) = (Instant::now() + self.gives_up_after() * WORTH, Instant::now() + HEARD_WITHIN);
+        let of = |asked: Asked| asked.gone_at.unwrap_or_else(|| asked.until_sent().max(least));
+        let mut until = asked.map_or(usual, of);
         loop {
             tokio::select! {
                 () = gang.written() => return,
                 () = tokio::time::sleep_until(until.into()) => return,
-                Some(tell) = self.told.recv() => until = until.min(ends(tell)),
+                Some(tell) = self.told.recv() => until = until.min(of(Asked::by(tell))),
             }
         }
     }
@@ -116,9 +118,9 @@ impl WorkerRun {
         Duration::from_millis(self.order.last_upload_ms).max(HEARD_WITHIN)
     }
 
-    /// Whether what others have said last may never be heard, because the store was away for too long.
+    /// Whether nobody is heard, because the store is away for so long that it is given up.
     pub(super) fn is_deaf(&self) -> bool {
-        self.gang.as_ref().is_some_and(|gang| gang.longest_silence() >= self.gives_up_after())
+        self.gang.as_ref().is_some_and(|gang| gang.silent_for() >= self.gives_up_after())
     }
 
     /// Whether all ranks have ended, and whether one at this rank's place died of a signal.

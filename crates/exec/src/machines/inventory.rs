@@ -157,8 +157,8 @@ fn accelerator(information: &str) -> Option<Accelerator> {
         value.map(|(_, value)| value.trim().to_owned())
     };
     let model = short_name(&line("Model")?);
-    // Until something uses it the driver writes question marks.
-    let device = line("GPU UUID").filter(|uuid| !uuid.contains('?')).or_else(|| line("Device Minor"))?;
+    // Until the driver has looked at it there are question marks: its name is not known yet.
+    let device = line("GPU UUID").filter(|uuid| !uuid.contains('?'))?;
     Some(Accelerator { model, device, bus: line("Bus Location").unwrap_or_default(), ..Accelerator::default() })
 }
 
@@ -200,8 +200,7 @@ mod tests {
         let found = shown_by_driver(folder.path());
         let found: Vec<(&str, &str)> = found.iter().map(|one| (one.model.as_str(), one.device.as_str())).collect();
         assert_eq!(found, [("H200", "GPU-a"), ("H200", "GPU-b"), ("V100", "GPU-c")]);
-        let unused = "Model: NVIDIA H200\nGPU UUID: GPU-????????-????\nDevice Minor: 3\n";
-        assert_eq!(accelerator(unused).map(|one| one.device).as_deref(), Some("3"));
+        assert_eq!(accelerator("Model: NVIDIA H200\nGPU UUID: GPU-????????-????\n"), None);
         assert_eq!(shown_by_driver(&folder.path().join("none")), []);
     }
 

@@ -3,6 +3,7 @@
 use super::LOOK;
 use super::commands::{self, Job, Kind, SlurmError};
 use std::collections::BTreeSet;
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
@@ -13,6 +14,8 @@ const NEWS: Duration = Duration::from_secs(1);
 pub(super) struct Looks {
     kinds: Mutex<Option<(Instant, Vec<Kind>)>>,
     jobs: Mutex<Option<OfQueue>>,
+    /// When the cluster last did not answer, and what was said of it: whoever has waited meanwhile need not wait again.
+    failed: std::sync::Mutex<Option<(Instant, String)>>,
 }
 
 /// What the controller said of jobs.
@@ -30,9 +33,22 @@ impl Looks {
         if let Some((_, kinds)) = known.as_ref().filter(|(at, _)| at.elapsed() < LOOK) {
             return Ok(kinds.clone());
         }
-        let kinds = commands::kinds().await?;
+        self.has_just_failed()?;
+        let kinds = self.noting(commands::kinds().await)?;
         *known = Some((Instant::now(), kinds.clone()));
         Ok(kinds)
+    }
+
+    fn has_just_failed(&self) -> Result<(), SlurmError> {
+        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let just = failed.as_ref().filter(|(at, _)| at.elapsed() < NEWS);
+        just.map_or(Ok(()), |(_, said)| Err(SlurmError::Failed { program: "Slurm", said: said.clone() }))
+    }
+
+    fn noting<T>(&self, answer: Result<T, SlurmError>) -> Result<T, SlurmError> {
+        let failed = answer.as_ref().err().map(|error| (Instant::now(), error.to_string()));
+        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = failed;
+        answer
     }
 
     /// The jobs of these names that the controller knows. One that was asked for before it was submitted is looked for again.
@@ -46,7 +62,8 @@ impl Looks {
         if let Some(known) = known.as_ref().filter(is_news) {
             return Ok(known.found.clone());
         }
-        let found = commands::jobs(names).await?;
+        self.has_just_failed()?;
+        let found = self.noting(commands::jobs(names).await)?;
         *known = Some(OfQueue { at: Instant::now(), asked: names.iter().cloned().collect(), found: found.clone() });
         Ok(found)
     }

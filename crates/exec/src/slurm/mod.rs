@@ -87,6 +87,8 @@ pub struct Slurm {
     /// One submission of a group at a time: a second one looks whether the first was made.
     submitting: Mutex<BTreeMap<DecisionId, Arc<tokio::sync::Mutex<()>>>>,
     looks: Looks,
+    /// Since when we have not heard leases whose machines Slurm has given up.
+    unheard: Mutex<BTreeMap<LeaseId, Instant>>,
     /// Groups whose jobs are being cancelled by us.
     releasing: Mutex<BTreeSet<DecisionId>>,
 }
@@ -105,13 +107,24 @@ impl Slurm {
         let (submitting, looks) = (Mutex::default(), Looks::default());
         let user = name_of_account(rustix::process::geteuid().as_raw());
         let (name, releasing) = (name.to_owned(), Mutex::default());
-        Ok(Arc::new(Slurm { name, user, settings, hub, leases, submitting, looks, releasing }))
+        Ok(Arc::new(Slurm {
+            name,
+            user,
+            settings,
+            hub,
+            leases,
+            submitting,
+            looks,
+            unheard: Mutex::default(),
+            releasing,
+        }))
     }
 
     fn offer_id(&self, kind: &Kind, count: u32) -> OfferId {
         let nodes = match kind.accelerators {
             0 => format!("{}cpu", kind.cpus),
-            many => format!("{}x{many}-{}cpu", self.settings.called(&kind.accelerator), kind.cpus),
+            // As the site calls them: two kinds may have one name here.
+            many => format!("{}x{many}-{}cpu", kind.accelerator.to_uppercase(), kind.cpus),
         };
         OfferId::new(&format!("{}/{}/{nodes}/{}/owned", self.name, kind.partition, self.part_name(kind, count)))
     }
@@ -133,6 +146,8 @@ impl Slurm {
     /// Held while the job of a group is submitted, or ended.
     fn gate(&self, group: DecisionId) -> Arc<tokio::sync::Mutex<()>> {
         let mut submitting = self.submitting.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that nobody holds says nothing.
+        submitting.retain(|_, gate| Arc::strong_count(gate) > 1);
         Arc::clone(submitting.entry(group).or_default())
     }
 
@@ -179,6 +194,10 @@ impl Slurm {
 
     fn releasing(&self) -> MutexGuard<'_, BTreeSet<DecisionId>> {
         self.releasing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unheard(&self) -> MutexGuard<'_, BTreeMap<LeaseId, Instant>> {
+        self.unheard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn marks_in(&self, group: DecisionId) -> BTreeMap<LeaseId, Marks> {
@@ -256,6 +275,7 @@ impl Slurm {
 
     /// Nothing of a lease runs any more, as Slurm says.
     fn bury(&self, lease: LeaseId, at: Time, end: LeaseEnd) {
+        self.unheard().remove(&lease);
         self.leases.mark(lease, |marks| _ = marks.gone.get_or_insert((at, end)));
         self.dismiss(lease);
     }
@@ -469,9 +489,6 @@ impl Engine for Arc<Slurm> {
 
     async fn forget(&self, leases: &[LeaseId]) -> Result<(), EngineError> {
         leases.iter().for_each(|lease| self.dismiss(*lease));
-        let mut submitting = self.submitting.lock().unwrap_or_else(PoisonError::into_inner);
-        leases.iter().for_each(|lease| _ = submitting.remove(&lease.group));
-        drop(submitting);
         leases.iter().for_each(|lease| _ = self.releasing().remove(&lease.group));
         self.leases.forget(leases);
         Ok(())

@@ -7,10 +7,13 @@ use crate::engine::SeenGroup;
 use crate::local::Marks;
 use crate::nodes::Life;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use windfall_core::{DecisionId, GroupPhase, LeaseEnd, LeaseId, NodeId, Span, Time};
 
 /// A program is told of an end that was not agreed on this long before it.
 const SAVE_WITHIN: Span = Span::minutes(5);
+/// A machine that Slurm has given up, and that we do not hear either, is gone after this.
+pub(super) const COMES_BACK: Duration = Duration::from_secs(60);
 /// A program that still runs so shortly before the agreed end is told of it.
 const LAST_WARNING: Span = Span::seconds(20);
 /// By how much the end of a job may move without anybody having moved it.
@@ -39,9 +42,20 @@ impl Slurm {
                     let node = node_name(*lease);
                     // Where we reach it all the same it saves and ends before anything goes on elsewhere. Of one that neither Slurm
                     // nor we reach we believe Slurm.
-                    match self.hub.life(&node, *lease) {
+                    let life = self.hub.life(&node, *lease);
+                    if life != Life::Unknown {
+                        self.unheard().remove(lease);
+                    }
+                    match life {
                         Life::Alive if marks[lease].ends_at.is_some() => {}
                         Life::Alive => self.leases.mark(*lease, |marks| marks.ends_at = Some(now + SAVE_WITHIN)),
+                        // It may be about to come back, to a server that was started anew for example.
+                        Life::Unknown if marks[lease].up_at.is_some() => {
+                            let since = *self.unheard().entry(*lease).or_insert_with(Instant::now);
+                            if since.elapsed() > COMES_BACK {
+                                self.bury(*lease, at, LeaseEnd::Lost);
+                            }
+                        }
                         Life::Over | Life::Unknown => self.bury(*lease, at, LeaseEnd::Lost),
                     }
                 }

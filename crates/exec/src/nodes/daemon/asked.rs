@@ -161,13 +161,12 @@ impl Daemon {
 
 /// Removes all of a job's folder but files that reached no store: stints leave whole copies of what they began from.
 fn remove_saved(folder: &Path) {
-    let listed = || std::fs::read_dir(folder).into_iter().flatten().flatten().take(output::MOST_NAMES);
-    // What cannot be put aside now is left alone until then.
-    if listed().try_for_each(|entry| keep_owed(folder, &entry.file_name().to_string_lossy())).is_err() {
-        return;
-    }
+    let listed = || std::fs::read_dir(folder)?.take(output::MOST_NAMES).collect::<io::Result<Vec<_>>>();
+    let keep = |entry: &std::fs::DirEntry| keep_owed(folder, &entry.file_name().to_string_lossy());
+    // What cannot be looked at or put aside now is left alone until it can.
+    let kept = listed().and_then(|entries| entries.iter().try_for_each(keep));
+    let Ok(entries) = kept.and_then(|()| listed()) else { return };
     let is_unsaved = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(output::UNSAVED);
-    let entries: Vec<_> = listed().collect();
     // What cannot be removed now, or is left of something very large, goes next time.
     if !entries.iter().any(is_unsaved) {
         let _ = removal::remove_tree(folder, removal::AT_ONCE);
@@ -186,9 +185,15 @@ fn keep_owed(folder: &Path, name: &str) -> io::Result<()> {
     let (saves, outputs) = (format!("{}{epoch}", output::UNSAVED), format!("{}{epoch}", output::UNSAVED_OUTPUTS));
     for (left, kept) in [(format!("saves-{epoch}"), saves), (format!("folder-{epoch}"), outputs)] {
         let left = folder.join(left);
-        let has_something = std::fs::read_dir(&left).is_ok_and(|mut entries| entries.next().is_some());
+        let has_something = match std::fs::read_dir(&left) {
+            Ok(mut entries) => entries.next().is_some(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(error),
+        };
         if has_something {
-            std::fs::rename(left, folder.join(kept))?;
+            let mut names = std::iter::once(kept.clone()).chain((2..100).map(|number| format!("{kept}.{number}")));
+            let free = names.find(|name| !folder.join(name).exists()).ok_or(io::ErrorKind::AlreadyExists)?;
+            std::fs::rename(left, folder.join(free))?;
         }
     }
     std::fs::remove_file(folder.join(name))
