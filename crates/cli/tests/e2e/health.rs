@@ -62,11 +62,11 @@ impl Accelerators {
     }
 }
 
-fn detail(testbed: &Testbed, name: &str) -> Value {
+pub fn detail(testbed: &Testbed, name: &str) -> Value {
     testbed.run(&["node", name, "--json"]).ends_with(0).json()
 }
 
-fn is(testbed: &Testbed, name: &str, state: &str) -> bool {
+pub fn is(testbed: &Testbed, name: &str, state: &str) -> bool {
     state_of(testbed, name).as_deref() == Some(state)
 }
 
@@ -431,82 +431,5 @@ fn a_driver_that_hangs_drains_its_machine_and_hangs_nobody_else() {
     accelerators.show(["ok 0 0", "ok 0 0"], "");
     eventually("it answers again", || is(&testbed, "lab-1", "ready"));
     testbed.run(&["down"]).ends_with(0);
-    testbed.leaves_nothing();
-}
-
-#[test]
-fn nodes_have_labels_and_a_place_and_what_is_wrong_changes_nothing() {
-    if !is_root("a machine of its own") {
-        return;
-    }
-    let (testbed, port) = (Testbed::bare(), free_port());
-    for (args, says) in [
-        (&["nodes", "label", "lab-1", "rack"][..], "not a label: rack"),
-        (&["nodes", "label", "lab-1"], "KEY=VALUE"),
-        (&["nodes", "topology", "none.toml"], "there is no such file"),
-        (&["node", "../x"], "cannot be a node's name"),
-    ] {
-        let refused = testbed.run(args).ends_with(2);
-        assert!(refused.err.contains(says), "{refused:?}");
-    }
-    assert!(!testbed.home.exists(), "nothing was asked, and nothing made");
-    up(&testbed, port, "4h");
-    let mut far = Far::new(&testbed);
-    let (ended, said) = far.try_to_join(&["host:1", "--label", "a b=c"]);
-    assert!(ended == Some(2) && said.contains("not a label: a b=c") && said.contains("hint:"), "{said}");
-    let word = token(&testbed, "lab-1");
-    far.start_agent_with(
-        port,
-        Some(&word),
-        &["--once", "--accelerators", "H200:2", "--label", "zone=west", "--label", "tier=old"],
-        &[],
-    );
-    // What was said of the machine then holds for the plain agent that goes on.
-    let said = far.state().join("said.json").display().to_string();
-    eventually("it has joined", || far.says(&format!("ls {said} 2>&1 || true")) == said);
-    far.start_agent_with(port, None, &[], &[]);
-    eventually("it is ready", || is(&testbed, "lab-1", "ready"));
-
-    let labels = || detail(&testbed, "lab-1")["node"]["labels"].clone();
-    testbed.run(&["nodes", "label", "lab-1", "rack=r7", "tier=gold"]).ends_with(0);
-    assert_eq!(
-        labels(),
-        serde_json::json!({ "rack": "r7", "tier": "gold", "zone": "west" }),
-        "the operator's counts more"
-    );
-    testbed.run(&["nodes", "label", "lab-1", "tier-"]).ends_with(0);
-    assert_eq!(labels()["tier"], "old");
-    for (wrong, says) in [(&["rack=r1", "rack=r2"][..], "said twice"), (&["nosuch-"], "no label called nosuch")] {
-        let refused = testbed.run(&[&["nodes", "label", "lab-1"], wrong].concat()).ends_with(2);
-        assert!(refused.err.contains(says) && refused.err.contains("hint:"), "{refused:?}");
-    }
-
-    let file = testbed.write("wrong.toml", "[rack.r1]\nzone = \"east\"\nnodes = [\"lab-1\", \"lab-2\"]\n");
-    let before = labels();
-    let refused = testbed.run(&["nodes", "topology", file.to_str().unwrap()]).ends_with(2);
-    assert!(refused.err.contains("no node called lab-2") && refused.err.contains("did you mean lab-1?"), "{refused:?}");
-    let file = testbed.write("worse.toml", "[rak.r1]\nnodes = [\"lab-1\"]\n");
-    let refused = testbed.run(&["nodes", "topology", file.to_str().unwrap()]).ends_with(2);
-    assert!(refused.err.contains("worse.toml:1:2") && refused.err.contains("did you mean `rack`?"), "{refused:?}");
-    assert_eq!(labels(), before, "nothing was changed");
-    let file = testbed.write("right.toml", "[rack.r1]\nzone = \"east\"\nnodes = [\"lab-1\"]\n");
-    testbed.run(&["nodes", "topology", file.to_str().unwrap()]).ends_with(0);
-    let place = serde_json::json!({ "rack": "r1", "zone": "east" });
-    assert_eq!(detail(&testbed, "lab-1")["node"]["domains"], place);
-
-    testbed.run(&["down"]).ends_with(0);
-    testbed.run(&["up"]).ends_with(0);
-    assert_eq!(detail(&testbed, "lab-1")["node"]["domains"], place, "the next server knows it");
-    let shown = testbed.run(&["node", "lab-1"]).ends_with(0).out;
-    assert!(shown.contains("place     zone east, rack r1") && shown.contains("labels    tier=old"), "{shown}");
-    let unknown = testbed.run(&["node", "lab-11"]).ends_with(2);
-    assert!(
-        unknown.err.contains("no node called lab-11") && unknown.err.contains("did you mean lab-1?"),
-        "{unknown:?}"
-    );
-    let mut narrow = testbed.command(&["node", "lab-1"]);
-    narrow.env("COLUMNS", "40");
-    let narrow = testbed.finish(narrow).ends_with(0).out;
-    assert!(narrow.lines().all(|line| line.chars().count() <= 40), "{narrow}");
     testbed.leaves_nothing();
 }

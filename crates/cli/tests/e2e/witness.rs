@@ -2,11 +2,12 @@
 //! lost, nothing left behind.
 
 use super::processes;
-use super::testbed::{Testbed, eventually, in_python, python};
+use super::testbed::{Testbed, eventually, in_python, python, within};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// Takes a lock that a second worker would not get, beats into a journal, saves by renaming, reports
 /// progress, and ends when it is told to. With `daemon` it also has a child in a session of its own, which
@@ -270,11 +271,20 @@ impl Witness {
 /// The ledger adds up to what each job says that it cost, and for each node to its rate times the time for which it was there:
 /// to the nano-dollar, with what was idle, and with no moment missing or counted twice.
 pub fn check_ledger(testbed: &Testbed) {
-    let rows = ledger(&testbed.home);
     let sum = |rows: &[&Value]| -> i64 { rows.iter().map(|row| row["amount"].as_i64().unwrap()).sum() };
-    for job in testbed.jobs() {
-        let of_it: Vec<&Value> = rows.iter().filter(|row| row["beneficiary"]["workload"] == job["id"]).collect();
-        assert_eq!(job["cost_nanousd"].as_i64(), Some(sum(&of_it)), "the ledger of job {} is off", job["id"]);
+    let costs = |rows: &[Value]| {
+        let of_job = |job: &Value| {
+            let of_it: Vec<&Value> = rows.iter().filter(|row| row["beneficiary"]["workload"] == job["id"]).collect();
+            (job["id"].as_u64(), job["cost_nanousd"].as_i64(), Some(sum(&of_it)))
+        };
+        testbed.jobs().iter().map(of_job).collect::<Vec<_>>()
+    };
+    // What a lease costs is written down when it is given back, which may be a moment after its job is done.
+    let is_settled = || costs(&ledger(&testbed.home)).iter().all(|(_, said, written)| said == written);
+    within(Duration::from_secs(60), is_settled);
+    let rows = ledger(&testbed.home);
+    for (job, said, written) in costs(&rows) {
+        assert_eq!(said, written, "the ledger of job {job:?} is off");
     }
     let mut of_nodes: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
     for row in &rows {

@@ -26,6 +26,12 @@ pub(super) struct Health {
     look_for_driver: Duration,
 }
 
+/// The server's own computer while it runs.
+pub(super) struct Own {
+    pub name: String,
+    pub health: Health,
+}
+
 impl Default for Health {
     fn default() -> Health {
         Health { seen: Mutex::default(), look_for_driver: LOOK_FOR_DRIVER }

@@ -1,10 +1,10 @@
 //! The server's side of its nodes: takes their connections, knows which of them are there and what they hold, and asks
 //! them to do things. Nodes dial; nobody dials them.
 
+use super::health::Own;
 use super::joined::wall_clock_ms;
 use super::labels::{MOST as MOST_LABELS, is_label_word};
 use super::output;
-use super::own::Own;
 use super::protocol::{
     Beat, HealthReport, Heard, Hello, InStore, LeaseOrder, MOST_HELLO, NotKept, NotWelcome, OLDEST_PROTOCOL, OnNode,
     PROTOCOL, Purpose, ToNode, ToServer, Welcome,

@@ -2,12 +2,22 @@
 //! looks (`windfall doctor`) reads it here.
 
 use super::contact::since_boot;
-use crate::net::{Fingerprint, write_private};
+use crate::net::{Fingerprint, hex, write_private};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use windfall_core::worker::Contact;
+
+/// What tells this machine from a copy of its disk, also after it was started anew: the name that it was installed with, and
+/// that of its hardware. Only root can read that; for others it is the host name, which a copy may have as well.
+pub(super) fn this_machine() -> String {
+    let read = |path: &str| std::fs::read(path).ok();
+    let installed = read("/etc/machine-id").unwrap_or_default();
+    let hardware = read("/sys/class/dmi/id/product_uuid").or_else(|| read("/proc/sys/kernel/hostname"));
+    let all = [installed, hardware.unwrap_or_default()].map(|part| hex(&part)).join("/");
+    hex(&ring::digest::digest(&ring::digest::SHA256, all.as_bytes()).as_ref()[..16])
+}
 
 /// Which server this machine belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,5 +94,10 @@ mod tests {
         assert!((80_000..100_000).contains(&ahead), "{ahead}");
         std::fs::write(state.path().join("joined.json"), "{").expect("written");
         assert!(JoinedNode::of(state.path()).is_err());
+    }
+
+    #[test]
+    fn a_machine_is_the_same_one_whenever_it_is_asked() {
+        assert!(this_machine() == this_machine() && this_machine().len() == 32);
     }
 }

@@ -3,7 +3,6 @@
 
 use super::hub::{Hub, Live};
 use super::protocol::{OnNode, ToNode};
-use crate::net::hex;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,16 +21,6 @@ pub(crate) enum Life {
     Over,
     /// Its node cannot be reached, and may still run it.
     Unknown,
-}
-
-/// What tells this machine from a copy of its disk, also after it was started anew: the name that it was installed with, and
-/// that of its hardware. Only root can read that; for others it is the host name, which a copy may have as well.
-pub(super) fn this_machine() -> String {
-    let read = |path: &str| std::fs::read(path).ok();
-    let installed = read("/etc/machine-id").unwrap_or_default();
-    let hardware = read("/sys/class/dmi/id/product_uuid").or_else(|| read("/proc/sys/kernel/hostname"));
-    let all = [installed, hardware.unwrap_or_default()].map(|part| hex(&part)).join("/");
-    hex(&ring::digest::digest(&ring::digest::SHA256, all.as_bytes()).as_ref()[..16])
 }
 
 /// From when on nothing can run any more of what was begun over a connection that was last heard at a moment.
@@ -158,10 +147,5 @@ mod tests {
 
     fn runs_it(runs: Option<bool>) -> Vec<OnNode> {
         runs.map(|is_alive| OnNode { lease: LEASE, is_alive, last: None }).into_iter().collect()
-    }
-
-    #[test]
-    fn a_machine_is_the_same_one_whenever_it_is_asked() {
-        assert!(this_machine() == this_machine() && this_machine().len() == 32);
     }
 }

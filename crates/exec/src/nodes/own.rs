@@ -1,7 +1,7 @@
 //! The computer that the server runs on, where it is for jobs too: a node like those that have joined, but that nothing
 //! between the two can fail.
 
-use super::health::Health;
+use super::health::{Health, Own};
 use super::hub::{BEAT, Hub, NodeStanding};
 use super::joined::wall_clock_ms;
 use super::record::NodeRecord;
@@ -9,12 +9,6 @@ use crate::machines::Inventory;
 use crate::machines::nvml::{Reading, Readings};
 use std::io;
 use windfall_core::NanoUsd;
-
-/// The server's own computer while it runs.
-pub(super) struct Own {
-    name: String,
-    health: Health,
-}
 
 impl Hub {
     /// From now on the computer that the server runs on is one of its nodes, with what it has and what an hour of it costs.

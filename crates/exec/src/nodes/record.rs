@@ -2,7 +2,8 @@
 
 use super::labels::{LEVELS, Labels};
 use crate::accounts::ProgramsRunAs;
-use crate::machines::{Accelerator, Inventory};
+use crate::machines::Accelerator;
+use crate::machines::Inventory;
 use crate::net::Fingerprint;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

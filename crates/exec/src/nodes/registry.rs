@@ -1,6 +1,6 @@
 //! Which nodes have joined, and which tokens can still be used: one file each, so that it outlives the server.
 
-use super::life::this_machine;
+use super::joined::this_machine;
 use super::protocol::NotWelcome;
 use super::record::NodeRecord;
 use crate::machines::Inventory;
