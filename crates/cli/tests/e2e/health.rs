@@ -62,6 +62,17 @@ impl Accelerators {
     }
 }
 
+/// A server, its port, and its node `lab-1` that is ready, with two accelerators.
+fn lab() -> (Testbed, u16, Far, Accelerators) {
+    let (testbed, port) = (Testbed::bare(), free_port());
+    up(&testbed, port, "4h");
+    let mut far = Far::new(&testbed);
+    let accelerators = Accelerators::two("lab-1");
+    accelerators.start_agent(&testbed, &mut far, port, true);
+    eventually("it is ready", || is(&testbed, "lab-1", "ready"));
+    (testbed, port, far, accelerators)
+}
+
 pub fn detail(testbed: &Testbed, name: &str) -> Value {
     testbed.run(&["node", name, "--json"]).ends_with(0).json()
 }
@@ -140,12 +151,7 @@ fn an_accelerator_that_disappears_is_said_and_nothing_is_lost() {
     if !is_root("a machine of its own") {
         return;
     }
-    let (testbed, port) = (Testbed::bare(), free_port());
-    up(&testbed, port, "4h");
-    let mut far = Far::new(&testbed);
-    let accelerators = Accelerators::two("lab-1");
-    accelerators.start_agent(&testbed, &mut far, port, true);
-    eventually("it is ready", || is(&testbed, "lab-1", "ready"));
+    let (testbed, port, mut far, accelerators) = lab();
     let id = submit(&testbed, "out");
     testbed.until(id, &["running"]);
     eventually("it has saved", || has_saved(&testbed, id));
@@ -194,12 +200,7 @@ fn memory_errors_keep_a_machine_from_new_work_and_move_what_runs_only_when_they_
     if !is_root("a machine of its own") {
         return;
     }
-    let (testbed, port) = (Testbed::bare(), free_port());
-    up(&testbed, port, "4h");
-    let mut far = Far::new(&testbed);
-    let accelerators = Accelerators::two("lab-1");
-    accelerators.start_agent(&testbed, &mut far, port, true);
-    eventually("it is ready", || is(&testbed, "lab-1", "ready"));
+    let (testbed, _, far, accelerators) = lab();
     let id = submit(&testbed, "out");
     eventually("it has saved", || has_saved(&testbed, id));
     let programs = far.programs(id);
@@ -418,12 +419,7 @@ fn a_driver_that_hangs_drains_its_machine_and_hangs_nobody_else() {
     if !is_root("a machine of its own") {
         return;
     }
-    let (testbed, port) = (Testbed::bare(), free_port());
-    up(&testbed, port, "4h");
-    let mut far = Far::new(&testbed);
-    let accelerators = Accelerators::two("lab-1");
-    accelerators.start_agent(&testbed, &mut far, port, true);
-    eventually("it is ready", || is(&testbed, "lab-1", "ready"));
+    let (testbed, _, _far, accelerators) = lab();
     accelerators.show(["ok 0 0", "ok 0 0"], "hang");
     eventually("it is drained", || is(&testbed, "lab-1", "drained"));
     let shown = testbed.run(&["node", "lab-1"]).ends_with(0).out;
