@@ -176,7 +176,7 @@ impl Reader {
 
     /// Why nothing that is sold could ever serve a job, if so.
     fn hopeless(&self, brain: &Brain, spec: &JobSpec, deadline_in: Option<Span>) -> Option<Problem> {
-        let hint = "change the job file, or add --wait to wait until it is sold";
+        let hint = "change the job file, or add --wait to wait until it can be had";
         let refuse = |code: &str, text: String| {
             let mut refusal = problem(409, code, &text);
             refusal.hint = Some(hint.to_owned());
@@ -186,8 +186,13 @@ impl Reader {
             brain.silent_since(engine).is_none() && brain.offers().any(|offer| offer.engine == *engine)
         };
         // What an engine that was not seen yet sells, nobody knows.
-        if self.archive.engines.names().iter().all(shows) && !brain.can_serve(spec) {
-            return refuse("nothing-fits", brain.nothing_fits(spec).text);
+        if self.archive.engines.names().iter().all(shows) {
+            if !brain.can_serve(spec) {
+                return refuse("nothing-fits", brain.nothing_fits(spec).text);
+            }
+            if let Some(why) = brain.too_wide(spec) {
+                return refuse("gang-too-large", why);
+            }
         }
         // With a deadline on-demand capacity is taken in time; without one, a job waits for spot at its price.
         let waits = deadline_in.is_none() && brain.usual_policy(spec) != ON_DEMAND;

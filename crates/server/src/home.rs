@@ -61,6 +61,9 @@ impl HomeError {
     pub fn hint(&self) -> &'static str {
         match self {
             HomeError::OtherWorld { .. } => "use another state directory for another world: --home DIR",
+            HomeError::Writable { .. } => {
+                "take that right from others: chmod o-w DIR; or choose another directory with --home"
+            }
             HomeError::Replaceable { .. } => {
                 "choose a directory with --home of which root owns all above it, and to which nobody else may write"
             }

@@ -136,8 +136,29 @@ impl Drop for Gang {
 
 impl Gang {
     /// Says the first word, and listens from then on.
-    pub fn join(checkpoints: Arc<Checkpoints>, epoch: u64, (rank, size): (u32, u32), first: Word) -> Gang {
-        let (own, round) = (Arc::new(watch::Sender::new(first)), Arc::new(watch::Sender::new(0)));
+    pub fn join(checkpoints: Arc<Checkpoints>, epoch: u64, who: (u32, u32), first: Word) -> Gang {
+        Gang::talk(checkpoints, epoch, who, first, 0)
+    }
+
+    /// Goes on in place of an agent that was killed, with what that one said last and how its program ended.
+    pub async fn rejoin(
+        checkpoints: &Arc<Checkpoints>,
+        epoch: u64,
+        (rank, size): (u32, u32),
+        ended: Ended,
+    ) -> Result<Gang> {
+        let board = checkpoints.said::<Board>(&board_key(epoch)).await?.unwrap_or_default();
+        let last = match rank {
+            0 => board.words.get(&0).cloned(),
+            _ => checkpoints.said::<Word>(&word_key(epoch, rank)).await?,
+        };
+        let last = last.ok_or(CheckpointError::NotBegun { epoch })?;
+        let word = Word { ended: Some(ended), ..last };
+        Ok(Gang::talk(Arc::clone(checkpoints), epoch, (rank, size), word, board.round))
+    }
+
+    fn talk(checkpoints: Arc<Checkpoints>, epoch: u64, (rank, size): (u32, u32), first: Word, round: u64) -> Gang {
+        let (own, round) = (Arc::new(watch::Sender::new(first)), Arc::new(watch::Sender::new(round)));
         let (shown, board) = watch::channel(Board::default());
         let (said, written) = watch::channel(None);
         let (heard, asked) = (own.subscribe(), round.subscribe());
@@ -274,7 +295,7 @@ impl Talk {
         let is_open = |rank: &u32| board.words.get(rank).is_none_or(|word| !word.is_over);
         let open: Vec<u32> = (1..self.size).filter(is_open).collect();
         let reads = open.into_iter().map(|rank| async move {
-            let word = self.read::<Word>(&word_key(self.epoch, rank)).await?;
+            let word = self.checkpoints.said::<Word>(&word_key(self.epoch, rank)).await?;
             Ok::<_, CheckpointError>(word.map(|word| (rank, word)))
         });
         let words = stream::iter(reads).buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await?;
@@ -290,7 +311,7 @@ impl Talk {
         if let Some(word) = word {
             self.write(&word_key(self.epoch, rank), word).await?;
         }
-        if let Some(board) = self.read::<Board>(&board_key(self.epoch)).await? {
+        if let Some(board) = self.checkpoints.said::<Board>(&board_key(self.epoch)).await? {
             self.shown.send_if_modified(|known| {
                 let is_new = *known != board;
                 *known = board;
@@ -300,15 +321,18 @@ impl Talk {
         Ok(())
     }
 
-    async fn read<T: serde::de::DeserializeOwned>(&self, key: &str) -> Result<Option<T>> {
-        let body = self.checkpoints.depot.get(key).await?;
-        let read = body.map(|body| serde_json::from_slice(&body)).transpose();
-        read.map_err(|error| CheckpointError::Task(error.to_string()))
-    }
-
     async fn write<T: Serialize>(&self, key: &str, what: &T) -> Result<()> {
         let body = serde_json::to_vec(what).map_err(|error| CheckpointError::Task(error.to_string()))?;
         self.checkpoints.depot.put(key, body.into()).await
+    }
+}
+
+impl Checkpoints {
+    /// What somebody said at a place of the store.
+    async fn said<T: serde::de::DeserializeOwned>(&self, key: &str) -> Result<Option<T>> {
+        let body = self.depot.get(key).await?;
+        let read = body.map(|body| serde_json::from_slice(&body)).transpose();
+        read.map_err(|error| CheckpointError::Task(error.to_string()))
     }
 }
 

@@ -141,8 +141,7 @@ impl WorkerRun {
     /// Whether no lower rank runs in this one's folder.
     pub(super) fn is_first_in_folder(&self) -> bool {
         let rank = self.order.rank;
-        // One that was first there goes on with what is owed without the others.
-        let Some(gang) = &self.gang else { return rank == 0 || self.goes_on };
+        let Some(gang) = &self.gang else { return rank == 0 || self.was_first };
         let first = gang.board().in_folder_of(rank).map(|(rank, _)| rank).min();
         first.is_none_or(|first| first == rank)
     }
@@ -152,6 +151,12 @@ impl WorkerRun {
         let rank = self.order.rank;
         let Some(gang) = &self.gang else { return true };
         gang.board().in_folder_of(rank).all(|(other, word)| other == rank || word.ended.is_some())
+    }
+
+    /// Whether all is sent that was saved at this rank's place.
+    pub(super) fn has_left_place(&self) -> bool {
+        let own = |gang: &Arc<Gang>| gang.board().words.get(&self.order.rank).is_some_and(|word| word.is_over);
+        self.gang.as_ref().is_some_and(own)
     }
 
     /// Waits until all others that run in this one's folder have ended. Whoever is told to stop waits for no longer than they

@@ -21,7 +21,11 @@ pub(crate) struct Owed {
     pub worker: WorkerView,
     pub asked: Option<AskedAt>,
     pub began_ms: u64,
+    /// The program, or one of its processes near the end, died of a signal.
+    pub died: bool,
     pub cwd: PathBuf,
+    /// No lower rank of its gang ran there.
+    pub is_first: bool,
     /// The folder that it ran in is a copy for it alone.
     pub is_copy: bool,
     /// Its last save is still to be made durable.
@@ -33,8 +37,8 @@ pub(crate) struct OwedSave {
     pub saves: PathBuf,
     /// How far the program was when it ended.
     pub work: Option<u64>,
-    /// Something of it died of a signal: only who watched its files can tell which of them are whole.
-    pub died: bool,
+    /// A process of it died of a signal: only who watched its files can tell which of them are whole.
+    pub is_torn: bool,
 }
 
 /// What it was told before it ended, at times that another process understands: in milliseconds since 1970.
@@ -222,7 +226,17 @@ mod tests {
     fn owed(job: u64) -> Owed {
         let worker = WorkerView { end: Some(WorkerEnd::Exited { code: 0 }), ..WorkerView::new(stint(job), 0) };
         let order = StartOrder::of(stint(job), 0, 1);
-        Owed { order, worker, asked: None, began_ms: 7, cwd: "/tmp".into(), is_copy: true, save: None }
+        Owed {
+            order,
+            worker,
+            asked: None,
+            began_ms: 7,
+            died: false,
+            cwd: "/tmp".into(),
+            is_first: true,
+            is_copy: true,
+            save: None,
+        }
     }
 
     fn again(memory: &OwnedFd) -> Kept {

@@ -9,8 +9,10 @@ use super::program::ProgramEnd;
 use super::provision::Provided;
 use super::restore::Folders;
 use super::state::{Asked, Moving, WorkerRun, cannot_run, never_ran};
-use crate::checkpoint::{Checkpoints, Finished, Options, WorkAt};
+use crate::checkpoint::{CheckpointError, Checkpoints, Ended, Finished, Gang, Options, WorkAt};
 use crate::progress::{Reader, now_ms, written_ms};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -56,9 +58,9 @@ impl WorkerRun {
             // Without it they are sent all the same.
             let _ = std::fs::write(self.owes(), b"");
         }
-        if owes && self.gang.is_none() {
+        if owes || self.gang.is_some() {
             let EndedProgram { saves, work, died, lost_one, .. } = &ended;
-            let save = OwedSave { saves: saves.clone(), work: *work, died: *died || *lost_one };
+            let save = OwedSave { saves: saves.clone(), work: *work, is_torn: *died || *lost_one };
             self.note_owed(&ended, ended.mover.is_some().then_some(save));
         }
         self.change(|worker| (worker.end, worker.settled) = (Some(ended.end.clone()), !more));
@@ -69,14 +71,22 @@ impl WorkerRun {
 
     /// Goes on with what an agent owed that was killed.
     pub(super) async fn go_on(mut self, owed: Owed) {
-        let Owed { worker, asked, cwd, is_copy, save, .. } = owed;
+        let Owed { worker, asked, died, cwd, is_copy, save, .. } = owed;
         let mut asked = asked.map(Asked::from);
         let end = worker.end.unwrap_or(WorkerEnd::Stopped);
-        let (died, work) = save.as_ref().map_or((false, None), |save| (save.died, save.work));
+        let work = save.as_ref().and_then(|save| save.work);
+        let lost_one = save.as_ref().is_some_and(|save| save.is_torn);
         let saves = save.as_ref().map_or_else(|| cwd.clone(), |save| save.saves.clone());
+        let back = self.come_back(died, save.is_some(), &mut asked).await;
+        // Who cannot ask the others removes nothing that they may be using.
+        let is_copy = is_copy && back.is_ok();
         let (mut mover, mut is_saved) = (None, true);
-        if let Some(save) = save {
-            match self.move_again(&save, is_copy, &mut asked).await {
+        if let Some(save) = save.filter(|_| !self.has_left_place()) {
+            let moving = match back {
+                Ok(checkpoints) => self.move_again(checkpoints, &save, is_copy, &mut asked).await,
+                Err(end) => Err(end),
+            };
+            match moving {
                 Ok(moving) => mover = Some(moving),
                 Err(end) => {
                     let why = match end {
@@ -89,8 +99,7 @@ impl WorkerRun {
                 }
             }
         }
-        let ended =
-            EndedProgram { end, asked, died, lost_one: died, cwd, saves, mover, work, is_copy, _provided: None };
+        let ended = EndedProgram { end, asked, died, lost_one, cwd, saves, mover, work, is_copy, _provided: None };
         self.settle(ended, is_saved).await;
     }
 
@@ -130,27 +139,59 @@ impl WorkerRun {
             worker,
             asked: ended.asked.map(Into::into),
             began_ms: self.began_ms,
+            died: ended.died,
             cwd: ended.cwd.clone(),
+            is_first: self.is_first_in_folder(),
             is_copy: ended.is_copy,
             save,
         });
     }
 
-    /// Moves what lies where a program saved that has ended, in place of an agent that was killed.
-    async fn move_again(
+    /// Meets the others again, in place of an agent that was killed, and gives the job's store where something is still to be
+    /// saved there.
+    async fn come_back(
         &mut self,
-        save: &OwedSave,
-        is_copy: bool,
+        died: bool,
+        saves: bool,
         asked: &mut Option<Asked>,
-    ) -> Result<Moving, WorkerEnd> {
-        if save.died {
-            return Err(never_ran("its agent was killed, and nobody else knows which of its files are whole"));
+    ) -> Result<Option<Arc<Checkpoints>>, WorkerEnd> {
+        let (epoch, who) = (self.order.stint.epoch, (self.order.rank, self.order.world_size));
+        if !saves && who.1 < 2 {
+            return Ok(None);
         }
         let env = self.order.env.iter().map(|(name, value)| (name.clone(), value.clone()));
         let options = Options { saved_before: true, ..Options::with_env(env) };
         let checkpoints = Checkpoints::open(&self.order.checkpoint_store, &self.order.checkpoint_key, options);
         let checkpoints = Arc::new(checkpoints.map_err(cannot_run)?);
-        let after = self.rejoin(&checkpoints, asked).await?;
+        if who.1 > 1 {
+            let ended = if died { Ended::Died } else { Ended::Well };
+            let again = || Gang::rejoin(&checkpoints, epoch, who, ended).boxed();
+            let gang = Arc::new(self.in_time(again, asked).await?);
+            self.in_time(|| gang.met().map(Ok).boxed(), asked).await?;
+            self.gang = Some(gang);
+        }
+        Ok(Some(checkpoints))
+    }
+
+    /// Moves what lies where a program saved that has ended, in place of an agent that was killed.
+    async fn move_again(
+        &mut self,
+        checkpoints: Option<Arc<Checkpoints>>,
+        save: &OwedSave,
+        is_copy: bool,
+        asked: &mut Option<Asked>,
+    ) -> Result<Moving, WorkerEnd> {
+        let Some(checkpoints) = checkpoints else { return Err(never_ran("its store is not open")) };
+        if save.is_torn {
+            return Err(never_ran("its agent was killed, and nobody else knows which of its files are whole"));
+        }
+        if self.has_places() {
+            return Err(never_ran(
+                "its agent was killed, and ranks make what they save at several places durable together",
+            ));
+        }
+        let epoch = self.order.stint.epoch;
+        let after = self.in_time(|| checkpoints.rejoin(epoch).boxed(), asked).await?;
         let (mut foreign, work) = (self.foreign(is_copy), save.work);
         // What its program has written since is the program's.
         foreign.retain(|path| written_ms(&save.saves.join(path)) < self.began_ms);
@@ -160,12 +201,16 @@ impl WorkerRun {
         Ok(moving)
     }
 
-    /// Goes on with the stint on its store, for as long as there is time. What it is told meanwhile shortens that.
-    async fn rejoin(&mut self, checkpoints: &Checkpoints, asked: &mut Option<Asked>) -> Result<u64, WorkerEnd> {
+    /// Tries something with the store for as long as there is time. What it is told meanwhile shortens that.
+    async fn in_time<'a, T>(
+        &mut self,
+        attempt: impl Fn() -> BoxFuture<'a, Result<T, CheckpointError>>,
+        asked: &mut Option<Asked>,
+    ) -> Result<T, WorkerEnd> {
         let (view, stint) = (self.view.clone(), self.order.stint);
         let attempts = async {
             loop {
-                match checkpoints.rejoin(stint.epoch).await {
+                match attempt().await {
                     Err(error) if error.is_store_away() => {
                         view.change(stint, |worker| worker.trouble = Some(error.trouble()));
                         tokio::time::sleep(AGAIN).await;
@@ -179,9 +224,9 @@ impl WorkerRun {
         let mut until = asked.and_then(|asked| asked.gone_at).map_or(usual, |gone_at| gone_at.min(usual));
         loop {
             tokio::select! {
-                after = &mut attempts => {
+                done = &mut attempts => {
                     self.change(|worker| worker.trouble = None);
-                    return after;
+                    return done;
                 }
                 () = tokio::time::sleep_until(until.into()) => return Err(never_ran("the time was too short")),
                 Some(tell) = self.told.recv() => {

@@ -34,8 +34,8 @@ pub(super) struct WorkerRun {
     pub folder_name: String,
     /// What the guard keeps in case that this agent is killed.
     pub kept: Kept,
-    /// It goes on with what an agent owed that was killed: its program has ended.
-    pub goes_on: bool,
+    /// It goes on with what an agent owed that was killed, and no lower rank ran in its folder.
+    pub was_first: bool,
 }
 
 /// What a worker is told while it runs.
@@ -159,7 +159,7 @@ impl WorkerRun {
                 origin: None,
                 folder_name: String::new(),
                 kept,
-                goes_on: false,
+                was_first: false,
             },
             tell,
         )

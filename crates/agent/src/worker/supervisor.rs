@@ -63,9 +63,9 @@ impl Supervisor {
         self.notice = notice_ms.map(|at_ms| Instant::now() + left(at_ms));
         self.view.take_over(owed.iter().map(|owed| owed.worker.clone()));
         for owed in owed {
-            let (order, began_ms) = (owed.order.clone(), owed.began_ms);
+            let (order, began_ms, was_first) = (owed.order.clone(), owed.began_ms, owed.is_first);
             self.begin(order, |run| {
-                let run = WorkerRun { began_ms, goes_on: true, ..run };
+                let run = WorkerRun { began_ms, was_first, ..run };
                 run.go_on(owed).boxed()
             });
         }

@@ -36,7 +36,7 @@ pub enum NodesCommand {
         /// Its name
         name: String,
         /// The reason, for people
-        #[arg(long, default_value = "drained by its operator", value_name = "TEXT")]
+        #[arg(long, default_value = "by its operator", value_name = "TEXT")]
         why: String,
     },
     /// Put work on a drained node again, whatever was wrong with it; what comes after this counts

@@ -1,8 +1,8 @@
 //! Servers: starting, asking and ending those in the background.
 
 use super::config::settled;
-use super::serving::{check, standing};
-use super::worlds::{check_flags, serve_args, world};
+use super::serving::{check, known, standing};
+use super::worlds::{changes, check_flags, leaves_something, serve_args, world};
 use crate::args::{DownArgs, UpArgs};
 use crate::fitted::folded;
 use crate::here::Here;
@@ -20,6 +20,8 @@ use windfall_server::home::WorldSettings;
 pub async fn up(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
     let args = settled(here, args)?;
     check_flags(&args)?;
+    let known = known(here)?;
+    leaves_something(&args, known.as_ref())?;
     let wanted = world(&args);
     if let Some(wanted) = &wanted {
         check(here, wanted).await?;
@@ -32,6 +34,8 @@ pub async fn up(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
     tell(here, &hello, "a server runs");
     if before == Some(hello.pid) && standing.is_some() && standing != WorldSettings::of(&here.home).ok().flatten() {
         eprintln!("hint: it keeps what it was started with: `windfall down`, then `windfall up` again; jobs go on");
+    } else if before != Some(hello.pid) {
+        changes(known.as_ref(), wanted.as_ref()).iter().for_each(|line| eprintln!("note: {line}"));
     }
     Ok(Code::Done)
 }

@@ -1,7 +1,7 @@
 //! The process that serves: in the background for whoever needs a server, or in the foreground for whoever keeps one.
 
 use super::config::settled;
-use super::worlds::{check_flags, world};
+use super::worlds::{changes, check_flags, leaves_something, world};
 use crate::args::UpArgs;
 use crate::config::values;
 use crate::here::Here;
@@ -76,9 +76,13 @@ pub fn foreground(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
     check_flags(&args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
-    if let Some(wanted) = world(&args) {
-        runtime.block_on(check(here, &wanted))?;
+    let known = known(here)?;
+    leaves_something(&args, known.as_ref())?;
+    let wanted = world(&args);
+    if let Some(wanted) = &wanted {
+        runtime.block_on(check(here, wanted))?;
     }
+    changes(known.as_ref(), wanted.as_ref()).iter().for_each(|line| eprintln!("note: {line}"));
     let is_ready = std::cell::Cell::new(false);
     let ready = || {
         is_ready.set(true);
@@ -157,6 +161,11 @@ pub(super) async fn check(here: &Here, wanted: &WorldSettings) -> Result<(), Fai
         // The reason does not matter: the world that was asked for is not possible.
         startup_failure(Problem { status: 422, ..problem })
     })
+}
+
+/// The world of this state directory, if it has one.
+pub(super) fn known(here: &Here) -> Result<Option<WorldSettings>, Failure> {
+    WorldSettings::of(&here.home).map_err(windfall_server::client::home_failure)
 }
 
 pub(super) fn standing(here: &Here, wanted: Option<&WorldSettings>) -> Result<Option<WorldSettings>, Failure> {

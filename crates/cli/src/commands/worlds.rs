@@ -84,6 +84,48 @@ pub(super) fn world(args: &UpArgs) -> Option<WorldSettings> {
     Some(world)
 }
 
+/// Which machines a state directory's world is about to have otherwise than before, in lines.
+pub(super) fn changes(before: Option<&WorldSettings>, now: Option<&WorldSettings>) -> Vec<String> {
+    let of = |world: Option<&WorldSettings>| match world.map(|world| &world.world) {
+        Some(World::Machines(machines)) => Some(told(machines)),
+        _ => None,
+    };
+    let (Some(before), Some(now)) = (of(before), of(now)) else { return Vec::new() };
+    let pairs = before.into_iter().zip(now).filter(|((_, before), (_, now))| before != now);
+    pairs.map(|((what, before), (_, now))| format!("{what}: {now}; it was {before}")).collect()
+}
+
+/// What people know of its machines, each under the flag that says it.
+fn told(machines: &MachineSettings) -> Vec<(&'static str, String)> {
+    let MachineSettings { here, listen, dead_man_s, slurm } = machines;
+    let stated = |here: &HereSettings| {
+        let all: Vec<String> = here.accelerators.iter().map(|one| format!("{}:{}", one.model, one.count)).collect();
+        if all.is_empty() { "those that are found".to_owned() } else { all.join(",") }
+    };
+    let rate = |here: &HereSettings| format!("{} an hour", here.rate);
+    let none = || "none".to_owned();
+    let yes = |is: bool| if is { "true" } else { "false" }.to_owned();
+    vec![
+        ("--local", yes(here.is_some())),
+        ("--accelerators", here.as_ref().map_or_else(none, stated)),
+        ("--rate", here.as_ref().map_or_else(none, rate)),
+        ("--listen", listen.map_or_else(none, |address| address.to_string())),
+        ("--dead-man", Span::seconds(i64::try_from(*dead_man_s).unwrap_or(i64::MAX / 1_000)).to_string()),
+        ("slurm", slurm.as_ref().map_or_else(none, |_| "a cluster".to_owned())),
+    ]
+}
+
+/// Fails where a state directory's server is told to leave its own computer alone, and nothing else is left to it.
+pub(super) fn leaves_something(args: &UpArgs, known: Option<&WorldSettings>) -> Result<(), Failure> {
+    let is_local =
+        matches!(known.map(|known| &known.world), Some(World::Machines(machines)) if machines.here.is_some());
+    if args.local != Some(false) || args.listen.is_some() || !is_local {
+        return Ok(());
+    }
+    let failure = Failure::new(Code::BadInput, "--local=false leaves this server without machines");
+    Err(failure.hint("let machines join: --local=false --listen HOST:PORT"))
+}
+
 /// Fails where accelerators are not stated as they have to be.
 pub(super) fn bad_accelerators(stated_ones: &[String]) -> Result<(), Failure> {
     let Some(unknown) = stated_ones.iter().find(|text| values::stated(text).is_none()) else { return Ok(()) };
@@ -96,7 +138,7 @@ pub(super) fn bad_rate(rate: f64) -> Result<(), Failure> {
     if values::is_rate(rate) {
         return Ok(());
     }
-    let failure = Failure::new(Code::BadInput, format!("--rate: not a price of an hour: {rate}"));
+    let failure = Failure::new(Code::BadInput, format!("--rate: not a price of an hour: {rate:?}"));
     Err(failure.hint("dollars, such as 2.50"))
 }
 

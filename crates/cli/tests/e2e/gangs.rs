@@ -360,3 +360,52 @@ fn a_machine_that_cannot_set_up_is_passed_over_and_what_every_rank_left_comes_ba
     machines.iter().for_each(|far| far.until_quiet(id));
     testbed.leaves_nothing();
 }
+
+#[test]
+fn a_gang_whose_agents_are_killed_when_it_has_ended_still_brings_its_outputs() {
+    if !is_root("machines of their own") {
+        return;
+    }
+    let (testbed, port) = (Testbed::bare(), free_port());
+    up(&testbed, port, "120s");
+    std::fs::create_dir(testbed.work.join("empty")).unwrap();
+    let job = "nodes: 2\nresources: { accelerators: H200:1 }\nworkdir: empty\ncheckpoint: { settle: 1s }\noutputs: ['o*']\n\
+               run: 'sleep $((4 + RANK)); echo $RANK | tee o$RANK > $WINDFALL_CHECKPOINT_DIR/part-$RANK'\n";
+    // Over two machines each rank has a place of its own; on one they share it, and the last save is still made.
+    let apart = machines(&testbed, port, ["one", "two"]);
+    let lose_agents = |name: &str, machines: &[&Far]| {
+        let id = testbed.submit(&format!("name: {name}\n{job}"));
+        testbed.until(id, &["running"]);
+        eventually("programs run", || machines.iter().any(|far| !far.programs(id).is_empty()));
+        machines.iter().for_each(|far| far.cut(true));
+        eventually("they have ended", || machines.iter().all(|far| far.programs(id).is_empty()));
+        std::thread::sleep(Duration::from_secs(2));
+        machines.iter().for_each(|far| far.as_root("pkill -KILL -f '[w]indfall agent serve'"));
+        machines.iter().for_each(|far| far.cut(false));
+        let ended = testbed.until(id, &["succeeded", "failed"]);
+        let explained = || testbed.run(&["explain", "--all", &id.to_string()]).ends_with(0).out;
+        assert_eq!(ended["state"], "succeeded", "{ended}\n{}", explained());
+        eventually("its machines are free", || {
+            let nodes = testbed.run(&["nodes", "--json"]).json();
+            nodes.as_array().unwrap().iter().all(|node| node["accelerators_used"] == 0)
+        });
+        let into = testbed.work.join(name);
+        let got = testbed.run(&["get", &id.to_string(), "--into", into.to_str().unwrap()]).ends_with(0);
+        let outputs = ["o0", "o1"].map(|name| std::fs::read_to_string(into.join(name)).unwrap_or_default());
+        assert_eq!(outputs, ["0\n", "1\n"], "{}\n{}", got.out, explained());
+        machines.iter().for_each(|far| far.until_quiet(id));
+        explained()
+    };
+    let said = lose_agents("apart", &[&apart[0], &apart[1]]);
+    assert!(said.contains("the last save is not durable: its agent was killed"), "{said}");
+    for name in ["one", "two"] {
+        testbed.run(&["nodes", "drain", name]).ends_with(0);
+    }
+    let wide = &mut Far::new(&testbed);
+    wide.start_agent_with(port, Some(&super::nodes::token(&testbed, "wide")), &["--accelerators", "H200:2"], &[]);
+    eventually("it is ready", || super::nodes::state_of(&testbed, "wide").as_deref() == Some("ready"));
+    let said = lose_agents("together", &[wide]);
+    assert!(said.contains("is durable") && !said.contains("is not durable"), "{said}");
+    check_ledger(&testbed);
+    testbed.leaves_nothing();
+}

@@ -119,3 +119,48 @@ fn a_state_has_one_world_and_what_cannot_be_is_refused_with_a_hint() {
     assert!(refused.err.contains("holds another world already"), "{refused:?}");
     replayed.run(&["down"]).ends_with(0);
 }
+
+#[test]
+fn what_a_server_is_started_with_otherwise_is_said_and_ends_nothing() {
+    let testbed = Testbed::bare();
+    testbed.run(&["up", "--local", "--accelerators", "H200:2", "--rate", "3.6"]).ends_with(0);
+    // A gang that no two computers here could ever hold.
+    let gang = |words: &str| format!("name: gang\nnodes: 3\nresources: {{ accelerators: H200:1 }}\nrun: {words}\n");
+    testbed.write("gang.yaml", &gang("true"));
+    let refused = testbed.run(&["submit", "gang.yaml"]).ends_with(2);
+    assert!(
+        refused.err.contains("it needs 3 workers at once, and all machines together have room for 2"),
+        "{refused:?}"
+    );
+    testbed.run(&["submit", "--wait", "gang.yaml"]).ends_with(0);
+    let id = testbed.submit(&job("train", &of(1)));
+    testbed.until(id, &["running"]);
+    testbed.run(&["down"]).ends_with(0);
+
+    let refused = testbed.run(&["up", "--local=false"]).ends_with(2);
+    assert!(refused.err.contains("leaves this server without machines"), "{refused:?}");
+    // Its computer is for jobs no more: who runs there ends there, and all of it is paid for.
+    let port = format!("127.0.0.1:{}", super::nodes::free_port());
+    let up = testbed.run(&["up", "--local=false", "--listen", &port]).ends_with(0);
+    for line in ["--local: false; it was true", "--accelerators: none; it was H200:2", "--rate: none; it was $3.60"] {
+        assert!(up.err.contains(line), "{line}: {up:?}");
+    }
+    let nodes = || testbed.run(&["nodes", "--json"]).ends_with(0).json();
+    let only = nodes();
+    assert_eq!((only[0]["accelerators_used"].as_u64(), only.as_array().map(Vec::len)), (Some(1), Some(1)), "{only}");
+    assert!(only[0]["drained"].as_str().is_some_and(|why| why.contains("--local=false")), "{only}");
+    testbed.run(&["up", "--local"]).ends_with(0);
+    let late = testbed.submit(&format!("name: late\n{}run: 'true'\n", of(1)));
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    assert_eq!(testbed.job(late)["state"], "waiting");
+    testbed.write("end-train", "");
+    testbed.until(id, &["succeeded"]);
+    eventually("it is a node no more", || nodes().as_array().is_some_and(Vec::is_empty));
+    check_ledger(&testbed);
+    testbed.run(&["down"]).ends_with(0);
+    let up = testbed.run(&["up", "--local", "--accelerators", "H200:2"]).ends_with(0);
+    assert!(up.err.contains("--listen: none; it was"), "{up:?}");
+    testbed.until(late, &["succeeded"]);
+    testbed.run(&["down"]).ends_with(0);
+    testbed.leaves_nothing();
+}

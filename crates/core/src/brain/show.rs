@@ -100,7 +100,8 @@ impl Brain {
         };
         let is_drained = |node: &&Node| node.health == Health::Drained || !node.symptoms.is_empty();
         let first = self.nodes.values().filter(is_drained).find(may_fit)?;
-        let why = first.symptoms.first().map_or("by its operator".to_owned(), ToString::to_string);
+        let of_operator = || first.drained_for.clone().unwrap_or_else(|| "by its operator".to_owned());
+        let why = first.symptoms.first().map_or_else(of_operator, ToString::to_string);
         Some(format!("{} is drained: {why}", first.id.name()))
     }
 

@@ -41,6 +41,8 @@ pub(super) struct Computer {
     pub domains: BTreeMap<String, String>,
     /// Why it takes nothing new, where it is not well.
     pub symptoms: Vec<Symptom>,
+    /// What whoever drained it says of that.
+    pub drained_for: Option<String>,
 }
 
 impl Computer {

@@ -111,6 +111,9 @@ impl Machines {
         }
         let leases = LocalLeases::of_machines(root, clock, agent_program, Some(Arc::clone(&hub)), accounts)?;
         let machines = Arc::new(Machines { name: name.to_owned(), hub, leases });
+        if machines.server_is_used() {
+            machines.hub.let_server_leave();
+        }
         tokio::spawn(Arc::clone(&machines).empty_sick_nodes());
         Ok(machines)
     }
@@ -135,7 +138,15 @@ impl Machines {
                 });
             }
             self.leases.carry_notices_out(now);
+            if !self.server_is_used() {
+                self.hub.server_is_free();
+            }
         }
+    }
+
+    /// Whether anybody has anything of the server's own computer.
+    fn server_is_used(&self) -> bool {
+        self.leases.held().values().any(|held| !held.is_gone() && held.marks.host.is_none())
     }
 
     /// Leases without a notice that are on a machine which must be emptied, or have an accelerator of it which must be.
@@ -174,6 +185,7 @@ impl Machines {
             rate: node.record.rate,
             domains: node.record.domains(),
             symptoms: draining(&node.record.symptoms),
+            drained_for: node.record.drained.clone(),
             health: match (node.is_connected, &node.record.drained, draining(&node.record.symptoms).is_empty()) {
                 (_, Some(_), _) | (_, _, false) => Health::Drained,
                 (true, None, true) => Health::Ready,
@@ -373,6 +385,7 @@ impl Engine for Arc<Machines> {
             alone: self.is_alone(&computer),
             domains: computer.domains,
             symptoms: computer.symptoms,
+            drained_for: computer.drained_for,
             health: computer.health,
             rate: computer.rate,
         };

@@ -99,6 +99,7 @@ fn spread_over(rooms: &[(&str, u32)], there: &[&str], most: u32, least: u32) -> 
         health: Health::Ready,
         domains: BTreeMap::new(),
         symptoms: Vec::new(),
+        drained_for: None,
     };
     let computers: Vec<(Computer, u32)> = rooms.iter().map(|(name, room)| (computer(name), *room)).collect();
     let rooms: Vec<(&Computer, u32)> = computers.iter().map(|(computer, room)| (computer, *room)).collect();

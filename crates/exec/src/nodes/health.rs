@@ -6,6 +6,7 @@ use super::protocol::{DeviceReading, DiskReading, HealthReport};
 use crate::machines::nvml::{Heard, Reading, Readings, SeenAccelerator};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use windfall_core::{Symptom, SymptomKind};
@@ -30,6 +31,9 @@ pub(super) struct Health {
 pub(super) struct Own {
     pub name: String,
     pub health: Health,
+    /// It is for jobs no more, and is left once nobody has anything of it.
+    pub leaves: bool,
+    pub has_left: AtomicBool,
 }
 
 impl Default for Health {

@@ -8,26 +8,50 @@ use super::record::NodeRecord;
 use crate::machines::Inventory;
 use crate::machines::nvml::{Reading, Readings};
 use std::io;
+use std::sync::atomic::Ordering::Relaxed;
 use windfall_core::NanoUsd;
 
 impl Hub {
     /// From now on the computer that the server runs on is one of its nodes, with what it has and what an hour of it costs.
     pub(crate) fn take_server_in(&self, inventory: &Inventory, rate: NanoUsd) -> io::Result<()> {
         let NodeRecord { name, .. } = self.registry.take_server_in(self.fingerprint(), inventory, rate)?;
-        self.own.get_or_init(|| Own { name, health: Health::default() });
+        self.own.get_or_init(|| Own { name, health: Health::default(), leaves: false, has_left: false.into() });
         Ok(())
+    }
+
+    /// The computer that the server runs on is for jobs no more, and somebody has something of it still: until that is over it
+    /// is a node that takes nothing new.
+    pub(crate) fn let_server_leave(&self) {
+        let Some(NodeRecord { name, .. }) = self.registry.server() else { return };
+        self.own.get_or_init(|| Own { name, health: Health::default(), leaves: true, has_left: false.into() });
+    }
+
+    /// Nobody has anything of the server's own computer: where that is for jobs no more, it is a node no more.
+    pub(crate) fn server_is_free(&self) {
+        if let Some(own) = self.own.get().filter(|own| own.leaves)
+            && !own.has_left.swap(true, Relaxed)
+        {
+            self.changed.notify_one();
+        }
+    }
+
+    fn own_entry(&self) -> Option<&Own> {
+        self.own.get().filter(|own| !own.has_left.load(Relaxed))
     }
 
     /// What the server's own computer is called, if it is for jobs.
     pub fn own_name(&self) -> Option<&str> {
-        self.own.get().map(|own| own.name.as_str())
+        self.own_entry().map(|own| own.name.as_str())
     }
 
     /// The server's own computer, if it is for jobs.
     pub(crate) fn own(&self) -> Option<NodeStanding> {
-        let own = self.own.get()?;
+        let own = self.own_entry()?;
         let health = own.health.report(None);
-        let record = self.registry.node(&own.name)?;
+        let mut record = self.registry.node(&own.name)?;
+        if own.leaves {
+            record.drained.get_or_insert_with(|| "this server uses nodes alone (--local=false)".to_owned());
+        }
         Some(NodeStanding { record, heard: None, is_connected: true, build: None, health })
     }
 
@@ -38,7 +62,7 @@ impl Hub {
 
     /// Watches over the server's own computer for ever, as an agent does over a node.
     pub(crate) async fn watch_own(&self, mut readings: Option<Readings>) {
-        let Some(Own { name, health }) = self.own.get() else { return };
+        let Some(Own { name, health, .. }) = self.own.get() else { return };
         let first = match &mut readings {
             Some(readings) => readings.first().await,
             None => None,

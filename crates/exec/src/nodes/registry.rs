@@ -83,7 +83,7 @@ impl Registry {
     /// The computer that the server runs on, with what it has now. It keeps the name that it had at first.
     pub fn take_server_in(&self, key: Fingerprint, inventory: &Inventory, rate: NanoUsd) -> io::Result<NodeRecord> {
         let mut known = self.known();
-        let before = known.values().find(|node| node.is_server).cloned();
+        let before = server_of(&known);
         let first = || {
             let name = names_of_server(&inventory.name).find(|name| !known.contains_key(name)).unwrap_or_default();
             NodeRecord { is_server: true, ..NodeRecord::new(&name, key, rate, inventory) }
@@ -99,6 +99,11 @@ impl Registry {
         }
         known.insert(node.name.clone(), node.clone());
         Ok(node)
+    }
+
+    /// The computer that the server runs on, if it has ever been for jobs.
+    pub fn server(&self) -> Option<NodeRecord> {
+        server_of(&self.known())
     }
 
     pub fn node(&self, name: &str) -> Option<NodeRecord> {
@@ -220,6 +225,10 @@ impl Registry {
     fn write(&self, node: &NodeRecord) -> io::Result<()> {
         write_private(&self.file("nodes", &node.name), &serde_json::to_vec_pretty(node)?)
     }
+}
+
+fn server_of(known: &BTreeMap<String, NodeRecord>) -> Option<NodeRecord> {
+    known.values().find(|node| node.is_server).cloned()
 }
 
 impl TokenRecord {

@@ -219,7 +219,7 @@ const LONGEST_REASON: usize = 200;
 /// A reason in one line: it is printed on everybody's terminal.
 fn reason_of(text: &str) -> String {
     let text: String = plain(text).trim().chars().take(LONGEST_REASON).collect();
-    if text.is_empty() { "drained by its operator".to_owned() } else { text }
+    if text.is_empty() { "by its operator".to_owned() } else { text }
 }
 
 /// It does again.
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn a_reason_is_one_line_that_no_terminal_obeys() {
         assert_eq!(reason_of("a\nb \x1b[31mred\x1b[0m\x07"), "a b red");
-        assert_eq!(reason_of(" \x1b[2J "), "drained by its operator");
+        assert_eq!(reason_of(" \x1b[2J "), "by its operator");
         assert_eq!(reason_of(&"x".repeat(1_000)).len(), LONGEST_REASON);
     }
 }
