@@ -113,6 +113,9 @@ pub struct Node {
     /// Why it was drained by itself: what is wrong with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub symptoms: Vec<Symptom>,
+    /// It has accelerators of other models beside.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mixed: bool,
     /// What whoever drained it says of that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drained_for: Option<String>,

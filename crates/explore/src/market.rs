@@ -120,6 +120,7 @@ pub(crate) fn nodes(seed: u64, now: Time) -> Vec<Node> {
             foreign: Shape { accelerators: foreign, ..Shape::default() },
             domains: Default::default(),
             symptoms: Vec::new(),
+            mixed: false,
             drained_for: None,
             alone: false,
             health,

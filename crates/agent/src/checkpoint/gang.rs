@@ -51,6 +51,9 @@ pub struct Word {
     /// Nothing more comes from its place.
     #[serde(default)]
     pub is_over: bool,
+    /// What was saved last at its place is lost.
+    #[serde(default)]
+    pub gave_up: bool,
 }
 
 /// What a rank resumes from; the same for all ranks of a stint.
@@ -173,6 +176,11 @@ impl Gang {
         self.own.send_modify(change);
     }
 
+    /// What this rank said last.
+    pub fn own_word(&self) -> Word {
+        self.own.borrow().clone()
+    }
+
     /// Waits until the others can read what was said here last.
     pub async fn written(&self) {
         let own = self.own.borrow().clone();
@@ -207,8 +215,8 @@ impl Gang {
     }
 
     /// Asks all keepers whether what they uploaded last is all that there is; only rank 0 does so. Gives the board on which all
-    /// of them agree to that.
-    pub async fn ask(&self) -> Board {
+    /// of them agree to that. Fails where one of them has lost what was saved there.
+    pub async fn ask(&self) -> Result<Board> {
         let round = *self.round.borrow() + 1;
         self.round.send_replace(round);
         let agreed = |word: &Word| word.agreed >= round || word.is_over;
@@ -216,7 +224,9 @@ impl Gang {
             let mut keepers = board.keepers().filter(|keeper| *keeper != 0);
             keepers.all(|keeper| board.words.get(&keeper).is_some_and(agreed))
         };
-        self.until(all).await
+        let is_lost = |board: &Board| board.words.values().any(|word| word.gave_up);
+        let board = self.until(|board| all(board) || is_lost(board)).await;
+        if is_lost(&board) { Err(CheckpointError::Torn) } else { Ok(board) }
     }
 }
 

@@ -222,7 +222,7 @@ async fn save_together(
     let began = began + waits.elapsed();
     let ask = || async {
         tokio::select! {
-            board = first.gang.ask() => Ok(board),
+            board = first.gang.ask() => board,
             changed = until_changed(snapshot) => Err(changed),
         }
     };

@@ -78,8 +78,11 @@ impl WorkerRun {
         let lost_one = save.as_ref().is_some_and(|save| save.is_torn);
         let saves = save.as_ref().map_or_else(|| cwd.clone(), |save| save.saves.clone());
         let back = self.come_back(died, save.is_some(), &mut asked).await;
-        // Who cannot ask the others removes nothing that they may be using.
-        let is_copy = is_copy && back.is_ok();
+        if self.order.world_size > 1 && (back.is_err() || (save.is_some() && !self.until_others_end(&mut asked).await))
+        {
+            // Nobody knows what the others do, or they go on for long and nobody makes durable what they save here.
+            self.end_agent();
+        }
         let (mut mover, mut is_saved) = (None, true);
         if let Some(save) = save.filter(|_| !self.has_left_place()) {
             let moving = match back {
@@ -95,6 +98,7 @@ impl WorkerRun {
                     };
                     let nothing = Finished { durable: None, complete: false, error: None, fenced: false };
                     self.give_up(&nothing, &why, &saves, asked.is_none());
+                    self.tell_given_up();
                     is_saved = false;
                 }
             }
@@ -107,6 +111,8 @@ impl WorkerRun {
     async fn settle(&mut self, mut ended: EndedProgram, mut is_saved: bool) {
         if let Some(mover) = ended.mover.take() {
             is_saved &= self.last_save(mover, &ended.saves, ended.asked).await;
+            // A successor has nothing to save any more.
+            self.note_owed(&ended, None);
         }
         ended.asked = self.until_quiet(ended.asked).await;
         // A copy goes when what of it was to stay is in a store, and nobody else is in it.
@@ -147,6 +153,12 @@ impl WorkerRun {
         });
     }
 
+    /// Nobody can go on in place of the agent that was killed: this one ends too, and its lease is lost as if none had followed.
+    fn end_agent(&self) -> ! {
+        self.kept.runs(self.order.stint);
+        std::process::exit(1)
+    }
+
     /// Meets the others again, in place of an agent that was killed, and gives the job's store where something is still to be
     /// saved there.
     async fn come_back(
@@ -182,7 +194,7 @@ impl WorkerRun {
         asked: &mut Option<Asked>,
     ) -> Result<Moving, WorkerEnd> {
         let Some(checkpoints) = checkpoints else { return Err(never_ran("its store is not open")) };
-        if save.is_torn {
+        if save.is_torn || self.others().1 {
             return Err(never_ran("its agent was killed, and nobody else knows which of its files are whole"));
         }
         if self.has_places() {

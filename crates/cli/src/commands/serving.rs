@@ -82,10 +82,10 @@ pub fn foreground(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
     if let Some(wanted) = &wanted {
         runtime.block_on(check(here, wanted))?;
     }
-    changes(known.as_ref(), wanted.as_ref()).iter().for_each(|line| eprintln!("note: {line}"));
     let is_ready = std::cell::Cell::new(false);
     let ready = || {
         is_ready.set(true);
+        changes(known.as_ref(), wanted.as_ref()).iter().for_each(|line| eprintln!("note: {line}"));
         notify("READY=1");
     };
     let served = runtime.block_on(windfall_server::serve(settings(here, &args, Some(Duration::MAX)), ready));

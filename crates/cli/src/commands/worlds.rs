@@ -111,7 +111,7 @@ fn told(machines: &MachineSettings) -> Vec<(&'static str, String)> {
         ("--rate", here.as_ref().map_or_else(none, rate)),
         ("--listen", listen.map_or_else(none, |address| address.to_string())),
         ("--dead-man", Span::seconds(i64::try_from(*dead_man_s).unwrap_or(i64::MAX / 1_000)).to_string()),
-        ("slurm", slurm.as_ref().map_or_else(none, |_| "a cluster".to_owned())),
+        ("slurm", slurm.as_ref().and_then(|slurm| serde_json::to_string(slurm).ok()).unwrap_or_else(none)),
     ]
 }
 

@@ -361,6 +361,44 @@ fn a_machine_that_cannot_set_up_is_passed_over_and_what_every_rank_left_comes_ba
     testbed.leaves_nothing();
 }
 
+/// Whose agents are killed.
+enum Of {
+    All,
+    SecondRank,
+}
+
+/// Runs a gang on these machines, and kills agents once their programs have ended, while nobody reaches the server. Gives what
+/// people are told of the job.
+fn lose_agents(testbed: &Testbed, name: &str, run: &str, all: &[&Far], of: Of) -> (serde_json::Value, String) {
+    let job =
+        "nodes: 2\nresources: { accelerators: H200:1 }\nworkdir: empty\ncheckpoint: { settle: 1s }\noutputs: ['o*']\n";
+    let id = testbed.submit(&format!("name: {name}\n{job}run: 'touch /tmp/{name}-$RANK; {run}'\n"));
+    let has = |far: &&Far| far.says(&format!("ls /tmp/{name}-1 2> /dev/null")).ends_with("-1");
+    eventually("the second rank runs", || all.iter().any(has));
+    let machines: Vec<&Far> = all.iter().filter(|far| matches!(of, Of::All) || has(far)).copied().collect();
+    machines.iter().for_each(|far| far.cut(true));
+    eventually("they have ended", || machines.iter().all(|far| far.programs(id).is_empty()));
+    std::thread::sleep(Duration::from_secs(2));
+    machines.iter().for_each(|far| far.as_root("pkill -KILL -f '[w]indfall agent serve'"));
+    machines.iter().for_each(|far| far.cut(false));
+    let ended = testbed.until(id, &["succeeded", "failed"]);
+    let explained = testbed.run(&["explain", "--all", &id.to_string()]).ends_with(0).out;
+    assert_eq!(ended["state"], "succeeded", "{ended}\n{explained}");
+    eventually("its machines are free", || {
+        let nodes = testbed.run(&["nodes", "--json"]).json();
+        nodes.as_array().unwrap().iter().all(|node| node["accelerators_used"] == 0)
+    });
+    let into = testbed.work.join(name);
+    let got = testbed.run(&["get", &id.to_string(), "--into", into.to_str().unwrap()]).ends_with(0);
+    let outputs = ["o0", "o1"].map(|name| std::fs::read_to_string(into.join(name)).unwrap_or_default());
+    assert_eq!(outputs, ["0\n", "1\n"], "{}\n{explained}", got.out);
+    machines.iter().for_each(|far| far.until_quiet(id));
+    (testbed.job(id), testbed.run(&["explain", "--all", &id.to_string()]).ends_with(0).out)
+}
+
+/// Each rank leaves and saves something of its own, the second one a little later.
+const LEAVE: &str = "sleep $((4 + RANK)); echo $RANK | tee o$RANK > $WINDFALL_CHECKPOINT_DIR/part-$RANK";
+
 #[test]
 fn a_gang_whose_agents_are_killed_when_it_has_ended_still_brings_its_outputs() {
     if !is_root("machines of their own") {
@@ -369,34 +407,10 @@ fn a_gang_whose_agents_are_killed_when_it_has_ended_still_brings_its_outputs() {
     let (testbed, port) = (Testbed::bare(), free_port());
     up(&testbed, port, "120s");
     std::fs::create_dir(testbed.work.join("empty")).unwrap();
-    let job = "nodes: 2\nresources: { accelerators: H200:1 }\nworkdir: empty\ncheckpoint: { settle: 1s }\noutputs: ['o*']\n\
-               run: 'sleep $((4 + RANK)); echo $RANK | tee o$RANK > $WINDFALL_CHECKPOINT_DIR/part-$RANK'\n";
     // Over two machines each rank has a place of its own; on one they share it, and the last save is still made.
     let apart = machines(&testbed, port, ["one", "two"]);
-    let lose_agents = |name: &str, machines: &[&Far]| {
-        let id = testbed.submit(&format!("name: {name}\n{job}"));
-        testbed.until(id, &["running"]);
-        eventually("programs run", || machines.iter().any(|far| !far.programs(id).is_empty()));
-        machines.iter().for_each(|far| far.cut(true));
-        eventually("they have ended", || machines.iter().all(|far| far.programs(id).is_empty()));
-        std::thread::sleep(Duration::from_secs(2));
-        machines.iter().for_each(|far| far.as_root("pkill -KILL -f '[w]indfall agent serve'"));
-        machines.iter().for_each(|far| far.cut(false));
-        let ended = testbed.until(id, &["succeeded", "failed"]);
-        let explained = || testbed.run(&["explain", "--all", &id.to_string()]).ends_with(0).out;
-        assert_eq!(ended["state"], "succeeded", "{ended}\n{}", explained());
-        eventually("its machines are free", || {
-            let nodes = testbed.run(&["nodes", "--json"]).json();
-            nodes.as_array().unwrap().iter().all(|node| node["accelerators_used"] == 0)
-        });
-        let into = testbed.work.join(name);
-        let got = testbed.run(&["get", &id.to_string(), "--into", into.to_str().unwrap()]).ends_with(0);
-        let outputs = ["o0", "o1"].map(|name| std::fs::read_to_string(into.join(name)).unwrap_or_default());
-        assert_eq!(outputs, ["0\n", "1\n"], "{}\n{}", got.out, explained());
-        machines.iter().for_each(|far| far.until_quiet(id));
-        explained()
-    };
-    let said = lose_agents("apart", &[&apart[0], &apart[1]]);
+    let (job, said) = lose_agents(&testbed, "apart", LEAVE, &[&apart[0], &apart[1]], Of::All);
+    assert_eq!(job["stints"], 1, "{said}");
     assert!(said.contains("the last save is not durable: its agent was killed"), "{said}");
     for name in ["one", "two"] {
         testbed.run(&["nodes", "drain", name]).ends_with(0);
@@ -404,8 +418,33 @@ fn a_gang_whose_agents_are_killed_when_it_has_ended_still_brings_its_outputs() {
     let wide = &mut Far::new(&testbed);
     wide.start_agent_with(port, Some(&super::nodes::token(&testbed, "wide")), &["--accelerators", "H200:2"], &[]);
     eventually("it is ready", || super::nodes::state_of(&testbed, "wide").as_deref() == Some("ready"));
-    let said = lose_agents("together", &[wide]);
+    let (job, said) = lose_agents(&testbed, "together", LEAVE, &[wide], Of::All);
+    assert_eq!(job["stints"], 1, "{said}");
     assert!(said.contains("is durable") && !said.contains("is not durable"), "{said}");
+    check_ledger(&testbed);
+    testbed.leaves_nothing();
+}
+
+#[test]
+fn a_rank_whose_agent_is_killed_is_followed_only_where_the_others_end_soon() {
+    if !is_root("machines of their own") {
+        return;
+    }
+    let (testbed, port) = (Testbed::bare(), free_port());
+    up(&testbed, port, "120s");
+    std::fs::create_dir(testbed.work.join("empty")).unwrap();
+    let machines = machines(&testbed, port, ["one", "two"]);
+    let machines = [&machines[0], &machines[1]];
+    // It waits for rank 0, which is still at work; what the second rank saved last is lost, and rank 0 does not wait for it.
+    let soon = "[ $RANK = 0 ] && sleep 16; sleep 4; echo $RANK | tee o$RANK > $WINDFALL_CHECKPOINT_DIR/part-$RANK";
+    let (job, said) = lose_agents(&testbed, "soon", soon, &machines, Of::SecondRank);
+    assert_eq!(job["stints"], 1, "{said}");
+    // What rank 0 saves could not become durable for as long as it goes on: all of them begin again.
+    let late = "if [ ! -e /tmp/begun ]; then touch /tmp/begun; [ $RANK = 0 ] && sleep 600; fi; sleep 4; echo $RANK | tee o$RANK > \
+                $WINDFALL_CHECKPOINT_DIR/part-$RANK";
+    let (job, said) = lose_agents(&testbed, "late", late, &machines, Of::SecondRank);
+    assert_eq!(job["stints"], 2, "{said}");
+    machines.iter().for_each(|far| far.until_quiet(job["id"].as_u64().unwrap()));
     check_ledger(&testbed);
     testbed.leaves_nothing();
 }

@@ -43,6 +43,10 @@ impl Brain {
 
     /// Why the machines that there are can never hold the workers that a job needs at once, where nothing else could serve it.
     pub fn too_wide(&self, spec: &JobSpec) -> Option<String> {
+        // Of those that need one machine there are very many, and looking at every machine takes a while.
+        if spec.least() < 2 {
+            return None;
+        }
         let offers: Vec<&Offer> = self.offers.values().filter(|offer| fits(&spec.resources, offer)).collect();
         match offers.iter().all(|offer| offer.market == Market::Owned) {
             true => self.outgrown(spec, &offers),
@@ -50,11 +54,13 @@ impl Brain {
         }
     }
 
-    /// The same of these owned offers: how many machines a scheduler has nobody here knows.
+    /// The same of these owned offers: of how many machines a scheduler has, nothing is known here.
     fn outgrown(&self, spec: &JobSpec, offers: &[&Offer]) -> Option<String> {
         let pools: BTreeSet<&PoolId> = offers.iter().map(|offer| &offer.pool).collect();
         let has_nodes = |pool: &&PoolId| self.nodes.values().any(|node| node.pool == **pool);
-        if !pools.iter().all(has_nodes) {
+        // Of a machine with accelerators of several models only one is known by name.
+        let is_mixed = |node: &Node| node.mixed && pools.contains(&node.pool);
+        if !pools.iter().all(has_nodes) || self.nodes.values().any(is_mixed) {
             return None;
         }
         let kinds = self.most_at_once(spec, &pools);

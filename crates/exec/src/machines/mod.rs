@@ -109,10 +109,12 @@ impl Machines {
             let watched = Arc::clone(&hub);
             tokio::spawn(async move { watched.watch_own(readings).await });
         }
-        let leases = LocalLeases::of_machines(root, clock, agent_program, Some(Arc::clone(&hub)), accounts)?;
+        let leases = LocalLeases::of_machines(root, clock, agent_program.clone(), Some(Arc::clone(&hub)), accounts)?;
         let machines = Arc::new(Machines { name: name.to_owned(), hub, leases });
-        if machines.server_is_used() {
-            machines.hub.let_server_leave();
+        if let Some(own) = machines.server_is_used().then(|| machines.hub.let_server_leave()).flatten() {
+            let is_found = own.inventory.accelerators.iter().any(Accelerator::has_own_name);
+            let (hub, readings) = (Arc::clone(&machines.hub), is_found.then(|| Readings::new(&agent_program)));
+            tokio::spawn(async move { hub.watch_own(readings).await });
         }
         tokio::spawn(Arc::clone(&machines).empty_sick_nodes());
         Ok(machines)
@@ -379,6 +381,7 @@ impl Engine for Arc<Machines> {
         let node = |computer: Computer| Node {
             id: self.node_id(&computer),
             pool: self.pool(),
+            mixed: computer.inventory.models().len() > 1,
             accelerator: computer.inventory.accelerators.first().map(|one| one.model.clone()).unwrap_or_default(),
             capacity: computer.inventory.shape(),
             foreign: Shape::default(),

@@ -20,10 +20,16 @@ impl Hub {
     }
 
     /// The computer that the server runs on is for jobs no more, and somebody has something of it still: until that is over it
-    /// is a node that takes nothing new.
-    pub(crate) fn let_server_leave(&self) {
-        let Some(NodeRecord { name, .. }) = self.registry.server() else { return };
-        self.own.get_or_init(|| Own { name, health: Health::default(), leaves: true, has_left: false.into() });
+    /// is a node that takes nothing new. Gives what is known of it where it begins to leave.
+    pub(crate) fn let_server_leave(&self) -> Option<NodeRecord> {
+        let record = self.registry.server()?;
+        let (name, health) = (record.name.clone(), Health::default());
+        self.own.set(Own { name, health, leaves: true, has_left: false.into() }).is_ok().then_some(record)
+    }
+
+    /// Whether this is the server's own computer, which is for jobs no more.
+    pub fn is_leaving(&self, name: &str) -> bool {
+        self.own_entry().is_some_and(|own| own.leaves && own.name == name)
     }
 
     /// Nobody has anything of the server's own computer: where that is for jobs no more, it is a node no more.

@@ -229,6 +229,11 @@ pub(super) async fn resume(
     Path(name): Path<String>,
 ) -> Result<Json<()>, Problem> {
     let hub = api.hub()?;
+    if hub.is_leaving(&name) {
+        let text = format!("{name} is this server's own computer, which is for jobs no more (--local=false)");
+        let hint = Some("start the server with it again: `windfall down`, then `windfall up --local`".to_owned());
+        return Err(Problem { hint, ..problem(409, "node-leaves", &text) });
+    }
     done(hub, &name, hub.resume(&name))
 }
 

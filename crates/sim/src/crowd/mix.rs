@@ -100,6 +100,7 @@ pub fn node(number: u64) -> Node {
         foreign: Shape::default(),
         domains: BTreeMap::from([("rack".to_owned(), format!("rack-{}", number / 32))]),
         symptoms: Vec::new(),
+        mixed: false,
         drained_for: None,
         alone: false,
         health: Health::Ready,

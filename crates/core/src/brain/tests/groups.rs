@@ -174,6 +174,7 @@ fn pools_and_nodes_are_known_as_they_were_last_seen() {
         foreign: Shape::default(),
         domains: BTreeMap::new(),
         symptoms: Vec::new(),
+        mixed: false,
         drained_for: None,
         alone: false,
         health: Health::Ready,

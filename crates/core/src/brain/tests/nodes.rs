@@ -36,6 +36,7 @@ fn node() -> Node {
         foreign: Shape::default(),
         domains: BTreeMap::from([("zone".to_owned(), "hall-3".to_owned())]),
         symptoms: Vec::new(),
+        mixed: false,
         drained_for: None,
         alone: false,
         health: Health::Ready,
@@ -89,6 +90,11 @@ fn a_gang_is_as_wide_as_what_there_is_on_machines_that_stay_what_they_are() {
     world.see(Node { alone: true, ..second });
     let wide = world.brain.too_wide(&of(16)).expect("too wide");
     assert!(wide.contains("machines of one kind have room for 8"), "{wide}");
+    // What else a machine of several models has is not known by name.
+    world.see(Node { mixed: true, ..node() });
+    assert_eq!(world.brain.too_wide(&of(100)), None);
+    world.see(node());
+    assert!(world.brain.too_wide(&of(100)).is_some() && world.brain.too_wide(&of(1)).is_none());
     // More can be bought one day.
     world.offer("sold", 1.0, Some(1));
     assert_eq!(world.brain.too_wide(&of(100)), None);

@@ -81,6 +81,7 @@ fn a_gang_that_is_larger_than_all_machines_is_told_so() {
         health: crate::pool::Health::Ready,
         rate: NanoUsd(0),
         symptoms: Vec::new(),
+        mixed: false,
         drained_for: None,
         alone: false,
     };

@@ -439,6 +439,7 @@ pub fn act(world: &mut World, step: Step, unseen: &mut BTreeSet<String>) {
                 foreign: Shape::default(),
                 domains: BTreeMap::new(),
                 symptoms: Vec::new(),
+                mixed: false,
                 drained_for: None,
                 alone: false,
                 health: if ready { Health::Ready } else { Health::NotReady },

@@ -78,6 +78,7 @@ fn a_guest_with_a_budget_keeps_enough_for_all_of_its_part_of_a_node_that_is_paid
         foreign: Shape::default(),
         domains: BTreeMap::new(),
         symptoms: Vec::new(),
+        mixed: false,
         drained_for: None,
         alone: false,
         health: Health::Ready,
