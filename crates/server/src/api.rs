@@ -168,7 +168,7 @@ impl ApiState {
         }
         submission.spec.checkpoint.store = before.checkpoint.store;
         let access = self.store_access(submission, &key);
-        let last = match submitters::is_seen_as_owner(&access) {
+        let last = match submitters::is_seen_as_owner(&access.owner, &access.address) {
             true => submitters::last_epoch(&access).await?,
             false => probe::last_epoch(&access).await.map_err(|error| store_refusal(&error))?,
         };
@@ -271,7 +271,7 @@ async fn shutdown(State(api): State<ApiState>, _: Operator) -> Result<(), Proble
 async fn interrupt(
     State(api): State<ApiState>,
     _: Operator,
-    Said(request): Said<InterruptRequest>,
+    Said(request, _): Said<InterruptRequest>,
 ) -> Result<(), Problem> {
     api.ask(|reply| Ask::Interrupt(request, reply)).await
 }
@@ -330,7 +330,7 @@ async fn budget(
     State(api): State<ApiState>,
     asker: Asker,
     Path(id): Path<u64>,
-    Said(body): Said<BudgetBody>,
+    Said(body, _): Said<BudgetBody>,
 ) -> Result<(), Problem> {
     api.owned(&asker.0, id).await?;
     let event = Event::BudgetSet { workload: WorkloadId(id), budget: body.budget, by: asker.0.user };

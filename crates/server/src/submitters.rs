@@ -199,7 +199,7 @@ pub struct Probe;
 #[async_trait]
 impl StoreProbe for Probe {
     async fn probe(&self, access: &StoreAccess) -> Option<Trouble> {
-        match is_seen_as_owner(access) {
+        match is_seen_as_owner(&access.owner, &access.address) {
             true => trouble_of(&access.owner, access).await,
             false => probe::trouble_with(access).await,
         }
@@ -207,8 +207,8 @@ impl StoreProbe for Probe {
 }
 
 /// Whether a store is looked at as whoever named it.
-pub fn is_seen_as_owner(access: &StoreAccess) -> bool {
-    is_guest(&access.owner) && is_far(&access.address)
+pub fn is_seen_as_owner(owner: &str, address: &str) -> bool {
+    is_guest(owner) && is_far(address)
 }
 
 /// The last stint that wrote to a store of a submitter's, as they see it.

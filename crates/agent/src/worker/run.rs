@@ -78,9 +78,8 @@ impl WorkerRun {
         let lost_one = save.as_ref().is_some_and(|save| save.is_torn);
         let saves = save.as_ref().map_or_else(|| cwd.clone(), |save| save.saves.clone());
         let back = self.come_back(died, save.is_some(), &mut asked).await;
-        if self.order.world_size > 1 && (back.is_err() || (save.is_some() && !self.until_others_end(&mut asked).await))
-        {
-            // Nobody knows what the others do, or they go on for long and nobody makes durable what they save here.
+        if self.order.world_size > 1 && back.is_err() {
+            // Nobody knows what the others do.
             self.end_agent();
         }
         let (mut mover, mut is_saved) = (None, true);

@@ -3,7 +3,7 @@
 use crate::ids::{LeaseId, WorkloadId};
 use crate::units::{Span, Time};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 /// Keys of the latest submissions, the newest last, and of all whose jobs are there: who asks again whether a submission was
@@ -12,7 +12,8 @@ use std::sync::Arc;
 #[serde(from = "VecDeque<(Arc<str>, WorkloadId)>", into = "VecDeque<(Arc<str>, WorkloadId)>")]
 pub(super) struct Keys {
     in_order: VecDeque<(Arc<str>, WorkloadId)>,
-    by_key: BTreeMap<Arc<str>, WorkloadId>,
+    /// Asked for one by one and never gone through, so that its order does not matter.
+    by_key: HashMap<Arc<str>, WorkloadId>,
     /// Earlier ones, of jobs that were still there.
     of_live: BTreeMap<WorkloadId, Arc<str>>,
 }

@@ -7,8 +7,8 @@ use axum::extract::{FromRequest, Request};
 use axum::http::header::CONTENT_TYPE;
 use serde::de::DeserializeOwned;
 
-/// The body of a request.
-pub(super) struct Said<T>(pub T);
+/// The body of a request, and how many bytes it had.
+pub(super) struct Said<T>(pub T, pub usize);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Said<T> {
     type Rejection = Problem;
@@ -23,7 +23,8 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Said<T> {
         if std::str::from_utf8(&bytes).is_err() {
             return Err(problem(400, "bad-body", "the body is no JSON: it is not UTF-8"));
         }
-        windfall_core::codec::from_json(&bytes).map(Said).map_err(|error| {
+        let read = windfall_core::codec::from_json(&bytes);
+        read.map(|read| Said(read, bytes.len())).map_err(|error| {
             let (status, what) = match error.is_data() {
                 true => (422, "the body is not what is expected here"),
                 false => (400, "the body is no JSON"),

@@ -46,7 +46,7 @@ async fn account_of(asker: &Principal) -> Result<Option<Account>, Problem> {
 pub(super) async fn submit(
     State(api): State<ApiState>,
     Submitter(asker): Submitter,
-    Said(mut submission): Said<Submission>,
+    Said(mut submission, said): Said<Submission>,
 ) -> Result<Json<Accepted>, Problem> {
     submission.spec.owner.clone_from(&asker.user);
     // What it goes on from is found by its number: nobody names another's checkpoints.
@@ -80,14 +80,14 @@ pub(super) async fn submit(
     if api.reader.must_knock() {
         api.ask(|reply| Ask::Knock(submission.key.clone(), reply)).await?;
     }
-    let prepared = api.reader.prepare(submission).await?;
+    let prepared = api.reader.prepare(submission, said).await?;
     api.ask(|reply| Ask::Submit(Box::new(prepared), reply)).await.map(Json)
 }
 
 /// Whether the store can hold the job's checkpoints.
 async fn check_store(api: &ApiState, submission: &Submission) -> Result<(), Problem> {
     let access = || api.store_access(submission, &submission.key);
-    if submitters::is_seen_as_owner(&access()) {
+    if submitters::is_seen_as_owner(&submission.spec.owner, &submission.spec.checkpoint.store) {
         let trouble = Probe.probe(&access()).await;
         return trouble.map_or(Ok(()), |trouble| Err(problem(422, "checkpoint-store", &trouble.text)));
     }
