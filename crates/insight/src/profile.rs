@@ -9,7 +9,7 @@ use crate::report::{Fix, Rank, Report, Straggler};
 use crate::roofline::{Times, roofline, sheet};
 use crate::timeline::{Timeline, timeline};
 use crate::trace::collect::{Budget, Collector};
-use crate::trace::{Header, Trace};
+use crate::trace::{Header, Trace, Whose};
 use crate::verdict::{Totals, Verdict, advice, savings, verdict};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -98,7 +98,10 @@ fn analyse_all(
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(path) = paths.get(at) else { break };
-            done.push((at, analyse(path, at, options, catalog, progress, Budget { bytes: BUDGET / threads })));
+            match analyse(path, at, options, catalog, progress, Budget { bytes: BUDGET / threads }) {
+                Ok(ranks) => done.extend(ranks.into_iter().map(|rank| (at, Ok(rank)))),
+                Err(error) => done.push((at, Err(error))),
+            }
         }
         done
     };
@@ -119,9 +122,9 @@ fn analyse(
     catalog: &Catalog,
     progress: &Arc<AtomicU64>,
     budget: Budget,
-) -> Result<Analysed, ProfileError> {
+) -> Result<Vec<Analysed>, ProfileError> {
     let read = |source| ProfileError::Read { path: path.to_owned(), source };
-    let (trace, walked, devices) = load(Source::open(path, progress.clone()).map_err(read)?, budget)
+    let (trace, walked) = load(Source::open(path, progress.clone()).map_err(read)?, budget)
         .map_err(|source| ProfileError::Spill { path: path.to_owned(), source })?;
     if !walked.is_trace {
         let what = match walked.ending {
@@ -131,26 +134,36 @@ fn analyse(
         };
         return Err(ProfileError::NotATrace { path: path.to_owned(), what });
     }
-    Ok(analysed(trace, &walked, devices, (path.display().to_string(), at), options, catalog))
+    let file = path.display().to_string();
+    let devices = trace.worked();
+    // HTA takes all accelerators of a file for one.
+    if devices.len() < 2 || options.like_hta.is_some() {
+        return Ok(vec![analysed(&trace, Whose::All, &walked, (file, at), options, catalog)]);
+    }
+    let of = |device: &u16| {
+        let number = trace.devices.get(usize::from(*device)).map_or(0, |device| device.number);
+        let file = format!("{file} (accelerator {number})");
+        analysed(&trace, Whose::One(*device), &walked, (file, at), options, catalog)
+    };
+    Ok(devices.iter().map(of).collect())
 }
 
 /// Reads a trace into rows.
-pub fn load(source: Source, budget: Budget) -> std::io::Result<(Trace, Walk, usize)> {
+pub fn load(source: Source, budget: Budget) -> std::io::Result<(Trace, Walk)> {
     let mut collector = Collector::new(budget);
     let walked = walk(source, &mut collector);
-    let devices = collector.devices();
-    Ok((collector.finish()?, walked, devices))
+    Ok((collector.finish()?, walked))
 }
 
 fn analysed(
-    trace: Trace,
+    trace: &Trace,
+    whose: Whose,
     walked: &Walk,
-    devices: usize,
     (file, at): (String, usize),
     options: &Options,
     catalog: &Catalog,
 ) -> Analysed {
-    let figures = figures(&trace, options.like_hta.unwrap_or(Rounding::Exact));
+    let figures = figures(trace, whose, options.like_hta.unwrap_or(Rounding::Exact));
     let device = options.accelerator.as_deref().or(trace.header.device.as_deref());
     let sheet = device.and_then(|device| sheet(catalog, device));
     let span_ns = match figures.steps.span_us {
@@ -158,15 +171,15 @@ fn analysed(
         _ => figures.unions.span(),
     };
     let times = Times { kernels_ns: figures.kernel_ns, products_ns: figures.product_ns, span_ns };
-    let roofline = roofline(&trace.operators, sheet, times);
-    let notes = notes(&trace, walked, devices, &figures);
+    let roofline = roofline(&trace.operators(whose), sheet, times);
+    let notes = notes(trace, whose, walked, &figures);
     let number = trace.header.rank.unwrap_or(at as u64);
-    let mut rank = rank(number, file, &trace, &figures, roofline, notes);
+    let mut rank = rank(number, file, trace, &figures, roofline, notes);
     if options.like_hta.is_some() {
         like_hta(&mut rank, &figures.hta);
     }
-    let timeline = options.pictures.then(|| timeline(&trace, &figures));
-    Analysed { header: trace.header, figures, rank, timeline }
+    let timeline = options.pictures.then(|| timeline(trace, whose, &figures));
+    Analysed { header: trace.header.clone(), figures, rank, timeline }
 }
 
 /// Ranks have numbers of their own: files that say the same one (copies, or traces of single processes) are numbered.

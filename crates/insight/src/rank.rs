@@ -7,7 +7,7 @@ use crate::read::Walk;
 use crate::read::source::Ending;
 use crate::report::{HostWait, KernelLine, KindLine, LaunchReport, Rank, StreamIdle};
 use crate::roofline::Roofline;
-use crate::trace::Trace;
+use crate::trace::{Trace, Whose};
 use crate::trace::kernel::{Kernel, short};
 use crate::trace::names::NameId;
 
@@ -135,7 +135,7 @@ fn kernel(trace: &Trace, figures: &Figures, (name, kernel, total): &(NameId, Ker
 }
 
 /// What was odd in a trace and what that means for its figures.
-pub fn notes(trace: &Trace, walk: &Walk, devices: usize, figures: &Figures) -> Vec<String> {
+pub fn notes(trace: &Trace, whose: Whose, walk: &Walk, figures: &Figures) -> Vec<String> {
     let mut notes = Vec::new();
     match &walk.ending {
         Ending::Truncated => notes.push("the gzip file ends early: what came before is analysed".to_owned()),
@@ -159,7 +159,8 @@ pub fn notes(trace: &Trace, walk: &Walk, devices: usize, figures: &Figures) -> V
         ),
     ];
     notes.extend(counted.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
-    if devices > 1 {
+    let devices = trace.worked().len();
+    if devices > 1 && whose == Whose::All {
         notes.push(format!("the trace has work of {devices} accelerators; they are counted as one"));
     }
     if figures.kernels.is_empty() {
@@ -168,7 +169,7 @@ pub fn notes(trace: &Trace, walk: &Walk, devices: usize, figures: &Figures) -> V
             spans => format!("the trace has {spans} spans of the host and none of an accelerator: it was recorded without accelerator activities, or the program used none"),
         });
     } else if trace.steps.is_empty() {
-        notes.push("the trace marks no steps (`profiler.step()`), so nothing is said by step".to_owned());
+        notes.push(format!("the trace marks no steps ({}), so nothing is said by step", trace.header.program.step_words()));
     }
     notes
 }

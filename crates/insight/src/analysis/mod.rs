@@ -6,7 +6,7 @@ pub mod launches;
 pub mod steps;
 pub mod unions;
 
-use crate::trace::Trace;
+use crate::trace::{Trace, Whose};
 use crate::trace::kernel::{Class, Kernel, Kind};
 use crate::trace::names::NameId;
 use crate::trace::rows::{DeviceRow, OURS};
@@ -80,17 +80,16 @@ pub struct Figures {
 }
 
 /// Works out the figures of a trace.
-pub fn figures(trace: &Trace, rounding: Rounding) -> Figures {
+pub fn figures(trace: &Trace, whose: Whose, rounding: Rounding) -> Figures {
     let mut host = Host::of(trace);
     let mut hta = Hta::of(trace, rounding);
     let mut unions = Unions::default();
     let mut idle = Idle::default();
     let mut totals = vec![KernelTotal::default(); trace.names.count()];
     let mut launches = Launches::default();
-    let mut steps = Steps::of(&trace.steps);
+    let mut steps = Steps::of(&trace.steps, trace.steps_on_device);
     let (mut occupancy, mut occupied_ns) = (0.0, 0i64);
-    for row in trace.device.iter() {
-        let row = DeviceRow::unpack(row);
+    for row in trace.spans(whose) {
         hta.add(trace, &row);
         if row.flags & OURS == 0 {
             continue;
