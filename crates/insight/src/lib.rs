@@ -19,6 +19,7 @@ pub mod text;
 pub mod timeline;
 pub mod trace;
 mod verdict;
+mod words;
 
 pub use analysis::hta::Rounding;
 pub use profile::{Options, Profile, ProfileError, profile};

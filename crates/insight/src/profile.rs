@@ -9,7 +9,7 @@ use crate::report::{Fix, Rank, Report, Straggler};
 use crate::roofline::{Times, roofline, sheet};
 use crate::timeline::{Timeline, timeline};
 use crate::trace::collect::{Budget, Collector};
-use crate::trace::{Header, Trace, Whose};
+use crate::trace::{Header, Program, Trace, Whose};
 use crate::verdict::{Totals, Verdict, advice, savings, verdict};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -196,7 +196,8 @@ fn report(ranks: Vec<Analysed>, options: &Options, catalog: &Catalog, notes: Vec
     let device = options.accelerator.clone().or_else(|| first.and_then(|header| header.device.clone()));
     let sheet = device.as_deref().and_then(|device| sheet(catalog, device));
     let world = first.and_then(|header| header.world_size).unwrap_or(1).max(ranks.len() as u64);
-    let mut totals = Totals::default();
+    let program = first.map(|header| header.program).unwrap_or_default();
+    let mut totals = Totals::of(program);
     for analysed in &ranks {
         let roofline = &analysed.rank.roofline;
         let known = roofline.known_percent / 100.0 * analysed.figures.kernel_ns as f64;
@@ -229,8 +230,14 @@ fn all_notes(
     sheet: Option<&Accelerator>,
 ) -> Vec<String> {
     notes.extend(advice(verdict, totals));
-    if let Some(device) = device.filter(|_| sheet.is_none()) {
-        notes.push(format!("no data sheet of `{device}` is known: say --accelerator for ceilings and MFU"));
+    match device {
+        Some(device) if sheet.is_none() => {
+            notes.push(format!("no data sheet of `{device}` is known: say --accelerator for ceilings and MFU"));
+        }
+        None if totals.program == Program::Jax => {
+            notes.push("traces of JAX do not name the accelerator: say --accelerator for its peaks".to_owned());
+        }
+        _ => {}
     }
     notes
 }

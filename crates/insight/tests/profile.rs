@@ -7,3 +7,5 @@ mod bad_input;
 mod figures;
 #[path = "profile/testbed.rs"]
 mod testbed;
+#[path = "profile/jax.rs"]
+mod jax;

@@ -271,7 +271,9 @@ impl Collector {
         let correlation = event.correlation.filter(|correlation| *correlation >= 0);
         flags |= if correlation.is_some() { CORRELATED } else { 0 };
         let occupancy = event.occupancy.map_or(255, |percent| percent.clamp(0.0, 100.0).round() as u8);
-        let stream = self.stream(number(event.process), event.stream.unwrap_or(-1));
+        // A span that does not say whose it is counts as the first accelerator's.
+        let device = if event.process.is_empty() { 0 } else { number(event.process) };
+        let stream = self.stream(device, event.stream.unwrap_or(-1));
         if flags & OURS != 0
             && let Some((device, _)) = self.streams.get(usize::from(stream))
             && let Some(device) = self.devices.get_mut(usize::from(*device))
