@@ -105,6 +105,29 @@ pub struct KindLine {
     pub percent: f64,
 }
 
+/// The chain of work that made one step as long as it was.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PathReport {
+    /// Which step: the one of median length.
+    pub step: u64,
+    pub length_us: f64,
+    pub parts: Vec<PathPart>,
+    /// Kernels on the path, by time.
+    pub kernels: Vec<PathPart>,
+    /// All work that the step put on the accelerator, on the path or not.
+    pub work_us: f64,
+    /// What follows from it.
+    pub says: String,
+}
+
+/// A part of a path.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PathPart {
+    pub what: String,
+    pub us: f64,
+    pub percent: f64,
+}
+
 /// One rank.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rank {
@@ -132,6 +155,8 @@ pub struct Rank {
     /// Standard deviation of steps as a share of their mean.
     pub step_variation_percent: Option<f64>,
     pub step_times: Vec<StepTime>,
+    /// Null without steps or launches.
+    pub critical_path: Option<PathReport>,
     /// Share of kernel time on tensor cores.
     pub tensor_core_percent: Option<f64>,
     pub occupancy_percent: Option<f64>,

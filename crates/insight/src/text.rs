@@ -173,6 +173,7 @@ fn one(text: &mut String, rank: &Rank, width: usize) {
     } else {
         like_hta(text, rank);
     }
+    critical_path(text, rank, width);
     let names = width.saturating_sub(40).clamp(24, 64);
     let _ = writeln!(text, "\n{:<names$} {:>12} {:>6} {:>7} {:>9}", "Kernels", "time", "share", "runs", "mean");
     for kernel in rank.kernels.iter().take(KERNELS) {
@@ -183,6 +184,17 @@ fn one(text: &mut String, rank: &Rank, width: usize) {
         for (at, line) in wrapped(&fact, width - 2).iter().enumerate() {
             let _ = writeln!(text, "{}{line}", if at > 0 { "  " } else { "" });
         }
+    }
+}
+
+fn critical_path(text: &mut String, rank: &Rank, width: usize) {
+    let Some(path) = &rank.critical_path else { return };
+    let _ = writeln!(text, "\nCritical path of step {}: {}", path.step, time(path.length_us));
+    for part in path.parts.iter().filter(|part| part.percent >= 0.5) {
+        let _ = writeln!(text, "  {:<38} {:>10} {:>5.1} %", part.what, time(part.us), part.percent);
+    }
+    for line in wrapped(&path.says, width - 2) {
+        let _ = writeln!(text, "  {line}");
     }
 }
 

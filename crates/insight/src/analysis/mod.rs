@@ -3,6 +3,7 @@
 pub mod host;
 pub mod hta;
 pub mod launches;
+pub mod path;
 pub mod steps;
 pub mod unions;
 
@@ -77,6 +78,8 @@ pub struct Figures {
     pub waits: u64,
     pub waits_ns: i64,
     pub hta: HtaFigures,
+    /// The critical path of one step.
+    pub path: Option<path::Path>,
 }
 
 /// Works out the figures of a trace.
@@ -146,6 +149,7 @@ pub fn figures(trace: &Trace, whose: Whose, rounding: Rounding) -> Figures {
         waits: host.waits,
         waits_ns: host.waits_ns,
         hta: hta.finish(),
+        path: path::path(trace, whose),
         unions,
         idle,
         launches,
