@@ -9,3 +9,5 @@ mod figures;
 mod testbed;
 #[path = "profile/jax.rs"]
 mod jax;
+#[path = "profile/path.rs"]
+mod path;

@@ -6,6 +6,7 @@
 //! launch, all taken together, until a call that waited for the accelerator. What other ranks do is not in the trace: a
 //! collective counts as long as it ran.
 
+use super::host::ELSEWHERE_NS;
 use super::hta::KERNEL_WAIT_NS;
 use crate::trace::kernel::Class;
 use crate::trace::names::NameId;
@@ -19,8 +20,9 @@ const MOST: usize = 1_000_000;
 /// Work that was queued starts this soon after what it waited for.
 const SOON_NS: i64 = 10_000;
 
-/// A pause of the host that is longer than this is not the cost of launching.
-const ELSEWHERE_NS: i64 = 200_000;
+/// A copy from pageable memory may end this long after its call came back, which was when the last piece was staged.
+const RETURN_NS: i64 = 50_000;
+
 
 /// What the time on a path went to. The order is that of reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -290,13 +292,19 @@ impl<'t> Walk<'t> {
         self.own[span].then_some(At::Span(span))
     }
 
-    /// The last call before a moment that came back because the accelerator was done, and the span it waited for.
-    fn waited(&self, now: i64) -> Option<((i64, i64), usize)> {
+    /// The last call before a moment that came back because the accelerator was done, and the span it waited for. The way
+    /// goes back only, so calls that were looked at are not looked at again.
+    fn waited(&mut self, now: i64) -> Option<((i64, i64), usize)> {
         let until = self.host.waits.partition_point(|(_, end)| *end <= now);
-        self.host.waits[..until].iter().rev().find_map(|wait| {
-            let done = self.ends.partition_point(|(end, _)| *end <= wait.1);
-            let (_, span) = self.ends[..done].last().filter(|(end, _)| *end >= wait.0)?;
-            Some((*wait, *span))
-        })
+        self.host.waits.truncate(until);
+        while let Some(wait) = self.host.waits.pop() {
+            let done = self.ends.partition_point(|(end, _)| *end <= wait.1 + RETURN_NS);
+            let ended = self.ends[..done].last().filter(|(end, _)| *end >= wait.0);
+            // What is waited for was there before the wait was over.
+            if let Some((_, span)) = ended.filter(|(_, span)| self.spans[*span].start_ns < wait.1) {
+                return Some((wait, *span));
+            }
+        }
+        None
     }
 }
