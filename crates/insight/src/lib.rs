@@ -7,6 +7,7 @@
 
 pub mod analysis;
 pub mod diff;
+pub mod nccl;
 pub mod picture;
 pub mod profile;
 mod rank;

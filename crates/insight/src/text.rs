@@ -118,7 +118,7 @@ fn fixes(text: &mut String, report: &Report, width: usize) {
     }
 }
 
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     // A number stays with its sign of percent.
     let text = text.replace(" %", "\u{a0}%");

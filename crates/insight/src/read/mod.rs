@@ -2,6 +2,7 @@
 
 pub mod event;
 pub mod json;
+pub mod lines;
 pub mod source;
 
 use event::Event;

@@ -177,6 +177,7 @@ mod tests {
             shapes: "[[8944, 1024], [1024, 2816]]".into(),
             types: r#"["c10::BFloat16", "c10::BFloat16"]"#.into(),
             values: String::new(),
+            device: 0,
             calls: 1,
             time_ns: 84_461,
             tensor_ns: 84_461,
