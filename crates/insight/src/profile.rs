@@ -4,7 +4,8 @@ use crate::analysis::hta::Rounding;
 use crate::analysis::{Figures, figures};
 use crate::rank::{like_hta, notes, rank};
 use crate::read::source::Source;
-use crate::read::{Walk, walk};
+use crate::read::sqlite::{Database, MAGIC};
+use crate::read::{Walk, nsight, walk};
 use crate::report::{Fix, Rank, Report, Straggler};
 use crate::roofline::{Times, roofline, sheet};
 use crate::timeline::{Timeline, timeline};
@@ -123,9 +124,7 @@ fn analyse(
     progress: &Arc<AtomicU64>,
     budget: Budget,
 ) -> Result<Vec<Analysed>, ProfileError> {
-    let read = |source| ProfileError::Read { path: path.to_owned(), source };
-    let (trace, walked) = load(Source::open(path, progress.clone()).map_err(read)?, budget)
-        .map_err(|source| ProfileError::Spill { path: path.to_owned(), source })?;
+    let (trace, walked) = read(path, progress, budget)?;
     if !walked.is_trace {
         let what = match walked.ending {
             crate::read::source::Ending::Corrupt(why) => why,
@@ -146,6 +145,34 @@ fn analyse(
         analysed(&trace, Whose::One(*device), &walked, (file, at), options, catalog)
     };
     Ok(devices.iter().map(of).collect())
+}
+
+/// Reads a file into rows, whichever kind it is.
+fn read(path: &Path, progress: &Arc<AtomicU64>, budget: Budget) -> Result<(Trace, Walk), ProfileError> {
+    let unreadable = |source| ProfileError::Read { path: path.to_owned(), source };
+    let full = |source| ProfileError::Spill { path: path.to_owned(), source };
+    if !is_database(path) {
+        return load(Source::open(path, progress.clone()).map_err(unreadable)?, budget).map_err(full);
+    }
+    let database = Database::open(path, progress.clone()).map_err(|error| match error.kind() {
+        std::io::ErrorKind::InvalidData => ProfileError::NotATrace { path: path.to_owned(), what: error.to_string() },
+        _ => unreadable(error),
+    })?;
+    let mut collector = Collector::new(budget);
+    let (walked, about) = nsight::walk(database, &mut collector);
+    collector.about(if about.torch { Program::Torch } else { Program::Cuda }, about.device);
+    if !walked.is_trace {
+        let what = "the database has no tables of Nsight Systems: export with `nsys export --type sqlite`".to_owned();
+        return Err(ProfileError::NotATrace { path: path.to_owned(), what });
+    }
+    Ok((collector.finish().map_err(full)?, walked))
+}
+
+/// Whether a file begins as every SQLite file does.
+fn is_database(path: &Path) -> bool {
+    let mut begin = [0; MAGIC.len()];
+    std::fs::File::open(path).is_ok_and(|mut file| std::io::Read::read_exact(&mut file, &mut begin).is_ok())
+        && begin == *MAGIC
 }
 
 /// Reads a trace into rows.

@@ -11,3 +11,5 @@ mod testbed;
 mod jax;
 #[path = "profile/path.rs"]
 mod path;
+#[path = "profile/nsight.rs"]
+mod nsight;

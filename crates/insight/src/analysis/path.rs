@@ -17,6 +17,9 @@ use std::collections::{BTreeMap, HashMap};
 /// Spans of one step that are kept in memory; a step with more has no path.
 const MOST: usize = 1_000_000;
 
+/// Spans that are looked at to find the one that something waited for.
+const LOOKED_AT: usize = 64;
+
 /// Work that was queued starts this soon after what it waited for.
 const SOON_NS: i64 = 10_000;
 
@@ -276,7 +279,7 @@ impl<'t> Walk<'t> {
         let span = &self.spans[at];
         let until = self.ends.partition_point(|(end, _)| *end <= span.start_ns);
         let other = |(_, other): &&(i64, usize)| self.spans[*other].stream != span.stream && *other < at;
-        self.ends[..until].iter().rev().take(32).find(other).copied()
+        self.ends[..until].iter().rev().take(LOOKED_AT).find(other).copied()
     }
 
     fn from_host(&mut self, now: &mut i64, begin_ns: i64) -> Option<At> {
@@ -299,9 +302,9 @@ impl<'t> Walk<'t> {
         self.host.waits.truncate(until);
         while let Some(wait) = self.host.waits.pop() {
             let done = self.ends.partition_point(|(end, _)| *end <= wait.1 + RETURN_NS);
-            let ended = self.ends[..done].last().filter(|(end, _)| *end >= wait.0);
             // What is waited for was there before the wait was over.
-            if let Some((_, span)) = ended.filter(|(_, span)| self.spans[*span].start_ns < wait.1) {
+            let there = |(end, span): &&(i64, usize)| *end >= wait.0 && self.spans[*span].start_ns < wait.1;
+            if let Some((_, span)) = self.ends[..done].iter().rev().take(LOOKED_AT).find(there) {
                 return Some((wait, *span));
             }
         }

@@ -3,7 +3,9 @@
 pub mod event;
 pub mod json;
 pub mod lines;
+pub mod nsight;
 pub mod source;
+pub mod sqlite;
 
 use event::Event;
 use json::{Cursor, Stop};
