@@ -8,6 +8,7 @@
 pub mod analysis;
 pub mod diff;
 pub mod nccl;
+pub mod ncu;
 pub mod picture;
 pub mod profile;
 mod rank;

@@ -28,7 +28,7 @@ pub fn dollars(usd: f64) -> String {
     }
 }
 
-fn cut(text: &str, width: usize) -> String {
+pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }
