@@ -7,6 +7,7 @@
 
 pub mod analysis;
 pub mod diff;
+pub mod kind;
 pub mod nccl;
 pub mod ncu;
 pub mod picture;

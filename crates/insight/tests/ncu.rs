@@ -29,13 +29,15 @@ fn named<'r>(report: &'r NcuReport, part: &str) -> &'r NcuKernel {
 fn every_kernel_is_limited_by_what_it_was_made_to_be() {
     for page in ["raw.csv", "details.csv", "printed.csv"] {
         let report = of(page);
-        assert_eq!(report.kernels.len(), 4, "{page}: both additions are one kernel");
+        // The addition of few numbers is the same kernel as the one of many, with another limit.
+        let limits = report.kernels.iter().filter(|kernel| kernel.name.contains("vectorized_elementwise"));
+        let limits: Vec<Limit> = limits.map(|kernel| kernel.limit).collect();
+        assert_eq!((report.kernels.len(), limits), (5, vec![Limit::Bandwidth, Limit::TooSmall]), "{page}");
         let limit = |part| named(&report, part).limit;
         // Only the raw page says which units were busy: elsewhere a product is arithmetic.
         let product = if page == "raw.csv" { Limit::TensorCores } else { Limit::Arithmetic };
         assert_eq!(limit("nvjet"), product, "{page}");
         assert_eq!(limit("sgemm"), Limit::Arithmetic, "{page}");
-        assert_eq!(limit("vectorized_elementwise"), Limit::Bandwidth, "{page}");
         assert_eq!(limit("SoftMax"), Limit::Latency, "{page}");
         assert!(screen(&report, 100).contains("bandwidth"), "{}", screen(&report, 100));
     }
@@ -63,7 +65,8 @@ fn arithmetic_is_that_of_the_products() {
 fn both_pages_agree() {
     let (raw, details) = (of("raw.csv"), of("details.csv"));
     for kernel in &raw.kernels {
-        let other = named(&details, &kernel.name);
+        let same = |other: &&NcuKernel| other.name == kernel.name && (other.total_us - kernel.total_us).abs() < 1.0;
+        let other = details.kernels.iter().find(same).expect("it is there");
         let close = |one: Option<f64>, two: Option<f64>| (one.expect("it is there") - two.expect("it is there")).abs() < 0.02;
         assert_eq!(kernel.runs, other.runs);
         assert!((kernel.total_us - other.total_us).abs() < 0.05, "{} {}", kernel.total_us, other.total_us);

@@ -126,7 +126,8 @@ struct HostTime {
 
 impl HostTime {
     fn of(trace: &Trace, step: Step, until_ns: i64) -> HostTime {
-        let (mut busy, mut waits): (Vec<(i64, i64)>, Vec<(i64, i64)>) = (Vec::new(), Vec::new());
+        let mut busy: Vec<(i64, i64)> = Vec::new();
+        let mut waits = Vec::new();
         let rows = trace.host.iter().map(HostRow::unpack).take_while(|row| row.start_ns < until_ns);
         let of_step = |row: &HostRow| {
             row.end_ns > step.start_ns && trace.launching.get(usize::from(row.thread)).copied().unwrap_or(false)
@@ -211,8 +212,8 @@ impl<'t> Walk<'t> {
         // Every turn goes back in time or to an earlier span, so this ends.
         loop {
             let next = match at {
-                At::Span(span) => self.from_span(span, &mut now),
-                At::Host => self.from_host(&mut now, begin_ns),
+                At::Span(span) => self.behind_span(span, &mut now),
+                At::Host => self.behind_host(&mut now, begin_ns),
             };
             match next {
                 Some(next) => at = next,
@@ -235,7 +236,7 @@ impl<'t> Walk<'t> {
         time
     }
 
-    fn from_span(&mut self, at: usize, now: &mut i64) -> Option<At> {
+    fn behind_span(&mut self, at: usize, now: &mut i64) -> Option<At> {
         let span = self.spans[at];
         let part = match self.trace.names.kernel(span.name).class {
             Class::Communication => Part::Communication,
@@ -282,7 +283,7 @@ impl<'t> Walk<'t> {
         self.ends[..until].iter().rev().take(LOOKED_AT).find(other).copied()
     }
 
-    fn from_host(&mut self, now: &mut i64, begin_ns: i64) -> Option<At> {
+    fn behind_host(&mut self, now: &mut i64, begin_ns: i64) -> Option<At> {
         let found = self.waited(*now);
         let back_to = found.map_or(begin_ns, |((_, returned), _)| returned.max(begin_ns));
         let elsewhere = self.host.elsewhere(back_to, *now).min((*now - back_to).max(0));

@@ -11,12 +11,14 @@ struct Finding {
     fix: String,
 }
 
+/// Looks for one such thing.
+type Rule = fn(&Facts, &[Link]) -> Option<Finding>;
+
 /// The report on all logs.
 pub fn report(facts: &Facts) -> NcclReport {
     let links = links(facts);
     let largest = facts.communicators.values().max_by_key(|communicator| communicator.ranks);
-    let rules: [fn(&Facts, &[Link]) -> Option<Finding>; 4] =
-        [network_within_a_node, sockets_between_nodes, no_peer_access, no_gpu_direct];
+    let rules: [Rule; 4] = [network_within_a_node, sockets_between_nodes, no_peer_access, no_gpu_direct];
     let findings: Vec<Finding> = rules.iter().filter_map(|rule| rule(facts, &links)).collect();
     let ranks = largest.map(|communicator| communicator.ranks).filter(|ranks| *ranks > 0);
     let (word, because) = match findings.first() {
@@ -47,19 +49,25 @@ pub fn report(facts: &Facts) -> NcclReport {
 }
 
 fn links(facts: &Facts) -> Vec<Link> {
-    let mut links: BTreeMap<(String, Option<bool>), (BTreeSet<(String, u64, u64)>, u64)> = BTreeMap::new();
-    for (pair, connections) in &facts.pairs {
-        let (pairs, all) = links.entry((pair.transport.clone(), facts.within_node(pair))).or_default();
-        pairs.insert((pair.of.clone(), pair.from.min(pair.to), pair.from.max(pair.to)));
-        *all += connections;
+    /// Pairs of ranks and connections of one transport.
+    #[derive(Default)]
+    struct Sum {
+        pairs: BTreeSet<(String, u64, u64)>,
+        connections: u64,
     }
-    let link = |((transport, within_node), (pairs, connections)): (_, (BTreeSet<_>, u64))| Link {
+    let mut sums: BTreeMap<(String, Option<bool>), Sum> = BTreeMap::new();
+    for (pair, connections) in &facts.pairs {
+        let sum = sums.entry((pair.transport.clone(), facts.within_node(pair))).or_default();
+        sum.pairs.insert((pair.of.clone(), pair.from.min(pair.to), pair.from.max(pair.to)));
+        sum.connections += connections;
+    }
+    let link = |((transport, within_node), sum): (_, Sum)| Link {
         transport,
         within_node,
-        pairs: pairs.len() as u64,
-        connections,
+        pairs: sum.pairs.len() as u64,
+        connections: sum.connections,
     };
-    links.into_iter().map(link).collect()
+    sums.into_iter().map(link).collect()
 }
 
 fn set(facts: &Facts, names: &[&str]) -> String {

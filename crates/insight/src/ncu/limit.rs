@@ -41,13 +41,25 @@ impl Limit {
     }
 }
 
+/// What a limit is told from: shares of what the hardware can do, in percent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Throughputs {
+    pub sm: Option<f64>,
+    pub memory: Option<f64>,
+    pub dram: Option<f64>,
+    pub tensor: Option<f64>,
+    pub occupancy: Option<f64>,
+    pub occupancy_limit: Option<f64>,
+    pub waves: Option<f64>,
+}
+
 /// What limits a kernel, and the numbers that say so.
-pub fn limit(kernel: &NcuKernel) -> (Limit, String) {
-    let (Some(sm), Some(memory)) = (kernel.sm_percent, kernel.memory_percent) else {
+pub fn limit(measured: &Throughputs) -> (Limit, String) {
+    let (Some(sm), Some(memory)) = (measured.sm, measured.memory) else {
         return (Limit::Unknown, "no throughput was measured".to_owned());
     };
-    let tensor = kernel.tensor_percent.unwrap_or(0.0);
-    let dram = kernel.dram_percent.unwrap_or(memory);
+    let tensor = measured.tensor.unwrap_or(0.0);
+    let dram = measured.dram.unwrap_or(memory);
     if sm >= BUSY && sm >= memory {
         return match tensor >= 0.8 * sm {
             true => (Limit::TensorCores, format!("tensor cores {tensor:.0} % busy")),
@@ -60,10 +72,10 @@ pub fn limit(kernel: &NcuKernel) -> (Limit, String) {
             false => (Limit::Caches, format!("caches and shared memory {memory:.0} % busy, memory {dram:.0} %")),
         };
     }
-    if let Some(waves) = kernel.waves.filter(|waves| *waves < 0.5) {
+    if let Some(waves) = measured.waves.filter(|waves| *waves < 0.5) {
         return (Limit::TooSmall, format!("the grid fills {:.0} % of the accelerator", 100.0 * waves));
     }
-    let occupancy = kernel.occupancy_percent.map_or(String::new(), |percent| match kernel.occupancy_limit_percent {
+    let occupancy = measured.occupancy.map_or(String::new(), |percent| match measured.occupancy_limit {
         Some(most) => format!(", occupancy {percent:.0} of {most:.0} %"),
         None => format!(", occupancy {percent:.0} %"),
     });

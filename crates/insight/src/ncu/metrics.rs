@@ -1,6 +1,7 @@
 //! One run of a kernel out of either page: the details page has a row for each metric, the raw page a column.
 
 use super::csv::{number, scale};
+use super::limit::Throughputs;
 use std::collections::HashMap;
 
 /// What was measured in one run of a kernel. Shares are percent of what the hardware can do.
@@ -54,6 +55,19 @@ impl Page {
 }
 
 impl Run {
+    /// What the limit is told from.
+    pub fn throughputs(&self) -> Throughputs {
+        Throughputs {
+            sm: self.sm,
+            memory: self.memory,
+            dram: self.dram,
+            tensor: self.tensor,
+            occupancy: self.occupancy,
+            occupancy_limit: self.occupancy_limit,
+            waves: self.waves,
+        }
+    }
+
     /// Takes a metric of the details page.
     pub fn detail(&mut self, name: &str, unit: &str, value: &str) {
         let Some(number) = number(value).map(|number| number * scale(unit)) else { return };

@@ -13,6 +13,7 @@ use crate::read::lines::{Read, lines};
 use crate::read::source::{Ending, Source};
 use crate::trace::kernel::short;
 use csv::{Records, number};
+use limit::Throughputs;
 use metrics::{Page, Run};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -183,25 +184,28 @@ struct Sum {
     means: [Mean; 8],
     flops: Option<f64>,
     bytes: Option<f64>,
+    /// The advice that would save most, with the time.
     advice: Option<(String, f64)>,
 }
 
 /// All kernels so far.
 #[derive(Default)]
 struct Sums {
-    kernels: BTreeMap<String, Sum>,
+    /// By name and limit: the same kernel is limited by other things where it has little to do.
+    kernels: BTreeMap<(String, Limit), Sum>,
     device: Option<String>,
     without_duration: u64,
 }
 
 impl Sums {
-    fn add(&mut self, run: Run) {
-        self.device = self.device.take().or(run.device);
+    fn add(&mut self, mut run: Run) {
+        self.device = self.device.take().or(run.device.take());
         let Some(duration) = run.duration_ns.filter(|ns| *ns > 0.0 && *ns < 1e18) else {
             self.without_duration += 1;
             return;
         };
-        let sum = self.kernels.entry(run.kernel).or_default();
+        let (limit, _) = limit::limit(&run.throughputs());
+        let sum = self.kernels.entry((run.kernel, limit)).or_default();
         sum.runs += 1;
         sum.total_ns += duration;
         let values = [
@@ -218,14 +222,15 @@ impl Sums {
         let plus = |sum: Option<f64>, more: Option<f64>| more.map(|more| sum.unwrap_or(0.0) + more).or(sum);
         sum.flops = plus(sum.flops, run.flops);
         sum.bytes = plus(sum.bytes, run.dram_bytes);
-        let better = run.advice.filter(|(_, gain)| sum.advice.as_ref().is_none_or(|(_, most)| gain > most));
+        let saving = run.advice.map(|(name, percent)| (name, percent / 100.0 * duration));
+        let better = saving.filter(|(_, saved)| sum.advice.as_ref().is_none_or(|(_, most)| saved > most));
         sum.advice = better.or(sum.advice.take());
     }
 
     fn report(self, mut notes: Vec<String>) -> NcuReport {
         let total_ns: f64 = self.kernels.values().map(|sum| sum.total_ns).sum();
         let mut kernels: Vec<NcuKernel> =
-            self.kernels.into_iter().map(|(name, sum)| kernel(name, &sum, total_ns)).collect();
+            self.kernels.into_iter().map(|((name, _), sum)| kernel(name, &sum, total_ns)).collect();
         kernels.sort_by(|one, other| other.total_us.total_cmp(&one.total_us).then_with(|| one.name.cmp(&other.name)));
         if self.without_duration > 0 {
             notes.push(format!(
@@ -266,8 +271,16 @@ fn kernel(name: String, sum: &Sum, total_ns: f64) -> NcuKernel {
         flop_per_byte: sum.flops.zip(sum.bytes).filter(|(_, bytes)| *bytes > 0.0).map(|(flops, bytes)| flops / bytes),
         bandwidth_gb_s: sum.bytes.map(|bytes| bytes / sum.total_ns),
         advice: sum.advice.as_ref().map(|(name, _)| name.clone()),
-        advice_percent: sum.advice.as_ref().map(|(_, gain)| *gain),
+        advice_percent: sum.advice.as_ref().map(|(_, saved)| 100.0 * saved / sum.total_ns),
     };
-    (kernel.limit, kernel.says) = limit::limit(&kernel);
+    (kernel.limit, kernel.says) = limit::limit(&Throughputs {
+        sm,
+        memory,
+        dram,
+        tensor,
+        occupancy,
+        occupancy_limit,
+        waves,
+    });
     kernel
 }
