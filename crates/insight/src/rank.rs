@@ -8,9 +8,9 @@ use crate::read::Walk;
 use crate::read::source::Ending;
 use crate::report::{HostWait, KernelLine, KindLine, LaunchReport, PathPart, PathReport, Rank, StreamIdle};
 use crate::roofline::Roofline;
-use crate::trace::{Trace, Whose};
 use crate::trace::kernel::{Kernel, short};
 use crate::trace::names::NameId;
+use crate::trace::{Trace, Whose};
 
 /// Kernels that are listed.
 const LISTED: usize = 40;
@@ -213,7 +213,10 @@ pub fn notes(trace: &Trace, whose: Whose, walk: &Walk, figures: &Figures) -> Vec
             spans => format!("the trace has {spans} spans of the host and none of an accelerator: it was recorded without accelerator activities, or the program used none"),
         });
     } else if trace.steps.is_empty() {
-        notes.push(format!("the trace marks no steps ({}), so nothing is said by step", trace.header.program.step_words()));
+        notes.push(format!(
+            "the trace marks no steps ({}), so nothing is said by step",
+            trace.header.program.step_words()
+        ));
     }
     notes
 }

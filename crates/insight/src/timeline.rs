@@ -1,9 +1,9 @@
 //! What pictures need of a trace: how busy the accelerator was over time, and single spans of one step.
 
 use crate::analysis::Figures;
-use crate::trace::{Trace, Whose};
 use crate::trace::kernel::{Class, short};
 use crate::trace::rows::{DeviceRow, OURS};
+use crate::trace::{Trace, Whose};
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -67,7 +67,8 @@ fn both_pages_agree() {
     for kernel in &raw.kernels {
         let same = |other: &&NcuKernel| other.name == kernel.name && (other.total_us - kernel.total_us).abs() < 1.0;
         let other = details.kernels.iter().find(same).expect("it is there");
-        let close = |one: Option<f64>, two: Option<f64>| (one.expect("it is there") - two.expect("it is there")).abs() < 0.02;
+        let close =
+            |one: Option<f64>, two: Option<f64>| (one.expect("it is there") - two.expect("it is there")).abs() < 0.02;
         assert_eq!(kernel.runs, other.runs);
         assert!((kernel.total_us - other.total_us).abs() < 0.05, "{} {}", kernel.total_us, other.total_us);
         assert!(close(kernel.sm_percent, other.sm_percent), "{kernel:?} {other:?}");
@@ -92,7 +93,8 @@ fn small_grids_are_found() {
     let report = on(table.concat().as_bytes()).expect("it is there");
     assert_eq!((report.verdict.as_str(), report.kernels[0].total_us), ("too little work", 2.208));
     // Older versions write the unit into the name.
-    let old = [header.to_owned(), row("Duration", "usecond", "3"), row("SM [%]", "%", "80"), row("Memory [%]", "%", "20")];
+    let old =
+        [header.to_owned(), row("Duration", "usecond", "3"), row("SM [%]", "%", "80"), row("Memory [%]", "%", "20")];
     assert_eq!(on(old.concat().as_bytes()).expect("it is there").verdict, "arithmetic");
 }
 

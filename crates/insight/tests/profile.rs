@@ -5,11 +5,11 @@
 mod bad_input;
 #[path = "profile/figures.rs"]
 mod figures;
-#[path = "profile/testbed.rs"]
-mod testbed;
 #[path = "profile/jax.rs"]
 mod jax;
-#[path = "profile/path.rs"]
-mod path;
 #[path = "profile/nsight.rs"]
 mod nsight;
+#[path = "profile/path.rs"]
+mod path;
+#[path = "profile/testbed.rs"]
+mod testbed;

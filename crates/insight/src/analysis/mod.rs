@@ -7,10 +7,10 @@ pub mod path;
 pub mod steps;
 pub mod unions;
 
-use crate::trace::{Trace, Whose};
 use crate::trace::kernel::{Class, Kernel, Kind};
 use crate::trace::names::NameId;
 use crate::trace::rows::{DeviceRow, OURS};
+use crate::trace::{Trace, Whose};
 use host::Host;
 use hta::{Hta, HtaFigures, KERNEL_WAIT_NS, Rounding};
 use launches::Launches;

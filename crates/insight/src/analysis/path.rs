@@ -8,6 +8,7 @@
 
 use super::host::ELSEWHERE_NS;
 use super::hta::KERNEL_WAIT_NS;
+use super::unions::sum;
 use crate::trace::kernel::Class;
 use crate::trace::names::NameId;
 use crate::trace::rows::{DeviceRow, Doing, HostRow, OURS};
@@ -25,7 +26,6 @@ const SOON_NS: i64 = 10_000;
 
 /// A copy from pageable memory may end this long after its call came back, which was when the last piece was staged.
 const RETURN_NS: i64 = 50_000;
-
 
 /// What the time on a path went to. The order is that of reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -197,7 +197,7 @@ impl<'t> Walk<'t> {
             end_ns: step.start_ns,
             parts: BTreeMap::new(),
             kernels: Vec::new(),
-            work_ns: super::sum(spans.iter().zip(&own).filter(|(_, own)| **own).map(|(span, _)| span.duration_ns())),
+            work_ns: sum(spans.iter().zip(&own).filter(|(_, own)| **own).map(|(span, _)| span.duration_ns())),
         };
         Walk { trace, spans, own, host, before, ends, kernels: HashMap::new(), path }
     }
@@ -255,7 +255,9 @@ impl<'t> Walk<'t> {
             // Queued behind the span before it.
             () if !late && soon(in_stream).is_some() => in_stream,
             // Launched long before: it waited for what ended last, most likely by an event.
-            () if span.start_ns - called > KERNEL_WAIT_NS && in_stream.max(beside).is_some_and(|(end, _)| end > called) => {
+            () if span.start_ns - called > KERNEL_WAIT_NS
+                && in_stream.max(beside).is_some_and(|(end, _)| end > called) =>
+            {
                 in_stream.max(beside)
             }
             () if late => None,

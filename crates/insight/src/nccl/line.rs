@@ -15,18 +15,42 @@ pub enum Said<'l> {
     /// The network that was chosen.
     Network(&'l str),
     /// Adapters of a network.
-    Adapters { network: &'l str, adapters: &'l str },
+    Adapters {
+        network: &'l str,
+        adapters: &'l str,
+    },
     /// A network has no adapter here.
     NoAdapter(&'l str),
     /// A variable of the environment.
-    Variable { name: &'l str, value: &'l str },
+    Variable {
+        name: &'l str,
+        value: &'l str,
+    },
     /// A communicator begins or is ready.
-    Rank { communicator: Option<&'l str>, rank: u64, ranks: u64, ready: bool },
-    Nodes { ranks: u64, nodes: u64 },
-    Ring { channels: u64, order: Vec<u64> },
+    Rank {
+        communicator: Option<&'l str>,
+        rank: u64,
+        ranks: u64,
+        ready: bool,
+    },
+    Nodes {
+        ranks: u64,
+        nodes: u64,
+    },
+    Ring {
+        channels: u64,
+        order: Vec<u64>,
+    },
     Trees,
-    Channels { collectives: u64, nvls: u64 },
-    Connection { from: u64, to: u64, transport: &'l str },
+    Channels {
+        collectives: u64,
+        nvls: u64,
+    },
+    Connection {
+        from: u64,
+        to: u64,
+        transport: &'l str,
+    },
     /// GPUs are joined by NVLink.
     NvLink,
     Warning(&'l str),
@@ -170,7 +194,9 @@ mod tests {
         for text in ["", "step 1", "NCCL INFO ", " NCCL INFO x", "12:34:56 INFO NCCL", "a:b:c [0] NCCL INFO x"] {
             assert_eq!(line(text), None, "{text:?}");
         }
-        for text in ["a:1:2 [0] NCCL INFO Channel ", "a:1:2 [0] NCCL INFO Channel 0/ : ->[ via ", "a:1:2 [0] NCCL INFO comm"] {
+        for text in
+            ["a:1:2 [0] NCCL INFO Channel ", "a:1:2 [0] NCCL INFO Channel 0/ : ->[ via ", "a:1:2 [0] NCCL INFO comm"]
+        {
             assert_eq!(said(text), Said::Other, "{text:?}");
         }
     }

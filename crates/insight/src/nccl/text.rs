@@ -33,8 +33,7 @@ pub fn screen(report: &NcclReport, width: usize) -> String {
                 Some(false) => "nodes",
                 None => "not said",
             };
-            let _ =
-                writeln!(text, "  {:<26} {between:<16} {:>7} {:>12}", link.transport, link.pairs, link.connections);
+            let _ = writeln!(text, "  {:<26} {between:<16} {:>7} {:>12}", link.transport, link.pairs, link.connections);
         }
     }
     for communicator in report.communicators.iter().filter(|communicator| communicator.ranks > 1).take(8) {

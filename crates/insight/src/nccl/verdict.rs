@@ -71,10 +71,8 @@ fn links(facts: &Facts) -> Vec<Link> {
 }
 
 fn set(facts: &Facts, names: &[&str]) -> String {
-    let said: Vec<String> = names
-        .iter()
-        .filter_map(|name| facts.environment.get(*name).map(|value| format!("{name}={value}")))
-        .collect();
+    let said: Vec<String> =
+        names.iter().filter_map(|name| facts.environment.get(*name).map(|value| format!("{name}={value}"))).collect();
     if said.is_empty() { String::new() } else { format!(" ({} is set)", said.join(", ")) }
 }
 
@@ -90,7 +88,11 @@ fn network_within_a_node(facts: &Facts, links: &[Link]) -> Option<Finding> {
     let sockets = found.iter().any(|link| link.transport.starts_with("NET/Socket"));
     Some(Finding {
         word: if sockets { "sockets within a node" } else { "network within a node" },
-        because: format!("{} on the same node talk over {} instead of NVLink, PCIe or shared memory", pairs(&found), first.transport),
+        because: format!(
+            "{} on the same node talk over {} instead of NVLink, PCIe or shared memory",
+            pairs(&found),
+            first.transport
+        ),
         fix: format!(
             "let ranks of a node see each other: one /dev/shm and one host name for all containers of a node, no NCCL_HOSTID, NCCL_P2P_DISABLE or NCCL_SHM_DISABLE{}",
             set(facts, &["NCCL_HOSTID", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_P2P_LEVEL"])
@@ -122,7 +124,10 @@ fn no_peer_access(facts: &Facts, links: &[Link]) -> Option<Finding> {
     shared.first()?;
     Some(Finding {
         word: "no peer access within a node",
-        because: format!("{} on the same node copy through the host's memory: their GPUs do not reach each other", pairs(&shared)),
+        because: format!(
+            "{} on the same node copy through the host's memory: their GPUs do not reach each other",
+            pairs(&shared)
+        ),
         fix: format!(
             "GPUs with NVLink or peer access over PCIe: bare metal or a machine with ACS and IOMMU set for it, NCCL_P2P_DISABLE unset{}; cards for consumers have none",
             set(facts, &["NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_IGNORE_DISABLED_P2P"])
@@ -139,7 +144,11 @@ fn no_gpu_direct(facts: &Facts, links: &[Link]) -> Option<Finding> {
     let first = found.first()?;
     Some(Finding {
         word: "RDMA without GPUDirect",
-        because: format!("{} talk over {}, and data stops in the host's memory on its way", pairs(&found), first.transport),
+        because: format!(
+            "{} talk over {}, and data stops in the host's memory on its way",
+            pairs(&found),
+            first.transport
+        ),
         fix: format!(
             "GPUDirect RDMA: the module nvidia-peermem or DMA-BUF on the host, adapters near the GPUs{}",
             set(facts, &["NCCL_NET_GDR_LEVEL", "NCCL_NET_GDR_READ", "NCCL_IB_GDR_LEVEL"])

@@ -113,8 +113,11 @@ fn fix(kernel: &NcuKernel) -> Option<String> {
         Limit::TooSmall => "more work for each launch: larger batches, or several launches as one".to_owned(),
         Limit::Latency => match (kernel.occupancy_percent, kernel.occupancy_limit_percent) {
             (Some(percent), Some(most)) if percent < OCCUPIED && most < OCCUPIED => {
-                let registers = kernel.registers.map_or(String::new(), |count| format!(" ({count:.0} registers a thread)"));
-                format!("registers or shared memory allow {most:.0} % occupancy only{registers}: smaller blocks or fewer of both")
+                let registers =
+                    kernel.registers.map_or(String::new(), |count| format!(" ({count:.0} registers a thread)"));
+                format!(
+                    "registers or shared memory allow {most:.0} % occupancy only{registers}: smaller blocks or fewer of both"
+                )
             }
             _ => "more independent work for each thread, fewer dependent loads".to_owned(),
         },

@@ -26,8 +26,21 @@ pub struct Run {
 
 /// Which page a table is of.
 pub enum Page {
-    Details { kernel: usize, id: usize, process: usize, section: usize, metric: usize, unit: usize, value: usize, rule: Option<(usize, usize, usize)> },
-    Raw { kernel: usize, names: Vec<String>, units: Vec<String> },
+    Details {
+        kernel: usize,
+        id: usize,
+        process: usize,
+        section: usize,
+        metric: usize,
+        unit: usize,
+        value: usize,
+        rule: Option<(usize, usize, usize)>,
+    },
+    Raw {
+        kernel: usize,
+        names: Vec<String>,
+        units: Vec<String>,
+    },
 }
 
 impl Page {
@@ -129,7 +142,8 @@ impl Run {
 fn tensor_flops(of: &HashMap<&str, f64>) -> Option<f64> {
     let mut formats: HashMap<&str, [f64; 3]> = HashMap::new();
     for (name, value) in of {
-        let Some(rest) = name.strip_prefix("sm__ops_path_tensor_src_").and_then(|rest| rest.strip_suffix(".sum")) else {
+        let Some(rest) = name.strip_prefix("sm__ops_path_tensor_src_").and_then(|rest| rest.strip_suffix(".sum"))
+        else {
             continue;
         };
         let format = rest.split('_').next().unwrap_or_default();

@@ -208,16 +208,8 @@ impl Sums {
         let sum = self.kernels.entry((run.kernel, limit)).or_default();
         sum.runs += 1;
         sum.total_ns += duration;
-        let values = [
-            run.sm,
-            run.memory,
-            run.dram,
-            run.tensor,
-            run.occupancy,
-            run.occupancy_limit,
-            run.waves,
-            run.registers,
-        ];
+        let values =
+            [run.sm, run.memory, run.dram, run.tensor, run.occupancy, run.occupancy_limit, run.waves, run.registers];
         sum.means.iter_mut().zip(values).for_each(|(mean, value)| mean.add(value, duration));
         let plus = |sum: Option<f64>, more: Option<f64>| more.map(|more| sum.unwrap_or(0.0) + more).or(sum);
         sum.flops = plus(sum.flops, run.flops);
@@ -273,14 +265,7 @@ fn kernel(name: String, sum: &Sum, total_ns: f64) -> NcuKernel {
         advice: sum.advice.as_ref().map(|(name, _)| name.clone()),
         advice_percent: sum.advice.as_ref().map(|(_, saved)| 100.0 * saved / sum.total_ns),
     };
-    (kernel.limit, kernel.says) = limit::limit(&Throughputs {
-        sm,
-        memory,
-        dram,
-        tensor,
-        occupancy,
-        occupancy_limit,
-        waves,
-    });
+    (kernel.limit, kernel.says) =
+        limit::limit(&Throughputs { sm, memory, dram, tensor, occupancy, occupancy_limit, waves });
     kernel
 }

@@ -233,7 +233,8 @@ fn range(text: &[u8]) -> (&'static [u8], Vec<u8>) {
     if let Some(number) = step(text) {
         return (b"user_annotation", format!("ProfilerStep#{number}").into_bytes());
     }
-    let operator = memchr::memmem::find(text, b", seq = ").or_else(|| text.starts_with(b"aten::").then_some(text.len()));
+    let operator =
+        memchr::memmem::find(text, b", seq = ").or_else(|| text.starts_with(b"aten::").then_some(text.len()));
     match operator {
         Some(end) => (b"cpu_op", text[..end].to_vec()),
         None => (b"user_annotation", text.to_vec()),

@@ -302,7 +302,8 @@ fn integer(bytes: &[u8]) -> i64 {
 
 /// The columns that a `CREATE TABLE` names, and the one that stands for the row's number.
 fn columns_of(sql: &str) -> (Vec<String>, Option<usize>) {
-    let plain: String = sql.lines().map(|line| line.split_once("--").map_or(line, |(code, _)| code)).collect::<Vec<_>>().join(" ");
+    let plain: String =
+        sql.lines().map(|line| line.split_once("--").map_or(line, |(code, _)| code)).collect::<Vec<_>>().join(" ");
     let inner = plain.split_once('(').map_or("", |(_, rest)| rest);
     let (mut columns, mut row_id, mut depth, mut from) = (Vec::new(), None, 0, 0);
     for (at, letter) in inner.char_indices() {

@@ -1,7 +1,9 @@
 //! Events in, rows out: picks what the analysis needs from every event and forgets the rest.
 
+use super::calls::{HostName, host_name};
 use super::kernel::Class;
 use super::names::{NameId, Names};
+use super::owners::own;
 use super::rows::{CORRELATED, DeviceRow, Doing, HTA_IDLE, HTAS, HostRow, Launch, OURS, PairRow};
 use super::xla::{Lines, Meaning};
 use super::{Device, Header, HtaFacts, Oddities, OperatorTime, Program, Step, Trace, xla};
@@ -59,28 +61,6 @@ const HELD_UP_NS: i64 = 200_000;
 /// bounds differences of times always fit into a number.
 const LATEST_NS: i64 = 4_000_000_000_000_000_000;
 const LONGEST_NS: i64 = LATEST_NS / 32;
-
-/// What a name means on the host.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct HostName {
-    waits: bool,
-    /// Asks the driver something and launches nothing.
-    asks: bool,
-    loads: bool,
-    /// An operator whose arithmetic is known.
-    counted: bool,
-}
-
-fn host_name(name: &str) -> HostName {
-    let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
-    HostName {
-        waits: has(&["Synchronize", "hipMemcpyWithStream"])
-            || matches!(name, "cudaMemcpy" | "hipMemcpy" | "cuMemcpyDtoH_v2"),
-        asks: has(&["Get", "Query", "Peek", "IsCapturing", "Attribute", "Occupancy", "EventRecord", "EventCreate"]),
-        loads: name.to_ascii_lowercase().contains("dataloader"),
-        counted: operators::is_known(name),
-    }
-}
 
 /// Bytes of rows that are kept in memory, by what they are.
 #[derive(Clone, Copy, Debug)]
@@ -160,8 +140,7 @@ impl Collector {
         let owners = self.owners.sorted()?;
         let operators = own(&owners, &self.operators);
         // Without launches nothing on the accelerator belongs to a step of the host.
-        let steps_on_device =
-            !self.device_steps.is_empty() && (self.steps.is_empty() || !launching.contains(&true));
+        let steps_on_device = !self.device_steps.is_empty() && (self.steps.is_empty() || !launching.contains(&true));
         if steps_on_device {
             self.steps = self.device_steps;
         }
@@ -416,31 +395,6 @@ fn number(written: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     written.hash(&mut hasher);
     hasher.finish()
-}
-
-/// Operators with the time of the kernels that belong to them, apart by accelerator.
-fn own(owners: &Sorted<3>, known: &[OperatorTime]) -> Vec<OperatorTime> {
-    let mut operators: Vec<OperatorTime> = Vec::new();
-    let mut places: HashMap<(usize, u16), usize> = HashMap::new();
-    let mut owner: Option<(u64, usize)> = None;
-    let mut counted: Option<u16> = None;
-    for [external, what, value] in owners.iter() {
-        let Some(place) = what.checked_sub(1) else {
-            (owner, counted) = (Some((external, value as usize)), None);
-            continue;
-        };
-        let Some((_, at)) = owner.filter(|(of, _)| *of == external) else { continue };
-        let Some(kind) = known.get(at) else { continue };
-        let device = place as u16;
-        let at = *places.entry((at, device)).or_insert_with(|| {
-            operators.push(OperatorTime { device, ..kind.clone() });
-            operators.len() - 1
-        });
-        let operator = &mut operators[at];
-        operator.calls += u64::from(counted.replace(device) != Some(device));
-        operator.add((value >> 1) as i64, value & 1 == 1);
-    }
-    operators
 }
 
 impl Visitor for Collector {

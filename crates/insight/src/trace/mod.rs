@@ -1,9 +1,11 @@
 //! A trace as rows in order: what the accelerator did, who launched it, what the host did meanwhile, the steps and the
 //! shapes of operators. Rows are packed numbers in spools, so that memory does not grow with the file.
 
+mod calls;
 pub mod collect;
 pub mod kernel;
 pub mod names;
+mod owners;
 pub mod rows;
 pub mod xla;
 
@@ -191,9 +193,7 @@ impl Trace {
     pub fn spans(&self, whose: Whose) -> impl Iterator<Item = DeviceRow> + '_ {
         self.device.iter().map(DeviceRow::unpack).filter(move |row| match whose {
             Whose::All => true,
-            Whose::One(device) => {
-                self.streams.get(usize::from(row.stream)).is_none_or(|(place, _)| *place == device)
-            }
+            Whose::One(device) => self.streams.get(usize::from(row.stream)).is_none_or(|(place, _)| *place == device),
         })
     }
 }

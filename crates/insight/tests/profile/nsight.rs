@@ -41,7 +41,11 @@ fn an_export_gives_what_the_trace_of_the_same_program_gives() {
         let parts: f64 = text::parts(ours).iter().map(|(_, us)| us).sum();
         assert!((parts - ours.kernel_time_us).abs() < 0.01);
         // Kernels of PyTorch are known by their names, and so is what to do.
-        assert!(export.fixes.iter().any(|fix| fix.what.contains("torch") || fix.what.contains("DataLoader")), "{:?}", export.fixes);
+        assert!(
+            export.fixes.iter().any(|fix| fix.what.contains("torch") || fix.what.contains("DataLoader")),
+            "{:?}",
+            export.fixes
+        );
     }
 }
 
