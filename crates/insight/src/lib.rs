@@ -5,6 +5,7 @@
 //! trace in memory, asks a network or knows a clock. Beside it, and apart from it, `slurm` makes a report of a Slurm
 //! cluster's accounting.
 
+mod across;
 pub mod analysis;
 pub mod diff;
 pub mod kind;

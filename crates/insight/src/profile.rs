@@ -1,12 +1,13 @@
 //! From trace files to a report: every rank on a thread of its own, then the verdict over all of them.
 
+use crate::across;
 use crate::analysis::hta::Rounding;
 use crate::analysis::{Figures, figures};
 use crate::rank::{like_hta, notes, rank};
 use crate::read::source::Source;
 use crate::read::sqlite::{Database, MAGIC};
 use crate::read::{Walk, nsight, walk};
-use crate::report::{Fix, Rank, Report, Straggler};
+use crate::report::{Fix, Rank, Report};
 use crate::roofline::{Times, roofline, sheet};
 use crate::timeline::{Timeline, timeline};
 use crate::trace::collect::{Budget, Collector};
@@ -234,9 +235,11 @@ fn report(ranks: Vec<Analysed>, options: &Options, catalog: &Catalog, notes: Vec
     let steps: Vec<f64> = ranks.iter().filter_map(|analysed| analysed.rank.step_us).collect();
     let step_us = (!steps.is_empty()).then(|| steps.iter().sum::<f64>() / steps.len() as f64);
     let usd = step_us.zip(options.usd_an_hour).map(|(step, usd)| step / 1e6 / 3600.0 * 1000.0 * usd * world as f64);
+    let reports: Vec<Rank> = ranks.iter().map(|analysed| analysed.rank.clone()).collect();
     let report = Report {
         fixes: fixes(&totals, sheet, usd),
-        stragglers: stragglers(&ranks),
+        stragglers: across::stragglers(&reports),
+        between_ranks: across::between(&reports),
         notes: all_notes(&verdict, &totals, notes, device.as_deref(), sheet),
         verdict: verdict.word.to_owned(),
         because: verdict.because,
@@ -244,7 +247,7 @@ fn report(ranks: Vec<Analysed>, options: &Options, catalog: &Catalog, notes: Vec
         accelerators: world,
         step_us,
         usd_per_1000_steps: usd,
-        ranks: ranks.iter().map(|analysed| analysed.rank.clone()).collect(),
+        ranks: reports,
     };
     (report, ranks.into_iter().filter_map(|analysed| analysed.timeline).collect())
 }
@@ -277,24 +280,4 @@ fn fixes(totals: &Totals, sheet: Option<&Accelerator>, usd: Option<f64>) -> Vec<
         basis: saving.basis,
     };
     savings(totals, sheet).into_iter().map(fix).collect()
-}
-
-/// A rank that computes this much longer than the median holds up the others.
-const STRAGGLES: f64 = 5.0;
-
-fn stragglers(ranks: &[Analysed]) -> Vec<Straggler> {
-    let mut times: Vec<f64> = ranks.iter().map(|analysed| analysed.rank.compute_us).collect();
-    times.sort_by(f64::total_cmp);
-    // With an even number of ranks the lower middle: of two, the slower one is the straggler.
-    let Some(median) = times.get(times.len().saturating_sub(1) / 2).copied().filter(|time| *time > 0.0) else {
-        return Vec::new();
-    };
-    let of = |analysed: &Analysed| Straggler {
-        rank: analysed.rank.rank,
-        slower_percent: 100.0 * (analysed.rank.compute_us / median - 1.0),
-    };
-    let mut found: Vec<Straggler> = ranks.iter().map(of).filter(|one| one.slower_percent >= STRAGGLES).collect();
-    found.sort_by(|one, other| other.slower_percent.total_cmp(&one.slower_percent));
-    found.truncate(8);
-    found
 }

@@ -25,6 +25,8 @@ pub struct Report {
     pub usd_per_1000_steps: Option<f64>,
     /// Ranks that the others wait for.
     pub stragglers: Vec<Straggler>,
+    /// How ranks differ; null where there is only one.
+    pub between_ranks: Option<BetweenRanks>,
     pub ranks: Vec<Rank>,
     pub notes: Vec<String>,
 }
@@ -46,6 +48,23 @@ pub struct Straggler {
     pub rank: u64,
     /// How much longer than the median rank it computes.
     pub slower_percent: f64,
+}
+
+/// How the ranks of a job differ.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BetweenRanks {
+    /// Time that ranks spend in collectives beyond what the rank with the least spends there, as a share of all time: it waits
+    /// for nobody, because it comes last. Null where some rank has no communication.
+    pub waiting_percent: Option<f64>,
+    /// The rank that the others wait for.
+    pub last_rank: Option<u64>,
+    /// Steps that several ranks have.
+    pub steps: u64,
+    /// How much longer the slowest rank computes than the fastest, in the median of the steps, as a share of the fastest.
+    pub spread_percent: Option<f64>,
+    /// The rank that is slowest in most steps, and in how many.
+    pub slowest_rank: Option<u64>,
+    pub slowest_steps: u64,
 }
 
 /// Host waits by what the host did.

@@ -1,6 +1,6 @@
 //! A report on one screen: the verdict first, then what to do, then where the time goes.
 
-use crate::report::{KernelLine, Rank, Report};
+use crate::report::{BetweenRanks, KernelLine, Rank, Report};
 use std::fmt::Write;
 use windfall_core::english::grouped;
 
@@ -59,6 +59,9 @@ pub fn screen(report: &Report, width: usize) -> String {
             straggler.rank, straggler.slower_percent
         );
     }
+    if let Some(between) = &report.between_ranks {
+        between_ranks(&mut text, between, width);
+    }
     for note in &report.notes {
         tell(&mut text, note, width);
     }
@@ -69,6 +72,29 @@ pub fn screen(report: &Report, width: usize) -> String {
         }
     }
     text
+}
+
+/// Ranks that differ by less than this are alike.
+const ALIKE: f64 = 2.0;
+
+fn between_ranks(text: &mut String, between: &BetweenRanks, width: usize) {
+    let mut said = Vec::new();
+    if let (Some(percent), Some(rank)) = (between.waiting_percent, between.last_rank)
+        && percent >= ALIKE
+    {
+        said.push(format!("ranks wait {percent:.0} % of the time for others in collectives; rank {rank} comes last"));
+    }
+    if let (Some(spread), Some(rank)) = (between.spread_percent, between.slowest_rank)
+        && spread >= ALIKE
+    {
+        said.push(format!(
+            "in a step the slowest rank computes {spread:.0} % longer than the fastest; in {} of {} steps it is rank {rank}",
+            between.slowest_steps, between.steps
+        ));
+    }
+    for line in said.iter().flat_map(|line| wrapped(line, width)) {
+        let _ = writeln!(text, "{line}");
+    }
 }
 
 fn tell(text: &mut String, note: &str, width: usize) {

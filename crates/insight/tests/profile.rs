@@ -11,5 +11,7 @@ mod jax;
 mod nsight;
 #[path = "profile/path.rs"]
 mod path;
+#[path = "profile/ranks.rs"]
+mod ranks;
 #[path = "profile/testbed.rs"]
 mod testbed;
