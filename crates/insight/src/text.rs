@@ -49,7 +49,7 @@ pub fn screen(report: &Report, width: usize) -> String {
         [rank] => one(&mut text, rank, width),
         ranks => {
             several(&mut text, ranks);
-            one(&mut text, slowest(ranks), width);
+            shown(report).into_iter().for_each(|rank| one(&mut text, rank, width));
         }
     }
     for straggler in &report.stragglers {
@@ -103,8 +103,11 @@ fn tell(text: &mut String, note: &str, width: usize) {
     }
 }
 
-fn slowest(ranks: &[Rank]) -> &Rank {
-    ranks.iter().max_by(|one, other| one.compute_us.total_cmp(&other.compute_us)).unwrap_or(&ranks[0])
+/// The rank that is shown in full: the one that the others wait for, whose path is the job's, or the one that computes most.
+fn shown(report: &Report) -> Option<&Rank> {
+    let waited_for = report.between_ranks.as_ref().filter(|between| between.waiting_percent >= Some(ALIKE));
+    let last = waited_for.and_then(|between| report.ranks.iter().find(|rank| Some(rank.rank) == between.last_rank));
+    last.or_else(|| report.ranks.iter().max_by(|one, other| one.compute_us.total_cmp(&other.compute_us)))
 }
 
 fn header(text: &mut String, report: &Report) {

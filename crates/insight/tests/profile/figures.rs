@@ -184,6 +184,7 @@ fn a_page_holds_everything_and_asks_nobody() {
     let paths = [recorded("transformer_bf16_shapes")];
     let profiled = windfall_insight::profile(&paths, &options, &catalog, &Default::default()).expect("it is there");
     let page = picture::page(&profiled.report, &profiled.timelines);
+    assert!(page.contains("Critical path of step"));
     for outside in ["src=", "href=", "@import", "url(", "fetch("] {
         assert!(!page.contains(outside), "{outside}");
     }

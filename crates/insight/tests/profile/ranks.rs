@@ -1,6 +1,8 @@
-//! Ranks of one job beside each other.
+//! Ranks of one job beside each other: small ones by hand, and `ddp_*`, real ones. Those are two ranks of PyTorch's
+//! DistributedDataParallel that took the two halves of one H200's time for two machines (`NCCL_HOSTID`) and so talked over
+//! sockets: alike, with rank 1 asleep for 40 ms in every step, and with 12 large products more on rank 1.
 
-use crate::testbed::{kernel, report_of, report_with, trace};
+use crate::testbed::{kernel, recorded, report_of, report_with, trace};
 use std::io::Write;
 use windfall_insight::{Options, Report, text};
 
@@ -64,4 +66,37 @@ fn ranks_that_are_alike_are_not_talked_about() {
     assert_eq!(report.between_ranks.as_ref().and_then(|between| between.waiting_percent), Some(0.0));
     assert!(!text::screen(&report, 100).contains("comes last"));
     assert_eq!(report_of("resnet50_fp32").between_ranks, None);
+}
+
+fn recorded_job(name: &str) -> Report {
+    report_with(&[0, 1].map(|rank| recorded(&format!("ddp_{name}_{rank}"))), &Options::default()).expect("it is there")
+}
+
+#[test]
+fn the_rank_that_others_wait_for_is_found_in_recorded_jobs() {
+    let of = |name: &str| recorded_job(name).between_ranks.expect("it is there");
+    let even = of("even");
+    assert!(even.waiting_percent.expect("it is there") < 2.0, "{even:?}");
+    // Asleep for 40 of 74 ms: rank 0 waits that long in its collectives, a quarter to a third of both ranks' time.
+    let sleep = of("sleep");
+    assert_eq!(sleep.last_rank, Some(1));
+    assert!((25.0..35.0).contains(&sleep.waiting_percent.expect("it is there")), "{sleep:?}");
+    let work = of("work");
+    assert_eq!((work.last_rank, work.slowest_rank, work.slowest_steps), (Some(1), Some(1), 4));
+    assert!(recorded_job("even").stragglers.is_empty(), "{:?}", recorded_job("even").stragglers);
+    assert_eq!(recorded_job("work").stragglers[0].rank, 1);
+}
+
+/// The path of the rank that all wait for is the job's: the other rank's ends in a collective that waits.
+#[test]
+fn the_job_s_critical_path_is_that_of_the_rank_that_others_wait_for() {
+    let report = recorded_job("sleep");
+    let part = |rank: usize, what: &str| {
+        let path = report.ranks[rank].critical_path.as_ref().expect("it is there");
+        path.parts.iter().find(|part| part.what == what).map_or(0.0, |part| part.us)
+    };
+    assert!((39_000.0..44_000.0).contains(&part(1, "host loads data or is elsewhere")), "{:?}", report.ranks[1]);
+    assert!(part(0, "communication") > 60_000.0);
+    let screen = text::screen(&report, 100);
+    assert!(screen.contains("go (rank 1)") && screen.contains("rank 1 comes last"), "{screen}");
 }
