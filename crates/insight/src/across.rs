@@ -31,11 +31,15 @@ pub fn between(ranks: &[Rank]) -> Option<BetweenRanks> {
         return None;
     }
     let waiting = waiting(ranks);
+    let others = ranks.len() as f64 - 1.0;
+    let longest = ranks.iter().map(|rank| rank.kernel_time_us).fold(0.0, f64::max);
     let (steps, spreads, slowest) = by_step(ranks);
     let most = slowest.iter().max_by_key(|(rank, count)| (**count, std::cmp::Reverse(**rank)));
     Some(BetweenRanks {
-        waiting_percent: waiting.map(|(percent, _)| percent),
-        last_rank: waiting.map(|(_, rank)| rank),
+        waiting_percent: waiting.map(|(_, percent, _)| percent),
+        waiting_us: waiting.map(|(us, ..)| us),
+        saves_percent: waiting.map(|(us, ..)| 100.0 * us / others / longest),
+        last_rank: waiting.map(|(.., rank)| rank),
         steps,
         spread_percent: spreads.get(spreads.len() / 2).copied(),
         slowest_rank: most.map(|(rank, _)| *rank),
@@ -43,15 +47,15 @@ pub fn between(ranks: &[Rank]) -> Option<BetweenRanks> {
     })
 }
 
-/// The share of time that is waiting in collectives, and the rank that all wait for.
-fn waiting(ranks: &[Rank]) -> Option<(f64, u64)> {
+/// The time of all ranks that is waiting in collectives, as a share too, and the rank that all wait for.
+fn waiting(ranks: &[Rank]) -> Option<(f64, f64, u64)> {
     let last = ranks.iter().min_by(|one, other| one.communication_us.total_cmp(&other.communication_us))?;
     if last.communication_us <= 0.0 {
         return None;
     }
     let all: f64 = ranks.iter().map(|rank| rank.kernel_time_us).sum();
     let waited: f64 = ranks.iter().map(|rank| rank.communication_us - last.communication_us).sum();
-    (all > 0.0).then(|| (100.0 * waited / all, last.rank))
+    (all > 0.0).then(|| (waited, 100.0 * waited / all, last.rank))
 }
 
 /// How many steps several ranks have, how far ranks are apart in each, in order, and how often each rank is slowest.

@@ -231,15 +231,19 @@ fn report(ranks: Vec<Analysed>, options: &Options, catalog: &Catalog, notes: Vec
         let known = roofline.known_percent / 100.0 * analysed.figures.kernel_ns as f64;
         totals.add(&analysed.figures, (known, known * roofline.memory_bound_percent.unwrap_or(0.0) / 100.0));
     }
+    let reports: Vec<Rank> = ranks.iter().map(|analysed| analysed.rank.clone()).collect();
+    let between_ranks = across::between(&reports);
+    if let Some(between) = &between_ranks {
+        totals.between(between);
+    }
     let verdict = verdict(&totals, sheet);
     let steps: Vec<f64> = ranks.iter().filter_map(|analysed| analysed.rank.step_us).collect();
     let step_us = (!steps.is_empty()).then(|| steps.iter().sum::<f64>() / steps.len() as f64);
     let usd = step_us.zip(options.usd_an_hour).map(|(step, usd)| step / 1e6 / 3600.0 * 1000.0 * usd * world as f64);
-    let reports: Vec<Rank> = ranks.iter().map(|analysed| analysed.rank.clone()).collect();
     let report = Report {
         fixes: fixes(&totals, sheet, usd),
         stragglers: across::stragglers(&reports),
-        between_ranks: across::between(&reports),
+        between_ranks,
         notes: all_notes(&verdict, &totals, notes, device.as_deref(), sheet),
         verdict: verdict.word.to_owned(),
         because: verdict.because,

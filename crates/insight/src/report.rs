@@ -56,6 +56,10 @@ pub struct BetweenRanks {
     /// Time that ranks spend in collectives beyond what the rank with the least spends there, as a share of all time: it waits
     /// for nobody, because it comes last. Null where some rank has no communication.
     pub waiting_percent: Option<f64>,
+    /// The same in microseconds, of all ranks together.
+    pub waiting_us: Option<f64>,
+    /// How much shorter a step would be if that rank did not come last: what each other rank waits, of the longest time.
+    pub saves_percent: Option<f64>,
     /// The rank that the others wait for.
     pub last_rank: Option<u64>,
     /// Steps that several ranks have.

@@ -6,6 +6,7 @@
 
 use crate::analysis::Figures;
 use crate::analysis::unions::{COMMUNICATION, COMPUTE, MEMORY};
+use crate::report::BetweenRanks;
 use crate::trace::Program;
 use crate::trace::kernel::Kind;
 use crate::words::{Words, words};
@@ -50,6 +51,9 @@ pub struct Totals {
     input: f64,
     other: f64,
     exposed_communication: f64,
+    /// What of it is waiting for another rank, which rank that is, and the share that a step would be shorter without.
+    waiting: f64,
+    waited_for: Option<(u64, f64)>,
     exposed_copies: f64,
     copied_in: f64,
     pageable: f64,
@@ -103,6 +107,19 @@ impl Totals {
         self.waits += figures.waits;
         self.known_by_roofline += roofline.0;
         self.memory_bound += roofline.1;
+    }
+
+    /// Says what ranks wait for each other, once all of them are added.
+    pub fn between(&mut self, between: &BetweenRanks) {
+        if let (Some(us), Some(percent), Some(rank)) = (between.waiting_us, between.saves_percent, between.last_rank) {
+            self.waiting = (us * 1e3).min(self.exposed_communication);
+            self.waited_for = Some((rank, percent / 100.0));
+        }
+    }
+
+    /// Communication with nothing beside it that is not waiting for another rank.
+    fn transfers(&self) -> f64 {
+        self.exposed_communication - self.waiting
     }
 
     fn words(&self) -> &'static Words {
@@ -194,10 +211,16 @@ fn causes(totals: &Totals) -> Vec<(&'static str, f64, String)> {
         ),
         (
             "communication-bound",
-            totals.share(totals.exposed_communication),
+            totals.share(totals.transfers()),
+            format!("{} of the time is communication with no computation beside it", percent(totals.transfers())),
+        ),
+        (
+            "straggler-bound",
+            totals.share(totals.waiting),
             format!(
-                "{} of the time is communication with no computation beside it",
-                percent(totals.exposed_communication)
+                "ranks wait {} of the time in collectives for rank {}, which comes last",
+                percent(totals.waiting),
+                totals.waited_for.map_or(0, |(rank, _)| rank)
             ),
         ),
         (
@@ -264,7 +287,7 @@ fn fp32_gain(sheet: Option<&Accelerator>) -> f64 {
 
 /// What would pay, most first.
 pub fn savings(totals: &Totals, sheet: Option<&Accelerator>) -> Vec<Saving> {
-    let mut savings: Vec<Saving> = [launches, waits, input, communication, number_format, layout, fusion]
+    let mut savings: Vec<Saving> = [launches, waits, input, straggler, communication, number_format, layout, fusion]
         .iter()
         .filter_map(|rule| rule(totals, sheet))
         .collect();
@@ -313,8 +336,19 @@ fn input(totals: &Totals, _: Option<&Accelerator>) -> Option<Saving> {
     )
 }
 
+fn straggler(totals: &Totals, _: Option<&Accelerator>) -> Option<Saving> {
+    let (rank, share) = totals.waited_for?;
+    saving(
+        format!(
+            "let rank {rank} keep up: an even split of the work, and a look at its host, its loader and its clocks"
+        ),
+        if totals.waiting > 0.0 { share } else { 0.0 },
+        "what the other ranks spend in collectives beyond what it does",
+    )
+}
+
 fn communication(totals: &Totals, _: Option<&Accelerator>) -> Option<Saving> {
-    let hidden = totals.exposed_communication.min(totals.compute_alone);
+    let hidden = totals.transfers().min(totals.compute_alone);
     saving(
         format!("overlap communication with computation ({})", totals.words().overlap),
         totals.share(hidden),

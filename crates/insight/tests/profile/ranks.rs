@@ -100,3 +100,18 @@ fn the_job_s_critical_path_is_that_of_the_rank_that_others_wait_for() {
     let screen = text::screen(&report, 100);
     assert!(screen.contains("go (rank 1)") && screen.contains("rank 1 comes last"), "{screen}");
 }
+
+/// A step took 31.7 ms alike, 73.6 with the sleeper and 94.1 with the work, as the programs measured: 57 and 66 % less.
+#[test]
+fn what_an_even_job_would_save_is_what_was_measured() {
+    for (name, verdict, measured) in [("sleep", "communication-bound", 57.0), ("work", "straggler-bound", 66.0)] {
+        let report = recorded_job(name);
+        assert_eq!(report.verdict, verdict, "{}", report.because);
+        assert!(report.fixes[0].what.contains("let rank 1 keep up"), "{:?}", report.fixes);
+        let estimated = report.fixes[0].saves_percent;
+        assert!((estimated - measured).abs() < 4.0, "{name}: estimated {estimated} %, measured {measured}");
+    }
+    let even = recorded_job("even");
+    assert_eq!(even.verdict, "communication-bound");
+    assert!(even.fixes.iter().all(|fix| !fix.what.contains("keep up")), "{:?}", even.fixes);
+}
