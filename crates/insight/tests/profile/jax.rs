@@ -2,6 +2,7 @@
 //! and files put together from a few events for what one machine cannot show.
 
 use crate::testbed::{recorded, report_of, report_on, report_with, trace};
+use proptest::prelude::*;
 use windfall_insight::{Options, text};
 
 #[test]
@@ -132,4 +133,64 @@ fn a_program_without_an_accelerator_is_said_to_have_none() {
     let report = report_on(&trace(&events)).expect("it is there");
     assert_eq!(report.verdict, "no accelerator work");
     assert!(report.ranks[0].notes.iter().any(|note| note.contains("1 spans of the host")), "{report:?}");
+}
+
+#[test]
+fn without_launches_nobody_says_what_an_accelerator_waits_for() {
+    let events = [
+        named("process_name", 3, 0, "/device:TPU:0"),
+        named("thread_name", 3, 3, "XLA Ops"),
+        span(3, 3, "fusion.1", 0, 100, ""),
+        span(3, 3, "fusion.1", 900, 100, ""),
+    ];
+    let report = report_on(&trace(&events)).expect("it is there");
+    assert_eq!(report.verdict, "idle", "{}", report.because);
+    assert!(report.because.contains("idle 80 %") && report.because.contains("no launches"), "{}", report.because);
+    assert_eq!(report.fixes, []);
+}
+
+fn odd() -> impl Strategy<Value = String> {
+    let labels = prop::sample::select(vec![
+        "/device:GPU:0",
+        "/device:TPU:1",
+        "/host:CPU",
+        "Stream #",
+        "Stream #9(",
+        "Stream #99999999999999999999",
+        "XLA Ops",
+        "Async XLA Ops",
+        "Steps",
+        "",
+    ]);
+    let names = prop::sample::select(vec![
+        "process_name",
+        "thread_name",
+        "MemcpyH2D",
+        "while.",
+        "1",
+        "-1",
+        "PjitFunction(f)",
+        "np.asarray(jax.Array)",
+        "$a.py f",
+    ]);
+    let numbers = || prop::sample::select(vec!["0", "1", "-1", "\"2\"", "1e9", "null", "9223372036854775807", "{}"]);
+    (labels, names, prop::bool::ANY, (numbers(), numbers(), numbers(), numbers(), numbers())).prop_map(
+        |(label, name, spans, (process, thread, start, duration, number))| {
+            let phase = if spans { "X" } else { "M" };
+            format!(
+                r#"{{"ph":"{phase}","pid":{process},"tid":{thread},"ts":{start},"dur":{duration},"name":"{name}","args":{{"name":"{label}","step_num":{number},"correlation_id":{thread},"hlo_category":"{label}","memcpy_details":"kind_src:{label} kind_dst"}}}}"#
+            )
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+
+    #[test]
+    fn no_names_and_numbers_make_it_panic(events in prop::collection::vec(odd(), 0..40)) {
+        let report = report_on(&trace(&events)).expect("it is there");
+        prop_assert!(serde_json::to_string(&report).is_ok());
+        let _ = text::screen(&report, 80);
+    }
 }
