@@ -87,8 +87,12 @@ fn between_ranks(text: &mut String, between: &BetweenRanks, width: usize) {
     if let (Some(spread), Some(rank)) = (between.spread_percent, between.slowest_rank)
         && spread >= ALIKE
     {
+        let longer = match spread {
+            much if much >= 200.0 => format!("{:.0} times as long as", 1.0 + much / 100.0),
+            some => format!("{some:.0} % longer than"),
+        };
         said.push(format!(
-            "in a step the slowest rank computes {spread:.0} % longer than the fastest; in {} of {} steps it is rank {rank}",
+            "in a step the slowest rank computes {longer} the fastest; in {} of {} steps it is rank {rank}",
             between.slowest_steps, between.steps
         ));
     }

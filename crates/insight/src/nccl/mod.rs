@@ -71,7 +71,7 @@ pub struct Link {
     pub within_node: Option<bool>,
     /// Pairs of ranks.
     pub pairs: u64,
-    /// Connections, one for each channel and direction.
+    /// Connections that the logs name, for each channel and direction; both ends name those of a network.
     pub connections: u64,
 }
 
