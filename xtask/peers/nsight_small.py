@@ -24,14 +24,17 @@ database.executescript(
     """
 )
 LONG = "ncclDevKernel_AllReduce_" + "x" * 3000
+# Of this one more stays on the row's own page than of the other: the format says so by its length.
+STEP = "train " + "y" * 1640 + " iteration 41"
 database.executemany(
     "INSERT INTO StringIds VALUES (?, ?)",
-    [(1, "cudaLaunchKernel_v7000"), (2, "gemm_kernel"), (3, LONG), (4, "unused"), (5, "iteration 41")],
+    [(1, "cudaLaunchKernel_v7000"), (2, "gemm_kernel"), (3, LONG), (4, "unused"), (5, STEP)],
 )
 for process in (1, 2):
     number = 0x0100_0000_0000_0000 | process << 24
     for at in range(200):
-        launched = at * 10_000
+        # The second process is a little late, so that calls of the two are not the same.
+        launched = at * 10_000 + 3_000 * (process - 1)
         call = (launched, launched + 2_000, number | 7, at, 1)
         database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?,?,?,?,?)", call)
         # The second process's kernels start later after their launches, and one in four is a collective.

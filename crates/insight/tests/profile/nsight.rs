@@ -58,8 +58,9 @@ fn processes_and_accelerators_of_one_export_are_kept_apart() {
         assert_eq!((rank.compute_us, rank.communication_us), (770.0, 250.0));
         // Each kernel belongs to its own process's call: the calls take 2 µs and kernels start 1 and 2 µs after they begin.
         assert_eq!(rank.launches.count, 200);
-        let delay = rank.launches.median_delay_us.expect("it is there");
-        assert!(delay < 0.1, "rank {at}: {delay}");
+        let queue = rank.launches.queue_length.expect("it is there");
+        let wanted = 200.0 * (at as f64 + 1.0) / rank.kernel_time_us;
+        assert!((queue - wanted).abs() < 0.001, "rank {at}: {queue} is not {wanted}");
         assert!(rank.kernels.iter().any(|kernel| kernel.name.len() == 3_024), "a name is longer than a page");
         assert!(rank.kernels.iter().any(|kernel| kernel.name == "CUDA graph"));
         // Both processes marked the same step at the same time.

@@ -113,6 +113,22 @@ fn a_step_that_waited_for_the_step_before_begins_when_that_was_done() {
 }
 
 #[test]
+fn a_step_whose_host_waited_for_the_step_before_begins_when_that_was_done() {
+    let path = path_of(&[
+        call("cudaLaunchKernel", 1, 0, 10),
+        span("before", 1, 7, 20, 480),
+        step(50, 2_000),
+        call("cudaDeviceSynchronize", 2, 60, 450),
+        call("cudaLaunchKernel", 3, 600, 10),
+        span("own", 3, 7, 620, 300),
+    ]);
+    let parts: Vec<(&str, f64)> = path.parts.iter().map(|part| (part.what.as_str(), part.us)).collect();
+    let wanted =
+        [("computing", 300.0), ("host launches", 100.0), ("from launch to start", 10.0), ("return from waiting", 10.0)];
+    assert_eq!((parts.as_slice(), path.length_us), (&wanted[..], 420.0));
+}
+
+#[test]
 fn without_steps_or_launches_there_is_no_path() {
     let events = [span("alone", 1, 7, 10, 10), step(0, 50)];
     assert_eq!(report_on(&trace(&events)).expect("it is there").ranks[0].critical_path, None);

@@ -48,6 +48,9 @@ fn a_rank_that_is_always_slow_is_named() {
     // Two ranks wait 400 µs more than the last one in each of four steps, of 3,900 µs for each of three.
     let waiting = between.waiting_percent.expect("it is there");
     assert!((waiting - 100.0 * 3_200.0 / 11_700.0).abs() < 0.01, "{waiting}");
+    // Each of the two others waits 1,600 of 3,900 µs.
+    let saves = between.saves_percent.expect("it is there");
+    assert!((saves - 100.0 * 1_600.0 / 3_900.0).abs() < 0.01, "{saves}");
     let screen = text::screen(&report, 100);
     assert!(screen.contains("rank 2 comes last") && screen.contains("in 4 of 4 steps it is rank 2"), "{screen}");
 }
