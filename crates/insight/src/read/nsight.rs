@@ -56,10 +56,12 @@ fn names(database: &mut Database) -> HashMap<i64, Box<[u8]>> {
     for name in [KERNELS, CALLS, RANGES] {
         let Some(table) = database.table(name) else { continue };
         let places: Vec<usize> = NAMED.iter().filter_map(|column| table.column(column)).collect();
+        database.ahead = true;
         database.rows(&table, |row| {
             wanted.extend(places.iter().filter_map(|at| whole(row.get(*at))));
         });
     }
+    database.ahead = false;
     let mut names = HashMap::new();
     if let Some(table) = database.table("StringIds")
         && let (Some(id), Some(value)) = (table.column("id"), table.column("value"))

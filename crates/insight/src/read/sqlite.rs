@@ -59,6 +59,8 @@ pub struct Database {
     /// The file is shorter than it says.
     pub cut: bool,
     progress: Arc<AtomicU64>,
+    /// What is read now is read once more later, and counts as progress then.
+    pub ahead: bool,
 }
 
 fn invalid(what: &str) -> Error {
@@ -96,6 +98,7 @@ impl Database {
             damaged: 0,
             cut: said > there,
             progress,
+            ahead: false,
         };
         if database.usable < 480 {
             return Err(invalid("its pages have no room"));
@@ -156,7 +159,9 @@ impl Database {
 
     fn page(&self, number: u32, page: &mut [u8]) -> bool {
         let Some(before) = number.checked_sub(1).filter(|_| number <= self.pages) else { return false };
-        self.progress.fetch_add(self.page_size as u64, Ordering::Relaxed);
+        if !self.ahead {
+            self.progress.fetch_add(self.page_size as u64, Ordering::Relaxed);
+        }
         self.file.read_exact_at(page, u64::from(before) * self.page_size as u64).is_ok()
     }
 

@@ -367,8 +367,9 @@ impl Collector {
         };
         let name = said.as_ref().map_or(Cow::Borrowed(event.name), |said| Cow::Borrowed(said.as_bytes()));
         match meaning {
-            Meaning::Span { stream } => {
-                let event = Event { name: &name, stream: Some(stream), ..*event };
+            Meaning::Span { device, stream } => {
+                let device = device.to_string();
+                let event = Event { name: &name, process: device.as_bytes(), stream: Some(stream), ..*event };
                 self.device_span(&event, start_ns, duration_ns, true);
             }
             Meaning::Launch => self.call(event, start_ns, duration_ns),

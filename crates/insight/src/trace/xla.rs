@@ -25,7 +25,7 @@ enum Line {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// Work of an accelerator.
-    Span { stream: i64 },
+    Span { device: u64, stream: i64 },
     /// A call that puts work into a stream.
     Launch,
     /// A call that returns when the accelerator is done.
@@ -43,7 +43,8 @@ pub enum Meaning {
 /// Processes and threads by their names.
 #[derive(Default)]
 pub struct Lines {
-    accelerators: HashSet<u64>,
+    /// Processes that are accelerators, with the accelerator's number.
+    accelerators: HashMap<u64, u64>,
     hosts: HashSet<u64>,
     lines: HashMap<(u64, u64), Line>,
     /// Accelerators whose streams are in the trace.
@@ -63,7 +64,10 @@ impl Lines {
         let label = unquoted(event.label);
         if event.name == b"process_name" {
             if label.starts_with(b"/device:") && !label.starts_with(b"/device:CPU") {
-                self.accelerators.insert(process);
+                // `/device:GPU:2` is number 2; what has no number is told apart by its process.
+                let number = label.rsplit(|byte| *byte == b':').next().and_then(integer);
+                let number = number.and_then(|number| u64::try_from(number).ok());
+                self.accelerators.insert(process, number.unwrap_or(process));
             } else if label.starts_with(b"/host:") {
                 self.hosts.insert(process);
             }
@@ -83,8 +87,8 @@ impl Lines {
 
     /// What an event without a category means.
     pub fn meaning(&self, event: &Event<'_>, process: u64, thread: u64) -> Meaning {
-        if self.accelerators.contains(&process) {
-            return self.on_accelerator(event, process, thread);
+        if let Some(device) = self.accelerators.get(&process) {
+            return self.on_accelerator(event, *device, process, thread);
         }
         if !self.hosts.contains(&process) {
             return Meaning::Nothing;
@@ -101,20 +105,20 @@ impl Lines {
         }
     }
 
-    fn on_accelerator(&self, event: &Event<'_>, process: u64, thread: u64) -> Meaning {
+    fn on_accelerator(&self, event: &Event<'_>, device: u64, process: u64, thread: u64) -> Meaning {
         let holds = |word: &&[u8]| {
             unquoted(event.sort) == *word
                 || event.name.strip_prefix(*word).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
         };
         match self.lines.get(&(process, thread)) {
-            Some(Line::Stream(stream)) => Meaning::Span { stream: *stream },
+            Some(Line::Stream(stream)) => Meaning::Span { device, stream: *stream },
             Some(Line::Steps) => match integer(event.name).and_then(|step| u64::try_from(step).ok()) {
                 Some(step) => Meaning::DeviceStep(step),
                 None => Meaning::Nothing,
             },
             _ if self.streamed.contains(&process) || HOLDERS.iter().any(holds) => Meaning::Nothing,
-            Some(Line::Operators) => Meaning::Span { stream: 0 },
-            Some(Line::OperatorsBeside) => Meaning::Span { stream: BESIDE },
+            Some(Line::Operators) => Meaning::Span { device, stream: 0 },
+            Some(Line::OperatorsBeside) => Meaning::Span { device, stream: BESIDE },
             _ => Meaning::Nothing,
         }
     }
@@ -198,11 +202,11 @@ mod tests {
     fn work_that_is_told_twice_is_counted_once() {
         let lines = lines();
         let span = |name| Event { name, ..Event::default() };
-        assert_eq!(lines.meaning(&span(b"gemm"), 1, 14), Meaning::Span { stream: 14 });
+        assert_eq!(lines.meaning(&span(b"gemm"), 1, 14), Meaning::Span { device: 0, stream: 14 });
         assert_eq!(lines.meaning(&span(b"dot.1"), 1, 20), Meaning::Nothing);
-        assert_eq!(lines.meaning(&span(b"fusion.1"), 3, 3), Meaning::Span { stream: 0 });
+        assert_eq!(lines.meaning(&span(b"fusion.1"), 3, 3), Meaning::Span { device: 0, stream: 0 });
         assert_eq!(lines.meaning(&span(b"while.7"), 3, 3), Meaning::Nothing);
-        assert_eq!(lines.meaning(&span(b"whiledom"), 3, 3), Meaning::Span { stream: 0 });
+        assert_eq!(lines.meaning(&span(b"whiledom"), 3, 3), Meaning::Span { device: 0, stream: 0 });
         assert_eq!(lines.meaning(&span(b"jit_step"), 3, 2), Meaning::Nothing);
         assert_eq!(lines.meaning(&span(b"12"), 3, 1), Meaning::DeviceStep(12));
         assert_eq!(lines.meaning(&span(b"anything"), 77, 1), Meaning::Nothing);

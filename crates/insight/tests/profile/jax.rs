@@ -87,7 +87,7 @@ fn accelerators_of_one_file_are_ranks_and_the_slow_one_is_named() {
     assert_eq!(computed, [600.0, 600.0, 900.0, 600.0]);
     assert_eq!(report.ranks.iter().map(|rank| rank.rank).collect::<Vec<_>>(), [0, 1, 2, 3]);
     assert_eq!(report.ranks[2].communication_us, 100.0);
-    assert!(report.ranks[2].file.ends_with("(accelerator 3)"), "{}", report.ranks[2].file);
+    assert!(report.ranks[2].file.ends_with("(accelerator 2)"), "{}", report.ranks[2].file);
     assert_eq!(report.accelerators, 4);
     let slow: Vec<u64> = report.stragglers.iter().map(|straggler| straggler.rank).collect();
     assert_eq!(slow, [2]);
