@@ -5,7 +5,9 @@
 use proptest::prelude::*;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use windfall_insight::ncu::{Limit, NcuError, NcuKernel, NcuReport, report, screen};
+use windfall_catalog::Catalog;
+use windfall_insight::ncu::{Limit, NcuError, NcuKernel, NcuReport, report, roofline, screen};
+use windfall_insight::picture;
 
 fn recorded(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ncu").join(name)
@@ -59,6 +61,25 @@ fn arithmetic_is_that_of_the_products() {
     // 8192 × 8192 numbers of four bytes are read; caches hold back a little of what is written.
     let added = named(&report, "vectorized_elementwise");
     assert!((3_900.0..4_800.0).contains(&added.bandwidth_gb_s.expect("it is there")), "{added:?}");
+}
+
+#[test]
+fn measured_kernels_stand_on_the_roofline_of_their_accelerator() {
+    let catalog = Catalog::embedded();
+    let roofline = roofline(&of("raw.csv"), &catalog, None);
+    let point = |part: &str| roofline.points.iter().find(|point| point.operator.contains(part)).expect("it is there");
+    let product = point("nvjet");
+    assert_eq!((product.precision, product.memory_bound), ("bf16", Some(false)));
+    assert!((product.gflop - 137.44).abs() < 0.01, "{product:?}");
+    // Of 989 TFLOP/s.
+    assert!((product.reached_percent.expect("it is there") - 78.8).abs() < 1.0, "{product:?}");
+    let added = point("CUDAFunctorOnSelf_add");
+    assert_eq!((added.precision, added.memory_bound), ("fp32", Some(true)));
+    // It moves what Nsight Compute says: 84 to 86 % of the bandwidth.
+    assert!((added.reached_percent.expect("it is there") - 85.5).abs() < 2.0, "{added:?}");
+    assert!(picture::roof(&roofline).is_some_and(|svg| svg.contains("4800 GB/s")));
+    // The details page has no count of operations.
+    assert_eq!(windfall_insight::ncu::roofline(&of("details.csv"), &catalog, Some("H200")).points, []);
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub fn profile(here: &Here, args: &ProfileArgs) -> Result<Code, Failure> {
         return Ok(Code::Done);
     }
     let files = traces(&args.traces)?;
-    if let Some(other) = other_kind(here, &files)? {
+    if let Some(other) = other_kind(here, &files, args.svg.as_deref(), &options, &catalog)? {
         print!("{other}");
         return Ok(Code::Done);
     }
@@ -63,7 +63,13 @@ pub fn profile(here: &Here, args: &ProfileArgs) -> Result<Code, Failure> {
 }
 
 /// The report on files that are no traces: logs of NCCL, or tables of Nsight Compute.
-fn other_kind(here: &Here, files: &[PathBuf]) -> Result<Option<String>, Failure> {
+fn other_kind(
+    here: &Here,
+    files: &[PathBuf],
+    svg: Option<&Path>,
+    options: &Options,
+    catalog: &Catalog,
+) -> Result<Option<String>, Failure> {
     let kinds: Vec<Kind> = files.iter().map(|file| kind(file)).collect();
     let Some(first) = kinds.first().copied() else { return Ok(None) };
     if kinds.iter().any(|kind| *kind != first) {
@@ -85,6 +91,14 @@ fn other_kind(here: &Here, files: &[PathBuf]) -> Result<Option<String>, Failure>
         Kind::Ncu => {
             let report = ncu::report(files, &Default::default())
                 .map_err(|error| bad(&error, "write a table with `ncu --import FILE --csv --page raw`"))?;
+            if let Some(path) = svg {
+                let roofline = ncu::roofline(&report, catalog, options.accelerator.as_deref());
+                let drawn = picture::roof(&roofline).ok_or_else(|| {
+                    Failure::new(Code::BadInput, "the table does not count operations: there is no roofline to draw")
+                        .hint("write it with `--set full` and `--page raw`, and say --accelerator")
+                })?;
+                write(path, &drawn)?;
+            }
             Ok(Some(if here.json { format!("{}\n", json(&report)?) } else { ncu::screen(&report, width) }))
         }
     }

@@ -4,9 +4,11 @@
 mod csv;
 mod limit;
 mod metrics;
+mod roof;
 mod text;
 
 pub use limit::Limit;
+pub use roof::roofline;
 pub use text::screen;
 
 use crate::read::lines::{Read, lines};
