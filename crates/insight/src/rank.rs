@@ -99,10 +99,10 @@ fn launches(figures: &Figures) -> LaunchReport {
     let count = launches.count;
     LaunchReport {
         count,
-        mean_call_us: (count > 0).then(|| us(launches.calls_ns) / count as f64),
+        mean_call_us: (launches.calls > 0).then(|| us(launches.calls_ns) / launches.calls as f64),
         median_kernel_us: launches.duration_us(0.5),
         median_delay_us: launches.delay_us(0.5),
-        shorter_than_call_percent: percent(launches.shorter_than_call as i64, count as i64),
+        shorter_than_call_percent: percent(launches.shorter_than_call as i64, launches.calls as i64),
         queue_length: launches.queue_length(figures.unions.span()),
         waits: figures.waits,
         host_us: us(figures.dispatch_ns),

@@ -93,7 +93,7 @@ pub struct LaunchReport {
     pub mean_call_us: Option<f64>,
     pub median_kernel_us: Option<f64>,
     pub median_delay_us: Option<f64>,
-    /// Kernels that take less time than the call that launches them.
+    /// Calls whose work takes less time than they do.
     pub shorter_than_call_percent: Option<f64>,
     /// Mean number of launches that wait for the accelerator.
     pub queue_length: Option<f64>,

@@ -115,6 +115,7 @@ pub fn figures(trace: &Trace, whose: Whose, rounding: Rounding) -> Figures {
     }
     unions.finish();
     host.finish();
+    launches.finish();
     let mut kernels: Vec<(NameId, Kernel, KernelTotal)> = totals
         .into_iter()
         .enumerate()
