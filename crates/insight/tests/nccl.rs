@@ -53,7 +53,9 @@ fn ranks_of_one_machine_that_talk_over_sockets_are_found() {
     assert_eq!((communicator.channels, communicator.nvls_channels, communicator.ready), (Some(2), Some(0), 2));
     assert_eq!((communicator.ring.as_slice(), communicator.trees), (&[0, 1][..], true));
     assert_eq!(report.notes, [] as [&str; 0]);
-    assert!(screen(&report, 100).contains("NET/Socket                 ranks of a node"), "{}", screen(&report, 100));
+    let screen = screen(&report, 80);
+    assert!(screen.contains("NET/Socket                 ranks of a node"), "{screen}");
+    assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
 }
 
 /// With one rank's log nobody says where the other is, so it counts as another node's.

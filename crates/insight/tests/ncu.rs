@@ -41,7 +41,9 @@ fn every_kernel_is_limited_by_what_it_was_made_to_be() {
         assert_eq!(limit("nvjet"), product, "{page}");
         assert_eq!(limit("sgemm"), Limit::Arithmetic, "{page}");
         assert_eq!(limit("SoftMax"), Limit::Latency, "{page}");
-        assert!(screen(&report, 100).contains("bandwidth"), "{}", screen(&report, 100));
+        let screen = screen(&report, 80);
+        assert!(screen.contains("bandwidth") && screen.contains("too little work"), "{screen}");
+        assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
     }
 }
 

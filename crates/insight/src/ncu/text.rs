@@ -25,7 +25,7 @@ pub fn screen(report: &NcuReport, width: usize) -> String {
             }
         }
     }
-    let names = width.saturating_sub(66).clamp(14, 48);
+    let names = width.saturating_sub(69).clamp(11, 48);
     let _ = writeln!(
         text,
         "\n{:<names$} {:>9} {:>6} {:>5} {:>6} {:>6} {:>6} {:>5}  limited by",
