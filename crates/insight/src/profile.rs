@@ -1,15 +1,17 @@
 //! From trace files to a report: every rank on a thread of its own, then the verdict over all of them.
 
+use crate::across;
 use crate::analysis::hta::Rounding;
 use crate::analysis::{Figures, figures};
 use crate::rank::{like_hta, notes, rank};
 use crate::read::source::Source;
-use crate::read::{Walk, walk};
-use crate::report::{Fix, Rank, Report, Straggler};
+use crate::read::sqlite::{Database, MAGIC};
+use crate::read::{Walk, nsight, walk};
+use crate::report::{Fix, Rank, Report};
 use crate::roofline::{Times, roofline, sheet};
 use crate::timeline::{Timeline, timeline};
 use crate::trace::collect::{Budget, Collector};
-use crate::trace::{Header, Trace};
+use crate::trace::{Header, Program, Trace, Whose};
 use crate::verdict::{Totals, Verdict, advice, savings, verdict};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -98,7 +100,10 @@ fn analyse_all(
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(path) = paths.get(at) else { break };
-            done.push((at, analyse(path, at, options, catalog, progress, Budget { bytes: BUDGET / threads })));
+            match analyse(path, at, options, catalog, progress, Budget { bytes: BUDGET / threads }) {
+                Ok(ranks) => done.extend(ranks.into_iter().map(|rank| (at, Ok(rank)))),
+                Err(error) => done.push((at, Err(error))),
+            }
         }
         done
     };
@@ -119,10 +124,8 @@ fn analyse(
     catalog: &Catalog,
     progress: &Arc<AtomicU64>,
     budget: Budget,
-) -> Result<Analysed, ProfileError> {
-    let read = |source| ProfileError::Read { path: path.to_owned(), source };
-    let (trace, walked, devices) = load(Source::open(path, progress.clone()).map_err(read)?, budget)
-        .map_err(|source| ProfileError::Spill { path: path.to_owned(), source })?;
+) -> Result<Vec<Analysed>, ProfileError> {
+    let (trace, walked) = read(path, progress, budget)?;
     if !walked.is_trace {
         let what = match walked.ending {
             crate::read::source::Ending::Corrupt(why) => why,
@@ -131,26 +134,64 @@ fn analyse(
         };
         return Err(ProfileError::NotATrace { path: path.to_owned(), what });
     }
-    Ok(analysed(trace, &walked, devices, (path.display().to_string(), at), options, catalog))
+    let file = path.display().to_string();
+    let devices = trace.worked();
+    // HTA takes all accelerators of a file for one.
+    if devices.len() < 2 || options.like_hta.is_some() {
+        return Ok(vec![analysed(&trace, Whose::All, &walked, (file, at), options, catalog)]);
+    }
+    let of = |device: &u16| {
+        let number = trace.devices.get(usize::from(*device)).map_or(0, |device| device.number);
+        let file = format!("{file} (accelerator {number})");
+        analysed(&trace, Whose::One(*device), &walked, (file, at), options, catalog)
+    };
+    Ok(devices.iter().map(of).collect())
+}
+
+/// Reads a file into rows, whichever kind it is.
+fn read(path: &Path, progress: &Arc<AtomicU64>, budget: Budget) -> Result<(Trace, Walk), ProfileError> {
+    let unreadable = |source| ProfileError::Read { path: path.to_owned(), source };
+    let full = |source| ProfileError::Spill { path: path.to_owned(), source };
+    if !is_database(path) {
+        return load(Source::open(path, progress.clone()).map_err(unreadable)?, budget).map_err(full);
+    }
+    let database = Database::open(path, progress.clone()).map_err(|error| match error.kind() {
+        std::io::ErrorKind::InvalidData => ProfileError::NotATrace { path: path.to_owned(), what: error.to_string() },
+        _ => unreadable(error),
+    })?;
+    let mut collector = Collector::new(budget);
+    let (walked, about) = nsight::walk(database, &mut collector);
+    collector.about(if about.torch { Program::Torch } else { Program::Cuda }, about.device);
+    if !walked.is_trace {
+        let what = "the database has no tables of Nsight Systems: export with `nsys export --type sqlite`".to_owned();
+        return Err(ProfileError::NotATrace { path: path.to_owned(), what });
+    }
+    Ok((collector.finish().map_err(full)?, walked))
+}
+
+/// Whether a file begins as every SQLite file does.
+fn is_database(path: &Path) -> bool {
+    let mut begin = [0; MAGIC.len()];
+    std::fs::File::open(path).is_ok_and(|mut file| std::io::Read::read_exact(&mut file, &mut begin).is_ok())
+        && begin == *MAGIC
 }
 
 /// Reads a trace into rows.
-pub fn load(source: Source, budget: Budget) -> std::io::Result<(Trace, Walk, usize)> {
+pub fn load(source: Source, budget: Budget) -> std::io::Result<(Trace, Walk)> {
     let mut collector = Collector::new(budget);
     let walked = walk(source, &mut collector);
-    let devices = collector.devices();
-    Ok((collector.finish()?, walked, devices))
+    Ok((collector.finish()?, walked))
 }
 
 fn analysed(
-    trace: Trace,
+    trace: &Trace,
+    whose: Whose,
     walked: &Walk,
-    devices: usize,
     (file, at): (String, usize),
     options: &Options,
     catalog: &Catalog,
 ) -> Analysed {
-    let figures = figures(&trace, options.like_hta.unwrap_or(Rounding::Exact));
+    let figures = figures(trace, whose, options.like_hta.unwrap_or(Rounding::Exact));
     let device = options.accelerator.as_deref().or(trace.header.device.as_deref());
     let sheet = device.and_then(|device| sheet(catalog, device));
     let span_ns = match figures.steps.span_us {
@@ -158,15 +199,15 @@ fn analysed(
         _ => figures.unions.span(),
     };
     let times = Times { kernels_ns: figures.kernel_ns, products_ns: figures.product_ns, span_ns };
-    let roofline = roofline(&trace.operators, sheet, times);
-    let notes = notes(&trace, walked, devices, &figures);
+    let roofline = roofline(&trace.operators(whose), sheet, times);
+    let notes = notes(trace, whose, walked, &figures);
     let number = trace.header.rank.unwrap_or(at as u64);
-    let mut rank = rank(number, file, &trace, &figures, roofline, notes);
+    let mut rank = rank(number, file, trace, &figures, roofline, notes);
     if options.like_hta.is_some() {
         like_hta(&mut rank, &figures.hta);
     }
-    let timeline = options.pictures.then(|| timeline(&trace, &figures));
-    Analysed { header: trace.header, figures, rank, timeline }
+    let timeline = options.pictures.then(|| timeline(trace, whose, &figures));
+    Analysed { header: trace.header.clone(), figures, rank, timeline }
 }
 
 /// Ranks have numbers of their own: files that say the same one (copies, or traces of single processes) are numbered.
@@ -183,11 +224,17 @@ fn report(ranks: Vec<Analysed>, options: &Options, catalog: &Catalog, notes: Vec
     let device = options.accelerator.clone().or_else(|| first.and_then(|header| header.device.clone()));
     let sheet = device.as_deref().and_then(|device| sheet(catalog, device));
     let world = first.and_then(|header| header.world_size).unwrap_or(1).max(ranks.len() as u64);
-    let mut totals = Totals::default();
+    let program = first.map(|header| header.program).unwrap_or_default();
+    let mut totals = Totals::of(program);
     for analysed in &ranks {
         let roofline = &analysed.rank.roofline;
         let known = roofline.known_percent / 100.0 * analysed.figures.kernel_ns as f64;
         totals.add(&analysed.figures, (known, known * roofline.memory_bound_percent.unwrap_or(0.0) / 100.0));
+    }
+    let reports: Vec<Rank> = ranks.iter().map(|analysed| analysed.rank.clone()).collect();
+    let between_ranks = across::between(&reports);
+    if let Some(between) = &between_ranks {
+        totals.between(between);
     }
     let verdict = verdict(&totals, sheet);
     let steps: Vec<f64> = ranks.iter().filter_map(|analysed| analysed.rank.step_us).collect();
@@ -195,7 +242,8 @@ fn report(ranks: Vec<Analysed>, options: &Options, catalog: &Catalog, notes: Vec
     let usd = step_us.zip(options.usd_an_hour).map(|(step, usd)| step / 1e6 / 3600.0 * 1000.0 * usd * world as f64);
     let report = Report {
         fixes: fixes(&totals, sheet, usd),
-        stragglers: stragglers(&ranks),
+        stragglers: across::stragglers(&reports),
+        between_ranks,
         notes: all_notes(&verdict, &totals, notes, device.as_deref(), sheet),
         verdict: verdict.word.to_owned(),
         because: verdict.because,
@@ -203,7 +251,7 @@ fn report(ranks: Vec<Analysed>, options: &Options, catalog: &Catalog, notes: Vec
         accelerators: world,
         step_us,
         usd_per_1000_steps: usd,
-        ranks: ranks.iter().map(|analysed| analysed.rank.clone()).collect(),
+        ranks: reports,
     };
     (report, ranks.into_iter().filter_map(|analysed| analysed.timeline).collect())
 }
@@ -216,8 +264,14 @@ fn all_notes(
     sheet: Option<&Accelerator>,
 ) -> Vec<String> {
     notes.extend(advice(verdict, totals));
-    if let Some(device) = device.filter(|_| sheet.is_none()) {
-        notes.push(format!("no data sheet of `{device}` is known: say --accelerator for ceilings and MFU"));
+    match device {
+        Some(device) if sheet.is_none() => {
+            notes.push(format!("no data sheet of `{device}` is known: say --accelerator for ceilings and MFU"));
+        }
+        None if totals.program == Program::Jax => {
+            notes.push("traces of JAX do not name the accelerator: say --accelerator for its peaks".to_owned());
+        }
+        _ => {}
     }
     notes
 }
@@ -230,24 +284,4 @@ fn fixes(totals: &Totals, sheet: Option<&Accelerator>, usd: Option<f64>) -> Vec<
         basis: saving.basis,
     };
     savings(totals, sheet).into_iter().map(fix).collect()
-}
-
-/// A rank that computes this much longer than the median holds up the others.
-const STRAGGLES: f64 = 5.0;
-
-fn stragglers(ranks: &[Analysed]) -> Vec<Straggler> {
-    let mut times: Vec<f64> = ranks.iter().map(|analysed| analysed.rank.compute_us).collect();
-    times.sort_by(f64::total_cmp);
-    // With an even number of ranks the lower middle: of two, the slower one is the straggler.
-    let Some(median) = times.get(times.len().saturating_sub(1) / 2).copied().filter(|time| *time > 0.0) else {
-        return Vec::new();
-    };
-    let of = |analysed: &Analysed| Straggler {
-        rank: analysed.rank.rank,
-        slower_percent: 100.0 * (analysed.rank.compute_us / median - 1.0),
-    };
-    let mut found: Vec<Straggler> = ranks.iter().map(of).filter(|one| one.slower_percent >= STRAGGLES).collect();
-    found.sort_by(|one, other| other.slower_percent.total_cmp(&one.slower_percent));
-    found.truncate(8);
-    found
 }

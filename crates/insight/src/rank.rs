@@ -1,15 +1,16 @@
 //! The figures of one rank, put into words of the report, with notes on what was odd in its trace.
 
 use crate::analysis::hta::{HtaFigures, IdleByCause};
+use crate::analysis::path::{Part, Path};
 use crate::analysis::unions::{COMMUNICATION, COMPUTE, MEMORY};
 use crate::analysis::{Figures, KernelTotal, sum};
 use crate::read::Walk;
 use crate::read::source::Ending;
-use crate::report::{HostWait, KernelLine, KindLine, LaunchReport, Rank, StreamIdle};
+use crate::report::{HostWait, KernelLine, KindLine, LaunchReport, PathPart, PathReport, Rank, StreamIdle};
 use crate::roofline::Roofline;
-use crate::trace::Trace;
 use crate::trace::kernel::{Kernel, short};
 use crate::trace::names::NameId;
+use crate::trace::{Trace, Whose};
 
 /// Kernels that are listed.
 const LISTED: usize = 40;
@@ -63,6 +64,7 @@ pub fn rank(
         step_us: figures.steps.mean_us(),
         step_variation_percent: figures.steps.variation().map(|share| 100.0 * share),
         step_times: figures.steps.steps.iter().take(LISTED_STEPS).copied().collect(),
+        critical_path: figures.path.as_ref().map(|path| critical_path(trace, path)),
         tensor_core_percent: percent(figures.tensor_ns, figures.kernel_ns),
         occupancy_percent: figures.occupancy_percent,
         launches: launches(figures),
@@ -97,13 +99,55 @@ fn launches(figures: &Figures) -> LaunchReport {
     let count = launches.count;
     LaunchReport {
         count,
-        mean_call_us: (count > 0).then(|| us(launches.calls_ns) / count as f64),
+        mean_call_us: (launches.calls > 0).then(|| us(launches.calls_ns) / launches.calls as f64),
         median_kernel_us: launches.duration_us(0.5),
         median_delay_us: launches.delay_us(0.5),
-        shorter_than_call_percent: percent(launches.shorter_than_call as i64, count as i64),
+        shorter_than_call_percent: percent(launches.shorter_than_call as i64, launches.calls as i64),
         queue_length: launches.queue_length(figures.unions.span()),
         waits: figures.waits,
         host_us: us(figures.dispatch_ns),
+    }
+}
+
+/// Kernels of a path that are listed.
+const ON_PATH: usize = 5;
+
+fn critical_path(trace: &Trace, path: &Path) -> PathReport {
+    let length = path.end_ns - path.start_ns;
+    let part = |what: String, ns: i64| PathPart { what, us: us(ns), percent: percent(ns, length).unwrap_or(0.0) };
+    let kernels = path.kernels.iter().take(ON_PATH);
+    PathReport {
+        step: path.step,
+        length_us: us(length),
+        parts: path.parts.iter().map(|(what, ns)| part(what.words().to_owned(), *ns)).collect(),
+        kernels: kernels.map(|(name, ns)| part(short(trace.names.text(*name)), *ns)).collect(),
+        work_us: us(path.work_ns),
+        says: says(path, length),
+    }
+}
+
+/// What a path means for who wants a shorter step.
+fn says(path: &Path, length: i64) -> String {
+    let of = |parts: &[Part]| sum(parts.iter().filter_map(|part| path.parts.get(part).copied()));
+    let share = |ns: i64| percent(ns, length).unwrap_or(0.0);
+    let work = of(&[Part::Computing, Part::Communication, Part::Copies]);
+    let host = of(&[Part::Host, Part::HostElsewhere, Part::LaunchDelay, Part::Return]);
+    match () {
+        () if host > work => format!(
+            "the host decides: {:.0} % of the path is its time; if the accelerator took no time at all, the step would be at most {:.0} % shorter",
+            share(host),
+            share(work)
+        ),
+        () if 2 * of(&[Part::Communication]) > work => format!(
+            "communication decides: {:.0} % of the path; faster kernels save at most {:.0} %",
+            share(of(&[Part::Communication])),
+            share(of(&[Part::Computing]))
+        ),
+        () => format!(
+            "the accelerator decides: {:.0} % of the path is its work; a host that took no time would save at most {:.0} %",
+            share(work),
+            share(host)
+        ),
     }
 }
 
@@ -135,7 +179,7 @@ fn kernel(trace: &Trace, figures: &Figures, (name, kernel, total): &(NameId, Ker
 }
 
 /// What was odd in a trace and what that means for its figures.
-pub fn notes(trace: &Trace, walk: &Walk, devices: usize, figures: &Figures) -> Vec<String> {
+pub fn notes(trace: &Trace, whose: Whose, walk: &Walk, figures: &Figures) -> Vec<String> {
     let mut notes = Vec::new();
     match &walk.ending {
         Ending::Truncated => notes.push("the gzip file ends early: what came before is analysed".to_owned()),
@@ -159,7 +203,8 @@ pub fn notes(trace: &Trace, walk: &Walk, devices: usize, figures: &Figures) -> V
         ),
     ];
     notes.extend(counted.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
-    if devices > 1 {
+    let devices = trace.worked().len();
+    if devices > 1 && whose == Whose::All {
         notes.push(format!("the trace has work of {devices} accelerators; they are counted as one"));
     }
     if figures.kernels.is_empty() {
@@ -168,7 +213,10 @@ pub fn notes(trace: &Trace, walk: &Walk, devices: usize, figures: &Figures) -> V
             spans => format!("the trace has {spans} spans of the host and none of an accelerator: it was recorded without accelerator activities, or the program used none"),
         });
     } else if trace.steps.is_empty() {
-        notes.push("the trace marks no steps (`profiler.step()`), so nothing is said by step".to_owned());
+        notes.push(format!(
+            "the trace marks no steps ({}), so nothing is said by step",
+            trace.header.program.step_words()
+        ));
     }
     notes
 }

@@ -25,6 +25,8 @@ pub struct Report {
     pub usd_per_1000_steps: Option<f64>,
     /// Ranks that the others wait for.
     pub stragglers: Vec<Straggler>,
+    /// How ranks differ; null where there is only one.
+    pub between_ranks: Option<BetweenRanks>,
     pub ranks: Vec<Rank>,
     pub notes: Vec<String>,
 }
@@ -46,6 +48,27 @@ pub struct Straggler {
     pub rank: u64,
     /// How much longer than the median rank it computes.
     pub slower_percent: f64,
+}
+
+/// How the ranks of a job differ.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BetweenRanks {
+    /// Time that ranks spend in collectives beyond what the rank with the least spends there, as a share of all time: it waits
+    /// for nobody, because it comes last. Null where some rank has no communication.
+    pub waiting_percent: Option<f64>,
+    /// The same in microseconds, of all ranks together.
+    pub waiting_us: Option<f64>,
+    /// How much shorter a step would be if that rank did not come last: what each other rank waits, of the longest time.
+    pub saves_percent: Option<f64>,
+    /// The rank that the others wait for.
+    pub last_rank: Option<u64>,
+    /// Steps that several ranks have.
+    pub steps: u64,
+    /// How much longer the slowest rank computes than the fastest, in the median of the steps, as a share of the fastest.
+    pub spread_percent: Option<f64>,
+    /// The rank that is slowest in most steps, and in how many.
+    pub slowest_rank: Option<u64>,
+    pub slowest_steps: u64,
 }
 
 /// Host waits by what the host did.
@@ -70,7 +93,7 @@ pub struct LaunchReport {
     pub mean_call_us: Option<f64>,
     pub median_kernel_us: Option<f64>,
     pub median_delay_us: Option<f64>,
-    /// Kernels that take less time than the call that launches them.
+    /// Calls whose work takes less time than they do.
     pub shorter_than_call_percent: Option<f64>,
     /// Mean number of launches that wait for the accelerator.
     pub queue_length: Option<f64>,
@@ -105,6 +128,29 @@ pub struct KindLine {
     pub percent: f64,
 }
 
+/// The chain of work that made one step as long as it was.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PathReport {
+    /// Which step: the one of median length.
+    pub step: u64,
+    pub length_us: f64,
+    pub parts: Vec<PathPart>,
+    /// Kernels on the path, by time.
+    pub kernels: Vec<PathPart>,
+    /// All work that the step put on the accelerator, on the path or not.
+    pub work_us: f64,
+    /// What follows from it.
+    pub says: String,
+}
+
+/// A part of a path.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PathPart {
+    pub what: String,
+    pub us: f64,
+    pub percent: f64,
+}
+
 /// One rank.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rank {
@@ -132,6 +178,8 @@ pub struct Rank {
     /// Standard deviation of steps as a share of their mean.
     pub step_variation_percent: Option<f64>,
     pub step_times: Vec<StepTime>,
+    /// Null without steps or launches.
+    pub critical_path: Option<PathReport>,
     /// Share of kernel time on tensor cores.
     pub tensor_core_percent: Option<f64>,
     pub occupancy_percent: Option<f64>,

@@ -1,6 +1,6 @@
 //! A report on one screen: the verdict first, then what to do, then where the time goes.
 
-use crate::report::{KernelLine, Rank, Report};
+use crate::report::{BetweenRanks, KernelLine, Rank, Report};
 use std::fmt::Write;
 use windfall_core::english::grouped;
 
@@ -28,7 +28,7 @@ pub fn dollars(usd: f64) -> String {
     }
 }
 
-fn cut(text: &str, width: usize) -> String {
+pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }
@@ -49,7 +49,7 @@ pub fn screen(report: &Report, width: usize) -> String {
         [rank] => one(&mut text, rank, width),
         ranks => {
             several(&mut text, ranks);
-            one(&mut text, slowest(ranks), width);
+            shown(report).into_iter().for_each(|rank| one(&mut text, rank, width));
         }
     }
     for straggler in &report.stragglers {
@@ -58,6 +58,9 @@ pub fn screen(report: &Report, width: usize) -> String {
             "rank {} computes {:.0} % longer than the others, which wait for it",
             straggler.rank, straggler.slower_percent
         );
+    }
+    if let Some(between) = &report.between_ranks {
+        between_ranks(&mut text, between, width);
     }
     for note in &report.notes {
         tell(&mut text, note, width);
@@ -71,14 +74,44 @@ pub fn screen(report: &Report, width: usize) -> String {
     text
 }
 
+/// Ranks that differ by less than this are alike.
+const ALIKE: f64 = 2.0;
+
+fn between_ranks(text: &mut String, between: &BetweenRanks, width: usize) {
+    let mut said = Vec::new();
+    if let (Some(percent), Some(rank)) = (between.waiting_percent, between.last_rank)
+        && percent >= ALIKE
+    {
+        said.push(format!("ranks wait {percent:.0} % of the time for others in collectives; rank {rank} comes last"));
+    }
+    if let (Some(spread), Some(rank)) = (between.spread_percent, between.slowest_rank)
+        && spread >= ALIKE
+    {
+        let longer = match spread {
+            much if much >= 200.0 => format!("{:.0} times as long as", 1.0 + much / 100.0),
+            some => format!("{some:.0} % longer than"),
+        };
+        said.push(format!(
+            "in a step the slowest rank computes {longer} the fastest; in {} of {} steps it is rank {rank}",
+            between.slowest_steps, between.steps
+        ));
+    }
+    for line in said.iter().flat_map(|line| wrapped(line, width)) {
+        let _ = writeln!(text, "{line}");
+    }
+}
+
 fn tell(text: &mut String, note: &str, width: usize) {
     for (at, line) in wrapped(note, width - 6).iter().enumerate() {
         let _ = writeln!(text, "{}{line}", if at == 0 { "note: " } else { "      " });
     }
 }
 
-fn slowest(ranks: &[Rank]) -> &Rank {
-    ranks.iter().max_by(|one, other| one.compute_us.total_cmp(&other.compute_us)).unwrap_or(&ranks[0])
+/// The rank that is shown in full: the one that the others wait for, whose path is the job's, or the one that computes most.
+fn shown(report: &Report) -> Option<&Rank> {
+    let waited_for = report.between_ranks.as_ref().filter(|between| between.waiting_percent >= Some(ALIKE));
+    let last = waited_for.and_then(|between| report.ranks.iter().find(|rank| Some(rank.rank) == between.last_rank));
+    last.or_else(|| report.ranks.iter().max_by(|one, other| one.compute_us.total_cmp(&other.compute_us)))
 }
 
 fn header(text: &mut String, report: &Report) {
@@ -118,7 +151,7 @@ fn fixes(text: &mut String, report: &Report, width: usize) {
     }
 }
 
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     // A number stays with its sign of percent.
     let text = text.replace(" %", "\u{a0}%");
@@ -173,6 +206,7 @@ fn one(text: &mut String, rank: &Rank, width: usize) {
     } else {
         like_hta(text, rank);
     }
+    critical_path(text, rank, width);
     let names = width.saturating_sub(40).clamp(24, 64);
     let _ = writeln!(text, "\n{:<names$} {:>12} {:>6} {:>7} {:>9}", "Kernels", "time", "share", "runs", "mean");
     for kernel in rank.kernels.iter().take(KERNELS) {
@@ -183,6 +217,17 @@ fn one(text: &mut String, rank: &Rank, width: usize) {
         for (at, line) in wrapped(&fact, width - 2).iter().enumerate() {
             let _ = writeln!(text, "{}{line}", if at > 0 { "  " } else { "" });
         }
+    }
+}
+
+fn critical_path(text: &mut String, rank: &Rank, width: usize) {
+    let Some(path) = &rank.critical_path else { return };
+    let _ = writeln!(text, "\nCritical path of step {}: {}", path.step, time(path.length_us));
+    for part in path.parts.iter().filter(|part| part.percent >= 0.5) {
+        let _ = writeln!(text, "  {:<38} {:>10} {:>5.1} %", part.what, time(part.us), part.percent);
+    }
+    for line in wrapped(&path.says, width - 2) {
+        let _ = writeln!(text, "  {line}");
     }
 }
 

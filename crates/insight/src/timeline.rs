@@ -1,9 +1,9 @@
 //! What pictures need of a trace: how busy the accelerator was over time, and single spans of one step.
 
 use crate::analysis::Figures;
-use crate::trace::Trace;
 use crate::trace::kernel::{Class, short};
 use crate::trace::rows::{DeviceRow, OURS};
+use crate::trace::{Trace, Whose};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -32,9 +32,9 @@ pub struct Timeline {
 }
 
 /// Reads a trace's rows once more for its picture.
-pub fn timeline(trace: &Trace, figures: &Figures) -> Timeline {
+pub fn timeline(trace: &Trace, whose: Whose, figures: &Figures) -> Timeline {
     let (first, length) = (figures.unions.first_ns, figures.unions.span().max(1));
-    let window = window(trace, figures);
+    let window = window(trace, whose, figures);
     let mut columns = vec![[0f64; 3]; COLUMNS];
     let mut picture = Timeline {
         length_us: length as f64 / 1e3,
@@ -47,7 +47,7 @@ pub fn timeline(trace: &Trace, figures: &Figures) -> Timeline {
     };
     let (mut names, mut streams) = (BTreeMap::new(), BTreeMap::new());
     let mut last = window.0;
-    for row in trace.device.iter().map(DeviceRow::unpack).filter(|row| row.flags & OURS != 0) {
+    for row in trace.spans(whose).filter(|row| row.flags & OURS != 0) {
         let class = match trace.names.kernel(row.name).class {
             Class::Compute => 0,
             Class::Communication => 1,
@@ -67,7 +67,7 @@ pub fn timeline(trace: &Trace, figures: &Figures) -> Timeline {
             picture.names.len() as u32 - 1
         });
         let stream = *streams.entry(row.stream).or_insert_with(|| {
-            picture.streams.push(trace.streams.get(usize::from(row.stream)).copied().unwrap_or(-1));
+            picture.streams.push(trace.stream(row.stream));
             picture.streams.len() as u32 - 1
         });
         last = last.max(row.end_ns);
@@ -80,12 +80,12 @@ pub fn timeline(trace: &Trace, figures: &Figures) -> Timeline {
 }
 
 /// The time of one step in the middle, as the accelerator saw it; without steps, from the beginning on.
-fn window(trace: &Trace, figures: &Figures) -> (i64, i64) {
+fn window(trace: &Trace, whose: Whose, figures: &Figures) -> (i64, i64) {
     let step = trace.steps.get(trace.steps.len() / 2);
     let (from, until) = step.map_or((i64::MIN, i64::MAX), |step| (step.start_ns, step.end_ns));
     let launched =
         |row: &DeviceRow| row.launch.is_some_and(|launch| launch.start_ns >= from && launch.start_ns < until);
-    let rows = trace.device.iter().map(DeviceRow::unpack).filter(|row| row.flags & OURS != 0);
+    let rows = trace.spans(whose).filter(|row| row.flags & OURS != 0);
     let mut seen: Option<(i64, i64)> = None;
     for row in rows.filter(|row| step.is_none() || launched(row)) {
         let (first, last) = seen.unwrap_or((row.start_ns, row.end_ns));

@@ -6,7 +6,10 @@
 
 use crate::analysis::Figures;
 use crate::analysis::unions::{COMMUNICATION, COMPUTE, MEMORY};
+use crate::report::BetweenRanks;
+use crate::trace::Program;
 use crate::trace::kernel::Kind;
+use crate::words::{Words, words};
 use windfall_catalog::{Accelerator, Precision};
 
 /// A single cause counts from this share of the time on.
@@ -38,6 +41,9 @@ const AFTER_WAITS: &str = "idle time after calls that wait";
 pub struct Totals {
     pub ranks: u64,
     pub steps: u64,
+    pub program: Program,
+    /// Spans whose launch is known.
+    launches: u64,
     span: f64,
     busy: f64,
     launch: f64,
@@ -45,6 +51,9 @@ pub struct Totals {
     input: f64,
     other: f64,
     exposed_communication: f64,
+    /// What of it is waiting for another rank, which rank that is, and the share that a step would be shorter without.
+    waiting: f64,
+    waited_for: Option<(u64, f64)>,
     exposed_copies: f64,
     copied_in: f64,
     pageable: f64,
@@ -63,6 +72,11 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// Nothing added yet.
+    pub fn of(program: Program) -> Totals {
+        Totals { program, ..Totals::default() }
+    }
+
     /// Adds a rank; `roofline` is the time with known shapes and the time of it that bandwidth limits.
     pub fn add(&mut self, figures: &Figures, roofline: (f64, f64)) {
         let unions = &figures.unions;
@@ -70,6 +84,7 @@ impl Totals {
             |kind: Kind| figures.kinds.iter().find(|(known, _)| *known == kind).map_or(0.0, |(_, ns)| *ns as f64);
         self.ranks += 1;
         self.steps += figures.steps.steps.len() as u64;
+        self.launches += figures.launches.count;
         self.span += unions.span() as f64;
         self.busy += unions.busy() as f64;
         self.launch += figures.idle.launch_ns as f64;
@@ -92,6 +107,23 @@ impl Totals {
         self.waits += figures.waits;
         self.known_by_roofline += roofline.0;
         self.memory_bound += roofline.1;
+    }
+
+    /// Says what ranks wait for each other, once all of them are added.
+    pub fn between(&mut self, between: &BetweenRanks) {
+        if let (Some(us), Some(percent), Some(rank)) = (between.waiting_us, between.saves_percent, between.last_rank) {
+            self.waiting = (us * 1e3).min(self.exposed_communication);
+            self.waited_for = Some((rank, percent / 100.0));
+        }
+    }
+
+    /// Communication with nothing beside it that is not waiting for another rank.
+    fn transfers(&self) -> f64 {
+        self.exposed_communication - self.waiting
+    }
+
+    fn words(&self) -> &'static Words {
+        words(self.program)
     }
 
     fn share(&self, time: f64) -> f64 {
@@ -179,10 +211,16 @@ fn causes(totals: &Totals) -> Vec<(&'static str, f64, String)> {
         ),
         (
             "communication-bound",
-            totals.share(totals.exposed_communication),
+            totals.share(totals.transfers()),
+            format!("{} of the time is communication with no computation beside it", percent(totals.transfers())),
+        ),
+        (
+            "straggler-bound",
+            totals.share(totals.waiting),
             format!(
-                "{} of the time is communication with no computation beside it",
-                percent(totals.exposed_communication)
+                "ranks wait {} of the time in collectives for rank {}, which comes last",
+                percent(totals.waiting),
+                totals.waited_for.map_or(0, |(rank, _)| rank)
             ),
         ),
         (
@@ -190,14 +228,23 @@ fn causes(totals: &Totals) -> Vec<(&'static str, f64, String)> {
             totals.share(totals.exposed_copies - totals.copied_in),
             format!("{} of the time is copying with no computation beside it", percent(totals.exposed_copies)),
         ),
-        (
-            "dependency-bound",
-            totals.share(totals.other),
-            format!(
-                "{} of the time work was launched and did not start: it waited for another stream, an event or another rank",
-                percent(totals.other)
+        match totals.launches {
+            0 => (
+                "idle",
+                totals.share(totals.other),
+                format!(
+                    "the accelerator is idle {idle} of the time; the trace has no launches, so it does not say what it waits for"
+                ),
             ),
-        ),
+            _ => (
+                "dependency-bound",
+                totals.share(totals.other),
+                format!(
+                    "{} of the time work was launched and did not start: it waited for another stream, an event or another rank",
+                    percent(totals.other)
+                ),
+            ),
+        },
     ]
 }
 
@@ -240,7 +287,7 @@ fn fp32_gain(sheet: Option<&Accelerator>) -> f64 {
 
 /// What would pay, most first.
 pub fn savings(totals: &Totals, sheet: Option<&Accelerator>) -> Vec<Saving> {
-    let mut savings: Vec<Saving> = [launches, waits, input, communication, number_format, layout, fusion]
+    let mut savings: Vec<Saving> = [launches, waits, input, straggler, communication, number_format, layout, fusion]
         .iter()
         .filter_map(|rule| rule(totals, sheet))
         .collect();
@@ -259,19 +306,17 @@ fn saving(what: impl Into<String>, share: f64, basis: impl Into<String>) -> Opti
 }
 
 fn launches(totals: &Totals, _: Option<&Accelerator>) -> Option<Saving> {
-    let what = if totals.waits_too_often() {
-        "once the waits are gone: CUDA graphs or torch.compile(mode=\"reduce-overhead\"), or a larger batch"
-    } else {
-        "launch less: CUDA graphs or torch.compile(mode=\"reduce-overhead\"), or a larger batch"
-    };
+    let when = if totals.waits_too_often() { "once the waits are gone" } else { "launch less" };
+    let what = format!("{when}: {}", totals.words().launch_less);
     let late = if totals.waits_too_often() { (totals.needed() - totals.busy).max(0.0) } else { totals.launch };
     saving(what, totals.share(late), "idle time before kernels that were launched late")
 }
 
 fn waits(totals: &Totals, _: Option<&Accelerator>) -> Option<Saving> {
     let what = format!(
-        "do not wait for the accelerator in every step ({:.0} waits: .item(), .cpu(), print of a tensor, nonzero)",
-        totals.waits_in_a_step()
+        "do not wait for the accelerator in every step ({:.0} waits: {})",
+        totals.waits_in_a_step(),
+        totals.words().waits
     );
     let lost = if totals.waits_too_often() { totals.sync.max(totals.span - totals.needed()) } else { totals.sync };
     saving(what, totals.share(lost), AFTER_WAITS)
@@ -279,11 +324,11 @@ fn waits(totals: &Totals, _: Option<&Accelerator>) -> Option<Saving> {
 
 fn input(totals: &Totals, _: Option<&Accelerator>) -> Option<Saving> {
     let pinned = if totals.pageable > 0.5 * totals.copied_in && totals.share(totals.copied_in) > 0.01 {
-        ", pin_memory=True and non_blocking=True (copies come from pageable memory)"
+        totals.words().pinned
     } else {
         ""
     };
-    let what = format!("load data beside the step: more DataLoader workers, prefetching{pinned}");
+    let what = format!("load data beside the step: {}{pinned}", totals.words().load_beside);
     saving(
         what,
         totals.share(totals.input + totals.copied_in),
@@ -291,10 +336,21 @@ fn input(totals: &Totals, _: Option<&Accelerator>) -> Option<Saving> {
     )
 }
 
-fn communication(totals: &Totals, _: Option<&Accelerator>) -> Option<Saving> {
-    let hidden = totals.exposed_communication.min(totals.compute_alone);
+fn straggler(totals: &Totals, _: Option<&Accelerator>) -> Option<Saving> {
+    let (rank, share) = totals.waited_for?;
     saving(
-        "overlap communication with computation (bucket size, FSDP prefetch, gradient accumulation)",
+        format!(
+            "let rank {rank} keep up: an even split of the work, and a look at its host, its loader and its clocks"
+        ),
+        if totals.waiting > 0.0 { share } else { 0.0 },
+        "what the other ranks spend in collectives beyond what it does",
+    )
+}
+
+fn communication(totals: &Totals, _: Option<&Accelerator>) -> Option<Saving> {
+    let hidden = totals.transfers().min(totals.compute_alone);
+    saving(
+        format!("overlap communication with computation ({})", totals.words().overlap),
         totals.share(hidden),
         "exposed communication that computation could hide, at most",
     )
@@ -306,7 +362,7 @@ fn number_format(totals: &Totals, sheet: Option<&Accelerator>) -> Option<Saving>
     let waits = totals.share(totals.launch + totals.sync + totals.input) >= CAUSE;
     let saved = if waits { 0.0 } else { gained.min(totals.span - totals.host).max(0.0) };
     saving(
-        "matrix products in tf32 or bf16: torch.autocast(\"cuda\", torch.bfloat16), or torch.set_float32_matmul_precision(\"high\")",
+        format!("matrix products in tf32 or bf16: {}", totals.words().number_format),
         totals.share(saved),
         "time of fp32 products, and two thirds of what the peaks promise",
     )
@@ -315,7 +371,7 @@ fn number_format(totals: &Totals, sheet: Option<&Accelerator>) -> Option<Saving>
 fn layout(totals: &Totals, _: Option<&Accelerator>) -> Option<Saving> {
     let waits = totals.launch + totals.sync + totals.input;
     saving(
-        "model.to(memory_format=torch.channels_last), inputs too: layouts are converted all the time",
+        totals.words().layout,
         if totals.share(waits) < CAUSE { totals.share(totals.layout) } else { 0.0 },
         "time of kernels that only convert layouts",
     )
@@ -324,7 +380,7 @@ fn layout(totals: &Totals, _: Option<&Accelerator>) -> Option<Saving> {
 fn fusion(totals: &Totals, _: Option<&Accelerator>) -> Option<Saving> {
     let waits = totals.launch + totals.sync + totals.input;
     saving(
-        "torch.compile: fuse elementwise kernels",
+        totals.words().fuse,
         if totals.share(waits) < CAUSE { totals.share(totals.elementwise * FUSED) } else { 0.0 },
         "half the time of elementwise kernels",
     )

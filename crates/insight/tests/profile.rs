@@ -5,5 +5,13 @@
 mod bad_input;
 #[path = "profile/figures.rs"]
 mod figures;
+#[path = "profile/jax.rs"]
+mod jax;
+#[path = "profile/nsight.rs"]
+mod nsight;
+#[path = "profile/path.rs"]
+mod path;
+#[path = "profile/ranks.rs"]
+mod ranks;
 #[path = "profile/testbed.rs"]
 mod testbed;

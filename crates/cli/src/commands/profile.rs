@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use windfall_catalog::{Catalog, Query, Term};
-use windfall_insight::{Options, Profile, ProfileError, Rounding, diff, picture, text};
+use windfall_insight::kind::{Kind, kind};
+use windfall_insight::{Options, Profile, ProfileError, Rounding, diff, nccl, ncu, picture, text};
 use windfall_server::client::{Code, Failure};
 
 /// Profiles traces, or compares two.
@@ -37,7 +38,12 @@ pub fn profile(here: &Here, args: &ProfileArgs) -> Result<Code, Failure> {
         }
         return Ok(Code::Done);
     }
-    let mut profile = run(&traces(&args.traces)?, &options, &catalog)?;
+    let files = traces(&args.traces)?;
+    if let Some(other) = other_kind(here, &files, args.svg.as_deref(), &options, &catalog)? {
+        print!("{other}");
+        return Ok(Code::Done);
+    }
+    let mut profile = run(&files, &options, &catalog)?;
     profile.report.notes.extend(said);
     if let Some(path) = &args.html {
         write(path, &picture::page(&profile.report, &profile.timelines))?;
@@ -54,6 +60,48 @@ pub fn profile(here: &Here, args: &ProfileArgs) -> Result<Code, Failure> {
         false => print!("{}", text::screen(&profile.report, crate::live::size().0.clamp(72, 110))),
     }
     Ok(Code::Done)
+}
+
+/// The report on files that are no traces: logs of NCCL, or tables of Nsight Compute.
+fn other_kind(
+    here: &Here,
+    files: &[PathBuf],
+    svg: Option<&Path>,
+    options: &Options,
+    catalog: &Catalog,
+) -> Result<Option<String>, Failure> {
+    let kinds: Vec<Kind> = files.iter().map(|file| kind(file)).collect();
+    let Some(first) = kinds.first().copied() else { return Ok(None) };
+    if kinds.iter().any(|kind| *kind != first) {
+        return Err(Failure::new(Code::BadInput, "the files are of several kinds")
+            .hint("ask for traces, logs of NCCL and tables of Nsight Compute one after the other"));
+    }
+    let bad = |error: &dyn std::error::Error, hint: &str| {
+        let source = error.source().map_or(String::new(), |source| format!(": {source}"));
+        Failure::new(Code::BadInput, format!("{error}{source}")).hint(hint)
+    };
+    let width = crate::live::size().0.clamp(72, 110);
+    match first {
+        Kind::Trace => Ok(None),
+        Kind::Nccl => {
+            let report = nccl::report(files, &Default::default())
+                .map_err(|error| bad(&error, "write logs with NCCL_DEBUG=INFO, and NCCL_DEBUG_FILE=nccl.%h.%p.log"))?;
+            Ok(Some(if here.json { format!("{}\n", json(&report)?) } else { nccl::screen(&report, width) }))
+        }
+        Kind::Ncu => {
+            let report = ncu::report(files, &Default::default())
+                .map_err(|error| bad(&error, "write a table with `ncu --import FILE --csv --page raw`"))?;
+            if let Some(path) = svg {
+                let roofline = ncu::roofline(&report, catalog, options.accelerator.as_deref());
+                let drawn = picture::roof(&roofline).ok_or_else(|| {
+                    Failure::new(Code::BadInput, "the table does not count operations: there is no roofline to draw")
+                        .hint("write it with `--set full` and `--page raw`, and say --accelerator")
+                })?;
+                write(path, &drawn)?;
+            }
+            Ok(Some(if here.json { format!("{}\n", json(&report)?) } else { ncu::screen(&report, width) }))
+        }
+    }
 }
 
 fn json(value: &impl serde::Serialize) -> Result<String, Failure> {
@@ -76,11 +124,11 @@ fn traces(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
         let unreadable = |error| Failure::new(Code::BadInput, format!("{} cannot be read: {error}", path.display()));
         let entries = std::fs::read_dir(path).map_err(unreadable)?;
         let mut found: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-        found.retain(|file| [".json", ".json.gz"].iter().any(|end| file.to_string_lossy().ends_with(end)));
+        found.retain(|file| [".json", ".json.gz", ".sqlite"].iter().any(|end| file.to_string_lossy().ends_with(end)));
         found.sort();
         if found.is_empty() {
             return Err(Failure::new(Code::BadInput, format!("{} has no traces", path.display()))
-                .hint("traces are files that end in .json or .json.gz"));
+                .hint("traces are files that end in .json, .json.gz or .sqlite; name logs and tables one by one"));
         }
         files.extend(found);
     }
@@ -131,9 +179,11 @@ fn failure(error: ProfileError) -> Failure {
         ProfileError::NotATrace { .. } => error.to_string(),
     };
     let hint = match &error {
-        ProfileError::Read { .. } => "name a trace that torch.profiler exported, or a folder of them",
+        ProfileError::Read { .. } => {
+            "name a trace that torch.profiler, JAX or Nsight Systems exported, or a folder of them"
+        }
         ProfileError::NotATrace { .. } => {
-            "a trace is what torch.profiler's export_chrome_trace writes: JSON with `traceEvents`, plain or gzip"
+            "a trace is what torch.profiler or jax.profiler writes (JSON with `traceEvents`, plain or gzip), or what `nsys export --type sqlite` does"
         }
         ProfileError::Spill { .. } => "TMPDIR names a folder with more room",
     };

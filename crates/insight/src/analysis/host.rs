@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::iter::Peekable;
 
 /// A pause between operators that is longer than this is not the cost of launching: Python takes 5 to 50 µs between two.
-const ELSEWHERE_NS: i64 = 200_000;
+pub const ELSEWHERE_NS: i64 = 200_000;
 
 /// A call that waits returns about as long after the work as this.
 const RETURN_NS: i64 = 50_000;

@@ -126,7 +126,7 @@ impl Hta {
         if row.flags & HTAS == 0 {
             return;
         }
-        let stream = trace.streams.get(usize::from(row.stream)).copied().unwrap_or(-1);
+        let stream = trace.stream(row.stream);
         let launched = row.launch.map(|launch| self.start(launch.start_ns));
         // With more than one step, only what was launched before the last one counts.
         if self.facts.step_names > 1 {

@@ -1,11 +1,14 @@
 //! How work gets from the host to the accelerator: how long calls take, how long work waits in the queue.
 
-use crate::trace::rows::DeviceRow;
+use crate::trace::rows::{DeviceRow, Launch};
 
 /// Launches, in logarithmic classes where single ones would be too many to keep.
 #[derive(Clone, Debug, Default)]
 pub struct Launches {
+    /// Spans whose launch is known.
     pub count: u64,
+    /// Calls that launched them; one that launches a graph launches many.
+    pub calls: u64,
     /// Time in launching calls.
     pub calls_ns: i64,
     /// Work that took less time than the call that launched it.
@@ -16,6 +19,8 @@ pub struct Launches {
     queued_ns: i64,
     delays: Histogram,
     durations: Histogram,
+    /// The call whose work came last, and the time of its work so far.
+    open: Option<(Launch, i64)>,
 }
 
 impl Launches {
@@ -25,12 +30,26 @@ impl Launches {
         let call = i64::from(launch.duration_ns);
         let delay = (row.start_ns.saturating_sub(launch.start_ns).saturating_sub(call)).max(0);
         self.count += 1;
-        self.calls_ns = self.calls_ns.saturating_add(call);
-        self.shorter_than_call += u64::from(row.duration_ns() < call);
+        match &mut self.open {
+            Some((open, work)) if *open == launch => *work = work.saturating_add(row.duration_ns()),
+            _ => {
+                self.finish();
+                self.calls += 1;
+                self.calls_ns = self.calls_ns.saturating_add(call);
+                self.open = Some((launch, row.duration_ns()));
+            }
+        }
         self.delay_ns = self.delay_ns.saturating_add(delay);
         self.queued_ns = self.queued_ns.saturating_add(row.start_ns.saturating_sub(launch.start_ns).max(0));
         self.delays.add(delay);
         self.durations.add(row.duration_ns());
+    }
+
+    /// Ends the last call.
+    pub fn finish(&mut self) {
+        if let Some((launch, work)) = self.open.take() {
+            self.shorter_than_call += u64::from(work < i64::from(launch.duration_ns));
+        }
     }
 
     /// Mean number of launches that wait for the accelerator, over the time that it was looked at. By Little's law this
@@ -89,7 +108,28 @@ impl Histogram {
 mod tests {
     use super::*;
     use crate::trace::names::NameId;
-    use crate::trace::rows::{Launch, OURS};
+    use crate::trace::rows::OURS;
+
+    #[test]
+    fn a_graph_is_one_call_however_much_it_launches() {
+        let mut launches = Launches::default();
+        let launch = Some(Launch { start_ns: 0, duration_ns: 3_000, thread: 0 });
+        for number in 0..4 {
+            let start_ns = 4_000 + 1_000 * number;
+            let (flags, name) = (OURS, NameId(0));
+            launches.add(&DeviceRow {
+                start_ns,
+                end_ns: start_ns + 900,
+                stream: 0,
+                flags,
+                occupancy: 255,
+                name,
+                launch,
+            });
+        }
+        launches.finish();
+        assert_eq!((launches.count, launches.calls, launches.calls_ns, launches.shorter_than_call), (4, 1, 3_000, 0));
+    }
 
     #[test]
     fn delays_and_queues_are_what_they_are() {
@@ -108,6 +148,7 @@ mod tests {
             };
             launches.add(&row);
         }
+        launches.finish();
         assert_eq!((launches.count, launches.shorter_than_call, launches.delay_ns), (100, 100, 500_000));
         assert_eq!(launches.queue_length(1_000_000), Some(0.8));
         assert!((launches.delay_us(0.5).expect("it is there") - 5.0).abs() < 0.25);

@@ -3,13 +3,14 @@
 pub mod host;
 pub mod hta;
 pub mod launches;
+pub mod path;
 pub mod steps;
 pub mod unions;
 
-use crate::trace::Trace;
 use crate::trace::kernel::{Class, Kernel, Kind};
 use crate::trace::names::NameId;
 use crate::trace::rows::{DeviceRow, OURS};
+use crate::trace::{Trace, Whose};
 use host::Host;
 use hta::{Hta, HtaFigures, KERNEL_WAIT_NS, Rounding};
 use launches::Launches;
@@ -77,20 +78,21 @@ pub struct Figures {
     pub waits: u64,
     pub waits_ns: i64,
     pub hta: HtaFigures,
+    /// The critical path of one step.
+    pub path: Option<path::Path>,
 }
 
 /// Works out the figures of a trace.
-pub fn figures(trace: &Trace, rounding: Rounding) -> Figures {
+pub fn figures(trace: &Trace, whose: Whose, rounding: Rounding) -> Figures {
     let mut host = Host::of(trace);
     let mut hta = Hta::of(trace, rounding);
     let mut unions = Unions::default();
     let mut idle = Idle::default();
     let mut totals = vec![KernelTotal::default(); trace.names.count()];
     let mut launches = Launches::default();
-    let mut steps = Steps::of(&trace.steps);
+    let mut steps = Steps::of(&trace.steps, trace.steps_on_device);
     let (mut occupancy, mut occupied_ns) = (0.0, 0i64);
-    for row in trace.device.iter() {
-        let row = DeviceRow::unpack(row);
+    for row in trace.spans(whose) {
         hta.add(trace, &row);
         if row.flags & OURS == 0 {
             continue;
@@ -113,6 +115,7 @@ pub fn figures(trace: &Trace, rounding: Rounding) -> Figures {
     }
     unions.finish();
     host.finish();
+    launches.finish();
     let mut kernels: Vec<(NameId, Kernel, KernelTotal)> = totals
         .into_iter()
         .enumerate()
@@ -147,6 +150,7 @@ pub fn figures(trace: &Trace, rounding: Rounding) -> Figures {
         waits: host.waits,
         waits_ns: host.waits_ns,
         hta: hta.finish(),
+        path: path::path(trace, whose),
         unions,
         idle,
         launches,

@@ -50,22 +50,25 @@ pub struct Steps<'t> {
     steps: &'t [Step],
     kernels_ns: Vec<i64>,
     launches: Vec<u64>,
+    /// Spans belong to steps by their own time, not by their launch's.
+    on_device: bool,
     /// The first start and the last end of what the steps launched.
     device_ns: Option<(i64, i64)>,
 }
 
 impl<'t> Steps<'t> {
     /// Steps in the order of their starts, with nothing added yet.
-    pub fn of(steps: &'t [Step]) -> Steps<'t> {
-        Steps { steps, kernels_ns: vec![0; steps.len()], launches: vec![0; steps.len()], device_ns: None }
+    pub fn of(steps: &'t [Step], on_device: bool) -> Steps<'t> {
+        Steps { steps, kernels_ns: vec![0; steps.len()], launches: vec![0; steps.len()], on_device, device_ns: None }
     }
 
     /// Adds a span to the step that launched it.
     pub fn add(&mut self, row: &DeviceRow, class: Class) {
-        let Some(launch) = row.launch else { return };
-        let after = self.steps.partition_point(|step| step.start_ns <= launch.start_ns);
-        let Some(at) = after.checked_sub(1).filter(|at| launch.start_ns < self.steps[*at].end_ns) else { return };
-        self.launches[at] += 1;
+        let launched = row.launch.map(|launch| launch.start_ns);
+        let Some(time_ns) = launched.or(self.on_device.then_some(row.start_ns)) else { return };
+        let after = self.steps.partition_point(|step| step.start_ns <= time_ns);
+        let Some(at) = after.checked_sub(1).filter(|at| time_ns < self.steps[*at].end_ns) else { return };
+        self.launches[at] += u64::from(launched.is_some());
         let (first, last) = self.device_ns.unwrap_or((row.start_ns, row.end_ns));
         self.device_ns = Some((first.min(row.start_ns), last.max(row.end_ns)));
         let time = if class == Class::Compute { row.duration_ns() } else { 0 };

@@ -26,6 +26,7 @@ pub fn page(report: &Report, timelines: &[Timeline]) -> String {
     verdict(&mut html, report);
     fixes(&mut html, report);
     time_parts(&mut html, &report.ranks);
+    critical_path(&mut html, &report.ranks);
     drawings(&mut html, report, timelines);
     steps(&mut html, &report.ranks);
     roofline(&mut html, &report.ranks);
@@ -100,6 +101,28 @@ fn time_parts(html: &mut String, ranks: &[Rank]) {
         }
         let _ = writeln!(html, "</div><em>{}</em></div>", time(rank.kernel_time_us));
     }
+}
+
+fn critical_path(html: &mut String, ranks: &[Rank]) {
+    let Some((rank, path)) = ranks.iter().find_map(|rank| Some((rank, rank.critical_path.as_ref()?))) else { return };
+    let _ = writeln!(
+        html,
+        "<h2>Critical path of step {} of rank {}: {}</h2>\n<p>{}</p>\n<table><tr><th>time</th><th>share</th><th>part</th></tr>",
+        path.step,
+        rank.rank,
+        time(path.length_us),
+        escaped(&path.says)
+    );
+    for part in &path.parts {
+        let _ = writeln!(
+            html,
+            "<tr><td class=\"n\">{}</td><td class=\"n\">{:.1} %</td><td>{}</td></tr>",
+            time(part.us),
+            part.percent,
+            escaped(&part.what)
+        );
+    }
+    html.push_str("</table>\n");
 }
 
 fn drawings(html: &mut String, report: &Report, timelines: &[Timeline]) {

@@ -27,6 +27,12 @@ pub struct Event<'b> {
     pub values: &'b [u8],
     /// `args.name`: what a process or thread is called.
     pub label: &'b [u8],
+    /// The number of a step that XLA's profiler was told of.
+    pub step: Option<i64>,
+    /// What XLA's compiler calls this kind of operation.
+    pub sort: &'b [u8],
+    /// From where to where XLA copies.
+    pub copied: &'b [u8],
 }
 
 /// Takes one event.
@@ -64,7 +70,7 @@ fn arguments<'b>(cursor: &mut Cursor<'b>, event: &mut Event<'b>) -> Result<(), S
         let value = cursor.value()?;
         match key {
             b"stream" => event.stream = integer(value),
-            b"correlation" => event.correlation = integer(value),
+            b"correlation" | b"correlation_id" => event.correlation = integer(value),
             b"External id" | b"external id" => event.external = integer(value),
             b"bytes" => event.bytes = integer(value),
             b"est. achieved occupancy %" => event.occupancy = real(value),
@@ -72,6 +78,9 @@ fn arguments<'b>(cursor: &mut Cursor<'b>, event: &mut Event<'b>) -> Result<(), S
             b"Input type" => event.types = value,
             b"Concrete Inputs" => event.values = value,
             b"name" => event.label = value,
+            b"step_num" => event.step = integer(value),
+            b"hlo_category" => event.sort = value,
+            b"memcpy_details" => event.copied = value,
             _ => {}
         }
         Ok(())

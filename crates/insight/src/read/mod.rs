@@ -2,7 +2,10 @@
 
 pub mod event;
 pub mod json;
+pub mod lines;
+pub mod nsight;
 pub mod source;
+pub mod sqlite;
 
 use event::Event;
 use json::{Cursor, Stop};

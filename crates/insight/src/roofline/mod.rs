@@ -106,12 +106,7 @@ fn point(operator: &OperatorTime, sheet: Option<&Accelerator>) -> Option<Point> 
     let precision = precision(operator, sheet);
     let intensity = cost.flops / cost.bytes;
     let tflops = cost.flops * operator.calls as f64 / operator.time_ns as f64 / 1e3;
-    let peak = sheet.and_then(|sheet| sheet.peak_tflops(precision)).map(f64::from);
-    let slope = sheet.and_then(|sheet| sheet.bandwidth_gb_s).map(|bandwidth| f64::from(bandwidth) * intensity / 1e3);
-    let attainable = match (peak, slope) {
-        (Some(peak), Some(slope)) => Some(peak.min(slope)),
-        _ => None,
-    };
+    let (attainable, memory_bound) = attainable(sheet, precision, intensity);
     Some(Point {
         operator: operator.name.clone(),
         shapes: operator.shapes.split_whitespace().collect::<String>().replace(',', ", "),
@@ -123,8 +118,22 @@ fn point(operator: &OperatorTime, sheet: Option<&Accelerator>) -> Option<Point> 
         tflops,
         attainable_tflops: attainable,
         reached_percent: attainable.map(|attainable| 100.0 * tflops / attainable),
-        memory_bound: peak.zip(slope).map(|(peak, slope)| slope < peak),
+        memory_bound,
     })
+}
+
+/// What an accelerator allows at an intensity and in a number format, and whether bandwidth is what limits there.
+pub(crate) fn attainable(
+    sheet: Option<&Accelerator>,
+    precision: Precision,
+    intensity: f64,
+) -> (Option<f64>, Option<bool>) {
+    let peak = sheet.and_then(|sheet| sheet.peak_tflops(precision)).map(f64::from);
+    let slope = sheet.and_then(|sheet| sheet.bandwidth_gb_s).map(|bandwidth| f64::from(bandwidth) * intensity / 1e3);
+    match (peak, slope) {
+        (Some(peak), Some(slope)) => (Some(peak.min(slope)), Some(slope < peak)),
+        _ => (None, None),
+    }
 }
 
 /// The number format of an operator; 32-bit floats on tensor cores are tf32.
@@ -141,7 +150,8 @@ fn precision(operator: &OperatorTime, sheet: Option<&Accelerator>) -> Precision 
     }
 }
 
-fn ceilings(sheet: &Accelerator) -> Ceilings {
+/// The ceilings of a data sheet.
+pub(crate) fn ceilings(sheet: &Accelerator) -> Ceilings {
     Ceilings {
         accelerator: sheet.model.clone(),
         bandwidth_gb_s: sheet.bandwidth_gb_s.map(f64::from),
@@ -177,6 +187,7 @@ mod tests {
             shapes: "[[8944, 1024], [1024, 2816]]".into(),
             types: r#"["c10::BFloat16", "c10::BFloat16"]"#.into(),
             values: String::new(),
+            device: 0,
             calls: 1,
             time_ns: 84_461,
             tensor_ns: 84_461,

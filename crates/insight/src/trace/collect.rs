@@ -1,14 +1,18 @@
 //! Events in, rows out: picks what the analysis needs from every event and forgets the rest.
 
+use super::calls::{HostName, host_name};
 use super::kernel::Class;
 use super::names::{NameId, Names};
+use super::owners::own;
 use super::rows::{CORRELATED, DeviceRow, Doing, HTA_IDLE, HTAS, HostRow, Launch, OURS, PairRow};
-use super::{Header, HtaFacts, Oddities, OperatorTime, Step, Trace};
+use super::xla::{Lines, Meaning};
+use super::{Device, Header, HtaFacts, Oddities, OperatorTime, Program, Step, Trace, xla};
 use crate::read::Visitor;
 use crate::read::event::Event;
 use crate::read::json::{integer, text};
 use crate::roofline::operators;
 use crate::spool::{Sorted, Spool};
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -58,28 +62,6 @@ const HELD_UP_NS: i64 = 200_000;
 const LATEST_NS: i64 = 4_000_000_000_000_000_000;
 const LONGEST_NS: i64 = LATEST_NS / 32;
 
-/// What a name means on the host.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct HostName {
-    waits: bool,
-    /// Asks the driver something and launches nothing.
-    asks: bool,
-    loads: bool,
-    /// An operator whose arithmetic is known.
-    counted: bool,
-}
-
-fn host_name(name: &str) -> HostName {
-    let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
-    HostName {
-        waits: has(&["Synchronize", "hipMemcpyWithStream"])
-            || matches!(name, "cudaMemcpy" | "hipMemcpy" | "cuMemcpyDtoH_v2"),
-        asks: has(&["Get", "Query", "Peek", "IsCapturing", "Attribute", "Occupancy", "EventRecord", "EventCreate"]),
-        loads: name.to_ascii_lowercase().contains("dataloader"),
-        counted: operators::is_known(name),
-    }
-}
-
 /// Bytes of rows that are kept in memory, by what they are.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
@@ -91,13 +73,14 @@ pub struct Collector {
     header: Header,
     names: Names,
     host_names: Vec<Option<HostName>>,
-    streams: Vec<i64>,
-    stream_index: HashMap<i64, u16>,
+    /// Streams by number in rows: accelerator and stream.
+    streams: Vec<(u16, i64)>,
+    stream_index: HashMap<(u64, i64), u16>,
     threads: HashMap<(u64, u64), u16>,
     last_thread: Option<((u64, u64), u16)>,
     /// The span that was last kept of each thread: what lies within it is not kept again.
     covered: Vec<(i64, i64)>,
-    devices: BTreeSet<u64>,
+    devices: Vec<Device>,
     pairs: Spool<{ PairRow::WIDTH }>,
     device: Spool<{ DeviceRow::WIDTH }>,
     host: Spool<{ HostRow::WIDTH }>,
@@ -106,6 +89,9 @@ pub struct Collector {
     shapes: HashMap<Box<[u8]>, u64>,
     operators: Vec<OperatorTime>,
     steps: Vec<Step>,
+    /// Steps as an accelerator saw them.
+    device_steps: Vec<Step>,
+    xla: Lines,
     step_names: BTreeSet<NameId>,
     oddities: Oddities,
     hta: HtaFacts,
@@ -126,7 +112,7 @@ impl Collector {
             threads: HashMap::new(),
             last_thread: None,
             covered: Vec::new(),
-            devices: BTreeSet::new(),
+            devices: Vec::new(),
             pairs: Spool::new(budget.bytes / 3),
             device: Spool::new(budget.bytes / 3),
             host: Spool::new(budget.bytes / 6),
@@ -134,6 +120,8 @@ impl Collector {
             shapes: HashMap::new(),
             operators: Vec::new(),
             steps: Vec::new(),
+            device_steps: Vec::new(),
+            xla: Lines::default(),
             step_names: BTreeSet::new(),
             oddities: Oddities::default(),
             hta: HtaFacts::default(),
@@ -150,20 +138,26 @@ impl Collector {
         self.join(&pairs, &mut launching);
         drop(pairs);
         let owners = self.owners.sorted()?;
-        own(&owners, &mut self.operators);
+        let operators = own(&owners, &self.operators);
+        // Without launches nothing on the accelerator belongs to a step of the host.
+        let steps_on_device = !self.device_steps.is_empty() && (self.steps.is_empty() || !launching.contains(&true));
+        if steps_on_device {
+            self.steps = self.device_steps;
+        }
         self.steps.sort_by_key(|step| (step.start_ns, step.number));
         self.steps.dedup();
         self.hta.step_names = self.step_names.len();
-        self.operators.retain(|operator| operator.calls > 0);
         Ok(Trace {
             header: self.header,
             names: self.names,
             streams: self.streams,
+            devices: self.devices,
             device: self.device.sorted()?,
             host: self.host.sorted()?,
             launching,
-            operators: self.operators,
+            operators,
             steps: self.steps,
+            steps_on_device,
             oddities: self.oddities,
             hta: self.hta,
             events: self.events,
@@ -172,9 +166,10 @@ impl Collector {
         })
     }
 
-    /// How many accelerators the spans are of.
-    pub fn devices(&self) -> usize {
-        self.devices.len()
+    /// Says which kind of program the events are of, and on which accelerator, where no field of a file does.
+    pub fn about(&mut self, program: Program, device: Option<String>) {
+        self.header.program = program;
+        self.header.device = device.or(self.header.device.take());
     }
 
     fn join(&mut self, pairs: &Sorted<{ PairRow::WIDTH }>, launching: &mut [bool]) {
@@ -224,11 +219,18 @@ impl Collector {
         thread
     }
 
-    fn stream(&mut self, stream: i64) -> u16 {
-        let next = u16::try_from(self.streams.len()).unwrap_or(u16::MAX);
-        let index = *self.stream_index.entry(stream).or_insert(next);
+    fn stream(&mut self, device: u64, stream: i64) -> u16 {
+        if let Some(known) = self.stream_index.get(&(device, stream)) {
+            return *known;
+        }
+        let at = self.devices.iter().position(|known| known.number == device).unwrap_or_else(|| {
+            self.devices.push(Device { number: device, worked: false });
+            self.devices.len() - 1
+        });
+        let index = u16::try_from(self.streams.len()).unwrap_or(u16::MAX);
+        self.stream_index.insert((device, stream), index);
         if usize::from(index) == self.streams.len() {
-            self.streams.push(stream);
+            self.streams.push((u16::try_from(at).unwrap_or(u16::MAX), stream));
         }
         index
     }
@@ -245,18 +247,24 @@ impl Collector {
                 [b"kernel", b"Kernel", b"gpu_memset", b"Memset", b"gpu_memcpy", b"Memcpy", b"mtia_ccp_events"];
             flags |= if categories.contains(&event.category) { HTA_IDLE } else { 0 };
         }
-        if flags & OURS != 0 {
-            self.devices.insert(number(event.process));
-        }
         let correlation = event.correlation.filter(|correlation| *correlation >= 0);
         flags |= if correlation.is_some() { CORRELATED } else { 0 };
         let occupancy = event.occupancy.map_or(255, |percent| percent.clamp(0.0, 100.0).round() as u8);
-        let stream = self.stream(event.stream.unwrap_or(-1));
+        // A span that does not say whose it is counts as the first accelerator's.
+        let device = if event.process.is_empty() { 0 } else { number(event.process) };
+        let stream = self.stream(device, event.stream.unwrap_or(-1));
+        if flags & OURS != 0
+            && let Some((device, _)) = self.streams.get(usize::from(stream))
+            && let Some(device) = self.devices.get_mut(usize::from(*device))
+        {
+            device.worked = true;
+        }
         let end_ns = start_ns.saturating_add(duration_ns);
         let span = DeviceRow { start_ns, end_ns, stream, flags, occupancy, name, launch: None };
         if let Some(external) = event.external.filter(|_| flags & OURS != 0) {
             let time = (duration_ns as u64).min(u64::MAX >> 1);
-            self.owners.push([external as u64, 1, time << 1 | u64::from(kernel.tensor)]);
+            let device = self.streams.get(usize::from(stream)).map_or(0, |(device, _)| *device);
+            self.owners.push([external as u64, 1 + u64::from(device), time << 1 | u64::from(kernel.tensor)]);
         }
         match correlation {
             Some(correlation) => self.pairs.push(PairRow::Device { correlation, span }.pack()),
@@ -315,6 +323,7 @@ impl Collector {
             shapes: written(event.shapes),
             types: written(event.types),
             values: written(values),
+            device: 0,
             calls: 0,
             time_ns: 0,
             tensor_ns: 0,
@@ -347,6 +356,36 @@ impl Collector {
             self.steps.push(Step { number, start_ns, end_ns: start_ns.saturating_add(duration_ns) });
         }
     }
+
+    /// An event of a trace that XLA wrote.
+    fn xla(&mut self, event: &Event<'_>, meaning: Meaning, start_ns: i64, duration_ns: i64) {
+        self.header.program = Program::Jax;
+        let step = |number| Step { number, start_ns, end_ns: start_ns.saturating_add(duration_ns) };
+        let said = match meaning {
+            Meaning::Span { .. } => xla::name(event),
+            _ => None,
+        };
+        let name = said.as_ref().map_or(Cow::Borrowed(event.name), |said| Cow::Borrowed(said.as_bytes()));
+        match meaning {
+            Meaning::Span { device, stream } => {
+                let device = device.to_string();
+                let event = Event { name: &name, process: device.as_bytes(), stream: Some(stream), ..*event };
+                self.device_span(&event, start_ns, duration_ns, true);
+            }
+            Meaning::Launch => self.call(event, start_ns, duration_ns),
+            Meaning::Wait => {
+                let thread = self.thread(event);
+                self.host_span(thread, start_ns, duration_ns, Doing::Waiting);
+            }
+            Meaning::Work => {
+                let thread = self.thread(event);
+                self.host_span(thread, start_ns, duration_ns, Doing::Work);
+            }
+            Meaning::Step(number) => self.steps.push(step(number)),
+            Meaning::DeviceStep(number) => self.device_steps.push(step(number)),
+            Meaning::Nothing => {}
+        }
+    }
 }
 
 /// A process or a thread as a number, whatever it is called.
@@ -357,24 +396,6 @@ fn number(written: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     written.hash(&mut hasher);
     hasher.finish()
-}
-
-/// Adds kernel time to the operators that it belongs to.
-fn own(owners: &Sorted<3>, operators: &mut [OperatorTime]) {
-    let mut owner: Option<(u64, usize, bool)> = None;
-    for [external, what, value] in owners.iter() {
-        if what == 0 {
-            owner = Some((external, value as usize, false));
-        } else if let Some((of, at, counted)) = &mut owner
-            && *of == external
-            && let Some(operator) = operators.get_mut(*at)
-        {
-            operator.calls += u64::from(!std::mem::replace(counted, true));
-            let time = (value >> 1) as i64;
-            operator.time_ns = operator.time_ns.saturating_add(time);
-            operator.tensor_ns = operator.tensor_ns.saturating_add(if value & 1 == 1 { time } else { 0 });
-        }
-    }
 }
 
 impl Visitor for Collector {
@@ -394,9 +415,18 @@ impl Visitor for Collector {
 
     fn event(&mut self, event: &Event<'_>) {
         self.events += 1;
+        if event.phase == b'M' {
+            self.xla.named(event, number(event.process), number(event.thread));
+            return;
+        }
         let side = side(event.category);
-        let span = matches!(event.phase, b'X' | 0) && side != Side::Ignored && !event.category.is_empty();
-        if !span || side == Side::Unknown && event.stream.is_none() {
+        let meaning = match event.category.is_empty() && self.xla.known() {
+            true => self.xla.meaning(event, number(event.process), number(event.thread)),
+            false => Meaning::Nothing,
+        };
+        let counted = side != Side::Ignored && !event.category.is_empty() || meaning != Meaning::Nothing;
+        let span = matches!(event.phase, b'X' | 0) && counted;
+        if !span || side == Side::Unknown && event.stream.is_none() && meaning == Meaning::Nothing {
             return;
         }
         let (Some(start_ns), Some(duration_ns)) = (event.start_ns, event.duration_ns) else {
@@ -412,6 +442,9 @@ impl Visitor for Collector {
             return;
         }
         self.hta.fraction |= event.fraction;
+        if meaning != Meaning::Nothing {
+            return self.xla(event, meaning, start_ns, duration_ns);
+        }
         if event.name.starts_with(b"ProfilerStep") {
             return self.step(event, start_ns, duration_ns, side);
         }

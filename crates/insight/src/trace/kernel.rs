@@ -63,7 +63,20 @@ pub struct Kernel {
     pub precision: Option<Precision>,
 }
 
-const COMMUNICATION: &[&str] = &["nccl", "rccl", "msccl", "nvshmem", "cross_device_reduce", "hccl"];
+const COMMUNICATION: &[&str] = &[
+    "nccl",
+    "rccl",
+    "msccl",
+    "nvshmem",
+    "cross_device_reduce",
+    "hccl",
+    // What XLA calls them on TPUs.
+    "all-reduce",
+    "all-gather",
+    "reduce-scatter",
+    "all-to-all",
+    "collective-permute",
+];
 const MATMUL: &[&str] = &[
     "gemm",
     "xmma",
@@ -135,6 +148,8 @@ const TENSOR: &[&str] = &[
     "flash_fwd",
     "flash_bwd",
     "tensor16816",
+    // A TPU does all products in its matrix units; XLA calls them convolutions.
+    "(convolution fusion)",
 ];
 const FP32: &[&str] =
     &["sgemm", "f32f32_f32f32", "ffma", "simt", "scudnn", "<float", "cf32cf32", "_sb_", "gemmsn", "f32_f32"];
@@ -152,6 +167,7 @@ pub fn kernel(name: &str) -> Kernel {
         () if has(&["cutlass", "xmma", "implicitgemm"]) => Kind::Matmul,
         () if has(NORMALISATION) => Kind::Normalisation,
         () if has(LAYOUT) => Kind::Layout,
+        () if fused_by_xla(&lower) => Kind::Elementwise,
         () if has(ELEMENTWISE) => Kind::Elementwise,
         () if has(MATMUL) => Kind::Matmul,
         () if has(REDUCTION) => Kind::Reduction,
@@ -174,6 +190,13 @@ pub fn kernel(name: &str) -> Kernel {
         () => None,
     };
     Kernel { class, hta_class: hta_class(name), kind, tensor, precision }
+}
+
+/// XLA names a fused loop over elements `loop_add_fusion`, and a lone operation `wrapped_add`.
+fn fused_by_xla(lower: &str) -> bool {
+    lower.starts_with("loop_") && lower.contains("fusion")
+        || lower.starts_with("wrapped_") && !lower.contains("reduce")
+        || lower.contains("(loop fusion)")
 }
 
 fn class(name: &str, lower: &str, communicates: bool) -> Class {

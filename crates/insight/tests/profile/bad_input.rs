@@ -134,7 +134,7 @@ proptest! {
     #[test]
     fn no_events_make_it_panic(events in prop::collection::vec(event(), 0..40)) {
         let report = report_on(&trace(&events)).expect("it is there");
-        prop_assert_eq!(report.ranks.len(), 1);
+        prop_assert!(!report.ranks.is_empty());
         prop_assert!(serde_json::to_string(&report).is_ok());
         let _ = windfall_insight::text::screen(&report, 80);
     }

@@ -133,7 +133,7 @@ fn rows_that_do_not_fit_into_memory_change_nothing() {
     let figures = |bytes| {
         let source = Source::open(&recorded("resnet50_sync_bound"), Default::default()).expect("it is there");
         let (trace, ..) = profile::load(source, Budget { bytes }).expect("it is there");
-        let figures = windfall_insight::analysis::figures(&trace, Rounding::Exact);
+        let figures = windfall_insight::analysis::figures(&trace, windfall_insight::trace::Whose::All, Rounding::Exact);
         (figures.unions.ns, figures.idle, figures.hta, figures.waits, figures.dispatch_ns)
     };
     assert_eq!(figures(20_000), figures(64 << 20));
@@ -184,6 +184,7 @@ fn a_page_holds_everything_and_asks_nobody() {
     let paths = [recorded("transformer_bf16_shapes")];
     let profiled = windfall_insight::profile(&paths, &options, &catalog, &Default::default()).expect("it is there");
     let page = picture::page(&profiled.report, &profiled.timelines);
+    assert!(page.contains("Critical path of step"));
     for outside in ["src=", "href=", "@import", "url(", "fetch("] {
         assert!(!page.contains(outside), "{outside}");
     }
