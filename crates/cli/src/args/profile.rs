@@ -10,15 +10,16 @@ Examples:
   windfall profile trace.json.gz --html profile.html  one page with timeline and roofline, for offline use
   windfall profile --diff before.json.gz after.json.gz
 
-A trace is what torch.profiler exports (`export_chrome_trace`, `tensorboard_trace_handler`), plain or gzip; a folder is
-all the traces in it, one for each rank. Mark steps with `profiler.step()`, and record shapes (`record_shapes=True`) for
-rooflines and MFU.";
+A trace is what torch.profiler exports (`export_chrome_trace`, `tensorboard_trace_handler`), plain or gzip, JAX's profiler
+(`trace.json.gz`), or `nsys export --type sqlite`; a folder is all the traces in it, one for each rank. Mark steps with
+`profiler.step()`, and record shapes (`record_shapes=True`) for rooflines and MFU. Tables of Nsight Compute (`ncu --csv`) and
+logs of NCCL (`NCCL_DEBUG=INFO`) are read as well, when they are named.";
 
 /// Traces, and how to look at them.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub struct ProfileArgs {
-    /// Traces or folders of traces, one file for each rank
+    /// Traces or folders of traces, one file for each rank; or tables of Nsight Compute; or logs of NCCL
     #[arg(value_name = "TRACE", required_unless_present = "diff", conflicts_with = "diff")]
     pub traces: Vec<PathBuf>,
     /// What changed between two traces

@@ -5,7 +5,7 @@ use crate::fitted::{Column, fitted, folded};
 use crate::here::Here;
 use crate::{live, show};
 use std::io::Write;
-use windfall_core::view::JobView;
+use windfall_core::view::{JobView, State};
 use windfall_core::{NanoUsd, Outcome, Span};
 use windfall_server::api_types::{ExplainAnswer, JobAnswer};
 use windfall_server::client::{Client, Lines};
@@ -175,6 +175,7 @@ pub async fn cancel(here: &Here, args: &JobArgs) -> Result<Code, Failure> {
     client.insist::<_, ()>(&format!("/v1/jobs/{id}/cancel"), &()).await?;
     let answer: JobAnswer = client.get(&format!("/v1/jobs/{id}")).await?;
     match answer.job.ended_at.is_some() {
+        true if answer.job.lease.is_none() && !here.json => println!("job {id} is {}", answer.job.state.word()),
         _ if here.json => println!("{}", serde_json::json!({ "type": "cancelling", "id": id })),
         true => println!("job {id} has ended: what it still sends is given up"),
         false => println!("job {id} is being cancelled: its program may save first"),
@@ -233,7 +234,9 @@ fn explained(answer: &ExplainAnswer, all: bool, width: usize) -> String {
             None => text.push_str(&folded(&format!("{at:>8}    "), &line.text, width)),
         }
     }
-    if let (Some(policy), Some(present)) = (&answer.policy, &answer.present) {
+    if job.state == State::Paused {
+        text.push_str(&folded("now: ", "paused: it holds nothing until its budget is raised", width));
+    } else if let (Some(policy), Some(present)) = (&answer.policy, &answer.present) {
         text.push_str(&folded("now: ", &format!("{policy} says: {present}"), width));
     }
     // What was not decided but found out stands in no line of its own.
@@ -249,7 +252,6 @@ fn explained(answer: &ExplainAnswer, all: bool, width: usize) -> String {
 mod tests {
     use super::*;
     use windfall_core::brain::Config;
-    use windfall_core::view::State;
     use windfall_core::{Body, Brain, Event, Installation, JobSpec, Record, Time, Workload, WorkloadId};
 
     #[test]

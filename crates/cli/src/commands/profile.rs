@@ -39,7 +39,7 @@ pub fn profile(here: &Here, args: &ProfileArgs) -> Result<Code, Failure> {
         return Ok(Code::Done);
     }
     let files = traces(&args.traces)?;
-    if let Some(other) = other_kind(here, &files, args.svg.as_deref(), &options, &catalog)? {
+    if let Some(other) = other_kind(here, args, &files, &options, &catalog)? {
         print!("{other}");
         return Ok(Code::Done);
     }
@@ -65,8 +65,8 @@ pub fn profile(here: &Here, args: &ProfileArgs) -> Result<Code, Failure> {
 /// The report on files that are no traces: logs of NCCL, or tables of Nsight Compute.
 fn other_kind(
     here: &Here,
+    args: &ProfileArgs,
     files: &[PathBuf],
-    svg: Option<&Path>,
     options: &Options,
     catalog: &Catalog,
 ) -> Result<Option<String>, Failure> {
@@ -80,6 +80,10 @@ fn other_kind(
         let source = error.source().map_or(String::new(), |source| format!(": {source}"));
         Failure::new(Code::BadInput, format!("{error}{source}")).hint(hint)
     };
+    let draws = [(args.html.is_some(), "--html"), (args.svg.is_some() && first == Kind::Nccl, "--svg")];
+    if let Some((_, what)) = draws.iter().find(|(asked, _)| *asked && first != Kind::Trace) {
+        return Err(Failure::new(Code::BadInput, format!("{what} draws traces, and {} is none", files[0].display())));
+    }
     let width = crate::live::size().0.clamp(72, 110);
     match first {
         Kind::Trace => Ok(None),
@@ -91,7 +95,7 @@ fn other_kind(
         Kind::Ncu => {
             let report = ncu::report(files, &Default::default())
                 .map_err(|error| bad(&error, "write a table with `ncu --import FILE --csv --page raw`"))?;
-            if let Some(path) = svg {
+            if let Some(path) = &args.svg {
                 let roofline = ncu::roofline(&report, catalog, options.accelerator.as_deref());
                 let drawn = picture::roof(&roofline).ok_or_else(|| {
                     Failure::new(Code::BadInput, "the table does not count operations: there is no roofline to draw")

@@ -361,10 +361,12 @@ fn a_machine_that_cannot_set_up_is_passed_over_and_what_every_rank_left_comes_ba
     testbed.leaves_nothing();
 }
 
-/// Whose agents are killed.
+/// Whose agents are killed, and whether their guards are, so that nobody follows them.
+#[derive(Clone, Copy, PartialEq)]
 enum Of {
     All,
     SecondRank,
+    SecondRankForGood,
 }
 
 /// Runs a gang on these machines, and kills agents once their programs have ended, while nobody reaches the server. Gives what
@@ -375,11 +377,12 @@ fn lose_agents(testbed: &Testbed, name: &str, run: &str, all: &[&Far], of: Of) -
     let id = testbed.submit(&format!("name: {name}\n{job}run: 'touch /tmp/{name}-$RANK; {run}'\n"));
     let has = |far: &&Far| far.says(&format!("ls /tmp/{name}-1 2> /dev/null")).ends_with("-1");
     eventually("the second rank runs", || all.iter().any(has));
-    let machines: Vec<&Far> = all.iter().filter(|far| matches!(of, Of::All) || has(far)).copied().collect();
+    let machines: Vec<&Far> = all.iter().filter(|far| of == Of::All || has(far)).copied().collect();
     machines.iter().for_each(|far| far.cut(true));
     eventually("they have ended", || machines.iter().all(|far| far.programs(id).is_empty()));
     std::thread::sleep(Duration::from_secs(2));
-    machines.iter().for_each(|far| far.as_root("pkill -KILL -f '[w]indfall agent serve'"));
+    let killed = if of == Of::SecondRankForGood { "(serve|guard)" } else { "serve" };
+    machines.iter().for_each(|far| far.as_root(&format!("pkill -KILL -f '[w]indfall agent {killed}'")));
     machines.iter().for_each(|far| far.cut(false));
     let ended = testbed.until(id, &["succeeded", "failed"]);
     let explained = testbed.run(&["explain", "--all", &id.to_string()]).ends_with(0).out;
@@ -440,6 +443,11 @@ fn a_rank_whose_agent_is_killed_when_it_has_ended_holds_up_nobody() {
     let (job, said) = lose_agents(&testbed, "soon", soon, &machines, Of::SecondRank);
     assert_eq!(job["stints"], 1, "{said}");
     assert!(said.contains("the last save is not durable: a rank was killed before it had saved"), "{said}");
+    // Nobody follows it, and rank 0 would go on for long without one save that counts: all of them begin again.
+    let late = "if [ ! -e /tmp/begun ]; then touch /tmp/begun; [ $RANK = 0 ] && sleep 600; fi; sleep 4; echo $RANK | tee o$RANK > \
+                $WINDFALL_CHECKPOINT_DIR/part-$RANK";
+    let (job, said) = lose_agents(&testbed, "late", late, &machines, Of::SecondRankForGood);
+    assert_eq!((&job["stints"], &job["interruptions"]), (&2.into(), &1.into()), "{said}");
     machines.iter().for_each(|far| far.until_quiet(job["id"].as_u64().unwrap()));
     check_ledger(&testbed);
     testbed.leaves_nothing();

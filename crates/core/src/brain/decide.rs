@@ -13,7 +13,6 @@ use crate::offer::OfferId;
 use crate::pool::Allocation;
 use crate::reason::Reason;
 use crate::record::{Decision, Outcome, Resume};
-use crate::told::Told;
 use crate::units::{Span, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,8 +22,6 @@ const STOP_OVERRUN: Span = Span::minutes(2);
 /// The same where the budget is used up: no more than was set aside for it (`over_budget`).
 const PAUSE_OVERRUN: Span = Span::seconds(45);
 
-/// How long the last save of a program that has ended is waited for: a little longer than agents try.
-const LAST_SAVE: Span = Span::minutes(11);
 /// How long leases are held while their store does not answer.
 const STORE_PATIENCE: Span = Span::minutes(5);
 /// A store that was away is looked at again after this long, then at twice the pause each time.
@@ -183,7 +180,7 @@ impl Round<'_> {
 
     /// Gives back the machines of a stint that does not end, whoever they are for: agents kill what does not stop, so one
     /// that has not is out of reach, and nothing else on its machine can be trusted to run.
-    fn release_under(&mut self, job: &Job, stint: &Stint, reason: &Reason) {
+    pub(super) fn release_under(&mut self, job: &Job, stint: &Stint, reason: &Reason) {
         let brain = self.brain;
         let ids: BTreeSet<LeaseId> = brain.leases_of(job.id).map(|lease| lease.id).chain(stint.leases()).collect();
         let leases: Vec<&Lease> = ids.iter().filter_map(|id| brain.leases.get(id)).collect();
@@ -224,23 +221,6 @@ impl Round<'_> {
                 }
             }
         }
-    }
-
-    /// The programs have ended; what they saved last is still being stored. That is waited for, but not for ever.
-    fn last_save(&mut self, job: &Job, stint: &Stint) {
-        let Some(ended_at) = stint.ended_at else { return };
-        let until = ended_at + LAST_SAVE;
-        if self.now < until {
-            return self.wake_at(until);
-        }
-        let too_long = || Told::Unsaved { why: "it took too long".to_owned() };
-        let told = stint.trouble.as_ref().and_then(Told::at_the_end).unwrap_or_else(too_long);
-        let reason =
-            Reason::new("last-save", "what was saved last could not be stored in time").span("tried", LAST_SAVE);
-        if stint.leases().filter_map(|id| self.brain.leases.get(&id)).any(|lease| !lease.is_releasing()) {
-            self.say(Decision::Notify { workload: job.id, told }, reason.clone());
-        }
-        self.release_under(job, stint, &reason);
     }
 
     /// A stint that cannot begin because its store does not answer holds its leases for a while only.
@@ -288,7 +268,7 @@ impl Round<'_> {
         let ended = stint.workers.iter().any(|worker| worker.end.is_some());
         let clean =
             stint.workers.iter().all(|w| matches!(w.end, None | Some(crate::record::WorkerEnd::Exited { code: 0 })));
-        if ended && !clean {
+        if ended && (!clean || stint.torn) {
             return self.stop(job, stint, &Reason::new("gang", "a worker of the gang is gone, so the gang stops"));
         }
         let leases = stint.leases().filter_map(|id| self.brain.leases.get(&id));
@@ -417,6 +397,9 @@ impl Round<'_> {
     }
 
     fn start(&mut self, job: &Job, leases: Vec<LeaseId>) {
+        if let Some(at) = job.rests_until(self.now) {
+            return self.wake_at(at);
+        }
         let stint = StintId::of_job(job.id, job.epoch + 1);
         let resume = job.avoid.map_or(Resume::Newest, Resume::Before);
         let machines = if leases.len() == 1 { "the machine is up" } else { "the machines are up" };
@@ -450,6 +433,9 @@ impl Round<'_> {
     }
 
     fn take(&mut self, job: &Job, sight: &Sight) {
+        if let Some(at) = job.rests_until(self.now) {
+            return self.wake_at(at);
+        }
         let (choice, reason) = self.choose(job, sight);
         match choice {
             Choice::Take(offer) => match self.room_on(job, &offer) {

@@ -37,13 +37,6 @@ pub struct Worker {
     pub settled: bool,
 }
 
-impl Worker {
-    /// Its program could not be begun.
-    pub(super) fn never_ran(&self) -> bool {
-        matches!(self.end, Some(WorkerEnd::NeverRan { .. }))
-    }
-}
-
 /// Earlier states know one lease, or none, where there are several now.
 fn one_or_several<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeSet<LeaseId>, D::Error> {
     #[derive(Deserialize)]
@@ -107,6 +100,9 @@ pub struct Stint {
     pub fruitful: bool,
     /// What it saved holds more than what it resumed from.
     pub saved: bool,
+    /// A machine is gone that had not sent all of what its program saved last.
+    #[serde(default)]
+    pub torn: bool,
     /// A lease of it was noticed, taken or lost.
     pub interrupted: bool,
     /// It was told to stop.
@@ -241,6 +237,9 @@ pub struct Job {
     pub failures: u32,
     /// Deaths in a row that brought nothing.
     pub fruitless: u32,
+    /// After several: when it is tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub again_at: Option<Time>,
     /// Stints in a row that saved nothing until their machines ended by agreement.
     #[serde(default)]
     pub terms_in_vain: u32,
@@ -327,6 +326,7 @@ impl Job {
             interruptions_in_row: 0,
             failures: 0,
             fruitless: 0,
+            again_at: None,
             terms_in_vain: 0,
             refused: BTreeMap::new(),
             lost: Span::ZERO,

@@ -3,7 +3,12 @@
 use super::Job;
 use super::job::{Stint, StintPhase, Verdict, Worker};
 use crate::record::WorkerEnd;
-use crate::units::Work;
+use crate::units::{Span, Time, Work};
+
+/// A program that ended and brought nothing is tried again at once, then after this long, then after twice the time each time.
+/// Its machine is held meanwhile, which costs no more than to begin it over and over there.
+const FIRST_REST: Span = Span::seconds(1);
+const LONGEST_REST: Span = Span::minutes(1);
 
 impl Job {
     /// What a stop told about the program: whether it saves when it is told to.
@@ -20,7 +25,7 @@ impl Job {
     }
 
     /// What a stint's end means when neither the market nor we ended it.
-    pub(super) fn judge(&mut self, stint: &Stint, patience: u32) {
+    pub(super) fn judge(&mut self, stint: &Stint, now: Time, patience: u32) {
         // Ranks that got through, or were stopped because another failed, say nothing about the failure. One that was killed
         // from outside takes the others along, which then exit with errors of their own.
         let ends = stint.workers.iter().filter_map(|w| w.end.as_ref());
@@ -36,6 +41,8 @@ impl Job {
         let killed = matches!(end, WorkerEnd::Killed { .. } | WorkerEnd::OutOfMemory { .. });
         if !stint.fruitful || (killed && !stint.saved) {
             self.fruitless += 1;
+            let doubled = self.fruitless.checked_sub(2).map(|times| Span(FIRST_REST.0 << times.min(16)));
+            self.again_at = doubled.map(|rest| now + rest.min(LONGEST_REST));
         }
         let tired = self.fruitless >= patience;
         let verdict = match end {
@@ -63,7 +70,19 @@ impl Job {
     }
 }
 
+impl Worker {
+    /// Its program could not be begun.
+    pub(super) fn never_ran(&self) -> bool {
+        matches!(self.end, Some(WorkerEnd::NeverRan { .. }))
+    }
+}
+
 impl Job {
+    /// When it is tried again, where it rests because it ended and brought nothing.
+    pub(super) fn rests_until(&self, now: Time) -> Option<Time> {
+        self.again_at.filter(|at| *at > now && self.stint.is_none() && self.ended.is_none())
+    }
+
     /// Whether all of the present stint is over.
     pub(super) fn is_stint_over(&self) -> bool {
         let over = |worker: &Worker| worker.end.is_some() && worker.settled;

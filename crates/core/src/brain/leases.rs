@@ -256,6 +256,7 @@ impl Brain {
                 LeaseEnd::Released => job.cancelled_by.is_some().then(|| Trouble::given_up(&job.spec)),
                 _ => Some(Trouble::lost_on_its_way(&job.spec, workload, node)),
             };
+            let torn = stint.is_sending_from(id) && end != LeaseEnd::Released;
             if lost.is_some() {
                 stint.trouble = Trouble::after(stint.trouble.as_ref(), lost.as_ref()).cloned();
             }
@@ -265,8 +266,11 @@ impl Brain {
                 worker.end.get_or_insert(WorkerEnd::Stopped);
                 worker.settled = true;
             }
-            if stint.is_ended() {
-                stint.ended_at.get_or_insert(now);
+            stint.torn |= torn;
+            match stint.is_ended() {
+                true => _ = stint.ended_at.get_or_insert(now),
+                // Nothing that the others save counts without what is lost: all of them go on from what is durable.
+                false => stint.interrupted |= torn,
             }
             self.close_stint_if_over(workload);
             self.forget_if_over(workload);

@@ -17,6 +17,7 @@ mod following;
 mod job;
 mod job_table;
 mod judge;
+mod last_save;
 mod lease;
 mod lease_table;
 mod leases;

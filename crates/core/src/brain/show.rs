@@ -1,8 +1,10 @@
 //! A job as people see it, from what the brain knows of it. Nothing is changed.
 
 use super::{Brain, Job, Lease, LeasePhase, StintPhase};
+use crate::english::counted;
 use crate::health::Symptom;
 use crate::ids::{LeaseId, NodeId, WorkloadId};
+use crate::ledger::Goods;
 use crate::market::Sight;
 use crate::offer::Market;
 use crate::pool::{Health, Node};
@@ -41,7 +43,8 @@ impl Brain {
         view.waits_for = match view.state {
             State::Waiting => Some(self.why_waiting(job, &sight, now)),
             State::Acquiring => self
-                .queue_of(job)
+                .rest_of(job, now)
+                .or_else(|| self.queue_of(job))
                 .or_else(|| self.leases_of(job.id).find_map(|lease| self.silence(lease.offer.engine(), now))),
             _ => None,
         };
@@ -79,6 +82,9 @@ impl Brain {
         match &job.store_away {
             Some(away) => format!("the store of its checkpoints: {}", away.trouble.text),
             None => {
+                if let Some(rest) = self.rest_of(job, now) {
+                    return rest;
+                }
                 if let Some(holder) = self.waits_for_room_of(job) {
                     return format!("room on the machine that job {holder} gets, if some is left");
                 }
@@ -109,6 +115,13 @@ impl Brain {
         self.silent_since(engine).map(|since| format!("{engine} has not answered for {}", now - since))
     }
 
+    /// Its program ended and brought nothing, and is tried again a little later.
+    fn rest_of(&self, job: &Job, now: Time) -> Option<String> {
+        let at = job.rests_until(now)?;
+        let times = counted(job.fruitless.into(), "time");
+        Some(format!("its program ended {times} in a row and brought nothing: it is tried again in {}", at - now))
+    }
+
     /// The queue of an engine in which its group waits.
     fn queue_of(&self, job: &Job) -> Option<String> {
         let group = self.leases_of(job.id).find_map(|lease| self.group_of(lease))?;
@@ -121,7 +134,9 @@ impl Brain {
     fn lease_view(&self, job: &Job) -> Option<LeaseView> {
         let held: Vec<_> = self.used_by(job.id).map(|(lease, _)| lease).filter(|lease| !lease.is_releasing()).collect();
         let first = held.first()?;
-        let offer = self.offer(&first.offer)?;
+        // An offer may be gone by now: the same machine is sold otherwise.
+        let offer = self.offer(&first.offer);
+        let goods = first.goods.as_deref().cloned().or_else(|| offer.map(Goods::of))?;
         let ends_at = held.iter().filter_map(|lease| match lease.phase {
             LeasePhase::Noticed { ends_at } => Some(ends_at),
             _ => None,
@@ -129,18 +144,18 @@ impl Brain {
         let in_part = |lease: &&Lease| {
             self.node_meter(lease).is_some() || lease.workload != Some(job.id) || !lease.sharers.is_empty()
         };
-        let price_per_hour = match held.iter().copied().find(in_part) {
-            None => NanoUsd(offer.price_per_hour.0.saturating_mul(held.len() as i64)),
+        let price_per_hour = match offer.filter(|_| !held.iter().any(in_part)) {
+            Some(offer) => NanoUsd(offer.price_per_hour.0.saturating_mul(held.len() as i64)),
             // The price of an offer is what it is chosen by; what is paid is a part of a node, or of a shared lease.
-            Some(_) => held.iter().fold(NanoUsd(0), |sum, lease| sum + self.hourly(lease, job.id)),
+            None => held.iter().fold(NanoUsd(0), |sum, lease| sum + self.hourly(lease, job.id)),
         };
         // Which of its machines an owner has given is worth more than what kind it is.
         let node = first.terms.node.as_ref().filter(|_| first.market == Market::Owned);
         let node = node.map(NodeId::name);
         Some(LeaseView {
             id: LeaseId::to_string(&first.id),
-            zone: node.map_or_else(|| offer.zone.clone(), str::to_owned),
-            instance_type: offer.instance_type.clone(),
+            zone: node.map_or(goods.zone, str::to_owned),
+            instance_type: goods.instance_type,
             market: first.market,
             price_per_hour,
             ends_at: ends_at.min(),

@@ -49,6 +49,7 @@ impl Brain {
             save_asked: None,
             unanswered: 0,
             saved_at: None,
+            torn: false,
             ended_at: None,
             trouble: None,
             troubled_at: None,
@@ -292,6 +293,6 @@ impl Brain {
             }
             return;
         }
-        job.judge(&stint, patience);
+        job.judge(&stint, now, patience);
     }
 }

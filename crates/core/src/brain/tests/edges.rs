@@ -42,6 +42,9 @@ fn a_job_fails_after_its_last_retry_and_not_before() {
         world.decide();
         assert_eq!(world.view(id).state.is_over(), failures == 3, "after {failures}");
         if failures < 3 {
+            // Where it brought nothing again and again it rests a little.
+            world.pass(Span::minutes(1));
+            world.decide();
             world.up_all();
             world.decide();
             stint = world.started(id);

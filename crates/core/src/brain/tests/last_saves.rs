@@ -63,6 +63,41 @@ fn a_machine_that_is_lost_before_its_last_save_has_arrived_is_said_with_the_bill
 }
 
 #[test]
+fn a_rank_that_is_lost_before_it_has_sent_all_holds_up_nobody() {
+    for others_run in [true, false] {
+        let mut world = world();
+        let (id, stint) = world.running(JobSpec { gang: 2, ..job(1, None) });
+        let (exited, leases) = (WorkerEnd::Exited { code: 0 }, world.leases());
+        world.event(Event::WorkerEnded { stint, rank: 1, end: exited.clone(), settled: false });
+        if !others_run {
+            world.event(Event::WorkerEnded { stint, rank: 0, end: exited, settled: false });
+            assert!(matches!(world.decide().as_slice(), [Decision::End { outcome: Outcome::Succeeded, .. }]));
+        }
+        assert_eq!(world.decide(), [], "what it saved last is on its way");
+        world.event(Event::LeaseGone { lease: leases[1], at: world.now, end: LeaseEnd::Lost });
+        // Whoever is left is told, once.
+        assert!(matches!(world.decide().as_slice(), [Decision::Stop { .. }]), "others run: {others_run}");
+        assert_eq!(world.decide(), []);
+        if others_run {
+            world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Stopped, settled: true });
+            world.decide();
+            let view = world.view(id);
+            assert!(!view.state.is_over() && view.interruptions == 1, "it goes on from what is saved: {view:?}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_has_sent_all_may_be_lost() {
+    let mut world = world();
+    let (id, stint) = world.running(JobSpec { gang: 2, ..job(1, None) });
+    let leases = world.leases();
+    world.event(Event::WorkerEnded { stint, rank: 1, end: WorkerEnd::Exited { code: 0 }, settled: true });
+    world.event(Event::LeaseGone { lease: leases[1], at: world.now, end: LeaseEnd::Lost });
+    assert_eq!((world.decide(), world.view(id).interruptions), (Vec::new(), 0));
+}
+
+#[test]
 fn a_job_that_failed_or_was_cancelled_says_it_too() {
     for is_cancelled in [false, true] {
         let mut world = world();

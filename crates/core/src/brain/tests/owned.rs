@@ -20,7 +20,8 @@ fn id(count: u32) -> String {
 fn part(world: &mut World, count: u32, capacity: Option<u32>) {
     world.offer_of(if count == 0 { "" } else { "H200" }, &id(count), 0.0, capacity);
     let offer = world.brain.offer(&OfferId::new(&id(count))).expect("seen").clone();
-    world.event(Event::OfferSeen { offer: Offer { market: Market::Owned, accelerators: count, ..offer } });
+    let pool = crate::ids::PoolId("lab".into());
+    world.event(Event::OfferSeen { offer: Offer { market: Market::Owned, accelerators: count, pool, ..offer } });
 }
 
 fn asks(count: u32) -> JobSpec {

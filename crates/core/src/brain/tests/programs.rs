@@ -20,16 +20,49 @@ fn a_killed_program_is_started_again_until_patience_ends() {
     let (id, mut stint) = world.running(job(1, None));
     for round in 1..=Config::default().patience {
         world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Killed { signal: 9 }, settled: true });
-        let decisions = world.decide();
+        let mut decisions = world.decide();
         if round == Config::default().patience {
             assert!(
                 decisions.iter().any(|d| matches!(d, Decision::End { outcome: Outcome::Failed { code: 137, .. }, .. }))
             );
             return;
         }
+        if round > 1 {
+            assert_eq!(decisions, []);
+            world.pass(Span::minutes(1));
+            decisions = world.decide();
+        }
         assert!(decisions.iter().any(|d| matches!(d, Decision::Start { .. })), "{decisions:?}");
         stint = world.started(id);
     }
+}
+
+#[test]
+fn a_program_that_brings_nothing_time_after_time_is_tried_again_later_and_later() {
+    let mut world = world();
+    let (id, mut stint) = world.running(JobSpec { retries: 1_000, ..job(1, None) });
+    let mut rests = Vec::new();
+    for _ in 0..10 {
+        world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Exited { code: 127 }, settled: true });
+        let (ended, mut decisions) = (world.now, world.decide());
+        if !decisions.iter().any(|d| matches!(d, Decision::Start { .. })) {
+            let waits = world.view(id).waits_for.expect("it rests");
+            assert!(waits.contains("in a row and brought nothing: it is tried again in"), "{waits}");
+            assert_eq!(decisions, [], "its machine is held");
+            world.now = world.brain.next_wakeup().expect("it is tried again");
+            decisions = world.decide();
+        }
+        assert!(decisions.iter().any(|d| matches!(d, Decision::Start { .. })), "{decisions:?}");
+        rests.push((world.now - ended).0 / 1_000);
+        stint = world.started(id);
+    }
+    assert_eq!(rests, [0, 1, 2, 4, 8, 16, 32, 60, 60, 60]);
+    // What it brings counts: then nothing is wrong with it.
+    world.pass(Span::minutes(5));
+    let checkpoint = CheckpointId { epoch: stint.epoch, seq: 1 };
+    world.event(Event::CheckpointDurable { stint, checkpoint, work: None, ran: Some(Span::minutes(5)) });
+    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Exited { code: 1 }, settled: true });
+    assert!(world.decide().iter().any(|d| matches!(d, Decision::Start { .. })));
 }
 
 #[test]
