@@ -10,10 +10,11 @@ Examples:
   windfall profile trace.json.gz --html profile.html  one page with timeline and roofline, for offline use
   windfall profile --diff before.json.gz after.json.gz
 
-A trace is what torch.profiler exports (`export_chrome_trace`, `tensorboard_trace_handler`), plain or gzip, JAX's profiler
-(`trace.json.gz`), or `nsys export --type sqlite`; a folder is all the traces in it, one for each rank. Mark steps with
-`profiler.step()`, and record shapes (`record_shapes=True`) for rooflines and MFU. Tables of Nsight Compute (`ncu --csv`) and
-logs of NCCL (`NCCL_DEBUG=INFO`) are read as well, when they are named.";
+A trace is what torch.profiler exports (`export_chrome_trace`, `tensorboard_trace_handler`), plain or gzip, what JAX's profiler \
+leaves (`trace.json.gz`), or `nsys export --type sqlite`; a folder is all the traces in it, one for each rank. Mark steps with \
+`profiler.step()`, and record shapes (`record_shapes=True`) for rooflines and MFU.
+
+Tables of Nsight Compute (`ncu --csv`) and logs of NCCL (`NCCL_DEBUG=INFO`) are read as well, when they are named.";
 
 /// Traces, and how to look at them.
 #[derive(Debug, Args)]

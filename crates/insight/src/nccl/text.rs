@@ -3,6 +3,7 @@
 use super::NcclReport;
 use crate::text::wrapped;
 use std::fmt::Write;
+use windfall_core::english::counted;
 
 /// The report on one screen of so many columns.
 pub fn screen(report: &NcclReport, width: usize) -> String {
@@ -12,8 +13,8 @@ pub fn screen(report: &NcclReport, width: usize) -> String {
         let _ = writeln!(text, "{line}");
     }
     let mut facts = Vec::new();
-    facts.extend(report.ranks.map(|ranks| format!("{ranks} ranks")));
-    facts.extend(report.nodes.map(|nodes| format!("{nodes} nodes")));
+    facts.extend(report.ranks.map(|ranks| counted(ranks, "rank")));
+    facts.extend(report.nodes.map(|nodes| counted(nodes, "node")));
     facts.extend(report.version.as_ref().map(|version| format!("NCCL {version}")));
     facts.extend(report.network.as_ref().map(|network| format!("network {network}")));
     let _ = writeln!(text, "{}", facts.join("   "));
