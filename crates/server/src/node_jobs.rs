@@ -149,6 +149,6 @@ impl NodeJobs {
                 Ok(near)
             }
         };
-        listen_relay(&socket, true, Arc::default(), open)
+        listen_relay(&socket, true, open)
     }
 }

@@ -72,7 +72,7 @@ pub enum CheckpointError {
         path: PathBuf,
     },
     /// What lies at the places of a gang is of different moments, and stays so.
-    #[error("a rank was killed before it had saved as the others did")]
+    #[error("a rank, or its agent, was killed before it had saved as the others did")]
     Torn,
     /// A later stint has begun: nothing this stint saves will count.
     #[error("stint {epoch} is fenced off: stint {by} has begun")]

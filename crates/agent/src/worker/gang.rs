@@ -20,6 +20,8 @@ const AFTER_KILL: Duration = Duration::from_secs(5);
 const HEARD_WITHIN: Duration = Duration::from_secs(30);
 /// A rank's last word is worth this many times what anything else is that is sent: rank 0 waits for it, perhaps for days.
 const WORTH: u32 = 24;
+/// How long after a rank's end others may end, where its agent was killed meanwhile.
+const OTHERS_END: Duration = Duration::from_secs(30);
 /// How long the name of a place may take to be written by who was first there.
 const NAMED_WITHIN: u32 = 50;
 
@@ -123,6 +125,14 @@ impl WorkerRun {
         self.gang.as_ref().is_some_and(|gang| gang.silent_for() >= self.gives_up_after())
     }
 
+    /// Whether all other ranks have ended, wherever they save.
+    fn all_have_ended(&self) -> bool {
+        let Some(gang) = &self.gang else { return true };
+        let board = gang.board();
+        let mut others = (0..self.order.world_size).filter(|rank| *rank != self.order.rank);
+        others.all(|rank| board.words.get(&rank).is_some_and(|word| word.ended.is_some()))
+    }
+
     /// Whether those that this rank waits for have ended, and whether one at this rank's place died of a signal.
     pub(super) fn others(&self) -> (bool, bool) {
         let Some(gang) = &self.gang else { return (true, false) };
@@ -163,6 +173,22 @@ impl WorkerRun {
         if let Some(gang) = &self.gang {
             gang.say(|word| word.gave_up = true);
         }
+    }
+
+    /// Waits, in place of an agent that was killed, until all other ranks have ended. False where that takes long: ranks end at
+    /// about the same time.
+    pub(super) async fn until_others_end(&mut self, asked: &mut Option<Asked>) -> bool {
+        let until = Instant::now() + OTHERS_END;
+        while asked.is_none() && !self.all_have_ended() && !self.is_deaf() {
+            if Instant::now() >= until {
+                return false;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => {}
+                Some(tell) = self.told.recv() => *asked = Some(Asked::by(tell)),
+            }
+        }
+        true
     }
 
     /// Waits until all others that run in this one's folder have ended. Whoever is told to stop waits for no longer than they

@@ -78,8 +78,9 @@ impl WorkerRun {
         let lost_one = save.as_ref().is_some_and(|save| save.is_torn);
         let saves = save.as_ref().map_or_else(|| cwd.clone(), |save| save.saves.clone());
         let back = self.come_back(died, save.is_some(), &mut asked).await;
-        if self.order.world_size > 1 && back.is_err() {
-            // Nobody knows what the others do.
+        // At one place this agent goes on in the other's stead. At several, nothing that the others save counts any more.
+        let is_lost = save.is_some() && back.is_ok() && self.has_places() && !self.until_others_end(&mut asked).await;
+        if asked.is_none() && self.order.world_size > 1 && (is_lost || back.is_err()) {
             self.end_agent();
         }
         let (mut mover, mut is_saved) = (None, true);
@@ -110,6 +111,7 @@ impl WorkerRun {
     async fn settle(&mut self, mut ended: EndedProgram, mut is_saved: bool) {
         if let Some(mover) = ended.mover.take() {
             is_saved &= self.last_save(mover, &ended.saves, ended.asked).await;
+            ended.is_copy &= is_saved;
             // A successor has nothing to save any more.
             self.note_owed(&ended, None);
         }
@@ -152,7 +154,8 @@ impl WorkerRun {
         });
     }
 
-    /// Nobody can go on in place of the agent that was killed: this one ends too, and its lease is lost as if none had followed.
+    /// Nobody can go on in place of the agent that was killed: this one ends too, and its lease is lost as if none had followed. Then
+    /// the gang begins again from what is durable.
     fn end_agent(&self) -> ! {
         self.kept.runs(self.order.stint);
         std::process::exit(1)

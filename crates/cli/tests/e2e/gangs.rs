@@ -374,7 +374,8 @@ enum Of {
 fn lose_agents(testbed: &Testbed, name: &str, run: &str, all: &[&Far], of: Of) -> (serde_json::Value, String) {
     let job =
         "nodes: 2\nresources: { accelerators: H200:1 }\nworkdir: empty\ncheckpoint: { settle: 1s }\noutputs: ['o*']\n";
-    let id = testbed.submit(&format!("name: {name}\n{job}run: 'touch /tmp/{name}-$RANK; {run}'\n"));
+    let run = run.replace("BEGUN", &format!("touch /tmp/{name}-$RANK"));
+    let id = testbed.submit(&format!("name: {name}\n{job}run: '{run}'\n"));
     let has = |far: &&Far| far.says(&format!("ls /tmp/{name}-1 2> /dev/null")).ends_with("-1");
     eventually("the second rank runs", || all.iter().any(has));
     let machines: Vec<&Far> = all.iter().filter(|far| of == Of::All || has(far)).copied().collect();
@@ -400,7 +401,7 @@ fn lose_agents(testbed: &Testbed, name: &str, run: &str, all: &[&Far], of: Of) -
 }
 
 /// Each rank leaves and saves something of its own, the second one a little later.
-const LEAVE: &str = "sleep $((4 + RANK)); echo $RANK | tee o$RANK > $WINDFALL_CHECKPOINT_DIR/part-$RANK";
+const LEAVE: &str = "BEGUN; sleep $((4 + RANK)); echo $RANK | tee o$RANK > $WINDFALL_CHECKPOINT_DIR/part-$RANK";
 
 #[test]
 fn a_gang_whose_agents_are_killed_when_it_has_ended_still_brings_its_outputs() {
@@ -439,15 +440,23 @@ fn a_rank_whose_agent_is_killed_when_it_has_ended_holds_up_nobody() {
     let machines = machines(&testbed, port, ["one", "two"]);
     let machines = [&machines[0], &machines[1]];
     // It waits for rank 0, which is still at work; what the second rank saved last is lost, and rank 0 does not wait for it.
-    let soon = "[ $RANK = 0 ] && sleep 16; sleep 4; echo $RANK | tee o$RANK > $WINDFALL_CHECKPOINT_DIR/part-$RANK";
+    let soon =
+        "BEGUN; [ $RANK = 0 ] && sleep 16; sleep 4; echo $RANK | tee o$RANK > $WINDFALL_CHECKPOINT_DIR/part-$RANK";
     let (job, said) = lose_agents(&testbed, "soon", soon, &machines, Of::SecondRank);
     assert_eq!(job["stints"], 1, "{said}");
-    assert!(said.contains("the last save is not durable: a rank was killed before it had saved"), "{said}");
-    // Nobody follows it, and rank 0 would go on for long without one save that counts: all of them begin again.
-    let late = "if [ ! -e /tmp/begun ]; then touch /tmp/begun; [ $RANK = 0 ] && sleep 600; fi; sleep 4; echo $RANK | tee o$RANK > \
-                $WINDFALL_CHECKPOINT_DIR/part-$RANK";
-    let (job, said) = lose_agents(&testbed, "late", late, &machines, Of::SecondRankForGood);
-    assert_eq!((&job["stints"], &job["interruptions"]), (&2.into(), &1.into()), "{said}");
+    assert!(
+        said.contains("the last save is not durable: a rank, or its agent, was killed before it had saved"),
+        "{said}"
+    );
+    // Rank 0 would go on for long without one save that counts, whether nobody follows the other or somebody who can save nothing:
+    // all of them begin again.
+    let late = "echo 1 > $WINDFALL_CHECKPOINT_DIR/first-$RANK; sleep 5; BEGUN; if [ ! -e /tmp/begun ]; then touch /tmp/begun; \
+                [ $RANK = 0 ] && sleep 600; fi; sleep 4; echo $RANK | tee o$RANK > $WINDFALL_CHECKPOINT_DIR/part-$RANK";
+    for (name, of) in [("late", Of::SecondRankForGood), ("later", Of::SecondRank)] {
+        machines.iter().for_each(|far| far.as_root("rm -f /tmp/begun"));
+        let (job, said) = lose_agents(&testbed, name, late, &machines, of);
+        assert_eq!((&job["stints"], &job["interruptions"]), (&2.into(), &1.into()), "{name}: {said}");
+    }
     machines.iter().for_each(|far| far.until_quiet(job["id"].as_u64().unwrap()));
     check_ledger(&testbed);
     testbed.leaves_nothing();

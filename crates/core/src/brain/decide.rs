@@ -386,7 +386,13 @@ impl Round<'_> {
                 self.wake_maybe(overdue);
                 self.wake_maybe(until);
             }
-            Choice::Stay { .. } => self.start(job, ids),
+            Choice::Stay { until } => {
+                if job.rests_until(self.now).is_some() {
+                    self.wake_maybe(overdue);
+                    self.wake_maybe(until);
+                }
+                self.start(job, ids);
+            }
         }
     }
 
@@ -423,6 +429,9 @@ impl Round<'_> {
 
     /// Starts a job on a machine of another one.
     fn move_in(&mut self, job: &Job, allocation: Allocation, holder: WorkloadId) {
+        if let Some(at) = job.rests_until(self.now) {
+            return self.wake_at(at);
+        }
         let stint = StintId::of_job(job.id, job.epoch + 1);
         let text = "there is room on a machine that is held already, and it is what would be got";
         let reason = Reason::new("room", text).count("of job", holder.0);
@@ -433,9 +442,6 @@ impl Round<'_> {
     }
 
     fn take(&mut self, job: &Job, sight: &Sight) {
-        if let Some(at) = job.rests_until(self.now) {
-            return self.wake_at(at);
-        }
         let (choice, reason) = self.choose(job, sight);
         match choice {
             Choice::Take(offer) => match self.room_on(job, &offer) {

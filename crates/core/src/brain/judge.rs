@@ -5,15 +5,17 @@ use super::job::{Stint, StintPhase, Verdict, Worker};
 use crate::record::WorkerEnd;
 use crate::units::{Span, Time, Work};
 
-/// A program that ended and brought nothing is tried again at once, then after this long, then after twice the time each time.
-/// Its machine is held meanwhile, which costs no more than to begin it over and over there.
+/// A program that brought nothing is tried again at once, then after this long, then after twice the time each time. Its machine
+/// is held meanwhile, so that it does not rest for long.
 const FIRST_REST: Span = Span::seconds(1);
-const LONGEST_REST: Span = Span::minutes(1);
+const LONGEST_REST: Span = Span::seconds(10);
 
 impl Job {
     /// What a stop told about the program: whether it saves when it is told to.
     pub(super) fn learn_from_stop(&mut self, stint: &Stint, done: Work) {
-        let Some(stopping) = stint.stopping.filter(|_| stint.phase != StintPhase::Starting) else { return };
+        // Without what was lost with a machine nothing counts that the others saved.
+        let counts = stint.phase != StintPhase::Starting && !stint.torn;
+        let Some(stopping) = stint.stopping.filter(|_| counts) else { return };
         // An upload that was on its way says nothing: what came must hold what was done when it was told.
         let saved = stint.saved_at.is_some_and(|at| at >= stopping.at) && self.progress.durable >= stopping.done;
         let unsaved = done > self.progress.durable;
@@ -103,6 +105,12 @@ impl Job {
 }
 
 impl Stint {
+    /// Nobody stops it, and no program has failed.
+    pub(super) fn goes_well(&self) -> bool {
+        let well = |end: &WorkerEnd| matches!(end, WorkerEnd::Exited { code: 0 } | WorkerEnd::Stopped);
+        self.stopping.is_none() && self.workers.iter().filter_map(|worker| worker.end.as_ref()).all(well)
+    }
+
     /// How many of its workers could be begun.
     fn begun(&self) -> u32 {
         self.workers.iter().filter(|worker| !worker.never_ran()).count() as u32

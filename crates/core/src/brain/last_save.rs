@@ -15,9 +15,9 @@ impl Round<'_> {
     pub(super) fn last_save(&mut self, job: &Job, stint: &Stint) {
         let Some(ended_at) = stint.ended_at else { return };
         if stint.torn && stint.stopping.is_none() {
-            // Those that are left wait for a word that never comes.
-            let reason = Reason::new("torn", "a machine is gone that had not sent all, so what was saved last is lost");
-            return self.say(Decision::Stop { stint: stint.id, grace: job.spec.run.grace }, reason);
+            // Those that are left may wait for a word that never comes. What they send has as long as it had.
+            let reason = Reason::new("torn", "a machine is gone that had not sent all: nobody waits for it");
+            return self.say(Decision::Stop { stint: stint.id, grace: LAST_SAVE }, reason);
         }
         let until = ended_at + LAST_SAVE;
         if self.now < until {

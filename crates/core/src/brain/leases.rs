@@ -266,11 +266,11 @@ impl Brain {
                 worker.end.get_or_insert(WorkerEnd::Stopped);
                 worker.settled = true;
             }
-            stint.torn |= torn;
+            stint.torn |= torn && (stint.is_ended() || job.progress.checkpoint.is_some());
             match stint.is_ended() {
                 true => _ = stint.ended_at.get_or_insert(now),
-                // Nothing that the others save counts without what is lost: all of them go on from what is durable.
-                false => stint.interrupted |= torn,
+                // What the others save counts no more, without what is lost: where something is durable, all go on from there.
+                false => stint.interrupted |= torn && job.progress.checkpoint.is_some() && stint.goes_well(),
             }
             self.close_stint_if_over(workload);
             self.forget_if_over(workload);

@@ -115,11 +115,11 @@ impl Brain {
         self.silent_since(engine).map(|since| format!("{engine} has not answered for {}", now - since))
     }
 
-    /// Its program ended and brought nothing, and is tried again a little later.
+    /// Its program brought nothing, and is tried again a little later.
     fn rest_of(&self, job: &Job, now: Time) -> Option<String> {
         let at = job.rests_until(now)?;
         let times = counted(job.fruitless.into(), "time");
-        Some(format!("its program ended {times} in a row and brought nothing: it is tried again in {}", at - now))
+        Some(format!("its program brought nothing {times} in a row: it is tried again in {}", at - now))
     }
 
     /// The queue of an engine in which its group waits.

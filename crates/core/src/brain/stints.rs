@@ -223,7 +223,7 @@ impl Brain {
         // nobody can tell, files that changed are taken for progress.
         let told = work.is_some() || job.counts_time();
         if checkpoint.seq > 0 && (!told || counted > before) {
-            job.fruitless = 0;
+            (job.fruitless, job.again_at) = (0, None);
             job.interruptions_in_row = 0;
             if let Some(stint) = &mut job.stint {
                 stint.fruitful = true;

@@ -83,8 +83,6 @@ struct Daemon {
     inventory: Mutex<Inventory>,
     /// Rung when accelerators were found that were not there before.
     has_found: Notify,
-    /// Rung when the server is out of reach: nothing comes over streams that were open then.
-    lost: Arc<Notify>,
     labels: Labels,
     programs: ProgramsRunAs,
     health: Health,
@@ -162,7 +160,6 @@ pub async fn serve_node(settings: NodeSettings, joined: impl FnOnce(&str, &Inven
         machine: this_machine(),
         inventory: Mutex::new(Inventory::with(&settings.accelerators, reading.as_ref())),
         has_found: Notify::new(),
-        lost: Arc::default(),
         labels: settings.labels,
         programs,
         health: Health::default(),
@@ -184,8 +181,7 @@ pub async fn serve_node(settings: NodeSettings, joined: impl FnOnce(&str, &Inven
             opened.map(|(stream, ..)| stream).map_err(|error| error.to_string())
         }
     };
-    let lost = Arc::clone(&daemon.lost);
-    let relaying = relay::listen(&orders::relay_socket(&settings.state), for_all, lost, open).map_err(state)?;
+    let relaying = relay::listen(&orders::relay_socket(&settings.state), for_all, open).map_err(state)?;
     // A token of the same server is for whoever was removed there, and counts for nothing where it was not.
     let token = settings.token.filter(|token| token.server == daemon.server.1);
     let joins = token.map(|token| Joins { token: token.to_string(), name: settings.name });
@@ -366,10 +362,7 @@ impl Daemon {
                 io::ErrorKind::UnexpectedEof => say("the server is gone, or has ended the connection"),
                 _ => say(&format!("the connection ended: {error}")),
             },
-            () = self.beat(&peer, dead_man) => {
-                say("the server does not answer");
-                self.lost.notify_waiters();
-            }
+            () = self.beat(&peer, dead_man) => say("the server does not answer"),
             () = self.send_outputs(&peer) => {}
             () = self.tidy() => {}
             () = self.has_found.notified() => say(&format!("accelerators were found: {}", self.inventory())),

@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Notify;
 
 /// How long an agent may take to say what it wants.
 const OPENING: Duration = Duration::from_secs(10);
@@ -23,14 +22,8 @@ pub(super) const MOST_OF_ONE: usize = 64;
 const MOST_OPENING: u64 = 1 << 10;
 
 /// Takes agents on this socket for ever. Each says what it wants; `open` is told that and the number of the user who asks,
-/// and gives a stream to it, or says why not. With `is_for_all` agents of other users may ask as well. `lost` is rung when nothing
-/// comes over the streams that there are any more: agents need not find that out one by one.
-pub fn listen<O, F, S>(
-    socket: &Path,
-    is_for_all: bool,
-    lost: Arc<Notify>,
-    open: O,
-) -> io::Result<tokio::task::JoinHandle<()>>
+/// and gives a stream to it, or says why not. With `is_for_all` agents of other users may ask as well.
+pub fn listen<O, F, S>(socket: &Path, is_for_all: bool, open: O) -> io::Result<tokio::task::JoinHandle<()>>
 where
     O: Fn(InStore, u32) -> F + Clone + Send + 'static,
     F: Future<Output = Result<S, String>> + Send,
@@ -54,14 +47,11 @@ where
             };
             // Where there are too many, whoever comes is turned away: agents try again.
             let Ok(uid) = stream.peer_cred().map(|peer| peer.uid()) else { continue };
-            let (open, lost, seat) = (open.clone(), Arc::clone(&lost), seats.take(uid));
+            let (open, seat) = (open.clone(), seats.take(uid));
             let Some(seat) = seat else { continue };
             tokio::spawn(async move {
-                tokio::select! {
-                    // Whoever asked is told, or is gone.
-                    _ = pipe(stream, uid, open) => {}
-                    () = lost.notified() => {}
-                }
+                // Whoever asked is told, or is gone.
+                let _ = pipe(stream, uid, open).await;
                 drop(seat);
             });
         }
@@ -152,9 +142,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let socket = dir.path().join("relay.sock");
         // Nothing is ever opened, so that all of them stay.
-        let lost = Arc::<Notify>::default();
         let open = |_: InStore, _: u32| std::future::pending::<Result<tokio::io::DuplexStream, String>>();
-        let listening = listen(&socket, true, Arc::clone(&lost), open).expect("listens");
+        let listening = listen(&socket, true, open).expect("listens");
         let mut streams = Vec::new();
         for _ in 0..=MOST_OF_ONE {
             let mut stream = UnixStream::connect(&socket).await.expect("taken");
@@ -168,9 +157,6 @@ mod tests {
         let mut first = streams.swap_remove(0);
         let waits = tokio::time::timeout(Duration::from_millis(200), first.read(&mut [0; 1])).await;
         assert!(waits.is_err(), "the others wait for the store");
-        lost.notify_waiters();
-        let said = tokio::time::timeout(OPENING, first.read(&mut [0; 1])).await.expect("at once");
-        assert!(matches!(said, Ok(0) | Err(_)), "nobody waits for what is lost: {said:?}");
         listening.abort();
     }
 }

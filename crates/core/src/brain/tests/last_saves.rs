@@ -67,6 +67,9 @@ fn a_rank_that_is_lost_before_it_has_sent_all_holds_up_nobody() {
     for others_run in [true, false] {
         let mut world = world();
         let (id, stint) = world.running(JobSpec { gang: 2, ..job(1, None) });
+        world.pass(Span::minutes(5));
+        let checkpoint = CheckpointId { epoch: stint.epoch, seq: 1 };
+        world.event(Event::CheckpointDurable { stint, checkpoint, work: None, ran: Some(Span::minutes(4)) });
         let (exited, leases) = (WorkerEnd::Exited { code: 0 }, world.leases());
         world.event(Event::WorkerEnded { stint, rank: 1, end: exited.clone(), settled: false });
         if !others_run {
@@ -75,8 +78,10 @@ fn a_rank_that_is_lost_before_it_has_sent_all_holds_up_nobody() {
         }
         assert_eq!(world.decide(), [], "what it saved last is on its way");
         world.event(Event::LeaseGone { lease: leases[1], at: world.now, end: LeaseEnd::Lost });
-        // Whoever is left is told, once.
-        assert!(matches!(world.decide().as_slice(), [Decision::Stop { .. }]), "others run: {others_run}");
+        // Whoever is left is told, once, and what they send by themselves has as long as before.
+        let decisions = world.decide();
+        let [Decision::Stop { grace, .. }] = decisions.as_slice() else { panic!("{others_run}: {decisions:?}") };
+        assert!(others_run || *grace > Span::minutes(10), "{grace}");
         assert_eq!(world.decide(), []);
         if others_run {
             world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Stopped, settled: true });
@@ -85,6 +90,31 @@ fn a_rank_that_is_lost_before_it_has_sent_all_holds_up_nobody() {
             assert!(!view.state.is_over() && view.interruptions == 1, "it goes on from what is saved: {view:?}");
         }
     }
+}
+
+#[test]
+fn a_gang_of_which_a_rank_failed_has_failed_also_where_its_machine_is_lost_then() {
+    let mut world = world();
+    let (id, stint) = world.running(JobSpec { gang: 2, ..job(1, None) });
+    let checkpoint = CheckpointId { epoch: stint.epoch, seq: 1 };
+    world.event(Event::CheckpointDurable { stint, checkpoint, work: None, ran: Some(Span::seconds(1)) });
+    let leases = world.leases();
+    world.event(Event::WorkerEnded { stint, rank: 1, end: WorkerEnd::Exited { code: 7 }, settled: false });
+    assert!(matches!(world.decide().as_slice(), [Decision::Stop { .. }]));
+    world.event(Event::LeaseGone { lease: leases[1], at: world.now, end: LeaseEnd::Lost });
+    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Stopped, settled: true });
+    world.decide();
+    assert!(matches!(world.view(id).outcome, Some(Outcome::Failed { code: 7, .. })));
+}
+
+#[test]
+fn a_gang_that_saves_nothing_does_not_begin_again_for_what_a_rank_had_not_sent() {
+    let mut world = world();
+    let (id, stint) = world.running(JobSpec { gang: 2, ..job(1, None) });
+    let leases = world.leases();
+    world.event(Event::WorkerEnded { stint, rank: 1, end: WorkerEnd::Exited { code: 0 }, settled: false });
+    world.event(Event::LeaseGone { lease: leases[1], at: world.now, end: LeaseEnd::Lost });
+    assert_eq!((world.decide(), world.view(id).interruptions), (Vec::new(), 0));
 }
 
 #[test]
