@@ -20,7 +20,7 @@ use windfall_server::home::WorldSettings;
 pub async fn up(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
     let args = settled(here, args)?;
     check_flags(&args)?;
-    let known = known(here)?;
+    let known = known(here);
     leaves_something(&args, known.as_ref())?;
     let wanted = world(&args);
     if let Some(wanted) = &wanted {

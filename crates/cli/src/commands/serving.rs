@@ -76,7 +76,7 @@ pub fn foreground(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
     check_flags(&args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
-    let known = known(here)?;
+    let known = known(here);
     leaves_something(&args, known.as_ref())?;
     let wanted = world(&args);
     if let Some(wanted) = &wanted {
@@ -163,9 +163,9 @@ pub(super) async fn check(here: &Here, wanted: &WorldSettings) -> Result<(), Fai
     })
 }
 
-/// The world of this state directory, if it has one.
-pub(super) fn known(here: &Here) -> Result<Option<WorldSettings>, Failure> {
-    WorldSettings::of(&here.home).map_err(windfall_server::client::home_failure)
+/// The world of this state directory, if it has one that can be read: what is wrong with it is said by whoever needs it.
+pub(super) fn known(here: &Here) -> Option<WorldSettings> {
+    WorldSettings::of(&here.home).ok().flatten()
 }
 
 pub(super) fn standing(here: &Here, wanted: Option<&WorldSettings>) -> Result<Option<WorldSettings>, Failure> {
