@@ -108,23 +108,19 @@ fn a_gang_of_which_a_rank_failed_has_failed_also_where_its_machine_is_lost_then(
 }
 
 #[test]
-fn a_gang_that_saves_nothing_does_not_begin_again_for_what_a_rank_had_not_sent() {
-    let mut world = world();
-    let (id, stint) = world.running(JobSpec { gang: 2, ..job(1, None) });
-    let leases = world.leases();
-    world.event(Event::WorkerEnded { stint, rank: 1, end: WorkerEnd::Exited { code: 0 }, settled: false });
-    world.event(Event::LeaseGone { lease: leases[1], at: world.now, end: LeaseEnd::Lost });
-    assert_eq!((world.decide(), world.view(id).interruptions), (Vec::new(), 0));
-}
-
-#[test]
-fn a_rank_that_has_sent_all_may_be_lost() {
-    let mut world = world();
-    let (id, stint) = world.running(JobSpec { gang: 2, ..job(1, None) });
-    let leases = world.leases();
-    world.event(Event::WorkerEnded { stint, rank: 1, end: WorkerEnd::Exited { code: 0 }, settled: true });
-    world.event(Event::LeaseGone { lease: leases[1], at: world.now, end: LeaseEnd::Lost });
-    assert_eq!((world.decide(), world.view(id).interruptions), (Vec::new(), 0));
+fn a_rank_that_has_sent_all_may_be_lost_and_so_may_one_of_a_gang_that_saves_nothing() {
+    for (settled, saves) in [(true, true), (false, false)] {
+        let mut world = world();
+        let (id, stint) = world.running(JobSpec { gang: 2, ..job(1, None) });
+        if saves {
+            let checkpoint = CheckpointId { epoch: stint.epoch, seq: 1 };
+            world.event(Event::CheckpointDurable { stint, checkpoint, work: None, ran: Some(Span::seconds(1)) });
+        }
+        let lease = world.leases()[1];
+        world.event(Event::WorkerEnded { stint, rank: 1, end: WorkerEnd::Exited { code: 0 }, settled });
+        world.event(Event::LeaseGone { lease, at: world.now, end: LeaseEnd::Lost });
+        assert_eq!((world.decide(), world.view(id).interruptions), (Vec::new(), 0), "saves: {saves}");
+    }
 }
 
 #[test]
