@@ -81,7 +81,7 @@ impl WorkerRun {
         // At one place this agent goes on in the other's stead. At several, nothing that the others save counts any more.
         let is_lost = save.is_some() && back.is_ok() && self.has_places() && !self.until_others_end(&mut asked).await;
         if asked.is_none() && self.order.world_size > 1 && (is_lost || back.is_err()) {
-            self.end_agent();
+            WorkerRun::end_agent();
         }
         let (mut mover, mut is_saved) = (None, true);
         if let Some(save) = save.filter(|_| !self.has_left_place()) {
@@ -156,8 +156,8 @@ impl WorkerRun {
 
     /// Nobody can go on in place of the agent that was killed: this one ends too, and its lease is lost as if none had followed. Then
     /// the gang begins again from what is durable.
-    fn end_agent(&self) -> ! {
-        self.kept.runs(self.order.stint);
+    fn end_agent() -> ! {
+        // Its guard follows only agents that were killed.
         std::process::exit(1)
     }
 
