@@ -4,9 +4,11 @@ use crate::leftovers::{MARK, mark};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
 
-/// The root of the workspace.
+/// The root of the workspace: of the one that cargo runs this program for, where it says so. Two checkouts may share a target
+/// folder, and the program in it be built from the other one.
 pub fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().map(PathBuf::from).unwrap_or_default()
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    PathBuf::from(package).parent().map(PathBuf::from).unwrap_or_default()
 }
 
 /// Cargo, in the root of the workspace.

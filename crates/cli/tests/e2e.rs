@@ -17,6 +17,7 @@ mod e2e {
     mod everyday;
     mod far;
     mod far_kills;
+    mod gang_ends;
     mod gangs;
     mod health;
     mod homes;

@@ -237,6 +237,11 @@ pub enum WorkerEnd {
         /// What went wrong, for people.
         why: String,
     },
+    /// It never ran: the disk of its machine had no room for what it needs there.
+    NoRoom {
+        /// What went wrong, for people.
+        why: String,
+    },
     /// It never ran: the store that holds its checkpoints did not answer.
     StoreAway {
         /// What went wrong, for people.
@@ -274,6 +279,7 @@ impl fmt::Display for WorkerEnd {
             }
             WorkerEnd::Stopped => f.write_str("ended after it was told to stop"),
             WorkerEnd::NeverRan { why } => write!(f, "never ran: {why}"),
+            WorkerEnd::NoRoom { why } => write!(f, "never ran, its machine has no room for it: {why}"),
             WorkerEnd::StoreAway { why } => write!(f, "never ran, what it needs to begin is not there: {why}"),
         }
     }

@@ -14,7 +14,7 @@ pub use meter::{Bought, Meter};
 pub use node_meter::{NodeMeter, Split, dealt};
 pub use parts::{HostShape, Parts, part_of_node};
 pub use price_line::{FREE, MOST_DAYS, PriceLine};
-pub use share::{Charge, Share};
+pub use share::{Charge, Share, at_most_whole};
 
 use crate::ids::{LeaseId, NodeId, PoolId, WorkloadId};
 use crate::offer::{Market, Offer, OfferId};

@@ -34,17 +34,18 @@ pub enum TroubleKind {
     Remark,
 }
 
+/// Longer than anybody reads.
+const MOST_TEXT: usize = 2_000;
+
 impl Trouble {
-    /// What is wrong once this is told of a stint of which that was known. What some rank could not bring back stays known
-    /// whatever the others say, but for something worse.
-    pub(crate) fn after<'a>(known: Option<&'a Trouble>, told: Option<&'a Trouble>) -> Option<&'a Trouble> {
-        let is_not_returned = |trouble: &&Trouble| trouble.kind == TroubleKind::NotReturned;
-        match (known, told) {
-            (Some(known), None) if is_not_returned(&known) => Some(known),
-            (Some(known), Some(told)) if is_not_returned(&told) && known.kind != TroubleKind::Remark => Some(known),
-            (Some(known), Some(told)) if is_not_returned(&known) && told.kind == TroubleKind::Remark => Some(known),
-            _ => told,
-        }
+    /// This and another one, as one: several machines of a gang may each have lost something.
+    pub fn and(self, other: &Trouble) -> Trouble {
+        let kind = if self.kind == TroubleKind::NotReturned { other.kind } else { self.kind };
+        let text = match self.text.contains(&other.text) || self.text.len() > MOST_TEXT {
+            true => self.text,
+            false => format!("{}; {}", self.text, other.text),
+        };
+        Trouble { kind, text }
     }
 }
 
@@ -89,28 +90,16 @@ impl TroubleKind {
 mod tests {
     use super::*;
 
-    fn trouble(kind: TroubleKind) -> Trouble {
-        Trouble { kind, text: format!("{kind:?}") }
-    }
-
     #[test]
-    fn what_could_not_be_brought_back_stays_known_but_for_something_worse() {
-        use TroubleKind::{NotReturned, NotSaved, Remark, StoreAway};
-        for (known, told, then) in [
-            (None, Some(NotReturned), Some(NotReturned)),
-            (Some(NotReturned), None, Some(NotReturned)),
-            (Some(NotReturned), Some(Remark), Some(NotReturned)),
-            (Some(NotReturned), Some(StoreAway), Some(StoreAway)),
-            (Some(StoreAway), Some(NotReturned), Some(StoreAway)),
-            (Some(Remark), Some(NotReturned), Some(NotReturned)),
-            (Some(NotSaved), None, None),
-            (Some(NotSaved), Some(Remark), Some(Remark)),
-            (None, None, None),
-        ] {
-            let [known_trouble, told_trouble] = [known, told].map(|kind| kind.map(trouble));
-            let after = Trouble::after(known_trouble.as_ref(), told_trouble.as_ref());
-            assert_eq!(after.map(|trouble| trouble.kind), then, "{known:?}, then {told:?}");
-        }
+    fn what_several_machines_lost_is_all_said_once_and_a_save_counts_more_than_outputs() {
+        use TroubleKind::{NotReturned, NotSaved, StoreAway};
+        let of = |kind, text: &str| Trouble { kind, text: text.to_owned() };
+        let both = of(NotReturned, "a").and(&of(NotSaved, "b"));
+        assert_eq!(both, of(NotSaved, "a; b"));
+        assert_eq!(both.clone().and(&of(NotReturned, "a")), both, "said already");
+        assert_eq!(of(StoreAway, "a").and(&of(NotReturned, "b")).kind, StoreAway);
+        let many = (0..1_000).fold(both, |all, n| all.and(&of(NotReturned, &format!("machine {n}"))));
+        assert!(many.text.len() < MOST_TEXT + 100, "{}", many.text.len());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::spec::SecretFrom;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::num::ParseIntError;
 use std::str::FromStr;
@@ -105,6 +105,9 @@ pub struct StartOrder {
     /// Why it must not run here, where its machine says so: its worker ends with that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// What its machine is called by whoever uses it; empty where nobody has named it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub machine: String,
     /// The gang's size.
     pub world_size: u32,
     /// Where others reach its machine. The port is 0: rank 0, or who runs alone, takes one that is free there.
@@ -172,6 +175,7 @@ impl StartOrder {
             rank,
             owner: String::new(),
             refused: None,
+            machine: String::new(),
             world_size,
             master: (String::new(), 0),
             command: Vec::new(),
@@ -214,7 +218,11 @@ pub enum AgentRequest {
         rank: u32,
         /// Time to save.
         grace_ms: u64,
-        /// A machine of its gang is gone, and with it what a checkpoint of all of them would need: nobody waits for that.
+        /// Ranks of its gang whose machines are gone, and with them what a checkpoint of all of them would need: nobody waits
+        /// for them.
+        #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+        gone: BTreeSet<u32>,
+        /// There are such ranks. Older servers do not name them, and older agents know no more than this.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_torn: bool,
     },

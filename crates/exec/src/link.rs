@@ -32,18 +32,18 @@ pub struct SeenWorker {
 }
 
 /// How a worker is told to stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StopOrder {
     /// How long the program may take to save.
     pub grace: Span,
-    /// A machine of its gang is gone: what the others save now never becomes a checkpoint.
-    pub is_torn: bool,
+    /// Ranks of its gang whose machines are gone: nobody waits for them.
+    pub gone: BTreeSet<u32>,
 }
 
 impl StopOrder {
     /// One for a worker whose gang is whole.
     pub fn within(grace: Span) -> StopOrder {
-        StopOrder { grace, is_torn: false }
+        StopOrder { grace, gone: BTreeSet::new() }
     }
 }
 
@@ -258,9 +258,9 @@ impl AgentLink for Arc<LocalLink> {
     }
 
     async fn stop(&self, lease: LeaseId, stint: StintId, rank: u32, order: StopOrder) -> Result<(), EngineError> {
-        let StopOrder { grace, is_torn } = order;
-        let grace_ms = self.clock.real_time(grace).as_millis() as u64;
-        self.order(lease, &AgentRequest::Stop { stint, rank, grace_ms, is_torn }).await
+        let StopOrder { grace, gone } = order;
+        let (grace_ms, is_torn) = (self.clock.real_time(grace).as_millis() as u64, !gone.is_empty());
+        self.order(lease, &AgentRequest::Stop { stint, rank, grace_ms, gone, is_torn }).await
     }
 
     async fn save(&self, lease: LeaseId, stint: StintId, _rank: u32, request: u64) -> Result<(), EngineError> {

@@ -158,7 +158,7 @@ impl WorldRun {
             Outcome::Failed { code, .. } => truth.ends.iter().any(|end| match end {
                 WorkerEnd::Exited { code: own } => own == code && *code != 0,
                 WorkerEnd::Killed { .. } | WorkerEnd::OutOfMemory { .. } => end.killed_code() == *code,
-                WorkerEnd::NeverRan { .. } => *code == 127,
+                WorkerEnd::NeverRan { .. } | WorkerEnd::NoRoom { .. } => *code == 127,
                 WorkerEnd::Stopped | WorkerEnd::StoreAway { .. } => false,
             }),
             Outcome::Cancelled { .. } => truth.cancel_sent,

@@ -100,7 +100,9 @@ pub fn task(brain: &Brain, folders: &dyn JobFolders, open: &Open) -> Option<Task
             let order = |(part, rank): (&Allocation, u32)| {
                 let order = folders.start_order(brain, *stint, rank)?;
                 let (devices, share) = (device_numbers(part), share_of_device(part));
-                Some((part.lease, StartOrder { devices, share, ..order }))
+                let node = brain.lease(part.lease).and_then(|lease| lease.terms.node.as_ref());
+                let machine = node.map(NodeId::name).unwrap_or_default().to_owned();
+                Some((part.lease, StartOrder { devices, share, machine, ..order }))
             };
             allocations.iter().zip(0..).map(order).collect::<Option<Vec<_>>>().map(Task::Start)
         }
@@ -108,8 +110,9 @@ pub fn task(brain: &Brain, folders: &dyn JobFolders, open: &Open) -> Option<Task
         Decision::Stop { stint, grace } => {
             let workers = workers(brain, *stint)?;
             let size = brain.job(stint.workload)?.stint.as_ref().map_or(0, |stint| stint.size());
-            let order = StopOrder { grace: *grace, is_torn: workers.len() < size as usize };
-            Some(Task::Stop(*stint, workers, order))
+            let left: BTreeSet<u32> = workers.iter().map(|(_, rank)| *rank).collect();
+            let gone = (0..size).filter(|rank| !left.contains(rank)).collect();
+            Some(Task::Stop(*stint, workers, StopOrder { grace: *grace, gone }))
         }
         Decision::CheckStore { workload } => {
             folders.store_access(brain, *workload).map(|access| Task::CheckStore(*workload, access))
@@ -292,7 +295,7 @@ pub async fn perform(
             performed.again = any_failed(saves).await;
         }
         (Task::Stop(stint, workers, order), _) => {
-            let stops = workers.iter().map(|(lease, rank)| link.stop(*lease, *stint, *rank, *order));
+            let stops = workers.iter().map(|(lease, rank)| link.stop(*lease, *stint, *rank, order.clone()));
             performed.again = any_failed(stops).await;
         }
         (Task::CheckStore(workload, access), _) => {

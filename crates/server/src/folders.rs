@@ -118,6 +118,7 @@ impl JobFolders for Folders {
             rank,
             owner: job.spec.owner.clone(),
             refused: None,
+            machine: String::new(),
             world_size: known.size(),
             // Who has the first rank chooses the port. An agent of an earlier version takes this one.
             master: ("127.0.0.1".to_owned(), 20_000 + (stint.workload.0 % 10_000) as u16),

@@ -130,6 +130,11 @@ impl CheckpointError {
         Trouble { kind, text: format!("{self}{why}{hint}") }
     }
 
+    /// Whether this machine's own disk has no room left.
+    pub fn is_full_here(&self) -> bool {
+        matches!(self, Self::Local { source, .. } if source.kind() == std::io::ErrorKind::StorageFull)
+    }
+
     /// Whether the store itself cannot be used now: a stint that needs it waits for it.
     pub fn is_store_away(&self) -> bool {
         !matches!(self.trouble().kind, TroubleKind::NotSaved)

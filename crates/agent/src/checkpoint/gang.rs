@@ -2,7 +2,7 @@
 //! address of one another. Each writes a word of its own; rank 0 collects all words on a board that the others read. Words
 //! are of one stint: nothing of an earlier one is ever read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -54,6 +54,9 @@ pub struct Word {
     /// What was saved last at its place is lost.
     #[serde(default)]
     pub gave_up: bool,
+    /// Its machine is gone: this was said in its place.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_gone: bool,
 }
 
 /// What a rank resumes from; the same for all ranks of a stint.
@@ -106,7 +109,20 @@ impl Board {
     /// Ranks that run in the same folder as one of them, which is among them.
     pub fn in_folder_of(&self, rank: u32) -> impl Iterator<Item = (u32, &Word)> {
         let folder = self.words.get(&rank).map(|word| word.folder.as_str()).unwrap_or_default();
-        self.words.iter().map(|(rank, word)| (*rank, word)).filter(move |(_, word)| word.folder == folder)
+        let is_there = move |word: &Word| word.folder == folder && !word.is_gone;
+        self.words.iter().map(|(rank, word)| (*rank, word)).filter(move |(_, word)| is_there(word))
+    }
+
+    /// These ranks' machines are gone: nothing is heard of them any more, so their last word is said here. What they had not
+    /// sent is lost.
+    pub fn bury(&mut self, gone: &BTreeSet<u32>) {
+        for rank in gone {
+            let named = || Word { place: format!("gone with rank {rank}"), ..Word::default() };
+            let word = self.words.entry(*rank).or_insert_with(named);
+            word.ended.get_or_insert(Ended::Died);
+            word.gave_up |= !word.is_over;
+            (word.is_over, word.is_gone) = (true, true);
+        }
     }
 
     /// Those at a keeper's place.
@@ -115,6 +131,9 @@ impl Board {
         self.words.values().filter(move |word| Some(&word.place) == place.as_ref())
     }
 }
+
+/// Ranks whose machines are gone, as this one is told while it runs.
+pub type Gone = Arc<watch::Sender<BTreeSet<u32>>>;
 
 /// A rank among the others.
 #[derive(Debug)]
@@ -139,8 +158,8 @@ impl Drop for Gang {
 
 impl Gang {
     /// Says the first word, and listens from then on.
-    pub fn join(checkpoints: Arc<Checkpoints>, epoch: u64, who: (u32, u32), first: Word) -> Gang {
-        Gang::talk(checkpoints, epoch, who, first, 0)
+    pub fn join(checkpoints: Arc<Checkpoints>, epoch: u64, who: (u32, u32), first: Word, gone: &Gone) -> Gang {
+        Gang::talk(checkpoints, epoch, who, (first, 0), gone)
     }
 
     /// Goes on in place of an agent that was killed, with what that one said last and how its program ended.
@@ -149,6 +168,7 @@ impl Gang {
         epoch: u64,
         (rank, size): (u32, u32),
         ended: Ended,
+        gone: &Gone,
     ) -> Result<Gang> {
         let board = checkpoints.said::<Board>(&board_key(epoch)).await?.unwrap_or_default();
         let last = match rank {
@@ -157,17 +177,23 @@ impl Gang {
         };
         let last = last.ok_or(CheckpointError::NotBegun { epoch })?;
         let word = Word { ended: Some(ended), ..last };
-        Ok(Gang::talk(Arc::clone(checkpoints), epoch, (rank, size), word, board.round))
+        Ok(Gang::talk(Arc::clone(checkpoints), epoch, (rank, size), (word, board.round), gone))
     }
 
-    fn talk(checkpoints: Arc<Checkpoints>, epoch: u64, (rank, size): (u32, u32), first: Word, round: u64) -> Gang {
+    fn talk(
+        checkpoints: Arc<Checkpoints>,
+        epoch: u64,
+        (rank, size): (u32, u32),
+        (first, round): (Word, u64),
+        gone: &Gone,
+    ) -> Gang {
         let (own, round) = (Arc::new(watch::Sender::new(first)), Arc::new(watch::Sender::new(round)));
         let (shown, board) = watch::channel(Board::default());
         let (said, written) = watch::channel(None);
-        let (heard, asked) = (own.subscribe(), round.subscribe());
+        let (heard, asked, buried) = (own.subscribe(), round.subscribe(), gone.subscribe());
         let silence = Arc::new(Silence::default());
         let silent = Arc::clone(&silence);
-        let talk = Talk { checkpoints, epoch, rank, size, own: heard, round: asked, shown, said, silent };
+        let talk = Talk { checkpoints, epoch, rank, size, own: heard, round: asked, gone: buried, shown, said, silent };
         Gang { rank, size, own, round, board, written, silence, talking: tokio::spawn(talk.run()) }
     }
 
@@ -238,6 +264,7 @@ struct Talk {
     size: u32,
     own: watch::Receiver<Word>,
     round: watch::Receiver<u64>,
+    gone: watch::Receiver<BTreeSet<u32>>,
     shown: watch::Sender<Board>,
     said: watch::Sender<Option<Word>>,
     silent: Arc<Silence>,
@@ -268,10 +295,11 @@ impl Talk {
         loop {
             let word = self.own.borrow_and_update().clone();
             let round = *self.round.borrow_and_update();
+            let gone = self.gone.borrow_and_update().clone();
             let is_new = self.said.borrow().as_ref() != Some(&word);
             let talked = match self.rank {
-                0 => self.collect(&word, round).await,
-                rank => self.exchange(rank, is_new.then_some(&word)).await,
+                0 => self.collect(&word, round, &gone).await,
+                rank => self.exchange(rank, is_new.then_some(&word), &gone).await,
             };
             let wait = match talked {
                 Ok(()) => {
@@ -286,6 +314,7 @@ impl Talk {
                 () = tokio::time::sleep(wait) => {}
                 changed = self.own.changed() => if changed.is_err() { return },
                 changed = self.round.changed() => if changed.is_err() { return },
+                changed = self.gone.changed() => if changed.is_err() { return },
             }
         }
     }
@@ -298,11 +327,11 @@ impl Talk {
     }
 
     /// Rank 0 reads what the others say, and shows all of it where that has changed.
-    async fn collect(&self, own: &Word, round: u64) -> Result<()> {
+    async fn collect(&self, own: &Word, round: u64, gone: &BTreeSet<u32>) -> Result<()> {
         let before = self.shown.borrow().clone();
         let mut board = Board { words: before.words.clone(), round };
         board.words.insert(0, own.clone());
-        let is_open = |rank: &u32| board.words.get(rank).is_none_or(|word| !word.is_over);
+        let is_open = |rank: &u32| !gone.contains(rank) && board.words.get(rank).is_none_or(|word| !word.is_over);
         let open: Vec<u32> = (1..self.size).filter(is_open).collect();
         let reads = open.into_iter().map(|rank| async move {
             let word = self.checkpoints.said::<Word>(&word_key(self.epoch, rank)).await?;
@@ -310,6 +339,7 @@ impl Talk {
         });
         let words = stream::iter(reads).buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await?;
         board.words.extend(words.into_iter().flatten());
+        board.bury(gone);
         if board != before {
             self.write(&board_key(self.epoch), &board).await?;
             self.shown.send_replace(board);
@@ -317,11 +347,14 @@ impl Talk {
         Ok(())
     }
 
-    async fn exchange(&self, rank: u32, word: Option<&Word>) -> Result<()> {
+    async fn exchange(&self, rank: u32, word: Option<&Word>, gone: &BTreeSet<u32>) -> Result<()> {
         if let Some(word) = word {
             self.write(&word_key(self.epoch, rank), word).await?;
         }
-        if let Some(board) = self.checkpoints.said::<Board>(&board_key(self.epoch)).await? {
+        let said = self.checkpoints.said::<Board>(&board_key(self.epoch)).await?;
+        // Where rank 0 is gone too nobody says so there.
+        if let Some(mut board) = said.or_else(|| (!gone.is_empty()).then(Board::default)) {
+            board.bury(gone);
             self.shown.send_if_modified(|known| {
                 let is_new = *known != board;
                 *known = board;

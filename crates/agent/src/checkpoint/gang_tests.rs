@@ -1,6 +1,6 @@
 //! Two places of a gang with one store, in one process.
 
-use super::gang::{Gang, Restored, Word};
+use super::gang::{Board, Ended, Gang, Gone, Restored, Word};
 use super::manifest::Ref;
 use super::restore::Begun;
 use super::tree::Snapshot;
@@ -116,7 +116,9 @@ async fn what_one_rank_alone_saves_or_removes_becomes_a_checkpoint() {
         |place: &str| Word { place: place.to_owned(), restored: Some(Restored { from: None }), ..Word::default() };
     let gangs: Vec<Arc<Gang>> = [(&first, 0, "a"), (&second, 1, "b")]
         .into_iter()
-        .map(|(at, rank, name)| Arc::new(Gang::join(Arc::clone(&at.checkpoints), 1, (rank, 2), word(name))))
+        .map(|(at, rank, name)| {
+            Arc::new(Gang::join(Arc::clone(&at.checkpoints), 1, (rank, 2), word(name), &Gone::default()))
+        })
         .collect();
     for gang in &gangs {
         gang.met().await;
@@ -145,4 +147,36 @@ async fn what_one_rank_alone_saves_or_removes_becomes_a_checkpoint() {
     let resumed = place(store.path());
     resumed.begin(2).await;
     assert_eq!((resumed.read("kept"), resumed.read("old")), (Some(b"1".to_vec()), None));
+}
+
+#[test]
+fn the_last_word_of_a_rank_whose_machine_is_gone_is_said_in_its_place() {
+    let word = |place: &str| Word { place: place.to_owned(), folder: "here".to_owned(), ..Word::default() };
+    let all_sent = Word { is_over: true, ended: Some(Ended::Well), ..word("b") };
+    let mut board = Board { words: [(0, word("a")), (1, all_sent.clone())].into_iter().collect(), round: 3 };
+    board.bury(&BTreeSet::from([1, 2]));
+    assert_eq!(board.words[&0], word("a"));
+    assert_eq!(board.words[&1], Word { is_gone: true, ..all_sent }, "nothing of it is lost");
+    let unheard = &board.words[&2];
+    assert!(unheard.gave_up && unheard.is_over && unheard.ended == Some(Ended::Died), "{unheard:?}");
+    assert_eq!(board.in_folder_of(0).map(|(rank, _)| rank).collect::<Vec<_>>(), [0]);
+}
+
+#[tokio::test]
+async fn rank_0_asks_nobody_whose_machine_is_gone() {
+    let store = tempfile::tempdir().expect("a folder");
+    let gone = Gone::default();
+    let here = place(store.path());
+    let word = |name: &str| Word { place: name.to_owned(), ..Word::default() };
+    let first = Gang::join(Arc::clone(&here.checkpoints), 1, (0, 2), word("a"), &gone);
+    let second = Gang::join(Arc::clone(&here.checkpoints), 1, (1, 2), word("b"), &Gone::default());
+    first.met().await;
+    second.met().await;
+    let asked = first.ask();
+    tokio::pin!(asked);
+    assert!(tokio::time::timeout(Duration::from_millis(700), &mut asked).await.is_err(), "it waits");
+    drop(second);
+    gone.send_modify(|gone| _ = gone.insert(1));
+    let answer = tokio::time::timeout(Duration::from_secs(30), asked).await.expect("it does not wait any more");
+    assert!(answer.is_err(), "what the other saved is lost");
 }

@@ -54,7 +54,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use error::{CheckpointError, Culprit};
-pub use gang::{Board, Ended, Gang, Restored, Word};
+pub use gang::{Board, Ended, Gang, Gone, Restored, Word};
 pub use located::{Located, located};
 pub use manifest::{FORMAT, Ref};
 pub use mover::{Finished, Mover, MoverEvent, MoverOptions, WorkAt};
@@ -237,6 +237,11 @@ impl Checkpoints {
             }
         }
         Ok(listed)
+    }
+
+    /// Whether there is anything to begin again from.
+    pub async fn has_any(&self) -> Result<bool> {
+        Ok(self.list().await?.iter().any(|listed| !listed.fresh))
     }
 
     /// The last stint that has begun, or was about to; none where nothing was ever saved.

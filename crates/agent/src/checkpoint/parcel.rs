@@ -7,9 +7,10 @@ use std::path::Path;
 
 use super::error::{CheckpointError, Result, blocking};
 use super::manifest::{Manifest, Ref};
-use super::names::{blob_key, manifest_key, now_ms, token};
+use super::names::{blob_key, manifest_key, now_ms};
 use super::save::Saved;
 use super::tree::Snapshot;
+use super::unpack::Draft;
 use super::{Checkpoints, Pruned, Stint, unpack};
 
 /// How often another name is tried when somebody packs the same folder at the same time.
@@ -108,11 +109,11 @@ impl Checkpoints {
         manifest.links.retain(|link| wanted(&link.path.to_path()));
         manifest.dirs.retain(|dir| wanted(&dir.path.to_path()));
         let (files, into) = (manifest.files.len() + manifest.links.len(), into.to_owned());
-        let draft = into.join(format!("{}{}", unpack::DRAFT, token()));
-        if let Err(why) = self.fetch_all(&manifest, &into, &draft).await? {
+        let draft = Draft::below(&into);
+        if let Err(why) = self.fetch_all(&manifest, &into, draft.path()).await? {
             return Err(gone(why));
         }
-        blocking(move || unpack::move_in(&into, &draft, Some(&manifest), &BTreeSet::new())).await?;
+        blocking(move || unpack::move_in(&into, draft.path(), Some(&manifest), &BTreeSet::new())).await?;
         Ok(files)
     }
 

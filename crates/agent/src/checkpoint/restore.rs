@@ -13,6 +13,7 @@ use super::manifest::{FORMAT, FileEntry, Manifest, Ref};
 use super::names::{blob_key, now_ms, token};
 use super::save::SMALL;
 use super::tree::Stamp;
+use super::unpack::Draft;
 use super::{Checkpoints, Stint, unpack};
 
 /// Contents that programs failed on are remembered up to this many.
@@ -67,28 +68,29 @@ impl Checkpoints {
         let names = that_count(names, self.continues_after);
 
         let into = into.to_owned();
-        let draft = into.join(format!("{}{}", unpack::DRAFT, token()));
+        let draft = Draft::below(&into);
         let mut skipped = Vec::new();
         let (chosen, failed) = match (&ours, choose) {
             // An earlier try got as far as the fence: what that repeats is chosen.
-            (Some(fence), _) => (self.bring_back(fence, &into, &draft).await?, fence.failed.clone()),
+            (Some(fence), _) => (self.bring_back(fence, &into, draft.path()).await?, fence.failed.clone()),
             (None, Choose::Nothing) => (None, Vec::new()),
-            (None, Choose::Newest) => {
-                (self.pick(&names, None, &into, &draft, &mut skipped).await?, self.known_failed(&names, None).await?)
-            }
+            (None, Choose::Newest) => (
+                self.pick(&names, None, &into, draft.path(), &mut skipped).await?,
+                self.known_failed(&names, None).await?,
+            ),
             (None, Choose::Before(bad)) => {
                 let (origin, content) = match self.read_manifest(bad).await? {
                     Some(Ok(manifest)) => (manifest.origin(), Some(manifest.content())),
                     _ => (bad, None),
                 };
-                let chosen = self.pick(&names, Some(origin), &into, &draft, &mut skipped).await?;
+                let chosen = self.pick(&names, Some(origin), &into, draft.path(), &mut skipped).await?;
                 (chosen, self.known_failed(&names, content).await?)
             }
         };
 
         let stamps = {
             let (manifest, foreign) = (chosen.clone(), foreign.clone());
-            blocking(move || unpack::move_in(&into, &draft, manifest.as_ref(), &foreign)).await?
+            blocking(move || unpack::move_in(&into, draft.path(), manifest.as_ref(), &foreign)).await?
         };
         let fence = match ours {
             Some(fence) => fence,

@@ -12,6 +12,7 @@ use super::names::{now_ms, token};
 use super::restore::Begun;
 use super::save::{Saved, Uploaded};
 use super::tree::Snapshot;
+use super::unpack::Draft;
 use super::{Checkpoints, Stint, unpack};
 
 /// What the places of a gang have together.
@@ -97,10 +98,10 @@ impl Checkpoints {
         };
         let here = fence.at(rank);
         let into = into.to_owned();
-        let draft = into.join(format!("{}{}", unpack::DRAFT, token()));
-        let chosen = self.bring_back(&here, &into, &draft).await?;
+        let draft = Draft::below(&into);
+        let chosen = self.bring_back(&here, &into, draft.path()).await?;
         let (manifest, foreign) = (chosen.clone(), foreign.clone());
-        let stamps = blocking(move || unpack::move_in(&into, &draft, manifest.as_ref(), &foreign)).await?;
+        let stamps = blocking(move || unpack::move_in(&into, draft.path(), manifest.as_ref(), &foreign)).await?;
         let mut known = self.known();
         known.stint = Some(Stint { epoch, began_from: fence.began_from });
         known.failed.clone_from(&fence.failed);

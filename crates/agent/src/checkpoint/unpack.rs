@@ -11,12 +11,33 @@ use std::time::{Duration, SystemTime};
 
 use super::error::{CheckpointError, Result};
 use super::manifest::{FileEntry, Manifest};
+use super::names::token;
 use super::tree::Stamp;
 
 /// How a draft's name starts; one that a crash left behind is removed like anything else not in the checkpoint.
-pub(super) const DRAFT: &str = ".windfall-restore-";
+const DRAFT: &str = ".windfall-restore-";
 /// Above this many files one sync of the file system is cheaper than one for each file.
 const SYNC_EACH: usize = 64;
+
+/// The draft of a restore. What is left of it goes with this: what is not moved in would only take room.
+#[derive(Debug)]
+pub(super) struct Draft(PathBuf);
+
+impl Draft {
+    pub fn below(into: &Path) -> Draft {
+        Draft(into.join(format!("{DRAFT}{}", token())))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
 
 fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> CheckpointError + use<> {
     CheckpointError::local("cannot restore", path)

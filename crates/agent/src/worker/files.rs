@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use windfall_core::StintId;
+use windfall_core::worker::StartOrder;
 
 /// The folder of a workload's member in the lease's.
 pub(super) fn own_folder(lease_dir: &Path, stint: StintId) -> PathBuf {
@@ -30,9 +31,11 @@ pub(super) fn write_whole(path: &Path, content: &[u8]) -> std::io::Result<()> {
     std::fs::write(&fresh, content).and_then(|()| std::fs::rename(&fresh, path))
 }
 
-/// ` on gpu-1`, for whoever looks for files that stayed on this machine; nothing where it has no name.
-pub(super) fn on_machine() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+/// ` on gpu-1`, for whoever looks for files that stayed on this machine: by the name that people use for it, else by its own.
+/// Nothing where it has none.
+pub(super) fn on_machine(order: &StartOrder) -> String {
+    let own = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = if order.machine.is_empty() { own() } else { order.machine.clone() };
     let name = name.trim();
     if name.is_empty() { String::new() } else { format!(" on {name}") }
 }

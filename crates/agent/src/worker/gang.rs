@@ -1,7 +1,7 @@
 //! A rank and the others of its gang: how they meet, what they resume from, and who moves what they save. Ranks may be on
 //! machines that share no disk: all of it goes through the job's store.
 
-use super::state::{Asked, WorkerRun, never_ran};
+use super::state::{Asked, WorkerRun, could_not, never_ran};
 use crate::checkpoint::{Begun, Checkpoints, Ended, Gang, Restored, Word};
 use futures::FutureExt;
 use std::collections::BTreeSet;
@@ -18,6 +18,8 @@ const LOOK: Duration = Duration::from_millis(200);
 const AFTER_KILL: Duration = Duration::from_secs(5);
 /// How long a rank that is told to stop may take for its last word, unless its machine goes before.
 const HEARD_WITHIN: Duration = Duration::from_secs(30);
+/// How long a rank whose program never ran may take to say so.
+const HEARD_SOON: Duration = Duration::from_secs(5);
 /// A rank's last word is worth this many times what anything else is that is sent: rank 0 waits for it, perhaps for days.
 const WORTH: u32 = 24;
 /// How long after a rank's end others may end, where its agent was killed meanwhile.
@@ -33,11 +35,12 @@ impl WorkerRun {
         self.patiently(answers).await?;
         let order = &self.order;
         let place = place_of(saves, order.stint.epoch)
-            .map_err(|error| never_ran(format!("the checkpoint directory {}: {error}", saves.display())))?;
+            .map_err(|error| could_not(format!("the checkpoint directory {}", saves.display()), &error))?;
         let host = order.master.0.clone();
         let port = self.port.as_ref().map_or(0, |port| port.number);
         let first = Word { place, folder: self.folder_name.clone(), host, port, ..Word::default() };
-        let gang = Gang::join(Arc::clone(checkpoints), order.stint.epoch, (order.rank, order.world_size), first);
+        let who = (order.rank, order.world_size);
+        let gang = Gang::join(Arc::clone(checkpoints), order.stint.epoch, who, first, &self.gone);
         let gang = Arc::new(gang);
         self.unless_stopped(gang.met()).await?;
         Ok(gang)
@@ -90,6 +93,16 @@ impl WorkerRun {
             return Err(never_ran(format!("rank 0 resumes from {first}, and this rank from {own}")));
         }
         Ok(())
+    }
+
+    /// Says that this rank's program never runs, and gives the others a moment to hear it: they wait for no word of it.
+    pub(super) async fn tell_nothing_ran(&mut self) {
+        let Some(gang) = self.gang.clone() else { return };
+        gang.say(|word| {
+            word.ended.get_or_insert(Ended::Well);
+            word.is_over = true;
+        });
+        let _ = tokio::time::timeout(HEARD_SOON, gang.written()).await;
     }
 
     /// Says that this rank's program has ended and writes nothing more.
@@ -172,6 +185,14 @@ impl WorkerRun {
     pub(super) fn tell_given_up(&self) {
         if let Some(gang) = &self.gang {
             gang.say(|word| word.gave_up = true);
+        }
+    }
+
+    /// Whether there is something durable that a gang could begin again from. Where the store does not say so, nobody counts on it.
+    pub(super) async fn could_begin_again(checkpoints: Option<&Arc<Checkpoints>>) -> bool {
+        match checkpoints {
+            Some(checkpoints) => checkpoints.has_any().await.unwrap_or(false),
+            None => false,
         }
     }
 

@@ -89,7 +89,7 @@ impl WorkerRun {
         };
         let place = if for_good { self.keep(saves) } else { None };
         let place = place
-            .map(|place| format!("; its files lie{} in: {}", super::files::on_machine(), place.display()))
+            .map(|place| format!("; its files lie{} in: {}", super::files::on_machine(&self.order), place.display()))
             .unwrap_or_default();
         let text = format!("the last save is not durable: {why}{place}");
         self.change(|worker| worker.trouble = Some(Trouble { kind: TroubleKind::NotSaved, text }));

@@ -3,7 +3,7 @@
 use super::files::save_request;
 use super::gang::master_of;
 use super::interface::interface_of_gang;
-use super::state::{Asked, Moving, WorkerRun, never_ran};
+use super::state::{Asked, Moving, WorkerRun, could_not, never_ran};
 use crate::checkpoint::MoverEvent;
 use crate::guard::GROUP;
 use crate::limits;
@@ -85,7 +85,7 @@ impl WorkerRun {
         let order = &self.order;
         let open = std::fs::File::options().create(true).append(true).open(&order.output);
         let output =
-            open.map_err(|error| never_ran(format!("its output cannot be written to {}: {error}", order.output)))?;
+            open.map_err(|error| could_not(format!("its output cannot be written to {}", order.output), &error))?;
         let errors = output.try_clone().map_err(|error| never_ran(error.to_string()))?;
         let lease = std::env::var("WINDFALL_LEASE").unwrap_or_default();
         let mark = Mark::new(&lease, order.stint, order.rank);

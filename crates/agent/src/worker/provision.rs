@@ -3,7 +3,7 @@
 
 use super::files::write_whole;
 use super::last_save::ends;
-use super::state::{Asked, WorkerRun, cannot_run, never_ran};
+use super::state::{Asked, WorkerRun, cannot_run, could_not, never_ran};
 use crate::checkpoint::{CheckpointError, Ref, paths_in};
 use crate::folder::remove_tree;
 use crate::parcels::{self, LeftOut};
@@ -48,7 +48,7 @@ impl WorkerRun {
     pub(super) async fn provide(&mut self) -> Result<Option<Provided>, WorkerEnd> {
         let Some(provision) = self.order.provision.clone() else { return Ok(None) };
         let place = PathBuf::from(&provision.place);
-        let cannot = |error: io::Error| never_ran(format!("{} cannot be used: {error}", provision.place));
+        let cannot = |error: io::Error| could_not(format!("{} cannot be used", provision.place), &error);
         std::fs::create_dir_all(&place).map_err(cannot)?;
         let name = name_of(&provision);
         let (here, ready) = (place.join(&name), place.join(format!("{name}.ready")));
@@ -102,7 +102,15 @@ impl WorkerRun {
 
     async fn sweep(&self, place: &Path) {
         let place = place.to_owned();
-        let _ = tokio::task::spawn_blocking(move || remove_unused(&place)).await;
+        let _ = tokio::task::spawn_blocking(move || remove_unused(&place, KEPT)).await;
+    }
+
+    /// Removes whatever nobody here uses now: this worker has found no room.
+    pub(super) async fn make_room(&self) {
+        if let Some(provision) = &self.order.provision {
+            let place = PathBuf::from(&provision.place);
+            let _ = tokio::task::spawn_blocking(move || remove_unused(&place, 0)).await;
+        }
     }
 
     async fn discard(&self, folder: &Path) -> io::Result<()> {
@@ -112,7 +120,7 @@ impl WorkerRun {
 
     /// Fetches the parcel and runs the setup in its folder. Once `ready` is there, all of it is; it names what came.
     async fn prepare(&mut self, provision: &Provision, here: &Path, ready: &Path) -> Result<(), WorkerEnd> {
-        let cannot = |error: io::Error| never_ran(format!("{} cannot be made: {error}", here.display()));
+        let cannot = |error: io::Error| could_not(format!("{} cannot be made", here.display()), &error);
         // An earlier try that was cut off.
         if here.exists() {
             self.discard(here).await.map_err(cannot)?;
@@ -182,6 +190,9 @@ impl WorkerRun {
         let usual = Instant::now() + Duration::from_millis(self.order.last_upload_ms);
         let mut until = asked.map_or(usual, Asked::until_sent);
         let mut wait = LOOK;
+        // What is lost already stays said.
+        let unsaved = self.shown().and_then(|worker| worker.trouble);
+        let unsaved = unsaved.filter(|known| known.kind == TroubleKind::NotSaved);
         let (epoch, rank) = (self.order.stint.epoch, self.order.rank);
         let failed = loop {
             let env = self.order.env.clone();
@@ -197,6 +208,11 @@ impl WorkerRun {
             let failed = match sent {
                 Some(Ok(left_out)) if left_out.is_empty() => {
                     self.forget_earlier_outputs();
+                    self.change(|worker| {
+                        if worker.trouble.as_ref().is_some_and(|trouble| trouble.kind.is_of_the_store()) {
+                            worker.trouble = unsaved;
+                        }
+                    });
                     return true;
                 }
                 Some(Ok(left_out)) => {
@@ -218,8 +234,12 @@ impl WorkerRun {
         let kept = self.job_folder().join(format!("{KEPT_OUTPUTS}{epoch}"));
         let is_copy = folder.starts_with(self.job_folder()) && self.is_quiet_in_folder();
         let place = if is_copy && std::fs::rename(folder, &kept).is_ok() { kept } else { folder.to_owned() };
-        let text = format!("{failed}; they lie{} in: {}", super::files::on_machine(), place.display());
-        self.change(|worker| worker.trouble = Some(Trouble { kind: TroubleKind::NotReturned, text }));
+        let text = format!("{failed}; they lie{} in: {}", super::files::on_machine(&self.order), place.display());
+        let lost = Trouble { kind: TroubleKind::NotReturned, text };
+        // Of saves rank 0 speaks for all: what another rank says of its own is heard with its outputs.
+        let all = unsaved.map_or(lost.clone(), |unsaved| unsaved.and(&lost));
+        let kind = if self.order.rank == 0 { all.kind } else { lost.kind };
+        self.change(|worker| worker.trouble = Some(Trouble { kind, ..all }));
         false
     }
 }
@@ -273,8 +293,8 @@ fn is_at(file: &File, path: &Path) -> bool {
     inode(file.metadata()).is_some_and(|own| inode(std::fs::metadata(path)) == Some(own))
 }
 
-/// Removes what was not used for long, and all but the last used of what nobody uses now.
-fn remove_unused(place: &Path) {
+/// Removes what was not used for long, and all but the last used of what nobody uses now: `keep` of them stay.
+fn remove_unused(place: &Path, keep: usize) {
     let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
     let modified = |path: &Path| std::fs::metadata(path).and_then(|meta| meta.modified()).ok();
     let names = entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".lock")?.to_owned()));
@@ -284,7 +304,7 @@ fn remove_unused(place: &Path) {
     for (n, (used_at, name)) in known.iter().enumerate() {
         // One that never got ready is of somebody who was killed, or who is at it now and has the lock.
         let is_old = used_at.is_none_or(|at| at.elapsed().is_ok_and(|since| since > UNUSED));
-        if n < KEPT && !is_old {
+        if n < keep && !is_old {
             continue;
         }
         let lock = place.join(format!("{name}.lock"));
@@ -337,7 +357,7 @@ mod tests {
         let in_use = content(place, "in-use", minutes(60 * 24 * 30));
         flock(&in_use, FlockOperation::NonBlockingLockShared).expect("locked");
         content(place, "old", minutes(60 * 24 * 30));
-        remove_unused(place);
+        remove_unused(place, KEPT);
         let left = |ending: &str| {
             let names = std::fs::read_dir(place).expect("listed").flatten().map(|entry| entry.file_name());
             let names = names.filter_map(|name| Some(name.to_str()?.strip_suffix(ending)?.to_owned()));

@@ -3,7 +3,7 @@
 
 use super::files::write_whole;
 use super::provision::{KEPT_OUTPUTS, PENDING, Provided};
-use super::state::{Moving, WorkerRun, cannot_run, never_ran};
+use super::state::{Moving, WorkerRun, cannot_run, could_not, never_ran};
 use crate::checkpoint::{
     Begun, CheckpointError, Checkpoints, Choose, Mover, MoverOptions, Options, Ref, Role, WorkAt, store_identity,
 };
@@ -33,7 +33,7 @@ impl WorkerRun {
     /// Where the program runs and where it saves.
     pub(super) async fn prepare_folder(&mut self) -> Result<Folders, WorkerEnd> {
         std::fs::create_dir_all(&self.dir)
-            .map_err(|error| never_ran(format!("its folder {} cannot be made: {error}", self.dir.display())))?;
+            .map_err(|error| could_not(format!("its folder {} cannot be made", self.dir.display()), &error))?;
         let provided = self.provide().await?;
         let has_parcel = provided.is_some();
         let folder = match &provided {
@@ -78,7 +78,7 @@ impl WorkerRun {
         let (lock, done) = (fresh.with_extension("lock"), fresh.with_extension("done"));
         let locked = tokio::task::spawn_blocking(move || folder::lock(&lock)).await;
         let locked = locked.map_err(std::io::Error::other).flatten();
-        let _lock = locked.map_err(|error| never_ran(format!("the folder cannot be copied: {error}")))?;
+        let _lock = locked.map_err(|error| could_not("the folder cannot be copied", &error))?;
         if done.exists() {
             return Ok(fresh);
         }
@@ -94,8 +94,11 @@ impl WorkerRun {
         let own = provided.map(|provided| provided.own.clone()).unwrap_or_default();
         let copied = tokio::task::spawn_blocking(move || folder::copy_with_own(&from, &to, &skip, &own)).await;
         let copied = copied.map_err(std::io::Error::other).flatten();
-        let copied = copied.and_then(|()| std::fs::write(&done, b""));
-        copied.map_err(|error| never_ran(format!("the folder cannot be copied: {error}")))?;
+        if let Err(error) = copied.and_then(|()| std::fs::write(&done, b"")) {
+            // A part of it would only take room.
+            let _ = tokio::task::spawn_blocking(move || folder::remove_tree(&fresh)).await;
+            return Err(could_not("the folder cannot be copied", &error));
+        }
         Ok(fresh)
     }
 
@@ -107,7 +110,7 @@ impl WorkerRun {
         foreign: &BTreeSet<PathBuf>,
     ) -> Result<Option<Arc<Checkpoints>>, WorkerEnd> {
         std::fs::create_dir_all(saves).map_err(|error| {
-            never_ran(format!("the checkpoint directory {} cannot be made: {error}", saves.display()))
+            could_not(format!("the checkpoint directory {} cannot be made", saves.display()), &error)
         })?;
         let env = self.order.env.iter().map(|(name, value)| (name.clone(), value.clone()));
         let continues_after = self.order.continues_after;
@@ -118,11 +121,11 @@ impl WorkerRun {
             0 | 1 => None,
             _ => Some(self.meet(&checkpoints, saves).await?),
         };
+        self.gang = gang.clone();
         let begun = match &gang {
             Some(gang) if self.order.rank > 0 => self.follow(gang, &checkpoints, saves, foreign).await?,
             _ => Some(self.begin(&checkpoints, saves, foreign).await?),
         };
-        self.gang = gang.clone();
         let keeps = begun.is_some();
         if let Some(begun) = begun {
             self.note_begun();

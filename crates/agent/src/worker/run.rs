@@ -47,7 +47,13 @@ impl WorkerRun {
         let ended = match self.run_program().await {
             Ok(ended) => ended,
             Err(end) => {
-                self.change(|worker| (worker.end, worker.settled) = (Some(end), true));
+                let is_full = matches!(end, WorkerEnd::NoRoom { .. });
+                self.change(|worker| worker.end = Some(end));
+                if is_full {
+                    self.make_room().await;
+                }
+                self.tell_nothing_ran().await;
+                self.change(|worker| worker.settled = true);
                 return;
             }
         };
@@ -78,9 +84,14 @@ impl WorkerRun {
         let lost_one = save.as_ref().is_some_and(|save| save.is_torn);
         let saves = save.as_ref().map_or_else(|| cwd.clone(), |save| save.saves.clone());
         let back = self.come_back(died, save.is_some(), &mut asked).await;
-        // At one place this agent goes on in the other's stead. At several, nothing that the others save counts any more.
+        // At one place this agent goes on in the other's stead. At several, nothing that the others save counts any more: where
+        // something is durable, all begin again from that.
         let is_lost = save.is_some() && back.is_ok() && self.has_places() && !self.until_others_end(&mut asked).await;
-        if asked.is_none() && self.order.world_size > 1 && (is_lost || back.is_err()) {
+        let begins_again = match &back {
+            Ok(checkpoints) => is_lost && WorkerRun::could_begin_again(checkpoints.as_ref()).await,
+            Err(_) => true,
+        };
+        if asked.is_none() && self.order.world_size > 1 && begins_again {
             WorkerRun::end_agent();
         }
         let (mut mover, mut is_saved) = (None, true);
@@ -93,7 +104,7 @@ impl WorkerRun {
                 Ok(moving) => mover = Some(moving),
                 Err(end) => {
                     let why = match end {
-                        WorkerEnd::NeverRan { why } | WorkerEnd::StoreAway { why } => why,
+                        WorkerEnd::NeverRan { why } | WorkerEnd::NoRoom { why } | WorkerEnd::StoreAway { why } => why,
                         _ => "it was told to stop".to_owned(),
                     };
                     let nothing = Finished { durable: None, complete: false, error: None, fenced: false };
@@ -111,6 +122,10 @@ impl WorkerRun {
     async fn settle(&mut self, mut ended: EndedProgram, mut is_saved: bool) {
         if let Some(mover) = ended.mover.take() {
             is_saved &= self.last_save(mover, &ended.saves, ended.asked).await;
+            if !is_saved {
+                // Rank 0 does not wait for what never comes.
+                self.tell_given_up();
+            }
             ended.is_copy &= is_saved;
             // A successor has nothing to save any more.
             self.note_owed(&ended, None);
@@ -179,7 +194,8 @@ impl WorkerRun {
         let checkpoints = Arc::new(checkpoints.map_err(cannot_run)?);
         if who.1 > 1 {
             let ended = if died { Ended::Died } else { Ended::Well };
-            let again = || Gang::rejoin(&checkpoints, epoch, who, ended).boxed();
+            let gone = Arc::clone(&self.gone);
+            let again = || Gang::rejoin(&checkpoints, epoch, who, ended, &gone).boxed();
             let gang = Arc::new(self.in_time(again, asked).await?);
             self.in_time(|| gang.met().map(Ok).boxed(), asked).await?;
             self.gang = Some(gang);

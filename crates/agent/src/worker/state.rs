@@ -4,9 +4,11 @@ use super::files::own_folder;
 use super::owed::{AskedAt, Kept};
 use super::ports::Port;
 use super::view::SharedView;
-use crate::checkpoint::{CheckpointError, Gang, Mover, MoverEvent};
+use crate::checkpoint::{CheckpointError, Gang, Gone, Mover, MoverEvent};
 use crate::progress::now_ms;
 use crate::worker_processes::LeaseProcesses;
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,6 +28,8 @@ pub(super) struct WorkerRun {
     pub began_ms: u64,
     /// The others of its gang; none for a rank alone, and before it has met them.
     pub gang: Option<Arc<Gang>>,
+    /// Those of them whose machines are gone.
+    pub gone: Gone,
     /// Where rank 0 is met, and a port for whoever runs alone: kept for as long as the program may listen on it.
     pub port: Option<Port>,
     /// The content that it resumes from.
@@ -51,6 +55,28 @@ pub(super) enum Tell {
     Notice(Instant),
     /// The agent ends now: a last save that is still on its way is given up.
     Quit,
+}
+
+/// Where a worker hears what it is told.
+pub(super) struct Teller {
+    tell: mpsc::UnboundedSender<Tell>,
+    gone: Gone,
+}
+
+impl Teller {
+    /// A worker that has ended hears nothing more, and need not.
+    pub fn tell(&self, tell: Tell) {
+        let _ = self.tell.send(tell);
+    }
+
+    /// These ranks' machines are gone: nobody waits for them.
+    pub fn bury(&self, gone: &BTreeSet<u32>) {
+        self.gone.send_if_modified(|known| {
+            let before = known.len();
+            known.extend(gone);
+            known.len() > before
+        });
+    }
 }
 
 /// A program that was told to save and stop.
@@ -132,8 +158,21 @@ pub(super) fn never_ran(why: impl Into<String>) -> WorkerEnd {
     WorkerEnd::NeverRan { why: why.into() }
 }
 
+/// The same, where something could not be done with a file of this machine: another job may leave room for it.
+pub(super) fn could_not(what: impl std::fmt::Display, error: &std::io::Error) -> WorkerEnd {
+    let why = format!("{what}: {error}");
+    match error.kind() {
+        ErrorKind::StorageFull => WorkerEnd::NoRoom { why },
+        _ => WorkerEnd::NeverRan { why },
+    }
+}
+
 pub(super) fn cannot_run(error: CheckpointError) -> WorkerEnd {
-    never_ran(error.trouble().text)
+    let why = error.trouble().text;
+    match error.is_full_here() {
+        true => WorkerEnd::NoRoom { why },
+        false => WorkerEnd::NeverRan { why },
+    }
 }
 
 impl WorkerRun {
@@ -143,8 +182,9 @@ impl WorkerRun {
         view: SharedView,
         lease: Arc<LeaseProcesses>,
         kept: Kept,
-    ) -> (Self, mpsc::UnboundedSender<Tell>) {
+    ) -> (Self, Teller) {
         let (tell, told) = mpsc::unbounded_channel();
+        let teller = Teller { tell, gone: Gone::default() };
         let dir = own_folder(lease_dir, order.stint);
         (
             WorkerRun {
@@ -155,13 +195,14 @@ impl WorkerRun {
                 told,
                 began_ms: 0,
                 gang: None,
+                gone: Arc::clone(&teller.gone),
                 port: None,
                 origin: None,
                 folder_name: String::new(),
                 kept,
                 was_first: false,
             },
-            tell,
+            teller,
         )
     }
 

@@ -3,7 +3,7 @@
 
 use super::files::ask_to_save;
 use super::owed::{Kept, Left};
-use super::state::{Tell, WorkerRun};
+use super::state::{Tell, Teller, WorkerRun};
 use super::view::SharedView;
 use crate::progress::now_ms;
 use crate::worker_processes::LeaseProcesses;
@@ -38,15 +38,8 @@ pub(crate) struct Supervisor {
 /// A worker that was started, and may have ended since.
 struct RunningWorker {
     stint: StintId,
-    tell: mpsc::UnboundedSender<Tell>,
+    teller: Teller,
     task: tokio::task::JoinHandle<()>,
-}
-
-impl RunningWorker {
-    fn tell(&self, tell: Tell) {
-        // A worker that has ended hears nothing more, and need not.
-        let _ = self.tell.send(tell);
-    }
 }
 
 impl Supervisor {
@@ -77,16 +70,19 @@ impl Supervisor {
             let quit = matches!(request, AgentRequest::Quit);
             match request {
                 AgentRequest::Start(order) => self.start(*order),
-                AgentRequest::Stop { stint, rank, grace_ms, is_torn } => {
+                AgentRequest::Stop { stint, rank, grace_ms, gone, is_torn } => {
                     let kill_at = Instant::now() + Duration::from_millis(grace_ms);
-                    self.stop(stint, rank, Tell::Stop { kill_at, is_torn });
+                    if let Some(worker) = self.worker_of(stint) {
+                        worker.teller.bury(&gone);
+                    }
+                    self.stop(stint, rank, Tell::Stop { kill_at, is_torn: is_torn || !gone.is_empty() });
                 }
                 AgentRequest::Save { stint, request } => self.save(stint, request),
                 AgentRequest::Notice { in_ms } => {
                     let ends = Instant::now() + Duration::from_millis(in_ms);
                     self.notice = Some(ends);
                     self.kept.noticed(now_ms() + in_ms);
-                    self.workers.values().for_each(|worker| worker.tell(Tell::Notice(ends)));
+                    self.workers.values().for_each(|worker| worker.teller.tell(Tell::Notice(ends)));
                 }
                 AgentRequest::Watch { .. } => {}
                 AgentRequest::Quit => self.leave_all().await,
@@ -124,25 +120,28 @@ impl Supervisor {
     /// Begins what a worker does, beside the others.
     fn begin(&mut self, order: StartOrder, what: impl FnOnce(WorkerRun) -> BoxFuture<'static, ()>) {
         let (stint, kept) = (order.stint, self.kept.clone());
-        let (run, tell) =
+        let (run, teller) =
             WorkerRun::new(&self.dir, order, self.view.clone(), Arc::clone(&self.processes), kept.clone());
         let done = what(run);
         let task = tokio::spawn(async move {
             done.await;
             kept.is_over(stint);
         });
-        let worker = RunningWorker { stint, tell, task };
+        let worker = RunningWorker { stint, teller, task };
         // The notice came before this worker was started.
         if let Some(ends) = self.notice {
-            worker.tell(Tell::Notice(ends));
+            worker.teller.tell(Tell::Notice(ends));
         }
         self.workers.insert((stint.workload, stint.member), worker);
     }
 
+    fn worker_of(&self, stint: StintId) -> Option<&RunningWorker> {
+        self.workers.get(&(stint.workload, stint.member)).filter(|worker| worker.stint == stint)
+    }
+
     fn stop(&self, stint: StintId, rank: u32, tell: Tell) {
-        let worker = self.workers.get(&(stint.workload, stint.member)).filter(|worker| worker.stint == stint);
-        match (self.view.last_of(stint), worker) {
-            (_, Some(worker)) => worker.tell(tell),
+        match (self.view.last_of(stint), self.worker_of(stint)) {
+            (_, Some(worker)) => worker.teller.tell(tell),
             // Meant for an older stint, or for a newer one while an older still runs: nothing to stop here.
             (Some(last), None) if last.end.is_none() || last.stint.epoch >= stint.epoch => {}
             // It will not start later.
@@ -161,11 +160,12 @@ impl Supervisor {
 
     /// Ends the workers, side by side. Those whose program has ended may still put their files in a safe place.
     async fn leave_all(&mut self) {
-        let leaving = std::mem::take(&mut self.workers).into_values().map(|worker| async {
-            let last = self.view.last_of(worker.stint).filter(|last| last.stint == worker.stint);
+        let view = &self.view;
+        let leaving = std::mem::take(&mut self.workers).into_values().map(|worker| async move {
+            let last = view.last_of(worker.stint).filter(|last| last.stint == worker.stint);
             let abort = worker.task.abort_handle();
             if last.is_some_and(|last| last.end.is_some() && !last.settled) {
-                worker.tell(Tell::Quit);
+                worker.teller.tell(Tell::Quit);
                 let _ = tokio::time::timeout(LEAVE, worker.task).await;
             }
             abort.abort();

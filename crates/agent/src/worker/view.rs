@@ -110,7 +110,9 @@ fn shorten(worker: &mut WorkerView) {
         list.iter_mut().for_each(cut);
     });
     worker.trouble.iter_mut().for_each(|trouble| cut(&mut trouble.text));
-    if let Some(WorkerEnd::NeverRan { why } | WorkerEnd::StoreAway { why }) = &mut worker.end {
+    if let Some(WorkerEnd::NeverRan { why } | WorkerEnd::NoRoom { why } | WorkerEnd::StoreAway { why }) =
+        &mut worker.end
+    {
         cut(why);
     }
 }

@@ -227,6 +227,13 @@ impl Far {
         run("ip", &["link", "set", &self.wire, if is_cut { "down" } else { "up" }]);
     }
 
+    /// From now on the machine sends no more than this in a second.
+    pub fn slow_down(&self, rate: &str) {
+        let limit = ["root", "tbf", "rate", rate, "burst", "64kb", "latency", "1s"];
+        let there = self.wire.replacen('h', "n", 1);
+        run("tc", &[&["-n", &self.name, "qdisc", "add", "dev", &there], &limit[..]].concat());
+    }
+
     /// What runs there, as this computer sees it, but for the shell that holds the machine and whoever looks into it.
     pub fn processes(&self) -> Vec<Process> {
         let inside = self.inside();

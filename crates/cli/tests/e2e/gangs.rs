@@ -63,7 +63,7 @@ fn undisturbed(ranks: u64, steps: u64) -> Vec<u64> {
     states
 }
 
-fn machines(testbed: &Testbed, port: u16, names: [&str; 2]) -> [Far; 2] {
+pub fn machines(testbed: &Testbed, port: u16, names: [&str; 2]) -> [Far; 2] {
     let mut machines = [Far::new(testbed), Far::new(testbed)];
     let [first, second] = &machines;
     first.connect(second);

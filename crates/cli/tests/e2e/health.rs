@@ -333,6 +333,45 @@ fn a_machine_with_a_full_disk_takes_nothing_new_until_there_is_room() {
     testbed.leaves_nothing();
 }
 
+#[test]
+fn things_that_do_not_fit_on_a_disk_wait_for_room_and_leave_none_of_it_taken() {
+    if !is_root("a machine of its own") {
+        return;
+    }
+    let (testbed, port) = (Testbed::bare(), free_port());
+    up(&testbed, port, "4h");
+    let mut far = Far::new(&testbed);
+    let state = far.state().display().to_string();
+    far.as_root(&format!("mkdir -p {state} && mount -t tmpfs -o size=60m,mode=777 tmpfs {state}"));
+    far.start_agent(port, Some(&token(&testbed, "lab-1")));
+    eventually("it is ready", || is(&testbed, "lab-1", "ready"));
+    for (folder, bytes) in [("large", 40_000_000), ("small", 1_000)] {
+        std::fs::create_dir(testbed.work.join(folder)).unwrap();
+        let noise: Vec<u8> = (0..bytes).map(|n: u64| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect();
+        std::fs::write(testbed.work.join(folder).join("data"), noise).unwrap();
+    }
+    let job = |folder: &str| {
+        let asks = "resources: { accelerators: H200:1 }";
+        testbed.submit(&format!("name: {folder}\n{asks}\nworkdir: {folder}\nrun: wc -c data\n"))
+    };
+    // Its folder is unpacked once for all jobs, and copied for each.
+    let large = job("large");
+    let waits = || testbed.job(large)["waits_for"].as_str().unwrap_or_default().to_owned();
+    eventually("it waits and says why", || waits().contains("lab-1 has no room for it"));
+    let small = job("small");
+    testbed.until(small, &["succeeded"]);
+    assert!(!testbed.job(large)["state"].as_str().unwrap().contains("failed"));
+    let left = || far.says(&format!("df --output=used -B1 {state} | tail -1")).parse::<u64>().unwrap_or(u64::MAX);
+    eventually("it leaves nothing there while it waits", || left() < 10_000_000);
+
+    far.as_root(&format!("mount -o remount,size=200m {state}"));
+    testbed.until(large, &["succeeded"]);
+    assert_eq!(testbed.job(large)["interruptions"], 0);
+    testbed.run(&["down"]).ends_with(0);
+    check_ledger(&testbed);
+    testbed.leaves_nothing();
+}
+
 /// Saves into a folder of the machine's own disk, and says so where there is no room.
 const SAVER: &str = r#"
 import os, time

@@ -213,7 +213,9 @@ impl Round<'_> {
             Some(_) if stint.is_ended() && job.cancelled_by.is_none() && !job.paused => self.last_save(job, stint),
             Some(stopping) => {
                 let overrun = if job.paused { PAUSE_OVERRUN } else { STOP_OVERRUN };
-                let overdue = stopping.at + stopping.grace + overrun;
+                // Where nothing runs any more it may have been given long to send what is left: a person does not wait for that.
+                let grace = if stint.is_ended() { stopping.grace.min(job.spec.run.grace) } else { stopping.grace };
+                let overdue = stopping.at + grace + overrun;
                 if self.now >= overdue {
                     self.release_under(job, stint, &Reason::new("stop-overrun", "the program did not stop in time"));
                 } else {
@@ -268,7 +270,7 @@ impl Round<'_> {
         let ended = stint.workers.iter().any(|worker| worker.end.is_some());
         let clean =
             stint.workers.iter().all(|w| matches!(w.end, None | Some(crate::record::WorkerEnd::Exited { code: 0 })));
-        if ended && (!clean || stint.torn) {
+        if ended && (!clean || (stint.torn && stint.interrupted)) {
             return self.stop(job, stint, &Reason::new("gang", "a worker of the gang is gone, so the gang stops"));
         }
         let leases = stint.leases().filter_map(|id| self.brain.leases.get(&id));

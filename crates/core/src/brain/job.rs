@@ -1,6 +1,7 @@
 //! A job as the brain knows it: what was asked, how far it is, the stint it is in, what it has cost.
 
-use super::{Config, Open, Progress};
+use super::waits::NoRoom;
+use super::{Open, Progress};
 use crate::ids::{CheckpointId, DecisionId, Installation, LeaseId, NodeId, StintId, WorkloadId};
 use crate::offer::{Market, OfferId, Place};
 use crate::pool::Allocation;
@@ -122,7 +123,10 @@ pub struct Stint {
     /// What is wrong with its checkpoints now.
     #[serde(default)]
     pub trouble: Option<Trouble>,
-    /// Since when trouble of that kind lasts.
+    /// What its machines have lost for good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<Trouble>,
+    /// Since when the trouble of now lasts, by its kind.
     #[serde(default)]
     pub troubled_at: Option<Time>,
 }
@@ -240,6 +244,9 @@ pub struct Job {
     /// After several: when it is tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub again_at: Option<Time>,
+    /// The machines of its last stints had no room for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_room: Option<NoRoom>,
     /// Stints in a row that saved nothing until their machines ended by agreement.
     #[serde(default)]
     pub terms_in_vain: u32,
@@ -327,6 +334,7 @@ impl Job {
             failures: 0,
             fruitless: 0,
             again_at: None,
+            no_room: None,
             terms_in_vain: 0,
             refused: BTreeMap::new(),
             lost: Span::ZERO,
@@ -368,12 +376,6 @@ impl Job {
         let said = work.and_then(|work| self.in_own_unit(work, self.progress.total)).or_else(by_time);
         // A later save of the same run holds no less than an earlier one whose work was known.
         said.unwrap_or_else(|| base.max(self.progress.durable))
-    }
-
-    /// What is wrong with its checkpoints now.
-    pub fn trouble(&self) -> Option<&Trouble> {
-        let of_stint = self.stint.as_ref().and_then(|stint| stint.trouble.as_ref());
-        of_stint.or_else(|| self.store_away.as_ref().map(|away| &away.trouble))
     }
 
     /// All there is to do, where it is known.
@@ -442,24 +444,6 @@ impl Job {
     /// Whether running time stands in for progress that is not reported.
     pub(super) fn counts_time(&self) -> bool {
         self.spec.work.unit == WorkUnit::Time && self.progress.measured.values().all(|(work, _)| work.0 == 0)
-    }
-
-    /// From asking for a lease to progress: measured, else said, else assumed.
-    pub fn restart(&self, config: &Config) -> Span {
-        let said = self.spec.checkpoint.restart.unwrap_or(config.restart_prior);
-        match self.restarts {
-            (0, _) => said,
-            // The user's figure weighs like two measurements, so one slow start does not rule.
-            (n, total) => Span((said.0 * 2 + total.0) / (i64::from(n) + 2)),
-        }
-    }
-
-    /// The mean of those that were measured, for people; what is assumed where none was.
-    pub fn seen_restart(&self, config: &Config) -> Span {
-        match self.restarts {
-            (0, _) => self.restart(config),
-            (n, total) => Span(total.0 / i64::from(n)),
-        }
     }
 
     /// Whether a decision about it waits for its effect.

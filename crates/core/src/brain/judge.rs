@@ -36,7 +36,12 @@ impl Job {
         // Where the store was away nothing is wrong with the program: the job waits until it answers again.
         let Some(end) = failed.filter(|end| !matches!(end, WorkerEnd::StoreAway { .. })) else { return };
         // What the others can do without is left, and nothing is wrong with the job.
-        if matches!(end, WorkerEnd::NeverRan { .. }) && stint.begun() >= self.spec.least() {
+        let never_ran = matches!(end, WorkerEnd::NeverRan { .. } | WorkerEnd::NoRoom { .. });
+        if never_ran && stint.begun() >= self.spec.least() {
+            return;
+        }
+        // Nor where a disk is full that others may empty.
+        if matches!(end, WorkerEnd::NoRoom { .. }) && self.waits_for_room(now) {
             return;
         }
         // A program that is killed at the same place again and again gets further each time, and loses it.
@@ -63,7 +68,7 @@ impl Job {
                 code: end.killed_code(),
                 why: format!("the program {end}, {} times without progress", self.fruitless),
             }),
-            WorkerEnd::NeverRan { why } => {
+            WorkerEnd::NeverRan { why } | WorkerEnd::NoRoom { why } => {
                 (self.fruitless >= patience.min(3)).then(|| Verdict::Failed { code: 127, why: why.clone() })
             }
             WorkerEnd::StoreAway { .. } => None,
@@ -75,7 +80,7 @@ impl Job {
 impl Worker {
     /// Its program could not be begun.
     pub(super) fn never_ran(&self) -> bool {
-        matches!(self.end, Some(WorkerEnd::NeverRan { .. }))
+        matches!(self.end, Some(WorkerEnd::NeverRan { .. } | WorkerEnd::NoRoom { .. }))
     }
 }
 

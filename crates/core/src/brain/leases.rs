@@ -8,7 +8,7 @@ use crate::offer::{Market, Offer, OfferId};
 use crate::pool::Shape;
 use crate::record::{LeaseEnd, Refusal, WorkerEnd};
 use crate::trouble::Trouble;
-use crate::units::{NanoUsd, Span, Time};
+use crate::units::{NanoUsd, Span, Time, Work};
 use crate::want::{Address, GroupPhase, LeaseTerms, Want};
 use std::sync::Arc;
 
@@ -257,8 +257,8 @@ impl Brain {
                 _ => Some(Trouble::lost_on_its_way(&job.spec, workload, node)),
             };
             let torn = stint.is_sending_from(id) && end != LeaseEnd::Released;
-            if lost.is_some() {
-                stint.trouble = Trouble::after(stint.trouble.as_ref(), lost.as_ref()).cloned();
+            if let Some(lost) = &lost {
+                stint.lose(lost);
             }
             for rank in stint.ranks_on(id) {
                 let worker = &mut stint.workers[rank];
@@ -266,11 +266,13 @@ impl Brain {
                 worker.end.get_or_insert(WorkerEnd::Stopped);
                 worker.settled = true;
             }
-            stint.torn |= torn && (stint.is_ended() || job.progress.checkpoint.is_some());
+            stint.torn |= torn;
+            let from_another = job.spec.continues.as_ref().is_some_and(|from| from.durable > Work(0));
+            let is_durable = job.progress.checkpoint.is_some() || from_another;
             match stint.is_ended() {
                 true => _ = stint.ended_at.get_or_insert(now),
                 // What the others save counts no more, without what is lost: where something is durable, all go on from there.
-                false => stint.interrupted |= torn && job.progress.checkpoint.is_some() && stint.goes_well(),
+                false => stint.interrupted |= torn && is_durable && stint.goes_well(),
             }
             self.close_stint_if_over(workload);
             self.forget_if_over(workload);

@@ -43,6 +43,7 @@ mod stints;
 mod terms;
 #[cfg(test)]
 mod tests;
+mod waits;
 
 pub use crate::config::Config;
 pub use departed::Tenure;

@@ -2,7 +2,7 @@
 
 use super::{Brain, Job, LeasePhase};
 use crate::ids::StintId;
-use crate::record::{Event, Trouble};
+use crate::record::Event;
 use crate::units::{Span, Time};
 use crate::want::GroupPhase;
 
@@ -63,10 +63,9 @@ impl Brain {
             Event::WorkerEnded { stint, rank, settled, .. } => stint_of(stint)
                 .and_then(|s| s.workers.get(*rank as usize))
                 .is_some_and(|worker| worker.end.is_none() || (*settled && !worker.settled)),
-            Event::Troubled { stint, trouble } => stint_of(stint).is_some_and(|stint| {
-                let known = stint.trouble.as_ref();
-                Trouble::after(known, trouble.as_ref()) != known
-            }),
+            Event::Troubled { stint, trouble } => {
+                stint_of(stint).is_some_and(|stint| stint.would_learn(trouble.as_ref()))
+            }
             Event::StoreChecked { workload, .. } => self
                 .jobs
                 .get(workload)

@@ -3,7 +3,9 @@
 
 use super::{Brain, Job, Lease};
 use crate::ids::{LeaseId, NodeId, WorkloadId};
-use crate::ledger::{Account, Beneficiary, Charge, Goods, LedgerRow, NodeMeter, Split, dealt, part_of_node};
+use crate::ledger::{
+    Account, Beneficiary, Charge, Goods, LedgerRow, NodeMeter, Split, at_most_whole, dealt, part_of_node,
+};
 use crate::pool::{Books, Health, Node, Pool, Shape};
 use crate::units::Time;
 use serde::{Deserialize, Serialize};
@@ -173,7 +175,8 @@ impl Brain {
         Some(Split {
             rate: node.rate,
             goods: Arc::new(Goods::of_node(node, pool)),
-            charged: dealt(ours.chain(foreign)),
+            // A machine may have lost what leases were given of it.
+            charged: dealt(at_most_whole(ours.collect()).into_iter().chain(foreign)),
             spare: spare(node.health),
         })
     }

@@ -85,6 +85,9 @@ impl Brain {
                 if let Some(rest) = self.rest_of(job, now) {
                     return rest;
                 }
+                if let Some(no_room) = job.no_room.as_ref().filter(|no_room| no_room.until > now) {
+                    return format!("{}: it is tried again in {}", no_room.why, no_room.until - now);
+                }
                 if let Some(holder) = self.waits_for_room_of(job) {
                     return format!("room on the machine that job {holder} gets, if some is left");
                 }
@@ -211,7 +214,7 @@ fn blank(job: &Job, now: Time) -> JobView {
         on_demand_price: None,
         restart: Span::ZERO,
         restarts: job.restarts.0,
-        trouble: job.trouble().cloned(),
+        trouble: job.trouble(),
         waits_for: None,
         told: job.told.clone(),
         gang: *gang,

@@ -52,6 +52,7 @@ impl Brain {
             torn: false,
             ended_at: None,
             trouble: None,
+            lost: None,
             troubled_at: None,
         }));
     }
@@ -82,6 +83,7 @@ impl Brain {
         }
         if stint.phase == StintPhase::Starting && stint.workers.iter().all(|worker| worker.started) {
             stint.phase = StintPhase::Running { since: now };
+            job.no_room = None;
             let nodes = stint.leases().filter_map(|lease| self.leases.get(&lease)?.terms.node.as_ref());
             nodes.for_each(|node| {
                 job.not_begun_at.remove(node);
@@ -116,13 +118,14 @@ impl Brain {
         let now = self.now;
         let job = self.jobs.get_mut(&id.workload);
         if let Some(stint) = job.and_then(|job| job.stint.as_mut()).filter(|stint| stint.id == id) {
-            let trouble = Trouble::after(stint.trouble.as_ref(), trouble).cloned();
-            let same_kind =
-                stint.trouble.as_ref().map(|known| known.kind) == trouble.as_ref().map(|trouble| trouble.kind);
-            if !same_kind {
-                stint.troubled_at = trouble.as_ref().map(|_| now);
+            if let Some(lost) = trouble.filter(|trouble| trouble.kind == TroubleKind::NotReturned) {
+                return stint.lose(lost);
             }
-            stint.trouble = trouble;
+            let same_kind = stint.trouble.as_ref().map(|known| known.kind) == trouble.map(|trouble| trouble.kind);
+            if !same_kind {
+                stint.troubled_at = trouble.map(|_| now);
+            }
+            stint.trouble = trouble.cloned();
         }
     }
 
@@ -238,6 +241,8 @@ impl Brain {
         let over = self.jobs.get(&workload).filter(|job| job.is_stint_over()).and_then(|job| job.stint.as_ref());
         let Some(over) = over.map(|stint| stint.id) else { return };
         self.give_shares_back(over);
+        let stint = self.jobs.get(&workload).and_then(|job| job.stint.as_ref());
+        let full = stint.and_then(|stint| self.full_disks(stint));
         let Some(job) = self.jobs.get_mut(&workload) else { return };
         let done = job.done_at(now);
         let Some(stint) = job.stint.take() else { return };
@@ -249,15 +254,14 @@ impl Brain {
         let ends: Vec<&WorkerEnd> = stint.workers.iter().filter_map(|worker| worker.end.as_ref()).collect();
         if stint.is_done() {
             // Said once more at the end: whoever only reads the bill must know where the last files are.
-            if let Some(told) = stint.trouble.as_ref().and_then(Told::at_the_end) {
+            if let Some(told) = stint.all_trouble().as_ref().and_then(Told::at_the_end) {
                 job.told = Some(told);
             }
             job.progress.done = job.total().unwrap_or(done).max(done);
             job.verdict = Some(Verdict::Done);
             return;
         }
-        let is_lost = |trouble: &&Trouble| matches!(trouble.kind, TroubleKind::NotSaved | TroubleKind::NotReturned);
-        let left_behind = stint.trouble.as_ref().filter(is_lost).and_then(Told::at_the_end);
+        let left_behind = stint.left_behind().as_ref().and_then(Told::at_the_end);
         match job.ended.is_some() {
             true => job.told = left_behind.or(job.told.take()),
             false => job.left_behind = left_behind,
@@ -270,6 +274,9 @@ impl Brain {
             job.not_begun_at.extend(nodes);
             job.not_begun_on = not_begun;
             job.fill_up_later(now);
+        }
+        if let Some((offers, why)) = full {
+            job.note_full_disks(offers, why, now);
         }
         let away = ends.iter().find_map(|end| match end {
             WorkerEnd::StoreAway { why } => Some(why.clone()),

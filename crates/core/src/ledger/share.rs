@@ -128,6 +128,20 @@ pub(super) fn whole(given: Vec<Charge>, spare: Beneficiary) -> Vec<Charge> {
     shares
 }
 
+/// Parts of which nobody has more than its own part of what there is: where they are more than that together, each is less.
+pub fn at_most_whole(given: Vec<Charge>) -> Vec<Charge> {
+    let Some((weights, common)) = weights_of(&given) else { return given };
+    let total: u64 = weights.iter().sum();
+    match total > common {
+        true => given
+            .iter()
+            .zip(weights)
+            .map(|(charge, weight)| Charge { share: Share::new(weight, total), ..*charge })
+            .collect(),
+        false => given,
+    }
+}
+
 /// Whether one has all of it, as is usual: then there is nothing to divide.
 fn is_one(charges: &[Charge]) -> bool {
     matches!(charges, [Charge { share: Share::WHOLE, .. }])

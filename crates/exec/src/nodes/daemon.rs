@@ -16,7 +16,7 @@ use super::labels::Labels;
 use super::orders;
 use super::output::Outputs;
 use super::protocol::{Beat, Hello, InStore, Joins, MOST_HELLO, PROTOCOL, Purpose, ToNode, ToServer, Welcome};
-use super::relay;
+use super::{relay, tcp};
 use crate::accounts::{Accounts, ProgramsRunAs};
 use crate::clock::WorldClock;
 use crate::local::LocalLeases;
@@ -306,7 +306,7 @@ impl Daemon {
         let connector = connector(&self.identity, *key).map_err(unreachable)?;
         let connect = async {
             let stream = TcpStream::connect(server).await.map_err(unreachable)?;
-            let _ = stream.set_nodelay(true);
+            tcp::ends_after(&stream, tcp::NODE);
             if let Ok(own) = stream.local_addr() {
                 *self.address.lock().unwrap_or_else(PoisonError::into_inner) = Some(own.ip());
             }

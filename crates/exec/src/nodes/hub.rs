@@ -4,7 +4,6 @@
 use super::health::Own;
 use super::joined::wall_clock_ms;
 use super::labels::{MOST as MOST_LABELS, is_label_word};
-use super::output;
 use super::protocol::{
     Beat, HealthReport, Heard, Hello, InStore, LeaseOrder, MOST_HELLO, NotKept, NotWelcome, OLDEST_PROTOCOL, OnNode,
     PROTOCOL, Purpose, ToNode, ToServer, Welcome,
@@ -12,6 +11,7 @@ use super::protocol::{
 use super::record::NodeRecord;
 use super::registry::{NODE_NAME, Registry, is_node_name};
 use super::relay::MOST_OF_ONE;
+use super::{output, tcp};
 use crate::accounts::ProgramsRunAs;
 use crate::net::{Fingerprint, Identity, JoinToken, Message, Peer, acceptor, node_key, receive, send};
 use async_trait::async_trait;
@@ -237,7 +237,7 @@ impl Hub {
         stream: TcpStream,
         acceptor: &TlsAcceptor,
     ) -> io::Result<Option<(String, u64, impl Future<Output = io::Error> + Send + 'static)>> {
-        let _ = stream.set_nodelay(true);
+        tcp::ends_after(&stream, tcp::SERVER);
         let mut stream = acceptor.accept(stream).await?;
         let key = node_key(&stream).ok_or(io::ErrorKind::PermissionDenied)?;
         let hello: Hello = receive(&mut stream, MOST_HELLO).await?.read()?;

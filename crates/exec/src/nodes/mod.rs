@@ -21,6 +21,7 @@ mod registry;
 mod relay;
 #[cfg(test)]
 mod said_before;
+mod tcp;
 #[cfg(test)]
 mod tests;
 mod upkeep;

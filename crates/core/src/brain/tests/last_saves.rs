@@ -93,6 +93,53 @@ fn a_rank_that_is_lost_before_it_has_sent_all_holds_up_nobody() {
 }
 
 #[test]
+fn those_that_are_left_are_told_whoever_ends_first_and_a_cancel_does_not_wait_for_them() {
+    for is_lost_first in [true, false] {
+        let mut world = world();
+        let (id, stint) = world.running(JobSpec { gang: 2, ..job(1, None) });
+        let (exited, lease) = (WorkerEnd::Exited { code: 0 }, world.leases()[1]);
+        let gone = Event::LeaseGone { lease, at: world.now, end: LeaseEnd::Lost };
+        let ended = |rank: u32| Event::WorkerEnded { stint, rank, end: exited.clone(), settled: false };
+        let (then, last) = if is_lost_first { (gone, ended(0)) } else { (ended(0), gone) };
+        [ended(1), then].into_iter().for_each(|event| _ = world.event(event));
+        let decisions = world.decide();
+        assert!(!decisions.iter().any(|decision| matches!(decision, Decision::Stop { .. })), "{decisions:?}");
+        world.event(last);
+        world.decide();
+        let stops = |world: &mut World| world.decide().iter().any(|decision| matches!(decision, Decision::Stop { .. }));
+        let is_stopping = |world: &World| world.brain.job(id).and_then(|job| job.stint.as_ref()?.stopping).is_some();
+        assert!(is_stopping(&world) || stops(&mut world), "lost first: {is_lost_first}");
+        world.event(Event::CancelRequested { workload: id, by: "ada".to_owned() });
+        world.decide();
+        world.pass(job(1, None).run.grace + Span::minutes(3));
+        world.decide();
+        assert!(world.brain.leases_of(id).all(|lease| lease.is_releasing()), "lost first: {is_lost_first}");
+    }
+}
+
+#[test]
+fn what_several_ranks_lost_is_all_said_whatever_is_heard_later() {
+    let mut world = world();
+    let (_, stint) = world.running(JobSpec { gang: 3, ..job(1, None) });
+    let leases = world.leases();
+    for rank in 0..3 {
+        world.event(Event::WorkerEnded { stint, rank, end: WorkerEnd::Exited { code: 0 }, settled: false });
+    }
+    world.decide();
+    let lost = Trouble { kind: TroubleKind::NotReturned, text: "outputs lie on n2".to_owned() };
+    world.event(Event::Troubled { stint, trouble: Some(lost) });
+    world.event(Event::LeaseGone { lease: leases[1], at: world.now, end: LeaseEnd::Lost });
+    world.event(Event::Troubled { stint, trouble: None });
+    world.decide();
+    for lease in [leases[0], leases[2]] {
+        world.event(Event::LeaseGone { lease, at: world.now, end: LeaseEnd::Lost });
+    }
+    let last = world.brain.take_final_views().pop().expect("a last view");
+    let told = last.told.map(|told| told.to_string()).unwrap_or_default();
+    assert!(told.contains("outputs lie on n2") && told.contains("its machine was lost before"), "{told}");
+}
+
+#[test]
 fn a_gang_of_which_a_rank_failed_has_failed_also_where_its_machine_is_lost_then() {
     let mut world = world();
     let (id, stint) = world.running(JobSpec { gang: 2, ..job(1, None) });

@@ -4,6 +4,7 @@ mod books;
 mod edges;
 mod elastic;
 mod engines;
+mod full_disks;
 mod groups;
 mod last_saves;
 mod leases;

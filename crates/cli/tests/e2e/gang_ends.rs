@@ -1,0 +1,67 @@
+//! How gangs over machines end when a rank is lost at its end, or never begins: those that are left hold nothing for long.
+
+use super::far::Far;
+use super::gangs::machines;
+use super::nodes::{free_port, up};
+use super::testbed::{Testbed, eventually, is_root};
+use super::witness::check_ledger;
+
+/// A server with two machines, and an empty folder to run in. None without the rights that this takes.
+fn two_machines(dead_man: &str) -> Option<(Testbed, [Far; 2])> {
+    if !is_root("machines of their own") {
+        return None;
+    }
+    let (testbed, port) = (Testbed::bare(), free_port());
+    up(&testbed, port, dead_man);
+    std::fs::create_dir(testbed.work.join("empty")).unwrap();
+    let machines = machines(&testbed, port, ["one", "two"]);
+    Some((testbed, machines))
+}
+
+fn are_free(testbed: &Testbed, of: usize) -> bool {
+    let nodes = testbed.run(&["nodes", "--json"]).json();
+    nodes.as_array().unwrap().iter().filter(|node| node["accelerators_used"] == 0).count() >= of
+}
+
+#[test]
+fn nobody_waits_for_a_rank_whose_machine_is_gone() {
+    let Some((testbed, mut machines)) = two_machines("20s") else { return };
+    // What the second rank saves at its end takes a minute to send.
+    let run = "touch /tmp/begun-$RANK; echo 1 > $WINDFALL_CHECKPOINT_DIR/first-$RANK; sleep 6; \
+               [ $RANK = 0 ] || head -c 60000000 /dev/urandom > $WINDFALL_CHECKPOINT_DIR/big; echo $RANK > o$RANK";
+    let id = testbed.submit(&format!(
+        "name: torn\nnodes: 2\nresources: {{ accelerators: H200:1 }}\nworkdir: empty\ncheckpoint: {{ settle: 1s }}\n\
+         outputs: ['o*']\nrun: '{run}'\n"
+    ));
+    let has_second = |far: &Far| far.says("ls /tmp/begun-1 2> /dev/null").ends_with("-1");
+    eventually("the second rank runs", || machines.iter().any(has_second));
+    let second = machines.iter().position(has_second).unwrap();
+    machines[second].slow_down("8mbit");
+    testbed.until(id, &["succeeded"]);
+    machines[second].lose_power();
+    machines[1 - second].until_quiet(id);
+    eventually("the other machine is free", || are_free(&testbed, 2));
+    let told = testbed.run(&["explain", "--all", &id.to_string()]).ends_with(0).out;
+    assert!(told.contains("its machine was lost before all that its program left was sent"), "{told}");
+    let into = testbed.work.join("back");
+    testbed.run(&["get", &id.to_string(), "--into", into.to_str().unwrap()]).ends_with(0);
+    assert_eq!(std::fs::read_to_string(into.join("o0")).unwrap_or_default(), "0\n", "{told}");
+    check_ledger(&testbed);
+    testbed.leaves_nothing();
+}
+
+#[test]
+fn a_gang_that_fails_at_once_gives_its_machines_back() {
+    let Some((testbed, machines)) = two_machines("120s") else { return };
+    for run in ["exit 3", "[ $RANK = 1 ] && exit 3; sleep 1000", "nosuchprogram"] {
+        let id = testbed.submit(&format!(
+            "name: fails\nnodes: 2\nresources: {{ accelerators: H200:1 }}\nworkdir: empty\ngrace: 20m\nretries: 0\n\
+             run: '{run}'\n"
+        ));
+        testbed.until(id, &["failed"]);
+        eventually("the machines are free", || are_free(&testbed, 2));
+        machines.iter().for_each(|far| far.until_quiet(id));
+    }
+    check_ledger(&testbed);
+    testbed.leaves_nothing();
+}
