@@ -190,10 +190,10 @@ impl Gang {
         let (own, round) = (Arc::new(watch::Sender::new(first)), Arc::new(watch::Sender::new(round)));
         let (shown, board) = watch::channel(Board::default());
         let (said, written) = watch::channel(None);
-        let (heard, asked, buried) = (own.subscribe(), round.subscribe(), gone.subscribe());
+        let (heard, asked, gone) = (own.subscribe(), round.subscribe(), Arc::clone(gone));
         let silence = Arc::new(Silence::default());
         let silent = Arc::clone(&silence);
-        let talk = Talk { checkpoints, epoch, rank, size, own: heard, round: asked, gone: buried, shown, said, silent };
+        let talk = Talk { checkpoints, epoch, rank, size, own: heard, round: asked, gone, shown, said, silent };
         Gang { rank, size, own, round, board, written, silence, talking: tokio::spawn(talk.run()) }
     }
 
@@ -264,7 +264,7 @@ struct Talk {
     size: u32,
     own: watch::Receiver<Word>,
     round: watch::Receiver<u64>,
-    gone: watch::Receiver<BTreeSet<u32>>,
+    gone: Gone,
     shown: watch::Sender<Board>,
     said: watch::Sender<Option<Word>>,
     silent: Arc<Silence>,
@@ -292,10 +292,11 @@ impl Silence {
 
 impl Talk {
     async fn run(mut self) {
+        let mut told_gone = self.gone.subscribe();
         loop {
             let word = self.own.borrow_and_update().clone();
             let round = *self.round.borrow_and_update();
-            let gone = self.gone.borrow_and_update().clone();
+            let gone = told_gone.borrow_and_update().clone();
             let is_new = self.said.borrow().as_ref() != Some(&word);
             let talked = match self.rank {
                 0 => self.collect(&word, round, &gone).await,
@@ -314,7 +315,7 @@ impl Talk {
                 () = tokio::time::sleep(wait) => {}
                 changed = self.own.changed() => if changed.is_err() { return },
                 changed = self.round.changed() => if changed.is_err() { return },
-                changed = self.gone.changed() => if changed.is_err() { return },
+                _ = told_gone.changed() => {}
             }
         }
     }
