@@ -237,7 +237,11 @@ fn explained(answer: &ExplainAnswer, all: bool, width: usize) -> String {
     if job.state == State::Paused {
         text.push_str(&folded("now: ", "paused: it holds nothing until its budget is raised", width));
     } else if let (Some(policy), Some(present)) = (&answer.policy, &answer.present) {
-        text.push_str(&folded("now: ", &format!("{policy} says: {present}"), width));
+        // A policy speaks of markets; a job may wait for something else.
+        match job.waits_for.as_ref().filter(|waits| !waits.starts_with(&present.text)) {
+            Some(waits) => text.push_str(&folded("waiting: ", waits, width)),
+            None => text.push_str(&folded("now: ", &format!("{policy} says: {present}"), width)),
+        }
     }
     // What was not decided but found out stands in no line of its own.
     let told = job.told.as_ref().map(ToString::to_string);
