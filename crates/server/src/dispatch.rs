@@ -357,6 +357,10 @@ pub fn worker_events(worker: &WorkerView, speed: u32) -> Vec<Event> {
             let ran = worker.durable_ran_ms.map(|ms| world_time(ms, speed));
             events.push(Event::CheckpointDurable { stint, checkpoint, work: worker.durable_work.map(Work), ran });
         }
+        // What is lost for good is told beside what is wrong now: nothing is, any more.
+        if worker.trouble.as_ref().is_some_and(|trouble| trouble.kind == TroubleKind::NotReturned) {
+            events.push(Event::Troubled { stint, trouble: None });
+        }
         events.push(Event::Troubled { stint, trouble: worker.trouble.clone() });
     } else if let Some(trouble) = worker.trouble.as_ref().filter(|trouble| trouble.kind == TroubleKind::NotReturned) {
         // Of checkpoints rank 0 speaks for all; what is brought back is each machine's own.

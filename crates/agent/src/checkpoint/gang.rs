@@ -332,7 +332,8 @@ impl Talk {
         let before = self.shown.borrow().clone();
         let mut board = Board { words: before.words.clone(), round };
         board.words.insert(0, own.clone());
-        let is_open = |rank: &u32| !gone.contains(rank) && board.words.get(rank).is_none_or(|word| !word.is_over);
+        // Of one that is gone the last word may be there, and not read yet.
+        let is_open = |rank: &u32| board.words.get(rank).is_none_or(|word| !word.is_over);
         let open: Vec<u32> = (1..self.size).filter(is_open).collect();
         let reads = open.into_iter().map(|rank| async move {
             let word = self.checkpoints.said::<Word>(&word_key(self.epoch, rank)).await?;

@@ -98,9 +98,12 @@ impl WorkerRun {
     /// Says that this rank's program never runs, and gives the others a moment to hear it: they wait for no word of it.
     pub(super) async fn tell_nothing_ran(&mut self) {
         let Some(gang) = self.gang.clone() else { return };
+        // What others save at the same place is moved by nobody, where this rank was to do that.
+        let has_company = gang.board().at(self.order.rank).count() > 1;
         gang.say(|word| {
             word.ended.get_or_insert(Ended::Well);
             word.is_over = true;
+            word.gave_up |= has_company;
         });
         let _ = tokio::time::timeout(HEARD_SOON, gang.written()).await;
     }

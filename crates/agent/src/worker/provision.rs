@@ -105,8 +105,14 @@ impl WorkerRun {
         let _ = tokio::task::spawn_blocking(move || remove_unused(&place, KEPT)).await;
     }
 
-    /// Removes whatever nobody here uses now: this worker has found no room.
-    pub(super) async fn make_room(&self) {
+    /// This worker has found no room: removes what it had copied, and whatever nobody here uses now.
+    pub(super) async fn leave_room(&self) {
+        // Other ranks of a gang may still be in the copy.
+        if self.order.world_size == 1 {
+            let copy = self.job_folder().join(format!("folder-{}", self.order.stint.epoch));
+            let _ = std::fs::remove_file(copy.with_extension("done"));
+            let _ = self.discard(&copy).await;
+        }
         if let Some(provision) = &self.order.provision {
             let place = PathBuf::from(&provision.place);
             let _ = tokio::task::spawn_blocking(move || remove_unused(&place, 0)).await;

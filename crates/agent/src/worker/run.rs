@@ -50,7 +50,7 @@ impl WorkerRun {
                 let is_full = matches!(end, WorkerEnd::NoRoom { .. });
                 self.change(|worker| worker.end = Some(end));
                 if is_full {
-                    self.make_room().await;
+                    self.leave_room().await;
                 }
                 self.tell_nothing_ran().await;
                 self.change(|worker| worker.settled = true);

@@ -48,7 +48,7 @@ pub(super) enum Tell {
     /// Save and stop; killed at that time. The machine stays.
     Stop {
         kill_at: Instant,
-        /// A machine of the gang is gone.
+        /// A machine of the gang is gone, and nobody says which.
         is_torn: bool,
     },
     /// Save and stop: the machine is gone at that time.

@@ -75,7 +75,8 @@ impl Supervisor {
                     if let Some(worker) = self.worker_of(stint) {
                         worker.teller.bury(&gone);
                     }
-                    self.stop(stint, rank, Tell::Stop { kill_at, is_torn: is_torn || !gone.is_empty() });
+                    // What those that are named had sent still counts, and their last words tell what they had not.
+                    self.stop(stint, rank, Tell::Stop { kill_at, is_torn: is_torn && gone.is_empty() });
                 }
                 AgentRequest::Save { stint, request } => self.save(stint, request),
                 AgentRequest::Notice { in_ms } => {

@@ -165,7 +165,8 @@ impl Stint {
     /// Whether a worker on a lease has ended by itself or as it was told, and still sends what its program left.
     pub(super) fn is_sending_from(&self, lease: LeaseId) -> bool {
         let has_left = |end: &WorkerEnd| matches!(end, WorkerEnd::Exited { .. } | WorkerEnd::Stopped);
-        let is_sending = |worker: &Worker| worker.end.as_ref().is_some_and(has_left) && !worker.settled;
+        let is_sending =
+            |worker: &Worker| worker.started && worker.end.as_ref().is_some_and(has_left) && !worker.settled;
         self.leases().zip(&self.workers).any(|(known, worker)| known == lease && is_sending(worker))
     }
 

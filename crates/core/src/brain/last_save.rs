@@ -60,7 +60,8 @@ impl Stint {
 
     /// What it left that is in no store.
     pub(super) fn left_behind(&self) -> Option<Trouble> {
-        let unsaved = self.trouble.as_ref().filter(|now| now.kind == TroubleKind::NotSaved);
+        let is_lost = |now: &&Trouble| matches!(now.kind, TroubleKind::NotSaved | TroubleKind::NotReturned);
+        let unsaved = self.trouble.as_ref().filter(is_lost);
         unsaved.into_iter().chain(&self.lost).cloned().reduce(|all, more| all.and(&more))
     }
 }

@@ -121,6 +121,10 @@ impl Brain {
             if let Some(lost) = trouble.filter(|trouble| trouble.kind == TroubleKind::NotReturned) {
                 return stint.lose(lost);
             }
+            // Earlier versions kept it with the rest.
+            if let Some(lost) = stint.trouble.take_if(|known| known.kind == TroubleKind::NotReturned) {
+                stint.lose(&lost);
+            }
             let same_kind = stint.trouble.as_ref().map(|known| known.kind) == trouble.map(|trouble| trouble.kind);
             if !same_kind {
                 stint.troubled_at = trouble.map(|_| now);
@@ -276,7 +280,7 @@ impl Brain {
             job.fill_up_later(now);
         }
         if let Some((offers, why)) = full {
-            job.note_full_disks(offers, why, now);
+            job.note_full_disks(offers, why, now - stint.wanted_at, now);
         }
         let away = ends.iter().find_map(|end| match end {
             WorkerEnd::StoreAway { why } => Some(why.clone()),

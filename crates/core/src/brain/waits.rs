@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 /// It is tried again after this long, then after twice the time each time.
 const FIRST_WAIT: Span = Span::seconds(1);
-const LONGEST_WAIT: Span = Span::minutes(15);
+const LONGEST_WAIT: Span = Span::minutes(5);
 
 /// The machines of a job's last stints had no room for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,10 +44,11 @@ impl Brain {
 }
 
 impl Job {
-    /// Leaves machines alone for a while whose disks are full.
-    pub(super) fn note_full_disks(&mut self, offers: BTreeSet<OfferId>, why: String, now: Time) {
+    /// Leaves machines alone for a while whose disks are full. It took so long to find that out.
+    pub(super) fn note_full_disks(&mut self, offers: BTreeSet<OfferId>, why: String, took: Span, now: Time) {
         let times = self.no_room.as_ref().map_or(0, |known| known.times) + 1;
-        let until = now + Span(FIRST_WAIT.0 << (times - 1).min(16)).min(LONGEST_WAIT);
+        // What took long to find out is not tried again soon: others have the machine for as long.
+        let until = now + Span(FIRST_WAIT.0 << (times - 1).min(16)).min(LONGEST_WAIT).max(took);
         self.refused.retain(|_, until| *until > now);
         self.refused.extend(offers.into_iter().map(|offer| (offer, until)));
         self.no_room = Some(NoRoom { times, why, until });

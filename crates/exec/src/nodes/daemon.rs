@@ -306,7 +306,8 @@ impl Daemon {
         let connector = connector(&self.identity, *key).map_err(unreachable)?;
         let connect = async {
             let stream = TcpStream::connect(server).await.map_err(unreachable)?;
-            tcp::ends_after(&stream, tcp::NODE);
+            let is_store = matches!(purpose, Purpose::Store(_));
+            tcp::ends_after(&stream, if is_store { tcp::STORE } else { tcp::NODE });
             if let Ok(own) = stream.local_addr() {
                 *self.address.lock().unwrap_or_else(PoisonError::into_inner) = Some(own.ip());
             }

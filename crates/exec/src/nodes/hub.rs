@@ -254,6 +254,7 @@ impl Hub {
         send(&mut stream, &Message::of(&welcome)).await?;
         if let (Purpose::Store(what), Some(jobs)) = (&hello.purpose, self.jobs.get().cloned()) {
             let (what, open) = (*what, self.stores_of(&name));
+            tcp::ends_after(stream.get_ref().0, tcp::STORE);
             let Ok(permit) = open.try_acquire_owned() else { return Ok(None) };
             tokio::spawn(async move {
                 jobs.serve_store(&name, what, stream).await;

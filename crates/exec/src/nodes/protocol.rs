@@ -12,7 +12,7 @@ use windfall_core::{LeaseId, StintId, Symptom, WorkloadId};
 
 /// Raised when what is said changes in a way that the other side must know of. What is only added, with a usual value for whoever
 /// does not say it, changes nothing (`said_before.rs`).
-pub(crate) const PROTOCOL: u32 = 1;
+pub(crate) const PROTOCOL: u32 = 2;
 /// The oldest that a server still understands: its agents are upgraded after it, one by one.
 pub(crate) const OLDEST_PROTOCOL: u32 = 1;
 /// The longest first message: whoever sends it may be anybody.

@@ -10,6 +10,9 @@ pub(super) const SERVER: Duration = Duration::from_secs(60);
 /// A node tries another connection sooner.
 pub(super) const NODE: Duration = Duration::from_secs(30);
 
+/// What is being stored may wait for a slow disk: both sides say meanwhile that they are at it.
+pub(super) const STORE: Duration = Duration::from_secs(300);
+
 /// The other side is asked after so long, and again.
 const ASKED: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(5));
 

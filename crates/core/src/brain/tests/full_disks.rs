@@ -36,7 +36,7 @@ fn lab() -> World {
         rate: NanoUsd(0),
     };
     world.event(Event::NodeSeen { node: Box::new(node) });
-    world.offer_of("K80", OWNED, 0.0, Some(2));
+    world.offer_of("K80", OWNED, 0.0, Some(1));
     let offer = world.brain.offer(&OfferId::new(OWNED)).expect("seen").clone();
     world.event(Event::OfferSeen { offer: Offer { market: Market::Owned, pool: PoolId("lab".into()), ..offer } });
     world
@@ -88,11 +88,25 @@ fn a_job_waits_for_room_on_machines_that_stay_and_holds_nothing() {
         waits.push((world.now - before).0 / 1_000);
         assert!(matches!(world.decide().as_slice(), [Decision::Acquire { .. }]), "{:?}", world.decided.last());
     }
-    assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 900, 900, 900, 900]);
+    assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300, 300, 300]);
     assert_eq!(world.brain.job(id).expect("known").fruitless, 0);
     let stint = begin(&mut world, id);
     world.event(Event::WorkerStarted { stint, rank: 0, restored: None, work: None });
     assert_eq!(world.brain.job(id).expect("known").no_room, None, "it has begun");
+}
+
+#[test]
+fn what_took_long_to_find_out_is_not_tried_again_soon() {
+    let mut world = lab();
+    let id = world.submit(on_the_lab(None));
+    world.decide();
+    let stint = begin(&mut world, id);
+    world.pass(Span::minutes(40));
+    world.ended(stint, no_room());
+    world.decide();
+    world.gone(LeaseEnd::Released);
+    let no_room = world.brain.job(id).and_then(|job| job.no_room.clone()).expect("it waits");
+    assert!(no_room.until >= world.now + Span::minutes(40), "{no_room:?}");
 }
 
 #[test]
