@@ -2,6 +2,7 @@
 //! conformance suite checks.
 
 use crate::finding::Finding;
+use crate::limit::Limit;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -156,7 +157,8 @@ pub trait Engine: Send + Sync {
     /// The engine may forget these: they are gone and the log knows it.
     async fn forget(&self, leases: &[LeaseId]) -> Result<(), EngineError>;
 
-    /// Takes a lease away as its market would. Engines whose leases are real refuse.
+    /// Takes a lease away as its market or its operator would, for rehearsals and drills. Engines whose leases are real do so
+    /// with a notice, or refuse.
     async fn interrupt(&self, _lease: LeaseId, _how: Interrupt) -> Result<(), EngineError> {
         Err(EngineError::Refused(Refusal::Invalid))
     }
@@ -180,6 +182,11 @@ pub trait Engine: Send + Sync {
             Ok(offers) => vec![Finding::ok(&name, format!("it answers: {}", counted(offers.len() as u64, "offer")))],
             Err(error) => vec![Finding::missing(&name, error.to_string(), "see what its operator says of it")],
         }
+    }
+
+    /// What may be used of it at most, as far as that was seen. Answered at once.
+    fn limits(&self) -> Vec<Limit> {
+        Vec::new()
     }
 
     /// What it knows of its market beyond now. One that replays a recording knows all of it.

@@ -8,6 +8,7 @@ mod clock;
 mod directory;
 mod engine;
 mod finding;
+mod limit;
 mod link;
 mod local;
 mod machines;
@@ -31,6 +32,7 @@ pub use engine::{
     Capabilities, Engine, EngineError, Interrupt, LeaseState, Owned, PastJob, Recording, SeenGroup, SeenLease,
 };
 pub use finding::{Finding, FindingState};
+pub use limit::Limit;
 pub use link::{AgentLink, LocalLink, SeenWorker, StopOrder};
 pub use machines::{Accelerator, Here, Inventory, Machines, Stated, tell_readings};
 pub use net::{Fingerprint, JoinToken};

@@ -1,10 +1,24 @@
 //! Notices of leases that will be taken away: their agents are told once, and what is still there at the end is ended.
 
 use super::{Folder, LocalLeases, Marks};
+use crate::engine::EngineError;
 use std::sync::Arc;
-use windfall_core::{LeaseEnd, LeaseId, Time};
+use windfall_core::{LeaseEnd, LeaseId, Span, Time};
 
 impl LocalLeases {
+    /// Takes a lease away after this time. One that has a shorter notice keeps it.
+    pub fn give_notice(self: &Arc<Self>, lease: LeaseId, notice: Span) -> Result<(), EngineError> {
+        let now = self.clock.now();
+        let is_up = self.held().get(&lease).is_some_and(|held| !held.is_gone() && held.marks.up_at.is_some());
+        if !is_up {
+            return Err(EngineError::NoLease(lease));
+        }
+        let ends_at = now + notice;
+        self.mark(lease, |marks| marks.ends_at = Some(marks.ends_at.map_or(ends_at, |known| known.min(ends_at))));
+        self.carry_notices_out(now);
+        Ok(())
+    }
+
     /// Tells agents of notices that they have not heard of, and ends leases whose time is up. Returns at once.
     pub fn carry_notices_out(self: &Arc<Self>, now: Time) {
         for (lease, folder, marks, ends_at) in self.untold() {

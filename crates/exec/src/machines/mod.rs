@@ -13,7 +13,8 @@ pub use nvml::tell_readings;
 
 use crate::accounts::Accounts;
 use crate::clock::WorldClock;
-use crate::engine::{Capabilities, Engine, EngineError, Owned, SeenGroup, SeenLease};
+use crate::engine::{Capabilities, Engine, EngineError, Interrupt, Owned, SeenGroup, SeenLease};
+use crate::limit::Limit;
 use crate::local::{Held, LocalLeases, Marks};
 use crate::nodes::{Hub, NodeRecord, NodeStanding};
 use async_trait::async_trait;
@@ -420,6 +421,18 @@ impl Engine for Arc<Machines> {
     async fn forget(&self, leases: &[LeaseId]) -> Result<(), EngineError> {
         self.leases.forget(leases);
         Ok(())
+    }
+
+    fn limits(&self) -> Vec<Limit> {
+        let computers = self.computers();
+        let an_hour: i64 = computers.iter().map(|computer| computer.rate.0).sum();
+        let of = counted(computers.len() as u64, "machine");
+        vec![Limit::new(&of, "an hour, used or not", &NanoUsd(an_hour).to_string())]
+    }
+
+    async fn interrupt(&self, lease: LeaseId, how: Interrupt) -> Result<(), EngineError> {
+        let Interrupt::WithNotice(notice) = how else { return Err(EngineError::Refused(Refusal::Invalid)) };
+        self.leases.give_notice(lease, notice)
     }
 
     async fn abandon(&self) {

@@ -10,6 +10,8 @@ use windfall_core::{LeaseEnd, Refusal, Span, Time};
 
 /// A controller that does not answer for so long is away; its own programs give up later.
 const ANSWER: Duration = Duration::from_secs(60);
+/// Accounts are not waited for as long: what they know is good to know, and nothing waits for it for ever.
+const ACCOUNTS_ANSWER: Duration = Duration::from_secs(10);
 /// Names of jobs that are asked for at once: a command line has an end.
 const AT_ONCE: usize = 200;
 
@@ -88,11 +90,16 @@ impl JobState {
 
 /// What a program of Slurm's prints.
 async fn run(program: &'static str, args: &[String], said: Option<&str>) -> Result<String, SlurmError> {
-    let output = ask(program, args, said).await?;
+    let output = ask(program, args, said, ANSWER).await?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-async fn ask(program: &'static str, args: &[String], said: Option<&str>) -> Result<Output, SlurmError> {
+async fn ask(
+    program: &'static str,
+    args: &[String],
+    said: Option<&str>,
+    within: Duration,
+) -> Result<Output, SlurmError> {
     let mut command = Command::new(program);
     command.args(args).env("SLURM_TIME_FORMAT", "%s").kill_on_drop(true);
     let stdin = if said.is_some() { Stdio::piped() } else { Stdio::null() };
@@ -106,7 +113,7 @@ async fn ask(program: &'static str, args: &[String], said: Option<&str>) -> Resu
         }
         child.wait_with_output().await
     };
-    let output = tokio::time::timeout(ANSWER, talk).await.map_err(|_| SlurmError::Silent { program })?;
+    let output = tokio::time::timeout(within, talk).await.map_err(|_| SlurmError::Silent { program })?;
     let output = output.map_err(|source| SlurmError::NoProgram { program, source })?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
@@ -214,23 +221,19 @@ pub(super) async fn jobs_that_begin(with: &str) -> Result<Vec<Job>, SlurmError> 
 
 const FIELDS: &str = "%i|%j|%u|%T|%V|%S|%e";
 
-/// What the accounts say of a job that the controller has forgotten. Where nothing is accounted, nothing is said.
-pub(super) async fn past(name: &str, users: &[&str]) -> Option<Job> {
-    let args = words([
-        "-n",
-        "-X",
-        "-P",
-        "-a",
-        "-S",
-        "now-30days",
-        "-o",
-        "JobID,JobName,User,State,Submit,Start,End",
-        "--name",
-    ]);
-    let args: Vec<String> = args.into_iter().chain([name.to_owned()]).collect();
-    let said = run("sacct", &args, None).await.ok()?;
-    latest(&jobs_of(&said), name, users).cloned()
+/// What the accounts say of jobs of these names, whoever they are of. Where nothing is accounted, that is an error.
+pub(super) async fn past(names: &[String]) -> Result<Vec<Job>, SlurmError> {
+    let mut found = Vec::new();
+    for names in names.chunks(AT_ONCE) {
+        let args = words(["-n", "-X", "-P", "-a", "-S", "now-30days", "-o", PAST_FIELDS, "--name"]);
+        let args: Vec<String> = args.into_iter().chain([names.join(",")]).collect();
+        let said = ask("sacct", &args, None, ACCOUNTS_ANSWER).await?;
+        found.extend(jobs_of(&String::from_utf8_lossy(&said.stdout)));
+    }
+    Ok(found)
 }
+
+const PAST_FIELDS: &str = "JobID,JobName,User,State,Submit,Start,End";
 
 /// Of several jobs of a name the one that lives, or the last one. Anybody may call a job so: only those of these users count.
 pub(super) fn latest<'a>(jobs: &'a [Job], name: &str, users: &[&str]) -> Option<&'a Job> {
@@ -271,7 +274,7 @@ pub(super) async fn submit(options: &[String], script: &str) -> Result<String, S
 /// What Slurm says of a script with these options that is not submitted: when and where it would begin.
 pub(super) async fn tested(options: &[String]) -> Result<String, SlurmError> {
     let args: Vec<String> = ["--test-only".to_owned()].iter().chain(options).cloned().collect();
-    let output = ask("sbatch", &args, Some("#!/bin/sh\n")).await?;
+    let output = ask("sbatch", &args, Some("#!/bin/sh\n"), ANSWER).await?;
     let said = String::from_utf8_lossy(&output.stderr);
     let line = said.lines().rfind(|line| line.contains("to start at")).unwrap_or("it would be accepted");
     Ok(line.trim_start_matches("sbatch: ").to_owned())
@@ -284,11 +287,18 @@ pub(super) async fn version(program: &'static str) -> Result<String, SlurmError>
 
 /// The accounts of a user, each with its qualities of service: none where nothing is accounted.
 pub(super) async fn associations(user: &str) -> Result<Vec<[String; 2]>, SlurmError> {
-    let args = words(["-n", "-P", "show", "assoc", "format=Account,QOS"]);
-    let args: Vec<String> = args.into_iter().chain([format!("user={user}")]).collect();
-    let said = run("sacctmgr", &args, None).await?;
+    let said = accounted("assoc", "Account,QOS", Some(user)).await?;
     let fields = |line: &str| line.split_once('|').map(|(account, qos)| [account.to_owned(), qos.to_owned()]);
     Ok(said.lines().filter_map(fields).collect())
+}
+
+/// What the accounts say of all of a kind, or of those of a user: these fields, one line each.
+pub(super) async fn accounted(kind: &str, fields: &str, user: Option<&str>) -> Result<String, SlurmError> {
+    let mut args = words(["-n", "-P", "show", kind]);
+    args.push(format!("format={fields}"));
+    args.extend(user.map(|user| format!("user={user}")));
+    let said = ask("sacctmgr", &args, None, ACCOUNTS_ANSWER).await?;
+    Ok(String::from_utf8_lossy(&said.stdout).into_owned())
 }
 
 /// What the controller says of every partition, one a line.
@@ -324,6 +334,12 @@ pub(super) async fn cancel(id: &str) -> Result<(), SlurmError> {
         Err(SlurmError::Failed { said, .. }) if said.contains("Invalid job id") => Ok(()),
         other => other.map(|_| ()),
     }
+}
+
+/// Lets a job run for so many minutes in all.
+pub(super) async fn limit(id: &str, minutes: i64) -> Result<(), SlurmError> {
+    let (job, limit) = (format!("JobId={id}"), format!("TimeLimit={minutes}"));
+    run("scontrol", &words(["update", &job, &limit]), None).await.map(drop)
 }
 
 impl SlurmError {

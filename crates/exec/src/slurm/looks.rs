@@ -1,70 +1,99 @@
-//! What the cluster said when it was last looked at: however many ask at once, its controller is asked once.
+//! What the cluster says: however many ask at once, its controller and its accounts are asked once, and nobody gets an answer about
+//! jobs that is older than the question.
 
 use super::LOOK;
 use super::commands::{self, Job, Kind, SlurmError};
-use std::collections::BTreeSet;
-use std::sync::PoisonError;
+use super::shared::Shared;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::Mutex;
 
-/// For so long an answer about jobs is news.
-const NEWS: Duration = Duration::from_secs(1);
+/// Looks at jobs begin no closer to each other: whoever asks in between shares the next one.
+const APART: Duration = Duration::from_millis(250);
+/// For so long a failure counts for those who waited meanwhile.
+const JUST_FAILED: Duration = Duration::from_secs(1);
+/// Accounts that did not answer are left alone for so long.
+const ACCOUNTS_REST: Duration = Duration::from_secs(30);
 
-#[derive(Default)]
+type Found = Result<Arc<Vec<Job>>, String>;
+
 pub(super) struct Looks {
-    kinds: Mutex<Option<(Instant, Vec<Kind>)>>,
-    jobs: Mutex<Option<OfQueue>>,
+    kinds: tokio::sync::Mutex<Option<(Instant, Vec<Kind>)>>,
+    jobs: Shared<Found>,
+    past: Shared<Arc<Vec<Job>>>,
     /// When the cluster last did not answer, and what was said of it: whoever has waited meanwhile need not wait again.
-    failed: std::sync::Mutex<Option<(Instant, String)>>,
+    failed: Mutex<Option<(Instant, String)>>,
+    /// When the accounts last did not answer.
+    accounts_failed: Mutex<Option<Instant>>,
 }
 
-/// What the controller said of jobs.
-struct OfQueue {
-    at: Instant,
-    /// The names that were asked for.
-    asked: BTreeSet<String>,
-    found: Vec<Job>,
+impl Default for Looks {
+    fn default() -> Looks {
+        Looks {
+            kinds: tokio::sync::Mutex::default(),
+            jobs: Shared::new(APART),
+            past: Shared::new(APART),
+            failed: Mutex::default(),
+            accounts_failed: Mutex::default(),
+        }
+    }
 }
 
 impl Looks {
-    /// The nodes that the cluster has.
+    /// The nodes that the cluster has, as they were within the last seconds.
     pub async fn kinds(&self) -> Result<Vec<Kind>, SlurmError> {
         let mut known = self.kinds.lock().await;
         if let Some((_, kinds)) = known.as_ref().filter(|(at, _)| at.elapsed() < LOOK) {
             return Ok(kinds.clone());
         }
-        self.has_just_failed()?;
-        let kinds = self.noting(commands::kinds().await)?;
+        self.has_just_failed().map_or(Ok(()), |said| Err(failed(said)))?;
+        let kinds = self.noting(commands::kinds().await).map_err(failed)?;
         *known = Some((Instant::now(), kinds.clone()));
         Ok(kinds)
     }
 
-    fn has_just_failed(&self) -> Result<(), SlurmError> {
-        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        let just = failed.as_ref().filter(|(at, _)| at.elapsed() < NEWS);
-        just.map_or(Ok(()), |(_, said)| Err(SlurmError::Failed { program: "Slurm", said: said.clone() }))
+    /// The jobs of these names that the controller knows, perhaps among others.
+    pub async fn jobs(&self, names: &[String]) -> Result<Arc<Vec<Job>>, SlurmError> {
+        let look = |names: Vec<String>| async move {
+            match self.has_just_failed() {
+                Some(said) => Err(said),
+                None => self.noting(commands::jobs(&names).await).map(Arc::new),
+            }
+        };
+        self.jobs.ask(names, look).await.map_err(failed)
     }
 
-    fn noting<T>(&self, answer: Result<T, SlurmError>) -> Result<T, SlurmError> {
-        let failed = answer.as_ref().err().map(|error| (Instant::now(), error.to_string()));
+    /// What the accounts say of jobs of these names that are over. Nothing is said where nothing is accounted or the accounts do not
+    /// answer; and what they take to be alive, while the controller does not know it, they have not heard the end of yet.
+    pub async fn past(&self, names: &[String]) -> Arc<Vec<Job>> {
+        let look = |names: Vec<String>| async move {
+            if self.accounts_failed().is_some_and(|at| at.elapsed() < ACCOUNTS_REST) {
+                return Arc::default();
+            }
+            let said = commands::past(&names).await;
+            *self.accounts_failed() = said.is_err().then(Instant::now);
+            let over = said.unwrap_or_default().into_iter().filter(|job| job.state.is_over());
+            Arc::new(over.collect())
+        };
+        self.past.ask(names, look).await
+    }
+
+    fn accounts_failed(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.accounts_failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_just_failed(&self) -> Option<String> {
+        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.as_ref().filter(|(at, _)| at.elapsed() < JUST_FAILED).map(|(_, said)| said.clone())
+    }
+
+    fn noting<T>(&self, answer: Result<T, SlurmError>) -> Result<T, String> {
+        let answer = answer.map_err(|error| error.to_string());
+        let failed = answer.as_ref().err().map(|said| (Instant::now(), said.clone()));
         *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = failed;
         answer
     }
+}
 
-    /// The jobs of these names that the controller knows. One that was asked for before it was submitted is looked for again.
-    pub async fn jobs(&self, names: &[String]) -> Result<Vec<Job>, SlurmError> {
-        let mut known = self.jobs.lock().await;
-        let is_news = |known: &&OfQueue| {
-            let found: BTreeSet<&str> = known.found.iter().map(|job| job.name.as_str()).collect();
-            let has = |name: &String| known.asked.contains(name) && found.contains(name.as_str());
-            known.at.elapsed() < NEWS && names.iter().all(has)
-        };
-        if let Some(known) = known.as_ref().filter(is_news) {
-            return Ok(known.found.clone());
-        }
-        self.has_just_failed()?;
-        let found = self.noting(commands::jobs(names).await)?;
-        *known = Some(OfQueue { at: Instant::now(), asked: names.iter().cloned().collect(), found: found.clone() });
-        Ok(found)
-    }
+fn failed(said: String) -> SlurmError {
+    SlurmError::Failed { program: "Slurm", said }
 }

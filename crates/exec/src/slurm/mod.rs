@@ -3,23 +3,27 @@
 
 mod check;
 mod commands;
+mod limits;
 mod looks;
 mod pilot;
+mod queue;
 mod seen;
+mod shared;
 mod survey;
 #[cfg(test)]
 mod tests;
 
 use crate::accelerators::family_of;
 use crate::clock::WorldClock;
-use crate::directory::{Account, Directory};
-use crate::engine::{Capabilities, Engine, EngineError, Owned, SeenGroup, SeenLease};
+use crate::engine::{Capabilities, Engine, EngineError, Interrupt, Owned, SeenGroup, SeenLease};
 use crate::finding::Finding;
+use crate::limit::Limit;
 use crate::local::{LocalLeases, Marks};
 use crate::name_of_account;
 use crate::nodes::Hub;
 use async_trait::async_trait;
-use commands::{Job, JobState, Kind, SlurmError};
+use commands::{JobState, Kind, SlurmError};
+use limits::SeenLimits;
 use looks::Looks;
 use pilot::{group_of, job_name, node_name};
 use serde::{Deserialize, Serialize};
@@ -28,6 +32,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 pub use survey::{NoSurvey, SeenPartition, Survey, survey};
+use tokio::sync::Semaphore;
 use windfall_core::pool::{Books, Habits, Placing, Shape, Supply};
 use windfall_core::{
     DecisionId, LeaseEnd, LeaseId, Market, NanoUsd, Offer, OfferId, Place, Pool, PoolId, Refusal, Span, Time, Want,
@@ -35,12 +40,9 @@ use windfall_core::{
 
 /// How often the cluster is looked at.
 const LOOK: Duration = Duration::from_secs(2);
-/// How long it may take until a job that was cancelled is over; Slurm itself kills after half a minute.
-const ENDS_WITHIN: Duration = Duration::from_secs(50);
-/// The first pause before it is looked whether a job that was cancelled is over.
-const ENDED_SOON: Duration = Duration::from_millis(250);
-/// What is asked for beside the work, for the start and the last save.
-const ROOM_TO_BEGIN: Span = Span::minutes(15);
+
+/// Programs that submit or cancel at the same time: a thousand at once would be a thousand processes.
+const AT_ONCE: usize = 8;
 
 /// How a cluster is used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,6 +89,9 @@ pub struct Slurm {
     /// One submission of a group at a time: a second one looks whether the first was made.
     submitting: Mutex<BTreeMap<DecisionId, Arc<tokio::sync::Mutex<()>>>>,
     looks: Looks,
+    limits: Mutex<SeenLimits>,
+    /// How many of Slurm's programs that change something run at once.
+    hands: Semaphore,
     /// Since when we have not heard leases whose machines Slurm has given up.
     unheard: Mutex<BTreeMap<LeaseId, Instant>>,
     /// Groups whose jobs are being cancelled by us.
@@ -115,6 +120,8 @@ impl Slurm {
             leases,
             submitting,
             looks,
+            limits: Mutex::default(),
+            hands: Semaphore::new(AT_ONCE),
             unheard: Mutex::default(),
             releasing,
         }))
@@ -211,68 +218,6 @@ impl Slurm {
         self.marks_in(group).into_values().map(|marks| marks.owner).next().unwrap_or_default()
     }
 
-    /// The job of a group, if it was ever submitted.
-    async fn job(&self, group: DecisionId) -> Result<Option<Job>, EngineError> {
-        let name = job_name(group);
-        let known = commands::jobs(std::slice::from_ref(&name)).await.map_err(away)?;
-        let owner = self.owner_of(group);
-        let users = [self.user.as_str(), owner.as_str()];
-        match commands::latest(&known, &name, &users) {
-            Some(job) => Ok(Some(job.clone())),
-            None => Ok(commands::past(&name, &users).await),
-        }
-    }
-
-    async fn submit(&self, group: DecisionId, want: &Want, kinds: &[Kind]) -> Result<(), EngineError> {
-        let marks = self.marks_in(group);
-        let Some(first) = marks.values().find(|marks| marks.gone.is_none()) else { return Ok(()) };
-        let Some((kind, count)) = self.of_offer(kinds, &first.offer) else {
-            return Err(EngineError::Refused(Refusal::Invalid));
-        };
-        let shape = self.shape(kind, count, first.limits, want.lasts);
-        let tokens: Result<Vec<String>, EngineError> = marks
-            .keys()
-            .map(|lease| self.hub.pilot_token(&node_name(*lease)).map(|token| token.to_string()))
-            .map(|token| token.map_err(|why| EngineError::Unreachable { why }))
-            .collect();
-        let owner = other_user(&first.owner).await?;
-        let options = pilot::options(&self.settings, group, first.units, &shape, owner.as_ref());
-        let script = pilot::script(&self.settings, &shape, &tokens?);
-        match commands::submit(&options, &script).await {
-            Ok(_) => Ok(()),
-            Err(error) => match error.refusal() {
-                Some(refusal) => {
-                    eprintln!("windfall: {}: {error}", self.name);
-                    Err(EngineError::Refused(if owner.is_some() { Refusal::Owner } else { refusal }))
-                }
-                None => Err(away(error)),
-            },
-        }
-    }
-
-    /// What is asked of each node, for so many of its accelerators and what a job says that it needs.
-    fn shape(&self, kind: &Kind, count: u32, needs: Shape, lasts: Option<Span>) -> pilot::Shape {
-        let most = kind.limit.map_or(self.settings.wall_minutes, |limit| limit.0 / 60_000);
-        let minutes = lasts.map_or(most, |lasts| minutes_for(lasts).min(most));
-        // A part of a node gets its part of the rest, unless the job says how much it needs.
-        let part = |all: u64| if count == 0 { 0 } else { all * u64::from(count) / u64::from(kind.accelerators.max(1)) };
-        pilot::Shape {
-            partition: kind.partition.clone(),
-            accelerator: kind.accelerator.clone(),
-            accelerators: count,
-            cpus: match needs.cpu_millis {
-                0 if count == 0 => 1,
-                0 => part(u64::from(kind.cpus)).max(1) as u32,
-                millis => millis.div_ceil(1_000) as u32,
-            },
-            memory_mb: match needs.memory_bytes {
-                0 => part(kind.memory_mb),
-                bytes => bytes.div_ceil(1 << 20),
-            },
-            minutes: self.settings.wall_minutes.min(minutes).max(1),
-        }
-    }
-
     /// Nothing of a lease runs any more, as Slurm says.
     fn bury(&self, lease: LeaseId, at: Time, end: LeaseEnd) {
         self.unheard().remove(&lease);
@@ -284,44 +229,6 @@ impl Slurm {
     fn dismiss(&self, lease: LeaseId) {
         // Where its record stays, the next sweep removes it.
         let _ = self.hub.remove(&node_name(lease));
-    }
-
-    /// Cancels a job, and returns when it is over.
-    async fn cancel(&self, group: DecisionId) -> Result<(), EngineError> {
-        let (began, mut wait) = (Instant::now(), ENDED_SOON);
-        let Some(mut job) = self.job(group).await? else { return Ok(()) };
-        while !job.state.is_over() {
-            commands::cancel(&job.id).await.map_err(away)?;
-            if began.elapsed() > ENDS_WITHIN {
-                return Err(EngineError::Unreachable { why: format!("job {} of Slurm's is not over yet", job.id) });
-            }
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(LOOK);
-            match self.job(group).await? {
-                Some(now) => job = now,
-                None => break,
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The wall time that is asked for work that is expected to take so long. A short job starts sooner where Slurm fills gaps; one that
-/// was cut too short saves and goes on in another, or is given all the time that there is.
-fn minutes_for(lasts: Span) -> i64 {
-    (lasts.scaled(5, 4) + ROOM_TO_BEGIN).0.div_euclid(60_000) + 1
-}
-
-/// The user that a site's server submits for: a job that root has submitted for itself is root's. Refused where this computer
-/// knows no such user: nothing runs under a wrong name.
-async fn other_user(owner: &str) -> Result<Option<Account>, EngineError> {
-    if !rustix::process::geteuid().is_root() || owner.is_empty() || owner == "root" {
-        return Ok(None);
-    }
-    match Directory::of_this_machine().account(owner).await {
-        Ok(Some(account)) => Ok(Some(account)),
-        Ok(None) => Err(EngineError::Refused(Refusal::Owner)),
-        Err(why) => Err(EngineError::Unreachable { why: why.to_string() }),
     }
 }
 
@@ -365,8 +272,8 @@ impl Engine for Arc<Slurm> {
             accelerator: if count == 0 { String::new() } else { self.settings.called(&kind.accelerator) },
             accelerators: count,
             price_per_hour: self.price(count),
-            // One process a node. Whoever finds no room there queues.
-            capacity: Some(kind.nodes),
+            // Whoever finds no room queues there: Slurm counts what is free, and fills gaps with what waits.
+            capacity: Some(0).filter(|_| kind.nodes == 0),
             notice: Span::ZERO,
         };
         let kinds = self.kinds().await?;
@@ -395,21 +302,22 @@ impl Engine for Arc<Slurm> {
 
     async fn acquire(&self, group: DecisionId, want: &Want) -> Result<SeenGroup, EngineError> {
         let kinds = self.kinds().await?;
+        // What is on no book here was never submitted before now, so that only the controller can know of it.
+        let is_new = self.marks_in(group).is_empty();
         self.leases.give(group, |_, known| self.chosen(group, want, &kinds, known))?;
         let gate = self.gate(group);
         let _one = gate.lock().await;
-        let mut job = self.job(group).await?;
-        if job.is_none() {
-            if let Err(refused) = self.submit(group, want, &kinds).await {
-                if matches!(refused, EngineError::Refused(_)) {
+        let known = if is_new { self.queued(group).await? } else { self.job(group).await? };
+        let job = match known {
+            Some(job) => Some(job),
+            None => self.submit(group, want, &kinds).await.inspect_err(|error| {
+                if matches!(error, EngineError::Refused(_)) {
                     let leases: Vec<LeaseId> = self.marks_in(group).into_keys().collect();
                     leases.iter().for_each(|lease| self.bury(*lease, self.leases.clock.now(), LeaseEnd::Lost));
                     self.leases.forget(&leases);
                 }
-                return Err(refused);
-            }
-            job = self.job(group).await?;
-        }
+            })?,
+        };
         self.seen(group, job.as_ref()).ok_or(EngineError::NoLease(LeaseId { group, slot: 0 }))
     }
 
@@ -419,19 +327,12 @@ impl Engine for Arc<Slurm> {
         }
         let names: Vec<String> = groups.iter().map(|group| job_name(*group)).collect();
         let jobs = self.looks.jobs(&names).await.map_err(away)?;
-        let mut seen = Vec::new();
-        for group in groups {
-            let is_live = self.marks_in(*group).values().any(|marks| marks.gone.is_none());
-            let owner = self.owner_of(*group);
-            let users = [self.user.as_str(), owner.as_str()];
-            let of_queue = commands::latest(&jobs, &job_name(*group), &users).cloned();
-            let job = match of_queue {
-                None if is_live => commands::past(&job_name(*group), &users).await,
-                known => known,
-            };
-            seen.extend(self.seen(*group, job.as_ref()));
-        }
-        Ok(seen)
+        let is_live = |group: DecisionId| self.marks_in(group).values().any(|marks| marks.gone.is_none());
+        let is_forgotten = |group: &DecisionId| self.its_job(*group, &jobs).is_none() && is_live(*group);
+        let forgotten: Vec<String> = groups.iter().copied().filter(is_forgotten).map(job_name).collect();
+        let past = if forgotten.is_empty() { Arc::default() } else { self.looks.past(&forgotten).await };
+        let job = |group: DecisionId| self.its_job(group, &jobs).or_else(|| self.its_job(group, &past));
+        Ok(groups.iter().filter_map(|group| self.seen(*group, job(*group).as_ref())).collect())
     }
 
     async fn list_owned(&self) -> Result<Vec<Owned>, EngineError> {
@@ -458,8 +359,10 @@ impl Engine for Arc<Slurm> {
             slots.iter().for_each(|slot| self.dismiss(LeaseId { group, slot: *slot }));
             return Ok(seen);
         }
-        // Whoever can be reached ends well; what cannot is ended by Slurm.
-        let _ = tokio::time::timeout(ENDS_WITHIN, self.leases.release(group, slots)).await;
+        self.end_well(group, slots).await;
+        // Pilots with nothing left to do end by themselves, and clean up: Slurm would kill them.
+        let ended = self.marks_in(group).into_iter().filter(|(_, marks)| marks.gone.is_some());
+        ended.for_each(|(lease, _)| self.dismiss(lease));
         let gate = self.gate(group);
         let one = gate.lock().await;
         self.releasing().insert(group);
@@ -481,6 +384,15 @@ impl Engine for Arc<Slurm> {
             // What cannot be ended now is ended by nobody.
             let _ = self.release(group, &slots).await;
         }
+    }
+
+    async fn interrupt(&self, lease: LeaseId, how: Interrupt) -> Result<(), EngineError> {
+        let Interrupt::WithNotice(notice) = how else { return Err(EngineError::Refused(Refusal::Invalid)) };
+        self.shorten(lease, notice).await
+    }
+
+    fn limits(&self) -> Vec<Limit> {
+        self.seen_limits()
     }
 
     async fn check(&self) -> Vec<Finding> {

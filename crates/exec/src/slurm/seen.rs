@@ -3,7 +3,7 @@
 use super::Slurm;
 use super::commands::{Job, JobState};
 use super::pilot::node_name;
-use crate::engine::SeenGroup;
+use crate::engine::{LeaseState, SeenGroup, SeenLease};
 use crate::local::Marks;
 use crate::nodes::Life;
 use std::sync::Arc;
@@ -87,7 +87,13 @@ impl Slurm {
             }
             None => {}
         }
-        let seen = self.leases.group_of(group)?;
+        let mut seen = self.leases.group_of(group)?;
+        // We are giving them back. What ran on the last of them has ended, and its job has not: whoever forgets the lease now loses
+        // the job. What was lost is told at once, because work waits for it.
+        let is_gone = |seen: &SeenLease| matches!(seen.state, LeaseState::Gone { end: LeaseEnd::Released, .. });
+        if job.is_some_and(|job| !job.state.is_over()) && seen.leases.iter().all(is_gone) {
+            seen.leases.iter_mut().for_each(|seen| seen.state = LeaseState::Pending);
+        }
         let waits = job.filter(|job| job.state == JobState::Waits);
         let phase = match waits {
             Some(job) => GroupPhase::Queued {

@@ -1,5 +1,6 @@
 //! The engine without a cluster: what it does with pilots that have joined.
 
+use super::commands::Job;
 use super::*;
 use crate::engine::LeaseState;
 use crate::nodes::OnNode;
@@ -51,6 +52,26 @@ async fn what_waited_in_the_queue_is_on_its_way_since_slurm_began_it() {
     let phase = |state: JobState| slurm.seen(LEASE.group, Some(&job(state, asked, began))).expect("known").phase;
     assert_eq!(phase(JobState::Waits), GroupPhase::Queued { since: asked, eta: None });
     assert_eq!(phase(JobState::Runs), GroupPhase::Granted { at: began, units: 1 });
+}
+
+/// The programs of a group end before its job does. Whoever takes its leases for gone forgets whose the job is.
+#[tokio::test]
+async fn the_last_lease_of_a_group_is_gone_when_its_job_is_over() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_puppets, slurm) = engine(folder.path(), Time(0)).await;
+    let now = slurm.leases.clock.now();
+    let other = LeaseId { slot: 1, ..LEASE };
+    let gone = Some((now, LeaseEnd::Released));
+    let marks = |gone| Marks { host: Some(node_name(LEASE)), units: 2, up_at: Some(now), gone, ..Marks::default() };
+    slurm.leases.give(LEASE.group, |_, _| Ok(vec![marks(gone), marks(None)])).expect("given");
+    let states = |state: JobState| {
+        let seen = slurm.seen(LEASE.group, Some(&job(state, now, now))).expect("known").leases;
+        seen.iter().map(|seen| matches!(seen.state, LeaseState::Gone { .. })).collect::<Vec<bool>>()
+    };
+    assert_eq!(states(JobState::Runs), [true, false], "one of two was given back");
+    slurm.leases.mark(other, |marks| marks.gone = gone);
+    assert_eq!(states(JobState::Ends), [false, false], "what holds both is not over");
+    assert_eq!(states(JobState::Over(LeaseEnd::Released)), [true, true]);
 }
 
 /// The processes of a gang join when they are begun, which may be minutes apart, and after hours in the queue.
