@@ -30,6 +30,14 @@ pub const WORDS: &[(&str, &str)] = &[
     ("interruption", "a spot lease that the cloud took back while the job needed it"),
     ("stint", "one run of the program, from a start to a stop; a job has as many as it was started"),
     ("start, restart", "from asking for a machine until the program makes progress"),
+    (
+        "pilot",
+        "a job of Slurm's whose processes join as nodes and run a job of Windfall's, as machines of its own would",
+    ),
+    (
+        "drill",
+        "a small job that goes the whole way through an engine, an interruption included, and leaves nothing there",
+    ),
     ("gang, rank", "machines that run one job together, and the place of each among them, from 0"),
     ("slack", "time to the deadline that is left over when the rest of the work runs without a pause"),
     ("safety net", "the rule that moves a job to on-demand while there is still enough slack"),

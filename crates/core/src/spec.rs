@@ -42,12 +42,15 @@ pub struct Ask {
     /// How much of each. Whoever needs half of one asks for one, and for half of it.
     #[serde(default, skip_serializing_if = "DevicePart::is_whole")]
     pub part: DevicePart,
+    /// The engine that is to give them; none for any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<String>,
 }
 
 impl Ask {
     /// So many whole ones.
     pub fn of(accelerator: impl Into<String>, count: u32) -> Ask {
-        Ask { accelerator: accelerator.into(), count, part: DevicePart::Whole }
+        Ask { accelerator: accelerator.into(), count, part: DevicePart::Whole, engine: None }
     }
 
     /// All of it together as a fraction: so many of so many parts of one accelerator.
@@ -75,9 +78,11 @@ impl Ask {
 impl fmt::Display for Ask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.part {
+            _ if self.count == 0 => f.write_str("a processor"),
             DevicePart::Share { part, of } if part < of => write!(f, "{}:{part}/{of}", self.accelerator),
             _ => write!(f, "{}:{}", self.accelerator, self.count),
-        }
+        }?;
+        self.engine.as_ref().map_or(Ok(()), |engine| write!(f, " of {engine}"))
     }
 }
 

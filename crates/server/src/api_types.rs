@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use windfall_core::health::Remedy;
 use windfall_core::view::JobView;
 use windfall_core::{JobSpec, LedgerRow, Market, NanoUsd, Reason, Span, Symptom, Time};
-use windfall_exec::{Accelerator, DiskReading, Finding, Interrupt, LabelChange, ProgramsRunAs};
+use windfall_exec::{Accelerator, DiskReading, Finding, Interrupt, LabelChange, Limit, ProgramsRunAs};
 
 /// Who answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -236,6 +236,9 @@ pub struct EngineReport {
     pub hourly: NanoUsd,
     /// Since when it does not answer, by the world's clock.
     pub silent_since: Option<Time>,
+    /// What may be used of it at most, as far as that is known.
+    #[serde(default)]
+    pub limits: Vec<Limit>,
 }
 
 /// What was found out about an engine.
@@ -243,6 +246,30 @@ pub struct EngineReport {
 pub struct EngineChecks {
     pub name: String,
     pub checks: Vec<Finding>,
+}
+
+/// What an engine was asked once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineCall {
+    /// `offers`, `acquire`, `observe`, `list-owned`, `release`, `forget` or `interrupt`.
+    pub what: String,
+    /// The groups that it was about; none where it was about all of them.
+    pub groups: Vec<String>,
+    /// The workload that a group was asked for.
+    pub workload: Option<u64>,
+    /// When it began.
+    pub at_unix_ms: u64,
+    pub took_us: u64,
+    /// What the engine said where it did not do it.
+    pub error: Option<String>,
+}
+
+/// Calls of an engine, oldest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineCalls {
+    pub calls: Vec<EngineCall>,
+    /// Ask for those after this number next.
+    pub next: u64,
 }
 
 /// Something of ours at an engine that no log knows.

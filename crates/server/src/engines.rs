@@ -1,6 +1,7 @@
 //! The engines of a server, by name. Each has a task of its own that tells the loop when to look; looks and calls run
 //! beside the loop, so an engine that hangs delays nobody but who waits for it.
 
+use crate::calls::{Calls, Noted};
 use crate::dispatch::{self, Look};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,17 +18,24 @@ const LOOK_WITHIN: Duration = Duration::from_secs(30);
 /// A call that takes longer may or may not have been done: the same is asked again.
 const CALL_WITHIN: Duration = Duration::from_secs(180);
 
-/// Engines by name.
+/// Engines by name, and what each was asked.
 #[derive(Clone, Default)]
-pub(crate) struct Engines(BTreeMap<String, Arc<dyn Engine>>);
+pub(crate) struct Engines(BTreeMap<String, Arc<dyn Engine>>, BTreeMap<String, Arc<Calls>>);
 
 impl Engines {
     pub fn add(&mut self, engine: Arc<dyn Engine>) {
-        self.0.insert(engine.describe().name, engine);
+        let (name, calls) = (engine.describe().name, Arc::new(Calls::default()));
+        self.1.insert(name.clone(), Arc::clone(&calls));
+        self.0.insert(name, Arc::new(Noted { engine, calls }));
     }
 
     pub fn get(&self, name: &str) -> Option<Arc<dyn Engine>> {
         self.0.get(name).cloned()
+    }
+
+    /// What one was asked.
+    pub fn calls(&self, name: &str) -> Option<&Calls> {
+        self.1.get(name).map(AsRef::as_ref)
     }
 
     pub fn names(&self) -> Vec<String> {

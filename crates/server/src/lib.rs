@@ -7,6 +7,7 @@ pub mod api_types;
 mod archive;
 mod bill;
 mod bound;
+mod calls;
 pub mod client;
 pub mod cycle;
 pub mod dispatch;

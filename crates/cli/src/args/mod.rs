@@ -11,7 +11,7 @@ mod simulate;
 mod slurm;
 
 pub use cost::CostArgs;
-pub use engines::{EnginesArgs, EnginesCommand};
+pub use engines::{DrillArgs, EnginesArgs, EnginesCommand};
 pub use facts::{
     CatalogArgs, CatalogCommand, CompareArgs, OfferSort, OffersArgs, PlaceArgs, PlanArgs, PlanChange, PlanGroup,
 };
@@ -126,7 +126,7 @@ pub enum Command {
     Nodes(NodesArgs),
     /// One of the server's machines: its accelerators and who uses them, its place, how it is
     Node(NodeArgs),
-    /// What runs leases for the server: list, check what each needs, show what is ours and in no log
+    /// What runs leases for the server: list, check what each needs, drill one, show what is in no log
     Engines(EnginesArgs),
     /// Start a server
     Up(UpArgs),

@@ -1,5 +1,6 @@
 //! The engines of a server: what they sell and hold, and whether they can be used.
 
+use super::drill::drill;
 use super::nodes::server;
 use crate::args::{EnginesArgs, EnginesCommand};
 use crate::findings;
@@ -12,10 +13,11 @@ use windfall_server::client::{Client, Code, Failure};
 
 pub async fn engines(here: &Here, args: &EnginesArgs) -> Result<Code, Failure> {
     let client = server(here).await?;
-    match args.command {
+    match &args.command {
         None | Some(EnginesCommand::List) => list(here, &client).await,
         Some(EnginesCommand::Check) => check(here, &client).await,
         Some(EnginesCommand::Sweep { dry_run: _ }) => strays(here, &client).await,
+        Some(EnginesCommand::Drill(args)) => drill(here, &client, args).await,
     }
 }
 
@@ -25,6 +27,7 @@ async fn list(here: &Here, client: &Client) -> Result<Code, Failure> {
         println!("{}", serde_json::to_string(&engines).expect("engines have string keys"));
     } else {
         print!("{}", table(&engines, crate::live::width()));
+        print!("{}", limits(&engines, crate::live::width()));
     }
     Ok(Code::Done)
 }
@@ -45,6 +48,27 @@ fn table(engines: &[EngineReport], width: usize) -> String {
         Column::figures("COST/H", 1, cells(|engine| engine.hourly.to_string())),
     ];
     fitted(columns, width)
+}
+
+/// What may be spent at each at the most, beside what jobs' own budgets say.
+fn limits(engines: &[EngineReport], width: usize) -> String {
+    let all = || engines.iter().flat_map(|engine| engine.limits.iter().map(move |limit| (engine, limit)));
+    let unknown: Vec<&str> =
+        engines.iter().filter(|engine| engine.limits.is_empty()).map(|engine| engine.name.as_str()).collect();
+    let mut text = String::new();
+    if all().next().is_some() {
+        let columns = vec![
+            Column::words("LIMIT", 0, all().map(|(engine, _)| engine.name.clone())),
+            Column::words("OF", 1, all().map(|(_, limit)| limit.of.clone())),
+            Column::figures("AT MOST", 0, all().map(|(_, limit)| limit.most.clone())),
+            Column::words("", 0, all().map(|(_, limit)| limit.what.clone())),
+        ];
+        text = format!("\n{}", fitted(columns, width));
+    }
+    if !unknown.is_empty() {
+        text += &format!("\nno limit is known of {}: only budgets of jobs count there\n", unknown.join(", "));
+    }
+    text
 }
 
 async fn check(here: &Here, client: &Client) -> Result<Code, Failure> {
@@ -73,6 +97,7 @@ async fn strays(here: &Here, client: &Client) -> Result<Code, Failure> {
 mod tests {
     use super::*;
     use windfall_core::{Market, NanoUsd, Time};
+    use windfall_exec::Limit;
 
     #[test]
     fn a_narrow_terminal_still_shows_which_engine_is_silent() {
@@ -83,10 +108,16 @@ mod tests {
             leases: 3,
             hourly: NanoUsd(7_500_000_000),
             silent_since,
+            limits: vec![Limit::new("partition gpu", "nodes of a job", "4")],
         };
         let engines = [engine("machines", None), engine("slurm", Some(Time(1)))];
         let wide = table(&engines, 80);
         assert!(wide.lines().next().is_some_and(|head| head.ends_with("COST/H")), "{wide}");
+        let bounds = limits(&engines, 80);
+        assert!(
+            bounds.lines().any(|line| line.contains("partition gpu") && line.ends_with("4  nodes of a job")),
+            "{bounds}"
+        );
         let narrow = table(&engines, 20);
         assert!(narrow.lines().all(|line| line.chars().count() <= 20) && narrow.contains("silent"), "{narrow}");
     }

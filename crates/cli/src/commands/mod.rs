@@ -5,6 +5,7 @@ mod catalog;
 mod config;
 mod cost;
 mod doctor;
+mod drill;
 mod engine;
 mod engines;
 mod facts;

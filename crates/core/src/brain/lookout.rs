@@ -118,7 +118,10 @@ pub(super) fn fits(resources: &[Ask], offer: &Offer) -> bool {
     let enough = |count: u32| if exact { count == offer.accelerators } else { count <= offer.accelerators };
     match resources {
         [] => !exact || offer.accelerators == 0,
-        asks => asks.iter().any(|ask| ask.accelerator == offer.accelerator && enough(ask.count)),
+        asks => asks.iter().any(|ask| {
+            let is_its = ask.engine.as_ref().is_none_or(|engine| *engine == offer.engine);
+            is_its && ask.accelerator == offer.accelerator && enough(ask.count)
+        }),
     }
 }
 

@@ -1,12 +1,15 @@
 //! Engines: what each sells and holds, whether it can be used, and what it has of ours that no log knows.
 
 use super::ApiState;
-use crate::api_types::{EngineChecks, EngineReport, Problem, Stray};
+use crate::api_types::{EngineCalls, EngineChecks, EngineReport, Problem, Stray};
 use crate::engines::in_time;
 use crate::principal::Operator;
+use crate::problem;
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Path, Query, State};
+use serde::Deserialize;
 use std::sync::Arc;
+use windfall_core::Offer;
 use windfall_exec::{Engine, Finding};
 
 /// Every engine, as it was last seen.
@@ -27,6 +30,7 @@ pub(super) async fn list(State(api): State<ApiState>) -> Json<Vec<EngineReport>>
                 offers: count,
                 leases,
                 hourly,
+                limits: api.reader.archive.engines.get(&name).map(|engine| engine.limits()).unwrap_or_default(),
                 name,
             }
         };
@@ -47,14 +51,64 @@ pub(super) async fn check(_: Operator, State(api): State<ApiState>) -> Json<Vec<
     Json(futures::future::join_all(engines.map(check)).await)
 }
 
+#[derive(Deserialize)]
+pub(super) struct CallsQuery {
+    #[serde(default)]
+    after: u64,
+}
+
+/// What an engine was asked lately.
+pub(super) async fn calls(
+    _: Operator,
+    State(api): State<ApiState>,
+    Path(name): Path<String>,
+    Query(query): Query<CallsQuery>,
+) -> Result<Json<EngineCalls>, Problem> {
+    let calls = api.reader.archive.engines.calls(&name);
+    Ok(Json(calls.ok_or_else(|| no_such(&name))?.after(query.after)))
+}
+
+/// What an engine sells at this moment, as it says itself.
+pub(super) async fn offers(
+    _: Operator,
+    State(api): State<ApiState>,
+    Path(name): Path<String>,
+) -> Result<Json<Vec<Offer>>, Problem> {
+    let engine = api.reader.archive.engines.get(&name).ok_or_else(|| no_such(&name))?;
+    let offers = in_time(engine.offers()).await.ok_or_else(|| away(&name, "it does not answer"))?;
+    offers.map(Json).map_err(|error| away(&name, &error.to_string()))
+}
+
+fn no_such(name: &str) -> Problem {
+    let hint = Some("`windfall engines` lists them".to_owned());
+    Problem { hint, ..problem(404, "no-such-engine", &format!("there is no engine {name}")) }
+}
+
+fn away(name: &str, why: &str) -> Problem {
+    problem(502, "engine-silent", &format!("{name}: {why}"))
+}
+
+#[derive(Deserialize)]
+pub(super) struct StraysQuery {
+    /// Only those of this one: another one may not answer.
+    engine: Option<String>,
+}
+
 /// What engines hold with our mark that the log does not know. The server ends such leases by itself, a while after it has seen them.
-pub(super) async fn strays(_: Operator, State(api): State<ApiState>) -> Result<Json<Vec<Stray>>, Problem> {
+pub(super) async fn strays(
+    _: Operator,
+    State(api): State<ApiState>,
+    Query(query): Query<StraysQuery>,
+) -> Result<Json<Vec<Stray>>, Problem> {
     let mut strays = Vec::new();
     for engine in api.reader.archive.engines.all() {
         let name = engine.describe().name;
+        if query.engine.as_ref().is_some_and(|asked| *asked != name) {
+            continue;
+        }
         let owned = in_time(engine.list_owned()).await;
-        let away = |why: &str| crate::problem(502, "engine-silent", &format!("{name}: {why}"));
-        let owned = owned.ok_or_else(|| away("it does not answer"))?.map_err(|error| away(&error.to_string()))?;
+        let owned = owned.ok_or_else(|| away(&name, "it does not answer"))?;
+        let owned = owned.map_err(|error| away(&name, &error.to_string()))?;
         api.reader.durable.read(|brain| {
             let unknown = owned.iter().filter(|owned| owned.until.is_none() && brain.lease(owned.lease).is_none());
             strays.extend(unknown.map(|owned| Stray {
