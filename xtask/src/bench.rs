@@ -22,6 +22,10 @@ pub fn bench(args: &[String]) -> ExitCode {
     if args.first().is_some_and(|name| name == "slurm") {
         return finish(slurm(&args[1..]));
     }
+    // It begins a cluster of its own, and needs root for that.
+    if args.first().is_some_and(|name| name == "slurm-submits") {
+        return finish(slurm_submits(&args[1..]));
+    }
     // It builds for itself, from nothing: whoever asks for everything has built already.
     if args.first().is_some_and(|name| name == "build") {
         return finish(bench_build());
@@ -99,6 +103,16 @@ fn brain(words: &[String]) -> bool {
 fn slurm(words: &[String]) -> bool {
     let package = ["--package", "windfall-insight", "--example", "bench_slurm"];
     run(cargo(&["build", "--release", "--quiet"]).args(package)) && run(release("examples/bench_slurm").args(words))
+}
+
+/// Submissions to a real controller, beside `sbatch` by hand: a number of jobs. None may be lost, and none run twice.
+fn slurm_submits(words: &[String]) -> bool {
+    let many = words.first().map_or("1000", String::as_str);
+    println!("\n== {many} submissions to a real slurmctld, beside sbatch by hand");
+    let test = ["test", "--release", "--quiet", "--workspace", "--test", "e2e", "--"];
+    let mut command = cargo(&test);
+    command.args(["of_very_many_submissions", "--nocapture"]).env("WINDFALL_SUBMITS_AT_ONCE", many);
+    run(&mut command)
 }
 
 /// Writes the embedded markets again.

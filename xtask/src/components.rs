@@ -156,11 +156,14 @@ impl Components {
 
     /// Tests start clusters of their own.
     fn slurm(&mut self) -> Result<(), String> {
-        let programs = ["munged", "slurmctld", "slurmd"].map(|name| Path::new("/usr/sbin").join(name));
+        let programs =
+            ["munged", "slurmctld", "slurmd", "slurmdbd", "mariadbd"].map(|name| Path::new("/usr/sbin").join(name));
         if programs.iter().all(|program| program.exists()) && works("sinfo", &["--version"]) {
             return Ok(());
         }
-        apt(&["slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge"])
+        let with_accounts = ["slurmdbd", "slurm-wlm-mysql-plugin", "mariadb-server"];
+        let cluster = ["slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge"];
+        apt(&[&cluster[..], &with_accounts].concat())
     }
 
     fn postgres(&mut self) -> Result<(), String> {

@@ -29,7 +29,9 @@ cargo xtask bench [NAME…]     every figure: store, checkpoint, explore, restar
                               (1000 10000 100000 if none), --seconds S, --rounds N, --json; server alone takes
                               parts (submit, live, restart, idle, running, history), --clients N, --seconds S, --live N,
                               --history N, --json; profile (reads WINDFALL_DATA) takes --gb N for the size of its
-                              invented trace; slurm takes a number of jobs (500000 if none); build builds the program
+                              invented trace; slurm takes a number of jobs (500000 if none);
+                              slurm-submits N submits as many jobs to a real slurmctld (1000 if none; root, and only when
+                              named); build builds the program
                               from nothing, and is only run when named
 cargo xtask catalog           the embedded catalogue and its report, from the files in WINDFALL_DATA
 cargo xtask priors            learn the embedded priors of spot markets again from WINDFALL_DATA

@@ -13,6 +13,7 @@ mod e2e {
     mod cuts;
     mod database;
     mod doctor;
+    mod drills;
     mod engines;
     mod everyday;
     mod far;
@@ -38,7 +39,9 @@ mod e2e {
     mod settings;
     mod sharing;
     mod slurm;
+    mod slurm_accounts;
     mod slurm_faults;
+    mod slurm_load;
     mod submitter;
     mod terminals;
     mod testbed;

@@ -28,6 +28,15 @@ pub(super) struct Cluster {
 impl Cluster {
     /// None where Slurm is not installed.
     pub(super) fn start(testbed: &Testbed, test: &str) -> Option<Cluster> {
+        Cluster::start_with(testbed, test, |_| String::new())
+    }
+
+    /// The same with more in its configuration. `before` begins what the controller needs beside its keys, and says those lines.
+    pub(super) fn start_with(
+        testbed: &Testbed,
+        test: &str,
+        before: impl FnOnce(&mut Cluster) -> String,
+    ) -> Option<Cluster> {
         if let Some(missing) = PROGRAMS.iter().find(|program| !Path::new(program).exists()) {
             println!("skipped: {test} ({missing} is not installed)");
             return None;
@@ -58,7 +67,6 @@ impl Cluster {
             state = at("state"),
             spool = at("spool"),
         );
-        std::fs::write(at("slurm.conf"), config).unwrap();
         // A bare count makes nodes invalid: each accelerator is a file.
         std::fs::write(at("gres.conf"), "NodeName=n[1-2] Name=gpu Type=h100 File=/dev/tty[1-4]\n").unwrap();
         std::fs::write(at("cgroup.conf"), "CgroupPlugin=cgroup/v1\n").unwrap();
@@ -78,6 +86,8 @@ impl Cluster {
         ];
         cluster.munge = munge.to_vec();
         cluster.begin_keys();
+        let more = before(&mut cluster);
+        std::fs::write(cluster.config(), config + &more).unwrap();
         cluster.begin("slurmctld", &["-D".to_owned()]);
         NODES.iter().for_each(|node| cluster.begin_node(node));
         eventually("both nodes are idle", || {
@@ -96,12 +106,17 @@ impl Cluster {
         self.begin("slurmd", &["-D".to_owned(), "-N".to_owned(), node.to_owned()]);
     }
 
-    fn begin(&mut self, program: &'static str, args: &[String]) {
+    pub(super) fn begin(&mut self, program: &'static str, args: &[String]) {
         let log = std::fs::File::create(self.folder.join(format!("{program}-{}.log", self.running.len()))).unwrap();
         let mut command = Command::new(format!("/usr/sbin/{program}"));
         command.args(args).env("SLURM_CONF", self.config()).stdin(Stdio::null());
         command.stdout(log.try_clone().unwrap()).stderr(log);
         self.running.push((program, command.spawn().unwrap()));
+    }
+
+    /// A file or a folder of its own.
+    pub(super) fn at(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
     }
 
     pub(super) fn config(&self) -> PathBuf {

@@ -1,11 +1,10 @@
 //! What fails on a cluster while jobs of Windfall's run on it: its keys, the program that begins jobs on a node, a node, room.
 
-use super::kills::setting;
 use super::nodes::{beginnings, free_port, has_saved, output};
 use super::slurm::{Cluster, NODES, counts, up};
 use super::testbed::{Testbed, eventually, is_root};
 use super::witness::check_ledger;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Where a job of Slurm's runs.
 fn node_of(cluster: &Cluster, job: &str) -> String {
@@ -84,50 +83,6 @@ fn what_fails_on_a_cluster_costs_no_more_than_what_failed() {
     eventually("nothing of it is in the queue", || cluster.pilots().is_empty());
     let left = || std::fs::read_dir(testbed.work.join("scratch")).unwrap().count();
     eventually("nothing of it is on the nodes", || left() == 0);
-    testbed.run(&["down"]).ends_with(0);
-    check_ledger(&testbed);
-    testbed.leaves_nothing();
-}
-
-/// How often the controller was asked for something, by what it says itself.
-fn asked(cluster: &Cluster, what: &str) -> u64 {
-    let said = cluster.says("sdiag", &[]);
-    let line = said.lines().find(|line| line.trim_start().starts_with(what)).unwrap_or_default();
-    line.split("count:").nth(1).and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
-}
-
-/// `WINDFALL_SUBMITS` says how many.
-#[test]
-fn many_jobs_at_once_are_each_run_once_and_the_controller_is_not_asked_to_death() {
-    if !is_root("a Slurm cluster") {
-        return;
-    }
-    let (testbed, port) = (Testbed::bare(), free_port());
-    let Some(cluster) = Cluster::start(&testbed, "many_jobs_at_once") else { return };
-    up(&testbed, &cluster, port, "gpu");
-    let (many, ran) = (setting("WINDFALL_SUBMITS", 60), testbed.work.join("ran"));
-    std::fs::write(&ran, "").unwrap();
-    let began = Instant::now();
-    for number in 0..many {
-        let run = format!("echo {number} >> {}", ran.display());
-        testbed.submit(&format!("name: many-{number}\nresources: {{ accelerators: H100:1 }}\nrun: {run}\n"));
-    }
-    println!("{many} jobs submitted in {:.1} s", began.elapsed().as_secs_f64());
-    eventually("all are done", || testbed.jobs().iter().all(|job| job["state"] == "succeeded"));
-    let seconds = began.elapsed().as_secs_f64();
-    let mut numbers: Vec<u64> =
-        std::fs::read_to_string(&ran).unwrap().lines().map(|line| line.parse().unwrap()).collect();
-    numbers.sort_unstable();
-    assert_eq!(numbers, (0..many).collect::<Vec<u64>>(), "each ran once");
-    eventually("nothing of it is in the queue", || cluster.pilots().is_empty());
-    let submitted = asked(&cluster, "REQUEST_SUBMIT_BATCH_JOB");
-    let others = ["REQUEST_JOB_INFO", "REQUEST_PARTITION_INFO", "REQUEST_NODE_INFO"].map(|what| asked(&cluster, what));
-    println!(
-        "{many} jobs done in {seconds:.1} s: {submitted} submissions, {others:?} looks at jobs, partitions, nodes"
-    );
-    // What nodes there are is asked every two seconds, however many jobs want to know.
-    assert!(others[2] <= seconds as u64 / 2 + 10, "the controller is asked too often: {others:?}");
-    assert!(submitted <= many, "a job of Slurm's for each at the most: {submitted}");
     testbed.run(&["down"]).ends_with(0);
     check_ledger(&testbed);
     testbed.leaves_nothing();

@@ -145,13 +145,24 @@ impl Testbed {
 
     /// Asks the server something over its socket, as programs do.
     pub fn post(&self, path: &str, body: &Value) -> String {
+        self.exchange("POST", path, &body.to_string())
+    }
+
+    /// What the server answers to a question.
+    pub fn get(&self, path: &str) -> Value {
+        let answer = self.exchange("GET", path, "");
+        let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+        serde_json::from_str(body).unwrap_or_else(|error| panic!("{path}: {error}: {answer}"))
+    }
+
+    /// Method, path and body: of what is not read to its end the answer may be lost.
+    pub fn exchange(&self, method: &str, path: &str, body: &str) -> String {
         use std::io::{Read, Write};
         let folder = std::fs::File::open(&self.home).unwrap();
         let socket = format!("/proc/self/fd/{}/server.sock", std::os::fd::AsRawFd::as_raw_fd(&folder));
         let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
-        let body = body.to_string();
         let head = "host: windfall\r\ncontent-type: application/json\r\nconnection: close\r\n";
-        write!(stream, "POST {path} HTTP/1.1\r\n{head}content-length: {}\r\n\r\n{body}", body.len()).unwrap();
+        write!(stream, "{method} {path} HTTP/1.1\r\n{head}content-length: {}\r\n\r\n{body}", body.len()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
