@@ -1,6 +1,5 @@
 //! A job as the brain knows it: what was asked, how far it is, the stint it is in, what it has cost.
 
-use super::waits::NoRoom;
 use super::{Open, Progress};
 use crate::ids::{CheckpointId, DecisionId, Installation, LeaseId, NodeId, StintId, WorkloadId};
 use crate::offer::{Market, OfferId, Place};
@@ -196,6 +195,17 @@ pub struct StoreAway {
     pub checks: u32,
     /// The look that is under way.
     pub asked: Option<DecisionId>,
+}
+
+/// The machines of a job's last stints had no room for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NoRoom {
+    /// Stints in a row.
+    pub times: u32,
+    /// What was missing at last, and on which machine.
+    pub why: String,
+    /// It is tried again then.
+    pub until: Time,
 }
 
 /// What the end of a stint means for its job.

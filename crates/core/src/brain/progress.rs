@@ -1,7 +1,5 @@
 //! How far a job is, how fast it goes, and what its checkpoints hold.
 
-use super::Job;
-use crate::config::Config;
 use crate::ids::CheckpointId;
 use crate::units::{Span, Work};
 use serde::{Deserialize, Serialize};
@@ -53,26 +51,6 @@ impl Progress {
         if *took > MEMORY {
             done.0 /= 2;
             took.0 /= 2;
-        }
-    }
-}
-
-impl Job {
-    /// From asking for a lease to progress: measured, else said, else assumed.
-    pub fn restart(&self, config: &Config) -> Span {
-        let said = self.spec.checkpoint.restart.unwrap_or(config.restart_prior);
-        match self.restarts {
-            (0, _) => said,
-            // The user's figure weighs like two measurements, so one slow start does not rule.
-            (n, total) => Span((said.0 * 2 + total.0) / (i64::from(n) + 2)),
-        }
-    }
-
-    /// The mean of those that were measured, for people; what is assumed where none was.
-    pub fn seen_restart(&self, config: &Config) -> Span {
-        match self.restarts {
-            (0, _) => self.restart(config),
-            (n, total) => Span(total.0 / i64::from(n)),
         }
     }
 }

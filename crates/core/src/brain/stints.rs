@@ -2,6 +2,7 @@
 
 use super::job::{StoreAway, Worker};
 use super::{Brain, Group, Job, Lease, Stint, StintPhase, Verdict};
+use crate::config::Config;
 use crate::ids::{CheckpointId, DecisionId, LeaseId, StintId, WorkloadId};
 use crate::offer::Offer;
 use crate::pool::Allocation;
@@ -305,5 +306,25 @@ impl Brain {
             return;
         }
         job.judge(&stint, now, patience);
+    }
+}
+
+impl Job {
+    /// From asking for a lease to progress: measured, else said, else assumed.
+    pub fn restart(&self, config: &Config) -> Span {
+        let said = self.spec.checkpoint.restart.unwrap_or(config.restart_prior);
+        match self.restarts {
+            (0, _) => said,
+            // The user's figure weighs like two measurements, so one slow start does not rule.
+            (n, total) => Span((said.0 * 2 + total.0) / (i64::from(n) + 2)),
+        }
+    }
+
+    /// The mean of those that were measured, for people; what is assumed where none was.
+    pub fn seen_restart(&self, config: &Config) -> Span {
+        match self.restarts {
+            (0, _) => self.restart(config),
+            (n, total) => Span(total.0 / i64::from(n)),
+        }
     }
 }

@@ -1,28 +1,17 @@
 //! Jobs that wait because the disks of machines that stay are full. Somebody will empty them: nothing is wrong with the job, and
 //! it holds nothing meanwhile. What is sold elsewhere it may still get.
 
+use super::job::NoRoom;
 use super::{Brain, Job, Stint};
 use crate::ids::NodeId;
 use crate::offer::{Market, OfferId};
 use crate::record::WorkerEnd;
 use crate::units::{Span, Time};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// It is tried again after this long, then after twice the time each time.
 const FIRST_WAIT: Span = Span::seconds(1);
 const LONGEST_WAIT: Span = Span::minutes(5);
-
-/// The machines of a job's last stints had no room for it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NoRoom {
-    /// Stints in a row.
-    pub times: u32,
-    /// What was missing at last, and on which machine.
-    pub why: String,
-    /// It is tried again then.
-    pub until: Time,
-}
 
 impl Brain {
     /// The offers of machines that stay, on which workers of a stint found no room, with what they said.
