@@ -331,7 +331,7 @@ impl Depot for DirectoryDepot {
                 }
                 hasher.update(&buffer[..n]);
                 if !cloned {
-                    into.write_all(&buffer[..n]).map_err(failed("cannot restore from", &path))?;
+                    into.write_all(&buffer[..n]).map_err(CheckpointError::not_restored)?;
                 }
                 left -= n as u64;
             }

@@ -1,6 +1,7 @@
 //! What can go wrong between a directory and a durable store, said so that a person knows what to change.
 
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use windfall_core::{Trouble, TroubleKind};
@@ -132,7 +133,8 @@ impl CheckpointError {
 
     /// Whether this machine's own disk has no room left.
     pub fn is_full_here(&self) -> bool {
-        matches!(self, Self::Local { source, .. } if source.kind() == std::io::ErrorKind::StorageFull)
+        let is_full = |kind| matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+        matches!(self, Self::Local { source, .. } if is_full(source.kind()))
     }
 
     /// Whether the store itself cannot be used now: a stint that needs it waits for it.
@@ -142,7 +144,7 @@ impl CheckpointError {
 
     /// Whether a file stands in the way that nobody here may read: it will not be otherwise the next time.
     pub fn is_forbidden(&self) -> bool {
-        matches!(self, Self::Local { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied)
+        matches!(self, Self::Local { source, .. } if source.kind() == ErrorKind::PermissionDenied)
     }
 
     /// Whether trying the same thing again may help.
@@ -154,9 +156,23 @@ impl CheckpointError {
         }
     }
 
-    pub(crate) fn local(what: &'static str, path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self + use<> {
+    pub(crate) fn local(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self + use<> {
         let path = path.to_owned();
         move |source| Self::Local { what, path, source }
+    }
+
+    /// A file that is open cannot be written. Which it is, whoever opened it says: see [`CheckpointError::of_file`].
+    pub(super) fn not_restored(source: std::io::Error) -> Self {
+        Self::Local { what: "cannot restore", path: PathBuf::new(), source }
+    }
+
+    pub(super) fn of_file(self, of: &Path) -> Self {
+        match self {
+            Self::Local { what, path, source } if path == Path::new("") => {
+                Self::Local { what, path: of.to_owned(), source }
+            }
+            other => other,
+        }
     }
 }
 

@@ -64,6 +64,7 @@ pub use restore::{Begun, Choose};
 pub use save::Saved;
 pub use together::Role;
 pub use tree::{Snapshot, paths_in};
+use unpack::Draft;
 pub use watch::{Habits, WatchOptions, Watcher};
 
 pub(crate) use address::store_identity;
@@ -126,6 +127,8 @@ pub struct Checkpoints {
     writer: String,
     /// What of the local files is on the store already.
     known: Mutex<Known>,
+    /// What was fetched when the store went away in the middle of it.
+    draft: Mutex<Option<Draft>>,
     /// One save or prune at a time: a prune would take a running save's blobs for left-overs.
     writing: tokio::sync::Mutex<()>,
     sent: Arc<std::sync::atomic::AtomicU64>,
@@ -215,6 +218,7 @@ impl Checkpoints {
             continues_after: options.continues_after,
             writer: token(),
             known: Mutex::default(),
+            draft: Mutex::default(),
             writing: tokio::sync::Mutex::default(),
             sent: Arc::default(),
         })

@@ -10,7 +10,6 @@ use super::manifest::{Manifest, Ref};
 use super::names::{blob_key, manifest_key, now_ms};
 use super::save::Saved;
 use super::tree::Snapshot;
-use super::unpack::Draft;
 use super::{Checkpoints, Pruned, Stint, unpack};
 
 /// How often another name is tried when somebody packs the same folder at the same time.
@@ -109,10 +108,9 @@ impl Checkpoints {
         manifest.links.retain(|link| wanted(&link.path.to_path()));
         manifest.dirs.retain(|dir| wanted(&dir.path.to_path()));
         let (files, into) = (manifest.files.len() + manifest.links.len(), into.to_owned());
-        let draft = Draft::below(&into);
-        if let Err(why) = self.fetch_all(&manifest, &into, draft.path()).await? {
-            return Err(gone(why));
-        }
+        let draft = self.draft_below(&into);
+        let fetched = self.fetch_all(&manifest, &into, draft.path()).await;
+        let ((), draft) = self.settle(draft, fetched.and_then(|fetched| fetched.map_err(gone))).await?;
         blocking(move || unpack::move_in(&into, draft.path(), Some(&manifest), &BTreeSet::new())).await?;
         Ok(files)
     }

@@ -188,11 +188,7 @@ impl Depot for RemoteDepot {
             left = left.saturating_sub(body.len() as u64);
             (into, hasher) = blocking(move || {
                 hasher.update(&body);
-                into.write_all(&body).map_err(|source| CheckpointError::Local {
-                    what: "cannot restore",
-                    path: "a file".into(),
-                    source,
-                })?;
+                into.write_all(&body).map_err(CheckpointError::not_restored)?;
                 Ok((into, hasher))
             })
             .await?;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt, stream};
@@ -46,6 +46,14 @@ pub struct Begun {
     pub skipped: Vec<(Ref, String)>,
 }
 
+/// What a stint begins with, and what it does not.
+struct Fetch {
+    chosen: Option<Manifest>,
+    /// Contents that programs failed on.
+    failed: Vec<String>,
+    skipped: Vec<(Ref, String)>,
+}
+
 impl Checkpoints {
     /// Restores into `into` and sets the fence of stint `epoch`. `foreign` are paths below `into` that
     /// were there before the job's first stint: they stay, and all else that is not in the checkpoint goes.
@@ -68,25 +76,9 @@ impl Checkpoints {
         let names = that_count(names, self.continues_after);
 
         let into = into.to_owned();
-        let draft = Draft::below(&into);
-        let mut skipped = Vec::new();
-        let (chosen, failed) = match (&ours, choose) {
-            // An earlier try got as far as the fence: what that repeats is chosen.
-            (Some(fence), _) => (self.bring_back(fence, &into, draft.path()).await?, fence.failed.clone()),
-            (None, Choose::Nothing) => (None, Vec::new()),
-            (None, Choose::Newest) => (
-                self.pick(&names, None, &into, draft.path(), &mut skipped).await?,
-                self.known_failed(&names, None).await?,
-            ),
-            (None, Choose::Before(bad)) => {
-                let (origin, content) = match self.read_manifest(bad).await? {
-                    Some(Ok(manifest)) => (manifest.origin(), Some(manifest.content())),
-                    _ => (bad, None),
-                };
-                let chosen = self.pick(&names, Some(origin), &into, draft.path(), &mut skipped).await?;
-                (chosen, self.known_failed(&names, content).await?)
-            }
-        };
+        let draft = self.draft_below(&into);
+        let fetched = self.fetch(ours.as_ref(), choose, &names, (&into, draft.path())).await;
+        let (Fetch { chosen, failed, skipped }, draft) = self.settle(draft, fetched).await?;
 
         let stamps = {
             let (manifest, foreign) = (chosen.clone(), foreign.clone());
@@ -120,6 +112,34 @@ impl Checkpoints {
             elapsed: began.elapsed(),
             skipped,
         })
+    }
+
+    /// Chooses a checkpoint and fetches it to a draft.
+    async fn fetch(
+        &self,
+        ours: Option<&Manifest>,
+        choose: Choose,
+        names: &[Ref],
+        (into, draft): (&Path, &Path),
+    ) -> Result<Fetch> {
+        let mut skipped = Vec::new();
+        let (chosen, failed) = match (ours, choose) {
+            // An earlier try got as far as the fence: what that repeats is chosen.
+            (Some(fence), _) => (self.bring_back(fence, into, draft).await?, fence.failed.clone()),
+            (None, Choose::Nothing) => (None, Vec::new()),
+            (None, Choose::Newest) => {
+                (self.pick(names, None, into, draft, &mut skipped).await?, self.known_failed(names, None).await?)
+            }
+            (None, Choose::Before(bad)) => {
+                let (origin, content) = match self.read_manifest(bad).await? {
+                    Some(Ok(manifest)) => (manifest.origin(), Some(manifest.content())),
+                    _ => (bad, None),
+                };
+                let chosen = self.pick(names, Some(origin), into, draft, &mut skipped).await?;
+                (chosen, self.known_failed(names, content).await?)
+            }
+        };
+        Ok(Fetch { chosen, failed, skipped })
     }
 
     /// The fence of this very stint, written by an earlier try of this process whose answer was lost.
@@ -201,6 +221,31 @@ impl Checkpoints {
         Ok(None)
     }
 
+    /// A draft for what belongs into a folder: that of the try before, if the store went away meanwhile.
+    pub(super) fn draft_below(&self, into: &Path) -> Draft {
+        let left = self.draft.lock().unwrap_or_else(PoisonError::into_inner).take();
+        left.filter(|draft| draft.is_below(into)).unwrap_or_else(|| Draft::below(into))
+    }
+
+    /// Passes on what became of fetching into a draft. What was fetched stays for the next try where the store went away;
+    /// otherwise a failure takes it along, off the runtime's thread.
+    pub(super) async fn settle<T>(&self, draft: Draft, tried: Result<T>) -> Result<(T, Draft)> {
+        match tried {
+            Ok(done) => Ok((done, draft)),
+            Err(error) if error.is_store_away() => {
+                *self.draft.lock().unwrap_or_else(PoisonError::into_inner) = Some(draft);
+                Err(error)
+            }
+            Err(error) => {
+                let remove = move || {
+                    drop(draft);
+                    Ok(())
+                };
+                blocking(remove).await.and(Err(error))
+            }
+        }
+    }
+
     pub(super) async fn fetch_all(
         &self,
         manifest: &Manifest,
@@ -236,7 +281,8 @@ impl Checkpoints {
         let wanted = entry.clone();
         // A stint that starts again on the same machine has most of it on disk.
         let Some(file) = blocking(move || unpack::take_local(&here, &target, &wanted)).await? else { return Ok(None) };
-        Ok(match self.depot.fetch(&blob_key(&entry.blob), entry.offset, entry.size, file).await? {
+        let fetched = self.depot.fetch(&blob_key(&entry.blob), entry.offset, entry.size, file).await;
+        Ok(match fetched.map_err(|error| error.of_file(&path))? {
             Fetched::Whole(hash) if hash == entry.hash => None,
             Fetched::Whole(_) => Some(format!("damaged: {}", path.display())),
             Fetched::Missing => Some(format!("its blob is missing: {}", path.display())),

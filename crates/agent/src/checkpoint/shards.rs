@@ -12,7 +12,6 @@ use super::names::{now_ms, token};
 use super::restore::Begun;
 use super::save::{Saved, Uploaded};
 use super::tree::Snapshot;
-use super::unpack::Draft;
 use super::{Checkpoints, Stint, unpack};
 
 /// What the places of a gang have together.
@@ -98,8 +97,9 @@ impl Checkpoints {
         };
         let here = fence.at(rank);
         let into = into.to_owned();
-        let draft = Draft::below(&into);
-        let chosen = self.bring_back(&here, &into, draft.path()).await?;
+        let draft = self.draft_below(&into);
+        let fetched = self.bring_back(&here, &into, draft.path()).await;
+        let (chosen, draft) = self.settle(draft, fetched).await?;
         let (manifest, foreign) = (chosen.clone(), foreign.clone());
         let stamps = blocking(move || unpack::move_in(&into, draft.path(), manifest.as_ref(), &foreign)).await?;
         let mut known = self.known();

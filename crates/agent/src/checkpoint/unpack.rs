@@ -31,6 +31,10 @@ impl Draft {
     pub fn path(&self) -> &Path {
         &self.0
     }
+
+    pub fn is_below(&self, into: &Path) -> bool {
+        self.0.parent() == Some(into)
+    }
 }
 
 impl Drop for Draft {
@@ -43,22 +47,29 @@ fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> CheckpointError + use<>
     CheckpointError::local("cannot restore", path)
 }
 
-/// The empty directories of a manifest, in a draft that holds nothing else.
+/// The directories of a manifest, in a draft that holds nothing else but files of it that an earlier try fetched.
 pub(super) fn lay_out(draft: &Path, manifest: &Manifest) -> Result<()> {
-    if draft.exists() {
-        fs::remove_dir_all(draft).map_err(failed(draft))?;
-    }
     fs::create_dir_all(draft).map_err(failed(draft))?;
-    let dirs = manifest.dirs.iter().map(|dir| dir.path.to_path());
-    let parents = manifest.files.iter().filter_map(|file| file.path.to_path().parent().map(Path::to_owned));
-    for dir in dirs.chain(parents).collect::<BTreeSet<_>>() {
-        fs::create_dir_all(draft.join(&dir)).map_err(failed(&dir))?;
+    let files: Vec<PathBuf> = manifest.files.iter().map(|file| file.path.to_path()).collect();
+    let above = files.iter().flat_map(|path| path.ancestors().skip(1)).map(Path::to_owned);
+    let dirs: BTreeSet<PathBuf> = above.chain(manifest.dirs.iter().map(|dir| dir.path.to_path())).collect();
+    let files: BTreeSet<&Path> = files.iter().map(PathBuf::as_path).collect();
+    clear(draft, Path::new(""), draft, &AllowedPaths { files: &files, dirs: &dirs, foreign: &BTreeSet::new() })?;
+    for dir in &dirs {
+        fs::create_dir_all(draft.join(dir)).map_err(failed(dir))?;
     }
     Ok(())
 }
 
-/// Moves a local file into the draft when it is what is wanted; otherwise a new file to fetch into.
+/// Moves a local file into the draft when it is what is wanted; otherwise a new file to fetch into. None where it is there.
 pub(super) fn take_local(here: &Path, target: &Path, wanted: &FileEntry) -> Result<Option<File>> {
+    match fs::symlink_metadata(target) {
+        Ok(meta) if meta.len() == wanted.size && hash_of(target).is_ok_and(|hash| hash == wanted.hash) => {
+            return Ok(None);
+        }
+        Ok(_) => fs::remove_file(target).map_err(failed(target))?,
+        Err(_) => {}
+    }
     let alike = fs::symlink_metadata(here)
         .is_ok_and(|meta| meta.is_file() && meta.len() == wanted.size && Stamp::of(&meta).mtime_ns == wanted.mtime_ns);
     if alike && hash_of(here).is_ok_and(|hash| hash == wanted.hash) && fs::rename(here, target).is_ok() {
@@ -92,6 +103,8 @@ pub(super) fn write_pack(draft: &Path, files: &[FileEntry], body: &[u8]) -> Resu
             return Ok(Some(format!("damaged: {}", path.display())));
         }
         let target = draft.join(&path);
+        // Of an earlier try.
+        let _ = fs::remove_file(&target);
         File::create_new(&target).and_then(|mut out| out.write_all(content)).map_err(failed(&target))?;
     }
     Ok(None)

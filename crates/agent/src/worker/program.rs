@@ -31,6 +31,8 @@ const GLOO: &str = "GLOO_SOCKET_IFNAME";
 const READ: Duration = Duration::from_millis(200);
 /// Once in so many reads, processes that lost their parent are looked at.
 const LOOK_EVERY: u32 = 5;
+/// A disk with less than this is full.
+const FULL: u64 = 1 << 20;
 /// How long the last processes of a program may take to end after the first.
 const FOLLOW: Duration = Duration::from_secs(1);
 /// What asks a program to end.
@@ -48,6 +50,14 @@ pub(super) struct Program {
     killed_before: Option<u64>,
 }
 
+/// How a command ended that has nothing to save.
+pub(super) struct CommandEnd {
+    /// None where it died of a signal.
+    pub code: Option<i32>,
+    /// Nothing more could be written where it works, at its end or before.
+    pub found_no_room: bool,
+}
+
 /// How the program's first process ended.
 pub(super) struct ProgramEnd {
     pub end: WorkerEnd,
@@ -57,6 +67,13 @@ pub(super) struct ProgramEnd {
     pub died: bool,
     /// A process below it died of a signal while it ran: what that was writing may be torn for good.
     pub lost_one: bool,
+}
+
+/// Whether nothing more can be written in a folder.
+fn is_full(folder: &Path) -> bool {
+    rustix::fs::statvfs(folder).is_ok_and(|disk| {
+        disk.f_bavail.saturating_mul(disk.f_frsize) < FULL || (disk.f_files > 0 && disk.f_favail == 0)
+    })
 }
 
 impl WorkerRun {
@@ -138,16 +155,20 @@ impl WorkerRun {
         Ok(Program { child, main, processes: starting.started(main), killed_before })
     }
 
-    /// Waits for the end of a command that has nothing to save: with its code, or none where it died of a signal. Fails
-    /// when this worker is told to stop.
-    pub(super) async fn finish(&mut self, program: &mut Program) -> Result<Option<i32>, WorkerEnd> {
+    /// Waits for the end of a command that has nothing to save and works in a folder. Fails when this worker is told to stop.
+    pub(super) async fn finish(&mut self, program: &mut Program, folder: &Path) -> Result<CommandEnd, WorkerEnd> {
+        // Whoever finds no room clears up before it ends: only meanwhile can it be seen.
+        let mut found_no_room = false;
         let mut output = Output::new(Path::new(&self.order.output));
         let mut tick = tokio::time::interval(READ);
         let ended = loop {
             tokio::select! {
                 status = program.child.wait() => break Ok(status.ok().and_then(|status| status.code())),
                 Some(_) = self.told.recv() => break Err(WorkerEnd::Stopped),
-                _ = tick.tick() => output.trim(),
+                _ = tick.tick() => {
+                    output.trim();
+                    found_no_room |= is_full(folder);
+                }
             }
         };
         if ended.is_err() {
@@ -155,7 +176,7 @@ impl WorkerRun {
         }
         program.processes.end().await;
         output.trim();
-        ended
+        ended.map(|code| CommandEnd { code, found_no_room: found_no_room || is_full(folder) })
     }
 
     /// Waits for the program's end and answers what comes meanwhile.

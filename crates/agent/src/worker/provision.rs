@@ -158,11 +158,16 @@ impl WorkerRun {
         let mut program = self.spawn_in(folder, &words, Vec::new())?;
         self.remark(Some("its setup runs"));
         // What it printed may hold a secret, and a reason is kept for good: the reason is in the output.
-        match self.finish(&mut program).await? {
-            Some(0) => Ok(()),
-            Some(code) => Err(never_ran(format!("its setup ended with exit code {code}: see its output"))),
-            None => Err(never_ran("its setup died of a signal: see its output")),
-        }
+        let end = self.finish(&mut program, folder).await?;
+        let how = match end.code {
+            Some(0) => return Ok(()),
+            Some(code) => format!("its setup ended with exit code {code}"),
+            None => "its setup died of a signal".to_owned(),
+        };
+        Err(match end.found_no_room {
+            true => WorkerEnd::NoRoom { why: format!("{how}, and the disk was full meanwhile: see its output") },
+            false => never_ran(how + ": see its output"),
+        })
     }
 
     /// Sends what the job brings back, and tells whether that, if there is anything, is in the store. The lowest rank does it

@@ -162,7 +162,7 @@ pub(super) fn never_ran(why: impl Into<String>) -> WorkerEnd {
 pub(super) fn could_not(what: impl std::fmt::Display, error: &std::io::Error) -> WorkerEnd {
     let why = format!("{what}: {error}");
     match error.kind() {
-        ErrorKind::StorageFull => WorkerEnd::NoRoom { why },
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => WorkerEnd::NoRoom { why },
         _ => WorkerEnd::NeverRan { why },
     }
 }

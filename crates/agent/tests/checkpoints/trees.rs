@@ -1,6 +1,6 @@
 //! What comes back is what was there: every kind of entry, many files, large files, any tree.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 use windfall_agent::checkpoint::{Choose, paths_in};
 
-use crate::stores::{Kind, Store, at, begin, read, resume, runtime, save, write};
+use crate::stores::{JOB, Kind, Store, at, begin, read, resume, runtime, save, write};
 
 /// A tree as a program sees it.
 fn picture(dir: &Path) -> BTreeMap<PathBuf, String> {
@@ -137,6 +137,49 @@ pub async fn a_dirty_directory_becomes_what_a_new_machine_has(store: Store) {
     // And a fresh start leaves what is foreign, and nothing else.
     store.checkpoints().begin(4, here, Choose::Nothing, &foreign).await.unwrap();
     assert_eq!(paths_in(here).unwrap(), foreign);
+}
+
+/// A store that goes away in the middle of a restore costs what was on its way, not what had come.
+#[test]
+fn what_came_before_the_store_went_away_is_not_fetched_again() {
+    runtime().block_on(async {
+        let store = Store::open(Kind::Directory).unwrap();
+        let (dir, checkpoints) = (tempfile::tempdir().unwrap(), store.checkpoints());
+        begin(&checkpoints, 1, dir.path(), Choose::Newest).await;
+        for (name, byte) in [("a", 1), ("b", 2), ("c", 3)] {
+            write(dir.path(), name, vec![byte; (4 - usize::from(byte)) << 20]);
+        }
+        write(dir.path(), "small", "few bytes");
+        save(&checkpoints, 1, 1, dir.path()).await;
+        let blobs = Path::new(&store.address).join(JOB).join("blobs");
+        let smallest = |path: &PathBuf| fs::metadata(path).unwrap().len() == 1 << 20;
+        let blob = fs::read_dir(blobs).unwrap().map(|entry| entry.unwrap().path()).find(smallest).unwrap();
+        let aside = blob.with_extension("aside");
+        // As a file system that is not mounted answers.
+        fs::rename(&blob, &aside).unwrap();
+        symlink(aside.join("not-there"), &blob).unwrap();
+
+        let (fresh, next) = (tempfile::tempdir().unwrap(), store.checkpoints());
+        let draft = || fs::read_dir(fresh.path()).unwrap().next().map(|entry| entry.unwrap().path());
+        let away = next.begin(2, fresh.path(), Choose::Newest, &BTreeSet::new()).await.unwrap_err();
+        assert!(away.is_store_away(), "{away}");
+        let came = fs::metadata(draft().unwrap().join("a")).unwrap().ino();
+        fs::remove_file(&blob).unwrap();
+        fs::rename(&aside, &blob).unwrap();
+        let begun = next.begin(2, fresh.path(), Choose::Newest, &BTreeSet::new()).await.unwrap();
+        assert_eq!((begun.restored, begun.files), (Some(at(1, 1)), 4));
+        assert_eq!(fs::metadata(fresh.path().join("a")).unwrap().ino(), came);
+        assert_eq!(picture(fresh.path()), picture(dir.path()));
+
+        // Who gives up takes it along.
+        fs::rename(&blob, &aside).unwrap();
+        symlink(aside.join("not-there"), &blob).unwrap();
+        let (fresh, last) = (tempfile::tempdir().unwrap(), store.checkpoints());
+        last.begin(3, fresh.path(), Choose::Newest, &BTreeSet::new()).await.unwrap_err();
+        assert!(fs::read_dir(fresh.path()).unwrap().next().is_some());
+        drop(last);
+        assert!(fs::read_dir(fresh.path()).unwrap().next().is_none());
+    });
 }
 
 #[derive(Debug, Clone)]

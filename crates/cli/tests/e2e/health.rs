@@ -363,10 +363,19 @@ fn things_that_do_not_fit_on_a_disk_wait_for_room_and_leave_none_of_it_taken() {
     assert!(!testbed.job(large)["state"].as_str().unwrap().contains("failed"));
     let left = || far.says(&format!("df --output=used -B1 {state} | tail -1")).parse::<u64>().unwrap_or(u64::MAX);
     eventually("it leaves nothing there while it waits", || left() < 10_000_000);
+    // One that clears up before it says so, as installers do.
+    let setup = "setup: head -c 100000000 /dev/zero > filled || { sleep 1; rm filled; exit 3; }";
+    let installs = testbed.submit(&format!(
+        "name: installs\nresources: {{ accelerators: H200:1 }}\nworkdir: small\n{setup}\nrun: wc -c filled\n"
+    ));
+    let waits = || testbed.job(installs)["waits_for"].as_str().unwrap_or_default().to_owned();
+    eventually("its setup is not to blame", || waits().contains("exit code 3, and the disk was full meanwhile"));
 
-    far.as_root(&format!("mount -o remount,size=200m {state}"));
-    testbed.until(large, &["succeeded"]);
-    assert_eq!(testbed.job(large)["interruptions"], 0);
+    far.as_root(&format!("mount -o remount,size=400m {state}"));
+    for waited in [large, installs] {
+        testbed.until(waited, &["succeeded"]);
+        assert_eq!(testbed.job(waited)["interruptions"], 0);
+    }
     testbed.run(&["down"]).ends_with(0);
     check_ledger(&testbed);
     testbed.leaves_nothing();

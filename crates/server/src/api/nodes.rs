@@ -50,7 +50,8 @@ impl ApiState {
                 let own = own.filter(|own| of_machines == Some(*own));
                 let Some(node) = lease.ready.as_ref().and_then(|at| node_of(at).or(own)) else { continue };
                 let user = |id: WorkloadId| {
-                    let job = brain.job(id)?;
+                    // What is over does not run there, though its lease be not given back yet.
+                    let job = brain.job(id).filter(|job| job.ended.is_none())?;
                     Some(UserView { job: id.0, name: job.spec.name.clone(), owner: job.spec.owner.clone() })
                 };
                 let users = lease.workloads().filter_map(user).collect();

@@ -266,7 +266,7 @@ impl RelayDepot {
             let into = Arc::clone(into);
             (hasher, piece) = blocking(move || {
                 hasher.update(&piece);
-                (&*into).write_all(&piece).map_err(not_restored)?;
+                (&*into).write_all(&piece).map_err(CheckpointError::not_restored)?;
                 Ok((hasher, piece))
             })
             .await?;
@@ -274,10 +274,6 @@ impl RelayDepot {
         self.keep(connection);
         Ok(Fetched::Whole(hasher.finalize().to_hex().to_string()))
     }
-}
-
-fn not_restored(source: io::Error) -> CheckpointError {
-    CheckpointError::Local { what: "cannot restore", path: "a file".into(), source }
 }
 
 /// A file on its way out, over as many connections as it takes.
@@ -408,14 +404,14 @@ impl Depot for RelayDepot {
 
     async fn fetch(&self, key: &str, offset: u64, size: u64, into: File) -> Result<Fetched> {
         let request = self.request(Operation::Fetch { key: key.to_owned(), offset, size });
-        let start = (&into).stream_position().map_err(not_restored)?;
+        let start = (&into).stream_position().map_err(CheckpointError::not_restored)?;
         let into = Arc::new(into);
         if let Some(kept) = self.kept() {
             match self.fetch_on(kept, &request, size, &into).await {
                 Err(Fault::Broken(_)) => {
                     self.drop_kept();
                     let begun = (&*into).seek(SeekFrom::Start(start)).and_then(|_| into.set_len(start));
-                    begun.map_err(not_restored)?;
+                    begun.map_err(CheckpointError::not_restored)?;
                 }
                 tried => return Ok(tried?),
             }
