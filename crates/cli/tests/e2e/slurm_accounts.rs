@@ -94,6 +94,7 @@ fn jobs_end_as_they_should_while_accounts_are_away_and_when_they_hear_of_it_late
     // Jobs begin and end without accounts, and what runs runs on.
     let second = testbed.submit(quick);
     testbed.until(second, &["succeeded"]);
+    eventually("its own pilot alone is left", || cluster.pilots().len() == 1);
     assert_eq!((testbed.job(id)["state"].as_str(), beginnings(&testbed, id).len()), (Some("running"), 1));
 
     // While no server looks, somebody ends its job, and the controller forgets that there was one.
