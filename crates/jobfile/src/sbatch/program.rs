@@ -19,8 +19,10 @@ const OF_A_CLUSTER: &[&str] = &["srun", "scontrol", "sbatch", "squeue", "sacct",
 const FROM_A_FILE: &str = "d=$(mktemp -d) || exit 1\ntrap 'rm -rf \"$d\"' EXIT\ntrap : TERM INT\n\
                            printf %s \"$1\" >\"$d/$0\" || exit 1\nf=$d/$0\nshift\n\"$@\" \"$f\"";
 
-/// Runs the script in a session of its own, and turns SIGTERM into the signal that it asked for.
-const WITH_SIGNAL: &str = "setsid \"$@\" &\nc=$!\ntrap 'kill -s \"$0\" \"$c\"' TERM\n\
+/// Runs the script in a session of its own, and turns SIGTERM into the signal that it asked for. One that comes before it is
+/// known whom to tell is passed on then.
+const WITH_SIGNAL: &str = "t=\ntrap t=1 TERM\nsetsid \"$@\" &\nc=$!\ntrap 'kill -s \"$0\" \"$c\"' TERM\n\
+                           [ -z \"$t\" ] || kill -s \"$0\" \"$c\"\n\
                            while :; do wait \"$c\"; s=$?; kill -0 \"$c\" 2>/dev/null || exit \"$s\"; done";
 
 /// The command that runs a script. `name` is what it calls itself.
@@ -148,7 +150,8 @@ mod tests {
     #[test]
     fn the_signal_that_was_asked_for_comes_in_place_of_sigterm() {
         let warning = Warning { to_script: true, signal: "USR1".to_owned(), seconds: 60 };
-        let script = "#!/bin/sh\ntrap 'echo saved; exit 7' USR1\nkill -TERM $PPID\nwhile :; do sleep 0.05; done\n";
+        let script =
+            "#!/bin/sh\ntrap 'echo saved; exit 7' USR1\nkill -TERM $PPID\nfor i in $(seq 600); do sleep 0.05; done\n";
         assert_eq!(output(script, Some(&warning)), ("saved\n".into(), Some(7)));
         assert_eq!(output("#!/bin/sh\nexit 4\n", Some(&warning)), (String::new(), Some(4)));
     }
