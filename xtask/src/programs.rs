@@ -9,7 +9,8 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
-use std::time::Instant;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 /// Programs whose tests mostly wait, longest first, and how many of their tests run at once. All others compute: as
 /// many at once as there are cores.
@@ -17,6 +18,9 @@ const WAITING: &[(&str, usize)] = &[("rehearse", 6), ("e2e", 6), ("conformance",
 
 /// Failed tests of all programs that are tried again. With more of them the fault is not the machine's.
 const MOST_AGAIN: usize = 3;
+
+/// A test program that runs longer has hung: it is ended, so that there is a summary which names it.
+const MOST_TIME: Duration = Duration::from_secs(40 * 60);
 
 /// A built test program.
 struct TestProgram {
@@ -168,8 +172,18 @@ fn run_one(mut command: Command, name: &str, screen: Option<&Mutex<()>>) -> Ran 
     match command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn() {
         Ok(mut child) => {
             let output = child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines());
+            let (ended, ends) = mpsc::channel::<()>();
+            let pid = child.id().to_string();
+            let limit = std::thread::spawn(move || {
+                let hangs = ends.recv_timeout(MOST_TIME) == Err(RecvTimeoutError::Timeout);
+                hangs && Command::new("kill").args(["-KILL", &pid]).status().is_ok()
+            });
             read(output.map_while(Result::ok), &mut ran, &mut shown);
             ran.good = child.wait().is_ok_and(|status| status.success());
+            drop(ended);
+            if limit.join().unwrap_or(false) {
+                shown.push(format!("it was ended after {} minutes", MOST_TIME.as_secs() / 60));
+            }
         }
         Err(error) => shown.push(error.to_string()),
     }
