@@ -156,7 +156,7 @@ const SKYPILOT: &str = "0.14.1";
 
 /// A Python with SkyPilot in it, outside the tree.
 fn skypilot() -> Option<std::path::PathBuf> {
-    let folder = crate::components::cache().join(format!("skypilot-{SKYPILOT}"));
+    let folder = crate::workspace::cache().join(format!("skypilot-{SKYPILOT}"));
     let python = folder.join("bin/python");
     let ready = folder.join("ready");
     if !ready.exists() {

@@ -1,8 +1,9 @@
 //! The real services that tests run against: installed when they are missing, started on free ports of
 //! the loopback, stopped by their process number. What cannot be had is named, never faked.
 
+use crate::kubernetes::Building;
 use crate::leftovers::{Leftovers, MARK, mark};
-use crate::workspace::root;
+use crate::workspace::{cache, is_root, root};
 use std::fs::File;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -82,6 +83,22 @@ impl Components {
     /// Starts PostgreSQL only.
     pub fn postgres_alone(leftovers: Leftovers) -> Components {
         Components::start_these(leftovers, &[("postgres", Components::postgres)])
+    }
+
+    /// Waits for the Kubernetes that is built, and installs what its containers run in. Tests start clusters of their own.
+    pub fn kubernetes(&mut self, building: Building) {
+        let runtime = ["containerd", "runc", "containernetworking-plugins", "busybox-static"];
+        let programs = ["/usr/bin/containerd", "/usr/sbin/runc", "/usr/lib/cni/ptp", "/bin/busybox"];
+        let is_there = || programs.iter().all(|program| Path::new(program).exists());
+        let had =
+            building.wait().and_then(|program| if is_there() { Ok(program) } else { apt(&runtime).map(|()| program) });
+        match had {
+            Ok(program) => self.env.push(("WINDFALL_TEST_KUBERNETES", program.display().to_string())),
+            Err(why) => {
+                println!("skipped: kubernetes: {why}");
+                self.skipped.push(("kubernetes".to_owned(), why));
+            }
+        }
     }
 
     /// What PostgreSQL answers to a question with one answer.
@@ -271,20 +288,9 @@ impl Components {
     }
 }
 
-/// Built components outlive a checkout.
-pub fn cache() -> PathBuf {
-    let named = std::env::var_os("WINDFALL_TEST_CACHE").map(PathBuf::from);
-    let usual = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/windfall-test"));
-    named.or_else(usual).unwrap_or_else(|| std::env::temp_dir().join("windfall-test-cache"))
-}
-
 fn postgres_bin() -> Option<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
     versions.filter_map(|entry| Some(entry.ok()?.path().join("bin"))).filter(|bin| bin.join("initdb").exists()).max()
-}
-
-fn is_root() -> bool {
-    std::fs::metadata("/proc/self").is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0)
 }
 
 fn works(program: &str, args: &[&str]) -> bool {

@@ -7,6 +7,7 @@ mod bench_server;
 mod circles;
 mod components;
 mod docs;
+mod kubernetes;
 mod leftovers;
 mod licences;
 mod load;

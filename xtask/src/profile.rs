@@ -27,7 +27,7 @@ pub fn profile(words: &[String]) -> bool {
 
 /// A Python with HTA in it, outside the tree.
 fn hta() -> Option<PathBuf> {
-    let folder = crate::components::cache().join(format!("hta-{HTA}"));
+    let folder = crate::workspace::cache().join(format!("hta-{HTA}"));
     let python = folder.join("bin/python");
     let ready = folder.join("ready");
     if !ready.exists() {

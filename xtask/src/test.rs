@@ -2,6 +2,7 @@
 //! does not.
 
 use crate::components::Components;
+use crate::kubernetes;
 use crate::leftovers::{Leftovers, MARK, mark};
 use crate::programs::{self, Ran};
 use crate::workspace::{cargo, debug_program, finish, metadata, root, run};
@@ -89,6 +90,7 @@ pub fn test(args: &[String]) -> ExitCode {
     let mut summary =
         Summary { rows: Vec::new(), failures: Vec::new(), passed: 0, only_alone: 0, failed: 0, skipped: 0 };
     let leftovers = Leftovers::watch(&Components::folder());
+    let kubernetes = kubernetes::begin();
     let metadata = metadata();
     summary.check("architecture", &architecture::violations(&metadata));
     summary.check("circles of use", &circles::violations());
@@ -99,7 +101,8 @@ pub fn test(args: &[String]) -> ExitCode {
     summary.step("lints", &mut cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]));
     summary.step("build", &mut cargo(&["build", "--workspace", "--all-targets", "--quiet"]));
 
-    let components = Components::start(leftovers);
+    let mut components = Components::start(leftovers);
+    components.kubernetes(kubernetes);
     for (name, why) in &components.skipped {
         summary.skip((*name).to_owned(), why.clone());
     }

@@ -65,3 +65,15 @@ pub fn debug_program(name: &str) -> PathBuf {
 pub fn windfall(home: &Path, args: &[&str]) -> std::io::Result<Output> {
     Command::new(built().join("windfall")).args(args).env("WINDFALL_HOME", home).current_dir(root()).output()
 }
+
+/// Built components outlive a checkout.
+pub fn cache() -> PathBuf {
+    let named = std::env::var_os("WINDFALL_TEST_CACHE").map(PathBuf::from);
+    let usual = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/windfall-test"));
+    named.or_else(usual).unwrap_or_else(|| std::env::temp_dir().join("windfall-test-cache"))
+}
+
+/// Whether this is root, who may install what is missing.
+pub fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0)
+}

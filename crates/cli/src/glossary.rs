@@ -32,7 +32,7 @@ pub const WORDS: &[(&str, &str)] = &[
     ("start, restart", "from asking for a machine until the program makes progress"),
     (
         "pilot",
-        "a job of Slurm's whose processes join as nodes and run a job of Windfall's, as machines of its own would",
+        "a job of Slurm's or Kubernetes' whose processes join as nodes and run a job of Windfall's, as machines of its own would",
     ),
     (
         "drill",

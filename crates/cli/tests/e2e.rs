@@ -23,6 +23,8 @@ mod e2e {
     mod health;
     mod homes;
     mod kills;
+    mod kube;
+    mod kubernetes;
     mod lab;
     mod loud;
     mod luggage;

@@ -8,6 +8,8 @@ mod clock;
 mod directory;
 mod engine;
 mod finding;
+mod gates;
+mod kubernetes;
 mod limit;
 mod link;
 mod local;
@@ -17,6 +19,7 @@ mod nodes;
 mod owned;
 mod remote;
 mod removal;
+mod shared;
 mod simulated;
 mod slurm;
 mod tenants;
@@ -32,6 +35,7 @@ pub use engine::{
     Capabilities, Engine, EngineError, Interrupt, LeaseState, Owned, PastJob, Recording, SeenGroup, SeenLease,
 };
 pub use finding::{Finding, FindingState};
+pub use kubernetes::{Kubernetes, KubernetesSettings};
 pub use limit::Limit;
 pub use link::{AgentLink, LocalLink, SeenWorker, StopOrder};
 pub use machines::{Accelerator, Here, Inventory, Machines, Stated, tell_readings};

@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use windfall_core::{NanoUsd, Span};
-use windfall_exec::{ClockFile, Replaceable, SlurmSettings, stays_in_place};
+use windfall_exec::{ClockFile, KubernetesSettings, Replaceable, SlurmSettings, stays_in_place};
 pub use windfall_exec::{Replay, Stated};
 
 /// The market that a new server replays.
@@ -111,7 +111,10 @@ pub struct MachineSettings {
     pub dead_man_s: u64,
     /// The Slurm cluster that the server submits to, where it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub slurm: Option<SlurmSettings>,
+    pub slurm: Option<Box<SlurmSettings>>,
+    /// The Kubernetes cluster that it makes Jobs in, where it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<Box<KubernetesSettings>>,
 }
 
 /// How the computer that the server runs on is used.
@@ -157,7 +160,15 @@ impl WorldSettings {
     /// The Slurm cluster that is submitted to.
     pub fn slurm(&self) -> Option<&SlurmSettings> {
         match &self.world {
-            World::Machines(machines) => machines.slurm.as_ref(),
+            World::Machines(machines) => machines.slurm.as_deref(),
+            World::Replay(_) => None,
+        }
+    }
+
+    /// The Kubernetes cluster that Jobs are made in.
+    pub fn kubernetes(&self) -> Option<&KubernetesSettings> {
+        match &self.world {
+            World::Machines(machines) => machines.kubernetes.as_deref(),
             World::Replay(_) => None,
         }
     }

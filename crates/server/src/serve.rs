@@ -33,8 +33,8 @@ use windfall_catalog::{Catalog, Site};
 use windfall_core::brain::Config;
 use windfall_core::{Place, Time, Way, codec};
 use windfall_exec::{
-    Accounts, AgentLink, ClockFile, Here, Hub, Inventory, LocalLink, Machines, RemoteEngine, Replay, Simulated,
-    SimulatedError, Slurm, WorldClock,
+    Accounts, AgentLink, ClockFile, Here, Hub, Inventory, Kubernetes, LocalLink, Machines, RemoteEngine, Replay,
+    Simulated, SimulatedError, Slurm, WorldClock,
 };
 use windfall_store::StoreError;
 
@@ -202,6 +202,7 @@ async fn serve_from(
     let names: Vec<String> = [engine_of(world).to_owned()]
         .into_iter()
         .chain(world.slurm().map(|_| SLURM.to_owned()))
+        .chain(world.kubernetes().map(|_| KUBERNETES.to_owned()))
         .chain(world.engines.iter().map(|engine| engine.name.clone()))
         .collect();
     let mut cycle = Cycle::start(Habits::default(), Config::default(), &names, epoch, loaded, now)?;
@@ -260,8 +261,13 @@ async fn serve_from(
             engines.add(Arc::new(machines));
             if let Some(slurm) = settings.slurm.clone() {
                 let (root, hub) = (home.leases_of(SLURM), Arc::clone(hub));
-                let slurm = Slurm::open(SLURM, root, slurm, hub, Arc::clone(&clock), program).map_err(unusable)?;
-                engines.add(Arc::new(slurm));
+                let slurm = Slurm::open(SLURM, root, *slurm, hub, Arc::clone(&clock), program.clone());
+                engines.add(Arc::new(slurm.map_err(unusable)?));
+            }
+            if let Some(cluster) = settings.kubernetes.clone() {
+                let (root, hub) = (home.leases_of(KUBERNETES), Arc::clone(hub));
+                let cluster = Kubernetes::open(KUBERNETES, root, *cluster, hub, Arc::clone(&clock), program);
+                engines.add(Arc::new(cluster.map_err(unusable)?));
             }
         }
     }
@@ -380,6 +386,8 @@ const SIMULATED: &str = "simulated";
 pub(crate) const MACHINES: &str = "machines";
 /// The name of the engine of a Slurm cluster.
 const SLURM: &str = "slurm";
+/// The name of the engine of a Kubernetes cluster.
+const KUBERNETES: &str = "kubernetes";
 
 fn engine_of(world: &WorldSettings) -> &'static str {
     match &world.world {
@@ -419,7 +427,7 @@ mod tests {
         let machines = |listen| {
             let listen: Option<SocketAddr> = listen;
             let here = Some(HereSettings::default());
-            WorldSettings::machines(MachineSettings { here, listen, dead_man_s: 120, slurm: None })
+            WorldSettings::machines(MachineSettings { here, listen, dead_man_s: 120, slurm: None, kubernetes: None })
         };
         assert_eq!(idle_after(&machines(Some(SocketAddr::from(([127, 0, 0, 1], 7443))))), Duration::MAX);
         assert_eq!(idle_after(&machines(None)), IDLE);

@@ -4,7 +4,7 @@
 use super::list::Mutant;
 use super::scratch::{Scratch, read};
 use super::trial::{self, Found};
-use crate::components::cache;
+use crate::workspace::cache;
 use crate::workspace::root;
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -115,6 +115,7 @@ impl WorkerRun {
             .current_dir(cwd)
             .env_clear()
             .envs(of_slurm())
+            .envs(of_image())
             .envs(&order.env);
         command
             .env("PWD", cwd)
@@ -333,6 +334,13 @@ fn signal(group: Option<Pid>, signal: Signal) {
 fn of_slurm() -> impl Iterator<Item = (OsString, OsString)> {
     let is_in_step = std::env::var_os("SLURM_STEP_ID").is_some();
     std::env::vars_os().filter(move |(name, _)| is_in_step && name.to_str().is_some_and(is_of_job))
+}
+
+/// What the image that this agent runs in says of its programs, where it is a container of a pod's: where its libraries are, for
+/// example. What is said by us is said anew.
+fn of_image() -> impl Iterator<Item = (OsString, OsString)> {
+    let is_in_pod = std::env::var_os("WINDFALL_POD").is_some();
+    std::env::vars_os().filter(move |(name, _)| is_in_pod && !name.as_encoded_bytes().starts_with(b"WINDFALL_"))
 }
 
 fn is_of_job(name: &str) -> bool {

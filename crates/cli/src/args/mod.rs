@@ -360,6 +360,9 @@ pub struct UpArgs {
     /// Lease also from the Slurm cluster of this machine, as this JSON says
     #[arg(long, hide = true, requires = "listen", value_name = "JSON")]
     pub slurm: Option<String>,
+    /// Lease also from a Kubernetes cluster, as this JSON says
+    #[arg(long, hide = true, requires = "listen", value_name = "JSON")]
+    pub kubernetes: Option<String>,
     /// Give each stint a fresh copy of the job's folder
     #[arg(long, hide = true)]
     pub fresh_folder: bool,

@@ -123,6 +123,12 @@ pub enum AgentCommand {
     /// Wait for the work of one lease, as a process of an engine's.
     #[command(hide = true)]
     Pilot(PilotArgs),
+    /// Put this program into a folder, for another container of its pod.
+    #[command(hide = true)]
+    Copy {
+        /// Where it is put, as `windfall`
+        folder: PathBuf,
+    },
     /// Become the program.
     #[command(hide = true)]
     Exec {
@@ -151,7 +157,7 @@ pub enum AgentCommand {
     },
 }
 
-/// How a pilot finds its server. Its token is a line of the standard input: the one of its number.
+/// How a pilot finds its server. Its token is in a file, or a line of the standard input: the one of its number in Slurm's job.
 #[derive(Clone, Debug, Args)]
 pub struct PilotArgs {
     /// The server: HOST:PORT
@@ -162,6 +168,9 @@ pub struct PilotArgs {
     /// The accelerators that it was given
     #[arg(long, value_name = "NAME:COUNT")]
     pub accelerators: Option<String>,
+    /// The file that holds its token
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
 }
 
 /// How a machine joins.

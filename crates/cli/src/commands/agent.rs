@@ -8,6 +8,7 @@ pub fn agent(command: AgentCommand, json: bool) -> Result<Code, Failure> {
     let done = match command {
         AgentCommand::Join(args) => return super::nodes::join(args, json),
         AgentCommand::Pilot(args) => return super::pilot::pilot(&args),
+        AgentCommand::Copy { folder } => return super::pilot::copy(&folder),
         AgentCommand::Accelerators { once } => {
             // Who does not listen any more needs no answer.
             let _ = windfall_exec::tell_readings(once);

@@ -3,8 +3,8 @@
 use super::said_once::SaidOnce;
 use crate::args::{ConfigCommand, JoinArgs, UpArgs};
 use crate::config::{
-    CONFIG_VARIABLE, ConfigFile, Setting, Wrong, example, file_in_use, join_with_file, of_agent, of_server, of_slurm,
-    read, whole,
+    CONFIG_VARIABLE, ConfigFile, Setting, Wrong, example, file_in_use, join_with_file, of_agent, of_kubernetes,
+    of_server, of_slurm, read, whole,
 };
 use crate::fitted::folded;
 use crate::here::{Here, agent_state};
@@ -81,6 +81,7 @@ fn show(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
     let whole = whole(args, file.as_ref()).map_err(|wrong| here.bad_configuration(&wrong))?;
     super::worlds::check_flags(&whole)?;
     let (agent, slurm) = (of_agent(&JoinArgs::default(), file.as_ref()), of_slurm(file.as_ref()));
+    let kubernetes = of_kubernetes(file.as_ref());
     let world = super::worlds::world(&whole);
     let (world_is_set, is_real) = (world.is_some(), world.is_some_and(|world| world.replay().is_none()));
     let kept = (!world_is_set).then(|| here.home.join("world.json")).filter(|path| path.exists());
@@ -96,7 +97,8 @@ fn show(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
         };
         let path = file.as_ref().map(|file| &file.path);
         let shown = serde_json::json!({
-            "file": path, "server": list(&server), "agent": list(&agent), "slurm": whole.slurm.is_some().then(|| list(&slurm)), "world": kept,
+            "file": path, "server": list(&server), "agent": list(&agent), "slurm": whole.slurm.is_some().then(|| list(&slurm)),
+            "kubernetes": whole.kubernetes.is_some().then(|| list(&kubernetes)), "world": kept,
         });
         println!("{shown}");
         return Ok(Code::Done);
@@ -108,9 +110,15 @@ fn show(here: &Here, args: &UpArgs) -> Result<Code, Failure> {
             here.home.join("config.toml").display()
         ),
     }
-    for (name, all) in [("server", &server), ("agent", &agent), ("slurm", &slurm)] {
-        if name == "slurm" && whole.slurm.is_none() {
-            println!("\n[slurm] is not set: no cluster is used");
+    let all = [("server", &server), ("agent", &agent), ("slurm", &slurm), ("kubernetes", &kubernetes)];
+    for (name, all) in all {
+        let is_set = match name {
+            "slurm" => whole.slurm.is_some(),
+            "kubernetes" => whole.kubernetes.is_some(),
+            _ => true,
+        };
+        if !is_set {
+            println!("\n[{name}] is not set: no cluster is used");
             continue;
         }
         println!("\n[{name}]");

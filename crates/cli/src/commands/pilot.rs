@@ -15,16 +15,24 @@ const MOST_TOKENS: u64 = 4 << 20;
 
 pub fn pilot(args: &PilotArgs) -> Result<Code, Failure> {
     let bad = |text: String| Failure::new(Code::BadInput, text).hint("pilots are begun by an engine, never by hand");
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<usize>().ok());
-    let (Some(rank), Some(job)) = (number("SLURM_PROCID"), number("SLURM_JOB_ID")) else {
-        return Err(bad("this is not a process of a job of Slurm's".to_owned()));
+    let (token, of) = match &args.token_file {
+        Some(file) => (token_in(file).map_err(bad)?, "pod".to_owned()),
+        None => {
+            let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<usize>().ok());
+            let (Some(rank), Some(job)) = (number("SLURM_PROCID"), number("SLURM_JOB_ID")) else {
+                return Err(bad("this is not a process of a job of Slurm's".to_owned()));
+            };
+            (own_token(rank).map_err(bad)?, format!("{job}-{rank}"))
+        }
     };
-    let token = own_token(rank).map_err(bad)?;
-    let state = args.scratch.join(format!("windfall-{}-{job}-{rank}", rustix::process::geteuid().as_raw()));
+    let state = args.scratch.join(format!("windfall-{}-{of}", rustix::process::geteuid().as_raw()));
     windfall_server::home::private();
+    if args.token_file.is_some() {
+        close_volume(&args.scratch).map_err(bad)?;
+    }
     own_folder(&state).map_err(bad)?;
     windfall_agent::stay_when_memory_is_short();
-    // What agents leave behind stays below this process, where Slurm finds it.
+    // What agents leave behind stays below this process, where Slurm finds it; in a container this is the first one anyway.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     let settings = NodeSettings {
         state: state.clone(),
@@ -49,8 +57,8 @@ pub fn pilot(args: &PilotArgs) -> Result<Code, Failure> {
     }
 }
 
-/// Serves until the lease is over. Slurm warns with a signal; the server sees in the queue what it means, and has the program
-/// save. The next signal is the last.
+/// Serves until the lease is over. Slurm and kubelets warn with a signal; the server sees what it means, and has the program save.
+/// The next signal is the last.
 async fn serve(settings: NodeSettings) -> Result<(), NodeError> {
     let path = settings.state.clone();
     let mut warned = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
@@ -62,6 +70,18 @@ async fn serve(settings: NodeSettings) -> Result<(), NodeError> {
         }
     };
     tokio::select! { served = serve_node(settings, joined) => served, () = twice => Ok(()) }
+}
+
+/// A pod's volume is open to everybody at first. Its owner makes it what `/tmp` is: others may not put something else in our place.
+fn close_volume(scratch: &Path) -> Result<(), String> {
+    use std::os::unix::fs::PermissionsExt;
+    let failed = |error: std::io::Error| format!("{} cannot be used: {error}", scratch.display());
+    let found = std::fs::metadata(scratch).map_err(failed)?;
+    let is_open = found.mode() & 0o1002 == 0o002;
+    if is_open && found.uid() == rustix::process::geteuid().as_raw() {
+        std::fs::set_permissions(scratch, PermissionsExt::from_mode(0o1777)).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// Makes the folder that this process works in. Its name can be known beforehand, and anybody may write into the folder that it is
@@ -89,6 +109,24 @@ fn own_token(rank: usize) -> Result<JoinToken, String> {
     line.trim().parse().map_err(|_| format!("the token for process {rank} is none"))
 }
 
+/// The token of a pilot that has a file of its own for it.
+fn token_in(file: &Path) -> Result<JoinToken, String> {
+    let text = std::fs::read_to_string(file).map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
+    text.trim().parse().map_err(|_| format!("{} holds no token", file.display()))
+}
+
+/// Puts this program into a folder, whole or not at all.
+pub fn copy(folder: &Path) -> Result<Code, Failure> {
+    use std::os::unix::fs::PermissionsExt;
+    let (new, place) = (folder.join("windfall.new"), folder.join("windfall"));
+    let copied = std::fs::copy("/proc/self/exe", &new)
+        .and_then(|_| std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755)))
+        .and_then(|()| std::fs::rename(&new, &place));
+    let failed =
+        |error: std::io::Error| Failure::new(Code::BadInput, format!("no program in {}: {error}", folder.display()));
+    copied.map(|()| Code::Done).map_err(|error| failed(error).hint("is there room, and may it write there?"))
+}
+
 /// What could not be saved stays: that is somebody's last copy.
 fn leave_nothing(state: &Path) {
     let jobs = std::fs::read_dir(state.join("jobs")).into_iter().flatten().flatten();
@@ -106,6 +144,27 @@ fn leave_nothing(state: &Path) {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_volume_that_is_open_to_all_becomes_what_tmp_is() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mode = || std::fs::metadata(folder.path()).expect("it is there").permissions().mode() & 0o7777;
+        for (before, after) in [(0o777, 0o1777), (0o1777, 0o1777), (0o750, 0o750)] {
+            std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(before)).expect("changed");
+            assert_eq!((close_volume(folder.path()), mode()), (Ok(()), after));
+        }
+    }
+
+    #[test]
+    fn a_program_is_put_where_another_container_finds_it_and_a_token_is_read_from_its_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert!(copy(folder.path()).is_ok() && copy(&folder.path().join("none")).is_err());
+        let mode = std::fs::metadata(folder.path().join("windfall")).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o755);
+        let file = folder.path().join("token");
+        std::fs::write(&file, "no token\n").expect("written");
+        assert!(token_in(&file).is_err_and(|why| why.contains("holds no token")));
+    }
 
     #[test]
     fn a_folder_that_others_may_write_into_is_not_taken() {

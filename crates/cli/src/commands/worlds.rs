@@ -30,6 +30,7 @@ pub(super) fn world(args: &UpArgs) -> Option<WorldSettings> {
         store,
         engine,
         slurm,
+        kubernetes,
         fresh_folder,
         bound_to: _,
     } = args;
@@ -54,7 +55,9 @@ pub(super) fn world(args: &UpArgs) -> Option<WorldSettings> {
             };
             let dead_man_s = dead_man.as_deref().and_then(values::dead_man).unwrap_or(DEAD_MAN.as_secs());
             let slurm = slurm.as_deref().and_then(|text| serde_json::from_str(text).ok());
-            WorldSettings::machines(MachineSettings { here: local.then(here), listen: *listen, dead_man_s, slurm })
+            let kubernetes = kubernetes.as_deref().and_then(|text| serde_json::from_str(text).ok());
+            let here = local.then(here);
+            WorldSettings::machines(MachineSettings { here, listen: *listen, dead_man_s, slurm, kubernetes })
         }
         false => WorldSettings::default(),
     };
@@ -97,7 +100,7 @@ pub(super) fn changes(before: Option<&WorldSettings>, now: Option<&WorldSettings
 
 /// What people know of its machines, each under the flag that says it.
 fn told(machines: &MachineSettings) -> Vec<(&'static str, String)> {
-    let MachineSettings { here, listen, dead_man_s, slurm } = machines;
+    let MachineSettings { here, listen, dead_man_s, slurm, kubernetes } = machines;
     let stated = |here: &HereSettings| {
         let all: Vec<String> = here.accelerators.iter().map(|one| format!("{}:{}", one.model, one.count)).collect();
         if all.is_empty() { "those that are found".to_owned() } else { all.join(",") }
@@ -112,6 +115,7 @@ fn told(machines: &MachineSettings) -> Vec<(&'static str, String)> {
         ("--listen", listen.map_or_else(none, |address| address.to_string())),
         ("--dead-man", Span::seconds(i64::try_from(*dead_man_s).unwrap_or(i64::MAX / 1_000)).to_string()),
         ("slurm", slurm.as_ref().and_then(|slurm| serde_json::to_string(slurm).ok()).unwrap_or_else(none)),
+        ("kubernetes", kubernetes.as_ref().and_then(|said| serde_json::to_string(said).ok()).unwrap_or_else(none)),
     ]
 }
 
@@ -185,6 +189,7 @@ pub(super) fn serve_args(args: &UpArgs) -> Vec<String> {
         ("idle", args.idle.clone()),
         ("policy", args.policy.clone()),
         ("slurm", args.slurm.clone()),
+        ("kubernetes", args.kubernetes.clone()),
     ];
     for (name, value) in values {
         all.extend(value.into_iter().flat_map(|value| [format!("--{name}"), value]));

@@ -241,6 +241,67 @@ pub(crate) static SECTIONS: &[Section] = &[
             key("rate", Kind::Rate, "2.50", "0", "What an hour of an accelerator costs, in dollars."),
         ],
     },
+    Section {
+        name: "kubernetes",
+        doc: "Lease also from a Kubernetes cluster, by its kubeconfig or as a pod of it; a server with `listen` does, if anything is set.",
+        keys: &[
+            key(
+                "server",
+                Kind::Server,
+                "\"10.0.0.5:7443\"",
+                "the address of `listen`",
+                "Where pods reach this server: HOST:PORT.",
+            ),
+            key("image", Kind::Word, "\"pytorch:2.9\"", NONE, "The image that programs run in; it must be said."),
+            key(
+                "agent_image",
+                Kind::Word,
+                "\"windfall:0.1\"",
+                "image",
+                "The image that has this program as `windfall`; it is copied from there.",
+            ),
+            key(
+                "program",
+                Kind::Folder,
+                "\"/usr/local/bin/windfall\"",
+                "copied from agent_image",
+                "This program in the image of programs, where that has it.",
+            ),
+            key(
+                "kubeconfig",
+                Kind::Folder,
+                "\"/etc/windfall/kubeconfig\"",
+                "KUBECONFIG, or the usual one, or the pod's own account",
+                "The file that says where the cluster is.",
+            ),
+            key("context", Kind::Word, "\"lab\"", "the current one", "Which cluster and user of the kubeconfig."),
+            key("namespace", Kind::Word, "\"ml\"", "the context's", "Where Jobs are made."),
+            key(
+                "template",
+                Kind::Folder,
+                "\"/etc/windfall/pod.yaml\"",
+                NONE,
+                "A Pod's or a PodTemplate's YAML that everything else is added to.",
+            ),
+            key("priority_class", Kind::Word, "\"research\"", "the cluster's", "The PriorityClass of pods."),
+            key(
+                "elastic",
+                Kind::Labels,
+                "[\"cloud.google.com/gke-nodepool=gpus\"]",
+                "Karpenter's",
+                "Labels of nodes of which more come when pods wait for them.",
+            ),
+            key(
+                "accelerators",
+                Kind::Names,
+                "[\"NVIDIA-A100-SXM4-80GB=A100-80GB\"]",
+                "what their names say",
+                "What accelerators are called here whose label says too little.",
+            ),
+            key("rate", Kind::Rate, "2.50", "0", "What an hour of an accelerator costs, in dollars."),
+            key("spot_rate", Kind::Rate, "0.80", "rate", "The same on nodes that may be taken away."),
+        ],
+    },
 ];
 
 /// What the keys of `[server]` say of each other.

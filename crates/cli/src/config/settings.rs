@@ -5,11 +5,7 @@ use super::keys::{Key, RULES, Rule, Section, section};
 use super::read::{ConfigFile, Value};
 use super::values;
 use crate::args::{JoinArgs, UpArgs};
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use windfall_core::NanoUsd;
-use windfall_exec::SlurmSettings;
 use windfall_jobfile::{Class, JobFileError, Problem};
 
 /// Names the configuration file where no flag does.
@@ -18,9 +14,6 @@ pub(crate) const CONFIG_VARIABLE: &str = "WINDFALL_CONFIG";
 pub(crate) const IDLE_VARIABLE: &str = "WINDFALL_IDLE";
 /// Says what `policy` says.
 pub(crate) const POLICY_VARIABLE: &str = "WINDFALL_POLICY";
-
-/// The wall time that is asked for where nobody says another.
-const USUAL_WALL_MINUTES: i64 = 24 * 60;
 
 /// Who said what holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,70 +159,9 @@ pub(crate) fn of_slurm(file: Option<&ConfigFile>) -> Vec<Setting> {
     settings("slurm", |_| None, file)
 }
 
-/// The settings of a Slurm cluster, where the file says anything of one, as `serve` takes them. Compute nodes join a server that
-/// listens.
-fn slurm_with(
-    all: &[Setting],
-    listen: Option<SocketAddr>,
-    file: Option<&ConfigFile>,
-) -> Result<Option<SlurmSettings>, Wrong> {
-    let Some((first, file)) = all.iter().find(|setting| setting.is_set()).zip(file) else { return Ok(None) };
-    let wrong = |message: &str, hint: &str| {
-        let span = file.get("slurm", first.key.name).map_or(0..0, |given| given.span.clone());
-        Wrong::File(file.error(vec![(span, Problem::new(Class::BadValue, message).hint(hint))]))
-    };
-    let Some(listen) = listen else {
-        let message = "[slurm] counts only with `listen`: what runs on compute nodes joins the server over the network";
-        return Err(wrong(message, "set listen = \"0.0.0.0:7443\" below [server]"));
-    };
-    let of = |name: &str| all.iter().find(|setting| setting.key.name == name).and_then(|setting| setting.value.clone());
-    let text = |name: &str| match of(name) {
-        Some(Value::Text(text)) => Some(text),
-        _ => None,
-    };
-    let everywhere = ["0.0.0.0", "[::]"];
-    let is_somewhere = |server: &String| !everywhere.iter().any(|all| server.starts_with(&format!("{all}:")));
-    let server = match text("server").and_then(|text| values::server_address(&text)).filter(is_somewhere) {
-        Some(server) => server,
-        None if listen.ip().is_unspecified() || listen.port() == 0 => {
-            let hint = "add server = \"HOST:PORT\", the name by which compute nodes reach this machine";
-            return Err(wrong("[slurm] does not say where compute nodes reach this server", hint));
-        }
-        None => listen.to_string(),
-    };
-    let owned = |(name, stands_for): (&str, &str)| (name.to_owned(), stands_for.to_owned());
-    let is_text = |path: &PathBuf| path.to_str().is_some();
-    let own = || std::env::current_exe().ok().filter(is_text).unwrap_or_else(|| PathBuf::from("windfall"));
-    Ok(Some(SlurmSettings {
-        server,
-        program: text("program").map_or_else(own, PathBuf::from),
-        scratch: text("scratch").unwrap_or_else(|| "/tmp".to_owned()).into(),
-        partitions: match of("partitions") {
-            Some(Value::List(list)) => list,
-            _ => Vec::new(),
-        },
-        accelerators: match of("accelerators") {
-            Some(Value::List(list)) => list.iter().filter_map(|name| name.split_once('=')).map(owned).collect(),
-            _ => BTreeMap::new(),
-        },
-        account: text("account"),
-        qos: text("qos"),
-        wall_minutes: text("wall").and_then(|text| values::wall_minutes(&text)).unwrap_or(USUAL_WALL_MINUTES),
-        rate: match of("rate") {
-            Some(Value::Number(dollars)) => values::nano_usd(dollars),
-            _ => NanoUsd(0),
-        },
-    }))
-}
-
-/// The flags, and what the environment and the file say where no flag does, checked as a whole.
-pub(crate) fn whole(args: &UpArgs, file: Option<&ConfigFile>) -> Result<UpArgs, Wrong> {
-    let mut whole = with_file(args, &of_server(args, file)?);
-    if whole.slurm.is_none() {
-        let slurm = slurm_with(&of_slurm(file), whole.listen, file)?;
-        whole.slurm = slurm.map(|slurm| serde_json::to_string(&slurm).expect("settings are text"));
-    }
-    Ok(whole)
+/// What holds for a Kubernetes cluster.
+pub(crate) fn of_kubernetes(file: Option<&ConfigFile>) -> Vec<Setting> {
+    settings("kubernetes", |_| None, file)
 }
 
 /// What holds for an agent.
@@ -238,7 +170,7 @@ pub(crate) fn of_agent(args: &JoinArgs, file: Option<&ConfigFile>) -> Vec<Settin
 }
 
 /// The flags, and what the environment and the file say where no flag does.
-fn with_file(args: &UpArgs, all: &[Setting]) -> UpArgs {
+pub(super) fn with_file(args: &UpArgs, all: &[Setting]) -> UpArgs {
     let mut whole = args.clone();
     for setting in all {
         if let Some(value) = &setting.value {
@@ -377,33 +309,6 @@ mod tests {
         assert_eq!(of("dead_man"), Some(("4h".to_owned(), Source::Default)));
         let no = UpArgs { local: Some(false), ..UpArgs::default() };
         assert!(matches!(of_server(&no, Some(&file)), Err(Wrong::File(_))), "a rate of a computer that is not used");
-    }
-
-    #[test]
-    fn a_cluster_is_used_as_the_file_says_and_only_by_a_server_that_listens() {
-        let listen = |text: &str| text.parse().ok();
-        let settings = |text: &str, at: &str| {
-            let file = file(text);
-            slurm_with(&of_slurm(Some(&file)), listen(at), Some(&file))
-        };
-        assert!(matches!(settings("[server]\nlocal = true\n", ""), Ok(None)));
-        let text = "[slurm]\npartitions = [\"gpu\", \"long\"]\naccelerators = [\"a100=A100-80GB\"]\nwall = \"2h\"\nrate = 2.5\naccount = \"ml\"\n";
-        let said = |said: Result<Option<SlurmSettings>, Wrong>| match said {
-            Err(Wrong::File(error)) => error.to_string(),
-            _ => panic!("it is refused"),
-        };
-        assert!(said(settings(text, "")).starts_with("config.toml:2:1: [slurm] counts only with `listen`"));
-        assert!(said(settings(text, "0.0.0.0:7443")).contains("does not say where compute nodes reach"));
-        let Ok(Some(slurm)) = settings(text, "10.0.0.5:7443") else { panic!("it is right") };
-        assert_eq!(
-            (slurm.server.as_str(), slurm.wall_minutes, slurm.rate),
-            ("10.0.0.5:7443", 120, NanoUsd(2_500_000_000))
-        );
-        assert_eq!(slurm.accelerators, [("a100".to_owned(), "A100-80GB".to_owned())].into());
-        assert_eq!(
-            (slurm.partitions, slurm.account.as_deref(), slurm.qos),
-            (vec!["gpu".to_owned(), "long".to_owned()], Some("ml"), None)
-        );
     }
 
     #[test]

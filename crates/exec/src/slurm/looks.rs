@@ -3,7 +3,7 @@
 
 use super::LOOK;
 use super::commands::{self, Job, Kind, SlurmError};
-use super::shared::Shared;
+use crate::shared::Shared;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 

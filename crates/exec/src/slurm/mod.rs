@@ -8,7 +8,6 @@ mod looks;
 mod pilot;
 mod queue;
 mod seen;
-mod shared;
 mod survey;
 #[cfg(test)]
 mod tests;
@@ -17,6 +16,7 @@ use crate::accelerators::family_of;
 use crate::clock::WorldClock;
 use crate::engine::{Capabilities, Engine, EngineError, Interrupt, Owned, SeenGroup, SeenLease};
 use crate::finding::Finding;
+use crate::gates::Gates;
 use crate::limit::Limit;
 use crate::local::{LocalLeases, Marks};
 use crate::name_of_account;
@@ -87,7 +87,7 @@ pub struct Slurm {
     hub: Arc<Hub>,
     leases: Arc<LocalLeases>,
     /// One submission of a group at a time: a second one looks whether the first was made.
-    submitting: Mutex<BTreeMap<DecisionId, Arc<tokio::sync::Mutex<()>>>>,
+    submitting: Gates,
     looks: Looks,
     limits: Mutex<SeenLimits>,
     /// How many of Slurm's programs that change something run at once.
@@ -109,7 +109,7 @@ impl Slurm {
         program: PathBuf,
     ) -> std::io::Result<Arc<Slurm>> {
         let leases = LocalLeases::of_machines(root, clock, program, Some(Arc::clone(&hub)), None)?;
-        let (submitting, looks) = (Mutex::default(), Looks::default());
+        let (submitting, looks) = (Gates::default(), Looks::default());
         let user = name_of_account(rustix::process::geteuid().as_raw());
         let (name, releasing) = (name.to_owned(), Mutex::default());
         Ok(Arc::new(Slurm {
@@ -148,14 +148,6 @@ impl Slurm {
         let mut kinds = self.looks.kinds().await.map_err(away)?;
         kinds.retain(|kind| self.uses(kind));
         Ok(kinds)
-    }
-
-    /// Held while the job of a group is submitted, or ended.
-    fn gate(&self, group: DecisionId) -> Arc<tokio::sync::Mutex<()>> {
-        let mut submitting = self.submitting.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that nobody holds says nothing.
-        submitting.retain(|_, gate| Arc::strong_count(gate) > 1);
-        Arc::clone(submitting.entry(group).or_default())
     }
 
     fn uses(&self, kind: &Kind) -> bool {
@@ -305,7 +297,7 @@ impl Engine for Arc<Slurm> {
         // What is on no book here was never submitted before now, so that only the controller can know of it.
         let is_new = self.marks_in(group).is_empty();
         self.leases.give(group, |_, known| self.chosen(group, want, &kinds, known))?;
-        let gate = self.gate(group);
+        let gate = self.submitting.of(group);
         let _one = gate.lock().await;
         let known = if is_new { self.queued(group).await? } else { self.job(group).await? };
         let job = match known {
@@ -363,7 +355,7 @@ impl Engine for Arc<Slurm> {
         // Pilots with nothing left to do end by themselves, and clean up: Slurm would kill them.
         let ended = self.marks_in(group).into_iter().filter(|(_, marks)| marks.gone.is_some());
         ended.for_each(|(lease, _)| self.dismiss(lease));
-        let gate = self.gate(group);
+        let gate = self.submitting.of(group);
         let one = gate.lock().await;
         self.releasing().insert(group);
         self.cancel(group).await?;
