@@ -108,9 +108,14 @@ fn infeasible(text: &str, reason: &Value) -> Option<Value> {
     Some(json!({ "infeasible": { "late": late, "price": number("price of that"), "then": then.unwrap_or("soonest") } }))
 }
 
+/// Room for most payloads: a job takes one to two thousand bytes.
+const LIKELY: usize = 2 << 10;
+
 /// Text of a payload in the present version.
 pub fn encode<T: Serialize>(payload: &T) -> String {
-    serde_json::to_string(payload).expect("stored types have string keys and no failing serializers")
+    let mut text = Vec::with_capacity(LIKELY);
+    serde_json::to_writer(&mut text, payload).expect("stored types have string keys and no failing serializers");
+    String::from_utf8(text).expect("JSON is text")
 }
 
 /// Reads a payload of any version up to the present one.

@@ -32,8 +32,10 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<WorkloadId>,
     },
-    /// A person wants it ended.
+    /// A person wants it ended. What its program saves then, or has saved last, is waited for.
     CancelRequested { workload: WorkloadId, by: String },
+    /// A person waits for nothing more of it: a program that is to stop is killed, and a last save is given up.
+    GiveUpRequested { workload: WorkloadId, by: String },
     /// A person gives it another budget; one that was paused for its budget goes on.
     BudgetSet {
         workload: WorkloadId,
@@ -293,6 +295,7 @@ impl Event {
         match self {
             Event::Submitted { .. } => Subject::New,
             Event::CancelRequested { workload, .. }
+            | Event::GiveUpRequested { workload, .. }
             | Event::BudgetSet { workload, .. }
             | Event::StoreChecked { workload, .. } => Subject::Workload(*workload),
             Event::Configured { .. }
@@ -356,6 +359,7 @@ impl Event {
             Event::Configured { .. } => "configured",
             Event::Submitted { .. } => "submitted",
             Event::CancelRequested { .. } => "cancel-requested",
+            Event::GiveUpRequested { .. } => "give-up-requested",
             Event::BudgetSet { .. } => "budget-set",
             Event::OfferSeen { .. } => "offer-seen",
             Event::OfferGone { .. } => "offer-gone",

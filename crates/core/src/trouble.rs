@@ -68,7 +68,7 @@ impl Trouble {
 }
 
 impl Trouble {
-    /// A person ended a job before its agent said that all that its program left was sent.
+    /// A person gave a job up before its agent said that all that its program left was sent.
     pub(crate) fn given_up(spec: &JobSpec) -> Trouble {
         let has_outputs = !spec.run.luggage().outputs.is_empty();
         let (kind, what) = match has_outputs {

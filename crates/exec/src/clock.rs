@@ -1,6 +1,7 @@
 //! A world's clock. The real world's follows the calendar but never goes back; a replayed world's runs
 //! at a speed of its own, from where it was left, and only while its server runs.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -11,6 +12,11 @@ use windfall_core::{Span, Time};
 const LONGEST_GAP: Duration = Duration::from_secs(3);
 /// How often the clock is written down.
 const KEEP_EVERY: Duration = Duration::from_secs(1);
+/// A replayed world's is written to the disk as often as this, and goes on by no more than `BETWEEN` until the next writing.
+/// Where that takes longer, this machine's disk or processors are held up, and what runs on it is as well: a world that went
+/// on meanwhile would lose minutes by seconds that nobody could use.
+const BEAT: Duration = Duration::from_millis(250);
+const BETWEEN: Duration = Duration::from_millis(750);
 
 /// A world's clock.
 #[derive(Debug)]
@@ -24,7 +30,7 @@ pub struct WorldClock {
 struct Hand {
     shows: Time,
     looked_at: Instant,
-    /// A clock that follows another one goes no further than this by itself.
+    /// It goes no further than this until it is told to.
     limit: Option<Time>,
 }
 
@@ -59,6 +65,12 @@ impl WorldClock {
             let limit = hand.limit.max(Some(now + ahead));
             *hand = Hand { shows, looked_at: Instant::now(), limit };
         }
+    }
+
+    /// Lets a replayed world go on until then.
+    fn go_on_until(&self, limit: Time) {
+        let mut hand = self.hand.lock().unwrap_or_else(PoisonError::into_inner);
+        hand.limit = hand.limit.max(Some(limit));
     }
 
     /// Now. Never before an earlier answer.
@@ -118,14 +130,28 @@ impl ClockFile {
         std::fs::rename(&new, &self.path)
     }
 
+    /// The same, once the disk has it.
+    fn write_to_disk(&self, at: Time) -> std::io::Result<()> {
+        self.write(at)?;
+        File::open(&self.path)?.sync_data()
+    }
+
     /// Keeps a clock for as long as the server lives. What is written is where the clock will be at the next writing: a
     /// server that is killed in between is followed by one that begins there, never earlier than anybody saw.
     pub async fn keep(self, clock: Arc<WorldClock>) {
-        let ahead = Span(KEEP_EVERY.as_millis() as i64 * i64::from(clock.speed()));
+        let is_replayed = clock.speed.is_some();
+        let (every, ahead) = if is_replayed { (BEAT, BETWEEN) } else { (KEEP_EVERY, KEEP_EVERY) };
+        let ahead = Span(ahead.as_millis() as i64 * i64::from(clock.speed()));
         loop {
+            let (file, until) = (self.clone(), clock.now() + ahead);
             // On a full disk the old moment stays, and the log has later ones.
-            let _ = self.write(clock.now() + ahead);
-            tokio::time::sleep(KEEP_EVERY).await;
+            if is_replayed {
+                let _ = tokio::task::spawn_blocking(move || file.write_to_disk(until)).await;
+                clock.go_on_until(until);
+            } else {
+                let _ = file.write(until);
+            }
+            tokio::time::sleep(every).await;
         }
     }
 }
@@ -160,6 +186,18 @@ mod tests {
         assert_eq!(seconds.max(), Some(Time(1_000_000) + ahead));
         clock.follow(Time(1_000_001));
         assert!(clock.now() >= Time(1_000_000) + ahead, "it never goes back");
+    }
+
+    #[test]
+    fn a_world_stands_still_while_its_disk_does() {
+        let clock = WorldClock::replayed(Time(0), 60);
+        let began = Instant::now();
+        clock.go_on_until(Time(60_000));
+        let at = |ms| clock.read(began + Duration::from_millis(ms));
+        assert!(at(500) < Time(60_000));
+        assert_eq!((at(2_000), at(2_900)), (Time(60_000), Time(60_000)), "nothing was written since");
+        clock.go_on_until(Time(120_000));
+        assert_eq!(at(3_400), Time(90_000), "it goes on from where it stood");
     }
 
     #[test]

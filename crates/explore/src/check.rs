@@ -448,6 +448,7 @@ fn junk(brain: &Brain, random: &mut random::Random) -> Body {
         7 => Event::Progress { stint, done: work, total: Some(Work(random.next())) },
         8 => Event::CheckpointDurable { stint, checkpoint, work: Some(work), ran: Some(Span(i64::MAX)) },
         9 if random.permille(500) => Event::BudgetSet { workload, budget: Some(NanoUsd(-1)), by: String::new() },
+        9 if random.permille(500) => Event::GiveUpRequested { workload, by: String::new() },
         9 => Event::CancelRequested { workload, by: String::new() },
         10 => {
             let group = DecisionId { installation: brain.installation(), seq: random.next() };

@@ -137,9 +137,11 @@ impl Conduct {
             }
             Event::Troubled { stint, trouble } => self.stint(stint).is_some_and(|stint| stint.trouble != *trouble),
             Event::StoreChecked { workload, .. } => self.jobs.get(workload).is_some_and(|job| job.looked_at_store),
-            Event::Configured { .. } | Event::Submitted { .. } | Event::BudgetSet { .. } | Event::LeaseFound { .. } => {
-                true
-            }
+            Event::Configured { .. }
+            | Event::Submitted { .. }
+            | Event::BudgetSet { .. }
+            | Event::GiveUpRequested { .. }
+            | Event::LeaseFound { .. } => true,
         }
     }
 
@@ -206,6 +208,7 @@ impl Conduct {
             | Event::NodeSeen { .. }
             | Event::NodeGone { .. }
             | Event::LeaseFound { .. }
+            | Event::GiveUpRequested { .. }
             | Event::BudgetSet { .. } => {}
         }
     }

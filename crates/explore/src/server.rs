@@ -66,6 +66,8 @@ pub(crate) struct LookOnItsWay {
 pub(crate) enum Wish {
     Submit(usize),
     Cancel(usize),
+    /// It is not given time to save, either.
+    GiveUp(usize),
     Raise(WorkloadId),
 }
 

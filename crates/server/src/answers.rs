@@ -2,13 +2,13 @@
 //! only looks is answered beside the loop ([`crate::reader`]).
 
 use crate::admission::Prepared;
-use crate::api_types::{Accepted, InterruptRequest};
+use crate::api_types::{Accepted, InterruptRequest, Problem};
 use crate::cycle::{Refused, Ticket};
 use crate::keeper::{Ask, Keeper, Reply, Waiting};
 use crate::problem;
 use crate::refusals::refusal;
 use std::time::Instant;
-use windfall_core::brain::Job;
+use windfall_core::brain::{Job, Verdict};
 use windfall_core::record::Subject;
 use windfall_core::{Event, JobSpec, Workload, WorkloadId};
 
@@ -80,8 +80,16 @@ impl Keeper {
     fn tell(&mut self, event: Event, reply: Reply<()>) {
         let Subject::Workload(id) = event.subject() else { return };
         let brain = self.cycle.brain();
-        let cancels = matches!(event, Event::CancelRequested { .. });
-        let open = |job: &&Job| job.ended.is_none() || (cancels && job.stint.is_some());
+        let gives_up = matches!(event, Event::GiveUpRequested { .. });
+        let is_done = |job: &Job| job.ended.is_some() || job.verdict == Some(Verdict::Done);
+        let saves = |job: &Job| job.stint.is_some() && is_done(job);
+        if matches!(event, Event::CancelRequested { .. }) && brain.job(id).is_some_and(saves) {
+            let detail = format!("the program of job {id} has ended, and what it saved last is still on its way");
+            let hint = format!("it ends by itself; to give that save up: windfall cancel {id} --now");
+            let _ = reply.send(Err(Problem { hint: Some(hint), ..problem(409, "job-is-saving", &detail) }));
+            return;
+        }
+        let open = |job: &&Job| job.ended.is_none() || (gives_up && job.stint.is_some());
         let Some(job) = brain.job(id).filter(open) else {
             let known = brain.view(id, self.clock.now());
             let archive = self.archive();

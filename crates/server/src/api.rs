@@ -316,10 +316,28 @@ async fn job(State(api): State<ApiState>, asker: Asker, Path(id): Path<u64>) -> 
     api.shown(&asker.0, id).await.map(Json)
 }
 
-async fn cancel(State(api): State<ApiState>, asker: Asker, Path(id): Path<u64>) -> Result<(), Problem> {
+#[derive(Deserialize)]
+struct CancelQuery {
+    /// Without time to save, and without waiting for what is saved already.
+    #[serde(default)]
+    now: bool,
+}
+
+async fn cancel(
+    State(api): State<ApiState>,
+    asker: Asker,
+    Path(id): Path<u64>,
+    Query(query): Query<CancelQuery>,
+) -> Result<(), Problem> {
     api.owned(&asker.0, id).await?;
-    let by = asker.0.user;
-    api.ask(|reply| Ask::Tell(Event::CancelRequested { workload: WorkloadId(id), by }, reply)).await
+    let (workload, by) = (WorkloadId(id), asker.0.user);
+    let cancel = Event::CancelRequested { workload, by: by.clone() };
+    let cancelled = api.ask(|reply| Ask::Tell(cancel, reply)).await;
+    match query.now {
+        // One whose program has ended cannot be cancelled, but given up.
+        true => api.ask(|reply| Ask::Tell(Event::GiveUpRequested { workload, by }, reply)).await,
+        false => cancelled,
+    }
 }
 
 #[derive(Deserialize)]

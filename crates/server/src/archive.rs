@@ -27,7 +27,10 @@ impl Archive {
     /// A job that the brain does not know any more.
     pub async fn find(&self, id: WorkloadId) -> Result<JobView, Problem> {
         let row = self.store.job(id.0).await.map_err(|error| problem(503, "store-refused", &with_causes(&error)))?;
-        let row = row.ok_or_else(|| problem(404, "no-such-job", &format!("no job has the number {id}")))?;
+        let row = row.ok_or_else(|| Problem {
+            hint: Some("`windfall jobs --all` lists the jobs that there were".to_owned()),
+            ..problem(404, "no-such-job", &format!("no job has the number {id}"))
+        })?;
         windfall_core::codec::decode(row.version, &row.summary)
             .map_err(|error| problem(500, "unreadable-job", &error.to_string()))
     }

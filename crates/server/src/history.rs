@@ -3,7 +3,7 @@
 use crate::api_types::Line;
 use std::collections::BTreeMap;
 use windfall_core::english::counted;
-use windfall_core::{Body, Decision, Event, LeaseId, NanoUsd, Reason, Refusal, Span, Time, codec};
+use windfall_core::{Body, Decision, Event, LeaseId, NanoUsd, Reason, Refusal, Span, Time, WorkerEnd, codec};
 use windfall_store::{LedgerRow, Row};
 
 /// Lines of a job's history, in order, with what each lease cost. Rows of a newer binary are named but not read.
@@ -48,6 +48,7 @@ fn event_text(event: &Event, submitted_at: Time) -> String {
         Event::Configured { .. } => "another configuration from now on".to_owned(),
         Event::Submitted { workload, .. } => format!("submitted as {}", workload.job().name),
         Event::CancelRequested { by, .. } => format!("{by} asked to cancel it"),
+        Event::GiveUpRequested { by, .. } => format!("{by} gave up what it still had to save"),
         Event::BudgetSet { budget: Some(budget), by, .. } => format!("{by} set its budget to {budget}"),
         Event::BudgetSet { budget: None, by, .. } => format!("{by} took its budget away"),
         Event::OfferSeen { offer } => format!("{} at {} an hour", offer.id, offer.price_per_hour),
@@ -88,7 +89,8 @@ fn event_text(event: &Event, submitted_at: Time) -> String {
             None => format!("stint {} rank {rank} runs from the beginning", stint.epoch),
         },
         Event::WorkerEnded { stint, rank, end, settled } => {
-            let more = if *settled { "" } else { "; its last save is on its way" };
+            let ran = !matches!(end, WorkerEnd::NeverRan { .. } | WorkerEnd::NoRoom { .. } | WorkerEnd::StoreAway { .. });
+            let more = if ran && !settled { "; its last save is on its way" } else { "" };
             format!("stint {} rank {rank} {}{more}", stint.epoch, end)
         }
         Event::Troubled { trouble: Some(trouble), .. } => format!("trouble: {}", trouble.text),

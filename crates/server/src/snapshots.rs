@@ -7,32 +7,38 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use tokio::sync::mpsc;
-use windfall_core::brain::put_together;
+use windfall_core::brain::{HeldJobs, put_together};
 use windfall_core::{Brain, codec};
 use windfall_store::{Loaded, Part, Snapshot, Store, StoreError};
 
 /// Parts in one transaction, between which commits pass.
 const AT_ONCE: usize = 256;
 
-/// The parts that the store has, by name, each as a hash of its text; none where that is not known.
+/// The parts that the store has.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct StoredParts(HashMap<String, Option<u128>>);
+pub(crate) struct StoredParts {
+    /// By name, each as a hash of its text; none where that is not known.
+    hashes: HashMap<String, Option<u128>>,
+    /// The jobs among them, where they are known: those that are still the same need not be written down to be compared.
+    jobs: HeldJobs,
+}
 
 impl StoredParts {
     /// The parts of the snapshot that a start began with. Those of another version are all written anew.
     pub fn of(loaded: &Loaded) -> StoredParts {
         let current = loaded.snapshot.as_ref().is_some_and(|snapshot| snapshot.version == codec::VERSION);
         let stored = |part: &Part| (part.name.clone(), part.text.as_deref().filter(|_| current).map(hash));
-        StoredParts(loaded.parts.iter().map(stored).collect())
+        StoredParts { hashes: loaded.parts.iter().map(stored).collect(), jobs: HeldJobs::default() }
     }
 
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.hashes.len()
     }
 
     /// The store has these parts or those: all of them are written anew.
     fn or(self, other: StoredParts) -> StoredParts {
-        StoredParts(self.0.into_keys().chain(other.0.into_keys()).map(|name| (name, None)).collect())
+        let names = self.hashes.into_keys().chain(other.hashes.into_keys());
+        StoredParts { hashes: names.map(|name| (name, None)).collect(), jobs: HeldJobs::default() }
     }
 }
 
@@ -145,29 +151,36 @@ fn compare(
     mut stored: StoredParts,
     mut hand_over: impl FnMut(Vec<Part>) -> bool,
 ) -> (Snapshot, StoredParts) {
-    let (mut there, mut chunk, mut wanted) = (HashMap::with_capacity(stored.0.len()), Vec::new(), true);
+    let (mut hashes, mut chunk, mut wanted) = (HashMap::with_capacity(stored.hashes.len()), Vec::new(), true);
     let mut add = |part: Part, chunk: &mut Vec<Part>| {
         chunk.push(part);
         if chunk.len() >= AT_ONCE {
             wanted = wanted && hand_over(std::mem::take(chunk));
         }
     };
-    brain.each_part(|name, text| {
-        let hash = hash(&text);
-        if stored.0.remove(&name) != Some(Some(hash)) {
-            add(Part { name: name.clone(), text: Some(text.into()) }, &mut chunk);
-        }
-        there.insert(name, Some(hash));
+    brain.each_part_since(&stored.jobs, |name, text| {
+        let known = stored.hashes.remove(&name);
+        let hash = match text {
+            None => known.flatten(),
+            Some(text) => {
+                let hash = Some(hash(&text));
+                if known != Some(hash) {
+                    add(Part { name: name.clone(), text: Some(text.into()) }, &mut chunk);
+                }
+                hash
+            }
+        };
+        hashes.insert(name, hash);
     });
     // What the store has and the state has not is gone.
-    for (name, _) in stored.0 {
+    for (name, _) in stored.hashes {
         add(Part { name, text: None }, &mut chunk);
     }
     if wanted && !chunk.is_empty() {
         hand_over(chunk);
     }
     let header = Snapshot { seq: brain.last_seq(), at_ms: brain.now().0, version: codec::VERSION, payload: "".into() };
-    (header, StoredParts(there))
+    (header, StoredParts { hashes, jobs: brain.held_jobs() })
 }
 
 impl SnapshotEnd {
@@ -250,15 +263,15 @@ mod tests {
                 let loaded = store.load().await.expect("loaded");
                 let started = state_of(&loaded).expect("read").expect("a state");
                 assert_eq!(codec::encode(&started), codec::encode(&brain));
-                assert_eq!(StoredParts::of(&loaded).0, stored.0, "a start knows what is stored");
+                assert_eq!(StoredParts::of(&loaded).hashes, stored.hashes, "a start knows what is stored");
             }
         }
         let fenced =
             SnapshotTask::new(&Arc::new(Durable::new(brain.clone(), 0)), stored.clone()).run(&store, epoch + 1).await;
         let (kept, result) = fenced.into_parts();
-        assert!(result.is_err() && kept.0 == stored.0);
+        assert!(result.is_err() && kept.hashes == stored.hashes);
         // After a lost answer everything is written anew, and what is gone is said to be gone.
-        let unsure = stored.or(StoredParts([("jobs/9999".to_owned(), None)].into()));
+        let unsure = stored.or(StoredParts { hashes: [("jobs/9999".to_owned(), None)].into(), ..StoredParts::default() });
         let (parts, _) = changed(&brain, &unsure);
         assert_eq!(parts.len(), unsure.len());
         assert!(parts.contains(&("jobs/9999".to_owned(), false)));

@@ -51,9 +51,12 @@ pub struct Word {
     /// Nothing more comes from its place.
     #[serde(default)]
     pub is_over: bool,
-    /// What was saved last at its place is lost.
+    /// What was saved last at its place is lost; of rank 0, that no checkpoint is made of it.
     #[serde(default)]
     pub gave_up: bool,
+    /// Of rank 0: the shards of other places in its last checkpoint, by their keepers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub composed: BTreeMap<u32, u64>,
     /// Its machine is gone: this was said in its place.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_gone: bool,
@@ -71,6 +74,17 @@ pub struct Restored {
 pub enum Ended {
     Well,
     Died,
+}
+
+/// What becomes of what a place has sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Rank 0 has not said it yet.
+    Open,
+    /// It is in a checkpoint, or nothing of it is wanted.
+    Kept,
+    /// There is no checkpoint of it, and there will be none.
+    Lost,
 }
 
 /// The words of all ranks, as rank 0 has seen them.
@@ -122,6 +136,17 @@ impl Board {
             word.ended.get_or_insert(Ended::Died);
             word.gave_up |= !word.is_over;
             (word.is_over, word.is_gone) = (true, true);
+        }
+    }
+
+    /// What becomes of what another place than rank 0's has sent last, which its keeper says itself.
+    pub fn fate_of(&self, keeper: u32, shard: Option<u64>) -> Fate {
+        let Some(shard) = shard else { return Fate::Kept };
+        match self.words.get(&0) {
+            Some(first) if first.composed.get(&keeper).is_some_and(|composed| *composed >= shard) => Fate::Kept,
+            Some(first) if first.gave_up => Fate::Lost,
+            Some(first) if first.is_over => Fate::Kept,
+            _ => Fate::Open,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Two places of a gang with one store, in one process.
 
-use super::gang::{Board, Ended, Gang, Gone, Restored, Word};
+use super::gang::{Board, Ended, Fate, Gang, Gone, Restored, Word};
 use super::manifest::Ref;
 use super::restore::Begun;
 use super::tree::Snapshot;
@@ -143,7 +143,11 @@ async fn what_one_rank_alone_saves_or_removes_becomes_a_checkpoint() {
         mover.finish(std::time::Instant::now() + Duration::from_secs(60));
     }
     assert!(other.finished().await.complete);
+    let sent = gangs[1].own_word().shard;
     assert!(mover.finished().await.complete);
+    let kept = gangs[1].until(|board| board.fate_of(1, sent) == Fate::Kept);
+    let board = tokio::time::timeout(Duration::from_secs(60), kept).await.expect("rank 0 says so");
+    assert_eq!(board.words[&0].composed.get(&1), sent.as_ref());
     let resumed = place(store.path());
     resumed.begin(2).await;
     assert_eq!((resumed.read("kept"), resumed.read("old")), (Some(b"1".to_vec()), None));
@@ -160,6 +164,19 @@ fn the_last_word_of_a_rank_whose_machine_is_gone_is_said_in_its_place() {
     let unheard = &board.words[&2];
     assert!(unheard.gave_up && unheard.is_over && unheard.ended == Some(Ended::Died), "{unheard:?}");
     assert_eq!(board.in_folder_of(0).map(|(rank, _)| rank).collect::<Vec<_>>(), [0]);
+}
+
+#[test]
+fn what_becomes_of_what_a_place_has_sent_is_rank_0_s_to_say() {
+    let fate = |first: Word, shard| Board { words: BTreeMap::from([(0, first)]), round: 0 }.fate_of(1, shard);
+    let composed = BTreeMap::from([(1, 4), (2, 9)]);
+    let runs = Word { composed, ..Word::default() };
+    assert_eq!([Some(4), Some(5), None].map(|shard| fate(runs.clone(), shard)), [Fate::Kept, Fate::Open, Fate::Kept]);
+    let over = Word { is_over: true, ..runs.clone() };
+    assert_eq!(fate(over, Some(5)), Fate::Kept, "it has made checkpoints of all that there was");
+    let lost = Word { gave_up: true, ..runs };
+    assert_eq!([Some(4), Some(5)].map(|shard| fate(lost.clone(), shard)), [Fate::Kept, Fate::Lost]);
+    assert_eq!(Board::default().fate_of(1, Some(1)), Fate::Open, "nothing is heard of it");
 }
 
 #[tokio::test]

@@ -54,7 +54,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use error::{CheckpointError, Culprit};
-pub use gang::{Board, Ended, Gang, Gone, Restored, Word};
+pub use gang::{Board, Ended, Fate, Gang, Gone, Restored, Word};
 pub use located::{Located, located};
 pub use manifest::{FORMAT, Ref};
 pub use mover::{Finished, Mover, MoverEvent, MoverOptions, WorkAt};

@@ -278,16 +278,28 @@ impl Checkpoints {
     async fn fetch_large(&self, entry: FileEntry, into: &Path, draft: &Path) -> Result<Option<String>> {
         let path = entry.path.to_path();
         let (here, target) = (into.join(&path), draft.join(&path));
-        let wanted = entry.clone();
-        // A stint that starts again on the same machine has most of it on disk.
-        let Some(file) = blocking(move || unpack::take_local(&here, &target, &wanted)).await? else { return Ok(None) };
-        let fetched = self.depot.fetch(&blob_key(&entry.blob), entry.offset, entry.size, file).await;
-        Ok(match fetched.map_err(|error| error.of_file(&path))? {
-            Fetched::Whole(hash) if hash == entry.hash => None,
-            Fetched::Whole(_) => Some(format!("damaged: {}", path.display())),
-            Fetched::Missing => Some(format!("its blob is missing: {}", path.display())),
-            Fetched::Short => Some(format!("its blob is cut short: {}", path.display())),
-        })
+        loop {
+            let (here, there, wanted) = (here.clone(), target.clone(), entry.clone());
+            // A stint that starts again on the same machine has most of it on disk.
+            let taken = blocking(move || unpack::take_local(&here, &there, &wanted)).await?;
+            let Some((file, have)) = taken else { return Ok(None) };
+            let (from, left) = (entry.offset + have, entry.size - have);
+            let fetched = self.depot.fetch(&blob_key(&entry.blob), from, left, file).await;
+            return Ok(match fetched.map_err(|error| error.of_file(&path))? {
+                // What an earlier try brought may be of another checkpoint: it is looked at with the rest, and fetched anew.
+                Fetched::Whole(_) if have > 0 => {
+                    let (there, wanted) = (target.clone(), entry.clone());
+                    match blocking(move || unpack::keep_if_wanted(&there, &wanted)).await? {
+                        true => None,
+                        false => continue,
+                    }
+                }
+                Fetched::Whole(hash) if hash == entry.hash => None,
+                Fetched::Whole(_) => Some(format!("damaged: {}", path.display())),
+                Fetched::Missing => Some(format!("its blob is missing: {}", path.display())),
+                Fetched::Short => Some(format!("its blob is cut short: {}", path.display())),
+            });
+        }
     }
 
     async fn fetch_pack(&self, blob: String, files: Vec<FileEntry>, draft: &Path) -> Result<Option<String>> {

@@ -163,12 +163,13 @@ impl Role {
         }
     }
 
-    /// Nothing runs at this place any more. What was uploaded last counts if it is all that there is; otherwise rank 0 makes
-    /// no checkpoint of what the others saved last.
+    /// Nothing runs at this place any more, and all is sent. What a keeper uploaded last counts if it is all that there is;
+    /// otherwise rank 0 makes no checkpoint of what the others saved last. The others keep their files until rank 0 says this.
     pub(super) async fn leave(&self) {
-        let Role::Keeper(keeper) = self else { return };
-        if keeper.has_all().await {
-            keeper.gang.say(|word| word.is_over = true);
+        match self {
+            Role::Keeper(keeper) if keeper.has_all().await => keeper.gang.say(|word| word.is_over = true),
+            Role::First(first) => first.gang.say(|word| word.is_over = true),
+            Role::Keeper(_) | Role::Alone => {}
         }
     }
 }
@@ -237,8 +238,10 @@ async fn save_together(
     still_there(snapshot).await?;
     first.seen().clone_from(&shards);
     *first.composed() = Some((Arc::clone(snapshot), saved));
-    let shards = shards.into_iter().filter_map(|(rank, shard)| Some((rank, shard?))).collect();
-    checkpoints.compose(name, (snapshot, uploaded), shards, work, began).await
+    let shards: BTreeMap<u32, u64> = shards.into_iter().filter_map(|(rank, shard)| Some((rank, shard?))).collect();
+    let saved = checkpoints.compose(name, (snapshot, uploaded), shards.clone(), work, began).await?;
+    first.gang.say(|word| word.composed = shards);
+    Ok(saved)
 }
 
 /// Keepers whose places must still save before there is a checkpoint: those that live, and have not saved since the last one

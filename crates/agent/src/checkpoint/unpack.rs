@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Permissions};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -61,22 +61,43 @@ pub(super) fn lay_out(draft: &Path, manifest: &Manifest) -> Result<()> {
     Ok(())
 }
 
-/// Moves a local file into the draft when it is what is wanted; otherwise a new file to fetch into. None where it is there.
-pub(super) fn take_local(here: &Path, target: &Path, wanted: &FileEntry) -> Result<Option<File>> {
+/// Moves a local file into the draft when it is what is wanted; otherwise a file to fetch into, and how much of it an earlier try
+/// has brought. None where all of it is there.
+pub(super) fn take_local(here: &Path, target: &Path, wanted: &FileEntry) -> Result<Option<(File, u64)>> {
     match fs::symlink_metadata(target) {
-        Ok(meta) if meta.len() == wanted.size && hash_of(target).is_ok_and(|hash| hash == wanted.hash) => {
-            return Ok(None);
-        }
+        Ok(meta) if meta.len() < wanted.size => return part_of(target).map(Some).map_err(failed(target)),
+        Ok(meta) if meta.len() == wanted.size && is_content(target, wanted) => return Ok(None),
         Ok(_) => fs::remove_file(target).map_err(failed(target))?,
         Err(_) => {}
     }
     let alike = fs::symlink_metadata(here)
         .is_ok_and(|meta| meta.is_file() && meta.len() == wanted.size && Stamp::of(&meta).mtime_ns == wanted.mtime_ns);
-    if alike && hash_of(here).is_ok_and(|hash| hash == wanted.hash) && fs::rename(here, target).is_ok() {
+    if alike && is_content(here, wanted) && fs::rename(here, target).is_ok() {
         return Ok(None);
     }
     let open = fs::OpenOptions::new().read(true).write(true).create_new(true).open(target);
-    open.map(Some).map_err(failed(target))
+    open.map(|file| Some((file, 0))).map_err(failed(target))
+}
+
+/// A file that was brought in part, ready for what follows.
+fn part_of(target: &Path) -> std::io::Result<(File, u64)> {
+    let mut file = fs::OpenOptions::new().read(true).write(true).open(target)?;
+    let have = file.seek(SeekFrom::End(0))?;
+    Ok((file, have))
+}
+
+/// Whether a file of the draft is what is wanted; it is removed where it is not.
+pub(super) fn keep_if_wanted(target: &Path, wanted: &FileEntry) -> Result<bool> {
+    let is_wanted = is_content(target, wanted);
+    if !is_wanted {
+        fs::remove_file(target).map_err(failed(target))?;
+    }
+    Ok(is_wanted)
+}
+
+/// Whether a file holds what a checkpoint has of it.
+fn is_content(path: &Path, wanted: &FileEntry) -> bool {
+    hash_of(path).is_ok_and(|hash| hash == wanted.hash)
 }
 
 fn hash_of(path: &Path) -> std::io::Result<String> {

@@ -2,7 +2,7 @@
 //! machines that share no disk: all of it goes through the job's store.
 
 use super::state::{Asked, WorkerRun, could_not, never_ran};
-use crate::checkpoint::{Begun, Checkpoints, Ended, Gang, Restored, Word};
+use crate::checkpoint::{Begun, Checkpoints, Ended, Fate, Gang, Restored, Word};
 use futures::FutureExt;
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Write};
@@ -213,6 +213,37 @@ impl WorkerRun {
             }
         }
         true
+    }
+
+    /// Waits until rank 0 has made a checkpoint of what this rank's place sent last. False where it has given that up, or where
+    /// nobody can say any more: then the files here may be all that is left of it.
+    pub(super) async fn until_kept(&mut self, asked: Option<Asked>) -> bool {
+        let Some(gang) = self.gang.clone() else { return true };
+        let rank = self.order.rank;
+        let of = |asked: Asked| asked.gone_at.unwrap_or_else(|| asked.until_sent());
+        let mut until = asked.map(of);
+        loop {
+            match gang.board().fate_of(rank, gang.own_word().shard) {
+                Fate::Kept => return true,
+                Fate::Lost => return false,
+                Fate::Open if self.is_deaf() => return false,
+                Fate::Open => {}
+            }
+            if until.is_none() && self.all_have_ended() {
+                // Rank 0 has as long for its own last save.
+                until = Some(Instant::now() + self.gives_up_after() + HEARD_WITHIN);
+            }
+            if until.is_some_and(|until| Instant::now() >= until) {
+                return false;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => {}
+                Some(tell) = self.told.recv() => {
+                    let told = of(Asked::by(tell));
+                    until = Some(until.map_or(told, |known| known.min(told)));
+                }
+            }
+        }
     }
 
     /// Waits until all others that run in this one's folder have ended. Whoever is told to stop waits for no longer than they

@@ -87,12 +87,34 @@ impl WorkerRun {
             (None, Some(trouble)) => trouble.text,
             (None, None) => otherwise.to_owned(),
         };
+        self.say_unsaved(&why, saves, for_good);
+    }
+
+    /// The same of what another rank than 0 had sent, and of which rank 0 made no checkpoint.
+    pub(super) fn give_up_sent(&self, saves: &Path, for_good: bool) {
+        self.say_unsaved("of what all ranks saved last there is no checkpoint", saves, for_good);
+    }
+
+    /// Of a gang rank 0 speaks for all that was saved; each other rank says only what is kept of it on its own machine.
+    fn say_unsaved(&self, why: &str, saves: &Path, for_good: bool) {
         let place = if for_good { self.keep(saves) } else { None };
-        let place = place
-            .map(|place| format!("; its files lie{} in: {}", super::files::on_machine(&self.order), place.display()))
-            .unwrap_or_default();
-        let text = format!("the last save is not durable: {why}{place}");
-        self.change(|worker| worker.trouble = Some(Trouble { kind: TroubleKind::NotSaved, text }));
+        let machine = super::files::on_machine(&self.order);
+        let rank = self.order.rank;
+        let trouble = match place {
+            Some(place) if rank > 0 => Trouble {
+                kind: TroubleKind::NotReturned,
+                text: format!("what rank {rank} saved last lies{machine} in: {}", place.display()),
+            },
+            place => {
+                let place = place.map(|place| format!("; its files lie{machine} in: {}", place.display()));
+                let text = format!("the last save is not durable: {why}{}", place.unwrap_or_default());
+                Trouble { kind: TroubleKind::NotSaved, text }
+            }
+        };
+        self.change(|worker| {
+            let lost = worker.trouble.take().filter(|known| known.kind == TroubleKind::NotReturned);
+            worker.trouble = Some(lost.map_or(trouble.clone(), |lost| lost.and(&trouble)));
+        });
     }
 
     /// Moves unsaved files from the lease's folder, or from a copy for this stint, to the job's. Files that lie elsewhere are not deleted and stay there.

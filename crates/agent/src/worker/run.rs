@@ -29,13 +29,11 @@ struct EndedProgram {
     asked: Option<Asked>,
     /// The program, or one of its processes near the end, died of a signal.
     died: bool,
-    /// One of them died while it ran.
-    lost_one: bool,
     cwd: PathBuf,
     saves: PathBuf,
     mover: Option<Moving>,
-    /// How far it was.
-    work: Option<u64>,
+    /// What a successor would have to see to: its last save, or what becomes of what was sent of it.
+    owed_save: Option<OwedSave>,
     /// The folder that it ran in is a copy for this stint alone.
     is_copy: bool,
     /// Held until the end: what it was copied from stays as long. A successor holds it no more: what is sent is in the copy.
@@ -65,9 +63,7 @@ impl WorkerRun {
             let _ = std::fs::write(self.owes(), b"");
         }
         if owes || self.gang.is_some() {
-            let EndedProgram { saves, work, died, lost_one, .. } = &ended;
-            let save = OwedSave { saves: saves.clone(), work: *work, is_torn: *died || *lost_one };
-            self.note_owed(&ended, ended.mover.is_some().then_some(save));
+            self.note_owed(&ended);
         }
         self.change(|worker| (worker.end, worker.settled) = (Some(ended.end.clone()), !more));
         if more {
@@ -80,13 +76,13 @@ impl WorkerRun {
         let Owed { worker, asked, died, cwd, is_copy, save, .. } = owed;
         let mut asked = asked.map(Asked::from);
         let end = worker.end.unwrap_or(WorkerEnd::Stopped);
-        let work = save.as_ref().and_then(|save| save.work);
-        let lost_one = save.as_ref().is_some_and(|save| save.is_torn);
         let saves = save.as_ref().map_or_else(|| cwd.clone(), |save| save.saves.clone());
         let back = self.come_back(died, save.is_some(), &mut asked).await;
+        // What the other agent had sent needs only to be heard of.
+        let owes_save = save.is_some() && !self.has_left_place();
         // At one place this agent goes on in the other's stead. At several, nothing that the others save counts any more: where
         // something is durable, all begin again from that.
-        let is_lost = save.is_some() && back.is_ok() && self.has_places() && !self.until_others_end(&mut asked).await;
+        let is_lost = owes_save && back.is_ok() && self.has_places() && !self.until_others_end(&mut asked).await;
         let begins_again = match &back {
             Ok(checkpoints) => is_lost && WorkerRun::could_begin_again(checkpoints.as_ref()).await,
             Err(_) => true,
@@ -95,9 +91,9 @@ impl WorkerRun {
             WorkerRun::end_agent();
         }
         let (mut mover, mut is_saved) = (None, true);
-        if let Some(save) = save.filter(|_| !self.has_left_place()) {
+        if let Some(save) = save.as_ref().filter(|_| owes_save) {
             let moving = match back {
-                Ok(checkpoints) => self.move_again(checkpoints, &save, is_copy, &mut asked).await,
+                Ok(checkpoints) => self.move_again(checkpoints, save, is_copy, &mut asked).await,
                 Err(end) => Err(end),
             };
             match moving {
@@ -114,12 +110,14 @@ impl WorkerRun {
                 }
             }
         }
-        let ended = EndedProgram { end, asked, died, lost_one, cwd, saves, mover, work, is_copy, _provided: None };
+        let owed_save = save.filter(|_| is_saved);
+        let ended = EndedProgram { end, asked, died, cwd, saves, mover, owed_save, is_copy, _provided: None };
         self.settle(ended, is_saved).await;
     }
 
     /// Sends what is still to be sent; then nothing of the worker is left to do.
     async fn settle(&mut self, mut ended: EndedProgram, mut is_saved: bool) {
+        let ended_alone = ended.asked.is_none();
         if let Some(mover) = ended.mover.take() {
             is_saved &= self.last_save(mover, &ended.saves, ended.asked).await;
             if !is_saved {
@@ -127,8 +125,9 @@ impl WorkerRun {
                 self.tell_given_up();
             }
             ended.is_copy &= is_saved;
-            // A successor has nothing to save any more.
-            self.note_owed(&ended, None);
+            // A successor has nothing to save any more; another rank than 0 must still hear what becomes of what it sent.
+            ended.owed_save.take_if(|_| !is_saved || self.order.rank == 0);
+            self.note_owed(&ended);
         }
         ended.asked = self.until_quiet(ended.asked).await;
         // A copy goes when what of it was to stay is in a store, and nobody else is in it.
@@ -138,12 +137,16 @@ impl WorkerRun {
             // From here on nobody else is needed: only what ranks saved at several places becomes a checkpoint while all of them
             // are there.
             self.be_heard(ended.asked).await;
-            self.note_owed(&ended, None);
+            self.note_owed(&ended);
             ended.is_copy &= self.bring_back(&ended.cwd, ended.asked).await;
             // All is sent that can be: a successor sends nothing of a folder that is being removed.
             self.order.outputs = None;
-            self.note_owed(&ended, None);
+            self.note_owed(&ended);
             let _ = std::fs::remove_file(self.owes());
+        }
+        if ended.owed_save.is_some() && is_saved && !self.until_kept(ended.asked).await {
+            self.give_up_sent(&ended.saves, ended_alone);
+            ended.is_copy = false;
         }
         if ended.is_copy {
             let _ = tokio::task::spawn_blocking(move || crate::folder::remove_tree(&ended.cwd)).await;
@@ -153,7 +156,7 @@ impl WorkerRun {
     }
 
     /// Tells the guard what is still to be sent, in case that this agent is killed before it is.
-    fn note_owed(&self, ended: &EndedProgram, save: Option<OwedSave>) {
+    fn note_owed(&self, ended: &EndedProgram) {
         let Some(mut worker) = self.shown() else { return };
         worker.end = Some(ended.end.clone());
         self.kept.owes(Owed {
@@ -165,7 +168,7 @@ impl WorkerRun {
             cwd: ended.cwd.clone(),
             is_first: self.is_first_in_folder(),
             is_copy: ended.is_copy,
-            save,
+            save: ended.owed_save.clone(),
         });
     }
 
@@ -312,7 +315,9 @@ impl WorkerRun {
         }
         self.report_progress(&mut reader, began);
         let (work, is_copy) = (reader.history.at(now_ms()), provided.is_some());
-        Ok(EndedProgram { end, asked, died, lost_one, cwd, saves, mover, work, is_copy, _provided: provided })
+        let save = OwedSave { saves: saves.clone(), work, is_torn: died || lost_one };
+        let owed_save = mover.is_some().then_some(save);
+        Ok(EndedProgram { end, asked, died, cwd, saves, mover, owed_save, is_copy, _provided: provided })
     }
 
     /// Paths where it saves that are its user's own: a copy for this stint alone has none.

@@ -152,8 +152,11 @@ fn what_came_before_the_store_went_away_is_not_fetched_again() {
         write(dir.path(), "small", "few bytes");
         save(&checkpoints, 1, 1, dir.path()).await;
         let blobs = Path::new(&store.address).join(JOB).join("blobs");
-        let smallest = |path: &PathBuf| fs::metadata(path).unwrap().len() == 1 << 20;
-        let blob = fs::read_dir(blobs).unwrap().map(|entry| entry.unwrap().path()).find(smallest).unwrap();
+        let blobs_of = |size: u64| {
+            let mut all = fs::read_dir(&blobs).unwrap().map(|entry| entry.unwrap().path());
+            all.find(|path| fs::metadata(path).unwrap().len() == size).unwrap()
+        };
+        let blob = blobs_of(1 << 20);
         let aside = blob.with_extension("aside");
         // As a file system that is not mounted answers.
         fs::rename(&blob, &aside).unwrap();
@@ -171,11 +174,33 @@ fn what_came_before_the_store_went_away_is_not_fetched_again() {
         assert_eq!(fs::metadata(fresh.path().join("a")).unwrap().ino(), came);
         assert_eq!(picture(fresh.path()), picture(dir.path()));
 
+        // A file that had come in part goes on from there: what had come is not read again, and whatever is not of this
+        // checkpoint is fetched anew.
+        let (fresh, part) = (tempfile::tempdir().unwrap(), store.checkpoints());
+        let draft = || fs::read_dir(fresh.path()).unwrap().next().map(|entry| entry.unwrap().path()).unwrap();
+        fs::rename(&blob, &aside).unwrap();
+        symlink(aside.join("not-there"), &blob).unwrap();
+        part.begin(3, fresh.path(), Choose::Newest, &BTreeSet::new()).await.unwrap_err();
+        let came = draft().join("a");
+        fs::File::options().write(true).open(&came).unwrap().set_len(1 << 20).unwrap();
+        fs::write(draft().join("b"), vec![9; 1 << 20]).unwrap();
+        fs::remove_file(&blob).unwrap();
+        fs::rename(&aside, &blob).unwrap();
+        let of_a = blobs_of(3 << 20);
+        let mut worn = fs::read(&of_a).unwrap();
+        worn[..1 << 20].fill(7);
+        fs::write(&of_a, &worn).unwrap();
+        let begun = part.begin(3, fresh.path(), Choose::Newest, &BTreeSet::new()).await.unwrap();
+        assert_eq!((begun.restored.is_some(), begun.skipped), (true, vec![]));
+        assert_eq!(picture(fresh.path()), picture(dir.path()));
+        worn[..1 << 20].fill(1);
+        fs::write(&of_a, &worn).unwrap();
+
         // Who gives up takes it along.
         fs::rename(&blob, &aside).unwrap();
         symlink(aside.join("not-there"), &blob).unwrap();
         let (fresh, last) = (tempfile::tempdir().unwrap(), store.checkpoints());
-        last.begin(3, fresh.path(), Choose::Newest, &BTreeSet::new()).await.unwrap_err();
+        last.begin(4, fresh.path(), Choose::Newest, &BTreeSet::new()).await.unwrap_err();
         assert!(fs::read_dir(fresh.path()).unwrap().next().is_some());
         drop(last);
         assert!(fs::read_dir(fresh.path()).unwrap().next().is_none());

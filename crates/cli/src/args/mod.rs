@@ -111,7 +111,7 @@ pub enum Command {
     /// Bring back what a job's program left: the files that its job file names as `outputs`
     Get(GetArgs),
     /// Cancel a job: it may save, then it ends
-    Cancel(JobArgs),
+    Cancel(CancelArgs),
     /// Go on from what an ended job has saved, as a new job with a budget of its own
     Resume(ResumeArgs),
     /// Give a job another budget; one that was paused for its budget goes on
@@ -257,6 +257,16 @@ pub struct JobsArgs {
 pub struct JobArgs {
     /// Its number or its name
     pub job: String,
+}
+
+/// A job that is to end.
+#[derive(Debug, Args)]
+pub struct CancelArgs {
+    /// Its number or its name
+    pub job: String,
+    /// Kill it without time to save, and give up a last save that is on its way
+    #[arg(long)]
+    pub now: bool,
 }
 
 /// A job's budget.

@@ -1,6 +1,6 @@
 //! Questions and orders about jobs that exist.
 
-use crate::args::{BudgetArgs, ExplainArgs, JobArgs, JobsArgs, LogsArgs};
+use crate::args::{BudgetArgs, CancelArgs, ExplainArgs, JobsArgs, LogsArgs};
 use crate::fitted::{Column, fitted, folded};
 use crate::here::Here;
 use crate::{live, show};
@@ -169,15 +169,16 @@ async fn pour(here: &Here, parts: &mut Lines, shown: &mut usize) -> Result<(), F
     Ok(())
 }
 
-pub async fn cancel(here: &Here, args: &JobArgs) -> Result<Code, Failure> {
+pub async fn cancel(here: &Here, args: &CancelArgs) -> Result<Code, Failure> {
     let client = here.client();
     let id = ask_about(&client, &args.job).await?;
-    client.insist::<_, ()>(&format!("/v1/jobs/{id}/cancel"), &()).await?;
+    client.insist::<_, ()>(&format!("/v1/jobs/{id}/cancel?now={}", args.now), &()).await?;
     let answer: JobAnswer = client.get(&format!("/v1/jobs/{id}")).await?;
     match answer.job.ended_at.is_some() {
         true if answer.job.lease.is_none() && !here.json => println!("job {id} is {}", answer.job.state.word()),
         _ if here.json => println!("{}", serde_json::json!({ "type": "cancelling", "id": id })),
         true => println!("job {id} has ended: what it still sends is given up"),
+        false if args.now => println!("job {id} is being cancelled, without time to save"),
         false => println!("job {id} is being cancelled: its program may save first"),
     }
     Ok(Code::Done)

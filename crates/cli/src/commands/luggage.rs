@@ -232,7 +232,8 @@ pub async fn get(here: &Here, args: &GetArgs) -> Result<Code, Failure> {
                 false => not_sent(&error),
             },
         )?;
-    let missing = answer.job.told.filter(|told| matches!(told, Told::NotReturned { .. }));
+    // What was lost of outputs may be told together with what was lost of a save.
+    let missing = answer.job.told.filter(|told| matches!(told, Told::NotReturned { .. } | Told::Unsaved { .. }));
     if let Some(missing) = &missing {
         eprintln!("{missing}");
     }

@@ -207,8 +207,11 @@ async fn watch(here: &Here, client: &Client, hello: &Hello, id: u64, plain: bool
                 }
                 if asked.is_some_and(|at| at.elapsed() < AGAIN) && !cancelled {
                     cancelled = true;
-                    view.say("cancelling: the program may save first");
-                    client.insist::<_, ()>(&format!("/v1/jobs/{id}/cancel"), &()).await?;
+                    match client.insist::<_, ()>(&format!("/v1/jobs/{id}/cancel"), &()).await {
+                        Ok(()) => view.say("cancelling: the program may save first"),
+                        Err(refused) if refused.code == Code::Unreachable => return Err(refused),
+                        Err(refused) => view.say(&refused.message),
+                    }
                 } else if cancelled {
                     view.leave();
                     eprintln!("detached: the job is being cancelled. See it with: windfall attach {id}");

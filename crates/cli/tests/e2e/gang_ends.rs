@@ -6,16 +6,20 @@ use super::nodes::{free_port, up};
 use super::testbed::{Testbed, eventually, is_root};
 use super::witness::check_ledger;
 
-/// A server with two machines, and an empty folder to run in. None without the rights that this takes.
-fn two_machines(dead_man: &str) -> Option<(Testbed, [Far; 2])> {
+/// A server with machines of these names, and an empty folder to run in. None without the rights that this takes.
+fn with_machines<const N: usize>(dead_man: &str, names: [&str; N]) -> Option<(Testbed, [Far; N])> {
     if !is_root("machines of their own") {
         return None;
     }
     let (testbed, port) = (Testbed::bare(), free_port());
     up(&testbed, port, dead_man);
     std::fs::create_dir(testbed.work.join("empty")).unwrap();
-    let machines = machines(&testbed, port, ["one", "two"]);
+    let machines = machines(&testbed, port, names);
     Some((testbed, machines))
+}
+
+fn two_machines(dead_man: &str) -> Option<(Testbed, [Far; 2])> {
+    with_machines(dead_man, ["one", "two"])
 }
 
 fn are_free(testbed: &Testbed, of: usize) -> bool {
@@ -46,6 +50,43 @@ fn nobody_waits_for_a_rank_whose_machine_is_gone() {
     let into = testbed.work.join("back");
     testbed.run(&["get", &id.to_string(), "--into", into.to_str().unwrap()]).ends_with(0);
     assert_eq!(std::fs::read_to_string(into.join("o0")).unwrap_or_default(), "0\n", "{told}");
+    check_ledger(&testbed);
+    testbed.leaves_nothing();
+}
+
+/// The machine of a gang on which a rank runs.
+fn of_rank(machines: &[Far], rank: u32) -> usize {
+    let has = |far: &Far| far.says("ls /tmp/begun-* 2> /dev/null").ends_with(&format!("-{rank}"));
+    eventually("the rank runs", || machines.iter().any(has));
+    machines.iter().position(has).unwrap()
+}
+
+#[test]
+fn a_rank_that_has_sent_its_part_keeps_it_until_there_is_a_checkpoint_of_all() {
+    let Some((testbed, mut machines)) = with_machines("20s", ["one", "two", "three"]) else { return };
+    // What the third rank saves at its end takes a minute to send; the others are done long before.
+    let run = "touch /tmp/begun-$RANK; sleep 4; echo part $RANK > $WINDFALL_CHECKPOINT_DIR/part-$RANK; \
+               [ $RANK != 2 ] || head -c 60000000 /dev/urandom > $WINDFALL_CHECKPOINT_DIR/big";
+    let id = testbed.submit(&format!(
+        "name: torn\nnodes: 3\nresources: {{ accelerators: H200:1 }}\nworkdir: empty\ncheckpoint: {{ settle: 1s }}\n\
+         run: '{run}'\n"
+    ));
+    let [zeroth, first, second] = [0, 1, 2].map(|rank| of_rank(&machines, rank));
+    machines[second].slow_down("8mbit");
+    testbed.until(id, &["succeeded"]);
+    machines[second].lose_power();
+    for rank in [zeroth, first] {
+        machines[rank].until_quiet(id);
+    }
+    eventually("the other machines are free", || are_free(&testbed, 3));
+    let told = testbed.run(&["explain", "--all", &id.to_string()]).ends_with(0).out;
+    for (rank, machine) in [(0, zeroth), (1, first)] {
+        let far = &machines[machine];
+        let line = format!("find {} -name part-{rank} -path '*unsaved*' -exec cat {{}} +", far.disk().display());
+        assert_eq!(far.says(&line).trim(), format!("part {rank}"), "{told}");
+    }
+    let told = told.replace("\n", " ");
+    assert!(told.contains("its files lie on") && told.contains("what rank 1 saved last lies on"), "{told}");
     check_ledger(&testbed);
     testbed.leaves_nothing();
 }

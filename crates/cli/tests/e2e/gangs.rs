@@ -63,10 +63,11 @@ fn undisturbed(ranks: u64, steps: u64) -> Vec<u64> {
     states
 }
 
-pub fn machines(testbed: &Testbed, port: u16, names: [&str; 2]) -> [Far; 2] {
-    let mut machines = [Far::new(testbed), Far::new(testbed)];
-    let [first, second] = &machines;
-    first.connect(second);
+pub fn machines<const N: usize>(testbed: &Testbed, port: u16, names: [&str; N]) -> [Far; N] {
+    let mut machines = names.map(|_| Far::new(testbed));
+    for (number, far) in machines.iter().enumerate() {
+        machines[number + 1..].iter().for_each(|other| far.connect(other));
+    }
     for (far, name) in machines.iter_mut().zip(names) {
         far.write(&testbed.work.join("rank.py"), RANK);
         far.start_agent_with(port, Some(&super::nodes::token(testbed, name)), &["--accelerators", "H200:1"], &[]);

@@ -44,6 +44,11 @@ impl Brain {
                     job.cancelled_by = Some(by.clone());
                 }
             }
+            Event::GiveUpRequested { workload, .. } => {
+                if let Some(job) = self.jobs.get_mut(workload) {
+                    job.given_up = true;
+                }
+            }
             Event::BudgetSet { workload, budget, .. } => {
                 if let Some(job) = self.jobs.get_mut(workload) {
                     Arc::make_mut(&mut job.spec).budget = *budget;
@@ -164,7 +169,11 @@ impl Brain {
                 let (now, Some(job)) = (self.now, self.jobs.get_mut(&id.workload)) else { return };
                 let done = job.done_at(now);
                 if let Some(stint) = job.stint.as_mut().filter(|stint| stint.id == *id) {
-                    stint.stopping.get_or_insert(Stopping { by, grace: *grace, at: now, done });
+                    let stopping = Stopping { by, grace: *grace, at: now, done };
+                    // Told once more: there is less time than was said, never more.
+                    if stint.stopping.is_none_or(|known| stopping.ends() < known.ends()) {
+                        stint.stopping = Some(stopping);
+                    }
                 }
             }
             Decision::Checkpoint { stint: id } => {

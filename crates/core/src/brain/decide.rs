@@ -113,7 +113,7 @@ impl Round<'_> {
     fn for_job(&mut self, job: &Job) {
         if job.ended.is_some() {
             return match &job.stint {
-                Some(stint) if stint.is_ended() && (job.cancelled_by.is_none() || self.has_company(job, stint)) => {
+                Some(stint) if stint.is_ended() && (!job.given_up || self.has_company(job, stint)) => {
                     self.last_save(job, stint)
                 }
                 _ => self.leave_all(job, &Reason::new("ended", "the job is over")),
@@ -208,8 +208,12 @@ impl Round<'_> {
     /// Asks a stint to stop; when it does not, its machines are given back under it. What it saved last is waited for as after
     /// any other end, unless a person wants an end of it.
     pub(super) fn stop(&mut self, job: &Job, stint: &Stint, reason: &Reason) {
+        let grace = if job.given_up { Span::ZERO } else { job.spec.run.grace };
         match stint.stopping {
-            None => self.say(Decision::Stop { stint: stint.id, grace: job.spec.run.grace }, reason.clone()),
+            None => self.say(Decision::Stop { stint: stint.id, grace }, reason.clone()),
+            Some(stopping) if job.given_up && stopping.ends() > self.now => {
+                self.say(Decision::Stop { stint: stint.id, grace }, reason.clone());
+            }
             Some(_) if stint.is_ended() && job.cancelled_by.is_none() && !job.paused => self.last_save(job, stint),
             Some(stopping) => {
                 let overrun = if job.paused { PAUSE_OVERRUN } else { STOP_OVERRUN };

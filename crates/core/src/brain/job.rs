@@ -69,6 +69,13 @@ pub struct Stopping {
     pub done: Work,
 }
 
+impl Stopping {
+    /// When what does not stop is killed.
+    pub(super) fn ends(&self) -> Time {
+        self.at + self.grace
+    }
+}
+
 /// One unbroken run of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stint {
@@ -232,6 +239,9 @@ pub struct Job {
     pub submitted_at: Time,
     /// Who wants it ended.
     pub cancelled_by: Option<String>,
+    /// Nobody waits for what it saves at its end.
+    #[serde(default)]
+    pub given_up: bool,
     /// How and when it ended.
     pub ended: Option<(Time, Outcome)>,
     /// The last stint's epoch.
@@ -334,6 +344,7 @@ impl Job {
             spec,
             submitted_at: at,
             cancelled_by: None,
+            given_up: false,
             ended: None,
             epoch,
             stint: None,

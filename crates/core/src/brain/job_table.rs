@@ -159,6 +159,11 @@ impl Jobs {
         self.all.values().map(Arc::as_ref)
     }
 
+    /// In the order of their numbers, as copies of the state share them.
+    pub fn shared(&self) -> impl Iterator<Item = &Arc<Job>> {
+        self.all.values()
+    }
+
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&WorkloadId, &Job)> {
         self.all.iter().map(|(id, job)| (id, job.as_ref()))
     }

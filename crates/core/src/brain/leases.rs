@@ -253,7 +253,9 @@ impl Brain {
             let Some(stint) = job.stint.as_mut().filter(|stint| stint.is_on(id)) else { continue };
             let lost = match end {
                 _ if !stint.is_sending_from(id) => None,
-                LeaseEnd::Released => job.cancelled_by.is_some().then(|| Trouble::given_up(&job.spec)),
+                LeaseEnd::Released => {
+                    (job.cancelled_by.is_some() || job.given_up).then(|| Trouble::given_up(&job.spec))
+                }
                 _ => Some(Trouble::lost_on_its_way(&job.spec, workload, node)),
             };
             let torn = stint.is_sending_from(id) && end != LeaseEnd::Released;

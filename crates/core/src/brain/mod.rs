@@ -52,7 +52,7 @@ pub use explain::Explanation;
 pub use job::{Job, Stint, StintPhase, Verdict};
 use lease::releases;
 pub use lease::{Group, Lease, LeasePhase, Sharer};
-pub use parts::{REST, put_together};
+pub use parts::{HeldJobs, REST, put_together};
 pub use progress::Progress;
 
 use crate::ids::{DecisionId, Installation, LeaseId, NodeId, PoolId, WorkloadId};

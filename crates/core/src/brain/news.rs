@@ -1,6 +1,6 @@
 //! What is news: engines and agents report states again and again, and only what changes something is logged.
 
-use super::{Brain, Job, LeasePhase};
+use super::{Brain, Job, LeasePhase, Verdict};
 use crate::ids::StintId;
 use crate::record::Event;
 use crate::units::{Span, Time};
@@ -16,9 +16,13 @@ impl Brain {
             Event::Configured { config } => self.config != **config || self.last_seq == 0,
             Event::Submitted { key, .. } => self.submitted_as(key).is_none(),
             Event::CancelRequested { workload, .. } => {
-                // A job that has succeeded may still store its last save: a person can end that as well.
-                let open = |job: &Job| job.ended.is_none() || job.stint.is_some();
+                // One whose program is done ends by itself: only its last save may still be on its way.
+                let open = |job: &Job| job.ended.is_none() && job.verdict != Some(Verdict::Done);
                 self.jobs.get(workload).is_some_and(|job| job.cancelled_by.is_none() && open(job))
+            }
+            Event::GiveUpRequested { workload, .. } => {
+                let ends = |job: &Job| job.cancelled_by.is_some() || job.ended.is_some() || job.verdict.is_some();
+                self.jobs.get(workload).is_some_and(|job| !job.given_up && job.stint.is_some() && ends(job))
             }
             Event::BudgetSet { workload, budget, .. } => {
                 let live = self.jobs.get(workload).filter(|job| job.ended.is_none());

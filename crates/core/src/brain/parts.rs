@@ -2,7 +2,7 @@
 //! and closed lease by itself, and all the rest together. Put together again the parts are the text that the state is written as in
 //! one piece, so whatever reads that (upgrades of older versions too) reads these.
 
-use super::{Brain, Droughts, lookout::Lookouts};
+use super::{Brain, Droughts, Job, lookout::Lookouts};
 use crate::codec;
 use crate::config::Config;
 use crate::ids::{Installation, PoolId, WorkloadId};
@@ -12,6 +12,7 @@ use crate::units::Time;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::sync::Arc;
 
 /// The part that holds what is not a part by itself.
 pub const REST: &str = "rest";
@@ -47,9 +48,22 @@ struct Rest<'a> {
     lookouts: &'a Lookouts,
 }
 
+/// Jobs of a state, held so that a later state can be compared with it: a job that changes is copied first.
+#[derive(Clone, Debug, Default)]
+pub struct HeldJobs(Arc<[Arc<Job>]>);
+
 impl Brain {
+    pub fn held_jobs(&self) -> HeldJobs {
+        HeldJobs(self.jobs.shared().cloned().collect())
+    }
+
     /// Gives every part: its table and its name there, as in `jobs/7`, and its text.
     pub fn each_part(&self, mut each: impl FnMut(String, String)) {
+        self.each_part_since(&HeldJobs::default(), |name, text| each(name, text.expect("no job is held")));
+    }
+
+    /// The same, without the text of jobs that are the very same as before: nothing of them has changed.
+    pub fn each_part_since(&self, before: &HeldJobs, mut each: impl FnMut(String, Option<String>)) {
         // Named one by one: a field that is added and forgotten here does not build.
         let Brain {
             installation,
@@ -85,8 +99,13 @@ impl Brain {
             think_at: _,
             undecided: _,
         } = self;
-        let mut part = |table: &str, name: &dyn Display, text: String| each(format!("{table}/{name}"), text);
-        jobs.iter().for_each(|(id, job)| part("jobs", id, codec::encode(job)));
+        let mut held = before.0.iter().peekable();
+        for job in jobs.shared() {
+            while held.next_if(|held| held.id < job.id).is_some() {}
+            let is_same = held.peek().is_some_and(|held| Arc::ptr_eq(held, job));
+            each(format!("jobs/{}", job.id), (!is_same).then(|| codec::encode(job)));
+        }
+        let mut part = |table: &str, name: &dyn Display, text: String| each(format!("{table}/{name}"), Some(text));
         departed.iter().for_each(|(id, job)| part("departed", id, codec::encode(job)));
         offers.iter().for_each(|(id, offer)| part("offers", id, codec::encode(offer)));
         withdrawn.iter().for_each(|(id, offer)| part("withdrawn", id, codec::encode(offer)));
@@ -111,7 +130,7 @@ impl Brain {
             droughts,
             lookouts,
         };
-        each(REST.to_owned(), codec::encode(&rest));
+        each(REST.to_owned(), Some(codec::encode(&rest)));
     }
 }
 

@@ -54,7 +54,11 @@ impl WorldRun {
             let Some(workload) = brain.submitted_as(&format!("key-{job}")) else { continue };
             if self.scenario.jobs[*job].cancel_at.is_some_and(|at| at <= self.now) {
                 self.shared.world().jobs[*job].cancel_sent = true;
-                wishes.push((Wish::Cancel(*job), Event::CancelRequested { workload, by: "somebody".to_owned() }));
+                let by = || "somebody".to_owned();
+                wishes.push((Wish::Cancel(*job), Event::CancelRequested { workload, by: by() }));
+                if job % 3 == 0 {
+                    wishes.push((Wish::GiveUp(*job), Event::GiveUpRequested { workload, by: by() }));
+                }
             }
         }
         let paused = brain
@@ -133,7 +137,7 @@ impl WorldRun {
             (Wish::Cancel(job), Err(_)) => {
                 self.ask_again.insert(job, again);
             }
-            (Wish::Raise(_), Ok(_)) => {}
+            (Wish::Raise(_), Ok(_)) | (Wish::GiveUp(_), _) => {}
             (Wish::Raise(workload), Err(_)) => {
                 self.raises.insert(workload, again);
             }

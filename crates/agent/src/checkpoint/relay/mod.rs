@@ -133,7 +133,7 @@ impl RelayDepot {
     async fn fresh(&self) -> Result<Connection> {
         Connection::open(&self.relay, self.quiet).await.map_err(|why| match why {
             NotOpened::Unreachable(error) => Fault::Broken(error).into(),
-            NotOpened::Refused(why) => away(&format!("the server refused: {why}"), why.into()),
+            NotOpened::Refused(why) => away(&format!("no connection: {why}"), why.into()),
         })
     }
 

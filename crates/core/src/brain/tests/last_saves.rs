@@ -110,11 +110,46 @@ fn those_that_are_left_are_told_whoever_ends_first_and_a_cancel_does_not_wait_fo
         let is_stopping = |world: &World| world.brain.job(id).and_then(|job| job.stint.as_ref()?.stopping).is_some();
         assert!(is_stopping(&world) || stops(&mut world), "lost first: {is_lost_first}");
         world.event(Event::CancelRequested { workload: id, by: "ada".to_owned() });
+        world.event(Event::GiveUpRequested { workload: id, by: "ada".to_owned() });
         world.decide();
         world.pass(job(1, None).run.grace + Span::minutes(3));
         world.decide();
         assert!(world.brain.leases_of(id).all(|lease| lease.is_releasing()), "lost first: {is_lost_first}");
     }
+}
+
+#[test]
+fn a_cancel_takes_nothing_from_a_program_that_has_ended_and_only_whoever_gives_up_does() {
+    let mut world = world();
+    let (id, stint) = world.running(job(1, Some(4)));
+    let gives_up = || Event::GiveUpRequested { workload: id, by: "ada".to_owned() };
+    world.event(gives_up());
+    assert_eq!(world.decide(), [], "a job that goes on is not ended by this alone");
+    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Exited { code: 0 }, settled: false });
+    world.event(Event::CancelRequested { workload: id, by: "ada".to_owned() });
+    assert!(matches!(world.decide().as_slice(), [Decision::End { outcome: Outcome::Succeeded, .. }]));
+    world.pass(Span::minutes(5));
+    assert_eq!(world.decide(), [], "its last save has its time");
+    world.event(gives_up());
+    assert!(matches!(world.decide().as_slice(), [Decision::Release { .. }]));
+}
+
+#[test]
+fn whoever_gives_up_a_job_that_is_stopping_has_it_killed() {
+    let mut world = world();
+    let (id, stint) = world.running(job(1, Some(4)));
+    world.event(Event::CancelRequested { workload: id, by: "ada".to_owned() });
+    let grace = |decisions: Vec<Decision>| match decisions.as_slice() {
+        [Decision::Stop { grace, .. }] => Some(*grace),
+        _ => None,
+    };
+    assert_eq!(grace(world.decide()), Some(job(1, None).run.grace));
+    world.event(Event::GiveUpRequested { workload: id, by: "ada".to_owned() });
+    assert_eq!(grace(world.decide()), Some(Span::ZERO));
+    assert_eq!(world.decide(), [], "it is said once");
+    world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Stopped, settled: true });
+    world.decide();
+    assert!(matches!(world.view(id).outcome, Some(Outcome::Cancelled { .. })));
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn a_server_that_refuses_the_opening_is_quoted() {
     run(async |server| {
         let (culprit, what, _) = failure(server.depot_that_says("who").list("blobs").await);
         assert_eq!(culprit, Culprit::Endpoint);
-        assert_eq!(what, "the checkpoint store failed: the server refused: this lease has ended");
+        assert_eq!(what, "the checkpoint store failed: no connection: this lease has ended");
     });
 }
 

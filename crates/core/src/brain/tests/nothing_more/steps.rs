@@ -404,7 +404,11 @@ pub fn act(world: &mut World, step: Step, unseen: &mut BTreeSet<String>) {
             Event::StoreChecked { workload, trouble }
         }),
         Step::Cancel { which } => {
-            some_job(world, which).map(|workload| Event::CancelRequested { workload, by: "ada".to_owned() })
+            let by = "ada".to_owned();
+            some_job(world, which).map(|workload| match which % 3 {
+                0 => Event::GiveUpRequested { workload, by },
+                _ => Event::CancelRequested { workload, by },
+            })
         }
         Step::Budget { which, cents } => some_job(world, which).map(|workload| {
             let budget = (cents > 0).then_some(NanoUsd(i64::from(cents) * 10_000_000));
