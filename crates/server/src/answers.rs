@@ -5,7 +5,7 @@ use crate::admission::Prepared;
 use crate::api_types::{Accepted, InterruptRequest, Problem};
 use crate::cycle::{Refused, Ticket};
 use crate::keeper::{Ask, Keeper, Reply, Waiting};
-use crate::problem;
+use crate::{JOB_IS_OVER, JOB_IS_SAVING, problem};
 use crate::refusals::refusal;
 use std::time::Instant;
 use windfall_core::brain::{Job, Verdict};
@@ -86,7 +86,7 @@ impl Keeper {
         if matches!(event, Event::CancelRequested { .. }) && brain.job(id).is_some_and(saves) {
             let detail = format!("the program of job {id} has ended, and what it saved last is still on its way");
             let hint = format!("it ends by itself; to give that save up: windfall cancel {id} --now");
-            let _ = reply.send(Err(Problem { hint: Some(hint), ..problem(409, "job-is-saving", &detail) }));
+            let _ = reply.send(Err(Problem { hint: Some(hint), ..problem(409, JOB_IS_SAVING, &detail) }));
             return;
         }
         let open = |job: &&Job| job.ended.is_none() || (gives_up && job.stint.is_some());
@@ -99,7 +99,7 @@ impl Keeper {
                     None => archive.find(id).await,
                 };
                 let _ = reply.send(Err(match found {
-                    Ok(view) => problem(409, "job-is-over", &format!("job {id} is over: {}", view.state.word())),
+                    Ok(view) => problem(409, JOB_IS_OVER, &format!("job {id} is over: {}", view.state.word())),
                     Err(problem) => problem,
                 }));
             });

@@ -14,7 +14,7 @@ use crate::keeper::{Ask, Asked};
 use crate::principal::{Operator, Principal, name_asker};
 use crate::probe::Probes;
 use crate::reader::Reader;
-use crate::{logs, probe, problem, submitters};
+use crate::{JOB_IS_OVER, JOB_IS_SAVING, logs, probe, problem, submitters};
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{StatusCode, header};
@@ -333,10 +333,15 @@ async fn cancel(
     let (workload, by) = (WorkloadId(id), asker.0.user);
     let cancel = Event::CancelRequested { workload, by: by.clone() };
     let cancelled = api.ask(|reply| Ask::Tell(cancel, reply)).await;
-    match query.now {
-        // One whose program has ended cannot be cancelled, but given up.
-        true => api.ask(|reply| Ask::Tell(Event::GiveUpRequested { workload, by }, reply)).await,
-        false => cancelled,
+    // One whose program has ended cannot be cancelled, but given up.
+    let is_ended = |refused: &Problem| refused.code == JOB_IS_SAVING || refused.code == JOB_IS_OVER;
+    if !query.now || cancelled.as_ref().is_err_and(|refused| !is_ended(refused)) {
+        return cancelled;
+    }
+    match api.ask(|reply| Ask::Tell(Event::GiveUpRequested { workload, by }, reply)).await {
+        // One that held nothing was over with the cancel.
+        Err(refused) if refused.code == JOB_IS_OVER => cancelled,
+        given_up => given_up,
     }
 }
 

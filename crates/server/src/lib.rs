@@ -53,6 +53,11 @@ use api_types::Problem;
 #[global_allocator]
 static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// The code of a refusal: nothing of a job is left to be changed.
+const JOB_IS_OVER: &str = "job-is-over";
+/// The same of one whose program has ended: what it saved last is on its way.
+const JOB_IS_SAVING: &str = "job-is-saving";
+
 fn problem(status: u16, code: &str, title: &str) -> Problem {
     Problem { code: code.to_owned(), title: title.to_owned(), status, detail: None, hint: None }
 }

@@ -39,6 +39,9 @@ pub struct Word {
     pub restored: Option<Restored>,
     /// Its program has ended, and whether it died of a signal.
     pub ended: Option<Ended>,
+    /// Its program was killed, or its machine lost before that had ended: the job goes on in another stint.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub was_cut_off: bool,
     /// The last shard that it has uploaded, if it is the keeper of its place.
     #[serde(default)]
     pub shard: Option<u64>,
@@ -54,9 +57,12 @@ pub struct Word {
     /// What was saved last at its place is lost; of rank 0, that no checkpoint is made of it.
     #[serde(default)]
     pub gave_up: bool,
-    /// Of rank 0: the shards of other places in its last checkpoint, by their keepers.
+    /// Of rank 0: how often each other place had saved whose shard is in its last checkpoint, by their keepers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub composed: BTreeMap<u32, u64>,
+    /// Of rank 0: it says what becomes of what others have sent. Agents of earlier versions do not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tells_fate: bool,
     /// Its machine is gone: this was said in its place.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_gone: bool,
@@ -133,19 +139,22 @@ impl Board {
         for rank in gone {
             let named = || Word { place: format!("gone with rank {rank}"), ..Word::default() };
             let word = self.words.entry(*rank).or_insert_with(named);
+            word.was_cut_off |= word.ended.is_none();
             word.ended.get_or_insert(Ended::Died);
             word.gave_up |= !word.is_over;
             (word.is_over, word.is_gone) = (true, true);
         }
     }
 
-    /// What becomes of what another place than rank 0's has sent last, which its keeper says itself.
-    pub fn fate_of(&self, keeper: u32, shard: Option<u64>) -> Fate {
-        let Some(shard) = shard else { return Fate::Kept };
+    /// What becomes of what another place than rank 0's has sent last, which has saved so often.
+    pub fn fate_of(&self, keeper: u32, saved: u64) -> Fate {
+        if saved == 0 {
+            return Fate::Kept;
+        }
         match self.words.get(&0) {
-            Some(first) if first.composed.get(&keeper).is_some_and(|composed| *composed >= shard) => Fate::Kept,
+            Some(first) if first.composed.get(&keeper).is_some_and(|composed| *composed >= saved) => Fate::Kept,
             Some(first) if first.gave_up => Fate::Lost,
-            Some(first) if first.is_over => Fate::Kept,
+            Some(first) if first.is_over || !first.tells_fate => Fate::Kept,
             _ => Fate::Open,
         }
     }

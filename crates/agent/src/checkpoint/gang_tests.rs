@@ -99,6 +99,35 @@ async fn what_a_rank_may_point_to_again_is_not_pruned() {
     assert_eq!(resumed.read("weights"), Some(weights));
 }
 
+#[tokio::test]
+async fn a_rank_fetches_the_newest_checkpoint_while_rank_0_does() {
+    let store = tempfile::tempdir().expect("a folder");
+    let (first, weights) = (place(store.path()), vec![7; 2 << 20]);
+    first.begin(1).await;
+    first.write("weights", &weights);
+    first.checkpoints.save(1, 1, &first.snapshot(), None).await.expect("saved");
+
+    // Where rank 0 chooses something else, that is what is brought.
+    let (anew, other) = (place(store.path()), place(store.path()));
+    other.checkpoints.fetch_ahead(1, other.dir.path()).await;
+    let begun = anew.checkpoints.begin(2, anew.dir.path(), Choose::Nothing, &BTreeSet::new()).await;
+    assert_eq!(begun.expect("begun").restored, None);
+    let joined = other.checkpoints.join(2, 1, other.dir.path(), &BTreeSet::new()).await;
+    assert_eq!((joined.expect("joined").expect("rank 0 has begun").restored, other.read("weights")), (None, None));
+
+    first.begin(3).await;
+    first.write("weights", &weights);
+    first.checkpoints.save(3, 1, &first.snapshot(), None).await.expect("saved");
+    let (again, other) = (place(store.path()), place(store.path()));
+    other.checkpoints.fetch_ahead(1, other.dir.path()).await;
+    again.begin(4).await;
+    // Now nobody could fetch them any more.
+    std::fs::remove_dir_all(store.path().join("job/blobs")).expect("there");
+    let joined = other.checkpoints.join(4, 1, other.dir.path(), &BTreeSet::new()).await;
+    assert_eq!(joined.expect("joined").expect("rank 0 has begun").files, 1);
+    assert_eq!(other.read("weights"), Some(weights));
+}
+
 async fn moving(gang: &Arc<Gang>, place: &Place) -> (Mover, tokio::sync::mpsc::UnboundedReceiver<MoverEvent>) {
     let mut options = MoverOptions::new(1, place.dir.path());
     options.watch.settle = Duration::from_millis(100);
@@ -112,8 +141,8 @@ async fn moving(gang: &Arc<Gang>, place: &Place) -> (Mover, tokio::sync::mpsc::U
 async fn what_one_rank_alone_saves_or_removes_becomes_a_checkpoint() {
     let store = tempfile::tempdir().expect("a folder");
     let (first, second) = (place(store.path()), place(store.path()));
-    let word =
-        |place: &str| Word { place: place.to_owned(), restored: Some(Restored { from: None }), ..Word::default() };
+    let restored = Some(Restored { from: None });
+    let word = |place: &str| Word { place: place.to_owned(), restored, tells_fate: true, ..Word::default() };
     let gangs: Vec<Arc<Gang>> = [(&first, 0, "a"), (&second, 1, "b")]
         .into_iter()
         .map(|(at, rank, name)| {
@@ -143,14 +172,47 @@ async fn what_one_rank_alone_saves_or_removes_becomes_a_checkpoint() {
         mover.finish(std::time::Instant::now() + Duration::from_secs(60));
     }
     assert!(other.finished().await.complete);
-    let sent = gangs[1].own_word().shard;
+    let saved = gangs[1].own_word().saved;
     assert!(mover.finished().await.complete);
-    let kept = gangs[1].until(|board| board.fate_of(1, sent) == Fate::Kept);
+    let kept = gangs[1].until(|board| board.fate_of(1, saved) == Fate::Kept);
     let board = tokio::time::timeout(Duration::from_secs(60), kept).await.expect("rank 0 says so");
-    assert_eq!(board.words[&0].composed.get(&1), sent.as_ref());
+    assert_eq!(board.words[&0].composed.get(&1), Some(&saved));
     let resumed = place(store.path());
     resumed.begin(2).await;
     assert_eq!((resumed.read("kept"), resumed.read("old")), (Some(b"1".to_vec()), None));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_torn_at_rank_0_is_no_checkpoint_of_what_the_others_sent() {
+    let store = tempfile::tempdir().expect("a folder");
+    let (first, second) = (place(store.path()), place(store.path()));
+    let restored = Some(Restored { from: None });
+    let word = |place: &str| Word { place: place.to_owned(), restored, tells_fate: true, ..Word::default() };
+    let join = |at: &Place, rank, name| {
+        Arc::new(Gang::join(Arc::clone(&at.checkpoints), 1, (rank, 2), word(name), &Gone::default()))
+    };
+    let gangs = [join(&first, 0, "a"), join(&second, 1, "b")];
+    for gang in &gangs {
+        gang.met().await;
+    }
+    first.begin(1).await;
+    second.join(1).await;
+    let (mut mover, _events) = moving(&gangs[0], &first).await;
+    let (mut other, _others) = moving(&gangs[1], &second).await;
+    let soon = || std::time::Instant::now() + Duration::from_secs(20);
+    second.write("part-1", b"1");
+    other.on_clean_end().await;
+    other.finish(soon());
+    assert!(other.finished().await.complete);
+    // It was writing when it was killed.
+    first.write("part-0", b"1");
+    mover.on_death(std::time::Instant::now()).await;
+    mover.finish(soon());
+    let finished = mover.finished().await;
+    assert!(finished.complete && !finished.is_sent && finished.durable.is_none(), "{finished:?}");
+    let saved = gangs[1].own_word().saved;
+    let lost = gangs[1].until(|board| board.fate_of(1, saved) == Fate::Lost);
+    tokio::time::timeout(Duration::from_secs(60), lost).await.expect("rank 0 says so");
 }
 
 #[test]
@@ -168,15 +230,15 @@ fn the_last_word_of_a_rank_whose_machine_is_gone_is_said_in_its_place() {
 
 #[test]
 fn what_becomes_of_what_a_place_has_sent_is_rank_0_s_to_say() {
-    let fate = |first: Word, shard| Board { words: BTreeMap::from([(0, first)]), round: 0 }.fate_of(1, shard);
-    let composed = BTreeMap::from([(1, 4), (2, 9)]);
-    let runs = Word { composed, ..Word::default() };
-    assert_eq!([Some(4), Some(5), None].map(|shard| fate(runs.clone(), shard)), [Fate::Kept, Fate::Open, Fate::Kept]);
+    let fate = |first: Word, saved| Board { words: BTreeMap::from([(0, first)]), round: 0 }.fate_of(1, saved);
+    let runs = Word { composed: BTreeMap::from([(1, 4), (2, 9)]), tells_fate: true, ..Word::default() };
+    assert_eq!([4, 5, 0].map(|saved| fate(runs.clone(), saved)), [Fate::Kept, Fate::Open, Fate::Kept]);
     let over = Word { is_over: true, ..runs.clone() };
-    assert_eq!(fate(over, Some(5)), Fate::Kept, "it has made checkpoints of all that there was");
+    assert_eq!(fate(over, 5), Fate::Kept, "it has made checkpoints of all that there was");
     let lost = Word { gave_up: true, ..runs };
-    assert_eq!([Some(4), Some(5)].map(|shard| fate(lost.clone(), shard)), [Fate::Kept, Fate::Lost]);
-    assert_eq!(Board::default().fate_of(1, Some(1)), Fate::Open, "nothing is heard of it");
+    assert_eq!([4, 5].map(|saved| fate(lost.clone(), saved)), [Fate::Kept, Fate::Lost]);
+    assert_eq!(fate(Word::default(), 5), Fate::Kept, "an earlier version says nothing");
+    assert_eq!(Board::default().fate_of(1, 1), Fate::Open, "nothing is heard of it");
 }
 
 #[tokio::test]

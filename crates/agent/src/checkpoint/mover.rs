@@ -98,6 +98,8 @@ pub struct Finished {
     pub durable: Option<Ref>,
     /// Whether that is all that the program saved and that counts as a checkpoint.
     pub complete: bool,
+    /// What was there at the end was sent: it was not torn.
+    pub is_sent: bool,
     /// Why not, if an error was the reason; none if the time was too short.
     pub error: Option<CheckpointError>,
     /// A later stint has begun, so nothing of this one counts.
@@ -165,7 +167,9 @@ impl Mover {
     pub async fn finished(&mut self) -> Finished {
         match (&mut self.task).await {
             Ok(finished) => finished,
-            Err(e) => Finished { durable: None, complete: false, error: Some(e.into()), fenced: false },
+            Err(e) => {
+                Finished { durable: None, complete: false, is_sent: false, error: Some(e.into()), fenced: false }
+            }
         }
     }
 }
@@ -234,7 +238,7 @@ impl Carrier {
                     let finished = self.land(flight, waiting).await;
                     drop(agreeing);
                     if finished.complete {
-                        role.leave().await;
+                        role.leave(finished.is_sent).await;
                     }
                     return finished;
                 }
@@ -398,7 +402,7 @@ impl Carrier {
             };
         }
         // What there is now is torn, so there is nothing more to save.
-        self.finished(!self.fenced, None)
+        Finished { is_sent: false, ..self.finished(!self.fenced, None) }
     }
 
     /// The result of an upload, or none when the time is over.
@@ -432,7 +436,7 @@ impl Carrier {
     }
 
     fn finished(&self, complete: bool, error: Option<CheckpointError>) -> Finished {
-        Finished { durable: self.durable, complete, error, fenced: self.fenced }
+        Finished { durable: self.durable, complete, is_sent: complete, error, fenced: self.fenced }
     }
 
     fn say_failed(&self, error: &CheckpointError) {

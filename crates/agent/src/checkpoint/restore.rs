@@ -227,13 +227,18 @@ impl Checkpoints {
         left.filter(|draft| draft.is_below(into)).unwrap_or_else(|| Draft::below(into))
     }
 
+    /// Keeps a draft for the next try.
+    pub(super) fn leave_draft(&self, draft: Draft) {
+        *self.draft.lock().unwrap_or_else(PoisonError::into_inner) = Some(draft);
+    }
+
     /// Passes on what became of fetching into a draft. What was fetched stays for the next try where the store went away;
     /// otherwise a failure takes it along, off the runtime's thread.
     pub(super) async fn settle<T>(&self, draft: Draft, tried: Result<T>) -> Result<(T, Draft)> {
         match tried {
             Ok(done) => Ok((done, draft)),
             Err(error) if error.is_store_away() => {
-                *self.draft.lock().unwrap_or_else(PoisonError::into_inner) = Some(draft);
+                self.leave_draft(draft);
                 Err(error)
             }
             Err(error) => {

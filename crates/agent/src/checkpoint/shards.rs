@@ -121,6 +121,20 @@ impl Checkpoints {
         }))
     }
 
+    /// Fetches what rank 0 will most likely choose, the newest checkpoint, while rank 0 fetches it too. What comes is kept for `join`,
+    /// which fetches what does not.
+    pub async fn fetch_ahead(&self, rank: u32, into: &Path) {
+        let _one = self.writing.lock().await;
+        let Some(newest) = self.names().await.ok().and_then(|names| names.last().copied()) else { return };
+        let Ok(Some(Ok(manifest))) = self.read_manifest(newest).await else { return };
+        if manifest.fresh {
+            return;
+        }
+        let draft = self.draft_below(into);
+        let _ = self.fetch_all(&manifest.at(rank), into, draft.path()).await;
+        self.leave_draft(draft);
+    }
+
     /// What the keepers of this stint may point to again: all that their shards have, and what they began with. Nothing where
     /// all ranks are at one place.
     pub(super) async fn blobs_of_shards(&self, epoch: u64) -> Result<BTreeSet<String>> {

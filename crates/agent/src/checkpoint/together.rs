@@ -165,10 +165,14 @@ impl Role {
 
     /// Nothing runs at this place any more, and all is sent. What a keeper uploaded last counts if it is all that there is;
     /// otherwise rank 0 makes no checkpoint of what the others saved last. The others keep their files until rank 0 says this.
-    pub(super) async fn leave(&self) {
+    pub(super) async fn leave(&self, is_sent: bool) {
         match self {
             Role::Keeper(keeper) if keeper.has_all().await => keeper.gang.say(|word| word.is_over = true),
-            Role::First(first) => first.gang.say(|word| word.is_over = true),
+            // What was torn here is in no checkpoint, and with it what others saved at the same time.
+            Role::First(first) => first.gang.say(|word| {
+                word.is_over = true;
+                word.gave_up |= !is_sent;
+            }),
             Role::Keeper(_) | Role::Alone => {}
         }
     }
@@ -237,11 +241,11 @@ async fn save_together(
     };
     still_there(snapshot).await?;
     first.seen().clone_from(&shards);
-    *first.composed() = Some((Arc::clone(snapshot), saved));
-    let shards: BTreeMap<u32, u64> = shards.into_iter().filter_map(|(rank, shard)| Some((rank, shard?))).collect();
-    let saved = checkpoints.compose(name, (snapshot, uploaded), shards.clone(), work, began).await?;
-    first.gang.say(|word| word.composed = shards);
-    Ok(saved)
+    *first.composed() = Some((Arc::clone(snapshot), saved.clone()));
+    let shards = shards.into_iter().filter_map(|(rank, shard)| Some((rank, shard?))).collect();
+    let composed = checkpoints.compose(name, (snapshot, uploaded), shards, work, began).await?;
+    first.gang.say(|word| word.composed = saved);
+    Ok(composed)
 }
 
 /// Keepers whose places must still save before there is a checkpoint: those that live, and have not saved since the last one

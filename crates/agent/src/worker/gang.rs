@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use windfall_core::record::Resume;
 use windfall_core::{CheckpointId, WorkerEnd};
 
 /// How often a rank looks whether rank 0 has chosen what they resume from.
@@ -38,7 +39,8 @@ impl WorkerRun {
             .map_err(|error| could_not(format!("the checkpoint directory {}", saves.display()), &error))?;
         let host = order.master.0.clone();
         let port = self.port.as_ref().map_or(0, |port| port.number);
-        let first = Word { place, folder: self.folder_name.clone(), host, port, ..Word::default() };
+        let tells_fate = order.rank == 0;
+        let first = Word { place, folder: self.folder_name.clone(), host, port, tells_fate, ..Word::default() };
         let who = (order.rank, order.world_size);
         let gang = Gang::join(Arc::clone(checkpoints), order.stint.epoch, who, first, &self.gone);
         let gang = Arc::new(gang);
@@ -68,6 +70,9 @@ impl WorkerRun {
             return Ok(None);
         }
         let epoch = self.order.stint.epoch;
+        if self.order.resume == Resume::Newest {
+            self.unless_stopped(checkpoints.fetch_ahead(rank, saves)).await?;
+        }
         loop {
             let attempt = move || checkpoints.join(epoch, rank, saves, foreign).boxed();
             if let Some(begun) = self.patiently(attempt).await? {
@@ -98,8 +103,10 @@ impl WorkerRun {
     /// Says that this rank's program never runs, and gives the others a moment to hear it: they wait for no word of it.
     pub(super) async fn tell_nothing_ran(&mut self) {
         let Some(gang) = self.gang.clone() else { return };
-        // What others save at the same place is moved by nobody, where this rank was to do that.
-        let has_company = gang.board().at(self.order.rank).count() > 1;
+        // What others save at the same place is moved by nobody, where this rank was to do that; and of what they save at
+        // places of their own nobody but rank 0 makes a checkpoint.
+        let is_needed = self.order.rank == 0 && self.has_places();
+        let has_company = is_needed || gang.board().at(self.order.rank).count() > 1;
         gang.say(|word| {
             word.ended.get_or_insert(Ended::Well);
             word.is_over = true;
@@ -108,10 +115,13 @@ impl WorkerRun {
         let _ = tokio::time::timeout(HEARD_SOON, gang.written()).await;
     }
 
-    /// Says that this rank's program has ended and writes nothing more.
-    pub(super) fn tell_end(&self, died: bool) {
+    /// Says that this rank's program has ended so and writes nothing more; `died`: it or a process of it died of a signal.
+    pub(super) fn tell_end(&self, end: &WorkerEnd, died: bool) {
         if let Some(gang) = &self.gang {
-            gang.say(|word| word.ended = Some(if died { Ended::Died } else { Ended::Well }));
+            gang.say(|word| {
+                word.ended = Some(if died { Ended::Died } else { Ended::Well });
+                word.was_cut_off = end.is_from_outside();
+            });
         }
     }
 
@@ -191,6 +201,19 @@ impl WorkerRun {
         }
     }
 
+    /// Tells the others that nothing more comes from this rank's place.
+    pub(super) fn tell_over(&self) {
+        if let Some(gang) = &self.gang {
+            gang.say(|word| word.is_over = true);
+        }
+    }
+
+    /// Whether the job goes on in another stint, because a rank was killed or its machine lost: then what all had saved last is done
+    /// again.
+    pub(super) fn goes_on(&self) -> bool {
+        self.gang.as_ref().is_some_and(|gang| gang.board().words.values().any(|word| word.was_cut_off))
+    }
+
     /// Whether there is something durable that a gang could begin again from. Where the store does not say so, nobody counts on it.
     pub(super) async fn could_begin_again(checkpoints: Option<&Arc<Checkpoints>>) -> bool {
         match checkpoints {
@@ -220,10 +243,9 @@ impl WorkerRun {
     pub(super) async fn until_kept(&mut self, asked: Option<Asked>) -> bool {
         let Some(gang) = self.gang.clone() else { return true };
         let rank = self.order.rank;
-        let of = |asked: Asked| asked.gone_at.unwrap_or_else(|| asked.until_sent());
-        let mut until = asked.map(of);
+        let mut until = asked.and_then(Asked::waits_until);
         loop {
-            match gang.board().fate_of(rank, gang.own_word().shard) {
+            match gang.board().fate_of(rank, gang.own_word().saved) {
                 Fate::Kept => return true,
                 Fate::Lost => return false,
                 Fate::Open if self.is_deaf() => return false,
@@ -239,8 +261,7 @@ impl WorkerRun {
             tokio::select! {
                 () = tokio::time::sleep(LOOK) => {}
                 Some(tell) = self.told.recv() => {
-                    let told = of(Asked::by(tell));
-                    until = Some(until.map_or(told, |known| known.min(told)));
+                    until = until.into_iter().chain(Asked::by(tell).waits_until()).min();
                 }
             }
         }

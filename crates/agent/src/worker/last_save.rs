@@ -10,10 +10,19 @@ use windfall_core::{Trouble, TroubleKind};
 /// How often it looks whether the others have ended.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// What came of a last save.
+pub(super) enum LastSave {
+    /// The store has it. Of another rank than 0 of a gang with several places it counts once rank 0 says so.
+    Sent,
+    /// A later stint has begun: nothing of this one counts any more.
+    Stale,
+    GivenUp,
+}
+
 impl WorkerRun {
-    /// Makes the last save durable, and tells whether nothing of it is lost with the folder. A program that was told to stop
+    /// Makes the last save durable, or gives it up. A program that was told to stop
     /// has its grace; what it saved has as long as after any other end, unless the machine goes before.
-    pub(super) async fn last_save(&mut self, mut moving: Moving, saves: &Path, asked: Option<Asked>) -> bool {
+    pub(super) async fn last_save(&mut self, mut moving: Moving, saves: &Path, asked: Option<Asked>) -> LastSave {
         let mut hurry = asked.and_then(|asked| asked.gone_at);
         let is_torn = self.wait_for_others(&mut moving, &mut hurry, asked).await;
         self.report_habits(&moving.mover).await;
@@ -29,12 +38,15 @@ impl WorkerRun {
         while let Ok(event) = moving.events.try_recv() {
             self.on_mover_event(event);
         }
-        let is_saved = finished.complete || finished.fenced;
-        if !is_saved {
-            let why = if is_torn { "a machine of the gang is gone" } else { "the time was too short" };
-            self.give_up(&finished, why, saves, asked.is_none());
+        if finished.complete {
+            return LastSave::Sent;
         }
-        is_saved
+        if finished.fenced {
+            return LastSave::Stale;
+        }
+        let why = if is_torn { "a machine of the gang is gone" } else { "the time was too short" };
+        self.give_up(&finished, why, saves, asked.is_none());
+        LastSave::GivenUp
     }
 
     /// Goes on uploading until every rank has ended, or until this one is told to stop. Of one whose machine is gone no word

@@ -203,7 +203,7 @@ impl WorkerRun {
         let mut wait = LOOK;
         // What is lost already stays said.
         let unsaved = self.shown().and_then(|worker| worker.trouble);
-        let unsaved = unsaved.filter(|known| known.kind == TroubleKind::NotSaved);
+        let unsaved = unsaved.filter(|known| matches!(known.kind, TroubleKind::NotSaved | TroubleKind::NotReturned));
         let (epoch, rank) = (self.order.stint.epoch, self.order.rank);
         let failed = loop {
             let env = self.order.env.clone();

@@ -2,7 +2,7 @@
 //! of it runs any more, and before the last save, which may take long.
 
 use super::gang::name_of_folder;
-use super::last_save::ends;
+use super::last_save::{LastSave, ends};
 use super::owed::{Owed, OwedSave};
 use super::ports::Port;
 use super::program::ProgramEnd;
@@ -55,7 +55,7 @@ impl WorkerRun {
                 return;
             }
         };
-        self.tell_end(ended.died);
+        self.tell_end(&ended.end, ended.died);
         let owes = self.order.outputs.is_some() || ended.mover.is_some();
         let more = owes || ended.is_copy || self.gang.is_some();
         if owes && self.is_first_in_folder() {
@@ -103,7 +103,8 @@ impl WorkerRun {
                         WorkerEnd::NeverRan { why } | WorkerEnd::NoRoom { why } | WorkerEnd::StoreAway { why } => why,
                         _ => "it was told to stop".to_owned(),
                     };
-                    let nothing = Finished { durable: None, complete: false, error: None, fenced: false };
+                    let nothing =
+                        Finished { durable: None, complete: false, is_sent: false, error: None, fenced: false };
                     self.give_up(&nothing, &why, &saves, asked.is_none());
                     self.tell_given_up();
                     is_saved = false;
@@ -119,14 +120,19 @@ impl WorkerRun {
     async fn settle(&mut self, mut ended: EndedProgram, mut is_saved: bool) {
         let ended_alone = ended.asked.is_none();
         if let Some(mover) = ended.mover.take() {
-            is_saved &= self.last_save(mover, &ended.saves, ended.asked).await;
-            if !is_saved {
+            let last = self.last_save(mover, &ended.saves, ended.asked).await;
+            match last {
+                LastSave::Sent => {}
+                // Nobody waits for a checkpoint of a stint that is fenced off.
+                LastSave::Stale => self.tell_over(),
                 // Rank 0 does not wait for what never comes.
-                self.tell_given_up();
+                LastSave::GivenUp => self.tell_given_up(),
             }
+            is_saved &= !matches!(last, LastSave::GivenUp);
             ended.is_copy &= is_saved;
             // A successor has nothing to save any more; another rank than 0 must still hear what becomes of what it sent.
-            ended.owed_save.take_if(|_| !is_saved || self.order.rank == 0);
+            let waits = matches!(last, LastSave::Sent) && self.order.rank > 0;
+            ended.owed_save.take_if(|_| !waits);
             self.note_owed(&ended);
         }
         ended.asked = self.until_quiet(ended.asked).await;
@@ -145,7 +151,7 @@ impl WorkerRun {
             let _ = std::fs::remove_file(self.owes());
         }
         if ended.owed_save.is_some() && is_saved && !self.until_kept(ended.asked).await {
-            self.give_up_sent(&ended.saves, ended_alone);
+            self.give_up_sent(&ended.saves, ended_alone && !self.goes_on());
             ended.is_copy = false;
         }
         if ended.is_copy {

@@ -109,6 +109,12 @@ impl Asked {
         Asked { at: self.at, kill_at: self.kill_at.min(other.kill_at), gone_at, is_torn }
     }
 
+    /// Until when others are waited for whose programs have ended: they have as long for their saves as after any other end, unless
+    /// a machine goes.
+    pub fn waits_until(self) -> Option<Instant> {
+        self.gone_at.or(self.is_torn.then_some(self.kill_at))
+    }
+
     /// How long what it wrote besides its saves may take to be sent, when that begins now.
     pub fn until_sent(self) -> Instant {
         self.gone_at.unwrap_or_else(|| Instant::now() + self.kill_at.saturating_duration_since(self.at))

@@ -206,11 +206,16 @@ async fn watch(here: &Here, client: &Client, hello: &Hello, id: u64, plain: bool
                     return Ok(detach(here, &mut view, id));
                 }
                 if asked.is_some_and(|at| at.elapsed() < AGAIN) && !cancelled {
-                    cancelled = true;
                     match client.insist::<_, ()>(&format!("/v1/jobs/{id}/cancel"), &()).await {
-                        Ok(()) => view.say("cancelling: the program may save first"),
+                        Ok(()) => {
+                            cancelled = true;
+                            view.say("cancelling: the program may save first");
+                        }
                         Err(refused) if refused.code == Code::Unreachable => return Err(refused),
-                        Err(refused) => view.say(&refused.message),
+                        Err(refused) => {
+                            let hint = refused.hint.map(|hint| format!("; {hint}")).unwrap_or_default();
+                            view.say(&format!("{}{hint}", refused.message));
+                        }
                     }
                 } else if cancelled {
                     view.leave();

@@ -92,6 +92,30 @@ fn a_rank_that_has_sent_its_part_keeps_it_until_there_is_a_checkpoint_of_all() {
 }
 
 #[test]
+fn a_rank_that_failed_waits_for_a_checkpoint_that_takes_longer_than_programs_may() {
+    let Some((testbed, machines)) = two_machines("120s") else { return };
+    // The second rank fails; the first one is told to stop, has two seconds for that, and some twelve seconds of sending before it.
+    let run = "touch /tmp/begun-$RANK; sleep 4; echo part $RANK > $WINDFALL_CHECKPOINT_DIR/part-$RANK; \
+               [ $RANK = 1 ] && sleep 4 && exit 7; head -c 12000000 /dev/urandom > $WINDFALL_CHECKPOINT_DIR/big; sleep 1000";
+    let id = testbed.submit(&format!(
+        "name: fails\nnodes: 2\nresources: {{ accelerators: H200:1 }}\nworkdir: empty\nretries: 0\ngrace: 2s\n\
+         checkpoint: {{ settle: 1s }}\nrun: '{run}'\n"
+    ));
+    machines[of_rank(&machines, 0)].slow_down("8mbit");
+    testbed.until(id, &["failed"]);
+    machines.iter().for_each(|far| far.until_quiet(id));
+    eventually("the machines are free", || are_free(&testbed, 2));
+    let told = testbed.run(&["explain", "--all", &id.to_string()]).ends_with(0).out;
+    assert!(!told.contains("lies on") && !told.contains("lie on"), "{told}");
+    for far in &machines {
+        let line = format!("find {} -name 'unsaved*'", far.disk().display());
+        assert_eq!(far.says(&line), "", "{told}");
+    }
+    check_ledger(&testbed);
+    testbed.leaves_nothing();
+}
+
+#[test]
 fn a_gang_that_fails_at_once_gives_its_machines_back() {
     let Some((testbed, machines)) = two_machines("120s") else { return };
     for run in ["exit 3", "[ $RANK = 1 ] && exit 3; sleep 1000", "nosuchprogram"] {

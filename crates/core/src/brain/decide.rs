@@ -113,9 +113,7 @@ impl Round<'_> {
     fn for_job(&mut self, job: &Job) {
         if job.ended.is_some() {
             return match &job.stint {
-                Some(stint) if stint.is_ended() && (!job.given_up || self.has_company(job, stint)) => {
-                    self.last_save(job, stint)
-                }
+                Some(stint) if stint.is_ended() => self.await_last_save(job, stint),
                 _ => self.leave_all(job, &Reason::new("ended", "the job is over")),
             };
         }
@@ -205,19 +203,20 @@ impl Round<'_> {
         }
     }
 
-    /// Asks a stint to stop; when it does not, its machines are given back under it. What it saved last is waited for as after
-    /// any other end, unless a person wants an end of it.
+    /// Asks a stint to stop; when it does not, its machines are given back under it.
     pub(super) fn stop(&mut self, job: &Job, stint: &Stint, reason: &Reason) {
+        if stint.is_ended() && !job.paused {
+            return self.await_last_save(job, stint);
+        }
         let grace = if job.given_up { Span::ZERO } else { job.spec.run.grace };
         match stint.stopping {
             None => self.say(Decision::Stop { stint: stint.id, grace }, reason.clone()),
             Some(stopping) if job.given_up && stopping.ends() > self.now => {
                 self.say(Decision::Stop { stint: stint.id, grace }, reason.clone());
             }
-            Some(_) if stint.is_ended() && job.cancelled_by.is_none() && !job.paused => self.last_save(job, stint),
             Some(stopping) => {
                 let overrun = if job.paused { PAUSE_OVERRUN } else { STOP_OVERRUN };
-                // Where nothing runs any more it may have been given long to send what is left: a person does not wait for that.
+                // Where nothing runs any more it may have been given long to send what is left: there is no money for that.
                 let grace = if stint.is_ended() { stopping.grace.min(job.spec.run.grace) } else { stopping.grace };
                 let overdue = stopping.at + grace + overrun;
                 if self.now >= overdue {
@@ -226,6 +225,18 @@ impl Round<'_> {
                     self.wake_at(overdue);
                 }
             }
+        }
+    }
+
+    /// The programs have ended. What they saved last is waited for, unless somebody has given it up. Machines on which others run
+    /// stay: there the agent is told.
+    fn await_last_save(&mut self, job: &Job, stint: &Stint) {
+        let reason = || Reason::new("given-up", "what it saved last is given up");
+        match stint.stopping {
+            _ if !job.given_up => self.last_save(job, stint),
+            _ if !self.has_company(job, stint) => self.leave_all(job, &reason()),
+            Some(stopping) if stopping.ends() <= self.now => self.last_save(job, stint),
+            _ => self.say(Decision::Stop { stint: stint.id, grace: Span::ZERO }, reason()),
         }
     }
 

@@ -135,6 +135,19 @@ fn a_cancel_takes_nothing_from_a_program_that_has_ended_and_only_whoever_gives_u
 }
 
 #[test]
+fn a_cancel_takes_nothing_from_a_program_that_failed_either_and_it_is_not_tried_again() {
+    let mut world = world();
+    let (id, stint) = world.running(JobSpec { retries: 3, ..job(1, Some(4)) });
+    let failed = |settled| Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Exited { code: 1 }, settled };
+    world.event(failed(false));
+    world.event(Event::CancelRequested { workload: id, by: "ada".to_owned() });
+    world.pass(Span::minutes(5));
+    assert_eq!(world.decide(), [], "its last save has its time");
+    world.event(failed(true));
+    assert!(matches!(world.decide().as_slice(), [Decision::End { outcome: Outcome::Cancelled { .. }, .. }, ..]));
+}
+
+#[test]
 fn whoever_gives_up_a_job_that_is_stopping_has_it_killed() {
     let mut world = world();
     let (id, stint) = world.running(job(1, Some(4)));
@@ -307,11 +320,16 @@ fn what_a_stopped_program_saved_last_is_waited_for_as_after_any_other_end() {
 }
 
 #[test]
-fn where_a_person_or_the_budget_ends_a_job_its_last_save_has_little_time() {
+fn whoever_gives_up_or_has_no_money_does_not_wait_for_a_last_save_and_whoever_cancels_does() {
+    let releases = |world: &mut World| {
+        world.decide().iter().any(|decision| matches!(decision, Decision::Release { .. }))
+    };
     let (mut world, stint) = stopped_gang(job(1, None));
     world.event(Event::CancelRequested { workload: stint.workload, by: "ada".to_owned() });
-    world.pass(Span::minutes(3));
-    assert!(world.decide().iter().any(|decision| matches!(decision, Decision::Release { .. })));
+    world.pass(Span::minutes(9));
+    assert!(!releases(&mut world), "it has as long as after any other end");
+    world.event(Event::GiveUpRequested { workload: stint.workload, by: "ada".to_owned() });
+    assert!(releases(&mut world));
     let (mut world, stint) = stopped_gang(job(1, None));
     world.record(Body::Decision(Decision::Pause { workload: stint.workload }, Reason::new("budget", "a test")));
     world.pass(Span::seconds(80));

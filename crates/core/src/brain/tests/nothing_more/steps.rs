@@ -405,7 +405,7 @@ pub fn act(world: &mut World, step: Step, unseen: &mut BTreeSet<String>) {
         }),
         Step::Cancel { which } => {
             let by = "ada".to_owned();
-            some_job(world, which).map(|workload| match which % 3 {
+            some_job(world, which).map(|workload| match which / 7 % 3 {
                 0 => Event::GiveUpRequested { workload, by },
                 _ => Event::CancelRequested { workload, by },
             })
