@@ -225,6 +225,9 @@ pub enum AgentRequest {
         /// There are such ranks. Older servers do not name them, and older agents know no more than this.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_torn: bool,
+        /// Nobody waits for what is saved: it is killed at once, and a last save that is on its way is given up.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        gives_up: bool,
     },
     /// Tell the program of this stint to save, if it listens: the number of the request is written to a file.
     Save {

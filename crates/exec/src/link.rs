@@ -38,12 +38,14 @@ pub struct StopOrder {
     pub grace: Span,
     /// Ranks of its gang whose machines are gone: nobody waits for them.
     pub gone: BTreeSet<u32>,
+    /// A person waits for nothing that is saved.
+    pub gives_up: bool,
 }
 
 impl StopOrder {
     /// One for a worker whose gang is whole.
     pub fn within(grace: Span) -> StopOrder {
-        StopOrder { grace, gone: BTreeSet::new() }
+        StopOrder { grace, gone: BTreeSet::new(), gives_up: false }
     }
 }
 
@@ -258,9 +260,9 @@ impl AgentLink for Arc<LocalLink> {
     }
 
     async fn stop(&self, lease: LeaseId, stint: StintId, rank: u32, order: StopOrder) -> Result<(), EngineError> {
-        let StopOrder { grace, gone } = order;
+        let StopOrder { grace, gone, gives_up } = order;
         let (grace_ms, is_torn) = (self.clock.real_time(grace).as_millis() as u64, !gone.is_empty());
-        self.order(lease, &AgentRequest::Stop { stint, rank, grace_ms, gone, is_torn }).await
+        self.order(lease, &AgentRequest::Stop { stint, rank, grace_ms, gone, is_torn, gives_up }).await
     }
 
     async fn save(&self, lease: LeaseId, stint: StintId, _rank: u32, request: u64) -> Result<(), EngineError> {

@@ -109,10 +109,11 @@ pub fn task(brain: &Brain, folders: &dyn JobFolders, open: &Open) -> Option<Task
         Decision::Checkpoint { stint } => Some(Task::Save(*stint, workers(brain, *stint)?, open.id.seq)),
         Decision::Stop { stint, grace } => {
             let workers = workers(brain, *stint)?;
-            let size = brain.job(stint.workload)?.stint.as_ref().map_or(0, |stint| stint.size());
+            let job = brain.job(stint.workload)?;
+            let size = job.stint.as_ref().map_or(0, |stint| stint.size());
             let left: BTreeSet<u32> = workers.iter().map(|(_, rank)| *rank).collect();
             let gone = (0..size).filter(|rank| !left.contains(rank)).collect();
-            Some(Task::Stop(*stint, workers, StopOrder { grace: *grace, gone }))
+            Some(Task::Stop(*stint, workers, StopOrder { grace: *grace, gone, gives_up: job.given_up }))
         }
         Decision::CheckStore { workload } => {
             folders.store_access(brain, *workload).map(|access| Task::CheckStore(*workload, access))

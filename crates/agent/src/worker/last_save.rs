@@ -32,7 +32,7 @@ impl WorkerRun {
             tokio::select! {
                 finished = moving.mover.finished() => break finished,
                 Some(event) = moving.events.recv() => self.on_mover_event(event),
-                Some(tell) = self.told.recv() => moving.mover.finish(ends(tell)),
+                Some(tell) = self.told.recv() => ends(tell).into_iter().for_each(|ends| moving.mover.finish(ends)),
             }
         };
         while let Ok(event) = moving.events.try_recv() {
@@ -81,8 +81,8 @@ impl WorkerRun {
                     if let Tell::Stop { kill_at, is_torn: true } = tell {
                         torn.get_or_insert(kill_at);
                     }
-                    *hurry = Some(hurry.map_or(ends(tell), |known| known.min(ends(tell))));
-                    if matches!(tell, Tell::Quit) {
+                    *hurry = [*hurry, ends(tell)].into_iter().flatten().min();
+                    if matches!(tell, Tell::Quit | Tell::GiveUp) {
                         return torn.is_some();
                     }
                 }
@@ -147,9 +147,12 @@ impl WorkerRun {
     }
 }
 
-pub(super) fn ends(tell: Tell) -> Instant {
+/// Until when what is on its way may be sent, by what a worker is told whose program has ended. A stop is for programs: it is said
+/// again until its effect is seen, and what is saved has as long as after any other end.
+pub(super) fn ends(tell: Tell) -> Option<Instant> {
     match tell {
-        Tell::Stop { kill_at: ends, .. } | Tell::Notice(ends) => ends,
-        Tell::Quit => Instant::now(),
+        Tell::Stop { .. } => None,
+        Tell::Notice(ends) => Some(ends),
+        Tell::GiveUp | Tell::Quit => Some(Instant::now()),
     }
 }

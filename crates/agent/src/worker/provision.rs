@@ -213,7 +213,7 @@ impl WorkerRun {
                 tokio::select! {
                     sent = &mut sending => break Some(sent),
                     () = tokio::time::sleep_until(until.into()) => break None,
-                    Some(tell) = self.told.recv() => until = until.min(ends(tell)),
+                    Some(tell) = self.told.recv() => until = ends(tell).map_or(until, |ends| until.min(ends)),
                 }
             };
             let failed = match sent {

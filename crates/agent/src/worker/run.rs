@@ -269,7 +269,7 @@ impl WorkerRun {
                 }
                 () = tokio::time::sleep_until(until.into()) => return Err(never_ran("the time was too short")),
                 Some(tell) = self.told.recv() => {
-                    until = until.min(ends(tell));
+                    until = ends(tell).map_or(until, |ends| until.min(ends));
                     let told = Asked::by(tell);
                     *asked = Some(asked.map_or(told, |asked| asked.and(told)));
                 }

@@ -53,6 +53,8 @@ pub(super) enum Tell {
     },
     /// Save and stop: the machine is gone at that time.
     Notice(Instant),
+    /// Stop at once: what is saved, or on its way, is given up.
+    GiveUp,
     /// The agent ends now: a last save that is still on its way is given up.
     Quit,
 }
@@ -98,7 +100,7 @@ impl Asked {
             Tell::Stop { kill_at, is_torn } => Asked { at, kill_at, gone_at: None, is_torn },
             Tell::Notice(gone_at) => Asked { at, kill_at: gone_at, gone_at: Some(gone_at), is_torn: false },
             // The agent aborts a worker whose program runs; until then it is as if the time were over.
-            Tell::Quit => Asked { at, kill_at: at, gone_at: Some(at), is_torn: false },
+            Tell::GiveUp | Tell::Quit => Asked { at, kill_at: at, gone_at: Some(at), is_torn: false },
         }
     }
 

@@ -70,13 +70,14 @@ impl Supervisor {
             let quit = matches!(request, AgentRequest::Quit);
             match request {
                 AgentRequest::Start(order) => self.start(*order),
-                AgentRequest::Stop { stint, rank, grace_ms, gone, is_torn } => {
+                AgentRequest::Stop { stint, rank, grace_ms, gone, is_torn, gives_up } => {
                     let kill_at = Instant::now() + Duration::from_millis(grace_ms);
                     if let Some(worker) = self.worker_of(stint) {
                         worker.teller.bury(&gone);
                     }
                     // What those that are named had sent still counts, and their last words tell what they had not.
-                    self.stop(stint, rank, Tell::Stop { kill_at, is_torn: is_torn && gone.is_empty() });
+                    let is_torn = is_torn && gone.is_empty();
+                    self.stop(stint, rank, if gives_up { Tell::GiveUp } else { Tell::Stop { kill_at, is_torn } });
                 }
                 AgentRequest::Save { stint, request } => self.save(stint, request),
                 AgentRequest::Notice { in_ms } => {
