@@ -26,6 +26,7 @@ mod e2e {
     mod kube;
     mod kubernetes;
     mod lab;
+    mod last_saves;
     mod loud;
     mod luggage;
     mod machines;

@@ -89,7 +89,8 @@ fn event_text(event: &Event, submitted_at: Time) -> String {
             None => format!("stint {} rank {rank} runs from the beginning", stint.epoch),
         },
         Event::WorkerEnded { stint, rank, end, settled } => {
-            let ran = !matches!(end, WorkerEnd::NeverRan { .. } | WorkerEnd::NoRoom { .. } | WorkerEnd::StoreAway { .. });
+            let ran =
+                !matches!(end, WorkerEnd::NeverRan { .. } | WorkerEnd::NoRoom { .. } | WorkerEnd::StoreAway { .. });
             let more = if ran && !settled { "; its last save is on its way" } else { "" };
             format!("stint {} rank {rank} {}{more}", stint.epoch, end)
         }

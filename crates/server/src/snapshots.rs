@@ -271,7 +271,8 @@ mod tests {
         let (kept, result) = fenced.into_parts();
         assert!(result.is_err() && kept.hashes == stored.hashes);
         // After a lost answer everything is written anew, and what is gone is said to be gone.
-        let unsure = stored.or(StoredParts { hashes: [("jobs/9999".to_owned(), None)].into(), ..StoredParts::default() });
+        let unsure =
+            stored.or(StoredParts { hashes: [("jobs/9999".to_owned(), None)].into(), ..StoredParts::default() });
         let (parts, _) = changed(&brain, &unsure);
         assert_eq!(parts.len(), unsure.len());
         assert!(parts.contains(&("jobs/9999".to_owned(), false)));

@@ -167,9 +167,7 @@ impl Mover {
     pub async fn finished(&mut self) -> Finished {
         match (&mut self.task).await {
             Ok(finished) => finished,
-            Err(e) => {
-                Finished { durable: None, complete: false, is_sent: false, error: Some(e.into()), fenced: false }
-            }
+            Err(e) => Finished { durable: None, complete: false, is_sent: false, error: Some(e.into()), fenced: false },
         }
     }
 }

@@ -175,9 +175,9 @@ pub async fn cancel(here: &Here, args: &CancelArgs) -> Result<Code, Failure> {
     client.insist::<_, ()>(&format!("/v1/jobs/{id}/cancel?now={}", args.now), &()).await?;
     let answer: JobAnswer = client.get(&format!("/v1/jobs/{id}")).await?;
     match answer.job.ended_at.is_some() {
-        true if answer.job.lease.is_none() && !here.json => println!("job {id} is {}", answer.job.state.word()),
         _ if here.json => println!("{}", serde_json::json!({ "type": "cancelling", "id": id })),
-        true => println!("job {id} has ended: what it still sends is given up"),
+        true if answer.job.state == State::Cancelled => println!("job {id} is cancelled"),
+        true => println!("job {id} is {}: what it still sent is given up", answer.job.state.word()),
         false if args.now => println!("job {id} is being cancelled, without time to save"),
         false => println!("job {id} is being cancelled: its program may save first"),
     }

@@ -321,9 +321,8 @@ fn what_a_stopped_program_saved_last_is_waited_for_as_after_any_other_end() {
 
 #[test]
 fn whoever_gives_up_or_has_no_money_does_not_wait_for_a_last_save_and_whoever_cancels_does() {
-    let releases = |world: &mut World| {
-        world.decide().iter().any(|decision| matches!(decision, Decision::Release { .. }))
-    };
+    let releases =
+        |world: &mut World| world.decide().iter().any(|decision| matches!(decision, Decision::Release { .. }));
     let (mut world, stint) = stopped_gang(job(1, None));
     world.event(Event::CancelRequested { workload: stint.workload, by: "ada".to_owned() });
     world.pass(Span::minutes(9));
