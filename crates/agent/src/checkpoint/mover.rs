@@ -399,8 +399,9 @@ impl Carrier {
                 Err(failure) => return self.finished(false, Some(failure)),
             };
         }
-        // What there is now is torn, so there is nothing more to save.
-        Finished { is_sent: false, ..self.finished(!self.fenced, None) }
+        // What there is now was taken already, or is torn: then there is nothing more to save.
+        let is_sent = !self.watcher.has_more().await;
+        Finished { is_sent, ..self.finished(!self.fenced, None) }
     }
 
     /// The result of an upload, or none when the time is over.

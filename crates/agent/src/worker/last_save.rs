@@ -39,6 +39,9 @@ impl WorkerRun {
             self.on_mover_event(event);
         }
         if finished.complete {
+            if !finished.is_sent {
+                self.remark_torn();
+            }
             return LastSave::Sent;
         }
         if finished.fenced {
@@ -88,6 +91,17 @@ impl WorkerRun {
                 }
             }
         }
+    }
+
+    /// Says why what was written last counts for nothing, where nothing worse is told.
+    fn remark_torn(&self) {
+        let text = "what was written last is no checkpoint: the program was killed, or died of a signal, while it may have been \
+                    saving; it counts where the program saves and then exits by itself, or says when a save is whole \
+                    (`checkpoint.complete`, a new folder that is renamed into place, `windfall.saved()`)";
+        self.change(|worker| {
+            let told = || Trouble { kind: TroubleKind::Remark, text: text.to_owned() };
+            worker.trouble.get_or_insert_with(told);
+        });
     }
 
     /// Says that the last save is not durable and where it lies. A program that ended by itself does not run again,

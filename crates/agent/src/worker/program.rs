@@ -192,6 +192,7 @@ impl WorkerRun {
         let mut output = Output::new(Path::new(&self.order.output));
         let mut asked: Option<Asked> = None;
         let (mut killed, mut lost_one, mut ticks) = (false, false, 0_u32);
+        let mut main = MainProcess::Unknown;
         let mut tick = tokio::time::interval(READ);
         loop {
             let kill_at = asked.filter(|_| !killed).map(|asked| asked.kill_at);
@@ -217,10 +218,20 @@ impl WorkerRun {
                     };
                     output.trim();
                     let end = limits::explained(end, program.killed_before);
-                    return ProgramEnd { end, asked, died: code.is_none_or(tells_of_a_signal), lost_one };
+                    let died = match (main, code) {
+                        // It chose that code itself, as programs do that have heard a signal and saved.
+                        (MainProcess::Alone, Some(_)) => false,
+                        // A shell that was told to stop dies at once, and writes no checkpoints; those below it tell how they end.
+                        (MainProcess::Shell, None) if asked.is_some() && signal == Some(TERM) => {
+                            program.processes.left().running.is_empty()
+                        }
+                        (_, code) => code.is_none_or(tells_of_a_signal),
+                    };
+                    return ProgramEnd { end, asked, died, lost_one };
                 }
                 Some(tell) = self.told.recv() => {
                     if asked.is_none() {
+                        main = MainProcess::of(program.main);
                         signal(group, Signal::TERM);
                     }
                     let told = Asked::by(tell);
@@ -235,6 +246,9 @@ impl WorkerRun {
                     self.report_progress(reader, began);
                     output.trim();
                     ticks += 1;
+                    if asked.is_none() {
+                        main = MainProcess::of(program.main);
+                    }
                     if let Some(moving) = &moving {
                         self.report_habits(&moving.mover).await;
                         if ticks.is_multiple_of(LOOK_EVERY) && program.processes.reap() {
@@ -308,6 +322,30 @@ impl WorkerRun {
             worker.evidence.left_names = names;
         });
         torn
+    }
+}
+
+/// What the first process of a program is, as far as that says what its exit code means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MainProcess {
+    /// It has begun no other.
+    Alone,
+    Shell,
+    /// It has begun others, and may pass on how they ended.
+    Unknown,
+}
+
+impl MainProcess {
+    fn of(pid: i32) -> MainProcess {
+        const SHELLS: [&str; 9] = ["sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "busybox"];
+        let Ok(name) = std::fs::read_to_string(format!("/proc/{pid}/comm")) else { return MainProcess::Unknown };
+        if SHELLS.contains(&name.trim_end()) {
+            return MainProcess::Shell;
+        }
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return MainProcess::Unknown };
+        let begun = threads.map(|thread| std::fs::read_to_string(thread?.path().join("children")));
+        let has_none = |begun: std::io::Result<String>| begun.is_ok_and(|begun| begun.trim().is_empty());
+        if begun.into_iter().all(has_none) { MainProcess::Alone } else { MainProcess::Unknown }
     }
 }
 
@@ -386,8 +424,29 @@ async fn next(moving: &mut Option<&mut Moving>) -> Option<MoverEvent> {
 
 #[cfg(test)]
 mod tests {
-    use super::{for_the_upload, is_of_job, visible};
+    use super::{MainProcess, for_the_upload, is_of_job, visible};
+    use std::process::Command;
     use std::time::Duration;
+
+    #[test]
+    fn what_chooses_its_exit_code_itself_is_told_from_what_passes_one_on() {
+        let mut alone = Command::new("sleep").arg("60").spawn().expect("begun");
+        let pid = |child: &std::process::Child| i32::try_from(child.id()).expect("a number");
+        let begun = std::time::Instant::now();
+        // Until it is what it will be it still is a copy of this process.
+        while MainProcess::of(pid(&alone)) != MainProcess::Alone && begun.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(MainProcess::of(pid(&alone)), MainProcess::Alone);
+        assert_eq!(MainProcess::of(std::process::id() as i32), MainProcess::Unknown, "it has begun one");
+        alone.kill().and_then(|()| alone.wait()).expect("ended");
+        let mut shell = Command::new("sh").args(["-c", "sleep 60; true"]).spawn().expect("begun");
+        while MainProcess::of(pid(&shell)) != MainProcess::Shell && begun.elapsed() < Duration::from_secs(40) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(MainProcess::of(pid(&shell)), MainProcess::Shell);
+        shell.kill().and_then(|()| shell.wait()).expect("ended");
+    }
 
     #[test]
     fn a_program_finds_its_slurm_job_and_takes_itself_for_no_task_of_it() {

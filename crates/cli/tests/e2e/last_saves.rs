@@ -22,7 +22,7 @@ fn saving(then: &str) -> Option<(Testbed, Far, u64)> {
     let id = testbed.submit(&format!(
         "name: saves\nresources: {{ accelerators: H200:1 }}\nworkdir: empty\ngrace: 2s\nrun: \"{run}\"\n"
     ));
-    eventually("it runs", || far.says("ls /tmp/begun 2> /dev/null") != "");
+    eventually("it runs", || !far.says("ls /tmp/begun 2> /dev/null").is_empty());
     far.slow_down("8mbit");
     Some((testbed, far, id))
 }
@@ -75,4 +75,44 @@ fn whoever_cancels_now_does_not_wait_for_a_program_to_save() {
     testbed.until(id, &["cancelled"]);
     far.until_quiet(id);
     testbed.leaves_nothing();
+}
+
+/// Saves once, when it is told to stop, by renaming; then it exits with a shell's word for that signal.
+const SAVES_AND_SAYS_143: &str = "\
+import os, signal, sys, time
+def save(number, frame):
+    path = os.environ['WINDFALL_CHECKPOINT_DIR'] + '/state'
+    with open(path + '.tmp', 'w') as file:
+        file.write('all of it')
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(path + '.tmp', path)
+    sys.exit(128 + number)
+signal.signal(signal.SIGTERM, save)
+open('/tmp/begun', 'w').close()
+while True:
+    time.sleep(0.05)
+";
+
+#[test]
+fn a_program_that_saves_when_it_is_told_to_stop_may_exit_with_143() {
+    if !is_root("machines of their own") {
+        return;
+    }
+    for run in ["exec python3 t.py", "echo a shell\n  python3 t.py\n  echo its end"] {
+        let (testbed, port) = (Testbed::bare(), free_port());
+        up(&testbed, port, "120s");
+        let folder = testbed.work.join("folder");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("t.py"), SAVES_AND_SAYS_143).unwrap();
+        let [far] = machines(&testbed, port, ["one"]);
+        let id = testbed.submit(&format!(
+            "name: says-143\nresources: {{ accelerators: H200:1 }}\nworkdir: folder\nrun: |\n  {run}\n"
+        ));
+        eventually("it runs", || !far.says("ls /tmp/begun 2> /dev/null").is_empty());
+        testbed.run(&["cancel", &id.to_string()]).ends_with(0);
+        assert!(is_saved(&testbed, id), "{run}: {}", testbed.run(&["explain", "--all", &id.to_string()]).out);
+        far.until_quiet(id);
+        testbed.leaves_nothing();
+    }
 }

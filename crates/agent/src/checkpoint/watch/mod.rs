@@ -162,6 +162,11 @@ impl Watcher {
             .await
     }
 
+    /// Whether something was written that no snapshot has.
+    pub async fn has_more(&self) -> bool {
+        self.scout.with(|inner| Ok(inner.rules.has_more())).await.unwrap_or(false)
+    }
+
     /// How the program saves, up to now.
     pub async fn habits(&self) -> Habits {
         self.scout.habits().await

@@ -349,6 +349,11 @@ impl Rules {
         self.changes.iter().filter(|(path, _)| !self.streams.contains(*path)).map(|(_, change)| change)
     }
 
+    /// Whether something was written that was not taken, streams aside.
+    pub fn has_more(&self) -> bool {
+        self.pending().next().is_some()
+    }
+
     /// Whether a snapshot is due, and otherwise when to ask again if nothing happens.
     pub fn due(&mut self, now: u64) -> Result<(), Option<u64>> {
         self.find_streams(now);
