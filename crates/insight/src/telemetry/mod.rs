@@ -52,7 +52,7 @@ pub struct GpuOptions {
 
 impl Default for GpuOptions {
     fn default() -> GpuOptions {
-        GpuOptions { window_s: 5.0, every_s: 1.0, columns: Vec::new(), usd_an_hour: None, accelerator: None }
+        GpuOptions { window_s: 2.0, every_s: 1.0, columns: Vec::new(), usd_an_hour: None, accelerator: None }
     }
 }
 
@@ -262,13 +262,14 @@ fn note(path: &Path, ended: &Read, refused: u64, first: &[u64], nameless: bool, 
 }
 
 fn begin(line: &str) -> Option<Log> {
+    // An exporter explains its metrics in lines that begin as dmon's headers do.
+    if Dcgm::is_line(line) {
+        return Some(Log::Dcgm(Dcgm::default()));
+    }
     if Dmon::is_header(line) {
         return Some(Log::Dmon(Dmon::default()));
     }
-    if Smi::is_header(line) {
-        return Some(Log::Smi(Smi::default()));
-    }
-    Dcgm::is_line(line).then(|| Log::Dcgm(Dcgm::default()))
+    Smi::is_header(line).then(|| Log::Smi(Smi::default()))
 }
 
 /// `52, 100 %, 1632 MiB`: values whose header was left out.
