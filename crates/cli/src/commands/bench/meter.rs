@@ -96,10 +96,7 @@ impl Meter {
     /// Takes a look at the accelerators.
     pub fn look(&mut self, telemetry: Telemetry, group: Pid) {
         for measured in telemetry.accelerators.unwrap_or_default() {
-            let ours = |pid: u32| {
-                let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-                pid.is_some_and(|pid| rustix::process::getpgid(Some(pid)).is_ok_and(|of| of == group))
-            };
+            let ours = |pid: u32| is_of(pid, group);
             let own = measured.programs.iter().filter(|program| ours(program.pid));
             let own: Option<u64> = own.map(|program| program.memory_bytes).sum();
             // In a container the driver's numbers of processes are not ours; then what was added counts.
@@ -116,8 +113,8 @@ impl Meter {
     /// Takes a look at the memory of the program's processes.
     pub fn look_at_host(&mut self, group: Pid) {
         let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw));
-        let ours = pids.filter(|pid| rustix::process::getpgid(Some(*pid)).is_ok_and(|of| of == group));
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let ours = pids.filter(|pid| is_of(*pid, group));
         let bytes: u64 = ours.filter_map(resident).sum();
         self.host_bytes = self.host_bytes.max(bytes);
     }
@@ -168,8 +165,16 @@ fn energy(seen: &[&Seen], power: Option<f64>, lasts: Duration) -> Option<f64> {
     counted.or_else(|| Some(power? * lasts.as_secs_f64()))
 }
 
-fn resident(pid: Pid) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
+/// Whether a process is of a group. The kernel's own are of none, which rustix takes for impossible.
+fn is_of(pid: u32, group: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // A program's name may hold anything, brackets too; what follows it are numbers.
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    after_name.split_whitespace().nth(2).and_then(|of| of.parse().ok()) == Some(group.as_raw_nonzero().get())
+}
+
+fn resident(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.trim().trim_end_matches(" kB").trim().parse::<u64>().ok().map(|kib| kib << 10)
 }
