@@ -1,6 +1,8 @@
 //! Whole conversations with the command line, as golden files: what a user types, what is answered, and the
 //! exit code. A change of any word is a change that somebody has to want.
 
+#[path = "transcripts/gpu.rs"]
+mod gpu;
 #[path = "transcripts/sbatch.rs"]
 mod sbatch;
 

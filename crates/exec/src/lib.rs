@@ -19,6 +19,7 @@ mod nodes;
 mod owned;
 mod remote;
 mod removal;
+mod scrape;
 mod shared;
 mod simulated;
 mod slurm;
@@ -38,7 +39,10 @@ pub use finding::{Finding, FindingState};
 pub use kubernetes::{Kubernetes, KubernetesSettings};
 pub use limit::Limit;
 pub use link::{AgentLink, LocalLink, SeenWorker, StopOrder};
-pub use machines::{Accelerator, Here, Inventory, Machines, Stated, tell_readings};
+pub use machines::{
+    Accelerator, Counters, Here, Inventory, Machines, Measured, NoTelemetry, Program, Stated, Telemetry, TelemetryFeed,
+    tell_readings, tell_telemetry,
+};
 pub use net::{Fingerprint, JoinToken};
 pub use nodes::{
     DeviceReading, DiskReading, HealthReport, Hub, InStore, JobsOfNodes, JoinedNode, LEVELS, LabelChange, Labels,
@@ -48,6 +52,7 @@ pub use nodes::{
 pub use owned::{Replaceable, open as open_owned, stays_in_place};
 pub use remote::{EngineServer, RemoteEngine};
 pub use removal::remove_tree;
+pub use scrape::{NotScraped, scrape};
 pub use simulated::{Replay, Simulated, SimulatedError};
 pub use slurm::{NoSurvey, SeenPartition, Slurm, SlurmSettings, Survey, survey as survey_slurm};
 pub use tenants::{folder_of_submitter, relay_socket};

@@ -3,10 +3,12 @@
 //! A trace is read as a stream into rows of numbers (`read`, `trace`, `spool`), the rows are walked once in the order of
 //! time (`analysis`), and the figures of all ranks become a verdict with fixes (`verdict`, `report`). Nothing here keeps a
 //! trace in memory, asks a network or knows a clock. Beside it, and apart from it, `nccl` reads NCCL's logs, `ncu` tables of
-//! Nsight Compute, and `slurm` makes a report of a Slurm cluster's accounting; `kind` tells such files apart.
+//! Nsight Compute, `slurm` makes a report of a Slurm cluster's accounting, and `telemetry` says what GPUs do from readings
+//! of them; `kind` tells such files apart.
 
 mod across;
 pub mod analysis;
+pub mod bench;
 pub mod diff;
 pub mod kind;
 pub mod nccl;
@@ -19,6 +21,7 @@ pub mod report;
 pub mod roofline;
 pub mod slurm;
 mod spool;
+pub mod telemetry;
 pub mod text;
 pub mod timeline;
 pub mod trace;

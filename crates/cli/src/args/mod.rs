@@ -1,8 +1,10 @@
 //! The command line, in one place: help, completions and man pages come from here.
 
+mod bench;
 mod cost;
 mod engines;
 mod facts;
+mod gpu;
 mod nodes;
 mod profile;
 mod sbatch;
@@ -10,11 +12,15 @@ mod service;
 mod simulate;
 mod slurm;
 
+pub use bench::{
+    BenchCommand, BenchCompareArgs, BenchExtrapolateArgs, BenchPrecisionArgs, BenchRunArgs, MeasuredArgs, ScalingWord,
+};
 pub use cost::CostArgs;
 pub use engines::{DrillArgs, EnginesArgs, EnginesCommand};
 pub use facts::{
     CatalogArgs, CatalogCommand, CompareArgs, OfferSort, OffersArgs, PlaceArgs, PlanArgs, PlanChange, PlanGroup,
 };
+pub use gpu::GpuArgs;
 pub use nodes::{AgentCommand, JoinArgs, NodeArgs, NodesArgs, NodesCommand, PilotArgs};
 pub use profile::{LikeHta, ProfileArgs};
 pub use sbatch::SbatchArgs;
@@ -44,6 +50,8 @@ Examples:
   windfall explain 12                 every decision about job 12, with its numbers
   windfall cost --by team,day         who spent what, when
   windfall profile trace.json.gz      why is my step slow, and what does that cost?
+  windfall gpu --from nvidia-smi.csv  what did my GPUs do, and what of it was wasted?
+  windfall bench run bert-base        how fast is this machine, and what do 1,000 steps cost?
   windfall slurm report jobs.txt      who uses the cluster, who waits, what is asked for and not used
   windfall help words                 what the words on the screen mean
 
@@ -150,6 +158,11 @@ pub enum Command {
     Catalog(CatalogArgs),
     /// Where a training step's time goes, from profiler traces, and what would pay most
     Profile(Box<ProfileArgs>),
+    /// What GPUs do: this machine's now, or those of a log of nvidia-smi, after the fact
+    Gpu(Box<GpuArgs>),
+    /// Measure programs on this machine: speed, memory, energy, cost; compare, extrapolate, try number formats
+    #[command(subcommand)]
+    Bench(BenchCommand),
     /// Interrupt your program in every way that spot capacity does, and say whether it is safe
     Rehearse(RehearseArgs),
     /// Would another policy have been better? Play recorded markets
@@ -167,6 +180,9 @@ pub enum Command {
         /// The one of configuration files
         #[arg(long)]
         config: bool,
+        /// The one of benchmark results
+        #[arg(long, conflicts_with = "config")]
+        benchmark: bool,
     },
     /// What the words on the screen mean
     #[command(long_about = crate::glossary::glossary(100))]

@@ -93,6 +93,16 @@ pub enum AgentCommand {
         #[arg(long)]
         once: bool,
     },
+    /// Say what accelerators do, as JSON lines.
+    #[command(hide = true)]
+    Telemetry {
+        /// The pause between lines, and before the first
+        #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
+        every_ms: u64,
+        /// So many lines
+        #[arg(long)]
+        times: Option<u64>,
+    },
     /// Start guard and agent of a lease.
     #[command(hide = true)]
     Launch {

@@ -14,6 +14,10 @@ pub fn agent(command: AgentCommand, json: bool) -> Result<Code, Failure> {
             let _ = windfall_exec::tell_readings(once);
             return Ok(Code::Done);
         }
+        AgentCommand::Telemetry { every_ms, times } => {
+            let _ = windfall_exec::tell_telemetry(std::time::Duration::from_millis(every_ms), times);
+            return Ok(Code::Done);
+        }
         AgentCommand::Launch { folder, account, cpu_millis, memory_bytes } => {
             windfall_agent::launch(&folder, account.as_ref(), Limits { cpu_millis, memory_bytes })
         }

@@ -1,6 +1,7 @@
 //! Each command in a file of its own; here is only who does what.
 
 mod agent;
+mod bench;
 mod catalog;
 mod config;
 mod cost;
@@ -10,6 +11,7 @@ mod engine;
 mod engines;
 mod facts;
 mod for_sale;
+mod gpu;
 mod init;
 mod jobs;
 mod luggage;
@@ -19,6 +21,7 @@ mod offers;
 mod pages;
 mod pilot;
 mod plan;
+mod priced;
 mod profile;
 mod rehearse;
 mod said_once;
@@ -116,7 +119,7 @@ fn dispatch(cli: Cli) -> Result<Code, Failure> {
         Command::Up(args) if args.foreground => serving::foreground(&here, &args),
         Command::Config(args) => config::config(&here, &args.command),
         Command::Service(command) => service::service(&here, &command),
-        Command::Schema { config } => pages::schema(config),
+        Command::Schema { config, benchmark } => pages::schema(config, benchmark),
         Command::Words => pages::words(here.json),
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { folder } => pages::man(&folder),
@@ -148,7 +151,9 @@ async fn client_command(here: &Here, command: Command) -> Result<Code, Failure> 
         Command::Resume(args) => watch::resume(here, &args).await,
         Command::Budget(args) => jobs::budget(here, &args).await,
         Command::Explain(args) => jobs::explain(here, &args).await,
+        Command::Bench(command) => bench::bench(here, command).await,
         Command::Cost(args) => cost::cost(here, &args).await,
+        Command::Gpu(args) => gpu::gpu(here, &args).await,
         Command::Sbatch(args) => sbatch::sbatch(here, args).await,
         Command::Nodes(args) => nodes::nodes(here, &args).await,
         Command::Node(args) => node::node(here, &args).await,

@@ -7,7 +7,11 @@ use std::path::Path;
 use windfall_jobfile as jobfile;
 use windfall_server::client::{Code, Failure};
 
-pub fn schema(config: bool) -> Result<Code, Failure> {
+pub fn schema(config: bool, benchmark: bool) -> Result<Code, Failure> {
+    if benchmark {
+        print!("{}", windfall_insight::bench::SCHEMA);
+        return Ok(Code::Done);
+    }
     let schema = if config { crate::config::schema() } else { jobfile::schema() };
     let text = serde_json::to_string_pretty(&schema).map_err(|error| Failure::new(Code::Bug, error.to_string()))?;
     println!("{text}");

@@ -1,14 +1,14 @@
 //! `windfall profile`: where a step's time goes. Answered here, from files.
 
 use crate::args::{LikeHta, ProfileArgs};
-use crate::commands::facts;
+use crate::commands::{facts, priced};
 use crate::here::Here;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use windfall_catalog::{Catalog, Query, Term};
+use windfall_catalog::Catalog;
 use windfall_insight::kind::{Kind, kind};
 use windfall_insight::{Options, Profile, ProfileError, Rounding, diff, nccl, ncu, picture, text};
 use windfall_server::client::{Code, Failure};
@@ -16,7 +16,7 @@ use windfall_server::client::{Code, Failure};
 /// Profiles traces, or compares two.
 pub fn profile(here: &Here, args: &ProfileArgs) -> Result<Code, Failure> {
     let catalog = facts::catalog(here)?;
-    let (usd_an_hour, said) = price(&catalog, args)?;
+    let (usd_an_hour, said) = priced::each(&catalog, args.price, args.instance.as_deref())?;
     let accelerator = accelerator(&catalog, args)?;
     let options = Options {
         like_hta: args.like_hta.map(|how| match how {
@@ -194,48 +194,9 @@ fn failure(error: ProfileError) -> Failure {
     Failure::new(Code::BadInput, message).hint(hint)
 }
 
-/// Dollars for an hour of one accelerator, and where they come from.
-fn price(catalog: &Catalog, args: &ProfileArgs) -> Result<(Option<f64>, Option<String>), Failure> {
-    if let Some(usd) = args.price {
-        let sane = usd.is_finite() && usd > 0.0 && usd < 1e6;
-        let bad = || Failure::new(Code::BadInput, format!("--price: {usd} is not a price"));
-        return if sane {
-            Ok((Some(usd), None))
-        } else {
-            Err(bad().hint("say dollars an hour of one accelerator, such as 3.5"))
-        };
-    }
-    let Some(instance) = &args.instance else { return Ok((None, None)) };
-    let query = Query { instance_types: vec![instance.clone()], terms: vec![Term::OnDemand], ..Query::default() };
-    let offers = catalog.search(&query);
-    let offer = offers.first().ok_or_else(|| {
-        Failure::new(
-            Code::BadInput,
-            format!("no on-demand price of an instance type `{instance}` with accelerators is known"),
-        )
-        .hint("`windfall offers` lists instance types; or say --price")
-    })?;
-    let each = offer.price.dollars() / offer.kind.count.as_f64().max(1e-3);
-    let said = format!(
-        "priced at {} an hour for one accelerator: {} on demand in {} {} ({})",
-        crate::show::usd(each),
-        offer.kind.name,
-        offer.kind.cloud,
-        offer.region,
-        offer.source.as_of
-    );
-    Ok((Some(each), Some(said)))
-}
-
-/// The accelerator that was named, or that of the instance type.
+/// The accelerator that was named.
 fn accelerator(catalog: &Catalog, args: &ProfileArgs) -> Result<Option<String>, Failure> {
     let Some(named) = &args.accelerator else { return Ok(None) };
-    if windfall_insight::roofline::sheet(catalog, named).is_none() {
-        let known = windfall_catalog::names::suggest(named, []);
-        let failure = Failure::new(Code::BadInput, format!("no data sheet of an accelerator `{named}` is known"));
-        return Err(
-            failure.hint(known.map_or("say a name such as H100".to_owned(), |name| format!("did you mean {name}?")))
-        );
-    }
+    priced::known(catalog, named)?;
     Ok(Some(named.clone()))
 }

@@ -12,6 +12,7 @@ use windfall_catalog::plan::{Need, Request, Tuning, Work};
 use windfall_catalog::{Catalog, Count, Precision, Wanted};
 use windfall_core::spec::{Ask, WorkSpec, WorkUnit};
 use windfall_core::{Rate, Span};
+use windfall_insight::bench::{self, Run};
 use windfall_jobfile::Read;
 use windfall_server::client::{Code, Failure};
 
@@ -233,16 +234,14 @@ impl Benchmark {
         let wrong = |why: &str| Failure::new(Code::BadInput, format!("{}: {why}", path.display()));
         let beside = "`benchmark` names a file beside the job file";
         let text = std::fs::read_to_string(&path).map_err(|error| wrong(&error.to_string()).hint(beside))?;
-        let json: serde_json::Value = serde_json::from_str(&text).map_err(|error| wrong(&error.to_string()))?;
-        let runs = json["runs"].as_array().cloned().unwrap_or_else(|| vec![json.clone()]);
-        let label = |run: &serde_json::Value| {
-            let part = |key: &str| run[key].as_str().unwrap_or_default().to_owned();
-            (part("model"), format!("{}/{}", part("model"), part("precision")))
-        };
-        let fits = |run: &&serde_json::Value| pick.is_none_or(|pick| label(run).0 == pick || label(run).1 == pick);
-        let fitting: Vec<&serde_json::Value> = runs.iter().filter(fits).collect();
+        let runs = bench::read(&text).map_err(|error| {
+            wrong(&error.to_string())
+                .hint("`windfall bench run --out FILE` writes one; `windfall schema --benchmark` says what is in it")
+        })?;
+        let fits = |run: &&Run| pick.is_none_or(|pick| run.name == pick || run.label() == pick);
+        let fitting: Vec<&Run> = runs.iter().filter(fits).collect();
         let labels = || {
-            let names: Vec<String> = runs.iter().map(|run| label(run).1).collect();
+            let names: Vec<String> = runs.iter().map(Run::label).collect();
             format!("pick one with `benchmark: file.json#…`: {}", names.join(", "))
         };
         let run = match fitting.as_slice() {
@@ -250,17 +249,19 @@ impl Benchmark {
             [] => return Err(wrong("no such run").hint(labels())),
             _ => return Err(wrong("several runs: which?").hint(labels())),
         };
-        let device = ["accelerator", "device"].iter().find_map(|key| run[key].as_str().or(json[key].as_str()));
+        let device = run.accelerator.as_deref();
         let device = device.ok_or_else(|| wrong("does not say on what it was measured").hint("add \"accelerator\""))?;
+        if device == "cpu" {
+            return Err(wrong("was measured without an accelerator: it says nothing about one"));
+        }
         let on = catalog.wanted(device.trim_start_matches("NVIDIA ")).map_err(bad)?;
-        let count = run["count"].as_u64().or(json["count"].as_u64()).unwrap_or(1) as u32;
-        let speed = run["steps_per_second"].as_f64().or_else(|| run["step_ms"].as_f64().map(|ms| 1e3 / ms));
-        let per_second = speed.filter(|speed| speed.is_finite() && *speed > 0.0);
         Ok(Benchmark {
-            steps: run["steps"].as_u64(),
-            on: Wanted { count: Some(Count::whole(count)), ..on },
-            per_second: per_second.ok_or_else(|| wrong("no speed").hint("add \"steps_per_second\" or \"step_ms\""))?,
-            precision: run["precision"].as_str().and_then(Precision::named),
+            steps: run.steps,
+            on: Wanted { count: Some(Count::whole(run.count)), ..on },
+            per_second: run
+                .steps_per_second
+                .ok_or_else(|| wrong("no speed").hint("add \"steps_per_second\" or \"step_ms\""))?,
+            precision: run.precision.as_deref().and_then(Precision::named),
             file: path.display().to_string(),
         })
     }

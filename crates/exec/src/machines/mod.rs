@@ -9,7 +9,7 @@ pub(crate) mod nvml;
 mod tests;
 
 pub use inventory::{Accelerator, Inventory, Stated};
-pub use nvml::tell_readings;
+pub use nvml::{Counters, Measured, NoTelemetry, Program, Telemetry, TelemetryFeed, tell_readings, tell_telemetry};
 
 use crate::accounts::Accounts;
 use crate::clock::WorldClock;

@@ -1,5 +1,5 @@
 //! NVIDIA's management library (NVML), loaded when it is needed. All unsafe code about it is in this file: finding a
-//! function by its name, and calling it with pointers to memory that lives for the call. A driver that lacks a function
+//! function by its name. Callers give it pointers to memory that lives for the call. A driver that lacks a function
 //! answers as one that does not support it, so old drivers work as far as they go. A call may hang or crash inside the
 //! driver, so only a process of its own calls these (`watch.rs`).
 #![expect(unsafe_code, reason = "a foreign library has no safe form; every call is in this file")]
@@ -30,7 +30,7 @@ type Answer<T> = Result<T, NvmlError>;
 
 /// An accelerator, as the library names it for as long as it is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Handle(*mut c_void);
+pub(super) struct Handle(pub *mut c_void);
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -103,7 +103,7 @@ impl Library {
     }
 
     /// A function by its name. The caller says its type.
-    fn function<F: Copy>(&self, name: &CStr) -> Option<F> {
+    pub(super) fn function<F: Copy>(&self, name: &CStr) -> Option<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a function pointer") };
         // SAFETY: the library stays loaded for the life of the process, and the name ends with a zero byte.
         let found = unsafe { libc::dlsym(self.library, name.as_ptr()) };
@@ -112,7 +112,7 @@ impl Library {
     }
 
     /// Asks for one value of an accelerator that is written through a pointer.
-    fn value<T: Copy>(&self, name: &CStr, of: Handle, mut value: T) -> Answer<T> {
+    pub(super) fn value<T: Copy>(&self, name: &CStr, of: Handle, mut value: T) -> Answer<T> {
         let ask: extern "C" fn(*mut c_void, *mut T) -> c_int = self.function(name).ok_or(NvmlError::NOT_SUPPORTED)?;
         answered(ask(of.0, &raw mut value))?;
         Ok(value)
@@ -265,7 +265,7 @@ impl PciInfo {
     };
 }
 
-fn answered(code: c_int) -> Answer<()> {
+pub(super) fn answered(code: c_int) -> Answer<()> {
     if code == 0 { Ok(()) } else { Err(NvmlError(code)) }
 }
 

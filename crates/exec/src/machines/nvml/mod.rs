@@ -3,8 +3,12 @@
 //! line of JSON; [`Readings`] is the other end.
 
 mod library;
+mod measure;
+mod telemetry;
 mod watch;
 
+pub use measure::{Counters, Measured, Program};
+pub use telemetry::{NoTelemetry, Telemetry, TelemetryFeed, tell_telemetry};
 pub(crate) use watch::{Heard, Readings, read_once};
 
 use library::{Handle, Library, NvmlError};
