@@ -35,7 +35,7 @@ pub use engine::{
     Capabilities, Engine, EngineError, Interrupt, LeaseState, Owned, PastJob, Recording, SeenGroup, SeenLease,
 };
 pub use finding::{Finding, FindingState};
-pub use kubernetes::{Kubernetes, KubernetesSettings};
+pub use kubernetes::{Kubernetes, KubernetesSettings, KubernetesSetup, ServerInPod};
 pub use limit::Limit;
 pub use link::{AgentLink, LocalLink, SeenWorker, StopOrder};
 pub use machines::{Accelerator, Here, Inventory, Machines, Stated, tell_readings};
