@@ -1,10 +1,10 @@
 //! What there is of a cluster to be asked for: parts of nodes by kind, how many of each have room, and how many quotas let in; and what
 //! of it a group becomes.
 
+use super::bounds::{self, Bound};
 use super::cluster::Survey;
 use super::kinds::{Kind, Room};
 use super::pilot::{self, node_name};
-use super::quotas::{self, Bound};
 use super::{Kubernetes, SPOT_NOTICE};
 use crate::engine::EngineError;
 use crate::local::Marks;
@@ -59,7 +59,7 @@ impl Kubernetes {
             None => pilot::beside(kind, count, needs),
         };
         let pod = Shape { accelerators: count, cpu_millis: cpu.unwrap_or(0), memory_bytes: memory.unwrap_or(0) };
-        let (times, bound) = quotas::let_in(&survey.bounds, pod)?;
+        let (times, bound) = bounds::let_in(&survey.bounds, pod)?;
         let is_new = |marks: &Marks| marks.gone.is_none() && marks.sold_at.is_some_and(|at| at >= survey.at);
         let new = self.leases.held().values().filter(|held| is_new(&held.marks)).count() as u32;
         Some((times.saturating_sub(new), bound))

@@ -109,7 +109,7 @@ impl Kubernetes {
     async fn quotas_used_up(&self) -> Vec<Finding> {
         let bounds = self.bounds().await.unwrap_or_default();
         let used_up = bounds.iter().filter(|bound| bound.is_used_up());
-        let finding = |bound: &super::quotas::Bound| {
+        let finding = |bound: &super::bounds::Bound| {
             let says = format!("quota {}: {} of {} of {} are used", bound.quota, bound.used, bound.hard, bound.what);
             Finding::warning(&self.name, says, "nothing more can begin until something of it is given back")
         };

@@ -3,11 +3,11 @@
 
 use super::access;
 use super::api::{Api, ApiError};
+use super::bounds::{self, Bound};
 use super::kinds::{self, Kind};
 use super::labels::{self, Announced};
 use super::objects::{Job, Node, Pod, Quota, holds};
 use super::pilot::{self, GROUP, INDEX, INSTALLATION, group_of};
-use super::quotas::{self, Bound};
 use super::settings::KubernetesSettings;
 use crate::shared::Shared;
 use std::collections::{BTreeMap, BTreeSet};
@@ -149,7 +149,7 @@ impl Cluster {
         let quotas: Vec<Quota> = api.list(&quotas_path(&namespace), &[]).await.unwrap_or_default();
         let class = self.settings.priority_class.as_deref();
         let bounds =
-            quotas.iter().filter(|quota| quotas::counts_for(quota, class)).flat_map(quotas::of_quota).collect();
+            quotas.iter().filter(|quota| bounds::counts_for(quota, class)).flat_map(bounds::of_quota).collect();
         Ok(Survey { at, kinds: kinds::kinds(&nodes, &pods, &self.settings, is_ours), bounds, announced })
     }
 

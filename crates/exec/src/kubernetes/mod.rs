@@ -3,6 +3,7 @@
 
 mod access;
 mod api;
+mod bounds;
 mod capacity;
 mod check;
 mod cluster;

@@ -78,7 +78,7 @@ impl Reader<'_, '_> {
             }
             match variable.get("valueFrom") {
                 Some(from) if is_indexed && is_index(from) => numbered.push(name.to_owned()),
-                Some(from) => self.from_elsewhere(name, from, &variable),
+                Some(from) => self.said_elsewhere(name, from, &variable),
                 None => {
                     let value = variable.get("value").and_then(|node| self.word(node, "its value")).unwrap_or_default();
                     let value = plain(&pieces(value, &env, &[]));
@@ -89,7 +89,7 @@ impl Reader<'_, '_> {
         env
     }
 
-    fn from_elsewhere(&mut self, name: &str, from: &Node, variable: &Object) {
+    fn said_elsewhere(&mut self, name: &str, from: &Node, variable: &Object) {
         let source = from.entries().first().and_then(|(key, _)| key.text()).unwrap_or("valueFrom");
         let hint = match source {
             "secretKeyRef" => format!("in a job file: secrets: {{ {name}: 'file:~/.secret' }}"),
