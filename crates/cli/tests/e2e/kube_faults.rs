@@ -14,12 +14,12 @@ use std::time::Duration;
 /// Longer than the server leaves jobs alone whose engine it does not see.
 const ETCD_IS_AWAY: Duration = Duration::from_secs(70);
 
-/// The processes of a job's own program, one for each rank.
-fn programs(id: u64) -> Vec<i32> {
+/// The processes of a job's own program, one for each rank. Other servers have jobs of this number as well.
+fn programs(testbed: &Testbed, id: u64) -> Vec<i32> {
     let mut found = processes::of_job(id);
     found.retain(|pid| {
         let line = processes::line(*pid);
-        line.starts_with("/bin/sh") && line.contains("echo from")
+        line.starts_with("/bin/sh") && line.contains(&testbed.work.display().to_string())
     });
     found.sort_unstable();
     found
@@ -53,7 +53,7 @@ fn what_fails_of_a_control_plane_interrupts_no_job() {
     let Some(mut cluster) = Cluster::start(&testbed, "what_fails_of_a_control_plane") else { return };
     up(&testbed, port, &least_rights(&testbed, &cluster));
     let id = running_gang(&testbed);
-    let (first, began) = (cluster.ours("jobs"), programs(id));
+    let (first, began) = (cluster.ours("jobs"), programs(&testbed, id));
     assert_eq!((first.len(), began.len()), (1, 2));
     let is_silent = || testbed.is_silent("kubernetes") && testbed.job(id)["state"] == "running";
 
@@ -81,18 +81,18 @@ fn what_fails_of_a_control_plane_interrupts_no_job() {
     eventually("the cluster answers again", || !testbed.is_silent("kubernetes"));
     testbed.until(brief, &["succeeded"]);
     eventually("the other one's Job is gone", || cluster.ours("jobs") == first);
-    assert_eq!(programs(id), began, "nothing of all that was its business");
+    assert_eq!(programs(&testbed, id), began, "nothing of all that was its business");
 
     // A kubelet that dies leaves containers running, and its node is not ready.
     eventually("its node is well", || cluster.is_ready());
     processes::signal(cluster.kubelet().unwrap(), Signal::KILL);
     eventually("its node is not ready", || !cluster.is_ready());
     std::thread::sleep(Duration::from_secs(5));
-    assert_eq!((programs(id), cluster.ours("jobs")), (began.clone(), first.clone()));
+    assert_eq!((programs(&testbed, id), cluster.ours("jobs")), (began.clone(), first.clone()));
     cluster.begin_kubelet_again();
     eventually("its node is well again", || cluster.is_ready());
     std::thread::sleep(Duration::from_secs(10));
-    assert_eq!((programs(id), cluster.ours("jobs")), (began, first));
+    assert_eq!((programs(&testbed, id), cluster.ours("jobs")), (began, first));
     let job = testbed.job(id);
     assert_eq!((&job["state"], &job["interruptions"]), (&json!("running"), &json!(0)), "{job}");
     ends_well(&testbed, &cluster, id);
@@ -137,19 +137,21 @@ fn a_job_goes_on_when_its_node_is_gone_and_half_a_gang_is_never_asked_for() {
     // Its node is deleted, and the machine knows nothing of it: the program is told before its pod is.
     cluster.kubectl(&["delete", "node", "localhost"]);
     eventually("its Job is over", || !cluster.ours("jobs").contains(&first[0]));
-    assert!(programs(id).is_empty(), "nothing of it runs any more");
+    assert!(programs(&testbed, id).is_empty(), "nothing of it runs any more");
     cluster.register_again();
-    eventually("it goes on in another Job", || beginnings(&testbed, id).len() == 2 && !programs(id).is_empty());
+    eventually("it goes on in another Job", || {
+        beginnings(&testbed, id).len() == 2 && !programs(&testbed, id).is_empty()
+    });
     let explained = testbed.run(&["explain", "--all", &id.to_string()]).ends_with(0).out;
     assert!(explained.contains("notice"), "{explained}");
-    eventually("it has saved again", || testbed.job(id)["state"] == "running" && programs(id).len() == 2);
+    eventually("it has saved again", || testbed.job(id)["state"] == "running" && programs(&testbed, id).len() == 2);
     std::thread::sleep(Duration::from_secs(5));
 
     // The machine dies, and with it everything on it; then its node is deleted.
     cluster.kill("node");
     cluster.kubectl(&["delete", "node", "localhost"]);
     cluster.begin_node_again();
-    eventually("it goes on once more", || beginnings(&testbed, id).len() == 3 && !programs(id).is_empty());
+    eventually("it goes on once more", || beginnings(&testbed, id).len() == 3 && !programs(&testbed, id).is_empty());
     let begun = beginnings(&testbed, id);
     assert!(begun[0] == 0 && begun[1] > 0 && begun[2] > begun[1], "each from what was saved: {begun:?}");
     assert_eq!(testbed.job(id)["interruptions"], 2, "{}", testbed.job(id));
